@@ -9,7 +9,6 @@ tk.predict(trace, gpu=["h100-sxm", "l40s"])["h100-sxm"].speedup
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from tracekit.request.options import (
 
 if TYPE_CHECKING:
     from tracekit.ingest import Inputs, Ranks
+    from tracekit.messages import ProgressCallback
     from tracekit.notebook import NotebookReport
     from tracekit.prediction import Predictions
     from tracekit.prediction.sweep import Sweep
@@ -45,7 +45,7 @@ def load(
     cache: bool = True,
     memory: str | int | None = None,
     stacks: bool = False,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: ProgressCallback = lambda stage: None,
 ) -> Trace:
     """Read the PyTorch profiler traces of one job, a file per rank.
 

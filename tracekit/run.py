@@ -1,6 +1,6 @@
 """The measured run: a trace's kernel table, steps and graph, the measured step, and the graph's own replay error."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from tracekit.errors import TraceError, TracekitError, WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.inference_rules import select_rules
-from tracekit.messages import Message
+from tracekit.messages import Message, ProgressCallback, stages
 from tracekit.messages import runs as messages
 from tracekit.messages.steps import STEP_BEGINS_LATE, STEP_TIME_ZERO
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
@@ -24,8 +24,6 @@ from tracekit.timing import correct_times
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload import precision
 from tracekit.workload.steps import drop_first_step
-
-ProgressCallback = Callable[[str], None]
 
 MAX_TOTAL_NS = 1e18
 
@@ -316,7 +314,7 @@ def prepare_run(
     source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
     without = select_rules(without_rules)
     job = join_rank_traces(ranks, steps, without, progress)
-    progress("replay")
+    progress(stages.REPLAYING())
     finds_tf32 = precision.RULE.is_on(without)
     chosen = drop_first_step(job.asked_steps, job.steps, job.kernels)
     meter = StepTimer(job.kernels, job.steps, chosen)

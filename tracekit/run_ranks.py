@@ -1,6 +1,6 @@
 """Join the ranks of a trace into one kernel table, one table of steps and one graph."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.graph import Graph, build_graph
 from tracekit.graph.build import build_graph_parts
 from tracekit.graph.ranks import Collectives, align_steps, join_ranks, link_ranks
-from tracekit.messages import Message
+from tracekit.messages import Message, ProgressCallback, stages
 from tracekit.replay.collective_transfer import estimate_transfer_us
 from tracekit.rules import RuleNames
 from tracekit.trace import RankTrace
@@ -41,7 +41,7 @@ class JoinedRanks:
 
 
 def join_rank_traces(
-    ranks: Sequence[RankTrace], steps: str | None, without: RuleNames, progress: Callable[[str], None]
+    ranks: Sequence[RankTrace], steps: str | None, without: RuleNames, progress: ProgressCallback
 ) -> JoinedRanks:
     """Classify the kernels of each rank, build their graphs, and join the ranks.
 
@@ -55,9 +55,9 @@ def join_rank_traces(
         StepError: A rank doesn't have these steps.
     """
     found, notes = step_table.find_steps_of_ranks(ranks, without)
-    progress("classify kernels")
+    progress(stages.CLASSIFYING_KERNELS())
     kernels = [build_kernel_table(rank, table, without) for rank, table in zip(ranks, found, strict=True)]
-    progress("link dependencies")
+    progress(stages.LINKING_DEPENDENCIES())
     numbers = [rank.rank or 0 for rank in ranks]
     if len(ranks) > 1 and not any(step_table.is_whole_trace(table) for table in found):
         kernels, found, doubts = align_steps(numbers, kernels, found)

@@ -9,7 +9,8 @@ import pytest
 
 from tracekit.arrays import Ints
 from tracekit.compiled import CompiledLoop, compile, compile_lazily, object_cache
-from tracekit.compiled.announcing import COMPILING_MESSAGE, announce_compilation
+from tracekit.compiled.announcing import announce_compilation
+from tracekit.messages.stages import COMPILING_LOOPS
 from tracekit.testing import TraceBuilder
 
 NAME = "loop.o"
@@ -64,7 +65,7 @@ def list_files(directory):
 def test_a_loop_is_compiled_once(compiles, directories):
     assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
     assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
-    assert compiles == [COMPILING_MESSAGE]
+    assert compiles == [COMPILING_LOOPS()]
     assert len(list_files(directories[0])) == 1
 
 
@@ -72,7 +73,7 @@ def test_a_changed_constant_is_compiled_anew(monkeypatch, compiles, directories)
     run(CompiledLoop(sum_steps))
     monkeypatch.setitem(sum_steps.__globals__, "STEP", 5)
     run(CompiledLoop(sum_steps))
-    assert compiles == [COMPILING_MESSAGE] * 2
+    assert compiles == [COMPILING_LOOPS()] * 2
     assert len(list_files(directories[0])) == 2
 
 
@@ -156,7 +157,7 @@ def test_what_is_no_object_file_is_compiled_anew(compiles, directories, code):
     (file,) = directories[0].iterdir()
     object_cache.store_code(file.name, b"\x7fELF" + bytes(5000))
     assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
-    assert compiles == [COMPILING_MESSAGE] * 2
+    assert compiles == [COMPILING_LOOPS()] * 2
     assert object_cache.find_code(file.name) == code
 
 

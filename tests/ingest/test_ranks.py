@@ -10,6 +10,7 @@ from tests.codes import find_message, has_code
 from tracekit.errors import NotATraceError, TraceError, TracekitError, TraceTooLargeError
 from tracekit.ingest import ranks
 from tracekit.messages.ranks import RANK_CHOSEN, RANK_MISSING, RANKS_MISSING
+from tracekit.messages.stages import READING_FILE
 from tracekit.messages.trace_files import FILES_OF_OTHER_KIND
 from tracekit.testing import A100, TraceBuilder
 
@@ -218,4 +219,4 @@ def test_sizes_of_memory(memory, job):
 def test_progress_counts_the_files(job):
     said = []
     tracekit.load(job, progress=said.append)
-    assert said == [f"read file {i} of 4" for i in (1, 2, 3, 4)]
+    assert said == [READING_FILE(number=number, files=4) for number in (1, 2, 3, 4)]

@@ -10,6 +10,7 @@ from tests.jobs import gradient_step, job
 from tests.prediction.test_memory_and_cost import training
 from tracekit.analysis.idle import attribute_idle_time
 from tracekit.analysis.sensitivity import SpeedReplays
+from tracekit.messages.evidence import FEW_BLOCKS_LAUNCHED, SPAN_RAN
 from tracekit.prediction import predict
 from tracekit.replay.engine import build_measured_timeline
 from tracekit.reporting.findings import FINDINGS
@@ -117,7 +118,7 @@ def test_data_loading():
     """The first of three batches is loaded before anything that the step is measured by."""
     finding = found(loading(1000))["data-loading"]
     assert finding.saves_us == pytest.approx(2000, rel=0.6)
-    assert finding.evidence[0].detail == "2 times"
+    assert finding.evidence[0].detail == SPAN_RAN(times=2.0)
     assert "data-loading" not in found(loading(2))
 
 
@@ -230,14 +231,16 @@ def test_tensor_cores_unused():
 def test_misaligned_shapes():
     slow = Timeline().run("aten::mm", "cutlass_bf16_align1", 4000, mm(4096, 4095, 4096)).found()
     assert slow["misaligned-shapes"].saves_us > 2500
-    assert "n 4095" in slow["misaligned-shapes"].evidence[0].detail
+    assert slow["misaligned-shapes"].evidence[0].detail.values["n"] == 4095
     assert "misaligned-shapes" not in Timeline().run("aten::mm", TENSOR, 4000, mm(4096, 4096, 4096)).found()
 
 
 def test_low_utilization():
     thin = Timeline().run("aten::mm", TENSOR, 100, mm(64, 64, 16384), grid=[4, 1, 1], block=[128, 1, 1]).found()
     assert thin["low-utilization"].saves_us > 50
-    assert "4 blocks for 108 SMs" in thin["low-utilization"].evidence[0].detail
+    few = thin["low-utilization"].evidence[0].detail
+    assert few.template is FEW_BLOCKS_LAUNCHED
+    assert (few.values["blocks"], few.values["sms"]) == (4, 108)
     assert "low-utilization" not in Timeline().run("aten::mm", TENSOR, 700, mm(4096, 4096, 4096)).found()
 
 

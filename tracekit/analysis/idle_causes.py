@@ -29,6 +29,8 @@ from tracekit.arrays import Bools, Ints
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
+from tracekit.messages import Message
+from tracekit.messages import idle_causes as told
 from tracekit.replay.engine import Timeline
 from tracekit.run import MeasuredRun
 
@@ -52,22 +54,21 @@ class IdleCause(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-CAUSE_MEANINGS = {
-    IdleCause.LAUNCH_BOUND: "the CPU was still working towards the next launch",
-    IdleCause.SYNC_BOUND: "the CPU had waited for the GPU before it went on to the next launch",
-    IdleCause.ALLOCATOR: "the CPU got or freed memory (cudaMalloc, cudaFree, cudaHostAlloc, ...) "
-    "before the next launch",
-    IdleCause.DATA_LOADING: "the CPU waited for the next batch of the data loader",
-    IdleCause.DEPENDENCY: "the next kernel waited for an event of another stream",
-    IdleCause.WAITS_FOR_COMPUTE: "the stream's next kernel waited for a kernel of another stream",
-    IdleCause.WAITS_FOR_COPY: "the stream's next kernel waited for a copy of another stream",
-    IdleCause.WAITS_FOR_COMMUNICATION: "the stream's next kernel waited for a collective of another stream",
-    IdleCause.RENDEZVOUS: "a collective waited for other ranks, and nothing else ran",
-    IdleCause.LAUNCH_LATENCY: "from the launch call to the start of its kernel",
-    IdleCause.KERNEL_GAP: "between two kernels that were both in the queue",
-    IdleCause.IN_GRAPH: "within a CUDA graph: work or waits that come back in every replay but are not recorded",
-    IdleCause.NOTHING_LAUNCHED: "nothing more was launched on the stream",
-    IdleCause.UNEXPLAINED: "nothing in the trace says what the next kernel waited for",
+CAUSE_MEANINGS: dict[IdleCause, Message] = {
+    IdleCause.LAUNCH_BOUND: told.IDLE_LAUNCH_BOUND(),
+    IdleCause.SYNC_BOUND: told.IDLE_SYNC_BOUND(),
+    IdleCause.ALLOCATOR: told.IDLE_ALLOCATOR(),
+    IdleCause.DATA_LOADING: told.IDLE_DATA_LOADING(),
+    IdleCause.DEPENDENCY: told.IDLE_DEPENDENCY(),
+    IdleCause.WAITS_FOR_COMPUTE: told.IDLE_WAITS_FOR_COMPUTE(),
+    IdleCause.WAITS_FOR_COPY: told.IDLE_WAITS_FOR_COPY(),
+    IdleCause.WAITS_FOR_COMMUNICATION: told.IDLE_WAITS_FOR_COMMUNICATION(),
+    IdleCause.RENDEZVOUS: told.IDLE_RENDEZVOUS(),
+    IdleCause.LAUNCH_LATENCY: told.IDLE_LAUNCH_LATENCY(),
+    IdleCause.KERNEL_GAP: told.IDLE_KERNEL_GAP(),
+    IdleCause.IN_GRAPH: told.IDLE_IN_GRAPH(),
+    IdleCause.NOTHING_LAUNCHED: told.IDLE_NOTHING_LAUNCHED(),
+    IdleCause.UNEXPLAINED: told.IDLE_NOTHING_RECORDED(),
 }
 
 _CAUSE_BY_EDGE_KIND = {

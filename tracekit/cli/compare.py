@@ -8,7 +8,7 @@ import typer
 
 from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Top
 from tracekit.cli.request_options import expand_requests
-from tracekit.messages import command_errors
+from tracekit.messages import command_errors, stages
 from tracekit.request import StepOptions
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def compare(
     with show_progress(quiet) as stage:
         sides = []
         for place in (a, b):
-            stage(f"read {place}")
+            stage(stages.READING_SIDE(place=place))
             sides.append(_read_side(place, gpu, request.step_range, no_cache, memory))
     comparison = put_together(*sides)
     screen = render.render_comparison(comparison, top)

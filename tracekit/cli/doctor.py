@@ -2,6 +2,7 @@
 
 from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, Traces
 from tracekit.cli.request_options import expand_requests
+from tracekit.messages import stages
 from tracekit.request import RunOptions
 
 
@@ -28,6 +29,6 @@ def doctor(
     with show_progress(quiet) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage)
         run = answers.measure(trace, request, stage, rank=trace.ranks[0].rank)
-        stage("examine")
+        stage(stages.EXAMINING())
         diagnosis = examine(trace, run)
     emit(render.render_diagnosis(diagnosis), lambda: render.as_json(diagnosis), json=json)

@@ -8,6 +8,7 @@ import typer
 
 from tracekit.cli.options import Force, Memory, NoCache, Quiet, Ranks, Stacks, Traces
 from tracekit.cli.request_options import expand_requests
+from tracekit.messages import stages
 from tracekit.request import ExportFormat, ExportRequest
 from tracekit.request.options import EXPORT_SUFFIXES
 
@@ -47,7 +48,7 @@ def export(
     form = form or next(form for form, suffixes in EXPORT_SUFFIXES.items() if output.suffix in suffixes)
     with show_progress(quiet) as stage:
         run = answers.measure(read_traces(traces, ranks, no_cache, memory, stage, stacks), request, stage)
-        stage("predict")
+        stage(stages.PREDICTING())
         content, predicted = answers.export(run, request, form, compress=output.suffix == ".gz")
     write_file(output, content, quiet)
     for refused in predicted.refused:

@@ -5,16 +5,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from tracekit import output_files
 from tracekit.errors import OutputError
-from tracekit.messages import command_errors
+from tracekit.messages import Message, ProgressCallback, command_errors
+from tracekit.messages.stages import READING_TRACE
 
 FILE_WIDTH_CHARS = 140
 
 
 @contextmanager
-def show_progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+def show_progress(quiet: bool) -> Iterator[ProgressCallback]:
     """Yield a function that shows the current stage on stderr, on a terminal only."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
@@ -22,8 +24,13 @@ def show_progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         return
     from tracekit.compiled.announcing import announce_compilation
 
-    with console.status("read trace") as status, announce_compilation(status.update):
-        yield status.update
+    with console.status(str(READING_TRACE())) as status:
+
+        def show(stage: Message) -> None:
+            status.update(Text(str(stage)))
+
+        with announce_compilation(show):
+            yield show
 
 
 def check_output(path: Path | None, force: bool, suffixes: Sequence[str], inputs: Sequence[str] = ()) -> None:

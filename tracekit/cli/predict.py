@@ -19,6 +19,7 @@ from tracekit.cli.options import (
     Verbose,
 )
 from tracekit.cli.request_options import expand_requests
+from tracekit.messages import stages
 from tracekit.request import PredictRequest
 
 MIN_MODELLED_PCT = 95.0
@@ -68,7 +69,7 @@ def predict(
     with show_progress(quiet) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)
-        stage("predict")
+        stage(stages.PREDICTING())
         report = build_prediction_report(answers.predict(run, request), format_command())
         graph = check_graph(run.graph) if verbose else None
     deliver_report(

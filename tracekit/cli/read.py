@@ -1,8 +1,9 @@
 """Read the ranks of a job for a command."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tracekit import ingest
+from tracekit.messages import ProgressCallback
 from tracekit.trace import Trace
 
 
@@ -11,7 +12,7 @@ def read_traces(
     rank: int | None,
     no_cache: bool,
     memory: str | None,
-    progress: Callable[[str], None],
+    progress: ProgressCallback,
     stacks: bool = False,
 ) -> Trace:
     """Read the requested rank, by default all ranks.

@@ -7,6 +7,7 @@ import typer
 
 from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Ranks, Traces
 from tracekit.cli.request_options import expand_requests
+from tracekit.messages import stages
 from tracekit.request import SweepRequest
 
 SUFFIXES = (".json", ".md", ".xlsx", ".csv", ".parquet", ".txt")
@@ -38,7 +39,7 @@ def sweep(
     check_output(output, force, SUFFIXES, traces)
     with show_progress(quiet) as stage:
         run = answers.measure(read_traces(traces, ranks, no_cache, memory, stage), request, stage)
-        stage("predict layouts")
+        stage(stages.PREDICTING_LAYOUTS())
         found = answers.sweep(run, request)
     screen = render.render_sweep(found, top)
     emit(screen, lambda: render.as_json(found), json=json)

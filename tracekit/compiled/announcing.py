@@ -1,16 +1,17 @@
 """Announce the compilation of the inner loops: it happens once per installation, and its duration looks like a hang."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-COMPILING_MESSAGE = "compile the inner loops, once per installation: 5 to 20 s"
+from tracekit.messages import ProgressCallback
+from tracekit.messages.stages import COMPILING_LOOPS
 
-_listener: ContextVar[Callable[[str], None]] = ContextVar("listener", default=lambda stage: None)
+_listener: ContextVar[ProgressCallback] = ContextVar("listener", default=lambda stage: None)
 
 
 @contextmanager
-def announce_compilation(progress: Callable[[str], None]) -> Iterator[None]:
+def announce_compilation(progress: ProgressCallback) -> Iterator[None]:
     """Call ``progress`` when a loop is compiled within the context; loading compiled code is quick and not announced.
 
     Args:
@@ -25,4 +26,4 @@ def announce_compilation(progress: Callable[[str], None]) -> Iterator[None]:
 
 def note_compilation() -> None:
     """Tell the caller that a loop is about to be compiled."""
-    _listener.get()(COMPILING_MESSAGE)
+    _listener.get()(COMPILING_LOOPS())

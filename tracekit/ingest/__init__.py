@@ -2,7 +2,7 @@
 
 import io
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -17,14 +17,13 @@ from tracekit.ingest import memory as sizes
 from tracekit.ingest import ranks as places
 from tracekit.ingest import skipped_files
 from tracekit.ingest.source import ExpandedInputs, Inputs, TraceSource, expand_inputs
+from tracekit.messages import ProgressCallback, stages, trace_contents, trace_files
 from tracekit.messages import ranks as rank_messages
-from tracekit.messages import trace_contents, trace_files
 from tracekit.messages.companions import CAPTURE_SKIPPED
 from tracekit.trace import RankTrace, Trace
 
 __all__ = ["Inputs", "Ranks", "load", "load_bytes"]
 
-Progress = Callable[[str], None]
 Ranks = Sequence[int] | Literal["lowest"] | None
 
 
@@ -35,7 +34,7 @@ def load(
     cache: bool = True,
     memory: str | int | None = None,
     stacks: bool = False,
-    progress: Progress = lambda stage: None,
+    progress: ProgressCallback = lambda stage: None,
 ) -> Trace:
     """Read the PyTorch profiler traces of one job, a file per rank.
 
@@ -85,7 +84,9 @@ class _TraceLoader:
     Unreadable files of a directory, glob or archive are skipped and listed in ``failures``.
     """
 
-    def __init__(self, given: ExpandedInputs, cache: bool, memory_bytes: int, stacks: bool, progress: Progress) -> None:
+    def __init__(
+        self, given: ExpandedInputs, cache: bool, memory_bytes: int, stacks: bool, progress: ProgressCallback
+    ) -> None:
         self.failed: list[tuple[TraceSource, TraceError]] = []
         self._given = given
         self._captures: dict[str, RankTrace] = {}
@@ -119,7 +120,8 @@ class _TraceLoader:
         read: list[RankTrace] = []
         taken = 0
         for i, source in enumerate(sources):
-            self._progress(f"read file {i + 1} of {len(sources)}" if len(sources) > 1 else "read trace")
+            several = len(sources) > 1
+            self._progress(stages.READING_FILE(number=i + 1, files=len(sources)) if several else stages.READING_TRACE())
             try:
                 found = self._read_source(source, self._memory_bytes - taken, is_alone=len(sources) == 1)
                 read += found
@@ -166,7 +168,7 @@ class _TraceLoader:
 
     def _read_capture(self, source: TraceSource, memory_bytes: int) -> RankTrace:
         if source.name not in self._captures:
-            self._progress(f"read capture {source.name}")
+            self._progress(stages.READING_CAPTURE(name=source.name))
             trace, *_ = self._load_decoded(source, memory_bytes, needs_gpu=False)
             self._captures[source.name] = replace(trace, source=source.name)
         return self._captures[source.name]
@@ -221,7 +223,7 @@ def _make_missing_rank_error(rank: int, known: Sequence[int]) -> TraceError:
 
 
 def _decode_source(
-    source: TraceSource, memory_bytes: int, needs_gpu: bool, stacks: bool, progress: Progress
+    source: TraceSource, memory_bytes: int, needs_gpu: bool, stacks: bool, progress: ProgressCallback
 ) -> list[RankTrace]:
     from tracekit.ingest.decode import decode_ranks
 

@@ -2,7 +2,7 @@
 
 import codecs
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tracekit.compiled.announcing import announce_compilation
@@ -17,7 +17,7 @@ from tracekit.ingest.merged_ranks import number_documents
 from tracekit.ingest.rank_labels import UnlabelledStream, has_rank_labels
 from tracekit.ingest.stream_decoder import decode_documents, decode_small, is_list_of_documents
 from tracekit.ingest.window import FillableStream
-from tracekit.messages import trace_contents, trace_files
+from tracekit.messages import ProgressCallback, trace_contents, trace_files
 from tracekit.trace import RankTrace
 
 # Up to this size the careful decoder takes less time than loading the compiled one.
@@ -32,7 +32,7 @@ def decode(
     *,
     needs_gpu: bool = True,
     stacks: bool = False,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: ProgressCallback = lambda stage: None,
 ) -> RankTrace:
     """Read a trace of one rank, as :func:`decode_ranks` does.
 
@@ -55,7 +55,7 @@ def decode_ranks(
     *,
     needs_gpu: bool = True,
     stacks: bool = False,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: ProgressCallback = lambda stage: None,
 ) -> list[RankTrace]:
     """Read the trace of one rank, or of the ranks that are merged into one file.
 

@@ -10,7 +10,25 @@ To add a message, add a :class:`Template` to this folder's module of its area::
 and use it where it arises: ``notes.append(GPU_UNKNOWN())`` or ``raise TraceError(NO_STEP(step=3))``.
 """
 
-from tracekit.messages.model import Message, OptionNames, Severity, Template, Value, name_argument, name_option
+from tracekit.messages.model import (
+    Message,
+    OptionNames,
+    ProgressCallback,
+    Severity,
+    Template,
+    Value,
+    name_argument,
+    name_option,
+)
 
-__all__ = ["Message", "OptionNames", "Severity", "Template", "Value", "name_argument", "name_option"]
+__all__ = [
+    "Message",
+    "OptionNames",
+    "ProgressCallback",
+    "Severity",
+    "Template",
+    "Value",
+    "name_argument",
+    "name_option",
+]
 """The catalogue itself is in :mod:`tracekit.messages.catalogue`: programs that only write messages needn't load it."""

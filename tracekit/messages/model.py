@@ -26,6 +26,9 @@ Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Message | None"
 OptionNames: TypeAlias = Callable[[str], str]
 """Names an option as a front end does: ``tp`` is ``--tp`` on the command line."""
 
+ProgressCallback: TypeAlias = "Callable[[Message], object]"
+"""Called with what is being done, as it begins."""
+
 MESSAGES_PAGE = "reference/messages.html"
 """The page of the documentation that lists the catalogue."""
 

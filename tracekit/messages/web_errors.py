@@ -100,7 +100,7 @@ UPLOAD_TOO_LARGE = Template(
     "upload-too-large",
     Severity.ERROR,
     "{name} is larger than this server takes: {max_bytes}.",
-    "Compress it, or record fewer steps; whoever runs the server sets the limit (--max-upload).",
+    "Compress it, or record fewer steps; whoever runs the server sets the limit ({--max-upload}).",
 )
 UPLOAD_LONGER_THAN_ANNOUNCED = Template(
     "upload-longer-than-announced",
@@ -136,13 +136,13 @@ FILES_TOO_MANY = Template(
     "files-too-many",
     Severity.ERROR,
     "{files} files are more than the {max_files} that this server takes.",
-    "Whoever runs the server sets the limit (--max-files).",
+    "Whoever runs the server sets the limit ({--max-files}).",
 )
 FILES_UNPACK_TOO_LARGE = Template(
     "files-unpack-too-large",
     Severity.ERROR,
     "{name} unpacks to more than this server takes: {max_bytes}.",
-    "Whoever runs the server sets the limit (--max-unpacked).",
+    "Whoever runs the server sets the limit ({--max-unpacked}).",
 )
 FILES_UNPACK_SUSPICIOUS = Template(
     "files-unpack-suspicious",

@@ -9,6 +9,8 @@ from rich.text import Text
 
 from tracekit import format
 from tracekit.format import format_duration, format_interval, format_number, format_percent, format_quantity, shorten
+from tracekit.messages import Message
+from tracekit.messages import comparisons as told
 from tracekit.render.dump import dump_document
 from tracekit.render.grid import Grid, make_grid
 from tracekit.reporting.comparison import Comparison, ComparisonSide, TimeChange
@@ -28,7 +30,7 @@ def render_comparison(comparison: Comparison, top: int) -> RenderableType:
         Text(f"A  {a}", style="bold"),
         Text(f"B  {b}{change}", style="bold"),
         *_render_verdict(comparison),
-        *(Text(line, style="yellow") for line in find_comparison_warnings(comparison)),
+        *(Text(str(line), style="yellow") for line in find_comparison_warnings(comparison)),
         *_render_differences(comparison),
         Text(),
         *(_render_changes(comparison, top) if comparison.alike else [_render_shares(comparison)]),
@@ -73,6 +75,7 @@ def as_json(comparison: Comparison, top: int) -> str:
         "error_pct": comparison.error_pct,
         "inside_interval": comparison.is_inside,
         "shared_pct": comparison.shared_pct,
+        "warnings": [warning.to_dict() for warning in find_comparison_warnings(comparison)],
         "breakdown": [_serialize_change(change) for change in comparison.parts],
         "matched": [_serialize_change(change) for change in comparison.matched[:top]],
         "matched_omitted": max(len(comparison.matched) - top, 0),
@@ -93,7 +96,7 @@ def describe_step_change(comparison: Comparison) -> str:
     return f"{format_number(abs(change))} % {'longer' if change > 0 else 'shorter'}"
 
 
-def describe_work_change(comparison: Comparison) -> str | None:
+def describe_work_change(comparison: Comparison) -> Message | None:
     """Describe how much more work the second run does in the same time.
 
     Returns:
@@ -102,11 +105,9 @@ def describe_work_change(comparison: Comparison) -> str | None:
     more = comparison.more_done_pct
     if more is None:
         return None
-    return (
-        "as much"
-        if abs(more) < UNCHANGED_TOLERANCE_PCT
-        else f"{format_number(abs(more))} % {'more' if more > 0 else 'less'}"
-    )
+    if abs(more) < UNCHANGED_TOLERANCE_PCT:
+        return told.DONE_AS_MUCH()
+    return told.DONE_MORE(more_pct=more) if more > 0 else told.DONE_LESS(less_pct=-more)
 
 
 def _render_verdict(comparison: Comparison) -> Iterator[Text]:
@@ -121,41 +122,27 @@ def _render_verdict(comparison: Comparison) -> Iterator[Text]:
     yield Text(f"{off}; the measurement lies {place} its 90 % interval, {span}")
 
 
-def find_comparison_warnings(comparison: Comparison) -> Iterator[str]:
+def find_comparison_warnings(comparison: Comparison) -> Iterator[Message]:
     """Yield reasons against comparing the two runs or their steps."""
     if (done := describe_work_change(comparison)) is not None:
-        a, b = map(_format_batch, (comparison.a, comparison.b))
-        yield f"a step of A works through {a}, one of B through {b}: in the same time B gets {done} done"
+        batches = {"batch_a": _format_batch(comparison.a), "batch_b": _format_batch(comparison.b)}
+        yield told.STEPS_OF_OTHER_BATCHES(**batches, done=done)
     if not comparison.alike:
-        yield (
-            f"kernels that both have make up {format_percent(comparison.shared_pct)} of the "
-            "kernels' time, and most GEMMs, "
-            "convolutions or ops are others: neither step tells anything about the other"
-        )
+        yield told.PROGRAMS_DIFFER(shared_pct=comparison.shared_pct)
     elif comparison.shared_pct < MIN_SHARED_PCT:
-        yield (
-            f"kernels that both have make up {format_percent(comparison.shared_pct)} of the kernels' time: "
-            f"are these the same program, batch and shapes?{_explain_traced_shapes(comparison)}"
-        )
+        measured = comparison.prediction_and_measurement is None
+        doubt = told.FEW_KERNELS_SHARED if measured else told.FEW_PREDICTED_KERNELS_SHARED
+        yield doubt(shared_pct=comparison.shared_pct)
     if comparison.alike and comparison.scored_pair is None and comparison.prediction_and_measurement:
-        predicted, measured = (_describe_side(comparison, side) for side in comparison.prediction_and_measurement)
-        yield (
-            f"the prediction is for {predicted}, the measurement of {measured}: "
-            "how far the prediction is off isn't told by it"
-        )
+        sides = (_describe_side(comparison, side) for side in comparison.prediction_and_measurement)
+        yield told.PREDICTION_NOT_OF_MEASUREMENT(**dict(zip(("predicted", "measured"), sides, strict=True)))
     if comparison.scored_pair and comparison.scored_pair[1].gpu is None:
-        yield "the GPU of the measurement isn't known: the prediction is off by this if it was the predicted one"
+        yield told.MEASURED_GPU_UNKNOWN()
     if comparison.a.alone != comparison.b.alone:
-        yield (
-            f"{'A' if comparison.a.alone else 'B'} is one rank of several without the others: "
-            "its waiting for them can't be told from communication"
-        )
+        yield told.RANK_WITHOUT_OTHERS(side="A" if comparison.a.alone else "B")
     for name, other, side in (("A", "B", comparison.a), ("B", "A", comparison.b)):
         if side.unlisted:
-            yield (
-                f"{name}'s file leaves out the kernels with least time, {side.unlisted:,} of them: "
-                f"whether {other} has them can't be told. Predict anew to have them compared"
-            )
+            yield told.KERNELS_UNLISTED(side=name, other=other, kernels=side.unlisted)
 
 
 def _describe_side(comparison: Comparison, side: ComparisonSide) -> str:
@@ -167,12 +154,6 @@ def _describe_side(comparison: Comparison, side: ComparisonSide) -> str:
 
 def _format_batch(side: ComparisonSide) -> str:
     return f"{side.batch.size:,.6g} {side.batch.unit}" if side.batch else "unknown"
-
-
-def _explain_traced_shapes(comparison: Comparison) -> str:
-    if comparison.prediction_and_measurement is None:
-        return ""
-    return " A prediction's kernels have the shapes of the trace, also for another batch or layout"
 
 
 def name_unmatched_kernels(name: str, other: str, side: ComparisonSide) -> str:

@@ -37,4 +37,4 @@ def render_critical_path(report: Report) -> RenderableType:
 
 def render_speed_lines(report: Report) -> RenderableType:
     """Render one line each for the GPU, the CPU and the network."""
-    return Group(*map(Text, describe_speeds(report)))
+    return Group(*(Text(str(line)) for line in describe_speeds(report)))

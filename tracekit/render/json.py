@@ -7,7 +7,7 @@ from tracekit.parallelism.layout import Layout
 from tracekit.prediction.model import PredictedStep
 from tracekit.render.dump import dump_document
 from tracekit.reporting import saved_prediction as saved
-from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.findings.finding import Evidence, Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.sensitivity import SpeedSensitivity
 from tracekit.reporting.sections.what_if import EditSaving
@@ -37,7 +37,7 @@ def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None)
         "breakdown": [dataclasses.asdict(row) for row in report.breakdown],
         "phases": [dataclasses.asdict(row) for row in report.phases],
         "modules": [dataclasses.asdict(row) for row in report.modules],
-        "idle": [dataclasses.asdict(row) for row in report.idle],
+        "idle": [dataclasses.asdict(row) | {"meaning": row.meaning.to_dict()} for row in report.idle],
         "streams": [dataclasses.asdict(row) | {"causes": dict(row.causes)} for row in report.streams],
         "ranks": [dataclasses.asdict(row) for row in report.ranks],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
@@ -94,9 +94,13 @@ def _serialize_edit(edit: EditSaving) -> dict[str, Any]:
 
 def _serialize_finding(finding: Finding) -> dict[str, Any]:
     own = {field.name: getattr(finding, field.name) for field in dataclasses.fields(finding) if field.name != "message"}
-    own["evidence"] = [dataclasses.asdict(row) for row in finding.evidence]
+    own["evidence"] = list(map(_serialize_evidence, finding.evidence))
     own["bottleneck"] = dataclasses.asdict(finding.bottleneck) if finding.bottleneck else None
     return finding.message.to_dict() | {"title": finding.title, "advice": finding.advice} | own
+
+
+def _serialize_evidence(row: Evidence) -> dict[str, Any]:
+    return {"what": row.what, "time_us": row.time_us, "detail": row.detail.to_dict() if row.detail else None}
 
 
 def _serialize_target(prediction: PredictedStep) -> dict[str, Any]:

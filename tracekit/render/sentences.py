@@ -12,7 +12,8 @@ from tracekit.format import (
     format_percent,
     format_quantity,
 )
-from tracekit.messages import OptionNames, name_option
+from tracekit.messages import Message, OptionNames, name_option
+from tracekit.messages import speeds as told
 from tracekit.messages.findings import DOES_NOT_FIT
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import PredictedStep
@@ -174,29 +175,37 @@ def name_place(place: str) -> str:
     return "GPU" if place == "gpu" else place
 
 
-def describe_speeds(report: Report) -> Iterator[str]:
+def describe_speeds(report: Report) -> Iterator[Message]:
     """Yield the step with a faster GPU, CPU and network, and the speed at which another one limits it."""
     found = report.speeds
     steps = {(gpu, host): step_us for gpu, host, step_us in found.points}
-    gpus = ", ".join(f"{speed:g}x {format_duration(steps[speed, 1.0])}" for speed in GPU_SPEEDS)
-    yield (
-        f"GPU {gpus}, never below {format_duration(found.gpu_floor_us)}; "
-        f"{_describe_limit(found.host_limits_from, 'the CPU')}"
+    yield told.GPU_FASTER(
+        steps=_describe_steps((speed, steps[speed, 1.0]) for speed in GPU_SPEEDS),
+        floor_us=found.gpu_floor_us,
+        limit=_describe_limit(found.host_limits_from, "CPU"),
     )
-    hosts = ", ".join(f"{h:g}x {format_duration(us)}" for (g, h), us in steps.items() if h is not None and g == 1.0 < h)
-    yield (
-        f"CPU {hosts}, never below {format_duration(found.host_floor_us)}; "
-        f"{_describe_limit(found.gpu_limits_from, 'the GPU')}"
+    yield told.CPU_FASTER(
+        steps=_describe_steps((h, us) for (g, h), us in steps.items() if h is not None and g == 1.0 < h),
+        floor_us=found.host_floor_us,
+        limit=_describe_limit(found.gpu_limits_from, "GPU"),
     )
     if found.network:
-        network = ", ".join(f"{s:g}x {format_duration(us)}" for s, us in found.network if s is not None and s > 1)
-        yield f"network {network}, never below {format_duration(found.network[-1][1])}"
+        yield told.NETWORK_FASTER(
+            steps=_describe_steps((speed, us) for speed, us in found.network if speed is not None and speed > 1),
+            floor_us=found.network[-1][1],
+        )
 
 
-def _describe_limit(speed: float | None, what: str) -> str:
+def _describe_steps(steps: Iterable[tuple[float, float]]) -> list[Message]:
+    return [told.STEP_AT_SPEED(speed=speed, step_us=step_us) for speed, step_us in steps]
+
+
+def _describe_limit(speed: float | None, resource: str) -> Message:
     if speed is None:
-        return f"{what} doesn't become the limit"
-    return f"{what} is the limit already" if speed == 1 else f"from {speed:.2g}x on {what} is the limit"
+        return told.LIMIT_NEVER(resource=resource)
+    if speed == 1:
+        return told.LIMIT_ALREADY(resource=resource)
+    return told.LIMIT_FROM_SPEED(speed=speed, resource=resource)
 
 
 def collect_notes(report: Report, name: OptionNames = name_option) -> list[str]:

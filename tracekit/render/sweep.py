@@ -13,9 +13,8 @@ from tracekit.format import (
     format_interval,
     format_number,
     format_percent,
-    format_quantity,
 )
-from tracekit.messages import Message, findings
+from tracekit.messages import Message, findings, sweeps
 from tracekit.messages import prediction_notes as told
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.memory import MemoryFit
@@ -54,7 +53,7 @@ def render_sweep(sweep: Sweep, top: int) -> RenderableType:
     left_out = len(sweep.entries) - len(shown)
     more = [Text(f"{left_out} more: --top {len(sweep.entries)}", "dim")] if left_out else []
     source = Text.assemble(("trace      ", "bold"), f"{sweep.run.trace.source} · {sweep.layout}")
-    said = [Text(line) for line in (*_describe_knees(sweep), *_describe_limits(sweep))]
+    said = [Text(str(line)) for line in (*_describe_knees(sweep), *_describe_limits(sweep))]
     notes = [Text(f"note: {note}", "dim") for note in (*_explain_signs(sweep), *_collect_notes(sweep))]
     refused = [Text(f"left out: {why}", "yellow") for why in sweep.refused]
     doubts = [Text(f"warning: {doubt}", "yellow") for doubt in _build_warnings(sweep)]
@@ -65,7 +64,8 @@ def render_markdown(sweep: Sweep) -> str:
     """Return all layouts as Markdown."""
     columns = _build_columns(sweep)
     rows = [[cell(entry) for cell in columns.values()] for entry in sweep.entries]
-    said = [*_describe_knees(sweep), *_describe_limits(sweep), *_explain_signs(sweep), *_collect_notes(sweep)]
+    said: list[object] = [*_describe_knees(sweep), *_describe_limits(sweep)]
+    said += [*_explain_signs(sweep), *_collect_notes(sweep)]
     said += [f"left out: {why}" for why in sweep.refused]
     said += [f"warning: {doubt}" for doubt in _build_warnings(sweep)]
     title = f"# {sweep.run.trace.source} in {len(rows)} layouts"
@@ -128,26 +128,25 @@ def _format_memory(memory: MemoryFit) -> str:
     return f"{'–'.join(bounds)} {format_fit(memory)}" if bounds else format_fit(memory)
 
 
-def _describe_knees(sweep: Sweep) -> Iterator[str]:
+def _describe_knees(sweep: Sweep) -> Iterator[Message]:
     """Yield each cluster's name and the number of ranks up to which more ranks help, if sizes vary."""
     numbers = _number_clusters(sweep) if len(sweep.knees) > 1 else {}
     for label, ranks in sweep.knees.items():
-        named = f"{numbers[label]} is {label}" if numbers else label
+        named = sweeps.CLUSTER_NUMBERED(number=numbers[label], cluster=label) if numbers else None
         sizes = {entry.prediction.ranks for entry in sweep.entries if entry.prediction.label == label}
         if ranks and len(sizes) > 1:
-            kept = f"each GPU keeps {100 * KNEE_EFFICIENCY:.0f} % of its throughput in the smallest layout"
-            yield f"{named}: up to {format_quantity(ranks, 'rank')} {kept}"
-        elif numbers:
+            yield sweeps.RANKS_THAT_HELP(cluster=named or label, ranks=ranks, kept_pct=100 * KNEE_EFFICIENCY)
+        elif named:
             yield named
 
 
-def _describe_limits(sweep: Sweep) -> Iterator[str]:
-    """Yield a sentence on the bottleneck of each cluster's layout with the highest throughput."""
+def _describe_limits(sweep: Sweep) -> Iterator[Message]:
+    """Yield a message on the bottleneck of each cluster's layout with the highest throughput."""
     found, names = find_limits(sweep), _number_clusters(sweep)
     for kind in dict.fromkeys(one.kind for one in found.values()):
         alike = {label: one for label, one in found.items() if one.kind == kind}
         shares = [one.share for one in alike.values()]
-        yield str(SWEEP_LIMITS[kind](clusters=[names[label] for label in alike], shares_pct=shares))
+        yield SWEEP_LIMITS[kind](clusters=[names[label] for label in alike], shares_pct=shares)
 
 
 def find_limits(sweep: Sweep) -> dict[str, StepLimiter]:
@@ -159,20 +158,20 @@ def find_limits(sweep: Sweep) -> dict[str, StepLimiter]:
     return {label: one for label, one in found.items() if one is not None}
 
 
-def _explain_signs(sweep: Sweep) -> Iterator[str]:
+def _explain_signs(sweep: Sweep) -> Iterator[Message]:
     """Yield explanations of the table's signs and headings."""
     priced = any(entry.dollars_per_million is not None for entry in sweep.entries)
     if any(entry.is_tied for entry in sweep.entries):
-        order = ": cheaper ones come first" if priced else ", so that their order says nothing"
-        yield f"≈ gets as much done as the line above, within {100 * TIED_THROUGHPUT_FRACTION:g} %{order}"
+        tied = sweeps.TIED_LAYOUTS_BY_PRICE if priced else sweeps.TIED_LAYOUTS
+        yield tied(tied_pct=100 * TIED_THROUGHPUT_FRACTION)
     if sweep.unit == "steps":
-        yield "steps of a replica are counted, as the trace doesn't tell its batch: --samples N says a rank's"
+        yield sweeps.STEPS_COUNTED()
     if any(entry.prediction.memory.fits is False for entry in sweep.entries):
-        yield "what doesn't fit into memory comes last"
+        yield sweeps.UNFIT_LAYOUTS_LAST()
     if any(entry.prediction.memory.fits is None for entry in sweep.entries):
-        yield "?: the trace doesn't tell whether it fits into memory"
+        yield sweeps.LAYOUT_FIT_UNKNOWN()
     if priced:
-        yield f"$/1k: dollars for 1,000 steps, of which larger layouts do more; $/1M: for a million {sweep.unit}"
+        yield sweeps.DOLLAR_COLUMNS(unit=sweep.unit)
 
 
 def _collect_notes(sweep: Sweep) -> list[Message]:
@@ -210,6 +209,9 @@ def as_json(sweep: Sweep) -> str:
         "knees": dict(sweep.knees),
         "limits": {label: {"kind": one.kind, "share": one.share} for label, one in find_limits(sweep).items()},
         "refused": [why.to_dict() for why in sweep.refused],
+        "notes": [
+            note.to_dict() for note in (*_describe_knees(sweep), *_describe_limits(sweep), *_collect_notes(sweep))
+        ],
         "warnings": [warning.to_dict() for warning in _build_warnings(sweep)],
     }
     return json_document(body)

@@ -237,7 +237,7 @@ def _render_idle(report: Report) -> RenderableType | None:
 def _describe_idle(row: IdleTime) -> Text:
     where = f"; mostly before {shorten(shorten_kernel_name(row.op), MAX_WHERE_CHARS)}" if row.op else ""
     where += f", launched in {row.line}" if row.line else ""
-    return Text.assemble(row.meaning, (where, "dim"))
+    return Text.assemble(str(row.meaning), (where, "dim"))
 
 
 def _render_what_if(report: Report) -> RenderableType | None:

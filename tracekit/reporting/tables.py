@@ -240,7 +240,7 @@ def build_frames(report: Report) -> dict[str, pl.DataFrame]:
         TIME: _iter_time_rows(report),
         FINDINGS: map(_build_finding_row, report.findings),
         MODULES: map(asdict, report.modules),
-        IDLE: map(asdict, report.idle),
+        IDLE: (asdict(row) | {"meaning": str(row.meaning)} for row in report.idle),
         STREAMS: _iter_stream_rows(report),
         CRITICAL: map(asdict, report.critical.ops),
         COLLECTIVES: map(asdict, report.communication),
@@ -313,7 +313,11 @@ def _describe_throughput(step: SourceSummary | PredictedStep) -> dict[str, objec
 def _iter_stream_rows(report: Report) -> Iterator[dict[str, object]]:
     for stream in report.streams:
         for cause, time_us in stream.causes:
-            yield asdict(stream) | {"cause": cause, "meaning": CAUSE_MEANINGS[IdleCause(cause)], "time_us": time_us}
+            yield asdict(stream) | {
+                "cause": cause,
+                "meaning": str(CAUSE_MEANINGS[IdleCause(cause)]),
+                "time_us": time_us,
+            }
 
 
 def _iter_time_rows(report: Report) -> Iterator[dict[str, object]]:

@@ -1,10 +1,10 @@
 """Answer requests: one function for each answer, which all front ends call."""
 
-from collections.abc import Callable
 from functools import partial
 
 from tracekit import prediction, reporting
 from tracekit.export import launch_tables, perfetto
+from tracekit.messages import ProgressCallback
 from tracekit.prediction import Predictions
 from tracekit.prediction import sweep as sweeps
 from tracekit.reporting import Report
@@ -19,7 +19,7 @@ from tracekit.whatif.requested import apply_requested_edits
 def measure(
     trace: Trace,
     request: RunOptions,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: ProgressCallback = lambda stage: None,
     *,
     rank: int | None = None,
 ) -> MeasuredRun:

@@ -18,6 +18,7 @@ from predictors import PredictorError
 from tracekit.errors import TracekitError
 from tracekit.format import abbreviate_names
 from tracekit.messages import web_errors
+from tracekit.messages.stages import WAITING_FOR_WORKER
 from tracekit.web.database import SKIP_LOCKED, Database, DatabaseRow
 from tracekit.web.errors import ConflictError, DiskFullError, NotFoundError, TooManyError, WebError, serialize_error
 from tracekit.web.files import Files
@@ -107,7 +108,7 @@ class JobQueue:
                 "INSERT INTO jobs (id, link, owner, uploads, state, request, stage, formats, attempts, created, "
                 "queued, expires) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 job_id, secrets.token_hex(16), owner, json.dumps([upload.name for upload in uploads]), QUEUED,
-                request and json.dumps(request), "waiting", "[]", 0, now, now, until,
+                request and json.dumps(request), str(WAITING_FOR_WORKER()), "[]", 0, now, now, until,
             )  # fmt: skip
         except BaseException:
             self._uploads.release(job_id)
@@ -154,7 +155,7 @@ class JobQueue:
         changed = self._database.run(
             "UPDATE jobs SET state = ?, request = ?, stage = ?, error = NULL, attempts = 0, queued = ? "
             "WHERE id = ? AND state IN (?, ?, ?) RETURNING id",
-            QUEUED, json.dumps(request), "waiting", time.time(), job.id, FOUND, DONE, FAILED,
+            QUEUED, json.dumps(request), str(WAITING_FOR_WORKER()), time.time(), job.id, FOUND, DONE, FAILED,
         )  # fmt: skip
         if not changed:
             raise ConflictError(web_errors.JOB_IN_WORK())

@@ -3,7 +3,6 @@
 import dataclasses
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from tracekit import ingest
 from tracekit.doctor import examine
 from tracekit.export.excerpt import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
+from tracekit.messages import Message, ProgressCallback, stages
 from tracekit.render.doctor import serialize_diagnosis
 from tracekit.reporting import build_prediction_report, kernel_rows
 from tracekit.reporting.sections import coverage, idle, source, warnings
@@ -22,6 +22,7 @@ from tracekit.web import unpack_limits
 from tracekit.web.ask import Ask
 from tracekit.web.comparison_sides import REPORT_FILE
 from tracekit.web.errors import serialize_error
+from tracekit.web.field_labels import name_field
 from tracekit.web.formats import FORMATS, TIMELINE_FORMAT
 from tracekit.web.jobs import WebJob
 from tracekit.web.settings import Settings
@@ -29,8 +30,6 @@ from tracekit.web.store import Store
 
 # Fraction of a worker's address space available to the tables; the rest is for everything else.
 TABLES_FRACTION = 0.5
-
-StageCallback = Callable[[str], object]
 
 
 def execute_job(job: WebJob, settings: Settings, store: Store) -> None:
@@ -54,24 +53,24 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
     """Run the job's stages; return the formats written, none if nothing was requested yet."""
     request = Ask(**job.request or {})
 
-    def enter(stage: str) -> None:
-        store.jobs.set_stage(job, stage)
+    def enter(stage: Message) -> None:
+        store.jobs.set_stage(job, stage.render(name_field))
 
-    enter("check the files")
+    enter(stages.CHECKING_FILES())
     sources = _fetch_sources(job, settings, store, scratch)
     ranks = None if request.ranks is None else [request.ranks]
     memory_bytes = int(settings.worker_bytes * TABLES_FRACTION)
     trace = ingest.load(sources, ranks=ranks, cache=False, memory=memory_bytes, progress=enter)
     lowest = answers.measure(trace, request, enter, rank=trace.ranks[0].rank)
     run = lowest if len(trace.ranks) == 1 else answers.measure(trace, request, enter)
-    enter("examine")
+    enter(stages.EXAMINING())
     known = summarize_traces(trace, run, lowest)
     store.jobs.set_found(job, known)
     if job.request is None:
         return []
     written, left_out, refused = _write_reports(run, request, scratch, enter)
     store.jobs.set_found(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
-    enter("keep the reports")
+    enter(stages.STORING_REPORTS())
     _store_reports(job, store, scratch, [REPORT_FILE, *(f"report.{suffix}" for suffix in written)])
     return written
 
@@ -116,10 +115,10 @@ def _fetch_sources(job: WebJob, settings: Settings, store: Store, scratch: Path)
 
 
 def _write_reports(
-    run: MeasuredRun, request: Ask, scratch: Path, enter: StageCallback
+    run: MeasuredRun, request: Ask, scratch: Path, enter: ProgressCallback
 ) -> tuple[list[str], list[dict[str, Any]], list[dict[str, Any]]]:
     """Write all formats; return them, what they leave out, and the targets that couldn't be predicted."""
-    enter("predict")
+    enter(stages.PREDICTING())
     predicted = answers.predict(run, request)
     report = build_prediction_report(predicted)
     (scratch / REPORT_FILE).write_bytes(report.to_json())
@@ -127,7 +126,7 @@ def _write_reports(
     drawn = shown and replace(predicted, run=shown)
     written = [suffix for suffix in FORMATS if suffix != TIMELINE_FORMAT or drawn is not None]
     for suffix in written:
-        enter(f"write {FORMATS[suffix].title}")
+        enter(stages.WRITING_FORM(form=FORMATS[suffix].title))
         (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or predicted))
     told = [{"target": one.label, **serialize_error(one.error)} for one in predicted.refused]
     return written, [left_out.to_dict()] if left_out else [], told

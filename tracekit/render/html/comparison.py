@@ -31,7 +31,7 @@ def render_comparison_page(comparison: Comparison, top: int) -> str:
             difference=describe_step_change(comparison),
             done=describe_work_change(comparison),
             differences=list(list_run_differences(comparison)),
-            doubts=list(find_comparison_warnings(comparison)),
+            doubts=list(map(str, find_comparison_warnings(comparison))),
             part=format_step_share,
             only=name_unmatched_kernels,
             changes=select_large_changes(comparison),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from tracekit.graph.recorded import host_spans
+from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
@@ -32,7 +33,7 @@ def find_allocator_calls(context: FindingContext) -> Iterator[Finding]:
     yield Finding(
         message=told.ALLOCATOR(calls_us=takes_us),
         saves_us=saves_us,
-        evidence=context.list_longest_spans(made, "calls"),
+        evidence=context.list_longest_spans(made, lambda count: shown.CALL_MADE(calls=count)),
     )
 
 

@@ -7,8 +7,8 @@ import polars as pl
 
 from tracekit.analysis.critical_path import compute_critical_path
 from tracekit.arrays import Floats
-from tracekit.format import format_percent
 from tracekit.messages import Message
+from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.prediction import Prediction
 from tracekit.replay.engine import replay
@@ -100,7 +100,7 @@ def _make_finding(target: Prediction, here: dict[str, float], there: dict[str, f
             Evidence(
                 name,
                 None,
-                f"{format_percent(share)} of the critical path, measured: {format_percent(here.get(name, 0.0))}",
+                shown.SHARE_OF_CRITICAL_PATH(path_pct=share, measured_pct=here.get(name, 0.0)),
             )
             for name, share in ordered
         ),

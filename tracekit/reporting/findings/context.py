@@ -11,7 +11,9 @@ from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.sensitivity import SpeedReplays
 from tracekit.arrays import Floats
 from tracekit.errors import WhatIfError
-from tracekit.format import format_count, format_shape
+from tracekit.format import format_shape
+from tracekit.messages import Message
+from tracekit.messages import evidence as shown
 from tracekit.prediction import Prediction
 from tracekit.reporting.findings.finding import Evidence
 from tracekit.run import MeasuredRun
@@ -110,16 +112,20 @@ class FindingContext:
         """Sum the time of some kernels in a mean step."""
         return float(rows["time_us"].sum()) / self.step_count
 
-    def list_evidence(self, rows: pl.DataFrame, detail: pl.Expr | None = None) -> tuple[Evidence, ...]:
+    def list_evidence(
+        self, rows: pl.DataFrame, describe: Callable[..., Message] = shown.OP_LAUNCHED, **values: pl.Expr
+    ) -> tuple[Evidence, ...]:
         """List the ops and shapes with most time among some kernels.
 
         Args:
             rows: The kernels.
-            detail: What to state for each in addition to its launches.
+            describe: Template, or a function like one, of ``launches`` in a mean step and of ``values``.
+            values: More values that the description of each has, of its first kernel.
         """
-        told = (pl.lit("") if detail is None else detail).first().alias("detail")
         grouped = rows.group_by(pl.coalesce("op", "name").alias("op"), "input_dims", "dtype")
-        table = grouped.agg(pl.col("time_us").sum(), told, count=pl.len())
+        table = grouped.agg(
+            pl.col("time_us").sum(), count=pl.len(), **{name: value.first() for name, value in values.items()}
+        )
         ordered = table.sort("time_us", "op", "input_dims", "dtype", descending=[True, False, False, False]).head(
             MAX_EVIDENCE_ROWS
         )
@@ -127,7 +133,7 @@ class FindingContext:
             Evidence(
                 what=" ".join(part for part in (row["op"], row["dtype"], format_shape(row["input_dims"])) if part),
                 time_us=row["time_us"] / self.step_count,
-                detail=_join_details(f"{format_count(row['count'] / self.step_count)} launches", row["detail"]),
+                detail=describe(launches=row["count"] / self.step_count, **{name: row[name] for name in values}),
             )
             for row in ordered.iter_rows(named=True)
         )
@@ -143,21 +149,21 @@ class FindingContext:
         inside = (assign_steps(table["ts_ns"], own).is_not_null() for table, own in zip(tables, steps, strict=True))
         return pl.concat(table.filter(mine) for table, mine in zip(tables, inside, strict=True))
 
-    def list_longest_spans(self, spans: pl.DataFrame, times: str) -> tuple[Evidence, ...]:
+    def list_longest_spans(self, spans: pl.DataFrame, describe: Callable[[float], Message]) -> tuple[Evidence, ...]:
         """List the names with most time among spans on the CPU, in a mean step.
 
         Args:
             spans: ``name`` and ``dur_ns``, of the chosen steps.
-            times: The noun that the detail counts, in the plural.
+            describe: Describes how many of a name there are in a mean step.
         """
         named = spans.group_by("name").agg(pl.col("dur_ns").sum() / 1e3, count=pl.len())
         ordered = named.sort("dur_ns", "name", descending=[True, False]).head(MAX_EVIDENCE_ROWS)
         return tuple(
-            Evidence(name, time_us / self.step_count, f"{format_count(count / self.step_count)} {times}")
+            Evidence(name, time_us / self.step_count, describe(count / self.step_count))
             for name, time_us, count in ordered.iter_rows()
         )
 
-    def list_late_launches(self, detail: str, *causes: IdleCause) -> tuple[Evidence, ...]:
+    def list_late_launches(self, detail: Message, *causes: IdleCause) -> tuple[Evidence, ...]:
         """List the ops before which the GPU idled most for some causes.
 
         Args:
@@ -168,7 +174,3 @@ class FindingContext:
         return tuple(
             Evidence(op if op == END_OF_STEP else f"before {op}", time_us, detail) for op, time_us, _ in ops.iter_rows()
         )
-
-
-def _join_details(*parts: str) -> str:
-    return ", ".join(part for part in parts if part)

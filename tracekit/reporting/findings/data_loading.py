@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES
+from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
@@ -22,7 +23,7 @@ def find_data_loading(context: FindingContext) -> Iterator[Finding]:
     yield Finding(
         message=told.DATA_LOADING(loading_us=takes_us),
         saves_us=saves_us,
-        evidence=context.list_longest_spans(loads, "times"),
+        evidence=context.list_longest_spans(loads, lambda count: shown.SPAN_RAN(times=count)),
     )
 
 

@@ -12,12 +12,12 @@ class Evidence:
     Attributes:
         what: An op with its shapes, a call, or a step.
         time_us: Its time per step; ``None`` if that isn't meaningful.
-        detail: What is wrong with it, or how often it happens.
+        detail: What is wrong with it, or how often it happens; ``None`` if its time says all.
     """
 
     what: str
     time_us: float | None
-    detail: str
+    detail: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.format import format_count
+from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
 from tracekit.reporting.findings.finding import Evidence, Finding
@@ -62,7 +62,7 @@ def _list_chain_evidence(context: FindingContext, chains: pl.DataFrame) -> tuple
             what=" → ".join(row["ops"][:MAX_SHOWN_OPS])
             + (f" → {len(row['ops']) - MAX_SHOWN_OPS} more" if len(row["ops"]) > MAX_SHOWN_OPS else ""),
             time_us=row["time_us"] / context.step_count,
-            detail=f"{format_count(row['count'] / context.step_count)} times",
+            detail=shown.CHAIN_RAN(times=row["count"] / context.step_count),
         )
         for row in rows
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from tracekit.ingest.nesting import select_outermost
+from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
@@ -23,7 +24,7 @@ def find_graph_breaks(context: FindingContext) -> Iterator[Finding]:
     yield Finding(
         message=told.GRAPH_BREAKS(regions=per_step),
         saves_us=None,
-        evidence=context.list_longest_spans(regions, "times"),
+        evidence=context.list_longest_spans(regions, lambda count: shown.SPAN_RAN(times=count)),
     )
 
 

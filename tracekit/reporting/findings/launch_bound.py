@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import inf
 
 from tracekit.analysis.idle_causes import IdleCause
+from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
@@ -32,7 +33,5 @@ def find_launch_bound(context: FindingContext) -> Iterator[Finding]:
     yield Finding(
         message=message,
         saves_us=saves_us,
-        evidence=context.list_late_launches(
-            "the GPU waits for its launch", IdleCause.LAUNCH_BOUND, IdleCause.LAUNCH_LATENCY
-        ),
+        evidence=context.list_late_launches(shown.LAUNCH_LATE(), IdleCause.LAUNCH_BOUND, IdleCause.LAUNCH_LATENCY),
     )

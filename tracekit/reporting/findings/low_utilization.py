@@ -1,9 +1,12 @@
 """Finding: GEMMs and convolutions far below their roofline."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import polars as pl
 
+from tracekit.messages import Message
+from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
@@ -28,17 +31,18 @@ def find_low_utilization(context: FindingContext) -> Iterator[Finding]:
     if not context.is_worth_reporting(saves_us):
         return
     reached = 100 * float(slow["bound_us"].sum()) / float(slow["time_us"].sum())
-    waves = pl.col("blocks") / context.run.gpu.sms
-    why = (
-        pl.when(waves < 1)
-        .then(pl.format("{} blocks for " + str(context.run.gpu.sms) + " SMs", "blocks"))
-        .when((waves < MAX_WAVES) & (waves % 1 > 0))
-        .then(pl.format("{} waves of blocks", waves.round(1)))
-        .otherwise(pl.lit(""))
-        .fill_null("")
-    )
     yield Finding(
         message=told.LOW_UTILIZATION(kernels_us=context.sum_per_step_us(slow), reached_pct=reached),
         saves_us=saves_us,
-        evidence=context.list_evidence(slow, why),
+        evidence=context.list_evidence(slow, partial(_describe_blocks, context.run.gpu.sms), blocks=pl.col("blocks")),
     )
+
+
+def _describe_blocks(sms: int, *, launches: float, blocks: float | None) -> Message:
+    """Describe how badly the blocks of a kernel fill the SMs, if they do."""
+    waves = MAX_WAVES if blocks is None else blocks / sms
+    if waves < 1:
+        return shown.FEW_BLOCKS_LAUNCHED(launches=launches, blocks=blocks, sms=sms)
+    if waves < MAX_WAVES and waves % 1 > 0:
+        return shown.PART_WAVE_LAUNCHED(launches=launches, waves=waves)
+    return shown.OP_LAUNCHED(launches=launches)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
@@ -24,5 +25,5 @@ def find_pageable_copies(context: FindingContext) -> Iterator[Finding]:
     yield Finding(
         message=told.PAGEABLE_COPIES(copies_us=context.sum_per_step_us(copies)),
         saves_us=saves_us,
-        evidence=context.list_evidence(copies, pl.col("name")),
+        evidence=context.list_evidence(copies, shown.OP_LAUNCHED_AS, kernel=pl.col("name")),
     )

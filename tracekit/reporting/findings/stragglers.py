@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tracekit.analysis.stragglers import find_stragglers
-from tracekit.format import format_duration
+from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
 from tracekit.reporting.findings.finding import Evidence, Finding
@@ -22,7 +22,7 @@ def find_straggler(context: FindingContext) -> Iterator[Finding]:
             Evidence(
                 f"rank {row['rank']}",
                 row["held_up_us"],
-                f"busy {format_duration(row['busy_us'])}, waits {format_duration(row['wait_us'])}",
+                shown.RANK_BUSY_AND_WAITING(busy_us=row["busy_us"], wait_us=row["wait_us"]),
             )
             for row in ranks.head(MAX_EVIDENCE_ROWS).iter_rows(named=True)
         ),

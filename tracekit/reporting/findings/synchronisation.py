@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from tracekit.analysis.idle_causes import IdleCause
+from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
@@ -19,5 +20,5 @@ def find_synchronisation(context: FindingContext) -> Iterator[Finding]:
     yield Finding(
         message=told.SYNCHRONISATION(idle_us=waited),
         saves_us=saves_us,
-        evidence=context.list_late_launches("the GPU idles after a wait", IdleCause.SYNC_BOUND),
+        evidence=context.list_late_launches(shown.WAIT_BEFORE_LAUNCH(), IdleCause.SYNC_BOUND),
     )

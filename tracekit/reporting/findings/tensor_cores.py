@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
@@ -36,7 +37,7 @@ def _find_unused(context: FindingContext, gemms: pl.DataFrame) -> Iterator[Findi
     yield Finding(
         message=told.TENSOR_CORES_UNUSED(gemms_us=context.sum_per_step_us(gemms)),
         saves_us=saves_us,
-        evidence=context.list_evidence(gemms, pl.col("name").str.slice(0, 60)),
+        evidence=context.list_evidence(gemms, shown.OP_LAUNCHED_AS, kernel=pl.col("name").str.slice(0, 60)),
     )
 
 
@@ -50,5 +51,5 @@ def _find_misaligned(context: FindingContext, gemms: pl.DataFrame) -> Iterator[F
     yield Finding(
         message=told.MISALIGNED_SHAPES(alignment=ALIGNMENT_ELEMENTS, gemms_us=context.sum_per_step_us(gemms)),
         saves_us=saves_us,
-        evidence=context.list_evidence(gemms, pl.format("m {}, n {}, k {}", "m", "n", "k")),
+        evidence=context.list_evidence(gemms, shown.GEMM_LAUNCHED, m=pl.col("m"), n=pl.col("n"), k=pl.col("k")),
     )

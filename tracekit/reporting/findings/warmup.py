@@ -25,5 +25,5 @@ def find_warmup_step(context: FindingContext) -> Iterator[Finding]:
     yield Finding(
         message=told.WARM_UP(step=number, step_us=first_us, median_us=median_us, first=number + 1, last=last),
         saves_us=None,
-        evidence=tuple(Evidence(f"step {step}", time_us, "") for step, time_us in rows),
+        evidence=tuple(Evidence(f"step {step}", time_us) for step, time_us in rows),
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
+from tracekit.messages import Message
 from tracekit.run import MeasuredRun
 
 
@@ -22,7 +23,7 @@ class IdleTime:
     """
 
     cause: str
-    meaning: str
+    meaning: Message
     time_us: float
     share: float
     op: str | None

@@ -1,0 +1,21 @@
+"""What is being done, shown while it is."""
+
+from tracekit.messages.model import Severity, Template
+
+WAITING_FOR_WORKER = Template("waiting-for-worker", Severity.NOTE, "waiting")
+READING_TRACE = Template("reading-trace", Severity.NOTE, "read trace")
+READING_FILE = Template("reading-file", Severity.NOTE, "read file {number} of {files}")
+READING_CAPTURE = Template("reading-capture", Severity.NOTE, "read capture {name}")
+READING_SIDE = Template("reading-side", Severity.NOTE, "read {place}")
+COMPILING_LOOPS = Template(
+    "compiling-loops", Severity.NOTE, "compile the inner loops, once per installation: 5 to 20 s"
+)
+CLASSIFYING_KERNELS = Template("classifying-kernels", Severity.NOTE, "classify kernels")
+LINKING_DEPENDENCIES = Template("linking-dependencies", Severity.NOTE, "link dependencies")
+REPLAYING = Template("replaying", Severity.NOTE, "replay")
+EXAMINING = Template("examining", Severity.NOTE, "examine")
+PREDICTING = Template("predicting", Severity.NOTE, "predict")
+PREDICTING_LAYOUTS = Template("predicting-layouts", Severity.NOTE, "predict layouts")
+CHECKING_FILES = Template("checking-files", Severity.NOTE, "check the files")
+WRITING_FORM = Template("writing-form", Severity.NOTE, "write {form}")
+STORING_REPORTS = Template("storing-reports", Severity.NOTE, "keep the reports")
