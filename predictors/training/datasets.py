@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import polars as pl
@@ -25,12 +25,13 @@ MAX_VERSION_TIME_RATIO = 1.5
 """How far versions' times of an attention kernel may be apart; beyond, something slowed one down, or it is older."""
 
 
-def load_datasets(*data: Path) -> pl.DataFrame:
+def load_datasets(*data: Path, gpus: Collection[str] | None = None) -> pl.DataFrame:
     """Every measured kernel under some folders.
 
     Args:
         data: Each a checkout of aiconfigurator or NeuSight, or a folder with such checkouts or tables made from them,
             named ``aiconfigurator``, ``neusight`` and ``tracelens``, or some of these.
+        gpus: Slugs of the GPUs to load; all by default.
 
     Returns:
         One row per distinct kernel, GPU and framework: columns of the kernel table, ``gpu`` (a slug), ``source``
@@ -41,7 +42,7 @@ def load_datasets(*data: Path) -> pl.DataFrame:
     Raises:
         ValueError: A folder has no measurement, or a checkout lacks its large files.
     """
-    found = {folder: [_collect_times(frame) for frame in _read_frames(folder)] for folder in data}
+    found = {folder: [_collect_times(frame, gpus) for frame in _read_frames(folder)] for folder in data}
     if empty := [str(folder) for folder, frames in found.items() if not frames]:
         raise ValueError(f"no measured kernels under {', '.join(empty)}")
     rows = pl.concat([frame for frames in found.values() for frame in frames], how="diagonal_relaxed")
@@ -58,9 +59,10 @@ def load_datasets(*data: Path) -> pl.DataFrame:
     )
 
 
-def _collect_times(frame: pl.DataFrame) -> pl.DataFrame:
+def _collect_times(frame: pl.DataFrame, gpus: Collection[str] | None) -> pl.DataFrame:
     """The times of each distinct kernel of one source; a checkout's twenty million rows together take 24 GB."""
-    slugs = {name: slug for name in frame["gpu"].unique().to_list() if (slug := _find_slug(name))}
+    named = {name: _find_slug(name) for name in frame["gpu"].unique().to_list()}
+    slugs = {name: slug for name, slug in named.items() if slug and (gpus is None or slug in gpus)}
     fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_FITTED_DTYPES)
     rows = frame.with_columns(gpu=pl.col("gpu").replace_strict(slugs, default=None, return_dtype=pl.String))
     rows = rows.filter(pl.col("gpu").is_not_null(), fitted, pl.col("latency_us") > 0)

@@ -1,3 +1,12 @@
 """How far off is the predicted time of a kernel?"""
 
-TABLES = ("in_traces", "vector_kernels", "kernelbench", "by_family", "unseen_gpus", "without_shapes", "booster")
+TABLES = (
+    "in_traces",
+    "vector_kernels",
+    "kernelbench",
+    "by_family",
+    "unseen_gpus",
+    "large_gemms",
+    "without_shapes",
+    "booster",
+)

@@ -2,8 +2,7 @@
 
 aiconfigurator has tables of more GPUs than are in the fit. Their kernels over 20 µs are predicted from shapes, with the
 serving framework named and not, from the time of the same kernel on the nearest GPU in the fit, and with a few others
-measured on the GPU itself. Some GEMMs were measured once more, repeated for a second under the board's power limit. The
-rates of large GEMMs, which vendors publish, are predicted by fits that left the GPU and its nearest relatives out.
+measured on the GPU itself. Some GEMMs were measured once more, repeated for a second under the board's power limit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,23 +12,17 @@ from itertools import pairwise
 from math import inf
 from pathlib import Path
 
-import numpy as np
 import polars as pl
-from sklearn.model_selection import PredefinedSplit
 
 from predictors import load_gpu, predict
 from predictors.attention_stacks import SERVING_FRAMEWORKS
 from predictors.columns import prepare_kernels
-from predictors.laws.law import LAWS
-from predictors.training import published, traces
 from predictors.training.datasets import KEY_COLUMNS, load_datasets
-from predictors.training.fit import LAW_ROWS_PER_FRAMEWORK, LawMeasurements, load_measurements, sample_law_data
-from predictors.training.fit_law import LawData, fit_law
 from predictors.training.report import LAW_TITLES
-from predictors.weights_file import SHIPPED_WEIGHTS, LawConstants
-from tests.validation.study import AICONFIGURATOR, NEUSIGHT, find_input, format_table, write_figures
+from predictors.weights_file import SHIPPED_WEIGHTS
+from tests.validation.study import AICONFIGURATOR, find_input, format_table, write_figures
 
-INPUTS = (AICONFIGURATOR, NEUSIGHT)
+INPUTS = (AICONFIGURATOR,)
 NEAREST_FITTED = {
     "h200-sxm": "h100-sxm", "gb200": "b200", "b300": "b200", "gb300": "b200", "rtx-pro-6000-server": "l40s",
 }  # fmt: skip
@@ -56,10 +49,6 @@ MIN_SIDE, MAX_GEMMS = 1024, 4000
 """Of each side of a GEMM, and how many are drawn of a GPU's."""
 RANGES_US = (64, 256, 1024, 4096, inf)
 
-FOLDS = 5
-NEIGHBOURS = 3
-"""GPUs of consecutive names in one fold, so that a GPU's nearest relatives are left out with it."""
-
 Scores = dict[tuple[str, str], list["Score"]]
 """(law, GPU) -> errors in the order of `METHODS`."""
 
@@ -83,25 +72,9 @@ class Score:
     inside: float
 
 
-@dataclass(frozen=True)
-class Rate:
-    """A published rate beside the law's, in TFLOP/s."""
-
-    gpu: str
-    dtype: str
-    published: float
-    predicted: float
-    peak: float
-
-    @property
-    def error(self) -> float:
-        """Return the relative error."""
-        return self.predicted / self.published - 1
-
-
 def run() -> str:
-    """Return a table for each method, one of long runs, and two for each law's rates."""
-    checkout, neusight = find_input(AICONFIGURATOR), find_input(NEUSIGHT)
+    """Return a table for each method, and one of long runs."""
+    checkout = find_input(AICONFIGURATOR)
     scores = score_all(checkout)
     laws = [law for law in LAW_TITLES if any((law, gpu) in scores for gpu in NEAREST_FITTED)]
     gpus = [f"{gpu} ({source})" for gpu, source in NEAREST_FITTED.items()]
@@ -115,22 +88,7 @@ def run() -> str:
     )  # fmt: skip
     power = (row for gpu in POWER_RUNS for row in compare_power_runs(checkout / SYSTEMS, gpu))
     tables += ["## GEMMs under the power limit\n", format_table(headings, power)]
-    data = load_measurements([neusight, checkout, traces.TRACES_TABLE, published.RATES_TABLE])
-    for law in ("gemm half", "gemm fp32"):
-        rates = sorted(predict_left_out(law, data[law]), key=lambda rate: (rate.gpu, rate.dtype))
-        tables += [
-            f"## Published rates of large GEMMs, GPU left out: {law}\n",
-            format_table(
-                ("law", "rates", "GPUs", "error, median", "absolute, median", "90th percentile"),
-                [summarize_rates(law, rates)],
-            ),
-            format_table(
-                ("GPU", "format", "published", "predicted", "error", "of the printed peak"), map(format_rate, rates)
-            ),
-        ]
-    tables.append(
-        "Sources: github.com/ai-dynamo/aiconfigurator at 095f58a5; of the rates, predictors/training/published.py.\n"
-    )
+    tables.append("Source: github.com/ai-dynamo/aiconfigurator at 095f58a5.\n")
     return "\n".join(tables)
 
 
@@ -152,8 +110,13 @@ def update() -> None:
 @cache
 def score_all(checkout: Path) -> Scores:
     """Return the errors of each law's kernels on each GPU."""
-    measured = load_datasets(checkout).filter(pl.col("framework").is_in(SERVING_FRAMEWORKS))
-    return {(law, gpu): found for gpu in NEAREST_FITTED for law, found in score_gpu(measured, gpu)}
+    scores: Scores = {}
+    for source in dict.fromkeys(NEAREST_FITTED.values()):
+        gpus = [gpu for gpu, nearest in NEAREST_FITTED.items() if nearest == source]
+        measured = load_datasets(checkout, gpus=[source, *gpus])
+        measured = measured.filter(pl.col("framework").is_in(SERVING_FRAMEWORKS))
+        scores |= {(law, gpu): found for gpu in gpus for law, found in score_gpu(measured, gpu)}
+    return scores
 
 
 def score_gpu(measured: pl.DataFrame, gpu: str) -> Iterator[tuple[str, list[Score]]]:
@@ -239,53 +202,3 @@ def read_power_runs(systems: Path, system: str, long: str, short: Sequence[str])
     mean = runs.group_by(GEMM_SHAPE, maintain_order=True).agg(pl.col("short_us").mean())
     longest = read_version(long).select(*GEMM_SHAPE, "power", long_us=1000 * pl.col("latency"))
     return longest.join(mean, on=GEMM_SHAPE).sort(GEMM_SHAPE)
-
-
-def predict_left_out(law: str, parts: Sequence[LawMeasurements]) -> Iterator[Rate]:
-    """Yield the law's rates of GPUs whose kernels nobody measured, each fold by a fit without it."""
-    measured = [
-        sample_law_data(part.select_shapes(test=False).fastest_versions, LAW_ROWS_PER_FRAMEWORK)
-        for part in parts
-        if not part.is_published_rate
-    ]
-    seen = {part.hardware.slug for part in measured}
-    rated = [part for part in sorted(parts, key=lambda part: part.gpu) if part.is_published_rate]
-    others = [sample_law_data(part, LAW_ROWS_PER_FRAMEWORK) for part in rated]
-    everything, _ = fit_law(LAWS[law], measured + others)
-    # Of GPUs whose kernels were measured the rates are in every fit: fold -1.
-    folds = PredefinedSplit([-1 if part.gpu in seen else i // NEIGHBOURS % FOLDS for i, part in enumerate(rated)])
-    for left, held in folds.split():
-        fitted, _ = fit_law(LAWS[law], measured + [others[i] for i in left], everything)
-        for i in held:
-            yield from compute_rates(law, rated[i], others[i], fitted)
-
-
-def compute_rates(law: str, rated: LawMeasurements, part: LawData, fitted: LawConstants) -> Iterator[Rate]:
-    """Yield the rate of each format of a GPU."""
-    constants = fitted.compute_constants(part.hardware, part.framework)
-    time_us = LAWS[law].evaluate(part.columns, part.share, part.hardware, constants).time_us
-    flops = 2.0 * published.RATE_GEMM_SIDE**3
-    published_rates, predicted_rates = flops / part.latency_us / 1e6, flops / time_us / 1e6
-    for dtype, rate, predicted in zip(rated.table["dtype"], published_rates, predicted_rates, strict=True):
-        peak = (part.hardware.gpu.peak_flops(dtype) or np.nan) / 1e12
-        yield Rate(rated.gpu, dtype, float(rate), float(predicted), peak)
-
-
-def format_rate(rate: Rate) -> tuple[str, ...]:
-    """Return the cells of a rate."""
-    rates = (f"{rate.published:.4g}", f"{rate.predicted:.4g}")
-    return rate.gpu, rate.dtype, *rates, f"{rate.error:+.0%}", f"{rate.published / rate.peak:.0%}"
-
-
-def summarize_rates(law: str, rates: Sequence[Rate]) -> tuple[str, ...]:
-    """Return the cells of all rates of a law."""
-    errors = np.array([rate.error for rate in rates])
-    size, gpus = np.abs(errors), len({rate.gpu for rate in rates})
-    return (
-        law,
-        str(len(rates)),
-        str(gpus),
-        f"{np.median(errors):+.1%}",
-        f"{np.median(size):.1%}",
-        f"{np.quantile(size, 0.9):.0%}",
-    )

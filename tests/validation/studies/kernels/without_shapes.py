@@ -32,12 +32,14 @@ HEADINGS = (
 
 def run() -> str:
     """Return a row for each kind of kernel, range of tokens and pair of GPUs, and one of all pairs."""
-    tables = [table for table in load(find_input(AICONFIGURATOR)) if table.height]
+    families: dict[str, list[pl.DataFrame]] = {family: [] for family in FAMILY_TITLES}
+    for table in load(find_input(AICONFIGURATOR)):
+        family = table["family"][0] if table.height else None
+        if family in families:
+            families[family].append(add_sizes(table).filter(pl.col("weights_mb") > MIN_WEIGHTS_MB))
     sections = ["# Kernels without their shapes, from another GPU\n"]
     for family, title in FAMILY_TITLES.items():
-        kernels = pl.concat(add_sizes(table) for table in tables if table["family"][0] == family)
-        large = kernels.filter(pl.col("weights_mb") > MIN_WEIGHTS_MB)
-        sections.append(format_table(HEADINGS, list_rows(title, large)))
+        sections.append(format_table(HEADINGS, list_rows(title, pl.concat(families[family]))))
     return "\n".join((*sections, "Source: github.com/ai-dynamo/aiconfigurator at 095f58a5.\n"))
 
 
