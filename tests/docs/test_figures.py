@@ -1,7 +1,6 @@
-"""Figures that tables of the docs quote are in the measured tables that their rows link to."""
+"""Figures that rows and sentences of the docs quote are in the measured tables that they link to."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +11,15 @@ RESULT = re.compile(r"\]\(([^)\s]*tests/validation/results/[^)\s]+)\)")
 FIGURE = re.compile(r"(?<![\w.])[-+]?(\d+(?:,\d{3})*(?:\.\d+)?)(?![\w.]*\w)")
 
 
-def list_rows():
+def list_quotes():
+    """Rows of tables, and sentences, that link to a measured table."""
     for page in WRITTEN:
+        rows, prose = [], []
         for line in page.read_text().splitlines():
-            if line.startswith("|") and RESULT.search(line):
-                yield pytest.param(page, line, id=f"{page.stem}: {re.sub(r'[^ a-zA-Z]+', '', line)[:40].strip()}")
+            (rows if line.startswith("|") else prose).append(line)
+        for quote in (*rows, *re.split(r"(?<=[.:])\s+(?=[^\s(])", "\n".join(prose))):
+            if RESULT.search(quote):
+                yield pytest.param(page, quote, id=f"{page.stem}: {re.sub(r'[^ a-zA-Z]+', '', quote)[:40].strip()}")
 
 
 def read_section(page, target):
@@ -38,22 +41,21 @@ def read_figures(text):
     return [float(figure.replace(",", "")) for figure in FIGURE.findall(text)]
 
 
-def quoted_figures(line):
-    """Return the figures of the cells that quote percentages, with the decimals that they are quoted to."""
-    cells = [re.sub(r"\]\([^)]*\)", "]", cell) for cell in line.split("|")]
-    for cell in cells:
-        if " %" in cell:
+def read_quoted_figures(quote):
+    """Return the figures of cells or sentences that quote percentages, with the decimals that they are quoted to."""
+    for cell in re.sub(r"\]\([^)]*\)", "]", quote).split("|"):
+        if re.search(r"\s%", cell):
             for text in FIGURE.findall(cell):
                 yield float(text.replace(",", "")), len(text.partition(".")[2])
 
 
-@pytest.mark.parametrize(("page", "line"), [*list_rows()])
-def test_a_quoted_figure_is_in_the_measured_table(page, line):
-    tables = [read_figures(read_section(page, target)) for target in RESULT.findall(line)]
+@pytest.mark.parametrize(("page", "quote"), [*list_quotes()])
+def test_a_quoted_figure_is_in_the_measured_table(page, quote):
+    tables = [read_figures(read_section(page, target)) for target in RESULT.findall(quote)]
     measured = [figure for table in tables for figure in table]
     missing = [
         figure
-        for figure, decimals in quoted_figures(line)
+        for figure, decimals in read_quoted_figures(quote)
         if not any(abs(one - figure) <= 0.5001 * 10**-decimals for one in measured)
     ]
-    assert not missing, f"{Path(page).relative_to(ROOT)}: {line}"
+    assert not missing, f"{page.relative_to(ROOT)}: {quote}"
