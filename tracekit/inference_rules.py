@@ -21,6 +21,7 @@ from tracekit.graph.inferred import (
     thread_handovers,
 )
 from tracekit.graph.ranks import clocks
+from tracekit.ingest import correlations
 from tracekit.messages import rules as messages
 from tracekit.replay import collective_transfer
 from tracekit.rules import Rule, RuleNames
@@ -28,6 +29,7 @@ from tracekit.workload import busy_start, precision, steps
 from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES
 
 INFERENCE_RULES: tuple[Rule, ...] = (
+    correlations.RULE,
     steps.RULE,
     busy_start.RULE,
     *DIRECTION_RULES,

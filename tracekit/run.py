@@ -13,6 +13,7 @@ from tracekit.errors import TraceError, TracekitError, WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.inference_rules import select_rules
+from tracekit.ingest import correlations
 from tracekit.messages import Message, ProgressCallback, stages
 from tracekit.messages import runs as messages
 from tracekit.messages.steps import STEP_BEGINS_LATE, STEP_TIME_ZERO
@@ -310,9 +311,11 @@ def prepare_run(
     if not isinstance(trace, Trace):
         raise TracekitError(messages.NOT_LOADED(given=repr(trace)))
     ranks = trace.ranks if rank is None else (trace.rank(rank),)
+    without = select_rules(without_rules)
+    if not correlations.RULE.is_on(without):
+        ranks = tuple(map(correlations.drop_ordered_ids, ranks))
     ranks, time_faults = _correct_times(ranks)
     source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
-    without = select_rules(without_rules)
     job = join_rank_traces(ranks, steps, without, progress)
     progress(stages.REPLAYING())
     finds_tf32 = precision.RULE.is_on(without)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from tracekit import schema
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
 from tracekit.format import format_quantity
-from tracekit.ingest.correlations import KERNEL_LAUNCHES, resolve_correlations
+from tracekit.ingest.correlations import FIRST_ORDERED_ID_KEY, KERNEL_LAUNCHES, resolve_correlations
 from tracekit.ingest.decoded_file import DecodedFile, FileDamage
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_decoder import JSON_ERRORS
@@ -116,9 +116,9 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
     ops, unreadable = drop_malformed_inputs(schema.OPS.conform(ops))
     recorded = take("calls").with_columns(pl.col("name").str.replace(CALL_VERSION_SUFFIX, ""))
     launched = pl.concat(take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS)
-    recorded, launched, replaced_ids = resolve_correlations(recorded, launched)
-    calls = _add_launch_geometry(recorded)
-    activities = _build_activities(calls, launched)
+    joined = resolve_correlations(recorded, launched)
+    calls = _add_launch_geometry(joined.calls)
+    activities = _build_activities(calls, joined.activities)
     activities, impossible = _drop_impossible_sizes(activities)
     sizes = pl.col("blocks", "threads_per_block")
     calls = schema.CALLS.conform(calls.with_columns(pl.when(sizes > 0).then(sizes).name.keep()))
@@ -127,7 +127,7 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
         raise _make_no_gpu_error(source, ops, calls, decoded.columns.counts)
     device = _find_device(part.keys, activities)
     warnings = (
-        *replaced_ids,
+        *joined.messages,
         *impossible,
         *_warn_of_unnumbered_steps(annotations),
         *_describe_missing_data(ops, unreadable, device),
@@ -145,7 +145,11 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
         device=device,
         rank=rank,
         world_size=world_size,
-        metadata={**_read_metadata(part.keys), **_find_peak_memory(take("memory"), activities)},
+        metadata={
+            **_read_metadata(part.keys),
+            **_find_peak_memory(take("memory"), activities),
+            **({} if joined.first_ordered_id is None else {FIRST_ORDERED_ID_KEY: joined.first_ordered_id}),
+        },
         warnings=(*warnings, *misplaced),
         ledger=build_ledger(_count_changes(part, warnings, activities.height)),
     )

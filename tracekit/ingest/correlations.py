@@ -1,8 +1,21 @@
 """Correlation ids, which join a call to the work that it launched; where they are missing or shared, other keys."""
 
+from dataclasses import dataclass, replace
+
 import polars as pl
 
 from tracekit.messages import Message, launch_ids
+from tracekit.rules import Rule
+from tracekit.trace import RankTrace
+
+RULE = Rule(
+    "launch-order",
+    "Kernels that share an id belong, in order, to the launches of these ids and to those without a kernel.",
+    "No public trace of the ablation shares ids. In a trace made by hand, with two such pairs among 24 kernels, four "
+    "belong to no op without the rule, and on a GPU twice as fast the step is 8 % short.",
+)
+FIRST_ORDERED_ID_KEY = "first_ordered_id"
+"""Metadata key of the smallest correlation id that the rule gave; ids that the trace recorded are smaller."""
 
 MULTI_LAUNCH_CALLS = "GraphLaunch|MultiDevice"
 """Calls that launch several kernels: a CUDA graph, or one kernel on each of several devices (NCCL up to 2.12)."""
@@ -13,9 +26,24 @@ MAX_CLOCK_ERROR_NS = 1_000_000
 """By how much a kernel may seem to start before its launch."""
 
 
-def resolve_correlations(
-    calls: pl.DataFrame, activities: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame, tuple[Message, ...]]:
+@dataclass(frozen=True, slots=True)
+class ResolvedLaunches:
+    """Calls and activities whose correlation ids are right.
+
+    Attributes:
+        calls: Calls of the runtime and driver.
+        activities: GPU activities.
+        messages: What other keys replaced, or which ids were dropped.
+        first_ordered_id: The smallest id of those joined by order; ``None`` without any.
+    """
+
+    calls: pl.DataFrame
+    activities: pl.DataFrame
+    messages: tuple[Message, ...] = ()
+    first_ordered_id: int | None = None
+
+
+def resolve_correlations(calls: pl.DataFrame, activities: pl.DataFrame) -> ResolvedLaunches:
     """Join activities to their launches by correlation id, else by External id, else by order.
 
     A call launches one kernel, except for CUDA graphs and launches on several devices at once. Any other id shared by
@@ -25,25 +53,43 @@ def resolve_correlations(
     Args:
         calls: Calls of the runtime and driver, with ``external_id``.
         activities: GPU activities, with ``external_id``.
-
-    Returns:
-        Both tables, and messages.
     """
     if activities.height and activities["correlation"].null_count() == activities.height:
         found = _pair_by_external_id(calls, activities)
-        return (*_set_pairs(calls, activities, found), (launch_ids.IDS_EXTERNAL(),) if found.height else ())
+        said = (launch_ids.IDS_EXTERNAL(),) if found.height else ()
+        return ResolvedLaunches(*_set_pairs(calls, activities, found), said)
     wrong = _find_shared_ids(calls, activities)
     if wrong.is_empty():
-        return calls, activities, ()
+        return ResolvedLaunches(calls, activities)
     found = _pair_by_order(calls, activities, wrong)
     if found.height:
-        return (*_set_pairs(calls, activities, found), (launch_ids.IDS_BY_ORDER(kernels=found.height),))
+        said = (launch_ids.IDS_BY_ORDER(kernels=found.height),)
+        first = _find_free_id(calls, activities)
+        return ResolvedLaunches(*_set_pairs(calls, activities, found), said, first)
     ids = wrong["correlation"].implode()
     without = pl.when(~pl.col("correlation").is_in(ids)).then("correlation").alias("correlation")
     message = launch_ids.IDS_AMBIGUOUS(
         ambiguous=int(wrong["len"].sum()), kernels=activities.filter(pl.col("kind") == "kernel").height
     )
-    return calls.with_columns(without), activities.with_columns(without), (message,)
+    return ResolvedLaunches(calls.with_columns(without), activities.with_columns(without), (message,))
+
+
+def drop_ordered_ids(rank: RankTrace) -> RankTrace:
+    """Return the trace without the rule: nobody launched the kernels that it joined to launches."""
+    first = rank.metadata.get(FIRST_ORDERED_ID_KEY)
+    if not isinstance(first, int):
+        return rank
+    recorded = pl.when(pl.col("correlation") < first).then("correlation").alias("correlation")
+    kernels = rank.activities.filter(kind="kernel")
+    ambiguous = launch_ids.IDS_AMBIGUOUS(
+        ambiguous=kernels.filter(pl.col("correlation") >= first).height, kernels=kernels.height
+    )
+    return replace(
+        rank,
+        calls=rank.calls.with_columns(recorded),
+        activities=rank.activities.with_columns(recorded),
+        warnings=tuple(ambiguous if one.template is launch_ids.IDS_BY_ORDER else one for one in rank.warnings),
+    )
 
 
 def _find_shared_ids(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
@@ -116,13 +162,17 @@ _NO_PAIRS = pl.DataFrame(schema={"call": pl.UInt32, "activity": pl.UInt32})
 
 def _set_pairs(calls: pl.DataFrame, activities: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Give each pair of a call and an activity a correlation id of its own."""
-    used = pl.concat([calls["correlation"], activities["correlation"]]).drop_nulls()
-    highest = int(used.to_numpy().max(initial=0))
-    numbered = pairs.with_row_index("new", offset=highest + 1).cast(pl.Int64)
+    numbered = pairs.with_row_index("new", offset=_find_free_id(calls, activities)).cast(pl.Int64)
     return (
         _set_ids(calls, numbered.select("new", row="call")),
         _set_ids(activities, numbered.select("new", row="activity")),
     )
+
+
+def _find_free_id(calls: pl.DataFrame, activities: pl.DataFrame) -> int:
+    """Find the smallest id that is greater than all in use."""
+    used = pl.concat([calls["correlation"], activities["correlation"]]).drop_nulls()
+    return int(used.to_numpy().max(initial=0)) + 1
 
 
 def _set_ids(table: pl.DataFrame, ids: pl.DataFrame) -> pl.DataFrame:
