@@ -24,7 +24,7 @@ SMALL = {"grid": [64, 1, 1], "block": [256, 1, 1]}
 def early_start() -> TraceBuilder:
     """A kernel that starts 170 before the one before it on its stream ends, and outlasts it by 6."""
     builder = TraceBuilder(A100 | {"computeMajor": 9}).step(1, 0, 300).kernel("gemm", 10, 190, launch=0)
-    return builder.kernel("norm", 30, 176, launch=10)
+    return builder.kernel("norm", 30, 176, launch=10, call="cudaLaunchKernelExC")
 
 
 def polled() -> TraceBuilder:

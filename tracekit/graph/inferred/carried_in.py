@@ -10,7 +10,8 @@ from tracekit.rules import Rule
 RULE = Rule(
     "carried-in",
     "The first activity of a stream that starts late without a cause waited for work from before the trace.",
-    "Traces that begin amid a step. The public traces of the ablation stay as they are without the rule.",
+    "One or two activities in each of six traces of vLLM, SGLang and HTA that begin amid a step; their steps change by "
+    "less than 0.01 % without the rule.",
 )
 # Longer delays of a stream's first activity are due to work from before the trace, not to launch latency.
 MIN_CARRIED_IN_NS = 50_000
