@@ -117,6 +117,94 @@ def test_a_reduce_scatter_sends_its_second_input():
     assert (row["collective"], row["bytes"]) == ("reduce_scatter", 4 * 64)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "EpDispatchCopyToStaging_bf16",
+        "EpCombineAll_bf16",
+        "void mori::moe::ConvertDispatchOutputKernel(mori::moe::EpDispatchCombineArgs)",
+    ],
+)
+def test_what_experts_do_on_their_own_gpu_is_no_collective(name):
+    row = build_kernel_table(TraceBuilder().kernel(name, 60, 30, launch=10).load().rank()).row(0, named=True)
+    assert row["family"] != "collective"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("void uccl::intranode::dispatch<8>(int4*)", "all_to_all"),
+        ("EpCombineSync_bf16", "all_to_all"),
+        ("a2a_combine_recv_kernel", "all_to_all"),
+        ("void aiter::allgather_vec<__hip_bfloat16, 8>(aiter::RankData*)", "all_gather"),
+    ],
+)
+def test_what_a_kernels_name_says_it_exchanges(name, kind):
+    row = build_kernel_table(TraceBuilder().kernel(name, 60, 30, launch=10).load().rank()).row(0, named=True)
+    assert (row["family"], row["collective"]) == ("collective", kind)
+
+
+@pytest.mark.parametrize(("sent", "received"), [(100, 300), (300, 100)])
+def test_an_uneven_all_to_all_counts_by_the_larger_direction(sent, received):
+    noted = {"Collective name": "all_to_allv", "dtype": "BFloat16", "In msg nelems": sent, "Out msg nelems": received}
+    builder = TraceBuilder().kernel("ncclDevKernel_SendRecv(args)", 60, 30, launch=10, **noted, **{"Group size": 4})
+    row = build_kernel_table(builder.load().rank()).row(0, named=True)
+    assert (row["collective"], row["bytes"], row["ranks"]) == ("all_to_all", 600, 4)
+    dims = [[received], [sent], []]
+    asked = TraceBuilder().op("c10d::alltoall_base_", 0, 50, dims=dims, types=["c10::Half", "c10::Half", ""])
+    asked.op("record_param_comms", 5, 30, dims=[[sent], []], types=["c10::Half", "Scalar"])
+    row = build_kernel_table(asked.kernel("ncclDevKernel_SendRecv(a)", 60, 30, launch=10).load().rank()).row(
+        0, named=True
+    )
+    assert (row["collective"], row["bytes"]) == ("all_to_all", 600)
+
+
+def queue_message(builder, at, way, nelems, kind="Float", peer=None):
+    """Add what PyTorch notes when a message of a group is queued."""
+    noted = {"Collective name": way, "dtype": kind, "In msg nelems": nelems, "Out msg nelems": nelems}
+    if peer is not None:
+        noted["Dst Rank" if way == "send" else "Src Rank"] = peer
+    group = {"Group size": 8, "Process Group Name": "3", "Process Group Description": "mesh_pp"}
+    return builder.op("record_param_comms", at, 5, **noted, **group)
+
+
+def test_grouped_sends_have_the_bytes_and_ranks_of_their_messages():
+    """Two groups: 4 * (100 + 50) bytes sent against 4 * 120 received, then 2 * 10 sent alone."""
+    builder = TraceBuilder()
+    for at, way, nelems in ((0, "send", 100), (10, "recv", 120), (20, "send", 50)):
+        queue_message(builder, at, way, nelems)
+    builder.kernel("ncclDevKernel_SendRecv(args)", 60, 30, launch=40)
+    queue_message(builder, 100, "send", 10, "Half").kernel("ncclDevKernel_SendRecv(args)", 160, 30, launch=120)
+    table = build_kernel_table(builder.load().rank())
+    assert table["collective"].to_list() == ["send_recv"] * 2
+    assert table["bytes"].to_list() == [600, 20]
+    assert table["ranks"].to_list() == [8, 8]
+    assert table["group_description"].to_list() == ["mesh_pp"] * 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "sender", "receiver"),
+    [
+        ((("send", 5), ("recv", 5)), 0, 5),  # rank 0 and its only peer, in both directions
+        ((("send", 5),), None, 5),
+        ((("recv", 5),), 5, None),
+        ((("send", 5), ("recv", 6)), None, None),
+    ],
+)
+def test_a_group_with_one_peer_is_a_pair(messages, sender, receiver):
+    builder = TraceBuilder()
+    for place, (way, peer) in enumerate(messages):
+        queue_message(builder, 10 * place, way, 100, peer=peer)
+    table = build_kernel_table(builder.kernel("ncclDevKernel_SendRecv(args)", 60, 30, launch=40).load().rank())
+    assert table.select("sender", "receiver").row(0) == (sender, receiver)
+
+
+def test_a_send_with_its_own_kernel_is_in_no_group():
+    builder = queue_message(TraceBuilder(), 0, "send", 100).kernel("ncclDevKernel_SendRecv(args)", 60, 30, launch=2)
+    builder.kernel("ncclDevKernel_SendRecv(args)", 160, 30, launch=120)
+    assert build_kernel_table(builder.load().rank())["bytes"].to_list() == [400, None]
+
+
 def test_an_all_to_all_sends_its_second_input():
     builder = TraceBuilder().op("c10d::alltoall_base_", 0, 50, dims=[[40], [64], []], types=["int", "int", ""])
     builder.op("record_param_comms", 5, 30, dims=[[64], []], types=["int", "Scalar"])

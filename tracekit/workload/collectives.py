@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.workload.names.collective import EXPERT_EXCHANGE
+from tracekit.workload.names.collective import DEEP_EP, EXPERT_EXCHANGE
 from tracekit.workload.owners import find_innermost_ops, gather_rows
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 from tracekit.workload.signature import FLOAT_DTYPES, ITEM_BYTES, Signature
@@ -13,6 +13,8 @@ from tracekit.workload.signature import FLOAT_DTYPES, ITEM_BYTES, Signature
 # nccl-tests' convention: the size of a collective is that of its whole buffer, which is the output of an all-gather
 # and the input of everything else (nccl-tests, doc/PERFORMANCE.md).
 SIZED_BY_OUTPUT = "all_gather"
+# Ranks may send more than they receive, or less; links carry both directions at once, so the larger one counts.
+SIZED_BY_LARGER = ("all_to_all", "send_recv")
 
 COLLECTIVE_NAMES = {
     "allreduce": "all_reduce",
@@ -74,11 +76,11 @@ BUFFER_INPUTS = {
 }
 KERNEL_NAME_PATTERNS = {
     r"AllReduce|(?i:all_?reduce)|cross_device_reduce": "all_reduce",
-    "AllGather": "all_gather",
+    r"AllGather|\ballgather_(?:lastdim|vec|naive)": "all_gather",
     "ReduceScatter": "reduce_scatter",
     "Broadcast": "broadcast",
     "Kernel_Reduce_": "reduce",
-    r"(?:deep_ep|dpsk::ep)::int(?:ra|er)node": "all_to_all",
+    DEEP_EP: "all_to_all",
     EXPERT_EXCHANGE: "all_to_all",
     "reduce_scatter_cross_device": "reduce_scatter",
 }
@@ -104,7 +106,13 @@ def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFra
     """
     is_collective = pl.col("family") == "collective"
     name = pl.col("collective").replace(COLLECTIVE_NAMES)
-    nelems = pl.when(name == SIZED_BY_OUTPUT).then("out_nelems").otherwise("in_nelems")
+    nelems = (
+        pl.when(name == SIZED_BY_OUTPUT)
+        .then("out_nelems")
+        .when(name.is_in(SIZED_BY_LARGER))
+        .then(pl.max_horizontal("in_nelems", "out_nelems"))
+        .otherwise("in_nelems")
+    )
     size = nelems * pl.col("collective_dtype").replace_strict(ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
     told = kernels.join(_infer_buffers(kernels, ops), on="op_row", how="left", maintain_order="left")
     told = told.with_columns(from_gradients=pl.col("guessed").fill_null(False) & _is_grid_order_consistent(told))
@@ -168,6 +176,8 @@ def _infer_buffer(row: dict[str, Any], buckets: dict[int, int]) -> tuple[str | N
     # Collectives that don't reduce move bytes; a type in their kernel's name doesn't count.
     item = ITEM_BYTES.get(row["dtype"], DEFAULT_ITEM_BYTES) if kind in REDUCING_COLLECTIVES else DEFAULT_ITEM_BYTES
     size = _compute_input_bytes(row["asker_dims"], types, index, item) if asked else None
+    if size is not None and kind in SIZED_BY_LARGER:
+        size = max(size, _compute_input_bytes(row["asker_dims"], types, 0, item) or 0)
     gathers = kind == SIZED_BY_OUTPUT or "AllGather" in row["kernel"]
     if size is None and row["name"] == RECORDING_OP and not gathers:
         size = _compute_input_bytes(row["input_dims"], row["input_types"], 0, item)

@@ -5,7 +5,16 @@ import polars as pl
 from tracekit import schema
 from tracekit.rules import NO_RULES, RuleNames
 from tracekit.trace import CapturedGraphs, RankTrace
-from tracekit.workload import autograd_functions, collectives, launch_sites, op_work, output_shapes, parameters, phases
+from tracekit.workload import (
+    autograd_functions,
+    collectives,
+    grouped_sends,
+    launch_sites,
+    op_work,
+    output_shapes,
+    parameters,
+    phases,
+)
 from tracekit.workload import steps as step_table
 from tracekit.workload.owners import find_innermost_ops, find_launching_calls, gather_rows
 from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES, apply_work_rules
@@ -30,7 +39,8 @@ def build_kernel_table(
         work_of, on=op_work.CALL_COLUMNS, how="left", nulls_equal=True, maintain_order="left"
     )
     sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes"))
-    directed = apply_work_rules(DIRECTION_RULES, collectives.describe_collectives(sized, trace.ops), trace, without)
+    sent = grouped_sends.fill_grouped_sends(sized, trace, collectives.ELEMENT_BYTES)
+    directed = apply_work_rules(DIRECTION_RULES, collectives.describe_collectives(sent, trace.ops), trace, without)
     told = _split_op_work(directed).with_columns(work_from=_classify_work_source())
     known = apply_work_rules(WORK_RULES, told, trace, without)
     return schema.KERNELS.conform(known.with_columns(phase=phases.classify_phase("launched_in")))

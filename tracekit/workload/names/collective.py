@@ -4,7 +4,7 @@ NCCL builds one kernel for the ring and one for the tree of a collective, both n
 protocols, and the ring's kernel also runs CollNet, NVLS and PAT (NVIDIA/nccl, src/device/generate.py, ``best_kernel``).
 A name therefore distinguishes a tree from everything else, and no protocols. NCCL's kernel of sends and receives was
 once the kernel of all collectives. Kernels for symmetric memory name what they do: LDMC and STMC load and store by
-NVLink's multicast. DeepEP's kernels exchange tokens between experts.
+NVLink's multicast. DeepEP's kernels exchange tokens between experts. Names: the projects' sources of 2025 and 2026.
 """
 
 import re
@@ -22,17 +22,28 @@ ALGORITHMS = {"RING": "ring", "TREE": "tree", "1stage": "one_shot", "one_shot": 
 ALGORITHM = r"(?P<algorithm>RING|TREE)_LL"
 
 EXPERT_EXCHANGE = (
-    r"hybrid_ep::(?:dispatch|combine)\w*|(?:mori::moe::)?\bEp(?:Dispatch|Combine)\w*Kernel\w*|"
-    r"moeA2A\w*Kernel|pplx::\w*(?:all_?to_?all|dispatch|combine)\w*|(?i:moe_?all_?to_?all)\w*"
+    r"hybrid_?ep::(?:dispatch|combine)\w*|nccl_ep_jit_\w*(?:dispatch|combine)\w*|"
+    r"(?:mori::moe::)?\bEp(?:Dispatch|Combine)(?:Int(?:ra|er)Node|LowLatency|Async|Sync)\w*|"
+    r"moeA2A\w*Kernel|\ba2a_(?:dispatch|combine)_(?:send|recv)_kernel|"
+    r"pplx::\w*(?:all_?to_?all|dispatch|combine)\w*|"
+    r"\bkernel_(?:dispatch|combine)_token\w*|(?i:moe_?all_?to_?all)\w*"
 )
-"""Kernels of HybridEP (NVIDIA), MORI (AMD), TensorRT-LLM, FlashInfer and pplx that exchange tokens between experts."""
+"""Kernels that exchange tokens between experts: of HybridEP and NCCL EP (NVIDIA), MORI (AMD; it copies to its buffers
+and adds up what it received in kernels of their own), TensorRT-LLM, FlashInfer, pplx, and Triton-distributed."""
+DEEP_EP = (
+    r"(?:deep_ep|dpsk::ep|uccl|nccl_ep)::(?:legacy::)?int(?:ra|er)node\w*::|"
+    r"deep_ep::elastic::(?:hybrid_)?(?:dispatch|combine)_impl"
+)
+"""DeepEP's kernels and those of its derivatives (UCCL, NCCL EP). The prologues of DeepEP 2 communicate nothing."""
+ALL_GATHERS = r"\ballgather_(?:lastdim|vec|naive)\b"
+"""aiter's all-gathers."""
 BARRIER = r"barrier_on_stream_kernel_threadgroup"
 """NVSHMEM's barrier between ranks, beside DeepEP's kernels."""
 
 RULES = (
     NameRule(
         re.compile(
-            rf"(?:{EXPERT_EXCHANGE}|{BARRIER}|reduce_scatter_cross_device_store)"
+            rf"(?:{EXPERT_EXCHANGE}|{BARRIER}|{ALL_GATHERS}|reduce_scatter_cross_device_store)"
             r"(?:<[^>]*?(?P<type>__nv_bfloat16|__hip_bfloat16|hip_bfloat16|bf16))?"
         ),
         "collective",
@@ -57,9 +68,7 @@ RULES = (
         algorithms=ALGORITHMS,
     ),
     NameRule(
-        re.compile(
-            r"(?:deep_ep|dpsk::ep)::int(?:ra|er)node\w*::\w+(?:<(?:(?:\(int\))?\w+, )*?(?P<type>__nv_bfloat16))?"
-        ),
+        re.compile(rf"(?:{DEEP_EP})\w*(?:<(?:(?:\(int\))?\w+, )*?(?P<type>__nv_bfloat16))?"),
         "collective",
         dtypes=TYPES,
         tensor_core=False,
@@ -83,7 +92,7 @@ RULES = (
         re.compile(
             r"(?=cross_|multimem_|one_?shot|two_?shot|all_?reduce)"
             r"(?=\w*?(?P<algorithm>[12]stage|one_?shot|two_?shot|multimem)|)"
-            r"(?:cross_device_reduce_\dstage|multimem_\w+_kernel|(?:one|two)_?shot_all_?reduce\w*|"
+            r"(?:cross_device_reduce_\dstage|multimem_\w+_kernel|(?:one|two)_?shot_?[aA]ll_?reduce\w*|"
             r"all_reduce_one_shot\w*|allreduce_fusion_kernel\w*)"
             r"<(?:\([\w:]+\)\d+, )?(?P<type>float|__half|half|__nv_bfloat16|c10::BFloat16)?"
         ),
