@@ -17,7 +17,8 @@ Format = Annotated[
     ExportFormat | None,
     typer.Option(
         "--format",
-        help="perfetto: a timeline; parquet and csv: a row per launched kernel. Default by the suffix.",
+        help="perfetto: a timeline; kineto: the predicted step as a trace of the profiler; parquet and csv: a row per "
+        "launched kernel. Default by the suffix.",
     ),
 ]
 

@@ -23,4 +23,16 @@ OUTPUT_IS_INPUT = Template(
     "{path} is an input and would be overwritten.",
     "Choose another path with {--output}.",
 )
+TRACE_OF_ONE_TARGET_ONLY = Template(
+    "trace-of-one-target-only",
+    Severity.ERROR,
+    "A predicted trace is of one target, and {targets} are asked for.",
+    "Name one GPU with {--gpu}.",
+)
+TRACE_OF_ONE_RANK_ONLY = Template(
+    "trace-of-one-rank-only",
+    Severity.ERROR,
+    "A predicted trace is of one rank in the layout of the recorded one.",
+    "Choose a rank with {--ranks}, and leave the layout as it is.",
+)
 DIRECTORY_NOT_MADE = Template("directory-not-made", Severity.ERROR, "{path} can't be made: {reason}.")

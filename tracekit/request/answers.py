@@ -3,8 +3,10 @@
 from functools import partial
 
 from tracekit import prediction, reporting
-from tracekit.export import launch_tables, perfetto
+from tracekit.errors import OutputError
+from tracekit.export import kineto, launch_tables, perfetto
 from tracekit.messages import ProgressCallback
+from tracekit.messages.outputs import TRACE_OF_ONE_TARGET_ONLY
 from tracekit.prediction import Predictions
 from tracekit.prediction import sweep as sweeps
 from tracekit.reporting import Report
@@ -127,13 +129,17 @@ def export(
         The content of the file, and the predictions in it.
 
     Raises:
-        TracekitError: As :func:`predict`; or edits or a layout have no target.
+        TracekitError: As :func:`predict`; or edits or a layout have no target, or a predicted trace has several.
     """
     if request.edits or request.layout.has_changes:
         request.require_target()
     predicted = predict(run, request)
     if form is ExportFormat.PERFETTO:
         return perfetto.render_timeline(predicted.run, predicted.targets, compress=compress), predicted
+    if form is ExportFormat.KINETO:
+        if len(predicted.targets) != 1:
+            raise OutputError(TRACE_OF_ONE_TARGET_ONLY(targets=len(predicted.targets)))
+        return kineto.render_predicted_trace(predicted.targets[0], compress=compress), predicted
     return launch_tables.encode_launches(predicted.run, predicted.targets, form.value), predicted
 
 

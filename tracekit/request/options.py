@@ -30,12 +30,14 @@ class ExportFormat(StrEnum):
     """Format of an exported file."""
 
     PERFETTO = "perfetto"
+    KINETO = "kineto"
     PARQUET = "parquet"
     CSV = "csv"
 
 
 EXPORT_SUFFIXES = {
     ExportFormat.PERFETTO: (".json", ".gz"),
+    ExportFormat.KINETO: (".json", ".gz"),
     ExportFormat.PARQUET: (".parquet",),
     ExportFormat.CSV: (".csv",),
 }

@@ -1,0 +1,147 @@
+"""Write a predicted timeline as PyTorch's profiler would have recorded it on the target, for programs that read traces.
+
+Ops, launches and kernels have the names, shapes and ids of the recorded trace, and the times of the prediction. Of the
+ops, those that launched kernels are written, from their first launch to the end of their last.
+"""
+
+import gzip
+from importlib.metadata import version
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Ints
+from tracekit.errors import OutputError
+from tracekit.graph.nodes import NONE
+from tracekit.ingest.fields import ARGUMENTS, ArgumentKind
+from tracekit.messages import outputs as messages
+from tracekit.prediction import Prediction
+from tracekit.replay.engine import Timeline, replay
+from tracekit.run import MeasuredRun, round_to_ns
+from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS
+
+GZIP_LEVEL = 6
+KIND_CATEGORIES = {"memcpy": "gpu_memcpy", "memset": "gpu_memset"}
+KEYS = {column: (name, kind) for name, (column, kind) in reversed(ARGUMENTS.items())}
+"""Kineto's name of each argument and its type, by our column."""
+COLLECTIVE_NAMES = [column.name for column in COLLECTIVE_COLUMNS]
+LISTS_AS_TEXT = ("group_ranks", "collective_id")
+
+
+def render_predicted_trace(target: Prediction, *, compress: bool = True) -> bytes:
+    """Return the chosen steps of a predicted timeline in Kineto's format.
+
+    Args:
+        target: The prediction, of one rank in the trace's own layout.
+        compress: Compress the trace with gzip.
+
+    Raises:
+        OutputError: Several ranks were measured, or the layout has other kernels than the trace.
+    """
+    run = target.run
+    if len(run.ranks) > 1 or run.kernels.height != run.trace.activities.height:
+        raise OutputError(messages.TRACE_OF_ONE_RANK_ONLY())
+    timeline = replay(run.graph, round_to_ns(target.replayed_kernels["time_us"].to_numpy() * 1e3, "kernels"))
+    rows = np.flatnonzero(run.is_in_chosen_steps.to_numpy())
+    head = {
+        "schemaVersion": 1,
+        "record_shapes": int(run.trace.has_shapes),
+        "deviceProperties": [{"id": 0, "name": target.target.gpu.gpu.name}],
+        "tracekit": version("tracekit"),
+    }
+    events = pl.concat(
+        build(run, timeline, rows) for build in (_encode_steps, _encode_ops, _encode_calls, _encode_activities)
+    )
+    text = ",\n".join(events.to_list()).encode()
+    content = msgspec.json.encode(head)[:-1] + b',"traceEvents":[\n' + text + b"\n]}\n"
+    return gzip.compress(content, GZIP_LEVEL, mtime=0) if compress else content
+
+
+def _encode_steps(run: MeasuredRun, timeline: Timeline, rows: Ints) -> pl.Series:
+    """Encode the marks of the chosen steps; a trace without marks gets none."""
+    marks = timeline.start_ns[timeline.host_node_count - timeline.mark_count : timeline.host_node_count].reshape(2, -1)
+    times = {"begin": marks[0], "end": marks[1]} if marks.size else {"begin": None, "end": None}
+    name = pl.format("ProfilerStep#{}", "step")
+    table = run.steps.select("whole", "step", "pid", "tid", name=name).with_columns(
+        **{key: pl.Series(values, dtype=pl.Int64) if values is not None else None for key, values in times.items()}
+    )
+    chosen = table.join(run.chosen_steps.select("step"), on="step", how="semi").filter(~pl.col("whole"))
+    return _encode_events(chosen.drop_nulls("begin").with_columns(cat=pl.lit("user_annotation")), [])
+
+
+def _encode_ops(run: MeasuredRun, timeline: Timeline, rows: Ints) -> pl.Series:
+    """Encode the ops that launched the kernels."""
+    launcher = run.graph.nodes.launcher[rows]
+    calls = launcher[launcher != NONE]
+    spans = pl.DataFrame({"begin": timeline.start_ns[calls], "end": timeline.end_ns[calls]}).with_columns(
+        run.kernels["op_row"].gather(rows[launcher != NONE])
+    )
+    found = spans.drop_nulls("op_row").group_by("op_row").agg(pl.col("begin").min(), pl.col("end").max()).sort("op_row")
+    table = run.trace.ops[found["op_row"].to_list()].hstack(found).with_columns(cat=pl.lit("cpu_op"))
+    noted = [column.name for column in OP_INPUT_COLUMNS] + COLLECTIVE_NAMES
+    return _encode_events(table, [_encode_op_id(), *map(_encode_argument, noted)])
+
+
+def _encode_calls(run: MeasuredRun, timeline: Timeline, rows: Ints) -> pl.Series:
+    """Encode the calls between the first activity and the last, and those that launched these."""
+    nodes = run.graph.nodes
+    count = nodes.n_host - nodes.n_marks
+    first, last = timeline.activity_start_ns[rows].min(), timeline.activity_end_ns[rows].max()
+    start = timeline.start_ns[:count]
+    shown = (start >= first) & (start <= last)
+    launchers = nodes.launcher[rows]
+    shown[launchers[launchers != NONE]] = True
+    table = pl.DataFrame(
+        {
+            "name": nodes.names[:count],
+            "correlation": nodes.correlation[:count],
+            "begin": start,
+            "end": timeline.end_ns[:count],
+        }
+    ).filter(pl.Series(shown))
+    threads = run.trace.calls.select("correlation", "pid", "tid").unique("correlation", keep="first")
+    placed = table.join(threads, on="correlation", how="left", maintain_order="left")
+    return _encode_events(placed.with_columns(cat=pl.lit("cuda_runtime")), [_encode_argument("correlation")])
+
+
+def _encode_activities(run: MeasuredRun, timeline: Timeline, rows: Ints) -> pl.Series:
+    """Encode the kernels and copies."""
+    table = run.trace.activities[rows].with_columns(
+        run.kernels["op_row"].gather(rows),
+        begin=timeline.activity_start_ns[rows],
+        end=timeline.activity_end_ns[rows],
+        cat=pl.col("kind").replace(KIND_CATEGORIES),
+        pid=pl.lit(0),
+        tid="stream",
+        device=pl.lit(0),
+    )
+    shape = [pl.format('"grid":[{},1,1]', "blocks"), pl.format('"block":[{},1,1]', "threads_per_block")]
+    noted = ["device", "stream", "correlation", "bytes", "registers_per_thread", "shared_memory_bytes", "graph_node_id"]
+    return _encode_events(table, [_encode_op_id(), *shape, *map(_encode_argument, noted + COLLECTIVE_NAMES)])
+
+
+def _encode_op_id() -> pl.Expr:
+    return pl.format('"External id":{}', pl.col("op_row") + 1)
+
+
+def _encode_argument(column: str) -> pl.Expr:
+    """Encode an argument as a JSON member; null where it is."""
+    name, kind = KEYS[column]
+    if kind is not ArgumentKind.TEXT and column not in LISTS_AS_TEXT:
+        return pl.format(f'"{name}":{{}}', column)
+    member = pl.struct(pl.col(column).alias(name)).struct.json_encode().str.strip_prefix("{").str.strip_suffix("}")
+    return pl.when(pl.col(column).is_not_null()).then(member)
+
+
+def _encode_events(table: pl.DataFrame, arguments: list[pl.Expr]) -> pl.Series:
+    """Encode complete events.
+
+    Args:
+        table: ``cat``, ``name``, ``pid``, ``tid``, ``begin``, ``end`` (in nanoseconds), and what the arguments need.
+        arguments: JSON members.
+    """
+    times = {"ts": pl.col("begin") / 1e3, "dur": (pl.col("end") - pl.col("begin")) / 1e3}
+    event = pl.struct("cat", "name", "pid", "tid", ph=pl.lit("X"), **times).struct.json_encode().str.strip_suffix("}")
+    members = pl.concat_str(arguments, separator=",", ignore_nulls=True) if arguments else pl.lit("")
+    return table.select(event=pl.concat_str(event, pl.lit(',"args":{'), members, pl.lit("}}")))["event"]
