@@ -141,7 +141,8 @@ def _encode_events(table: pl.DataFrame, arguments: list[pl.Expr]) -> pl.Series:
         table: ``cat``, ``name``, ``pid``, ``tid``, ``begin``, ``end`` (in nanoseconds), and what the arguments need.
         arguments: JSON members.
     """
-    times = {"ts": pl.col("begin") / 1e3, "dur": (pl.col("end") - pl.col("begin")) / 1e3}
-    event = pl.struct("cat", "name", "pid", "tid", ph=pl.lit("X"), **times).struct.json_encode().str.strip_suffix("}")
+    begin, end = pl.col("begin"), pl.col("end")
+    told = pl.struct("cat", "name", "pid", "tid", ph=pl.lit("X"), ts=begin / 1e3, dur=(end - begin) / 1e3)
+    event = told.struct.json_encode().str.strip_suffix("}")
     members = pl.concat_str(arguments, separator=",", ignore_nulls=True) if arguments else pl.lit("")
     return table.select(event=pl.concat_str(event, pl.lit(',"args":{'), members, pl.lit("}}")))["event"]
