@@ -1,13 +1,14 @@
 """Whole commands, as ratios to ``python -c "import polars"`` in the same run: CPU time, best of three processes.
 
 Measured beside some 20 other busy processes, 2026-11-26: `predict` of a trace of 54 MB (``TRACEKIT_REAL_TRACES``) takes
-11 times as long as importing polars, on 20 GPUs 16 times, `report` of a small sample 7 times. The goals are 9, 15 and 5.
+11 times as long as importing polars, on 20 GPUs 17 times, `report` of a small sample 7 times. Goals: 9, 15 and 5.
 
 Of the 1.1 s of `report`, 0.6 s are imports: numpy, polars and llvmlite 0.25, typer with pydantic and rich 0.1, 430
-modules of ours 0.25, of which 0.1 are dataclasses (0.58 ms each; a ``msgspec.Struct`` would take 0.01) and 0.04 regular
-expressions, which every kernel name needs. Some 1,000 small queries take 0.1 s in polars and as long in Python. Tried,
-in CPU time of `predict`: fewer collections of garbage, 5 % less; one thread for polars, at most 8 % less, but large
-traces need its threads; modules that a command does not call, imported late, at most 1 %.
+modules of ours 0.25, of which 0.1 are dataclasses (0.58 ms each; a ``msgspec.Struct`` takes 0.01) and 0.04 regular
+expressions, which every kernel name needs. Some 1,000 small queries take 0.1 s in polars and as long in Python. Tried
+and left: one thread for polars, at most 8 % less, but large traces need its threads; late imports of modules that a
+command does not call, 1 %; a typer that needs no pydantic (0.21), 0.05 s. What would settle it: value types as structs,
+and fewer, larger queries.
 """
 
 import os

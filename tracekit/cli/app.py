@@ -35,7 +35,7 @@ EXIT_USAGE = 2
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
-GC_THRESHOLD = 50_000
+GC_THRESHOLD = 200_000
 """New objects between two collections of cyclic garbage. Imports create 70,000 that live as long as the command; at
 Python's 700, collections find next to nothing and take 4 % of a prediction's CPU time."""
 

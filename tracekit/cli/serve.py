@@ -1,5 +1,6 @@
 """``tracekit serve``: serve the web page."""
 
+import gc
 from pathlib import Path
 from typing import Annotated
 
@@ -88,6 +89,7 @@ def serve(
         from tracekit.web.server import run_server
     except ImportError as error:
         raise TracekitError(EXTRA_MISSING(distribution=error.name, reason=str(error), extra="web")) from error
+    gc.set_threshold(700)  # Python's own: a server outlives what other commands leave to their end
     run_server(settings, lambda: typer.echo(f"http://{host}:{port}", err=True))
 
 
