@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_properties import many, trace_of
+from tracekit.analysis import idle as idle_module
 from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time, attribute_stream_idle_time
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.ingest.ranks import combine_ranks
@@ -274,3 +275,17 @@ def test_a_stream_whose_launch_comes_after_the_cpu_waited_for_another_one():
         IdleCause.LAUNCH_BOUND: 8,
         IdleCause.LAUNCH_LATENCY: 16,
     }
+
+
+@settings(max_examples=10, deadline=None)
+@given(many, st.integers(1, 9))
+def test_causes_are_the_same_however_few_segments_are_classified_at_once(launches, most):
+    run = run_of(trace_of(launches, []))
+    timeline = build_measured_timeline(run.graph)
+    whole = attribute_stream_idle_time(run, timeline)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(idle_module, "MAX_SEGMENTS_AT_ONCE", most)
+        parts = attribute_stream_idle_time(run, timeline)
+    for one, other in zip(whole, parts, strict=True):
+        assert one.segments.equals(other.segments)
+        assert one.steps.equals(other.steps)

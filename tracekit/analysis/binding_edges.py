@@ -9,6 +9,7 @@ the trace) is a segment without an edge. Example, an idle gap of a GPU from 10 t
       program edge   launch edge  no edge: measured 20, allowed 19
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,10 @@ class TimeRanges:
     begin_ns: Ints
     end_ns: Ints
     vertex: Ints
+
+    def select(self, rows: slice) -> "TimeRanges":
+        """Return some of the time ranges."""
+        return TimeRanges(self.begin_ns[rows], self.end_ns[rows], self.vertex[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +83,51 @@ def follow_binding_edges(graph: Graph, timeline: Timeline, stretches: TimeRanges
         timeline: Measured or replayed.
         stretches: The time ranges.
     """
-    times = get_vertex_times(graph, timeline)
-    binding = find_binding_edges(graph, timeline.lag_ns, times)
-    arguments = (
-        binding,
-        graph.src,
-        timeline.lag_ns,
-        times,
-        stretches.begin_ns,
-        stretches.end_ns,
-        stretches.vertex,
-        stretches.vertex.size,
-    )
-    count = _walk_back(*arguments, 0, np.empty((0, 5), dtype=np.int64))
-    pieces = np.empty((count, 5), dtype=np.int64)
-    _walk_back(*arguments, count, pieces)
+    walk = _Walk(graph, timeline, stretches)
+    pieces = np.empty((int(walk.count_segments().sum()), 5), dtype=np.int64)
+    walk.write_segments(pieces)
     return BindingPath(*np.ascontiguousarray(pieces.T))
+
+
+def split_time_ranges(graph: Graph, timeline: Timeline, stretches: TimeRanges, most: int) -> Iterator[slice]:
+    """Yield consecutive parts of the time ranges with at most so many segments, if no range alone has more.
+
+    Every stream's gaps can lead back over the whole timeline, so that all segments together can outgrow memory.
+    """
+    until = np.cumsum(_Walk(graph, timeline, stretches).count_segments())
+    first, before = 0, 0
+    while first < until.size:
+        end = max(int(np.searchsorted(until, before + most, side="right")), first + 1)
+        yield slice(first, end)
+        first, before = end, int(until[end - 1])
+
+
+class _Walk:
+    """The way back along the binding edges of some time ranges."""
+
+    def __init__(self, graph: Graph, timeline: Timeline, stretches: TimeRanges) -> None:
+        times = get_vertex_times(graph, timeline)
+        self._size = stretches.vertex.size
+        self._arguments = (
+            find_binding_edges(graph, timeline.lag_ns, times),
+            graph.src,
+            timeline.lag_ns,
+            times,
+            stretches.begin_ns,
+            stretches.end_ns,
+            stretches.vertex,
+            self._size,
+        )
+
+    def count_segments(self) -> Ints:
+        """Count the segments of each time range."""
+        counts = np.zeros(self._size, dtype=np.int64)
+        _walk_back(*self._arguments, counts, 0, np.empty((0, 5), dtype=np.int64))
+        return counts
+
+    def write_segments(self, pieces: Ints) -> None:
+        """Write a row per segment: time range, edge, vertex, begin, end."""
+        _walk_back(*self._arguments, np.zeros(self._size, dtype=np.int64), len(pieces), pieces)
 
 
 def get_nodes(graph: Graph, vertex: Ints) -> Ints:
@@ -143,12 +177,14 @@ def _walk_back(
     end_ns: Ints,
     last: Ints,
     stretches: int,
+    counts: Ints,
     room: int,
     pieces: Ints,
 ) -> int:  # pragma: no cover - compiled
-    """Write the segments as rows (time range, edge, vertex, begin, end) if there is room, and return their number."""
+    """Write the segments as rows (time range, edge, vertex, begin, end) if there is room, and count each range's."""
     count = 0
     for stretch in range(stretches):
+        before = count
         begin, now, vertex = begin_ns[stretch], end_ns[stretch], last[stretch]
         while now > begin:
             edge = binding[vertex]
@@ -166,4 +202,5 @@ def _walk_back(
                     now = until
             if now > begin:
                 vertex = src[edge]
+        counts[stretch] = count - before
     return count

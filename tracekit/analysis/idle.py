@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from tracekit.analysis.binding_edges import TimeRanges, follow_binding_edges
+from tracekit.analysis.binding_edges import TimeRanges, follow_binding_edges, split_time_ranges
 from tracekit.analysis.gaps import (
     NO_KERNEL,
     STREAM_KEYS,
@@ -29,6 +29,9 @@ from tracekit.run import MeasuredRun
 
 END_OF_STEP = "end of the step"
 """Placeholder op of idle gaps that no kernel ended."""
+
+MAX_SEGMENTS_AT_ONCE = 1 << 20
+"""Segments that are classified at once, which takes some 200 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +178,27 @@ def _attribute_gaps(run: MeasuredRun, timeline: Timeline, found: Sequence[_Windo
     joined = TimeRanges(
         *(np.concatenate([getattr(part, name) for part in ranges]) for name in ("begin_ns", "end_ns", "vertex"))
     )
-    trail = follow_binding_edges(run.graph, timeline, joined)
-    pieces = classify_idle_segments(run, timeline, joined, trail)
+    pieces = _classify_ranges(run, timeline, joined)
     until = np.cumsum([part.vertex.size for part in ranges])
     return [
         _build_breakdown(gaps, pieces.select_ranges(end - part.vertex.size, end))
         for gaps, part, end in zip(found, ranges, until.tolist(), strict=True)
     ]
+
+
+def _classify_ranges(run: MeasuredRun, timeline: Timeline, ranges: TimeRanges) -> IdlePieces:
+    """Classify the segments of the time ranges part by part, as many at once as memory should hold."""
+    found: list[IdlePieces] = []
+    for rows in split_time_ranges(run.graph, timeline, ranges, MAX_SEGMENTS_AT_ONCE):
+        part = ranges.select(rows)
+        pieces = classify_idle_segments(run, timeline, part, follow_binding_edges(run.graph, timeline, part))
+        found.append(replace(pieces, range_index=pieces.range_index + rows.start))
+    return IdlePieces(
+        *(
+            np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in found)])
+            for name in ("range_index", "cause", "time_ns")
+        )
+    )
 
 
 def _build_breakdown(gaps: _WindowGaps, pieces: IdlePieces) -> IdleBreakdown:

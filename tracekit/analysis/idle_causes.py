@@ -94,7 +94,7 @@ _CAUSE_CODE_BY_EDGE_KIND = np.array(
 
 @dataclass(frozen=True, slots=True)
 class IdlePieces:
-    """Idle time by cause: one row per segment and cause, without empty rows.
+    """Idle time by cause: one row per time range and cause, without empty rows.
 
     Attributes:
         range_index: The idle time range of each piece.
@@ -115,7 +115,7 @@ class IdlePieces:
 def classify_idle_segments(
     run: MeasuredRun, timeline: Timeline, stretches: TimeRanges, trail: BindingPath
 ) -> IdlePieces:
-    """Classify each segment, and split off the part of its time that has another cause.
+    """Classify each segment, split off the part of its time that has another cause, and sum by time range.
 
     Args:
         run: The run.
@@ -142,8 +142,11 @@ def classify_idle_segments(
     }
     causes = np.concatenate([cause, *(np.full_like(cause, CAUSE_CODES[name]) for name in parts)])
     times_ns = np.concatenate([trail.dur_ns - sync_ns - named_ns, *parts.values()])
-    there = np.flatnonzero(times_ns > 0)
-    return IdlePieces(trail.range_index[there % cause.size], causes[there], times_ns[there])
+    key = np.tile(trail.range_index * len(CAUSES), 1 + len(parts)) + causes
+    summed = np.zeros(stretches.vertex.size * len(CAUSES), dtype=np.int64)
+    np.add.at(summed, key, np.maximum(times_ns, 0))
+    there = np.flatnonzero(summed)
+    return IdlePieces(there // len(CAUSES), there % len(CAUSES), summed[there])
 
 
 def _classify_by_edge(graph: Graph, trail: BindingPath, kernels: pl.DataFrame, node: Ints) -> Ints:
