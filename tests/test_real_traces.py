@@ -109,7 +109,7 @@ def test_one_ranks_kernels_on_anothers_graph(ranks):
 def test_a_host_bound_trace_ends_at_its_floor():
     """All kernels twice as fast: owlv2 falls from 1211 to about 932 ms, not to half, and not to where it was."""
     run = measured("h100_owlv2_large_inference.json.gz")
-    halved = run.replay_step((run.kernels["dur_ns"] / 2e3).to_numpy())
+    halved = run.program.replay_step((run.kernels["dur_ns"] / 2e3).to_numpy())
     assert 0.72 < halved.span_us / run.self_replay.span_us < 0.80
 
 

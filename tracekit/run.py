@@ -1,4 +1,4 @@
-"""The measured run: a trace's kernel table, steps and graph, the measured step, and the graph's own replay error."""
+"""The measured run: a recorded program, where it comes from, the measured step, and the graph's own replay error."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,25 +8,21 @@ import numpy as np
 import polars as pl
 
 from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
-from tracekit.arrays import Floats, Ints
-from tracekit.errors import TraceError, TracekitError, WhatIfError
+from tracekit.errors import TraceError, TracekitError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.inference_rules import select_rules
 from tracekit.ingest import correlations
+from tracekit.joined_ranks import join_rank_traces
 from tracekit.messages import Message, ProgressCallback, stages
 from tracekit.messages import runs as messages
 from tracekit.messages.steps import STEP_BEGINS_LATE, STEP_TIME_ZERO
+from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
-from tracekit.replay.step_time import StepTime, StepTimer, merge_ranks
-from tracekit.run_ranks import join_rank_traces
+from tracekit.replay.step_time import StepTime, merge_ranks
 from tracekit.timing import correct_times
 from tracekit.trace import RankTrace, Trace
-from tracekit.workload import precision
-from tracekit.workload.steps import drop_first_step
-
-MAX_TOTAL_NS = 1e18
 
 MAX_TRUSTED_ERROR_PCT = 5.0
 """Replay error up to which prediction intervals hold; above it, the trace has waits that the graph doesn't explain."""
@@ -39,7 +35,6 @@ class SelfReplay:
     Attributes:
         step_time_us: The median step as replayed.
         span_us: All chosen steps as replayed.
-        step_scale: Measured and self-replayed time of each step.
         error_pct: Against the measured one.
         derived_wait_us: Waiting of CPU threads, of collectives for ranks that were read, and of kernels for the one
             before, that was taken out of the measured run and derived again, per step and rank.
@@ -48,44 +43,17 @@ class SelfReplay:
 
     step_time_us: float
     span_us: float
-    step_scale: StepScale
     error_pct: float
     derived_wait_us: float
     kept_wait_us: float
 
 
-@dataclass(frozen=True)
-class RunTables:
-    """What was measured: the kernels and the steps. Edits of the graph leave them as they are.
-
-    Attributes:
-        kernels: The kernel table (``schema.KERNELS``) with a column ``rank``, rank after rank. A collective's
-            ``dur_ns`` is its transfer time. ``wait_ns`` is the time that a collective waited for other ranks before
-            its transfer, and that any other kernel waited, after its start, for the previous kernel on its stream.
-        steps: All steps of the trace, with a column ``rank``.
-        chosen_steps: The steps that are measured: all figures are about these and no others.
-        asked_steps: The steps that were asked for. The trace's first step starts with an empty launch queue: it is
-            measured only if no other was asked for.
-    """
-
-    kernels: pl.DataFrame
-    steps: pl.DataFrame
-    chosen_steps: pl.DataFrame
-    asked_steps: pl.DataFrame
-
-    @cached_property
-    def step_timer(self) -> StepTimer:
-        """The timer that measures these steps in a timeline."""
-        return StepTimer(self.kernels, self.steps, self.chosen_steps)
-
-
 @dataclass(frozen=True, slots=True)
 class RunProvenance:
-    """Where a run comes from, and what was found or assumed on the way.
+    """Where a run comes from besides its traces, and what was found or assumed on the way.
 
     Attributes:
-        ranks: The traces of all measured ranks.
-        ranks_read: Number of ranks whose traces were read.
+        ranks_read: Number of ranks whose traces were read; fewer may be measured.
         job_warnings: Warnings about the set of ranks that was given.
         source: The GPU the run was recorded on and how it was identified; ``None`` if it isn't known.
         source_doubt: Why the GPU isn't known although the trace describes one, or that the trace describes another
@@ -94,7 +62,6 @@ class RunProvenance:
         assumptions: Deviations from the recording.
     """
 
-    ranks: tuple[RankTrace, ...]
     ranks_read: int
     job_warnings: tuple[Message, ...]
     source: Resolution | None
@@ -120,64 +87,84 @@ class RunResults:
 class MeasuredRun:
     """The measured run of one rank, or of several ranks together.
 
+    What-if edits and other layouts make programs of their own from its program; the run stays what was measured.
+
     Attributes:
-        tables: The kernels and the steps.
-        graph: The dependency graph.
-        collectives: The collectives at which the ranks meet; ``None`` for one rank.
-        provenance: The traces, the GPU, warnings and assumptions.
+        program: The recorded program: kernels, steps, graph and traces.
+        provenance: The GPU, warnings and assumptions.
         results: The measured step and the self-replay.
-        kernel_factor: Factor on each kernel's time in every replay, set by what-if edits; ``None`` before the first
-            edit.
-        edits: The applied what-if edits, as the user wrote them.
     """
 
-    tables: RunTables
-    graph: Graph
-    collectives: Collectives | None
+    program: Program
     provenance: RunProvenance
     results: RunResults
-    kernel_factor: Floats | None = None
-    edits: tuple[str, ...] = ()
 
     @property
     def kernels(self) -> pl.DataFrame:
         """The kernel table."""
-        return self.tables.kernels
+        return self.program.kernels
 
     @property
     def steps(self) -> pl.DataFrame:
         """All steps of the trace."""
-        return self.tables.steps
+        return self.program.steps
 
     @property
     def chosen_steps(self) -> pl.DataFrame:
         """The steps that are measured."""
-        return self.tables.chosen_steps
+        return self.program.chosen_steps
 
     @property
     def asked_steps(self) -> pl.DataFrame:
         """The steps that were asked for."""
-        return self.tables.asked_steps
+        return self.program.tables.asked_steps
 
     @property
-    def step_timer(self) -> StepTimer:
-        """The timer that measures steps in this run's timelines."""
-        return self.tables.step_timer
+    def is_in_chosen_steps(self) -> pl.Series:
+        """Boolean mask of the kernels that belong to a chosen step."""
+        return self.program.is_in_chosen_steps
+
+    @property
+    def graph(self) -> Graph:
+        """The dependency graph."""
+        return self.program.graph
+
+    @property
+    def collectives(self) -> Collectives | None:
+        """The collectives at which the ranks meet; ``None`` for one rank."""
+        return self.program.collectives
 
     @property
     def trace(self) -> RankTrace:
         """The trace of the rank, or of the first of several ranks."""
-        return self.provenance.ranks[0]
+        return self.program.trace
 
     @property
     def ranks(self) -> tuple[RankTrace, ...]:
         """The traces of all measured ranks."""
-        return self.provenance.ranks
+        return self.program.ranks
+
+    @property
+    def measured_timeline(self) -> Timeline:
+        """The timeline as it was recorded."""
+        return self.program.measured_timeline
+
+    @cached_property
+    def measured_steps(self) -> pl.DataFrame:
+        """The steps asked for that have times, as :func:`tracekit.replay.step_time.merge_ranks` returns them."""
+        table = merge_ranks(self.program.step_timer.tabulate(self.measured_timeline))
+        asked = pl.col("step").is_in(self.asked_steps["step"].implode())
+        return table.filter(asked, pl.col("time_ns").is_not_null())
 
     @property
     def source(self) -> Resolution | None:
         """The GPU the run was recorded on and how it was identified."""
         return self.provenance.source
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The GPU the run was recorded on."""
+        return self.source.gpu if self.source else None
 
     @property
     def measured_step(self) -> StepTime:
@@ -189,97 +176,13 @@ class MeasuredRun:
         """The median step as replayed with the measured kernel times."""
         return self.results.self_replay
 
-    @property
-    def gpu(self) -> Gpu | None:
-        """The GPU the run was recorded on."""
-        return self.source.gpu if self.source else None
-
-    @property
-    def is_in_chosen_steps(self) -> pl.Series:
-        """Boolean mask of the kernels that belong to a chosen step."""
-        return self.kernels["step"].is_in(self.chosen_steps["step"].implode()).fill_null(False)
-
-    @property
-    def kernel_us(self) -> Floats:
-        """Measured time of each kernel in microseconds."""
-        return (self.kernels["dur_ns"] / 1e3).to_numpy()
-
-    def replace_tables(self, **tables: pl.DataFrame) -> "MeasuredRun":
-        """Return the run with other tables, by their names in :class:`RunTables`."""
-        return replace(self, tables=replace(self.tables, **tables))
-
     def replace_source(self, source: Resolution | None) -> "MeasuredRun":
         """Return the run as recorded on another GPU."""
         return replace(self, provenance=replace(self.provenance, source=source))
 
-    def replay_timeline(self, kernel_us: Floats, host_time: float = 1.0) -> Timeline:
-        """Replay with other kernel times and another host speed; arguments as for :meth:`replay_step`."""
-        return replay(self.graph, self.to_durations_ns(kernel_us), host_time)
-
-    def tabulate_chosen_steps(self, timeline: Timeline) -> pl.DataFrame:
-        """Tabulate the chosen steps that have times: one row per rank and step.
-
-        Args:
-            timeline: A timeline of this run.
-
-        Returns:
-            The columns of :meth:`tracekit.replay.step_time.StepTimer.tabulate` and ``index``, the row among all steps.
-        """
-        table = self.step_timer.tabulate(timeline).with_row_index("index").drop_nulls("time_ns")
-        return table.join(self.chosen_steps.select("step"), on="step", how="semi", maintain_order="left")
-
-    def to_durations_ns(self, kernel_us: Floats) -> Ints:
-        """Convert kernel times to a replay's durations, what-if edits included; argument as for :meth:`replay_step`."""
-        factor = 1.0 if self.kernel_factor is None else self.kernel_factor
-        return round_to_ns(kernel_us * factor * 1e3, "kernels")
-
-    def compute_median(self, timeline: Timeline, longer: Floats | float = 1.0) -> StepTime:
-        """Compute the median step of a replay, each step scaled to its own measured time.
-
-        Args:
-            timeline: A replay of this run, or of one that edits made of it.
-            longer: As in :meth:`StepTimer.compute_median`.
-        """
-        return self.step_timer.compute_median(timeline, self.self_replay.step_scale, longer)
-
-    def replay_step(self, kernel_us: Floats, host_time: float = 1.0) -> StepTime:
-        """Return the median step with other kernel times and another host speed, as :meth:`compute_median` does.
-
-        Args:
-            kernel_us: Time of each kernel in the order of the kernel table; collectives without waiting for other
-                ranks.
-            host_time: Factor on the duration of the host's own work; 1.0 for the measured speed.
-        """
-        return self.compute_median(self.replay_timeline(kernel_us, host_time))
-
-    def replay_step_time_us(self, kernel_us: Floats, host_time: float = 1.0) -> float:
-        """Return the step time of :meth:`replay_step` alone, in a fraction of the time."""
-        timeline = self.replay_timeline(kernel_us, host_time)
-        return self.step_timer.compute_median_step_us(timeline, self.self_replay.step_scale)
-
-    @cached_property
-    def measured_timeline(self) -> Timeline:
-        """The timeline as it was recorded."""
-        return build_measured_timeline(self.graph)
-
-    @cached_property
-    def measured_steps(self) -> pl.DataFrame:
-        """The steps asked for that have times, as :func:`tracekit.replay.step_time.merge_ranks` returns them."""
-        table = merge_ranks(self.step_timer.tabulate(self.measured_timeline))
-        asked = pl.col("step").is_in(self.asked_steps["step"].implode())
-        return table.filter(asked, pl.col("time_ns").is_not_null())
-
-
-def round_to_ns(times_ns: Floats, subject: str) -> Ints:
-    """Round times to whole nanoseconds for a replay; ``subject`` names what takes them in the error message.
-
-    Raises:
-        WhatIfError: The sum is longer than 30 years; a larger one would overflow 64 bits.
-    """
-    if not times_ns.sum() < MAX_TOTAL_NS:
-        raise WhatIfError(messages.TIMES_OVERFLOW(subject=subject))
-    whole: Ints = np.rint(times_ns).astype(np.int64)
-    return whole
+    def replace_chosen_steps(self, chosen_steps: pl.DataFrame) -> "MeasuredRun":
+        """Return the run with other chosen steps; the measured step stays that of all of them."""
+        return replace(self, program=self.program.replace_tables(chosen_steps=chosen_steps))
 
 
 def prepare_run(
@@ -316,24 +219,25 @@ def prepare_run(
         ranks = tuple(map(correlations.drop_ordered_ids, ranks))
     ranks, time_faults = _correct_times(ranks)
     source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
-    job = join_rank_traces(ranks, steps, without, progress)
+    job = join_rank_traces(ranks, steps, source.gpu if source else None, without, progress)
     progress(stages.REPLAYING())
-    finds_tf32 = precision.RULE.is_on(without)
-    chosen = drop_first_step(job.asked_steps, job.steps, job.kernels)
-    meter = StepTimer(job.kernels, job.steps, chosen)
+    meter = job.tables.step_timer
     lines = build_measured_timeline(job.graph), replay(job.graph)
     as_measured, replayed = (meter.compute_median(line) for line in lines)
     if as_measured.step_time_us <= 0:
         raise TraceError(STEP_TIME_ZERO(path=ranks[0].source))
-    kernels = precision.detect_tf32(job.kernels, source.gpu) if source and finds_tf32 else job.kernels
     return MeasuredRun(
-        tables=RunTables(kernels, job.steps, chosen, job.asked_steps),
-        graph=job.graph,
-        collectives=job.collectives,
-        provenance=RunProvenance(
+        program=Program(
+            tables=job.tables,
+            graph=job.graph,
+            collectives=job.collectives,
             ranks=ranks,
+            step_scale=StepScale(*(meter.measure_job_steps_ns(line) for line in lines)),
+            kernel_factor=np.ones(job.tables.kernels.height),
+        ),
+        provenance=RunProvenance(
             ranks_read=len(trace.ranks),
-            job_warnings=(*trace.warnings, *job.notes, *_warn_of_waits(chosen)),
+            job_warnings=(*trace.warnings, *job.notes, *_warn_of_waits(job.tables.chosen_steps)),
             source=source,
             source_doubt=doubt,
             time_faults=time_faults,
@@ -344,9 +248,8 @@ def prepare_run(
             self_replay=SelfReplay(
                 step_time_us=replayed.step_time_us,
                 span_us=replayed.span_us,
-                step_scale=StepScale(*(meter.measure_job_steps_ns(line) for line in lines)),
                 error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
-                derived_wait_us=job.graph.derived_wait_ns / 1e3 / job.steps.height,
+                derived_wait_us=job.graph.derived_wait_ns / 1e3 / job.tables.steps.height,
                 kept_wait_us=meter.compute_median_sum_us(job.graph.kept_ns),
             ),
         ),

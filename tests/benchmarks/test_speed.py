@@ -9,7 +9,7 @@ from tests.benchmarks.conftest import LAUNCHES
 from tests.benchmarks.timing import best
 from tracekit.graph import Graph, build_graph
 from tracekit.ingest import load_bytes
-from tracekit.prediction.predictor import predict
+from tracekit.prediction import predict
 from tracekit.replay.engine import replay
 from tracekit.run import prepare_run
 from tracekit.workload import steps

@@ -52,7 +52,7 @@ def test_tracekit_measures_in_it_what_was_predicted(predicted):
     assert run.gpu.slug == "h100-sxm"
     assert run.steps["step"].to_list() == [1, 2]
     assert run.measured_step.step_time_us == pytest.approx(prediction.step.step_time_us, rel=0.01)
-    there, here = run.kernels, prediction.run.kernels.filter(prediction.run.is_in_chosen_steps)
+    there, here = run.kernels, prediction.program.kernels.filter(prediction.program.is_in_chosen_steps)
     for column in ("name", "op", "input_dims", "input_strides", "family", "m", "collective", "bytes", "group_ranks"):
         assert there[column].to_list() == here[column].to_list()
 
@@ -62,7 +62,7 @@ def test_inductors_estimator_gets_the_predicted_times(predicted):
     module = pytest.importorskip("torch._inductor.fx_passes.profile_guided_estimation")
     prediction, path = predicted
     estimates = module.ProfileGuidedEstimator(str(path)).profile
-    run = prediction.run
+    run = prediction.program
     times = prediction.kernels.with_columns(run.kernels["family", "step"]).filter(run.is_in_chosen_steps)
     gemms_us = times.filter(family="gemm")["time_us"].sum() / 2
     shapes, strides = (tuple(map(tuple, lists)) for lists in (SHAPES, STRIDES))

@@ -110,7 +110,7 @@ def test_steps_without_a_kernel_are_drawn_too():
 
 def test_the_critical_path_is_whole_and_its_arrows_lead_on(run, events):
     path = slices(events, pid=0, tid=CRITICAL_PATH_TID)
-    span_us = compute_critical_path(run, build_measured_timeline(run.graph)).span_ns / 1e3
+    span_us = compute_critical_path(run.program, build_measured_timeline(run.graph)).span_ns / 1e3
     assert sum(event["dur"] for event in path) == pytest.approx(span_us, abs=0.01)
     starts = {event["id"]: event for event in events if event["ph"] == "s"}
     ends = {event["id"]: event for event in events if event["ph"] == "f"}

@@ -42,7 +42,7 @@ def test_ranks_whose_engines_ran_other_batches_have_no_steps_in_common():
 def test_the_engine_says_how_many_tokens_a_step_has():
     run = prepare_run(queued())
     assert (run.measured_step.steps, run.measured_step.step_time_us) == (4, 100)
-    batch = infer_rank_batch(run)
+    batch = infer_rank_batch(run.program)
     assert batch is not None
     assert (batch.size, batch.unit, batch.marked) == (16, "tokens", True)
     source = tk.report(queued()).source

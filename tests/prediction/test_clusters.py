@@ -156,7 +156,7 @@ def test_a_group_of_no_ranks_is_taken_for_all_of_them(size):
     args = recorded() | {"Group size": size, "Process Group Ranks": ""}
     builder = TraceBuilder().kernel("ncclDevKernel_AllReduce", 10, 50, launch=0, **args)
     builder.metadata["distributedInfo"] = {"rank": 0, "world_size": 8}
-    assert infer_layout_if_needed(prepare_run(builder.load()), LayoutRequest()) == Layout(tp=8)
+    assert infer_layout_if_needed(prepare_run(builder.load()).program, LayoutRequest()) == Layout(tp=8)
 
 
 def test_what_does_not_fit_or_contradicts_is_refused():

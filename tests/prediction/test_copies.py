@@ -19,8 +19,9 @@ from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.missing_collectives import insert_all
 from tracekit.parallelism.stragglers import LIKELY_DOUBLING_LOSS
 from tracekit.prediction.memory import find_gradients
+from tracekit.program import Program
 from tracekit.reporting import build_report
-from tracekit.run import MeasuredRun, prepare_run
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.whatif.remove import remove
 from tracekit.workload.owners import find_innermost_ops
@@ -52,7 +53,7 @@ class Step(Layers):
 
 
 def test_the_exchange_runs_beside_the_backward_pass_and_before_the_optimizer():
-    run = insert_gradient_allreduces(Step().run).run
+    run = insert_gradient_allreduces(Step().run.program).program
     copied, reduced = [10, 10], [50, 30]
     durations = np.array([100, 100, 100, 100, *copied, *reduced, *copied], dtype=float)
     line = run.replay_timeline(durations)
@@ -70,7 +71,7 @@ def test_the_exchange_runs_beside_the_backward_pass_and_before_the_optimizer():
 def test_the_cpu_launches_copies_and_all_reduces_on_top_of_its_work():
     step = Step()
     step.builder.kernel("gemm", step.end + 101, 1, launch=step.now + 20)
-    run = insert_gradient_allreduces(step.run).run
+    run = insert_gradient_allreduces(step.run.program).program
     line = run.replay_timeline(np.zeros(run.kernels.height))
     launched_us = (line.start_ns[: line.host_node_count - line.mark_count] / 1e3).round().tolist()
     # No op tells what a launch costs: 10 us a copy, 70 and three copies an all-reduce; two buckets and four copies.
@@ -141,7 +142,7 @@ def test_copies_of_gradients_do_not_grow_with_the_batch():
 
 
 def test_gradients_of_several_passes_are_exchanged_after_the_last():
-    run = insert_gradient_allreduces(Step(passes=3).run).run
+    run = insert_gradient_allreduces(Step(passes=3).run.program).program
     reduces = run.kernels.filter(family="collective")
     assert reduces["bytes"].to_list() == [4 * MIB, 64]
     assert run.kernels.filter(family="copy").height == 2
@@ -166,7 +167,7 @@ def test_what_cannot_be_told_is_refused():
         tables.on(dp=8)
     two = prepare_run(job(Step().builder, Step().builder))
     with pytest.raises(LayoutError, check=has_code("insertion-into-several-ranks")):
-        insert_all(two, (insert_gradient_allreduces,))
+        insert_all(two.program, (insert_gradient_allreduces,))
 
 
 def test_an_optimizer_that_steps_within_the_backward_pass_is_refused():
@@ -224,7 +225,7 @@ class TestRecordedExchange:
     def test_buckets_are_those_recorded(self, name: str):
         run = prepare_run(tk.load(Path(str(REAL)) / f"{name}.json.gz"))
         reduced = run.kernels.filter(collective="all_reduce", step=run.chosen_steps["step"][0])["bytes"].to_list()
-        one_pass = find_gradients(run)
+        one_pass = find_gradients(run.program)
         assert one_pass
         sizes = pl.DataFrame({"bucket": assign_buckets(one_pass), "bytes": [one.compute_bytes(4) for one in one_pass]})
         assert sizes.group_by("bucket").agg(pl.col("bytes").sum()).sort("bucket")["bytes"].to_list() == reduced
@@ -236,11 +237,11 @@ class TestRecordedExchange:
         theirs = (inside.is_not_null() | (run.kernels["family"] == "collective")).to_numpy()
 
         class Theirs:
-            def find_rows(self, run: MeasuredRun) -> object:
+            def find_rows(self, program: Program) -> object:
                 return theirs
 
-        left = remove(run, Theirs()).run  # type: ignore[arg-type]
-        grown = insert_gradient_allreduces(left).run
+        left = remove(run.program, Theirs()).program  # type: ignore[arg-type]
+        grown = insert_gradient_allreduces(left).program
         added = grown.kernels[left.kernels.height :]
         calls = added.select(pl.lit("all_reduce").alias("collective"), "bytes", "dtype", ranks=4)
         reduce_us = predict_collectives(calls, load_cluster("8xmi300x"))["time_us"]

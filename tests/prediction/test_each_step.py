@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tracekit as tk
-from tracekit.analysis.contention import estimate_contention
+from tracekit.analysis.contention import ContentionModel
 from tracekit.analysis.sensitivity import SpeedReplays, compute_sensitivity
 from tracekit.replay.step_time import StepScale
 from tracekit.run import MeasuredRun, prepare_run
@@ -48,7 +48,9 @@ def test_one_slow_step_changes_nothing(pauses):
     """Kernels half as long: each step loses half of their time, whatever the slow one does."""
     slow = run(*pauses)
     assert slow.measured_step.step_time_us == pytest.approx(STEP)
-    assert slow.replay_step(slow.kernel_us / 2).step_time_us == pytest.approx(STEP - KERNELS * KERNEL / 2, abs=0.01)
+    assert slow.program.replay_step(slow.program.kernel_us / 2).step_time_us == pytest.approx(
+        STEP - KERNELS * KERNEL / 2, abs=0.01
+    )
     assert predicted_us(job(*pauses)) == pytest.approx(predicted_us(job(*[0.0] * len(pauses))), rel=1e-6)
 
 
@@ -60,9 +62,10 @@ def test_the_ends_of_the_interval_are_medians_too():
 
 @pytest.mark.parametrize("pauses", [(0, 0, 1000), (0, 300, 0, 1000, 500), (50, 0, 0, 100_000, 0, 0)])
 def test_the_gpu_of_the_trace_gives_the_measured_step_exactly(pauses):
-    found = tk.predict(job(*pauses).load(), gpu=SOURCE)[SOURCE]
-    assert found.step.step_time_us == found.run.measured_step.step_time_us
-    assert (found.low_us, found.high_us, found.speedup) == (*[found.step.step_time_us] * 2, 1)
+    found = tk.predict(job(*pauses).load(), gpu=SOURCE)
+    same = found[SOURCE]
+    assert same.step.step_time_us == found.run.measured_step.step_time_us
+    assert (same.low_us, same.high_us, same.speedup) == (*[same.step.step_time_us] * 2, 1)
 
 
 PAUSES = (20.0, 0.0, 300.0, 5000.0, 40.0, 1200.0)
@@ -81,13 +84,14 @@ def test_steps_chosen_together_lie_between_each_chosen_alone(steps):
 def test_edits_and_speeds_judge_each_step():
     slow = run(0, 0, 0, 100_000, 0, 0)
     half = STEP - KERNELS * KERNEL / 2
-    assert compute_saving_us(slow, apply_edits(slow, ["scale(0.5)"]).run) == pytest.approx(
+    assert compute_saving_us(slow.program, apply_edits(slow.program, ["scale(0.5)"]).program) == pytest.approx(
         KERNELS * KERNEL / 2, abs=0.01
     )
     assert compute_sensitivity(SpeedReplays(slow), (1, 2), (1,)).table["step_time_us"].to_list() == pytest.approx(
         [STEP, half], abs=0.01
     )
-    assert estimate_contention(slow, slow.kernel_us / 2).uncontended.step_time_us == pytest.approx(half, abs=0.01)
+    found = ContentionModel(slow.program, slow.gpu).estimate(slow.program.kernel_us / 2)
+    assert found.uncontended.step_time_us == pytest.approx(half, abs=0.01)
 
 
 def test_steps_are_scaled_by_their_own_replays():

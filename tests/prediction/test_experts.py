@@ -95,11 +95,11 @@ def copy_us(size: int) -> float:
 
 
 def shared(run: MeasuredRun, ranks: int) -> pl.DataFrame:
-    return split_experts(run.kernels, find_experts(run), compute_expert_parameter_fraction(run), ranks)
+    return split_experts(run.kernels, find_experts(run.program), compute_expert_parameter_fraction(run.program), ranks)
 
 
 def test_experts_are_told_by_their_grouped_products():
-    experts = find_experts(Model(trains=True).run)
+    experts = find_experts(Model(trains=True).run.program)
     assert (experts.experts_per_layer, experts.hidden, experts.is_stacked) == (EXPERTS, HIDDEN, True)
     assert experts.gemms["pairs"].unique().to_list() == [PAIRS]
     assert experts.gemms["layer"].to_list() == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]
@@ -124,7 +124,7 @@ def test_each_rank_has_fewer_experts_with_more_tokens_each():
 def test_the_optimizer_has_a_part_of_the_experts_weights():
     """Of 2 x 8 x 1024 x 2048 + 1024 x 1024 parameters all but the last are experts'."""
     run = Model(1, trains=True).run
-    assert compute_expert_parameter_fraction(run) == pytest.approx(32 / 33)
+    assert compute_expert_parameter_fraction(run.program) == pytest.approx(32 / 33)
     before, after = (table.filter(family="optimizer")["bytes"].item() for table in (run.kernels, shared(run, 4)))
     assert after == pytest.approx(before * 9 / 33, rel=1e-6)
 
@@ -137,7 +137,7 @@ def test_few_tokens_visit_few_experts():
     builder.op("vllm::inplace_fused_experts", 10, 20, dims=dims, types=[BF16] * 3 + ["float", "int"])
     builder.kernel("fused_moe_kernel", 100, 50, launch=12).kernel("fused_moe_kernel", 151, 50, launch=20)
     run = prepare_run(builder.load())
-    assert find_experts(run).experts_per_layer == 64
+    assert find_experts(run.program).experts_per_layer == 64
     assert run.kernels.filter(family="gemm").select("batch", "m").rows() == [(8, 1)] * 2
     assert shared(run, 4).filter(family="gemm").select("batch", "m").rows() == [(8, 1)] * 2
     assert shared(run, 16).filter(family="gemm").select("batch", "m").rows() == [(4, 2)] * 2
@@ -145,7 +145,7 @@ def test_few_tokens_visit_few_experts():
 
 def test_tokens_are_sent_before_the_experts_and_come_back_behind_them():
     run = Model(1).run
-    grown = insert_expert_alltoalls(run).run
+    grown = insert_expert_alltoalls(run.program).program
     added = grown.kernels[run.kernels.height :]
     assert added.select("collective", "bytes").rows() == [("all_to_all", MESSAGE)] * 2
     line = grown.replay_timeline(np.append(run.kernels["dur_ns"] / 1e3, [1000.0, 3000.0]))
@@ -159,7 +159,9 @@ def test_tokens_are_sent_before_the_experts_and_come_back_behind_them():
 
 @pytest.mark.parametrize(("again", "sent"), [(False, 4), (True, 6)])
 def test_layers_that_are_computed_again_send_again(again, sent):
-    added = insert_expert_alltoalls(Model(1, trains=True, again=again).run).run.kernels.filter(collective="all_to_all")
+    added = insert_expert_alltoalls(Model(1, trains=True, again=again).run.program).program.kernels.filter(
+        collective="all_to_all"
+    )
     assert added["bytes"].to_list() == [MESSAGE] * sent
 
 
@@ -226,7 +228,7 @@ def test_experts_that_nobody_else_has_are_not_gathered():
 def test_layers_wait_for_their_experts_too():
     """Each collective launched for a layer has its copy of a buffer, one behind the other."""
     run = Model(trains=True).run
-    grown = insert_expert_fsdp_collectives(run).run
+    grown = insert_expert_fsdp_collectives(run.program).program
     added = grown.kernels[run.kernels.height :].with_row_index("number", run.kernels.height)
     gathers = added.filter(collective="all_gather")
     assert gathers["bytes"].to_list() == [2 * MIB, 64 * MIB] * 4
@@ -269,7 +271,7 @@ def test_a_weight_for_each_expert():
         builder.op("_GroupedLinear", 20 + 30 * number, 20, dims=dims, types=[BF16] * 5)
         builder.kernel("cutlass::device_kernel<GroupedGemm>", 100 + 60 * number, 50, launch=22 + 30 * number)
     run = prepare_run(builder.load())
-    experts = find_experts(run)
+    experts = find_experts(run.program)
     assert (experts.experts_per_layer, experts.hidden, experts.is_stacked) == (4, HIDDEN, False)
     assert shared(run, 2).filter(family="gemm").select("batch", "m").rows() == [(2, PAIRS // 2)] * 2
 

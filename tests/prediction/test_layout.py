@@ -13,10 +13,10 @@ from tracekit.messages.layout_errors import LAYERS_UNREPEATED
 from tracekit.parallelism.collective_calls import list_collectives
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.process_groups import infer_layout
-from tracekit.prediction import Predictions, predict, predict_edited
-from tracekit.run import MeasuredRun, prepare_run
+from tracekit.prediction import predict
+from tracekit.program import Program
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
-from tracekit.whatif import apply_edits
 
 SOURCE = "8xa100-sxm-80gb"
 POD = "8x8xa100-sxm-80gb@hdr200"
@@ -61,7 +61,7 @@ class Job:
         return kernels["time_us"][1:].to_list()
 
     def layout(self) -> Layout:
-        return infer_layout(prepare_run(self.builder.load()))
+        return infer_layout(prepare_run(self.builder.load()).program)
 
 
 def model_us(kind: str, cluster: str, ranks: int, bytes_: int = 2 * GRADIENTS, nodes: int | None = None) -> float:
@@ -118,7 +118,7 @@ def test_a_serving_engine_that_copies_lists_of_tensors_trains_nothing():
     )
     job.builder.kernel(copy, 120, 3, launch=28)
     job.end = 124.0
-    assert infer_layout(prepare_run(job.sends("allreduce", 2**20, 30).builder.load())) == Layout(dp=1, tp=4)
+    assert infer_layout(prepare_run(job.sends("allreduce", 2**20, 30).builder.load()).program) == Layout(dp=1, tp=4)
 
 
 def test_one_rank_neither_waits_nor_transfers():
@@ -274,16 +274,15 @@ def test_edits_and_refusals_go_together():
     assert found.step_times_after_edits == ((found.targets[0].step.step_time_us,),)
 
 
-def test_an_edit_on_the_way_with_which_nothing_can_be_predicted_leaves_a_blank():
-    run = prepare_run(Job().sends("allreduce", GRADIENTS, 300).builder.load())
-    edited = apply_edits(run, ["host-speed(2)", "scale(family=collective, 0.5)"])
-
-    def on_targets(run: MeasuredRun) -> Predictions:
-        if len(run.edits) == 1:
+def test_an_edit_on_the_way_with_which_nothing_can_be_predicted_leaves_a_blank(monkeypatch):
+    def refuse_after_first_edit(program: Program, request: LayoutRequest) -> Layout | None:
+        if len(program.edits) == 1:
             raise LayoutError(LAYERS_UNREPEATED())
-        return predict(run, ["h100-sxm"])
+        return infer_layout(program)
 
-    found = predict_edited(edited, on_targets)
+    monkeypatch.setattr("tracekit.prediction.predict_run.infer_layout_if_needed", refuse_after_first_edit)
+    run = prepare_run(Job().sends("allreduce", GRADIENTS, 300).builder.load())
+    found = predict(run, ["h100-sxm"], edits=["host-speed(2)", "scale(family=collective, 0.5)"])
     assert found.step_times_after_edits == ((None,), (found["h100-sxm"].step.step_time_us,))
 
 

@@ -37,7 +37,8 @@ def memory(builder: TraceBuilder, gpu: str):
 
 
 def in_copies(builder: TraceBuilder, gpu: str):
-    return judge_memory_fit(prepare_run(builder.load()), load_gpu(gpu), (Layout(), Layout(dp=2)))
+    run = prepare_run(builder.load())
+    return judge_memory_fit(run.program, run.gpu, load_gpu(gpu), (Layout(), Layout(dp=2)))
 
 
 def test_state_is_parameters_gradients_and_two_moments():
@@ -63,7 +64,7 @@ def test_pooling_writes_one_element_and_its_place_for_each_window():
 
 def test_a_larger_batch_leaves_more_in_memory_but_no_more_state():
     run = prepare_run(training(2**20).load())
-    found = judge_memory_fit(run, load_gpu("l4"), (Layout(), Layout(batch=4.0)))
+    found = judge_memory_fit(run.program, run.gpu, load_gpu("l4"), (Layout(), Layout(batch=4.0)))
     assert (found.min_bytes, found.max_bytes) == (16 * 2**20, 20 * 2**20 + 4 * 4 * 8 * 1024)
 
 
@@ -106,13 +107,16 @@ def test_what_fitted_fits_into_more():
 def test_fewer_ranks_may_hold_as_much_more_of_what_they_share():
     """Two ranks hold the experts or tables of eight: up to four times 20 bytes a parameter, and 4 in a bucket."""
     run, gpu = prepare_run(training(2**20).load()), load_gpu("a100-sxm-80gb")
-    same, fewer = (judge_memory_fit(run, gpu, (Layout(8, ep=8), Layout(ranks, ep=ranks))) for ranks in (8, 2))
+    same, fewer = (
+        judge_memory_fit(run.program, run.gpu, gpu, (Layout(8, ep=8), Layout(ranks, ep=ranks))) for ranks in (8, 2)
+    )
     assert fewer.min_bytes == same.min_bytes
     assert fewer.max_bytes == 4 * 24 * 2**20 + 4 * 8 * 1024
     assert same.reason.code == "memory-as-traced"
     tables = training(2**20).op("aten::_embedding_bag", 22, 5, dims=[[2**20, 64], [8]], types=["float", "long"])
-    assert judge_memory_fit(prepare_run(tables.load()), gpu, (Layout(8, ep=8), Layout(8, ep=8))).fits is True
-    assert judge_memory_fit(prepare_run(tables.load()), gpu, (Layout(8, ep=8), Layout(2, ep=2))).fits is None
+    run = prepare_run(tables.load())
+    assert judge_memory_fit(run.program, run.gpu, gpu, (Layout(8, ep=8), Layout(8, ep=8))).fits is True
+    assert judge_memory_fit(run.program, run.gpu, gpu, (Layout(8, ep=8), Layout(2, ep=2))).fits is None
 
 
 def test_copies_hold_each_gradient_once_more_in_a_bucket():
@@ -198,7 +202,9 @@ def test_a_recorded_peak_is_not_that_of_fewer_ranks_that_share():
     builder = training(2**20)
     builder.metadata["tracekit"] = {"memory": {"peak_allocated_bytes": 4 * 2**30, "peak_reserved_bytes": 4 * 2**30}}
     run, gpu = prepare_run(builder.load()), load_gpu("t4")
-    same, fewer = (judge_memory_fit(run, gpu, (Layout(8, ep=8), Layout(ranks, ep=ranks))) for ranks in (8, 2))
+    same, fewer = (
+        judge_memory_fit(run.program, run.gpu, gpu, (Layout(8, ep=8), Layout(ranks, ep=ranks))) for ranks in (8, 2)
+    )
     assert same.max_bytes == 4 * 2**30
     assert fewer.max_bytes == 4 * 24 * 2**20 + 4 * 8 * 1024
 

@@ -225,7 +225,7 @@ def test_collectives_are_kept_and_said():
 def test_kernels_twice_as_slow_never_shorten_the_step(trace):
     run = prepare_run(trace)
     measured_us = (run.kernels["dur_ns"] / 1e3).to_numpy()
-    times = [run.replay_step(measured_us * factor).step_time_us for factor in np.linspace(0, 3, 13)]
+    times = [run.program.replay_step(measured_us * factor).step_time_us for factor in np.linspace(0, 3, 13)]
     assert times == sorted(times)
 
 

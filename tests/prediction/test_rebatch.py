@@ -145,7 +145,7 @@ def test_a_batch_norms_channels_stay_as_many_and_others_get_more_blocks():
 
 def test_without_the_gpu_of_the_trace_another_batch_is_as_unsure_as_the_law():
     run = prepare_run(training().load(), source_gpu="a100-sxm-80gb")
-    table = add_measured_times(run).with_columns(derived=pl.lit(value=True), most=pl.lit(1.0))
+    table = add_measured_times(run.program).with_columns(derived=pl.lit(value=True), most=pl.lit(1.0))
     doubted = KernelTimePredictor(table, None).predict(load_gpu("h100-sxm"), {})
     alone = KernelTimePredictor(table.with_columns(derived=pl.lit(value=False)), None).predict(load_gpu("h100-sxm"), {})
     assert doubted["high_us"].to_list() == pytest.approx(alone["high_us"].to_list())
@@ -160,9 +160,8 @@ def test_kernels_without_shapes_are_refused():
 def test_a_product_of_unknown_work_keeps_its_time_and_the_tokens_that_it_was_measured_with():
     builder = training().annotation("execute_context_0(0)_generation_8(8)", 150, 20)
     run = prepare_run(builder.kernel(GEMM, 600, 2, launch=160).load())
-    (row,) = (
-        relayout_kernels(run, load_gpu("h100-sxm"), Layout(), Layout(batch=2)).filter(pl.col("tokens") > 0).to_dicts()
-    )
+    table = relayout_kernels(run.program, run.gpu, load_gpu("h100-sxm"), Layout(), Layout(batch=2))
+    (row,) = table.filter(pl.col("tokens") > 0).to_dicts()
     assert (row["tokens"], row["measured_us"]) == (8, 2)
 
 

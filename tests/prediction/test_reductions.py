@@ -76,7 +76,7 @@ def law_us(m: int, n: int, k: int) -> float:
 
 def reduced_behind(run: MeasuredRun) -> list[int]:
     """Rows of the kernels that the all-reduces which were put in start behind."""
-    grown = insert_layer_allreduces(run).run
+    grown = insert_layer_allreduces(run.program).program
     added = grown.kernels[run.kernels.height :]
     assert added["bytes"].to_list() == [MESSAGE] * added.height
     line = grown.replay_timeline(np.append(run.kernels["dur_ns"] / 1e3, np.full(added.height, 7.0)))
@@ -103,7 +103,7 @@ def test_an_op_of_several_kernels_is_reduced_once():
 
 def test_the_stream_waits_for_it():
     run = Model().run
-    grown = insert_layer_allreduces(run).run
+    grown = insert_layer_allreduces(run.program).program
     durations = np.append(run.kernels["dur_ns"] / 1e3, [1000.0, 3000.0])
     line = grown.replay_timeline(durations)
     starts_us, ends_us = line.activity_start_ns / 1e3, line.activity_end_ns / 1e3

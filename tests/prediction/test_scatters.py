@@ -49,7 +49,7 @@ def test_gathers_run_no_more_than_two_layers_ahead():
 
 
 def test_gradients_are_scattered_behind_the_last_backward_pass():
-    run = insert_stage_reduce_scatters(Step(head=600).run).run
+    run = insert_stage_reduce_scatters(Step(head=600).run.program).program
     added = run.kernels[6:]
     assert added["collective"].to_list() == ["reduce_scatter"] * 3 + [None] * 3
     assert added["bytes"].to_list() == [LAYER, LAYER, HEAD, 2 * LAYER, 2 * LAYER, 2 * HEAD]

@@ -44,12 +44,12 @@ class Step(Layers):
 
 
 def test_an_embedding_of_more_than_two_gib():
-    added = insert_fsdp_collectives(Step(head=600_000).run).run.kernels
+    added = insert_fsdp_collectives(Step(head=600_000).run.program).program.kernels
     assert added.filter(collective="reduce_scatter")["bytes"].to_list() == [4 * MIB] * 2 + [600_000 * HIDDEN * 4]
 
 
 def test_layers_wait_for_their_parameters_and_the_optimizer_for_the_gradients():
-    run = insert_fsdp_collectives(Step().run).run
+    run = insert_fsdp_collectives(Step().run.program).program
     added = run.kernels[5:]
     assert added["collective"].to_list()[:6] == ["all_gather"] * 4 + ["reduce_scatter"] * 2
     assert added["bytes"].to_list() == [4 * MIB] * 6 + [8 * MIB] * 6
@@ -68,7 +68,7 @@ def test_layers_wait_for_their_parameters_and_the_optimizer_for_the_gradients():
 
 
 def test_gathers_run_no_more_than_two_layers_ahead():
-    run = insert_fsdp_collectives(Step(4).run).run
+    run = insert_fsdp_collectives(Step(4).run.program).program
     line = run.replay_timeline(np.concatenate([run.kernels["dur_ns"][:9] / 1e3, np.full(run.kernels.height - 9, 1.0)]))
     gathered = line.activity_start_ns[9 : 9 + 4]
     done = line.activity_end_ns[:2]

@@ -52,7 +52,7 @@ def run(*steps: float, **how: bool) -> MeasuredRun:
 
 def test_the_spread_of_steps_by_hand():
     """The first step is left out; 1000, 1100 and 900 us vary by 100, a tenth of their mean."""
-    found = measure_rank_spread(run(1000, 1000, 1100, 900))
+    found = measure_rank_spread(run(1000, 1000, 1100, 900).program)
     assert found.compute_std == pytest.approx(0.1, rel=0.02)
     assert found.own_std == pytest.approx(0.1, rel=0.02)
     assert (found.degrees_of_freedom, found.ranks_read) == (2, 1)
@@ -60,9 +60,8 @@ def test_the_spread_of_steps_by_hand():
 
 def test_what_all_ranks_have_in_common_is_no_straggling():
     """Three ranks compute 960, 860 and 1060 us: a spread of 100, of a mean step of 1100."""
-    found = measure_rank_spread(
-        prepare_run(of_ranks(*(job(1000 + more, end=1100, world=3) for more in (0, -100, 100))))
-    )
+    run = prepare_run(of_ranks(*(job(1000 + more, end=1100, world=3) for more in (0, -100, 100))))
+    found = measure_rank_spread(run.program)
     assert found.compute_std == pytest.approx(100 / 1100, rel=0.03)
     assert (found.degrees_of_freedom, found.ranks_read) == (2, 3)
 
@@ -77,7 +76,7 @@ def test_the_largest_of_some_draws():
 
 def test_more_ranks_wait_longer_and_the_interval_widens():
     mine, spread = run(1000, 1000), RankSpread(compute_std=0.02, own_std=0.05, degrees_of_freedom=20, ranks_read=4)
-    found = [predict_stragglers(mine, spread, Layout(8), Layout(ranks)) for ranks in (8, 16, 64, 512)]
+    found = [predict_stragglers(mine.program, spread, Layout(8), Layout(ranks)) for ranks in (8, 16, 64, 512)]
     assert found[0] == StragglerEffect()
     assert found[-1].likely_factor == pytest.approx(
         1 + 0.02 * (compute_expected_maximum(512) - compute_expected_maximum(8))
@@ -90,7 +89,7 @@ def test_more_ranks_wait_longer_and_the_interval_widens():
 def test_what_is_not_computing_moves_the_upper_end_only():
     mine = run(1000, 1000)
     equal, unequal = (
-        predict_stragglers(mine, RankSpread(0.02, own, 20, 4), Layout(8), Layout(64)) for own in (0.0, 0.2)
+        predict_stragglers(mine.program, RankSpread(0.02, own, 20, 4), Layout(8), Layout(64)) for own in (0.0, 0.2)
     )
     assert equal.likely_factor == unequal.likely_factor
     assert equal.max_factor < unequal.max_factor
@@ -98,27 +97,27 @@ def test_what_is_not_computing_moves_the_upper_end_only():
 
 def test_one_rank_loses_what_published_jobs_did():
     """With each doubling beyond a node of eight, half of that inside."""
-    mine, unknown = run(1000, 1000), measure_rank_spread(run(1000, 1000))
-    found = [predict_stragglers(mine, unknown, Layout(1), Layout(ranks)) for ranks in (2, 8, 16, 32)]
+    mine, unknown = run(1000, 1000), measure_rank_spread(run(1000, 1000).program)
+    found = [predict_stragglers(mine.program, unknown, Layout(1), Layout(ranks)) for ranks in (2, 8, 16, 32)]
     for one, doublings in zip(found, (0.5, 1.5, 2.5, 3.5), strict=True):
         assert one.likely_factor == pytest.approx((1 + LIKELY_DOUBLING_LOSS) ** doublings)
         assert one.max_factor == pytest.approx((1 + MAX_DOUBLING_LOSS) ** doublings)
     assert found[0].note is not None
     assert found[0].note.code == "stragglers-as-published"
-    assert predict_stragglers(mine, unknown, Layout(1), Layout(1, pp=8)).likely_factor == 1
+    assert predict_stragglers(mine.program, unknown, Layout(1), Layout(1, pp=8)).likely_factor == 1
 
 
 def test_what_the_steps_of_one_rank_tell_counts_if_it_is_more():
     mine = run(1000, 1000)
     little, much = (
-        predict_stragglers(mine, RankSpread(one, one, 20, 1), Layout(8), Layout(64)) for one in (0.001, 0.2)
+        predict_stragglers(mine.program, RankSpread(one, one, 20, 1), Layout(8), Layout(64)) for one in (0.001, 0.2)
     )
     assert little.likely_factor == pytest.approx((1 + LIKELY_DOUBLING_LOSS) ** 3)
     assert much.likely_factor == pytest.approx(1 + 0.2 * (compute_expected_maximum(64) - compute_expected_maximum(8)))
 
 
 def test_too_few_steps_of_two_ranks_tell_nothing_and_that_is_said():
-    found = predict_stragglers(run(1000, 1000), RankSpread(0.0, 0.0, 1, 2), Layout(8), Layout(64))
+    found = predict_stragglers(run(1000, 1000).program, RankSpread(0.0, 0.0, 1, 2), Layout(8), Layout(64))
     assert (found.likely_factor, found.max_factor) == (1, 1)
     assert found.note is not None
     assert found.note.code == "spread-unknown"
@@ -126,7 +125,7 @@ def test_too_few_steps_of_two_ranks_tell_nothing_and_that_is_said():
 
 def test_copies_of_an_inference_do_not_wait_for_each_other():
     spread = RankSpread(0.02, 0.05, 20, 4)
-    assert predict_stragglers(run(1000, trains=False), spread, Layout(8), Layout(64)) == StragglerEffect(
+    assert predict_stragglers(run(1000, trains=False).program, spread, Layout(8), Layout(64)) == StragglerEffect(
         relayout_error=RELAYOUT_ERROR
     )
 
@@ -149,8 +148,8 @@ def test_the_slowest_of_fewer_ranks_may_come_earlier():
     """As far as the same number of more ranks would have it come later."""
     mine, spread = run(1000, 1000), RankSpread(0.02, 0.05, 20, 4)
     fewer, more = (
-        predict_stragglers(mine, spread, Layout(4), Layout(2)),
-        predict_stragglers(mine, spread, Layout(2), Layout(4)),
+        predict_stragglers(mine.program, spread, Layout(4), Layout(2)),
+        predict_stragglers(mine.program, spread, Layout(2), Layout(4)),
     )
     assert fewer.likely_factor == fewer.max_factor == 1
     assert 1 / more.max_factor < fewer.min_factor < 1 / more.likely_factor
@@ -160,11 +159,13 @@ def test_the_slowest_of_fewer_ranks_may_come_earlier():
 
 def test_fewer_ranks_than_one_read_may_gain_what_published_jobs_lost():
     """A lone one waits for nobody, and its step has no waiting in it."""
-    mine, unknown = run(1000, 1000), measure_rank_spread(run(1000, 1000))
-    assert predict_stragglers(mine, unknown, Layout(8), Layout(2)).min_factor == pytest.approx(
+    mine, unknown = run(1000, 1000), measure_rank_spread(run(1000, 1000).program)
+    assert predict_stragglers(mine.program, unknown, Layout(8), Layout(2)).min_factor == pytest.approx(
         (1 + MAX_DOUBLING_LOSS) ** -1
     )
-    assert predict_stragglers(mine, unknown, Layout(8), Layout(1)) == StragglerEffect(relayout_error=RELAYOUT_ERROR)
+    assert predict_stragglers(mine.program, unknown, Layout(8), Layout(1)) == StragglerEffect(
+        relayout_error=RELAYOUT_ERROR
+    )
 
 
 def test_another_layout_misses_what_recorded_jobs_did_both_ways():

@@ -142,7 +142,7 @@ def test_a_cluster_too_small_for_one_replica_is_named_among_the_refused():
 )
 def test_the_first_layer_tells_the_batch(op, dims, batch):
     builder = TraceBuilder().op(op, 0, 30, dims=dims, types=["long int", "float"]).kernel("k", 20, 10, launch=10)
-    assert infer_rank_batch(prepare_run(builder.load())) == batch
+    assert infer_rank_batch(prepare_run(builder.load()).program) == batch
 
 
 def test_predict_counts_what_sweep_does(found):
@@ -157,9 +157,9 @@ def test_passes_that_graphs_replay_are_no_tokens_that_can_be_counted():
     """A prompt of 512 tokens by ops; what is generated after it comes from CUDA graphs, in which no op tells."""
     builder = TraceBuilder().op("aten::embedding", 0, 30, dims=[[50257, 768], [1, 512]], types=["float", "long int"])
     builder.kernel("k", 20, 10, launch=10)
-    assert infer_rank_batch(prepare_run(builder.load())) == StepBatch(512, "tokens")
+    assert infer_rank_batch(prepare_run(builder.load()).program) == StepBatch(512, "tokens")
     builder.call("cudaGraphLaunch", 40, 10)
-    assert infer_rank_batch(prepare_run(builder.load())) is None
+    assert infer_rank_batch(prepare_run(builder.load()).program) is None
 
 
 def test_every_pass_of_a_step_counts():
@@ -168,7 +168,7 @@ def test_every_pass_of_a_step_counts():
         builder.op("aten::embedding", now, 30, dims=[[50257, 768], [4, 512]], types=["float", "long int"])
         builder.op("aten::embedding", now + 40, 30, dims=[[1024, 768], [1, 512]], types=["float", "long int"])
     builder.kernel("k", 20, 10, launch=10)
-    assert infer_rank_batch(prepare_run(builder.load())) == StepBatch(2 * 4 * 512, "tokens", passes=2)
+    assert infer_rank_batch(prepare_run(builder.load()).program) == StepBatch(2 * 4 * 512, "tokens", passes=2)
 
 
 def test_of_steps_that_differ_the_median_counts():
@@ -179,7 +179,7 @@ def test_of_steps_that_differ_the_median_counts():
         builder.step(number, now, 900)
         builder.op("aten::embedding", now, 30, dims=[[50257, 768], [4, length]], types=["float", "long int"])
         builder.kernel("k", now + 20, 10, launch=now + 10)
-    assert infer_rank_batch(prepare_run(builder.load(), steps="0:2")) == StepBatch(4 * 128, "tokens")
+    assert infer_rank_batch(prepare_run(builder.load(), steps="0:2").program) == StepBatch(4 * 128, "tokens")
 
 
 def test_a_layer_that_autocast_calls_from_within_itself_counts_once():
@@ -187,7 +187,7 @@ def test_a_layer_that_autocast_calls_from_within_itself_counts_once():
     for now in (0, 100):
         builder.op("aten::conv2d", now, 60, dims=dims).op("aten::conv2d", now + 10, 50, dims=dims)
     builder.kernel("k", 20, 10, launch=15)
-    assert infer_rank_batch(prepare_run(builder.load())) == StepBatch(2 * 32, "samples", passes=2)
+    assert infer_rank_batch(prepare_run(builder.load()).program) == StepBatch(2 * 32, "samples", passes=2)
 
 
 def test_from_python_with_a_table():

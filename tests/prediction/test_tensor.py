@@ -51,7 +51,7 @@ def law_us(**dims: int) -> float:
 
 
 def test_the_layout_is_told():
-    assert infer_layout(prepare_run(Block().builder.load())) == Layout(tp=4)
+    assert infer_layout(prepare_run(Block().builder.load()).program) == Layout(tp=4)
 
 
 def test_products_give_up_columns_then_rows_and_the_norm_nothing():

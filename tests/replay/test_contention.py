@@ -5,7 +5,7 @@ import pytest
 
 import tracekit as tk
 from tests.codes import list_codes
-from tracekit.analysis.contention import estimate_contention
+from tracekit.analysis.contention import Contention, ContentionModel
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
@@ -19,6 +19,10 @@ def side_by_side(first: int, second: int, dur: float = 300) -> MeasuredRun:
     for stream, blocks, launch in ((7, first, 0), (9, second, 0.001)):
         builder.kernel(f"k{stream}", 20, dur, launch=launch, stream=stream, grid=[blocks, 1, 1], block=[128, 1, 1])
     return prepare_run(builder.load())
+
+
+def estimate_contention(run: MeasuredRun, kernel_us: np.ndarray | None = None) -> Contention:
+    return ContentionModel(run.program, run.gpu).estimate(kernel_us)
 
 
 def test_what_was_measured_comes_back():

@@ -27,7 +27,7 @@ from tracekit.whatif import apply_edits, compute_step_time_us
 
 def path_of(builder: TraceBuilder) -> CriticalPath:
     run = prepare_run(builder.load())
-    return compute_critical_path(run, build_measured_timeline(run.graph))
+    return compute_critical_path(run.program, build_measured_timeline(run.graph))
 
 
 def time_on(path: CriticalPath) -> dict[str, float]:
@@ -66,7 +66,7 @@ def test_the_shorter_stream_is_not_on_it():
 def test_the_pieces_follow_each_other_and_add_up_to_the_span(launches):
     run = prepare_run(combine_ranks([properties.trace_of(launches)]))
     for timeline in (build_measured_timeline(run.graph), replay(run.graph)):
-        path = compute_critical_path(run, timeline)
+        path = compute_critical_path(run.program, timeline)
         assert path.segments["time_ns"].sum() == path.span_ns
         assert (path.segments["begin_ns"][1:] == path.segments["end_ns"][:-1]).all()
 
@@ -91,7 +91,7 @@ def test_speeds_are_on_the_scale_of_the_measured_step_as_edits_are():
     run = prepare_run(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
     table = compute_sensitivity(SpeedReplays(run), gpu_speeds=(1, 2), host_speeds=(1,)).table
     assert table["step_time_us"].to_list() == pytest.approx(
-        [run.measured_step.step_time_us, compute_step_time_us(apply_edits(run, ["scale(0.5)"]).run)]
+        [run.measured_step.step_time_us, compute_step_time_us(apply_edits(run.program, ["scale(0.5)"]).program)]
     )
 
 

@@ -45,8 +45,8 @@ def test_a_step_is_no_shorter_than_its_mark():
 
 def test_a_faster_gpu_shortens_it_to_what_the_host_needs():
     run = one_step(behind=900, kernel=250)
-    assert run.replay_step(run.kernel_us / 2).span_us == pytest.approx(500, abs=5)
-    assert run.replay_step(run.kernel_us / 1000).span_us == pytest.approx(300, abs=10)
+    assert run.program.replay_step(run.program.kernel_us / 2).span_us == pytest.approx(500, abs=5)
+    assert run.program.replay_step(run.program.kernel_us / 1000).span_us == pytest.approx(300, abs=10)
 
 
 def behind_unrecorded_work(waits: float) -> TraceBuilder:
@@ -60,8 +60,8 @@ def test_work_that_was_not_recorded_is_no_part_of_the_step_on_any_gpu():
     """The step is 2001 of kernels, then 9 until the synchronization returns and 10 of the host."""
     run = prepare_run(behind_unrecorded_work(5000).load())
     assert run.measured_step.step_time_us == pytest.approx(2020, abs=1)
-    assert run.replay_step_time_us(run.kernel_us / 10) == pytest.approx(220, abs=10)
-    assert run.replay_step_time_us(0 * run.kernel_us) == pytest.approx(60, abs=30)
+    assert run.program.replay_step_time_us(run.program.kernel_us / 10) == pytest.approx(220, abs=10)
+    assert run.program.replay_step_time_us(0 * run.program.kernel_us) == pytest.approx(60, abs=30)
     assert [one.code for one in run.provenance.job_warnings] == ["step-begins-late"]
 
 
@@ -81,7 +81,7 @@ def test_a_host_that_waits_for_the_step_before_counts_from_then():
         builder.kernel("mm", 920 + 101 * i, 100, launch=910 + 10 * i)
     run = prepare_run(builder.call("cudaDeviceSynchronize", 955, 375).load())
     assert run.measured_step.step_time_us == pytest.approx(1335 - 902, abs=1)
-    assert run.replay_step_time_us(run.kernel_us / 2) == pytest.approx(228, abs=10)
+    assert run.program.replay_step_time_us(run.program.kernel_us / 2) == pytest.approx(228, abs=10)
 
 
 def test_what_only_the_first_of_several_steps_did_is_in_no_figure():
@@ -105,7 +105,7 @@ def test_what_only_the_first_of_several_steps_did_is_in_no_figure():
 
 def test_idle_time_is_of_the_step_alone():
     run = one_step(behind=900, kernel=250)
-    idle = attribute_idle_time(run, build_measured_timeline(run.graph))
+    idle = attribute_idle_time(run.program, build_measured_timeline(run.graph))
     assert idle.steps["time_ns"].to_list() == [1_000_000]
     assert idle.steps["idle_ns"].sum() == pytest.approx(0, abs=1000)
 
@@ -126,6 +126,6 @@ def test_slower_collectives_make_no_step_of_several_ranks_shorter():
 
     run = prepare_run(job(rank(0, 400), rank(100, 1)))
     measured_us = run.measured_step.step_time_us
-    longer = run.kernel_us + 450 * (run.kernels["family"] == "collective").to_numpy()
+    longer = run.program.kernel_us + 450 * (run.kernels["family"] == "collective").to_numpy()
     assert measured_us == pytest.approx(1100, abs=1)
-    assert run.replay_step(longer).step_time_us > measured_us
+    assert run.program.replay_step(longer).step_time_us > measured_us

@@ -25,7 +25,7 @@ def run_of(trace: RankTrace) -> MeasuredRun:
 
 def idle_of(builder: TraceBuilder) -> IdleBreakdown:
     run = prepare_run(builder.load())
-    return attribute_idle_time(run, build_measured_timeline(run.graph))
+    return attribute_idle_time(run.program, build_measured_timeline(run.graph))
 
 
 def causes(idle: IdleBreakdown) -> dict[str, float]:
@@ -176,7 +176,7 @@ def test_a_batch_after_a_synchronisation():
 
 def test_a_slower_host_takes_longer_for_all_of_it():
     run = prepare_run(before_the_second_launch(TraceBuilder().call("cudaMalloc", 60, 90)).load())
-    twice = attribute_idle_time(run, replay(run.graph, host_time=2.0))
+    twice = attribute_idle_time(run.program, replay(run.graph, host_time=2.0))
     assert causes(twice)[IdleCause.ALLOCATOR] == 2 * 90
 
 
@@ -203,14 +203,14 @@ def test_causes_add_up_to_the_idle_time(launches, gpu, host, work):
     kernels = run.kernels
     durations = (kernels["dur_ns"] * gpu).cast(pl.Int64).to_numpy()
     for timeline in (build_measured_timeline(run.graph), replay(run.graph, durations, host)):
-        idle = attribute_idle_time(run, timeline)
+        idle = attribute_idle_time(run.program, timeline)
         assert (idle.segments["time_ns"] > 0).all()
         assert idle.segments["time_ns"].sum() == idle.steps["idle_ns"].sum()
         start, end = timeline.activity_start_ns, timeline.activity_end_ns
         table = StepTimer(kernels, run.steps, run.steps).tabulate(timeline)
         assert table["busy_ns"].sum() == union_ns(start, end)
         assert idle.steps["idle_ns"].sum() == table["time_ns"].sum() - union_ns(start, end)
-        each = attribute_stream_idle_time(run, timeline)[1]
+        each = attribute_stream_idle_time(run.program, timeline)[1]
         told = each.segments.group_by("device", "stream", "step").agg(told_ns=pl.col("time_ns").sum())
         rows = each.steps.join(told, on=["device", "stream", "step"], how="left").fill_null(0)
         assert (each.segments["time_ns"] > 0).all()
@@ -225,7 +225,7 @@ def test_causes_add_up_to_the_idle_time(launches, gpu, host, work):
 @given(many)
 def test_a_replay_explains_all_but_what_began_before_the_trace(launches):
     run = run_of(trace_of(launches))
-    idle = attribute_idle_time(run, replay(run.graph))
+    idle = attribute_idle_time(run.program, replay(run.graph))
     released = np.count_nonzero(run.graph.release_ns) > 0
     assert released or IdleCause.UNEXPLAINED not in causes(idle)
 
@@ -243,7 +243,7 @@ def test_pauses_that_every_replay_of_a_graph_has():
 def streams_of(builder: TraceBuilder) -> dict[int, dict[str, float]]:
     """Per stream its causes, and what it worked as ``busy``."""
     run = prepare_run(builder.load())
-    table = attribute_stream_idle_time(run, build_measured_timeline(run.graph))[1].sum_by_stream()
+    table = attribute_stream_idle_time(run.program, build_measured_timeline(run.graph))[1].sum_by_stream()
     found: dict[int, dict[str, float]] = {}
     for row in table.iter_rows(named=True):
         found.setdefault(row["stream"], {"busy": row["busy_us"]})[row["cause"]] = row["time_us"]
@@ -282,10 +282,10 @@ def test_a_stream_whose_launch_comes_after_the_cpu_waited_for_another_one():
 def test_causes_are_the_same_however_few_segments_are_classified_at_once(launches, most):
     run = run_of(trace_of(launches, []))
     timeline = build_measured_timeline(run.graph)
-    whole = attribute_stream_idle_time(run, timeline)
+    whole = attribute_stream_idle_time(run.program, timeline)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(idle_module, "MAX_SEGMENTS_AT_ONCE", most)
-        parts = attribute_stream_idle_time(run, timeline)
+        parts = attribute_stream_idle_time(run.program, timeline)
     for one, other in zip(whole, parts, strict=True):
         assert one.segments.equals(other.segments)
         assert one.steps.equals(other.steps)

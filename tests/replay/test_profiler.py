@@ -4,7 +4,7 @@ import pytest
 
 from tests.codes import find_message, has_code
 from tests.jobs import job
-from tracekit.analysis.profiler_overhead import find_profiler_stalls
+from tracekit.analysis.profiler_overhead import find_profiler_stalls, remove_profiler_overhead
 from tracekit.errors import WhatIfError
 from tracekit.messages.what_ifs import PROFILER_WORK_REMOVED
 from tracekit.prediction import predict
@@ -12,7 +12,6 @@ from tracekit.reporting.sections import idle, warnings
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import MAIN_THREAD, TraceBuilder
 from tracekit.whatif import apply_edits
-from tracekit.whatif.requested import apply_requested_edits
 
 
 def late_launch(dur: float = 400) -> TraceBuilder:
@@ -23,7 +22,7 @@ def late_launch(dur: float = 400) -> TraceBuilder:
 
 def test_what_held_the_thread_up_is_taken_out():
     run = prepare_run(late_launch().overhead("Activity Buffer Request", 90, 300).load())
-    edited = apply_edits(run, ["no-profiler()"])
+    edited = apply_edits(run.program, ["no-profiler()"])
     assert edited.edits[0].touched == 1
     assert edited.saving_us == pytest.approx(300)
     assert edited.edits[0].description == PROFILER_WORK_REMOVED(removed_us=300.0)
@@ -32,7 +31,7 @@ def test_what_held_the_thread_up_is_taken_out():
 def test_within_a_call_too():
     builder = TraceBuilder().op("aten::mm", 0, 20).kernel("gemm", 8, 10, launch=0)
     builder.call("cudaFree", 100, 300).overhead("Instrumentation", 120, 200)
-    edited = apply_edits(prepare_run(builder.kernel("copy", 508, 50, launch=500).load()), ["no-profiler()"])
+    edited = apply_edits(prepare_run(builder.kernel("copy", 508, 50, launch=500).load()).program, ["no-profiler()"])
     assert edited.saving_us == pytest.approx(200, rel=0.1)
 
 
@@ -52,7 +51,7 @@ def test_what_held_nothing_up_stays(builder):
         line for line in warnings.build_warnings(run, idle.analyze_idle_time(run)) if line.code == "profiler-holds-cpu"
     ]
     with pytest.raises(WhatIfError, check=has_code("edit-refused")):
-        apply_edits(run, ["no-profiler()"])
+        apply_edits(run.program, ["no-profiler()"])
 
 
 def test_of_several_threads_the_one_within_an_op():
@@ -76,14 +75,14 @@ def test_what_held_up_a_step_that_is_not_measured_is_neither_said_nor_advised():
     run = prepare_run(steps_held_up(300, 0, 0).load())
     assert "profiler-holds-cpu" not in {line.code for line in warnings.build_warnings(run, idle.analyze_idle_time(run))}
     with pytest.raises(WhatIfError, check=has_code("edit-refused")):
-        apply_edits(run, ["no-profiler()"])
+        apply_edits(run.program, ["no-profiler()"])
 
 
 def test_advice_is_what_the_edit_does():
     run = prepare_run(steps_held_up(300, 100, 100).load())
     found = find_message(warnings.build_warnings(run, idle.analyze_idle_time(run)), "profiler-holds-cpu")
     assert found.values["held_us"] == 200
-    assert apply_edits(run, ["no-profiler()"]).edits[0].description == PROFILER_WORK_REMOVED(removed_us=200.0)
+    assert apply_edits(run.program, ["no-profiler()"]).edits[0].description == PROFILER_WORK_REMOVED(removed_us=200.0)
 
 
 def note_of(run: MeasuredRun, gpu: str = "h100-sxm") -> dict[str, object] | None:
@@ -110,7 +109,7 @@ def test_a_step_timed_without_the_profiler_states_the_step_without_it():
     assert known
     assert known["code"] == "profiler-cost-known"
     assert known["step_us"] == pytest.approx(600, rel=0.05)
-    assert note_of(apply_requested_edits(run, [], 600).run) is None
+    assert note_of(remove_profiler_overhead(run, 600)) is None
 
 
 def test_a_step_that_the_gpu_limits_or_of_the_traced_gpu_says_nothing():

@@ -89,20 +89,20 @@ def test_times_of_the_job_are_those_of_the_last_rank_and_the_mean_gpu():
 
 
 def test_stragglers():
-    rows = find_stragglers(straggling(clock=7)).rows(named=True)
+    rows = find_stragglers(straggling(clock=7).program).rows(named=True)
     assert [(row["wait_us"], row["last_share"], row["held_up_us"]) for row in rows] == [(200, 0, 0), (0, 1, 200)]
     assert [(row["busy_us"], row["clock_ahead_us"]) for row in rows] == [(200, 0), (400, 7)]
 
 
 def test_one_rank_has_no_stragglers():
-    assert find_stragglers(prepare_run(gradient_step(150, 412).load())).is_empty()
+    assert find_stragglers(prepare_run(gradient_step(150, 412).load()).program).is_empty()
 
 
 def test_idle_time_is_each_ranks_own():
     """Both wait 2 between product and all-reduce; before the product 10 of launch. Rank 0 then waits 200 for rank 1."""
     run = straggling()
     for timeline in (build_measured_timeline(run.graph), replay(run.graph)):
-        idle = attribute_idle_time(run, timeline)
+        idle = attribute_idle_time(run.program, timeline)
         assert idle.steps["idle_ns"].to_list() == [212_000, 12_000]
         assert idle.segments["time_ns"].sum() == 224_000
         waited = idle.segments.filter(pl.col("cause") == IdleCause.RENDEZVOUS)
@@ -115,14 +115,14 @@ def test_causes_add_up_over_ranks(gemm_0, gemm_1, transfer_0, transfer_1):
     run = straggling()
     durations = np.array([gemm_0, transfer_0, gemm_1, transfer_1]) * 1000
     timeline = replay(run.graph, durations)
-    idle = attribute_idle_time(run, timeline)
+    idle = attribute_idle_time(run.program, timeline)
     assert idle.segments["time_ns"].sum() == idle.steps["idle_ns"].sum()
     assert idle.steps["busy_ns"].to_list() == [1000 * (gemm_0 + transfer_0), 1000 * (gemm_1 + transfer_1)]
 
 
 def test_the_critical_path_goes_through_the_straggler():
     run = straggling()
-    path = compute_critical_path(run, replay(run.graph))
+    path = compute_critical_path(run.program, replay(run.graph))
     assert path.segments["time_ns"].sum() == path.span_ns
     assert GEMM_1 in path.segments["kernel"].to_list()
     assert GEMM_0 not in path.segments["kernel"].to_list()

@@ -16,17 +16,17 @@ from tracekit.run import prepare_run
 def test_kernels_beside_the_longest_chain():
     """Eight kernels until 824; beside them a copy of 50 that starts at 70."""
     run = prepare_run(gpu_bound().kernel("memcpy", 70, 50, launch=60, stream=9).load())
-    slack = compute_slack_ns(run)
+    slack = compute_slack_ns(run.program)
     of_kernels = slack[run.graph.nodes.n_host :] / 1e3
     assert sorted(of_kernels) == [0] * 8 + [824 - 120]
-    table = summarize_by_op(run, slack)
+    table = summarize_by_op(run.program, slack)
     assert table.select("op", "slack_us").rows() == [("aten::mm", 0.0), ("memcpy", 704.0)]
     assert table["time_us"].to_list() == [800.0, 50.0]
 
 
 def test_ops_of_several_ranks_take_what_they_do_on_a_mean_one():
     run = prepare_run(job(gradient_step(150, 412), gradient_step(350, 412)))
-    table = summarize_by_op(run, compute_slack_ns(run))
+    table = summarize_by_op(run.program, compute_slack_ns(run.program))
     assert dict(table.select("op", "time_us").rows()) == {"gemm": 250.0, "ncclDevKernel_AllReduce": 50.0}
 
 
@@ -34,7 +34,7 @@ def test_ops_of_several_ranks_take_what_they_do_on_a_mean_one():
 @given(many, st.integers(0, 24))
 def test_a_kernel_may_grow_by_its_slack_and_no_more(launches, which):
     run = run_of(trace_of(launches))
-    slack = compute_slack_ns(run)[run.graph.nodes.n_host :]
+    slack = compute_slack_ns(run.program)[run.graph.nodes.n_host :]
     which = which % slack.size
     if slack[which] == UNBOUNDED_SLACK_NS:
         return

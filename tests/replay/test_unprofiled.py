@@ -6,7 +6,8 @@ from tests.codes import has_code
 from tests.replay.test_whatif import launch_bound, run_of
 from tracekit.analysis.profiler_overhead import remove_profiler_overhead
 from tracekit.errors import TracekitError
-from tracekit.whatif.requested import apply_requested_edits, parse_edits
+from tracekit.whatif import apply_edits
+from tracekit.whatif.parse import parse_edits
 
 
 def test_the_hosts_work_is_cut_until_the_step_fits():
@@ -32,9 +33,8 @@ def test_steps_that_can_not_be(step, code):
 
 
 def test_edits_apply_to_the_run_without_the_profiler():
-    done = apply_requested_edits(
-        run_of(launch_bound()), parse_edits(["compile(1)"], host_speed=2), unprofiled_step_us=230
-    )
+    run = remove_profiler_overhead(run_of(launch_bound()), 230)
+    done = apply_edits(run.program, parse_edits(["compile(1)"], host_speed=2))
     assert [one.text for one in done.edits] == ["host-speed(2)", "compile(1)"]
     assert done.edits[0].saving_us == pytest.approx(230 - 123)
-    assert done.run.edits == ("host-speed(2)", "compile(1)")
+    assert done.program.edits == ("host-speed(2)", "compile(1)")

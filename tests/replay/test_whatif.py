@@ -12,7 +12,7 @@ from tracekit.messages.what_ifs import KERNELS_FUSED, LAUNCHES_GRAPHED
 from tracekit.run import MeasuredRun
 from tracekit.testing import TraceBuilder
 from tracekit.whatif import (
-    EditedRun,
+    EditedProgram,
     KernelSelection,
     compile_host_work,
     compute_saving_us,
@@ -41,13 +41,13 @@ def launch_bound() -> TraceBuilder:
     return builder
 
 
-def saved(run: MeasuredRun, edited: EditedRun) -> float:
-    return compute_saving_us(run, edited.run)
+def saved(run: MeasuredRun, edited: EditedProgram) -> float:
+    return compute_saving_us(run.program, edited.program)
 
 
 def test_scale():
     run = run_of(gpu_bound())
-    edited = scale(run, ANY, 0.5)
+    edited = scale(run.program, ANY, 0.5)
     # 8 kernels of 100 by half; gaps and launch latency stay.
     assert saved(run, edited) == pytest.approx(400)
     assert edited.touched == 8
@@ -84,7 +84,7 @@ def mixed() -> TraceBuilder:
     ],
 )
 def test_kernels_are_selected_by_any_column(patterns, touched):
-    assert scale(run_of(mixed()), KernelSelection(patterns), 2).touched == touched
+    assert scale(run_of(mixed()).program, KernelSelection(patterns), 2).touched == touched
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_kernels_are_selected_by_any_column(patterns, touched):
 )
 def test_a_selection_that_finds_nothing_says_what_there_is(patterns, code):
     with pytest.raises(WhatIfError, check=has_code(code)):
-        scale(run_of(mixed()), KernelSelection(patterns), 2)
+        scale(run_of(mixed()).program, KernelSelection(patterns), 2)
 
 
 def test_remove_takes_out_the_kernel_its_launch_and_its_op():
@@ -108,11 +108,11 @@ def test_remove_takes_out_the_kernel_its_launch_and_its_op():
     for start, name in ((0, "aten::add"), (100, "aten::mul"), (200, "aten::add")):
         builder.op(name, start, 20).kernel(name, start + 8, 10, launch=start)
     run = run_of(builder)
-    edited = remove(run, KernelSelection({"op": "aten::mul"}))
+    edited = remove(run.program, KernelSelection({"op": "aten::mul"}))
     assert saved(run, edited) == pytest.approx(20)
-    assert edited.run.kernels["step"].to_list() == [0, None, 0]
+    assert edited.program.kernels["step"].to_list() == [0, None, 0]
     with pytest.raises(WhatIfError, check=has_code("run-empty")):
-        remove(run, ANY)
+        remove(run.program, ANY)
 
 
 def test_remove_from_a_full_stream():
@@ -120,7 +120,7 @@ def test_remove_from_a_full_stream():
     builder.events[8]["name"] = "other"
     run = run_of(builder)
     # The kernel's 100 and one of the two gaps of 2 beside it.
-    assert saved(run, remove(run, KernelSelection({"name": "^other$"}))) == pytest.approx(102)
+    assert saved(run, remove(run.program, KernelSelection({"name": "^other$"}))) == pytest.approx(102)
 
 
 def test_fuse_saves_what_is_passed_on():
@@ -130,7 +130,7 @@ def test_fuse_saves_what_is_passed_on():
         builder.op("aten::add", 10 + 6 * i, 5, dims=numbers, types=["float", "float"])
         builder.kernel("vectorized_elementwise_kernel", 20 + 91 * i, 90, launch=10 + 6 * i)
     run = run_of(builder)
-    edited = fuse(run, KernelSelection({"family": "elementwise"}))
+    edited = fuse(run.program, KernelSelection({"family": "elementwise"}))
     # 4 x 90 become 60 + 30 + 30 + 60, without the three gaps of 1.
     assert saved(run, edited) == pytest.approx(180 + 3)
     assert edited.description == KERNELS_FUSED(kernels=4, fused=1)
@@ -138,13 +138,13 @@ def test_fuse_saves_what_is_passed_on():
 
 def test_kernels_are_not_fused_across_a_wait_of_the_cpu():
     with pytest.raises(WhatIfError, check=has_code("kernels-not-adjacent")):
-        fuse(run_of(after_a_sync(50)), ANY)
+        fuse(run_of(after_a_sync(50)).program, ANY)
 
 
 def test_cuda_graph():
     """One call at 10; from 13 later on kernels of 10 that are 0.7 apart."""
     run = run_of(launch_bound())
-    edited = cuda_graph(run, ANY)
+    edited = cuda_graph(run.program, ANY)
     assert saved(run, edited) == pytest.approx(230 - (23 + 3 * 10 + 2 * 0.7))
     assert edited.description == LAUNCHES_GRAPHED(launches=3, graphs=1)
 
@@ -161,13 +161,13 @@ def test_a_graph_on_rocm(dur, ends):
     for start in (10, 110, 210):
         builder.op("aten::add", start, 20).kernel("add", start + 8, dur, launch=start, call="hipLaunchKernel")
     run = run_of(builder)
-    assert saved(run, cuda_graph(run, ANY)) == pytest.approx(230 - ends)
+    assert saved(run, cuda_graph(run.program, ANY)) == pytest.approx(230 - ends)
 
 
 def test_gaps_of_graphs_that_are_there_already_stay():
     """Four replays of two kernels with 100 between them."""
     run = run_of(replays(100, 100, 100, 100))
-    timeline = cuda_graph(run, ANY).run.replay_timeline((run.kernels["dur_ns"] / 1e3).to_numpy())
+    timeline = cuda_graph(run.program, ANY).program.replay_timeline((run.kernels["dur_ns"] / 1e3).to_numpy())
     assert (timeline.activity_start_ns[1::2] - timeline.activity_end_ns[0::2]).tolist() == [100_000] * 4
 
 
@@ -176,22 +176,24 @@ def test_a_cuda_graph_ends_where_the_cpu_waits():
     for start in (300, 400, 500):
         builder.op("aten::mul", start, 20).kernel("mul", start + 8, 10, launch=start)
     run = run_of(builder)
-    assert cuda_graph(run, ANY).description == LAUNCHES_GRAPHED(launches=6, graphs=2)
-    assert cuda_graph(no_sync(run).run, ANY).description == LAUNCHES_GRAPHED(launches=6, graphs=1)
-    assert cuda_graph(run, KernelSelection({"op": "aten::mul"})).description == LAUNCHES_GRAPHED(launches=3, graphs=1)
+    assert cuda_graph(run.program, ANY).description == LAUNCHES_GRAPHED(launches=6, graphs=2)
+    assert cuda_graph(no_sync(run.program).program, ANY).description == LAUNCHES_GRAPHED(launches=6, graphs=1)
+    assert cuda_graph(run.program, KernelSelection({"op": "aten::mul"})).description == LAUNCHES_GRAPHED(
+        launches=3, graphs=1
+    )
     with pytest.raises(WhatIfError, check=has_code("launches-not-adjacent")):
-        cuda_graph(run_of(after_a_sync(50)), ANY)
+        cuda_graph(run_of(after_a_sync(50)).program, ANY)
 
 
 def test_no_sync():
     """The second kernel is launched 80 after the start, when the first still runs until 110."""
     run = run_of(after_a_sync(50))
-    edited = no_sync(run)
+    edited = no_sync(run.program)
     assert saved(run, edited) == pytest.approx(204 - (111 + 30))
     assert edited.touched == 1
-    assert saved(run, no_sync(run, "DeviceSync")) == saved(run, edited)
+    assert saved(run, no_sync(run.program, "DeviceSync")) == saved(run, edited)
     with pytest.raises(WhatIfError, check=has_code("syncs-not-found-within")):
-        no_sync(run, "aten::item")
+        no_sync(run.program, "aten::item")
 
 
 def test_a_wait_is_named_by_the_op_around_it():
@@ -204,7 +206,7 @@ def test_a_wait_is_named_by_the_op_around_it():
         .call("cudaStreamSynchronize", 30, 188)
         .kernel("add", 260, 10, launch=250)
     )  # fmt: skip
-    assert no_sync(run_of(builder), "^aten::item$").touched >= 1
+    assert no_sync(run_of(builder).program, "^aten::item$").touched >= 1
 
 
 def test_pin_memory():
@@ -217,9 +219,9 @@ def test_pin_memory():
     )  # fmt: skip
     run = run_of(builder)
     # The call takes 10 instead of 302, so that the last kernel is queued: it ends at 316 + 1 + 10 and not at 349.
-    assert saved(run, pin_memory(run, ANY)) == pytest.approx(349 - 327)
+    assert saved(run, pin_memory(run.program, ANY)) == pytest.approx(349 - 327)
     with pytest.raises(WhatIfError, check=has_code("copies-dont-block")):
-        pin_memory(run_of(launch_bound()), ANY)
+        pin_memory(run_of(launch_bound()).program, ANY)
 
 
 def test_pin_memory_of_what_is_copied_to_the_gpu():
@@ -232,7 +234,7 @@ def test_pin_memory_of_what_is_copied_to_the_gpu():
         .kernel("next", 550, 10, launch=540)
     )  # fmt: skip
     run = run_of(builder)
-    assert saved(run, pin_memory(run, ANY)) == pytest.approx(560 - 531)
+    assert saved(run, pin_memory(run.program, ANY)) == pytest.approx(560 - 531)
 
 
 def test_prefetch():
@@ -245,9 +247,9 @@ def test_prefetch():
         .kernel("add", 168, 10, launch=160)
     )
     run = run_of(builder)
-    assert saved(run, prefetch(run)) == pytest.approx(100)
+    assert saved(run, prefetch(run.program)) == pytest.approx(100)
     with pytest.raises(WhatIfError, check=has_code("data-loader-not-found")):
-        prefetch(run_of(launch_bound()))
+        prefetch(run_of(launch_bound()).program)
 
 
 def test_infinite_queue():
@@ -260,9 +262,9 @@ def test_infinite_queue():
         builder.kernel("add", start, 20, launch=now, launch_dur=done - now)
         now = done + 1
     run = run_of(builder.op("aten::last", now, 50_000))
-    assert saved(run, infinite_queue(run)) == pytest.approx(now - 1200 * 5, abs=30)
+    assert saved(run, infinite_queue(run.program)) == pytest.approx(now - 1200 * 5, abs=30)
     with pytest.raises(WhatIfError, check=has_code("queue-never-full")):
-        infinite_queue(run_of(launch_bound()))
+        infinite_queue(run_of(launch_bound()).program)
 
 
 def reduced() -> TraceBuilder:
@@ -278,9 +280,9 @@ def reduced() -> TraceBuilder:
 def test_overlap():
     run = run_of(reduced())
     # The second product follows the first by 1 and ends at 1011; the all-reduce ends the step, at 1012.
-    assert saved(run, overlap(run, ANY)) == pytest.approx(1514 - 1012)
+    assert saved(run, overlap(run.program, ANY)) == pytest.approx(1514 - 1012)
     with pytest.raises(WhatIfError, check=has_code("collectives-not-found")):
-        overlap(run_of(gpu_bound()), ANY)
+        overlap(run_of(gpu_bound()).program, ANY)
 
 
 def test_overlap_on_one_stream():
@@ -289,7 +291,7 @@ def test_overlap_on_one_stream():
         builder.kernel(name, 10 + 101 * i, 100, launch=6 * i)
     run = run_of(builder)
     # The all-reduce keeps to what it sends and runs beside the second product, which still follows the first.
-    assert saved(run, overlap(run, ANY)) == pytest.approx(101)
+    assert saved(run, overlap(run.program, ANY)) == pytest.approx(101)
 
 
 def test_serialize():
@@ -301,9 +303,9 @@ def test_serialize():
     )
     run = run_of(builder)
     # Twice 2 from the end of one to the start of the other, instead of a gap of 1; 500 of the all-reduce.
-    assert saved(run, serialize(run, ANY)) == pytest.approx(-503)
+    assert saved(run, serialize(run.program, ANY)) == pytest.approx(-503)
     with pytest.raises(WhatIfError, check=has_code("collectives-alone")):
-        serialize(run_of(TraceBuilder().kernel(NCCL, 10, 100, launch=0)), ANY)
+        serialize(run_of(TraceBuilder().kernel(NCCL, 10, 100, launch=0)).program, ANY)
 
 
 @pytest.mark.parametrize(
@@ -317,22 +319,22 @@ def test_serialize():
 )
 def test_host_speed(speeds, step):
     run = run_of(launch_bound())
-    assert saved(run, host_speed(run, **speeds)) == pytest.approx(230 - step)
+    assert saved(run, host_speed(run.program, **speeds)) == pytest.approx(230 - step)
 
 
 def test_compiled():
     """10 before the first launch and 95 before the others fall to a tenth; then 5 of the call and 15 of its op."""
     run = run_of(launch_bound())
-    assert saved(run, compile_host_work(run, ANY, 0.1)) == pytest.approx(230 - (1 + 5 + 9.5 + 5 + 9.5 + 5 + 15))
+    assert saved(run, compile_host_work(run.program, ANY, 0.1)) == pytest.approx(230 - (1 + 5 + 9.5 + 5 + 9.5 + 5 + 15))
 
 
 def test_edits_leave_the_run_alone():
     run = run_of(after_a_sync(50))
     before = run.graph.lag_ns.copy(), run.kernels.clone()
-    edited = scale(remove(no_sync(run).run, KernelSelection({"name": "add"})).run, ANY, 0.5)
+    edited = scale(remove(no_sync(run.program).program, KernelSelection({"name": "add"})).program, ANY, 0.5)
     assert (run.graph.lag_ns == before[0]).all()
     assert run.kernels.equals(before[1])
-    assert edited.run.measured_step is run.measured_step
+    assert edited.program.step_scale is run.program.step_scale
     assert np.isfinite(saved(run, edited))
 
 
@@ -340,10 +342,10 @@ def test_edits_leave_the_run_alone():
 def test_factors_that_mean_nothing(factor):
     run = run_of(launch_bound())
     with pytest.raises(WhatIfError):
-        scale(run, ANY, factor)
+        scale(run.program, ANY, factor)
     with pytest.raises(WhatIfError):
-        compile_host_work(run, ANY, factor)
+        compile_host_work(run.program, ANY, factor)
     with pytest.raises(WhatIfError):
-        host_speed(run, python=-abs(factor))
+        host_speed(run.program, python=-abs(factor))
     with pytest.raises(WhatIfError):
-        host_speed(run, launch=-abs(factor))
+        host_speed(run.program, launch=-abs(factor))

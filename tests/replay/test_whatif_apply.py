@@ -72,18 +72,18 @@ def test_every_edit_has_a_usage_that_begins_with_its_name():
 
 def test_savings_add_up_in_the_order_given():
     run = prepare_run(after_a_sync(50).load())
-    done = apply_edits(run, ["scale(name=gemm, 0.5)", "no-sync()"])
+    done = apply_edits(run.program, ["scale(name=gemm, 0.5)", "no-sync()"])
     # The synchronisation returns 50 earlier; without it the second kernel, launched at 80, is what ends the step.
     assert [edit.saving_us for edit in done.edits] == pytest.approx([50, 154 - 120])
     assert done.saving_us == pytest.approx(204 - 120)
-    assert compute_step_time_us(done.run) == pytest.approx(120)
+    assert compute_step_time_us(done.program) == pytest.approx(120)
     assert done.edits[-1].step_time_us == pytest.approx(120)
 
 
 def test_an_edit_that_finds_nothing_is_named():
     run = prepare_run(after_a_sync(50).load())
     with pytest.raises(WhatIfError, check=has_code("edit-refused")) as refused:
-        apply_edits(run, ["no-sync()", "remove(name=x)"])
+        apply_edits(run.program, ["no-sync()", "remove(name=x)"])
     assert refused.value.catalogue_message.values["edit"] == "remove(name=x)"
 
 
@@ -92,13 +92,13 @@ def test_an_edit_that_finds_nothing_is_named():
 )
 def test_times_beyond_what_can_be_added_up_are_refused(edits):
     with pytest.raises(WhatIfError, match=r"Give |30 years"):
-        apply_edits(prepare_run(after_a_sync(50).load()), edits)
+        apply_edits(prepare_run(after_a_sync(50).load()).program, edits)
 
 
 def test_without_edits_nothing_changes():
     run = prepare_run(after_a_sync(50).load())
-    assert apply_edits(run, []).run is run
-    assert apply_edits(run, []).saving_us == 0
+    assert apply_edits(run.program, []).program is run.program
+    assert apply_edits(run.program, []).saving_us == 0
 
 
 @settings(max_examples=15, deadline=None)
@@ -106,7 +106,7 @@ def test_without_edits_nothing_changes():
 def test_edits_that_change_nothing(launches):
     run = run_of(launches)
     for text in ("scale(1)", "host-speed(1)", "compile(1)"):
-        assert apply_edits(run, [text]).saving_us == 0
+        assert apply_edits(run.program, [text]).saving_us == 0
 
 
 @settings(max_examples=15, deadline=None)
@@ -115,7 +115,7 @@ def test_less_work_never_takes_longer(launches):
     run = run_of(launches)
     for text in ("scale(0.3)", "host-speed(2)", "compile(0.5)", "remove(stream=9)", "no-sync()", "fuse()"):
         try:
-            assert apply_edits(run, [text]).saving_us >= 0, text
+            assert apply_edits(run.program, [text]).saving_us >= 0, text
         except WhatIfError:
             continue  # nothing of the kind in this run
 
@@ -125,4 +125,6 @@ def test_less_work_never_takes_longer(launches):
 def test_the_order_of_independent_edits_is_irrelevant(launches):
     run = run_of(launches)
     edits = ["scale(stream=7|9, 0.5)", "host-speed(python=2)", "compile(0.5)", "scale(kind=kernel, 3)"]
-    assert apply_edits(run, edits).saving_us == pytest.approx(apply_edits(run, edits[::-1]).saving_us, abs=0.05)
+    assert apply_edits(run.program, edits).saving_us == pytest.approx(
+        apply_edits(run.program, edits[::-1]).saving_us, abs=0.05
+    )

@@ -49,7 +49,7 @@ def found(builder: TraceBuilder, *gpus) -> dict[str, Finding]:
     """The findings without the report's other sections, which replay the step dozens of times."""
     run = prepare_run(builder.load())
     targets = tuple(predict(run, gpus).targets)
-    idle = attribute_idle_time(run, build_measured_timeline(run.graph))
+    idle = attribute_idle_time(run.program, build_measured_timeline(run.graph))
     case = FindingContext(
         run, build_kernel_rows(run, targets, predict_on_source(run)), idle, SpeedReplays(run), targets
     )

@@ -233,7 +233,7 @@ def test_no_single_fault_changes_the_answer_in_silence(index: int, kind: str, si
 def test_any_clock_offset_is_taken_out(offset: float) -> None:
     run = measure(shift(offset))
     assert run.self_replay.error_pct == pytest.approx(0, abs=2)
-    faster = run.replay_step(run.kernel_us / 4)
+    faster = run.program.replay_step(run.program.kernel_us / 4)
     assert faster.step_time_us == pytest.approx(STEP_US / 4, rel=0.2)
     assert codes(run) or abs(offset) < 25
 

@@ -153,8 +153,8 @@ def busy_at_first(waits: float) -> TraceBuilder:
 def test_a_step_begins_at_the_kernel_that_waited_for_work_from_before_the_trace() -> None:
     run = prepare_run(busy_at_first(5000).load())
     assert run.measured_step.step_time_us == 2001
-    assert run.replay_step(run.kernel_us / 10).step_time_us == pytest.approx(201, abs=1)
-    assert run.replay_step(run.kernel_us, 0.5).step_time_us == pytest.approx(2001, abs=1)
+    assert run.program.replay_step(run.program.kernel_us / 10).step_time_us == pytest.approx(201, abs=1)
+    assert run.program.replay_step(run.program.kernel_us, 0.5).step_time_us == pytest.approx(2001, abs=1)
     assert any("work from before the recording" in str(warning) for warning in run.provenance.job_warnings)
 
 

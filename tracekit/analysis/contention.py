@@ -19,10 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from predictors import Gpu
 from tracekit.arrays import Floats, Ints
+from tracekit.graph import Graph
+from tracekit.program import Program
 from tracekit.replay.engine import Timeline, replay
 from tracekit.replay.step_time import StepTime
-from tracekit.run import MeasuredRun
 
 MIN_OVERLAP_PCT = 5.0
 """Overlap below which contention is ignored."""
@@ -47,25 +49,21 @@ class Contention:
     contended: StepTime
 
 
-def estimate_contention(run: MeasuredRun, kernel_us: Floats | None = None) -> Contention:
-    """Estimate a step with contention; arguments as for :meth:`ContentionModel.estimate`."""
-    return ContentionModel(run).estimate(kernel_us)
-
-
 class ContentionModel:
-    """Contention among the kernels of a measured run.
+    """Contention among the kernels of a program.
 
     Args:
-        run: The measured run.
+        program: The program.
+        gpu: The GPU on which it was recorded; ``None`` if it isn't known.
 
     Attributes:
         overlap_pct: Percent of the kernels' measured time in which another kernel or a collective ran on the same GPU.
     """
 
-    def __init__(self, run: MeasuredRun) -> None:
-        self._run = run
-        self._demand = _ResourceDemand(run)
-        self.overlap = self._demand.measure_overlap_pct(run.measured_timeline)
+    def __init__(self, program: Program, gpu: Gpu | None) -> None:
+        self._program = program
+        self._demand = _ResourceDemand(program.kernels, gpu)
+        self.overlap = self._demand.measure_overlap_pct(program.measured_timeline)
 
     def estimate(self, kernel_us: Floats | None = None) -> Contention:
         """Estimate a step with contention.
@@ -74,27 +72,28 @@ class ContentionModel:
         in the replay.
 
         Args:
-            kernel_us: Time of each kernel on another GPU, as for :meth:`MeasuredRun.replay_step`; as measured by
+            kernel_us: Time of each kernel on another GPU, as for :meth:`Program.replay_step`; as measured by
                 default.
         """
-        run = self._run
-        given_ns = run.to_durations_ns(run.kernel_us if kernel_us is None else kernel_us)
-        apart = run.compute_median(replay(run.graph, given_ns))
+        program = self._program
+        given_ns = program.to_durations_ns(program.kernel_us if kernel_us is None else kernel_us)
+        apart = program.compute_median(replay(program.graph, given_ns))
         if self.overlap < MIN_OVERLAP_PCT:
             return Contention(self.overlap, apart, apart)
-        alone_ns = given_ns * self._demand.compute_alone_fractions(run.measured_timeline)
-        return Contention(self.overlap, apart, run.compute_median(_replay_until_converged(run, self._demand, alone_ns)))
+        alone_ns = given_ns * self._demand.compute_alone_fractions(program.measured_timeline)
+        contended = program.compute_median(_replay_until_converged(program.graph, self._demand, alone_ns))
+        return Contention(self.overlap, apart, contended)
 
 
-def _replay_until_converged(run: MeasuredRun, demand: "_ResourceDemand", alone_ns: Floats) -> Timeline:
+def _replay_until_converged(graph: Graph, demand: "_ResourceDemand", alone_ns: Floats) -> Timeline:
     """Replay with durations stretched by the overlap of the previous replay, until they no longer change."""
     durations = np.rint(alone_ns).astype(np.int64)
-    timeline = replay(run.graph, durations)
+    timeline = replay(graph, durations)
     for _ in range(MAX_ITERATIONS):
         stretched = np.rint(demand.stretch_durations(timeline, alone_ns)).astype(np.int64)
         change = np.abs(stretched - durations).sum() / max(durations.sum(), 1)
         durations = stretched
-        timeline = replay(run.graph, durations)
+        timeline = replay(graph, durations)
         if change < CONVERGENCE_TOLERANCE:
             break
     return timeline
@@ -103,12 +102,11 @@ def _replay_until_converged(run: MeasuredRun, demand: "_ResourceDemand", alone_n
 class _ResourceDemand:
     """Demand of a run's activities on their GPUs, as fractions of what the GPU has."""
 
-    def __init__(self, run: MeasuredRun) -> None:
-        kernels = run.kernels
+    def __init__(self, kernels: pl.DataFrame, gpu: Gpu | None) -> None:
         is_kernel = pl.col("kind") == "kernel"
         slowed = is_kernel & (pl.col("family") != "collective")
-        sms = run.gpu.sms if run.gpu else None
-        gbps = run.gpu.bandwidth_gbps if run.gpu else None
+        sms = gpu.sms if gpu else None
+        gbps = gpu.bandwidth_gbps if gpu else None
         asked = kernels.select(
             sms=pl.when(is_kernel)
             .then(pl.coalesce((pl.col("blocks") / sms).clip(0, 1), slowed.cast(pl.Float64)))
@@ -120,8 +118,8 @@ class _ResourceDemand:
             runs=is_kernel,
         )
         self.sms, self.bandwidth, self.slowed, self._runs = (asked[name].to_numpy() for name in asked.columns)
-        gpu = kernels.select(pl.struct({"rank", "device"} & {*kernels.columns}).rank("dense")).to_series().to_numpy()
-        self._gpus = [np.flatnonzero(gpu == number) for number in np.unique(gpu)]
+        place = kernels.select(pl.struct({"rank", "device"} & {*kernels.columns}).rank("dense")).to_series().to_numpy()
+        self._gpus = [np.flatnonzero(place == number) for number in np.unique(place)]
 
     def measure_overlap_pct(self, timeline: Timeline) -> float:
         """Measure the percent of the kernels' time in which another kernel or a collective ran."""

@@ -22,8 +22,8 @@ from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
+from tracekit.program import Program
 from tracekit.replay.engine import Timeline
-from tracekit.run import MeasuredRun
 
 LOCATION_COLUMNS = ("phase", "module")
 GPU, HOST, LATENCY, UNEXPLAINED = "gpu", "host", "latency", "unexplained"
@@ -69,31 +69,31 @@ class CriticalPath:
         )
 
 
-def compute_critical_path(run: MeasuredRun, timeline: Timeline) -> CriticalPath:
+def compute_critical_path(program: Program, timeline: Timeline) -> CriticalPath:
     """Compute the critical path of the chosen steps.
 
     Args:
-        run: The run.
-        timeline: A timeline of the run's graph, measured or replayed.
+        program: The program.
+        timeline: A timeline of the program's graph, measured or replayed.
     """
-    spans = _find_spans_in_a_row(run, timeline)
+    spans = _find_spans_in_a_row(program, timeline)
     begin, end = spans["begin_ns"].to_numpy(), spans["end_ns"].to_numpy()
     last = spans.select("step", "row", "end_ns").iter_rows()
-    vertex = np.array([_find_last_vertex(run, timeline, *one) for one in last])
-    trail = follow_binding_edges(run.graph, timeline, TimeRanges(begin, end, vertex))
-    return CriticalPath(_describe_segments(run.graph, run.kernels, trail).reverse(), int((end - begin).sum()))
+    vertex = np.array([_find_last_vertex(program, timeline, *one) for one in last])
+    trail = follow_binding_edges(program.graph, timeline, TimeRanges(begin, end, vertex))
+    return CriticalPath(_describe_segments(program.graph, program.kernels, trail).reverse(), int((end - begin).sum()))
 
 
-def _find_spans_in_a_row(run: MeasuredRun, timeline: Timeline) -> pl.DataFrame:
+def _find_spans_in_a_row(program: Program, timeline: Timeline) -> pl.DataFrame:
     """Find the spans of chosen steps in a row, all ranks together: ``begin_ns``, ``end_ns``, last ``step`` and ``row``.
 
     Example: of the steps 5, 6, 7 and 8, the chosen ones 5, 6 and 8 make two spans.
     """
-    spans = run.step_timer.compute_step_spans(timeline)
-    rows = np.flatnonzero(spans.has_duration & run.step_timer.is_chosen)
+    spans = program.step_timer.compute_step_spans(timeline)
+    rows = np.flatnonzero(spans.has_duration & program.step_timer.is_chosen)
     times = {"row": rows, "begin_ns": spans.previous_end_ns[rows], "end_ns": spans.end_ns[rows]}
-    numbers = pl.DataFrame({"step": run.step_timer.numbers}, schema={"step": pl.Int64}).with_row_index("place")
-    table = pl.DataFrame({"step": run.steps["step"][rows], **times}).join(numbers, on="step").sort("place", "row")
+    numbers = pl.DataFrame({"step": program.step_timer.numbers}, schema={"step": pl.Int64}).with_row_index("place")
+    table = pl.DataFrame({"step": program.steps["step"][rows], **times}).join(numbers, on="step").sort("place", "row")
     in_a_row = pl.col("place").cast(pl.Int64).diff().fill_null(0) <= 1
     return (
         table.group_by(span=(~in_a_row).cum_sum(), maintain_order=True)
@@ -106,15 +106,15 @@ def _find_spans_in_a_row(run: MeasuredRun, timeline: Timeline) -> pl.DataFrame:
     )
 
 
-def _find_last_vertex(run: MeasuredRun, timeline: Timeline, step: int, index: int, end: int) -> int:
+def _find_last_vertex(program: Program, timeline: Timeline, step: int, index: int, end: int) -> int:
     """Find the vertex at which a step ends: its end mark on the CPU, or the end of its last activity."""
     if timeline.mark_count:
         mark = int(timeline.find_end_marks(np.array(index)))
         if timeline.start_ns[mark] >= end:
-            return int(run.graph.vertex[2 * mark])
-    own = (run.kernels["step"] == step).fill_null(False).to_numpy() & (timeline.activity_end_ns <= end)
+            return int(program.graph.vertex[2 * mark])
+    own = (program.kernels["step"] == step).fill_null(False).to_numpy() & (timeline.activity_end_ns <= end)
     latest = np.argmax(np.where(own, timeline.activity_end_ns, np.iinfo(np.int64).min))
-    return int(run.graph.vertex[2 * (timeline.host_node_count + latest) + 1])
+    return int(program.graph.vertex[2 * (timeline.host_node_count + latest) + 1])
 
 
 def _describe_segments(graph: Graph, kernels: pl.DataFrame, trail: BindingPath) -> pl.DataFrame:

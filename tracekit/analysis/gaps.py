@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Ints
+from tracekit.program import Program
 from tracekit.replay.engine import Timeline
-from tracekit.run import MeasuredRun
 
 NO_KERNEL = -1
 STREAM_KEYS = ("rank", "device", "stream")
@@ -55,13 +55,13 @@ class Gaps:
         return Gaps(self.begin_ns[rows], self.end_ns[rows], self.window[rows], self.kernel[rows])
 
 
-def find_step_windows(run: MeasuredRun, timeline: Timeline) -> Windows:
+def find_step_windows(program: Program, timeline: Timeline) -> Windows:
     """Return the chosen steps as windows of each rank's GPU."""
-    spans = run.step_timer.compute_step_spans(timeline)
-    rows = np.flatnonzero(spans.has_duration & run.step_timer.is_chosen)
+    spans = program.step_timer.compute_step_spans(timeline)
+    rows = np.flatnonzero(spans.has_duration & program.step_timer.is_chosen)
     times = {"index": rows, "begin_ns": spans.previous_end_ns[rows], "end_ns": spans.end_ns[rows]}
-    table = run.steps.select("rank", "step")[rows].hstack(pl.DataFrame(times))
-    return Windows(table, table["rank"].to_numpy(), run.kernels["rank"].to_numpy())
+    table = program.steps.select("rank", "step")[rows].hstack(pl.DataFrame(times))
+    return Windows(table, table["rank"].to_numpy(), program.kernels["rank"].to_numpy())
 
 
 def split_by_stream(windows: Windows, kernels: pl.DataFrame) -> Windows:

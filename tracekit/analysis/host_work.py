@@ -11,8 +11,8 @@ from tracekit.graph import Graph
 from tracekit.graph.blocking_calls import ALLOCATION_CALLS
 from tracekit.graph.recorded import host_spans
 from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES, HostSpans
+from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline
-from tracekit.run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,19 @@ class HostWork:
     allocations_and_loading: HostSpans
 
 
-def find_host_work(run: MeasuredRun) -> HostWork:
+def find_host_work(program: Program) -> HostWork:
     """Find the recorded memory allocation and data loading."""
-    allocations = [_select_by_name(rank.calls, ALLOCATION_CALLS) for rank in run.ranks]
+    allocations = [_select_by_name(rank.calls, ALLOCATION_CALLS) for rank in program.ranks]
     loading = [
         pl.concat([_select_by_name(table, DATA_LOADER_RANGES) for table in (rank.ops, rank.annotations)])
-        for rank in run.ranks
+        for rank in program.ranks
     ]
     either = [pl.concat(both) for both in zip(allocations, loading, strict=True)]
     return HostWork(
-        *(host_spans.build_spans(rows, run.ranks, run.graph.nodes, run.kernels) for rows in (allocations, either))
+        *(
+            host_spans.build_spans(rows, program.ranks, program.graph.nodes, program.kernels)
+            for rows in (allocations, either)
+        )
     )
 
 

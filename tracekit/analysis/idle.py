@@ -23,9 +23,9 @@ from tracekit.analysis.gaps import (
 from tracekit.analysis.idle_causes import CAUSE_CODES, CAUSES, IdleCause, IdlePieces, classify_idle_segments
 from tracekit.arrays import Ints
 from tracekit.graph import Graph
+from tracekit.program import Program
 from tracekit.replay.engine import Timeline
 from tracekit.replay.step_time import compute_work_start_ns
-from tracekit.run import MeasuredRun
 
 END_OF_STEP = "end of the step"
 """Placeholder op of idle gaps that no kernel ended."""
@@ -136,49 +136,49 @@ class _WindowGaps:
     explained: Gaps
 
 
-def attribute_idle_time(run: MeasuredRun, timeline: Timeline) -> IdleBreakdown:
+def attribute_idle_time(program: Program, timeline: Timeline) -> IdleBreakdown:
     """Attribute the idle time of each rank's GPU in the chosen steps to causes.
 
     Args:
-        run: The run.
-        timeline: A timeline of the run's graph, measured or replayed.
+        program: The program.
+        timeline: A timeline of the program's graph, measured or replayed.
     """
-    return _attribute_gaps(run, timeline, [_find_gpu_gaps(run, timeline)])[0]
+    return _attribute_gaps(program, timeline, [_find_gpu_gaps(program, timeline)])[0]
 
 
-def attribute_stream_idle_time(run: MeasuredRun, timeline: Timeline) -> tuple[IdleBreakdown, IdleBreakdown]:
+def attribute_stream_idle_time(program: Program, timeline: Timeline) -> tuple[IdleBreakdown, IdleBreakdown]:
     """Attribute the idle time of each rank's GPU, and that of each stream, as :func:`attribute_idle_time` does.
 
     A stream that nothing more is launched on is idle until the end of the step for no other reason.
     """
-    gpus = _find_gpu_gaps(run, timeline)
-    windows = split_by_stream(gpus.within, run.kernels)
-    streams = _find_window_gaps(run, timeline, windows, STREAM_KEYS)
+    gpus = _find_gpu_gaps(program, timeline)
+    windows = split_by_stream(gpus.within, program.kernels)
+    streams = _find_window_gaps(program, timeline, windows, STREAM_KEYS)
     ended = replace(streams, explained=streams.empty.select(streams.empty.kernel != NO_KERNEL))
-    of_gpus, of_streams = _attribute_gaps(run, timeline, [gpus, ended])
+    of_gpus, of_streams = _attribute_gaps(program, timeline, [gpus, ended])
     return of_gpus, of_streams
 
 
-def _find_gpu_gaps(run: MeasuredRun, timeline: Timeline) -> _WindowGaps:
-    return _find_window_gaps(run, timeline, find_step_windows(run, timeline), ())
+def _find_gpu_gaps(program: Program, timeline: Timeline) -> _WindowGaps:
+    return _find_window_gaps(program, timeline, find_step_windows(program, timeline), ())
 
 
-def _find_window_gaps(run: MeasuredRun, timeline: Timeline, within: Windows, keys: tuple[str, ...]) -> _WindowGaps:
+def _find_window_gaps(program: Program, timeline: Timeline, within: Windows, keys: tuple[str, ...]) -> _WindowGaps:
     start, end = timeline.activity_start_ns, timeline.activity_end_ns
-    work_start = compute_work_start_ns(timeline, run.kernels)
+    work_start = compute_work_start_ns(timeline, program.kernels)
     empty = without_work = find_gaps(start, end, within)
     if not np.array_equal(start, work_start):
         without_work = find_gaps(work_start, end, within)
     return _WindowGaps(within, keys, empty, without_work, empty)
 
 
-def _attribute_gaps(run: MeasuredRun, timeline: Timeline, found: Sequence[_WindowGaps]) -> list[IdleBreakdown]:
+def _attribute_gaps(program: Program, timeline: Timeline, found: Sequence[_WindowGaps]) -> list[IdleBreakdown]:
     """Attribute the gaps to causes, all of them in one pass over the graph."""
-    ranges = [_make_time_ranges(run.graph, timeline, gaps.within, gaps.explained) for gaps in found]
+    ranges = [_make_time_ranges(program.graph, timeline, gaps.within, gaps.explained) for gaps in found]
     joined = TimeRanges(
         *(np.concatenate([getattr(part, name) for part in ranges]) for name in ("begin_ns", "end_ns", "vertex"))
     )
-    pieces = _classify_ranges(run, timeline, joined)
+    pieces = _classify_ranges(program, timeline, joined)
     until = np.cumsum([part.vertex.size for part in ranges])
     return [
         _build_breakdown(gaps, pieces.select_ranges(end - part.vertex.size, end))
@@ -186,12 +186,12 @@ def _attribute_gaps(run: MeasuredRun, timeline: Timeline, found: Sequence[_Windo
     ]
 
 
-def _classify_ranges(run: MeasuredRun, timeline: Timeline, ranges: TimeRanges) -> IdlePieces:
+def _classify_ranges(program: Program, timeline: Timeline, ranges: TimeRanges) -> IdlePieces:
     """Classify the segments of the time ranges part by part, as many at once as memory should hold."""
     found: list[IdlePieces] = []
-    for rows in split_time_ranges(run.graph, timeline, ranges, MAX_SEGMENTS_AT_ONCE):
+    for rows in split_time_ranges(program.graph, timeline, ranges, MAX_SEGMENTS_AT_ONCE):
         part = ranges.select(rows)
-        pieces = classify_idle_segments(run, timeline, part, follow_binding_edges(run.graph, timeline, part))
+        pieces = classify_idle_segments(program, timeline, part, follow_binding_edges(program.graph, timeline, part))
         found.append(replace(pieces, range_index=pieces.range_index + rows.start))
     return IdlePieces(
         *(

@@ -31,8 +31,8 @@ from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
 from tracekit.messages import Message
 from tracekit.messages import idle_causes as told
+from tracekit.program import Program
 from tracekit.replay.engine import Timeline
-from tracekit.run import MeasuredRun
 
 
 class IdleCause(StrEnum):
@@ -113,19 +113,19 @@ class IdlePieces:
 
 
 def classify_idle_segments(
-    run: MeasuredRun, timeline: Timeline, stretches: TimeRanges, trail: BindingPath
+    program: Program, timeline: Timeline, stretches: TimeRanges, trail: BindingPath
 ) -> IdlePieces:
     """Classify each segment, split off the part of its time that has another cause, and sum by time range.
 
     Args:
-        run: The run.
-        timeline: A timeline of the run's graph, measured or replayed.
+        program: The program.
+        timeline: A timeline of the program's graph, measured or replayed.
         stretches: The idle time ranges.
         trail: Their segments.
     """
-    graph, work = run.graph, find_host_work(run)
+    graph, work = program.graph, find_host_work(program)
     node = get_nodes(graph, trail.vertex)
-    cause = _classify_by_edge(graph, trail, run.kernels, node)
+    cause = _classify_by_edge(graph, trail, program.kernels, node)
     until = _compute_sync_blame_end(graph, timeline, stretches, trail, node)
     cpu_end = np.where(cause == CAUSE_CODES[IdleCause.LAUNCH_BOUND], trail.end_ns, trail.begin_ns)
     blamed_end = np.clip(until, trail.begin_ns, cpu_end)

@@ -14,6 +14,7 @@ import polars as pl
 from tracekit.arrays import Bools
 from tracekit.errors import TracekitError
 from tracekit.messages import runs as messages
+from tracekit.program import Program
 from tracekit.replay.engine import compute_lags
 from tracekit.replay.step_scale import StepScale
 from tracekit.run import MeasuredRun, RunResults
@@ -27,9 +28,7 @@ BISECTION_STEPS = 30
 
 
 def remove_profiler_overhead(run: MeasuredRun, step_time_us: float) -> MeasuredRun:
-    """Scale the host's own work so that the replayed step takes as long as without the profiler.
-
-    The profiler slows every op and every call on the CPU. Kernels are timed by the GPU and keep their times.
+    """Scale the host's own work of a run so that the replayed step takes as long as without the profiler.
 
     Args:
         run: The run.
@@ -39,58 +38,74 @@ def remove_profiler_overhead(run: MeasuredRun, step_time_us: float) -> MeasuredR
         The run with ``step_time_us`` as its measured step.
 
     Raises:
-        TracekitError: The profiled step is shorter, or the GPU's work alone takes longer.
+        TracekitError: As :func:`scale_host_time`.
     """
-    times = run.kernel_us
-    if not step_time_us <= run.replay_step(times).step_time_us:
-        raise TracekitError(
-            messages.UNPROFILED_STEP_TOO_LONG(step_time_us=step_time_us, recorded_us=run.measured_step.step_time_us)
-        )
-    floor_us = run.replay_step(times, 0.0).step_time_us
-    if step_time_us < floor_us:
-        raise TracekitError(messages.UNPROFILED_STEP_TOO_SHORT(step_time_us=step_time_us, least_us=floor_us))
-    low, high = 0.0, 1.0
-    for _ in range(BISECTION_STEPS):
-        middle = (low + high) / 2
-        longer = run.replay_step(times, middle).step_time_us > step_time_us
-        low, high = (low, middle) if longer else (middle, high)
-    graph = replace(run.graph, lag_ns=compute_lags(run.graph, host_time=high))
-    left = replace(run, graph=graph)
-    line = left.replay_timeline(times)
-    replayed, on_scale = left.step_timer.compute_median(line), left.compute_median(line)
-    raw_ns = left.step_timer.measure_job_steps_ns(line)
-    still_ns = run.self_replay.step_scale.apply(raw_ns) * (step_time_us / on_scale.step_time_us)
+    recorded_us = run.measured_step.step_time_us
+    left, host = scale_host_time(run.program, step_time_us, recorded_us)
+    replayed = left.step_timer.compute_median(left.replay_timeline(left.kernel_us))
     removed = messages.PROFILER_OVERHEAD_REMOVED(
-        step_time_us=step_time_us, recorded_us=run.measured_step.step_time_us, host_pct=100 * high
+        step_time_us=step_time_us, recorded_us=recorded_us, host_pct=100 * host
     )
     return replace(
-        left,
+        run,
+        program=left,
         results=RunResults(
             measured_step=replace(run.measured_step, step_time_us=step_time_us),
-            self_replay=replace(
-                run.self_replay,
-                step_time_us=replayed.step_time_us,
-                span_us=replayed.span_us,
-                step_scale=StepScale(still_ns, raw_ns),
-            ),
+            self_replay=replace(run.self_replay, step_time_us=replayed.step_time_us, span_us=replayed.span_us),
         ),
         provenance=replace(run.provenance, assumptions=(*run.provenance.assumptions, removed)),
     )
 
 
-def find_stalls_of_steps(run: MeasuredRun) -> list[pl.DataFrame]:
+def scale_host_time(program: Program, step_time_us: float, recorded_us: float) -> tuple[Program, float]:
+    """Scale the host's own work so that the replayed step takes as long as without the profiler.
+
+    The profiler slows every op and every call on the CPU. Kernels are timed by the GPU and keep their times.
+
+    Args:
+        program: The program.
+        step_time_us: Step time without the profiler.
+        recorded_us: Step time with it.
+
+    Returns:
+        The program, whose replays are on the scale of that step, and the fraction of the host's work that it keeps.
+
+    Raises:
+        TracekitError: The profiled step is shorter, or the GPU's work alone takes longer.
+    """
+    times = program.kernel_us
+    if not step_time_us <= program.replay_step(times).step_time_us:
+        raise TracekitError(messages.UNPROFILED_STEP_TOO_LONG(step_time_us=step_time_us, recorded_us=recorded_us))
+    floor_us = program.replay_step(times, 0.0).step_time_us
+    if step_time_us < floor_us:
+        raise TracekitError(messages.UNPROFILED_STEP_TOO_SHORT(step_time_us=step_time_us, least_us=floor_us))
+    low, high = 0.0, 1.0
+    for _ in range(BISECTION_STEPS):
+        middle = (low + high) / 2
+        longer = program.replay_step(times, middle).step_time_us > step_time_us
+        low, high = (low, middle) if longer else (middle, high)
+    left = replace(program, graph=replace(program.graph, lag_ns=compute_lags(program.graph, host_time=high)))
+    line = left.replay_timeline(times)
+    raw_ns = left.step_timer.measure_job_steps_ns(line)
+    still_ns = program.step_scale.apply(raw_ns) * (step_time_us / left.compute_median(line).step_time_us)
+    return replace(left, step_scale=StepScale(still_ns, raw_ns)), high
+
+
+def find_stalls_of_steps(program: Program) -> list[pl.DataFrame]:
     """Find, for each rank, the profiler's work that delayed a launching thread in the chosen steps.
 
     Returns:
         As :func:`find_profiler_stalls`.
     """
-    return [_select_in_steps(find_profiler_stalls(rank), rank, run) for rank in run.ranks]
+    return [_select_in_steps(find_profiler_stalls(rank), rank, program) for rank in program.ranks]
 
 
-def _select_in_steps(stalls: pl.DataFrame, rank: RankTrace, run: MeasuredRun) -> pl.DataFrame:
+def _select_in_steps(stalls: pl.DataFrame, rank: RankTrace, program: Program) -> pl.DataFrame:
     number = rank.rank or 0
-    launching = rank.calls.select("pid", "tid")[run.kernels.filter(rank=number)["call"].drop_nulls().unique().to_list()]
-    within = assign_steps(stalls["ts_ns"], run.chosen_steps.filter(rank=number)).is_not_null()
+    launching = rank.calls.select("pid", "tid")[
+        program.kernels.filter(rank=number)["call"].drop_nulls().unique().to_list()
+    ]
+    within = assign_steps(stalls["ts_ns"], program.chosen_steps.filter(rank=number)).is_not_null()
     return stalls.filter(within).join(launching.unique(), on=["pid", "tid"], how="semi", nulls_equal=True)
 
 

@@ -59,7 +59,7 @@ class SpeedReplays:
         key = (gpu, host, network)
         if key not in self._step_times_us:
             speed = gpu if network == 1.0 else np.where(self._is_collective, gpu * network, gpu)
-            self._step_times_us[key] = self.run.replay_step_time_us(self._kernel_us / speed, 1 / host)
+            self._step_times_us[key] = self.run.program.replay_step_time_us(self._kernel_us / speed, 1 / host)
         return self._step_times_us[key]
 
 

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 
 STRAGGLER_COLUMNS = {
     "rank": pl.Int64,
@@ -14,8 +14,8 @@ STRAGGLER_COLUMNS = {
 }
 
 
-def find_stragglers(run: MeasuredRun) -> pl.DataFrame:
-    """Tabulate the measured ranks in a mean step; empty for a run of one rank.
+def find_stragglers(program: Program) -> pl.DataFrame:
+    """Tabulate the measured ranks in a mean step; empty for one rank.
 
     Returns:
         ``rank``; ``busy_us``, summed time of its kernels without waiting; ``wait_us``, waiting for other ranks in
@@ -23,25 +23,25 @@ def find_stragglers(run: MeasuredRun) -> pl.DataFrame:
         it was then later than all others, summed: the most that the job could save if only this rank arrived earlier;
         ``clock_ahead_us``, how far its clock was ahead of the first rank's (null if no collective shows it).
     """
-    if run.collectives is None:
+    if program.collectives is None:
         return pl.DataFrame(schema=STRAGGLER_COLUMNS)
-    steps = run.chosen_steps.group_by("rank").agg(steps=pl.len())
-    work = run.kernels.filter(run.is_in_chosen_steps).group_by("rank").agg(busy_us=pl.col("dur_ns").sum() / 1e3)
-    ahead = run.collectives.clock_offset_ns
+    steps = program.chosen_steps.group_by("rank").agg(steps=pl.len())
+    work = program.kernels.filter(program.is_in_chosen_steps).group_by("rank").agg(busy_us=pl.col("dur_ns").sum() / 1e3)
+    ahead = program.collectives.clock_offset_ns
     clocks = {"rank": list(ahead), "clock_ahead_us": [ns / 1e3 for ns in ahead.values()]}
     per_rank = (
         steps.join(work, on="rank", how="left")
-        .join(_summarize_arrivals(run), on="rank", how="left")
+        .join(_summarize_arrivals(program), on="rank", how="left")
         .join(pl.DataFrame(clocks, schema_overrides={"rank": pl.Int64, "clock_ahead_us": pl.Float64}), "rank", "left")
         .with_columns(pl.col("busy_us", "wait_us", "held_up_us").fill_null(0.0) / pl.col("steps"))
     )
     return per_rank.select(list(STRAGGLER_COLUMNS)).with_columns(pl.col("last_share").fill_null(0.0)).sort("rank")
 
 
-def _summarize_arrivals(run: MeasuredRun) -> pl.DataFrame:
+def _summarize_arrivals(program: Program) -> pl.DataFrame:
     """Summarize each rank's collectives in the chosen steps: ``wait_us``, ``last_share``, ``held_up_us``."""
-    assert run.collectives is not None
-    table = run.collectives.table.filter(run.is_in_chosen_steps.gather(run.collectives.table["row"]))
+    assert program.collectives is not None
+    table = program.collectives.table.filter(program.is_in_chosen_steps.gather(program.collectives.table["row"]))
     arrival = pl.col("arrival_ns")
     second = arrival.top_k(2).min().over("collective")
     is_last = arrival == arrival.max().over("collective")

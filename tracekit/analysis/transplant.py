@@ -52,7 +52,7 @@ def transplant(run: MeasuredRun, other: MeasuredRun) -> Transplant:
     times = theirs.select(*keys, "other_ns", "other_kept_ns")
     joined = mine.join(times, on=keys, how="left", nulls_equal=True).sort("row")
     kept_ns = joined.select(pl.coalesce("other_kept_ns", "kept_ns")).to_series().to_numpy()
-    changed = replace(run, graph=replace(run.graph, kept_ns=kept_ns))
+    changed = replace(run.program, graph=replace(run.graph, kept_ns=kept_ns))
     times_us = (joined.select(pl.coalesce("other_ns", "dur_ns")).to_series() / 1e3).to_numpy()
     step = changed.step_timer.compute_median(changed.replay_timeline(times_us))
     matched = compute_time_share(joined, "dur_ns", pl.col("other_ns").is_not_null())

@@ -117,4 +117,5 @@ def _describe_warmup_calls(context: CheckContext, calls: int) -> Message:
 
 def _tabulate_step_times(context: CheckContext) -> pl.DataFrame:
     run = context.run
-    return run.step_timer.tabulate(run.measured_timeline).join(run.asked_steps.select("step"), on="step", how="semi")
+    table = run.program.step_timer.tabulate(run.measured_timeline)
+    return table.join(run.asked_steps.select("step"), on="step", how="semi")

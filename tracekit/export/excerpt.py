@@ -33,5 +33,5 @@ def limit_timeline_steps(run: MeasuredRun, timelines: int) -> tuple[MeasuredRun 
     if fitting.is_empty():
         return None, told.TIMELINE_LEFT_OUT(**too_many)
     first, last = fitting["step"][0], fitting["step"][-1]
-    shown = run.replace_tables(chosen_steps=run.chosen_steps.filter(pl.col("step").is_in(fitting["step"].implode())))
+    shown = run.replace_chosen_steps(run.chosen_steps.filter(pl.col("step").is_in(fitting["step"].implode())))
     return shown, told.TIMELINE_CUT(first=first, last=last, **too_many)

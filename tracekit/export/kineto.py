@@ -17,8 +17,8 @@ from tracekit.graph.nodes import NONE
 from tracekit.ingest.fields import ARGUMENTS, ArgumentKind
 from tracekit.messages import outputs as messages
 from tracekit.prediction import Prediction
+from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
-from tracekit.run import MeasuredRun, round_to_ns
 from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS
 
 GZIP_LEVEL = 6
@@ -39,53 +39,53 @@ def render_predicted_trace(target: Prediction, *, compress: bool = True) -> byte
     Raises:
         OutputError: Several ranks were measured, or the layout has other kernels than the trace.
     """
-    run = target.run
-    if len(run.ranks) > 1 or run.kernels.height != run.trace.activities.height:
+    program = target.program
+    if len(program.ranks) > 1 or program.kernels.height != program.trace.activities.height:
         raise OutputError(messages.TRACE_OF_ONE_RANK_ONLY())
-    timeline = replay(run.graph, round_to_ns(target.replayed_kernels["time_us"].to_numpy() * 1e3, "kernels"))
-    rows = np.flatnonzero(run.is_in_chosen_steps.to_numpy())
+    timeline = replay(program.graph, round_to_ns(target.replayed_kernels["time_us"].to_numpy() * 1e3, "kernels"))
+    rows = np.flatnonzero(program.is_in_chosen_steps.to_numpy())
     head = {
         "schemaVersion": 1,
-        "record_shapes": int(run.trace.has_shapes),
+        "record_shapes": int(program.trace.has_shapes),
         "deviceProperties": [{"id": 0, "name": target.target.gpu.gpu.name}],
         "tracekit": version("tracekit"),
     }
     events = pl.concat(
-        build(run, timeline, rows) for build in (_encode_steps, _encode_ops, _encode_calls, _encode_activities)
+        build(program, timeline, rows) for build in (_encode_steps, _encode_ops, _encode_calls, _encode_activities)
     )
     text = ",\n".join(events.to_list()).encode()
     content = msgspec.json.encode(head)[:-1] + b',"traceEvents":[\n' + text + b"\n]}\n"
     return gzip.compress(content, GZIP_LEVEL, mtime=0) if compress else content
 
 
-def _encode_steps(run: MeasuredRun, timeline: Timeline, rows: Ints) -> pl.Series:
+def _encode_steps(program: Program, timeline: Timeline, rows: Ints) -> pl.Series:
     """Encode the marks of the chosen steps; a trace without marks gets none."""
     marks = timeline.start_ns[timeline.host_node_count - timeline.mark_count : timeline.host_node_count].reshape(2, -1)
     times = {"begin": marks[0], "end": marks[1]} if marks.size else {"begin": None, "end": None}
     name = pl.format("ProfilerStep#{}", "step")
-    table = run.steps.select("whole", "step", "pid", "tid", name=name).with_columns(
+    table = program.steps.select("whole", "step", "pid", "tid", name=name).with_columns(
         **{key: pl.Series(values, dtype=pl.Int64) if values is not None else None for key, values in times.items()}
     )
-    chosen = table.join(run.chosen_steps.select("step"), on="step", how="semi").filter(~pl.col("whole"))
+    chosen = table.join(program.chosen_steps.select("step"), on="step", how="semi").filter(~pl.col("whole"))
     return _encode_events(chosen.drop_nulls("begin").with_columns(cat=pl.lit("user_annotation")), [])
 
 
-def _encode_ops(run: MeasuredRun, timeline: Timeline, rows: Ints) -> pl.Series:
+def _encode_ops(program: Program, timeline: Timeline, rows: Ints) -> pl.Series:
     """Encode the ops that launched the kernels."""
-    launcher = run.graph.nodes.launcher[rows]
+    launcher = program.graph.nodes.launcher[rows]
     calls = launcher[launcher != NONE]
     spans = pl.DataFrame({"begin": timeline.start_ns[calls], "end": timeline.end_ns[calls]}).with_columns(
-        run.kernels["op_row"].gather(rows[launcher != NONE])
+        program.kernels["op_row"].gather(rows[launcher != NONE])
     )
     found = spans.drop_nulls("op_row").group_by("op_row").agg(pl.col("begin").min(), pl.col("end").max()).sort("op_row")
-    table = run.trace.ops[found["op_row"].to_list()].hstack(found).with_columns(cat=pl.lit("cpu_op"))
+    table = program.trace.ops[found["op_row"].to_list()].hstack(found).with_columns(cat=pl.lit("cpu_op"))
     noted = [column.name for column in OP_INPUT_COLUMNS] + COLLECTIVE_NAMES
     return _encode_events(table, [_encode_op_id(), *map(_encode_argument, noted)])
 
 
-def _encode_calls(run: MeasuredRun, timeline: Timeline, rows: Ints) -> pl.Series:
+def _encode_calls(program: Program, timeline: Timeline, rows: Ints) -> pl.Series:
     """Encode the calls between the first activity and the last, and those that launched these."""
-    nodes = run.graph.nodes
+    nodes = program.graph.nodes
     count = nodes.n_host - nodes.n_marks
     first, last = timeline.activity_start_ns[rows].min(), timeline.activity_end_ns[rows].max()
     start = timeline.start_ns[:count]
@@ -100,15 +100,15 @@ def _encode_calls(run: MeasuredRun, timeline: Timeline, rows: Ints) -> pl.Series
             "end": timeline.end_ns[:count],
         }
     ).filter(pl.Series(shown))
-    threads = run.trace.calls.select("correlation", "pid", "tid").unique("correlation", keep="first")
+    threads = program.trace.calls.select("correlation", "pid", "tid").unique("correlation", keep="first")
     placed = table.join(threads, on="correlation", how="left", maintain_order="left")
     return _encode_events(placed.with_columns(cat=pl.lit("cuda_runtime")), [_encode_argument("correlation")])
 
 
-def _encode_activities(run: MeasuredRun, timeline: Timeline, rows: Ints) -> pl.Series:
+def _encode_activities(program: Program, timeline: Timeline, rows: Ints) -> pl.Series:
     """Encode the kernels and copies."""
-    table = run.trace.activities[rows].with_columns(
-        run.kernels["op_row"].gather(rows),
+    table = program.trace.activities[rows].with_columns(
+        program.kernels["op_row"].gather(rows),
         begin=timeline.activity_start_ns[rows],
         end=timeline.activity_end_ns[rows],
         cat=pl.col("kind").replace(KIND_CATEGORIES),

@@ -1,4 +1,4 @@
-"""List a run's collectives as messages on a cluster: bytes, ranks, and where the ranks are."""
+"""List a program's collectives as messages on a cluster: bytes, ranks, and where the ranks are."""
 
 import numpy as np
 import polars as pl

@@ -1,4 +1,4 @@
-"""Insert the gradient all-reduces of DistributedDataParallel (DDP) into a run of one data-parallel rank.
+"""Insert the gradient all-reduces of DistributedDataParallel (DDP) into a program of one data-parallel rank.
 
 DDP adds this to a backward pass: each gradient is copied into its bucket once it has been accumulated; a full bucket is
 all-reduced on a stream of its own; after the pass, the host waits for each bucket and copies it back.
@@ -22,7 +22,7 @@ from tracekit.parallelism.expert_parallel import find_experts
 from tracekit.parallelism.inserted import Insertion, append_kernels, build_collective_columns
 from tracekit.parallelism.process_groups import DP_GROUP, EXPERT_DP_GROUP
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.phases import BACKWARD
 
 COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION = 0.18, 0.22
@@ -33,7 +33,7 @@ In the jobs recorded here NCCL had 24 of an A100's 108 multiprocessors and 12 of
 """
 
 
-def insert_gradient_allreduces(run: MeasuredRun) -> Insertion:
+def insert_gradient_allreduces(program: Program) -> Insertion:
     """Insert the gradient all-reduces that DDP would issue.
 
     Bucket 0 holds gradients g0 and g1, bucket 1 holds g2; "in" and "back" are copies into and out of a bucket::
@@ -47,31 +47,31 @@ def insert_gradient_allreduces(run: MeasuredRun) -> Insertion:
     all-reduces take no time here, as they have one rank: ``relayout`` and ``collectives`` set their times.
 
     Args:
-        run: The measured run.
+        program: The program.
 
     Raises:
         LayoutError: The gradients are unknown.
     """
-    return _insert_allreduces(run, find_exchanged_gradients(run))
+    return _insert_allreduces(program, find_exchanged_gradients(program))
 
 
-def insert_expert_gradient_allreduces(run: MeasuredRun) -> Insertion:
+def insert_expert_gradient_allreduces(program: Program) -> Insertion:
     """Insert the gradient all-reduces of a job with expert parallelism.
 
     Gradients of experts have buckets of their own, which only replicas of the same experts all-reduce.
 
     Args:
-        run: The measured run.
+        program: The program.
 
     Raises:
         LayoutError: The gradients or the experts are unknown.
     """
-    return _insert_allreduces(run, find_exchanged_gradients(run, find_experts(run).is_expert_weight))
+    return _insert_allreduces(program, find_exchanged_gradients(program, find_experts(program).is_expert_weight))
 
 
-def _insert_allreduces(run: MeasuredRun, table: pl.DataFrame) -> Insertion:
-    places = DdpHookSites(run, table)
-    grown = append_kernels(run, _build_exchange_rows(run, places), _extend_graph(run.graph, places))
+def _insert_allreduces(program: Program, table: pl.DataFrame) -> Insertion:
+    places = DdpHookSites(program, table)
+    grown = append_kernels(program, _build_exchange_rows(program, places), _extend_graph(program.graph, places))
     return Insertion(grown, _write_note(table, places.copy_ns))
 
 
@@ -158,9 +158,9 @@ def _build_event_edges(sites: DdpHookSites) -> Edges:
     return Edges(EdgeKind.EVENT, to_end_vertices(src), to_start_vertices(dst), np.full(src.size, DEFAULT_LAG_NS))
 
 
-def _build_exchange_rows(run: MeasuredRun, sites: DdpHookSites) -> pl.DataFrame:
+def _build_exchange_rows(program: Program, sites: DdpHookSites) -> pl.DataFrame:
     """Build the kernel-table rows of the copies and all-reduces."""
-    computes = run.kernels.row(int(sites.compute_stream[0]) - run.graph.nodes.n_host, named=True)
+    computes = program.kernels.row(int(sites.compute_stream[0]) - program.graph.nodes.n_host, named=True)
     copied = {"stream": pl.lit(computes["stream"], pl.Int64), "rows": pl.lit(1)}
     moved = {"cols": pl.col("numel"), "bytes": 2 * pl.col("bytes")}
     into = sites.gradients.select(
@@ -175,7 +175,7 @@ def _build_exchange_rows(run: MeasuredRun, sites: DdpHookSites) -> pl.DataFrame:
     reduced = sites.buckets.select(
         "step", "dtype", "bytes", ts_ns=sites.gradients["done_ns"].gather(sites.buckets["closed"]),
         name=pl.lit("all-reduce"),
-        op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"), **build_collective_columns(run, group),
+        op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"), **build_collective_columns(program, group),
     )  # fmt: skip
     parts = [into.with_columns(**copied), reduced, back.with_columns(**copied)]
     return pl.concat(parts, how="diagonal_relaxed").with_columns(

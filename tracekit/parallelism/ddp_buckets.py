@@ -13,7 +13,7 @@ import polars as pl
 from tracekit.messages import layout_errors
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients
 from tracekit.parallelism.layout import LayoutError
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 from tracekit.workload.phases import OPTIMIZER
 from tracekit.workload.signature import Tensor
@@ -27,12 +27,12 @@ DEFAULT_ITEM_BYTES = 4
 
 
 def find_exchanged_gradients(
-    run: MeasuredRun, is_separate: Callable[[Tensor], bool] = lambda gradient: False
+    program: Program, is_separate: Callable[[Tensor], bool] = lambda gradient: False
 ) -> pl.DataFrame:
     """Find the gradients that replicas would all-reduce: those of the last backward pass before each optimizer step.
 
     Args:
-        run: The measured run, of one rank.
+        program: The program, of one rank.
         is_separate: Selects gradients that have buckets of their own, such as experts'.
 
     Returns:
@@ -43,9 +43,9 @@ def find_exchanged_gradients(
     Raises:
         LayoutError: The gradients are unknown.
     """
-    one_pass = require_gradients(run)
+    one_pass = require_gradients(program)
     count = len(one_pass)
-    rows = _find_accumulations(run).filter(pl.len().over("exchange") >= count)
+    rows = _find_accumulations(program).filter(pl.len().over("exchange") >= count)
     last = rows.filter(pl.int_range(pl.len()).reverse().over("exchange") < count)
     if last.is_empty():
         raise _make_gradients_error()
@@ -62,15 +62,15 @@ def find_exchanged_gradients(
     return last.hstack(pl.concat([described] * (last.height // count)))
 
 
-def require_gradients(run: MeasuredRun) -> list[Tensor]:
+def require_gradients(program: Program) -> list[Tensor]:
     """Return the gradients that one backward pass accumulates, in order of time.
 
     Raises:
         LayoutError: They are unknown.
     """
-    if run.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any():
+    if program.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any():
         raise LayoutError(layout_errors.EMBEDDING_TABLES())
-    one_pass = find_gradients(run)
+    one_pass = find_gradients(program)
     if not one_pass:
         raise _make_gradients_error()
     return one_pass
@@ -107,12 +107,12 @@ def assign_buckets(
     return [number[place] for place in range(len(one_pass))]
 
 
-def _find_accumulations(run: MeasuredRun) -> pl.DataFrame:
-    """Find all gradient accumulations in a run's steps; ``exchange`` numbers the next optimizer step."""
-    ops = run.trace.ops.filter((pl.col("name") == ACCUMULATE_GRAD_OP) & pl.col("input_dims").is_not_null())
-    optimizer = run.kernels.filter((pl.col("phase") == OPTIMIZER) & pl.col("call").is_not_null())
-    stepped = run.trace.calls["ts_ns"].gather(optimizer["call"]).sort()
-    steps = run.steps.select("step", "start_ns", "end_ns").sort("start_ns")
+def _find_accumulations(program: Program) -> pl.DataFrame:
+    """Find all gradient accumulations in a program's steps; ``exchange`` numbers the next optimizer step."""
+    ops = program.trace.ops.filter((pl.col("name") == ACCUMULATE_GRAD_OP) & pl.col("input_dims").is_not_null())
+    optimizer = program.kernels.filter((pl.col("phase") == OPTIMIZER) & pl.col("call").is_not_null())
+    stepped = program.trace.calls["ts_ns"].gather(optimizer["call"]).sort()
+    steps = program.steps.select("step", "start_ns", "end_ns").sort("start_ns")
     rows = (
         ops.sort("ts_ns")
         .select("pid", "tid", "ts_ns", done_ns=pl.col("ts_ns") + pl.col("dur_ns"))

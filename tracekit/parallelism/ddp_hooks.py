@@ -14,7 +14,7 @@ from tracekit.arrays import Ints
 from tracekit.graph.nodes import NONE
 from tracekit.messages import layout_errors
 from tracekit.parallelism.layout import LayoutError
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.phases import BACKWARD
 
 DEFAULT_COPY_US = 10.0
@@ -28,11 +28,11 @@ All-reduces of 13 recorded jobs on A100, MI300X, RTX 4090 and others took 42 to 
 """
 
 
-def estimate_copy_launch_ns(run: MeasuredRun) -> int:
+def estimate_copy_launch_ns(program: Program) -> int:
     """Estimate the host time to launch a copy: the median of the trace's ops with one elementwise kernel."""
     alone = (pl.col("family") == "elementwise") & (pl.len().over("op_row") == 1)
-    rows = run.kernels.filter(pl.col("op_row").is_not_null()).filter(alone)["op_row"]
-    median = run.trace.ops["dur_ns"].gather(rows).median()
+    rows = program.kernels.filter(pl.col("op_row").is_not_null()).filter(alone)["op_row"]
+    median = program.trace.ops["dur_ns"].gather(rows).median()
     return round(median) if isinstance(median, float) else round(1e3 * DEFAULT_COPY_US)
 
 
@@ -43,27 +43,27 @@ def estimate_collective_launch_ns(copy_ns: int) -> int:
 
 @dataclass(frozen=True)
 class DdpHookSites:
-    """The places in a run for DDP's copies and all-reduces.
+    """The places in a program for DDP's copies and all-reduces.
 
     Arrays are indexed by gradient, in order of time, or by the rows of ``buckets``.
 
     Attributes:
-        run: The measured run.
+        program: The program.
         gradients: The gradients, as ``find_exchanged_gradients`` returns them.
     """
 
-    run: MeasuredRun
+    program: Program
     gradients: pl.DataFrame
 
     @cached_property
     def copy_ns(self) -> int:
         """Host time to launch a copy."""
-        return estimate_copy_launch_ns(self.run)
+        return estimate_copy_launch_ns(self.program)
 
     @cached_property
     def done_ns(self) -> Ints:
         """Time at which each gradient was accumulated, from the start of the trace."""
-        done: Ints = self.gradients["done_ns"].to_numpy() - self.run.graph.nodes.origin_ns
+        done: Ints = self.gradients["done_ns"].to_numpy() - self.program.graph.nodes.origin_ns
         return done
 
     @cached_property
@@ -109,7 +109,7 @@ class DdpHookSites:
     @cached_property
     def compute_stream(self) -> Ints:
         """Activities of the compute stream of the backward pass, in order."""
-        kernels, nodes = self.run.kernels, self.run.graph.nodes
+        kernels, nodes = self.program.kernels, self.program.graph.nodes
         lanes = pl.DataFrame(
             {"lane": nodes.lane[nodes.n_host :], "dur_ns": kernels["dur_ns"], "phase": kernels["phase"]}
         )
@@ -121,7 +121,7 @@ class DdpHookSites:
     @cached_property
     def stream_position(self) -> Ints:
         """Number of activities of ``compute_stream`` launched before each gradient was accumulated."""
-        nodes = self.run.graph.nodes
+        nodes = self.program.graph.nodes
         launcher = nodes.launcher[self.compute_stream - nodes.n_host]
         at = np.where(launcher == NONE, nodes.start_ns[self.compute_stream], nodes.start_ns[launcher])
         place: Ints = np.searchsorted(np.maximum.accumulate(at), self.done_ns, side="right")
@@ -130,11 +130,11 @@ class DdpHookSites:
     @cached_property
     def preceding_call(self) -> Ints:
         """Last host node before each gradient on its thread."""
-        nodes = self.run.graph.nodes
+        nodes = self.program.graph.nodes
         threads = (
-            self.run.kernels.select("call").with_columns(launcher=nodes.launcher).filter(pl.col("launcher") != NONE)
+            self.program.kernels.select("call").with_columns(launcher=nodes.launcher).filter(pl.col("launcher") != NONE)
         )
-        of_call = self.run.trace.calls.select("pid", "tid")[threads["call"]]
+        of_call = self.program.trace.calls.select("pid", "tid")[threads["call"]]
         lanes = of_call.with_columns(lane=nodes.lane[threads["launcher"].to_numpy()]).unique(["pid", "tid"])
         lane = self.gradients.join(lanes, on=["pid", "tid"], how="left", maintain_order="left")["lane"].fill_null(NONE)
         ordered = nodes.sort_by_lane(np.arange(nodes.n_host))
@@ -170,7 +170,7 @@ class DdpHookSites:
     @property
     def copy_in_nodes(self) -> Ints:
         """Graph nodes of the copies into buckets, by gradient."""
-        nodes: Ints = self.run.graph.nodes.start_ns.size + np.arange(self.gradients.height)
+        nodes: Ints = self.program.graph.nodes.start_ns.size + np.arange(self.gradients.height)
         return nodes
 
     @property

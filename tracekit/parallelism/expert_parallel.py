@@ -42,7 +42,7 @@ from tracekit.parallelism.transformer_blocks import (
     is_expert_gemm,
 )
 from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.phases import BACKWARD, FORWARD
 from tracekit.workload.signature import Signature, Tensor
 from tracekit.workload.time_share import compute_time_share
@@ -76,13 +76,13 @@ class MoeExperts:
         return tensor.shape[-2:] in self.weights and tensor.shape[:-2] == many
 
 
-def find_experts(run: MeasuredRun) -> MoeExperts:
+def find_experts(program: Program) -> MoeExperts:
     """Find the experts of a traced job by their grouped GEMMs.
 
     Raises:
         LayoutError: There are none, or their work is unknown.
     """
-    kernels = run.kernels
+    kernels = program.kernels
     unknown = (pl.col("family") == "moe") & pl.col("work_from").is_null()
     if (part := compute_time_share(kernels, "dur_ns", unknown)) > MAX_UNKNOWN_PCT:
         raise LayoutError(layout_errors.EXPERT_WORK_UNKNOWN(time_pct=part))
@@ -135,26 +135,26 @@ def _is_weight_gradient(weights: frozenset[tuple[int, int]]) -> pl.Expr:
     return (pl.col("phase") == BACKWARD) & of_weight & ~of_input
 
 
-def compute_expert_parameter_fraction(run: MeasuredRun) -> float:
+def compute_expert_parameter_fraction(program: Program) -> float:
     """Return the fraction of a job's parameters in its experts; 0 where the parameters are unknown."""
-    experts, found = find_experts(run), find_gradients(run) or []
+    experts, found = find_experts(program), find_gradients(program) or []
     every = sum(one.numel for one in found)
     return sum(one.numel for one in found if experts.is_expert_weight(one)) / every if every else 0.0
 
 
-def compute_held_parameter_fraction(run: MeasuredRun, layouts: tuple[Layout, Layout] | None) -> float:
+def compute_held_parameter_fraction(program: Program, layouts: tuple[Layout, Layout] | None) -> float:
     """Return the fraction of its parameters that a rank holds once replicas split the experts, apart from FSDP.
 
     With FSDP it is 1: experts are sharded over the replicas of the same experts, all else over all replicas, so the
     fraction of each that a rank holds is the same.
 
     Args:
-        run: The measured run.
+        program: The program.
         layouts: Layouts of the trace and on the target; None where the layout stays.
     """
     if layouts is None or not adds_expert_parallelism(*layouts) or layouts[1].sharded:
         return 1.0
-    part = compute_expert_parameter_fraction(run)
+    part = compute_expert_parameter_fraction(program)
     return 1 - part + part / layouts[1].expert_parallel_replicas
 
 
@@ -210,7 +210,7 @@ def _uses_expert_weights(experts: MoeExperts, dims: str) -> bool:
     return any(experts.is_expert_weight(tensor) for tensor in Signature.parse("", dims, None, None).tensors)
 
 
-def insert_expert_alltoalls(run: MeasuredRun) -> Insertion:
+def insert_expert_alltoalls(program: Program) -> Insertion:
     """Insert the all-to-alls before and after the experts of each MoE layer.
 
     Forward and backward alike::
@@ -222,22 +222,24 @@ def insert_expert_alltoalls(run: MeasuredRun) -> Insertion:
     ``collectives`` set their times.
 
     Args:
-        run: The measured run.
+        program: The program.
 
     Raises:
         LayoutError: The experts are unknown.
     """
-    experts = find_experts(run)
-    sent = _find_alltoall_sites(run, experts)
-    cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(run))
+    experts = find_experts(program)
+    sent = _find_alltoall_sites(program, experts)
+    cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
     behind = sent["behind"].to_numpy().astype(np.int64)
-    grown = append_kernels(run, _build_alltoall_rows(run, sent, experts), insert_in_stream(run.graph, behind, cost_ns))
-    return Insertion(grown, _write_alltoall_note(sent, experts, describe_host_cost(run.graph, behind, cost_ns)))
+    grown = append_kernels(
+        program, _build_alltoall_rows(program, sent, experts), insert_in_stream(program.graph, behind, cost_ns)
+    )
+    return Insertion(grown, _write_alltoall_note(sent, experts, describe_host_cost(program.graph, behind, cost_ns)))
 
 
-def _find_alltoall_sites(run: MeasuredRun, experts: MoeExperts) -> pl.DataFrame:
+def _find_alltoall_sites(program: Program, experts: MoeExperts) -> pl.DataFrame:
     """Find the all-to-alls in order of launch: what each moves, and ``behind``, the activity that it follows."""
-    cpu = run.graph.nodes.n_host
+    cpu = program.graph.nodes.n_host
     ends = experts.gemms.group_by("layer", maintain_order=True).agg(
         pl.first("step", "device", "phase", "dtype", "pairs"),
         ts_ns=pl.concat_list(pl.col("ts_ns").first(), (pl.col("ts_ns") + pl.col("dur_ns")).last()),
@@ -246,18 +248,18 @@ def _find_alltoall_sites(run: MeasuredRun, experts: MoeExperts) -> pl.DataFrame:
     table = ends.with_columns(dispatches=pl.lit([True, False])).explode("ts_ns", "at", "dispatches")
     node = cpu + table["at"].to_numpy()
     dispatches = table["dispatches"].to_numpy()
-    behind = np.where(dispatches, find_stream_neighbours(run.graph)[1][node], node)
+    behind = np.where(dispatches, find_stream_neighbours(program.graph)[1][node], node)
     if (behind == NO_NODE).any():
         raise LayoutError(layout_errors.TRACE_BEGINS_WITH_EXPERTS())
     return table.with_columns(behind=pl.Series(behind))
 
 
-def _build_alltoall_rows(run: MeasuredRun, sent: pl.DataFrame, experts: MoeExperts) -> pl.DataFrame:
+def _build_alltoall_rows(program: Program, sent: pl.DataFrame, experts: MoeExperts) -> pl.DataFrame:
     """Build the kernel-table rows of the all-to-alls."""
     return sent.select(
         "step", "device", "phase", "ts_ns", bytes=pl.col("pairs") * experts.hidden * compute_item_bytes(),
         dtype=choose_message_dtype(), name=pl.lit("all-to-all"), op=pl.lit("c10d::alltoall_base_"),
-        collective=pl.lit("all_to_all"), **build_collective_columns(run, EP_GROUP),
+        collective=pl.lit("all_to_all"), **build_collective_columns(program, EP_GROUP),
     )  # fmt: skip
 
 

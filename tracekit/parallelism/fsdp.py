@@ -1,4 +1,4 @@
-"""Insert the collectives of FSDP into a run of one data-parallel rank.
+"""Insert the collectives of FSDP into a program of one data-parallel rank.
 
 As PyTorch's ``fully_shard`` with each repeated layer as a unit, and the rest as another (Zhao et al., PyTorch FSDP:
 Experiences on Scaling Fully Sharded Data Parallel, VLDB 2023): a layer's parameters are all-gathered before its forward
@@ -27,13 +27,13 @@ from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.process_groups import DP_GROUP, EXPERT_DP_GROUP
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 
 GATHER_AHEAD_LAYERS = 2
 """Number of layers that may be gathered before the GPU has finished the layer in front of them."""
 
 
-def insert_fsdp_collectives(run: MeasuredRun) -> Insertion:
+def insert_fsdp_collectives(program: Program) -> Insertion:
     """Insert the all-gathers and reduce-scatters that FSDP would issue.
 
     Layers 1 to 3; AG is an all-gather, RS a reduce-scatter, "o" a copy out of a gathered buffer, "i" a copy into one::
@@ -51,49 +51,49 @@ def insert_fsdp_collectives(run: MeasuredRun) -> Insertion:
     their times.
 
     Args:
-        run: The measured run.
+        program: The program.
 
     Raises:
         LayoutError: The layers or their parameters are unknown.
     """
-    return _insert_collectives(run, None)
+    return _insert_collectives(program, None)
 
 
-def insert_expert_fsdp_collectives(run: MeasuredRun) -> Insertion:
+def insert_expert_fsdp_collectives(program: Program) -> Insertion:
     """Insert the collectives that FSDP would issue with expert parallelism.
 
     Experts are sharded over the replicas of the same experts only.
 
     Args:
-        run: The measured run.
+        program: The program.
 
     Raises:
         LayoutError: The layers, their parameters or the experts are unknown.
     """
-    return _insert_collectives(run, find_experts(run).is_expert_weight)
+    return _insert_collectives(program, find_experts(program).is_expert_weight)
 
 
-def _insert_collectives(run: MeasuredRun, is_expert: ParameterFilter | None) -> Insertion:
-    layers = find_repeated_layers(run)
-    units = find_fsdp_units(run, layers, is_expert)
-    calls = _split_expert_units(_list_collectives(run, layers, units), units)
-    copy_ns = estimate_copy_launch_ns(run)
-    graph = _extend_graph(run.graph, calls, copy_ns)
+def _insert_collectives(program: Program, is_expert: ParameterFilter | None) -> Insertion:
+    layers = find_repeated_layers(program)
+    units = find_fsdp_units(program, layers, is_expert)
+    calls = _split_expert_units(_list_collectives(program, layers, units), units)
+    copy_ns = estimate_copy_launch_ns(program)
+    graph = _extend_graph(program.graph, calls, copy_ns)
     return Insertion(
-        append_kernels(run, build_fsdp_rows(run, calls, units), graph), _write_note(layers, units, copy_ns)
+        append_kernels(program, build_fsdp_rows(program, calls, units), graph), _write_note(layers, units, copy_ns)
     )
 
 
-def _list_collectives(run: MeasuredRun, layers: RepeatedLayers, units: FsdpUnits) -> pl.DataFrame:
+def _list_collectives(program: Program, layers: RepeatedLayers, units: FsdpUnits) -> pl.DataFrame:
     """List the collectives in the order of their stream; activities are graph nodes, ``NO_NODE`` if there is none.
 
     Columns: ``collective``; ``bytes``, null for a layer; ``at``, the activity whose launch the collective's launch
     precedes (all-gather) or follows (reduce-scatter); ``behind``, the activity that it waits for; ``before``, the
     activity that waits for it; ``step``.
     """
-    node = run.graph.nodes.n_host + layers.kernels["row"].to_numpy().astype(np.int64)
+    node = program.graph.nodes.n_host + layers.kernels["row"].to_numpy().astype(np.int64)
     steps = layers.kernels["step"].to_numpy()
-    follows = find_stream_neighbours(run.graph)[0]
+    follows = find_stream_neighbours(program.graph)[0]
     last = np.append(layers.is_first_pass[1:], True)
     parts = []
     for (begin, turn, end), exchanges in zip(layers.passes.tolist(), last.tolist(), strict=True):

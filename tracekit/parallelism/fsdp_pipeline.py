@@ -3,7 +3,7 @@
 As torchtitan runs PyTorch's ``fully_shard`` in stages: a stage keeps gathered parameters until its last backward pass,
 so parameters are gathered once a step and not with each micro-batch (its parallelize.py: reshard_after_forward is off
 with pipelines). Gradients are reduce-scattered after that pass, unit by unit, with nothing else on the GPU
-(torch/distributed/pipelining/stage.py, run_post_backward). The reduce-scatters are inserted into the run; of the
+(torch/distributed/pipelining/stage.py, run_post_backward). The reduce-scatters are inserted into the program; of the
 all-gathers, which precede the first micro-batch, the delay is predicted.
 """
 
@@ -32,12 +32,12 @@ from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
 from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.process_groups import DP_GROUP
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.signature import ITEM_BYTES
 
 
-def insert_stage_reduce_scatters(run: MeasuredRun) -> Insertion:
-    """Insert the reduce-scatters of FSDP stages into a run of one data-parallel rank.
+def insert_stage_reduce_scatters(program: Program) -> Insertion:
+    """Insert the reduce-scatters of FSDP stages into a program of one data-parallel rank.
 
     ::
 
@@ -47,53 +47,54 @@ def insert_stage_reduce_scatters(run: MeasuredRun) -> Insertion:
     Each copy packs the gradients of a unit into its buffer.
 
     Args:
-        run: The measured run.
+        program: The program.
 
     Raises:
         LayoutError: The layers or their parameters are unknown.
     """
-    layers = find_repeated_layers(run)
-    units = find_fsdp_units(run, layers)
-    calls = _list_reduce_scatters(run, layers, units)
-    host_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(run))
-    graph = _extend_graph(run.graph, calls["at"].to_numpy(), host_ns)
+    layers = find_repeated_layers(program)
+    units = find_fsdp_units(program, layers)
+    calls = _list_reduce_scatters(program, layers, units)
+    host_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
+    graph = _extend_graph(program.graph, calls["at"].to_numpy(), host_ns)
     return Insertion(
-        append_kernels(run, build_fsdp_rows(run, calls, units), graph), _write_note(layers, units, host_ns)
+        append_kernels(program, build_fsdp_rows(program, calls, units), graph), _write_note(layers, units, host_ns)
     )
 
 
-def replace_fsdp_collectives(run: MeasuredRun) -> Insertion:
-    """Replace the recorded FSDP collectives of a run by those that its stages would have.
+def replace_fsdp_collectives(program: Program) -> Insertion:
+    """Replace the recorded FSDP collectives of a program by those that its stages would have.
 
     Recorded all-gathers and reduce-scatters take no time any more; their copies and launches stay as recorded.
 
     Args:
-        run: The measured run.
+        program: The program.
 
     Raises:
         LayoutError: The layers or their reduce-scatters are unknown.
     """
-    rows = list_fsdp_collectives(run)["row"]
+    rows = list_fsdp_collectives(program)["row"]
     mine = pl.int_range(pl.len()).is_in(rows.implode())
-    kept_ns = run.graph.kept_ns.copy()
+    kept_ns = program.graph.kept_ns.copy()
     kept_ns[rows.to_numpy()] = 0
     alone = {"dur_ns": 0, "wait_ns": 0, "ranks": 1}
     changed = (pl.when(mine).then(value).otherwise(name).alias(name) for name, value in alone.items())
     bare = replace(
-        run.replace_tables(kernels=run.kernels.with_columns(changed)), graph=replace(run.graph, kept_ns=kept_ns)
+        program.replace_tables(kernels=program.kernels.with_columns(changed)),
+        graph=replace(program.graph, kept_ns=kept_ns),
     )
     added = insert_stage_reduce_scatters(bare)
     return replace(added, note=told.FSDP_STAGES_REPLACED(whole=added.note))
 
 
-def _list_reduce_scatters(run: MeasuredRun, layers: RepeatedLayers, units: FsdpUnits) -> pl.DataFrame:
+def _list_reduce_scatters(program: Program, layers: RepeatedLayers, units: FsdpUnits) -> pl.DataFrame:
     """List the reduce-scatters: ``collective``, ``bytes``, ``step``, ``group``, and ``at``.
 
     ``at`` is the last activity of the backward pass that they follow.
     """
     exchanges = np.append(layers.is_first_pass[1:], True)
     last = layers.passes[exchanges, 2] - 1
-    at = run.graph.nodes.n_host + layers.kernels["row"].to_numpy().astype(np.int64)[last]
+    at = program.graph.nodes.n_host + layers.kernels["row"].to_numpy().astype(np.int64)[last]
     sizes = [size for size in (*[units.layer_bytes] * layers.count, units.rest_bytes) if size]
     passes = pl.DataFrame({"at": at, "step": layers.kernels["step"].to_numpy()[last]})
     return passes.select(
@@ -196,7 +197,7 @@ def _compute_exposed_us(moved: Floats, copied: Floats, forward: Floats) -> float
 
 
 def predict_stage_gathers(
-    run: MeasuredRun, layers: RepeatedLayers, layout: Layout, cluster: Cluster
+    program: Program, layers: RepeatedLayers, layout: Layout, cluster: Cluster
 ) -> tuple[StageGathers, ...]:
     """Predict the all-gathers before the first forward pass of each chunk: likely, least and most.
 
@@ -204,7 +205,7 @@ def predict_stage_gathers(
     stages wait for their first input before they gather. In the least estimate all but the first have gathered by then.
 
     Args:
-        run: The measured run.
+        program: The program.
         layers: Its layers.
         layout: Layout on the cluster.
         cluster: The cluster that connects the replicas.
@@ -212,7 +213,7 @@ def predict_stage_gathers(
     Raises:
         LayoutError: The layers' parameters are unknown.
     """
-    units = find_fsdp_units(run, layers)
+    units = find_fsdp_units(program, layers)
     item_bytes = ITEM_BYTES.get(units.gather_dtype, 4)
     scattered = np.array(
         [units.largest_rest_bytes, *[units.layer_bytes] * layers.count, units.rest_bytes - units.largest_rest_bytes]

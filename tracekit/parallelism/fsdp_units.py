@@ -12,7 +12,7 @@ from tracekit.parallelism.inserted import build_collective_columns
 from tracekit.parallelism.layers import RepeatedLayers
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.process_groups import EXPERT_DP_GROUP, infer_group_roles
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.phases import BACKWARD
 from tracekit.workload.signature import ITEM_BYTES, Tensor
 
@@ -52,14 +52,14 @@ class FsdpUnits:
         return ITEM_BYTES.get(self.scatter_dtype, 4)
 
 
-def list_fsdp_collectives(run: MeasuredRun) -> pl.DataFrame:
+def list_fsdp_collectives(program: Program) -> pl.DataFrame:
     """List the recorded FSDP collectives: rows of the kernel table with their ``row``."""
-    rows = infer_group_roles(run).filter(pl.col("role") == "dp").select("row", "put_in")
+    rows = infer_group_roles(program).filter(pl.col("role") == "dp").select("row", "put_in")
     collective = pl.col("collective").is_in(["all_gather", "reduce_scatter"])
-    return run.kernels.with_row_index("row").join(rows, on="row").filter(collective & ~pl.col("put_in"))
+    return program.kernels.with_row_index("row").join(rows, on="row").filter(collective & ~pl.col("put_in"))
 
 
-def find_fsdp_units(run: MeasuredRun, layers: RepeatedLayers, is_expert: ParameterFilter | None = None) -> FsdpUnits:
+def find_fsdp_units(program: Program, layers: RepeatedLayers, is_expert: ParameterFilter | None = None) -> FsdpUnits:
     """Find the units of a job.
 
     Parameters of a shape that occurs as often as there are layers, or a multiple of that, belong to the layers. In a
@@ -68,16 +68,16 @@ def find_fsdp_units(run: MeasuredRun, layers: RepeatedLayers, is_expert: Paramet
     Example with 12 layers: a shape that occurs 25 times is in each layer twice; one of the 25 belongs to the rest.
 
     Args:
-        run: The measured run.
+        program: The program.
         layers: Its layers.
         is_expert: Selects the parameters of experts that replicas split; None where they don't.
 
     Raises:
         LayoutError: The parameters are unknown, or none of them belongs to the layers.
     """
-    recorded = list_fsdp_collectives(run)
+    recorded = list_fsdp_collectives(program)
     scatters = recorded.filter(pl.col("collective") == "reduce_scatter")
-    table = _list_accumulated(run, is_expert) if scatters.is_empty() else _list_scattered(run, layers, scatters)
+    table = _list_accumulated(program, is_expert) if scatters.is_empty() else _list_scattered(program, layers, scatters)
     number = pl.len() // layers.count
     by_shape = table.group_by("shape", "dtype", "apart").agg(
         pl.first("bytes"), count=number, outside=pl.len() > number * layers.count
@@ -97,7 +97,7 @@ def find_fsdp_units(run: MeasuredRun, layers: RepeatedLayers, is_expert: Paramet
     return FsdpUnits(layer, experts, rest, int(largest), dtype, gathers[0] if gathers.len() else dtype)
 
 
-def _list_accumulated(run: MeasuredRun, is_expert: ParameterFilter | None) -> pl.DataFrame:
+def _list_accumulated(program: Program, is_expert: ParameterFilter | None) -> pl.DataFrame:
     """List the gradients of one backward pass: ``shape``, ``bytes``, ``dtype``; ``apart`` if an expert's."""
     each = [
         (
@@ -106,35 +106,35 @@ def _list_accumulated(run: MeasuredRun, is_expert: ParameterFilter | None) -> pl
             one.dtype or "fp32",
             is_expert is not None and is_expert(one),
         )
-        for one in require_gradients(run)
+        for one in require_gradients(program)
     ]
     return pl.DataFrame(each, schema=["shape", "bytes", "dtype", "apart"], orient="row")
 
 
-def _list_scattered(run: MeasuredRun, layers: RepeatedLayers, scatters: pl.DataFrame) -> pl.DataFrame:
+def _list_scattered(program: Program, layers: RepeatedLayers, scatters: pl.DataFrame) -> pl.DataFrame:
     """List the reduce-scatters of the first step's last backward pass: ``shape``, ``bytes``, ``dtype``, ``apart``."""
     last = int(np.append(layers.is_first_pass[1:], True).argmax())
     row = int(layers.kernels["row"][int(layers.passes[last, 1])])
-    of_pass = (pl.col("step") == run.kernels["step"][row]) & (pl.col("ts_ns") >= run.kernels["ts_ns"][row])
+    of_pass = (pl.col("step") == program.kernels["step"][row]) & (pl.col("ts_ns") >= program.kernels["ts_ns"][row])
     scattered = scatters.filter(of_pass).select("bytes", "dtype", shape=pl.col("bytes").cast(pl.String)).drop_nulls()
     return scattered.with_columns(apart=pl.lit(value=False))
 
 
-def build_fsdp_rows(run: MeasuredRun, calls: pl.DataFrame, units: FsdpUnits) -> pl.DataFrame:
+def build_fsdp_rows(program: Program, calls: pl.DataFrame, units: FsdpUnits) -> pl.DataFrame:
     """Build kernel-table rows for collectives of units, then for their buffer copies.
 
     Args:
-        run: The measured run.
+        program: The program.
         calls: One row each: ``collective``, ``bytes``, ``step``, ``at``, the activity beside which it is launched, and
             ``group``, the description of its process group.
         units: The units.
     """
-    nodes = run.graph.nodes
-    ran = run.kernels.select("device", "stream")[calls["at"] - nodes.n_host]
+    nodes = program.graph.nodes
+    ran = program.kernels.select("device", "stream")[calls["at"] - nodes.n_host]
     table = calls.with_columns(device=ran["device"], ts_ns=nodes.origin_ns + nodes.start_ns[calls["at"].to_numpy()])
     own = "step", "device", "ts_ns"
     moved = table.select(
-        *own, "collective", "bytes", **build_collective_columns(run, pl.col("group")), name="collective",
+        *own, "collective", "bytes", **build_collective_columns(program, pl.col("group")), name="collective",
         dtype=pl.lit(units.scatter_dtype),
     )  # fmt: skip
     of_experts = pl.col("group") == EXPERT_DP_GROUP

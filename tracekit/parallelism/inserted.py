@@ -1,4 +1,4 @@
-"""Insert kernels into a run that its trace lacks but that the job would have in another layout."""
+"""Insert kernels into a program that its trace lacks but that the job would have in another layout."""
 
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,7 @@ from tracekit.graph.stream_waits import DEFAULT_LAG_NS
 from tracekit.messages import Message
 from tracekit.messages import layout_notes as told
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.schema import KERNELS
 
 WORK_FROM_ASSUMED = "assumed"
@@ -27,27 +27,27 @@ NO_NODE = -1
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """A run with inserted kernels.
+    """A program with inserted kernels.
 
     Attributes:
-        run: The run. The inserted kernels take no time yet: ``relayout`` and ``collectives`` set their times.
+        program: The program. The inserted kernels take no time yet: ``relayout`` and ``collectives`` set their times.
         note: What was assumed.
     """
 
-    run: MeasuredRun
+    program: Program
     note: Message
 
 
-def append_kernels(run: MeasuredRun, rows: pl.DataFrame, extended_graph: Graph) -> MeasuredRun:
-    """Append inserted kernels to a run.
+def append_kernels(program: Program, rows: pl.DataFrame, extended_graph: Graph) -> Program:
+    """Append inserted kernels to a program.
 
     Args:
-        run: The measured run.
+        program: The program.
         rows: The known columns of these kernels.
         extended_graph: The graph with one activity for each, after all others and in the order of ``rows``.
     """
     put_in = {
-        "rank": run.trace.rank or 0,
+        "rank": program.trace.rank or 0,
         "kind": "kernel",
         "share": 1.0,
         "work_from": WORK_FROM_ASSUMED,
@@ -56,21 +56,21 @@ def append_kernels(run: MeasuredRun, rows: pl.DataFrame, extended_graph: Graph) 
     }
     whole = rows.with_columns(pl.lit(value).alias(name) for name, value in put_in.items())
     typed = whole.select(pl.col(name).cast(KERNELS.dtypes.get(name, pl.Int64)) for name in whole.columns)
-    kernels = pl.concat([run.kernels, typed], how="diagonal_relaxed").select(run.kernels.columns)
-    factor = None if run.kernel_factor is None else np.append(run.kernel_factor, np.ones(rows.height))
-    return replace(run.replace_tables(kernels=kernels), graph=extended_graph, kernel_factor=factor)
+    kernels = pl.concat([program.kernels, typed], how="diagonal_relaxed").select(program.kernels.columns)
+    factor = np.append(program.kernel_factor, np.ones(rows.height))
+    return replace(program.replace_tables(kernels=kernels), graph=extended_graph, kernel_factor=factor)
 
 
-def build_collective_columns(run: MeasuredRun, group: str | pl.Expr) -> dict[str, pl.Expr]:
+def build_collective_columns(program: Program, group: str | pl.Expr) -> dict[str, pl.Expr]:
     """Return the kernel-table columns that inserted collectives have in common.
 
     They have one rank, so that they take no time, and a stream of their own.
 
     Args:
-        run: The measured run.
+        program: The program.
         group: Description of the process group, such as ``DP_GROUP``.
     """
-    stream = pl.lit(run.kernels["stream"].max(), pl.Int64) + 1
+    stream = pl.lit(program.kernels["stream"].max(), pl.Int64) + 1
     called = group if isinstance(group, pl.Expr) else pl.lit(group)
     names = {"process_group": called, "group_description": called, "group_ranks": pl.lit("[]")}
     return {"family": pl.lit("collective"), "ranks": pl.lit(1), "stream": stream, **names}

@@ -14,7 +14,7 @@ from tracekit.compiled import compile_lazily
 from tracekit.messages import layout_errors
 from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
 from tracekit.parallelism.layout import LayoutError
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.phases import BACKWARD, OPTIMIZER
 from tracekit.workload.time_share import compute_time_share
 
@@ -57,18 +57,18 @@ class RepeatedLayers:
         return self.kernels["row"][start + int(self.forward_starts[0]) : start + int(self.forward_starts[-1])]
 
 
-def find_repeated_layers(run: MeasuredRun) -> RepeatedLayers:
+def find_repeated_layers(program: Program) -> RepeatedLayers:
     """Find the repeated layers of a traced training job.
 
     Raises:
         LayoutError: There is no backward pass, nothing repeats, or the repeated part of the pass is too small.
     """
-    kernels = _select_computing_kernels(run)
+    kernels = _select_computing_kernels(program)
     passes, first = _find_passes(kernels)
     if not passes.size:
         raise LayoutError(layout_errors.NO_TRAINING())
     start, turn, end = (int(place) for place in passes[0])
-    here = run.kernels[kernels["row"][start:end]]
+    here = program.kernels[kernels["row"][start:end]]
     tokens = here.select(pl.struct(pl.coalesce("op", "name"), "input_dims").rank("dense")).to_series().to_numpy()
     begin, period, count = find_repetition(tokens[: turn - start].astype(np.int64))
     forward = begin + period * np.arange(count + 1)
@@ -91,12 +91,12 @@ def find_repeated_layers(run: MeasuredRun) -> RepeatedLayers:
     )
 
 
-def _select_computing_kernels(run: MeasuredRun) -> pl.DataFrame:
+def _select_computing_kernels(program: Program) -> pl.DataFrame:
     """Select the computing kernels of the chosen steps' forward and backward passes, in order of launch."""
-    table = run.kernels.select(
+    table = program.kernels.select(
         "rank", "step", "phase", "family", "work_from", row=pl.int_range(pl.len()), at=pl.coalesce("call", "ts_ns")
     )
-    computing = (pl.col("family") != "collective") & run.is_in_chosen_steps
+    computing = (pl.col("family") != "collective") & program.is_in_chosen_steps
     recorded = pl.col("work_from").ne_missing(WORK_FROM_ASSUMED)
     table = table.filter(computing & recorded & (pl.col("phase") != OPTIMIZER)).sort("rank", "step", "at", "row")
     back = pl.col("phase") == BACKWARD

@@ -11,30 +11,30 @@ from tracekit.parallelism.inserted import Insertion
 from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
 from tracekit.parallelism.process_groups import is_training
 from tracekit.parallelism.tensor_parallel import insert_layer_allreduces
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 
-Inserter = Callable[[MeasuredRun], Insertion]
+Inserter = Callable[[Program], Insertion]
 
 
-def find_missing_collectives(run: MeasuredRun, old: Layout, new: Layout) -> tuple[Inserter, ...]:
+def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tuple[Inserter, ...]:
     """Find the functions that insert the missing collectives, in the order in which to call them.
 
     Args:
-        run: The measured run.
+        program: The program.
         old: The trace's layout.
         new: Another one.
 
     Raises:
         LayoutError: FSDP was requested for inference.
     """
-    if new.sharded and not old.sharded and not is_training(run):
+    if new.sharded and not old.sharded and not is_training(program):
         raise LayoutError(layout_errors.FSDP_OF_INFERENCE())
     parts: tuple[Inserter, ...] = (insert_layer_allreduces,) if old.tp == 1 < new.tp else ()
     if adds_expert_parallelism(old, new):
         parts = (*parts, insert_expert_alltoalls)
     if old.sharded and old.pp == 1 < new.pp:
         return (*parts, replace_fsdp_collectives)
-    if not (old.dp == 1 < new.dp and is_training(run)):
+    if not (old.dp == 1 < new.dp and is_training(program)):
         return parts
     if new.sharded and new.pp > 1:
         return (*parts, insert_stage_reduce_scatters)
@@ -44,21 +44,21 @@ def find_missing_collectives(run: MeasuredRun, old: Layout, new: Layout) -> tupl
     return (*parts, of_experts if adds_expert_parallelism(old, new) else whole)
 
 
-def insert_all(run: MeasuredRun, inserters: tuple[Inserter, ...]) -> tuple[MeasuredRun, tuple[Message, ...]]:
-    """Insert all missing collectives into a run; return it and what each insertion assumed.
+def insert_all(program: Program, inserters: tuple[Inserter, ...]) -> tuple[Program, tuple[Message, ...]]:
+    """Insert all missing collectives into a program; return it and what each insertion assumed.
 
     Args:
-        run: The measured run.
+        program: The program.
         inserters: As :func:`find_missing_collectives` returns them.
 
     Raises:
         LayoutError: The trace doesn't reveal what to insert, or several ranks were read.
     """
-    if len(run.ranks) > 1:
+    if len(program.ranks) > 1:
         raise LayoutError(layout_errors.INSERTION_INTO_SEVERAL_RANKS())
     notes: list[Message] = []
     for adder in inserters:
-        added = adder(run)
-        run = added.run
+        added = adder(program)
+        program = added.program
         notes.append(added.note)
-    return run, tuple(notes)
+    return program, tuple(notes)

@@ -19,8 +19,8 @@ from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
 from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.pipeline_schedules import build_tasks, compute_stage_ends
 from tracekit.parallelism.pipeline_sends import infer_send_bytes, predict_send_times_us
+from tracekit.program import Program
 from tracekit.replay.engine import Timeline
-from tracekit.run import MeasuredRun
 
 UNEXPLAINED_STEP_FRACTION = 0.03
 """Fraction of a step by which published pipelines differ from schedules and sends; part of the interval."""
@@ -115,14 +115,14 @@ class StepParts:
 
 
 def predict_pipeline(
-    run: MeasuredRun, timelines: Sequence[Timeline], layout: Layout, cluster: Cluster
+    program: Program, timelines: Sequence[Timeline], layout: Layout, cluster: Cluster
 ) -> tuple[Pipeline, tuple[Floats, ...]]:
     """The pipeline, and by which factors the steps of some timelines get longer, those of the trace in order.
 
     Each step is scheduled by itself, with its own parts.
 
     Args:
-        run: The measured run, of one stage.
+        program: The program, of one stage.
         timelines: Its replays with the target's times: the prediction, and its interval's low and high end.
         layout: Layout on the target.
         cluster: The cluster that connects the stages.
@@ -130,14 +130,14 @@ def predict_pipeline(
     Raises:
         LayoutError: The layers are unknown, or can't be split in this way.
     """
-    layers = find_repeated_layers(run)
+    layers = find_repeated_layers(program)
     micro_batches = layout.micro_batches or layers.passes_per_step * layout.pp
     _check_schedule(layout, micro_batches)
-    send_bytes = infer_send_bytes(run, layers) * layout.batch
+    send_bytes = infer_send_bytes(program, layers) * layout.batch
     sends = predict_send_times_us(send_bytes, layout, cluster)
-    shares = _compute_tail_fractions(run, layout.pp)
-    parts = [measure_step_parts(run, layers, timeline) for timeline in timelines]
-    gathers = predict_stage_gathers(run, layers, layout, cluster) if layout.fsdp_ranks > 1 else (None,) * len(parts)
+    shares = _compute_tail_fractions(program, layout.pp)
+    parts = [measure_step_parts(program, layers, timeline) for timeline in timelines]
+    gathers = predict_stage_gathers(program, layers, layout, cluster) if layout.fsdp_ranks > 1 else (None,) * len(parts)
     tasks = build_tasks(layout.pp, layout.chunks, micro_batches, layout.zero_bubble)
     found = [
         {
@@ -159,7 +159,7 @@ def predict_pipeline(
         slowest=float(np.median(slowest)),
         send_bytes=send_bytes,
         send_us=float(sends[0].max()),
-        once=_measure_once_fraction(run, layers, timelines[0]),
+        once=_measure_once_fraction(program, layers, timelines[0]),
         put_off=_compute_weight_gradient_fraction(parts[0].values()) if layout.zero_bubble else None,
         gather_us=float(np.median(gather_us)),
     )
@@ -168,7 +168,7 @@ def predict_pipeline(
         {step: other * after[step][0] / part.sum_us(layers.passes_per_step) for step, part in before.items()}
         for other, after, before in zip(bracket, found, parts, strict=True)
     )
-    return pipeline, tuple(_align_with_steps(run, factors) for factors in of_steps)
+    return pipeline, tuple(_align_with_steps(program, factors) for factors in of_steps)
 
 
 def _compute_weight_gradient_fraction(parts: Iterable[StepParts]) -> float:
@@ -176,10 +176,10 @@ def _compute_weight_gradient_fraction(parts: Iterable[StepParts]) -> float:
     return float(np.median([part.weight_gradient_us.sum() / part.backward_us.sum() for part in parts]))
 
 
-def _align_with_steps(run: MeasuredRun, factors: Mapping[int, float]) -> Floats:
+def _align_with_steps(program: Program, factors: Mapping[int, float]) -> Floats:
     """Return a factor for each step of the trace; the median factor for steps without one."""
     usual = float(np.median(list(factors.values())))
-    return np.array([factors.get(step, usual) for step in run.step_timer.numbers])
+    return np.array([factors.get(step, usual) for step in program.step_timer.numbers])
 
 
 def _check_schedule(layout: Layout, micro_batches: int) -> None:
@@ -189,7 +189,7 @@ def _check_schedule(layout: Layout, micro_batches: int) -> None:
         raise LayoutError(layout_errors.SCHEDULE_TOO_LARGE(micro_batches=micro_batches, stages=layout.pp))
 
 
-def measure_step_parts(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> dict[int, StepParts]:
+def measure_step_parts(program: Program, layers: RepeatedLayers, timeline: Timeline) -> dict[int, StepParts]:
     """Measure the parts of each counted step, from the end of one part's last kernel to that of the next.
 
     So whatever delays a layer (GPU, host or a collective) counts as its time::
@@ -199,7 +199,7 @@ def measure_step_parts(run: MeasuredRun, layers: RepeatedLayers, timeline: Timel
         parts                 t0 - start      t1 - t0   t2 - t1   t3 - t2
 
     Args:
-        run: The measured run.
+        program: The program.
         layers: Its layers.
         timeline: A replay.
     """
@@ -209,7 +209,7 @@ def measure_step_parts(run: MeasuredRun, layers: RepeatedLayers, timeline: Timel
     )  # fmt: skip
     done_ns = done["done"].to_numpy()
     begin, turn, end = layers.passes.T
-    step_us, of_pass = _time_steps(run, layers, timeline)
+    step_us, of_pass = _time_steps(program, layers, timeline)
     start_ns = np.where(layers.is_first_pass, of_pass["start_ns"].to_numpy(), done_ns[begin - 1])[:, None]
     before_layers = np.where(
         layers.forward_starts[0] > 0, done_ns[begin + layers.forward_starts[0] - 1][:, None], start_ns
@@ -218,7 +218,7 @@ def measure_step_parts(run: MeasuredRun, layers: RepeatedLayers, timeline: Timel
     backward_ns = done_ns[turn[:, None] + layers.backward_starts - 1]
     marks = [start_ns, before_layers, forward_ns, done_ns[turn - 1][:, None], backward_ns, done_ns[end - 1][:, None]]
     spans_us = np.diff(np.concatenate(marks, axis=1), axis=1) / 1e3
-    sums = _measure_weight_gradient_fractions(run, layers, timeline)
+    sums = _measure_weight_gradient_fractions(program, layers, timeline)
     number, chosen = (of_pass[name].to_numpy() for name in ("step", "chosen"))
     return {
         step: _split_step(spans_us[mine].mean(axis=0), sums[mine].sum(axis=0), step_us[step], layers)
@@ -243,10 +243,10 @@ def _split_step(spans_us: Floats, sums: Floats, step_us: float, layers: Repeated
     return StepParts(ahead, back, back * part, max(float(tail), 0.0))
 
 
-def _measure_weight_gradient_fractions(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> Floats:
+def _measure_weight_gradient_fractions(program: Program, layers: RepeatedLayers, timeline: Timeline) -> Floats:
     """Sum the kernel times of each backward pass by layer: all kernels, and those of weight gradients."""
     ran_ns = pl.DataFrame({"ran": timeline.activity_end_ns - timeline.activity_start_ns})["ran"]
-    own = pl.DataFrame({"all": ran_ns, "weights": ran_ns * find_weight_gradients(run.kernels, run.trace.ops)})
+    own = pl.DataFrame({"all": ran_ns, "weights": ran_ns * find_weight_gradients(program.kernels, program.trace.ops)})
     sums = np.vstack([np.zeros(2), own[layers.kernels["row"]].to_numpy().cumsum(axis=0)])
     _, turn, end = layers.passes.T
     edges = np.concatenate([turn[:, None], turn[:, None] + layers.backward_starts, end[:, None]], axis=1)
@@ -254,12 +254,12 @@ def _measure_weight_gradient_fractions(run: MeasuredRun, layers: RepeatedLayers,
     return of_pass
 
 
-def _time_steps(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> tuple[dict[int, float], pl.DataFrame]:
+def _time_steps(program: Program, layers: RepeatedLayers, timeline: Timeline) -> tuple[dict[int, float], pl.DataFrame]:
     """Measure each counted step in microseconds (mean over ranks), and find the step of each pass.
 
     That is ``step``, when it starts, and whether it is one of the chosen ones.
     """
-    table = run.tabulate_chosen_steps(timeline)
+    table = program.tabulate_chosen_steps(timeline)
     table = table.with_columns(start_ns=pl.col("end_ns") - pl.col("time_ns"))
     of_pass = layers.kernels.select("rank", "step")[layers.passes[:, 0]].join(
         table, on=["rank", "step"], how="left", maintain_order="left"
@@ -269,10 +269,10 @@ def _time_steps(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) ->
     return dict(each.iter_rows()), of_pass
 
 
-def _measure_once_fraction(run: MeasuredRun, layers: RepeatedLayers, timeline: Timeline) -> float:
+def _measure_once_fraction(program: Program, layers: RepeatedLayers, timeline: Timeline) -> float:
     """Measure the fraction of the chosen steps' computing time that runs once a step."""
     ran_ns = pl.Series("ran_ns", timeline.activity_end_ns - timeline.activity_start_ns)
-    computes = run.is_in_chosen_steps & (run.kernels["family"] != "collective")
+    computes = program.is_in_chosen_steps & (program.kernels["family"] != "collective")
     return 1 - int(ran_ns.gather(layers.kernels["row"]).sum()) / int(ran_ns.filter(computes).sum())
 
 
@@ -322,13 +322,13 @@ def _split_layers(part: StepParts, layout: Layout) -> Ints:
     return np.concatenate([[0], 1 + each[:-1].cumsum()])
 
 
-def _compute_tail_fractions(run: MeasuredRun, stages: int) -> tuple[float, float, float]:
+def _compute_tail_fractions(program: Program, stages: int) -> tuple[float, float, float]:
     """Compute the fraction of the step's tail (gradients, optimizer) that is left to a stage: likely, least and most.
 
     It follows the stage's parameters. The largest one is likely the embedding, whole on the stage that ends last; the
     next largest may be the head. Where no gradients with shapes were recorded, up to all of the tail may be left.
     """
-    found = find_gradients(run)
+    found = find_gradients(program)
     if found is None:
         return 1 / stages, 1 / stages, 1.0
     sizes = np.sort([gradient.numel for gradient in found])[::-1]

@@ -9,7 +9,7 @@ from tracekit.messages import layout_errors
 from tracekit.parallelism.layers import RepeatedLayers
 from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.transformer_blocks import find_hidden_sizes
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 
 SEND_LATENCY_US = (300.0, 0.0, 600.0)
 """Cost of a send beyond its transfer, for launches and the wait for the other stage: likely, least and most.
@@ -20,19 +20,19 @@ much with each send (table 4). Most is twice that. Least is zero, where a framew
 """
 
 
-def infer_send_bytes(run: MeasuredRun, layers: RepeatedLayers) -> float:
+def infer_send_bytes(program: Program, layers: RepeatedLayers) -> float:
     """Infer the bytes that one layer passes to the next.
 
     It is the output of GEMMs whose number of columns is also the input width of GEMMs.
 
     Args:
-        run: The measured run.
+        program: The program.
         layers: Its layers.
 
     Raises:
         LayoutError: No GEMM of the layers has known shapes.
     """
-    gemms = run.kernels[layers.first_pass_rows].filter((pl.col("family") == "gemm") & (pl.col("batch") == 1))
+    gemms = program.kernels[layers.first_pass_rows].filter((pl.col("family") == "gemm") & (pl.col("batch") == 1))
     both = find_hidden_sizes(gemms)
     if both.is_empty():
         raise LayoutError(layout_errors.STAGE_MESSAGES_UNKNOWN())

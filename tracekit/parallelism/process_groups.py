@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.messages import layout_errors
 from tracekit.parallelism.collective_calls import list_collectives
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.phases import BACKWARD, OPTIMIZER
 
 GROUP_NAME_PATTERNS: Mapping[str, str] = {
@@ -28,7 +28,7 @@ EP_GROUP, EXPERT_DP_GROUP = "expert parallel ranks", "expert data parallel ranks
 GROUP_COLUMNS = ("process_group", "group_description", "ranks", "stride")
 
 
-def infer_group_roles(run: MeasuredRun) -> pl.DataFrame:
+def infer_group_roles(program: Program) -> pl.DataFrame:
     """Infer the role of each collective's process group.
 
     The first rule that matches decides; the largest messages of a group decide for all of them::
@@ -41,15 +41,15 @@ def infer_group_roles(run: MeasuredRun) -> pl.DataFrame:
         anything else                         dp in training, tp in inference
 
     Args:
-        run: The measured run.
+        program: The program.
 
     Returns:
         ``row`` in the kernel table, ``role``, and ``put_in``, whether the collective was inserted.
     """
-    calls = list_collectives(run.kernels, run.trace.world_size)
-    rows = run.kernels.select("process_group", "group_description")[calls["row"]]
+    calls = list_collectives(program.kernels, program.trace.world_size)
+    rows = program.kernels.select("process_group", "group_description")[calls["row"]]
     table = calls.hstack(rows)
-    inside = pl.lit("dp" if is_training(run) else "tp")
+    inside = pl.lit("dp" if is_training(program) else "tp")
     named = [
         pl.when(pl.col("group_description").str.contains(text)).then(pl.lit(role))
         for role, text in GROUP_NAME_PATTERNS.items()
@@ -72,17 +72,17 @@ def infer_group_roles(run: MeasuredRun) -> pl.DataFrame:
     )
 
 
-def infer_layout(run: MeasuredRun) -> Layout:
+def infer_layout(program: Program) -> Layout:
     """Infer the layout of a traced job.
 
     Args:
-        run: The measured run.
+        program: The program.
 
     Raises:
         LayoutError: The sizes of its groups don't match its number of ranks.
     """
-    world = run.trace.world_size
-    calls = list_collectives(run.kernels, world).join(infer_group_roles(run), on="row")
+    world = program.trace.world_size
+    calls = list_collectives(program.kernels, world).join(infer_group_roles(program), on="row")
     sizes = dict(calls.group_by("role").agg(pl.col("ranks").max()).iter_rows())
     tp, pp = sizes.get("tp", 1), sizes.get("pp", 1)
     dp = world // (tp * pp)
@@ -95,21 +95,21 @@ def infer_layout(run: MeasuredRun) -> Layout:
     return Layout(dp=dp, tp=tp, pp=pp, ep=sizes.get("ep", 1), sharded=sharded)
 
 
-def infer_layout_if_needed(run: MeasuredRun, request: LayoutRequest) -> Layout | None:
+def infer_layout_if_needed(program: Program, request: LayoutRequest) -> Layout | None:
     """Infer the layout of a traced job; None where it is unknown and not needed.
 
     Raises:
         LayoutError: It is unknown, and another layout is requested.
     """
     try:
-        return infer_layout(run)
+        return infer_layout(program)
     except LayoutError:
         if request.has_changes:
             raise
         return None
 
 
-def is_training(run: MeasuredRun) -> bool:
+def is_training(program: Program) -> bool:
     """Return whether the trace has a backward pass; its kernels show it where autograd's ops weren't recorded."""
-    recorded = run.trace.ops["name"].str.contains("autograd::|AccumulateGrad").any()
-    return bool(recorded) or run.kernels["phase"].is_in([BACKWARD, OPTIMIZER]).any()
+    recorded = program.trace.ops["name"].str.contains("autograd::|AccumulateGrad").any()
+    return bool(recorded) or program.kernels["phase"].is_in([BACKWARD, OPTIMIZER]).any()

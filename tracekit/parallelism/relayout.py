@@ -16,7 +16,7 @@ from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
 from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
 from tracekit.parallelism.process_groups import infer_group_roles
 from tracekit.parallelism.tensor_parallel import split_layers
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.names.attention_framework import infer_attention_framework
 
 WORK_COLUMNS = ("rows", "flops", "bytes")
@@ -71,7 +71,7 @@ def _map_roles(numbers: dict[str, int]) -> pl.Expr:
     return pl.col("role").replace_strict(numbers, return_dtype=pl.Int64)
 
 
-def add_measured_times(run: MeasuredRun) -> pl.DataFrame:
+def add_measured_times(program: Program) -> pl.DataFrame:
     """Add ``measured_us`` and further columns to the kernel table.
 
     ``framework`` names the provider of attention kernels. ``derived`` is whether the time is derived from other work
@@ -80,7 +80,7 @@ def add_measured_times(run: MeasuredRun) -> pl.DataFrame:
     """
     told = pl.col("work_from").ne_missing(WORK_FROM_ASSUMED) | (pl.col("family") == "collective")
     measured_us = pl.when(told).then(pl.col("dur_ns") / 1e3)
-    return run.kernels.with_columns(
+    return program.kernels.with_columns(
         measured_us=measured_us, framework=infer_attention_framework(), derived=pl.lit(value=False), most=1.0
     )
 
@@ -90,43 +90,46 @@ def get_kernel_key(layout: Layout) -> tuple[float, ...]:
     return (layout.tp, layout.pp, layout.fsdp_ranks, layout.batch, layout.expert_parallel_replicas)
 
 
-def relayout_kernels(run: MeasuredRun, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
+def relayout_kernels(program: Program, source: Gpu | None, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
     """Return the kernel table with ``measured_us`` as the trace's GPU would have run it in another layout.
 
     Optimizers of FSDP jobs work on a shard; layers work on their part of the split dimensions.
 
     Args:
-        run: The measured run.
-        target: GPU whose latency law scales times where the trace's GPU is unknown.
+        program: The program.
+        source: The trace's GPU; None where it is unknown.
+        target: GPU whose latency law scales times in that case.
         old: The trace's layout.
         new: Another one.
 
     Raises:
         LayoutError: The change can't be derived from this trace.
     """
-    table = add_measured_times(run)
+    table, gpu = add_measured_times(program), source or target
     if old.pp != new.pp:
         raise LayoutError(layout_errors.RECORDED_STAGES_FIXED(old=str(old), new=str(new)))
     if old.tp != new.tp:
-        calls = list_collectives(run.kernels, old.world_size).join(infer_group_roles(run).filter(role="tp"), on="row")
-        table = _rescale_times(table, split_layers(table, calls, old.tp, new.tp), run.gpu or target)
+        calls = list_collectives(program.kernels, old.world_size).join(
+            infer_group_roles(program).filter(role="tp"), on="row"
+        )
+        table = _rescale_times(table, split_layers(table, calls, old.tp, new.tp), gpu)
         table = _scale_buffer_copies(_scale_attention_heads(table, old.tp / new.tp), BUFFER_COPY_OP, old.tp / new.tp)
     if old.fsdp_ranks != new.fsdp_ranks:
-        table = _rescale_times(table, _shard_optimizer(table, old.fsdp_ranks / new.fsdp_ranks), run.gpu or target)
+        table = _rescale_times(table, _shard_optimizer(table, old.fsdp_ranks / new.fsdp_ranks), gpu)
     if adds_expert_parallelism(old, new):
-        experts = find_experts(run)
+        experts = find_experts(program)
         # With FSDP a rank holds the same fraction of the experts as of all other parameters.
-        part = 0.0 if new.sharded else compute_expert_parameter_fraction(run)
+        part = 0.0 if new.sharded else compute_expert_parameter_fraction(program)
         shared = split_experts(table, experts, part, new.expert_parallel_replicas)
         before_us, gemm = table["measured_us"], pl.int_range(pl.len()).is_in(experts.gemms["row"].implode())
-        table = _rescale_times(table, shared, run.gpu or target)
+        table = _rescale_times(table, shared, gpu)
         # With fewer experts engines' kernels became faster by less, some not at all (tests/validation).
         table = table.with_columns(most=pl.when(gemm).then(before_us / pl.col("measured_us")).otherwise("most"))
         table = _scale_buffer_copies(
             table, EXPERT_BUFFER_COPY_OP, old.expert_parallel_replicas / new.expert_parallel_replicas
         )
     if old.batch != new.batch:
-        table = _rescale_times(table, scale_batch(table, run.trace.ops, new.batch / old.batch), run.gpu or target)
+        table = _rescale_times(table, scale_batch(table, program.trace.ops, new.batch / old.batch), gpu)
     return table
 
 

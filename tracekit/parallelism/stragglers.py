@@ -14,7 +14,7 @@ from tracekit.messages import Message
 from tracekit.messages import layout_notes as told
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.process_groups import is_training
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 
 SLOWEST_RANK_QUANTILE = 0.95
 """Quantile of the slowest rank at the upper end of the 90 % interval."""
@@ -111,9 +111,9 @@ class StragglerEffect:
         return step_us * exp(-below), step_us * self.likely_factor * exp(above)
 
 
-def measure_rank_spread(run: MeasuredRun) -> RankSpread:
+def measure_rank_spread(program: Program) -> RankSpread:
     """Measure the spread of a run's ranks and steps."""
-    steady = run.tabulate_chosen_steps(run.measured_timeline)
+    steady = program.tabulate_chosen_steps(program.measured_timeline)
     ranks, steps = steady["rank"].n_unique(), steady["step"].n_unique()
     freedom = (ranks - 1) * steps if ranks > 1 else steps - 1
     times = {"compute": pl.col("busy_ns") - pl.col("exposed_ns"), "own": pl.col("time_ns") - pl.col("waiting_ns")}
@@ -125,7 +125,7 @@ def measure_rank_spread(run: MeasuredRun) -> RankSpread:
     return RankSpread(sqrt(compute / freedom) / mean_ns, sqrt(own / freedom) / mean_ns, freedom, ranks)
 
 
-def predict_stragglers(run: MeasuredRun, spread: RankSpread, old: Layout, new: Layout) -> StragglerEffect:
+def predict_stragglers(program: Program, spread: RankSpread, old: Layout, new: Layout) -> StragglerEffect:
     """Predict how long a job in another layout waits for its slowest rank, and its further error.
 
     The spread of computing changes the expectation. The spread of whole steps changes only the upper end, as it is
@@ -134,13 +134,13 @@ def predict_stragglers(run: MeasuredRun, spread: RankSpread, old: Layout, new: L
     would remain.
 
     Args:
-        run: The measured run.
+        program: The program.
         spread: Its spread.
         old: The trace's layout.
         new: Another one.
     """
     return replace(
-        _predict_waiting(spread, old, new) if is_training(run) else StragglerEffect(),
+        _predict_waiting(spread, old, new) if is_training(program) else StragglerEffect(),
         relayout_error=RELAYOUT_ERROR if old != new else 0.0,
     )
 

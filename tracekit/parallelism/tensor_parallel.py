@@ -39,7 +39,7 @@ from tracekit.parallelism.transformer_blocks import (
     list_block_kernels,
 )
 from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT, check_work_known
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.phases import BACKWARD, FORWARD
 from tracekit.workload.time_share import compute_time_share
 
@@ -174,7 +174,7 @@ def _scale_column(name: str, factor: float) -> pl.Expr:
     return (pl.col(name) * factor).round().cast(pl.Int64).clip(1)
 
 
-def insert_layer_allreduces(run: MeasuredRun) -> Insertion:
+def insert_layer_allreduces(program: Program) -> Insertion:
     """Insert the all-reduces that tensor-parallel ranks would issue.
 
     Forward; backward they follow the gradient of the first GEMM's input::
@@ -186,18 +186,20 @@ def insert_layer_allreduces(run: MeasuredRun) -> Insertion:
     and ``collectives`` set their times.
 
     Args:
-        run: The measured run.
+        program: The program.
 
     Raises:
         LayoutError: The blocks of the layers are unknown.
     """
-    check_layers_known(run.kernels)
-    behind = _find_allreduced_gemms(run.kernels)
-    gemm = run.graph.nodes.n_host + behind["row"].to_numpy().astype(np.int64)
-    cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(run))
-    op = NCCL_ALLREDUCE_OP if is_training(run) else ENGINE_ALLREDUCE_OP
-    grown = append_kernels(run, _build_allreduce_rows(run, behind, op), insert_in_stream(run.graph, gemm, cost_ns))
-    return Insertion(grown, _write_allreduce_note(behind, op, describe_host_cost(run.graph, gemm, cost_ns)))
+    check_layers_known(program.kernels)
+    behind = _find_allreduced_gemms(program.kernels)
+    gemm = program.graph.nodes.n_host + behind["row"].to_numpy().astype(np.int64)
+    cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
+    op = NCCL_ALLREDUCE_OP if is_training(program) else ENGINE_ALLREDUCE_OP
+    grown = append_kernels(
+        program, _build_allreduce_rows(program, behind, op), insert_in_stream(program.graph, gemm, cost_ns)
+    )
+    return Insertion(grown, _write_allreduce_note(behind, op, describe_host_cost(program.graph, gemm, cost_ns)))
 
 
 def _find_allreduced_gemms(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -228,13 +230,13 @@ def _check_expert_tokens(order: pl.DataFrame) -> None:
         raise LayoutError(layout_errors.EXPERTS_OUTSIDE_ATTENTION_TOKENS(time_pct=part))
 
 
-def _build_allreduce_rows(run: MeasuredRun, gemms: pl.DataFrame, op: str) -> pl.DataFrame:
+def _build_allreduce_rows(program: Program, gemms: pl.DataFrame, op: str) -> pl.DataFrame:
     """Build the kernel-table rows of the all-reduces."""
     return gemms.select(
         "step", "device", "phase", ts_ns=pl.col("ts_ns") + pl.col("dur_ns"),
         bytes=pl.col("elements") * compute_item_bytes(),
         dtype=choose_message_dtype(), name=pl.lit("all-reduce"), op=pl.lit(op), collective=pl.lit("all_reduce"),
-        **build_collective_columns(run, TP_GROUP),
+        **build_collective_columns(program, TP_GROUP),
     )  # fmt: skip
 
 

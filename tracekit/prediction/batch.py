@@ -9,7 +9,7 @@ from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.ingest.nesting import select_outermost
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.process_groups import is_training
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.signature import Signature
 from tracekit.workload.steps import assign_steps
 
@@ -52,19 +52,19 @@ class StepBatch:
         return self.size / step_time_us * 1e6
 
 
-def infer_job_batch(run: MeasuredRun, layout: Layout | None, samples: float | None = None) -> StepBatch | None:
+def infer_job_batch(program: Program, layout: Layout | None, samples: float | None = None) -> StepBatch | None:
     """Infer what all replicas of a traced job process in a step; None where it is unknown.
 
     Args:
-        run: The measured run.
+        program: The program.
         layout: Layout of the job; None where it is unknown.
         samples: Samples that one rank processes, given by the caller; None to infer them from the trace.
     """
-    batch = infer_rank_batch(run, samples)
+    batch = infer_rank_batch(program, samples)
     return batch.scale(layout.dp) if batch and layout else None
 
 
-def infer_rank_batch(run: MeasuredRun, samples: float | None = None) -> StepBatch | None:
+def infer_rank_batch(program: Program, samples: float | None = None) -> StepBatch | None:
     """Infer what one rank processes in a step (the median of several steps).
 
     A serving engine annotates the tokens of its batches. Otherwise the result is None where the first layer is neither
@@ -72,22 +72,24 @@ def infer_rank_batch(run: MeasuredRun, samples: float | None = None) -> StepBatc
     recorded.
 
     Args:
-        run: The measured run.
+        program: The program.
         samples: Samples that one rank processes, given by the caller; None to infer them from the trace.
     """
     if samples is None:
-        return _infer_batch(run)
+        return _infer_batch(program)
     return StepBatch(float(samples), "samples", given=True)
 
 
-def _infer_batch(run: MeasuredRun) -> StepBatch | None:
-    marked = run.chosen_steps.select(pl.col("tokens").median().cast(pl.Float64)).item()
+def _infer_batch(program: Program) -> StepBatch | None:
+    marked = program.chosen_steps.select(pl.col("tokens").median().cast(pl.Float64)).item()
     if marked is not None:
         return StepBatch(marked, "tokens", marked=True)
-    ops = run.trace.ops.filter(pl.col("name").is_in(list(FIRST_LAYERS)) & pl.col("input_dims").is_not_null())
-    chosen = ops.with_columns(step=assign_steps(ops["ts_ns"], run.chosen_steps)).drop_nulls("step")
+    ops = program.trace.ops.filter(pl.col("name").is_in(list(FIRST_LAYERS)) & pl.col("input_dims").is_not_null())
+    chosen = ops.with_columns(step=assign_steps(ops["ts_ns"], program.chosen_steps)).drop_nulls("step")
     layers = select_outermost(chosen, "pid", "tid")  # autocast calls a layer again from within itself
-    if layers.is_empty() or (not is_training(run) and run.trace.calls["name"].str.contains(GRAPH_LAUNCH_CALLS).any()):
+    if layers.is_empty() or (
+        not is_training(program) and program.trace.calls["name"].str.contains(GRAPH_LAUNCH_CALLS).any()
+    ):
         return None
     first = layers["name"][0]
     unit, weight, data = FIRST_LAYERS[first]

@@ -13,16 +13,16 @@ from tracekit.parallelism.collective_calls import (
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.process_groups import infer_group_roles
 from tracekit.parallelism.relayout import relayout_collectives
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 
 RATIO_SIZES = {"ratio_least": "least_bytes", "ratio": "bytes", "ratio_most": "most_bytes"}
 """Size column for the ratio with the least, the likely and the largest message."""
 
 
 def retarget_collectives(
-    run: MeasuredRun, source: Cluster | None, target: Cluster, layouts: tuple[Layout, Layout] | None = None
+    program: Program, source: Cluster | None, target: Cluster, layouts: tuple[Layout, Layout] | None = None
 ) -> pl.DataFrame:
-    """Predict the durations of a run's collectives on a cluster.
+    """Predict the durations of a program's collectives on a cluster.
 
     The transfer is multiplied by model(target) / model(source); the time of waiting for other ranks is kept. A group of
     one rank neither waits nor transfers. Where the source cluster is unknown, or the group had one rank there, the
@@ -32,7 +32,7 @@ def retarget_collectives(
     target. The prediction is 500 + 400 * 760 / 380 = 1300 us.
 
     Args:
-        run: The measured run.
+        program: The program.
         source: Cluster of the trace; None if it is unknown.
         target: Cluster to predict.
         layouts: Layouts of the trace and on the target; None where the layout stays.
@@ -44,12 +44,12 @@ def retarget_collectives(
     Raises:
         ClusterError: The job doesn't fit on the cluster.
     """
-    old = list_collectives(run.kernels, run.trace.world_size)
-    dur_us = run.kernels["dur_ns"].gather(old["row"]) / 1e3
+    old = list_collectives(program.kernels, program.trace.world_size)
+    dur_us = program.kernels["dur_ns"].gather(old["row"]) / 1e3
     if source is not None:
         old = infer_sizes_from_times(old, dur_us, source)
-    new = relayout_collectives(old, infer_group_roles(run), *layouts) if layouts else old
-    everyone = run.collectives is not None and len(run.ranks) == run.trace.world_size
+    new = relayout_collectives(old, infer_group_roles(program), *layouts) if layouts else old
+    everyone = program.collectives is not None and len(program.ranks) == program.trace.world_size
     return _compute_times(old, new, source, target, dur_us, everyone)
 
 

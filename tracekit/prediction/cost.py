@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from math import inf
 from numbers import Real
+from types import MappingProxyType
 
 from tracekit.errors import RequestError
 from tracekit.messages import requests as messages
 from tracekit.prediction.targets import resolve_gpu_name
+
+NO_PRICES: Mapping[str, float] = MappingProxyType({})
 
 
 def parse_prices(pairs: Sequence[str]) -> dict[str, float]:

@@ -9,28 +9,27 @@ from tracekit.parallelism.process_groups import EP_GROUP, TP_GROUP
 from tracekit.prediction import notes
 from tracekit.prediction.model import Prediction
 from tracekit.prediction.stages import count_collectives_per_step
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 
 
-def separate_inserted_kernels(prediction: Prediction, run: MeasuredRun, kernels: pl.DataFrame) -> Prediction:
+def separate_inserted_kernels(prediction: Prediction, program: Program) -> Prediction:
     """Separate the inserted kernels from a prediction.
 
     The trace's kernels keep one row each; inserted kernels are summed by family. Overlapping collectives slow the
     kernels.
 
     Args:
-        prediction: Prediction of the run with inserted kernels.
-        run: The run without them.
-        kernels: The kernel table with them; they follow the others.
+        prediction: Prediction of the program with inserted kernels, which follow the others.
+        program: The program without them.
     """
-    own = run.kernels.height
+    own, replayed = program.kernels.height, prediction.program.kernels
     group = pl.col("group_description")
-    added = kernels[own:].select("family", "step", group, time_us=prediction.kernels["time_us"][own:])
-    chosen = added.filter(pl.col("step").is_in(run.chosen_steps["step"].implode()))
+    added = replayed[own:].select("family", "step", group, time_us=prediction.kernels["time_us"][own:])
+    chosen = added.filter(pl.col("step").is_in(program.chosen_steps["step"].implode()))
     added_us = dict(chosen.group_by("family", maintain_order=True).agg(pl.col("time_us").sum()).iter_rows())
     often = count_collectives_per_step(prediction.pipeline, group.is_in([TP_GROUP, EP_GROUP]))
     of_stage_us = chosen.filter(family="collective").select((pl.col("time_us") * often).sum()).item()
-    put_in_us = of_stage_us / run.chosen_steps.height
+    put_in_us = of_stage_us / program.chosen_steps.height
     step = prediction.step
     gather_us = prediction.pipeline.gather_us if prediction.pipeline else 0.0
     exposed_us = min(step.exposed_comm_us - gather_us, put_in_us)

@@ -10,7 +10,7 @@ from tracekit.messages import prediction_notes as told
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients, is_in_first_step
 from tracekit.parallelism.layout import Layout, LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
 from tracekit.workload.signature import ITEM_BYTES
 from tracekit.workload.time_share import compute_time_share
@@ -67,7 +67,7 @@ class ModelState:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeeds:
-    """The memory that a rank of the measured run needs, inferred from its ops.
+    """The memory that a rank of the program needs, inferred from its ops.
 
     Attributes:
         model_state: Parameters, gradients and optimizer state; None where unknown.
@@ -80,15 +80,16 @@ class MemoryNeeds:
     bucket_bytes: float
 
 
-def estimate_memory_needs(run: MeasuredRun) -> MemoryNeeds:
-    """Estimate the memory needs of a run from its ops."""
-    tables = run.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any()
-    state = None if tables else _compute_model_state(run)
-    return MemoryNeeds(state, _compute_forward_bytes(run), _compute_traced_bucket_bytes(run, state))
+def estimate_memory_needs(program: Program) -> MemoryNeeds:
+    """Estimate the memory needs of a program from its ops."""
+    tables = program.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any()
+    state = None if tables else _compute_model_state(program)
+    return MemoryNeeds(state, _compute_forward_bytes(program), _compute_traced_bucket_bytes(program, state))
 
 
 def judge_memory_fit(
-    run: MeasuredRun,
+    program: Program,
+    source: Gpu | None,
     gpu: Gpu,
     layouts: tuple[Layout, Layout] | None = None,
     known: MemoryNeeds | None = None,
@@ -98,10 +99,11 @@ def judge_memory_fit(
     """Judge whether a rank of the job fits.
 
     Args:
-        run: The measured run.
+        program: The program.
+        source: The trace's GPU; None where it is unknown.
         gpu: The target.
         layouts: Layouts of the trace and on the target; None where the layout stays.
-        known: What :func:`estimate_memory_needs` returns for the run, where several GPUs are judged.
+        known: What :func:`estimate_memory_needs` returns for the program, where several GPUs are judged.
         in_flight: Largest number of passes whose activations a rank holds, relative to one pass of the trace.
         held_fraction: Fraction of the parameters that a rank holds where replicas split experts.
     """
@@ -110,11 +112,11 @@ def judge_memory_fit(
     # With fewer expert-parallel ranks each holds more experts or tables, which may be all that it holds.
     crowded = max(layouts[0].ep / layouts[1].ep, 1.0) if layouts else 1.0
     in_flight *= batch
-    known = known or estimate_memory_needs(run)
+    known = known or estimate_memory_needs(program)
     state, written = known.model_state, known.max_forward_bytes
     buckets = (_compute_bucket_bytes(state, layouts[1]) if layouts else known.bucket_bytes) * held_part
     lacking = buckets if layouts and layouts[0].dp == 1 else 0.0
-    peaks = [rank.peak_memory_bytes for rank in run.ranks if rank.peak_memory_bytes]
+    peaks = [rank.peak_memory_bytes for rank in program.ranks if rank.peak_memory_bytes]
     if held_part == part == batch == crowded == 1 and peaks:
         allocated, reserved = (max(sizes) for sizes in zip(*peaks, strict=True))
         return _judge_recorded_memory(allocated, reserved, lacking, USABLE_MEMORY_FRACTION * gpu.memory_bytes)
@@ -128,7 +130,7 @@ def judge_memory_fit(
         ) + state.max_optimizer_bytes * _scale_except(whole, part)
         most = (held + buckets) * crowded + written * in_flight
     room = USABLE_MEMORY_FRACTION * gpu.memory_bytes
-    own = _get_source_gpu_bytes(run)
+    own = source.memory_bytes if source else _get_recorded_bytes(program)
     if least is not None and least > room:
         return MemoryFit(least, most, False, told.MEMORY_LOWER_BOUND(min_bytes=least, usable_bytes=room))
     if own is not None and gpu.memory_bytes >= own and crowded * held_part * max(in_flight, 1.0) <= 1 and not lacking:
@@ -152,11 +154,13 @@ def _judge_recorded_memory(allocated: float, reserved: float, buckets: float, ro
     return MemoryFit(allocated, most, fits, reason)
 
 
-def _compute_traced_bucket_bytes(run: MeasuredRun, state: ModelState | None) -> float:
+def _compute_traced_bucket_bytes(program: Program, state: ModelState | None) -> float:
     """Compute the size of DDP's buckets in the trace; a job of unknown layout counts as replicas."""
     if state is None:
         return 0.0
-    return _compute_bucket_bytes(state, infer_layout_if_needed(run, LayoutRequest()) or Layout(dp=run.trace.world_size))
+    return _compute_bucket_bytes(
+        state, infer_layout_if_needed(program, LayoutRequest()) or Layout(dp=program.trace.world_size)
+    )
 
 
 def _compute_bucket_bytes(state: ModelState | None, job: Layout) -> float:
@@ -164,10 +168,9 @@ def _compute_bucket_bytes(state: ModelState | None, job: Layout) -> float:
     return state.parameter_gradient_bytes / 2 if state and job.dp > 1 and not job.sharded else 0.0
 
 
-def _get_source_gpu_bytes(run: MeasuredRun) -> int | None:
-    if run.gpu is not None:
-        return run.gpu.memory_bytes
-    return run.trace.device.memory_bytes or None if run.trace.device else None
+def _get_recorded_bytes(program: Program) -> int | None:
+    """Return the memory of the trace's GPU as the trace describes it."""
+    return program.trace.device.memory_bytes or None if program.trace.device else None
 
 
 def _compute_held_fractions(old: Layout, new: Layout) -> tuple[float, float]:
@@ -186,26 +189,28 @@ def _scale_except(whole: float, part: float) -> float:
     return whole + (1 - whole) * part
 
 
-def _compute_model_state(run: MeasuredRun) -> ModelState | None:
-    found = find_gradients(run) or []
+def _compute_model_state(program: Program) -> ModelState | None:
+    found = find_gradients(program) or []
     elements = sum(gradient.numel for gradient in found)
     if not elements:
         return None
     stored = sum(gradient.compute_bytes(4) for gradient in found)
     ends = sum(sorted(gradient.numel for gradient in found)[-2:]) / elements
-    named = (run.trace.ops["name"], run.trace.annotations["name"], run.kernels["name"])
+    named = (program.trace.ops["name"], program.trace.annotations["name"], program.kernels["name"])
     adam = any(names.str.contains("(?i)adam").any() for names in named)
     return ModelState(2 * stored, (ADAM_STATE_BYTES if adam else 0) * elements, MAX_STATE_BYTES * elements, ends)
 
 
-def _compute_forward_bytes(run: MeasuredRun) -> float | None:
+def _compute_forward_bytes(program: Program) -> float | None:
     """Compute the bytes that a step's first forward pass writes at most; None where too many are unknown."""
-    backward = run.trace.ops.filter(pl.col("name").str.contains("autograd::") & is_in_first_step(run))["ts_ns"].min()
+    backward = program.trace.ops.filter(pl.col("name").str.contains("autograd::") & is_in_first_step(program))[
+        "ts_ns"
+    ].min()
     if backward is None:
         return None
-    kernels = run.kernels.filter(rank=run.trace.rank or 0)
-    launched = kernels.with_columns(launch_ns=run.trace.calls["ts_ns"].gather(kernels["call"]))
-    step = run.chosen_steps["step"][0]
+    kernels = program.kernels.filter(rank=program.trace.rank or 0)
+    launched = kernels.with_columns(launch_ns=program.trace.calls["ts_ns"].gather(kernels["call"]))
+    step = program.chosen_steps["step"][0]
     forward = launched.filter(
         (pl.col("step") == step) & (pl.col("launch_ns") < backward) & (pl.col("family") != "collective")
     )

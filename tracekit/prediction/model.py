@@ -15,6 +15,7 @@ from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.memory import MemoryFit
+from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
 from tracekit.whatif import WhatIfResult
@@ -152,20 +153,20 @@ class PredictedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction(PredictedStep):
-    """The traced step on one target, with the times of its kernels and the run that was replayed.
+    """The traced step on one target, with the times of its kernels and the program that was replayed.
 
     Attributes:
         target: The GPU and how its name was resolved, the cluster, and the layout there.
         kernels: One row per kernel of the kernel table, as ``predictors.predict`` returns it; times that can't be
             predicted are kept as measured.
-        run: The run that was replayed, inserted kernels included: the trace's kernels come first.
-        replayed_kernels: Like ``kernels``, for all kernels of ``run``.
+        program: The program that was replayed, inserted kernels included: the trace's kernels come first.
+        replayed_kernels: Like ``kernels``, for all kernels of ``program``.
         inserted_us: Time of inserted kernels by family, over the chosen steps.
     """
 
     target: Target
     kernels: pl.DataFrame
-    run: MeasuredRun
+    program: Program
     replayed_kernels: pl.DataFrame
     inserted_us: Mapping[str, float] = field(default_factory=dict)
 

@@ -23,6 +23,7 @@ from tracekit.prediction import track_record
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import StepWithContention, Target
 from tracekit.prediction.source_cluster import SourceCluster
+from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.workload.names.attention_framework import is_ampere_attention
 from tracekit.workload.time_share import compute_time_share
@@ -41,6 +42,7 @@ MIN_NOTED_PCT = 0.5
 
 def write_notes(
     run: MeasuredRun,
+    program: Program,
     target: Target,
     source: SourceCluster,
     times: pl.DataFrame,
@@ -53,6 +55,7 @@ def write_notes(
 
     Args:
         run: The measured run.
+        program: The program that was replayed.
         target: Where it is to run.
         source: Where it was recorded.
         times: The kernels with their predicted times.
@@ -78,16 +81,16 @@ def write_notes(
     if run.gpu is None:
         yield told.SOURCE_GPU_UNKNOWN()
     yield from _note_dtype_substitutions(gpu, times)
-    yield from _note_older_attention(run, gpu.gpu, times)
+    yield from _note_older_attention(program, gpu.gpu, times)
     yield from track_record.note_track_record(run.gpu, gpu.gpu)
-    yield from _note_collectives(run, target, source, times, same_gpu)
+    yield from _note_collectives(program, target, source, times, same_gpu)
     if contention:
         yield told.KERNELS_CONTEND(
             overlap_pct=contention.overlap, apart_us=contention.apart_us, contended_us=contention.step_time_us
         )
-    if run.edits:
-        yield told.EDITS_APPLIED(edits=run.edits)
-    if not (same_gpu and is_host_covered) and not has_host_speed_edit(run):
+    if program.edits:
+        yield told.EDITS_APPLIED(edits=program.edits)
+    if not (same_gpu and is_host_covered) and not has_host_speed_edit(program):
         yield told.HOST_TIME_KEPT(host_pct=HOST_SPEED_PCT)
 
 
@@ -99,9 +102,9 @@ def _note_gpu_name(gpu: Resolution) -> Iterator[Message]:
         yield told.GPU_IN_LAPTOP(power_w=gpu.gpu.tdp_w)
 
 
-def has_host_speed_edit(run: MeasuredRun) -> bool:
+def has_host_speed_edit(program: Program) -> bool:
     """Return whether an edit sets the host's speed."""
-    return any(edit.startswith(HOST_SPEED_EDIT) for edit in run.edits)
+    return any(edit.startswith(HOST_SPEED_EDIT) for edit in program.edits)
 
 
 def _note_pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[Message]:
@@ -175,9 +178,9 @@ def note_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: b
 
 
 def _note_collectives(
-    run: MeasuredRun, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool
+    program: Program, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool
 ) -> Iterator[Message]:
-    ranks = target.layout.world_size if target.layout else run.trace.world_size
+    ranks = target.layout.world_size if target.layout else program.trace.world_size
     if target.cluster is not None and target.cluster.gpus > ranks:
         yield told.CLUSTER_PARTLY_USED(ranks=ranks, gpus=target.cluster.gpus)
     if target.cluster is not None:
@@ -193,7 +196,7 @@ def _note_collectives(
         yield source.note
     yield from _note_links(target.cluster, ranks)
     if "transfer_us" in times.columns:
-        yield from _note_uncertain_collectives(run, times)
+        yield from _note_uncertain_collectives(program, times)
 
 
 def _note_links(cluster: Cluster, ranks: int) -> Iterator[Message]:
@@ -223,10 +226,10 @@ def note_outsized_node(cluster: Cluster, ranks: int) -> Iterator[Message]:
         )
 
 
-def _note_uncertain_collectives(run: MeasuredRun, times: pl.DataFrame) -> Iterator[Message]:
+def _note_uncertain_collectives(program: Program, times: pl.DataFrame) -> Iterator[Message]:
     """Note collective time beyond the model's transfer, and messages with inferred sizes."""
-    rows = run.kernels.hstack(times.select("method", "transfer_us")).filter(pl.col("family") == "collective")
-    beyond_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / run.steps.height
+    rows = program.kernels.hstack(times.select("method", "transfer_us")).filter(pl.col("family") == "collective")
+    beyond_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / program.steps.height
     if beyond_us > 1:
         yield told.COLLECTIVES_SLOWER_THAN_LINKS(beyond_us=beyond_us)
     unsized = compute_time_share(rows, "dur_ns", pl.col("bytes").is_null())
@@ -237,12 +240,12 @@ def _note_uncertain_collectives(run: MeasuredRun, times: pl.DataFrame) -> Iterat
         yield told.COLLECTIVES_UNPREDICTED(time_pct=kept)
 
 
-def _note_older_attention(run: MeasuredRun, gpu: Gpu, times: pl.DataFrame) -> Iterator[Message]:
+def _note_older_attention(program: Program, gpu: Gpu, times: pl.DataFrame) -> Iterator[Message]:
     """Note attention kernels that can't use the target's own matrix units."""
     rate = derive_hardware(gpu).mma_rate_fraction
     if rate >= 1:
         return
-    rows = run.kernels.select("name", "family", "paged", "q_len", "kv_len").hstack(times.select("time_us"))
+    rows = program.kernels.select("name", "family", "paged", "q_len", "kv_len").hstack(times.select("time_us"))
     part = compute_time_share(rows, "time_us", is_ampere_attention())
     if part >= MIN_OLDER_ATTENTION_PCT:
         yield told.ATTENTION_BUILT_FOR_A100(time_pct=part, rate_pct=100 * rate, gpu=gpu.slug)

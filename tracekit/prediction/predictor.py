@@ -1,10 +1,9 @@
-"""Predict a traced step on other GPUs: predict every kernel, then replay the graph with these times."""
+"""Predict a program's step on one target after the other: predict every kernel, then replay the graph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp
-from types import MappingProxyType
 
 import numpy as np
 import polars as pl
@@ -15,14 +14,12 @@ from tracekit import calibration
 from tracekit.analysis.contention import MIN_OVERLAP_PCT, ContentionModel
 from tracekit.arrays import Floats, Ints
 from tracekit.comm import Cluster, ClusterError
-from tracekit.errors import TracekitError
 from tracekit.graph.edit import remove_edges
 from tracekit.messages import Message, Value, layout_errors
 from tracekit.parallelism.expert_parallel import compute_held_parameter_fraction
-from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
+from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.missing_collectives import Inserter, find_missing_collectives, insert_all
 from tracekit.parallelism.pipeline_parallel import Pipeline
-from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.parallelism.relayout import add_measured_times, get_kernel_key, relayout_kernels
 from tracekit.parallelism.stragglers import (
     HOST_SPEED_FACTOR,
@@ -32,113 +29,34 @@ from tracekit.parallelism.stragglers import (
     predict_stragglers,
 )
 from tracekit.prediction import notes
-from tracekit.prediction.batch import StepBatch, infer_job_batch
+from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.collectives import fill_collective_times, retarget_collectives
-from tracekit.prediction.cost import resolve_prices
 from tracekit.prediction.insertion_cost import separate_inserted_kernels
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs, judge_memory_fit
-from tracekit.prediction.model import Coverage, Prediction, Predictions, RefusedTarget, StepWithContention, Target
+from tracekit.prediction.model import Coverage, Prediction, StepWithContention, Target
 from tracekit.prediction.profiler_cost import ProfilerCost
-from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
+from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.stages import compute_batch_ratio, get_stage_layouts, scale_to_pipeline_step, split_into_stages
-from tracekit.prediction.targets import resolve_targets
+from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
 from tracekit.workload.time_share import compute_time_shares
 
-UNCHANGED_LAYOUT = LayoutRequest()
-NO_PRICES: Mapping[str, float] = MappingProxyType({})
 MODELLED_METHODS = ("measured", "law", "transfer")
 SCALED_METHODS = ("scaled",)
 KERNEL_COLUMNS = ("name", "op", "input_dims", "family", "dtype", "measured_us")
 
 
-def predict(
-    run: MeasuredRun,
-    gpus: Sequence[str],
-    *,
-    clusters: Sequence[str] = (),
-    source_cluster: str | None = None,
-    change: LayoutRequest = UNCHANGED_LAYOUT,
-    prices: Mapping[str, float] = NO_PRICES,
-    samples: float | None = None,
-    calibrated: bool = True,
-) -> Predictions:
-    """Predict the step of a measured run on each of some GPUs and clusters.
-
-    The step time is the median of the predicted steps. Each is its own measured time, times the ratio of what it takes
-    in two replays of the same graph, with the target's kernel times and with the measured ones; so the source GPU gives
-    the measurement back, and a step that was slow for a reason of its own changes nothing.
-
-    Args:
-        run: The measured run.
-        gpus: Names, in any spelling.
-        clusters: Names of clusters, for whose links collectives are predicted too.
-        source_cluster: Where the trace was recorded; None for the usual nodes of its GPU.
-        change: The requested layout.
-        prices: Dollars for an hour of one GPU, by the GPU's name in any spelling.
-        samples: Samples that a rank processes in a measured step; None to infer them from the trace.
-        calibrated: Use the calibrations stored on this machine.
-
-    Raises:
-        PredictorError: A GPU is unknown or its name ambiguous.
-        ClusterError: A cluster is unknown, its name wrong, or the job fits on none of them.
-        LayoutError: The job can't be laid out in this way on any of them.
-        CalibrationError: A calibration can't be read.
-        RequestError: A price is no price.
-    """
-    wanted = resolve_targets(gpus, clusters)
-    cluster_known = bool(clusters) or source_cluster is not None
-    source = identify_source_cluster(run, source_cluster) if cluster_known else SourceCluster(None)
-    run = fill_source_gpu(run, source)
-    old = infer_layout_if_needed(run, change)
-    new = apply_request(old, change) if old else None
-    calibrations = calibration.load_all() if calibrated else ()
-    batch = infer_job_batch(run, old, samples)
-    predictor = Predictor(run, source, old, batch, resolve_prices(prices), calibrations)
-    predicted, refused = _predict_all(predictor, [replace(target, layout=new) for target in wanted])
-    price = predictor.prices.get(run.gpu.slug) if run.gpu else None
-    return Predictions(run, predicted, price=price, batch=batch, refused=refused)
-
-
-def _predict_all(
-    predictor: "Predictor", wanted: Sequence[Target]
-) -> tuple[tuple[Prediction, ...], tuple[RefusedTarget, ...]]:
-    """Predict the step on each target; return the predictions, and the targets without one.
-
-    Raises:
-        ClusterError: All targets fail with it.
-        LayoutError: The job can't be laid out in this way on any of them.
-    """
-    predicted, refused = [], []
-    for target in wanted:
-        try:
-            predicted.append(predictor.predict(target))
-        except (ClusterError, LayoutError) as error:
-            refused.append(RefusedTarget(target.label, error))
-    if refused and not predicted:
-        raise _merge_errors(refused)
-    return tuple(predicted), tuple(refused)
-
-
-def _merge_errors(refused: Sequence[RefusedTarget]) -> TracekitError:
-    """Merge the errors of several targets into one."""
-    first = refused[0].error
-    if len({str(one.error) for one in refused}) == 1:
-        return first
-    reasons = [layout_errors.TARGET_REFUSED(target=one.label, reason=one.error.catalogue_message) for one in refused]
-    return type(first)(layout_errors.NO_TARGET_PREDICTED(reasons=reasons))
-
-
 @dataclass(frozen=True)
 class Predictor:
-    """Predicts one run's step on targets; work that several targets have in common is done once.
+    """Predicts one program's step on targets; work that several targets have in common is done once.
 
     Attributes:
         run: The measured run.
-        source: Where it was recorded.
+        program: What is predicted: the run's program, or what edits and inserted collectives made of it.
+        source: Where the run was recorded.
         layout: Layout of the trace; None if it is unknown.
         batch: What its job processes in a step; None if it is unknown.
         prices: Dollars for an hour of one GPU, by its canonical name.
@@ -147,6 +65,7 @@ class Predictor:
     """
 
     run: MeasuredRun
+    program: Program
     source: SourceCluster
     layout: Layout | None
     batch: StepBatch | None
@@ -159,27 +78,27 @@ class Predictor:
 
     @cached_property
     def _repeat_numbers(self) -> Ints:
-        return number_repeats(self.run.kernels)
+        return number_repeats(self.program.kernels)
 
     @cached_property
     def spread(self) -> RankSpread:
         """Variation among its ranks and steps."""
-        return measure_rank_spread(self.run)
+        return measure_rank_spread(self.program)
 
     @cached_property
     def _memory_needs(self) -> MemoryNeeds:
-        return estimate_memory_needs(self.run)
+        return estimate_memory_needs(self.program)
 
     @cached_property
     def _profiler_cost(self) -> ProfilerCost:
-        return ProfilerCost(self.run)
+        return ProfilerCost(self.run, self.program)
 
     @cached_property
     def _contention_model(self) -> ContentionModel:
-        return ContentionModel(self.run)
+        return ContentionModel(self.program, self.run.gpu)
 
     def insert_collectives(self, inserters: tuple[Inserter, ...]) -> "Predictor":
-        """Return the predictor of the run with inserted collectives.
+        """Return the predictor of the program with inserted collectives.
 
         Args:
             inserters: The functions that insert them.
@@ -188,9 +107,9 @@ class Predictor:
             LayoutError: The trace doesn't reveal what would be communicated.
         """
         if inserters not in self._predictor_cache:
-            run, notes = insert_all(self.run, inserters)
+            program, notes = insert_all(self.program, inserters)
             self._predictor_cache[inserters] = replace(
-                self, run=run, assumptions=notes, _times_cache={}, _kernels_cache={}, _predictor_cache={}
+                self, program=program, assumptions=notes, _times_cache={}, _kernels_cache={}, _predictor_cache={}
             )
         return self._predictor_cache[inserters]
 
@@ -202,17 +121,17 @@ class Predictor:
             LayoutError: The job can't be laid out in this way.
         """
         layouts = _find_layout_change(self.layout, target)
-        if layouts and not self.assumptions and (adders := find_missing_collectives(self.run, *layouts)):
+        if layouts and not self.assumptions and (adders := find_missing_collectives(self.program, *layouts)):
             grown = self.insert_collectives(adders)
-            return separate_inserted_kernels(grown.predict(target), self.run, grown.run.kernels)
+            return separate_inserted_kernels(grown.predict(target), self.program)
         of_stage = get_stage_layouts(layouts)
         times = self._predict_kernels(target.gpu.gpu, of_stage)
-        run = self.run
+        program = self.program
         if target.cluster is not None:
-            collectives = retarget_collectives(run, self.source.cluster, target.cluster, of_stage)
+            collectives = retarget_collectives(program, self.source.cluster, target.cluster, of_stage)
             times = fill_collective_times(times, collectives)
-            run = _remove_rendezvous(run, collectives.filter("alone")["row"].to_numpy())
-        return self._replay_target(run, target, layouts, times)
+            program = _remove_rendezvous(program, collectives.filter("alone")["row"].to_numpy())
+        return self._replay_target(program, target, layouts, times)
 
     def _predict_kernels(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> pl.DataFrame:
         """Predict all kernels but collectives on a GPU; unknown times are null."""
@@ -228,27 +147,36 @@ class Predictor:
         unknown = gpu.slug if self.run.gpu is None else None
         key = (unknown, get_kernel_key(layouts[1])) if layouts else ()
         if key not in self._kernels_cache:
-            table = relayout_kernels(self.run, gpu, *layouts) if layouts else add_measured_times(self.run)
-            self._kernels_cache[key] = KernelTimePredictor(table, self.run.gpu)
+            source = self.run.gpu
+            table = (
+                relayout_kernels(self.program, source, gpu, *layouts) if layouts else add_measured_times(self.program)
+            )
+            self._kernels_cache[key] = KernelTimePredictor(table, source)
         return self._kernels_cache[key]
 
     def _replay_target(
-        self, run: MeasuredRun, target: Target, layouts: tuple[Layout, Layout] | None, times: pl.DataFrame
+        self, program: Program, target: Target, layouts: tuple[Layout, Layout] | None, times: pl.DataFrame
     ) -> Prediction:
-        gpu = target.gpu.gpu
+        run, gpu = self.run, target.gpu.gpu
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
         same_ranks = layouts is None or layouts[0].world_size == layouts[1].world_size
         same_host = same_gpu and same_ranks and not self.assumptions
         filled = _fill_unpredicted(times, 0.0 if same_gpu and not layouts else UNCHANGED_HALF_WIDTH)
-        stepped = self._compute_step_interval(run, target, layouts, filled, same_host)
+        stepped = self._compute_step_interval(program, target, layouts, filled, same_host)
         pipeline = stepped.pipeline
         more = compute_batch_ratio(layouts, pipeline)
         shared = None if same_gpu or layouts else self._predict_contention(filled["time_us"].to_numpy())
         in_flight = pipeline.max_passes_in_flight if pipeline else 1.0
         memory = judge_memory_fit(
-            run, gpu, layouts, self._memory_needs, in_flight, compute_held_parameter_fraction(run, layouts)
+            program,
+            run.gpu,
+            gpu,
+            layouts,
+            self._memory_needs,
+            in_flight,
+            compute_held_parameter_fraction(program, layouts),
         )
-        kernels = _apply_edits(run, filled.drop(KERNEL_COLUMNS, "transfer_us", strict=False))
+        kernels = _apply_edits(program, filled.drop(KERNEL_COLUMNS, "transfer_us", strict=False))
         is_told = same_host or bool(self.assumptions)
         return Prediction(
             gpu=gpu.slug,
@@ -258,21 +186,21 @@ class Predictor:
             low_us=stepped.low_us,
             high_us=stepped.high_us,
             speedup=run.measured_step.step_time_us / stepped.step.step_time_us,
-            coverage=_compute_coverage(run, filled),
+            coverage=_compute_coverage(program, filled),
             kernels=kernels,
-            run=run,
+            program=program,
             replayed_kernels=kernels,
             notes=(
                 *notes.note_calibrations(self.calibrations, gpu, same_gpu),
-                *notes.write_notes(run, target, self.source, filled, same_gpu, shared, pipeline, is_told),
-                *(() if same_host or pipeline else self._profiler_cost.note(run, filled["time_us"], stepped.step)),
+                *notes.write_notes(run, program, target, self.source, filled, same_gpu, shared, pipeline, is_told),
+                *(() if same_host or pipeline else self._profiler_cost.note(program, filled["time_us"], stepped.step)),
                 *self.assumptions,
                 *([stepped.stragglers.note] if stepped.stragglers.note else []),
                 notes.note_memory_fit(memory),
                 *notes.note_missing_price(self.prices, gpu),
             ),
             memory=memory,
-            ranks=target.layout.world_size if target.layout else run.trace.world_size,
+            ranks=target.layout.world_size if target.layout else program.trace.world_size,
             layout=target.layout,
             price=self.prices.get(gpu.slug),
             pipeline=pipeline,
@@ -283,7 +211,7 @@ class Predictor:
 
     def _compute_step_interval(
         self,
-        run: MeasuredRun,
+        program: Program,
         target: Target,
         layouts: tuple[Layout, Layout] | None,
         times: pl.DataFrame,
@@ -291,18 +219,21 @@ class Predictor:
     ) -> "_StepInterval":
         """Compute the step and its interval from replays with the likely, low and high kernel times."""
         kernel_us = compute_interval_times(times, self._repeat_numbers)
-        spread = 1.0 if same_host or notes.has_host_speed_edit(run) else HOST_SPEED_FACTOR
-        lines = [run.replay_timeline(us, host) for us, host in zip(kernel_us, (1.0, 1 / spread, spread), strict=True)]
-        pipeline, longer = split_into_stages(run, lines, target, layouts)
-        step, low, high = (run.compute_median(line, factor) for line, factor in zip(lines, longer, strict=True))
+        spread = 1.0 if same_host or notes.has_host_speed_edit(program) else HOST_SPEED_FACTOR
+        lines = [
+            program.replay_timeline(us, host) for us, host in zip(kernel_us, (1.0, 1 / spread, spread), strict=True)
+        ]
+        pipeline, longer = split_into_stages(program, lines, target, layouts)
+        step, low, high = (program.compute_median(line, factor) for line, factor in zip(lines, longer, strict=True))
         step_us, low_us, high_us = (one.step_time_us for one in (step, low, high))
         # A step that the CPU paces is shorter the longer the kernels of the one before took.
         low_us, high_us = min(low_us, step_us, high_us), max(low_us, step_us, high_us)
-        late = predict_stragglers(self.run, self.spread, *layouts) if layouts else StragglerEffect()
-        as_traced = run is self.run and not run.edits and not pipeline
+        late = predict_stragglers(self.program, self.spread, *layouts) if layouts else StragglerEffect()
+        as_traced = program is self.run.program and not pipeline
         measured_us = times["measured_us"].to_numpy()
         # The replay's error cancels in the ratio of two replays where it is the same in both.
-        error = 0.0 if as_traced and np.array_equal(kernel_us[0], measured_us) else abs(run.self_replay.error_pct) / 100
+        cancels = as_traced and np.array_equal(kernel_us[0], measured_us)
+        error = 0.0 if cancels else abs(self.run.self_replay.error_pct) / 100
         ends = late.widen_interval(step_us, low_us / (1 + error), high_us * (1 + error))
         return _StepInterval(
             scale_to_pipeline_step(step, step_us * late.likely_factor, pipeline, target.layout), *ends, pipeline, late
@@ -372,28 +303,26 @@ def _has_same_collectives(old: Layout, new: Layout) -> bool:
     return replace(new, batch=old.batch) == old and old.tp == old.pp == old.ep == 1
 
 
-def _remove_rendezvous(run: MeasuredRun, rows: Ints) -> MeasuredRun:
+def _remove_rendezvous(program: Program, rows: Ints) -> Program:
     """Remove the waiting for other ranks from some collectives, given by their rows."""
     if not rows.size:
-        return run
-    graph = run.graph
+        return program
+    graph = program.graph
     kept_ns = graph.kept_ns.copy()
     kept_ns[rows] = 0
     meets = np.zeros(graph.src.size, dtype=np.bool_)
     meets[graph.transfer_edge[np.isin(graph.transfer_activity, rows)]] = True
-    return replace(run, graph=replace(remove_edges(graph, meets), kept_ns=kept_ns))
+    return replace(program, graph=replace(remove_edges(graph, meets), kept_ns=kept_ns))
 
 
-def _apply_edits(run: MeasuredRun, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Apply the factors of the run's what-if edits to predicted times."""
-    if run.kernel_factor is None:
-        return kernels
-    return kernels.with_columns(pl.col("time_us", "low_us", "high_us") * pl.Series(run.kernel_factor))
+def _apply_edits(program: Program, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Apply the factors of the program's what-if edits to predicted times."""
+    return kernels.with_columns(pl.col("time_us", "low_us", "high_us") * pl.Series(program.kernel_factor))
 
 
-def _compute_coverage(run: MeasuredRun, kernels: pl.DataFrame) -> Coverage:
+def _compute_coverage(program: Program, kernels: pl.DataFrame) -> Coverage:
     """By measured time, over the chosen steps; over all of the trace if nothing ran in these."""
-    table = pl.DataFrame({"time": run.kernels["dur_ns"], "method": kernels["method"]})
-    table = table.filter(run.is_in_chosen_steps) if run.is_in_chosen_steps.any() else table
+    table = pl.DataFrame({"time": program.kernels["dur_ns"], "method": kernels["method"]})
+    table = table.filter(program.is_in_chosen_steps) if program.is_in_chosen_steps.any() else table
     modelled, scaled = (pl.col("method").is_in(methods) for methods in (MODELLED_METHODS, SCALED_METHODS))
     return Coverage(*compute_time_shares(table, "time", modelled, scaled, ~(modelled | scaled)))

@@ -5,11 +5,12 @@ from functools import cached_property
 
 import polars as pl
 
-from tracekit.analysis.profiler_overhead import find_stalls_of_steps, remove_profiler_overhead
+from tracekit.analysis.profiler_overhead import find_stalls_of_steps, scale_host_time
 from tracekit.errors import TracekitError
 from tracekit.messages import Message
 from tracekit.messages import prediction_notes as told
 from tracekit.messages.runs import PROFILER_OVERHEAD_REMOVED
+from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
 
@@ -30,10 +31,11 @@ class ProfilerCost:
 
     Args:
         run: The run.
+        program: What is predicted of it.
     """
 
-    def __init__(self, run: MeasuredRun) -> None:
-        self._run = run
+    def __init__(self, run: MeasuredRun, program: Program) -> None:
+        self._run, self._program = run, program
 
     @cached_property
     def _is_removed(self) -> bool:
@@ -42,15 +44,16 @@ class ProfilerCost:
     @cached_property
     def _recorded_us(self) -> float:
         """Recorded work of the profiler in a mean step of a mean rank."""
-        held_ns = sum(int(table["dur_ns"].sum()) for table in find_stalls_of_steps(self._run))
+        held_ns = sum(int(table["dur_ns"].sum()) for table in find_stalls_of_steps(self._program))
         return held_ns / 1e3 / self._run.chosen_steps.height
 
     @cached_property
-    def _without(self) -> MeasuredRun | None:
-        """The run without the profiler, if the trace notes how long its steps take then."""
+    def _without(self) -> Program | None:
+        """The program without the profiler, if the trace notes how long its steps take then."""
         without_us = self._run.trace.unprofiled_step_us
         try:
-            return remove_profiler_overhead(self._run, without_us) if without_us else None
+            recorded_us = self._run.measured_step.step_time_us
+            return scale_host_time(self._program, without_us, recorded_us)[0] if without_us else None
         except TracekitError:
             return None
 
@@ -61,21 +64,21 @@ class ProfilerCost:
         is_on["record_shapes"] |= self._run.trace.has_shapes
         return [EVERY_OP_AND_CALL, *(option for name, option in SLOW_OPTIONS.items() if is_on[name])]
 
-    def note(self, run: MeasuredRun, times_us: pl.Series, step: StepTime) -> Iterator[Message]:
+    def note(self, program: Program, times_us: pl.Series, step: StepTime) -> Iterator[Message]:
         """Note the cost in a predicted step, if the CPU limits it and the user hasn't taken the cost out.
 
         Args:
-            run: The run as predicted, which may have fewer edges than this one.
+            program: The program as replayed, which may have fewer edges than this one.
             times_us: Predicted time of each kernel.
             step: The predicted step.
         """
         if self._is_removed or not step.step_time_us:
             return
         kernel_us = times_us.to_numpy()
-        host = 1 - run.replay_step_time_us(kernel_us, 0.0) / step.step_time_us
+        host = 1 - program.replay_step_time_us(kernel_us, 0.0) / step.step_time_us
         if host < MIN_HOST_FRACTION:
             return
-        host_pct, without_us = 100 * host, run.trace.unprofiled_step_us
+        host_pct, without_us = 100 * host, program.trace.unprofiled_step_us
         if self._without and without_us:
             still_us = self._without.replay_step_time_us(kernel_us)
             yield told.PROFILER_COST_KNOWN(host_pct=host_pct, step_us=still_us, without_us=without_us)

@@ -9,9 +9,9 @@ from tracekit.arrays import Floats
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.pipeline_parallel import Pipeline, predict_pipeline
 from tracekit.prediction.model import Target
+from tracekit.program import Program
 from tracekit.replay.engine import Timeline
 from tracekit.replay.step_time import StepTime
-from tracekit.run import MeasuredRun
 
 
 def get_stage_layouts(layouts: tuple[Layout, Layout] | None) -> tuple[Layout, Layout] | None:
@@ -27,12 +27,12 @@ def get_stage_layouts(layouts: tuple[Layout, Layout] | None) -> tuple[Layout, La
 
 
 def split_into_stages(
-    run: MeasuredRun, lines: Sequence[Timeline], target: Target, layouts: tuple[Layout, Layout] | None
+    program: Program, lines: Sequence[Timeline], target: Target, layouts: tuple[Layout, Layout] | None
 ) -> tuple[Pipeline | None, Sequence[Floats | float]]:
     """The pipeline that a job becomes, if it does, and how much longer that makes the steps of each timeline.
 
     Args:
-        run: The measured run.
+        program: The program.
         lines: Its replays with the target's times.
         target: Where it is to run.
         layouts: Layouts of the trace and on the target; None where the layout stays.
@@ -45,7 +45,7 @@ def split_into_stages(
     """
     if layouts is None or target.cluster is None or not layouts[0].pp == 1 < layouts[1].pp:
         return None, (1.0,) * len(lines)
-    return predict_pipeline(run, lines, layouts[1], target.cluster)
+    return predict_pipeline(program, lines, layouts[1], target.cluster)
 
 
 def compute_batch_ratio(layouts: tuple[Layout, Layout] | None, pipeline: Pipeline | None) -> float:

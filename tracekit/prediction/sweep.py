@@ -16,10 +16,10 @@ from tracekit.parallelism.missing_collectives import find_missing_collectives
 from tracekit.parallelism.process_groups import infer_layout
 from tracekit.parallelism.stragglers import predict_stragglers
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
-from tracekit.prediction.cost import resolve_prices
+from tracekit.prediction.cost import NO_PRICES, resolve_prices
 from tracekit.prediction.model import Prediction, Target
 from tracekit.prediction.notes import note_outsized_node
-from tracekit.prediction.predictor import NO_PRICES, Predictor
+from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.source_cluster import fill_source_gpu
 from tracekit.prediction.source_cluster import identify_source_cluster as source_of
 from tracekit.prediction.targets import resolve_targets
@@ -159,8 +159,8 @@ def sweep(
         LayoutError: The trace's layout is unknown, or none of the requested layouts can be predicted.
         TracekitError: A cluster is unknown, or a GPU's name ambiguous.
     """
-    old = infer_layout(run)
-    batch = (infer_rank_batch(run, samples) or StepBatch(1.0, "steps")).scale(old.dp)
+    old = infer_layout(run.program)
+    batch = (infer_rank_batch(run.program, samples) or StepBatch(1.0, "steps")).scale(old.dp)
     source = source_of(run, source_cluster)
     run = fill_source_gpu(run, source)
     nodes = [
@@ -178,19 +178,20 @@ def sweep(
     wanted = [
         *dict.fromkeys(_list_targets(old, resolve_targets((), [*clusters, *nodes]), world_sizes, changes, refused))
     ]
-    predictor = Predictor(run, source, old, batch, resolve_prices(prices), calibration.load_all() if calibrated else ())
+    calibrations = calibration.load_all() if calibrated else ()
+    predictor = Predictor(run, run.program, source, old, batch, resolve_prices(prices), calibrations)
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:
         raise LayoutError(layout_errors.NO_LAYOUT_PREDICTED(reason=refused[0]))
     ranked = _rank_layouts(run, old, found, batch.unit, tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
-    added = (find_missing_collectives(run, old, one.layout or old) for one in found)
+    added = (find_missing_collectives(run.program, old, one.layout or old) for one in found)
     assumed = [note for adders in added if adders for note in predictor.insert_collectives(adders).assumptions]
     fleets = [(one.target.cluster, one.ranks) for one in found if one.target.cluster]
     assumed += [note for cluster, ranks in fleets for note in note_outsized_node(cluster, ranks)]
     return replace(
         ranked,
-        straggler_note=predict_stragglers(run, predictor.spread, old, largest).note,
+        straggler_note=predict_stragglers(run.program, predictor.spread, old, largest).note,
         assumptions=tuple(dict.fromkeys(assumed)),
     )
 

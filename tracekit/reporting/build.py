@@ -66,7 +66,7 @@ def build_report(
     on_source = kernel_rows.predict_on_source(run)
     rows = kernel_rows.build_kernel_rows(run, targets, on_source)
     chosen = run.chosen_steps.height
-    idle_time, stream_idle_time = attribute_stream_idle_time(run, run.measured_timeline)
+    idle_time, stream_idle_time = attribute_stream_idle_time(run.program, run.measured_timeline)
     replays = SpeedReplays(run)
     return Report(
         source=source.build_source_summary(run, price, batch),

@@ -1,8 +1,7 @@
 """Answer requests: one function for each answer, which all front ends call."""
 
-from functools import partial
-
 from tracekit import prediction, reporting
+from tracekit.analysis.profiler_overhead import remove_profiler_overhead
 from tracekit.errors import OutputError
 from tracekit.export import kineto, launch_tables, perfetto
 from tracekit.messages import ProgressCallback
@@ -14,8 +13,7 @@ from tracekit.request.option import split_values
 from tracekit.request.options import EditOptions, ExportFormat, ExportRequest, ReportRequest, RunOptions, SweepRequest
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
-from tracekit.whatif import WhatIfResult
-from tracekit.whatif.requested import apply_requested_edits
+from tracekit.whatif import apply_edits
 
 
 def measure(
@@ -57,8 +55,8 @@ def report(run: MeasuredRun, request: ReportRequest, command: str | None = None)
     Raises:
         TracekitError: An edit finds nothing to change.
     """
-    edited = _apply_edits(run, request)
-    return reporting.build_report(edited.original_run, command=command, what_if=edited)
+    run = _remove_overhead(run, request)
+    return reporting.build_report(run, command=command, what_if=apply_edits(run.program, request.edits))
 
 
 def predict(run: MeasuredRun, request: ExportRequest) -> Predictions:
@@ -71,17 +69,17 @@ def predict(run: MeasuredRun, request: ExportRequest) -> Predictions:
     Raises:
         TracekitError: No target can be predicted, or an edit finds nothing to change.
     """
-    predict_run = partial(
-        prediction.predict,
-        gpus=request.gpus,
+    return prediction.predict(
+        _remove_overhead(run, request),
+        request.gpus,
         clusters=request.clusters,
         source_cluster=request.source_cluster,
         change=request.layout,
+        edits=request.edits,
         prices=request.prices,
         samples=request.samples,
         calibrated=not request.no_calibration,
     )
-    return prediction.predict_edited(_apply_edits(run, request), predict_run)
 
 
 def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
@@ -143,5 +141,7 @@ def export(
     return launch_tables.encode_launches(predicted.run, predicted.targets, form.value), predicted
 
 
-def _apply_edits(run: MeasuredRun, request: EditOptions) -> WhatIfResult:
-    return apply_requested_edits(run, request.edits, request.unprofiled_step_us)
+def _remove_overhead(run: MeasuredRun, request: EditOptions) -> MeasuredRun:
+    """Remove the profiler's overhead if the step time without the profiler was given."""
+    step_time_us = request.unprofiled_step_us
+    return run if step_time_us is None else remove_profiler_overhead(run, step_time_us)

@@ -1,14 +1,14 @@
-"""What-if edits: change one thing in a run and replay it.
+"""What-if edits: change one thing in a program and replay it.
 
-Every edit takes a run and returns an :class:`EditedRun`, so edits can be chained. ``apply_edits`` parses them in the
-form that the command line uses.
+Every edit takes a program and returns an :class:`EditedProgram`, so edits can be chained. ``apply_edits`` parses them
+in the form that the command line uses.
 """
 
 from tracekit.whatif.apply import AppliedEdit, WhatIfResult, apply_edits
 from tracekit.whatif.collective import overlap, serialize
 from tracekit.whatif.compile import compile_host_work
 from tracekit.whatif.cuda_graph import cuda_graph
-from tracekit.whatif.edited import EditedRun, EditFunction, compute_saving_us, compute_step_time_us
+from tracekit.whatif.edited import EditedProgram, EditFunction, compute_saving_us, compute_step_time_us
 from tracekit.whatif.fuse import fuse
 from tracekit.whatif.host_speed import host_speed
 from tracekit.whatif.infinite_queue import infinite_queue
@@ -25,7 +25,7 @@ __all__ = [
     "EDITS",
     "AppliedEdit",
     "EditFunction",
-    "EditedRun",
+    "EditedProgram",
     "KernelSelection",
     "WhatIfResult",
     "apply_edits",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from tracekit.errors import WhatIfError
 from tracekit.messages import Message
 from tracekit.messages.what_ifs import EDIT_REFUSED
-from tracekit.run import MeasuredRun
-from tracekit.whatif.edited import EditedRun, EditFunction, compute_step_time_us
+from tracekit.program import Program
+from tracekit.whatif.edited import EditedProgram, EditFunction, compute_step_time_us
 from tracekit.whatif.parse import parse_edit
 
 
@@ -17,7 +17,7 @@ class AppliedEdit:
 
     Attributes:
         text: The edit as the user wrote it.
-        run: The run with this edit.
+        program: The program with this edit.
         touched: Number of kernels, calls or edges it changed.
         description: What changed.
         step_time_us: Step time with this edit and those before it, on the scale of the measured step.
@@ -25,7 +25,7 @@ class AppliedEdit:
     """
 
     text: str
-    run: MeasuredRun
+    program: Program
     touched: int
     description: Message
     step_time_us: float
@@ -34,20 +34,20 @@ class AppliedEdit:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfResult:
-    """A sequence of edits of a run.
+    """A sequence of edits of a program.
 
     Attributes:
-        original_run: The run without edits.
+        original: The program without edits.
         edits: The edits; their savings add up to :attr:`saving_us`.
     """
 
-    original_run: MeasuredRun
+    original: Program
     edits: tuple[AppliedEdit, ...]
 
     @property
-    def run(self) -> MeasuredRun:
-        """The run with all edits."""
-        return self.edits[-1].run if self.edits else self.original_run
+    def program(self) -> Program:
+        """The program with all edits."""
+        return self.edits[-1].program if self.edits else self.original
 
     @property
     def saving_us(self) -> float:
@@ -55,11 +55,11 @@ class WhatIfResult:
         return sum(edit.saving_us for edit in self.edits)
 
 
-def apply_edits(run: MeasuredRun, texts: Sequence[str]) -> WhatIfResult:
-    """Apply edits to a run, each to the result of those before it.
+def apply_edits(program: Program, texts: Sequence[str]) -> WhatIfResult:
+    """Apply edits to a program, each to the result of those before it.
 
     Args:
-        run: The run.
+        program: The program.
         texts: The edits, in the syntax of :func:`tracekit.whatif.parse.parse_edit`.
 
     Raises:
@@ -67,19 +67,19 @@ def apply_edits(run: MeasuredRun, texts: Sequence[str]) -> WhatIfResult:
     """
     edits = [parse_edit(text) for text in texts]
     done: list[AppliedEdit] = []
-    now, now_us = run, compute_step_time_us(run)
+    now, now_us = program, compute_step_time_us(program)
     for text, edit in zip(texts, edits, strict=True):
         edited = _apply_edit(text, edit, now)
-        left = replace(edited.run, edits=(*now.edits, text))
+        left = replace(edited.program, edits=(*now.edits, text))
         step_us = compute_step_time_us(left)
         done.append(AppliedEdit(text, left, edited.touched, edited.description, step_us, now_us - step_us))
         now, now_us = left, step_us
-    return WhatIfResult(run, tuple(done))
+    return WhatIfResult(program, tuple(done))
 
 
-def _apply_edit(text: str, edit: EditFunction, run: MeasuredRun) -> EditedRun:
-    """Apply an edit to a run; name the edit in errors."""
+def _apply_edit(text: str, edit: EditFunction, program: Program) -> EditedProgram:
+    """Apply an edit to a program; name the edit in errors."""
     try:
-        return edit(run)
+        return edit(program)
     except WhatIfError as error:
         raise WhatIfError(EDIT_REFUSED(edit=text, error=error.catalogue_message)) from None

@@ -11,14 +11,14 @@ from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources,
 from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
 from tracekit.messages import what_ifs as messages
-from tracekit.run import MeasuredRun
-from tracekit.whatif.edited import EditedRun, replace_graph
+from tracekit.program import Program
+from tracekit.whatif.edited import EditedProgram, replace_graph
 from tracekit.whatif.select import KernelSelection
 
 DEPENDENT_FAMILY = "optimizer"
 
 
-def overlap(run: MeasuredRun, select: KernelSelection) -> EditedRun:
+def overlap(program: Program, select: KernelSelection) -> EditedProgram:
     """Let collectives run beside later kernels; only the optimizer and the end of the step wait for them.
 
     Collectives keep their times and their waits for the data that they send. The result is an upper bound of what
@@ -27,11 +27,11 @@ def overlap(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     Raises:
         WhatIfError: No collective is selected, or nothing waits for one.
     """
-    graph, nodes = run.graph, run.graph.nodes
-    rows = _select_collectives(run, select)
+    graph, nodes = program.graph, program.graph.nodes
+    rows = _select_collectives(program, select)
     of_cpu = np.zeros(nodes.n_host, dtype=np.bool_)
     mine = np.concatenate([of_cpu, rows])
-    waits_on = np.concatenate([~of_cpu, rows | (run.kernels["family"] == DEPENDENT_FAMILY).to_numpy()])
+    waits_on = np.concatenate([~of_cpu, rows | (program.kernels["family"] == DEPENDENT_FAMILY).to_numpy()])
     src, dst = compute_edge_sources(graph) // 2, compute_edge_destinations(graph) // 2
     freed = np.isin(graph.kind, (EdgeKind.EVENT, EdgeKind.STREAM)) & mine[src] & ~waits_on[dst]
     if not freed.any():
@@ -39,37 +39,37 @@ def overlap(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     apart = insert_edges(remove_edges(graph, freed), _relink_streams(graph, mine))
     count = int(rows.sum())
     change = messages.COLLECTIVES_OVERLAPPED(collectives=count, kernels=int(freed.sum()))
-    return EditedRun(replace_graph(run, apart), count, change)
+    return EditedProgram(replace_graph(program, apart), count, change)
 
 
-def serialize(run: MeasuredRun, select: KernelSelection) -> EditedRun:
+def serialize(program: Program, select: KernelSelection) -> EditedProgram:
     """Let collectives run alone: they wait for activities that began earlier, and later activities wait for them.
 
     Raises:
         WhatIfError: No collective is selected, or the GPU has only one stream.
     """
-    rows = _select_collectives(run, select)
-    nodes = run.graph.nodes
+    rows = _select_collectives(program, select)
+    nodes = program.graph.nodes
     mine = nodes.activities[rows]
     lanes = np.unique(nodes.lane[nodes.n_host :]).tolist()
-    pairs = [pair for lane in lanes for pair in _find_stream_neighbours(run, mine, lane)]
+    pairs = [pair for lane in lanes for pair in _find_stream_neighbours(program, mine, lane)]
     src, dst = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     if not src.size:
         raise WhatIfError(messages.COLLECTIVES_ALONE())
     lag = np.full(src.size, DEFAULT_LAG_NS)
     count = int(rows.sum())
-    alone = insert_edges(run.graph, Edges(EdgeKind.EVENT, to_end_vertices(src), to_start_vertices(dst), lag))
-    left_out = alone.dropped - run.graph.dropped
+    alone = insert_edges(program.graph, Edges(EdgeKind.EVENT, to_end_vertices(src), to_start_vertices(dst), lag))
+    left_out = alone.dropped - program.graph.dropped
     if left_out == src.size:
         raise WhatIfError(messages.COLLECTIVES_CONTRADICT_RANKS())
     change = messages.COLLECTIVES_SERIALIZED(collectives=count)
     if left_out:
         change = messages.COLLECTIVES_MOSTLY_SERIALIZED(collectives=count, left_out=left_out, waits=int(src.size))
-    return EditedRun(replace_graph(run, alone), count, change)
+    return EditedProgram(replace_graph(program, alone), count, change)
 
 
-def _select_collectives(run: MeasuredRun, select: KernelSelection) -> Bools:
-    rows: Bools = select.find_rows(run) & (run.kernels["family"] == "collective").to_numpy()
+def _select_collectives(program: Program, select: KernelSelection) -> Bools:
+    rows: Bools = select.find_rows(program) & (program.kernels["family"] == "collective").to_numpy()
     if not rows.any():
         raise WhatIfError(messages.COLLECTIVES_NOT_FOUND(selection=str(select)))
     return rows
@@ -95,12 +95,14 @@ def _relink_streams(graph: Graph, mine: Bools) -> Edges:
     )
 
 
-def _find_stream_neighbours(run: MeasuredRun, mine: Ints, lane: int) -> list[tuple[Ints, Ints]]:
+def _find_stream_neighbours(program: Program, mine: Ints, lane: int) -> list[tuple[Ints, Ints]]:
     """Find each activity's neighbours on another stream of its GPU: the last one before it, the first one after."""
-    nodes = run.graph.nodes
+    nodes = program.graph.nodes
     given = nodes.activities[nodes.lane[nodes.n_host :] == lane]
     given = given[np.argsort(nodes.start_ns[given], kind="stable")]
-    gpu = run.kernels.select(pl.struct(column for column in ("rank", "device") if column in run.kernels.columns))
+    gpu = program.kernels.select(
+        pl.struct(column for column in ("rank", "device") if column in program.kernels.columns)
+    )
     of_gpu = gpu.to_series().rank("dense").to_numpy()
     others = mine[(nodes.lane[mine] != lane) & (of_gpu[mine - nodes.n_host] == of_gpu[given[0] - nodes.n_host])]
     at = np.searchsorted(nodes.start_ns[given], nodes.start_ns[others])

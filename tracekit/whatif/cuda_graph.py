@@ -11,8 +11,8 @@ from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources,
 from tracekit.graph.inferred import cuda_graph_gaps
 from tracekit.graph.nodes import NONE
 from tracekit.messages import what_ifs as messages
-from tracekit.run import MeasuredRun
-from tracekit.whatif.edited import EditedRun, replace_graph
+from tracekit.program import Program
+from tracekit.whatif.edited import EditedProgram, replace_graph
 from tracekit.whatif.host_work import find_edges_to_calls
 from tracekit.whatif.launches import find_launch_calls
 from tracekit.whatif.select import KernelSelection
@@ -29,7 +29,7 @@ ROCM_GRAPH_LAUNCH_NS, ROCM_GRAPH_KERNEL_NS = 26_000, 1_100
 MAX_GRAPH_GAP_NS = 700
 
 
-def cuda_graph(run: MeasuredRun, select: KernelSelection) -> EditedRun:
+def cuda_graph(program: Program, select: KernelSelection) -> EditedProgram:
     """Replace launches that follow one another by one launch of a CUDA graph.
 
     A graph ends where the host waits for the GPU, hands over to another thread, or launches a kernel that isn't
@@ -42,9 +42,9 @@ def cuda_graph(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     Raises:
         WhatIfError: No two launches follow one another without a wait in between.
     """
-    graph = run.graph
-    chosen = find_launch_calls(run, select.find_rows(run))
-    found = find_launch_sequences(run, chosen)
+    graph = program.graph
+    chosen = find_launch_calls(program, select.find_rows(program))
+    found = find_launch_sequences(program, chosen)
     member, leads = found.sequence_id != NONE, found.is_first
     if not member.any():
         raise WhatIfError(messages.LAUNCHES_NOT_ADJACENT(selection=str(select)))
@@ -63,19 +63,21 @@ def cuda_graph(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     of_kernel = np.full(graph.nodes.start_ns.size, NONE)
     of_kernel[graph.nodes.n_host :] = number[graph.nodes.launcher]
     within = (graph.kind == EdgeKind.STREAM) & (of_kernel[src] == of_kernel[dst]) & (of_kernel[dst] != NONE)
-    within &= ~_find_recorded_graph_edges(run, src, dst, lag)
+    within &= ~_find_recorded_graph_edges(program, src, dst, lag)
     lag[within] = np.minimum(lag[within], MAX_GRAPH_GAP_NS)
     left = remove_edges(replace(graph, lag_ns=lag), find_edges_to_calls(graph, EdgeKind.QUEUE, member))
     launches, graphs = int((member & chosen).sum()), int(leads.sum())
-    return EditedRun(replace_graph(run, left), launches, messages.LAUNCHES_GRAPHED(launches=launches, graphs=graphs))
+    return EditedProgram(
+        replace_graph(program, left), launches, messages.LAUNCHES_GRAPHED(launches=launches, graphs=graphs)
+    )
 
 
-def _find_recorded_graph_edges(run: MeasuredRun, src: Ints, dst: Ints, lag_ns: Ints) -> Bools:
+def _find_recorded_graph_edges(program: Program, src: Ints, dst: Ints, lag_ns: Ints) -> Bools:
     """Find the edges between activities of one recorded graph launch, and long edges before or after a recorded graph.
 
     A long edge at the border of a graph takes as long in each of the graph's replays.
     """
-    nodes = run.graph.nodes
+    nodes = program.graph.nodes
     launcher = np.full(nodes.start_ns.size, NONE)
     launcher[nodes.n_host :] = nodes.launcher
     graphs = np.append(nodes.is_graph_launch, False)

@@ -1,4 +1,4 @@
-"""The result of an edit: the changed run, what the edit changed, and what it saves."""
+"""The result of an edit: the changed program, what the edit changed, and what it saves."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -6,51 +6,50 @@ from dataclasses import dataclass, replace
 from tracekit.arrays import Floats
 from tracekit.graph import Graph
 from tracekit.messages import Message
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 
 
 @dataclass(frozen=True, slots=True)
-class EditedRun:
-    """A run with one thing changed.
+class EditedProgram:
+    """A program with one thing changed.
 
     Attributes:
-        run: The changed run. It keeps the measured step and the self-replay of the recorded run.
+        program: The changed program.
         touched: Number of kernels, calls or edges that changed.
         description: What changed.
     """
 
-    run: MeasuredRun
+    program: Program
     touched: int
     description: Message
 
 
-EditFunction = Callable[[MeasuredRun], EditedRun]
+EditFunction = Callable[[Program], EditedProgram]
 
 
-def compute_saving_us(run: MeasuredRun, edited: MeasuredRun) -> float:
-    """Compute how much shorter the step of ``edited`` is than that of ``run``; negative if it is longer.
+def compute_saving_us(program: Program, edited: Program) -> float:
+    """Compute how much shorter the step of ``edited`` is than that of ``program``; negative if it is longer.
 
     The median of steps that are each on the scale of its own measured time; negative for an edit that costs.
     """
-    return compute_step_time_us(run) - compute_step_time_us(edited)
+    return compute_step_time_us(program) - compute_step_time_us(edited)
 
 
-def compute_step_time_us(run: MeasuredRun) -> float:
-    """The step of a run that edits may have changed, on the scale of the measured one."""
-    return run.replay_step_time_us(run.kernel_us)
+def compute_step_time_us(program: Program) -> float:
+    """Compute the step time of a program on the scale of the measured one."""
+    return program.replay_step_time_us(program.kernel_us)
 
 
-def replace_graph(run: MeasuredRun, graph: Graph) -> MeasuredRun:
-    """Return the run with another graph."""
-    return replace(run, graph=graph)
+def replace_graph(program: Program, graph: Graph) -> Program:
+    """Return the program with another graph."""
+    return replace(program, graph=graph)
 
 
-def scale_kernel_times(run: MeasuredRun, factor: Floats) -> MeasuredRun:
-    """Return the run with scaled kernel times.
+def scale_kernel_times(program: Program, factor: Floats) -> Program:
+    """Return the program with scaled kernel times.
 
     Args:
-        run: The run.
+        program: The program.
         factor: By row of the kernel table; multiplied with the factors of earlier edits.
     """
-    before = 1.0 if run.kernel_factor is None else run.kernel_factor
-    return replace(run, kernel_factor=before * factor)
+    return replace(program, kernel_factor=program.kernel_factor * factor)

@@ -9,7 +9,7 @@ from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources
 from tracekit.graph.recorded.host_spans import HostSpans
-from tracekit.run import round_to_ns
+from tracekit.program import round_to_ns
 
 
 def compute_fraction_within(graph: Graph, inside: HostSpans, calls: bool = False) -> Floats:

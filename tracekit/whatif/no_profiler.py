@@ -4,22 +4,22 @@ from tracekit.analysis.profiler_overhead import find_stalls_of_steps
 from tracekit.errors import WhatIfError
 from tracekit.graph.recorded import host_spans
 from tracekit.messages import what_ifs as messages
-from tracekit.run import MeasuredRun
-from tracekit.whatif.edited import EditedRun, replace_graph
+from tracekit.program import Program
+from tracekit.whatif.edited import EditedProgram, replace_graph
 from tracekit.whatif.host_work import compute_fraction_within, scale_lags
 
 
-def no_profiler(run: MeasuredRun) -> EditedRun:
+def no_profiler(program: Program) -> EditedProgram:
     """Set the profiler's own work that delayed a thread in the chosen steps to zero time.
 
     Raises:
         WhatIfError: The trace records no such work in them.
     """
-    rows = find_stalls_of_steps(run)
-    held = host_spans.build_spans(rows, run.ranks, run.graph.nodes, run.kernels)
+    rows = find_stalls_of_steps(program)
+    held = host_spans.build_spans(rows, program.ranks, program.graph.nodes, program.kernels)
     if not held.count:
         raise WhatIfError(messages.PROFILER_WORK_NOT_RECORDED())
     us = sum(float(table["dur_ns"].sum()) for table in rows) / 1e3
-    share = compute_fraction_within(run.graph, held, calls=True)
-    left = replace_graph(run, scale_lags(run.graph, 1 - share))
-    return EditedRun(left, held.count, messages.PROFILER_WORK_REMOVED(removed_us=us))
+    share = compute_fraction_within(program.graph, held, calls=True)
+    left = replace_graph(program, scale_lags(program.graph, 1 - share))
+    return EditedProgram(left, held.count, messages.PROFILER_WORK_REMOVED(removed_us=us))

@@ -1,7 +1,7 @@
 """Parse edits from text such as ``scale(family=gemm, 0.5)``."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +10,7 @@ from tracekit.messages import what_ifs as messages
 from tracekit.whatif.collective import overlap, serialize
 from tracekit.whatif.compile import REMAINING_HOST_FRACTION, compile_host_work
 from tracekit.whatif.cuda_graph import cuda_graph
-from tracekit.whatif.edited import EditedRun, EditFunction
+from tracekit.whatif.edited import EditedProgram, EditFunction
 from tracekit.whatif.fuse import fuse
 from tracekit.whatif.host_speed import check_speeds, host_speed
 from tracekit.whatif.infinite_queue import infinite_queue
@@ -66,7 +66,7 @@ def _parse_scale(given: EditArguments) -> EditFunction:
     return partial(scale, select=given.to_selection(), factor=given.get_number())
 
 
-def _make_selection_parser(edit: Callable[..., EditedRun]) -> Callable[[EditArguments], EditFunction]:
+def _make_selection_parser(edit: Callable[..., EditedProgram]) -> Callable[[EditArguments], EditFunction]:
     return lambda given: partial(edit, select=given.refuse_extra(keys=None).to_selection())
 
 
@@ -138,6 +138,29 @@ def parse_edit(text: str) -> EditFunction:
         return reader(_parse_arguments(call[2] or ""))
     except WhatIfError as error:
         raise WhatIfError(messages.EDIT_MALFORMED(edit=text, error=error.catalogue_message, usage=usage)) from None
+
+
+def parse_edits(what_if: Sequence[str], host_speed: str | float | None = None) -> list[str]:
+    """Return the requested edits in order; refuse invalid ones before a trace is read.
+
+    Args:
+        what_if: Edits such as ``no-sync(aten::item)``.
+        host_speed: Speed of the host as a multiple of the measured one, or by kind of work: ``python=1.3,launch=1``.
+
+    Raises:
+        WhatIfError: An edit is unknown or malformed.
+    """
+    for edit in what_if:
+        parse_edit(edit)
+    if host_speed is None:
+        return [*what_if]
+    faster = f"host-speed({host_speed})"
+    try:
+        parse_edit(faster)
+    except WhatIfError as error:
+        cause = error.catalogue_message.values["error"]
+        raise WhatIfError(messages.HOST_SPEED_MALFORMED(speed=str(host_speed), error=cause)) from None
+    return [faster, *what_if]
 
 
 def _parse_arguments(text: str) -> EditArguments:

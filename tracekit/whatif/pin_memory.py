@@ -9,13 +9,13 @@ from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
 from tracekit.graph.semantics.host_syncs import MAX_OWN_NS
 from tracekit.messages import what_ifs as messages
-from tracekit.run import MeasuredRun
-from tracekit.whatif.edited import EditedRun, replace_graph
+from tracekit.program import Program
+from tracekit.whatif.edited import EditedProgram, replace_graph
 from tracekit.whatif.host_work import find_edges_to_calls
 from tracekit.whatif.select import KernelSelection
 
 
-def pin_memory(run: MeasuredRun, select: KernelSelection) -> EditedRun:
+def pin_memory(program: Program, select: KernelSelection) -> EditedProgram:
     """Make copies from and to pageable memory asynchronous, as if their host memory were pinned.
 
     The copy itself keeps its time. A program that reads data copied to the host still has to wait for it: waits in
@@ -24,8 +24,8 @@ def pin_memory(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     Raises:
         WhatIfError: No selected copy blocks its call.
     """
-    graph, nodes = run.graph, run.graph.nodes
-    rows = np.concatenate([np.zeros(nodes.n_host, dtype=np.bool_), select.find_rows(run)])
+    graph, nodes = program.graph, program.graph.nodes
+    rows = np.concatenate([np.zeros(nodes.n_host, dtype=np.bool_), select.find_rows(program)])
     giver, call = compute_edge_sources(graph) // 2, compute_edge_destinations(graph) // 2
     launcher = np.concatenate([np.full(nodes.n_host, -1), nodes.launcher])
     held = (graph.kind == EdgeKind.SYNC) & rows[giver] & (launcher[giver] == call)
@@ -37,4 +37,4 @@ def pin_memory(run: MeasuredRun, select: KernelSelection) -> EditedRun:
     lag = np.where(own, np.minimum(graph.lag_ns, MAX_OWN_NS), graph.lag_ns)
     count = int(held.sum())
     left = remove_edges(replace(graph, lag_ns=lag), held)
-    return EditedRun(replace_graph(run, left), count, messages.COPIES_PINNED(copies=count))
+    return EditedProgram(replace_graph(program, left), count, messages.COPIES_PINNED(copies=count))

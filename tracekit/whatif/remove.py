@@ -11,28 +11,28 @@ from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
 from tracekit.messages import what_ifs as messages
-from tracekit.run import MeasuredRun
-from tracekit.whatif.edited import EditedRun, replace_graph, scale_kernel_times
+from tracekit.program import Program
+from tracekit.whatif.edited import EditedProgram, replace_graph, scale_kernel_times
 from tracekit.whatif.launches import find_launch_calls, remove_launches
 from tracekit.whatif.select import KernelSelection
 
 
-def remove(run: MeasuredRun, select: KernelSelection) -> EditedRun:
+def remove(program: Program, select: KernelSelection) -> EditedProgram:
     """Remove kernels, their launches, and the ops that launch nothing else.
 
     Raises:
         WhatIfError: No kernel is selected, or all are.
     """
-    rows = select.find_rows(run)
+    rows = select.find_rows(program)
     if rows.all():
         raise WhatIfError(messages.RUN_EMPTY())
-    calls = int(find_launch_calls(run, rows).sum())
-    left = scale_kernel_times(remove_launches(run, rows), np.where(rows, 0.0, 1.0))
+    calls = int(find_launch_calls(program, rows).sum())
+    left = scale_kernel_times(remove_launches(program, rows), np.where(rows, 0.0, 1.0))
     left = replace_graph(left, _remove_rendezvous(left.graph, rows))
     # Kernels without a step aren't counted in any step.
-    kernels = run.kernels.with_columns(step=pl.when(pl.Series(~rows)).then("step"))
+    kernels = program.kernels.with_columns(step=pl.when(pl.Series(~rows)).then("step"))
     count = int(rows.sum())
-    return EditedRun(
+    return EditedProgram(
         left.replace_tables(kernels=kernels), count, messages.KERNELS_REMOVED(kernels=count, launches=calls)
     )
 

@@ -15,7 +15,7 @@ from tracekit.graph.nodes import NONE
 from tracekit.graph.recorded import host_spans
 from tracekit.messages import Message
 from tracekit.messages import what_ifs as messages
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 
 MAX_SUGGESTED_VALUES = 8
 NAME, WITHIN = "name", "within"
@@ -46,24 +46,29 @@ class KernelSelection:
         told = ", ".join(f"{key}={pattern}" for key, pattern in self.patterns.items())
         return f"kernels with {told}" if told else "kernels"
 
-    def find_rows(self, run: MeasuredRun) -> Bools:
+    def find_rows(self, program: Program) -> Bools:
         """Return a mask of the selected rows of the kernel table.
 
         Raises:
             WhatIfError: No row is selected.
         """
-        found = reduce(np.logical_and, (_match_rows(run, *item) for item in self.patterns.items()), _select_all(run))
+        found = reduce(
+            np.logical_and, (_match_rows(program, *item) for item in self.patterns.items()), _select_all(program)
+        )
         if not found.any():
-            raise WhatIfError(self._describe_empty(run))
+            raise WhatIfError(self._describe_empty(program))
         return found
 
-    def _describe_empty(self, run: MeasuredRun) -> Message:
+    def _describe_empty(self, program: Program) -> Message:
         """Return the error, with the values that the trace has if one key alone matches nothing."""
         for key, pattern in self.patterns.items():
-            if key in (NAME, WITHIN) or _match_rows(run, key, pattern).any():
+            if key in (NAME, WITHIN) or _match_rows(program, key, pattern).any():
                 continue
             values = (
-                run.kernels[key].drop_nulls().value_counts(sort=True, name="n").sort("n", key, descending=[True, False])
+                program.kernels[key]
+                .drop_nulls()
+                .value_counts(sort=True, name="n")
+                .sort("n", key, descending=[True, False])
             )
             most = values[key].head(MAX_SUGGESTED_VALUES).cast(pl.String).to_list()
             if most:
@@ -84,21 +89,21 @@ def check_pattern(pattern: str) -> None:
         raise WhatIfError(messages.PATTERN_INVALID(pattern=pattern)) from None
 
 
-def _select_all(run: MeasuredRun) -> Bools:
-    return np.ones(run.kernels.height, dtype=np.bool_)
+def _select_all(program: Program) -> Bools:
+    return np.ones(program.kernels.height, dtype=np.bool_)
 
 
-def _match_rows(run: MeasuredRun, key: str, pattern: str) -> Bools:
+def _match_rows(program: Program, key: str, pattern: str) -> Bools:
     if key == WITHIN:
-        return _find_launched_within(run, pattern)
-    values = run.kernels[key].cast(pl.String)
+        return _find_launched_within(program, pattern)
+    values = program.kernels[key].cast(pl.String)
     matches = values.str.contains(pattern if key == NAME else f"^(?:{pattern})$")
     return matches.fill_null(False).to_numpy()
 
 
-def _find_launched_within(run: MeasuredRun, pattern: str) -> Bools:
-    nodes = run.graph.nodes
-    inside = host_spans.find_spans_by_name(run.ranks, nodes, run.kernels, pattern)
+def _find_launched_within(program: Program, pattern: str) -> Bools:
+    nodes = program.graph.nodes
+    inside = host_spans.find_spans_by_name(program.ranks, nodes, program.kernels, pattern)
     launched = nodes.launcher != NONE
     call = nodes.launcher[launched]
     found = np.zeros(nodes.launcher.size, dtype=np.bool_)

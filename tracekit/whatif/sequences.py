@@ -7,7 +7,7 @@ import numpy as np
 from tracekit.arrays import Bools, Ints
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.whatif.launches import find_blocking_calls, find_calls_reached_by
 
 
@@ -25,19 +25,19 @@ class LaunchSequences:
     is_first: Bools
 
 
-def find_launch_sequences(run: MeasuredRun, launches: Bools) -> LaunchSequences:
+def find_launch_sequences(program: Program, launches: Bools) -> LaunchSequences:
     """Find sequences of launches.
 
     Args:
-        run: The run.
+        program: The program.
         launches: Mask of the CPU nodes, all of them launches, that may belong to a sequence.
     """
-    nodes = run.graph.nodes
+    nodes = program.graph.nodes
     order = nodes.sort_by_lane(np.arange(nodes.n_host))
-    launch = (launches & ~find_blocking_calls(run))[order]
-    idle = _find_free_calls(run)[order]
-    place = np.stack([nodes.lane[order], _assign_steps_to_calls(run, order)])
-    resumes = find_calls_reached_by(run, EdgeKind.HANDOVER)[order]
+    launch = (launches & ~find_blocking_calls(program))[order]
+    idle = _find_free_calls(program)[order]
+    place = np.stack([nodes.lane[order], _assign_steps_to_calls(program, order)])
+    resumes = find_calls_reached_by(program, EdgeKind.HANDOVER)[order]
     new = ~(launch | idle) | resumes
     new[:1] = True
     new[1:] |= ~(launch | idle)[:-1] | (place[:, 1:] != place[:, :-1]).any(axis=0)
@@ -53,21 +53,21 @@ def find_launch_sequences(run: MeasuredRun, launches: Bools) -> LaunchSequences:
     return LaunchSequences(found, leads)
 
 
-def _find_free_calls(run: MeasuredRun) -> Bools:
+def _find_free_calls(program: Program) -> Bools:
     """Find calls that neither launch anything nor wait."""
-    nodes = run.graph.nodes
+    nodes = program.graph.nodes
     calls = np.arange(nodes.n_host) < nodes.n_host - nodes.n_marks
     calls[nodes.launcher[nodes.launcher != NONE]] = False
-    nothing: Bools = calls & ~find_blocking_calls(run)
+    nothing: Bools = calls & ~find_blocking_calls(program)
     return nothing
 
 
-def _assign_steps_to_calls(run: MeasuredRun, order: Ints) -> Ints:
+def _assign_steps_to_calls(program: Program, order: Ints) -> Ints:
     """Return the step of each call, in order; calls that launch nothing belong to the previous launch's step."""
-    nodes = run.graph.nodes
+    nodes = program.graph.nodes
     launched = nodes.launcher != NONE
     step = np.full(nodes.n_host, NONE)
-    step[nodes.launcher[launched]] = run.kernels["step"].fill_null(NONE).to_numpy()[launched]
+    step[nodes.launcher[launched]] = program.kernels["step"].fill_null(NONE).to_numpy()[launched]
     launches = np.zeros(nodes.n_host, dtype=np.bool_)
     launches[nodes.launcher[launched]] = True
     latest = np.maximum.accumulate(np.where(launches[order], np.arange(order.size), 0))

@@ -19,7 +19,7 @@ LONG_US = 1e6
 def tabulate_kernels(calls: Sequence[Call]) -> pl.DataFrame:
     """Return the kernels as tracekit reads them from a trace, without their times."""
     trace = build_trace(calls, repeat(LONG_US), host_us=GAP_US)
-    return add_measured_times(prepare_run(trace, source_gpu="v100-sxm-16gb")).drop("measured_us")
+    return add_measured_times(prepare_run(trace, source_gpu="v100-sxm-16gb").program).drop("measured_us")
 
 
 def predict_carried(table: pl.DataFrame, source_gpu: str, gpu: str, slower: float) -> pl.DataFrame:

@@ -112,7 +112,7 @@ def answer(trace: Trace, without: tuple[str, ...] = (), usual: Answer | None = N
     same = usual is not None and measured.kernels.equals(usual.kernels)
     return Answer(
         measured.self_replay.error_pct,
-        measured.replay_step(measured.kernel_us / SPEEDUP).step_time_us,
+        measured.program.replay_step(measured.program.kernel_us / SPEEDUP).step_time_us,
         compute_time_share(measured.kernels, "dur_ns", pl.col("work_from").is_not_null()),
         measured.kernels,
         usual.predicted_us if usual and same else predict(measured, [TARGET]).targets[0].step.step_time_us,

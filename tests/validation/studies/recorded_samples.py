@@ -19,8 +19,7 @@ from tests.validation.study import RECORDED_SAMPLES, MissingInputError, find_inp
 from tracekit import calibration
 from tracekit.prediction import LayoutRequest, predict
 from tracekit.run import MeasuredRun, prepare_run
-from tracekit.whatif import compute_step_time_us
-from tracekit.whatif.requested import apply_requested_edits
+from tracekit.whatif import apply_edits, compute_step_time_us
 
 INPUTS = (RECORDED_SAMPLES,)
 WHAT_IFS = (
@@ -95,7 +94,7 @@ def list_edits(runs: Runs, slow: Runs) -> Iterator[tuple[str, ...]]:
 
 def predict_edits_us(run: MeasuredRun, *edits: str) -> float:
     """Predict the step of a run with edits."""
-    return compute_step_time_us(apply_requested_edits(run, list(edits)).run)
+    return compute_step_time_us(apply_edits(run.program, edits).program)
 
 
 def format_edit(

@@ -13,8 +13,9 @@ from tracekit.analysis.idle import attribute_idle_time
 from tracekit.export.perfetto import events, tracks
 from tracekit.export.perfetto.lane import Lane
 from tracekit.prediction import Prediction
+from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
-from tracekit.run import MeasuredRun, round_to_ns
+from tracekit.run import MeasuredRun
 
 PIDS_PER_RANK = 100
 """Process ids reserved for each rank: one per timeline and its CPU threads."""
@@ -69,13 +70,13 @@ def _build_lanes(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[La
         0,
         "measured",
         _name_source_gpu(run),
-        run,
-        *_analyse_timeline(run, run.measured_timeline),
+        run.program,
+        *_analyse_timeline(run.program, run.measured_timeline),
         time_us,
         bound_us,
     )
     for place, target in enumerate(targets, 1):
-        there = target.run.replace_tables(chosen_steps=run.chosen_steps)
+        there = target.program.replace_tables(chosen_steps=run.chosen_steps)
         time_us, bound_us = target.replayed_kernels["time_us"], target.replayed_kernels["bound_us"]
         durations = round_to_ns(time_us.to_numpy() * 1e3, "kernels")
         analysed = _analyse_timeline(there, replay(there.graph, durations))
@@ -83,11 +84,11 @@ def _build_lanes(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[La
         yield Lane(place, label, target.target.gpu.gpu.name, there, *analysed, time_us, bound_us)
 
 
-def _analyse_timeline(run: MeasuredRun, timeline: Timeline) -> tuple[Timeline, pl.DataFrame, pl.DataFrame, int]:
+def _analyse_timeline(program: Program, timeline: Timeline) -> tuple[Timeline, pl.DataFrame, pl.DataFrame, int]:
     """Return a timeline with its critical path, its main idle causes and its start in ns."""
-    path = compute_critical_path(run, timeline).segments
-    causes = tracks.find_main_causes(attribute_idle_time(run, timeline).segments)
-    return timeline, path, causes, tracks.find_begin_ns(run, timeline, path)
+    path = compute_critical_path(program, timeline).segments
+    causes = tracks.find_main_causes(attribute_idle_time(program, timeline).segments)
+    return timeline, path, causes, tracks.find_begin_ns(program, timeline, path)
 
 
 def _name_source_gpu(run: MeasuredRun) -> str:
@@ -103,12 +104,12 @@ def _compute_bounds(run: MeasuredRun) -> pl.Series:
 
 
 def _encode_lane(lane: Lane) -> Iterator[bytes]:
-    run = lane.run
-    for rank in tracks.list_ranks(run):
+    program = lane.program
+    for rank in tracks.list_ranks(program):
         pid = PIDS_PER_RANK * rank + lane.index
         said = (
             f"rank {rank}: {lane.label}"
-            if len(tracks.list_ranks(run)) > 1 or run.trace.rank is not None
+            if len(tracks.list_ranks(program)) > 1 or program.trace.rank is not None
             else lane.label
         )
         yield events.encode_process(pid, f"{said} ({lane.gpu_name})", pid)
@@ -121,11 +122,11 @@ def _encode_lane(lane: Lane) -> Iterator[bytes]:
         yield events.encode_counter(
             tracks.build_roofline_counter(lane, rank).with_columns(pid=pl.lit(pid)), "% of roofline"
         )
-    if len(tracks.list_ranks(run)) == 1:
+    if len(tracks.list_ranks(program)) == 1:
         yield events.encode_process(pid + HOST_PID_OFFSET, f"CPU, {said}", pid)
         yield events.encode_slices(tracks.build_call_slices(lane).with_columns(pid=pl.lit(pid + HOST_PID_OFFSET)))
     path = tracks.build_critical_path_slices(lane).with_columns(
-        pid=pl.lit(PIDS_PER_RANK * tracks.list_ranks(run)[0] + lane.index)
+        pid=pl.lit(PIDS_PER_RANK * tracks.list_ranks(program)[0] + lane.index)
     )
     yield events.encode_slices(path)
     yield events.encode_flows(tracks.find_critical_kernels(lane, PIDS_PER_RANK), "critical path", lane.index)

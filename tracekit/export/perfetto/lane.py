@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tracekit.program import Program
 from tracekit.replay.engine import Timeline
-from tracekit.run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Lane:
         index: 0 for the measured timeline; the targets follow in order.
         label: ``measured``, or ``predicted on`` and the target.
         gpu_name: Full name of the GPU.
-        run: The run of this timeline; a predicted run also has the kernels that a layout inserts.
+        program: The program of this timeline; a predicted one also has the kernels that a layout inserts.
         timeline: Start and end of each node.
         critical_path: Pieces of the critical path in order.
         idle_causes: Each kernel that follows GPU idle time, with the ``cause`` of most of that time.
@@ -28,7 +28,7 @@ class Lane:
     index: int
     label: str
     gpu_name: str
-    run: MeasuredRun
+    program: Program
     timeline: Timeline
     critical_path: pl.DataFrame
     idle_causes: pl.DataFrame

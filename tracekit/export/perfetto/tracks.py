@@ -7,8 +7,8 @@ from tracekit.analysis.idle_causes import IdleCause
 from tracekit.arrays import Ints
 from tracekit.export.perfetto.lane import Lane
 from tracekit.graph.nodes import NONE
+from tracekit.program import Program
 from tracekit.replay.engine import Timeline
-from tracekit.run import MeasuredRun
 
 CRITICAL_PATH_TID, IDLE_TID = 1_000_001, 1_000_002
 """Thread ids of the critical path and of the idle time in a GPU's process, above those of its streams."""
@@ -19,15 +19,15 @@ TIDS_PER_OVERLAP = 10_000_000
 KIND_CATEGORIES = {"memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 
 
-def select_chosen_rows(run: MeasuredRun) -> Ints:
+def select_chosen_rows(program: Program) -> Ints:
     """Return the kernel-table rows of the chosen steps."""
-    return np.flatnonzero(run.is_in_chosen_steps.to_numpy())
+    return np.flatnonzero(program.is_in_chosen_steps.to_numpy())
 
 
-def find_begin_ns(run: MeasuredRun, timeline: Timeline, path: pl.DataFrame) -> int:
+def find_begin_ns(program: Program, timeline: Timeline, path: pl.DataFrame) -> int:
     """Return the start of a timeline's chosen steps: of its critical path, or of an earlier launch or kernel."""
-    rows = select_chosen_rows(run)
-    launchers = run.graph.nodes.launcher[rows]
+    rows = select_chosen_rows(program)
+    launchers = program.graph.nodes.launcher[rows]
     launched = timeline.start_ns[launchers[launchers != NONE]]
     return int(np.concatenate([path["begin_ns"].to_numpy(), launched, timeline.activity_start_ns[rows]]).min())
 
@@ -44,9 +44,9 @@ def find_main_causes(pieces: pl.DataFrame) -> pl.DataFrame:
     return longest.group_by("kernel", maintain_order=True).agg(pl.col("cause").first())
 
 
-def list_ranks(run: MeasuredRun) -> list[int]:
+def list_ranks(program: Program) -> list[int]:
     """Return the ranks to draw."""
-    return [rank.rank or 0 for rank in run.ranks]
+    return [rank.rank or 0 for rank in program.ranks]
 
 
 def build_kernel_slices(lane: Lane, rank: int) -> pl.DataFrame:
@@ -82,10 +82,12 @@ def list_streams(lane: Lane, rank: int) -> list[tuple[int, str]]:
 
 def build_call_slices(lane: Lane) -> pl.DataFrame:
     """Build one slice per runtime call that touches the GPU, on its CPU thread."""
-    run = lane.run
-    nodes, timeline = run.graph.nodes, lane.timeline
+    program = lane.program
+    nodes, timeline = program.graph.nodes, lane.timeline
     count = nodes.n_host - nodes.n_marks
-    ends = np.concatenate([lane.critical_path["end_ns"].to_numpy(), timeline.activity_end_ns[select_chosen_rows(run)]])
+    ends = np.concatenate(
+        [lane.critical_path["end_ns"].to_numpy(), timeline.activity_end_ns[select_chosen_rows(program)]]
+    )
     end = int(ends.max()) - lane.origin_ns
     table = pl.DataFrame(
         {
@@ -143,10 +145,10 @@ def build_critical_path_slices(lane: Lane) -> pl.DataFrame:
 
 def find_critical_kernels(lane: Lane, block: int) -> pl.DataFrame:
     """Return process, thread and time of the kernels on the critical path, in order."""
-    run = lane.run
+    program = lane.program
     rows = lane.critical_path.filter(pl.col("on") == "gpu").drop_nulls("kernel")["kernel"].unique(maintain_order=True)
-    drawn = rows.filter(rows.is_in(select_chosen_rows(run)))
-    rank = run.kernels["rank"]
+    drawn = rows.filter(rows.is_in(select_chosen_rows(program)))
+    rank = program.kernels["rank"]
     start = pl.Series(lane.timeline.activity_start_ns - lane.origin_ns)
     end = pl.Series(lane.timeline.activity_end_ns - lane.origin_ns)
     return pl.DataFrame(
@@ -161,15 +163,15 @@ def find_critical_kernels(lane: Lane, block: int) -> pl.DataFrame:
 
 def _select_activities(lane: Lane, rank: int) -> pl.DataFrame:
     """Return a rank's kernels of the chosen steps with the times and threads to draw."""
-    run = lane.run
-    table = run.kernels.with_columns(
+    program = lane.program
+    table = program.kernels.with_columns(
         kernel=pl.int_range(pl.len(), dtype=pl.Int64),
         start_ns=lane.timeline.activity_start_ns - lane.origin_ns,
         dur_ns=lane.timeline.activity_end_ns - lane.timeline.activity_start_ns,
         time_us=lane.time_us,
         bound_us=lane.bound_us,
         thread=_assign_threads(lane),
-    )[select_chosen_rows(run)]
+    )[select_chosen_rows(program)]
     return table.filter(pl.col("rank") == rank)
 
 
@@ -179,9 +181,9 @@ def _assign_threads(lane: Lane) -> pl.Series:
     Perfetto drops a slice that overlaps another one of its thread (google/perfetto#4280). A kernel that overlaps an
     earlier one of its stream is drawn on a further thread.
     """
-    run = lane.run
+    program = lane.program
     device = (pl.col("device") - pl.col("device").min().over("rank")).fill_null(0)
-    stream = run.kernels.select("rank", thread=pl.col("stream") + TIDS_PER_DEVICE * device)
+    stream = program.kernels.select("rank", thread=pl.col("stream") + TIDS_PER_DEVICE * device)
     table = stream.with_columns(start=lane.timeline.activity_start_ns, end=lane.timeline.activity_end_ns)
     while (overlaps := _find_overlaps(table)).any():
         table = table.with_columns(pl.col("thread") + pl.when(overlaps).then(TIDS_PER_OVERLAP).otherwise(0))

@@ -25,7 +25,7 @@ def find_allocator_calls(context: FindingContext) -> Iterator[Finding]:
         return
     inside = host_spans.build_spans(calls, run.ranks, run.graph.nodes, run.kernels)
     graph = scale_lags(run.graph, 1 - compute_fraction_within(run.graph, inside))
-    saves_us = compute_saving_us(run, replace(run, graph=graph))
+    saves_us = compute_saving_us(run.program, replace(run.program, graph=graph))
     if not context.is_worth_reporting(saves_us):
         return
     made = context.select_in_steps(_select_allocator_calls)

@@ -11,10 +11,10 @@ from tracekit.messages import Message
 from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.prediction import Prediction
+from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import replay
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
 from tracekit.reporting.findings.finding import Bottleneck, Evidence, Finding
-from tracekit.run import MeasuredRun, round_to_ns
 
 MIN_BOTTLENECK_PCT = 50.0
 """Percent of the critical path from which on a resource is the bottleneck."""
@@ -55,7 +55,7 @@ def find_limiter(target: Prediction) -> StepLimiter | None:
 
 def find_bottlenecks(context: FindingContext) -> Iterator[Finding]:
     """Find the bottleneck of every target: the resource that takes most of its critical path."""
-    here = _compute_path_shares(context.run, context.run.kernel_us)
+    here = _compute_path_shares(context.run.program, context.run.program.kernel_us)
     for target in context.targets:
         if context.run.gpu is not None and target.label == context.run.gpu.slug:
             continue
@@ -66,14 +66,14 @@ def find_bottlenecks(context: FindingContext) -> Iterator[Finding]:
 def _compute_target_shares(target: Prediction) -> dict[str, float]:
     """Compute the percent of a predicted step by resource; the bubble of a pipeline belongs to none of them."""
     works = 1 - target.pipeline.bubble if target.pipeline else 1.0
-    shares = _compute_path_shares(target.run, target.replayed_kernels["time_us"].to_numpy())
+    shares = _compute_path_shares(target.program, target.replayed_kernels["time_us"].to_numpy())
     return {kind: works * share for kind, share in shares.items()}
 
 
-def _compute_path_shares(run: MeasuredRun, time_us: Floats) -> dict[str, float]:
+def _compute_path_shares(program: Program, time_us: Floats) -> dict[str, float]:
     """Compute the percent of the critical path by resource; ``time_us`` already includes what-if edits."""
     durations = round_to_ns(time_us * 1e3, "kernels")
-    path = compute_critical_path(run, replay(run.graph, durations))
+    path = compute_critical_path(program, replay(program.graph, durations))
     kinds = (
         path.segments.group_by(kind=RESOURCE_EXPR.otherwise(pl.lit("gpu"))).agg(pl.col("time_ns").sum()).sort("kind")
     )

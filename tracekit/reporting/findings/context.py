@@ -18,7 +18,7 @@ from tracekit.prediction import Prediction
 from tracekit.reporting.findings.finding import Evidence
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
-from tracekit.whatif.edited import EditedRun, compute_step_time_us
+from tracekit.whatif.edited import EditFunction, compute_step_time_us
 from tracekit.workload.steps import assign_steps
 
 MIN_SAVING_FRACTION = 0.01
@@ -64,17 +64,17 @@ class FindingContext:
             rows: These kernels, with their row number ``kernel``.
             time_us: Their new times.
         """
-        times = self.run.kernel_us.copy()
+        times = self.run.program.kernel_us.copy()
         times[rows["kernel"].to_numpy()] = time_us
-        return self.step_time_us - self.run.replay_step_time_us(times)
+        return self.step_time_us - self.run.program.replay_step_time_us(times)
 
-    def compute_edit_saving_us(self, edit: Callable[[MeasuredRun], EditedRun]) -> float:
+    def compute_edit_saving_us(self, edit: EditFunction) -> float:
         """Compute how much shorter the step is with a what-if edit; 0 if the edit finds nothing to change."""
         try:
-            edited = edit(self.run)
+            edited = edit(self.run.program)
         except WhatIfError:
             return 0.0
-        return self.replays.compute_step_time_us() - compute_step_time_us(edited.run)
+        return self.replays.compute_step_time_us() - compute_step_time_us(edited.program)
 
     def compute_merge_saving_us(self, rows: pl.DataFrame, *alike: str) -> float:
         """Compute how much shorter the step is if each group of kernels becomes one as long as its longest kernel.

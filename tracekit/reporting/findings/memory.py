@@ -14,7 +14,7 @@ MAX_MEMORY_FRACTION = 0.5
 def find_memory_limits(context: FindingContext) -> Iterator[Finding]:
     """Find a job that needs at most half of its GPU's memory, and every target into whose memory it doesn't fit."""
     gpu = context.run.gpu
-    most = judge_memory_fit(context.run, gpu).max_bytes if gpu else None
+    most = judge_memory_fit(context.run.program, gpu, gpu).max_bytes if gpu else None
     if gpu and most is not None and most < MAX_MEMORY_FRACTION * gpu.memory_bytes:
         yield Finding(
             message=told.MEMORY_HEADROOM(max_bytes=most, gpu_bytes=gpu.memory_bytes),

@@ -74,7 +74,7 @@ class CriticalPathSection:
 
 def build_critical_path(run: MeasuredRun) -> CriticalPathSection:
     """Build the critical path of the measured run."""
-    path = compute_critical_path(run, run.measured_timeline)
+    path = compute_critical_path(run.program, run.measured_timeline)
     places = tuple((on, 100 * part) for on, part in path.sum_by("on").select("on", "share").iter_rows())
     ops = path.sum_by("on", "op").select("on", "op", "time_us", "share")
     steps = run.chosen_steps["step"].n_unique()
@@ -95,7 +95,7 @@ def _sum_shares(path: CriticalPath, column: str) -> tuple[tuple[str, float], ...
 
 def _find_near_critical_ops(run: MeasuredRun) -> Iterator[NearCriticalOp]:
     """Find the ops without a kernel on the path whose slack is small."""
-    rows = summarize_by_op(run, compute_slack_ns(run)).filter(pl.col("slack_us") > 0)
+    rows = summarize_by_op(run.program, compute_slack_ns(run.program)).filter(pl.col("slack_us") > 0)
     near = rows.filter(pl.col("slack_us") < MAX_NEAR_FRACTION * run.self_replay.span_us, pl.col("time_us") > 0)
     for op, time_us, slack_us in near.head(MAX_NEAR_OPS).iter_rows():
         yield NearCriticalOp(op, time_us, slack_us)

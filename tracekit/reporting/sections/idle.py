@@ -32,7 +32,7 @@ class IdleTime:
 
 def analyze_idle_time(run: MeasuredRun) -> IdleBreakdown:
     """Attribute the measured GPU's idle time to causes."""
-    return attribute_idle_time(run, run.measured_timeline)
+    return attribute_idle_time(run.program, run.measured_timeline)
 
 
 def build_idle_times(run: MeasuredRun, idle: IdleBreakdown) -> tuple[IdleTime, ...]:

@@ -32,5 +32,5 @@ def build_rank_times(run: MeasuredRun) -> tuple[RankTime, ...]:
     """Build the measured ranks; empty for a run of one rank."""
     return tuple(
         RankTime(rank, busy, wait, 100 * last, held_up, ahead)
-        for rank, busy, wait, last, held_up, ahead in find_stragglers(run).iter_rows()
+        for rank, busy, wait, last, held_up, ahead in find_stragglers(run.program).iter_rows()
     )

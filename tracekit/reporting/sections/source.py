@@ -77,7 +77,7 @@ def build_source_summary(run: MeasuredRun, price: float | None = None, batch: St
         batch: Samples or tokens that the job processes in a step; ``None`` to infer them from the trace.
     """
     ranks = max(run.trace.world_size, len(run.ranks))
-    batch = batch or infer_job_batch(run, infer_layout_if_needed(run, LayoutRequest()))
+    batch = batch or infer_job_batch(run.program, infer_layout_if_needed(run.program, LayoutRequest()))
     per_second = batch.compute_throughput(run.measured_step.step_time_us) if batch else None
     return SourceSummary(
         trace=abbreviate_names(replace_undecodable(run.trace.source), len(run.ranks) - 1),

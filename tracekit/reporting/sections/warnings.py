@@ -178,7 +178,7 @@ def _warn_of_profiler_overhead(run: MeasuredRun) -> Iterator[Message]:
 
 def _warn_of_profiler_stalls(run: MeasuredRun) -> Iterator[Message]:
     """Warn about the profiler's recorded delays of the host in the measured steps, as the mean over ranks."""
-    held = pl.concat(table.select("name", "dur_ns") for table in find_stalls_of_steps(run))
+    held = pl.concat(table.select("name", "dur_ns") for table in find_stalls_of_steps(run.program))
     held_us = int(held["dur_ns"].sum()) / 1e3 / len(run.ranks)
     if held_us > MIN_STALL_FRACTION * run.measured_step.span_us:
         yield told.PROFILER_HOLDS_CPU(held_us=held_us, kinds=held["name"].unique().sort().to_list())

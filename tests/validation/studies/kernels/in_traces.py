@@ -75,7 +75,7 @@ def predict_from_shapes(path: Path) -> pl.DataFrame | None:
     run = prepare_run(tk.load(path))
     if run.gpu is None:
         return None
-    table = add_measured_times(run)
+    table = add_measured_times(run.program)
     times = Batch(table.drop("measured_us")).on(run.gpu).select("time_us", "low_us", "high_us", "bound_us")
     predicted = pl.concat([table, times], how="horizontal").with_columns(gpu=pl.lit(run.gpu.slug))
     return predicted.filter(~pl.col("family").is_in(MOVING_FAMILIES), pl.col("measured_us") > 0)

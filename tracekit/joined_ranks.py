@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
+from predictors import Gpu
 from tracekit.graph import Graph, build_graph
 from tracekit.graph.build import build_graph_parts
 from tracekit.graph.ranks import Collectives, align_steps, join_ranks, link_ranks
 from tracekit.messages import Message, ProgressCallback, stages
+from tracekit.program import StepTables
 from tracekit.replay.collective_transfer import estimate_transfer_us
 from tracekit.rules import RuleNames
 from tracekit.trace import RankTrace
+from tracekit.workload import precision
 from tracekit.workload import steps as step_table
 from tracekit.workload.kernel_table import build_kernel_table
 
@@ -22,32 +25,27 @@ class JoinedRanks:
     """The measured ranks, joined.
 
     Attributes:
-        kernels: The kernel table. A collective's ``dur_ns`` is its transfer time. ``wait_ns`` is the time that a
-            collective waited for other ranks, and that any other kernel waited, after its start, for the previous
-            kernel on its stream. Several ranks follow one another, with a column ``rank``.
-        steps: All steps, with a column ``rank``.
-        asked_steps: The steps that were asked for.
+        tables: The kernels and the steps of all ranks, rank after rank.
         graph: The dependency graph.
         collectives: The collectives at which the ranks meet; ``None`` for one rank.
         notes: What the ranks disagree on.
     """
 
-    kernels: pl.DataFrame
-    steps: pl.DataFrame
-    asked_steps: pl.DataFrame
+    tables: StepTables
     graph: Graph
     collectives: Collectives | None
     notes: tuple[Message, ...] = ()
 
 
 def join_rank_traces(
-    ranks: Sequence[RankTrace], steps: str | None, without: RuleNames, progress: ProgressCallback
+    ranks: Sequence[RankTrace], steps: str | None, gpu: Gpu | None, without: RuleNames, progress: ProgressCallback
 ) -> JoinedRanks:
     """Classify the kernels of each rank, build their graphs, and join the ranks.
 
     Args:
         ranks: The traces, one per rank.
         steps: The steps to measure, as in :func:`tracekit.run.prepare_run`.
+        gpu: The GPU on which they were recorded; ``None`` if it isn't known.
         without: Inference rules that are off.
         progress: Called with the name of each stage as it begins.
 
@@ -56,27 +54,29 @@ def join_rank_traces(
     """
     found, notes = step_table.find_steps_of_ranks(ranks, without)
     progress(stages.CLASSIFYING_KERNELS())
-    kernels = [build_kernel_table(rank, table, without) for rank, table in zip(ranks, found, strict=True)]
+    classified = [build_kernel_table(rank, table, without) for rank, table in zip(ranks, found, strict=True)]
     progress(stages.LINKING_DEPENDENCIES())
     numbers = [rank.rank or 0 for rank in ranks]
     if len(ranks) > 1 and not any(step_table.is_whole_trace(table) for table in found):
-        kernels, found, doubts = align_steps(numbers, kernels, found)
+        classified, found, doubts = align_steps(numbers, classified, found)
         notes = (*notes, *doubts)
-    chosen = [step_table.select_steps(table, steps) for table in found]
-    table = _stack_ranks(kernels, numbers)
+    asked_of_ranks = [step_table.select_steps(table, steps) for table in found]
+    table = _stack_ranks(classified, numbers)
     marks = [step_table.list_step_edges(rows) for rows in found]
     collectives = join_ranks(table, without) if len(ranks) > 1 else None
     if collectives is None:
-        graph = build_graph(ranks[0], kernels[0], marks[0], without)
+        graph = build_graph(ranks[0], classified[0], marks[0], without)
     else:
         if any(rows["pid"].null_count() for rows in marks):
             marks = [rows.clear() for rows in marks]
-        each = [build_graph_parts(*columns, without) for columns in zip(ranks, kernels, marks, strict=True)]
+        each = [build_graph_parts(*columns, without) for columns in zip(ranks, classified, marks, strict=True)]
         graph = link_ranks(list(zip(numbers, each, strict=True)), collectives)
-    return _split_collective_waits(
-        JoinedRanks(table, _stack_ranks(found, numbers), _stack_ranks(chosen, numbers), graph, collectives, notes),
-        without,
-    )
+    kernels, graph = _split_collective_waits(table, graph, collectives, without)
+    if gpu is not None and precision.RULE.is_on(without):
+        kernels = precision.detect_tf32(kernels, gpu)
+    every, asked = _stack_ranks(found, numbers), _stack_ranks(asked_of_ranks, numbers)
+    tables = StepTables(kernels, every, step_table.drop_first_step(asked, every, kernels), asked)
+    return JoinedRanks(tables, graph, collectives, notes)
 
 
 def _stack_ranks(tables: Sequence[pl.DataFrame], ranks: Sequence[int]) -> pl.DataFrame:
@@ -85,20 +85,21 @@ def _stack_ranks(tables: Sequence[pl.DataFrame], ranks: Sequence[int]) -> pl.Dat
     )
 
 
-def _split_collective_waits(job: JoinedRanks, without: RuleNames) -> JoinedRanks:
-    """Split every collective's duration into transfer and waiting for other ranks.
+def _split_collective_waits(
+    kernels: pl.DataFrame, graph: Graph, collectives: Collectives | None, without: RuleNames
+) -> tuple[pl.DataFrame, Graph]:
+    """Split every collective's duration into transfer and waiting for other ranks, in the kernel table and the graph.
 
     If all ranks of a group were read, the replay derives all waiting. Otherwise the time beyond the shortest similar
     collective counts as waiting for a rank that wasn't read, and stays as measured.
     """
-    recorded = job.kernels["dur_ns"]
-    since_last = pl.Series("dur_ns", job.graph.work_ns)
+    recorded = kernels["dur_ns"]
+    since_last = pl.Series("dur_ns", graph.work_ns)
     complete = None
-    if job.collectives is not None:
-        everyone = pl.col("read") >= pl.col("size").fill_null(job.kernels["rank"].n_unique())
-        complete = job.collectives.table.filter(everyone).select("row", "transfer_us")
-    transfer = estimate_transfer_us(job.kernels.with_columns(since_last), complete, without)
+    if collectives is not None:
+        everyone = pl.col("read") >= pl.col("size").fill_null(kernels["rank"].n_unique())
+        complete = collectives.table.filter(everyone).select("row", "transfer_us")
+    transfer = estimate_transfer_us(kernels.with_columns(since_last), complete, without)
     work = (transfer * 1e3).round().cast(pl.Int64).fill_null(since_last)
     kept = np.maximum((since_last - work).to_numpy(), 0)
-    kernels = job.kernels.with_columns(dur_ns=work, wait_ns=recorded - work)
-    return replace(job, kernels=kernels, graph=replace(job.graph, kept_ns=kept))
+    return kernels.with_columns(dur_ns=work, wait_ns=recorded - work), replace(graph, kept_ns=kept)

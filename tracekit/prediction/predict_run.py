@@ -1,0 +1,131 @@
+"""Predict the step of a measured run, with what-if edits, on GPUs and clusters."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from tracekit import calibration
+from tracekit.comm import ClusterError
+from tracekit.errors import TracekitError
+from tracekit.messages import layout_errors
+from tracekit.parallelism.layout import LayoutError, LayoutRequest, apply_request
+from tracekit.parallelism.process_groups import infer_layout_if_needed
+from tracekit.prediction.batch import infer_job_batch
+from tracekit.prediction.cost import NO_PRICES, resolve_prices
+from tracekit.prediction.model import Prediction, Predictions, RefusedTarget, Target
+from tracekit.prediction.predictor import Predictor
+from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
+from tracekit.prediction.targets import resolve_targets
+from tracekit.program import Program
+from tracekit.run import MeasuredRun
+from tracekit.whatif import apply_edits
+
+UNCHANGED_LAYOUT = LayoutRequest()
+
+
+def predict(
+    run: MeasuredRun,
+    gpus: Sequence[str],
+    *,
+    clusters: Sequence[str] = (),
+    source_cluster: str | None = None,
+    change: LayoutRequest = UNCHANGED_LAYOUT,
+    edits: Sequence[str] = (),
+    prices: Mapping[str, float] = NO_PRICES,
+    samples: float | None = None,
+    calibrated: bool = True,
+) -> Predictions:
+    """Predict the step of a measured run on each of some GPUs and clusters.
+
+    The step time is the median of the predicted steps. Each is its own measured time, times the ratio of what it takes
+    in two replays of the same graph, with the target's kernel times and with the measured ones; so the source GPU gives
+    the measurement back, and a step that was slow for a reason of its own changes nothing.
+
+    Args:
+        run: The measured run.
+        gpus: Names, in any spelling.
+        clusters: Names of clusters, for whose links collectives are predicted too.
+        source_cluster: Where the trace was recorded; None for the usual nodes of its GPU.
+        change: The requested layout.
+        edits: What-if edits of the program, applied in order before the layout.
+        prices: Dollars for an hour of one GPU, by the GPU's name in any spelling.
+        samples: Samples that a rank processes in a measured step; None to infer them from the trace.
+        calibrated: Use the calibrations stored on this machine.
+
+    Raises:
+        PredictorError: A GPU is unknown or its name ambiguous.
+        ClusterError: A cluster is unknown, its name wrong, or the job fits on none of them.
+        LayoutError: The job can't be laid out in this way on any of them.
+        CalibrationError: A calibration can't be read.
+        RequestError: A price is no price.
+        WhatIfError: An edit finds nothing to change.
+    """
+    what_if = apply_edits(run.program, edits)
+    wanted = resolve_targets(gpus, clusters)
+    cluster_known = bool(clusters) or source_cluster is not None
+    source = identify_source_cluster(run, source_cluster) if cluster_known else SourceCluster(None)
+    run = fill_source_gpu(run, source)
+    calibrations = calibration.load_all() if calibrated else ()
+    dollars = resolve_prices(prices)
+
+    def make_predictor(program: Program) -> Predictor:
+        layout = infer_layout_if_needed(program, change)
+        batch = infer_job_batch(program, layout, samples)
+        return Predictor(run, program, source, layout, batch, dollars, calibrations)
+
+    predictor = make_predictor(what_if.program)
+    predicted, refused = _predict_targets(predictor, wanted, change)
+    before = [_predict_step_times(make_predictor, edit.program, wanted, change) for edit in what_if.edits[:-1]]
+    steps = [*before, _get_step_times(predicted)] if what_if.edits else []
+    return Predictions(
+        run,
+        predicted,
+        what_if=what_if if what_if.edits else None,
+        step_times_after_edits=tuple(tuple(step.get(one.label) for one in predicted) for step in steps),
+        price=dollars.get(run.gpu.slug) if run.gpu else None,
+        batch=predictor.batch,
+        refused=refused,
+    )
+
+
+def _predict_targets(
+    predictor: Predictor, wanted: Sequence[Target], change: LayoutRequest
+) -> tuple[tuple[Prediction, ...], tuple[RefusedTarget, ...]]:
+    """Predict the step on each target in the requested layout; return the predictions, and the targets without one.
+
+    Raises:
+        ClusterError: All targets fail with it.
+        LayoutError: The job can't be laid out in this way on any of them.
+    """
+    layout = apply_request(predictor.layout, change) if predictor.layout else None
+    predicted, refused = [], []
+    for target in wanted:
+        try:
+            predicted.append(predictor.predict(replace(target, layout=layout)))
+        except (ClusterError, LayoutError) as error:
+            refused.append(RefusedTarget(target.label, error))
+    if refused and not predicted:
+        raise _merge_errors(refused)
+    return tuple(predicted), tuple(refused)
+
+
+def _predict_step_times(
+    make_predictor: Callable[[Program], Predictor], program: Program, wanted: Sequence[Target], change: LayoutRequest
+) -> dict[str, float]:
+    """Predict the step time by target label, where it can be predicted."""
+    try:
+        return _get_step_times(_predict_targets(make_predictor(program), wanted, change)[0])
+    except (ClusterError, LayoutError):
+        return {}
+
+
+def _get_step_times(predicted: Sequence[Prediction]) -> dict[str, float]:
+    return {one.label: one.step.step_time_us for one in predicted}
+
+
+def _merge_errors(refused: Sequence[RefusedTarget]) -> TracekitError:
+    """Merge the errors of several targets into one."""
+    first = refused[0].error
+    if len({str(one.error) for one in refused}) == 1:
+        return first
+    reasons = [layout_errors.TARGET_REFUSED(target=one.label, reason=one.error.catalogue_message) for one in refused]
+    return type(first)(layout_errors.NO_TARGET_PREDICTED(reasons=reasons))
