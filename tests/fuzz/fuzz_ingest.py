@@ -43,7 +43,11 @@ def are_equal(one: RankTrace | str, other: RankTrace | str) -> bool:
     if isinstance(one, str) or isinstance(other, str):
         return one == other
     facts = [(trace.device, trace.rank, trace.world_size, trace.metadata, trace.warnings) for trace in (one, other)]
-    return facts[0] == facts[1] and all(one.tables[name].equals(other.tables[name]) for name in one.tables)
+    return (
+        facts[0] == facts[1]
+        and all(one.tables[name].equals(other.tables[name]) for name in one.tables)
+        and one.ledger.equals(other.ledger)
+    )
 
 
 def check_input(data: bytes) -> None:

@@ -57,6 +57,8 @@ class DecodedColumns:
 
     def add_rows(self, rows: RowBuffers, filled: int) -> None:
         """Copy the first rows from the scanner's buffers."""
+        if not filled:
+            return
         timed, backward = _judge_times(rows.ints[:filled, 0], rows.ints[:filled, 1])
         for number, table in enumerate(TABLES):
             of_table = rows.table[:filled] == number

@@ -27,6 +27,7 @@ SPAN_BYTES = 1_000
 """Memory of a begin or an end that waits for its counterpart."""
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BEFORE_MARK = re.compile(rb'[\x00-\x20]*,[\x00-\x20]*(?=\{[^{}]{0,300}?"ph"[\x00-\x20]*:[\x00-\x20]*"[BE]")')
 _DOCUMENT_IN_LIST = re.compile(rb'\s*\[\s*\{(?:(?!"ph"\s*:)[^\x00])*?"traceEvents"\s*:\s*\[')
 
 
@@ -222,6 +223,7 @@ class StreamDecoder:
             elif status != LIST_CLOSED and not self._decode_leftover():
                 self._damage.cut_at = window.offset
                 break
+            self._decode_marks()
             filled = 0
         self._count_skipped(rows)
 
@@ -264,6 +266,20 @@ class StreamDecoder:
             window.at += stop
             return True
         return self._decode_last(text)
+
+    def _decode_marks(self) -> None:
+        """Decode the begins and ends behind one, each of which the scanner would leave."""
+        window = self._window
+        while self._span_numbers and self._span_numbers[-1] == self._damage.events - 1:
+            found = _BEFORE_MARK.match(window.buffer, window.at, window.end)
+            if found is None:
+                return
+            window.at = found.end()
+            stop = window.find_value_end()
+            if stop < 0:
+                return
+            self._decode_carefully(window.buffer[window.at : stop].tobytes())
+            window.at = stop
 
     def _decode_last(self, text: bytes) -> bool:
         """Decode the last event of the list; false if the text ends in it."""
