@@ -112,7 +112,8 @@ def _count_earlier_arrivals(ordered: pl.DataFrame) -> pl.DataFrame:
         ``row`` and ``before``.
     """
     one_sided = ordered.filter(~pl.col("kind").is_in(SYNCHRONISING_KINDS))
-    pairs = one_sided.select("collective", "row", "end_ns").join(
-        one_sided.select("collective", "arrival_ns"), on="collective"
-    )
-    return pairs.group_by("row").agg(before=(pl.col("arrival_ns") <= pl.col("end_ns")).sum())
+    arrivals = one_sided.select("collective", at_ns="arrival_ns", row=pl.lit(None, pl.Int64), arrived=1)
+    ends = one_sided.select("collective", at_ns="end_ns", row="row", arrived=0)
+    moments = pl.concat([arrivals, ends]).sort("collective", "at_ns", "arrived", descending=[False, False, True])
+    counted = moments.with_columns(before=pl.col("arrived").cum_sum().over("collective"))
+    return counted.drop_nulls("row").select("row", pl.col("before").cast(pl.Int64))
