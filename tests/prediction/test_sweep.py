@@ -6,11 +6,12 @@ import pytest
 
 import tracekit as tk
 from tests.codes import has_code
-from tracekit.errors import RequestError
+from tracekit.errors import RequestError, TraceError
 from tracekit.parallelism.layout import LayoutError
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.sweep import Sweep, sweep
 from tracekit.reporting import build_prediction_report
+from tracekit.reporting.sweep import SweepReport, build_sweep_report
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
@@ -217,3 +218,11 @@ def test_samples_are_a_number_of_them(of, samples):
     with pytest.raises(RequestError) as refused:
         of(training().load(), samples=samples)
     assert refused.value.code == "option-value"
+
+
+def test_the_report_is_plain_data_that_comes_back_from_json(found):
+    report = build_sweep_report(found)
+    assert SweepReport.from_json(report.to_json()) == report
+    assert report.table.equals(found.table)
+    with pytest.raises(TraceError, check=has_code("not-a-report")):
+        SweepReport.from_json("{}")

@@ -17,6 +17,7 @@ from tracekit.cli.app import main
 from tracekit.errors import TracekitError
 from tracekit.render.json import dump_measured, dump_prediction
 from tracekit.render.sweep import as_json as dump_sweep
+from tracekit.reporting.sweep import build_sweep_report
 from tracekit.request import PredictRequest, SweepRequest, list_fields
 from tracekit.request.option import split_values
 from tracekit.web.ask import FIELDS
@@ -213,7 +214,9 @@ def test_a_timeline_of_edits_needs_a_target(load):
 
 def test_a_sweep_is_the_same(run, load):
     options = {"cluster": NODE, "world_size": [4, 8], "ep": [1, 4], "samples": 2}
-    assert json.loads(dump_sweep(tk.sweep(load(), **options))) == json.loads(run("sweep", options)[0])
+    assert json.loads(dump_sweep(build_sweep_report(tk.sweep(load(), **options)))) == json.loads(
+        run("sweep", options)[0]
+    )
     with pytest.raises(TracekitError) as refused:
         tk.sweep(load(), **options | {"tp": [0]})
     assert refused.value.code == "option-value"

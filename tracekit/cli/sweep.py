@@ -34,13 +34,14 @@ def sweep(
     from tracekit.cli.output import as_text, check_output, emit, show_progress, write_file
     from tracekit.cli.read import read_traces
     from tracekit.render import sweep as render
+    from tracekit.reporting.sweep import build_sweep_report
     from tracekit.request import answers
 
     check_output(output, force, SUFFIXES, traces)
     with show_progress(quiet) as stage:
         run = answers.measure(read_traces(traces, ranks, no_cache, memory, stage), request, stage)
         stage(stages.PREDICTING_LAYOUTS())
-        found = answers.sweep(run, request)
+        found = build_sweep_report(answers.sweep(run, request))
     screen = render.render_sweep(found, top)
     emit(screen, lambda: render.as_json(found), json=json)
     if output is not None:

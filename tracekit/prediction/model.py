@@ -115,6 +115,10 @@ class PredictedStep:
     batch_ratio: float = 1.0
     batch: StepBatch | None = None
 
+    def to_plain(self) -> "PredictedStep":
+        """Return the numbers and notes alone."""
+        return PredictedStep(**{one.name: getattr(self, one.name) for one in fields(PredictedStep)})
+
     @property
     def label(self) -> str:
         """Name of the cluster, or of the GPU."""
@@ -169,10 +173,6 @@ class Prediction(PredictedStep):
     program: Program
     replayed_kernels: pl.DataFrame
     inserted_us: Mapping[str, float] = field(default_factory=dict)
-
-    def to_plain(self) -> PredictedStep:
-        """Return the numbers and notes alone."""
-        return PredictedStep(**{one.name: getattr(self, one.name) for one in fields(PredictedStep)})
 
     def __repr__(self) -> str:
         return f"Prediction({self.summary}, 90 % interval {format_interval(self.low_us, self.high_us)})"

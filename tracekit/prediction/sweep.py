@@ -17,7 +17,7 @@ from tracekit.parallelism.process_groups import infer_layout
 from tracekit.parallelism.stragglers import predict_stragglers
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.cost import NO_PRICES, resolve_prices
-from tracekit.prediction.model import Prediction, Target
+from tracekit.prediction.model import PredictedStep, Prediction, Target
 from tracekit.prediction.notes import note_outsized_node
 from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.source_cluster import fill_source_gpu
@@ -64,7 +64,7 @@ class SweepEntry:
         is_tied: Whether its throughput equals that of the entry before it, within ``TIED_THROUGHPUT_FRACTION``.
     """
 
-    prediction: Prediction
+    prediction: PredictedStep
     efficiency: float
     is_tied: bool = False
 
@@ -93,6 +93,7 @@ class Sweep:
         layout: Layout of the trace.
         unit: What is counted: samples, tokens, or the replicas' steps.
         entries: The layouts.
+        best: By cluster, the layout with the highest throughput.
         knees: By cluster, the most ranks up to which each GPU keeps ``KNEE_EFFICIENCY`` of its throughput; 0 where none
             fits.
         refused: Layouts that can't be predicted, and why.
@@ -104,6 +105,7 @@ class Sweep:
     layout: Layout
     unit: str
     entries: tuple[SweepEntry, ...]
+    best: Mapping[str, Prediction]
     knees: Mapping[str, int]
     refused: tuple[Message, ...]
     straggler_note: Message | None = None
@@ -115,7 +117,7 @@ class Sweep:
     @property
     def table(self) -> pl.DataFrame:
         """One row per layout, times in microseconds."""
-        return pl.DataFrame([_build_row(entry) for entry in self.entries], schema=SWEEP_COLUMNS, orient="row")
+        return tabulate_entries(self.entries)
 
 
 def sweep(
@@ -254,11 +256,17 @@ def _rank_layouts(
     for one in sorted(found, key=lambda one: one.ranks):
         smallest.setdefault(one.label, _get_per_second(one) / one.ranks)
     entries = [SweepEntry(one, _get_per_second(one) / one.ranks / smallest[one.label]) for one in found]
+    ranked = tuple(_order_entries(entries))
+    best: dict[str, Prediction] = {}
+    for entry in ranked:
+        if isinstance(entry.prediction, Prediction):
+            best.setdefault(entry.prediction.label, entry.prediction)
     return Sweep(
         run=run,
         layout=old,
         unit=unit,
-        entries=tuple(_order_entries(entries)),
+        entries=ranked,
+        best=best,
         knees={
             label: _find_knee([entry for entry in entries if entry.prediction.label == label]) for label in smallest
         },
@@ -282,12 +290,12 @@ def _order_by_throughput_and_price(entries: Sequence[SweepEntry]) -> Iterator[Sw
         yield from (replace(entry, is_tied=at > 0) for at, entry in enumerate(alike))
 
 
-def _get_per_second(prediction: Prediction) -> float:
+def _get_per_second(prediction: PredictedStep) -> float:
     assert prediction.per_second is not None  # a sweep counts steps where the batch is unknown
     return prediction.per_second
 
 
-def count_replicas(prediction: Prediction) -> int:
+def count_replicas(prediction: PredictedStep) -> int:
     """Count the data-parallel replicas of a prediction's job."""
     return prediction.layout.dp if prediction.layout else 1
 
@@ -296,6 +304,11 @@ def _find_knee(entries: Sequence[SweepEntry]) -> int:
     """Find the most ranks of a layout that fits and keeps enough of its GPUs' throughput; 0 where none fits."""
     keep = (entry for entry in entries if entry.efficiency >= KNEE_EFFICIENCY and entry.may_fit)
     return max((entry.prediction.ranks for entry in keep), default=0)
+
+
+def tabulate_entries(entries: Sequence[SweepEntry]) -> pl.DataFrame:
+    """Tabulate layouts, one row each, times in microseconds."""
+    return pl.DataFrame([_build_row(entry) for entry in entries], schema=SWEEP_COLUMNS, orient="row")
 
 
 def _build_row(entry: SweepEntry) -> tuple[object, ...]:

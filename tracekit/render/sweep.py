@@ -18,8 +18,7 @@ from tracekit.messages import Message, findings, sweeps
 from tracekit.messages import prediction_notes as told
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.memory import MemoryFit
-from tracekit.prediction.model import Prediction
-from tracekit.prediction.sweep import KNEE_EFFICIENCY, TIED_THROUGHPUT_FRACTION, Sweep, SweepEntry, count_replicas
+from tracekit.prediction.sweep import KNEE_EFFICIENCY, TIED_THROUGHPUT_FRACTION, SweepEntry, count_replicas
 from tracekit.render.dump import dump_document as json_document
 from tracekit.render.grid import Grid, GridColumn
 from tracekit.render.json import serialize_layout
@@ -27,8 +26,7 @@ from tracekit.render.markdown import format_table as markdown_table
 from tracekit.render.sentences import format_fit
 from tracekit.render.table_files import to_parquet
 from tracekit.render.xlsx import render_sheets
-from tracekit.reporting.findings.bottleneck import StepLimiter, find_limiter
-from tracekit.reporting.sections import idle, warnings
+from tracekit.reporting.sweep import SweepReport
 
 GIB = 2**30
 
@@ -42,7 +40,7 @@ SWEEP_LIMITS = {
 CellFormatter = Callable[[SweepEntry], str]
 
 
-def render_sweep(sweep: Sweep, top: int) -> RenderableType:
+def render_sweep(sweep: SweepReport, top: int) -> RenderableType:
     """Render the layouts as text, the one with the highest throughput first."""
     shown = sweep.entries[:top]
     columns = _build_columns(sweep)
@@ -52,27 +50,27 @@ def render_sweep(sweep: Sweep, top: int) -> RenderableType:
         table.add_row(*(cell(entry) for cell in columns.values()))
     left_out = len(sweep.entries) - len(shown)
     more = [Text(f"{left_out} more: --top {len(sweep.entries)}", "dim")] if left_out else []
-    source = Text.assemble(("trace      ", "bold"), f"{sweep.run.trace.source} · {sweep.layout}")
+    source = Text.assemble(("trace      ", "bold"), f"{sweep.trace} · {sweep.layout}")
     said = [Text(str(line)) for line in (*_describe_knees(sweep), *_describe_limits(sweep))]
     notes = [Text(f"note: {note}", "dim") for note in (*_explain_signs(sweep), *_collect_notes(sweep))]
     refused = [Text(f"left out: {why}", "yellow") for why in sweep.refused]
-    doubts = [Text(f"warning: {doubt}", "yellow") for doubt in _build_warnings(sweep)]
+    doubts = [Text(f"warning: {doubt}", "yellow") for doubt in sweep.warnings]
     return Group(source, Text(), table, *more, Text(), *said, *notes, *refused, *doubts)
 
 
-def render_markdown(sweep: Sweep) -> str:
+def render_markdown(sweep: SweepReport) -> str:
     """Return all layouts as Markdown."""
     columns = _build_columns(sweep)
     rows = [[cell(entry) for cell in columns.values()] for entry in sweep.entries]
     said: list[object] = [*_describe_knees(sweep), *_describe_limits(sweep)]
     said += [*_explain_signs(sweep), *_collect_notes(sweep)]
     said += [f"left out: {why}" for why in sweep.refused]
-    said += [f"warning: {doubt}" for doubt in _build_warnings(sweep)]
-    title = f"# {sweep.run.trace.source} in {len(rows)} layouts"
+    said += [f"warning: {doubt}" for doubt in sweep.warnings]
+    title = f"# {sweep.trace} in {len(rows)} layouts"
     return "\n".join([title, "", *markdown_table([*columns], rows), "", *(f"- {line}" for line in said)]) + "\n"
 
 
-def render_workbook(sweep: Sweep) -> bytes:
+def render_workbook(sweep: SweepReport) -> bytes:
     """Return all layouts as an .xlsx file.
 
     Raises:
@@ -81,7 +79,7 @@ def render_workbook(sweep: Sweep) -> bytes:
     return render_sheets({"layouts": sweep.table})
 
 
-def _build_columns(sweep: Sweep) -> dict[str, CellFormatter]:
+def _build_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
     """Map headings to cell formatters, without columns that are constant or empty."""
     numbers = _number_clusters(sweep)
     columns: dict[str, CellFormatter] = {
@@ -118,7 +116,7 @@ def _shorten_layout(layout: Layout) -> str:
     return str(layout).partition("= ")[2].replace(" x ", "_").replace(" ", "").replace("_", " ")
 
 
-def _number_clusters(sweep: Sweep) -> dict[str, str]:
+def _number_clusters(sweep: SweepReport) -> dict[str, str]:
     """Assign each cluster a number, as cluster names are too long for a column."""
     return {label: f"#{number}" for number, label in enumerate(sweep.knees, 1)}
 
@@ -128,7 +126,7 @@ def _format_memory(memory: MemoryFit) -> str:
     return f"{'–'.join(bounds)} {format_fit(memory)}" if bounds else format_fit(memory)
 
 
-def _describe_knees(sweep: Sweep) -> Iterator[Message]:
+def _describe_knees(sweep: SweepReport) -> Iterator[Message]:
     """Yield each cluster's name and the number of ranks up to which more ranks help, if sizes vary."""
     numbers = _number_clusters(sweep) if len(sweep.knees) > 1 else {}
     for label, ranks in sweep.knees.items():
@@ -140,25 +138,16 @@ def _describe_knees(sweep: Sweep) -> Iterator[Message]:
             yield named
 
 
-def _describe_limits(sweep: Sweep) -> Iterator[Message]:
+def _describe_limits(sweep: SweepReport) -> Iterator[Message]:
     """Yield a message on the bottleneck of each cluster's layout with the highest throughput."""
-    found, names = find_limits(sweep), _number_clusters(sweep)
+    found, names = sweep.limits, _number_clusters(sweep)
     for kind in dict.fromkeys(one.kind for one in found.values()):
         alike = {label: one for label, one in found.items() if one.kind == kind}
         shares = [one.share for one in alike.values()]
         yield SWEEP_LIMITS[kind](clusters=[names[label] for label in alike], shares_pct=shares)
 
 
-def find_limits(sweep: Sweep) -> dict[str, StepLimiter]:
-    """Return the bottleneck of each cluster's layout with the highest throughput, where there is a single one."""
-    best: dict[str, Prediction] = {}
-    for entry in sweep.entries:
-        best.setdefault(entry.prediction.label, entry.prediction)
-    found = {label: find_limiter(one) for label, one in best.items()}
-    return {label: one for label, one in found.items() if one is not None}
-
-
-def _explain_signs(sweep: Sweep) -> Iterator[Message]:
+def _explain_signs(sweep: SweepReport) -> Iterator[Message]:
     """Yield explanations of the table's signs and headings."""
     priced = any(entry.dollars_per_million is not None for entry in sweep.entries)
     if any(entry.is_tied for entry in sweep.entries):
@@ -174,7 +163,7 @@ def _explain_signs(sweep: Sweep) -> Iterator[Message]:
         yield sweeps.DOLLAR_COLUMNS(unit=sweep.unit)
 
 
-def _collect_notes(sweep: Sweep) -> list[Message]:
+def _collect_notes(sweep: SweepReport) -> list[Message]:
     """Collect the notes that apply to every layout."""
     own = [set(entry.prediction.notes) for entry in sweep.entries]
     common = [note for note in sweep.entries[0].prediction.notes if all(note in notes for notes in own)]
@@ -185,34 +174,29 @@ def _collect_notes(sweep: Sweep) -> list[Message]:
     return [*([] if said else [batch]), *assumed, *common]
 
 
-def _build_warnings(sweep: Sweep) -> tuple[Message, ...]:
-    """Return the warnings about the measured run, as in every report."""
-    return warnings.build_warnings(sweep.run, idle.analyze_idle_time(sweep.run))
-
-
-def encode_parquet(sweep: Sweep) -> bytes:
+def encode_parquet(sweep: SweepReport) -> bytes:
     """Return all layouts as Parquet."""
     return to_parquet(sweep.table)
 
 
-def as_json(sweep: Sweep) -> str:
+def as_json(sweep: SweepReport) -> str:
     """Return the JSON that ``tracekit sweep --json`` prints."""
     body = {
         "source": {
-            "trace": sweep.run.trace.source,
-            "gpu": sweep.run.gpu.slug if sweep.run.gpu else None,
+            "trace": sweep.trace,
+            "gpu": sweep.gpu,
             "layout": serialize_layout(sweep.layout),
-            "step_time_us": sweep.run.measured_step.step_time_us,
+            "step_time_us": sweep.step_time_us,
         },
         "unit": sweep.unit,
         "layouts": [_serialize_entry(entry) for entry in sweep.entries],
         "knees": dict(sweep.knees),
-        "limits": {label: {"kind": one.kind, "share": one.share} for label, one in find_limits(sweep).items()},
+        "limits": {label: {"kind": one.kind, "share": one.share} for label, one in sweep.limits.items()},
         "refused": [why.to_dict() for why in sweep.refused],
         "notes": [
             note.to_dict() for note in (*_describe_knees(sweep), *_describe_limits(sweep), *_collect_notes(sweep))
         ],
-        "warnings": [warning.to_dict() for warning in _build_warnings(sweep)],
+        "warnings": [warning.to_dict() for warning in sweep.warnings],
     }
     return json_document(body)
 
