@@ -16,6 +16,7 @@ from predictors.training.aiconfigurator import load
 from tests.validation.study import AICONFIGURATOR, find_input, format_table
 
 INPUTS = (AICONFIGURATOR,)
+SYSTEMS = ("a100_sxm", "h100_sxm", "l40s", "b200_sxm")
 MIN_WEIGHTS_MB = 128
 FAMILY_TITLES = {"gemm": "GEMMs", "moe": "MoE"}
 TOKEN_RANGES = ((1, 256), (257, 1024), (1025, 65536))
@@ -34,9 +35,10 @@ def run() -> str:
     """Return a row for each kind of kernel, range of tokens and pair of GPUs, and one of all pairs."""
     families: dict[str, list[pl.DataFrame]] = {family: [] for family in FAMILY_TITLES}
     for table in load(find_input(AICONFIGURATOR)):
-        family = table["family"][0] if table.height else None
+        known = table.filter(pl.col("gpu").is_in(SYSTEMS))
+        family = known["family"][0] if known.height else None
         if family in families:
-            families[family].append(add_sizes(table).filter(pl.col("weights_mb") > MIN_WEIGHTS_MB))
+            families[family].append(add_sizes(known).filter(pl.col("weights_mb") > MIN_WEIGHTS_MB))
     sections = ["# Kernels without their shapes, from another GPU\n"]
     for family, title in FAMILY_TITLES.items():
         sections.append(format_table(HEADINGS, list_rows(title, pl.concat(families[family]))))
