@@ -35,6 +35,11 @@ class CategoricalColumn:
         code = np.nan_to_num(column.cast(pl.Enum(names)).to_physical().to_numpy(), nan=names.len())
         return cls((*names, None) if nulls else tuple(names), code.astype(np.intp))
 
+    def take(self, rows: Ints) -> CategoricalColumn:
+        """Some rows, and the categories that they have."""
+        used, codes = np.unique(self.codes[rows], return_inverse=True)
+        return CategoricalColumn(tuple(self.categories[code] for code in used), codes)
+
     def map(self, value: Callable[[str | None], Any]) -> npt.NDArray[Any]:
         """What a function makes of each row's name."""
         return np.array([value(name) for name in self.categories])[self.codes]

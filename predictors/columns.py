@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Bools, Columns, Floats, Frameworks
+from predictors.arrays import Bools, Columns, Floats, Frameworks, Ints
 from predictors.attention_stacks import (
     SERVING_FRAMEWORKS,
     count_key_reads,
@@ -39,6 +39,8 @@ _NUMERIC_COLUMNS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
     "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "work_flops", "work_bytes", "share", "causal",
 )  # fmt: skip
+_ARRAY_COLUMNS = (*_NUMERIC_COLUMNS, "blocks", "threads_per_block", "channels", "height", "width", "indexed", "across")
+_NAME_COLUMNS = ("family", "framework", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
 
 
 def prepare_kernels(kernels: pl.DataFrame, gpu: Hardware | None = None) -> pl.DataFrame:
@@ -95,14 +97,42 @@ class LawInputs:
         }
 
 
+@dataclass(frozen=True)
+class KernelArrays:
+    """The columns of a kernel table that laws are computed from, as flat arrays.
+
+    Attributes:
+        numbers: Numeric columns; NaN where the number is missing.
+        names: Columns of names.
+    """
+
+    numbers: Columns
+    names: dict[str, CategoricalColumn]
+
+    @classmethod
+    def from_table(cls, table: pl.DataFrame) -> KernelArrays:
+        """The arrays of a table from `prepare_kernels`."""
+        numbers = table.select(pl.col(_ARRAY_COLUMNS).cast(pl.Float64))
+        names = {name: CategoricalColumn.from_series(table[name]) for name in _NAME_COLUMNS}
+        return cls({column.name: column.to_numpy() for column in numbers}, names)
+
+    def take(self, rows: Ints) -> KernelArrays:
+        """Some rows."""
+        numbers = {name: column[rows] for name, column in self.numbers.items()}
+        return KernelArrays(numbers, {name: column.take(rows) for name, column in self.names.items()})
+
+
 def build_law_inputs(table: pl.DataFrame) -> LawInputs:
     """What the law is computed on, of rows from `prepare` that share a law."""
-    names = ("family", "framework", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
-    family, framework, dtype, kv_dtype, copies, routing, direction, part = (
-        CategoricalColumn.from_series(table[name]) for name in names
-    )
-    rows, cols, blocks, threads = (table[name].to_numpy() for name in ("rows", "cols", "blocks", "threads_per_block"))
-    x = {name: _fill_missing_with_one(table[name]) for name in _NUMERIC_COLUMNS}
+    return compute_law_inputs(KernelArrays.from_table(table))
+
+
+def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
+    """The same from arrays."""
+    numbers, names = kernels.numbers, kernels.names
+    family, framework, dtype, kv_dtype, copies, routing, direction, part = (names[name] for name in _NAME_COLUMNS)
+    rows, cols, blocks, threads = (numbers[name] for name in ("rows", "cols", "blocks", "threads_per_block"))
+    x = {name: _fill_missing(numbers[name], 1.0) for name in _NUMERIC_COLUMNS}
     x |= {"size": dtype.map(get_element_bytes), "kv_size": kv_dtype.map(get_element_bytes)}
     gemm, served = family.is_in("gemm"), framework.is_in(*SERVING_FRAMEWORKS)
     # Narrower formats run on rows of whole 16 bytes only (cuBLASLt), so libraries pad them.
@@ -111,7 +141,8 @@ def build_law_inputs(table: pl.DataFrame) -> LawInputs:
     # GEMM: two activations that were just computed.
     one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1)
     weighted = one_by_many | family.is_in("moe")
-    x |= {name: _to_indicator(table[name]) for name in ("indexed", "across")}
+    # 0 also where nobody knows.
+    x |= {name: np.nan_to_num(numbers[name]) for name in ("indexed", "across")}
     x |= {
         "attended": count_attended_pairs(x),
         "reach": count_attended_keys(x),
@@ -129,14 +160,16 @@ def build_law_inputs(table: pl.DataFrame) -> LawInputs:
         "of_rows": family.is_in(*ROW_FAMILIES).astype(np.float64),
         "squares": part.is_in("squares").astype(np.float64),
         "unaligned_loads": wide
-        * _count_unaligned_accesses(_count_contiguous_elements(table, x, family, direction) * x["size"], x["size"]),
+        * _count_unaligned_accesses(
+            _count_contiguous_elements(numbers["channels"], x, family, direction) * x["size"], x["size"]
+        ),
         "unaligned_stores": wide * gemm * _count_unaligned_accesses(x["n"] * x["size"], x["size"]),
         "cold": (weighted & framework.is_in(None)).astype(np.float64),
         "uneven": _is_no_multiple(cols * x["size"], VECTOR_LOAD_BYTES).astype(np.float64),
         "block_queries": get_block_queries(framework),
         "backward": direction.is_in("backward").astype(np.float64),
         "skewed": routing.map(_parse_routing_skew),
-        **_build_winograd_columns(table, x, family, direction),
+        **_build_winograd_columns(numbers, x, family, direction),
         "quantised_input": (served & dtype.is_in("fp8", "fp8_block", "nvfp4")).astype(np.float64),
     }
     frameworks = None if framework.categories == (None,) else framework.map(lambda name: name)
@@ -153,31 +186,21 @@ def build_law_columns(table: pl.DataFrame, gpu: Hardware) -> Columns:
     return build_law_inputs(table).to_columns(gpu)
 
 
-def _fill_missing_with_one(column: pl.Series) -> Floats:
-    """Numbers, 1 where there is none."""
-    return np.ones(column.len()) if column.null_count() == column.len() else _fill_missing(column.to_numpy(), 1.0)
-
-
-def _to_indicator(column: pl.Series) -> Floats:
-    """1 where it does, 0 where it doesn't or nobody knows."""
-    return column.fill_null(value=False).cast(pl.Float64).to_numpy()
-
-
 def _fill_missing(column: Floats, other: Floats | float) -> Floats:
     missing = np.isnan(column)
     return np.asarray(np.where(missing, other, column)) if missing.any() else column
 
 
 def _count_contiguous_elements(
-    table: pl.DataFrame, x: Columns, family: CategoricalColumn, direction: CategoricalColumn
+    given: Floats, x: Columns, family: CategoricalColumn, direction: CategoricalColumn
 ) -> Floats:
     """Elements side by side in operands: the depth of a product, a convolution's channels; 0 where nobody knows."""
-    channels = np.where(direction.is_in("dgrad"), x["k"], table["channels"].fill_null(0.0).to_numpy())
+    channels = np.where(direction.is_in("dgrad"), x["k"], np.nan_to_num(given))
     return np.where(family.is_in("gemm"), x["k"], np.where(family.is_in("conv"), channels, 0.0))
 
 
 def _build_winograd_columns(
-    table: pl.DataFrame, x: Columns, family: CategoricalColumn, direction: CategoricalColumn
+    numbers: Columns, x: Columns, family: CategoricalColumn, direction: CategoricalColumn
 ) -> Columns:
     """What Winograd's algorithms see of convolutions; nothing of other families.
 
@@ -187,8 +210,8 @@ def _build_winograd_columns(
         return {}
     of_data, of_weights = direction.is_in("dgrad"), direction.is_in("wgrad")
     pixels, window = np.where(of_weights, x["k"], x["m"]), np.where(of_data | of_weights, x["n"], x["k"])
-    channels = _fill_missing(np.maximum(table["channels"].to_numpy(), 1.0), window / 9)
-    height, width = (_fill_missing(np.maximum(table[name].to_numpy(), 1.0), 4.0) for name in ("height", "width"))
+    channels = _fill_missing(np.maximum(numbers["channels"], 1.0), window / 9)
+    height, width = (_fill_missing(np.maximum(numbers[name], 1.0), 4.0) for name in ("height", "width"))
     return {
         "images": pixels / (height * width),
         "height": height,

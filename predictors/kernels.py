@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import cache
 
 import polars as pl
@@ -100,8 +99,7 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise KernelTableError(f"a column of the kernel table has a wrong type: {reason}") from error
-    _reject_unknown(table, "family", REQUIRED_COLUMNS)
-    _reject_unknown(table.filter(pl.col("family").is_in(TENSOR_FAMILIES)), "dtype", DTYPE_BYTES)
+    _reject_unknown(table)
     short = {"fwd": "forward", "bwd": "backward"}
     known = {name: name for name in FRAMEWORKS}
     number = pl.col(pl.Float64)
@@ -180,9 +178,18 @@ def _build_law_expression(asked_column: str) -> pl.Expr:
     return pl.when(known).then(law)
 
 
-def _reject_unknown(table: pl.DataFrame, column: str, known: Collection[str]) -> None:
-    wrong = table.filter(~pl.col(column).is_in(list(known)))[column].unique().drop_nulls().sort().to_list()
-    missing = column == "family" and table["family"].null_count() > 0
-    if wrong or missing:
-        named = ", ".join(wrong) or "null"
-        raise KernelTableError(f"unknown {column}: {named}; known: {', '.join(known)}")
+def _reject_unknown(table: pl.DataFrame) -> None:
+    """Raise an error if a family or a dtype is unknown."""
+    tensor = pl.col("family").is_in(TENSOR_FAMILIES)
+    unknown = {
+        "family": ~pl.col("family").is_in(list(REQUIRED_COLUMNS)),
+        "dtype": tensor & ~pl.col("dtype").is_in(list(DTYPE_BYTES)),
+    }
+    wrong = table.select(
+        *(pl.col(column).filter(rows).unique().drop_nulls().sort().implode() for column, rows in unknown.items()),
+        missing=pl.col("family").is_null().any(),
+    ).row(0, named=True)
+    for column, known in (("family", REQUIRED_COLUMNS), ("dtype", DTYPE_BYTES)):
+        if wrong[column] or (column == "family" and wrong["missing"]):
+            named = ", ".join(wrong[column]) or "null"
+            raise KernelTableError(f"unknown {column}: {named}; known: {', '.join(known)}")

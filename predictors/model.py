@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from predictors.arrays import Bools, Columns, Floats
-from predictors.columns import LawInputs, adapt_to_gpu, build_law_inputs
+from predictors.arrays import Bools, Columns, Floats, Ints
+from predictors.categorical import CategoricalColumn
+from predictors.columns import KernelArrays, LawInputs, adapt_to_gpu, compute_law_inputs
 from predictors.features import compute_features
 from predictors.gaussian_process import compute_coordinates
 from predictors.hardware import Hardware
@@ -41,7 +41,7 @@ class LawChunk:
 
     law: str
     on_mma: bool
-    rows: npt.NDArray[np.uint32]
+    rows: Ints
     inputs: LawInputs
 
 
@@ -55,18 +55,21 @@ class KernelsByLaw:
 
 def split_by_law(table: pl.DataFrame) -> KernelsByLaw:
     """A table split by law."""
-    known = table.with_row_index("row").filter(pl.col("law").is_not_null())
+    arrays, law = KernelArrays.from_table(table), CategoricalColumn.from_series(table["law"])
+    on_mma = table["on_mma"].to_numpy()
     chunks = [
-        chunk for part in known.partition_by("law", "on_mma", maintain_order=True) for chunk in _slice_evenly(part)
+        LawChunk(name, made_for_mma, rows, compute_law_inputs(arrays.take(rows)))
+        for code, name in enumerate(law.categories)
+        for made_for_mma in (False, True)
+        for rows in _slice_evenly(np.flatnonzero((law.codes == code) & (on_mma == made_for_mma)))
+        if name is not None
     ]
-    return KernelsByLaw(
-        table, tuple(LawChunk(c["law"][0], c["on_mma"][0], c["row"].to_numpy(), build_law_inputs(c)) for c in chunks)
-    )
+    return KernelsByLaw(table, tuple(chunks))
 
 
-def _slice_evenly(part: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def _slice_evenly(rows: Ints) -> list[Ints]:
     """Rows in chunks of even length."""
-    return part.iter_slices(math.ceil(part.height / math.ceil(part.height / CHUNK_ROWS)))
+    return np.array_split(rows, math.ceil(rows.size / CHUNK_ROWS)) if rows.size else []
 
 
 class KernelsOnGpus:
