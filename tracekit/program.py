@@ -10,6 +10,7 @@ from tracekit.arrays import Floats, Ints
 from tracekit.errors import WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
+from tracekit.graph.recorded.host_spans import LaunchThreads, find_launch_threads
 from tracekit.messages import runs as messages
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
@@ -106,6 +107,11 @@ class Program:
         """The timeline as it was recorded."""
         return build_measured_timeline(self.graph)
 
+    @cached_property
+    def launch_threads(self) -> LaunchThreads:
+        """The CPU threads that launch something."""
+        return find_launch_threads(self.ranks, self.graph.nodes, self.kernels)
+
     def replace_tables(self, **tables: pl.DataFrame) -> "Program":
         """Return the program with other tables, by their names in :class:`StepTables`."""
         return replace(self, tables=replace(self.tables, **tables))
@@ -126,7 +132,10 @@ class Program:
 
     def replay_step_time_us(self, kernel_us: Floats, host_time: float = 1.0) -> float:
         """Return the step time of :meth:`replay_step` alone, in a fraction of the time."""
-        timeline = self.replay_timeline(kernel_us, host_time)
+        return self.measure_step_us(self.replay_timeline(kernel_us, host_time))
+
+    def measure_step_us(self, timeline: Timeline) -> float:
+        """Compute the step time of :meth:`compute_median` alone, in a fraction of the time."""
         return self.step_timer.compute_median_step_us(timeline, self.step_scale)
 
     def to_durations_ns(self, kernel_us: Floats) -> Ints:

@@ -9,8 +9,7 @@ from tracekit.analysis.binding_edges import NO_EDGE, BindingPath, get_nodes, get
 from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.blocking_calls import ALLOCATION_CALLS
-from tracekit.graph.recorded import host_spans
-from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES, HostSpans
+from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES, HostSpans, build_spans, select_by_name
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline
 
@@ -30,22 +29,13 @@ class HostWork:
 
 def find_host_work(program: Program) -> HostWork:
     """Find the recorded memory allocation and data loading."""
-    allocations = [_select_by_name(rank.calls, ALLOCATION_CALLS) for rank in program.ranks]
+    allocations = [select_by_name(rank.calls, ALLOCATION_CALLS) for rank in program.ranks]
     loading = [
-        pl.concat([_select_by_name(table, DATA_LOADER_RANGES) for table in (rank.ops, rank.annotations)])
+        pl.concat(select_by_name(table, DATA_LOADER_RANGES) for table in (rank.ops, rank.annotations))
         for rank in program.ranks
     ]
     either = [pl.concat(both) for both in zip(allocations, loading, strict=True)]
-    return HostWork(
-        *(
-            host_spans.build_spans(rows, program.ranks, program.graph.nodes, program.kernels)
-            for rows in (allocations, either)
-        )
-    )
-
-
-def _select_by_name(table: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    return table.filter(pl.col("name").str.contains(pattern)).select("ts_ns", "dur_ns", "pid", "tid")
+    return HostWork(*(build_spans(rows, program.launch_threads) for rows in (allocations, either)))
 
 
 class HostWorkMeter:

@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 import polars as pl
 
+from tracekit.replay.engine import Replayer
 from tracekit.run import MeasuredRun
 
 GPU_SPEEDS = (1.0, 1.5, 2.0, 4.0, inf)
@@ -52,6 +53,7 @@ class SpeedReplays:
         self.has_collectives = bool((run.kernels["family"] == COLLECTIVE).any())
         self._kernel_us = run.kernels["dur_ns"].to_numpy() / 1e3
         self._is_collective = (run.kernels["family"] == COLLECTIVE).to_numpy()
+        self._replayer = Replayer(run.graph)
         self._step_times_us: dict[tuple[float, float, float], float] = {}
 
     def compute_step_time_us(self, gpu: float = 1.0, host: float = 1.0, network: float = 1.0) -> float:
@@ -59,7 +61,8 @@ class SpeedReplays:
         key = (gpu, host, network)
         if key not in self._step_times_us:
             speed = gpu if network == 1.0 else np.where(self._is_collective, gpu * network, gpu)
-            self._step_times_us[key] = self.run.program.replay_step_time_us(self._kernel_us / speed, 1 / host)
+            durations_ns = self.run.program.to_durations_ns(self._kernel_us / speed)
+            self._step_times_us[key] = self.run.program.measure_step_us(self._replayer.replay(durations_ns, 1 / host))
         return self._step_times_us[key]
 
 

@@ -28,6 +28,9 @@ class EdgeKind(IntEnum):
     STALL = 10
 
 
+# Kinds that are work of host threads: calls, and the time between calls. Run edges of GPU activities are among them.
+HOST_KINDS = (EdgeKind.RUN, EdgeKind.PROGRAM, EdgeKind.HANDOVER)
+
 # Kinds that may be inferred from times and names instead of recorded: they are dropped where edges contradict each
 # other.
 INFERRED_KINDS = (

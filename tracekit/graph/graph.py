@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.arrays import Ints
-from tracekit.graph.edges import INFERRED_KINDS, EdgeKind, Edges
+from tracekit.graph.edges import HOST_KINDS, INFERRED_KINDS, EdgeKind, Edges
 from tracekit.graph.nodes import Nodes
 from tracekit.graph.topological_order import sort_topologically
 
@@ -71,6 +71,11 @@ class Graph:
         inverse = np.empty_like(self.vertex)
         inverse[self.vertex] = np.arange(self.vertex.size)
         return inverse
+
+    @cached_property
+    def host_edges(self) -> Ints:
+        """The edges of ``HOST_KINDS``."""
+        return np.flatnonzero(np.isin(np.arange(len(EdgeKind)), HOST_KINDS)[self.kind])
 
     @property
     def work_ns(self) -> Ints:

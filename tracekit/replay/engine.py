@@ -14,11 +14,6 @@ import numpy as np
 from tracekit.arrays import Ints
 from tracekit.compiled import compile_lazily
 from tracekit.graph import Graph
-from tracekit.graph.edges import EdgeKind
-
-# Edges that are work of host threads: calls, and the time between calls. Run edges of GPU activities get their own lag.
-HOST_EDGE_KINDS = (EdgeKind.RUN, EdgeKind.PROGRAM, EdgeKind.HANDOVER)
-_IS_HOST_EDGE = np.isin(np.arange(len(EdgeKind)), HOST_EDGE_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +85,36 @@ def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.
     return Timeline(times[0::2], times[1::2], work_ns, lag, graph)
 
 
+class Replayer:
+    """Replays one graph many times, in the same memory.
+
+    Fresh memory would take longer than the replay: the system clears it page by page.
+
+    Args:
+        graph: The dependency graph.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._lag, self._host_time = graph.lag_ns.copy(), 1.0
+        self._host_lag = graph.lag_ns[graph.host_edges].astype(np.float64)
+        self._scaled_lag = np.empty_like(self._host_lag)
+        self._time, self._by_node = np.empty_like(graph.release_ns), np.empty_like(graph.release_ns)
+
+    def replay(self, durations_ns: Ints, host_time: float = 1.0) -> Timeline:
+        """Replay as :func:`replay` does; the timeline holds until the next call."""
+        graph = self._graph
+        if host_time != self._host_time:
+            scaled = np.multiply(self._host_lag, host_time, out=self._scaled_lag)
+            self._lag[graph.host_edges] = np.rint(scaled, out=scaled)
+            self._host_time = host_time
+        _set_durations(graph, durations_ns, self._lag)
+        np.copyto(self._time, graph.release_ns)
+        _delay_by_edges(self._time.size, graph.first, graph.src, self._lag, self._time)
+        by_node = np.take(self._time, graph.vertex, out=self._by_node, mode="clip")
+        return Timeline(by_node[0::2], by_node[1::2], durations_ns, self._lag, graph)
+
+
 def replay_host_alone(timeline: Timeline) -> Ints:
     """Replay a timeline without the GPU's work, that from before the trace included; return the starts of the nodes."""
     graph, lag, release = timeline.graph, timeline.lag_ns.copy(), timeline.graph.release_ns.copy()
@@ -102,11 +127,16 @@ def compute_lags(graph: Graph, durations_ns: Ints | None = None, host_time: floa
     """Compute the minimum distance along every edge for a replay; arguments as for :func:`replay`."""
     lag = graph.lag_ns.copy()
     if host_time != 1.0:
-        lag = np.where(_IS_HOST_EDGE[graph.kind], np.rint(lag * host_time).astype(np.int64), lag)
-    run = (graph.work_ns if durations_ns is None else durations_ns) + graph.kept_ns
-    lag[graph.run_edge] = run
-    lag[graph.transfer_edge] = run[graph.transfer_activity]
+        lag[graph.host_edges] = np.rint(lag[graph.host_edges] * host_time)
+    _set_durations(graph, graph.work_ns if durations_ns is None else durations_ns, lag)
     return lag
+
+
+def _set_durations(graph: Graph, durations_ns: Ints, lag_ns: Ints) -> None:
+    """Set the lags that hold the durations of activities."""
+    run = durations_ns + graph.kept_ns
+    lag_ns[graph.run_edge] = run
+    lag_ns[graph.transfer_edge] = run[graph.transfer_activity]
 
 
 def _compute_earliest_times(first: Ints, src: Ints, lag_ns: Ints, release_ns: Ints) -> Ints:

@@ -121,6 +121,8 @@ class StepTimer:
         numbers = steps["step"].unique(maintain_order=True)
         self.numbers: list[int] = numbers.to_list()
         self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
+        # Whether a step is the first step of every rank that has it.
+        self._is_first_step: Bools = np.bincount(self._step, self.first) == np.bincount(self._step)
         self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
         self.is_chosen: Bools = self._chosen[self._step]
 
@@ -193,18 +195,13 @@ class StepTimer:
         in_time = np.argsort(begin, kind="stable")
         before = np.empty_like(end)
         before[in_time] = np.roll(end[in_time], 1)
-        return end - np.where(self._find_first_steps(), begin, before), begin != MAX_TIME_NS
+        return end - np.where(self._is_first_step, begin, before), begin != MAX_TIME_NS
 
     def compute_median_sum_us(self, kernel_ns: Ints) -> float:
         """Sum a per-kernel time over each chosen step of the mean rank, and return the median step in microseconds."""
         summed = np.bincount(self._row, kernel_ns, minlength=self._rows + 1)[: self._rows]
         each = np.bincount(self._step, summed) / np.bincount(self._step)
         return float(np.median(each[self._chosen])) / 1e3
-
-    def _find_first_steps(self) -> Bools:
-        """Mark the steps that are the first step of every rank that has them."""
-        firsts: Bools = np.bincount(self._step, self.first) == np.bincount(self._step)
-        return firsts
 
     def compute_step_times(self, timeline: Timeline) -> StepTimes:
         """Compute the times of every step of every rank."""

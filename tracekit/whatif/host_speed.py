@@ -29,7 +29,7 @@ def host_speed(program: Program, *, python: float = 1.0, op: float = 1.0, launch
     check_speeds(python, op, launch)
     graph = program.graph
     within = compute_fraction_within(
-        graph, host_spans.build_spans([rank.ops for rank in program.ranks], program.ranks, graph.nodes, program.kernels)
+        graph, host_spans.build_spans([rank.ops for rank in program.ranks], program.launch_threads)
     )
     on_cpu = compute_edge_destinations(graph) < 2 * graph.nodes.n_host
     factor = np.ones(graph.kind.size)

@@ -54,7 +54,7 @@ def remove_launches(program: Program, kernels: Bools) -> Program:
     Their calls take zero time, and so do ops that launch nothing else, including the waits inside these ops.
     """
     nodes = program.graph.nodes
-    in_ops = host_spans.build_spans(_find_exclusive_ops(program, kernels), program.ranks, nodes, program.kernels)
+    in_ops = host_spans.build_spans(_find_exclusive_ops(program, kernels), program.launch_threads)
     waits = np.flatnonzero(find_blocking_calls(program))
     gone = find_launch_calls(program, kernels)
     gone[waits] |= in_ops.contain(nodes.lane[waits], nodes.start_ns[waits])

@@ -16,7 +16,7 @@ def no_profiler(program: Program) -> EditedProgram:
         WhatIfError: The trace records no such work in them.
     """
     rows = find_stalls_of_steps(program)
-    held = host_spans.build_spans(rows, program.ranks, program.graph.nodes, program.kernels)
+    held = host_spans.build_spans(rows, program.launch_threads)
     if not held.count:
         raise WhatIfError(messages.PROFILER_WORK_NOT_RECORDED())
     us = sum(float(table["dur_ns"].sum()) for table in rows) / 1e3

@@ -28,12 +28,12 @@ def no_sync(program: Program, call: str = "") -> EditedProgram:
     check_pattern(call)
     nodes = program.graph.nodes
     waits = np.flatnonzero(find_blocking_calls(program))
-    around = host_spans.find_spans_by_name(program.ranks, nodes, program.kernels, call)
-    meant = nodes.names.gather(waits).str.contains(call).to_numpy() | around.contain(
-        nodes.lane[waits], nodes.start_ns[waits]
-    )
+    if call:
+        around = host_spans.find_spans_by_name(program.ranks, program.launch_threads, call)
+        named = nodes.names.gather(waits).str.contains(call).to_numpy()
+        waits = waits[named | around.contain(nodes.lane[waits], nodes.start_ns[waits])]
     calls = np.zeros(nodes.n_host, dtype=np.bool_)
-    calls[waits[meant]] = True
+    calls[waits] = True
     if not calls.any():
         raise WhatIfError(messages.SYNCS_NOT_FOUND_WITHIN(call=call) if call else messages.SYNCS_NOT_FOUND())
     count = int(calls.sum())

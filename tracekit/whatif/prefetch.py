@@ -15,7 +15,7 @@ def prefetch(program: Program) -> EditedProgram:
     Raises:
         WhatIfError: The trace has no data loader on a thread that launches something.
     """
-    loads = host_spans.find_spans_by_name(program.ranks, program.graph.nodes, program.kernels, DATA_LOADER_RANGES)
+    loads = host_spans.find_spans_by_name(program.ranks, program.launch_threads, DATA_LOADER_RANGES)
     if not loads.count:
         raise WhatIfError(messages.DATA_LOADER_NOT_FOUND())
     share = compute_fraction_within(program.graph, loads)

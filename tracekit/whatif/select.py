@@ -103,7 +103,7 @@ def _match_rows(program: Program, key: str, pattern: str) -> Bools:
 
 def _find_launched_within(program: Program, pattern: str) -> Bools:
     nodes = program.graph.nodes
-    inside = host_spans.find_spans_by_name(program.ranks, nodes, program.kernels, pattern)
+    inside = host_spans.find_spans_by_name(program.ranks, program.launch_threads, pattern)
     launched = nodes.launcher != NONE
     call = nodes.launcher[launched]
     found = np.zeros(nodes.launcher.size, dtype=np.bool_)

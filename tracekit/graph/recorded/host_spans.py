@@ -53,25 +53,62 @@ class HostSpans:
         return np.where(before < 0, 0, done[before] + within)
 
 
-def find_spans_by_name(ranks: Sequence[RankTrace], nodes: Nodes, kernels: pl.DataFrame, pattern: str) -> HostSpans:
+@dataclass(frozen=True, slots=True)
+class LaunchThreads:
+    """The CPU threads that launch something, on the clock and lanes of a graph.
+
+    Attributes:
+        lanes: For each rank its threads: ``pid``, ``tid``, ``lane``.
+        origin_ns: For each rank the absolute time of the graph's start.
+        width_ns: Length of a thread's range on the axis of all threads.
+    """
+
+    lanes: tuple[pl.DataFrame, ...]
+    origin_ns: tuple[int, ...]
+    width_ns: int
+
+
+def find_launch_threads(ranks: Sequence[RankTrace], nodes: Nodes, kernels: pl.DataFrame) -> LaunchThreads:
+    """Find the threads that launch something; a rank's launches give its lanes and its clock."""
+    found = [_find_rank_threads(rank, nodes, kernels, select_rank_rows(kernels, rank)) for rank in ranks]
+    lanes, origins = zip(*found, strict=True)
+    return LaunchThreads(lanes, origins, int(nodes.end_ns.max(initial=0)) + 2)
+
+
+def _find_rank_threads(rank: RankTrace, nodes: Nodes, kernels: pl.DataFrame, mine: Bools) -> tuple[pl.DataFrame, int]:
+    """Return a rank's threads and the absolute time of the graph's start."""
+    launched = mine & (nodes.launcher != NONE)
+    call = nodes.launcher[launched]
+    calls = rank.calls.select("pid", "tid", "ts_ns")[kernels["call"].filter(pl.Series(launched)).to_list()]
+    lanes = calls.select("pid", "tid", lane=pl.Series(nodes.lane[call], dtype=pl.Int64)).unique()
+    return lanes, int(calls["ts_ns"][0] - nodes.start_ns[call[0]]) if call.size else 0
+
+
+def find_spans_by_name(ranks: Sequence[RankTrace], threads: LaunchThreads, pattern: str) -> HostSpans:
     """Find the spans of ops and annotations whose name matches a regular expression."""
-    columns = ("ts_ns", "dur_ns", "pid", "tid", "name")
-    spans = [pl.concat([rank.ops.select(columns), rank.annotations.select(columns)]) for rank in ranks]
-    return build_spans([table.filter(pl.col("name").str.contains(pattern)) for table in spans], ranks, nodes, kernels)
-
-
-def build_spans(
-    rows: Sequence[pl.DataFrame], ranks: Sequence[RankTrace], nodes: Nodes, kernels: pl.DataFrame
-) -> HostSpans:
-    """Build spans from rows per rank (``ts_ns``, ``dur_ns``, ``pid``, ``tid``), but for threads that launch nothing."""
-    placed = pl.concat(
-        _place_on_lanes(table, rank, nodes, kernels, select_rank_rows(kernels, rank))
-        for table, rank in zip(rows, ranks, strict=True)
+    return build_spans(
+        [pl.concat(select_by_name(table, pattern) for table in (rank.ops, rank.annotations)) for rank in ranks], threads
     )
-    width = int(nodes.end_ns.max(initial=0)) + 2
-    lane, begin, end = (placed[column].to_numpy() for column in ("lane", "begin", "end"))
-    begin, end = (np.clip(at, 0, width - 1) + lane * width for at in (begin, end))
-    return merge_intervals(begin, end, width)
+
+
+def select_by_name(table: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """Return ``ts_ns``, ``dur_ns``, ``pid``, ``tid`` of the rows whose name matches a regular expression."""
+    return table.filter(pl.col("name").str.contains(pattern)).select("ts_ns", "dur_ns", "pid", "tid")
+
+
+def build_spans(rows: Sequence[pl.DataFrame], threads: LaunchThreads) -> HostSpans:
+    """Build spans from rows per rank (``ts_ns``, ``dur_ns``, ``pid``, ``tid``), but for threads that launch nothing."""
+    begin = pl.col("ts_ns")
+    placed = pl.concat(
+        table.join(lanes, on=["pid", "tid"]).select(
+            "lane", begin=begin - origin_ns, end=begin + pl.col("dur_ns") - origin_ns
+        )
+        for table, lanes, origin_ns in zip(rows, threads.lanes, threads.origin_ns, strict=True)
+    )
+    width = threads.width_ns
+    lane, begins, ends = (placed[column].to_numpy() for column in ("lane", "begin", "end"))
+    begins, ends = (np.clip(at, 0, width - 1) + lane * width for at in (begins, ends))
+    return merge_intervals(begins, ends, width)
 
 
 def merge_intervals(begin_ns: Ints, end_ns: Ints, width_ns: int) -> HostSpans:
@@ -86,16 +123,3 @@ def merge_intervals(begin_ns: Ints, end_ns: Ints, width_ns: int) -> HostSpans:
 def select_rank_rows(kernels: pl.DataFrame, rank: RankTrace) -> Bools:
     """Return which rows of a kernel table belong to a rank."""
     return (kernels["rank"] == (rank.rank or 0)).to_numpy()
-
-
-def _place_on_lanes(
-    rows: pl.DataFrame, rank: RankTrace, nodes: Nodes, kernels: pl.DataFrame, mine: Bools
-) -> pl.DataFrame:
-    """Return ``lane``, ``begin`` and ``end`` of a rank's spans; the rank's launches give its lanes and its clock."""
-    launched = mine & (nodes.launcher != NONE)
-    call = nodes.launcher[launched]
-    calls = rank.calls.select("pid", "tid", "ts_ns")[kernels["call"].filter(pl.Series(launched)).to_list()]
-    lanes = calls.select("pid", "tid", lane=pl.Series(nodes.lane[call], dtype=pl.Int64)).unique()
-    origin_ns = int(calls["ts_ns"][0] - nodes.start_ns[call[0]]) if call.size else 0
-    begin = pl.col("ts_ns") - origin_ns
-    return rows.join(lanes, on=["pid", "tid"]).select("lane", begin=begin, end=begin + pl.col("dur_ns"))
