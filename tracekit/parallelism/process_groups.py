@@ -46,7 +46,11 @@ def infer_group_roles(program: Program) -> pl.DataFrame:
     Returns:
         ``row`` in the kernel table, ``role``, and ``put_in``, whether the collective was inserted.
     """
-    calls = list_collectives(program.kernels, program.trace.world_size)
+    return _infer_roles(program, list_collectives(program.kernels, program.trace.world_size))
+
+
+def _infer_roles(program: Program, calls: pl.DataFrame) -> pl.DataFrame:
+    """Infer the roles of listed collectives, as :func:`infer_group_roles` returns them."""
     rows = program.kernels.select("process_group", "group_description")[calls["row"]]
     table = calls.hstack(rows)
     inside = pl.lit("dp" if is_training(program) else "tp")
@@ -82,7 +86,10 @@ def infer_layout(program: Program) -> Layout:
         LayoutError: The sizes of its groups don't match its number of ranks.
     """
     world = program.trace.world_size
-    calls = list_collectives(program.kernels, world).join(infer_group_roles(program), on="row")
+    if not (program.kernels["family"] == "collective").any():
+        return Layout(dp=world)
+    listed = list_collectives(program.kernels, world)
+    calls = listed.join(_infer_roles(program, listed), on="row")
     sizes = dict(calls.group_by("role").agg(pl.col("ranks").max()).iter_rows())
     tp, pp = sizes.get("tp", 1), sizes.get("pp", 1)
     dp = world // (tp * pp)

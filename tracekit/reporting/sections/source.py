@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tracekit.format import abbreviate_names, replace_undecodable
 from tracekit.parallelism.layout import LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
-from tracekit.prediction.batch import StepBatch, infer_job_batch
+from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.model import compute_cost, compute_cost_per_million
 from tracekit.run import MeasuredRun
 from tracekit.workload.steps import is_whole_trace
@@ -77,7 +77,7 @@ def build_source_summary(run: MeasuredRun, price: float | None = None, batch: St
         batch: Samples or tokens that the job processes in a step; ``None`` to infer them from the trace.
     """
     ranks = max(run.trace.world_size, len(run.ranks))
-    batch = batch or infer_job_batch(run.program, infer_layout_if_needed(run.program, LayoutRequest()))
+    batch = batch or _infer_batch(run)
     per_second = batch.compute_throughput(run.measured_step.step_time_us) if batch else None
     return SourceSummary(
         trace=abbreviate_names(replace_undecodable(run.trace.source), len(run.ranks) - 1),
@@ -101,6 +101,13 @@ def build_source_summary(run: MeasuredRun, price: float | None = None, batch: St
         per_second=per_second,
         dollars_per_million=compute_cost_per_million(price, ranks, per_second),
     )
+
+
+def _infer_batch(run: MeasuredRun) -> StepBatch | None:
+    """Infer what the job processes in a step; the layout matters only if the batch of a rank is known."""
+    of_rank = infer_rank_batch(run.program)
+    layout = infer_layout_if_needed(run.program, LayoutRequest()) if of_rank else None
+    return of_rank.scale(layout.dp) if of_rank and layout else None
 
 
 def _describe_resolution(run: MeasuredRun) -> str:
