@@ -44,6 +44,13 @@ def test_known_formats(kind):
     assert FAKE[kind] not in repr(found)
 
 
+@pytest.mark.parametrize("kind", FAKE)
+def test_every_kind_is_found_in_a_trace(kind):
+    builder = TraceBuilder().op(f"x {FAKE[kind]} y", 0, 30).kernel("k", 20, 100, launch=10)
+    found = secret_scan.build_secret_warnings(builder.load().ranks[0])
+    assert kind in {message.values["kind"] for message in found}
+
+
 def test_every_pattern_is_tested():
     assert set(FAKE) == set(secret_scan.SECRET_PATTERNS)
 

@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 
 from tracekit.analysis.binding_edges import (
-    NO_EDGE,
     BindingPath,
     TimeRanges,
     find_long_stream_gaps,
@@ -27,6 +26,8 @@ from tracekit.replay.engine import Timeline
 
 LOCATION_COLUMNS = ("phase", "module")
 GPU, HOST, LATENCY, UNEXPLAINED = "gpu", "host", "latency", "unexplained"
+COMMUNICATION = "communication"
+RESOURCES = (GPU, HOST, LATENCY, UNEXPLAINED, COMMUNICATION)
 _RESOURCE_BY_EDGE_KIND = {
     EdgeKind.RUN: HOST,
     EdgeKind.PROGRAM: HOST,
@@ -40,6 +41,11 @@ _RESOURCE_BY_EDGE_KIND = {
     EdgeKind.OCCUPIED: LATENCY,
     EdgeKind.STALL: LATENCY,
 }
+_EDGE_NAMES = pl.Series([*(kind.name.lower() for kind in EdgeKind), UNEXPLAINED])
+_RESOURCE_CODES = np.array(
+    [RESOURCES.index(_RESOURCE_BY_EDGE_KIND[kind]) for kind in EdgeKind] + [RESOURCES.index(UNEXPLAINED)]
+)
+"""By kind of edge; the last entry, which ``NO_EDGE`` selects, is for segments without an edge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +82,34 @@ def compute_critical_path(program: Program, timeline: Timeline) -> CriticalPath:
         program: The program.
         timeline: A timeline of the program's graph, measured or replayed.
     """
+    trail, span_ns = _follow_critical_path(program, timeline)
+    return CriticalPath(_describe_segments(program.graph, program.kernels, trail).reverse(), span_ns)
+
+
+def compute_resource_shares(program: Program, timeline: Timeline) -> dict[str, float]:
+    """Compute the percent of the critical path by resource, in order of the alphabet; arguments as above.
+
+    Returns:
+        Shares of ``RESOURCES``: those of the segments, with the GPU's collectives apart as communication.
+    """
+    trail, span_ns = _follow_critical_path(program, timeline)
+    ends_at = get_nodes(program.graph, trail.vertex)
+    resource, kernel = _classify_resources(program.graph, trail, ends_at), _map_nodes_to_kernels(program.graph)[ends_at]
+    collective = (kernel != NONE) & (program.kernels["family"] == "collective").to_numpy()[kernel]
+    resource[collective & (resource == RESOURCES.index(GPU))] = RESOURCES.index(COMMUNICATION)
+    time_ns = np.zeros(len(RESOURCES), dtype=np.int64)
+    np.add.at(time_ns, resource, trail.dur_ns)
+    found = sorted(zip(RESOURCES, time_ns.tolist(), strict=True))
+    return {name: 100 * time / max(span_ns, 1) for name, time in found if time}
+
+
+def _follow_critical_path(program: Program, timeline: Timeline) -> tuple[BindingPath, int]:
+    """Return the segments of the critical path, latest first, and the duration of the chosen steps."""
     spans = _find_spans_in_a_row(program, timeline)
     begin, end = spans["begin_ns"].to_numpy(), spans["end_ns"].to_numpy()
     last = spans.select("step", "row", "end_ns").iter_rows()
     vertex = np.array([_find_last_vertex(program, timeline, *one) for one in last])
-    trail = follow_binding_edges(program.graph, timeline, TimeRanges(begin, end, vertex))
-    return CriticalPath(_describe_segments(program.graph, program.kernels, trail).reverse(), int((end - begin).sum()))
+    return follow_binding_edges(program.graph, timeline, TimeRanges(begin, end, vertex)), int((end - begin).sum())
 
 
 def _find_spans_in_a_row(program: Program, timeline: Timeline) -> pl.DataFrame:
@@ -121,41 +149,31 @@ def _describe_segments(graph: Graph, kernels: pl.DataFrame, trail: BindingPath) 
     """Describe the segments as in :class:`CriticalPath`, in the order of the binding path."""
     ends_at = get_nodes(graph, trail.vertex)
     kernel = _map_nodes_to_kernels(graph)[ends_at]
-    kind = get_edge_kinds(graph, trail)
-    on_gpu = (kind == EdgeKind.RUN) & (ends_at >= graph.nodes.n_host)
-    names = {int(k): k.name.lower() for k in EdgeKind} | {NO_EDGE: UNEXPLAINED}
-    places = {int(k): place for k, place in _RESOURCE_BY_EDGE_KIND.items()} | {NO_EDGE: UNEXPLAINED}
-    pieces = pl.DataFrame(
+    kernel_row = pl.Series(kernel).set(pl.Series(kernel == NONE), None)
+    call = graph.nodes.names.gather(pl.Series(ends_at).set(pl.Series(ends_at >= graph.nodes.n_host), None))
+    places_of = [column for column in LOCATION_COLUMNS if column in kernels.columns]
+    of_kernel = kernels.select("family", *places_of, op=pl.coalesce("op", "name"))
+    return pl.DataFrame(
         {
             "begin_ns": trail.begin_ns,
             "end_ns": trail.end_ns,
             "time_ns": trail.dur_ns,
-            "kind": kind,
-            "gpu": on_gpu,
-            "far": find_long_stream_gaps(graph, trail),
-            "kernel": pl.Series(kernel).replace(NONE, None),
-            "call": graph.nodes.names.gather(pl.Series(ends_at).set(pl.Series(ends_at >= graph.nodes.n_host), None)),
+            "on": pl.Series(RESOURCES).gather(_classify_resources(graph, trail, ends_at)),
+            "edge": _EDGE_NAMES.gather(get_edge_kinds(graph, trail) % _EDGE_NAMES.len()),
+            "kernel": kernel_row,
+            "op": of_kernel["op"].gather(kernel_row).zip_with(pl.Series(kernel != NONE), call),
+            **{name: of_kernel[name].gather(kernel_row) for name in ("family", *places_of)},
         }
     )
-    places_of = {column: column for column in LOCATION_COLUMNS if column in kernels.columns}
-    ops = kernels.select(
-        kernel=pl.int_range(pl.len(), dtype=pl.Int64), op=pl.coalesce("op", "name"), family="family", **places_of
-    )
-    return pieces.join(ops, on="kernel", how="left", maintain_order="left").select(
-        "begin_ns",
-        "end_ns",
-        "time_ns",
-        on=pl.when("gpu")
-        .then(pl.lit(GPU))
-        .when("far")
-        .then(pl.lit(UNEXPLAINED))
-        .otherwise(pl.col("kind").replace_strict(places, return_dtype=pl.String)),
-        edge=pl.col("kind").replace_strict(names, return_dtype=pl.String),
-        kernel="kernel",
-        op=pl.coalesce("op", "call"),
-        family="family",
-        **places_of,
-    )
+
+
+def _classify_resources(graph: Graph, trail: BindingPath, ends_at: Ints) -> Ints:
+    """Return the resource of each segment as a position in ``RESOURCES``; collectives count as the GPU's."""
+    kind = get_edge_kinds(graph, trail)
+    resource = _RESOURCE_CODES[kind]
+    resource[find_long_stream_gaps(graph, trail)] = RESOURCES.index(UNEXPLAINED)
+    resource[(kind == EdgeKind.RUN) & (ends_at >= graph.nodes.n_host)] = RESOURCES.index(GPU)
+    return resource
 
 
 def _map_nodes_to_kernels(graph: Graph) -> Ints:

@@ -51,7 +51,7 @@ class IdleBreakdown:
 
     def sum_by_cause(self) -> pl.DataFrame:
         """Sum by cause, longest first: ``cause``, ``time_us`` in a mean step, ``share`` (fraction of the idle time)."""
-        return self._sum_with_fractions(self.segments.lazy(), "cause")
+        return self._sum_with_fractions(self.segments, "cause")
 
     def sum_by_op(self, kernels: pl.DataFrame, *causes: IdleCause, column: str = "op") -> pl.DataFrame:
         """Sum by op that launched late, longest first: ``op``, ``time_us`` in a mean step, ``share``.
@@ -66,7 +66,7 @@ class IdleBreakdown:
         sources = ("op", "name") if column == "op" else (column,)
         launched = pl.DataFrame([kernels[name].gather(pieces["kernel"]) for name in sources])
         ended = pl.when(pl.col("kernel").is_null()).then(pl.lit(END_OF_STEP)).otherwise(pl.coalesce(sources))
-        told = pieces.select("time_ns", "kernel").hstack(launched).lazy().select("time_ns", ended.alias(column))
+        told = pieces.select("time_ns", "kernel").hstack(launched).select("time_ns", ended.alias(column))
         return self._sum_with_fractions(told, column)
 
     def find_longest(self, kernels: pl.DataFrame, column: str) -> dict[str, str]:
@@ -79,15 +79,15 @@ class IdleBreakdown:
         Returns:
             By cause, without causes that the step's end ended most of.
         """
-        launched = pl.coalesce("op", "name") if column == "op" else pl.col(column)
-        rows = kernels.select(kernel=pl.int_range(pl.len(), dtype=pl.Int64), ended=launched)
-        ended = pl.when(pl.col("kernel").is_null()).then(pl.lit(END_OF_STEP)).otherwise("ended")
-        summed = (
-            self.segments.join(rows, on="kernel", how="left")
-            .group_by("cause", ended=ended)
-            .agg(pl.col("time_ns").sum())
-            .sort("time_ns", "ended", descending=[True, False])
+        launched = kernels.select(pl.coalesce("op", "name")).to_series() if column == "op" else kernels[column]
+        by_kernel = self.segments.group_by("cause", "kernel").agg(pl.col("time_ns").sum())
+        named = by_kernel.with_columns(
+            ended=pl.when(pl.col("kernel").is_null())
+            .then(pl.lit(END_OF_STEP))
+            .otherwise(launched.gather(by_kernel["kernel"]))
         )
+        summed = named.group_by("cause", "ended").agg(pl.col("time_ns").sum())
+        summed = summed.sort("time_ns", "ended", descending=[True, False])
         longest = summed.group_by("cause", maintain_order=True).first().select("cause", "ended")
         return {cause: name for cause, name in longest.iter_rows() if name not in (None, END_OF_STEP)}
 
@@ -109,12 +109,12 @@ class IdleBreakdown:
             time_us=pl.col("time_ns") / 1e3 / steps,
         )
 
-    def _sum_with_fractions(self, pieces: pl.LazyFrame, key: str) -> pl.DataFrame:
+    def _sum_with_fractions(self, pieces: pl.DataFrame, key: str) -> pl.DataFrame:
         idle_ns = max(self.steps["idle_ns"].sum(), 1)
         summed = pieces.group_by(key).agg(pl.col("time_ns").sum()).sort("time_ns", key, descending=[True, False])
         return summed.select(
             key, time_us=pl.col("time_ns") / 1e3 / max(self.steps.height, 1), share=pl.col("time_ns") / idle_ns
-        ).collect()
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import polars as pl
-
-from tracekit.analysis.critical_path import compute_critical_path
+from tracekit.analysis.critical_path import compute_resource_shares
 from tracekit.arrays import Floats
 from tracekit.messages import Message
 from tracekit.messages import evidence as shown
@@ -18,9 +16,6 @@ from tracekit.reporting.findings.finding import Bottleneck, Evidence, Finding
 
 MIN_BOTTLENECK_PCT = 50.0
 """Percent of the critical path from which on a resource is the bottleneck."""
-RESOURCE_EXPR = (
-    pl.when(pl.col("on") != "gpu").then("on").when(pl.col("family") == "collective").then(pl.lit("communication"))
-)
 BOTTLENECKS = {
     "host": told.CPU_IS_BOTTLENECK,
     "communication": told.COMMUNICATION_IS_BOTTLENECK,
@@ -72,12 +67,7 @@ def _compute_target_shares(target: Prediction) -> dict[str, float]:
 
 def _compute_path_shares(program: Program, time_us: Floats) -> dict[str, float]:
     """Compute the percent of the critical path by resource; ``time_us`` already includes what-if edits."""
-    durations = round_to_ns(time_us * 1e3, "kernels")
-    path = compute_critical_path(program, replay(program.graph, durations))
-    kinds = (
-        path.segments.group_by(kind=RESOURCE_EXPR.otherwise(pl.lit("gpu"))).agg(pl.col("time_ns").sum()).sort("kind")
-    )
-    return {kind: 100 * time_ns / max(path.span_ns, 1) for kind, time_ns in kinds.iter_rows()}
+    return compute_resource_shares(program, replay(program.graph, round_to_ns(time_us * 1e3, "kernels")))
 
 
 def _choose_limiter(shares: dict[str, float]) -> StepLimiter | None:

@@ -11,6 +11,7 @@ from tracekit.reporting.findings.finding import Evidence, Finding
 
 FUSIBLE_FAMILIES = ("elementwise", "copy", "reduction", "softmax", "norm")
 FIRST_INPUT_PATTERN = r"^\[\[([\d,]+)\]"
+CHAIN_COLUMNS = ("kernel", "name", "op", "op_row", "family", "graph_node_id", "ts_ns", "time_us")
 MAX_SHOWN_OPS = 6
 """Maximum ops of a chain that are named."""
 
@@ -42,9 +43,9 @@ def _find_chains(kernels: pl.DataFrame) -> pl.DataFrame:
         & pl.col("graph_node_id").is_null()
         & pl.col("first_input").is_not_null()
     )
-    ordered = kernels.with_columns(first_input=pl.col("input_dims").str.extract(FIRST_INPUT_PATTERN)).sort(
-        *lane, "ts_ns"
-    )
+    ordered = kernels.select(
+        *lane, *CHAIN_COLUMNS, first_input=pl.col("input_dims").str.extract(FIRST_INPUT_PATTERN)
+    ).sort(*lane, "ts_ns")
     alike = pl.struct(*lane, "first_input", fusible=fusible)
     numbered = ordered.with_columns(chain=(alike != alike.shift(1)).fill_null(True).cum_sum()).filter(fusible)
     return numbered.filter(pl.col("op_row").n_unique().over("chain") > 1)

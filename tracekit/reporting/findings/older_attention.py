@@ -19,6 +19,8 @@ def find_older_attention(context: FindingContext) -> Iterator[Finding]:
     if context.run.gpu is None or (rate := derive_hardware(context.run.gpu).mma_rate_fraction) == 1:
         return
     older = context.kernels.filter(is_ampere_attention())
+    if older.is_empty():
+        return
     saves_us = context.compute_saving_us(
         older, context.predict_on_source_us(older.with_columns(framework=pl.lit(NEWEST_STACK)))
     )

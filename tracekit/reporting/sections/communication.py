@@ -94,8 +94,8 @@ def _compute_exposed_ns(kernels: pl.DataFrame, collectives: pl.DataFrame) -> pl.
     end = (collectives["ts_ns"] + collectives["wait_ns"] + collectives["dur_ns"]).to_numpy()
     begin = end - collectives["dur_ns"].to_numpy()
     hidden = np.zeros(end.size, dtype=np.int64)
-    working = kernels.filter(pl.col("family") != "collective").with_columns(pl.col("ts_ns") + pl.col("wait_ns"))
-    others = working.sort("ts_ns")
+    times = kernels.select("family", "rank", "dur_ns", ts_ns=pl.col("ts_ns") + pl.col("wait_ns"))
+    others = times.filter(pl.col("family") != "collective").sort("ts_ns")
     for mine, theirs in _split_by_rank(collectives, others):
         hidden[mine] = _compute_covered_ns(theirs, end[mine]) - _compute_covered_ns(theirs, begin[mine])
     return pl.Series(end - begin - hidden)

@@ -42,7 +42,7 @@ def build_roofs(run: MeasuredRun, kernels: pl.DataFrame, targets: Sequence[Predi
 
 def _list_dtypes(kernels: pl.DataFrame) -> list[str]:
     """List the precisions with enough time, most time first."""
-    worked = kernels.filter(pl.col("work_flops") > 0).drop_nulls("dtype")
+    worked = kernels.select("dtype", "time_us", "work_flops").filter(pl.col("work_flops") > 0).drop_nulls("dtype")
     times = worked.group_by("dtype").agg(pl.col("time_us").sum()).sort("time_us", "dtype", descending=[True, False])
     whole = float(times["time_us"].sum())
     return times.filter(pl.col("time_us") >= MIN_DTYPE_FRACTION * whole)["dtype"].to_list()
