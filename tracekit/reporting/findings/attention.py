@@ -11,6 +11,10 @@ from tracekit.reporting.findings.finding import Finding
 MIN_KEYS = 64
 SCORE_MATRIX_COLUMNS = ("rows", "cols")
 """Columns that identify a score matrix: its rows (of all heads of all sequences), and the keys."""
+NEEDED_COLUMNS = (
+    *("kernel", "op", "name", "input_dims", "family", "dtype", "phase", "time_us"),
+    *("batch", "m", "n", "k", *SCORE_MATRIX_COLUMNS),
+)
 
 
 def find_unfused_attention(context: FindingContext) -> Iterator[Finding]:
@@ -41,7 +45,7 @@ def _find_attention_kernels(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.Dat
         softmax over cols
         PV:   [rows, cols]   -> [batch x m, n]           a GEMM that reads the scores (k = cols)
     """
-    forward = kernels.filter(pl.col("phase") == "forward")
+    forward = kernels.select(NEEDED_COLUMNS).filter(pl.col("phase") == "forward")
     gemms = forward.filter((pl.col("family") == "gemm") & (pl.col("batch") > 1)).drop("rows", "cols")
     softmax = forward.filter((pl.col("family") == "softmax") & (pl.col("cols") >= MIN_KEYS))
     whole = pl.col("batch") * pl.col("m")

@@ -75,22 +75,20 @@ class CriticalPathSection:
 def build_critical_path(run: MeasuredRun) -> CriticalPathSection:
     """Build the critical path of the measured run."""
     path = compute_critical_path(run.program, run.measured_timeline)
-    places = tuple((on, 100 * part) for on, part in path.sum_by("on").select("on", "share").iter_rows())
-    ops = path.sum_by("on", "op").select("on", "op", "time_us", "share")
+    places, edges, families, modules = (_sum_shares(path, column) for column in ("on", "edge", "family", "module"))
+    ops = path.sum_by("on", "op")
     steps = run.chosen_steps["step"].n_unique()
     rows = tuple(
         CriticalOp(on, "end of the step" if op == MARK_NAME else op or "–", time_us / steps, 100 * part)
-        for on, op, time_us, part in ops.head(MAX_OPS).iter_rows()
+        for on, op, time_us, part, _ in ops.head(MAX_OPS).iter_rows()
     )
-    edges, families, modules = (_sum_shares(path, column) for column in ("edge", "family", "module"))
     return CriticalPathSection(
         places, rows, max(ops.height - MAX_OPS, 0), edges, families, modules, tuple(_find_near_critical_ops(run))
     )
 
 
 def _sum_shares(path: CriticalPath, column: str) -> tuple[tuple[str, float], ...]:
-    rows = path.sum_by(column).drop_nulls(column).select(column, "share")
-    return tuple((name, 100 * part) for name, part in rows.iter_rows())
+    return tuple((name, 100 * part) for name, _, part, _ in path.sum_by(column).iter_rows() if name is not None)
 
 
 def _find_near_critical_ops(run: MeasuredRun) -> Iterator[NearCriticalOp]:
