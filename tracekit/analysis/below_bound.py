@@ -16,7 +16,7 @@ MAX_CACHE_MULTIPLE = 4
 """Up to this multiple of the last-level cache, bytes may not have come from memory."""
 
 
-def find_below_bound(kernels: pl.DataFrame, gpu: Gpu | None) -> Message | None:
+def find_below_bound(kernels: pl.DataFrame, gpu: Gpu | None, model: pl.DataFrame | None = None) -> Message | None:
     """Describe the kernels that lasted less than their work takes at the GPU's peak; ``None`` if there is none.
 
     Only the work that shapes tell counts, and only memory traffic that no cache can serve.
@@ -24,11 +24,14 @@ def find_below_bound(kernels: pl.DataFrame, gpu: Gpu | None) -> Message | None:
     Args:
         kernels: A kernel table (``schema.KERNELS``).
         gpu: The GPU that they ran on.
+        model: What the model alone says of them: ``work_bytes``, ``bound_us`` and ``limiter``; ``None`` to ask it.
     """
     if gpu is None or kernels.is_empty():
         return None
-    batch = Batch(kernels)
-    told = batch.get_work(gpu).select("work_bytes").hstack(batch.on(gpu).select("bound_us", "limiter"))
+    if model is None:
+        batch = Batch(kernels)
+        model = batch.get_work(gpu).hstack(batch.on(gpu).select("bound_us", "limiter"))
+    told = model.select("work_bytes", "bound_us", "limiter")
     rows = kernels.select("name", "family", "work_from", "ts_ns", time_us=pl.col("dur_ns") / 1e3).hstack(told)
     from_memory = pl.col("work_bytes") > MAX_CACHE_MULTIPLE * gpu.last_level_cache_bytes
     below = rows.filter(

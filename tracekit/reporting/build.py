@@ -93,7 +93,7 @@ def build_report(
         findings=_collect_findings(FindingContext(run, rows, idle_time, replays, tuple(targets))),
         warnings=(
             *(one.to_message() for one in refused_targets),
-            *warnings.build_warnings(run, idle_time, on_source["model_us"]),
+            *warnings.build_warnings(run, idle_time, on_source),
         ),
         targets=tuple(target.to_plain() for target in targets),
         refused=refused.build_refused_steps(refused_targets),

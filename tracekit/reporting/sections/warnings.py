@@ -48,22 +48,23 @@ MIN_STALLED_FRACTION = 0.01
 MIN_UNEXPLAINED_FRACTION = 0.1
 
 
-def build_warnings(run: MeasuredRun, idle: IdleBreakdown, model_us: pl.Series | None = None) -> tuple[Message, ...]:
+def build_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | None = None) -> tuple[Message, ...]:
     """Build the warnings.
 
     Args:
         run: The measured run.
         idle: Causes of its GPU's idle time.
-        model_us: What the model alone predicts for each kernel on the GPU; ``None`` to predict as many as needed.
+        model: What the model alone says of each kernel on the GPU, from
+            :func:`tracekit.reporting.kernel_rows.predict_on_source`; ``None`` to ask it for the kernels that matter.
     """
-    return tuple(_iter_warnings(run, idle, model_us))
+    return tuple(_iter_warnings(run, idle, model))
 
 
-def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model_us: pl.Series | None) -> Iterator[Message]:
+def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | None) -> Iterator[Message]:
     yield from run.provenance.job_warnings
     yield from _iter_rank_warnings(run)
     yield from run.provenance.time_faults
-    below = find_below_bound(run.kernels, run.gpu)
+    below = find_below_bound(run.kernels, run.gpu, model)
     if below:
         yield below
     yield from run.provenance.assumptions
@@ -77,7 +78,7 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model_us: pl.Series | 
     yield from _warn_of_unknown_masks(run)
     if run.provenance.source_doubt:
         yield run.provenance.source_doubt
-    yield from _warn_of_low_clock(run, model_us)
+    yield from _warn_of_low_clock(run, None if model is None else model["model_us"])
     if abs(run.self_replay.error_pct) > MAX_TRUSTED_ERROR_PCT:
         yield told.REPLAY_INEXACT(error_pct=run.self_replay.error_pct)
     yield from _warn_of_missing_ranks(run)
