@@ -50,9 +50,9 @@ def many(table: pl.DataFrame, count: int, apart_ns: int) -> pl.DataFrame:
 def test_report_against_the_prediction_it_reports(benchmark):
     """Building a report, with its 50 replays, against predicting the step on one GPU in the same run.
 
-    Measured in CPU seconds: 1.3 times as long for this sample, 1.7 for a training trace of 22,000 kernels, 3.3 for an
+    Measured in CPU seconds: 1.4 times as long for this sample, 1.5 for a training trace of 22,000 kernels, 3.2 for an
     inference trace of 5,000 kernels with attention to fuse and GEMMs to pad, each predicted anew. What is left is
-    mostly the fixed cost of some 300 small table queries (a prediction: 140 to 330) and, with many kernels, replays
+    mostly the fixed cost of some 400 small table queries (a prediction: 140 to 360) and, with many kernels, replays
     and segments of idle time. Lazy queries of several steps took longer than their steps one by one; one thread
     instead of two took as long. It would take less to predict all changed kernels of the findings in one batch, and
     the kernels on their own GPU in the batch of the prediction, which also knows the framework of attention kernels.
