@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tomllib
 from pathlib import Path
 
 import polars as pl
@@ -16,10 +17,10 @@ from predictors.gpu_names import load_gpu
 from predictors.training import published, traces
 from predictors.training.evaluate import summarise_by_stack, summarise_errors
 from predictors.training.fit import load_measurements
-from predictors.training.fit_all import fit_all
+from predictors.training.fit_all import fit_all, replace_laws
 from predictors.training.report import format_card, format_markdown
 from predictors.training.widths import compute_coverage
-from predictors.weights_file import save_weights
+from predictors.weights_file import SHIPPED_WEIGHTS, load_weights, save_weights
 
 BUNDLED_TABLES = (traces.TRACES_TABLE, published.RATES_TABLE, published.KERNELS_TABLE, published.ATTENTION_TABLE)
 
@@ -36,6 +37,9 @@ def main() -> None:
         help="checkouts of aiconfigurator and NeuSight, or a folder of them",
     )
     parser.add_argument("--hold-out", default="", help="comma-separated GPUs to leave out")
+    parser.add_argument(
+        "--law", action="append", default=[], help="fit this law and keep the shipped weights' others; may be repeated"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights, or for the tables")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     args = parser.parse_args()
@@ -46,12 +50,19 @@ def main() -> None:
         measured = load_measurements([*args.data, *BUNDLED_TABLES], held_out)
     except (PredictorError, ValueError) as error:
         raise SystemExit(f"predictors.training: {error}") from error
-    weights, rows = fit_all(measured, args.jobs)
+    if unknown := set(args.law) - measured.keys():
+        raise SystemExit(f"predictors.training: no measurements of {', '.join(sorted(unknown))}")
+    weights, rows = fit_all({law: measured[law] for law in args.law or measured}, args.jobs)
+    kept = {}
+    if args.law:
+        weights = replace_laws(load_weights(), weights)
+        laws = tomllib.loads((SHIPPED_WEIGHTS / "card.toml").read_text())["laws"]
+        kept = {law: entry for law, entry in laws.items() if law not in args.law}
     errors = summarise_errors(rows)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.command == "fit":
         save_weights(weights, args.out)
-        (args.out / "card.toml").write_text(format_card(weights, errors, held_out))
+        (args.out / "card.toml").write_text(format_card(weights, errors, held_out, kept))
     else:
         errors.write_csv(args.out / "errors.csv", float_precision=2)
     (args.out / "errors.md").write_text(

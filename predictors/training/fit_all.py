@@ -34,3 +34,15 @@ def fit_all(data: dict[str, list[LawMeasurements]], jobs: int = 2) -> tuple[Weig
     intervals, transfer = compute_widths_and_exponents(scored)
     weights = merge_fits(ships)
     return replace(weights, intervals=intervals, transfer=transfer), scored
+
+
+def replace_laws(shipped: Weights, fitted: Weights) -> Weights:
+    """Return the shipped weights with the laws of a fit in place of their own."""
+    others = {name: trees for name, trees in shipped.corrections.items() if name.split("/", 1)[1] not in fitted.laws}
+    return Weights(
+        laws={**shipped.laws, **fitted.laws},
+        corrections={**others, **fitted.corrections},
+        intervals={**shipped.intervals, **fitted.intervals},
+        transfer={**shipped.transfer, **fitted.transfer},
+        spreads={**shipped.spreads, **fitted.spreads},
+    )

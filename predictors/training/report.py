@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import tomli_w
 
 from predictors.hardware import MMA_SUFFIX
 from predictors.intervals import CALIBRATED, SITUATIONS, UNNAMED_FRAMEWORK
-from predictors.weights_file import Weights
+from predictors.weights_file import LawConstants, Weights
 
 _HEADER = """\
 # What these weights were fitted on and how far off they were on what they hadn't seen.
@@ -81,23 +81,29 @@ LAW_TITLES = {
 }
 
 
-def format_card(weights: Weights, errors: pl.DataFrame, held_out: Sequence[str]) -> str:
+def format_card(
+    weights: Weights, errors: pl.DataFrame, held_out: Sequence[str], kept: Mapping[str, Any] | None = None
+) -> str:
     """Return the TOML text of `card.toml`.
 
     Args:
         weights: Fitted weights.
         errors: From ``evaluate.summarise_errors``.
         held_out: Slugs of the GPUs that were left out of everything.
+        kept: Law -> its entry in the shipped card, of the laws that were not fitted again.
     """
+    kept = kept or {}
     laws = {
-        law: {
-            "gpus": _list_boards(fitted.gpu),
-            **({"rated": sorted(fitted.rated)} if fitted.rated else {}),
-            **_group_errors(errors.filter(pl.col("law") == law)),
-        }
+        law: kept[law] if law in kept else _describe_fit(fitted, errors.filter(pl.col("law") == law))
         for law, fitted in sorted(weights.laws.items())
     }
     return _HEADER + tomli_w.dumps({"held_out": list(held_out), "data": DATA_SOURCES, "laws": laws})
+
+
+def _describe_fit(fitted: LawConstants, errors: pl.DataFrame) -> dict[str, Any]:
+    """Return a law's entry in the card: its GPUs, and the errors on each."""
+    rated = {"rated": sorted(fitted.rated)} if fitted.rated else {}
+    return {"gpus": _list_boards(fitted.gpu), **rated, **_group_errors(errors)}
 
 
 def _group_errors(of_law: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:

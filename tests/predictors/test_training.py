@@ -29,6 +29,7 @@ from predictors.training.fit import (
     load_measurements,
     refit_corrections,
 )
+from predictors.training.fit_all import replace_laws
 from predictors.training.fit_law import LawData, fit_law
 from predictors.training.report import format_card, format_markdown
 from predictors.training.widths import (
@@ -37,7 +38,7 @@ from predictors.training.widths import (
     compute_unseen_width,
     compute_widths_and_exponents,
 )
-from predictors.weights_file import LawConstants, Weights, load_weights, save_weights
+from predictors.weights_file import SHIPPED_WEIGHTS, LawConstants, Weights, load_weights, save_weights
 
 UNPAIRED = {
     "framework": pl.lit(None, pl.String), "source_ratio": pl.lit(None, pl.Float64),
@@ -112,6 +113,25 @@ def test_measurements_become_weights_that_predict_them(tmp_path):
     rows = load_datasets(tmp_path).filter(pl.col("gpu") == "h100-sxm", pl.col("latency_us") > 20)
     error = predict(rows, "h100-sxm", weights=tmp_path / "weights")["time_us"] / rows["latency_us"] - 1
     assert error.abs().median() < 0.05
+
+
+def test_one_law_is_fitted_again_and_the_others_are_kept(tmp_path):
+    write_gemms(tmp_path)
+    parts = [LawMeasurements(p.gpu, p.table.head(250)) for p in load_measurements([tmp_path])["gemm half"]]
+    fitted, rows = cross_validate("gemm half", parts)
+    shipped = load_weights()
+    merged = replace_laws(shipped, fitted.weights)
+    assert merged.laws["gemm half"] == fitted.fitted
+    assert {law: of for law, of in merged.laws.items() if law != "gemm half"} == {
+        law: of for law, of in shipped.laws.items() if law != "gemm half"
+    }
+    assert {name for name in merged.corrections if name.endswith("/gemm half")} == fitted.weights.corrections.keys()
+    kept = tomllib.loads((SHIPPED_WEIGHTS / "card.toml").read_text())["laws"]
+    del kept["gemm half"]
+    card = tomllib.loads(format_card(merged, summarise_errors(rows), [], kept))["laws"]
+    assert card.keys() == shipped.laws.keys()
+    assert card["norm"] == kept["norm"]
+    assert card["gemm half"]["gpus"] == ["a100-sxm-80gb", "h100-sxm", "l40s"]
 
 
 def test_a_correction_counts_less_on_a_gpu_that_it_did_not_learn_from(tmp_path):
