@@ -149,7 +149,7 @@ ROWS = replace(
     priors=dict(STREAM.priors)
     | {"element": (1.0, 0.5), "narrow": (0.5, 0.4), "uneven": (1.1, 0.2), "again": (1.2, 0.2), "alone": (0.15, 0.5)}
     | {"by_size": (0.6, 0.5), "unheld": (1.0, 0.1), "reread": (1.8, 0.2)}
-    # Tight: the only backward norms that were measured are a V100's batch norms, whose kernels differ from layer norms'.
+    # Tight: the only measured backward norms are a V100's batch norms, whose kernels differ from layer norms'.
     | {"backward": (1.0, 0.05)}
     | {"squares": (0.5, 0.5)},
 )
