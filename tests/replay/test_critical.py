@@ -56,6 +56,19 @@ def test_through_a_synchronisation():
     assert path.sum_by("on", "op").row(0) == ("gpu", "aten::mm", 100.0, pytest.approx(100 / 204), 1)
 
 
+def test_steps_that_are_not_in_a_row_follow_one_another_in_time():
+    """Five steps of 500, each an op, a launch and a kernel of 400; of the last four the second is left out."""
+    builder = TraceBuilder()
+    for step in range(5):
+        begin = 500 * step
+        builder.step(step, begin, 500).op("aten::mm", begin + 10, 5).kernel("gemm", begin + 30, 400, launch=begin + 10)
+    whole = prepare_run(builder.load(), steps="1:4")
+    run = whole.replace_chosen_steps(whole.chosen_steps.filter(pl.col("step") != 2))
+    path = compute_critical_path(run.program, build_measured_timeline(run.graph))
+    assert path.segments["begin_ns"].is_sorted()
+    assert path.segments["time_ns"].sum() == path.span_ns == 1_500_000
+
+
 def test_the_shorter_stream_is_not_on_it():
     builder = gpu_bound().kernel("memcpy", 30, 50, launch=20, stream=9)
     assert "memcpy" not in path_of(builder).segments["op"].to_list()

@@ -83,7 +83,9 @@ def compute_critical_path(program: Program, timeline: Timeline) -> CriticalPath:
         timeline: A timeline of the program's graph, measured or replayed.
     """
     trail, span_ns = _follow_critical_path(program, timeline)
-    return CriticalPath(_describe_segments(program.graph, program.kernels, trail).reverse(), span_ns)
+    # The path is latest first within each span of steps in a row, the spans earliest first.
+    segments = _describe_segments(program.graph, program.kernels, trail).reverse()
+    return CriticalPath(segments.sort("begin_ns", maintain_order=True), span_ns)
 
 
 def compute_resource_shares(program: Program, timeline: Timeline) -> dict[str, float]:
