@@ -19,6 +19,7 @@ CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (
     speed.check_gpu_speed,
     host.check_kernels_without_launch,
     host.check_launches_without_kernel,
+    host.check_graph_replays,
     host.check_overhead,
     dependencies.check_sync_events,
     dependencies.check_replay,

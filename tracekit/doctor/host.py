@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from tracekit.analysis.graph_replays import count_replayed_nodes
 from tracekit.analysis.lost_kernels import count_lost_launches
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound
@@ -74,6 +75,24 @@ def check_launches_without_kernel(context: CheckContext) -> Check | None:
         "Launches",
         status,
         told.LAUNCHES_UNMATCHED(lost=missing, launches=launches),
+        told.LAUNCHES_UNMATCHED_COST(step_pct=cost),
+        cost,
+        told.LAUNCHES_UNMATCHED_FIX(),
+    )
+
+
+def check_graph_replays(context: CheckContext) -> Check | None:
+    """Warn about replays of CUDA graphs that lack kernels which other replays of the same graph have."""
+    found = count_replayed_nodes(context.rank)
+    if not found.missing:
+        return None
+    # Missing kernels are assumed to take as long as recorded ones.
+    cost = min(context.work_pct * found.missing / found.nodes, 100.0)
+    return Check(
+        "graph_replays",
+        "Replays",
+        grade_cost(cost, warn=0.0),
+        told.GRAPH_REPLAYS_LACK_NODES(incomplete=found.incomplete, replays=found.replays, missing=found.missing),
         told.LAUNCHES_UNMATCHED_COST(step_pct=cost),
         cost,
         told.LAUNCHES_UNMATCHED_FIX(),

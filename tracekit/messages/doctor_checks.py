@@ -175,6 +175,11 @@ KERNELS_UNLAUNCHED_COST = Template(
     "{step_pct} of the step belongs to no step and no op, and waits for no CPU",
 )
 KERNELS_UNLAUNCHED_FIX = Template("kernels-unlaunched-fix", Severity.CHECK, "{schedule}: warm-up steps catch them")
+GRAPH_REPLAYS_LACK_NODES = Template(
+    "graph-replays-lack-nodes",
+    Severity.CHECK,
+    "{incomplete} of {replays} replays lack {missing} kernels of their graph",
+)
 LAUNCHES_UNMATCHED = Template(
     "launches-unmatched",
     Severity.CHECK,

@@ -45,6 +45,13 @@ KERNELS_LOST = Template(
     "{lost} of {launches:count launch} have no kernel in the trace: what they ran counts as idle time on every GPU.",
     "Record fewer steps at once: full buffers lose kernels.",
 )
+GRAPH_REPLAYS_INCOMPLETE = Template(
+    "graph-replays-incomplete",
+    Severity.WARNING,
+    "{incomplete} of {replays:count replay} of CUDA graphs lack {missing:count kernel} that other replays of the same "
+    "graph have: what they ran counts as idle time on every GPU.",
+    "Record fewer steps at once: full buffers lose kernels.",
+)
 ATTENTION_MASK_UNKNOWN = Template(
     "attention-mask-unknown",
     Severity.WARNING,

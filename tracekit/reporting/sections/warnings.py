@@ -9,6 +9,7 @@ import polars as pl
 from tracekit import secret_scan
 from tracekit.analysis.below_bound import find_below_bound
 from tracekit.analysis.clock_speed import measure_clock_speed
+from tracekit.analysis.graph_replays import count_replayed_nodes
 from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.lost_kernels import count_lost_launches
@@ -75,6 +76,7 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
     yield from _warn_of_several_gpus(run)
     yield from _warn_of_missing_launches(run)
     yield from _warn_of_lost_kernels(run)
+    yield from _warn_of_incomplete_replays(run)
     yield from _warn_of_unknown_masks(run)
     if run.provenance.source_doubt:
         yield run.provenance.source_doubt
@@ -159,6 +161,18 @@ def _warn_of_lost_kernels(run: MeasuredRun) -> Iterator[Message]:
     missing, launches = np.sum([count_lost_launches(rank) for rank in run.ranks], axis=0)
     if missing > MIN_LOST_FRACTION * launches:
         yield told.KERNELS_LOST(lost=int(missing), launches=int(launches))
+
+
+def _warn_of_incomplete_replays(run: MeasuredRun) -> Iterator[Message]:
+    """Warn about replays of CUDA graphs that lack kernels which others of the same graph have."""
+    counts = [count_replayed_nodes(rank) for rank in run.ranks]
+    missing = sum(of_rank.missing for of_rank in counts)
+    if missing:
+        yield told.GRAPH_REPLAYS_INCOMPLETE(
+            incomplete=sum(of_rank.incomplete for of_rank in counts),
+            replays=sum(of_rank.replays for of_rank in counts),
+            missing=missing,
+        )
 
 
 def _warn_of_unknown_masks(run: MeasuredRun) -> Iterator[Message]:
