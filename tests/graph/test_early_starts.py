@@ -9,12 +9,14 @@ from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import A100, TraceBuilder
 
 HOPPER = A100 | {"computeMajor": 9}
+DEPENDENT_LAUNCH = "cudaLaunchKernelExC"
+"""The call that may ask for programmatic dependent launch."""
 
 
 def overlapping(end: float = 206, before: str = "gemm") -> MeasuredRun:
     """A kernel from 10 to 200, and one that started at 30, ended at ``end``, and had another after it."""
     builder = TraceBuilder(HOPPER).step(1, 0, 300).kernel(before, 10, 190, launch=0)
-    builder.kernel("norm", 30, end - 30, launch=10).kernel("next", 208, 10, launch=20)
+    builder.kernel("norm", 30, end - 30, launch=10, call=DEPENDENT_LAUNCH).kernel("next", 208, 10, launch=20)
     return prepare_run(builder.load())
 
 
