@@ -95,22 +95,22 @@ HOST_TIME_KEPT = Template(
 PROFILER_COST_KNOWN = Template(
     "profiler-cost-known",
     Severity.NOTE,
-    "The CPU sets the pace in {host_pct} of this step, slowed down by the profiler: without it the step would take "
-    "{step_us}.",
+    "{host_pct} of this step is CPU time that the GPU doesn't hide, and the profiler makes it longer: without it the "
+    "step would take {step_us}.",
     "{--unprofiled-step} {without_us:milliseconds} takes the profiler's cost out.",
 )
 PROFILER_COST_RECORDED = Template(
     "profiler-cost-recorded",
     Severity.NOTE,
-    "The CPU sets the pace in {host_pct} of this step, slowed down by the profiler: {recorded_us} a step are its own "
-    "recorded work, and recording {recorded:list} takes time that the trace doesn't note.",
+    "{host_pct} of this step is CPU time that the GPU doesn't hide, and the profiler makes it longer: {recorded_us} a "
+    "step are its own recorded work, and recording {recorded:list} takes time that the trace doesn't note.",
     "Time a step without the profiler, and give that time: {--unprofiled-step}.",
 )
 PROFILER_COST_UNKNOWN = Template(
     "profiler-cost-unknown",
     Severity.NOTE,
-    "The CPU sets the pace in {host_pct} of this step, slowed down by the profiler: recording {recorded:list} takes "
-    "time that the trace doesn't note.",
+    "{host_pct} of this step is CPU time that the GPU doesn't hide, and the profiler makes it longer: recording "
+    "{recorded:list} takes time that the trace doesn't note.",
     "Time a step without the profiler, and give that time: {--unprofiled-step}.",
 )
 CALIBRATION_USED = Template(
