@@ -57,7 +57,8 @@ def builder():
     builder.op("aten::linear", 60, 5, **{"Module Hierarchy": "Transformer_0"}, note=f"key {TOKEN}")
     builder.annotation("save to s3://corp.example/secret-project", 70, 5).annotation("on gpu-node-17", 75, 5)
     builder.annotation("mail alice@corp.example", 80, 5).annotation(r"C:\Users\alice", 85, 5).annotation("epoch", 85, 1)
-    builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10).kernel("void my_kernel<float>(int)", 125, 9, launch=62)
+    builder.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10, module_fqn="secret.wq")
+    builder.kernel("void my_kernel<float>(int)", 125, 9, launch=62)
     event(builder, ph="X", cat="python_function", name="train.py(3): main", args={"Python id": 1})
     event(builder, ph="M", name="process_name", args={"name": "secret-project trainer"})
     event(builder, ph="M", name="process_labels", args={"labels": "GPU 0"})
@@ -131,7 +132,7 @@ def test_what_was_removed_is_counted(builder, tmp_path):
     removed = redact(builder.save(tmp_path / "trace.json"), tmp_path / "out.json")
     assert removed.metadata == ["host_name", "username", "DB_PASSWORD", "INFO"]
     assert removed.events == 1
-    assert removed.arguments == {"Call stack": 1, "kernel_file": 1, "Module Hierarchy": 1}
+    assert removed.arguments == {"Call stack": 1, "kernel_file": 1, "Module Hierarchy": 1, "module_fqn": 1}
     assert removed.texts == {
         "a path": 4, "an address": 2, "the name of a host or user": 1, "a GitHub token": 1, "the name of a process": 1,
     }  # fmt: skip

@@ -132,6 +132,7 @@ ACTIVITIES = TableSchema(
         TableColumn("registers_per_thread", pl.Int64, "Registers per thread."),
         TableColumn("shared_memory_bytes", pl.Int64, "Shared memory per block, static and dynamic."),
         TableColumn("graph_node_id", pl.Int64, "Node of the CUDA graph that it was replayed from."),
+        TableColumn("module_fqn", pl.String, "Module that launched it into the graph, as PyTorch annotates the node."),
         *COLLECTIVE_COLUMNS,
     ),
 )
@@ -164,7 +165,7 @@ KERNELS = TableSchema(
     "kernels",
     "One row per GPU activity, joined to what launched it, with the work it does.",
     (
-        *(c for c in ACTIVITIES.columns if c.name != "bytes" and c not in COLLECTIVE_COLUMNS),
+        *(c for c in ACTIVITIES.columns if c.name not in ("bytes", "module_fqn") and c not in COLLECTIVE_COLUMNS),
         TableColumn("call", pl.Int64, "Row in the calls table that launched it; null: launched before the trace."),
         TableColumn("op", pl.String, "Innermost CPU op that owns the launch."),
         TableColumn("op_row", pl.Int64, "That op's row in the ops table."),
@@ -176,7 +177,8 @@ KERNELS = TableSchema(
             "module",
             pl.String,
             "Path of the innermost nn.Module that launched it, by class, such as Llama.LlamaLayer_3.Linear; of a "
-            "backward kernel, the one whose forward it belongs to. Null without stacks.",
+            "backward kernel, the one whose forward it belongs to; of a CUDA graph's kernel, the one of its annotation. "
+            "Null without stacks or annotations.",
         ),
         TableColumn(
             "python_line",

@@ -18,6 +18,14 @@ from tracekit.workload.kernel_table import build_kernel_table
 AUTOGRAD_THREAD = 101
 
 
+def test_a_graph_kernel_has_the_module_of_its_annotation():
+    """PyTorch's torch.cuda._annotate_cuda_graph_trace writes it beside the node's id."""
+    noted = {"graph node id": 3, "module_fqn": "layers.0.attention.wq"}
+    builder = TraceBuilder().kernel("gemm", 10, 100, launch=0, call="cudaGraphLaunch", **noted)
+    table = build_kernel_table(builder.kernel("norm", 120, 20, launch=6).load().rank())
+    assert table["module"].to_list() == ["layers.0.attention.wq", None]
+
+
 def two_layers() -> TraceBuilder:
     """A model of two layers with two products each, and a head; module numbers as PyTorch counts them, by class."""
     return (

@@ -62,6 +62,7 @@ ARGUMENTS: dict[str, tuple[str, ArgumentKind]] = {
     "block": ("block", ArgumentKind.RAW),
     "Call stack": ("call_stack", ArgumentKind.TEXT),
     "Module Hierarchy": ("module_hierarchy", ArgumentKind.TEXT),
+    "module_fqn": ("module_fqn", ArgumentKind.TEXT),
 }
 """Field of each argument, by JSON key."""
 
@@ -85,7 +86,7 @@ _COLLECTIVE = (
 )  # fmt: skip
 _ACTIVITY = (
     *_SPAN, *_THREAD, "device", "stream", "correlation", "external_id", "bytes", "size", "grid", "block",
-    "registers_per_thread", "shared_memory_bytes", "graph_node_id", *_COLLECTIVE,
+    "registers_per_thread", "shared_memory_bytes", "graph_node_id", "module_fqn", *_COLLECTIVE,
 )  # fmt: skip
 
 TABLES: dict[str, tuple[str, ...]] = {

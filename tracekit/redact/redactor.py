@@ -14,7 +14,7 @@ ALLOWED_METADATA_PATTERN = re.compile(
     rf"deviceProperties|distributedInfo|traceEvents|traceName|tracekit|{secret_scan.HARMLESS_KEY_PATTERN}"
 )
 DROPPED_CATEGORIES = ("python_function",)
-DROPPED_ARGUMENTS = ("Call stack", "Call Stack", "Module Hierarchy", "kernel_file", "Stack")
+DROPPED_ARGUMENTS = ("Call stack", "Call Stack", "Module Hierarchy", "module_fqn", "kernel_file", "Stack")
 # Categories whose names predictions need: only the private part of such a name is replaced.
 CODE_CATEGORY_PATTERN = re.compile(
     r"(?i)^(cpu_op|operator|kernel|(gpu_)?mem(cpy|set)|(\w+_)?(runtime|driver)|cuda_sync)$"

@@ -88,7 +88,7 @@ def _join_owners(trace: RankTrace, steps: pl.DataFrame) -> pl.DataFrame:
             captured_row=captured_row,
             step=_assign_steps(trace, call, steps),
             launched_in=phases.find_launch_phases(trace, call),
-            module=module,
+            module=pl.coalesce(module, "module_fqn"),
             python_line=line,
             **columns,
         )
