@@ -177,7 +177,7 @@ KERNELS = TableSchema(
             "module",
             pl.String,
             "Path of the innermost nn.Module that launched it, by class, such as Llama.LlamaLayer_3.Linear; of a "
-            "backward kernel, the one whose forward it belongs to; of a CUDA graph's kernel, the one of its annotation. "
+            "backward kernel, the one whose forward it belongs to; of a CUDA graph's kernel, that of its annotation. "
             "Null without stacks or annotations.",
         ),
         TableColumn(
