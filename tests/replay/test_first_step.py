@@ -84,6 +84,13 @@ def test_a_host_that_waits_for_the_step_before_counts_from_then():
     assert run.program.replay_step_time_us(run.program.kernel_us / 2) == pytest.approx(228, abs=10)
 
 
+def test_a_kernel_after_a_pause_is_no_earlier_work():
+    """Its launch was lost: the GPU had been idle for 400 since the step began."""
+    builder = TraceBuilder().step(5, 0, 1000).kernel("lost", 400, 20).kernel("mm", 430, 500, launch=10)
+    run = prepare_run(builder.call("cudaDeviceSynchronize", 30, 910).load())
+    assert run.measured_step.step_time_us == pytest.approx(1000, abs=1)
+
+
 def test_what_only_the_first_of_several_steps_did_is_in_no_figure():
     """The first of three steps allocates for 50,000; the others leave the GPU idle for 10."""
     builder, start = TraceBuilder(), 0.0

@@ -213,6 +213,12 @@ def test_events_far_outside_the_recording_are_left_out(clean_us: float) -> None:
     assert "aten::lost" not in run.trace.ops["name"].to_list()
 
 
+def test_a_call_that_outlasts_the_recording_is_left_out(clean_us: float) -> None:
+    run = prepare_run(build(steps=20).call("cudaStreamSynchronize", 30, 1e11).load())
+    assert codes(run) == ["times-outside"]
+    assert predict_us(run) == pytest.approx(clean_us, rel=0.05)
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     index=st.integers(0, 23),

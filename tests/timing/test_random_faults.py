@@ -28,6 +28,9 @@ PATHS = [
     *(FOLDER / f"{name}.json.gz" for name in REAL if FOLDER.name and (FOLDER / f"{name}.json.gz").exists()),
 ]
 TOLERANCE = 0.05
+IS_SEARCH = "TRACEKIT_FAULT_EXAMPLES" in os.environ
+EXAMPLES = int(os.environ.get("TRACEKIT_FAULT_EXAMPLES", "12"))
+"""Faults tried on each trace: the same ones in every build, others each time where the variable asks for a number."""
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 
 Events = list[dict[str, Any]]
@@ -91,7 +94,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name.partition(".")[0])
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, derandomize=not IS_SEARCH, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     fault=st.sampled_from(sorted(FAULTS)),
     of=st.sampled_from(["kernels", "all kernels", "waits", "launches"]),

@@ -6,6 +6,8 @@ import polars as pl
 from tracekit.arrays import Ints
 from tracekit.replay.engine import Timeline, replay_host_alone
 
+MAX_BACKLOG_PAUSE_NS = 100_000
+"""Pause of a GPU behind which no more work was queued when the step began."""
 MIN_TIME_NS, MAX_TIME_NS = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
@@ -49,6 +51,20 @@ class EarlierWork:
         return np.minimum(free, end_ns[self._firsts] - alone_ns)
 
 
+def _select_backlog(row: Ints, rank: Ints, start: Ints, end: Ints, mark: Ints) -> Ints:
+    """Select the activities that kept a GPU busy from before the mark on; what starts after a pause does not count.
+
+    ::
+
+        mark |
+        == ====  ==      =      the last one, after a pause, is work of the step whose launch was lost
+    """
+    table = pl.DataFrame({"row": row, "rank": rank, "start": start, "end": end, "mark": mark}).sort("rank", "start")
+    busy_until = pl.max_horizontal(pl.col("end").cum_max().shift(1).over("rank"), "mark")
+    is_pause = pl.col("start") - busy_until > MAX_BACKLOG_PAUSE_NS
+    return table.filter(is_pause.cum_sum().over("rank") == 0)["row"].to_numpy()
+
+
 def _find_leftover_activities(kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFrame, firsts: Ints) -> Ints:
     """Find the activities that belong to no step and began before their rank's first step.
 
@@ -66,13 +82,14 @@ def _find_leftover_activities(kernels: pl.DataFrame, rank: Ints, row: Ints, step
     in_steps = row < steps.height
     began = np.full(firsts.size, MAX_TIME_NS)
     np.minimum.at(began, rank[in_steps], start[in_steps])
+    end = start + kernels["dur_ns"].to_numpy()
+    mark, least = (steps[edge].to_numpy()[firsts] for edge in ("start_ns", "end_ns"))
     found = np.flatnonzero(~in_steps & (start < began[rank]))
+    found = _select_backlog(found, rank[found], start[found], end[found], mark[rank[found]])
     if firsts.size == 1:
         return found
-    end = start + kernels["dur_ns"].to_numpy()
     through = _compute_last_ends(end, rank, found, firsts.size)
     ended = _compute_last_ends(end, rank, np.flatnonzero(row == firsts[rank]), firsts.size)
-    mark, least = (steps[edge].to_numpy()[firsts] for edge in ("start_ns", "end_ns"))
     waited = np.maximum(ended, least) - np.maximum(through, mark) >= least - mark
     kept: Ints = found[waited[rank[found]]]
     return kept

@@ -28,9 +28,10 @@ def drop_outside_window(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...
     if not bounds or max(end for _, end in bounds) - min(start for start, _ in bounds) < MIN_AWAY_NS:
         return trace, ()
     start = np.concatenate([table["ts_ns"].to_numpy() for table in tables])
-    outside = _find_outside(start, np.concatenate([_get_ends(table) for table in tables]))
-    parts = np.split(outside, np.cumsum([table.height for table in tables])[:-1])
+    end = np.concatenate([_get_ends(table) for table in tables])
+    parts = np.split(_find_outside(start, end), np.cumsum([table.height for table in tables])[:-1])
     parts[TABLE_NAMES.index("activities")] &= ~ActivityTimes.from_trace(trace).has_launch
+    parts[TABLE_NAMES.index("calls")] |= _outlasts_all(trace, int(start.max()))
     found = np.concatenate(parts)
     if not found.any() or trace.captured is not None:
         return trace, ()
@@ -39,9 +40,8 @@ def drop_outside_window(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...
     first = int(np.flatnonzero(found)[0])
     names = pl.concat([table["name"] for table in tables])
     middle = int(np.median(start))
-    message = messages.TIMES_OUTSIDE(
-        count=int(found.sum()), name=str(names[first]), off_us=abs(int(start[first]) - middle) / 1e3
-    )
+    off_ns = max(abs(int(start[first]) - middle), abs(int(end[first]) - middle))
+    message = messages.TIMES_OUTSIDE(count=int(found.sum()), name=str(names[first]), off_us=off_ns / 1e3)
     ledger = drop_read(trace.ledger, messages.TIMES_OUTSIDE, counts)
     within = replace(
         trace,
@@ -55,6 +55,13 @@ def drop_outside_window(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...
         frames=kept["frames"],
     )
     return within, (message,)
+
+
+def _outlasts_all(trace: RankTrace, last_start: int) -> Bools:
+    """Return which calls return a minute or more after the last event began and the GPU's last work ended."""
+    last = max(last_start, int(_get_ends(trace.activities).max())) if trace.activities.height else last_start
+    late: Bools = _get_ends(trace.calls) - last > MIN_AWAY_NS
+    return late
 
 
 def _get_ends(table: pl.DataFrame) -> Ints:
