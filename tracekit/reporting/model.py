@@ -6,18 +6,13 @@ Times are in microseconds, shares in percent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Self
 
-import msgspec
-
-from tracekit.errors import TraceError
 from tracekit.format import format_duration
 from tracekit.messages import Message
-from tracekit.messages.reports import NOT_A_REPORT
 from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.findings.finding import Finding
-from tracekit.reporting.plain import decode_plain, encode_plain
+from tracekit.reporting.plain import encode_plain, read_report
 from tracekit.reporting.sections.accuracy import LawError
 from tracekit.reporting.sections.bars import TimeBar
 from tracekit.reporting.sections.breakdown import FamilyTime
@@ -86,11 +81,7 @@ class Report:
         Raises:
             TraceError: The content is something else.
         """
-        try:
-            report: Self = decode_plain(content, cls)
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise TraceError(NOT_A_REPORT(version=version("tracekit"))) from error
-        return report
+        return read_report(content, cls)
 
     def __repr__(self) -> str:
         targets = "".join(f", {target.summary}" for target in self.targets)

@@ -7,15 +7,19 @@ A value is a number, a string, a message, a tuple or mapping of values, or a dat
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
+from importlib.metadata import version
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from tracekit.errors import TraceError
 from tracekit.messages import Message
 from tracekit.messages.catalogue import read_message
+from tracekit.messages.reports import NOT_A_REPORT
 
 Reader = Callable[[Any], Any]
+AnyReport = TypeVar("AnyReport")
 
 
 def encode_plain(value: Any) -> bytes:
@@ -32,6 +36,19 @@ def decode_plain(content: bytes | str, kind: Any) -> Any:
         TypeError: A value has another type.
     """
     return _find_reader(kind)(msgspec.json.decode(content))
+
+
+def read_report(content: bytes | str, kind: type[AnyReport]) -> AnyReport:
+    """Read a report that :func:`encode_plain` wrote with the same version of tracekit.
+
+    Raises:
+        TraceError: The content is something else.
+    """
+    try:
+        report: AnyReport = decode_plain(content, kind)
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TraceError(NOT_A_REPORT(version=version("tracekit"))) from error
+    return report
 
 
 def _to_builtins(value: Any) -> Any:

@@ -2,19 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Self
 
-import msgspec
 import polars as pl
 
-from tracekit.errors import TraceError
 from tracekit.messages import Message
-from tracekit.messages.reports import NOT_A_REPORT
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.sweep import Sweep, SweepEntry, tabulate_entries
 from tracekit.reporting.findings.bottleneck import StepLimiter, find_limiter
-from tracekit.reporting.plain import decode_plain, encode_plain
+from tracekit.reporting.plain import encode_plain, read_report
 from tracekit.reporting.sections import idle, warnings
 
 
@@ -66,11 +62,7 @@ class SweepReport:
         Raises:
             TraceError: The content is something else.
         """
-        try:
-            report: Self = decode_plain(content, cls)
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise TraceError(NOT_A_REPORT(version=version("tracekit"))) from error
-        return report
+        return read_report(content, cls)
 
 
 def build_sweep_report(sweep: Sweep) -> SweepReport:
