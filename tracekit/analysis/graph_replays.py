@@ -33,6 +33,8 @@ def count_replayed_nodes(rank: RankTrace) -> ReplayCounts:
 
         launch 10: 1 2 3      launch 11: 1 3 (lacks 2)
     """
+    if rank.activities["graph_node_id"].count() == 0:
+        return ReplayCounts(replays=0, incomplete=0, nodes=0, missing=0)
     launches = rank.calls.filter(pl.col("name").str.contains(GRAPH_LAUNCH_CALLS)).select("correlation").unique()
     nodes = (
         rank.activities.drop_nulls("graph_node_id")

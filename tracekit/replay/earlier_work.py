@@ -85,7 +85,8 @@ def _find_leftover_activities(kernels: pl.DataFrame, rank: Ints, row: Ints, step
     end = start + kernels["dur_ns"].to_numpy()
     mark, least = (steps[edge].to_numpy()[firsts] for edge in ("start_ns", "end_ns"))
     found = np.flatnonzero(~in_steps & (start < began[rank]))
-    found = _select_backlog(found, rank[found], start[found], end[found], mark[rank[found]])
+    if found.size:
+        found = _select_backlog(found, rank[found], start[found], end[found], mark[rank[found]])
     if firsts.size == 1:
         return found
     through = _compute_last_ends(end, rank, found, firsts.size)
