@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from typing import Any
 
 from predictors.errors import InvalidGpuFileError
 from predictors.gpu import DTYPES, PCIE_LANE_GBPS, VENDORS, Gpu
+from predictors.toml_file import read_toml
 
 GPU_FILES = Path(__file__).with_name("gpus")
 """Those of the data base, named by their slugs."""
@@ -30,6 +30,29 @@ _KEY_TYPES: Mapping[str, Mapping[str, type]] = {
     "tensor_tflops": dict.fromkeys(DTYPES, float),
     "interconnect": dict(pcie_gen=int, pcie_lanes=int, link=str, link_gbps=float, link_gpus=int),
 }
+_CLOCKS, _TFLOPS, _SIZES = (1, 100_000), (1e-4, 1e6), (1e-3, 1e6)
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "year": (1990, 2100),
+    "compute.sms": (1, 100_000),
+    "compute.boost_clock_mhz": _CLOCKS,
+    "compute.vector_clock_mhz": _CLOCKS,
+    "compute.warp_size": (1, 1024),
+    "compute.max_threads_per_sm": (1, 1 << 20),
+    "compute.registers_per_sm": (1, 1 << 30),
+    "compute.shared_memory_per_sm_kib": _SIZES,
+    "compute.tdp_w": (1, 1e6),
+    "memory.size_gb": _SIZES,
+    "memory.bandwidth_gbps": (0.1, 1e7),
+    "memory.l2_mib": _SIZES,
+    "memory.last_level_cache_mib": _SIZES,
+    **{f"{section}.{dtype}": _TFLOPS for section in ("vector_tflops", "tensor_tflops") for dtype in DTYPES},
+    "interconnect.pcie_gen": (1, 100),
+    "interconnect.pcie_lanes": (1, 1024),
+    "interconnect.link_gbps": (0.1, 1e6),
+    "interconnect.link_gpus": (1, 1e6),
+}
+"""Least and largest number by key: some thousand times less and more than those of any GPU."""
+_MAX_SHOWN_CHARS = 60
 _TYPE_NAMES = {
     str: "a string",
     int: "a whole number",
@@ -56,13 +79,13 @@ def read_gpu_file(path: Path) -> Gpu:
         InvalidGpuFileError: The file cannot be read, is no TOML, or has a missing or wrong key.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = read_toml(path)
     except FileNotFoundError:
         raise InvalidGpuFileError(path, "no such file") from None
     except OSError as error:
         raise InvalidGpuFileError(path, f"can't be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidGpuFileError(path, f"not TOML: {error}") from error
+    except ValueError as error:
+        raise InvalidGpuFileError(path, str(error)) from error
     _check_keys(data, path)
     slug = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")
     return _build_gpu(slug, data)
@@ -96,17 +119,27 @@ def _check_choices(data: Mapping[str, Any], path: Path) -> None:
     if data["interconnect"]["pcie_gen"] not in PCIE_LANE_GBPS:
         raise InvalidGpuFileError(path, f"interconnect.pcie_gen must be one of {[*PCIE_LANE_GBPS]}")
     if vendor not in VENDORS:
-        raise InvalidGpuFileError(path, f"vendor must be one of {', '.join(VENDORS)}, not {vendor!r}")
+        raise InvalidGpuFileError(path, f"vendor must be one of {', '.join(VENDORS)}, not {_quote(vendor)}")
     if not re.fullmatch(VENDORS[vendor], capability):
-        raise InvalidGpuFileError(path, f"compute_capability must look like '9.0' or 'gfx942', not {capability!r}")
+        raise InvalidGpuFileError(
+            path, f"compute_capability must look like '9.0' or 'gfx942', not {_quote(capability)}"
+        )
 
 
 def _check_value(path: Path, key: str, value: object, kind: type) -> None:
     allowed = (int, float) if kind is float else (kind,)
     if type(value) not in allowed or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
-        raise InvalidGpuFileError(path, f"{key} must be {_TYPE_NAMES[kind]}, not {value!r}")
+        raise InvalidGpuFileError(path, f"{key} must be {_TYPE_NAMES[kind]}, not {_quote(value)}")
     if isinstance(value, int | float) and not isinstance(value, bool) and not 0 < value < math.inf:
-        raise InvalidGpuFileError(path, f"{key} must be above 0 and finite, not {value!r}")
+        raise InvalidGpuFileError(path, f"{key} must be above 0 and finite, not {_quote(value)}")
+    if key in _RANGES and isinstance(value, int | float) and not _RANGES[key][0] <= value <= _RANGES[key][1]:
+        least, most = _RANGES[key]
+        bounds = f"between {least:,.10g} and {most:,.10g}"
+        raise InvalidGpuFileError(path, f"{key} must be {bounds}, not {_quote(value)}")
+
+
+def _quote(value: object) -> str:
+    return f"{value!r:.{_MAX_SHOWN_CHARS}}"
 
 
 def _build_gpu(slug: str, data: Mapping[str, Any]) -> Gpu:

@@ -245,7 +245,7 @@ def test_what_cannot_be_redacted_leaves_nothing_behind(case, tmp_path):
 def test_missing_and_too_large(tmp_path, monkeypatch):
     with pytest.raises(TraceNotFoundError):
         redact(tmp_path / "in.json", tmp_path / "out.json")
-    monkeypatch.setattr(files, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_REDACTED_BYTES", 1000)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(b" " * 10**6))
     with pytest.raises(TraceError, check=has_code("redaction-too-large")):
         redact(tmp_path / "bomb.json.gz", tmp_path / "out.json")

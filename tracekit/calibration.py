@@ -15,6 +15,7 @@ from predictors.attention_stacks import BENCHMARK_LOOP
 from predictors.calibration_kernels import select_distinct_kernels, select_improving_kernels
 from predictors.kernels import KERNEL_COLUMNS
 from tracekit import output_files
+from tracekit.bounds import MAX_CALIBRATION_BYTES
 from tracekit.errors import CalibrationError, OutputError
 from tracekit.messages import calibrations as messages
 from tracekit.messages.outputs import DIRECTORY_NOT_MADE
@@ -75,7 +76,7 @@ def from_bench(path: Path, gpu: str | None = None) -> tuple[Calibration, Gpu]:
     """
     try:
         found = msgspec.json.decode(_read_bytes(path), type=_BenchResult)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CalibrationError(messages.BENCH_RESULT_INVALID(path=str(path), reason=str(error))) from error
     target = resolve_gpu(gpu).gpu if gpu else _resolve_device(found.gpu)
     named = [("torch", found.software.get("torch")), ("driver", found.clocks.get("driver_version"))]
@@ -235,15 +236,19 @@ def _resolve_device(device: _BenchDevice) -> Gpu:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_CALIBRATION_BYTES + 1)
     except OSError as error:
         raise CalibrationError(messages.BENCH_RESULT_UNREADABLE(path=str(path), reason=error.strerror)) from error
+    if len(data) > MAX_CALIBRATION_BYTES:
+        raise CalibrationError(messages.BENCH_RESULT_TOO_LARGE(path=str(path), limit_bytes=MAX_CALIBRATION_BYTES))
+    return data
 
 
 def _load_file(path: Path) -> Calibration:
     try:
         kept = msgspec.json.decode(_read_bytes(path), type=_StoredCalibration)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         damaged = messages.CALIBRATION_DAMAGED(path=str(path), reason=str(error), gpu=path.stem)
         raise CalibrationError(damaged) from error
     return Calibration(kept.gpu, kept.origin, kept.date, kept.software, _build_table(kept.kernels))

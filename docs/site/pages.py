@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import typer
@@ -11,8 +12,10 @@ import tracekit
 from docs.site.gpu_accuracy import list_gpu_accuracy
 from docs.site.json_output import list_json_keys
 from docs.site.markdown import format_table
-from tracekit import schema
+from predictors import bounds as toml_bounds
+from tracekit import bounds, schema
 from tracekit.cli.app import app
+from tracekit.format import format_bytes
 from tracekit.inference_rules import INFERENCE_RULES
 from tracekit.messages.catalogue import AREAS, find_templates
 
@@ -148,6 +151,33 @@ def list_messages() -> str:
     return "\n".join(lines)
 
 
+def list_limits() -> str:
+    """Return the page of limits, from the modules that name them."""
+    rows = []
+    for module in (bounds, toml_bounds):
+        body = ast.parse(Path(module.__file__).read_text()).body
+        for given, reason in pairwise(body):
+            if (
+                isinstance(given, ast.Assign)
+                and isinstance(reason, ast.Expr)
+                and isinstance(reason.value, ast.Constant)
+            ):
+                name = ast.unparse(given.targets[0])
+                value = getattr(module, name)
+                shown = format_bytes(value) if name.endswith("_BYTES") else f"{value:,}"
+                rows.append((f"`{name}`", shown, " ".join(str(reason.value.value).split())))
+    return "\n".join(
+        (
+            "# Limits",
+            "",
+            "What is longer, larger or more is refused with a message, or cut and said, before work begins; on the "
+            "command line and on the web page alike. `tracekit serve --help` has the limits of a server besides.",
+            "",
+            *format_table(("limit", "value", "reason"), rows),
+        )
+    )
+
+
 def list_rules() -> str:
     """Return the page of inference rules."""
     rows = [(f"`{rule.name}`", rule.summary, rule.evidence) for rule in INFERENCE_RULES]
@@ -224,6 +254,7 @@ PAGES = {
     "reference/tables.md": list_tables,
     "reference/messages.md": list_messages,
     "reference/rules.md": list_rules,
+    "reference/limits.md": list_limits,
     "reference/gpus.md": list_gpus,
     "reference/gpu-accuracy.md": list_gpu_accuracy,
     "reference/clusters.md": list_clusters,

@@ -197,7 +197,7 @@ def test_what_was_used_last_stays(tmp_path, monkeypatch, decoded, folder):
         for age, entry in enumerate(sorted(folder.iterdir(), key=os.path.getmtime, reverse=True), start=1):
             os.utime(entry, (time.time() - 100 * age,) * 2)
     tracekit.load(paths[0])
-    monkeypatch.setattr(cache, "LARGEST_CACHE_BYTES", int(2.5 * cache.measure_usage().size_bytes / 2))
+    monkeypatch.setattr(cache, "MAX_CACHE_BYTES", int(2.5 * cache.measure_usage().size_bytes / 2))
     tracekit.load(paths[2])
     decoded.clear()
     for path in (paths[0], paths[2]):

@@ -20,7 +20,7 @@ from tracekit.doctor import examine
 from tracekit.errors import NoGpuActivityError, TracekitError
 from tracekit.ingest import load_bytes
 from tracekit.ingest.decode import decode
-from tracekit.ingest.event_counts import MAX_KINDS
+from tracekit.ingest.event_counts import MAX_EVENT_KINDS
 from tracekit.ingest.fields import CATEGORIES
 from tracekit.ingest.ledger import DROPPED, EVENTS, READ, count_events, describe_events
 from tracekit.run import prepare_run
@@ -213,6 +213,6 @@ def test_many_kinds_are_counted_together() -> None:
     builder.events += [{"ph": "X", "cat": f"kind {i}", "name": "x", "ts": 1, "dur": 1} for i in range(3000)]
     trace = read_alike(builder.to_json())
     unread = trace.ledger.filter(pl.col("kind") == "category-not-read")
-    assert unread.height == MAX_KINDS + 1
+    assert unread.height == MAX_EVENT_KINDS + 1
     assert unread["count"].sum() == 3000
     assert len(str(find_message(trace.warnings, "category-not-read"))) < 300

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.bounds import MAX_REPORT_BYTES
 from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Top
 from tracekit.cli.request_options import expand_requests
 from tracekit.messages import command_errors, stages
+from tracekit.numbers import parse_number
 from tracekit.request import StepOptions
 
 if TYPE_CHECKING:
@@ -21,11 +23,8 @@ PREDICTION_HEAD_BYTES = 200
 def _parse_limit(text: str | None) -> float | None:
     if text is None:
         return None
-    try:
-        limit = float(text.strip().removesuffix("%"))
-    except ValueError:
-        limit = -1.0
-    if not 0 <= limit < inf:
+    limit = parse_number(text.strip().removesuffix("%"))
+    if limit is None or not 0 <= limit < inf:
         raise typer.BadParameter("give a percentage, such as 5%")
     return limit
 
@@ -59,7 +58,7 @@ def compare(
 
     Example: tracekit compare before.json.gz after.json.gz --fail-above 5%
     """
-    from tracekit.cli.output import as_text, check_output, emit, show_progress, write_file
+    from tracekit.cli.output import as_text, check_output, emit, say, show_progress, write_file
     from tracekit.render import compare as render
     from tracekit.render.html import render_comparison_page
     from tracekit.reporting.comparison import compare as put_together
@@ -82,7 +81,7 @@ def compare(
         }
         write_file(output, forms[output.suffix](), quiet)
     if limit is not None and (off := _compute_deviation_pct(comparison)) > limit:
-        typer.echo(f"tracekit: {off:.1f} % is more than the {limit:g} % of --fail-above", err=True)
+        say(f"tracekit: {off:.1f} % is more than the {limit:g} % of --fail-above")
         raise typer.Exit(EXIT_CHANGED)
 
 
@@ -112,6 +111,7 @@ def _read_side(place: str, gpu: str | None, steps: str | None, no_cache: bool, m
     path = Path(place)
     if path.suffix == ".json" and path.is_file():
         with path.open("rb") as file:
-            if saved_prediction.is_prediction(file.read(PREDICTION_HEAD_BYTES)):
-                return saved_prediction.read_prediction(path.read_bytes(), place, gpu)
+            head = file.read(PREDICTION_HEAD_BYTES)
+            if saved_prediction.is_prediction(head):
+                return saved_prediction.read_prediction(head + file.read(MAX_REPORT_BYTES), place, gpu)
     return to_side(read_traces([place], None, no_cache, memory, lambda stage: None), steps=steps)

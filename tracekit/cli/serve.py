@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tracekit.bounds import MAX_TRACES
+
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on; others need --token.")]
 Port = Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")]
 Token = Annotated[
@@ -54,7 +56,7 @@ def serve(
     keep: Keep = 7.0,
     max_upload: MaxUpload = "4G",
     max_unpacked: MaxUnpacked = "32G",
-    max_files: MaxFiles = 1024,
+    max_files: MaxFiles = MAX_TRACES,
     max_queued: MaxQueued = 500,
     rate: Rate = 1200,
 ) -> None:

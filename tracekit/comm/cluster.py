@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from predictors import Gpu, load_gpu
 from predictors.gpu import PCIE_LANE_GBPS
+from predictors.toml_file import read_toml
+from tracekit.bounds import MAX_CLUSTER_GPUS
 from tracekit.comm.errors import ClusterError
 from tracekit.comm.measured_collectives import MeasuredCollective, parse_measured_entry
 from tracekit.messages import clusters as messages
@@ -40,6 +42,17 @@ _OPTIONAL_KEYS: Mapping[str, type] = {
     "peer_access": bool,
     "measured": list,
 }
+
+
+_LARGEST: Mapping[str, int] = {
+    "gpus_per_node": MAX_CLUSTER_GPUS,
+    "nodes": MAX_CLUSTER_GPUS,
+    "nics_per_node": MAX_CLUSTER_GPUS,
+    "nic_gbit": 1_000_000,
+    "pair_gbps": 1_000_000,
+    "oversubscription": 10_000,
+}
+"""Largest numbers by key; those of links and networks are a thousand times the fastest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +136,12 @@ def load_cluster_file(path: Path) -> Cluster:
         predictors.PredictorError: There is no such GPU.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = read_toml(path)
     except FileNotFoundError:
         raise ClusterError(messages.CLUSTER_FILE_NOT_FOUND(path=str(path))) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ClusterError(messages.CLUSTER_FILE_UNREADABLE(path=str(path), reason=error.strerror)) from error
+    except ValueError as error:
         raise ClusterError(messages.CLUSTER_FILE_NOT_TOML(path=str(path), reason=str(error))) from error
     _check_keys(data, path)
     gpu = load_gpu(data["gpu"])
@@ -190,10 +205,14 @@ def _check_keys(data: Mapping[str, Any], path: Path) -> None:
     for key, value in data.items():
         if type(value) not in ((int, float) if kinds[key] is float else (kinds[key],)):
             raise ClusterError(
-                messages.CLUSTER_VALUE_TYPE(path=str(path), key=key, type=kinds[key].__name__, value=repr(value))
+                messages.CLUSTER_VALUE_TYPE(path=str(path), key=key, type=kinds[key].__name__, value=f"{value!r:.60}")
             )
         if isinstance(value, int | float) and not 0 <= value < inf:
             raise ClusterError(messages.CLUSTER_VALUE_NEGATIVE(path=str(path), key=key, value=value))
+        if key in _LARGEST and value > _LARGEST[key]:
+            raise ClusterError(
+                messages.CLUSTER_VALUE_TOO_LARGE(path=str(path), key=key, largest=_LARGEST[key], value=f"{value!r:.60}")
+            )
     _check_choices(data, path)
 
 
@@ -201,7 +220,7 @@ def _check_choices(data: Mapping[str, Any], path: Path) -> None:
     for key, choices in (("fabric", FABRICS), ("network", NETWORKS), ("pcie_gen", tuple(PCIE_LANE_GBPS))):
         if data[key] not in choices:
             raise ClusterError(
-                messages.CLUSTER_VALUE_UNKNOWN(path=str(path), key=key, known=choices, value=repr(data[key]))
+                messages.CLUSTER_VALUE_UNKNOWN(path=str(path), key=key, known=choices, value=f"{data[key]!r:.60}")
             )
     if data.get("oversubscription", 1) < 1:
         raise ClusterError(messages.CLUSTER_OVERSUBSCRIPTION_INVALID(path=str(path), value=data["oversubscription"]))

@@ -9,6 +9,7 @@ from typing import Literal
 
 from predictors import Gpu, list_gpus, load_gpu
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
+from tracekit.bounds import MAX_CLUSTER_GPUS
 from tracekit.comm.cluster import (
     CLUSTER_FOLDER,
     Cluster,
@@ -29,10 +30,11 @@ NETWORK_KINDS: Mapping[str, str] = {
 }
 """Kind of network by the word before its rate; EDR to XDR are generations of InfiniBand."""
 
-MAX_GPUS = 1_000_000
-_CLUSTER_PATTERN = re.compile(r"(?:(?P<nodes>\d+)x)?(?P<gpus>\d+)x(?P<gpu>[^@]+?)(?:@(?P<network>.+))?", re.IGNORECASE)
-_NODE_COUNT_PATTERN = re.compile(r"(?P<nodes>\d+)x(?P<stem>[^@]+)", re.IGNORECASE)
-_NETWORK_PATTERN = re.compile(r"(?P<kind>[a-z][a-z-]*?)-?(?P<gbit>\d+(?:\.\d+)?)g?", re.IGNORECASE)
+_CLUSTER_PATTERN = re.compile(
+    r"(?:(?P<nodes>[0-9]{1,9})x)?(?P<gpus>[0-9]{1,9})x(?P<gpu>[^@]+?)(?:@(?P<network>.+))?", re.IGNORECASE
+)
+_NODE_COUNT_PATTERN = re.compile(r"(?P<nodes>[0-9]{1,9})x(?P<stem>[^@]+)", re.IGNORECASE)
+_NETWORK_PATTERN = re.compile(r"(?P<kind>[a-z][a-z-]*?)-?(?P<gbit>[0-9]{1,6}(?:\.[0-9]{1,6})?)g?", re.IGNORECASE)
 
 
 def list_clusters() -> list[str]:
@@ -142,8 +144,8 @@ def _make_usual_node(gpu: Gpu) -> Cluster:
 
 
 def _check_size(cluster: Cluster, name: str) -> Cluster:
-    if not 1 <= cluster.gpus <= MAX_GPUS:
-        raise ClusterError(messages.CLUSTER_SIZE_INVALID(name=name, gpus=cluster.gpus, largest=MAX_GPUS))
+    if not 1 <= cluster.gpus <= MAX_CLUSTER_GPUS:
+        raise ClusterError(messages.CLUSTER_SIZE_INVALID(name=name, gpus=cluster.gpus, largest=MAX_CLUSTER_GPUS))
     if cluster.nodes > 1 and cluster.network == "none":
         raise ClusterError(messages.CLUSTER_IS_ONE_NODE(name=name, slug=cluster.slug))
     return cluster

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from tracekit.comm.collective_calls import BUS_FACTOR, compute_bus_factor
@@ -20,7 +19,9 @@ KEY_TYPES: Mapping[str, type | tuple[type, ...]] = {
 }
 
 EXCLUSIVE_MINIMUM = {"ranks": 1}
-"""Exclusive minimum of a number by key; 0 for all other keys."""
+"""Exclusive minimum of a number by key; ``MIN_NUMBER`` for all other keys."""
+MIN_NUMBER, MAX_NUMBER = 1e-6, 1e15
+"""Beyond what any network takes or carries, while quotients of two stay finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ def _check_entry(entry: Any, where: str) -> None:
             raise ClusterError(messages.MEASURED_KEY_UNKNOWN(path=where, key=key, known=list(KEY_TYPES)))
         is_typed = isinstance(value, KEY_TYPES[key]) and not isinstance(value, bool)
         is_number = isinstance(value, int | float)
-        if not is_typed or (is_number and not EXCLUSIVE_MINIMUM.get(key, 0) < value < inf):
-            raise ClusterError(messages.MEASURED_VALUE_INVALID(path=where, key=key, value=repr(value)))
+        if not is_typed or (is_number and not EXCLUSIVE_MINIMUM.get(key, MIN_NUMBER) < value < MAX_NUMBER):
+            raise ClusterError(messages.MEASURED_VALUE_INVALID(path=where, key=key, value=f"{value!r:.60}"))
     if {"collective", "bytes", "ranks"} - entry.keys() or ("time_us" in entry) == ("busbw_gbps" in entry):
         raise ClusterError(messages.MEASURED_INCOMPLETE(path=where))
     if entry["collective"] not in BUS_FACTOR:

@@ -2,15 +2,10 @@
 
 import polars as pl
 
+from tracekit.bounds import MAX_DRAWN_KERNELS
 from tracekit.messages import Message
 from tracekit.messages import report_warnings as told
 from tracekit.run import MeasuredRun
-
-MOST_KERNELS = 200_000
-"""Maximum number of kernels drawn on all timelines together.
-
-This is about 300 MB of text, which takes seconds to write for a worker and to read for Perfetto.
-"""
 
 
 def limit_timeline_steps(run: MeasuredRun, timelines: int) -> tuple[MeasuredRun | None, Message | None]:
@@ -26,10 +21,10 @@ def limit_timeline_steps(run: MeasuredRun, timelines: int) -> tuple[MeasuredRun 
     """
     chosen = run.kernels.filter(run.is_in_chosen_steps)
     steps = chosen.group_by("step").len().sort("step").with_columns(drawn=timelines * pl.col("len").cum_sum())
-    fitting = steps.filter(pl.col("drawn") <= MOST_KERNELS)
+    fitting = steps.filter(pl.col("drawn") <= MAX_DRAWN_KERNELS)
     if fitting.height == steps.height:
         return run, None
-    too_many = {"kernels": steps["drawn"][-1], "max_kernels": MOST_KERNELS}
+    too_many = {"kernels": steps["drawn"][-1], "max_kernels": MAX_DRAWN_KERNELS}
     if fitting.is_empty():
         return None, told.TIMELINE_LEFT_OUT(**too_many)
     first, last = fitting["step"][0], fitting["step"][-1]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from tracekit.bounds import MAX_FILES, MAX_TRACES
 from tracekit.errors import (
     DamagedTraceError,
     NoGpuActivityError,
@@ -117,6 +118,8 @@ class _TraceLoader:
         return replace(trace, ranks=tuple(trace.rank(number) for number in dict.fromkeys(ranks)))
 
     def _read_all(self, sources: Sequence[TraceSource]) -> list[RankTrace]:
+        if len(sources) > MAX_FILES:
+            raise _make_too_many_error(len(sources), MAX_FILES)
         read: list[RankTrace] = []
         taken = 0
         for i, source in enumerate(sources):
@@ -126,6 +129,8 @@ class _TraceLoader:
                 found = self._read_source(source, self._memory_bytes - taken, is_alone=len(sources) == 1)
                 read += found
                 taken += sum(rank.tables_bytes for rank in found)
+                if len(read) > MAX_TRACES:
+                    raise _make_too_many_error(len(sources), MAX_TRACES)
             except skipped_files.SKIPPABLE_ERRORS as error:
                 if not source.is_listed:
                     raise
@@ -216,6 +221,10 @@ def _select_lowest_rank(trace: Trace, given: int) -> Trace:
         return trace
     chosen = rank_messages.RANK_CHOSEN(rank=trace.ranks[0].rank, given=given)
     return replace(trace, ranks=trace.ranks[:1], warnings=(chosen, *trace.warnings))
+
+
+def _make_too_many_error(files: int, limit: int) -> TraceTooLargeError:
+    return TraceTooLargeError(trace_files.FILES_TOO_MANY_TO_READ(files=files, max_files=limit))
 
 
 def _make_missing_rank_error(rank: int, known: Sequence[int]) -> TraceError:

@@ -7,13 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from tracekit.bounds import MAX_ARCHIVE_TABLE_BYTES, MAX_FILES, MAX_UNPACK_RATIO, MIN_UNPACKED_BYTES
 from tracekit.errors import DamagedTraceError, TraceNotFoundError, TraceTooLargeError
-from tracekit.ingest.stream import ReadableFile
+from tracekit.ingest.stream import ReadableFile, make_bomb_error
 from tracekit.messages import trace_files
-
-# Ten times the ranks of the largest job whose traces fit into one archive, and what their table of contents takes.
-MAX_MEMBERS = 10_000
-MAX_TABLE_BYTES = 4 << 20
 
 # A member's last checksum error takes what was read with it.
 PIECE_BYTES = 1 << 16
@@ -58,7 +55,7 @@ def read_content(opener: Callable[[], ReadableFile], name: str) -> ArchiveConten
     finally:
         file.close()
     found = {info.filename: info for info in entries if not info.is_dir()}
-    if len(found) > MAX_MEMBERS:
+    if len(found) > MAX_FILES:
         raise _make_too_many_error(name)
     kept = [info for member, info in sorted(found.items()) if _is_content(member)]
     if not kept:
@@ -82,7 +79,7 @@ def _is_content(member: str) -> bool:
 
 
 def _make_too_many_error(name: str) -> TraceTooLargeError:
-    return TraceTooLargeError(trace_files.ARCHIVE_TOO_LONG(path=name, files=MAX_MEMBERS))
+    return TraceTooLargeError(trace_files.ARCHIVE_TOO_LONG(path=name, files=MAX_FILES))
 
 
 def _get_base_name(member: str) -> str:
@@ -104,7 +101,7 @@ class _BoundedFile(io.RawIOBase):
         self._name = name
 
     def read(self, size: int = -1, /) -> bytes:
-        if size > MAX_TABLE_BYTES:
+        if size > MAX_ARCHIVE_TABLE_BYTES:
             raise _make_too_many_error(self._name)
         data: bytes = self._file.read(size)
         return data
@@ -136,6 +133,8 @@ class _ZipMember:
         self._given = 0
 
     def _open_member(self, name: str, member: zipfile.ZipInfo) -> ReadableFile:
+        if member.file_size > max(MIN_UNPACKED_BYTES, MAX_UNPACK_RATIO * member.compress_size):
+            raise make_bomb_error(name)
         try:
             return self._archive.open(member)
         except RuntimeError as error:

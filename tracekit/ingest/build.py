@@ -11,10 +11,12 @@ import polars as pl
 from msgspec import Struct
 
 from tracekit import schema
+from tracekit.bounds import MAX_METADATA_BYTES
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
 from tracekit.format import format_quantity
 from tracekit.ingest.correlations import FIRST_ORDERED_ID_KEY, KERNEL_LAUNCHES, resolve_correlations
 from tracekit.ingest.decoded_file import DecodedFile, FileDamage
+from tracekit.ingest.distinct_names import check_distinct_names
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS, CONTROL_CHARACTERS, TABLES
@@ -43,8 +45,6 @@ LAUNCH_CALLS = f"{KERNEL_LAUNCHES}|GraphLaunch"
 
 # Suffix of CUPTI's own call names (cudaLaunchKernel_v7000), which PyTorch removes but other collectors write.
 CALL_VERSION_SUFFIX = r"_v\d{4,}$"
-
-MAX_METADATA_BYTES = 4096
 
 # Three times the largest count of any GPU (304 on an MI300X). Some collectors write an SM's shared memory bytes there.
 MAX_SMS = 1_000
@@ -116,6 +116,7 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
     ops, unreadable = drop_malformed_inputs(schema.OPS.conform(ops))
     recorded = take("calls").with_columns(pl.col("name").str.replace(CALL_VERSION_SUFFIX, ""))
     launched = pl.concat(take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS)
+    check_distinct_names(launched["name"], source)
     joined = resolve_correlations(recorded, launched)
     calls = _add_launch_geometry(joined.calls)
     activities = _build_activities(calls, joined.activities)

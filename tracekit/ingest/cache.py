@@ -22,6 +22,7 @@ import msgspec
 import polars as pl
 
 from tracekit import schema
+from tracekit.bounds import MAX_CACHE_BYTES
 from tracekit.errors import OutputError
 from tracekit.ingest.source import TraceSource
 from tracekit.messages import trace_files
@@ -30,7 +31,6 @@ from tracekit.trace import TABLE_NAMES, RankTrace
 
 # Below this, decoding takes a few hundred milliseconds at most.
 SMALLEST_FILE_BYTES = 1 << 20
-LARGEST_CACHE_BYTES = 10 << 30
 
 SUMS_FILE = "sums"
 FACTS_FILE = "facts.json"
@@ -234,7 +234,7 @@ def _evict_entries(root: Path) -> None:
     total = 0
     for entry in by_use:
         total += _measure_entry(entry)
-        if total > LARGEST_CACHE_BYTES:
+        if total > MAX_CACHE_BYTES:
             shutil.rmtree(entry, ignore_errors=True)
 
 

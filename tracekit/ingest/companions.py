@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tracekit.bounds import MAX_EXECUTION_TRACE_BYTES
 from tracekit.errors import TraceError, TraceTooLargeError
 from tracekit.ingest import ranks
 from tracekit.ingest.execution_trace import join_execution_trace
@@ -15,7 +16,6 @@ from tracekit.messages import companions as messages
 from tracekit.trace import RankTrace
 
 _TRACE_SUFFIX = re.compile(r"(\.pt\.trace)?\.json(?=\.|$)")
-MAX_EXECUTION_TRACE_BYTES = 1 << 30
 CAPTURE_DIRECTORY = "capture_traces"
 
 

@@ -5,13 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tracekit.bounds import MAX_CATEGORY_CHARS, MAX_EVENT_KINDS
 from tracekit.ingest.fields import CONTROL_CHARACTERS
 from tracekit.messages import Template
-
-MAX_KINDS = 256
-"""Kinds of events counted apart; those first seen later are counted together."""
-
-MAX_CATEGORY_CHARS = 80
 
 OTHER_CATEGORIES = "others"
 
@@ -82,7 +78,7 @@ class EventCounts:
         return [one for one in self if one.template is template]
 
     def __iter__(self) -> Iterator[EventCount]:
-        """Yield the kinds in order of their first event; those beyond ``MAX_KINDS`` of a template as one."""
+        """Yield the kinds in order of their first event; those beyond ``MAX_EVENT_KINDS`` of a template as one."""
         ordered = sorted(
             self._counts.values(),
             key=lambda one: (one.first_event is None, one.first_event or 0, one.template.code, one.category, one.phase),
@@ -91,7 +87,7 @@ class EventCounts:
         rest = EventCounts()
         for one in ordered:
             shown[one.template.code] += 1
-            if shown[one.template.code] <= MAX_KINDS:
+            if shown[one.template.code] <= MAX_EVENT_KINDS:
                 yield one
             else:
                 rest.add(one.template, OTHER_CATEGORIES, count=one.count, first=one.first_event, at_byte=one.first_byte)

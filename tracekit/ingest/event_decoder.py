@@ -17,6 +17,7 @@ import polars as pl
 from msgspec import Raw, Struct, defstruct, field
 
 from tracekit.arrays import Ints
+from tracekit.bounds import MAX_INT_DIGITS
 from tracekit.ingest.columns import DecodedColumns
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_times import convert_to_ns
@@ -32,8 +33,6 @@ BEGIN, END = "B", "E"
 SPAN_PHASES = (*READ_PHASES, BEGIN, END)
 
 JsonScalar = int | float | str | bool | None
-
-MAX_INT_DIGITS = len(str(-(2**63)))
 
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions of decoding text that is not JSON, or not of the requested form."""

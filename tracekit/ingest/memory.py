@@ -5,8 +5,9 @@ import re
 
 from tracekit.errors import TracekitError
 from tracekit.messages.trace_files import MEMORY_SIZE_INVALID
+from tracekit.numbers import NUMBER_PATTERN
 
-_SIZE_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
+_SIZE_PATTERN = re.compile(rf"\s*({NUMBER_PATTERN})\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE | re.ASCII)
 _UNIT_POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from tracekit.bounds import MAX_DEVICES, MAX_MERGED_RANKS
 from tracekit.errors import NotATraceError
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS
@@ -21,12 +22,6 @@ Tables = Mapping[str, pl.DataFrame]
 
 MIN_LAUNCHED_FRACTION = 0.95
 """Least part of a GPU's activities whose launches are in the process that drives it: others began before recording."""
-
-MAX_DEVICES = 64
-"""Several times the GPUs of a machine: process ids of activities below are numbers of GPUs."""
-
-MAX_PROCESSES = 1_000
-"""More processes than any merged file holds, while matching them all is quick."""
 
 
 class RankPart(NamedTuple):
@@ -191,7 +186,7 @@ def _match_processes(launching: pl.DataFrame, tables: Tables) -> dict[int, int]:
     possible = launched.join(totals, on="device").filter(
         (pl.col("early") == 0) & (pl.col("launched") >= MIN_LAUNCHED_FRACTION * pl.col("activities"))
     )
-    if totals.height != launching["pid"].n_unique() or not 2 <= totals.height <= MAX_PROCESSES:
+    if totals.height != launching["pid"].n_unique() or not 2 <= totals.height <= MAX_MERGED_RANKS:
         return {}
     candidates: dict[int, set[int]] = defaultdict(set)
     for device, process in possible.select("device", "pid").drop_nulls().rows():

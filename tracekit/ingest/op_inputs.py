@@ -7,10 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.bounds import MAX_OP_ELEMENTS
 from tracekit.schema import OP_INPUT_COLUMNS
-
-# More than a rack of GPUs holds, so that counts of bytes and operations fit into 64 bits.
-MAX_ELEMENTS = 1 << 44
 
 
 def drop_malformed_inputs(ops: pl.DataFrame) -> tuple[pl.DataFrame, int]:
@@ -52,7 +50,9 @@ def _is_nested(value: Any, form: Callable[[list[Any]], bool]) -> bool:
 
 
 def _are_sizes(values: list[Any]) -> bool:
-    return _are_whole(values) and min(values, default=0) >= 0 and prod(max(size, 1) for size in values) < MAX_ELEMENTS
+    return (
+        _are_whole(values) and min(values, default=0) >= 0 and prod(max(size, 1) for size in values) < MAX_OP_ELEMENTS
+    )
 
 
 def _are_whole(values: list[Any]) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tracekit import format
+from tracekit.bounds import MAX_RANKS
 from tracekit.errors import TraceError
 from tracekit.messages import Message
 from tracekit.messages import ranks as messages
@@ -13,9 +14,6 @@ from tracekit.trace import RankTrace, Trace
 
 # Ranks of one job record the same steps; clocks of hosts differ by less than this.
 MAX_START_SPREAD_NS = 600 * 10**9
-
-# Several times the GPUs of the largest machine: numbers beyond are no ranks.
-MAX_RANKS = 1 << 20
 
 _RANK_IN_HEAD = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,9})\b')
 _RANK_IN_FILE_NAME = (

@@ -5,10 +5,7 @@ import re
 from tracekit.ingest import event_decoder
 from tracekit.ingest.fields import ACTIVITY_KINDS, CATEGORIES, select_categories
 
-# An event is a few hundred bytes; with shapes, ranks and stacks some thousand.
-MAX_EVENT_BYTES = 16 << 20
 TYPICAL_EVENT_BYTES = 500
-MAX_NAME_BYTES = 4096
 
 # Events have their phase among their first keys, unlike objects within events.
 _EVENT_START = re.compile(rb'\{\s*(?:"[^"\\{}]{1,40}"\s*:\s*[^{}]{1,300}?,\s*)?"ph"\s*:')

@@ -5,11 +5,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from tracekit.errors import DamagedTraceError, TraceNotFoundError
+from tracekit.bounds import MAX_REASON_CHARS, MAX_TEXT_BYTES, MAX_UNPACK_RATIO, MIN_UNPACKED_BYTES
+from tracekit.errors import DamagedTraceError, TraceError, TraceNotFoundError, TraceTooLargeError
 from tracekit.messages import Message, Template, trace_files
-
-MAX_REASON_LENGTH = 300
-"""Characters shown of what a file system says."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -51,6 +49,7 @@ class RawFile:
     def __init__(self, file: ReadableFile, name: str) -> None:
         self.name = name
         self.damage: Message | None = None
+        self.pulled_bytes = 0
         self._file = file
         self._front = b""
         try:
@@ -74,6 +73,7 @@ class RawFile:
         while missing and (part := self._read(missing)):
             parts.append(part)
             missing -= len(part)
+            self.pulled_bytes += len(part)
         return b"".join(parts)
 
     def _read(self, size: int) -> bytes:
@@ -82,6 +82,8 @@ class RawFile:
         except DamagedTraceError as error:
             self.damage = error.catalogue_message
             return b""
+        except TraceError:
+            raise
         # Each protocol of fsspec has its own errors.
         except Exception as error:
             raise make_read_error(self.name, error) from error
@@ -106,12 +108,14 @@ class TextStream:
 
     def __init__(self, raw: RawFile) -> None:
         self._raw = raw
+        self._given = 0
         self.damage: Message | None = None
 
     def readinto(self, buffer: memoryview | bytearray, /) -> int:
         """Fill the buffer; fewer bytes than its size are returned only at the end."""
         data = self._raw.pull(len(buffer))
         buffer[: len(data)] = data
+        self._count(len(data))
         self.damage = self._raw.damage
         return len(data)
 
@@ -119,6 +123,16 @@ class TextStream:
         """Read up to ``size`` bytes; fewer only at the end."""
         buffer = bytearray(size)
         return bytes(buffer[: self.readinto(buffer)])
+
+    def _count(self, size: int) -> None:
+        """Count text that is given.
+
+        Raises:
+            TraceTooLargeError: It is more than any trace has.
+        """
+        self._given += size
+        if self._given > MAX_TEXT_BYTES:
+            raise TraceTooLargeError(trace_files.FILE_ENDLESS(path=self._raw.name, limit_bytes=MAX_TEXT_BYTES))
 
     def finish(self) -> None:
         """Read a little beyond the text, so that the checksum behind it is checked."""
@@ -150,7 +164,6 @@ class _CompressedStream(TextStream):
         self._block, self._at = b"", 0
         self._block_bytes = FIRST_BLOCK_BYTES
         self._following = raw.pull(self._block_bytes)
-        self._given = 0
         self._is_over = False
 
     def readinto(self, buffer: memoryview | bytearray, /) -> int:
@@ -173,7 +186,9 @@ class _CompressedStream(TextStream):
         except Exception:
             self._stop(trace_files.COMPRESSED_DATA_CORRUPT)
             return b""
-        self._given += len(text)
+        self._count(len(text))
+        if self._given > max(MIN_UNPACKED_BYTES, MAX_UNPACK_RATIO * self._raw.pulled_bytes):
+            raise make_bomb_error(self._raw.name)
         if self._decoder.eof:
             self._start_next_member(self._decoder.unused_data)
         return text
@@ -228,6 +243,7 @@ def open_stream(file: ReadableFile, name: str) -> TextStream:
     Raises:
         DamagedTraceError: It is empty, or a zip archive where none is expected.
         TraceNotFoundError: It cannot be read.
+        TraceTooLargeError: When read: it has more text than any trace, or unpacks to far more than traces do.
     """
     raw = RawFile(file, name)
     try:
@@ -257,6 +273,11 @@ def _get_zstd_decoder() -> Callable[[], Any]:
     return zstd.ZstdDecompressor
 
 
+def make_bomb_error(name: str) -> TraceTooLargeError:
+    """Make the error for a file that unpacks to far more than traces do."""
+    return TraceTooLargeError(trace_files.FILE_UNPACKS_TOO_FAR(path=name, ratio=MAX_UNPACK_RATIO))
+
+
 def make_read_error(name: str, error: Exception) -> TraceNotFoundError:
     """Make the error for a file that cannot be opened or read."""
     if isinstance(error, TraceNotFoundError):
@@ -267,5 +288,5 @@ def make_read_error(name: str, error: Exception) -> TraceNotFoundError:
     if isinstance(error, FileNotFoundError):
         return TraceNotFoundError(trace_files.FILE_NOT_FOUND(path=name))
     reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-    shown = " ".join(reason.split())[:MAX_REASON_LENGTH].rstrip(".")
+    shown = " ".join(reason.split())[:MAX_REASON_CHARS].rstrip(".")
     return TraceNotFoundError(trace_files.FILE_UNREADABLE(path=name, reason=shown))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from tracekit.bounds import MAX_EVENT_BYTES, MAX_NAME_BYTES, MAX_UNREADABLE_BYTES, MAX_VALUE_BYTES
 from tracekit.errors import DamagedTraceError, NotATraceError, TraceTooLargeError
 from tracekit.ingest import event_decoder, salvage
 from tracekit.ingest.columns import DecodedColumns
@@ -16,7 +17,7 @@ from tracekit.ingest.native import texts as dictionary
 from tracekit.ingest.native.constants import BUFFERS_FULL, LIST_CLOSED, MAX_ROWS, NEEDS_MORE, UNUSUAL
 from tracekit.ingest.native.vocabulary import build_vocabulary
 from tracekit.ingest.spans import join_spans
-from tracekit.ingest.window import MAX_VALUE_BYTES, FillableStream, StreamWindow
+from tracekit.ingest.window import FillableStream, StreamWindow
 from tracekit.messages import trace_files
 from tracekit.messages.trace_contents import EVENTS_LOST, EVENTS_REPAIRED
 
@@ -109,6 +110,7 @@ class StreamDecoder:
         self._words = event_decoder.NumberedTexts()
         self._has_events = False
         self._is_torn = False
+        self._unreadable_bytes = 0
 
     def decode(self) -> DecodedFile:
         """Decode everything that can be read.
@@ -208,7 +210,7 @@ class StreamDecoder:
             status, window.at, filled, self._damage.events = scan.scan_events(
                 window.buffer, window.at, window.end, words, self._texts, rows, filled, self._damage.events
             )
-            if status == NEEDS_MORE and window.end - window.at < salvage.MAX_EVENT_BYTES and window.read_more():
+            if status == NEEDS_MORE and window.end - window.at < MAX_EVENT_BYTES and window.read_more():
                 continue
             self._columns.add_rows(rows, filled)
             self._check_memory()
@@ -229,9 +231,9 @@ class StreamDecoder:
 
     def _is_within_name(self) -> bool:
         """Return whether the list seems to end within an event's name, whose quotes Kineto doesn't escape."""
-        while self._window.end - self._window.at < salvage.MAX_NAME_BYTES and self._window.read_more():
+        while self._window.end - self._window.at < MAX_NAME_BYTES and self._window.read_more():
             pass
-        return salvage.is_rest_of_name(self._window.copy_text()[: salvage.MAX_NAME_BYTES])
+        return salvage.is_rest_of_name(self._window.copy_text()[:MAX_NAME_BYTES])
 
     def _count_skipped(self, rows: scan.RowBuffers) -> None:
         """Take over what the scanner counted."""
@@ -259,7 +261,7 @@ class StreamDecoder:
         while True:
             text = window.copy_text()
             stop = salvage.find_next_event(text)
-            if stop >= 0 or len(text) >= salvage.MAX_EVENT_BYTES or not window.read_more():
+            if stop >= 0 or len(text) >= MAX_EVENT_BYTES or not window.read_more():
                 break
         if stop >= 0:
             self._decode_carefully(text[:stop].rstrip().removesuffix(b",").rstrip())
@@ -282,8 +284,15 @@ class StreamDecoder:
             window.at = stop
 
     def _decode_last(self, text: bytes) -> bool:
-        """Decode the last event of the list; false if the text ends in it."""
-        if len(text) >= salvage.MAX_EVENT_BYTES:
+        """Decode the last event of the list; false if the text ends in it.
+
+        Raises:
+            DamagedTraceError: Too much text holds no event.
+        """
+        if len(text) >= MAX_EVENT_BYTES:
+            self._unreadable_bytes += len(text)
+            if self._unreadable_bytes > MAX_UNREADABLE_BYTES:
+                raise DamagedTraceError(trace_files.JSON_INVALID(path=self._source))
             self._lose_event(text)
             self._is_torn = True
             self._window.at = self._window.end

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tracekit.bounds import MAX_BLANK_BYTES, MAX_TRAILING_BYTES
 from tracekit.ingest.native import get_loops
 from tracekit.ingest.native.constants import SLACK_BYTES
 
 BLOCK_BYTES = 1 << 20
-MAX_VALUE_BYTES = 256 << 20
 
 # The compiled code accepts these characters as white space too.
 _NOT_SPACE = re.compile(rb"[^\x00-\x20]")
@@ -60,7 +60,7 @@ class StreamWindow:
 
     def peek_byte(self) -> int:
         """Return the next byte that is not white space; -1 at the end, or after much white space."""
-        limit = self.passed + self.at + MAX_VALUE_BYTES
+        limit = self.passed + self.at + MAX_BLANK_BYTES
         while self.passed < limit:
             found = _NOT_SPACE.search(self.buffer, self.at, self.end)
             self.at = found.start() if found else self.end
@@ -71,9 +71,10 @@ class StreamWindow:
         return -1
 
     def find_end(self) -> int:
-        """Go to the end of the stream, and return how long it is."""
+        """Go to the end of the stream, at most ``MAX_TRAILING_BYTES`` further, and return how long it is."""
+        limit = self.offset + MAX_TRAILING_BYTES
         self.at = self.end
-        while self.read_more():
+        while self.offset < limit and self.read_more():
             self.at = self.end
         return self.offset
 

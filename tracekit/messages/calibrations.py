@@ -37,6 +37,12 @@ BENCH_RESULT_INVALID = Template(
     "{path}: not a result of the bench script: {reason}.",
     "`tracekit calibrate --bench` gives the script that makes one.",
 )
+BENCH_RESULT_TOO_LARGE = Template(
+    "bench-result-too-large",
+    Severity.ERROR,
+    "{path} is larger than {limit_bytes}, which no result of the bench script is.",
+    "`tracekit calibrate --bench` gives the script that makes one.",
+)
 BENCH_RESULT_UNREADABLE = Template(
     "bench-result-unreadable",
     Severity.ERROR,

@@ -35,7 +35,8 @@ CLUSTER_SIZE_INVALID = Template(
 )
 
 CLUSTER_FILE_NOT_FOUND = Template("cluster-file-not-found", Severity.ERROR, "{path}: no such file.")
-CLUSTER_FILE_NOT_TOML = Template("cluster-file-not-toml", Severity.ERROR, "{path}: not TOML: {reason}.")
+CLUSTER_FILE_UNREADABLE = Template("cluster-file-unreadable", Severity.ERROR, "{path} can't be read: {reason}.")
+CLUSTER_FILE_NOT_TOML = Template("cluster-file-not-toml", Severity.ERROR, "{path}: {reason}.")
 CLUSTER_KEY_UNKNOWN = Template(
     "cluster-key-unknown", Severity.ERROR, "{path}: unknown key {key!r}; known are {known:list}."
 )
@@ -45,6 +46,9 @@ CLUSTER_VALUE_TYPE = Template(
 )
 CLUSTER_VALUE_NEGATIVE = Template(
     "cluster-value-negative", Severity.ERROR, "{path}: {key} must be finite and not negative, but is {value}."
+)
+CLUSTER_VALUE_TOO_LARGE = Template(
+    "cluster-value-too-large", Severity.ERROR, "{path}: {key} can be {largest:,} at most, not {value}."
 )
 CLUSTER_VALUE_UNKNOWN = Template(
     "cluster-value-unknown", Severity.ERROR, "{path}: {key} must be one of {known:list}, not {value}."

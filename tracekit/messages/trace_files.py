@@ -145,6 +145,26 @@ FILE_IS_LFS_POINTER = Template(
     "{path} is Git LFS's pointer to a file.",
     "Fetch the file itself: `git lfs pull`.",
 )
+FILE_ENDLESS = Template(
+    "file-endless", Severity.ERROR, "{path} has more than {limit_bytes} of text, which no trace has.", "Is it endless?"
+)
+FILE_UNPACKS_TOO_FAR = Template(
+    "file-unpacks-too-far",
+    Severity.ERROR,
+    "{path} unpacks to more than {ratio} times its size, which no trace does.",
+)
+FILES_TOO_MANY_TO_READ = Template(
+    "files-too-many-to-read",
+    Severity.ERROR,
+    "{files:,} files are more than the {max_files:,} that are read at once.",
+    "Name one of the ranks with {--ranks}, or give fewer files.",
+)
+NAMES_TOO_MANY = Template(
+    "names-too-many",
+    Severity.ERROR,
+    "{path} has {names:,} different names of kernels, more than the {max_names:,} that are read.",
+    "Record fewer steps, or give names without numbers that grow.",
+)
 
 MEMORY_SIZE_INVALID = Template(
     "memory-size-invalid", Severity.ERROR, "{size!r:.40} is no size of memory.", "Give one such as 512M or 2G."

@@ -144,12 +144,6 @@ FILES_UNPACK_TOO_LARGE = Template(
     "{name} unpacks to more than this server takes: {max_bytes}.",
     "Whoever runs the server sets the limit ({--max-unpacked}).",
 )
-FILES_UNPACK_SUSPICIOUS = Template(
-    "files-unpack-suspicious",
-    Severity.ERROR,
-    "{name} unpacks to more than {ratio} times its size, which no trace does.",
-    "Compress the trace that the profiler wrote.",
-)
 WORKER_OUT_OF_MEMORY = Template(
     "worker-out-of-memory",
     Severity.ERROR,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from tracekit.errors import RequestError, TracekitError
 from tracekit.messages import layout_errors
 
-SCHEDULE_NAME = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9]\d+))?", re.IGNORECASE)
+SCHEDULE_NAME = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9][0-9]{1,5}))?", re.IGNORECASE)
 """Names of pipeline schedules."""
 
 

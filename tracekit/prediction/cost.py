@@ -1,5 +1,6 @@
 """Parse and resolve GPU prices."""
 
+import re
 from collections.abc import Mapping, Sequence
 from math import inf
 from numbers import Real
@@ -7,8 +8,10 @@ from types import MappingProxyType
 
 from tracekit.errors import RequestError
 from tracekit.messages import requests as messages
+from tracekit.numbers import NUMBER_PATTERN
 from tracekit.prediction.targets import resolve_gpu_name
 
+PRICE_PATTERN = re.compile(rf"(?P<name>[^=]*[^=\s][^=]*)=\s*(?P<dollars>{NUMBER_PATTERN})\s*")
 NO_PRICES: Mapping[str, float] = MappingProxyType({})
 
 
@@ -23,10 +26,10 @@ def parse_prices(pairs: Sequence[str]) -> dict[str, float]:
     """
     prices: dict[str, float] = {}
     for pair in pairs:
-        name, _, dollars = (part.strip() for part in pair.rpartition("="))
-        if not name or not dollars.replace(".", "", 1).isdecimal():
+        found = PRICE_PATTERN.fullmatch(pair)
+        if not found:
             raise RequestError(messages.PRICE_NOT_A_PAIR(price=pair))
-        add_price(prices, name, float(dollars))
+        add_price(prices, found["name"].strip(), float(found["dollars"]))
     return prices
 
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from tracekit import output_files
+from tracekit.bounds import MAX_REDACTED_BYTES
 from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceTooLargeError
 from tracekit.ingest.remote import is_uri
 from tracekit.ingest.salvage import repair_names
@@ -22,7 +23,6 @@ from tracekit.messages.trace_files import FILE_DAMAGED
 from tracekit.redact.patterns import RedactionSummary
 from tracekit.redact.redactor import Redactor
 
-LARGEST_BYTES = 2 * 10**9
 SUFFIXES = (".gz", ".zst", ".zip", ".json")
 
 
@@ -101,8 +101,8 @@ def _read_text(source: TraceSource) -> bytes:
         while piece := stream.read(BLOCK_BYTES):
             pieces.append(piece)
             size += len(piece)
-            if size > LARGEST_BYTES:
-                raise TraceTooLargeError(messages.REDACTION_TOO_LARGE(path=source.name, limit_bytes=LARGEST_BYTES))
+            if size > MAX_REDACTED_BYTES:
+                raise TraceTooLargeError(messages.REDACTION_TOO_LARGE(path=source.name, limit_bytes=MAX_REDACTED_BYTES))
         if stream.damage is not None:
             raise DamagedTraceError(FILE_DAMAGED(path=source.name, damage=stream.damage))
     return b"".join(pieces).removeprefix(codecs.BOM_UTF8)

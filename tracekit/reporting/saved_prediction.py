@@ -96,7 +96,7 @@ def read_prediction(content: bytes, name: str, wanted: str | None) -> Comparison
     """
     try:
         predicted = msgspec.json.decode(content, type=SavedPrediction)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(command_errors.NOT_A_SAVED_PREDICTION(path=name, reason=str(error))) from error
     place = _choose_target(predicted, name, wanted)
     target = predicted.targets[place]

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
+from tracekit.bounds import MAX_COUNT
 from tracekit.errors import RequestError, StepError
 from tracekit.messages import requests as messages
+from tracekit.numbers import NUMBER_PATTERN
 from tracekit.request.option import Option, Request, split_values
 
 if TYPE_CHECKING:
     from tracekit.parallelism.layout import LayoutRequest
 
-MAX_COUNT = 2**20
-"""Most ranks or micro-batches."""
 MIN_BATCH_FACTOR, MAX_BATCH_FACTOR = 1e-3, 1e6
 MIN_SAMPLES, MAX_SAMPLES = 1e-6, 1e12
 
-STEPS = re.compile(r"-?\d{1,18}(:-?\d{1,18})?")
-TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(us|µs|ms|s)")
+STEPS = re.compile(r"-?[0-9]{1,18}(:-?[0-9]{1,18})?")
+TIME = re.compile(rf"({NUMBER_PATTERN}) ?(us|µs|ms|s)")
 UNITS_US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from tracekit.bounds import MAX_TRACES
 from tracekit.errors import TracekitError
 from tracekit.ingest import memory
 from tracekit.messages import web_errors
@@ -59,7 +60,7 @@ class Settings:
     keep_upload_s: int = 86_400
     max_upload_bytes: int = 4 << 30
     max_unpacked_bytes: int = 32 << 30
-    max_files: int = 1024
+    max_files: int = MAX_TRACES
     max_queued: int = 500
     max_queued_per_owner: int = 50
     max_per_minute: int = 1200

@@ -1,4 +1,4 @@
-"""Refuse compressed files that unpack to too much data before any decoding."""
+"""Refuse compressed files that unpack to more text than a server takes, before any decoding."""
 
 from collections.abc import Sequence
 
@@ -10,33 +10,26 @@ from tracekit.web.errors import TooLargeError
 
 BLOCK_BYTES = 1 << 20
 
-# JSON of traces compresses by a factor of 10 to 30; a file of one repeated byte by a factor of 1000 and more.
-MAX_UNPACK_RATIO = 200
-ALWAYS_ALLOWED_BYTES = 64 << 20
 
-
-def check_unpacked_size(sources: Sequence[TraceSource], packed_bytes: int, *, most_bytes: int, most_files: int) -> None:
+def check_unpacked_size(sources: Sequence[TraceSource], *, most_bytes: int, most_files: int) -> None:
     """Unpack everything once without storing it, and stop at the limit.
 
     Args:
         sources: The files to read, members of archives included.
-        packed_bytes: Total size of the compressed files.
         most_bytes: Maximum total size of the unpacked text.
         most_files: Maximum number of sources.
 
     Raises:
-        TooLargeError: There are too many sources, or they unpack to more than the limit or far more than traces do.
+        TooLargeError: There are too many sources, or they unpack to more than the limit.
+        TraceTooLargeError: One unpacks to far more than traces do.
     """
     if len(sources) > most_files:
         raise TooLargeError(web_errors.FILES_TOO_MANY(files=len(sources), max_files=most_files))
-    left, limit = most_bytes, max(ALWAYS_ALLOWED_BYTES, MAX_UNPACK_RATIO * packed_bytes)
+    left = most_bytes
     for source in sources:
-        used = _measure_if_readable(source, min(left, limit))
-        left, limit = left - used, limit - used
+        left -= _measure_if_readable(source, left)
         if left < 0:
             raise TooLargeError(web_errors.FILES_UNPACK_TOO_LARGE(name=source.name, max_bytes=most_bytes))
-        if limit < 0:
-            raise TooLargeError(web_errors.FILES_UNPACK_SUSPICIOUS(name=source.name, ratio=MAX_UNPACK_RATIO))
 
 
 def _measure_if_readable(source: TraceSource, most_bytes: int) -> int:

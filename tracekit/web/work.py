@@ -96,18 +96,15 @@ def _fetch_sources(job: WebJob, settings: Settings, store: Store, scratch: Path)
     """Fetch the uploads, with the names that their owner gave them."""
     seen: Counter[str] = Counter()
     named: list[TraceSource] = []
-    packed_bytes = 0
     uploads = store.uploads.list_for_job(job.id)
     for upload in uploads:
         seen[upload.name] += 1
         name = upload.name if seen[upload.name] == 1 else f"{upload.name} ({seen[upload.name]})"
         path = store.files.fetch(upload.key, scratch)
-        packed_bytes += path.stat().st_size
         named.append(replace(make_file_source(path), name=name, is_listed=len(uploads) > 1))
     given = expand_inputs(named)
     unpack_limits.check_unpacked_size(
         [*given.traces, *given.execution_traces, *given.captures],
-        packed_bytes,
         most_bytes=settings.max_unpacked_bytes,
         most_files=settings.max_files,
     )

@@ -7,6 +7,7 @@ from functools import partial
 
 from tracekit.errors import WhatIfError
 from tracekit.messages import what_ifs as messages
+from tracekit.numbers import parse_number
 from tracekit.whatif.collective import overlap, serialize
 from tracekit.whatif.compile import REMAINING_HOST_FRACTION, compile_host_work
 from tracekit.whatif.cuda_graph import cuda_graph
@@ -182,7 +183,7 @@ def _parse_arguments(text: str) -> EditArguments:
 
 
 def _parse_number(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise WhatIfError(messages.NUMBER_INVALID(word=word)) from None
+    number = parse_number(word)
+    if number is None:
+        raise WhatIfError(messages.NUMBER_INVALID(word=word))
+    return number

@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MAX_DIGITS = 9
-"""Digits of a number in a name; longer ones are no tiles or sizes."""
+from tracekit.bounds import MAX_NAME_DIGITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +105,4 @@ class NameRule:
 
 
 def _parse_number(text: str | None) -> int | None:
-    return None if text is None or len(text) > MAX_DIGITS else int(text)
+    return None if text is None or len(text) > MAX_NAME_DIGITS else int(text)

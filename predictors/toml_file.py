@@ -1,0 +1,42 @@
+"""Read a user's TOML within the limits on its size and nesting."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from predictors.bounds import MAX_TOML_BYTES, MAX_TOML_NESTING
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no file, too large, no TOML or nested too deeply; the message says which.
+    """
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("not a file")
+        data = file.read(MAX_TOML_BYTES + 1)
+    if len(data) > MAX_TOML_BYTES:
+        raise ValueError(f"larger than {MAX_TOML_BYTES:,} bytes")
+    try:
+        document = tomllib.loads(data.decode("utf-8"))
+    except RecursionError:
+        document = None
+    except ValueError as error:
+        raise ValueError(f"not TOML: {error}") from error
+    if document is None or not _is_flat(document, MAX_TOML_NESTING):
+        raise ValueError(f"nested more than {MAX_TOML_NESTING} deep")
+    return document
+
+
+def _is_flat(value: object, levels: int) -> bool:
+    """Return whether a value has at most so many levels of tables and lists."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels >= 0 and all(_is_flat(one, levels - 1) for one in inside)
