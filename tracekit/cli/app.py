@@ -29,6 +29,7 @@ from tracekit.cli import (
     view,
 )
 from tracekit.errors import RequestError, TracekitError
+from tracekit.escape import to_line, to_lines
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -131,7 +132,7 @@ def main() -> None:
             _fail(
                 "there is not enough memory. Allow more (ulimit -v, the container's limit), or read less.", EXIT_FAILURE
             )
-        traceback.print_exc()
+        print(to_lines(traceback.format_exc()), end="", file=sys.stderr)  # noqa: T201
         _fail("this is a bug in tracekit; please report it with the lines above", EXIT_BUG)
 
 
@@ -144,5 +145,5 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"tracekit: {message}", file=sys.stderr)  # noqa: T201
+    print(f"tracekit: {to_line(message)}", file=sys.stderr)  # noqa: T201
     sys.exit(code)

@@ -17,6 +17,7 @@ def cache(clear: Clear = False, json: Json = False) -> None:
     """
     from dataclasses import asdict
 
+    from tracekit.cli.output import print_line
     from tracekit.ingest import cache as entries
     from tracekit.render.dump import dump_document
 
@@ -25,4 +26,5 @@ def cache(clear: Clear = False, json: Json = False) -> None:
         typer.echo(dump_document(asdict(found) | {"directory": str(found.directory)}), nl=False)
         return
     what = f"{format_quantity(found.entries, 'decoded trace')}, {found.size_bytes / 1e6:,.1f} MB"
-    typer.echo(f"{'removed' if clear else 'kept':<9}{what}\nwhere    {found.directory}")
+    print_line(f"{'removed' if clear else 'kept':<9}{what}")
+    print_line(f"where    {found.directory}")

@@ -59,8 +59,9 @@ def calibrate(
         _show_list(json)
     elif remove:
         from tracekit import calibration
+        from tracekit.cli.output import print_line
 
-        typer.echo(f"removed the calibration of {calibration.remove(remove)}")
+        print_line(f"removed the calibration of {calibration.remove(remove)}")
     else:
         _store_calibration(*_read_measurements(result, trace or [], gpu, memory, quiet), json)
 
@@ -94,14 +95,14 @@ def _read_measurements(
 
     if result is not None:
         return calibration.from_bench(result, gpu)
-    from tracekit.cli.output import show_progress
+    from tracekit.cli.output import say, show_progress
     from tracekit.cli.read import read_traces
     from tracekit.run import prepare_run
 
     with show_progress(quiet) as stage:
         run = prepare_run(read_traces(trace, None, False, memory, stage), source_gpu=gpu, progress=stage)
     if run.provenance.source_doubt:
-        typer.echo(str(run.provenance.source_doubt), err=True)
+        say(str(run.provenance.source_doubt))
     return calibration.from_run(run)
 
 

@@ -40,7 +40,7 @@ def export(
 
     Example: tracekit export trace.json.gz --gpu h100-sxm --steps 7 -o timeline.json.gz
     """
-    from tracekit.cli.output import check_output, show_progress, write_file
+    from tracekit.cli.output import check_output, say, show_progress, write_file
     from tracekit.cli.read import read_traces
     from tracekit.request import answers
 
@@ -53,4 +53,4 @@ def export(
         content, predicted = answers.export(run, request, form, compress=output.suffix == ".gz")
     write_file(output, content, quiet)
     for refused in predicted.refused:
-        typer.echo(f"tracekit: {refused}", err=True)
+        say(f"tracekit: {refused}")

@@ -3,22 +3,57 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
-from rich.console import Console, RenderableType
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from tracekit import output_files
 from tracekit.errors import OutputError
+from tracekit.escape import to_line, to_lines
 from tracekit.messages import Message, ProgressCallback, command_errors
 from tracekit.messages.stages import READING_TRACE
 
 FILE_WIDTH_CHARS = 140
 
 
+class PlainText:
+    """A screen in which no text acts on the terminal, whatever it holds; styles and colours stay.
+
+    Args:
+        screen: What to print.
+    """
+
+    def __init__(self, screen: RenderableType) -> None:
+        self._screen = screen
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self._screen, options):
+            yield segment if segment.control else Segment(to_lines(segment.text), segment.style)
+
+
+def make_console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """Make a console that prints brackets and colons as they are; one of a given width has no colours."""
+    colours: Literal["auto"] | None = "auto" if width is None else None
+    return Console(stderr=stderr, width=width, color_system=colours, markup=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """Print a line on stderr."""
+    typer.echo(to_line(text), err=True)
+
+
+def print_line(text: str) -> None:
+    """Print a line on stdout."""
+    typer.echo(to_line(text))
+
+
 @contextmanager
 def show_progress(quiet: bool) -> Iterator[ProgressCallback]:
     """Yield a function that shows the current stage on stderr, on a terminal only."""
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda stage: None
         return
@@ -62,7 +97,7 @@ def emit(screen: RenderableType, as_json: Callable[[], str], *, json: bool) -> N
     if json:
         print(as_json(), end="")  # noqa: T201
     else:
-        Console().print(screen, soft_wrap=False)
+        make_console().print(PlainText(screen), soft_wrap=False)
 
 
 def write_file(path: Path, content: str | bytes, quiet: bool) -> None:
@@ -74,12 +109,12 @@ def write_file(path: Path, content: str | bytes, quiet: bool) -> None:
     with output_files.write_atomically(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
     if not quiet:
-        Console(stderr=True).print(f"Wrote {path}", highlight=False, markup=False)
+        say(f"Wrote {path}")
 
 
 def as_text(screen: RenderableType) -> str:
     """Return the text that a terminal would show, without colours."""
-    console = Console(width=FILE_WIDTH_CHARS, color_system=None)
+    console = make_console(width=FILE_WIDTH_CHARS)
     with console.capture() as capture:
-        console.print(screen)
+        console.print(PlainText(screen))
     return capture.get()

@@ -56,7 +56,7 @@ def predict(
     Example: tracekit predict trace.json.gz --gpu h100-sxm --cluster 4x8xb200@ndr400 -o prediction.html
     """
     from tracekit.analysis.self_check import run_self_check as check_graph
-    from tracekit.cli.output import show_progress
+    from tracekit.cli.output import say, show_progress
     from tracekit.cli.read import read_traces
     from tracekit.cli.report_output import check_format, deliver_report, format_command
     from tracekit.render import json as as_json
@@ -84,5 +84,5 @@ def predict(
     least = min(report.targets, key=lambda target: target.coverage.modelled)
     if strict and least.coverage.modelled < MIN_MODELLED_PCT:
         modelled = f"{least.coverage.modelled:.1f} % of the GPU time is modelled for {least.label}"
-        typer.echo(f"tracekit: {modelled}, less than the {MIN_MODELLED_PCT:g} % of --strict", err=True)
+        say(f"tracekit: {modelled}, less than the {MIN_MODELLED_PCT:g} % of --strict")
         raise typer.Exit(EXIT_NOT_COVERED)

@@ -26,12 +26,11 @@ def redact(trace: TraceFile, output: RedactedPath = None, force: Force = False, 
 
     Example: tracekit redact trace.json.gz -o share.json.gz
     """
-    from rich.console import Console
-
+    from tracekit.cli.output import PlainText, make_console
     from tracekit.redact import files
     from tracekit.render import redact as render
 
     path = output or files.choose_default_output(trace)
     removed = files.redact(trace, path, force=force)
     if not quiet:
-        Console(stderr=True).print(render.render_removed(removed, str(path)), highlight=False)
+        make_console(stderr=True).print(PlainText(render.render_removed(removed, str(path))), highlight=False)

@@ -7,6 +7,7 @@ import typer
 
 from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Ranks, Traces
 from tracekit.cli.request_options import expand_requests
+from tracekit.escape import write_csv
 from tracekit.messages import stages
 from tracekit.request import SweepRequest
 
@@ -49,7 +50,7 @@ def sweep(
             ".json": lambda: render.as_json(found),
             ".md": lambda: render.render_markdown(found),
             ".xlsx": lambda: render.render_workbook(found),
-            ".csv": lambda: found.table.write_csv(),
+            ".csv": lambda: write_csv(found.table),
             ".parquet": lambda: render.encode_parquet(found),
             ".txt": lambda: as_text(screen),
         }

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from tracekit.escape import write_csv
 from tracekit.prediction import Prediction
 from tracekit.render.table_files import to_parquet
 from tracekit.run import MeasuredRun
@@ -24,4 +25,4 @@ def encode_launches(run: MeasuredRun, targets: Sequence[Prediction], form: str) 
         for column in ("time_us", "low_us", "high_us", "limiter", "method")
     ]
     table: pl.DataFrame = run.kernels.with_columns(predicted)
-    return to_parquet(table) if form == "parquet" else table.write_csv().encode()
+    return to_parquet(table) if form == "parquet" else write_csv(table).encode()

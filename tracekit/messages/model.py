@@ -8,6 +8,7 @@ from enum import StrEnum
 from string import Formatter
 from typing import Any, TypeAlias
 
+from tracekit.escape import to_line
 from tracekit.format import (
     format_bytes,
     format_change,
@@ -25,6 +26,9 @@ Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Message | None"
 
 OptionNames: TypeAlias = Callable[[str], str]
 """Names an option as a front end does: ``tp`` is ``--tp`` on the command line."""
+
+TextEscape: TypeAlias = Callable[[str], str]
+"""Escapes a text for its destination: a function of :mod:`tracekit.escape`."""
 
 ProgressCallback: TypeAlias = "Callable[[Message], object]"
 """Called with what is being done, as it begins."""
@@ -124,17 +128,22 @@ class Message:
         """Address of its entry in the documentation, relative to the site's root."""
         return self.template.link
 
-    def render_text(self, name: OptionNames = name_option) -> str:
-        """Return what is the case."""
-        return _Renderer(name).vformat(self.template.text, (), self.values)
+    def render_text(self, name: OptionNames = name_option, escape: TextEscape = to_line) -> str:
+        """Return what is the case.
 
-    def render_hint(self, name: OptionNames = name_option) -> str:
-        """Return what to try; empty if nothing can be done."""
-        return _Renderer(name).vformat(self.template.hint, (), self.values)
+        Args:
+            name: Names options as the front end does.
+            escape: Escapes the texts among the values for their destination.
+        """
+        return _Renderer(name, escape).vformat(self.template.text, (), self.values)
 
-    def render(self, name: OptionNames = name_option) -> str:
-        """Return both in one line."""
-        return f"{self.render_text(name)} {self.render_hint(name)}".rstrip()
+    def render_hint(self, name: OptionNames = name_option, escape: TextEscape = to_line) -> str:
+        """Return what to try; empty if nothing can be done. Arguments as for :meth:`render_text`."""
+        return _Renderer(name, escape).vformat(self.template.hint, (), self.values)
+
+    def render(self, name: OptionNames = name_option, escape: TextEscape = to_line) -> str:
+        """Return both in one line. Arguments as for :meth:`render_text`."""
+        return f"{self.render_text(name, escape)} {self.render_hint(name, escape)}".rstrip()
 
     def to_dict(self, name: OptionNames = name_option) -> dict[str, Any]:
         """Return the message as JSON shows it: code, severity, values, the rendered text and the link."""
@@ -161,18 +170,18 @@ def _to_json(value: Value, name: OptionNames) -> Any:
 class _Renderer(Formatter):
     """Fills in a template for one front end."""
 
-    def __init__(self, name: OptionNames) -> None:
-        self.name_option = name
+    def __init__(self, name: OptionNames, escape: TextEscape) -> None:
+        self.name_option, self._escape = name, escape
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, str]:
         """Return the value of a field, or the name of an option."""
         if field_name.startswith("--"):
-            return self.name_option(field_name.removeprefix("--")), field_name
+            return _Rendered(self.name_option(field_name.removeprefix("--"))), field_name
         return _NamedValue(field_name, self._render_nested(kwargs[field_name])), field_name
 
     def _render_nested(self, value: Value) -> Value:
         if isinstance(value, Message):
-            return value.render(self.name_option)
+            return _Rendered(value.render(self.name_option, self._escape))
         return tuple(map(self._render_nested, value)) if isinstance(value, tuple) else value
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
@@ -183,7 +192,23 @@ class _Renderer(Formatter):
 
     def format_field(self, value: Any, format_spec: str) -> str:
         """Format a value; by default with the unit that its name gives."""
-        return value.format(format_spec) if isinstance(value, _NamedValue) else format(value, format_spec)
+        if isinstance(value, _Rendered):
+            return value
+        if not isinstance(value, _NamedValue):
+            return self._escape(format(value, format_spec))
+        if isinstance(value.value, tuple):
+            return value.format(format_spec, self._escape_unrendered)
+        shown = value.format(format_spec)
+        return shown if isinstance(value.value, _Rendered) else self._escape(shown)
+
+    def _escape_unrendered(self, value: Any) -> str:
+        return value if isinstance(value, _Rendered) else self._escape(str(value))
+
+
+class _Rendered(str):
+    """A text whose values are escaped."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +218,10 @@ class _NamedValue:
     name: str
     value: Any
 
-    def format(self, spec: str) -> str:
+    def format(self, spec: str, escape: Callable[[Any], str] = str) -> str:
         style, _, what = (spec or self._choose_style()).partition(" ")
+        if style in _SEPARATORS:
+            return _SEPARATORS[style].join(map(escape, self.value))
         return _STYLES[style](self.value, what) if style in _STYLES else format(self.value, spec)
 
     def _choose_style(self) -> str:
@@ -205,6 +232,8 @@ class _NamedValue:
 
 _UNIT_STYLES = {"_us": "duration", "_pct": "percent", "_bytes": "bytes"}
 
+_SEPARATORS = {"list": ", ", "sentences": " "}
+
 _STYLES: dict[str, Callable[[Any, str], str]] = {
     "change": lambda value, _: format_change(value),
     "duration": lambda value, _: format_duration(value),
@@ -212,9 +241,7 @@ _STYLES: dict[str, Callable[[Any, str], str]] = {
     "bytes": lambda value, _: format_bytes(value),
     "interval": lambda value, _: format_interval(*value),
     "number": lambda value, _: format_number(value),
-    "list": lambda value, _: ", ".join(map(str, value)),
     "count": format_quantity,
-    "sentences": lambda value, _: " ".join(map(str, value)),
     "mean": lambda value, _: format_count(value),
     "percents": lambda value, _: format_percent_range(value),
     "milliseconds": lambda value, _: f"{value / 1e3:.6g}ms",

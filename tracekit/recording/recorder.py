@@ -15,6 +15,7 @@ from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from tracekit.errors import TracekitError
+from tracekit.escape import to_line
 from tracekit.messages import Message, Value
 from tracekit.messages import recording as messages
 from tracekit.recording import facts
@@ -241,7 +242,7 @@ class Recording:
 
     def _print(self, message: Message) -> None:
         if not self._quiet and not _get_rank():
-            print(f"tracekit: {message}", file=sys.stderr)  # noqa: T201
+            print(to_line(f"tracekit: {message}"), file=sys.stderr)  # noqa: T201
 
 
 def _get_rank() -> int | None:

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from tracekit.escape import to_json
+
 SCHEMA_VERSION = 1
 
 
@@ -13,4 +15,4 @@ def dump_document(body: dict[str, Any]) -> str:
 
 def dump_json(data: Any) -> str:
     """Return indented JSON with a final line break; NaN and infinity are refused, as JSON has neither."""
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return to_json(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"

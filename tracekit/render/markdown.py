@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from tracekit.escape import Code, to_markdown
 from tracekit.format import (
     format_count,
     format_duration,
@@ -35,31 +36,33 @@ def render_report(report: Report) -> str:
 
 def _generate_lines(report: Report) -> Iterator[str]:
     said = build_headline(report)
-    yield from (f"# {said.before} {said.figure}{said.after}", "", said.detail, "")
+    yield from (f"# {to_markdown(f'{said.before} {said.figure}{said.after}')}", "", to_markdown(said.detail), "")
     yield from _generate_step_table(report)
     yield from ("", "## Where the time goes", "")
     yield from _generate_time_table(report)
     if report.findings:
         yield from ("", "## What holds it back", "")
         for group in group_findings(report.findings):
-            first, titles = group[0], " ".join(one.title for one in group)
+            first, titles = group[0], " ".join(one.message.render_text(escape=to_markdown) for one in group)
             saves = f" (saves up to {format_duration(first.saves_us)})" if first.saves_us else ""
-            yield f"- **{titles}**{saves} {first.advice}"
+            yield f"- **{titles}**{saves} {first.message.render_hint(escape=to_markdown)}"
     if report.what_if:
         yield from ("", "## What if", "")
         yield from format_table(
             ("edit", "", *what_if_rows.list_headings(report)),
-            [(r.text, r.description, *r.figures) for r in what_if_rows.build_edit_rows(report)],
+            [(Code(r.text), r.description, *r.figures) for r in what_if_rows.build_edit_rows(report)],
         )
     yield from ("", "## Kernels", "")
     yield from _generate_kernel_table(report)
-    if told := collect_notes(report):
+    if told := collect_notes(report, escape=to_markdown):
         yield from ("", "## Notes", "", *(f"- {note}" for note in told))
     if report.warnings:
-        yield from ("", "## Before you rely on this", "", *(f"- {warning}" for warning in report.warnings))
+        doubts = [warning.render(escape=to_markdown) for warning in report.warnings]
+        yield from ("", "## Before you rely on this", "", *(f"- {doubt}" for doubt in doubts))
     origin = report.provenance
     digest = f" (SHA-256 `{origin.sha256}`)" if origin.sha256 else ""
-    yield from ("", f"tracekit {origin.version} from `{origin.trace}`{digest}; {report.events.summary.render_text()}")
+    trace, events = to_markdown(Code(origin.trace)), report.events.summary.render_text(escape=to_markdown)
+    yield from ("", f"tracekit {origin.version} from {trace}{digest}; {events}")
 
 
 def _generate_step_table(report: Report) -> Iterator[str]:
@@ -94,7 +97,7 @@ def _generate_step_table(report: Report) -> Iterator[str]:
     heads = ("GPU", "step", "90 % interval", faster, *(one.heading for one in done), "fits", "GPU busy", "modelled")
     yield from format_table(heads, [measured, *rows])
     for line in (*merge_target_notes(report, describe_step_samples), *costs.explain_headings(report)):
-        yield from ("", f"{line[0].upper()}{line[1:]}.")
+        yield from ("", f"{to_markdown(line[0].upper() + line[1:])}.")
 
 
 def _generate_time_table(report: Report) -> Iterator[str]:
@@ -107,7 +110,7 @@ def _generate_kernel_table(report: Report) -> Iterator[str]:
     rows = [
         (
             kernel.family,
-            f"`{shorten(kernel.op or kernel.name, MAX_NAME_CHARS)}`",
+            Code(shorten(kernel.op or kernel.name, MAX_NAME_CHARS)),
             shorten(format_shape(kernel.shape), MAX_NAME_CHARS),
             format_count(kernel.count),
             format_duration(kernel.time_us),
@@ -124,6 +127,13 @@ def _generate_kernel_table(report: Report) -> Iterator[str]:
 
 
 def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a Markdown table."""
-    for row in (heads, ["---"] * len(heads), *rows):
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+    """Yield the lines of a Markdown table.
+
+    Args:
+        heads: Headings, as plain text.
+        rows: Cells, as plain text; those of type :class:`~tracekit.escape.Code` are shown as code.
+    """
+    for number, row in enumerate((heads, *rows)):
+        yield "| " + " | ".join(map(to_markdown, row)) + " |"
+        if number == 0:
+            yield "| " + " | ".join(["---"] * len(heads)) + " |"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from tracekit.escape import to_line
 from tracekit.format import (
     format_dollars,
     format_duration,
@@ -12,7 +13,7 @@ from tracekit.format import (
     format_percent,
     format_quantity,
 )
-from tracekit.messages import Message, OptionNames, name_option
+from tracekit.messages import Message, OptionNames, TextEscape, name_option
 from tracekit.messages import speeds as told
 from tracekit.messages.findings import DOES_NOT_FIT
 from tracekit.prediction.memory import MemoryFit
@@ -208,21 +209,30 @@ def _describe_limit(speed: float | None, resource: str) -> Message:
     return told.LIMIT_FROM_SPEED(speed=speed, resource=resource)
 
 
-def collect_notes(report: Report, name: OptionNames = name_option) -> list[str]:
+def collect_notes(report: Report, name: OptionNames = name_option, escape: TextEscape = to_line) -> list[str]:
     """Return the notes on the predictions, without duplicates.
 
     Args:
         report: A report with predictions.
         name: Names options as the front end does.
+        escape: Escapes texts for their destination.
     """
-    return list(merge_target_notes(report, lambda target: (note.render(name) for note in target.notes)))
+    return list(merge_target_notes(report, lambda target: (note.render(name, escape) for note in target.notes), escape))
 
 
-def merge_target_notes(report: Report, said: Callable[[PredictedStep], Iterable[str]]) -> Iterator[str]:
-    """Yield each text about the targets once, preceded by the targets that it applies to unless it applies to all."""
+def merge_target_notes(
+    report: Report, said: Callable[[PredictedStep], Iterable[str]], escape: TextEscape = to_line
+) -> Iterator[str]:
+    """Yield each text about the targets once, preceded by the targets that it applies to unless it applies to all.
+
+    Args:
+        report: A report with predictions.
+        said: Returns the texts about a target, escaped.
+        escape: Escapes the names of targets.
+    """
     concerned: dict[str, list[str]] = {}
     for target in report.targets:
         for text in said(target):
             concerned.setdefault(text, []).append(target.label)
     for text, gpus in concerned.items():
-        yield text if len(gpus) == len(report.targets) else f"{', '.join(gpus)}: {text}"
+        yield text if len(gpus) == len(report.targets) else f"{escape(', '.join(gpus))}: {text}"

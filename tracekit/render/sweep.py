@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tracekit.escape import to_markdown
 from tracekit.format import (
     format_dollars,
     format_duration,
@@ -62,12 +63,17 @@ def render_markdown(sweep: SweepReport) -> str:
     """Return all layouts as Markdown."""
     columns = _build_columns(sweep)
     rows = [[cell(entry) for cell in columns.values()] for entry in sweep.entries]
-    said: list[object] = [*_describe_knees(sweep), *_describe_limits(sweep)]
+    said = [*_describe_knees(sweep), *_describe_limits(sweep)]
     said += [*_explain_signs(sweep), *_collect_notes(sweep)]
-    said += [f"left out: {why}" for why in sweep.refused]
-    said += [f"warning: {doubt}" for doubt in sweep.warnings]
-    title = f"# {sweep.trace} in {len(rows)} layouts"
-    return "\n".join([title, "", *markdown_table([*columns], rows), "", *(f"- {line}" for line in said)]) + "\n"
+    lines = [_to_markdown(line) for line in said]
+    lines += [f"left out: {_to_markdown(why)}" for why in sweep.refused]
+    lines += [f"warning: {_to_markdown(doubt)}" for doubt in sweep.warnings]
+    title = f"# {to_markdown(sweep.trace)} in {len(rows)} layouts"
+    return "\n".join([title, "", *markdown_table([*columns], rows), "", *(f"- {line}" for line in lines)]) + "\n"
+
+
+def _to_markdown(message: Message) -> str:
+    return message.render(escape=to_markdown)
 
 
 def render_workbook(sweep: SweepReport) -> bytes:

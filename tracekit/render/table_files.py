@@ -4,13 +4,14 @@ import io
 
 import polars as pl
 
+from tracekit.escape import write_csv
 from tracekit.reporting import tables
 from tracekit.reporting.model import Report
 
 
 def encode_csv(report: Report) -> str:
     """Return the kernels as CSV; the columns are ``tracekit.reporting.tables.KERNEL_TIMES``."""
-    return tables.build_kernel_frame(report).write_csv()
+    return write_csv(tables.build_kernel_frame(report))
 
 
 def encode_parquet(report: Report) -> bytes:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from polars import selectors as cs
 
+from tracekit.bounds import MAX_SHEET_ROWS
 from tracekit.errors import TracekitError
+from tracekit.escape import to_cell, to_sheet
 from tracekit.messages.packages import EXTRA_MISSING
 from tracekit.render.sentences import build_headline, collect_notes
 from tracekit.reporting import tables
@@ -16,8 +18,6 @@ from tracekit.reporting.model import Report
 if TYPE_CHECKING:
     from xlsxwriter import Workbook
 
-MAX_SHEET_ROWS = 1_000_000
-"""Maximum rows of a sheet; Excel's limit is 1,048,576."""
 TEXT_WIDTH_PIXELS, NUMBER_WIDTH_PIXELS = 201, 103
 
 
@@ -50,7 +50,7 @@ def _write_workbook(frames: Mapping[str, pl.DataFrame], first: Callable[["Workbo
         raise TracekitError(EXTRA_MISSING(distribution="XlsxWriter", reason=str(error), extra="xlsx")) from error
     buffer = io.BytesIO()
     # Names of kernels may begin like formulas or addresses; they are text.
-    options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False, "nan_inf_to_errors": True}
+    options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
     with Workbook(buffer, options) as book:
         first(book)
         for name, frame in frames.items():
@@ -74,11 +74,12 @@ def _write_summary(book: "Workbook", report: Report) -> None:
         *(("note", note) for note in collect_notes(report)),
     ]
     for row, values in enumerate(rows):
-        sheet.write_row(row, 0, values)
+        for column, text in enumerate(values):
+            sheet.write_string(row, column, to_cell(text))
 
 
 def _write_sheet(book: "Workbook", name: str, frame: pl.DataFrame) -> None:
-    shown = frame.head(MAX_SHEET_ROWS)
+    shown = to_sheet(frame.head(MAX_SHEET_ROWS))
     shown.write_excel(
         book,
         name,

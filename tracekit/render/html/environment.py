@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from tracekit.escape import to_html
 from tracekit.format import (
     format_change,
     format_dollars,
@@ -35,6 +36,7 @@ def get_environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_clean_text,
     )
     formats: dict[str, Any] = {
         "change": format_change,
@@ -49,6 +51,10 @@ def get_environment() -> Environment:
     made.filters.update(formats, shorten=lambda text, width=MAX_NAME_CHARS: shorten(shorten_kernel_name(text), width))
     made.globals.update(interval=format_interval)
     return made
+
+
+def _clean_text(value: Any) -> Any:
+    return to_html(value) if type(value) is str else value
 
 
 def read_asset(name: str) -> str:

@@ -4,6 +4,7 @@ import msgspec
 from markupsafe import Markup
 
 from predictors.hardware import GEFORCE_CLOCK_FACTOR
+from tracekit.escape import to_html
 from tracekit.messages import OptionNames, name_option
 from tracekit.render import figures, what_if_rows
 from tracekit.render.colours import get_family_colour
@@ -88,4 +89,4 @@ def _collect_column_docs(table: TableSchema) -> dict[str, str]:
 
 def _embed_json(data: object) -> Markup:
     """Encode data as JSON that can't close the script element around it."""
-    return Markup(msgspec.json.encode(data).decode().replace("<", "\\u003c"))
+    return Markup(to_html(msgspec.json.encode(data).decode()).replace("<", "\\u003c"))
