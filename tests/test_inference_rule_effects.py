@@ -84,7 +84,7 @@ def test_without_carried_in_work_from_before_the_trace_holds_nothing() -> None:
 def test_without_gpu_stalls_a_stall_is_gone() -> None:
     """The last kernel's launch returned at 35, nothing else ran after 16, and it starts at 2514."""
     runs = measure(stalled(), "gpu-stalls")
-    assert [run.graph.stalled_ns for run in runs] == [(2514 - 35) * 1000, 0]
+    assert [run.graph.waits.stalled_ns.sum() for run in runs] == [(2514 - 35) * 1000, 0]
     assert [list_starts(run)[2] for run in runs] == [2514, 34]
 
 

@@ -97,7 +97,7 @@ def test_without_dependent_launch_the_early_start_is_work() -> None:
 
 
 def test_without_polled_kernels_the_pause_is_work_of_the_host() -> None:
-    waits = [run.graph.derived_wait_ns for run in (measure(polled()), measure(polled(), "polled-kernels"))]
+    waits = [run.graph.waits.derived_ns.sum() for run in (measure(polled()), measure(polled(), "polled-kernels"))]
     assert waits == [985_000, 0]
 
 

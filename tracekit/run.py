@@ -249,7 +249,7 @@ def prepare_run(
                 step_time_us=replayed.step_time_us,
                 span_us=replayed.span_us,
                 error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
-                derived_wait_us=job.graph.derived_wait_ns / 1e3 / job.tables.steps.height,
+                derived_wait_us=meter.compute_median_wait_us(lines[0], job.graph.waits.derived_ns),
                 kept_wait_us=meter.compute_median_sum_us(job.graph.kept_ns),
             ),
         ),

@@ -48,3 +48,14 @@ def test_what_waits_for_a_collective_doesnt_hide_it():
     run = overlapping(before="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)")
     [collective] = communication.build_collective_times(run.kernels, steps=1)
     assert collective.exposed_us == 190
+
+
+def test_waits_are_those_of_the_measured_steps():
+    """The host waits 5,000 in the warm-up step, and 80 in each of the others."""
+    builder, now = TraceBuilder(), 0.0
+    for step, length in enumerate([5000, 100, 100]):
+        builder.step(step, now, length + 40).kernel("gemm", now + 20, length, launch=now + 5)
+        builder.call("cudaDeviceSynchronize", now + 40, length - 20)
+        now += length + 50
+    run = prepare_run(builder.load())
+    assert run.self_replay.derived_wait_us == pytest.approx(80, abs=10)

@@ -21,24 +21,24 @@ def start_of_last(graph: Graph, *durations: float) -> float:
 
 def test_a_stall_begins_when_the_launch_call_returns_and_is_kept():
     graph = graph_of(stalled())
-    assert graph.stalled_ns == (2514 - 35) * 1000
+    assert graph.waits.stalled_ns.sum() == (2514 - 35) * 1000
     assert start_of_last(graph) == 2514
     assert start_of_last(graph, 0, 0, 0) == 2514
 
 
 def test_a_stall_begins_once_the_gpu_has_nothing_to_do():
     graph = graph_of(stalled(other_until=200))
-    assert graph.stalled_ns == (2514 - 200) * 1000
+    assert graph.waits.stalled_ns.sum() == (2514 - 200) * 1000
     assert start_of_last(graph, 2, 486, 10) == 2814
 
 
 def test_a_launch_call_that_takes_long_is_no_stall():
-    assert graph_of(stalled(launch_dur=2480)).stalled_ns == 0
+    assert graph_of(stalled(launch_dur=2480)).waits.stalled_ns.sum() == 0
 
 
 def test_no_stall_while_another_stream_worked_for_a_part_of_it():
     graph = graph_of(stalled(other_until=1500))
-    assert graph.stalled_ns == 0
+    assert graph.waits.stalled_ns.sum() == 0
     assert not (graph.kind == EdgeKind.STALL).any()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -247,3 +248,41 @@ def test_any_clock_offset_is_taken_out(offset: float) -> None:
 def test_corrected_activities_stay_in_order() -> None:
     rank, _ = correct_times(build(move(9, -1e11)).load().rank())
     assert (np.diff(rank.activities["ts_ns"].to_numpy()) >= 0).all()
+
+
+def find_calls(builder: TraceBuilder, name: str) -> list[dict[str, Any]]:
+    return [event for event in builder.events if event["name"] == name]
+
+
+@pytest.mark.parametrize("longer_us", [100.0, 20e3, 1e6, 50e6])
+def test_a_wait_that_outlasts_the_next_op_is_cut(longer_us):
+    builder = build()
+    find_calls(builder, "cudaDeviceSynchronize")[0]["dur"] += longer_us
+    run = prepare_run(builder.load())
+    assert codes(run) == ["calls-overrun"]
+    assert predict_us(run) == pytest.approx(predict_us(measure()), rel=0.01)
+    assert run.trace.ledger.filter(pl.col("kind") == "calls-overrun").select("category", "count").rows() == [("calls", 1)]
+    assert examine(builder.load(), run).grade != "A"
+
+
+def test_a_launch_that_outlasts_its_op_is_cut():
+    builder = build()
+    for event in find_calls(builder, "cudaLaunchKernel")[3:6]:
+        event["dur"] += 5e3
+    run = prepare_run(builder.load())
+    assert [(fault.code, fault.values["count"]) for fault in run.provenance.time_faults] == [("calls-overrun", 3)]
+    assert predict_us(run) == pytest.approx(predict_us(measure()), rel=0.01)
+
+
+def test_a_wait_ends_when_its_thread_launches_again():
+    builder = TraceBuilder().step(1, 0, 400)
+    builder.kernel("gemm", 20, 100, launch=10).call("cudaStreamSynchronize", 30, 300).kernel("relu", 150, 50, launch=140)
+    trace, found = correct_times(builder.load().rank())
+    assert [message.code for message in found] == ["calls-overrun"]
+    assert trace.calls.filter(pl.col("name") == "cudaStreamSynchronize")["dur_ns"].item() == 110_000
+
+
+def test_driver_calls_lie_within_those_of_the_runtime():
+    builder = TraceBuilder().step(1, 0, 400).kernel("gemm", 20, 100, launch=10, call="cuLaunchKernel")
+    builder.call("cudaLaunchKernel", 8, 12).call("cudaDeviceSynchronize", 30, 95).call("cuCtxSynchronize", 31, 93)
+    assert not correct_times(builder.load().rank())[1]

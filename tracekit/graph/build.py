@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.graph import stream_waits
-from tracekit.graph.graph import Graph, GraphParts, assemble_graph
+from tracekit.graph.graph import Graph, GraphParts, MeasuredWaits, assemble_graph
 from tracekit.graph.inferred import launch_ahead, launch_queue, polled_kernels, thread_handovers
 from tracekit.graph.nodes import Nodes, collect_nodes
 from tracekit.graph.recorded import cuda_sync_events
@@ -68,11 +68,13 @@ def build_graph_parts(
         run_ns=np.concatenate([own_ns, nodes.dur_ns[nodes.n_host :] - stream.early_ns]),
         edges=edges,
         released=waits.carried_in,
-        derived_wait_ns=order.idle_ns + int((nodes.dur_ns[: nodes.n_host] - own_ns).sum() + stream.early_ns.sum()),
+        waits=MeasuredWaits(
+            derived_ns=np.concatenate([order.idle_ns + nodes.dur_ns[: nodes.n_host] - own_ns, stream.early_ns]),
+            hidden_ns=stream.hidden_ns,
+            stalled_ns=waits.stalled_ns,
+        ),
         recorded_waits=waits.recorded.src.size + known.call.size,
         inferred_waits=waits.inferred.src.size + waits.occupied.src.size + blocking.n_inferred + polled.receiver.size,
-        hidden_ns=stream.hidden_ns,
-        stalled_ns=waits.stalled_ns,
     )
 
 

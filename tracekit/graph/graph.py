@@ -17,6 +17,23 @@ from tracekit.graph.topological_order import sort_topologically
 Int8Array = npt.NDArray[np.int8]
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredWaits:
+    """Waiting in the measured run.
+
+    Attributes:
+        derived_ns: What the edges derive again before or within each node: of CPU threads, of collectives for ranks
+            that were read, and of activities for the previous one on their stream.
+        hidden_ns: Before each activity, the gap within a CUDA graph that all replays share and no recorded activity
+            fills.
+        stalled_ns: Before each activity, how long the GPU was idle without a recorded reason; kept as measured.
+    """
+
+    derived_ns: Ints
+    hidden_ns: Ints
+    stalled_ns: Ints
+
+
 @dataclass(frozen=True)
 class Graph:
     """Starts and ends of nodes as vertices in topological order, and edges sorted by destination.
@@ -33,13 +50,10 @@ class Graph:
         transfer_edge: Edges that also hold a collective's duration: from the last rank's arrival to its end.
         transfer_activity: Activity of each transfer edge.
         kept_ns: Measured waiting of each activity that no edge derives: a replay adds it to the activity's duration.
-        derived_wait_ns: Sum of measured waiting that the edges derive again: of CPU threads, and within activities for
-            the previous one on their stream.
+        waits: What the measured run waited for.
         dropped: Number of inferred edges left out because they contradict others.
         recorded_waits: Number of waits of streams and calls that the trace records.
         inferred_waits: Number of waits inferred from times and names.
-        hidden_ns: Time between activities of CUDA graphs that all replays share and no recorded activity fills.
-        stalled_ns: Time that the GPU was idle without a recorded reason; kept as measured.
     """
 
     nodes: Nodes
@@ -53,12 +67,10 @@ class Graph:
     transfer_edge: Ints
     transfer_activity: Ints
     kept_ns: Ints
-    derived_wait_ns: int
+    waits: MeasuredWaits
     dropped: int
     recorded_waits: int = 0
     inferred_waits: int = 0
-    hidden_ns: int = 0
-    stalled_ns: int = 0
 
     @cached_property
     def dst(self) -> Ints:
@@ -93,22 +105,18 @@ class GraphParts:
         run_ns: Duration of each node without its waits.
         edges: All edges but the run edges.
         released: Activities that start no earlier than measured, regardless of their edges.
-        derived_wait_ns: Sum of measured waiting that the edges derive again.
+        waits: What the measured run waited for.
         recorded_waits: Number of recorded waits.
         inferred_waits: Number of inferred waits.
-        hidden_ns: Time between activities of CUDA graphs that all replays share.
-        stalled_ns: Time that the GPU was idle without a recorded reason.
     """
 
     nodes: Nodes
     run_ns: Ints
     edges: tuple[Edges, ...]
     released: Ints
-    derived_wait_ns: int
+    waits: MeasuredWaits
     recorded_waits: int = 0
     inferred_waits: int = 0
-    hidden_ns: int = 0
-    stalled_ns: int = 0
 
 
 def assemble_graph(parts: GraphParts) -> Graph:
@@ -131,12 +139,10 @@ def assemble_graph(parts: GraphParts) -> Graph:
         kind=kind[kept],
         release_ns=_compute_release_times(nodes, order.vertex, order.first, parts.released),
         run_edge=order.position[nodes.n_host : nodes.start_ns.size],
-        derived_wait_ns=parts.derived_wait_ns,
+        waits=parts.waits,
         dropped=src.size - kept.size,
         recorded_waits=parts.recorded_waits,
         inferred_waits=parts.inferred_waits,
-        hidden_ns=parts.hidden_ns,
-        stalled_ns=parts.stalled_ns,
         transfer_edge=transfer,
         transfer_activity=dst[kept[transfer]] // 2 - nodes.n_host,
         kept_ns=np.zeros(nodes.activities.size, dtype=np.int64),

@@ -38,7 +38,7 @@ class StreamWaits:
     occupied: Edges
     carried_in: Ints
     stalls: Edges
-    stalled_ns: int
+    stalled_ns: Ints
 
 
 def link_stream_waits(
@@ -73,7 +73,7 @@ def link_stream_waits(
     rest &= ~np.isin(delayed, released)
     if long_delays.RULE.is_on(without):
         awaited[rest] = long_delays.find_long_delay_causes(nodes, device, delayed[rest], ready)
-    stalled, stalled_ns = Edges(EdgeKind.STALL, *[EMPTY_NODES] * 3), 0
+    stalled, stalled_ns = Edges(EdgeKind.STALL, *[EMPTY_NODES] * 3), np.zeros(nodes.activities.size, dtype=np.int64)
     if gpu_stalls.RULE.is_on(without):
         unexplained = delayed[rest & (awaited == NONE)]
         stalled, stalled_ns = gpu_stalls.link_stalls(nodes, device, unexplained, ready, (launch, stream, known))

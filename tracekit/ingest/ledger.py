@@ -160,11 +160,9 @@ def add_bytes(table: pl.DataFrame, at_byte: int, size: int) -> pl.DataFrame:
     return pl.concat([table, build_ledger(behind)])
 
 
-def add_changes(table: pl.DataFrame, counts: Mapping[Template, int], name: str) -> pl.DataFrame:
+def add_change(table: pl.DataFrame, template: Template, name: str, count: int) -> pl.DataFrame:
     """Return the ledger with events of a table whose times were changed."""
-    for template, count in counts.items():
-        table = _append(table, template, CHANGED, name, count)
-    return table
+    return _append(table, template, CHANGED, name, count)
 
 
 def _append(table: pl.DataFrame, template: Template, effect: str, category: str, count: int) -> pl.DataFrame:

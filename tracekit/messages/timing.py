@@ -43,6 +43,12 @@ WAITS_TOO_SHORT = Template(
     "{count:count call} returned before what it waited for had ended, the first {at_us} into the trace ({name}). It "
     "was lengthened.",
 )
+CALLS_OVERRUN = Template(
+    "calls-overrun",
+    Severity.WARNING,
+    "{count:count call} outlasted the op around it, or the start of what its thread did next; the longest took "
+    "{longest_us} ({name}, {at_us} into the trace). It was cut there.",
+)
 DURATIONS_BELOW_BOUND = Template(
     "durations-below-bound",
     Severity.WARNING,

@@ -203,6 +203,28 @@ class StepTimer:
         each = np.bincount(self._step, summed) / np.bincount(self._step)
         return float(np.median(each[self._chosen])) / 1e3
 
+    def compute_median_wait_us(self, timeline: Timeline, node_ns: Ints) -> float:
+        """Sum a time of each node over each chosen step of the mean rank, and return the median step in microseconds.
+
+        A node of the host, which has no step of its own, counts to the step of the job in which it ends.
+
+        Args:
+            timeline: The timeline.
+            node_ns: The time by node, in the order of the timeline.
+        """
+        hosts = timeline.host_node_count
+        spans = self.compute_step_spans(timeline)
+        end = np.full(self._chosen.size, MIN_TIME_NS)
+        np.maximum.at(end, self._step[spans.has_times], spans.end_ns[spans.has_times])
+        in_time = np.argsort(end, kind="stable")
+        place = np.searchsorted(end[in_time], timeline.end_ns[:hosts])
+        begun = timeline.end_ns[:hosts] > spans.begin_ns.min()
+        counted = begun & (place < end.size)
+        of_host = np.bincount(in_time[place[counted]], node_ns[:hosts][counted], minlength=end.size)
+        of_gpu = np.bincount(self._row, node_ns[hosts:], minlength=self._rows + 1)[: self._rows]
+        each = (of_host + np.bincount(self._step, of_gpu)) / np.bincount(self._step)
+        return float(np.median(each[self._chosen])) / 1e3
+
     def compute_step_times(self, timeline: Timeline) -> StepTimes:
         """Compute the times of every step of every rank."""
         start, end = timeline.activity_start_ns, timeline.activity_end_ns

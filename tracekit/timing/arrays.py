@@ -133,3 +133,11 @@ def _find_copy_returns(trace: RankTrace) -> tuple[Ints, Ints]:
     )
     returned = gather_rows(trace.calls["ts_ns"] + trace.calls["dur_ns"], find_launching_calls(copies, trace.calls))
     return copies["row"].to_numpy().astype(np.int64), returned.fill_null(NEVER_NS).to_numpy()
+
+
+def compute_least_of_later(values: Ints, group: Ints) -> Ints:
+    """Return the least of the values after each one in its contiguous group; ``NEVER_NS`` after the last."""
+    parts = np.split(values, np.flatnonzero(np.diff(group)) + 1)
+    least = np.append(np.concatenate([compute_least_from(part) for part in parts])[1:], NEVER_NS)
+    least[:-1][group[1:] != group[:-1]] = NEVER_NS
+    return least[: values.size]

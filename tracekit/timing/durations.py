@@ -5,8 +5,15 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints, compute_least_from
-from tracekit.timing.arrays import NEVER_NS, TOLERANCE_NS, ActivityTimes, BlockingReturns, find_blocking_calls
+from tracekit.arrays import Bools, Ints
+from tracekit.timing.arrays import (
+    NEVER_NS,
+    TOLERANCE_NS,
+    ActivityTimes,
+    BlockingReturns,
+    compute_least_of_later,
+    find_blocking_calls,
+)
 from tracekit.trace import RankTrace
 
 RETURN_AFTER_NS = 5_000
@@ -79,17 +86,9 @@ def _find_next_on_thread(trace: RankTrace, waits: pl.DataFrame) -> Ints:
     is_wait = np.arange(start.size) >= host.height
     order = np.lexsort((is_wait, start, number))
     event = np.where(is_wait[order], NEVER_NS, start[order])
-    following = np.append(_compute_least_within(event, number[order])[1:], NEVER_NS)
-    following[:-1][number[order][1:] != number[order][:-1]] = NEVER_NS
     found: Ints = np.empty(start.size, np.int64)
-    found[order] = following
+    found[order] = compute_least_of_later(event, number[order])
     return found[host.height :]
-
-
-def _compute_least_within(values: Ints, group: Ints) -> Ints:
-    """Return the least of each value and those after it in its group; groups follow one another."""
-    cuts = np.flatnonzero(np.diff(group)) + 1
-    return np.concatenate([compute_least_from(part) for part in np.split(values, cuts)])
 
 
 def _replace_call_lengths(trace: RankTrace, lengths: Ints) -> RankTrace:

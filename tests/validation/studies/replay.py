@@ -44,7 +44,7 @@ def list_rows(files: list[Path]) -> Iterator[tuple[str, ...]]:
 
 def format_run(name: str, run: MeasuredRun) -> tuple[str, ...]:
     """Return the cells of one run."""
-    step_us = run.measured_step.step_time_us
+    step_us, timer = run.measured_step.step_time_us, run.program.tables.step_timer
     streams = run.kernels.select(*({"rank"} & {*run.kernels.columns}), "device", "stream").n_unique()
     return (
         *(name, str(run.chosen_steps["step"].n_unique()), str(run.kernels.height), str(streams)),
@@ -53,6 +53,6 @@ def format_run(name: str, run: MeasuredRun) -> tuple[str, ...]:
         f"{100 * (run.self_replay.span_us / run.measured_step.span_us - 1):+.2f}",
         f"{100 * run.self_replay.derived_wait_us / step_us:.0f}",
         f"{100 * run.self_replay.kept_wait_us / step_us:.0f}",
-        f"{run.graph.hidden_ns / 1e1 / step_us / run.steps.height:.0f}",
+        f"{100 * timer.compute_median_sum_us(run.graph.waits.hidden_ns) / step_us:.0f}",
         *map(str, (run.graph.recorded_waits, run.graph.inferred_waits, run.graph.dropped)),
     )

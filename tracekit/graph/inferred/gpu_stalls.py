@@ -28,8 +28,8 @@ MIN_IDLE_FRACTION = 0.9
 
 def link_stalls(
     nodes: Nodes, device: Ints, waiting: Ints, ready: Ints, earliest: tuple[Edges, ...]
-) -> tuple[Edges, int]:
-    """Build edges that keep the stall before an activity, and return the total of all stalls.
+) -> tuple[Edges, Ints]:
+    """Build edges that keep the stall before an activity; return them and the stall before each activity.
 
     A stall begins when the launch call has returned, the known dependencies are over, and the GPU has nothing else to
     do::
@@ -61,7 +61,7 @@ def link_stalls(
         *((e.src[m], e.dst[m], e.lag_ns[m] + kept[e.dst[m] // 2]) for e in earliest for m in [kept[e.dst // 2] > 0]),
     ]
     src, dst, lag = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return Edges(EdgeKind.STALL, src, dst, lag), int(stall.sum())
+    return Edges(EdgeKind.STALL, src, dst, lag), kept[nodes.n_host :]
 
 
 def _find_last_before(nodes: Nodes, device: Ints) -> Ints:

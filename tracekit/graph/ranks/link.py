@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import Edges
-from tracekit.graph.graph import Graph, GraphParts, assemble_graph
+from tracekit.graph.graph import Graph, GraphParts, MeasuredWaits, assemble_graph
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.ranks.join import Collectives
 from tracekit.graph.ranks.rendezvous import RendezvousPoints, build_rendezvous_edges, build_rendezvous_points
@@ -48,17 +48,11 @@ def link_ranks(ranks: Sequence[tuple[int, GraphParts]], collectives: Collectives
             run_ns=run_ns,
             edges=tuple(everything),
             released=np.concatenate([n[p.released] for (_, p), n in zip(ranks, node_of, strict=True)]),
-            derived_wait_ns=sum(p.derived_wait_ns for _, p in ranks) + _sum_waits(collectives),
+            waits=_merge_waits([parts.waits for _, parts in ranks], node_of, collectives, layout),
             recorded_waits=sum(p.recorded_waits for _, p in ranks),
             inferred_waits=sum(p.inferred_waits for _, p in ranks),
-            hidden_ns=sum(p.hidden_ns for _, p in ranks),
-            stalled_ns=sum(p.stalled_ns for _, p in ranks),
         )
     )
-
-
-def _sum_waits(collectives: Collectives) -> int:
-    return int(np.rint(collectives.table["wait_us"].to_numpy() * 1e3).sum())
 
 
 class _NodeNumbering:
@@ -132,6 +126,19 @@ def _merge_nodes(
         busy_end_ns=np.concatenate([n.busy_end_ns + o - origin for n, o in zip(every, origins, strict=True)]),
         origin_ns=origin,
     )
+
+
+def _merge_waits(
+    every: Sequence[MeasuredWaits], node_of: Sequence[Ints], collectives: Collectives, layout: _NodeNumbering
+) -> MeasuredWaits:
+    """Merge the waits of all ranks, and add what their collectives waited for one another."""
+    derived = np.zeros(layout.size, dtype=np.int64)
+    for waits, numbers in zip(every, node_of, strict=True):
+        derived[numbers] = waits.derived_ns
+    waited_ns = np.rint(collectives.table["wait_us"].to_numpy() * 1e3).astype(np.int64)
+    derived[layout.cpu + collectives.table["row"].to_numpy()] += waited_ns
+    hidden = np.concatenate([waits.hidden_ns for waits in every])
+    return MeasuredWaits(derived, hidden, np.concatenate([waits.stalled_ns for waits in every]))
 
 
 def _merge_launchers(every: Sequence[Nodes], layout: _NodeNumbering) -> Ints:

@@ -13,11 +13,14 @@ from tracekit.graph.nodes import Nodes
 
 @dataclass(frozen=True, slots=True)
 class ThreadOrder:
-    """Program-order edges, whose lag is the thread's own work; hand-over edges; and the idle time these derive."""
+    """Program-order edges, whose lag is the thread's own work; hand-over edges; and the idle time they derive.
+
+    ``idle_ns`` is the idle time before each host node.
+    """
 
     program: Edges
     handover: Edges
-    idle_ns: int
+    idle_ns: Ints
 
 
 def link_threads(nodes: Nodes, polls: HostWaits, handed: Handovers) -> ThreadOrder:
@@ -36,9 +39,11 @@ def link_threads(nodes: Nodes, polls: HostWaits, handed: Handovers) -> ThreadOrd
     np.add.at(waited, handed.receiver, handed.idle_ns)
     waited[polls.receiver] = polls.idle_ns
     work_ns: Ints = np.maximum(measured - waited[after], 0)
+    idle_ns = np.zeros(nodes.n_host, dtype=np.int64)
+    idle_ns[after] = np.maximum(measured, 0) - work_ns
     lag_ns = nodes.start_ns[handed.receiver] - nodes.end_ns[handed.giver]
     return ThreadOrder(
         program=Edges(EdgeKind.PROGRAM, src, to_start_vertices(after), work_ns),
         handover=Edges(EdgeKind.HANDOVER, to_end_vertices(handed.giver), to_start_vertices(handed.receiver), lag_ns),
-        idle_ns=int((np.maximum(measured, 0) - work_ns).sum()),
+        idle_ns=idle_ns,
     )

@@ -30,12 +30,12 @@ class StreamOrder:
 
     Attributes:
         edges: Stream-order edges.
-        hidden_ns: Time between activities of CUDA graphs that stands for work the trace does not show.
+        hidden_ns: Time before each activity of a CUDA graph that stands for work the trace does not show.
         early_ns: Part of each activity's duration that is waiting for the previous activity on its stream.
     """
 
     edges: Edges
-    hidden_ns: int
+    hidden_ns: Ints
     early_ns: Ints
 
 
@@ -68,11 +68,11 @@ def link_streams(nodes: Nodes, kernels: pl.DataFrame, launch_edges: Edges, witho
             for kind in (False, True):
                 alike = group & (moved == kind)
                 lag[alike] = _estimate_gap(gap[alike & close], of_group)
-    hidden = 0
+    hidden = np.zeros(nodes.activities.size, dtype=np.int64)
     if cuda_graph_gaps.RULE.is_on(without):
         distances = cuda_graph_gaps.measure_replay_gaps(nodes, kernels, before, after, queued)
         lag = np.maximum(lag, distances)
-        hidden = int(distances[distances > cuda_graph_gaps.MIN_HIDDEN_NS].sum())
+        hidden[after - nodes.n_host] = np.where(distances > cuda_graph_gaps.MIN_HIDDEN_NS, distances, 0)
     lag = np.where(launcher_after == NONE, gap, lag)
     early = np.zeros(nodes.activities.size, dtype=np.int64)
     if dependent_launch.RULE.is_on(without):

@@ -86,10 +86,11 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
     yield from _warn_of_missing_ranks(run)
     yield from _warn_of_profiler_overhead(run)
     yield from _warn_of_profiler_stalls(run)
-    hidden = run.graph.hidden_ns / 1e3 / run.measured_step.step_time_us / run.steps.height
+    waits, timer = run.graph.waits, run.program.tables.step_timer
+    hidden = timer.compute_median_sum_us(waits.hidden_ns) / run.measured_step.step_time_us
     if hidden > MIN_HIDDEN_FRACTION:
         yield told.GRAPH_GAPS_KEPT(step_pct=100 * hidden)
-    stalled = run.graph.stalled_ns / 1e3 / run.measured_step.step_time_us / run.steps.height
+    stalled = timer.compute_median_sum_us(waits.stalled_ns) / run.measured_step.step_time_us
     if stalled > MIN_STALLED_FRACTION:
         yield told.GPU_STALLED(step_pct=100 * stalled)
     yield from _warn_of_unexplained_idle(run, idle, stalled)
