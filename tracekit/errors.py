@@ -10,6 +10,7 @@ TracekitError                   the command line ends with exit code 1
 ├── CalibrationError            a calibration is unreadable or unusable
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
 ├── LayoutError                 a layout is impossible for a job (tracekit.parallelism.layout)
+├── ModelConfigError            a model's config.json is unreadable, or of layers that aren't known
 ├── RequestError                an option has an impossible value
 ├── RuleError                   there is no such inference rule
 ├── StepError                   the requested steps are not in the trace
@@ -75,6 +76,10 @@ class NoGpuActivityError(TraceError):
 
 class CalibrationError(TracekitError):
     """A calibration is unreadable or unusable."""
+
+
+class ModelConfigError(TracekitError):
+    """A model's config.json is unreadable, or describes layers that aren't known."""
 
 
 class RequestError(TracekitError):

@@ -17,6 +17,10 @@ _BATCH_SIZE = pl.coalesce(
     _NAME.extract(r"^step\[.*\btoks=(\d+)").cast(pl.Int64, strict=False),
     _NAME.extract(r"^step\[.*\bbs=(\d+)").cast(pl.Int64, strict=False),
 )
+_TOKENS_AND_PAIRS = r"\((\d+)_(\d+)\)"
+"""Tokens of the requests of one type, and the pairs of a token and a key that it sees."""
+_SUMS = r"\(sq(\d+)sk\d+sqsq\d+sqsk(\d+)\)"
+"""Sums over the requests of one type: of queries q, keys k, q squared, and q times k."""
 _PREFILL_REQUESTS, _DECODE_REQUESTS = (
     _NAME.extract(rf"{word}_(\d+)\(").cast(pl.Int64, strict=False) for word in ("context", "generation")
 )
@@ -39,6 +43,42 @@ def find_batches(trace: RankTrace) -> pl.DataFrame:
     marks = trace.annotations.with_columns(kind=_BATCH_KIND, tokens=_BATCH_SIZE).filter(pl.col("tokens") > 0)
     until = pl.col("ts_ns").shift(-1).fill_null(pl.col("ts_ns") + pl.col("dur_ns"))
     return select_outermost(marks).select("pid", "tid", "kind", "tokens", start_ns="ts_ns", end_ns=until)
+
+
+def find_served_batches(trace: RankTrace) -> pl.DataFrame:
+    """Find what the batches of a trace process, in order.
+
+    Returns:
+        ``begin`` and ``end`` on the host, ``pid``, ``batch`` (its number), ``tokens``, and for prefill and for decode
+        each ``requests``, ``queries`` and ``pairs`` (of a query and a key that it sees, before causal masking), such as
+        ``decode_pairs``; null where the engine doesn't tell.
+    """
+    counts = {
+        f"{name}_{count}": number
+        for name, word in (("prefill", "context"), ("decode", "generation"))
+        for count, number in _parse_counts(word).items()
+    }
+    marks = trace.annotations.with_columns(tokens=_BATCH_SIZE, **counts).filter(pl.col("tokens") > 0)
+    return (
+        select_outermost(marks)
+        .select("pid", "tokens", *counts, begin="ts_ns", end=pl.col("ts_ns") + pl.col("dur_ns"))
+        .sort("begin")
+        .with_row_index("batch")
+    )
+
+
+def _parse_counts(word: str) -> dict[str, pl.Expr]:
+    """Parse the counts of one type of requests, ``context`` or ``generation``."""
+
+    def extract(pattern: str, group: int = 1) -> pl.Expr:
+        return _NAME.extract(rf"{word}_{pattern}", group).cast(pl.Int64, strict=False)
+
+    numbers = r"\d+"
+    return {
+        "requests": extract(r"(\d+)\("),
+        "queries": pl.coalesce(extract(numbers + _TOKEN_COUNT), extract(numbers + _SUMS)),
+        "pairs": pl.coalesce(extract(numbers + _TOKENS_AND_PAIRS, 2), extract(numbers + _SUMS, 2)),
+    }
 
 
 def find_call_batch_sizes(trace: RankTrace, calls: pl.DataFrame) -> pl.DataFrame:

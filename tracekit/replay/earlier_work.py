@@ -97,7 +97,7 @@ def _find_leftover_activities(kernels: pl.DataFrame, rank: Ints, row: Ints, step
 
 
 def _find_delayed_kernels(kernels: pl.DataFrame, row: Ints, steps: pl.DataFrame, firsts: Ints) -> Ints:
-    """Find the first kernel of each first step that waited for work from before the recording.
+    """Find the kernel of each first step that waited for work from before the recording.
 
     Args:
         kernels: The kernel table.
@@ -105,13 +105,10 @@ def _find_delayed_kernels(kernels: pl.DataFrame, row: Ints, steps: pl.DataFrame,
         steps: All steps of the trace.
         firsts: Row of each rank's first step.
     """
-    waited = firsts[steps["waited_ns"].is_not_null().to_numpy()[firsts]]
+    waited = pl.DataFrame({"row": firsts, "until": steps["waited_until_ns"].gather(firsts)}).drop_nulls()
     own = pl.DataFrame({"row": row, "ts_ns": kernels["ts_ns"]}).with_row_index("kernel")
-    first = (
-        own.filter(pl.col("row").is_in(waited.tolist()))
-        .group_by("row")
-        .agg(pl.col("kernel").get(pl.col("ts_ns").arg_min()))
-    )
+    delayed = own.join(waited, on="row").filter(pl.col("ts_ns") >= pl.col("until"))
+    first = delayed.group_by("row").agg(pl.col("kernel").get(pl.col("ts_ns").arg_min()))
     return first["kernel"].sort().cast(pl.Int64).to_numpy()
 
 

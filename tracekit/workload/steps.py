@@ -36,8 +36,8 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES) -> pl.DataFrame:
     Returns:
         ``step`` (ProfilerStep number), ``start_ns`` and ``end_ns`` on the CPU, ``pid`` and ``tid`` of the thread that
         runs the training or serving loop (null without CPU events), ``kind`` and ``tokens`` of an engine's batches
-        (else null), ``whole``, which is true for the one step of a trace without marks, and ``waited_ns``: how long the
-        first kernel of a marked first step waited for work from before the recording (else null).
+        (else null), ``whole``, which is true for the one step of a trace without marks, and ``waited_ns``: how long a
+        kernel of a marked first step waited for work from before the recording, until ``waited_until_ns`` (else null).
     """
     marked = _find_profiler_steps(trace)
     if marked.is_empty():
@@ -47,7 +47,11 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES) -> pl.DataFrame:
     found = _drop_empty_steps(marked, trace)
     late = busy_start.find_busy_start(trace, without, found["start_ns"][0])
     is_first = pl.int_range(pl.len()) == 0
-    return found.with_columns(waited_ns=pl.when(is_first).then(pl.lit(late[1] if late else None, pl.Int64)))
+    until_ns, waited_ns = late or (None, None)
+    return found.with_columns(
+        waited_ns=pl.when(is_first).then(pl.lit(waited_ns, pl.Int64)),
+        waited_until_ns=pl.when(is_first).then(pl.lit(until_ns, pl.Int64)),
+    )
 
 
 def find_steps_of_ranks(
@@ -89,12 +93,12 @@ def _find_profiler_steps(trace: RankTrace) -> pl.DataFrame:
 
 
 def _infer_unmarked_steps(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
-    """Infer several steps from other marks; return none if there are fewer than two."""
+    """Infer steps from other marks: an engine's batches, or else updates of parameters, of which there are several."""
     served = batches.find_batches(trace)
-    if served.height < 2 and RULE.is_on(without):
+    if served.is_empty() and RULE.is_on(without):
         served = _infer_optimizer_steps(trace)
-    if served.height < 2:
-        return served.clear()
+        if served.height < 2:
+            return served.clear()
     return served.select(pl.int_range(pl.len()).alias("step"), *STEP_COLUMNS[1:-1], whole=False)
 
 
@@ -159,7 +163,7 @@ def _make_whole_trace_step(trace: RankTrace, without: RuleNames) -> pl.DataFrame
     if late:  # the thread's time doesn't tell when the kernel starts on a faster host
         main = main.clear()
     return span.join(main.select("pid", "tid"), how="left", on=pl.lit(True)).select(
-        *STEP_COLUMNS, waited_ns=pl.lit(None, pl.Int64)
+        *STEP_COLUMNS, waited_ns=pl.lit(None, pl.Int64), waited_until_ns=pl.lit(None, pl.Int64)
     )
 
 

@@ -1,0 +1,51 @@
+"""A model's ``config.json`` beside a trace."""
+
+from tracekit.messages.model import Severity, Template
+
+CONFIG_NOT_JSON = Template(
+    "config-not-json",
+    Severity.ERROR,
+    "{path} is no model configuration: it isn't a JSON object.",
+    "Give the config.json of the model's checkpoint.",
+)
+CONFIG_KEY_MISSING = Template(
+    "config-key-missing",
+    Severity.ERROR,
+    "{path} has no {key}.",
+    "Give the config.json of the model's checkpoint.",
+)
+CONFIG_SIZE = Template(
+    "config-size",
+    Severity.ERROR,
+    "{path} has an impossible {key}: {value!s:.40}.",
+    "Give the config.json of the model's checkpoint.",
+)
+CONFIG_LAYERS = Template(
+    "config-layers",
+    Severity.ERROR,
+    "{path} describes {architecture}, which has layers of {layers}. Known are layers of softmax attention with an MLP or "
+    "experts.",
+    "Record the model once without CUDA graphs and with shapes, or the capture of its graphs.",
+)
+CONFIG_NOT_UNIQUE = Template(
+    "config-not-unique",
+    Severity.ERROR,
+    "Several model configurations were given: {paths:list}.",
+    "Give the one of the model that the trace ran.",
+)
+CONFIG_TOO_LARGE = Template(
+    "config-too-large", Severity.ERROR, "{path} holds more than {limit_bytes}.", "Give the config.json of a model."
+)
+CONFIG_SKIPPED = Template("config-skipped", Severity.WARNING, "The model configuration was left out. {error}")
+CONFIG_WITHOUT_FIT = Template(
+    "config-without-fit",
+    Severity.WARNING,
+    "{path} fits none of the trace's batches: they aren't {layers} layers of attention with the GEMMs that it "
+    "describes.",
+    "Give the config.json of the model that the trace ran.",
+)
+CONFIG_USED = Template(
+    "config-used",
+    Severity.NOTE,
+    "Sizes of {kernels:count kernel} come from {path}.",
+)
