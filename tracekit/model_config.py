@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from tracekit.errors import ModelConfigError
 from tracekit.messages import model_configs as messages
 
 LARGEST_SIZE = 1 << 31
+LARGEST_FILE_BYTES = 1 << 22
 LARGEST_LAYERS = 10_000
 REQUIRED_KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 EXPERT_COUNT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
@@ -71,6 +73,24 @@ def is_model_config(head: bytes) -> bool:
     return b'"traceEvents"' not in head and b'"hidden_size"' in head and b'"num_hidden_layers"' in head
 
 
+def read_model_config(path: str | Path) -> ModelConfig:
+    """Read a ``config.json``.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ModelConfigError: As :func:`parse_model_config`; or the file can't be read, or is too large.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(LARGEST_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelConfigError(messages.CONFIG_UNREADABLE(path=str(path), reason=reason)) from error
+    return parse_model_config(text, str(path))
+
+
 def parse_model_config(text: bytes, name: str) -> ModelConfig:
     """Parse a ``config.json``.
 
@@ -82,6 +102,8 @@ def parse_model_config(text: bytes, name: str) -> ModelConfig:
         ModelConfigError: It isn't a configuration, a size is missing or impossible, or the model has layers other than
             softmax attention with an MLP or experts.
     """
+    if len(text) > LARGEST_FILE_BYTES:
+        raise ModelConfigError(messages.CONFIG_TOO_LARGE(path=name, limit_bytes=LARGEST_FILE_BYTES))
     try:
         given = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ from tracekit.joined_ranks import join_rank_traces
 from tracekit.messages import Message, ProgressCallback, stages
 from tracekit.messages import runs as messages
 from tracekit.messages.steps import STEP_BEGINS_LATE, STEP_TIME_ZERO
+from tracekit.model_config import read_model_config
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
@@ -192,6 +194,7 @@ def prepare_run(
     steps: str | None = None,
     rank: int | None = None,
     without_rules: Sequence[str] = (),
+    model_config: str | Path | None = None,
     progress: ProgressCallback = lambda stage: None,
 ) -> MeasuredRun:
     """Classify a trace's kernels, build the dependency graph, and replay it.
@@ -202,9 +205,12 @@ def prepare_run(
         steps: The steps to measure, ``"7"`` or ``"7:9"``; all by default.
         rank: The rank to measure; by default all ranks that were read, together.
         without_rules: Names of inference rules to switch off; ``tracekit info -v`` lists them.
+        model_config: The ``config.json`` of the model that a serving engine ran; by default the one given with the
+            traces, if any.
         progress: Called with the name of each stage as it begins.
 
     Raises:
+        ModelConfigError: ``model_config`` can't be read, or describes layers that aren't known.
         StepError: The trace doesn't have these steps.
         TraceError: The trace doesn't have this rank, or all its steps have zero duration.
         PredictorError: ``source_gpu`` is unknown or ambiguous.
@@ -217,6 +223,9 @@ def prepare_run(
     without = select_rules(without_rules)
     if not correlations.RULE.is_on(without):
         ranks = tuple(map(correlations.drop_ordered_ids, ranks))
+    if model_config is not None:
+        model = read_model_config(model_config)
+        ranks = tuple(replace(each, model=model) for each in ranks)
     ranks, time_faults = _correct_times(ranks)
     source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
     job = join_rank_traces(ranks, steps, source.gpu if source else None, without, progress)

@@ -276,9 +276,11 @@ KERNELS = TableSchema(
         TableColumn(
             "tokens",
             pl.Int64,
-            "GEMMs and MoE kernels whose work isn't known: tokens of the batch that they ran for, where a serving "
-            "engine's annotation or the grids of kernels beside them tell.",
+            "GEMMs and MoE kernels whose work isn't known, and those of experts: tokens of the batch that they ran "
+            "for, where shapes, a serving engine's annotation or the grids of kernels beside them tell.",
         ),
+        TableColumn("experts", pl.Int64, "GEMMs of experts: how many the router chooses from."),
+        TableColumn("top_k", pl.Int64, "GEMMs of experts: how many it chooses for each token."),
     ),
 )
 

@@ -11,6 +11,7 @@ from tracekit.errors import TraceError
 from tracekit.format import abbreviate_names, format_quantity
 from tracekit.messages import Message
 from tracekit.messages import ranks as messages
+from tracekit.model_config import ModelConfig
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,6 +75,7 @@ class RankTrace:
         warnings: Warnings about the recording, for readers of any result.
         ledger: What became of the file's events (``schema.LEDGER``).
         captured: Captures of the CUDA graphs; ``None`` if none was recorded.
+        model: Sizes of the model that it ran, from a ``config.json``; ``None`` if none was given.
     """
 
     source: str
@@ -91,6 +93,7 @@ class RankTrace:
     warnings: tuple[Message, ...]
     ledger: pl.DataFrame
     captured: CapturedGraphs | None = None
+    model: ModelConfig | None = None
 
     @property
     def has_shapes(self) -> bool:

@@ -17,6 +17,7 @@ from tracekit.errors import (
 from tracekit.ingest import memory as sizes
 from tracekit.ingest import ranks as places
 from tracekit.ingest import skipped_files
+from tracekit.ingest.model_configs import read_given_config
 from tracekit.ingest.source import ExpandedInputs, Inputs, TraceSource, expand_inputs
 from tracekit.messages import ProgressCallback, stages, trace_contents, trace_files
 from tracekit.messages import ranks as rank_messages
@@ -41,7 +42,7 @@ def load(
 
     Args:
         inputs: A file (``.json``, gzip, zstd or zip), a directory, a glob, a URI, ``-`` for standard input, or several
-            of them.
+            of them. The model's ``config.json`` may be among them.
         ranks: The ranks to read, or ``"lowest"`` for the lowest one only; all by default.
         cache: Whether to read decoded files from the cache on this machine, and to store them there.
         memory: Memory limit of the tables, such as ``"2G"``; by default half of the machine's memory.
@@ -49,16 +50,24 @@ def load(
         progress: Called with a description of the current stage.
 
     Raises:
+        ModelConfigError: A model's ``config.json`` is among the inputs, and describes layers that aren't known.
         TraceError: A file is missing, damaged, not a profiler trace, or holds no GPU activity; a rank is missing, given
             twice, or unknown.
         TracekitError: ``memory`` is not a size.
     """
     given = expand_inputs(inputs)
+    model, doubts = read_given_config(given.model_configs)
     loader = _TraceLoader(given, cache, sizes.parse_memory_size(memory), stacks, progress)
     trace = loader.load(given.traces, ranks)
     return replace(
         trace,
-        warnings=(*given.doubts, *skipped_files.build_skip_warnings(loader.failed, given.others), *trace.warnings),
+        ranks=tuple(replace(rank, model=model) for rank in trace.ranks) if model else trace.ranks,
+        warnings=(
+            *given.doubts,
+            *doubts,
+            *skipped_files.build_skip_warnings(loader.failed, given.others),
+            *trace.warnings,
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from tracekit.ingest.stream import (
     open_stream,
 )
 from tracekit.messages import Message, trace_files
+from tracekit.model_config import is_model_config
 
 STDIN = "-"
 
@@ -32,6 +33,7 @@ _ARCHIVED_NAME = re.compile(r"\.json(\.(gz|gzip|zst))?$", re.IGNORECASE)
 _CAPTURE_NAME = re.compile(
     r"(?:^|[/\\:])(?:capture_traces[/\\:][^/\\:]*|[^/\\:]*capture_(?:trace|rank)[^/\\:]*)$", re.IGNORECASE
 )
+_MODEL_CONFIG_NAME = re.compile(r"config[^/\\]*\.json$", re.IGNORECASE)
 _EXECUTION_TRACE_NAME = re.compile(r"\.et\.json(\.|$)", re.IGNORECASE)
 
 
@@ -106,6 +108,7 @@ class ExpandedInputs(NamedTuple):
         traces: Profiler traces, at least one.
         observed: Execution traces (PyTorch's or Chakra's).
         captures: Traces of CUDA graphs being captured.
+        model_configs: Configurations of models.
         others: Files beside them whose names say that they are no traces.
         doubts: What a reader should know about the archives that they are in.
     """
@@ -113,6 +116,7 @@ class ExpandedInputs(NamedTuple):
     traces: list[TraceSource]
     execution_traces: list[TraceSource]
     captures: list[TraceSource]
+    model_configs: list[TraceSource]
     others: Sequence[TraceSource] = ()
     doubts: Sequence[Message] = ()
 
@@ -132,13 +136,14 @@ def expand_inputs(inputs: Inputs) -> ExpandedInputs:
     found = [source for source in given if not source.is_other]
     observed = [source for source in found if is_execution_trace(source)] if len(found) > 1 else []
     captures = [source for source in found if is_capture(source)]
-    told = {source.name for source in (*observed, *captures)}
+    configs = [source for source in found if _may_be_model_config(source)] if len(found) > 1 else []
+    told = {source.name for source in (*observed, *captures, *configs)}
     traces = [source for source in found if source.name not in told]
     doubts = list(dict.fromkeys(source.doubt for source in given if source.doubt))
     return (
-        ExpandedInputs(traces, observed, captures, others, doubts)
+        ExpandedInputs(traces, observed, captures, configs, others, doubts)
         if traces
-        else ExpandedInputs(found, [], [], others, doubts)
+        else ExpandedInputs(found, [], [], [], others, doubts)
     )
 
 
@@ -164,6 +169,11 @@ def is_execution_trace(source: TraceSource) -> bool:
 def is_capture(source: TraceSource) -> bool:
     """Return whether the file is a trace of CUDA graph captures, by its name or its directory's."""
     return _CAPTURE_NAME.search(source.name) is not None
+
+
+def _may_be_model_config(source: TraceSource) -> bool:
+    """Return whether the file is a model's configuration, by its name and its head."""
+    return _MODEL_CONFIG_NAME.search(source.name) is not None and is_model_config(source.read_head())
 
 
 def looks_like_trace(name: str) -> bool:

@@ -2,6 +2,9 @@
 
 from tracekit.messages.model import Severity, Template
 
+CONFIG_UNREADABLE = Template(
+    "config-unreadable", Severity.ERROR, "{path} can't be read: {reason}.", "Give the config.json of a model."
+)
 CONFIG_NOT_JSON = Template(
     "config-not-json",
     Severity.ERROR,
@@ -23,8 +26,8 @@ CONFIG_SIZE = Template(
 CONFIG_LAYERS = Template(
     "config-layers",
     Severity.ERROR,
-    "{path} describes {architecture}, which has layers of {layers}. Known are layers of softmax attention with an MLP or "
-    "experts.",
+    "{path} describes {architecture}, which has layers of {layers}. Known are layers of softmax attention with an MLP "
+    "or experts.",
     "Record the model once without CUDA graphs and with shapes, or the capture of its graphs.",
 )
 CONFIG_NOT_UNIQUE = Template(

@@ -12,8 +12,9 @@ from typing import TypeVar
 import polars as pl
 
 from tracekit.messages import layout_errors
-from tracekit.parallelism.transformer_blocks import compute_weight_bytes, is_expert_gemm
+from tracekit.parallelism.transformer_blocks import compute_activation_bytes, compute_weight_bytes, is_expert_gemm
 from tracekit.parallelism.unknown_work import check_work_known
+from tracekit.workload.ops.expert_routing import spread_tokens
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
@@ -119,7 +120,37 @@ def scale_batch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.D
         for name, mine in changes.items()
     }
     changed = pl.any_horizontal(*sides.values(), vector).fill_null(False)
-    return table.with_columns(**edited, changed=changed).drop("side", "grows")
+    return _spread_over_experts(table.with_columns(**edited, changed=changed).drop("side", "grows"), kernels, factor)
+
+
+def _spread_over_experts(scaled: pl.DataFrame, kernels: pl.DataFrame, factor: float) -> pl.DataFrame:
+    """Spread the tokens of another batch over experts: more tokens hit more of them, and read more weights.
+
+    Args:
+        scaled: The kernel table after the change; of experts' GEMMs only ``m`` has grown.
+        kernels: The kernel table before it.
+        factor: Batch relative to the trace's.
+    """
+    routed = kernels.with_row_index("row").drop_nulls(["tokens", "experts", "top_k"]).filter(pl.col("family") == "gemm")
+    if routed.is_empty():
+        return scaled
+    keys = ["tokens", "experts", "top_k"]
+    sizes = routed.select(keys).unique().rows()
+    spread = [spread_tokens(math.ceil(tokens * factor), *chosen) for tokens, *chosen in sizes]
+    table = (
+        pl.DataFrame(spread).rename(lambda name: f"new {name}").hstack(pl.DataFrame(sizes, schema=keys, orient="row"))
+    )
+    found = routed.join(table, on=keys, how="left", maintain_order="left")
+    activations = compute_activation_bytes(pl.col("n"), pl.col("k"))
+    weights = compute_weight_bytes() * pl.col("new batch") / pl.col("batch")
+    grown = activations * pl.col("new batch") * pl.col("new m") / (pl.col("batch") * pl.col("m"))
+    changes = ("batch", "m", "work_low", "work_high", "tokens", "bytes")
+    bytes_moved = (weights + grown).cast(pl.Int64).alias("new bytes")
+    told = found.with_columns(bytes_moved).select("row", *(f"new {name}" for name in changes))
+    joined = scaled.with_row_index("row").join(told, on="row", how="left", maintain_order="left")
+    return joined.with_columns(
+        pl.when(pl.col("new m").is_not_null()).then(f"new {name}").otherwise(name).alias(name) for name in changes
+    ).select(scaled.columns)
 
 
 def find_weight_gradients(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:

@@ -40,6 +40,7 @@ def measure(
         steps=request.step_range,
         rank=rank,
         without_rules=split_values(request.without_rule),
+        model_config=request.model_config,
         progress=progress,
     )
 

@@ -91,6 +91,14 @@ class RunOptions(StepOptions):
     source_gpu: Annotated[
         str | None, Option("The GPU of the trace, where it doesn't say or says it wrong.", "GPU of the trace")
     ] = None
+    model_config: Annotated[
+        str | None,
+        Option(
+            "The config.json of the model that an engine served: gives the sizes that CUDA graphs hide.",
+            "Model configuration",
+            "FILE",
+        ),
+    ] = None
     without_rule: Annotated[
         str | Sequence[str],
         Option("Inference rule to switch off. `tracekit info -v` lists them.", "Inference rules to switch off"),

@@ -23,6 +23,8 @@ class Ask(ExportRequest):
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
+    model_config: ClassVar[None] = None  # type: ignore[misc]
+    """No option here: the server reads no file that a request names. It takes the one uploaded with the traces."""
     ranks: Annotated[int | None, Option("Measure one rank; default all, together.", "Rank", "N", minimum=0)] = None
 
     def check(self) -> None:

@@ -33,7 +33,7 @@ CALL_COLUMNS = (
 WORK_COLUMNS = (
     "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "causal", "window", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind", "indexed",
-    "across", "winograd", "part", "channels", "height", "width",
+    "across", "winograd", "part", "channels", "height", "width", "tokens", "experts", "top_k",
 )  # fmt: skip
 KERNEL_NAME_COLUMNS = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
 GEMM_SIZE_COLUMNS = ("batch", "m", "n", "k")
@@ -106,6 +106,8 @@ def _parse_signature(row: dict[str, Any]) -> Signature:
     """
     recorded = (row["input_dims"], row["input_types"], row["concrete_inputs"], row["input_strides"], row["output_dims"])
     own = Signature.parse(row["op"], *recorded)
+    if row["quantised"] is not None:
+        own = replace(own, cast=row["quantised"])
     if row["forward_dims"] is None:
         return own
     forward = Signature.parse(row["op"], *(row[column] for column in autograd_functions.FORWARD_COLUMNS))

@@ -122,6 +122,7 @@ class Signature:
         concrete_inputs: ``Concrete Inputs``: scalars as text, ``""`` for tensors.
         strides: ``Input Strides``, nested like ``dims``.
         output: Shape of the result, if it was inferred from a neighbouring op.
+        cast: Precision to which the op casts its operands, if an op within it does.
     """
 
     op: str
@@ -130,6 +131,7 @@ class Signature:
     concrete_inputs: list[str]
     strides: list[Any] = field(default_factory=list)
     output: tuple[int, ...] | None = None
+    cast: str | None = None
 
     @classmethod
     def parse(

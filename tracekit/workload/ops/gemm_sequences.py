@@ -9,6 +9,7 @@ A function of ``GEMM_SEQUENCES`` returns the columns of an op's GEMMs in the ord
 import math
 from collections.abc import Callable, Sequence
 
+from tracekit.workload.ops.expert_routing import spread_tokens
 from tracekit.workload.ops.memory_traffic import Columns
 from tracekit.workload.signature import Signature
 
@@ -131,8 +132,7 @@ def _compute_fused_experts(signature: Signature, kernels: int) -> list[Columns] 
     """Compute the two GEMMs of fused experts.
 
     Inputs: tokens [t, width], weights [experts, up, width] and [experts, width, down], each token's experts at 4.
-    Tokens are assumed to be spread evenly. The number of experts whose weights were read isn't recorded: at least those
-    of one token, at most all.
+    The number of experts whose weights were read isn't recorded (:mod:`tracekit.workload.ops.expert_routing`).
     """
     tokens, chosen = signature.get_shape(0), signature.get_shape(4)
     first, second = signature.get_tensors(1), signature.get_tensors(2)
@@ -141,38 +141,28 @@ def _compute_fused_experts(signature: Signature, kernels: int) -> list[Columns] 
     if len(first[0].shape) != 3 or len(second[0].shape) != 3:
         return None
     experts, up, _ = first[0].shape
-    pairs = math.prod(chosen)
-    visited = min(experts, pairs)
     whole = second[0].shape[1] == tokens[1] == first[0].shape[2]
-    if not whole or visited == 0:
+    if not whole or not tokens[0] or not 0 < chosen[-1] <= experts:
         return None
-    rows, bracket = math.ceil(pairs / visited), {"work_low": chosen[-1] / visited, "work_high": 1.0}
-    down = second[0].shape[2]
-    return [
-        _build_gemm(rows, up, tokens[1], visited) | bracket,
-        _build_gemm(rows, tokens[1], down, visited) | bracket,
-    ]
+    spread = spread_tokens(tokens[0], experts, chosen[-1])
+    return [{"n": up, "k": tokens[1], **spread}, {"n": tokens[1], "k": second[0].shape[2], **spread}]
 
 
 def _compute_moe_forward(signature: Signature, kernels: int) -> list[Columns] | None:
     """Compute the two GEMMs of ``moe_forward`` from tokens [t, width] and a score per expert.
 
-    The inferred activation gives the number of experts per token and their width. The type of the stored weights isn't
-    recorded either: the bounds include everything from 4 bits to the tokens' 16.
+    The inferred activation gives the number of experts per token and their width. Unless the op casts its tokens, the
+    type of the stored weights isn't recorded: then the bounds include everything from 4 bits to the tokens' 16.
     """
     tokens, scored = signature.get_shape(0), signature.get_shape(1)
     if not tokens or not scored or signature.output is None or len(tokens) != 2 or tokens[0] != scored[0]:
         return None
     pairs, width = signature.output
-    visited = min(scored[-1], pairs)
-    if visited == 0 or tokens[0] == 0 or pairs % tokens[0]:
+    if not pairs or not tokens[0] or pairs % tokens[0] or pairs // tokens[0] > scored[-1]:
         return None
-    rows = math.ceil(pairs / visited)
-    bracket = {"work_low": pairs // tokens[0] / visited * FOUR_BIT_FRACTION, "work_high": 1.0}
-    return [
-        _build_gemm(rows, 2 * width, tokens[1], visited) | bracket,
-        _build_gemm(rows, tokens[1], width, visited) | bracket,
-    ]
+    spread = spread_tokens(tokens[0], scored[-1], pairs // tokens[0])
+    spread["work_low"] *= 1.0 if signature.cast else FOUR_BIT_FRACTION
+    return [{"n": 2 * width, "k": tokens[1], **spread}, {"n": tokens[1], "k": width, **spread}]
 
 
 GEMM_SEQUENCES: dict[str, SequenceFormula] = {

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracekit.workload.ops import gemm, norm, quantised_gemm
+from tracekit.workload.ops.expert_routing import spread_tokens
 from tracekit.workload.ops.memory_traffic import Columns, Formula, TrafficFormula, make_read_write, make_single_pass
 from tracekit.workload.signature import Signature
 
@@ -56,8 +57,8 @@ def _read_marlin(signature: Signature) -> Columns | None:
 def _read_marlin_moe(signature: Signature) -> Columns | None:
     """Compute Marlin's grouped GEMM for a mixture of experts; experts per token come before the first flag.
 
-    Its versions differ in their arguments. Input [m, k], weights of each expert at 2. The tokens are assumed to be
-    spread evenly. Each expert with tokens is read as it is stored; at least those of one token are.
+    Its versions differ in their arguments. Input [m, k], weights of each expert at 2. Each expert with tokens
+    (:mod:`tracekit.workload.ops.expert_routing`) is read as it is stored.
     """
     x, weights = signature.get_shape(0), signature.get_shape(2)
     values = [signature.get_value(index) for index in range(len(signature.dims))]
@@ -66,15 +67,15 @@ def _read_marlin_moe(signature: Signature) -> Columns | None:
         return None
     flag = next((i for i, value in enumerate(values) if isinstance(value, bool)), 0)
     top_k = signature.get_integer(flag - 1) if flag else None
-    if top_k is None or top_k < 1:
-        return None
     m, k = x
-    pairs = m * top_k
-    visited = min(weights[0], pairs)
+    if top_k is None:
+        return None
+    if not 0 < top_k <= weights[0] or not m:
+        return None
+    spread = spread_tokens(m, weights[0], top_k)
     stored = sum(t.compute_bytes(2) for t in signature.tensors[1:] if len(t.shape) == 3 and t.shape[0] == weights[0])
-    moved = stored * visited // weights[0] + (m * k + pairs * n) * signature.get_tensors(0)[0].get_item_bytes(2)
-    sizes: Columns = {"batch": visited, "m": math.ceil(pairs / visited), "n": n, "k": k, "bytes": moved}
-    return sizes | {"work_low": min(top_k / visited, 1.0), "work_high": 1.0}
+    activations = (m * k + m * top_k * n) * signature.get_tensors(0)[0].get_item_bytes(2)
+    return spread | {"n": n, "k": k, "bytes": stored * spread["batch"] // weights[0] + activations}
 
 
 def _find_output_width(x: Sequence[int] | None, values: Sequence[Any]) -> int | None:

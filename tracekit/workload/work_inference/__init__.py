@@ -8,6 +8,7 @@ from tracekit.workload.work_inference import (
     attention_projections,
     gradients,
     grouped_gemm,
+    model_layers,
     multi_tensor,
     pointwise,
     repeats,
@@ -21,6 +22,7 @@ DIRECTION_RULES = (gradients.RULE,)
 
 WORK_RULES = (
     repeats.RULE,
+    model_layers.RULE,
     attention_projections.RULE,
     pointwise.RULE,
     multi_tensor.RULE,

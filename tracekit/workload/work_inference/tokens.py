@@ -21,7 +21,7 @@ BLOCK_PER_TOKEN_KERNEL = (
 
 
 def infer_token_counts(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
-    """Add ``tokens``; null where the work is known or nothing gives the number.
+    """Fill in ``tokens`` where the work isn't known; null where nothing gives the number.
 
     Args:
         kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
@@ -30,6 +30,21 @@ def infer_token_counts(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     lacks = pl.col("family").is_in(WEIGHT_BOUND_FAMILIES) & pl.col("work_from").is_null()
     if not kernels.select(lacks.any()).item():
         return kernels
+    tokens = find_tokens_of_calls(kernels, trace).rename({"tokens": "found"})
+    joined = kernels.join(tokens, on="correlation", how="left", maintain_order="left")
+    return joined.with_columns(tokens=pl.when(lacks).then("found").otherwise("tokens")).drop("found")
+
+
+def find_tokens_of_calls(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
+    """Find the tokens that the kernels of each call process.
+
+    Args:
+        kernels: Table with the columns of ``schema.KERNELS``.
+        trace: What the rank recorded.
+
+    Returns:
+        ``correlation`` and ``tokens`` of the calls of which they are known.
+    """
     graphs = trace.calls.filter(pl.col("name").str.contains(GRAPH_LAUNCH_CALLS))
     by_token = pl.col("name").str.contains(BLOCK_PER_TOKEN_KERNEL)
     blocks = (
@@ -39,10 +54,7 @@ def infer_token_counts(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
         .agg(pl.col("blocks").min())
     )
     told = batches.find_call_batch_sizes(trace, trace.calls).join(blocks, on="correlation", how="full", coalesce=True)
-    tokens = told.select("correlation", tokens=pl.coalesce("blocks", "size")).filter(pl.col("tokens") > 0)
-    return kernels.join(tokens, on="correlation", how="left", maintain_order="left").with_columns(
-        tokens=pl.when(lacks).then("tokens")
-    )
+    return told.select("correlation", tokens=pl.coalesce("blocks", "size")).filter(pl.col("tokens") > 0)
 
 
 RULE = WorkRule(

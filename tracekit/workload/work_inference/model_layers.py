@@ -1,0 +1,192 @@
+"""Infer the work of an engine's kernels from the model's sizes, as its ``config.json`` gives them.
+
+CUDA graphs hide the ops of their kernels. The order of the GEMMs and of attention tells which matrix of which layer
+each one multiplies by (:mod:`.model_roles`). The engine's mark tells the tokens, and the queries and keys of attention.
+What lies between two GEMMs passes over the activations there.
+"""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from tracekit.ingest import batches
+from tracekit.ingest.capture_windows import select_within
+from tracekit.model_config import ModelConfig
+from tracekit.trace import RankTrace
+from tracekit.workload.work_inference import model_roles as roles
+from tracekit.workload.work_inference.expert_gemms import build_expert_gemm_columns
+from tracekit.workload.work_inference.model_attention import build_attention_columns, count_queries_and_keys
+from tracekit.workload.work_inference.model_passes import build_pass_columns
+from tracekit.workload.work_inference.override import override_columns
+from tracekit.workload.work_inference.rule import WorkRule
+from tracekit.workload.work_inference.tokens import find_tokens_of_calls
+
+WORK_SOURCE = "model"
+PRODUCT_FAMILIES = ("gemm", "moe")
+SPLIT_SUM_KERNEL = r"(?i)split_?k.*reduce|reduce.*split_?k|PostGSU"
+"""Kernels that add up what a GEMM with a split depth left."""
+ATTENTION_SUM_KERNEL = r"(?i)reduce|combine|merge"
+"""Kernels that add up what attention with split keys left."""
+MIN_MATCHED_FRACTION = 0.9
+"""Least part of the segments that a variant has to explain."""
+CAST_DTYPES = ("fp8", "int8", "nvfp4")
+"""Precisions to which engines cast the input of a GEMM. A GEMM whose name has no precision computes in that of the
+cast before it."""
+SEGMENT_KEY = ("batch_of_engine", "segment")
+
+
+def infer_model_work(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
+    """Infer the work of kernels by their place in the model's layers, and mark it ``model``.
+
+    Batches with another number of layers, and segments with another number of GEMMs, are left unchanged.
+
+    Args:
+        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
+        trace: The trace, for its model and its marks.
+    """
+    model = trace.model
+    if model is None or not kernels["work_from"].null_count():
+        return kernels
+    ranks = _count_tensor_parallel_ranks(kernels, trace)
+    placed = _place_in_segments(kernels, trace, len(model.layers))
+    expected = _choose_roles(placed, model, ranks)
+    if expected is None:
+        return kernels
+    table = _join_roles(placed, expected, _tabulate_layers(model, ranks))
+    for chosen, columns in _list_changes():
+        mine = pl.col("work_from").is_null() & pl.col("is_known") & chosen
+        marks = {"work_from": pl.lit(WORK_SOURCE), "share": pl.lit(1.0)}
+        table = table.with_columns(override_columns(mine, {**columns, **marks}))
+    mine = pl.col("work_from") == WORK_SOURCE
+    of_experts = mine & pl.col("role").is_in(roles.OF_EXPERTS)
+    told = {"dtype": mine, **dict.fromkeys(("tokens", "experts", "top_k"), of_experts)}
+    kept = [pl.when(rows).then(name).otherwise(kernels[name]).alias(name) for name, rows in told.items()]
+    return table.sort("row").with_columns(kept).select(kernels.columns)
+
+
+RULE = WorkRule(
+    "model-layers",
+    "With the model's config.json, the order of GEMMs and attention tells what each kernel of a batch does.",
+    "vLLM's gpt-oss-20b and OLMoE, SGLang's Qwen3-8B: 90 to 100 % of GPU time has known work, 1 to 10 % without the "
+    "rule.",
+    infer_model_work,
+)
+
+
+def _list_changes() -> tuple[tuple[pl.Expr, Mapping[str, pl.Expr]], ...]:
+    """List which kernels get which columns."""
+    product, attention, role = pl.col("is_product"), pl.col("is_attention"), pl.col("role")
+    is_expert = role.is_in(roles.OF_EXPERTS)
+    rows = pl.when(role == roles.LOGITS).then("rows_of_logits").otherwise("tokens")
+    sizes = {"m": rows, "n": pl.col("n_of_model"), "k": pl.col("k_of_model")}
+    return (
+        (product & is_expert, build_expert_gemm_columns(role == roles.EXPERTS_IN)),
+        (product & ~is_expert, {"family": pl.lit("gemm"), "batch": pl.lit(1), **sizes}),
+        (attention & pl.col("keys").is_not_null(), build_attention_columns()),
+        (~product & ~attention & (pl.col("kind") == "kernel"), build_pass_columns()),
+    )
+
+
+def _place_in_segments(kernels: pl.DataFrame, trace: RankTrace, layers: int) -> pl.DataFrame:
+    """Place the kernels of the batches with as many layers as the model.
+
+    Returns:
+        The table in order of time, with the original ``row``, ``batch_of_engine`` (null outside of these batches),
+        ``segment``, the ``place`` of each GEMM in its segment, ``is_product``, ``is_attention``, ``tokens``, and the
+        columns of :func:`count_queries_and_keys`.
+    """
+    served = batches.find_served_batches(trace)
+    windows = served.select("pid", "begin", "end", "batch")
+    called = select_within(trace.calls.select("correlation", "pid", "ts_ns"), windows).select("correlation", "batch")
+    tokens = find_tokens_of_calls(kernels, trace).rename({"tokens": "tokens_of_call"})
+    name, family = pl.col("name"), pl.col("family")
+    product = family.is_in(PRODUCT_FAMILIES) & ~name.str.contains(SPLIT_SUM_KERNEL)
+    attention = (family == "attention") & ~name.str.contains(ATTENTION_SUM_KERNEL)
+    table = (
+        kernels.drop("experts", "top_k")
+        .with_row_index("row")
+        .with_columns(is_product=product, is_attention=attention)
+        .join(called.unique("correlation").rename({"batch": "batch_of_engine"}), on="correlation", how="left")
+        .join(tokens, on="correlation", how="left")
+        .join(count_queries_and_keys(served), left_on="batch_of_engine", right_on="batch", how="left")
+        .sort("ts_ns", "row")
+        .with_columns(tokens=pl.coalesce(pl.col("tokens_of_call").max().over("batch_of_engine"), "tokens_of_call"))
+    )
+    done = pl.col("is_product").cum_sum().over("batch_of_engine")
+    before = pl.when("is_attention").then(done).forward_fill().shift(1).over("batch_of_engine")
+    begins = pl.col("is_attention") & before.ne_missing(done)
+    segmented = table.with_columns(segment=begins.cast(pl.Int64).cum_sum().over("batch_of_engine"))
+    complete = pl.col("segment").max().over("batch_of_engine") == layers
+    within = segmented.with_columns(
+        batch_of_engine=pl.when(complete).then("batch_of_engine"),
+        products_before=pl.col("is_product").cast(pl.Int64).cum_sum().over(SEGMENT_KEY) - pl.col("is_product"),
+    )
+    is_cast = ~pl.col("is_product") & pl.col("dtype").is_in(CAST_DTYPES)
+    cast = pl.when(is_cast).then("dtype").max().over(*SEGMENT_KEY, "products_before")
+    return within.with_columns(
+        place=pl.when("is_product").then("products_before"),
+        dtype=pl.when("is_product", pl.col("work_from").is_null()).then(pl.coalesce("dtype", cast)).otherwise("dtype"),
+    )
+
+
+def _choose_roles(placed: pl.DataFrame, model: ModelConfig, ranks: int) -> pl.DataFrame | None:
+    """Choose the variant whose segments hold as many GEMMs as the trace's; None if none explains most of them."""
+    inside = placed.filter(pl.col("batch_of_engine").is_not_null())
+    counts = inside.group_by(SEGMENT_KEY).agg(found=pl.col("is_product").sum())
+    best, most = None, MIN_MATCHED_FRACTION * counts.height
+    for fusion in roles.FUSIONS:
+        expected = roles.list_roles(model, fusion, ranks)
+        wanted = counts.join(expected.group_by("segment").len(), on="segment", how="left")
+        matched = wanted.select((pl.col("found") == pl.col("len").fill_null(0)).sum()).item()
+        if counts.height and matched > most:
+            best, most = expected, matched
+    return best
+
+
+def _join_roles(placed: pl.DataFrame, expected: pl.DataFrame, layers: pl.DataFrame) -> pl.DataFrame:
+    """Join each kernel to its GEMM, the last GEMM or attention before it (``role_before``), and the sizes of its layer.
+
+    ``is_known`` tells whether its segment has as many GEMMs as expected.
+    """
+    wanted = expected.group_by("segment").agg(wanted=pl.len())
+    joined = placed.join(expected, on=("segment", "place"), how="left", maintain_order="left")
+    joined = joined.join(wanted, on="segment", how="left", maintain_order="left").with_columns(
+        is_known=pl.col("batch_of_engine").is_not_null()
+        & (pl.col("is_product").sum().over(SEGMENT_KEY) == pl.col("wanted").fill_null(0)),
+        role_before=pl.coalesce(pl.when("is_attention").then(pl.lit(roles.ATTENTION)), "role"),
+        layer=pl.when("is_attention").then(pl.col("segment") - 1).otherwise("layer"),
+    )
+    filled = joined.with_columns(
+        pl.col("role_before", "layer").forward_fill().over(SEGMENT_KEY),
+    ).with_columns(pl.col("role_before").fill_null(roles.START), pl.col("layer").fill_null(0))
+    return filled.join(layers, on="layer", how="left", maintain_order="left")
+
+
+def _tabulate_layers(model: ModelConfig, ranks: int) -> pl.DataFrame:
+    """Tabulate the sizes of each layer on one rank."""
+    rows = [
+        {
+            "layer": number,
+            "layer_heads": roles.split(layer.heads, ranks),
+            "layer_kv_heads": roles.split(layer.kv_heads, ranks),
+            "layer_head_dim": layer.head_dim,
+            "layer_window": layer.window,
+            "inner": roles.split(layer.mlp_width, ranks),
+            "wide": (2 if layer.is_gated else 1) * roles.split(layer.mlp_width, ranks),
+            "experts": layer.experts,
+            "top_k": layer.top_k,
+            "hidden": model.hidden,
+            "vocabulary": roles.split(model.vocabulary, ranks),
+        }
+        for number, layer in enumerate(model.layers)
+    ]
+    return pl.DataFrame(rows, schema_overrides={"layer_window": pl.Int64})
+
+
+def _count_tensor_parallel_ranks(kernels: pl.DataFrame, trace: RankTrace) -> int:
+    """Count the ranks that share each layer: those of its all-reduces, whose number only some kernels record."""
+    reduced = kernels.filter(pl.col("family") == "collective", pl.col("collective").str.contains("all_?reduce"))
+    if reduced.is_empty():
+        return 1
+    recorded = reduced["ranks"].drop_nulls().mode().sort()
+    return int(recorded[0]) if recorded.len() else max(trace.world_size, 1)
