@@ -1,10 +1,13 @@
 """What each inference rule changes, on small traces: with the rule and without it. Times in microseconds."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import polars as pl
 import pytest
 
+import tracekit as tk
 from tests.graph.test_replays import replays
 from tests.graph.test_stalls import stalled
 from tests.graphs import edges, play
@@ -280,3 +283,18 @@ def test_without_a_rule_kernels_have_other_work(
     these = pl.lit(True) if name is None else pl.col("name") == name
     tables = [run.kernels.sort("ts_ns").filter(these).select(columns).rows() for run in measure(build(), rule)]
     assert tables == [found, otherwise]
+
+
+def test_without_model_layers_a_graph_tells_no_sizes(tmp_path: Path) -> None:
+    """A model of one layer of 256, with 4 heads of 64 and an MLP of 512; 3 tokens."""
+    config = {"hidden_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 512}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    builder = TraceBuilder().annotation("execute_context_0(0)_generation_3(3)", 0, 50).call("cudaGraphLaunch", 10, 5)
+    graph = builder.events[-1]["args"]["correlation"]
+    for i, name in enumerate((TENSILE, "flash_fwd_splitkv_kernel", *[TENSILE] * 3)):
+        builder.kernel(name, 100 + 12 * i, 10, correlation=graph)
+    builder.save(tmp_path / "trace.json")
+    trace = tk.load([tmp_path / "trace.json", tmp_path / "config.json"])
+    runs = [prepare_run(trace, without_rules=names) for names in ((), ("model-layers",))]
+    gemms = [run.kernels.filter(pl.col("name") == TENSILE).select("m", "n", "k").rows() for run in runs]
+    assert gemms == [[(3, 768, 256), (3, 256, 256), (3, 1024, 256), (3, 256, 512)], [(None,) * 3] * 4]

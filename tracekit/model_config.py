@@ -147,6 +147,9 @@ class _ConfigReader:
         experts = self._count_experts(index)
         dense = self._get_size("intermediate_size", default=4 * self._get_size("hidden_size"))
         width = self._get_size("moe_intermediate_size", default=dense)
+        top_k = self._get_size("num_experts_per_tok") if experts else 0
+        if top_k > experts:
+            raise ModelConfigError(messages.CONFIG_SIZE(path=self._name, key="num_experts_per_tok", value=str(top_k)))
         shared = self._get_size("shared_expert_intermediate_size", default=0)
         return TransformerLayer(
             heads=heads,
@@ -156,7 +159,7 @@ class _ConfigReader:
             mlp_width=width if experts else dense,
             is_gated=str(self._given.get("model_type")) not in UNGATED_MODEL_TYPES,
             experts=experts,
-            top_k=self._get_size("num_experts_per_tok") if experts else 0,
+            top_k=top_k,
             shared_width=(shared or self._get_size("n_shared_experts", default=0) * width) if experts else 0,
         )
 

@@ -264,8 +264,9 @@ KERNELS = TableSchema(
             pl.String,
             "Where the work was told: shapes (of the op's inputs, or in the kernel's name), recorded (sizes of copies "
             "and messages), repeat (the same kernel elsewhere in the trace), gradients (of an all-reduce, those "
-            "accumulated since the last), projection (a GEMM beside attention, by its heads), geometry "
-            "(the launch of a pointwise kernel, of a grouped GEMM, of an optimizer over lists); null: not known.",
+            "accumulated since the last), model (sizes in the model's config.json), projection (a GEMM beside "
+            "attention, by its heads), geometry (the launch of a pointwise kernel, of a grouped GEMM, of an optimizer "
+            "over lists); null: not known.",
         ),
         TableColumn(
             "work_low",

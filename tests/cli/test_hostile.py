@@ -173,3 +173,11 @@ def test_coverage_adds_up_to_all_where_no_gpu_time_is_in_a_step(file):
     assert coverage.modelled + coverage.scaled + coverage.unknown == pytest.approx(100)
     known = tracekit.report(tracekit.load(HOSTILE / file)).coverage
     assert known.work + known.family + known.unknown == pytest.approx(100)
+
+
+@pytest.mark.parametrize("verb", ["info", "report", "predict"])
+def test_a_model_config_that_is_missing_is_one_line(verb, run, tmp_path):
+    trace = TraceBuilder().kernel("gemm", 20, 10, launch=0).save(tmp_path / "trace.json")
+    code, out, err = run(verb, trace, *VERBS[verb], "--model-config", tmp_path / "none.json")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "[config-unreadable]" in err

@@ -261,7 +261,9 @@ def test_a_wait_that_outlasts_the_next_op_is_cut(longer_us):
     run = prepare_run(builder.load())
     assert codes(run) == ["calls-overrun"]
     assert predict_us(run) == pytest.approx(predict_us(measure()), rel=0.01)
-    assert run.trace.ledger.filter(pl.col("kind") == "calls-overrun").select("category", "count").rows() == [("calls", 1)]
+    assert run.trace.ledger.filter(pl.col("kind") == "calls-overrun").select("category", "count").rows() == [
+        ("calls", 1)
+    ]
     assert examine(builder.load(), run).grade != "A"
 
 
@@ -276,7 +278,9 @@ def test_a_launch_that_outlasts_its_op_is_cut():
 
 def test_a_wait_ends_when_its_thread_launches_again():
     builder = TraceBuilder().step(1, 0, 400)
-    builder.kernel("gemm", 20, 100, launch=10).call("cudaStreamSynchronize", 30, 300).kernel("relu", 150, 50, launch=140)
+    builder.kernel("gemm", 20, 100, launch=10).call("cudaStreamSynchronize", 30, 300).kernel(
+        "relu", 150, 50, launch=140
+    )
     trace, found = correct_times(builder.load().rank())
     assert [message.code for message in found] == ["calls-overrun"]
     assert trace.calls.filter(pl.col("name") == "cudaStreamSynchronize")["dur_ns"].item() == 110_000

@@ -38,8 +38,10 @@ def test_grids_tell_width_and_top_k():
     sizes = ("family", "dtype", "batch", "m", "n", "k", "work_from")
     assert [rows[FIRST][name] for name in sizes] == ["gemm", "fp8", 8, 25, 512, 1024, "geometry"]
     assert [rows[SECOND][name] for name in sizes] == ["gemm", "fp8", 8, 25, 1024, 256, "geometry"]
-    # All tokens may visit the same two experts; 4-bit weights and their scales take 17/32 of a byte.
-    assert (rows[FIRST]["work_low"], rows[FIRST]["work_high"]) == (2 / 8 * 17 / 32, 1.0)
+    # A quarter of the tokens misses an expert with 0.75 ** 25; 4-bit weights and their scales take 17/32 of a byte.
+    assert rows[FIRST]["work_low"] == pytest.approx((1 - 0.75**25) * 17 / 32)
+    assert rows[FIRST]["work_high"] == 1
+    assert [rows[FIRST][name] for name in ("tokens", "experts", "top_k")] == [100, 8, 2]
 
 
 def test_what_casts_and_sums_moves_its_own_bytes():
@@ -49,9 +51,9 @@ def test_what_casts_and_sums_moves_its_own_bytes():
 
 
 def test_fewer_pairs_than_experts():
-    """3 tokens of 2 experts each: 6 tiles, at most 6 experts."""
+    """3 tokens of 2 experts each: 6 tiles, at most 6 of 8 experts; evenly 8 x (1 - 0.75 ** 3) = 4.6."""
     kernels = moe(4 * 6, 8 * 6, tokens=3).filter(pl.col("name") == FIRST)
-    assert kernels.select("batch", "m").row(0) == (6, 1)
+    assert kernels.select("batch", "m", "work_high").row(0) == (5, 2, 6 / 5)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +92,10 @@ def triton(op_tokens: int = 32, first: int = 46 * 38, second: int = 24 * 38) -> 
 
 def test_grids_of_tritons_grouped_products():
     rows = {row["name"]: row for row in build_kernel_table(triton().load().rank()).iter_rows(named=True)}
-    sizes = ("family", "dtype", "batch", "m", "n", "k", "work_low")
-    assert [rows[f"{OGS}_swiglu"][name] for name in sizes] == ["gemm", "bf16", 32, 4, 5888, 3072, 4 / 32]
-    assert [rows[OGS][name] for name in sizes] == ["gemm", "bf16", 32, 4, 3072, 2944, 4 / 32]
+    sizes = ("family", "dtype", "batch", "m", "n", "k")
+    assert [rows[f"{OGS}_swiglu"][name] for name in sizes] == ["gemm", "bf16", 32, 4, 5888, 3072]
+    assert [rows[OGS][name] for name in sizes] == ["gemm", "bf16", 32, 4, 3072, 2944]
+    assert rows[OGS]["work_low"] == pytest.approx(1 - (7 / 8) ** 8)
     # Four bits and a scale for every 32 of them; 128 rows in, of which all are summed later.
     assert rows[OGS]["bytes"] == 32 * 3072 * 2944 * 17 // 32 + 2 * 128 * (2944 + 3072)
     assert rows["_finalize_matmul_scatter_bf16"]["bytes"] == 2 * 3072 * (128 + 32)
@@ -124,7 +127,7 @@ def test_a_replay_has_the_grid_of_its_capture(tmp_path):
 
 @pytest.mark.parametrize("is_ep", [[], ["False"]], ids=["today", "of 2025"])
 def test_marlin_reads_the_experts_that_tokens_are_sent_to(is_ep):
-    """6 tokens, 2 of 16 experts each: 12 experts of 256 x 512, in four bits with a scale for every 128 of them."""
+    """6 tokens, 2 of 16 experts each: 16 x (1 - (7/8) ** 6) = 8.8 experts, four bits with a scale for 128 of them."""
     shapes = [[6, 512], [12, 256], [16, 32, 512], [16, 4, 256]]
     tensors = [*shapes, *[[]] * 5, [1024], [128], [16], [1], [6, 2]]
     scalars = ["8", "2", "True", *is_ep, "77", "6", "256", "512", "True"]
@@ -139,10 +142,11 @@ def test_marlin_reads_the_experts_that_tokens_are_sent_to(is_ep):
     )
     name = "void marlin_moe_wna16::Marlin<__nv_bfloat16, 256, 1, 8, 8, false, 4, 8, false>(int4 const*)"
     row = build_kernel_table(builder.kernel(name, 60, 30, launch=10).load().rank()).row(0, named=True)
-    sizes = ("family", "dtype", "batch", "m", "n", "k", "work_low")
-    assert [row[name] for name in sizes] == ["gemm", "bf16", 12, 1, 256, 512, 2 / 12]
+    sizes = ("family", "dtype", "batch", "m", "n", "k", "work_high")
+    assert [row[name] for name in sizes] == ["gemm", "bf16", 9, 2, 256, 512, 12 / 9]
+    assert row["work_low"] == pytest.approx(16 * (1 - (7 / 8) ** 1.5) / 9)
     stored = 16 * 32 * 512 * 4 + 16 * 4 * 256 * 2
-    assert row["bytes"] == stored * 12 // 16 + 2 * (6 * 512 + 12 * 256)
+    assert row["bytes"] == stored * 9 // 16 + 2 * (6 * 512 + 12 * 256)
 
 
 def test_the_activation_between_them_tells_of_products_that_are_launched_without_an_op():
@@ -160,12 +164,10 @@ def test_the_activation_between_them_tells_of_products_that_are_launched_without
         .kernel("fused_moe_kernel", 500, 40, launch=330)
     )
     kernels = build_kernel_table(builder.load().rank()).filter(pl.col("name") == "fused_moe_kernel")
-    columns = kernels.select("family", "batch", "m", "n", "k", "work_low")
-    assert columns.rows()[:2] == [
-        ("gemm", 12, 1, 512, 512, 2 / 12 * 17 / 64),
-        ("gemm", 12, 1, 512, 256, 2 / 12 * 17 / 64),
-    ]
-    assert columns.row(2)[1:] == (None,) * 5
+    columns = kernels.select("family", "batch", "m", "n", "k")
+    assert columns.rows()[:2] == [("gemm", 9, 2, 512, 512), ("gemm", 9, 2, 512, 256)]
+    assert columns.row(2)[1:] == (None,) * 4
+    assert kernels["work_low"][0] == pytest.approx(16 * (1 - (7 / 8) ** 1.5) / 9 * 17 / 64)
 
 
 def test_what_quantises_the_tokens_tells_what_the_products_multiply():

@@ -81,7 +81,8 @@ def test_kinds_of_batches(name: str, kind: str, tokens: int):
 
 def test_one_batch_and_an_empty_one_and_marks_within_it_are_one_step():
     builder = served(PREFILL, "execute_context_0(0)_generation_0(0)").annotation("step[EXTEND bs=1 toks=500]", 5, 30)
-    assert steps.is_whole_trace(steps.find_steps(builder.load().rank()))
+    found = steps.find_steps(builder.load().rank())
+    assert found.select("kind", "tokens", "whole").rows() == [("prefill", 500, False)]
     assert numbers(builder.load()) == [0]
 
 

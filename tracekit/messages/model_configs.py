@@ -47,8 +47,3 @@ CONFIG_WITHOUT_FIT = Template(
     "describes.",
     "Give the config.json of the model that the trace ran.",
 )
-CONFIG_USED = Template(
-    "config-used",
-    Severity.NOTE,
-    "Sizes of {kernels:count kernel} come from {path}.",
-)

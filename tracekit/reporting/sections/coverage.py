@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.workload.time_share import compute_time_share, compute_time_shares
 
 # Sources of work other than the op that launched the kernel: other kernels or other ops.
-INFERRED_SOURCES = ("repeat", "gradients", "projection", "geometry")
+INFERRED_SOURCES = ("repeat", "gradients", "model", "projection", "geometry")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from tracekit.format import shorten_kernel_name
 from tracekit.ingest.ranks import abbreviate_ranks
 from tracekit.messages import Message
 from tracekit.messages import report_warnings as told
+from tracekit.messages.model_configs import CONFIG_WITHOUT_FIT
 from tracekit.messages.trace_contents import DEVICE_NOT_RECORDED
 from tracekit.reporting.sections import unlike_steps
 from tracekit.run import MAX_TRUSTED_ERROR_PCT, MeasuredRun
@@ -78,6 +79,7 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
     yield from _warn_of_lost_kernels(run)
     yield from _warn_of_incomplete_replays(run)
     yield from _warn_of_unknown_masks(run)
+    yield from _warn_of_model_config(run)
     if run.provenance.source_doubt:
         yield run.provenance.source_doubt
     yield from _warn_of_low_clock(run, None if model is None else model["model_us"])
@@ -174,6 +176,14 @@ def _warn_of_incomplete_replays(run: MeasuredRun) -> Iterator[Message]:
             replays=sum(of_rank.replays for of_rank in counts),
             missing=missing,
         )
+
+
+def _warn_of_model_config(run: MeasuredRun) -> Iterator[Message]:
+    """Warn if the model's configuration was given, and explains nothing that isn't known without it."""
+    model = run.trace.model
+    told = run.kernels["work_from"]
+    if model is not None and told.null_count() and not (told == "model").any():
+        yield CONFIG_WITHOUT_FIT(path=model.name, layers=len(model.layers))
 
 
 def _warn_of_unknown_masks(run: MeasuredRun) -> Iterator[Message]:
