@@ -20,7 +20,7 @@ from tracekit.reporting import build_report
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
-from tracekit.workload.ops.expert_routing import count_hit_experts, spread_tokens
+from tracekit.workload.ops.expert_routing import TokenSpread, count_hit_experts
 
 DENSE = {
     "architectures": ["LlamaForCausalLM"],
@@ -260,9 +260,10 @@ def test_tokens_hit_at_least_their_own_experts_and_at_most_all(tokens, experts, 
     top_k = max(round(part * experts), 1)
     hit = count_hit_experts(tokens, experts, top_k)
     assert top_k * (1 - 1e-9) <= hit <= min(experts, tokens * top_k) * (1 + 1e-9)
-    spread = spread_tokens(tokens, experts, top_k)
-    assert spread["batch"] * spread["m"] >= tokens * top_k
-    assert spread["work_low"] <= 1 <= spread["work_high"]
+    spread = TokenSpread(tokens, experts, top_k)
+    columns = spread.build_columns(8, 8)
+    assert columns["batch"] * columns["m"] >= tokens * top_k
+    assert spread.bounds[0] <= 1 <= spread.bounds[1]
 
 
 def test_the_kernel_table_without_a_config_is_as_before():

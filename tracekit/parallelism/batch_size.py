@@ -14,7 +14,7 @@ import polars as pl
 from tracekit.messages import layout_errors
 from tracekit.parallelism.transformer_blocks import compute_activation_bytes, compute_weight_bytes, is_expert_gemm
 from tracekit.parallelism.unknown_work import check_work_known
-from tracekit.workload.ops.expert_routing import spread_tokens
+from tracekit.workload.ops.expert_routing import TokenSpread
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
@@ -136,7 +136,7 @@ def _spread_over_experts(scaled: pl.DataFrame, kernels: pl.DataFrame, factor: fl
         return scaled
     keys = ["tokens", "experts", "top_k"]
     sizes = routed.select(keys).unique().rows()
-    spread = [spread_tokens(math.ceil(tokens * factor), *chosen) for tokens, *chosen in sizes]
+    spread = [TokenSpread(math.ceil(tokens * factor), *chosen).build_columns(0, 0) for tokens, *chosen in sizes]
     table = (
         pl.DataFrame(spread).rename(lambda name: f"new {name}").hstack(pl.DataFrame(sizes, schema=keys, orient="row"))
     )

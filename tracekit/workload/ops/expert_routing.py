@@ -9,6 +9,7 @@ evenly; at most, its tokens share none.
 """
 
 import math
+from dataclasses import dataclass
 from typing import TypeVar
 
 import polars as pl
@@ -28,29 +29,47 @@ def count_hit_experts(tokens: Size, experts: Size, top_k: Size) -> Size:
         >>> round(count_hit_experts(16, 64, 8))
         56
     """
-    return experts * (1 - (1 - top_k / experts) ** tokens)
+    hit: Size = experts * (1 - (1 - top_k / experts) ** tokens)
+    return hit
 
 
-def spread_tokens(tokens: int, experts: int, top_k: int) -> Columns:
-    """Spread tokens over experts: a GEMM for each expert that is hit.
+@dataclass(frozen=True, slots=True)
+class TokenSpread:
+    """Tokens spread over experts: a GEMM for each expert that is hit.
 
-    Args:
+    Attributes:
         tokens: Tokens of the batch, at least one.
         experts: Experts on the rank.
-        top_k: Experts of a token.
-
-    Returns:
-        ``batch`` (experts that are hit), ``m`` (tokens of each), bounds on ``batch`` as factors, and the arguments.
+        top_k: Experts of a token, at least one.
     """
-    hit = max(round(count_hit_experts(tokens, experts, top_k)), 1)
-    least = count_hit_experts(max(tokens * LEAST_TOKENS_FRACTION, 1), experts, top_k)
-    pairs = tokens * top_k
-    return {
-        "batch": hit,
-        "m": math.ceil(pairs / hit),
-        "work_low": min(least / hit, 1.0),
-        "work_high": max(min(experts, pairs) / hit, 1.0),
-        "tokens": tokens,
-        "experts": experts,
-        "top_k": top_k,
-    }
+
+    tokens: int
+    experts: int
+    top_k: int
+
+    @property
+    def hit(self) -> int:
+        """Experts that are hit."""
+        return max(round(count_hit_experts(self.tokens, self.experts, self.top_k)), 1)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Bounds on the experts that are hit, as factors on ``hit``."""
+        least = count_hit_experts(max(self.tokens * LEAST_TOKENS_FRACTION, 1), self.experts, self.top_k)
+        most = min(self.experts, self.tokens * self.top_k)
+        return min(least / self.hit, 1.0), max(most / self.hit, 1.0)
+
+    def build_columns(self, n: int, k: int) -> Columns:
+        """Build the columns of a GEMM per expert that is hit, each with a weight of n x k."""
+        low, high = self.bounds
+        return {
+            "batch": self.hit,
+            "m": math.ceil(self.tokens * self.top_k / self.hit),
+            "n": n,
+            "k": k,
+            "work_low": low,
+            "work_high": high,
+            "tokens": self.tokens,
+            "experts": self.experts,
+            "top_k": self.top_k,
+        }

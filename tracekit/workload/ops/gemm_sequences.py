@@ -9,7 +9,7 @@ A function of ``GEMM_SEQUENCES`` returns the columns of an op's GEMMs in the ord
 import math
 from collections.abc import Callable, Sequence
 
-from tracekit.workload.ops.expert_routing import spread_tokens
+from tracekit.workload.ops.expert_routing import TokenSpread
 from tracekit.workload.ops.memory_traffic import Columns
 from tracekit.workload.signature import Signature
 
@@ -144,8 +144,8 @@ def _compute_fused_experts(signature: Signature, kernels: int) -> list[Columns] 
     whole = second[0].shape[1] == tokens[1] == first[0].shape[2]
     if not whole or not tokens[0] or not 0 < chosen[-1] <= experts:
         return None
-    spread = spread_tokens(tokens[0], experts, chosen[-1])
-    return [{"n": up, "k": tokens[1], **spread}, {"n": tokens[1], "k": second[0].shape[2], **spread}]
+    spread = TokenSpread(tokens[0], experts, chosen[-1])
+    return [spread.build_columns(up, tokens[1]), spread.build_columns(tokens[1], second[0].shape[2])]
 
 
 def _compute_moe_forward(signature: Signature, kernels: int) -> list[Columns] | None:
@@ -160,9 +160,10 @@ def _compute_moe_forward(signature: Signature, kernels: int) -> list[Columns] | 
     pairs, width = signature.output
     if not pairs or not tokens[0] or pairs % tokens[0] or pairs // tokens[0] > scored[-1]:
         return None
-    spread = spread_tokens(tokens[0], scored[-1], pairs // tokens[0])
-    spread["work_low"] *= 1.0 if signature.cast else FOUR_BIT_FRACTION
-    return [{"n": 2 * width, "k": tokens[1], **spread}, {"n": tokens[1], "k": width, **spread}]
+    spread = TokenSpread(tokens[0], scored[-1], pairs // tokens[0])
+    least = spread.bounds[0] * (1.0 if signature.cast else FOUR_BIT_FRACTION)
+    sizes = ((2 * width, tokens[1]), (tokens[1], width))
+    return [spread.build_columns(n, k) | {"work_low": least} for n, k in sizes]
 
 
 GEMM_SEQUENCES: dict[str, SequenceFormula] = {

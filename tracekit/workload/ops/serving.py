@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracekit.workload.ops import gemm, norm, quantised_gemm
-from tracekit.workload.ops.expert_routing import spread_tokens
+from tracekit.workload.ops.expert_routing import TokenSpread
 from tracekit.workload.ops.memory_traffic import Columns, Formula, TrafficFormula, make_read_write, make_single_pass
 from tracekit.workload.signature import Signature
 
@@ -72,10 +72,10 @@ def _read_marlin_moe(signature: Signature) -> Columns | None:
         return None
     if not 0 < top_k <= weights[0] or not m:
         return None
-    spread = spread_tokens(m, weights[0], top_k)
+    spread = TokenSpread(m, weights[0], top_k)
     stored = sum(t.compute_bytes(2) for t in signature.tensors[1:] if len(t.shape) == 3 and t.shape[0] == weights[0])
     activations = (m * k + m * top_k * n) * signature.get_tensors(0)[0].get_item_bytes(2)
-    return spread | {"n": n, "k": k, "bytes": stored * spread["batch"] // weights[0] + activations}
+    return spread.build_columns(n, k) | {"bytes": stored * spread.hit // weights[0] + activations}
 
 
 def _find_output_width(x: Sequence[int] | None, values: Sequence[Any]) -> int | None:
