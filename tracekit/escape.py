@@ -32,7 +32,7 @@ _BLANKS, _UNSAFE = re.compile(BLANKS), re.compile(UNSAFE)
 _UNSAFE_IN_LINES = re.compile(f"{UNSAFE}|[\v\f\r\x85\u2028\u2029]")
 _IN_JSON = re.compile(f"{UNSAFE}|[\x85\u2028\u2029]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>&#|~$])")
-_MARKDOWN_LINE_START = re.compile(r"^(\s*)([-+]|[0-9]+[.)])(?=\s)")
+_MARKDOWN_LINE_START = re.compile(r"^(\s*[0-9]*)([-+.)])(?=\s)")
 _ADDRESS = re.compile(r"(?i)\b(https?|ftp|mailto)(?=:)|\b(www)(?=\.)")
 _TICKS = re.compile("`+")
 
@@ -54,7 +54,7 @@ def to_lines(text: str) -> str:
 
 
 def to_markdown(text: str) -> str:
-    """Return a text so that Markdown shows it, in a table as well: no markup, HTML or addresses."""
+    """Return a text so that Markdown shows it: no markup, HTML or addresses."""
     if isinstance(text, Code):
         return _to_code(text)
     escaped = _MARKDOWN.sub(r"\\\1", to_line(text))
@@ -63,7 +63,7 @@ def to_markdown(text: str) -> str:
 
 def _to_code(text: str) -> str:
     """Return a text as a code span, delimited by more back-ticks than it holds in a row."""
-    shown = to_line(text).replace("|", "\\|")
+    shown = to_line(text)
     if not shown.strip():
         return ""
     ticks = "`" * (1 + max((len(run) for run in _TICKS.findall(shown)), default=0))
@@ -108,7 +108,7 @@ def to_sheet(table: "pl.DataFrame") -> "pl.DataFrame":
     import polars as pl
 
     finite = [pl.when(pl.col(name).is_finite()).then(name) for name in table.select(pl.selectors.float()).columns]
-    return _map_texts(table, to_cell).with_columns(finite)
+    return _map_texts(table.with_columns(finite), to_cell)
 
 
 def _map_texts(table: "pl.DataFrame", escape: "Callable[[str], str]") -> "pl.DataFrame":

@@ -5,6 +5,8 @@ import gc
 import io
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -61,7 +63,28 @@ class Subcommand(SwitchHelpMixin, TyperCommand):
 
 
 class SubcommandGroup(SwitchHelpMixin, TyperGroup):
-    """The group of all subcommands."""
+    """The group of all subcommands; its errors show wrong arguments as lines of text."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Parse the arguments in front of the subcommand."""
+        with _escape_usage_errors():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Parse the subcommand's arguments, and run it."""
+        with _escape_usage_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _escape_usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # typer's own copy of click's ClickException has no public name.
+        if hasattr(error, "format_message") and hasattr(error, "message"):
+            error.message = to_line(error.message)
+        raise
 
 
 app = typer.Typer(

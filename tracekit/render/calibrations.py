@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.calibration import Calibration
+from tracekit.escape import to_line
 from tracekit.render.dump import dump_document
 from tracekit.render.grid import make_plain_table
 
@@ -31,7 +32,8 @@ def render_calibration_table(kept: Sequence[Calibration]) -> RenderableType:
     columns = _make_table("GPU", "from", "date", "software", "families")
     columns.add_column("kernels", justify="right", no_wrap=True)
     for one in kept:
-        columns.add_row(one.gpu, one.origin, one.date, one.software, ", ".join(one.families), str(one.kernels.height))
+        texts = (one.gpu, one.origin, one.date, one.software, ", ".join(one.families))
+        columns.add_row(*map(to_line, texts), str(one.kernels.height))
     return columns
 
 

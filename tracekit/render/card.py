@@ -6,6 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tracekit.escape import to_line
+
 
 def render_card(title: str, figures: Iterable[tuple[str, str, str | None]], sources: Iterable[str]) -> RenderableType:
     """Render one row per figure, with the number of its source listed below.
@@ -21,5 +23,6 @@ def render_card(title: str, figures: Iterable[tuple[str, str, str | None]], sour
     rows.add_column(overflow="fold")
     rows.add_column(style="dim", no_wrap=True)
     for name, value, source in figures:
-        rows.add_row(name, value, Text(numbers[source] if source else ""))
-    return Group(Text(title, "bold"), rows, *(Text(f"{number} {source}", "dim") for source, number in numbers.items()))
+        rows.add_row(to_line(name), to_line(value), Text(numbers[source] if source else ""))
+    cited = (Text(to_line(f"{number} {source}"), "dim") for source, number in numbers.items())
+    return Group(Text(to_line(title), "bold"), rows, *cited)

@@ -7,6 +7,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tracekit.escape import to_line
 from tracekit.format import format_duration, format_percent
 
 MIN_NUMBER_CHARS = 7
@@ -45,7 +46,7 @@ class Grid:
 
     def add_row(self, *cells: str | Text) -> None:
         """Add a row of plain text: brackets in a kernel's name are not parsed as rich markup."""
-        self._rows.append(tuple(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+        self._rows.append(tuple(Text(to_line(cell)) if isinstance(cell, str) else cell for cell in cells))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         widths = [self._measure_width(at) for at in range(len(self._columns))]
@@ -106,7 +107,7 @@ def make_facts_table(*facts: tuple[str, str], label_chars: int) -> Table:
     table.add_column(style="bold", no_wrap=True, min_width=label_chars)
     table.add_column(overflow="fold")
     for label, text in facts:
-        table.add_row(label, Text(text))
+        table.add_row(label, Text(to_line(text)))
     return table
 
 

@@ -134,6 +134,11 @@ def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterato
         rows: Cells, as plain text; those of type :class:`~tracekit.escape.Code` are shown as code.
     """
     for number, row in enumerate((heads, *rows)):
-        yield "| " + " | ".join(map(to_markdown, row)) + " |"
+        yield "| " + " | ".join(map(_format_cell, row)) + " |"
         if number == 0:
             yield "| " + " | ".join(["---"] * len(heads)) + " |"
+
+
+def _format_cell(cell: str) -> str:
+    # A table is split at pipes before code is told.
+    return to_markdown(cell).replace("|", "\\|") if isinstance(cell, Code) else to_markdown(cell)

@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tracekit.escape import to_line
 from tracekit.redact import RedactionSummary
 
 
 def render_removed(what: RedactionSummary, path: str) -> RenderableType:
     """Render the removed items with their counts, and the path of the redacted copy."""
     return Group(
-        *(Text(f"removed {line}") for line in _describe_removed(what)),
-        Text(f"Wrote {path}"),
+        *(Text(to_line(f"removed {line}")) for line in _describe_removed(what)),
+        Text(to_line(f"Wrote {path}")),
         Text("Names of ops, kernels and annotations are kept otherwise: look through them before you share it.", "dim"),
     )
 
