@@ -21,6 +21,7 @@ AICONFIGURATOR = "TRACEKIT_AICONFIGURATOR"
 NEUSIGHT = "TRACEKIT_NEUSIGHT"
 KERNELBENCH = "TRACEKIT_KERNELBENCH"
 KERNEL_DATA = "TRACEKIT_KERNEL_DATA"
+SERVED_TRACES = "TRACEKIT_SERVED_TRACES"
 RECORDED_SAMPLES = "TRACEKIT_RECORDED_SAMPLES"
 
 KNOWN_INPUTS = {
@@ -29,6 +30,7 @@ KNOWN_INPUTS = {
     NEUSIGHT: "a checkout of github.com/sitar-lab/NeuSight",
     KERNELBENCH: "a checkout of github.com/ScalingIntelligence/KernelBench",
     KERNEL_DATA: "a folder of measured kernels: aiconfigurator/*.parquet and neusight/*.parquet",
+    SERVED_TRACES: "results/profile in a checkout of github.com/harishvs/moe-inference-optimize",
     RECORDED_SAMPLES: "a folder that `python -m sample_traces.record` wrote",
 }
 """Environment variable -> what it names."""

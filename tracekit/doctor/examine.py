@@ -2,6 +2,7 @@
 
 from tracekit import secret_scan
 from tracekit.doctor.checks import CHECKS
+from tracekit.doctor.engines import build_commands, identify_engine, translate_check
 from tracekit.doctor.model import CheckContext, Diagnosis, choose_most_helpful, grade
 from tracekit.doctor.recipe import build_snippet
 from tracekit.run import MeasuredRun
@@ -17,6 +18,9 @@ def examine(trace: Trace, run: MeasuredRun) -> Diagnosis:
     """
     case = CheckContext.from_trace(trace, run)
     checks = tuple(found.drop_cost_if_ok() for check in CHECKS if (found := check(case)) is not None)
+    engine = identify_engine(run.trace)
+    if engine is not None:
+        checks = tuple(translate_check(check, engine) for check in checks)
     carried = dict.fromkeys(one for rank in trace.ranks for one in secret_scan.build_secret_warnings(rank))
     return Diagnosis(
         source=trace.source,
@@ -26,6 +30,6 @@ def examine(trace: Trace, run: MeasuredRun) -> Diagnosis:
         grade=grade(checks),
         checks=checks,
         best=choose_most_helpful(checks),
-        snippet=build_snippet(checks, amd=case.is_amd),
+        snippet=build_commands(checks, engine) if engine else build_snippet(checks, amd=case.is_amd),
         warnings=(*trace.warnings, *carried),
     )

@@ -62,8 +62,8 @@ GRAPH_KERNELS_COST = Template(
 GRAPH_CAPTURE_FIX = Template(
     "graph-capture-fix",
     Severity.CHECK,
-    "give the trace of the capture too (vLLM: capture_torch_profiler, SGLang: --enable-profile-cuda-graph), or record"
-    " some steps without graphs (enforce_eager, --disable-cuda-graph)",
+    "give the model's config.json too ({--model-config}), or the trace of the capture (vLLM: capture_torch_profiler, "
+    "SGLang: --enable-profile-cuda-graph), or record some steps without graphs (enforce_eager, --disable-cuda-graph)",
 )
 COLLECTIVES_SIZED = Template("collectives-sized", Severity.CHECK, "{sized} of {collectives} have a message size")
 COLLECTIVES_UNSIZED_COST = Template(
@@ -278,4 +278,5 @@ EVENTS_MISSING_COST = Template(
 )
 EVENTS_UNCOUNTED_COST = Template("events-uncounted-cost", Severity.CHECK, "what is missing counts as idle time")
 EVENTS_MISSING_FIX = Template("events-missing-fix", Severity.CHECK, "copy or record the file again")
+RECORD_BATCHES = Template("record-batches", Severity.CHECK, "record a dozen batches or more, under load")
 RECORD_WITH = Template("record-with", Severity.CHECK, "{options:list}")

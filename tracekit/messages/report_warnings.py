@@ -94,16 +94,14 @@ IDLE_UNEXPLAINED = Template(
     Severity.WARNING,
     "For {step_pct} of the step ({idle_us}) the GPU was idle, mostly before {kernel}, and nothing in the trace says "
     "why: this time is kept as measured on every GPU, so a speedup is smaller than that of the work.",
-    "Record steps after a warm-up (schedule(warmup=...), profiler.step()), or leave out the steps that have it with "
-    "{--steps}.",
+    "Record several steps after a warm-up, or leave out those that have it with {--steps}.",
 )
 IDLE_UNEXPLAINED_AT_END = Template(
     "idle-unexplained-at-end",
     Severity.WARNING,
     "For {step_pct} of the step ({idle_us}) the GPU was idle at the end of the step, and nothing in the trace says "
     "why: this time is kept as measured on every GPU, so a speedup is smaller than that of the work.",
-    "Record steps after a warm-up (schedule(warmup=...), profiler.step()), or leave out the steps that have it with "
-    "{--steps}.",
+    "Record several steps after a warm-up, or leave out those that have it with {--steps}.",
 )
 PROFILER_SLOWS_STEP = Template(
     "profiler-slows-step",

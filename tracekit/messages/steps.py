@@ -7,7 +7,7 @@ STEP_BEGINS_LATE = Template(
     Severity.WARNING,
     "The first kernel started {waited_us} after its launch, as the GPU was busy with work from before the recording: "
     "the step begins at that kernel.",
-    "Record steps after a warm-up (schedule(warmup=...), profiler.step()).",
+    "Record several steps, after a warm-up.",
 )
 STEPS_RENUMBERED = Template(
     "steps-renumbered",
