@@ -68,13 +68,18 @@ def run() -> str:
 
 def predict_all(folder: Path) -> Iterator[Outcome]:
     """Predict each job from its trace."""
-    for row in read_published("served_jobs").iter_rows(named=True):
-        (path,) = folder.glob(f"{row['trace']}*/*.json.gz")
-        where = (
-            {"cluster": f"{row['gpus']}x{row['gpu']}", "tp": row["gpus"]} if row["gpus"] > 1 else {"gpu": row["gpu"]}
+    for row in (ServedJob(**given) for given in read_published("served_jobs").iter_rows(named=True)):
+        (path,) = folder.glob(f"{row.trace}*/*.json.gz")
+        alone = row.gpus == 1
+        predicted = tk.predict(
+            tk.load(path),
+            model_config=str(MODEL),
+            gpu=row.gpu if alone else (),
+            cluster=() if alone else f"{row.gpus}x{row.gpu}",
+            tp=None if alone else row.gpus,
+            batch=row.batch if row.batch > 1 else None,
+            no_calibration=True,
         )
-        batch = {"batch": row["batch"]} if row["batch"] > 1 else {}
-        predicted = tk.predict(tk.load(path), model_config=str(MODEL), no_calibration=True, **where, **batch)
         yield Outcome(row, predicted.targets[0])
 
 
