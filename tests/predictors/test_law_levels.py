@@ -1,0 +1,130 @@
+"""Every law's time, of a few kernels on a GPU of each generation; `pytest --update-golden` accepts a change."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from predictors import load_gpu
+from predictors.columns import build_law_inputs, prepare_kernels
+from predictors.hardware import derive_hardware
+from predictors.laws.law import LAWS
+from predictors.weights_file import load_weights
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "law_levels.json"
+GPUS = ("p100-sxm", "v100-sxm-32gb", "t4", "a100-sxm-80gb", "rtx-3090", "l40s", "h100-sxm", "b200", "rtx-5090", "mi300x")
+ROWS = {"rows": 4096, "cols": 1000, "bytes": 4096 * 1000 * 8, "dtype": "fp32"}
+LONG_ROWS = {"rows": 64, "cols": 65536, "bytes": 64 * 65536 * 8, "dtype": "fp32"}
+IMAGES = {"m": 32 * 28 * 28, "n": 128, "k": 128 * 9, "channels": 128, "height": 28, "width": 28}
+FEW_IMAGES = {"m": 3 * 10 * 20, "n": 48, "k": 40 * 9, "channels": 40, "height": 10, "width": 20}
+EXPERTS = {"family": "moe", "hidden": 4096, "inter": 14336, "topk": 2, "experts": 8}
+HEADS = {"family": "attention", "batch": 4, "heads": 32, "kv_heads": 8, "head_dim": 128}
+QUERIES = HEADS | {"q_len": 2048, "kv_len": 2048}
+KERNELS: dict[str, dict[str, object]] = {
+    **{
+        f"product {m}x{n}x{k} {dtype}": {"family": "gemm", "m": m, "n": n, "k": k, "dtype": dtype}
+        for dtype in ("fp32", "bf16", "fp8", "fp8_block", "nvfp4")
+        for m, n, k in ((4096, 4096, 4096), (16, 4096, 11008), (1000, 1001, 515))
+    },
+    "product by a vector": {"family": "gemm", "m": 1, "n": 4096, "k": 4096, "dtype": "fp32"},
+    "batched product": {"family": "gemm", "batch": 64, "m": 512, "n": 512, "k": 64, "dtype": "bf16"},
+    "deep product": {"family": "gemm", "m": 256, "n": 256, "k": 65536, "dtype": "bf16"},
+    "product of an engine": {"family": "gemm", "m": 512, "n": 4096, "k": 4096, "dtype": "fp8", "framework": "vllm"},
+    **{
+        f"convolution {dtype}": {"family": "conv", "dtype": dtype, **IMAGES}
+        for dtype in ("fp32", "bf16", "fp8", "fp8_block", "nvfp4")
+    },
+    "convolution of few odd images": {"family": "conv", "dtype": "fp32", **FEW_IMAGES},
+    "gradient of few odd images": {"family": "conv", "dtype": "fp32", "direction": "dgrad", **FEW_IMAGES},
+    "gradient of filters": {
+        "family": "conv", "dtype": "fp32", "direction": "wgrad",
+        **IMAGES, "m": 128, "n": 128 * 9, "k": 32 * 28 * 28,
+    },
+    "convolution of narrow images, not on matrix units": {
+        "family": "conv", "dtype": "fp32", "tensor_core": False,
+        "m": 64 * 8 * 4, "n": 256, "k": 256 * 9, "channels": 256, "height": 8, "width": 4,
+    },
+    "convolution without Winograd": {"family": "conv", "dtype": "fp32", "winograd": False, **IMAGES},
+    **{
+        f"{tokens} tokens to experts {dtype}": EXPERTS | {"tokens": tokens, "dtype": dtype}
+        for tokens in (16, 4096)
+        for dtype in ("fp32", "bf16", "fp8", "fp8_block", "nvfp4")
+    },
+    "experts of two ranks, unevenly": EXPERTS | {"tokens": 512, "dtype": "bf16", "ep": 2, "routing": "power 1.2"},
+    "prefill": QUERIES | {"dtype": "bf16", "causal": True, "paged": True},
+    "prefill in a window": QUERIES | {"dtype": "bf16", "causal": True, "paged": True, "window": 256},
+    "encoder": QUERIES | {"dtype": "bf16", "paged": True},
+    "encoder of few keys in fp32": QUERIES | {"dtype": "fp32", "q_len": 50, "kv_len": 50, "paged": True},
+    "sequence": QUERIES | {"dtype": "bf16", "causal": True, "paged": False},
+    "sequence backward": QUERIES | {"dtype": "bf16", "causal": True, "direction": "backward"},
+    "decode": HEADS | {"dtype": "bf16", "q_len": 1, "kv_len": 4097, "causal": True},
+    "decode of few keys": HEADS | {"dtype": "bf16", "batch": 64, "q_len": 1, "kv_len": 65, "causal": True},
+    "decode, heads one by one": HEADS | {
+        "dtype": "bf16", "q_len": 1, "kv_len": 2048, "causal": True, "framework": "vllm",
+    },
+    **{
+        f"{family} of {size:.0e} bytes": {"family": family, "bytes": size, "dtype": "bf16"}
+        for family in ("elementwise", "copy", "embedding", "optimizer", "memset", "reduction")
+        for size in (1e5, 1e9)
+    },
+    "broadcast sum": {"family": "elementwise", "bytes": 1e8, "dtype": "bf16", "indexed": True},
+    "transposition": {"family": "copy", "bytes": 1e8, "dtype": "bf16", "indexed": True, "across": True},
+    "depthwise convolution": {"family": "conv", "batch": 96, "m": 32 * 56 * 56, "n": 1, "k": 9, "dtype": "bf16"},
+    "sums of a norm": {"family": "norm", "part": "sums", "blocks": 64, **ROWS},
+    "generated reduction of long rows": {"family": "reduction", "part": "fused", **LONG_ROWS},
+    "short rows summed": {"family": "reduction", "part": "tree", "blocks": 4096, "threads_per_block": 512, **ROWS},
+    **{
+        f"{family}{said}": {"family": family, **shape, **more}
+        for family in ("softmax", "norm")
+        for said, shape, more in (
+            ("", ROWS, {}),
+            (" of uneven rows", ROWS, {"cols": 999}),
+            (" of long rows", LONG_ROWS, {}),
+            (" backward", ROWS, {"direction": "backward"}),
+            (", generated", LONG_ROWS, {"part": "fused"}),
+        )
+    },
+    "PyTorch's layer norm": {"family": "norm", "part": "rows", **ROWS},
+    "PyTorch's RMS norm": {"family": "norm", "part": "squares", **ROWS},
+    **{
+        f"copy {kind}": {"family": "memcpy", "bytes": 1e7, "copy_kind": kind} for kind in ("HtoD", "DtoH", "DtoD", "PtoP")
+    },
+}  # fmt: skip
+
+
+def compute_levels() -> dict[str, dict[str, float]]:
+    weights, levels = load_weights(), {name: {} for name in KERNELS}
+    table = pl.DataFrame(list(KERNELS.values()), infer_schema_length=None).with_columns(kernel=pl.Series([*KERNELS]))
+    for slug in GPUS:
+        gpu = derive_hardware(load_gpu(slug))
+        prepared = prepare_kernels(table.drop("kernel"), gpu).with_columns(table["kernel"])
+        for (law,), rows in prepared.group_by("law"):
+            inputs = build_law_inputs(rows)
+            constants = weights.get_law(law).compute_constants(gpu, inputs.frameworks)
+            terms = LAWS[law].evaluate(inputs.to_columns(gpu), inputs.share, gpu, constants)
+            for kernel, time_us in zip(rows["kernel"], terms.time_us.tolist(), strict=True):
+                levels[kernel][slug] = float(f"{time_us:.4g}")
+    return levels
+
+
+def test_every_law_has_a_level():
+    """Of some GPU: convolutions in fp32 run as tf32 where there is that."""
+    kernels = pl.DataFrame(list(KERNELS.values()), infer_schema_length=None)
+    laws = {law for slug in GPUS for law in prepare_kernels(kernels, derive_hardware(load_gpu(slug)))["law"]}
+    assert laws == set(LAWS)
+
+
+def test_times_stay_within_a_percent(request):
+    got = compute_levels()
+    if request.config.getoption("--update-golden"):
+        GOLDEN.write_text(json.dumps(got, indent=1) + "\n")
+    kept = json.loads(GOLDEN.read_text())
+    assert got.keys() == kept.keys()
+    changed = {
+        f"{kernel} on {slug}": (kept[kernel][slug], time_us)
+        for kernel, times_us in got.items()
+        for slug, time_us in times_us.items()
+        if time_us != pytest.approx(kept[kernel].get(slug), rel=0.01)
+    }
+    assert changed == {}
