@@ -1,19 +1,26 @@
 """Every law's time, of a few kernels on a GPU of each generation; `pytest --update-golden` accepts a change."""
 
-import json
-from pathlib import Path
-
 import polars as pl
-import pytest
 
 from predictors import load_gpu
 from predictors.columns import build_law_inputs, prepare_kernels
 from predictors.hardware import derive_hardware
 from predictors.laws.law import LAWS
 from predictors.weights_file import load_weights
+from tests.levels import check_levels, round_level
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "law_levels.json"
-GPUS = ("p100-sxm", "v100-sxm-32gb", "t4", "a100-sxm-80gb", "rtx-3090", "l40s", "h100-sxm", "b200", "rtx-5090", "mi300x")
+GPUS = (
+    "p100-sxm",
+    "v100-sxm-32gb",
+    "t4",
+    "a100-sxm-80gb",
+    "rtx-3090",
+    "l40s",
+    "h100-sxm",
+    "b200",
+    "rtx-5090",
+    "mi300x",
+)
 ROWS = {"rows": 4096, "cols": 1000, "bytes": 4096 * 1000 * 8, "dtype": "fp32"}
 LONG_ROWS = {"rows": 64, "cols": 65536, "bytes": 64 * 65536 * 8, "dtype": "fp32"}
 IMAGES = {"m": 32 * 28 * 28, "n": 128, "k": 128 * 9, "channels": 128, "height": 28, "width": 28}
@@ -88,7 +95,8 @@ KERNELS: dict[str, dict[str, object]] = {
     "PyTorch's layer norm": {"family": "norm", "part": "rows", **ROWS},
     "PyTorch's RMS norm": {"family": "norm", "part": "squares", **ROWS},
     **{
-        f"copy {kind}": {"family": "memcpy", "bytes": 1e7, "copy_kind": kind} for kind in ("HtoD", "DtoH", "DtoD", "PtoP")
+        f"copy {kind}": {"family": "memcpy", "bytes": 1e7, "copy_kind": kind}
+        for kind in ("HtoD", "DtoH", "DtoD", "PtoP")
     },
 }  # fmt: skip
 
@@ -104,7 +112,7 @@ def compute_levels() -> dict[str, dict[str, float]]:
             constants = weights.get_law(law).compute_constants(gpu, inputs.frameworks)
             terms = LAWS[law].evaluate(inputs.to_columns(gpu), inputs.share, gpu, constants)
             for kernel, time_us in zip(rows["kernel"], terms.time_us.tolist(), strict=True):
-                levels[kernel][slug] = float(f"{time_us:.4g}")
+                levels[kernel][slug] = round_level(time_us)
     return levels
 
 
@@ -116,15 +124,4 @@ def test_every_law_has_a_level():
 
 
 def test_times_stay_within_a_percent(request):
-    got = compute_levels()
-    if request.config.getoption("--update-golden"):
-        GOLDEN.write_text(json.dumps(got, indent=1) + "\n")
-    kept = json.loads(GOLDEN.read_text())
-    assert got.keys() == kept.keys()
-    changed = {
-        f"{kernel} on {slug}": (kept[kernel][slug], time_us)
-        for kernel, times_us in got.items()
-        for slug, time_us in times_us.items()
-        if time_us != pytest.approx(kept[kernel].get(slug), rel=0.01)
-    }
-    assert changed == {}
+    check_levels("law_levels", compute_levels(), request)
