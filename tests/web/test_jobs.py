@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import select, update
 
 from tests.layers import NODE
 from tests.prediction.test_experts import Model
@@ -16,8 +17,10 @@ from tracekit.messages import web_errors
 from tracekit.testing import TraceBuilder
 from tracekit.web.database import Database
 from tracekit.web.errors import DiskFullError, WebError
-from tracekit.web.jobs import MOST_ATTEMPTS
+from tracekit.web.jobs import MAX_DEATHS
 from tracekit.web.store import Store
+from tracekit.web.tables import JOBS, METADATA
+from tracekit.web.uploads import UploadStore
 
 
 def leftovers(settings):
@@ -178,15 +181,15 @@ def test_a_deleted_job_leaves_nothing(api, work, make_trace, settings):
 
 
 def test_deleting_makes_room_on_a_full_disk(api, make_trace, settings, monkeypatch):
-    run = Database.run
+    write = Database.write
 
-    def full(self, statement, *values):
-        if any((settings.data / "files" / "uploads").iterdir()) and statement.startswith("UPDATE"):
+    def full(self, change):
+        if any((settings.data / "files" / "uploads").iterdir()) and change.is_update:
             raise DiskFullError(web_errors.DISK_FULL())
-        return run(self, statement, *values)
+        return write(self, change)
 
     job = api.begin(api.put(make_trace()))
-    monkeypatch.setattr(Database, "run", full)
+    monkeypatch.setattr(Database, "write", full)
     assert api.client.delete(f"/api/v1/jobs/{job}").status_code == 204
     assert leftovers(settings) == []
     assert api.client.get("/api/v1/jobs").json() == []
@@ -219,12 +222,12 @@ def test_what_expires_leaves_nothing(start, as_api, settings, make_trace, work, 
     work()
     store.delete_expired()
     assert kept.job(job)["state"] == "done"
-    store.database.run("UPDATE jobs SET expires = ?", time.time() - 1)
+    store.database.write(update(JOBS).values(expires=time.time() - 1))
     assert kept.client.get(f"/api/v1/jobs/{job}").status_code == 404
     store.delete_expired()
     assert leftovers(settings) == []
-    for table in ("uploads", "jobs"):
-        assert store.database.run(f"SELECT * FROM {table}") == []
+    for table in METADATA.sorted_tables:
+        assert store.database.read(select(table)) == []
 
 
 def test_files_that_nothing_refers_to_are_swept(store, settings):
@@ -272,13 +275,15 @@ def test_a_worker_taken_for_dead_changes_nothing(api, hasty, make_trace):
     assert api.job(job)["state"] == "done"
 
 
-def test_a_job_that_kills_its_workers_ends(api, hasty, make_trace):
+def test_a_job_that_kills_its_workers_ends(api, store, make_trace):
     job = api.begin(api.put(make_trace()))
-    for _ in range(MOST_ATTEMPTS):
-        assert hasty.jobs.claim("doomed") is not None
-    assert hasty.jobs.claim("doomed") is None
+    for death in range(1, MAX_DEATHS + 1):
+        assert api.job(job)["state"] == "queued"
+        assert store.jobs.claim(f"doomed {death}").attempts == death
+        store.jobs.note_worker_death(f"doomed {death}")
+    assert store.jobs.claim("another") is None
     assert api.job(job)["state"] == "failed"
-    assert "died" in api.job(job)["error"]["message"]
+    assert api.job(job)["error"]["code"] == "workers-died"
 
 
 def test_waiting_jobs_are_limited(start, as_api, make_trace):
@@ -299,14 +304,11 @@ def test_an_upload_belongs_to_one_job(api, make_trace):
 
 def test_a_job_that_can_not_be_noted_leaves_its_upload(api, make_trace, monkeypatch):
     upload = api.put(make_trace())
-    run = Database.run
 
-    def full(self, statement, *values):
-        if statement.startswith("INSERT INTO jobs"):
-            raise DiskFullError(web_errors.DISK_FULL())
-        return run(self, statement, *values)
+    def full(*_):
+        raise DiskFullError(web_errors.DISK_FULL())
 
-    monkeypatch.setattr(Database, "run", full)
+    monkeypatch.setattr(UploadStore, "take", full)
     assert api.client.post("/api/v1/jobs", json={"uploads": [upload]}).status_code == 507
     monkeypatch.undo()
     assert api.begin(upload)

@@ -9,7 +9,10 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+from sqlalchemy import select
+
 from tests.web.conftest import until
+from tracekit.web.tables import JOBS
 from tracekit.web.workers import WorkerPool
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_train.json.gz"
@@ -87,7 +90,7 @@ def test_two_servers_run_no_job_twice(serve, store, make_trace):
     uploads = [servers[i % 2].put(make_trace(), f"{i}.json") for i in range(4)]
     jobs = [servers[(i + 1) % 2].begin(upload, ask={"gpu": ["t4"]}) for i, upload in enumerate(uploads)]
     assert [servers[0].done(job)["state"] for job in jobs] == ["done"] * 4
-    rows = store.database.run("SELECT attempts, worker FROM jobs")
+    rows = store.database.read(select(JOBS))
     assert [row["attempts"] for row in rows] == [1] * 4
     assert len({row["worker"] for row in rows}) == 2
 

@@ -35,7 +35,7 @@ def stored(settings):
 def test_what_the_server_can_do(api):
     headers = api.client.options(ADDRESS).headers
     assert headers["tus-version"] == "1.0.0"
-    assert headers["tus-extension"] == "creation,termination,expiration"
+    assert headers["tus-extension"] == "creation,termination,expiration,checksum"
     assert headers["tus-max-size"] == str(4 << 30)
 
 
@@ -133,14 +133,18 @@ def test_two_at_once_on_one_upload(api, settings):
 
 def test_the_data_base_never_holds_up_other_requests(api, monkeypatch):
     """Statements wait for others' locks: they run beside the loop that serves all requests."""
-    run, held_up = Database.run, []
+    held_up = []
 
-    def noting(self, statement, *values):
-        if asyncio._get_running_loop():
-            held_up.append(statement)
-        return run(self, statement, *values)
+    def note(method):
+        def noting(self, *values):
+            if asyncio._get_running_loop():
+                held_up.append(values)
+            return method(self, *values)
 
-    monkeypatch.setattr(Database, "run", noting)
+        return noting
+
+    for name in ("read", "transaction"):
+        monkeypatch.setattr(Database, name, note(getattr(Database, name)))
     api.put(b"data")
     api.put(iter([b"da", b"ta"]))
     assert send(api.client, create(api.client, 4), 0, b"data").status_code == 204

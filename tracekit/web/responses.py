@@ -119,7 +119,9 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 def _respond_to_error(scope: Scope, status: int, error: TracekitError | PredictorError) -> Response:
     shown = serialize_error(error)
     said = shown if scope["path"].startswith("/api/") else describe_error(shown)
-    return _create_response(scope, status, said["message"], said["hint"], shown["code"])
+    answer = _create_response(scope, status, said["message"], said["hint"], shown["code"])
+    answer.headers.update(error.headers if isinstance(error, WebError) else {})
+    return answer
 
 
 def _create_response(scope: Scope, status: int, message: str, hint: str, code: str = "") -> Response:
