@@ -84,6 +84,12 @@ class Server(Api):
         self.client.close()
 
 
+def find_free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def until(holds, timeout_s=60):
     end = time.monotonic() + timeout_s
     while not holds():
@@ -132,11 +138,12 @@ def start(settings, ending):
 @contextlib.contextmanager
 def listening(settings, ending):
     """Serves from a thread of this process, which is noted as it ends; gives its address."""
-    server = PageServer(settings, port=0)
-    thread = threading.Thread(target=server.run)
+    server, listener = PageServer(settings), socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     until(lambda: server.started, 10)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    yield f"http://127.0.0.1:{port}"
     server.should_exit = True
     ending.append(thread)
 
@@ -170,10 +177,7 @@ def serving(settings):
     servers = []
 
     def start(**changed):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        servers.append(Server(replace(settings, **{"port": port, "workers": 1, **changed})))
+        servers.append(Server(replace(settings, **{"port": find_free_port(), "workers": 1, **changed})))
         return servers[-1]
 
     yield start

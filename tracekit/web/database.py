@@ -3,7 +3,6 @@
 Changes wait for one another, reads for nothing: SQLite's log (WAL) lets them see the state before a change.
 """
 
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,8 +29,6 @@ from tracekit.errors import TracekitError
 from tracekit.messages import web_errors
 from tracekit.messages.packages import EXTRA_MISSING
 from tracekit.web.errors import BusyError, DiskFullError
-
-log = logging.getLogger("tracekit.web")
 
 READ_WAIT_S = 1.0
 WRITE_WAIT_S = 5.0
@@ -95,6 +92,13 @@ class Database:
         """Close all connections."""
         self._reader.dispose()
         self._writer.dispose()
+
+
+def describe_database_error(error: BaseException) -> str:
+    """Return the first line of what the database's driver said."""
+    if isinstance(error, PoolTimeoutError):
+        return "other changes wait, too"
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]
 
 
 def _create_sqlite_writer(path: Path, wait_s: float) -> Engine:
@@ -174,5 +178,4 @@ def _translate_errors() -> Iterator[None]:
         code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
         if code in (*SQLITE_FULL_CODES, POSTGRES_FULL_CODE):
             raise DiskFullError(web_errors.DISK_FULL()) from error
-        log.warning("the database can't be used now: %s", code or type(error.orig).__name__)
         raise BusyError(web_errors.DATABASE_BUSY()) from error

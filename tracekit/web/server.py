@@ -6,7 +6,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -40,11 +40,12 @@ def run_server(settings: Settings, listening: Callable[[], object] = lambda: Non
     """
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(message)s")
     logging.getLogger("tracekit.web").setLevel(logging.INFO)
-    sockets = _open_sockets(settings.host, settings.port)
-    server = PageServer(settings)
-    listening()
-    with suppress(KeyboardInterrupt):
-        server.run(sockets)
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(each) for each in _open_sockets(settings.host, settings.port)]
+        server = PageServer(settings)
+        listening()
+        with suppress(KeyboardInterrupt):
+            server.run(sockets)
     if not server.started:
         raise TracekitError(web_errors.SERVER_NOT_STARTED())
 

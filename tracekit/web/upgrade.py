@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tracekit.errors import TracekitError
 from tracekit.messages import web_errors
-from tracekit.web.database import Database
+from tracekit.web.database import Database, describe_database_error
 from tracekit.web.errors import BusyError, DiskFullError
 from tracekit.web.tables import JOBS, METADATA
 
@@ -36,13 +36,8 @@ def upgrade_tables(database: Database) -> None:
             _migrate(connection, database.name)
             _check_columns(connection, database.name)
     except (BusyError, DiskFullError, SQLAlchemyError) as error:
-        raise TracekitError(web_errors.DATABASE_UNUSABLE(name=database.name, reason=_explain(error))) from error
-
-
-def _explain(error: BaseException) -> str:
-    """Return the first line of what the database's driver said."""
-    cause = error if isinstance(error, SQLAlchemyError) else error.__cause__
-    return str(getattr(cause, "orig", None) or cause or error).partition("\n")[0]
+        reason = describe_database_error(error.__cause__ or error)
+        raise TracekitError(web_errors.DATABASE_UNUSABLE(name=database.name, reason=reason)) from error
 
 
 def _migrate(connection: Connection, name: str) -> None:
