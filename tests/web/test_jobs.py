@@ -15,6 +15,7 @@ from tests.layers import NODE
 from tests.prediction.test_experts import Model
 from tracekit.messages import web_errors
 from tracekit.testing import TraceBuilder
+from tracekit.web import work as work_module
 from tracekit.web.database import Database
 from tracekit.web.errors import DiskFullError, WebError
 from tracekit.web.jobs import MAX_DEATHS
@@ -273,6 +274,87 @@ def test_a_worker_taken_for_dead_changes_nothing(api, hasty, make_trace):
     assert hasty.jobs.renew(second)
     assert hasty.jobs.finish(second, ["json"])
     assert api.job(job)["state"] == "done"
+
+
+def write_report(store, job, name):
+    """A worker's report, stored under its claim."""
+    path = store.jobs.get_scratch_directory(f"of {name}")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(name)
+    store.files.keep(path, f"jobs/{job.id}/{job.claim}/report.json")
+
+
+@pytest.mark.parametrize("formats", [["json"], []])
+def test_a_worker_taken_for_dead_leaves_the_others_report(api, hasty, make_trace, formats):
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
+    first, second = hasty.jobs.claim("first"), hasty.jobs.claim("second")
+    write_report(hasty, first, "first")
+    write_report(hasty, second, "second")
+    assert hasty.jobs.finish(second, ["json"])
+    assert not hasty.jobs.finish(first, formats)
+    assert not hasty.jobs.set_found(first, {"source": {}})
+    assert not hasty.jobs.set_stage(first, "late")
+    hasty.jobs.note_worker_death("first")
+    hasty.jobs.release_worker_job("first")
+    hasty.jobs.fail_worker_job("first", WebError(web_errors.SERVER_BUG()))
+    assert api.client.get(f"/api/v1/jobs/{job}/report.json").text == "second"
+    assert (api.job(job)["state"], api.job(job)["found"]) == ("done", None)
+    assert hasty.files.list_names(f"jobs/{job}") == [second.claim]
+
+
+def test_a_worker_that_lost_its_job_takes_its_report_away(api, store, make_trace, work, monkeypatch):
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
+    store_reports, others = work_module._store_reports, []
+
+    def lose(*arguments):
+        store.database.write(update(JOBS).values(lease=0))
+        others.append(store.jobs.claim("second"))
+        write_report(store, others[0], "second")
+        assert store.jobs.finish(others[0], ["json"])
+        return store_reports(*arguments)
+
+    monkeypatch.setattr(work_module, "_store_reports", lose)
+    work()
+    assert store.files.list_names(f"jobs/{job}") == [others[0].claim]
+    assert api.client.get(f"/api/v1/jobs/{job}/report.json").text == "second"
+
+
+def test_the_servers_deaths_are_not_the_jobs(api, hasty, make_trace):
+    """Claims that run out, and workers that end with their server, are tried again and again."""
+    job = api.begin(api.put(make_trace()))
+    for attempt in range(1, 20):
+        claimed = hasty.jobs.claim(f"worker {attempt}")
+        assert (claimed.attempts, claimed.deaths) == (attempt, 0)
+        if attempt % 2:
+            hasty.jobs.release_worker_job(f"worker {attempt}")
+            assert api.job(job)["state"] == "queued"
+
+
+def test_a_job_at_which_a_worker_died_lets_others_pass(api, store, make_trace):
+    first, second = (api.begin(api.put(make_trace())) for _ in range(2))
+    assert store.jobs.claim("one").id == first
+    store.jobs.note_worker_death("one")
+    assert store.jobs.claim("two").id == second
+    store.jobs.release_worker_job("two")
+    assert [store.jobs.claim("three").id, store.jobs.claim("four").id] == [second, first]
+
+
+def test_asking_anew_forgets_the_deaths(api, store, make_trace):
+    job = api.begin(api.put(make_trace()))
+    for _ in range(MAX_DEATHS):
+        store.jobs.claim("doomed")
+        store.jobs.note_worker_death("doomed")
+    assert api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpu": ["t4"]}).status_code == 200
+    assert (store.jobs.claim("another").deaths, api.job(job)["error"]) == (0, None)
+
+
+@pytest.mark.parametrize("state", ["queued", "running"])
+def test_a_job_in_work_takes_no_other_request(api, store, make_trace, state):
+    job = api.begin(api.put(make_trace()))
+    if state == "running":
+        store.jobs.claim("busy")
+    answer = api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpu": ["t4"]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "job-in-work")
 
 
 def test_a_job_that_kills_its_workers_ends(api, store, make_trace):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.web.conftest import until
 from tracekit.web.database import Database
 
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -121,6 +122,30 @@ def test_a_broken_connection_keeps_what_arrived(api):
     answers = (int(api.client.head(place, headers=TUS).headers["upload-offset"]) for _ in range(500))
     assert 1_234_567 in answers
     assert send(api.client, place, 1_234_567, b"x" * (5_000_000 - 1_234_567)).status_code == 204
+
+
+def test_a_file_whose_size_is_not_announced(api, make_trace, settings, work):
+    trace = make_trace()
+    answer = api.client.put("/api/v1/traces/t.json", content=iter([trace[:10], trace[10:]]))
+    assert (answer.status_code, answer.json()["length"]) == (201, len(trace))
+    assert stored(settings) == [trace]
+    assert os.listdir(settings.data / "arriving") == []
+    assert api.client.head(f"{ADDRESS}/{answer.json()['id']}", headers=TUS).headers["upload-length"] == str(len(trace))
+    job = api.begin(answer.json()["id"])
+    work()
+    assert api.job(job)["state"] == "found"
+
+
+@pytest.mark.parametrize("announced", [b"Content-Length: 5000000", b"Transfer-Encoding: chunked"])
+def test_a_plain_upload_that_breaks_off_leaves_nothing(api, settings, announced):
+    url, arriving = api.client.base_url, settings.data / "arriving"
+    with socket.create_connection((url.host, url.port)) as connection:
+        begin = b"PUT /api/v1/traces/t HTTP/1.1\r\nHost: localhost\r\n" + announced + b"\r\n\r\n"
+        connection.sendall(begin + b"200000\r\n" * (b"chunked" in announced) + b"x" * 2_000_000)
+        until(lambda: any(path.stat().st_size for path in arriving.iterdir()))
+    until(lambda: not os.listdir(arriving))
+    assert stored(settings) == []
+    assert api.client.put("/api/v1/traces/t", content=b"data").status_code == 201
 
 
 def test_two_at_once_on_one_upload(api, settings):
