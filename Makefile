@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRACE := sample_traces/synthetic_transformer_train.json.gz
 
-.PHONY: install demo test check docs bench clean
+.PHONY: install demo test check docs bench fuzz clean
 
 install: $(INSTALLED)
 
@@ -36,6 +36,9 @@ docs: install
 
 bench: install
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable --benchmark-only
+
+fuzz: install
+	$(BIN)/python -m tests.fuzz all
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache site

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,23 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"not TOML: {error}") from error
     if document is None or not _is_flat(document, MAX_TOML_NESTING):
         raise ValueError(f"nested more than {MAX_TOML_NESTING} deep")
+    if not _has_short_integers(document):
+        raise ValueError("not TOML: a whole number has more than 64 bits")
     return document
 
 
 def _is_flat(value: object, levels: int) -> bool:
     """Return whether a value has at most so many levels of tables and lists."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels >= 0 and all(_is_flat(one, levels - 1) for one in inside)
+    return levels >= 0 and all(_is_flat(one, levels - 1) for one in _list_items(value))
+
+
+def _has_short_integers(value: object) -> bool:
+    """Return whether all whole numbers have 64 bits, as TOML wants it: Python reads, but doesn't write, longer ones."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return all(map(_has_short_integers, _list_items(value)))
+
+
+def _list_items(value: object) -> Iterable[object]:
+    """List what is in a table or list."""
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -43,6 +43,7 @@ _OPTIONAL_KEYS: Mapping[str, type] = {
     "measured": list,
 }
 
+_TEXT_CONTAINERS = ("aliases", "sources", "sourced")
 
 _LARGEST: Mapping[str, int] = {
     "gpus_per_node": MAX_CLUSTER_GPUS,
@@ -207,6 +208,8 @@ def _check_keys(data: Mapping[str, Any], path: Path) -> None:
             raise ClusterError(
                 messages.CLUSTER_VALUE_TYPE(path=str(path), key=key, type=kinds[key].__name__, value=f"{value!r:.60}")
             )
+        if key in _TEXT_CONTAINERS:
+            _check_texts(key, value, path)
         if isinstance(value, int | float) and not 0 <= value < inf:
             raise ClusterError(messages.CLUSTER_VALUE_NEGATIVE(path=str(path), key=key, value=value))
         if key in _LARGEST and value > _LARGEST[key]:
@@ -214,6 +217,15 @@ def _check_keys(data: Mapping[str, Any], path: Path) -> None:
                 messages.CLUSTER_VALUE_TOO_LARGE(path=str(path), key=key, largest=_LARGEST[key], value=f"{value!r:.60}")
             )
     _check_choices(data, path)
+
+
+def _check_texts(key: str, value: list[Any] | dict[str, Any], path: Path) -> None:
+    """Raise an error for an item that is no text."""
+    for item in value.values() if isinstance(value, dict) else value:
+        if not isinstance(item, str):
+            raise ClusterError(
+                messages.CLUSTER_VALUE_TYPE(path=str(path), key=key, type="strings", value=f"{item!r:.60}")
+            )
 
 
 def _check_choices(data: Mapping[str, Any], path: Path) -> None:

@@ -40,6 +40,13 @@ GPU_IN_LAPTOP = Template(
     Severity.NOTE,
     "The laptop is assumed to give its GPU {power_w:.0f} W, the most there is: with less the GPU is slower.",
 )
+GPU_UNLIKE_KNOWN = Template(
+    "gpu-unlike-known",
+    Severity.WARNING,
+    "{gpu} is more than {ratio:g} times beyond all known GPUs in {figures:list}: predictions are extrapolated, and may "
+    "be off by any factor.",
+    "Check these figures and their units.",
+)
 GPU_ALSO_REQUESTED = Template(
     "gpu-also-requested",
     Severity.NOTE,

@@ -9,6 +9,12 @@ STEP_BEGINS_LATE = Template(
     "the step begins at that kernel.",
     "Record several steps, after a warm-up.",
 )
+STEPS_MARKED_IN_PART = Template(
+    "steps-marked-in-part",
+    Severity.WARNING,
+    "Ranks {ranks:list} mark no steps as the others do, so that each rank's whole trace counts as one.",
+    "Mark steps with profiler.step() on every rank.",
+)
 STEPS_RENUMBERED = Template(
     "steps-renumbered",
     Severity.NOTE,

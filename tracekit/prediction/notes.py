@@ -7,6 +7,7 @@ import polars as pl
 from predictors import Gpu, Resolution, list_gpus, load_gpu
 from predictors.hardware import derive_hardware
 from predictors.transfer import is_ordered_pair
+from predictors.unlike_known import MAX_KNOWN_RATIO, list_unlike_figures
 from tracekit.calibration import Calibration
 from tracekit.comm import Cluster
 from tracekit.comm.cluster import find_largest_node_gpus
@@ -76,6 +77,7 @@ def write_notes(
     if target.layout and target.layout.batch != 1:
         yield told.BATCH_SCALED(batch_ratio=target.layout.batch)
     yield from _note_gpu_name(gpu)
+    yield from _note_unlike_gpus(*(one for one in (run.gpu, gpu.gpu) if one is not None))
     if target.is_gpu_requested:
         yield told.GPU_ALSO_REQUESTED(gpu=gpu.gpu.slug, target=target.label)
     if run.gpu is None:
@@ -100,6 +102,13 @@ def _note_gpu_name(gpu: Resolution) -> Iterator[Message]:
         yield told.GPU_NAME_AMBIGUOUS(name=gpu.query, gpu=gpu.gpu.slug, others=gpu.others)
     if gpu.gpu.is_laptop:
         yield told.GPU_IN_LAPTOP(power_w=gpu.gpu.tdp_w)
+
+
+def _note_unlike_gpus(*gpus: Gpu) -> Iterator[Message]:
+    """Note which figures of the GPUs of trace and target are unlike those of all known GPUs."""
+    for gpu in dict.fromkeys(gpus):
+        if figures := list_unlike_figures(gpu):
+            yield told.GPU_UNLIKE_KNOWN(gpu=gpu.slug, figures=figures, ratio=MAX_KNOWN_RATIO)
 
 
 def has_host_speed_edit(program: Program) -> bool:

@@ -3,6 +3,7 @@
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from math import inf
 from numbers import Integral, Real
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -14,6 +15,7 @@ from tracekit.messages.model import Message, OptionNames, Severity, Template
 ABSTRACT_TYPES: Mapping[type, type] = {int: Integral, float: Real}
 """Types that also numbers of other packages have."""
 MAX_SHOWN_CHARS = 60
+LEAST_BEYOND_FLOATS = 2**1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,4 +180,6 @@ def split_values(value: Any) -> tuple[Any, ...]:
 def _format_value(value: Any) -> str:
     """Format a value alike whether it was text, a whole number or another number."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if isinstance(value, int) and abs(value) >= LEAST_BEYOND_FLOATS:
+        return f"{Decimal(value):.15g}"
     return f"{float(value):.15g}" if is_number else f"{value!r:.{MAX_SHOWN_CHARS}}"

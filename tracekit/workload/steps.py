@@ -59,20 +59,22 @@ def find_steps_of_ranks(
 ) -> tuple[list[pl.DataFrame], tuple[Message, ...]]:
     """Find the steps of each rank, as ``find_steps`` does.
 
-    Ranks have no steps in common if their engines ran different numbers of batches, or their optimizers different
-    numbers of updates. Then each rank's whole trace is one step.
+    Ranks have no steps in common if the profiler marked those of some of them only, their engines ran different numbers
+    of batches, or their optimizers different numbers of updates. Then each rank's whole trace is one step.
 
     Returns:
-        The steps of each rank, and a message if the step begins late.
+        The steps of each rank, and messages: which ranks lack marks that others have, and whether the step begins late.
     """
     found = [find_steps(rank, without) for rank in ranks]
-    if any(_find_profiler_steps(rank).height for rank in ranks):
+    unmarked = [rank.rank or 0 for rank in ranks if not _find_profiler_steps(rank).height]
+    if not unmarked:
         return found, ()
-    if len({table.height for table in found}) > 1:
+    said = [messages.STEPS_MARKED_IN_PART(ranks=unmarked)] if len(unmarked) < len(ranks) else []
+    if said or len({table.height for table in found}) > 1:
         found = [_make_whole_trace_step(rank, without) for rank in ranks]
     late = [busy_start.find_busy_start(rank, without) for rank in ranks] if is_whole_trace(found[0]) else []
     waited_us = [waited / 1e3 for _, waited in filter(None, late)]
-    return found, (messages.STEP_BEGINS_LATE(waited_us=max(waited_us)),) if waited_us else ()
+    return found, (*said, *([messages.STEP_BEGINS_LATE(waited_us=max(waited_us))] if waited_us else []))
 
 
 def _find_profiler_steps(trace: RankTrace) -> pl.DataFrame:

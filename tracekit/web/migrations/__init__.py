@@ -1,1 +1,0 @@
-"""Migrations of the database's tables, run by Alembic as the server starts."""
