@@ -13,15 +13,16 @@ from dataclasses import replace
 
 import httpx
 import pytest
-import uvicorn
+from sqlalchemy import delete
 from typer.testing import CliRunner
 
 from tracekit.cli.app import app as cli
 from tracekit.testing import TraceBuilder
 from tracekit.web import worker
-from tracekit.web.app import create_app
+from tracekit.web.server import PageServer
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
+from tracekit.web.tables import METADATA
 
 # A PostgreSQL data base to use in place of SQLite; its tables are emptied.
 VARIABLE = "TRACEKIT_TEST_DATABASE"
@@ -83,6 +84,12 @@ class Server(Api):
         self.client.close()
 
 
+def find_free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def until(holds, timeout_s=60):
     end = time.monotonic() + timeout_s
     while not holds():
@@ -95,8 +102,8 @@ def settings(tmp_path):
     settings = Settings(data=tmp_path / "data", database=os.environ.get(VARIABLE), workers=0, min_free_bytes=0)
     if settings.database is not None:
         with contextlib.closing(Store.open(settings)) as store:
-            for table in ("uploads", "jobs"):
-                store.database.run(f"DELETE FROM {table}")
+            for table in METADATA.sorted_tables:
+                store.database.write(delete(table))
     return settings
 
 
@@ -122,20 +129,21 @@ def start(settings, ending):
     with contextlib.ExitStack() as stack:
 
         def make(headers=None, **changed):
-            url = stack.enter_context(listening(create_app(replace(settings, **changed)), ending))
+            url = stack.enter_context(listening(replace(settings, **changed), ending))
             return stack.enter_context(httpx.Client(base_url=url, timeout=60, trust_env=False, headers=headers))
 
         yield make
 
 
 @contextlib.contextmanager
-def listening(app, ending):
-    """Serves an application from a thread of this process, which is noted as it ends; gives its address."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
-    thread = threading.Thread(target=server.run)
+def listening(settings, ending):
+    """Serves from a thread of this process, which is noted as it ends; gives its address."""
+    server, listener = PageServer(settings), socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     until(lambda: server.started, 10)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    yield f"http://127.0.0.1:{port}"
     server.should_exit = True
     ending.append(thread)
 
@@ -169,10 +177,7 @@ def serving(settings):
     servers = []
 
     def start(**changed):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        servers.append(Server(replace(settings, **{"port": port, "workers": 1, **changed})))
+        servers.append(Server(replace(settings, **{"port": find_free_port(), "workers": 1, **changed})))
         return servers[-1]
 
     yield start

@@ -1,12 +1,17 @@
 """Who may see and do what."""
 
+import itertools
 import logging
 import re
 import socket
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from tracekit.errors import OutputError, TracekitError
+from tracekit.web import access, api, compare, pages, timeline, tus
+from tracekit.web.requester import hash_network
 from tracekit.web.server import run_server
 from tracekit.web.settings import Settings, check_settings
 from tracekit.web.store import Store
@@ -79,6 +84,76 @@ def test_without_the_token_nothing_is_shown(guarded):
         assert TOKEN not in wrong.text
     assert guarded.get("/").headers["location"] == "/login"
     assert guarded.get("/api/v1/gpus", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+def list_routes():
+    """Every path and method, with ids that fit."""
+    values = {"job_id": "0" * 32, "upload_id": "0" * 32, "link": "0" * 32, "form": "json", "name": "t", "path": "x"}
+    for route in itertools.chain(*(each.router.routes for each in (api, compare, pages, timeline, tus))):
+        path = re.sub(r"{(\w+)(:\w+)?}", lambda name: values[name[1]], route.path)
+        yield from ((path, method) for method in route.methods)
+
+
+def test_no_route_shows_anything_without_the_token(guarded):
+    shown = set()
+    for path, method in list_routes():
+        answer = guarded.request(method, path)
+        if answer.status_code != 401 and answer.headers.get("location") != "/login":
+            shown.add(path)
+    assert {path for path in shown if not path.startswith("/r/")} == {"/login", "/api/docs"}
+
+
+@pytest.mark.parametrize(
+    ("method", "address"),
+    [("GET", "/api/v1/jobs"), ("GET", "/"), ("PATCH", f"/api/v1/uploads/{'0' * 32}"), ("POST", "/login")],
+)
+def test_wrong_tokens_are_slowed_on_every_route(guarded, method, address, monkeypatch):
+    now = SimpleNamespace(time=lambda: 0.0, perf_counter=time.perf_counter)
+    monkeypatch.setattr(access, "time", now)
+
+    def guess(token):
+        sent = {"data": {"token": token}} if address == "/login" else {"headers": {"Authorization": f"Bearer {token}"}}
+        return guarded.request(method, address, **sent).status_code
+
+    statuses = [guess(f"guess {number}") for number in range(access.MAX_WRONG_TOKENS_PER_MINUTE + 5)]
+    assert statuses[-6:] == [303 if (method, address) == ("GET", "/") else 401] + [429] * 5
+    assert guess(TOKEN) == 429
+    other = guarded.get("/api/v1/jobs", headers={"Authorization": f"Bearer {TOKEN}", "X-Forwarded-For": "203.0.113.9"})
+    assert other.status_code == 200
+    now.time = lambda: 60.0
+    assert guess(TOKEN) != 429
+
+
+def test_a_missing_token_is_no_guess(guarded):
+    assert {guarded.get("/api/v1/jobs").status_code for _ in range(30)} == {401}
+
+
+def test_who_logs_out_needs_the_token_again(guarded):
+    guarded.post("/login", data={"token": TOKEN})
+    assert "/logout" in guarded.get("/").text
+    assert guarded.post("/logout").headers["location"] == "/login"
+    assert guarded.get("/").headers["location"] == "/login"
+    assert guarded.cookies.get("tracekit_owner")
+    assert guarded.post("/logout", headers={"Origin": "http://evil.example"}).status_code == 403
+
+
+def test_a_server_without_a_token_has_no_log_out(api):
+    assert "/logout" not in api.client.get("/").text
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("203.0.113.1", "203.0.113.2", False),
+        ("203.0.113.1", "::ffff:203.0.113.1", True),
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("fe80::1%eth0", "fe80::1%eth1", True),
+        ("", "a socket", False),
+    ],
+)
+def test_a_network_is_what_a_client_cannot_choose(one, other, same):
+    assert (hash_network(one) == hash_network(other)) is same
 
 
 def test_the_token_is_kept_by_the_browser(guarded):

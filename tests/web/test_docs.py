@@ -7,6 +7,10 @@ import sys
 import threading
 from pathlib import Path
 
+from sqlalchemy import select
+
+from tracekit.web.tables import JOBS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -25,7 +29,7 @@ def test_the_client_of_the_docs(start, store, work, tmp_path, make_trace):
     done = []
     client = threading.Thread(target=run)
     client.start()
-    while not store.database.run("SELECT id FROM jobs"):
+    while not store.database.read(select(JOBS)):
         assert client.is_alive(), done
     work()
     client.join()

@@ -9,15 +9,19 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import select, update
 
 from tests.layers import NODE
 from tests.prediction.test_experts import Model
 from tracekit.messages import web_errors
 from tracekit.testing import TraceBuilder
+from tracekit.web import work as work_module
 from tracekit.web.database import Database
 from tracekit.web.errors import DiskFullError, WebError
-from tracekit.web.jobs import MOST_ATTEMPTS
+from tracekit.web.jobs import MAX_DEATHS
 from tracekit.web.store import Store
+from tracekit.web.tables import JOBS, METADATA
+from tracekit.web.uploads import UploadStore
 
 
 def leftovers(settings):
@@ -178,15 +182,15 @@ def test_a_deleted_job_leaves_nothing(api, work, make_trace, settings):
 
 
 def test_deleting_makes_room_on_a_full_disk(api, make_trace, settings, monkeypatch):
-    run = Database.run
+    write = Database.write
 
-    def full(self, statement, *values):
-        if any((settings.data / "files" / "uploads").iterdir()) and statement.startswith("UPDATE"):
+    def full(self, change):
+        if any((settings.data / "files" / "uploads").iterdir()) and change.is_update:
             raise DiskFullError(web_errors.DISK_FULL())
-        return run(self, statement, *values)
+        return write(self, change)
 
     job = api.begin(api.put(make_trace()))
-    monkeypatch.setattr(Database, "run", full)
+    monkeypatch.setattr(Database, "write", full)
     assert api.client.delete(f"/api/v1/jobs/{job}").status_code == 204
     assert leftovers(settings) == []
     assert api.client.get("/api/v1/jobs").json() == []
@@ -219,12 +223,12 @@ def test_what_expires_leaves_nothing(start, as_api, settings, make_trace, work, 
     work()
     store.delete_expired()
     assert kept.job(job)["state"] == "done"
-    store.database.run("UPDATE jobs SET expires = ?", time.time() - 1)
+    store.database.write(update(JOBS).values(expires=time.time() - 1))
     assert kept.client.get(f"/api/v1/jobs/{job}").status_code == 404
     store.delete_expired()
     assert leftovers(settings) == []
-    for table in ("uploads", "jobs"):
-        assert store.database.run(f"SELECT * FROM {table}") == []
+    for table in METADATA.sorted_tables:
+        assert store.database.read(select(table)) == []
 
 
 def test_files_that_nothing_refers_to_are_swept(store, settings):
@@ -272,13 +276,96 @@ def test_a_worker_taken_for_dead_changes_nothing(api, hasty, make_trace):
     assert api.job(job)["state"] == "done"
 
 
-def test_a_job_that_kills_its_workers_ends(api, hasty, make_trace):
+def write_report(store, job, name):
+    """A worker's report, stored under its claim."""
+    path = store.jobs.get_scratch_directory(f"of {name}")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(name)
+    store.files.keep(path, f"jobs/{job.id}/{job.claim}/report.json")
+
+
+@pytest.mark.parametrize("formats", [["json"], []])
+def test_a_worker_taken_for_dead_leaves_the_others_report(api, hasty, make_trace, formats):
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
+    first, second = hasty.jobs.claim("first"), hasty.jobs.claim("second")
+    write_report(hasty, first, "first")
+    write_report(hasty, second, "second")
+    assert hasty.jobs.finish(second, ["json"])
+    assert not hasty.jobs.finish(first, formats)
+    assert not hasty.jobs.set_found(first, {"source": {}})
+    assert not hasty.jobs.set_stage(first, "late")
+    hasty.jobs.note_worker_death("first")
+    hasty.jobs.release_worker_job("first")
+    hasty.jobs.fail_worker_job("first", WebError(web_errors.SERVER_BUG()))
+    assert api.client.get(f"/api/v1/jobs/{job}/report.json").text == "second"
+    assert (api.job(job)["state"], api.job(job)["found"]) == ("done", None)
+    assert hasty.files.list_names(f"jobs/{job}") == [second.claim]
+
+
+def test_a_worker_that_lost_its_job_takes_its_report_away(api, store, make_trace, work, monkeypatch):
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
+    store_reports, others = work_module._store_reports, []
+
+    def lose(*arguments):
+        store.database.write(update(JOBS).values(lease=0))
+        others.append(store.jobs.claim("second"))
+        write_report(store, others[0], "second")
+        assert store.jobs.finish(others[0], ["json"])
+        return store_reports(*arguments)
+
+    monkeypatch.setattr(work_module, "_store_reports", lose)
+    work()
+    assert store.files.list_names(f"jobs/{job}") == [others[0].claim]
+    assert api.client.get(f"/api/v1/jobs/{job}/report.json").text == "second"
+
+
+def test_the_servers_deaths_are_not_the_jobs(api, hasty, make_trace):
+    """Claims that run out, and workers that end with their server, are tried again and again."""
     job = api.begin(api.put(make_trace()))
-    for _ in range(MOST_ATTEMPTS):
-        assert hasty.jobs.claim("doomed") is not None
-    assert hasty.jobs.claim("doomed") is None
+    for attempt in range(1, 20):
+        claimed = hasty.jobs.claim(f"worker {attempt}")
+        assert (claimed.attempts, claimed.deaths) == (attempt, 0)
+        if attempt % 2:
+            hasty.jobs.release_worker_job(f"worker {attempt}")
+            assert api.job(job)["state"] == "queued"
+
+
+def test_a_job_at_which_a_worker_died_lets_others_pass(api, store, make_trace):
+    first, second = (api.begin(api.put(make_trace())) for _ in range(2))
+    assert store.jobs.claim("one").id == first
+    store.jobs.note_worker_death("one")
+    assert store.jobs.claim("two").id == second
+    store.jobs.release_worker_job("two")
+    assert [store.jobs.claim("three").id, store.jobs.claim("four").id] == [second, first]
+
+
+def test_asking_anew_forgets_the_deaths(api, store, make_trace):
+    job = api.begin(api.put(make_trace()))
+    for _ in range(MAX_DEATHS):
+        store.jobs.claim("doomed")
+        store.jobs.note_worker_death("doomed")
+    assert api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpu": ["t4"]}).status_code == 200
+    assert (store.jobs.claim("another").deaths, api.job(job)["error"]) == (0, None)
+
+
+@pytest.mark.parametrize("state", ["queued", "running"])
+def test_a_job_in_work_takes_no_other_request(api, store, make_trace, state):
+    job = api.begin(api.put(make_trace()))
+    if state == "running":
+        store.jobs.claim("busy")
+    answer = api.client.post(f"/api/v1/jobs/{job}/ask", json={"gpu": ["t4"]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "job-in-work")
+
+
+def test_a_job_that_kills_its_workers_ends(api, store, make_trace):
+    job = api.begin(api.put(make_trace()))
+    for death in range(1, MAX_DEATHS + 1):
+        assert api.job(job)["state"] == "queued"
+        assert store.jobs.claim(f"doomed {death}").attempts == death
+        store.jobs.note_worker_death(f"doomed {death}")
+    assert store.jobs.claim("another") is None
     assert api.job(job)["state"] == "failed"
-    assert "died" in api.job(job)["error"]["message"]
+    assert api.job(job)["error"]["code"] == "workers-died"
 
 
 def test_waiting_jobs_are_limited(start, as_api, make_trace):
@@ -299,14 +386,11 @@ def test_an_upload_belongs_to_one_job(api, make_trace):
 
 def test_a_job_that_can_not_be_noted_leaves_its_upload(api, make_trace, monkeypatch):
     upload = api.put(make_trace())
-    run = Database.run
 
-    def full(self, statement, *values):
-        if statement.startswith("INSERT INTO jobs"):
-            raise DiskFullError(web_errors.DISK_FULL())
-        return run(self, statement, *values)
+    def full(*_):
+        raise DiskFullError(web_errors.DISK_FULL())
 
-    monkeypatch.setattr(Database, "run", full)
+    monkeypatch.setattr(UploadStore, "take", full)
     assert api.client.post("/api/v1/jobs", json={"uploads": [upload]}).status_code == 507
     monkeypatch.undo()
     assert api.begin(upload)

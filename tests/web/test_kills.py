@@ -9,7 +9,11 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+from sqlalchemy import select
+
 from tests.web.conftest import until
+from tests.web.kill_storm import run_storm
+from tracekit.web.tables import JOBS
 from tracekit.web.workers import WorkerPool
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_train.json.gz"
@@ -30,6 +34,13 @@ def test_a_killed_worker_and_a_killed_server(serve):
     assert done["state"] == "done"
     assert again.client.get(done["reports"]["json"]).json()["targets"][0]["gpu"] == "h100-sxm"
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def test_a_storm_of_kills_loses_doubles_and_gives_up_nothing(tmp_path):
+    outcome = run_storm(tmp_path / "data", kills=3, jobs=4, workers=1, seed=3)
+    assert outcome.kills == {"server": 1, "worker": 1, "both": 1}
+    assert outcome.states == {"done": 4}
+    assert (outcome.lost, outcome.doubled, outcome.reports) == (0, 0, 1)
 
 
 def test_a_worker_that_can_not_be_started_is_tried_again(settings, store, monkeypatch):
@@ -87,7 +98,7 @@ def test_two_servers_run_no_job_twice(serve, store, make_trace):
     uploads = [servers[i % 2].put(make_trace(), f"{i}.json") for i in range(4)]
     jobs = [servers[(i + 1) % 2].begin(upload, ask={"gpu": ["t4"]}) for i, upload in enumerate(uploads)]
     assert [servers[0].done(job)["state"] for job in jobs] == ["done"] * 4
-    rows = store.database.run("SELECT attempts, worker FROM jobs")
+    rows = store.database.read(select(JOBS))
     assert [row["attempts"] for row in rows] == [1] * 4
     assert len({row["worker"] for row in rows}) == 2
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.web.conftest import until
 from tracekit.web.database import Database
 
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -35,7 +36,7 @@ def stored(settings):
 def test_what_the_server_can_do(api):
     headers = api.client.options(ADDRESS).headers
     assert headers["tus-version"] == "1.0.0"
-    assert headers["tus-extension"] == "creation,termination,expiration"
+    assert headers["tus-extension"] == "creation,termination,expiration,checksum"
     assert headers["tus-max-size"] == str(4 << 30)
 
 
@@ -123,6 +124,30 @@ def test_a_broken_connection_keeps_what_arrived(api):
     assert send(api.client, place, 1_234_567, b"x" * (5_000_000 - 1_234_567)).status_code == 204
 
 
+def test_a_file_whose_size_is_not_announced(api, make_trace, settings, work):
+    trace = make_trace()
+    answer = api.client.put("/api/v1/traces/t.json", content=iter([trace[:10], trace[10:]]))
+    assert (answer.status_code, answer.json()["length"]) == (201, len(trace))
+    assert stored(settings) == [trace]
+    assert os.listdir(settings.data / "arriving") == []
+    assert api.client.head(f"{ADDRESS}/{answer.json()['id']}", headers=TUS).headers["upload-length"] == str(len(trace))
+    job = api.begin(answer.json()["id"])
+    work()
+    assert api.job(job)["state"] == "found"
+
+
+@pytest.mark.parametrize("announced", [b"Content-Length: 5000000", b"Transfer-Encoding: chunked"])
+def test_a_plain_upload_that_breaks_off_leaves_nothing(api, settings, announced):
+    url, arriving = api.client.base_url, settings.data / "arriving"
+    with socket.create_connection((url.host, url.port)) as connection:
+        begin = b"PUT /api/v1/traces/t HTTP/1.1\r\nHost: localhost\r\n" + announced + b"\r\n\r\n"
+        connection.sendall(begin + b"200000\r\n" * (b"chunked" in announced) + b"x" * 2_000_000)
+        until(lambda: any(path.stat().st_size for path in arriving.iterdir()))
+    until(lambda: not os.listdir(arriving))
+    assert stored(settings) == []
+    assert api.client.put("/api/v1/traces/t", content=b"data").status_code == 201
+
+
 def test_two_at_once_on_one_upload(api, settings):
     place = create(api.client, 4)
     with (settings.data / "arriving" / place.rsplit("/", 1)[-1]).open("r+b") as file:
@@ -133,14 +158,18 @@ def test_two_at_once_on_one_upload(api, settings):
 
 def test_the_data_base_never_holds_up_other_requests(api, monkeypatch):
     """Statements wait for others' locks: they run beside the loop that serves all requests."""
-    run, held_up = Database.run, []
+    held_up = []
 
-    def noting(self, statement, *values):
-        if asyncio._get_running_loop():
-            held_up.append(statement)
-        return run(self, statement, *values)
+    def note(method):
+        def noting(self, *values):
+            if asyncio._get_running_loop():
+                held_up.append(values)
+            return method(self, *values)
 
-    monkeypatch.setattr(Database, "run", noting)
+        return noting
+
+    for name in ("read", "transaction"):
+        monkeypatch.setattr(Database, name, note(getattr(Database, name)))
     api.put(b"data")
     api.put(iter([b"da", b"ta"]))
     assert send(api.client, create(api.client, 4), 0, b"data").status_code == 204

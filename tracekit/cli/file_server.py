@@ -2,6 +2,7 @@
 
 import json
 import mimetypes
+import sys
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -10,6 +11,7 @@ from tracekit.errors import OutputError, TraceError
 from tracekit.messages import command_errors
 from tracekit.render import viewer
 
+CLIENT_WAIT_S = 60.0
 LOOPBACK_ADDRESS = "127.0.0.1"
 TIMELINE_SUFFIXES = (".json", ".gz")
 PERFETTO_POLICY = (
@@ -36,7 +38,7 @@ def create_server(file: Path, port: int) -> ThreadingHTTPServer:
         raise TraceError(command_errors.FILE_TO_VIEW_UNKNOWN(path=str(file)))
     page = None if file.suffix == ".html" else _find_perfetto_page()
     try:
-        return ThreadingHTTPServer((LOOPBACK_ADDRESS, port), type("Handler", (_Handler,), {"file": file, "page": page}))
+        return _Server((LOOPBACK_ADDRESS, port), type("Handler", (_Handler,), {"file": file, "page": page}))
     except OSError as error:
         raise OutputError(command_errors.PORT_UNUSABLE(port=port, reason=error.strerror)) from error
 
@@ -49,7 +51,15 @@ def _find_perfetto_page() -> Path:
     return page
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing about a viewer that hangs up."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]  # typeshed knows sockets only
+
+
 class _Handler(BaseHTTPRequestHandler):
+    timeout = CLIENT_WAIT_S
     file: Path
     page: Path | None
 

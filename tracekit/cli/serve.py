@@ -40,6 +40,10 @@ MaxUpload = Annotated[str, typer.Option("--max-upload", metavar="SIZE", help="La
 MaxUnpacked = Annotated[str, typer.Option("--max-unpacked", metavar="SIZE", help="Most text in a job's files.")]
 MaxFiles = Annotated[int, typer.Option("--max-files", metavar="N", min=1, help="Most files of a job.")]
 MaxQueued = Annotated[int, typer.Option("--max-queued", metavar="N", min=1, help="Most jobs that wait.")]
+MaxJobs = Annotated[int, typer.Option("--max-jobs", metavar="N", min=1, help="Most jobs that are kept for an owner.")]
+MaxStored = Annotated[
+    str, typer.Option("--max-stored", metavar="SIZE", help="Most that is kept of an owner's uploads and reports.")
+]
 Rate = Annotated[int, typer.Option("--rate", metavar="N", min=1, help="Uploads and jobs of one address a minute.")]
 
 
@@ -58,6 +62,8 @@ def serve(
     max_unpacked: MaxUnpacked = "32G",
     max_files: MaxFiles = MAX_TRACES,
     max_queued: MaxQueued = 500,
+    max_jobs: MaxJobs = 1000,
+    max_stored: MaxStored = "64G",
     rate: Rate = 1200,
 ) -> None:
     """A web page on this machine: upload traces, choose GPUs, get the report.
@@ -84,6 +90,8 @@ def serve(
         max_unpacked_bytes=parse_memory_size(max_unpacked),
         max_files=max_files,
         max_queued=max_queued,
+        max_jobs_per_owner=max_jobs,
+        max_stored_bytes=parse_memory_size(max_stored),
         max_per_minute=rate,
     )
     check_settings(settings)

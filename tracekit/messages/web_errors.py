@@ -40,6 +40,12 @@ TOKEN_WRONG = Template(
     "The token is missing or wrong.",
     "Send it as 'Authorization: Bearer TOKEN'.",
 )
+TOKENS_WRONG = Template(
+    "tokens-wrong",
+    Severity.ERROR,
+    "{most} wrong tokens came from your address in a minute.",
+    "Wait a minute; then none is refused for the wrong ones before.",
+)
 BODY_TOO_LARGE = Template(
     "body-too-large",
     Severity.ERROR,
@@ -64,6 +70,24 @@ QUEUE_FULL = Template(
     Severity.ERROR,
     "{count} {whose} wait already, the most that this server allows.",
     "Try later.",
+)
+JOBS_TOO_MANY = Template(
+    "jobs-too-many",
+    Severity.ERROR,
+    "{most} jobs are kept for you already, the most that this server allows.",
+    "Delete some; whoever runs the server sets the limit ({--max-jobs}).",
+)
+UPLOADS_TOO_MANY = Template(
+    "uploads-too-many",
+    Severity.ERROR,
+    "{most} of your uploads wait for a job already, the most that this server allows.",
+    "Begin a job with them, or delete some.",
+)
+QUOTA_USED_UP = Template(
+    "quota-used-up",
+    Severity.ERROR,
+    "Your uploads and reports would take more than this server keeps for you: {max_bytes}.",
+    "Delete reports; whoever runs the server sets the limit ({--max-stored}).",
 )
 UPLOAD_TYPE_WRONG = Template("upload-type-wrong", Severity.ERROR, "The data must be sent as {media_type}.")
 UPLOAD_PROTOCOL_UNKNOWN = Template("upload-protocol-unknown", Severity.ERROR, "Tus-Resumable must be {version}.")
@@ -107,6 +131,23 @@ UPLOAD_LONGER_THAN_ANNOUNCED = Template(
     Severity.ERROR,
     "More arrives than the {length} bytes that were announced.",
 )
+UPLOAD_CHECKSUM_UNKNOWN = Template(
+    "upload-checksum-unknown",
+    Severity.ERROR,
+    "Upload-Checksum is none that this server can verify.",
+    "Send one of {known:list} and its value in base64.",
+)
+UPLOAD_CHECKSUM_WRONG = Template(
+    "upload-checksum-wrong",
+    Severity.ERROR,
+    "The data was damaged on its way: its checksum differs.",
+    "Send it again.",
+)
+UPLOAD_METADATA_WRONG = Template(
+    "upload-metadata-wrong",
+    Severity.ERROR,
+    "Upload-Metadata isn't pairs of different keys and values in base64, {max_length} characters at most.",
+)
 UPLOAD_LOCKED = Template(
     "upload-locked",
     Severity.ERROR,
@@ -124,6 +165,48 @@ DISK_FULL = Template(
     Severity.ERROR,
     "The server's disk is full.",
     "Try again later, or tell whoever runs it.",
+)
+SERVER_BUSY = Template(
+    "server-busy",
+    Severity.ERROR,
+    "The server has as many connections and files open as it may.",
+    "Try again in some seconds.",
+)
+DATABASE_BUSY = Template(
+    "database-busy",
+    Severity.ERROR,
+    "The server's database is locked or doesn't respond.",
+    "Try again in some seconds, or tell whoever runs the server.",
+)
+DATABASE_UNUSABLE = Template(
+    "database-unusable",
+    Severity.ERROR,
+    "{name} can't be used: {reason}.",
+    "Put a backup in its place, or name another directory with {--data}.",
+)
+DATABASE_DAMAGED = Template(
+    "database-damaged",
+    Severity.ERROR,
+    "{name} is damaged.",
+    "Put a backup in its place, or name another directory with {--data}.",
+)
+DATABASE_FOREIGN = Template(
+    "database-foreign",
+    Severity.ERROR,
+    "{name} has tables that no version of this server made.",
+    "Name another database with {--database}, or another directory with {--data}.",
+)
+DATABASE_NEWER = Template(
+    "database-newer",
+    Severity.ERROR,
+    "{name} was made by a newer tracekit.",
+    "Update tracekit, or name another directory with {--data}.",
+)
+DATABASE_URL_UNUSABLE = Template(
+    "database-url-unusable",
+    Severity.ERROR,
+    "The database's address isn't one of PostgreSQL.",
+    "Write it as postgresql://USER@HOST/NAME ({--database}).",
 )
 FILES_UNREACHABLE = Template(
     "files-unreachable",

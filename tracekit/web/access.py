@@ -1,6 +1,5 @@
-"""Access control: host names, cross-site requests, rate limits, body sizes, tokens and security headers."""
+"""Access control: host names, cross-site requests, tokens, rate limits, body sizes and security headers."""
 
-import hashlib
 import hmac
 import logging
 import secrets
@@ -9,22 +8,33 @@ from collections import Counter
 from http.cookies import SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tracekit.messages import web_errors
-from tracekit.web.errors import ForbiddenError, TooLargeError, TooManyError, UnauthorizedError, WebError
+from tracekit.messages import Template, web_errors
+from tracekit.web.errors import ForbiddenError, TooLargeError, TooManyError, UnauthorizedError
+from tracekit.web.failures import explain_failure
+from tracekit.web.requester import LOCAL_OWNER, Requester, hash_network, hash_secret
+from tracekit.web.responses import create_refusal
 from tracekit.web.settings import LOOPBACK, Settings
 
 OWNER_COOKIE = "tracekit_owner"
 TOKEN_COOKIE = "tracekit_token"
 COOKIE_MAX_AGE_S = 365 * 86_400
 
-# Owner of requests without a cookie on a server without a token: only programs on this machine can send them.
-LOCAL_OWNER = "local"
-
 MAX_BODY_BYTES = 1 << 20
+MAX_WRONG_TOKENS_PER_MINUTE = 10
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+PUBLIC_PATHS = ("/login", "/api/docs", "/api/v1/openapi.json")
+PUBLIC_FOLDERS = ("/static/", "/r/")
+"""What is shown without the token; private links are secrets themselves."""
+
+METHOD_HEADER = "x-http-method-override"
+"""For tus clients that can't send PATCH and DELETE."""
+
+TUS_FOLDER = "/api/v1/uploads"
+TUS_VERSION = "1.0.0"
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -43,41 +53,47 @@ log = logging.getLogger("tracekit.web")
 
 
 class AccessMiddleware:
-    """Middleware that refuses forbidden requests and adds the security headers to every response.
+    """Middleware that refuses forbidden requests, tells the others whose they are, and adds the security headers.
 
     Logs one line per request, with the route's pattern in place of its path: ids and links are secrets.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self._app, self._settings = app, settings
-        self._rates = RateLimiter(settings.max_per_minute)
+    def __init__(self, app: ASGIApp, settings: Settings, tokens: "TokenChecker") -> None:
+        self._app, self._settings, self._tokens = app, settings, tokens
+        self._rates = RateLimiter(settings.max_per_minute, web_errors.RATE_EXCEEDED)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        owner = None if scope["path"].startswith(("/api/", "/static/")) else _create_owner(headers)
-        scope.setdefault("state", {})["owner"] = owner
-        begun = time.perf_counter()
+        connection = HTTPConnection(scope)
+        override = connection.headers.get(METHOD_HEADER)
+        is_tus = scope["path"].startswith(TUS_FOLDER)
+        if is_tus and override is not None:
+            scope = {**scope, "method": override.upper()}
+        is_page = not scope["path"].startswith(("/api/", "/static/"))
+        new_owner = secrets.token_hex(16) if is_page and not connection.cookies.get(OWNER_COOKIE) else None
+        begun, is_answered = time.perf_counter(), False
 
         async def answer(message: Message) -> None:
+            nonlocal is_answered
             if message["type"] == "http.response.start":
-                self._add_headers(MutableHeaders(scope=message), scope, owner)
+                is_answered = True
+                self._add_headers(MutableHeaders(scope=message), scope, new_owner, is_tus=is_tus)
                 route = getattr(scope.get("route"), "path", "-")
                 taken_ms = 1e3 * (time.perf_counter() - begun)
                 log.info("%s %s %d %.0f ms", scope["method"], route, message["status"], taken_ms)
             await send(message)
 
         try:
-            self._check_request(scope, headers)
-        except WebError as error:
-            from tracekit.web.responses import create_refusal
-
-            await create_refusal(scope, error)(scope, receive, answer)
-            return
-        await self._app(scope, receive, answer)
+            self._check_request(scope, connection.headers)
+            scope.setdefault("state", {})["requester"] = self._identify(connection, new_owner)
+            await self._app(scope, receive, answer)
+        except Exception as error:
+            refusal = explain_failure(error)
+            if refusal is not None and not is_answered:
+                await create_refusal(scope, refusal)(scope, receive, answer)
 
     def _check_request(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
@@ -92,86 +108,123 @@ class AccessMiddleware:
         ):
             raise ForbiddenError(web_errors.ORIGIN_FOREIGN())
         if scope["method"] in ("POST", "PUT"):
-            self._rates.count(scope["client"][0] if scope["client"] else "")
+            self._rates.count(get_network(scope))
         if not _is_upload(scope):
             _check_body(headers)
 
-    def _add_headers(self, headers: MutableHeaders, scope: Scope, owner: str | None) -> None:
+    def _identify(self, connection: HTTPConnection, new_owner: str | None) -> Requester:
+        """Return whose a request is.
+
+        Raises:
+            UnauthorizedError: The token is missing or wrong.
+            TooManyError: Too many wrong ones came from this network.
+        """
+        network = get_network(connection.scope)
+        bearer = connection.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        if self._settings.token is not None and not _is_public(connection.scope["path"]):
+            self._tokens.check(network, bearer or connection.cookies.get(TOKEN_COOKIE, ""))
+            if bearer:
+                return Requester(hash_secret(bearer), network)
+        owner = new_owner or connection.cookies.get(OWNER_COOKIE)
+        return Requester(hash_secret(owner) if owner else LOCAL_OWNER, network)
+
+    def _add_headers(self, headers: MutableHeaders, scope: Scope, new_owner: str | None, *, is_tus: bool) -> None:
         for name, value in SECURITY_HEADERS.items():
             headers.setdefault(name, value)
-        if owner is not None:
-            headers.append("set-cookie", format_cookie(OWNER_COOKIE, owner, secure=scope["scheme"] == "https"))
+        if is_tus:
+            headers.setdefault("Tus-Resumable", TUS_VERSION)
+        if new_owner is not None:
+            headers.append("set-cookie", format_cookie(OWNER_COOKIE, new_owner, secure=scope["scheme"] == "https"))
 
 
 class RateLimiter:
-    """Counter of each address's uploads and jobs in the current minute."""
+    """Counter of what each network does in the current minute.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    Args:
+        most: How often it may.
+        refusal: Told when it does more often, with ``most``.
+    """
+
+    def __init__(self, most: int, refusal: Template) -> None:
+        self._most, self._refusal = most, refusal
         self._minute = 0
         self._counts: Counter[str] = Counter()
 
-    def count(self, address: str) -> None:
-        """Count one more request.
+    def count(self, network: str) -> None:
+        """Count one more.
 
         Raises:
             TooManyError: The limit is exceeded.
         """
+        self.check(network)
+        self._counts[network] += 1
+
+    def check(self, network: str) -> None:
+        """Check whether the network may once more.
+
+        Raises:
+            TooManyError: The limit is reached.
+        """
         minute = int(time.time() // 60)
         if minute != self._minute:
             self._minute, self._counts = minute, Counter()
-        self._counts[address] += 1
-        if self._counts[address] > self._most:
-            raise TooManyError(web_errors.RATE_EXCEEDED(most=self._most))
+        if self._counts[network] >= self._most:
+            raise TooManyError(self._refusal(most=self._most))
 
 
-def get_owner(request: Request) -> str:
-    """Return the owner whose uploads and jobs a request may access.
+class TokenChecker:
+    """Compares tokens with the server's; a network that sends many wrong ones has to wait, whatever it sends next."""
 
-    Raises:
-        UnauthorizedError: The token is missing or wrong.
-    """
-    settings: Settings = request.app.state.settings
-    bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-    if settings.token is not None:
-        if bearer:
-            check_token(settings, bearer)
-            return _hash_secret(bearer)
-        check_token(settings, request.cookies.get(TOKEN_COOKIE, ""))
-    owner = request.state.owner or request.cookies.get(OWNER_COOKIE)
-    return _hash_secret(owner) if owner else LOCAL_OWNER
+    def __init__(self, settings: Settings) -> None:
+        self._token = settings.token
+        self._failures = RateLimiter(MAX_WRONG_TOKENS_PER_MINUTE, web_errors.TOKENS_WRONG)
 
+    def check(self, network: str, given: str) -> None:
+        """Check a token.
 
-def check_token(settings: Settings, given: str) -> None:
-    """Compare a token with the server's.
-
-    Raises:
-        UnauthorizedError: The token is wrong.
-    """
-    if settings.token is not None and not hmac.compare_digest(given.encode(), settings.token.encode()):
-        raise UnauthorizedError(web_errors.TOKEN_WRONG())
+        Raises:
+            UnauthorizedError: The token is missing or wrong.
+            TooManyError: Too many wrong ones came from this network.
+        """
+        if self._token is None:
+            return
+        if given:
+            self._failures.check(network)
+        if not hmac.compare_digest(given.encode(errors="replace"), self._token.encode()):
+            if given:
+                self._failures.count(network)
+            raise UnauthorizedError(web_errors.TOKEN_WRONG())
 
 
-def format_cookie(name: str, value: str, *, secure: bool) -> str:
+async def get_owner(request: Request) -> str:
+    """Return the owner whose uploads and jobs a request may access."""
+    return (await get_requester(request)).owner
+
+
+async def get_requester(request: Request) -> Requester:
+    """Return whose a request is."""
+    requester: Requester = request.state.requester
+    return requester
+
+
+def get_network(scope: Scope) -> str:
+    """Return the network that a request comes from."""
+    return hash_network(scope["client"][0] if scope["client"] else "")
+
+
+def format_cookie(name: str, value: str, *, secure: bool, max_age_s: int = COOKIE_MAX_AGE_S) -> str:
     """Format a cookie that scripts can't read and other sites can't send."""
     jar: SimpleCookie = SimpleCookie()
     jar[name] = value
-    return (
-        jar[name].OutputString() + f"; Path=/; HttpOnly; SameSite=Lax; Max-Age={COOKIE_MAX_AGE_S}{'; Secure' * secure}"
-    )
-
-
-def _hash_secret(secret: str) -> str:
-    """Hash a secret for storage."""
-    return hashlib.blake2b(secret.encode(), digest_size=16).hexdigest()
-
-
-def _create_owner(headers: Headers) -> str | None:
-    return None if f"{OWNER_COOKIE}=" in headers.get("cookie", "") else secrets.token_hex(16)
+    return jar[name].OutputString() + f"; Path=/; HttpOnly; SameSite=Lax; Max-Age={max_age_s}{'; Secure' * secure}"
 
 
 def _parse_hostname(host: str) -> str:
     return host.rsplit(":", 1)[0].strip("[]") if not host.endswith("]") else host.strip("[]")
+
+
+def _is_public(path: str) -> bool:
+    return path in PUBLIC_PATHS or path.startswith(PUBLIC_FOLDERS)
 
 
 def _is_upload(scope: Scope) -> bool:

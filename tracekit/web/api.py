@@ -16,7 +16,7 @@ from tracekit.web.ask import Ask
 from tracekit.web.errors import NotFoundError
 from tracekit.web.formats import FORMATS
 from tracekit.web.jobs import WebJob
-from tracekit.web.routes import ID_PATTERN, Id, Owner, StoreDependency, document_refusals
+from tracekit.web.routes import ID_PATTERN, Id, Owner, RequesterDependency, StoreDependency, document_refusals
 from tracekit.web.store import Store
 
 BLOCK_BYTES = 1 << 20
@@ -79,9 +79,10 @@ router = APIRouter(prefix="/api/v1")
 
 
 @router.post("/jobs", status_code=201, tags=["jobs"], summary="Begin a job", responses=document_refusals(400, 404, 409))
-def create(store: StoreDependency, owner: Owner, new: NewJob) -> JobBody:
+def create(store: StoreDependency, requester: RequesterDependency, new: NewJob) -> JobBody:
     """Queue a job for uploads, which belong to it from now on and are deleted with it."""
-    return build_job_body(store, store.jobs.create(owner, new.uploads, None if new.ask is None else new.ask.to_dict()))
+    request = None if new.ask is None else new.ask.to_dict()
+    return build_job_body(store, store.jobs.create(requester, new.uploads, request))
 
 
 @router.get("/jobs", tags=["jobs"], summary="Your jobs", responses=document_refusals())
@@ -97,9 +98,10 @@ def job(store: StoreDependency, owner: Owner, job_id: Id) -> JobBody:
 
 
 @router.post("/jobs/{job_id}/ask", tags=["jobs"], summary="Ask anew", responses=document_refusals(400, 404, 409))
-def ask(store: StoreDependency, owner: Owner, job_id: Id, ask: Ask) -> JobBody:
+def ask(store: StoreDependency, requester: RequesterDependency, job_id: Id, ask: Ask) -> JobBody:
     """Queue a job again with other targets."""
-    return build_job_body(store, store.jobs.requeue(store.jobs.get(owner, job_id), ask.to_dict()))
+    job = store.jobs.get(requester.owner, job_id)
+    return build_job_body(store, store.jobs.requeue(requester, job, ask.to_dict()))
 
 
 @router.delete(

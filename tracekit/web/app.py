@@ -13,10 +13,14 @@ from predictors import PredictorError
 from tracekit import __version__
 from tracekit.errors import TracekitError
 from tracekit.web import api, compare, pages, responses, timeline, tus
-from tracekit.web.access import AccessMiddleware
+from tracekit.web.access import AccessMiddleware, TokenChecker
+from tracekit.web.database import MAX_WAITING_CHANGES, READ_CONNECTIONS
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
 from tracekit.web.workers import WorkerPool
+
+OTHER_THREADS = 22
+"""Threads for what needs no database."""
 
 DESCRIPTION = "Upload the PyTorch profiler traces of a run, ask how long its step would take on other GPUs."
 
@@ -27,6 +31,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = MAX_WAITING_CHANGES + READ_CONNECTIONS + OTHER_THREADS
         workers = WorkerPool(settings, store)
         app.state.workers = workers
         workers.start()
@@ -44,7 +49,8 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    app.state.settings, app.state.store = settings, store
+    tokens = TokenChecker(settings)
+    app.state.settings, app.state.store, app.state.tokens = settings, store, tokens
     for router in (api.router, compare.router, tus.router, timeline.router, pages.router):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=responses.STATIC), name="static")
@@ -52,5 +58,5 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(PredictorError, responses.on_tracekit_error)
     app.add_exception_handler(HTTPException, responses.on_http_error)
     app.add_exception_handler(RequestValidationError, responses.on_invalid_request)
-    app.add_middleware(AccessMiddleware, settings=settings)
+    app.add_middleware(AccessMiddleware, settings=settings, tokens=tokens)
     return app

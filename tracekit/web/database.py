@@ -1,106 +1,181 @@
-"""Run single statements on SQLite, or on PostgreSQL if a URL is given.
+"""Connections to the database: SQLite by default, PostgreSQL if a URL is given.
 
-Every change of state is a single statement, so that a process may be killed between any two of them.
+Changes wait for one another, reads for nothing: SQLite's log (WAL) lets them see the state before a change.
 """
 
-import sqlite3
 import threading
-from importlib import import_module
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Delete,
+    Engine,
+    Insert,
+    RowMapping,
+    Select,
+    Update,
+    create_engine,
+    event,
+    make_url,
+)
+from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from tracekit.errors import TracekitError
 from tracekit.messages import web_errors
 from tracekit.messages.packages import EXTRA_MISSING
-from tracekit.web.errors import DiskFullError
+from tracekit.web.errors import BusyError, DiskFullError
 
-DatabaseRow = dict[str, Any]
+READ_WAIT_S = 1.0
+WRITE_WAIT_S = 5.0
+CONNECT_WAIT_S = 5
 
-SCHEMA_STATEMENTS = (
-    """CREATE TABLE IF NOT EXISTS uploads (
-        id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, length BIGINT, job TEXT,
-        expires DOUBLE PRECISION NOT NULL)""",
-    """CREATE TABLE IF NOT EXISTS jobs (
-        id TEXT PRIMARY KEY, link TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, uploads TEXT NOT NULL, state TEXT NOT NULL,
-        request TEXT, stage TEXT NOT NULL, found TEXT, error TEXT, output TEXT, formats TEXT NOT NULL,
-        attempts INTEGER NOT NULL, worker TEXT, claim TEXT, lease DOUBLE PRECISION,
-        created DOUBLE PRECISION NOT NULL, queued DOUBLE PRECISION NOT NULL, expires DOUBLE PRECISION NOT NULL)""",
-    "CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, queued)",
-    "CREATE INDEX IF NOT EXISTS jobs_by_owner ON jobs (owner, created)",
-)
+READ_CONNECTIONS = 10
+MAX_WAITING_CHANGES = 64
+"""Changes that may wait at once: fewer than the server's threads, some of which are left for reading."""
 
-# SQLite locks the whole database for a writing statement; PostgreSQL locks only the row, if the statement says so.
-SKIP_LOCKED = "/*skip locked*/"
-
-LOCK_TIMEOUT_S = 30.0
+SQLITE_FULL_CODES = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
+POSTGRES_FULL_CODE = "53100"
 
 
 class Database:
-    """Store of uploads and jobs: one connection, used by one thread at a time.
+    """Database of uploads and jobs, for many threads.
 
     Args:
         path: SQLite file.
         url: ``postgresql://`` URL, used instead of ``path``.
+        write_wait_s: Longest time that a change waits for others.
+
+    Every method raises :class:`BusyError` if the database is locked or doesn't respond, and :class:`DiskFullError`.
 
     Raises:
-        TracekitError: A URL is given and psycopg isn't installed.
+        TracekitError: The URL can't be used, or psycopg isn't installed.
     """
 
-    def __init__(self, path: Path, url: str | None = None) -> None:
-        self._lock = threading.Lock()
-        self._connection: Any = _connect_sqlite(path) if url is None else _connect_postgres(url)
-        self._path, self._url = path, url
-        for statement in SCHEMA_STATEMENTS:
-            self.run(statement)
+    def __init__(self, path: Path, url: str | None = None, write_wait_s: float = WRITE_WAIT_S) -> None:
+        self.name = str(path) if url is None else "PostgreSQL"
+        if url is None:
+            self._writer = _create_sqlite_writer(path, write_wait_s)
+            self._reader = _create_sqlite_reader(path)
+        else:
+            self._writer = _create_postgres_engine(url, write_wait_s)
+            self._reader = _create_postgres_engine(url, READ_WAIT_S, isolation_level="AUTOCOMMIT")
+        self._changes = threading.BoundedSemaphore(MAX_WAITING_CHANGES)
 
-    def run(self, statement: str, *values: Any) -> list[DatabaseRow]:
-        """Run one statement, with ``?`` for each value; return its rows, if any.
+    def read(self, query: Select[Any]) -> list[RowMapping]:
+        """Return the rows of a query."""
+        with _translate_errors(), self._reader.connect() as connection:
+            return list(connection.execute(query).mappings())
 
-        Raises:
-            FullError: The disk is full.
-        """
-        with self._lock:
-            return (
-                self._run_on_sqlite(statement, values)
-                if self._url is None
-                else self._run_on_postgres(statement, values)
-            )
+    def write(self, change: Insert | Update | Delete) -> list[RowMapping]:
+        """Make one change; return its rows, if it asks for some."""
+        with self.transaction() as connection:
+            result = connection.execute(change)
+            return list(result.mappings()) if result.returns_rows else []
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Make several changes, all of them or none."""
+        if not self._changes.acquire(blocking=False):
+            raise BusyError(web_errors.DATABASE_BUSY())
+        try:
+            with _translate_errors(), self._writer.begin() as connection:
+                yield connection
+        finally:
+            self._changes.release()
 
     def close(self) -> None:
-        """Close the connection."""
-        with self._lock:
-            self._connection.close()
-
-    def _run_on_sqlite(self, statement: str, values: tuple[Any, ...]) -> list[DatabaseRow]:
-        try:
-            return [dict(row) for row in self._connection.execute(statement, values).fetchall()]
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE):
-                raise DiskFullError(web_errors.DISK_FULL()) from error
-            raise
-
-    def _run_on_postgres(self, statement: str, values: tuple[Any, ...]) -> list[DatabaseRow]:
-        if self._connection.closed:
-            self._connection = _connect_postgres(str(self._url))
-        translated = statement.replace(SKIP_LOCKED, "FOR UPDATE SKIP LOCKED").replace("?", "%s")
-        cursor = self._connection.execute(translated, values)
-        if cursor.description is None:
-            return []
-        names = [column.name for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        """Close all connections."""
+        self._reader.dispose()
+        self._writer.dispose()
 
 
-def _connect_sqlite(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA secure_delete=ON")
-    connection.row_factory = sqlite3.Row
-    return connection
+def describe_database_error(error: BaseException) -> str:
+    """Return the first line of what the database's driver said."""
+    if isinstance(error, PoolTimeoutError):
+        return "other changes wait, too"
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]
 
 
-def _connect_postgres(url: str) -> Any:
+def _create_sqlite_writer(path: Path, wait_s: float) -> Engine:
+    """Create the engine of one connection, at which changes queue; each begins by taking SQLite's lock."""
+    engine = create_engine(
+        _make_sqlite_url(path),
+        connect_args={"timeout": wait_s},
+        pool_size=1,
+        max_overflow=0,
+        pool_timeout=wait_s,
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # the driver begins no transaction by itself
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA secure_delete=ON")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _create_sqlite_reader(path: Path) -> Engine:
+    engine = create_engine(
+        _make_sqlite_url(path),
+        connect_args={"timeout": READ_WAIT_S},
+        pool_size=READ_CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=READ_WAIT_S,
+        isolation_level="AUTOCOMMIT",
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: object) -> None:
+        connection.execute("PRAGMA query_only=ON")
+
+    return engine
+
+
+def _make_sqlite_url(path: Path) -> URL:
+    return URL.create("sqlite", database=str(path))
+
+
+def _create_postgres_engine(url: str, wait_s: float, **options: Any) -> Engine:
     try:
-        psycopg = import_module("psycopg")
+        parsed = make_url(url)
+    except ArgumentError:
+        parsed = None
+    if parsed is None or parsed.get_backend_name() not in ("postgresql", "postgres"):
+        raise TracekitError(web_errors.DATABASE_URL_UNUSABLE())
+    try:
+        return create_engine(
+            parsed.set(drivername="postgresql+psycopg"),
+            connect_args={"options": f"-c lock_timeout={wait_s:.0f}s", "connect_timeout": CONNECT_WAIT_S},
+            pool_size=READ_CONNECTIONS,
+            pool_timeout=wait_s,
+            pool_pre_ping=True,
+            **options,
+        )
     except ImportError as error:
         raise TracekitError(EXTRA_MISSING(distribution="psycopg", reason=str(error), extra="postgresql")) from error
-    return psycopg.connect(url, autocommit=True)
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    """Turn the errors of a database that can't work now into the server's own; others are bugs."""
+    try:
+        yield
+    except PoolTimeoutError as error:
+        raise BusyError(web_errors.DATABASE_BUSY()) from error
+    except (IntegrityError, ProgrammingError):
+        raise
+    except DatabaseError as error:
+        code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
+        if code in (*SQLITE_FULL_CODES, POSTGRES_FULL_CODE):
+            raise DiskFullError(web_errors.DISK_FULL()) from error
+        raise BusyError(web_errors.DATABASE_BUSY()) from error

@@ -1,6 +1,8 @@
 """Errors of the server, each with its HTTP status."""
 
 import errno
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 from predictors import PredictorError
@@ -19,6 +21,8 @@ class WebError(TracekitError):
     """A request that the server refuses."""
 
     status = 400
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Headers of the response."""
 
 
 class UnauthorizedError(WebError):
@@ -51,6 +55,12 @@ class TooLargeError(WebError):
     status = 413
 
 
+class BugError(WebError):
+    """A request that met a bug."""
+
+    status = 500
+
+
 class LockedError(WebError):
     """An upload that another request is writing to."""
 
@@ -61,12 +71,20 @@ class TooManyError(WebError):
     """Too many requests or waiting jobs."""
 
     status = 429
+    headers = MappingProxyType({"Retry-After": "60"})
 
 
 class UnreachableError(WebError):
     """A file store that doesn't respond."""
 
     status = 503
+    headers = MappingProxyType({"Retry-After": "10"})
+
+
+class BusyError(UnreachableError):
+    """A database that is locked or doesn't respond, or a server without free descriptors."""
+
+    headers = MappingProxyType({"Retry-After": "5"})
 
 
 class DiskFullError(WebError):

@@ -22,7 +22,7 @@ from tracekit.web.errors import UnauthorizedError, WebError, serialize_error
 from tracekit.web.formats import FORMATS, ReportFormat
 from tracekit.web.jobs import WebJob
 from tracekit.web.responses import render_page
-from tracekit.web.routes import Id, Owner, StoreDependency
+from tracekit.web.routes import Id, Owner, RequesterDependency, StoreDependency
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
 
@@ -64,10 +64,10 @@ def show_home(request: Request, store: StoreDependency, owner: Owner) -> HTMLRes
 
 
 @router.post("/samples/{name}")
-def create_sample_job(store: StoreDependency, owner: Owner, name: str) -> Response:
+def create_sample_job(store: StoreDependency, requester: RequesterDependency, name: str) -> Response:
     """A job for a sample."""
-    upload = samples.upload_sample(store.uploads, owner, name)
-    return RedirectResponse(f"/jobs/{store.jobs.create(owner, [upload.id], None).id}", 303)
+    upload = samples.upload_sample(store.uploads, requester, name)
+    return RedirectResponse(f"/jobs/{store.jobs.create(requester, [upload.id], None).id}", 303)
 
 
 @router.get("/jobs/{job_id}")
@@ -83,12 +83,12 @@ def show_panel(store: StoreDependency, owner: Owner, job_id: Id) -> HTMLResponse
 
 
 @router.post("/jobs/{job_id}/ask")
-def submit_request(store: StoreDependency, owner: Owner, job_id: Id, entered: FormFields) -> Response:
+def submit_request(store: StoreDependency, requester: RequesterDependency, job_id: Id, entered: FormFields) -> Response:
     """Queue a job again with what was chosen, or say on its page why that can't be."""
-    job = store.jobs.get(owner, job_id)
+    job = store.jobs.get(requester.owner, job_id)
     try:
         request = ASK.validate_python(entered | {"source_gpu": _choose_source_gpu(job, entered)})
-        store.jobs.requeue(job, request.to_dict())
+        store.jobs.requeue(requester, job, request.to_dict())
     except ValidationError as error:
         return _render_refused(store, job, entered, _make_field_error(error))
     except (TracekitError, PredictorError) as error:
@@ -132,12 +132,22 @@ def show_login(request: Request) -> HTMLResponse:
 def submit_login(request: Request, token: Annotated[str, Form(max_length=1000)]) -> Response:
     """Keep the token in the browser."""
     try:
-        access.check_token(request.app.state.settings, token)
+        request.app.state.tokens.check(access.get_network(request.scope), token)
     except UnauthorizedError:
         return render_page("login.html", 401, wrong=True)
     answer = RedirectResponse("/", 303)
     is_secure = request.url.scheme == "https"
     answer.headers.append("set-cookie", access.format_cookie(access.TOKEN_COOKIE, token, secure=is_secure))
+    return answer
+
+
+@router.post("/logout")
+def log_out(request: Request) -> Response:
+    """Remove the token from the browser; its reports stay until somebody logs in there again."""
+    answer = RedirectResponse("/login", 303)
+    is_secure = request.url.scheme == "https"
+    expired = access.format_cookie(access.TOKEN_COOKIE, "", secure=is_secure, max_age_s=0)
+    answer.headers.append("set-cookie", expired)
     return answer
 
 

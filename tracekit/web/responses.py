@@ -1,5 +1,6 @@
 """Error responses: JSON for programs, a page for people."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from predictors import PredictorError
 from tracekit import format
 from tracekit.errors import TracekitError
 from tracekit.request import RequestField
-from tracekit.web.errors import WebError, serialize_error
+from tracekit.web.database import describe_database_error
+from tracekit.web.errors import BusyError, WebError, serialize_error
 from tracekit.web.field_labels import describe_error, name_field, render_message
+
+log = logging.getLogger("tracekit.web")
 
 STATIC = Path(__file__).parent / "static"
 
@@ -92,6 +96,8 @@ def create_refusal(scope: Scope, error: WebError) -> Response:
 async def on_tracekit_error(request: Request, error: Exception) -> Response:
     """Handle tracekit's own errors."""
     status = error.status if isinstance(error, WebError) else 400
+    if isinstance(error, BusyError) and error.__cause__ is not None:
+        log.warning("the database can't be used now: %s", describe_database_error(error.__cause__))
     assert isinstance(error, (TracekitError, PredictorError))
     return _respond_to_error(request.scope, status, error)
 
@@ -119,7 +125,9 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 def _respond_to_error(scope: Scope, status: int, error: TracekitError | PredictorError) -> Response:
     shown = serialize_error(error)
     said = shown if scope["path"].startswith("/api/") else describe_error(shown)
-    return _create_response(scope, status, said["message"], said["hint"], shown["code"])
+    answer = _create_response(scope, status, said["message"], said["hint"], shown["code"])
+    answer.headers.update(error.headers if isinstance(error, WebError) else {})
+    return answer
 
 
 def _create_response(scope: Scope, status: int, message: str, hint: str, code: str = "") -> Response:

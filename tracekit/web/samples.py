@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tracekit.messages import web_errors
 from tracekit.web.errors import NotFoundError
+from tracekit.web.requester import Requester
 from tracekit.web.uploads import Upload, UploadStore
 
 SAMPLE_SUFFIX = ".json.gz"
@@ -25,8 +26,8 @@ def list_sample_names() -> list[str]:
     return list(_find_samples())
 
 
-def upload_sample(uploads: UploadStore, owner: str, name: str) -> Upload:
-    """Copy a sample as the owner's upload.
+def upload_sample(uploads: UploadStore, requester: Requester, name: str) -> Upload:
+    """Copy a sample as the requester's upload.
 
     Raises:
         NotFoundError: There is no such sample.
@@ -34,4 +35,4 @@ def upload_sample(uploads: UploadStore, owner: str, name: str) -> Upload:
     path = _find_samples().get(name)
     if path is None:
         raise NotFoundError(web_errors.SAMPLE_UNKNOWN(known=list_sample_names()))
-    return uploads.copy(owner, path)
+    return uploads.copy(requester, path)

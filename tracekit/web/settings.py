@@ -42,7 +42,10 @@ class Settings:
         max_files: Maximum number of files in a job, members of archives included.
         max_queued: Maximum number of waiting jobs.
         max_queued_per_owner: Maximum number of waiting jobs of one owner.
+        max_jobs_per_owner: Maximum number of kept jobs of one owner.
+        max_stored_bytes: Maximum size of one owner's uploads and reports.
         max_per_minute: Maximum number of uploads and jobs that one address may begin in a minute.
+        client_wait_s: Longest time that a client may keep the server waiting without progress.
         min_free_bytes: Free disk space that uploads leave.
     """
 
@@ -63,7 +66,10 @@ class Settings:
     max_files: int = MAX_TRACES
     max_queued: int = 500
     max_queued_per_owner: int = 50
+    max_jobs_per_owner: int = 1000
+    max_stored_bytes: int = 64 << 30
     max_per_minute: int = 1200
+    client_wait_s: float = 30.0
     min_free_bytes: int = 256 << 20
 
     @property

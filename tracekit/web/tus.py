@@ -1,35 +1,57 @@
-"""Resumable uploads by the tus protocol 1.0.0 (tus.io) with creation, termination and expiration; plain PUT."""
+"""Resumable uploads by the tus protocol 1.0.0 (tus.io) with four of its extensions; plain PUT."""
 
 import base64
 import binascii
+import re
 from email.utils import formatdate
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Any
 
 from anyio import CancelScope, to_thread
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Depends, Header
 from fastapi import Path as InPath
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from tracekit.messages import web_errors
+from tracekit.web.access import TUS_VERSION
+from tracekit.web.checksums import ALGORITHMS, Checksum
 from tracekit.web.errors import WebError
-from tracekit.web.routes import Id, Owner, StoreDependency, document_refusals
+from tracekit.web.routes import Id, Owner, RequesterDependency, StoreDependency, document_refusals
 from tracekit.web.uploads import Upload
 
-TUS_VERSION = "1.0.0"
-TUS_EXTENSIONS = "creation,termination,expiration"
+TUS_EXTENSIONS = "creation,termination,expiration,checksum"
 DATA_TYPE = "application/offset+octet-stream"
 MAX_LENGTH_BYTES = 2**53
-
-Resumable = Annotated[str | None, Header(description=f"The protocol's version, {TUS_VERSION}.")]
+MAX_METADATA_CHARS = 4096
 
 
 class VersionError(WebError):
     """A request in another version of the protocol."""
 
     status = 412
+    headers = MappingProxyType({"Tus-Version": TUS_VERSION})
+
+
+async def _check_version(
+    tus_resumable: Annotated[str | None, Header(description=f"The protocol's version, {TUS_VERSION}.")] = None,
+) -> None:
+    if tus_resumable != TUS_VERSION:
+        raise VersionError(web_errors.UPLOAD_PROTOCOL_UNKNOWN(version=TUS_VERSION))
+
+
+def _parse_size(text: Any) -> Any:
+    """Refuse what Python takes for a whole number and the protocol doesn't, such as ``+5``."""
+    if isinstance(text, str) and not re.fullmatch("[0-9]{1,16}", text):
+        raise ValueError("a whole number without sign")
+    return text
+
+
+Size = Annotated[int, BeforeValidator(_parse_size), Header(ge=0, le=MAX_LENGTH_BYTES)]
+IN_VERSION = [Depends(_check_version)]
+"""What is looked at before anything else of a request."""
 
 
 class MediaTypeError(WebError):
@@ -68,32 +90,43 @@ def options(request: Request) -> Response:
     """Version, extensions and the largest size."""
     most = request.app.state.settings.max_upload_bytes
     headers = {"Tus-Version": TUS_VERSION, "Tus-Extension": TUS_EXTENSIONS, "Tus-Max-Size": str(most)}
-    return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION, **headers})
+    return Response(status_code=204, headers={"Tus-Checksum-Algorithm": ",".join(ALGORITHMS), **headers})
 
 
-@router.post("/uploads", status_code=201, summary="Begin an upload (tus)", responses=document_refusals(412, 413))
+@router.post(
+    "/uploads",
+    status_code=201,
+    summary="Begin an upload (tus)",
+    dependencies=IN_VERSION,
+    responses=document_refusals(400, 412, 413),
+)
 def create(
     store: StoreDependency,
-    owner: Owner,
-    upload_length: Annotated[int, Header(ge=0, le=MAX_LENGTH_BYTES)],
+    requester: RequesterDependency,
+    upload_length: Size,
     upload_metadata: Annotated[str, Header(description="filename and its value in base64.")] = "",
-    tus_resumable: Resumable = None,
 ) -> Response:
     """Make room for a file; its address is in `Location`."""
-    _check_version(tus_resumable)
-    upload = store.uploads.create(owner, _parse_name(upload_metadata), upload_length)
+    name = _parse_name(upload_metadata)
+    upload = store.uploads.create(requester, name, upload_length, upload_metadata)
     return Response(status_code=201, headers={"Location": f"/api/v1/uploads/{upload.id}", **_build_headers(upload)})
 
 
-@router.head("/uploads/{upload_id}", summary="How much has arrived (tus)", responses=document_refusals(404, 412))
-def offset(store: StoreDependency, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
+@router.head(
+    "/uploads/{upload_id}",
+    summary="How much has arrived (tus)",
+    dependencies=IN_VERSION,
+    responses=document_refusals(404, 412),
+)
+def offset(store: StoreDependency, owner: Owner, upload_id: Id) -> Response:
     """Where to go on is in `Upload-Offset`."""
-    _check_version(tus_resumable)
     uploads = store.uploads
     upload = uploads.get(owner, upload_id)
     headers = {"Upload-Offset": str(uploads.get_offset(upload))}
     if upload.length is not None:
         headers["Upload-Length"] = str(upload.length)
+    if upload.description:
+        headers["Upload-Metadata"] = upload.description
     return Response(headers={**headers, **_build_headers(upload)})
 
 
@@ -101,7 +134,8 @@ def offset(store: StoreDependency, owner: Owner, upload_id: Id, tus_resumable: R
     "/uploads/{upload_id}",
     status_code=204,
     summary="Send what is missing (tus)",
-    responses=document_refusals(404, 409, 412, 413, 415, 423),
+    dependencies=IN_VERSION,
+    responses=document_refusals(400, 404, 409, 412, 413, 415, 423, 460),
     openapi_extra=_describe_body(DATA_TYPE),
 )
 async def append(
@@ -109,31 +143,36 @@ async def append(
     store: StoreDependency,
     owner: Owner,
     upload_id: Id,
-    upload_offset: Annotated[int, Header(ge=0, le=MAX_LENGTH_BYTES)],
-    tus_resumable: Resumable = None,
+    upload_offset: Size,
+    upload_checksum: Annotated[str | None, Header(description="Algorithm, and digest of the data in base64.")] = None,
 ) -> Response:
-    """Data from `Upload-Offset` on. What arrives before the connection breaks is kept."""
-    _check_version(tus_resumable)
+    """Data from `Upload-Offset` on. Without `Upload-Checksum`, what arrives before the connection breaks is kept."""
     if request.headers.get("content-type") != DATA_TYPE:
         raise MediaTypeError(web_errors.UPLOAD_TYPE_WRONG(media_type=DATA_TYPE))
+    checksum = None if upload_checksum is None else _parse_checksum(upload_checksum)
     uploads = store.uploads
     upload = await to_thread.run_sync(uploads.get, owner, upload_id)
     try:
-        arrived = await uploads.append(upload, upload_offset, request.stream())
+        arrived = await uploads.append(
+            upload, upload_offset, request.stream(), size=_get_body_length(request), checksum=checksum
+        )
     except ClientDisconnect:
         return Response(status_code=204)
     return Response(status_code=204, headers={"Upload-Offset": str(arrived), **_build_headers(upload)})
 
 
 @router.delete(
-    "/uploads/{upload_id}", status_code=204, summary="Delete an upload (tus)", responses=document_refusals(404, 412)
+    "/uploads/{upload_id}",
+    status_code=204,
+    summary="Delete an upload (tus)",
+    dependencies=IN_VERSION,
+    responses=document_refusals(404, 412),
 )
-def remove(store: StoreDependency, owner: Owner, upload_id: Id, tus_resumable: Resumable = None) -> Response:
+def remove(store: StoreDependency, owner: Owner, upload_id: Id) -> Response:
     """Delete what has arrived."""
-    _check_version(tus_resumable)
     uploads = store.uploads
     uploads.remove(uploads.get(owner, upload_id))
-    return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION})
+    return Response(status_code=204)
 
 
 @router.put(
@@ -144,13 +183,14 @@ def remove(store: StoreDependency, owner: Owner, upload_id: Id, tus_resumable: R
     openapi_extra=_describe_body("application/octet-stream"),
 )
 async def put(
-    request: Request, store: StoreDependency, owner: Owner, name: Annotated[str, InPath(max_length=400)]
+    request: Request,
+    store: StoreDependency,
+    requester: RequesterDependency,
+    name: Annotated[str, InPath(max_length=400)],
 ) -> Uploaded:
     """The file as the body; `curl -T trace.json.gz http://127.0.0.1:8321/api/v1/traces/` adds the name by itself."""
     uploads = store.uploads
-    announced = request.headers.get("content-length", "")
-    length = int(announced) if announced.isdigit() else None
-    upload = await to_thread.run_sync(uploads.create, owner, name, length)
+    upload = await to_thread.run_sync(uploads.create, requester, name, _get_body_length(request))
     try:
         arrived = await uploads.append(upload, None if upload.length is None else 0, request.stream())
     except BaseException:
@@ -161,19 +201,35 @@ async def put(
 
 
 def _build_headers(upload: Upload) -> dict[str, str]:
-    return {"Tus-Resumable": TUS_VERSION, "Upload-Expires": formatdate(upload.expires, usegmt=True)}
+    return {"Upload-Expires": formatdate(upload.expires, usegmt=True)}
 
 
-def _check_version(given: str | None) -> None:
-    if given != TUS_VERSION:
-        raise VersionError(web_errors.UPLOAD_PROTOCOL_UNKNOWN(version=TUS_VERSION))
+def _get_body_length(request: Request) -> int | None:
+    """Return the announced length of a request's body; the protocol parser has checked it."""
+    announced = request.headers.get("content-length")
+    return None if announced is None else int(announced)
 
 
 def _parse_name(metadata: str) -> str:
     """Parse the file's name from tus metadata: comma-separated pairs of key and base64 value."""
-    pairs = (pair.strip().partition(" ") for pair in metadata.split(","))
-    encoded = {key: value for key, _, value in pairs}.get("filename", "")
+    pairs = [pair.strip().partition(" ") for pair in metadata.split(",")]
+    values = {key: value for key, _, value in pairs}
+    is_well_formed = metadata.isascii() and len(values) == len(pairs) and ("" not in values or not metadata)
+    if len(metadata) > MAX_METADATA_CHARS or not is_well_formed:
+        raise WebError(web_errors.UPLOAD_METADATA_WRONG(max_length=MAX_METADATA_CHARS))
     try:
-        return base64.b64decode(encoded, validate=True).decode()
+        for value in values.values():
+            base64.b64decode(value, validate=True)
+        return base64.b64decode(values.get("filename", "")).decode()
     except (binascii.Error, ValueError) as error:
         raise WebError(web_errors.UPLOAD_NAME_UNREADABLE()) from error
+
+
+def _parse_checksum(text: str) -> Checksum:
+    algorithm, _, encoded = text.partition(" ")
+    if algorithm not in ALGORITHMS:
+        raise WebError(web_errors.UPLOAD_CHECKSUM_UNKNOWN(known=ALGORITHMS))
+    try:
+        return Checksum(algorithm, base64.b64decode(encoded, validate=True))
+    except binascii.Error as error:
+        raise WebError(web_errors.UPLOAD_CHECKSUM_UNKNOWN(known=ALGORITHMS)) from error

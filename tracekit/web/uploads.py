@@ -5,22 +5,29 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import BinaryIO
 
 from anyio import to_thread
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, insert, select, update
 
 from tracekit.messages import web_errors
-from tracekit.web.database import Database, DatabaseRow
+from tracekit.web import quotas
+from tracekit.web.checksums import Checksum, verify_blocks
+from tracekit.web.database import Database
 from tracekit.web.errors import ConflictError, DiskFullError, LockedError, NotFoundError, TooLargeError
 from tracekit.web.files import Files
+from tracekit.web.requester import Requester
 from tracekit.web.settings import Settings
+from tracekit.web.tables import UPLOADS
 
 MAX_NAME_CHARS = 200
 BLOCK_BYTES = 1 << 20
+RESERVED_BLOCK_BYTES = 16 << 20
+"""What is reserved at a time for an upload that doesn't announce its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +36,21 @@ class Upload:
 
     Attributes:
         id: Random, 128 bits.
+        owner: Id of its owner.
+        network: Id of the network that it came from.
         name: File name from its owner; never part of a path.
         length: Size in bytes; ``None`` until the upload is complete if the client didn't announce it.
         expires: Time when the upload is deleted, in seconds since the epoch.
+        description: What a tus client says about the upload (``Upload-Metadata``), which it gets back.
     """
 
     id: str
+    owner: str
+    network: str
     name: str
     length: int | None
     expires: float
+    description: str = ""
 
     @property
     def key(self) -> str:
@@ -59,20 +72,23 @@ class UploadStore:
         self._spool = settings.data / "arriving"
         self._spool.mkdir(parents=True, exist_ok=True)
 
-    def create(self, owner: str, name: str, length: int | None) -> Upload:
-        """Create an empty upload for a file.
+    def create(self, requester: Requester, name: str, length: int | None, description: str = "") -> Upload:
+        """Create an empty upload for a file, and reserve its place.
 
         Raises:
-            TooLargeError: The file is larger than allowed.
-            FullError: The disk has no space for the file.
+            TooLargeError: The file is larger than allowed, or the requester's quota is used up.
+            DiskFullError: The disk has no space for the file.
         """
         self._check_size(clean_name(name), length or 0)
         self._check_room(length or 0)
-        upload = Upload(secrets.token_hex(16), clean_name(name), length, time.time() + self._settings.keep_upload_s)
-        self._database.run(
-            "INSERT INTO uploads (id, owner, name, length, expires) VALUES (?, ?, ?, ?, ?)",
-            upload.id, owner, upload.name, length, upload.expires,
-        )  # fmt: skip
+        expires = time.time() + self._settings.keep_upload_s
+        upload = Upload(
+            secrets.token_hex(16), requester.owner, requester.network, clean_name(name), length, expires, description
+        )
+        with self._database.transaction() as connection:
+            connection.execute(insert(UPLOADS).values(**asdict(upload), reserved=length or 0))
+            quotas.check_bytes(connection, self._settings, requester)
+            quotas.check_upload_count(connection, self._settings, requester)
         with _translate_disk_errors():
             self._get_path(upload).touch()
         if length == 0:
@@ -85,10 +101,7 @@ class UploadStore:
         Raises:
             NotFoundError: The owner has no such upload.
         """
-        rows = self._database.run(
-            "SELECT * FROM uploads WHERE id = ? AND owner = ? AND job IS NULL AND expires > ?",
-            upload_id, owner, time.time(),
-        )  # fmt: skip
+        rows = self._database.read(select(UPLOADS).where(UPLOADS.c.id == upload_id, *_is_free(owner)))
         if not rows:
             raise NotFoundError(web_errors.UPLOAD_MISSING())
         return _from_row(rows[0])
@@ -102,13 +115,23 @@ class UploadStore:
                 return upload.length
             raise NotFoundError(web_errors.UPLOAD_MISSING()) from None
 
-    async def append(self, upload: Upload, offset: int | None, chunks: AsyncIterator[bytes]) -> int:
+    async def append(
+        self,
+        upload: Upload,
+        offset: int | None,
+        chunks: AsyncIterator[bytes],
+        *,
+        size: int | None = None,
+        checksum: Checksum | None = None,
+    ) -> int:
         """Append data to the received part; data received before a broken connection is stored.
 
         Args:
             upload: The upload.
             offset: Position of the data in the file; ``None`` for a whole file whose size isn't announced.
             chunks: The data.
+            size: Size of the data, if it is announced.
+            checksum: What the data must come to; then it is stored whole or not at all.
 
         Returns:
             The number of bytes received in total.
@@ -116,20 +139,32 @@ class UploadStore:
         Raises:
             ConflictError: ``offset`` isn't the number of bytes received so far.
             LockedError: Another request writes to the upload.
-            TooLargeError: The data exceeds the announced or the allowed size.
-            FullError: The disk is full, or would have less free space than ``min_free_bytes``.
+            TooLargeError: The data exceeds the announced or the allowed size, or the owner's quota.
+            ChecksumError: The data was damaged on its way.
+            DiskFullError: The disk is full, or would have less free space than ``min_free_bytes``.
         """
+        blocks = _join_blocks(chunks)
+        if checksum is not None:
+            blocks = verify_blocks(blocks, checksum, self._spool, self._check_room)
         try:
             file = self._get_path(upload).open("r+b")
         except FileNotFoundError:
-            return self._check_offset(await to_thread.run_sync(self.get_offset, upload), offset)
+            at = self._check_offset(await to_thread.run_sync(self.get_offset, upload), offset)
+            async for _ in blocks:
+                raise self._create_too_large_error(upload) from None
+            return at
         with file:
             _lock_file(file)
-            at = self._check_offset(file.seek(0, os.SEEK_END), offset or 0)
+            at = reserved = self._check_offset(file.seek(0, os.SEEK_END), offset or 0)
             limit = self._settings.max_upload_bytes if upload.length is None else upload.length
-            async for block in _join_blocks(chunks):
+            if at + (size or 0) > limit:
+                raise self._create_too_large_error(upload)
+            async for block in blocks:
                 if at + len(block) > limit:
                     raise self._create_too_large_error(upload)
+                if upload.length is None and at + len(block) > reserved:
+                    reserved = at + max(len(block), RESERVED_BLOCK_BYTES * bool(at))
+                    await to_thread.run_sync(self._reserve, upload, reserved)
                 self._check_room(len(block))
                 await to_thread.run_sync(_write_block, file, block)
                 at += len(block)
@@ -139,9 +174,9 @@ class UploadStore:
                 await to_thread.run_sync(self._complete, upload)
         return at
 
-    def copy(self, owner: str, path: Path) -> Upload:
+    def copy(self, requester: Requester, path: Path) -> Upload:
         """Copy a local file as a complete upload."""
-        upload = self.create(owner, path.name, path.stat().st_size)
+        upload = self.create(requester, path.name, path.stat().st_size)
         with _translate_disk_errors():
             shutil.copyfile(path, self._get_path(upload))
         self._complete(upload)
@@ -151,46 +186,49 @@ class UploadStore:
         """Delete the upload with all its data."""
         self._get_path(upload).unlink(missing_ok=True)
         self._files.remove(upload.key)
-        self._database.run("DELETE FROM uploads WHERE id = ?", upload.id)
+        self._database.write(delete(UPLOADS).where(UPLOADS.c.id == upload.id))
 
-    def take(self, owner: str, upload_ids: list[str], job: str, until: float) -> list[Upload]:
-        """Assign complete uploads to a job; they are deleted with it.
+    def find_complete(self, owner: str, upload_ids: Sequence[str]) -> list[Upload]:
+        """Return the owner's uploads, which must be complete.
 
         Raises:
             NotFoundError: The owner has no such upload.
-            ConflictError: An upload is incomplete, or belongs to a job already.
+            ConflictError: An upload is incomplete.
         """
-        uploads = [self.get(owner, upload_id) for upload_id in dict.fromkeys(upload_ids)]
+        wanted = list(dict.fromkeys(upload_ids))
+        rows = self._database.read(select(UPLOADS).where(UPLOADS.c.id.in_(wanted), *_is_free(owner)))
+        if len(rows) < len(wanted):
+            raise NotFoundError(web_errors.UPLOAD_MISSING())
+        found = {row["id"]: _from_row(row) for row in rows}
+        uploads = [found[upload_id] for upload_id in wanted]
         for upload in uploads:
             if not self._ensure_complete(upload):
                 raise ConflictError(web_errors.UPLOAD_INCOMPLETE(name=upload.name))
-        marks = ", ".join("?" * len(uploads))
-        taken = self._database.run(
-            f"UPDATE uploads SET job = ?, expires = ? WHERE id IN ({marks}) AND job IS NULL RETURNING id",
-            job, until, *(upload.id for upload in uploads),
-        )  # fmt: skip
-        if len(taken) < len(uploads):
-            self.release(job)
-            raise ConflictError(web_errors.UPLOAD_TAKEN())
         return uploads
 
-    def release(self, job: str) -> None:
-        """Release the uploads of a job that could not be created."""
-        until = time.time() + self._settings.keep_upload_s
-        self._database.run("UPDATE uploads SET job = NULL, expires = ? WHERE job = ?", until, job)
+    def take(self, connection: Connection, uploads: Sequence[Upload], job: str, until: float) -> None:
+        """Assign complete uploads to a job; they are deleted with it.
+
+        Raises:
+            ConflictError: An upload belongs to a job already.
+        """
+        is_free = UPLOADS.c.id.in_([upload.id for upload in uploads]) & UPLOADS.c.job.is_(None)
+        taken = connection.execute(update(UPLOADS).where(is_free).values(job=job, expires=until))
+        if taken.rowcount < len(uploads):
+            raise ConflictError(web_errors.UPLOAD_TAKEN())
 
     def list_for_job(self, job: str) -> list[Upload]:
         """Return the uploads of a job."""
-        rows = self._database.run("SELECT * FROM uploads WHERE job = ? ORDER BY name, id", job)
-        return [_from_row(row) for row in rows]
+        query = select(UPLOADS).where(UPLOADS.c.job == job).order_by(UPLOADS.c.name, UPLOADS.c.id)
+        return [_from_row(row) for row in self._database.read(query)]
 
     def delete_expired(self) -> None:
         """Delete expired uploads, and files that no upload refers to."""
-        for row in self._database.run("SELECT * FROM uploads WHERE expires <= ?", time.time()):
+        for row in self._database.read(select(UPLOADS).where(UPLOADS.c.expires <= time.time())):
             self.remove(_from_row(row))
         on_disk = {name: self._spool / name for name in os.listdir(self._spool)}
         kept = self._files.list_names("uploads")
-        known = {row["id"] for row in self._database.run("SELECT id FROM uploads")}
+        known = {row["id"] for row in self._database.read(select(UPLOADS.c.id))}
         for name in on_disk.keys() - known:
             on_disk[name].unlink(missing_ok=True)
         for name in {name.split(".")[0] for name in kept} - known:
@@ -202,8 +240,14 @@ class UploadStore:
             self._complete(upload)
         return self._files.has(upload.key)
 
+    def _reserve(self, upload: Upload, size: int) -> None:
+        """Reserve as much for an upload that didn't announce its size."""
+        with self._database.transaction() as connection:
+            connection.execute(update(UPLOADS).where(UPLOADS.c.id == upload.id).values(reserved=size))
+            quotas.check_bytes(connection, self._settings, Requester(upload.owner, upload.network))
+
     def _save_length(self, upload: Upload, length: int) -> None:
-        self._database.run("UPDATE uploads SET length = ? WHERE id = ?", length, upload.id)
+        self._database.write(update(UPLOADS).where(UPLOADS.c.id == upload.id).values(length=length, reserved=length))
 
     def _complete(self, upload: Upload) -> None:
         with _translate_disk_errors(), suppress(FileNotFoundError):  # another process has already moved it
@@ -233,8 +277,13 @@ class UploadStore:
         return self._spool / upload.id
 
 
-def _from_row(row: DatabaseRow) -> Upload:
-    return Upload(row["id"], row["name"], row["length"], row["expires"])
+def _is_free(owner: str) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of the owner's uploads that don't belong to a job."""
+    return UPLOADS.c.owner == owner, UPLOADS.c.job.is_(None), UPLOADS.c.expires > time.time()
+
+
+def _from_row(row: RowMapping) -> Upload:
+    return Upload(**{field.name: row[field.name] for field in fields(Upload)})
 
 
 async def _join_blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -43,14 +43,15 @@ def execute_job(job: WebJob, settings: Settings, store: Store) -> None:
     scratch = store.jobs.get_scratch_directory(str(job.claim))
     scratch.mkdir(parents=True)
     try:
-        formats = _run_stages(job, settings, store, scratch)
-        store.jobs.finish(job, formats)
+        formats, report_bytes = _run_stages(job, settings, store, scratch)
+        if not store.jobs.finish(job, formats, report_bytes):
+            store.files.remove(f"jobs/{job.id}/{job.claim}")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) -> list[str]:
-    """Run the job's stages; return the formats written, none if nothing was requested yet."""
+def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) -> tuple[list[str], int]:
+    """Run the job's stages; return the formats written, none if nothing was requested yet, and their bytes."""
     request = Ask(**job.request or {})
 
     def enter(stage: Message) -> None:
@@ -67,12 +68,11 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
     known = summarize_traces(trace, run, lowest)
     store.jobs.set_found(job, known)
     if job.request is None:
-        return []
+        return [], 0
     written, left_out, refused = _write_reports(run, request, scratch, enter)
     store.jobs.set_found(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
     enter(stages.STORING_REPORTS())
-    _store_reports(job, store, scratch, [REPORT_FILE, *(f"report.{suffix}" for suffix in written)])
-    return written
+    return written, _store_reports(job, store, scratch, [REPORT_FILE, *(f"report.{suffix}" for suffix in written)])
 
 
 def summarize_traces(trace: Trace, run: MeasuredRun, lowest: MeasuredRun) -> dict[str, Any]:
@@ -129,12 +129,14 @@ def _write_reports(
     return written, [left_out.to_dict()] if left_out else [], told
 
 
-def _store_reports(job: WebJob, store: Store, scratch: Path, names: list[str]) -> None:
-    """Store the reports under this claim; all of them, or none."""
+def _store_reports(job: WebJob, store: Store, scratch: Path, names: list[str]) -> int:
+    """Store the reports under this claim, all of them or none; return their bytes."""
     place = f"jobs/{job.id}/{job.claim}"
+    stored_bytes = sum((scratch / name).stat().st_size for name in names)
     try:
         for name in names:
             store.files.keep(scratch / name, f"{place}/{name}")
     except BaseException:
         store.files.remove(place)
         raise
+    return stored_bytes

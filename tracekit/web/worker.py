@@ -12,11 +12,12 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 
 from predictors import PredictorError
 from tracekit.errors import TracekitError, TraceTooLargeError
 from tracekit.messages import web_errors
-from tracekit.web.errors import DiskFullError, WebError
+from tracekit.web.errors import BusyError, DiskFullError, WebError
 from tracekit.web.jobs import WebJob
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
@@ -24,24 +25,31 @@ from tracekit.web.store import Store
 POLL_INTERVAL_S = 0.25
 RENEWALS_PER_LEASE = 4
 
+# A worker can wait longer than a page for a locked database.
+WRITE_WAIT_S = 60.0
+
+RELEASED_STATUS = os.EX_TEMPFAIL
+"""Exit status of a worker that leaves its job for a reason that isn't the job's."""
+
 
 def main() -> None:
     """Process jobs until stdin is closed."""
     settings, name = Settings.from_json(sys.stdin.readline()), sys.stdin.readline().strip()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     resource.setrlimit(resource.RLIMIT_AS, (settings.worker_bytes, settings.worker_bytes))
-    store = Store.open(settings)
+    store = Store.open_prepared(settings, WRITE_WAIT_S)
     while True:
-        job = store.jobs.claim(name)
-        if job is None:
-            time.sleep(POLL_INTERVAL_S)
-        else:
-            run_job_with_limits(job, settings, store)
+        with suppress(BusyError):  # it is told in the log
+            job = store.jobs.claim(name)
+            if job is not None:
+                run_job_with_limits(job, settings, store)
+                continue
+        time.sleep(POLL_INTERVAL_S)
 
 
 def _end_with_parent() -> None:
     sys.stdin.read()
-    os._exit(0)
+    os._exit(RELEASED_STATUS)
 
 
 def run_job_with_limits(job: WebJob, settings: Settings, store: Store) -> None:
@@ -59,10 +67,15 @@ def run_job_with_limits(job: WebJob, settings: Settings, store: Store) -> None:
 
 
 def _renew_claim(job: WebJob, settings: Settings, store: Store, done: threading.Event) -> None:
-    """Renew the claim; end this process if the job was deleted or claimed by another worker."""
+    """Renew the claim; end this process if the job was deleted or claimed by another worker, or may be now."""
+    renewed = time.monotonic()
     while not done.wait(settings.lease_s / RENEWALS_PER_LEASE):
-        if not store.jobs.renew(job) and not done.is_set():
-            os._exit(0)
+        try:
+            is_ours, renewed = store.jobs.renew(job), time.monotonic()
+        except BusyError:
+            is_ours = time.monotonic() < renewed + settings.lease_s
+        if not is_ours and not done.is_set():
+            os._exit(RELEASED_STATUS)
 
 
 def _run_and_record_failure(job: WebJob, settings: Settings, store: Store) -> None:
@@ -70,6 +83,8 @@ def _run_and_record_failure(job: WebJob, settings: Settings, store: Store) -> No
 
     try:
         execute_job(job, settings, store)
+    except BusyError:  # the job can be done once the database responds
+        sys.exit(RELEASED_STATUS)
     except TraceTooLargeError as error:
         store.jobs.fail(job, WebError(web_errors.WORKER_TABLES_TOO_LARGE(reason=error.message)))
     except (TracekitError, PredictorError) as error:

@@ -10,10 +10,10 @@ import threading
 from typing import IO
 
 from tracekit.messages import web_errors
-from tracekit.web.errors import WebError
+from tracekit.web.errors import BusyError, UnreachableError, WebError
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
-from tracekit.web.worker import make_out_of_memory_error
+from tracekit.web.worker import RELEASED_STATUS, make_out_of_memory_error
 
 log = logging.getLogger("tracekit.web")
 
@@ -51,10 +51,10 @@ class WorkerPool:
             name = f"{socket.gethostname()}-{secrets.token_hex(8)}"
             try:
                 self._run_worker(name)
-            except Exception:  # no process can be started, or the database is unreachable: the lease expires
-                log.exception("a worker can't be started, or its end can't be noted")
+            except OSError as error:
+                log.error("a worker can't be started: %s", error.strerror)
+                self._stopping.wait(PAUSE_S)
             self._processes.pop(name, None)
-            self._stopping.wait(PAUSE_S)
 
     def _run_worker(self, name: str) -> None:
         """Run one worker process from start to end."""
@@ -72,19 +72,32 @@ class WorkerPool:
             pass
         status = process.wait()
         stdin.close()
-        if status == -signal.SIGALRM:
-            self._store.jobs.fail_worker_job(
-                name, WebError(web_errors.JOB_TOO_SLOW(limit_s=self._settings.time_limit_s))
-            )
-        elif status == -signal.SIGABRT:
-            self._store.jobs.fail_worker_job(name, make_out_of_memory_error(self._settings))
-        else:
-            self._store.jobs.requeue_worker_job(name, counts=not self._stopping.is_set())
+        self._stopping.wait(PAUSE_S)  # what ended the worker may end the server next: then it wasn't the job's fault
+        while not self._note_end(name, status):
+            self._stopping.wait(PAUSE_S)
+
+    def _note_end(self, name: str, status: int) -> bool:
+        """Note what became of an ended worker's job; return whether the database could be changed."""
+        jobs, settings = self._store.jobs, self._settings
+        try:
+            if status == -signal.SIGALRM:
+                jobs.fail_worker_job(name, WebError(web_errors.JOB_TOO_SLOW(limit_s=settings.time_limit_s)))
+            elif status == -signal.SIGABRT:
+                jobs.fail_worker_job(name, make_out_of_memory_error(settings))
+            elif self._stopping.is_set() or status == RELEASED_STATUS:
+                jobs.release_worker_job(name)
+            else:
+                jobs.note_worker_death(name)
+        except BusyError:
+            return self._stopping.is_set()  # the lease expires
+        return True
 
     def _delete_expired_periodically(self) -> None:
         while not self._stopping.is_set():
             try:
                 self._store.delete_expired()
+            except UnreachableError as error:
+                log.error("what has expired can't be deleted now: %s", error.message)
             except Exception:
-                log.exception("what has expired can't be deleted now")
+                log.exception("what has expired can't be deleted")
             self._stopping.wait(CLEANUP_INTERVAL_S)

@@ -1,0 +1,1 @@
+"""Migrations of the database's tables, run by Alembic as the server starts."""
