@@ -290,3 +290,12 @@ def test_driver_calls_lie_within_those_of_the_runtime():
     builder = TraceBuilder().step(1, 0, 400).kernel("gemm", 20, 100, launch=10, call="cuLaunchKernel")
     builder.call("cudaLaunchKernel", 8, 12).call("cudaDeviceSynchronize", 30, 95).call("cuCtxSynchronize", 31, 93)
     assert not correct_times(builder.load().rank())[1]
+
+
+@pytest.mark.parametrize("longer_us", [5e3, 1e6])
+def test_an_op_that_outlasts_its_step_is_cut(longer_us):
+    builder = build()
+    find_calls(builder, "aten::relu")[1]["dur"] += longer_us
+    run = prepare_run(builder.load())
+    assert codes(run) == ["ops-overrun"]
+    assert predict_us(run) == pytest.approx(predict_us(measure()), rel=0.01)

@@ -32,7 +32,6 @@ IS_SEARCH = "TRACEKIT_FAULT_EXAMPLES" in os.environ
 EXAMPLES = int(os.environ.get("TRACEKIT_FAULT_EXAMPLES", "12"))
 """Faults tried on each trace: the same ones in every build, others each time where the variable asks for a number."""
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
-CATEGORIES = {"ops": ("cpu_op",), "marks": ("user_annotation",)}
 
 Events = list[dict[str, Any]]
 
@@ -98,7 +97,7 @@ FAULTS = {
 @settings(max_examples=EXAMPLES, derandomize=not IS_SEARCH, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     fault=st.sampled_from(sorted(FAULTS)),
-    of=st.sampled_from(["kernels", "all kernels", "waits", "launches", "ops", "marks"]),
+    of=st.sampled_from(["kernels", "all kernels", "waits", "launches", "ops"]),
     first=st.floats(0, 1),
     many=st.integers(1, 20),
     size=st.sampled_from([-1e14, -1e11, -1e6, -3e3, -50.0, 50.0, 3e3, 1e6, 1e11]),
@@ -109,8 +108,8 @@ def test_faults_are_put_right_or_said(path: Path, fault: str, of: str, first: fl
     events = document["traceEvents"]
     if "kernels" in of:
         chosen = [event for event in events if event.get("cat") in GPU_CATEGORIES and event.get("ph") == "X"]
-    elif of in CATEGORIES:
-        chosen = [event for event in events if event.get("cat") in CATEGORIES[of] and event.get("ph") == "X"]
+    elif of == "ops":
+        chosen = [event for event in events if event.get("cat") == "cpu_op" and event.get("ph") == "X"]
     else:
         word = "Synchronize" if of == "waits" else "Launch"
         chosen = [event for event in events if word in str(event.get("name")) and "runtime" in str(event.get("cat"))]

@@ -13,6 +13,12 @@ BATCH_SHAPES_UNKNOWN = Template(
     "The batch can't be changed: {time_pct} of GPU time has no known work.",
     "Record with record_shapes=True.",
 )
+CONTEXT_UNKNOWN = Template(
+    "context-unknown",
+    Severity.ERROR,
+    "The context can't be changed: no attention of a decode batch has known queries and keys.",
+    "Choose a decode batch with {--steps}, and give the model's config.json with {--model-config}.",
+)
 TENSOR_PARALLEL_WORK_UNKNOWN = Template(
     "tensor-parallel-work-unknown",
     Severity.ERROR,

@@ -30,6 +30,12 @@ BATCH_SCALED = Template(
     "Each step has {batch_ratio:g} times the batch: all sizes in the kernels' shapes grow but those of parameters; "
     "the CPU's work stays, a data loader's too. Speedups are per sample.",
 )
+CONTEXT_CHANGED = Template(
+    "context-changed",
+    Severity.NOTE,
+    "Each sequence of the decode batch sees {keys:,} keys: only attention changes. Memory for their cache isn't "
+    "counted.",
+)
 GPU_NAME_AMBIGUOUS = Template(
     "gpu-name-ambiguous",
     Severity.NOTE,

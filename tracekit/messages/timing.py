@@ -43,6 +43,12 @@ WAITS_TOO_SHORT = Template(
     "{count:count call} returned before what it waited for had ended, the first {at_us} into the trace ({name}). It "
     "was lengthened.",
 )
+OPS_OVERRUN = Template(
+    "ops-overrun",
+    Severity.WARNING,
+    "{count:count op} outlasted the op or annotation around it; the longest took {longest_us} ({name}, {at_us} into "
+    "the trace). It was cut there.",
+)
 CALLS_OVERRUN = Template(
     "calls-overrun",
     Severity.WARNING,

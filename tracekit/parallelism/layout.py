@@ -27,6 +27,7 @@ class Layout:
         micro_batches: Micro-batches in a step; None for the default.
         chunks: Chunks of layers on each stage: 1 for plain 1F1B, more for interleaved schedules.
         batch: Batch of a rank's pass, relative to the trace's.
+        context: Keys of each sequence of a decode batch; None as in the trace.
         zero_bubble: Whether stages defer weight gradients until they would wait (ZB-H1).
     """
 
@@ -39,6 +40,7 @@ class Layout:
     chunks: int = 1
     batch: float = 1.0
     zero_bubble: bool = False
+    context: int | None = None
 
     @property
     def world_size(self) -> int:
@@ -92,8 +94,9 @@ class Layout:
         """Return text such as ``16 ranks = dp 8 (sharded) x tp 2``."""
         experts = f", ep {self.ep}" if self.ep > 1 else ""
         batch = f", {self.batch:g} times the batch" if self.batch != 1 else ""
+        context = f", {self.context} keys a sequence" if self.context else ""
         ranks = "rank" if self.world_size == 1 else "ranks"
-        return f"{self.world_size} {ranks} = {self.parallelism}{experts}{batch}"
+        return f"{self.world_size} {ranks} = {self.parallelism}{experts}{batch}{context}"
 
 
 def parse_schedule(name: str | None) -> tuple[int | None, bool | None]:
@@ -129,6 +132,7 @@ class LayoutRequest:
         batch: Batch of a rank, relative to the trace's.
         fsdp: Whether to shard parameters, gradients and optimizer state over dp.
         zero_bubble: Whether stages defer weight gradients until they would wait.
+        context: Keys of each sequence of a decode batch.
     """
 
     world_size: int | None = None
@@ -141,6 +145,7 @@ class LayoutRequest:
     batch: float | None = None
     fsdp: bool | None = None
     zero_bubble: bool | None = None
+    context: int | None = None
 
     @property
     def has_changes(self) -> bool:
@@ -198,6 +203,7 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         request.chunks or 1,
         request.batch or 1.0,
         bool(request.zero_bubble),
+        request.context,
     )
 
 

@@ -10,6 +10,7 @@ from predictors import Gpu
 from tracekit.messages import layout_errors
 from tracekit.parallelism.batch_size import scale_batch
 from tracekit.parallelism.collective_calls import SIZE_COLUMNS, list_collectives
+from tracekit.parallelism.context_length import set_context_length
 from tracekit.parallelism.expert_parallel import compute_expert_parameter_fraction, find_experts, split_experts
 from tracekit.parallelism.fsdp_units import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP
 from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
@@ -87,7 +88,14 @@ def add_measured_times(program: Program) -> pl.DataFrame:
 
 def get_kernel_key(layout: Layout) -> tuple[float, ...]:
     """Return the numbers of a layout that change kernels other than collectives."""
-    return (layout.tp, layout.pp, layout.fsdp_ranks, layout.batch, layout.expert_parallel_replicas)
+    return (
+        layout.tp,
+        layout.pp,
+        layout.fsdp_ranks,
+        layout.batch,
+        layout.expert_parallel_replicas,
+        layout.context or 0,
+    )
 
 
 def relayout_kernels(program: Program, source: Gpu | None, target: Gpu, old: Layout, new: Layout) -> pl.DataFrame:
@@ -130,6 +138,8 @@ def relayout_kernels(program: Program, source: Gpu | None, target: Gpu, old: Lay
         )
     if old.batch != new.batch:
         table = _rescale_times(table, scale_batch(table, program.trace.ops, new.batch / old.batch), gpu)
+    if new.context:
+        table = _rescale_times(table, set_context_length(table, new.context), gpu)
     return table
 
 

@@ -74,8 +74,8 @@ def write_notes(
         elif target.layout.dp > 1 and target.layout.dp != run.trace.world_size // (target.layout.tp * target.layout.pp):
             note = told.BATCH_PER_RANK_KEPT if target.layout.batch == 1 else told.BATCH_PER_RANK_EQUAL
             yield note(replicas=target.layout.dp)
-    if target.layout and target.layout.batch != 1:
-        yield told.BATCH_SCALED(batch_ratio=target.layout.batch)
+    if target.layout:
+        yield from _note_batch(target.layout)
     yield from _note_gpu_name(gpu)
     yield from _note_unlike_gpus(*(one for one in (run.gpu, gpu.gpu) if one is not None))
     if target.is_gpu_requested:
@@ -114,6 +114,14 @@ def _note_unlike_gpus(*gpus: Gpu) -> Iterator[Message]:
 def has_host_speed_edit(program: Program) -> bool:
     """Return whether an edit sets the host's speed."""
     return any(edit.startswith(HOST_SPEED_EDIT) for edit in program.edits)
+
+
+def _note_batch(layout: Layout) -> Iterator[Message]:
+    """Note what a batch of another size, or of longer sequences, changes."""
+    if layout.batch != 1:
+        yield told.BATCH_SCALED(batch_ratio=layout.batch)
+    if layout.context:
+        yield told.CONTEXT_CHANGED(keys=layout.context)
 
 
 def _note_pipeline(pipeline: Pipeline, layout: Layout) -> Iterator[Message]:

@@ -299,8 +299,8 @@ def _make_too_small_error(cluster: Cluster, layout: Layout) -> ClusterError:
 
 
 def _has_same_collectives(old: Layout, new: Layout) -> bool:
-    """Return whether only the batch changes, and no rank sends data that grows with it."""
-    return replace(new, batch=old.batch) == old and old.tp == old.pp == old.ep == 1
+    """Return whether only the batch or its context changes, and no rank sends data that grows with it."""
+    return replace(new, batch=old.batch, context=old.context) == old and old.tp == old.pp == old.ep == 1
 
 
 def _remove_rendezvous(program: Program, rows: Ints) -> Program:

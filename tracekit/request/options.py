@@ -18,6 +18,8 @@ from tracekit.request.option import Option, Request, split_values
 if TYPE_CHECKING:
     from tracekit.parallelism.layout import LayoutRequest
 
+MAX_CONTEXT = 2**27
+"""Most keys of a sequence."""
 MIN_BATCH_FACTOR, MAX_BATCH_FACTOR = 1e-3, 1e6
 MIN_SAMPLES, MAX_SAMPLES = 1e-6, 1e12
 
@@ -311,6 +313,16 @@ class LayoutOptions(Request):
             maximum=MAX_BATCH_FACTOR,
         ),
     ] = None
+    context: Annotated[
+        int | None,
+        Option(
+            "Keys that each sequence of a decode batch sees on the target.",
+            "Context of a decode batch",
+            "TOKENS",
+            minimum=1,
+            maximum=MAX_CONTEXT,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,6 +351,7 @@ class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, Tar
             batch=self.batch,
             fsdp=self.fsdp or None,
             zero_bubble=zero_bubble,
+            context=self.context,
         )
 
 

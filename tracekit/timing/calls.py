@@ -1,4 +1,7 @@
-"""Calls that outlast what follows them on their own thread."""
+"""Ops and calls that outlast what is around them, or what follows them, on their own thread.
+
+A thread is in one place at a time, so what it does nests: all public traces hold this within 4 us.
+"""
 
 from dataclasses import replace
 
@@ -12,10 +15,27 @@ from tracekit.trace import RankTrace
 from tracekit.workload.owners import find_innermost_ops, find_launching_calls, number_threads
 
 
+def cut_overrunning_ops(trace: RankTrace) -> tuple[RankTrace, Ints]:
+    """Cut ops that outlast the op or annotation around their start.
+
+    Returns:
+        The trace, and the rows of the ops that were cut.
+    """
+    ops = trace.ops
+    around = pl.concat([table.select("pid", "tid", "ts_ns", "dur_ns") for table in (ops, trace.annotations)])
+    # Just before its start an op isn't around itself, nor is the one before it if that ends at its start.
+    just_before = ops.select("pid", "tid", ts_ns=pl.col("ts_ns") - 1, dur_ns=pl.lit(1, pl.Int64))
+    open_longer = around.with_columns(dur_ns=(pl.col("dur_ns") - 1).clip(0))
+    latest = _find_ends_of_owners(just_before, open_longer) + 1
+    start, length = ops["ts_ns"].to_numpy(), ops["dur_ns"].to_numpy()
+    rows = np.flatnonzero(start + length > latest + TOLERANCE_NS)
+    return replace(trace, ops=_set_lengths(ops, rows, latest - start)), rows
+
+
 def cut_overrunning_calls(trace: RankTrace) -> tuple[RankTrace, Ints]:
     """Cut calls that outlast the op around them, or the start of what their thread did next.
 
-    A thread is in one place at a time::
+    ::
 
         op      |------ aten::item ------|        |--- aten::add ---|
         call         |== synchronize ==========================================|
@@ -38,11 +58,16 @@ def cut_overrunning_calls(trace: RankTrace) -> tuple[RankTrace, Ints]:
     following_launch = _find_next(thread, start, thread[launching], start[launching])
     latest = np.where(is_wait, np.minimum(latest, following_launch), latest)
     rows = np.flatnonzero(start + length > latest + TOLERANCE_NS)
+    return replace(trace, calls=_set_lengths(calls, rows, latest - start)), rows
+
+
+def _set_lengths(table: pl.DataFrame, rows: Ints, lengths: Ints) -> pl.DataFrame:
+    """Return a table with other durations in some rows."""
     if not rows.size:
-        return trace, rows
-    lengths = length.copy()
-    lengths[rows] = (latest - start)[rows]
-    return replace(trace, calls=calls.with_columns(dur_ns=pl.Series(lengths))), rows
+        return table
+    changed = table["dur_ns"].to_numpy().copy()
+    changed[rows] = lengths[rows]
+    return table.with_columns(dur_ns=pl.Series(changed))
 
 
 def _find_ends_of_owners(calls: pl.DataFrame, ops: pl.DataFrame) -> Ints:

@@ -8,18 +8,18 @@ import polars as pl
 
 from tracekit.arrays import Bools, Ints
 from tracekit.ingest.ledger import add_change
-from tracekit.messages import Message
+from tracekit.messages import Message, Template
 from tracekit.messages import timing as messages
 from tracekit.timing.arrays import TOLERANCE_NS, ActivityTimes, BlockingReturns, find_blocking_returns
-from tracekit.timing.calls import cut_overrunning_calls
+from tracekit.timing.calls import cut_overrunning_calls, cut_overrunning_ops
 from tracekit.timing.clocks import ClockShift, estimate_shift
 from tracekit.timing.durations import lengthen_waits, lengthen_zeros
 from tracekit.timing.streams import clip_overruns, find_displaced, place_displaced
 from tracekit.timing.window import drop_outside_window
 from tracekit.trace import RankTrace
 
-OF_CALLS = (messages.WAITS_TOO_SHORT, messages.CALLS_OVERRUN)
-"""Faults of calls; the others are of activities."""
+TABLES = {messages.WAITS_TOO_SHORT: "calls", messages.CALLS_OVERRUN: "calls", messages.OPS_OVERRUN: "ops"}
+"""Which events have a fault; those of the others are activities."""
 
 
 def correct_times(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...]]:
@@ -29,7 +29,7 @@ def correct_times(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...]]:
         The trace with corrected events, the same object if all times are right; and a message per kind of fault.
     """
     within, outside = drop_outside_window(trace)
-    within, cut_calls = _cut_calls(within)
+    within, overruns = _cut_overruns(within)
     recorded = ActivityTimes.from_trace(within)
     waited, waits = lengthen_waits(within, recorded)
     returns = find_blocking_returns(waited, recorded)
@@ -42,26 +42,28 @@ def correct_times(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...]]:
     times, zeros = lengthen_zeros(waited, single, returns)
     displaced, clipped = displaced | moved, clipped | cut
     if shift is None and not (displaced | clipped | zeros).any() and not waits.size:
-        return record_faults(within, cut_calls), (*outside, *cut_calls)
+        return record_faults(within, overruns), (*outside, *overruns)
     found = (
         *outside,
-        *cut_calls,
+        *overruns,
         *_describe(waited, recorded, displaced, clipped, shift),
         *_describe_lengths(waited, waits, zeros),
     )
     return _replace_times(record_faults(waited, found), times), found
 
 
-def _cut_calls(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...]]:
-    cut, rows = cut_overrunning_calls(trace)
-    if not rows.size:
-        return cut, ()
-    lengths = trace.calls["dur_ns"].gather(rows)
-    longest = int(rows[lengths.arg_max() or 0])
-    at_us = _locate(trace, trace.calls["ts_ns"][longest])
-    longest_us = trace.calls["dur_ns"][longest] / 1e3
-    name = trace.calls["name"][longest]
-    return cut, (messages.CALLS_OVERRUN(count=int(rows.size), name=name, longest_us=longest_us, at_us=at_us),)
+def _cut_overruns(trace: RankTrace) -> tuple[RankTrace, tuple[Message, ...]]:
+    """Cut the ops that outlast what is around them, then the calls that outlast these or what follows them."""
+    nested, ops = cut_overrunning_ops(trace)
+    cut, calls = cut_overrunning_calls(nested)
+    found = ((messages.OPS_OVERRUN, trace.ops, ops), (messages.CALLS_OVERRUN, trace.calls, calls))
+    return cut, tuple(_describe_overrun(trace, template, table[rows]) for template, table, rows in found if rows.size)
+
+
+def _describe_overrun(trace: RankTrace, template: Template, overrun: pl.DataFrame) -> Message:
+    name, start_ns, length_ns = overrun.sort("dur_ns").select("name", "ts_ns", "dur_ns").row(-1)
+    at_us = _locate(trace, start_ns)
+    return template(count=overrun.height, name=name, longest_us=length_ns / 1e3, at_us=at_us)
 
 
 def _correct_single(times: ActivityTimes, returns: BlockingReturns) -> tuple[ActivityTimes, Bools, Bools]:
@@ -94,7 +96,7 @@ def record_faults(trace: RankTrace, found: Sequence[Message]) -> RankTrace:
     for message in found:
         if message.template is messages.TIMES_OUTSIDE:
             continue
-        table = "calls" if message.template in OF_CALLS else "activities"
+        table = TABLES.get(message.template, "activities")
         count = int(str(message.values.get("count", trace.tables[table].height)))
         ledger = add_change(ledger, message.template, table, count)
     return replace(trace, ledger=ledger)

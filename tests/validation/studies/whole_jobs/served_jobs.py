@@ -26,6 +26,7 @@ class ServedJob:
     gpu: str
     gpus: int
     batch: int
+    context: int | None
     measured_ms: float
     what: str
     source: str
@@ -78,6 +79,7 @@ def predict_all(folder: Path) -> Iterator[Outcome]:
             cluster=() if alone else f"{row.gpus}x{row.gpu}",
             tp=None if alone else row.gpus,
             batch=row.batch if row.batch > 1 else None,
+            context=row.context,
             no_calibration=True,
         )
         yield Outcome(row, predicted.targets[0])
