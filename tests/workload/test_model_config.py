@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracekit as tk
-from tests.codes import list_codes
-from tracekit.errors import ModelConfigError
+from tests.codes import has_code, list_codes
+from tracekit.errors import ModelConfigError, TracekitError
 from tracekit.model_config import ModelConfig, parse_model_config, read_model_config
 from tracekit.parallelism.batch_size import scale_batch
+from tracekit.parallelism.context_length import set_context_length
 from tracekit.reporting import build_report
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -269,3 +270,27 @@ def test_tokens_hit_at_least_their_own_experts_and_at_most_all(tokens, experts, 
 def test_the_kernel_table_without_a_config_is_as_before():
     kernels = build_kernel_table(serve(*LAYER, *LAYER).load().rank())
     assert not (kernels["work_from"] == "model").any()
+
+
+def test_a_longer_context_changes_attention_alone():
+    run = prepare_run(serve(*LAYER, *LAYER).load(), model_config=write(DENSE))
+    longer = set_context_length(run.kernels, 8192)
+    assert longer.filter("changed").select("family", "q_len", "kv_len").unique().rows() == [("attention", 1, 8192)]
+    assert longer.drop("changed", "kv_len").equals(run.kernels.drop("kv_len"))
+    assert not set_context_length(run.kernels, 100)["changed"].any()
+
+
+def test_a_longer_context_never_is_faster():
+    trace, config = serve(*LAYER, *LAYER).load(), write(DENSE)
+    times = [
+        tk.predict(trace, gpu="a100-sxm-80gb", model_config=config, context=keys).targets[0].step.step_time_us
+        for keys in (100, 1_000, 10_000, 100_000)
+    ]
+    assert times == sorted(times)
+    assert times[-1] > times[0]
+
+
+def test_a_prefill_has_no_context_to_change():
+    trace = serve(*LAYER, *LAYER, mark="execute_context_2(600)_generation_0(0)").load()
+    with pytest.raises(TracekitError, check=has_code("context-unknown")):
+        tk.predict(trace, gpu="h100-sxm", model_config=write(DENSE), context=4096)

@@ -52,7 +52,7 @@ def find_busy_start(trace: RankTrace, without: RuleNames, since_ns: int | None =
         is_first=pl.int_range(pl.len()).over("device", "stream") == 0,
         last=until.max(),
     )
-    within = pl.col("called") >= (pl.col("called").min() if since_ns is None else since_ns)
+    within = pl.col("called").is_not_null() if since_ns is None else pl.col("called") >= since_ns
     waited = pl.col("ts_ns") - pl.max_horizontal("ended", "busy_until")
     long = waited > pl.max_horizontal(MIN_WAIT_NS, MIN_WAIT_FRACTION * (pl.col("last") - pl.col("ended")))
     found = launched.filter(within & long & pl.col("is_first") & (pl.col("earlier") <= MAX_EARLIER_FRACTION))
