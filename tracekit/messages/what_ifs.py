@@ -22,7 +22,7 @@ EDIT_SELECTION_UNKNOWN = Template(
     Severity.ERROR,
     "It doesn't take {argument!r}; kernels are named by key=pattern, such as family=gemm.",
 )
-NUMBER_INVALID = Template("number-invalid", Severity.ERROR, "{word!r} is no number.")
+NUMBER_INVALID = Template("number-invalid", Severity.ERROR, "{word!r} is no usable number.")
 PATTERN_INVALID = Template("pattern-invalid", Severity.ERROR, "{pattern!r} is not a regular expression.")
 SELECTION_KEY_UNKNOWN = Template(
     "selection-key-unknown",
