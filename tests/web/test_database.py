@@ -43,7 +43,7 @@ JOB, UPLOAD, OWNER = "1" * 32, "2" * 32, "a-browser"
 @pytest.fixture
 def sqlite(settings):
     """The file of SQLite, wherever the other tests keep their tables."""
-    settings.data.mkdir()
+    settings.data.mkdir(exist_ok=True)
     return settings.data / "tracekit.sqlite"
 
 
