@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from tests.web.conftest import Server, find_free_port
+from tests.web.conftest import Server, find_free_port, until
 from tracekit.web.settings import Settings
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_train.json.gz"
@@ -59,11 +59,12 @@ class KilledServer:
 
     def kill(self, victim: str) -> None:
         """Kill the server, its workers or both with SIGKILL."""
-        workers = self.server.workers if victim != "server" else []
-        for process in workers:
+        workers = self.server.workers
+        for process in workers if victim != "server" else ():
             os.kill(process, signal.SIGKILL)
         if victim != "worker":
             self.server.end()
+            until(lambda: not any(Path(f"/proc/{process}").exists() for process in workers))
             self.server = Server(self.settings)
 
     def ask(self, question: Callable[[Server], Answer]) -> Answer:
@@ -75,8 +76,8 @@ class KilledServer:
                 time.sleep(0.05)
 
 
-def run_storm(data: Path, kills: int, jobs: int, workers: int, seed: int) -> Outcome:
-    """Begin the jobs, kill, and wait for what is left to be done."""
+def run_storm(data: Path, kills: int, jobs: int, workers: int, seed: int, longest_s: float = LONGEST_S) -> Outcome:
+    """Begin the jobs, kill again and again with up to ``longest_s`` between, and wait for what is left to be done."""
     chance = random.Random(seed)
     victims = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
     chance.shuffle(victims)
@@ -87,7 +88,7 @@ def run_storm(data: Path, kills: int, jobs: int, workers: int, seed: int) -> Out
     sample = SAMPLE.read_bytes()
     begun = {killed.server.begin(killed.server.put(sample), ask={"gpu": ["h100-sxm"]}) for _ in range(jobs)}
     for victim in victims:
-        time.sleep(chance.uniform(SHORTEST_S, LONGEST_S))
+        time.sleep(chance.uniform(SHORTEST_S, longest_s))
         killed.kill(victim)
     while any(job["state"] in STATES_AT_WORK for job in _list_jobs(killed)):
         time.sleep(0.5)

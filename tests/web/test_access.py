@@ -139,6 +139,8 @@ def test_who_logs_out_needs_the_token_again(guarded):
 
 def test_a_server_without_a_token_has_no_log_out(api):
     assert "/logout" not in api.client.get("/").text
+    answer = api.client.post("/login", data={"token": "\u2028 whatever"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,12 @@ def test_the_token_is_kept_by_the_browser(guarded):
 
 @pytest.mark.parametrize(
     ("settings", "says"),
-    [({"host": "0.0.0.0"}, "must know a token"), ({"token": "short"}, "shorter"), ({"memory_bytes": 1 << 20}, "2G")],
+    [
+        ({"host": "0.0.0.0"}, "must know a token"),
+        ({"token": "short"}, "shorter"),
+        ({"token": "ä" * 20}, "characters"),
+        ({"memory_bytes": 1 << 20}, "2G"),
+    ],
 )
 def test_unsafe_settings_are_refused(settings, says, tmp_path):
     with pytest.raises(TracekitError, match=says):

@@ -22,7 +22,7 @@ from tracekit.web.failures import explain_failure
 REQUEST = b"GET /login HTTP/1.1\r\nHost: localhost\r\n"
 UPLOAD = b"PUT /api/v1/traces/t HTTP/1.1\r\nHost: localhost\r\n"
 BODY = UPLOAD + b"Content-Length: %d\r\n\r\n"
-WAIT_S = 0.6
+WAIT_S = 0.5
 
 
 @pytest.fixture
@@ -80,9 +80,10 @@ def test_more_connections_than_there_may_be(sent, few, connect, lines):
 def test_a_client_that_sends_keeps_its_place(few, connect):
     upload = connect(few, BODY % (20 * connections.PROGRESS_BYTES))
     for _ in range(20):
-        silent = [connect(few) for _ in range(4)]
         upload.sendall(b"x" * connections.PROGRESS_BYTES)
-        assert not is_ended(silent[-1], 0.02)
+        assert few.get("/login").status_code == 200  # the server has seen all until here
+        for _ in range(3):
+            connect(few)
     assert upload.recv(1000).startswith(b"HTTP/1.1 201")
 
 
@@ -140,10 +141,10 @@ def test_single_bytes_are_no_progress(start, connect, lines):
 
 
 def test_a_slow_upload_that_goes_on_may_take_its_time(start, connect):
-    upload = connect(start(client_wait_s=WAIT_S), BODY % (12 * 16_384))
-    for _ in range(12):
-        upload.sendall(b"x" * 16_384)
-        time.sleep(0.2)
+    upload = connect(start(client_wait_s=WAIT_S), BODY % (10 * connections.PROGRESS_BYTES))
+    for _ in range(10):
+        upload.sendall(b"x" * connections.PROGRESS_BYTES)
+        time.sleep(0.18)
     assert upload.recv(1000).startswith(b"HTTP/1.1 201")
 
 

@@ -20,26 +20,10 @@ SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_tr
 TUS = {"Tus-Resumable": "1.0.0"}
 
 
-def test_a_killed_worker_and_a_killed_server(serve):
-    server = serve(lease_s=2)
-    job = server.begin(server.put(SAMPLE.read_bytes()), ask={"gpu": ["h100-sxm"]})
-    until(lambda: server.job(job)["state"] == "running")
-    os.kill(server.workers[0], signal.SIGKILL)
-    until(lambda: server.job(job)["state"] == "queued")
-    until(lambda: server.job(job)["state"] == "running")
-    workers = server.workers
-    server.end()
-    again = serve(lease_s=2)
-    done = again.done(job)
-    assert done["state"] == "done"
-    assert again.client.get(done["reports"]["json"]).json()["targets"][0]["gpu"] == "h100-sxm"
-    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
-
-
 def test_a_storm_of_kills_loses_doubles_and_gives_up_nothing(tmp_path):
-    outcome = run_storm(tmp_path / "data", kills=3, jobs=4, workers=1, seed=3)
+    outcome = run_storm(tmp_path / "data", kills=3, jobs=3, workers=1, seed=3, longest_s=1.0)
     assert outcome.kills == {"server": 1, "worker": 1, "both": 1}
-    assert outcome.states == {"done": 4}
+    assert outcome.states == {"done": 3}
     assert (outcome.lost, outcome.doubled, outcome.reports) == (0, 0, 1)
 
 

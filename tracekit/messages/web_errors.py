@@ -295,6 +295,12 @@ TOKEN_NEEDED = Template(
     "Set TRACEKIT_TOKEN (or {--token}), such as {suggestion}",
 )
 TOKEN_TOO_SHORT = Template("token-too-short", Severity.ERROR, "The token is shorter than {min_length} characters.")
+TOKEN_NOT_ASCII = Template(
+    "token-not-ascii",
+    Severity.ERROR,
+    "The token has characters that a request can't send.",
+    "Use letters, digits and signs of ASCII.",
+)
 WORKER_MEMORY_TOO_SMALL = Template("worker-memory-too-small", Severity.ERROR, "A worker needs {--memory} 2G at least.")
 DATA_DIRECTORY_UNUSABLE = Template(
     "data-directory-unusable",

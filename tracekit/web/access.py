@@ -5,6 +5,7 @@ import logging
 import secrets
 import time
 from collections import Counter
+from contextlib import suppress
 from http.cookies import SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -13,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tracekit.messages import Template, web_errors
 from tracekit.web.errors import ForbiddenError, TooLargeError, TooManyError, UnauthorizedError
-from tracekit.web.failures import explain_failure
+from tracekit.web.failures import CLIENT_FAILURES, explain_failure
 from tracekit.web.requester import LOCAL_OWNER, Requester, hash_network, hash_secret
 from tracekit.web.responses import create_refusal
 from tracekit.web.settings import LOOPBACK, Settings
@@ -93,7 +94,8 @@ class AccessMiddleware:
         except Exception as error:
             refusal = explain_failure(error)
             if refusal is not None and not is_answered:
-                await create_refusal(scope, refusal)(scope, receive, answer)
+                with suppress(*CLIENT_FAILURES):
+                    await create_refusal(scope, refusal)(scope, receive, answer)
 
     def _check_request(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")

@@ -135,20 +135,20 @@ def submit_login(request: Request, token: Annotated[str, Form(max_length=1000)])
         request.app.state.tokens.check(access.get_network(request.scope), token)
     except UnauthorizedError:
         return render_page("login.html", 401, wrong=True)
-    answer = RedirectResponse("/", 303)
-    is_secure = request.url.scheme == "https"
-    answer.headers.append("set-cookie", access.format_cookie(access.TOKEN_COOKIE, token, secure=is_secure))
-    return answer
+    settings: Settings = request.app.state.settings
+    return _redirect_with_token(request, "/", settings.token or "", access.COOKIE_MAX_AGE_S)
 
 
 @router.post("/logout")
 def log_out(request: Request) -> Response:
     """Remove the token from the browser; its reports stay until somebody logs in there again."""
-    answer = RedirectResponse("/login", 303)
+    return _redirect_with_token(request, "/login", "", 0)
+
+
+def _redirect_with_token(request: Request, place: str, token: str, max_age_s: int) -> Response:
     is_secure = request.url.scheme == "https"
-    expired = access.format_cookie(access.TOKEN_COOKIE, "", secure=is_secure, max_age_s=0)
-    answer.headers.append("set-cookie", expired)
-    return answer
+    cookie = access.format_cookie(access.TOKEN_COOKIE, token, secure=is_secure, max_age_s=max_age_s)
+    return RedirectResponse(place, 303, headers={"set-cookie": cookie})
 
 
 @router.get("/api/docs")

@@ -69,7 +69,8 @@ class PageServer(uvicorn.Server):
             # Without a token there is no proxy whose word on a client's address could be taken.
             proxy_headers=settings.token is not None,
             access_log=False,
-            log_level="warning",
+            log_config=None,
+            log_level="error",
             server_header=False,
             timeout_graceful_shutdown=SHUTDOWN_S,
             **options,

@@ -104,5 +104,7 @@ def check_settings(settings: Settings) -> None:
         raise TracekitError(web_errors.TOKEN_NEEDED(host=settings.host, suggestion=secrets.token_urlsafe(24)))
     if settings.token is not None and len(settings.token) < MIN_TOKEN_CHARS:
         raise TracekitError(web_errors.TOKEN_TOO_SHORT(min_length=MIN_TOKEN_CHARS))
+    if settings.token is not None and not (settings.token.isascii() and settings.token.isprintable()):
+        raise TracekitError(web_errors.TOKEN_NOT_ASCII())
     if 0 < settings.memory_bytes < MIN_MEMORY_BYTES:
         raise TracekitError(web_errors.WORKER_MEMORY_TOO_SMALL())

@@ -1,7 +1,6 @@
 """Resumable uploads by the tus protocol 1.0.0 (tus.io) with four of its extensions; plain PUT."""
 
 import base64
-import binascii
 import re
 from email.utils import formatdate
 from types import MappingProxyType
@@ -221,7 +220,7 @@ def _parse_name(metadata: str) -> str:
         for value in values.values():
             base64.b64decode(value, validate=True)
         return base64.b64decode(values.get("filename", "")).decode()
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise WebError(web_errors.UPLOAD_NAME_UNREADABLE()) from error
 
 
@@ -231,5 +230,5 @@ def _parse_checksum(text: str) -> Checksum:
         raise WebError(web_errors.UPLOAD_CHECKSUM_UNKNOWN(known=ALGORITHMS))
     try:
         return Checksum(algorithm, base64.b64decode(encoded, validate=True))
-    except binascii.Error as error:
+    except ValueError as error:
         raise WebError(web_errors.UPLOAD_CHECKSUM_UNKNOWN(known=ALGORITHMS)) from error
