@@ -14,7 +14,9 @@ PCIE_LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 VENDORS = {"nvidia": r"\d+\.\d", "amd": r"gfx[0-9a-f]{3,4}"}
 """Vendors, each with the pattern of its compute capabilities."""
 
-_BASE_FORMATS = {"fp8_block": "fp8", "nvfp4": "fp4", "3xtf32": "tf32"}
+_BASE_FORMATS = {"fp8_block": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "3xtf32": "tf32"}
+_BLOCK_SCALED_FORMATS = ("mxfp8", "mxfp4", "nvfp4")
+"""Formats whose scales the matrix units apply themselves, as only those do that have FP4."""
 _BASE_GEMMS = {"3xtf32": 3}
 """Products of the format that runs for each of a format put together from it (CUTLASS, ``OpMultiplyAddFastF32``)."""
 GEFORCE_WORDS = ("GeForce", "TITAN")
@@ -114,12 +116,17 @@ class Gpu:
         """Return the best dense peak for a dtype.
 
         Args:
-            dtype: One of ``DTYPES``, 'fp8_block', 'nvfp4' or '3xtf32', which computes one FP32 GEMM by three GEMMs in
-                TF32. 'fp32' means real FP32; TF32 is its own dtype.
+            dtype: One of ``DTYPES``, 'fp8_block', 'mxfp8', 'mxfp4', 'nvfp4' or '3xtf32', which computes one FP32 GEMM
+                by three GEMMs in TF32. 'fp32' means real FP32; TF32 is its own dtype. The scales of 'nvfp4' are fp8,
+                which only NVIDIA's units read.
 
         Returns:
             FLOP/s (OP/s for 'int8'), or None where the GPU has no units for it.
         """
+        if dtype in _BLOCK_SCALED_FORMATS and "fp4" not in self.tensor_tflops:
+            return None
+        if dtype == "nvfp4" and self.vendor != "nvidia":
+            return None
         products, dtype = _BASE_GEMMS.get(dtype, 1), _BASE_FORMATS.get(dtype, dtype)
         rates = [table[dtype] for table in (self.vector_tflops, self.tensor_tflops) if dtype in table]
         return max(rates) * 1e12 / products if rates else None

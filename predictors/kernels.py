@@ -41,10 +41,12 @@ REQUIRED_COLUMNS: dict[str, tuple[str, ...]] = {
     "optimizer": ("bytes",),
     "memset": ("bytes",),
     "memcpy": ("bytes",),
+    "linear_attention": (),
     "collective": (),
     "other": (),
 }
-"""Columns that a row of each family needs to be modelled from its shape."""
+"""Columns that a row of each family needs to be modelled from its shape. Linear attention (delta rules, Mamba) consists
+of GEMMs and passes over memory: a row whose work is known counts as one of those."""
 
 TENSOR_FAMILIES = ("gemm", "conv", "attention", "moe")
 MEMORY_FAMILIES = ("elementwise", "softmax", "norm", "copy", "reduction", "embedding", "optimizer", "memset")
@@ -52,13 +54,15 @@ ROW_FAMILIES = ("softmax", "norm")
 """Families that work on whole rows. In the other memory families a block takes many rows, or a part of one."""
 DTYPE_BYTES: dict[str, float] = {
     "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625,
-    "int8": 1.0, "3xtf32": 4.0,
+    "mxfp4": 0.53125, "mxfp8": 1.03125, "int8": 1.0, "3xtf32": 4.0,
 }  # fmt: skip
-"""Bytes per element, scales included (nvfp4 has one fp8 scale per 16 elements)."""
+"""Bytes per element, scales included: nvfp4 has one byte of scale per 16 elements, mxfp4 and mxfp8 one per 32 (OCP
+Microscaling Formats 1.0, table 1)."""
 
 _DTYPE_CLASS = {
     "fp64": "fp32", "fp32": "fp32", "tf32": "half", "fp16": "half", "bf16": "half", "int8": "half",
-    "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "3xtf32": "half",
+    "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "mxfp8": "fp8",
+    "3xtf32": "half",
 }  # fmt: skip
 _LAW_OF_PART = {"sums": "reduction", "fused": "reduction", "scaling": "elementwise"}
 _MAX_DECODE_QUERIES = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries
@@ -103,7 +107,7 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
     short = {"fwd": "forward", "bwd": "backward"}
     known = {name: name for name in FRAMEWORKS}
     number = pl.col(pl.Float64)
-    table = table.with_columns(pl.when(number.is_finite()).then(number))
+    table = table.with_columns(pl.when(number.is_finite()).then(number), family=_resolve_linear_attention())
     table = table.with_columns(pl.col(COUNT_COLUMNS).clip(1.0), pl.col("bytes").clip(1.0), pl.col("share").clip(1e-6))
     table = table.with_columns(measured_us=pl.when(pl.col("measured_us") >= 0).then("measured_us"))
     return table.with_columns(
@@ -116,6 +120,13 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         pl.col("causal").fill_null(False),
         split_k=pl.when(pl.col("family") == "attention").then(pl.col("split_k").fill_null(False)),
     )
+
+
+def _resolve_linear_attention() -> pl.Expr:
+    """The family that models a row: of linear attention that of a GEMM or of a pass over memory, by what is known."""
+    product = pl.all_horizontal(pl.col("m", "n", "k", "dtype").is_not_null())
+    modelled = pl.when(product).then(pl.lit("gemm")).when(pl.col("bytes").is_not_null()).then(pl.lit("elementwise"))
+    return pl.when(pl.col("family") == "linear_attention").then(modelled.otherwise("family")).otherwise("family")
 
 
 def add_law(table: pl.DataFrame) -> pl.DataFrame:

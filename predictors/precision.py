@@ -7,7 +7,9 @@ import polars as pl
 from predictors.gpu import Gpu
 
 DTYPE_FALLBACKS: dict[str, tuple[str, ...]] = {
-    "nvfp4": ("fp8", "bf16", "fp16", "fp32"),
+    "nvfp4": ("mxfp4", "fp8", "bf16", "fp16", "fp32"),
+    "mxfp4": ("fp8", "bf16", "fp16", "fp32"),
+    "mxfp8": ("fp8", "bf16", "fp16", "fp32"),
     "fp8": ("bf16", "fp16", "fp32"),
     "fp8_block": ("bf16", "fp16", "fp32"),
     "int8": ("fp16", "fp32"),

@@ -17,7 +17,10 @@ from predictors.hardware import Hardware
 
 FIXED_LATENCY_CYCLES = 3500.0
 """Clocks from a kernel's start to its end when it does next to nothing: about 2 us, on every GPU since Volta."""
-FAMILY_RESOURCES = {"gemm": "tensor", "conv": "tensor", "attention": "tensor", "moe": "tensor", "other": "mixed"}
+FAMILY_RESOURCES = {
+    **dict.fromkeys(("gemm", "conv", "attention", "moe"), "tensor"),
+    **dict.fromkeys(("linear_attention", "other"), "mixed"),
+}
 """What a family waits for; the ones not named here wait for memory."""
 DEFAULT_MATRIX_DTYPE = "fp16"
 """What matrix units are taken to multiply where neither a kernel's name nor its op's inputs tell: those are serving

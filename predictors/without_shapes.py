@@ -65,12 +65,14 @@ class EquivalentKernels:
     """
 
     def __init__(self, table: pl.DataFrame, row: Ints, measured: Floats, source: Hardware, weights: Weights) -> None:
-        tile, few = pl.when(family="gemm").then(pl.min_horizontal("tile_m", "tile_n")), pl.col("rows").is_not_null()
+        sized = (pl.col("family") == "moe") & pl.all_horizontal(pl.col("n", "k").is_not_null())
+        product = (pl.col("family") == "gemm") | sized
+        tile, few = pl.when(product).then(pl.min_horizontal("tile_m", "tile_n")), pl.col("rows").is_not_null()
         kinds = table.with_columns(rows=_estimate_rows_from_tokens()).select(
             "framework",
             "blocks",
-            *(pl.when(family="gemm").then(side) for side in ("batch", "m", "n", "k")),
-            family=pl.when(few).then(pl.lit("gemm")).otherwise("family"),
+            *(pl.when(product).then(side) for side in ("batch", "m", "n", "k")),
+            family=pl.when(few | sized).then(pl.lit("gemm")).otherwise("family"),
             dtype=pl.when(few).then(pl.col("dtype").fill_null(DEFAULT_MATRIX_DTYPE)).otherwise("dtype"),
             splits=pl.col("split_k"),
             narrow=pl.coalesce(pl.when(tile == 1).then(tile), "rows", pl.when(tile <= MAX_NARROW_TILE).then(tile)),

@@ -167,7 +167,7 @@ KERNELS = TableSchema(
     (
         *(c for c in ACTIVITIES.columns if c.name not in ("bytes", "module_fqn") and c not in COLLECTIVE_COLUMNS),
         TableColumn("call", pl.Int64, "Row in the calls table that launched it; null: launched before the trace."),
-        TableColumn("op", pl.String, "Innermost CPU op that owns the launch."),
+        TableColumn("op", pl.String, "Innermost CPU op that owns the launch; of collectives nccl: and the name."),
         TableColumn("op_row", pl.Int64, "That op's row in the ops table."),
         TableColumn("step", pl.Int64, "Step whose code launched it (ProfilerStep number; 0 without steps)."),
         TableColumn(
@@ -186,8 +186,12 @@ KERNELS = TableSchema(
             "Likewise the innermost Python function that isn't PyTorch's: file, line where it begins, name.",
         ),
         *OP_INPUT_COLUMNS,
+        TableColumn("library", pl.String, "Library that the kernel is from, by its name."),
         TableColumn("family", pl.String, "gemm, attention, conv, norm, ..., other."),
         TableColumn("dtype", pl.String, "Precision that the work is asked for in (fp32, bf16, ...)."),
+        TableColumn(
+            "weight_dtype", pl.String, "Precision that weights are stored in, where it isn't that (int4, ...)."
+        ),
         TableColumn("direction", pl.String, "forward or backward; of a convolution forward, dgrad or wgrad."),
         TableColumn("share", pl.Float64, "Part of its op's work that this kernel does."),
         TableColumn("batch", pl.Int64, "gemm, conv: independent GEMMs (conv: groups); attention: sequences."),

@@ -36,8 +36,8 @@ def test_grids_tell_width_and_top_k():
     """
     rows = {row["name"]: row for row in moe(4 * 20, 8 * 20).iter_rows(named=True)}
     sizes = ("family", "dtype", "batch", "m", "n", "k", "work_from")
-    assert [rows[FIRST][name] for name in sizes] == ["gemm", "fp8", 8, 25, 512, 1024, "geometry"]
-    assert [rows[SECOND][name] for name in sizes] == ["gemm", "fp8", 8, 25, 1024, 256, "geometry"]
+    assert [rows[FIRST][name] for name in sizes] == ["gemm", "mxfp8", 8, 25, 512, 1024, "geometry"]
+    assert [rows[SECOND][name] for name in sizes] == ["gemm", "mxfp8", 8, 25, 1024, 256, "geometry"]
     # A quarter of the tokens misses an expert with 0.75 ** 25; 4-bit weights and their scales take 17/32 of a byte.
     assert rows[FIRST]["work_low"] == pytest.approx((1 - 0.75**25) * 17 / 32)
     assert rows[FIRST]["work_high"] == 1

@@ -82,7 +82,9 @@ def test_products_of_mamba_2(op, signature, expected):
     found = rows(op, list(expected), signature)
     columns = ("batch", "m", "n", "k", "bytes")
     assert {name: tuple(row[column] for column in columns) for name, row in found.items()} == expected
-    assert {(row["family"], row["dtype"], row["share"]) for row in found.values()} == {("gemm", "bf16", 1.0)}
+    assert {(row["family"], row["dtype"], row["share"]) for row in found.values()} == {
+        ("linear_attention", "bf16", 1.0)
+    }
 
 
 def test_passes_of_mamba_2():
@@ -108,7 +110,7 @@ def test_a_gate_in_the_scan_and_a_rest_of_a_chunk():
 def test_what_was_not_recorded_leaves_the_work_open():
     dims, types, _ = layer()
     row = rows("MambaSplitConv1dScanCombinedFn", ["_bmm_chunk_fwd_kernel"], (dims, types, []))["_bmm_chunk_fwd_kernel"]
-    assert (row["family"], row["m"]) == ("gemm", None)
+    assert (row["family"], row["m"]) == ("linear_attention", None)
 
 
 FORWARD_SCAN = "void selective_scan_fwd_kernel<Selective_Scan_fwd_kernel_traits<128, 16, 1, true, true>>(SSMParamsBase)"
@@ -148,7 +150,7 @@ def test_the_convolution_before_it(op, dims, direction, passes):
     kernel = f"void causal_conv1d_{direction}_kernel<Causal_conv1d_{direction}_kernel_traits<128, 4, true>>(ConvParams)"
     row = rows(op, [kernel], (dims, [BF16, BF16], []))[kernel]
     assert (row["family"], row["bytes"], row["flops"]) == (
-        "elementwise",
+        "linear_attention",
         passes * 2 * ELEMENTS,
         2 * 4 * ELEMENTS * (passes - 1),
     )

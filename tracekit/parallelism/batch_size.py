@@ -193,6 +193,7 @@ def _choose_scaled_side(parameters: ParameterShapes) -> pl.Expr:
     """Choose the dimension of a GEMM or of attention that grows with the batch; null for all other kernels."""
     family, backward = pl.col("family"), pl.col("phase") == "backward"
     several = (family == "gemm") & (pl.col("batch") > 1) & ~is_expert_gemm()
+    several |= (family == "linear_attention") & pl.col("m").is_not_null()
     of_weight = _pack_sides(pl.col("m"), pl.col("n")).is_in(parameters.packed_matrices)
     return (
         pl.when(pl.col("phase") == "optimizer").then(None)

@@ -158,7 +158,9 @@ def infer_split_sides(kernels: pl.DataFrame, activations: Activations) -> pl.Dat
     tokens, hidden = list(activations.tokens), activations.hidden
     weight = k.is_in(tokens) & ~m.is_in(tokens)
     side = (
-        pl.when(pl.col("family") != "gemm")
+        pl.when((pl.col("family") == "linear_attention") & (pl.col("batch") > 1))
+        .then(pl.lit("batch"))
+        .when(pl.col("family") != "gemm")
         .then(None)
         .when(is_expert_gemm())
         .then(pl.lit(EXPERTS))

@@ -7,6 +7,7 @@ They are Okabe and Ito's palette, which people with colour blindness can disting
 FAMILY_COLOURS = {
     "gemm": "#0072b2",
     "attention": "#56b4e9",
+    "linear_attention": "#8da0cb",
     "conv": "#009e73",
     "moe": "#00bfae",
     "collective": "#d55e00",

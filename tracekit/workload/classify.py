@@ -5,6 +5,10 @@ import re
 from tracekit.workload.names import infer_family
 
 OP_FAMILY_RULES = (
+    (
+        "linear_attention",
+        r"(?i)gdn_attention|linear_attention|mamba|delta_?rule|causal_conv1d|selective_scan|short_conv|kda_attention",
+    ),
     ("conv", r"convolution|conv_depthwise|thnn_conv"),
     ("attention", r"attention|_attn|mha|(Flash|Fused)Attn\w*Func"),
     ("moe", r"^(?!_moe_C::|sgl_kernel::moe_wna16_marlin).*moe"),
@@ -62,6 +66,8 @@ def classify_activity(kind: str, kernel: str, op: str | None) -> str:
     by_kernel, by_op = infer_family(kernel), classify_op(op)
     if by_kernel == "gemm" and by_op in COMPUTE_FAMILIES:
         return by_op
+    if by_kernel == "moe" and by_op == "gemm":
+        return "gemm"  # a grouped GEMM whose op has the shapes
     if by_kernel in GENERIC_FAMILIES and by_op in SPECIFIC_OP_FAMILIES and _has_family_of_op(by_op, op):
         return by_op
     return by_kernel or by_op or "other"

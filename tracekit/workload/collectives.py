@@ -91,18 +91,24 @@ has it."""
 DEFAULT_ITEM_BYTES = 4
 """Bytes of an element of a list of tensors, whose type isn't recorded, unless the kernel's name has one."""
 
+OP_PREFIX = "nccl:"
+"""Prefix of the names that torch.distributed gives its calls."""
+ALL_TO_ALL_OP = r"(?i)all_?(?:to|2)_?all"
+"""Ops and marks around sends and receives that are an all-to-all."""
+
 REDUCING_COLLECTIVES = ("all_reduce", "reduce_scatter", "reduce")
 
 RECORDING_OP = "record_param_comms"
 """Op that runs inside the op that asked for the collective; its first input is the data that is sent."""
 
 
-def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Set ``collective``, ``bytes``, ``ranks`` and ``dtype`` on the rows of collectives.
+def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
+    """Set ``collective``, ``bytes``, ``ranks`` and ``dtype`` on the rows of collectives, and what their op is called.
 
     Args:
         kernels: Table with the sizes that torch.distributed recorded, and ``op_row``.
         ops: As in the trace (``schema.OPS``): traces without recorded sizes have the buffers' shapes.
+        annotations: As in the trace; programs mark their exchanges.
     """
     is_collective = pl.col("family") == "collective"
     name = pl.col("collective").replace(COLLECTIVE_NAMES)
@@ -114,15 +120,18 @@ def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFra
         .otherwise("in_nelems")
     )
     size = nelems * pl.col("collective_dtype").replace_strict(ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
-    told = kernels.join(_infer_buffers(kernels, ops), on="op_row", how="left", maintain_order="left")
+    told = kernels.join(_infer_buffers(kernels, ops, annotations), on="op_row", how="left", maintain_order="left")
     told = told.with_columns(from_gradients=pl.col("guessed").fill_null(False) & _is_grid_order_consistent(told))
     buffer = pl.when(pl.col("from_gradients") | ~pl.col("guessed").fill_null(False)).then("buffer_bytes")
     recorded_dtype = pl.col("collective_dtype").replace_strict(MESSAGE_PRECISIONS, default=None, return_dtype=pl.String)
     by_kernel = [
         pl.when(pl.col("name").str.contains(word)).then(pl.lit(kind)) for word, kind in KERNEL_NAME_PATTERNS.items()
     ]
+    collective = pl.when(is_collective).then(pl.coalesce(name, "asked_for", *by_kernel))
+    recorded = is_collective & (pl.col("op") == RECORDING_OP)
     return told.with_columns(
-        collective=pl.when(is_collective).then(pl.coalesce(name, "asked_for", *by_kernel)),
+        collective=collective,
+        op=pl.when(recorded & collective.is_not_null()).then(OP_PREFIX + collective).otherwise("op"),
         bytes=pl.when(is_collective).then(pl.coalesce(size, buffer)).otherwise("bytes"),
         ranks=pl.when(is_collective).then("group_size"),
         dtype=pl.when(is_collective & recorded_dtype.is_not_null()).then(recorded_dtype).otherwise("dtype"),
@@ -140,7 +149,7 @@ def _is_grid_order_consistent(told: pl.DataFrame) -> bool:
     return bool((sizes["most"].shift(1).cum_max() <= sizes["least"]).fill_null(True).all())
 
 
-def _infer_buffers(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+def _infer_buffers(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
     """Infer the buffer of each ``op_row`` that launched a collective without a recorded size.
 
     Returns:
@@ -153,6 +162,8 @@ def _infer_buffers(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     askers = ops.filter(pl.col("name").is_in(list(BUFFER_INPUTS)))
     functional = ops.filter(pl.col("name").str.starts_with(FUNCTIONAL_PREFIX))
     asker, wrapper = find_innermost_ops(owners, askers), find_innermost_ops(owners, functional)
+    spans = pl.concat([table.select("name", "ts_ns", "dur_ns", "pid", "tid") for table in (ops, annotations)])
+    exchange = find_innermost_ops(owners, spans.filter(pl.col("name").str.contains(ALL_TO_ALL_OP)))
     asked = launched.with_columns(
         owners["name", "input_dims", "input_types"],
         asker=gather_rows(askers["name"], asker),
@@ -160,6 +171,7 @@ def _infer_buffers(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
         asker_dims=gather_rows(askers["input_dims"], asker),
         asker_types=gather_rows(askers["input_types"], asker),
         wrapper_types=gather_rows(functional["input_types"], wrapper),
+        exchanges=exchange.is_not_null(),
     )
     buckets = find_gradient_buckets(ops)
     rows = [(row["op_row"], *_infer_buffer(row, buckets)) for row in asked.iter_rows(named=True)]
@@ -169,7 +181,8 @@ def _infer_buffers(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
 def _infer_buffer(row: dict[str, Any], buckets: dict[int, int]) -> tuple[str | None, int | None, bool]:
     asked = row["asker"] is not None
-    kind, index = BUFFER_INPUTS[row["asker"]] if asked else (None, 0)
+    sent = "all_to_all" if row["exchanges"] and "SendRecv" in row["kernel"] else None
+    kind, index = BUFFER_INPUTS[row["asker"]] if asked else (sent, 0)
     types = row["asker_types"]
     if types and row["wrapper_types"]:
         types = types.replace("TensorList", json.loads(row["wrapper_types"])[0])

@@ -17,6 +17,7 @@ from tracekit.workload import (
 )
 from tracekit.workload import steps as step_table
 from tracekit.workload.owners import find_innermost_ops, find_launching_calls, gather_rows
+from tracekit.workload.stored_weights import fill_stored_weights
 from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES, apply_work_rules
 from tracekit.workload.work_inference.op_gemms import list_recurrent_gemms, number_op_gemms
 
@@ -40,9 +41,10 @@ def build_kernel_table(
     )
     sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes"))
     sent = grouped_sends.fill_grouped_sends(sized, trace, collectives.ELEMENT_BYTES)
-    directed = apply_work_rules(DIRECTION_RULES, collectives.describe_collectives(sent, trace.ops), trace, without)
+    named = collectives.describe_collectives(sent, trace.ops, trace.annotations)
+    directed = apply_work_rules(DIRECTION_RULES, named, trace, without)
     told = _split_op_work(directed).with_columns(work_from=_classify_work_source())
-    known = apply_work_rules(WORK_RULES, told, trace, without)
+    known = fill_stored_weights(apply_work_rules(WORK_RULES, told, trace, without))
     return schema.KERNELS.conform(known.with_columns(phase=phases.classify_phase("launched_in")))
 
 

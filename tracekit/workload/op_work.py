@@ -10,7 +10,15 @@ from predictors.kernels import ROW_FAMILIES, TENSOR_FAMILIES
 from tracekit import schema
 from tracekit.workload import autograd_functions
 from tracekit.workload.classify import classify_activity, is_helper
-from tracekit.workload.names import infer_copy_kind, infer_dtype, infer_item_bytes, is_indexed, parse_kernel_name
+from tracekit.workload.names import (
+    infer_copy_kind,
+    infer_dtype,
+    infer_item_bytes,
+    infer_library,
+    infer_weight_dtype,
+    is_indexed,
+    parse_kernel_name,
+)
 from tracekit.workload.ops import (
     compute_work,
     fbgemm,
@@ -31,7 +39,8 @@ CALL_COLUMNS = (
     "elements", "blocks", "threads_per_block", *autograd_functions.FORWARD_COLUMNS, "place", "products", "of_call",
 )  # fmt: skip
 WORK_COLUMNS = (
-    "family", "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
+    "library", "family", "dtype", "weight_dtype", "direction",
+    "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "causal", "window", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind", "indexed",
     "across", "winograd", "part", "channels", "height", "width", "tokens", "experts", "top_k",
 )  # fmt: skip
@@ -78,6 +87,7 @@ def _describe_call(row: dict[str, Any]) -> dict[str, Any]:
     described = {"family": family, "dtype": by_name, "shares": False}
     described |= {column: getattr(known, column, None) for column in (*KERNEL_NAME_COLUMNS, *GEMM_SIZE_COLUMNS)}
     if kind == "kernel":
+        described |= {"library": infer_library(name), "weight_dtype": infer_weight_dtype(name)}
         described["indexed"] = is_indexed(name)
     if kind == "memcpy":
         described["copy_kind"] = infer_copy_kind(name)

@@ -12,7 +12,7 @@ RULE = Rule(
     "A kernel with fp32 inputs that exceeds the GPU's fp32 peak ran on tensor cores (TF32).",
     "The peak of the GPU: fp32 arithmetic can't be faster.",
 )
-TENSOR_CORE_FAMILIES = ("gemm", "conv", "attention")
+TENSOR_CORE_FAMILIES = ("gemm", "conv", "attention", "linear_attention")
 PEAK_TOLERANCE = 1.02
 TIMER_RESOLUTION_US = 1.0
 """Resolution of a kernel's time: older profilers truncate to whole microseconds."""

@@ -54,6 +54,8 @@ ITEM_BYTES = {
     "complex64": 8,
     "complex128": 16,
     "nvfp4": 1,
+    "mxfp4": 1,
+    "mxfp8": 1,
 }
 WARP_THREADS = 32
 """Elements that threads side by side take."""

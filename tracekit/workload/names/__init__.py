@@ -11,12 +11,15 @@ from tracekit.workload.names import (
     cutlass,
     deepgemm,
     general,
+    linear_attention,
     rocm,
     triton,
     trtllm,
 )
 from tracekit.workload.names.general import infer_copy_kind, infer_item_bytes, is_indexed
+from tracekit.workload.names.library import infer_library
 from tracekit.workload.names.rule import KernelName, NameRule
+from tracekit.workload.names.weights import match_weight_dtype
 
 __all__ = [
     "KernelName",
@@ -24,33 +27,32 @@ __all__ = [
     "infer_dtype",
     "infer_family",
     "infer_item_bytes",
+    "infer_library",
+    "infer_weight_dtype",
     "is_indexed",
     "parse_kernel_name",
 ]
 
-LIBRARIES: tuple[tuple[str, tuple[NameRule, ...]], ...] = (
-    ("collective", collective.RULES),
-    ("triton", triton.RULES),
-    ("trtllm", trtllm.RULES),
-    ("attention", attention.RULES),
-    ("deepgemm", deepgemm.RULES),
-    ("cudnn", cudnn.RULES),
-    ("cusparselt", cusparselt.RULES),
-    ("cutlass", cutlass.RULES),
-    ("cublas", cublas.RULES),
-    ("rocm", rocm.RULES),
+RULES: tuple[NameRule, ...] = (
+    *collective.RULES,
+    *triton.RULES,
+    *linear_attention.RULES,
+    *trtllm.RULES,
+    *attention.RULES,
+    *deepgemm.RULES,
+    *cudnn.RULES,
+    *cusparselt.RULES,
+    *cutlass.RULES,
+    *cublas.RULES,
+    *rocm.RULES,
 )
+PRODUCT_FAMILIES = ("gemm", "moe")
 
 
 @cache
 def parse_kernel_name(name: str) -> KernelName | None:
     """Parse a kernel's name by the rules of its library; ``None`` if no library's rule matches."""
-    for library, rules in LIBRARIES:
-        for rule in rules:
-            known = rule.parse(library, name)
-            if known is not None:
-                return known
-    return None
+    return next((known for rule in RULES if (known := rule.parse(name)) is not None), None)
 
 
 def infer_family(name: str) -> str | None:
@@ -62,4 +64,15 @@ def infer_family(name: str) -> str | None:
 def infer_dtype(name: str) -> str | None:
     """Infer the precision from a kernel's name; ``None`` if no rule matches."""
     known = parse_kernel_name(name)
-    return known.dtype if known and known.dtype else general.match_dtype(name)
+    if known is not None and (known.dtype is not None or known.family == "collective"):
+        return known.dtype  # the arguments of a collective aren't its message
+    return general.match_dtype(name)
+
+
+def infer_weight_dtype(name: str) -> str | None:
+    """Infer the precision of the weights of a GEMM that computes with another; ``None`` if the name doesn't show it."""
+    known = parse_kernel_name(name)
+    if known is not None and known.weight_dtype is not None:
+        return known.weight_dtype
+    stored = match_weight_dtype(name) if infer_family(name) in PRODUCT_FAMILIES else None
+    return None if stored == infer_dtype(name) else stored

@@ -9,14 +9,28 @@ import re
 from tracekit.workload.names.rule import NameRule
 
 TYPES = {"bfloat16_t": "bf16", "half_t": "fp16", "float_e4m3_t": "fp8", "bf16": "bf16", "f16": "fp16", "f32": "fp32",
-         "fp16": "fp16", "E4m3": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "DF16b": "bf16", "DF16_": "fp16",
-         "__hip_bfloat16": "bf16", "_Float16": "fp16"}  # fmt: skip
+         "fp16": "fp16", "fp8": "fp8", "E4m3": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "DF16b": "bf16",
+         "DF16_": "fp16", "__hip_bfloat16": "bf16", "_Float16": "fp16"}  # fmt: skip
 ANY_NAME = re.compile("")
 SPLIT = re.compile(r"split_?kv|Split<|FlashAttnFwdCombine", re.IGNORECASE)
 CUTE_CONSTANT = r"(?:cute::)?C<(?:\(int\))?"
 INTEGER = r"(?:\((?:unsigned )?int\))?"
 
+AITER_DTYPES = {"a8w8": "fp8", "A8W8": "fp8", "a16w16": "bf16", "A16W16": "bf16", "a16w8": "bf16", "A16W8": "bf16",
+                "pa_bf16": "bf16", "pa_fp16": "fp16"}  # fmt: skip
+"""Precision by the bits of queries (``a``) and keys (``w``) in the names of AMD's assembly kernels."""
+
 RULES = (
+    NameRule(
+        re.compile(
+            r"(?:\baiter::|_ZN5aiter\d+|^)(?=(?:pa|mla|PA|MLA)_)"
+            rf"(?:\w*?(?P<type>{'|'.join(AITER_DTYPES)}))?(?:pa|mla|PA|MLA|\w)"
+        ),
+        "attention",
+        dtypes=AITER_DTYPES,
+        tensor_core=True,
+        split=re.compile(r"^(?!.*mla_pfl_)"),
+    ),
     NameRule(
         re.compile(
             rf"Flash_(?:fwd|bwd)_kernel_traits<{INTEGER}(?P<k>\d+), {INTEGER}(?P<m>\d+), {INTEGER}(?P<n>\d+)"
@@ -77,15 +91,15 @@ RULES = (
         tensor_core=True,
     ),
     NameRule(
-        re.compile(r"fmha_(?:fwd|bwd)_hd(?P<k>\d+)_(?:hd\d+_)?(?P<type>bf16|fp16)"),
+        re.compile(r"fmha_(?:fwd|bwd)_hd(?P<k>\d+)(?:x\d+)?_(?:\w*?(?P<type>bf16|fp16|fp8))?"),
         "attention",
         dtypes=TYPES,
         tensor_core=True,
     ),
     NameRule(
         re.compile(
-            r"\baiter::(?:pa|mla)_|_ZN5aiter\d+(?:pa|mla)_|paged_attention_v[12]_kernel|flash_fwd_splitkv_mla_kernel|"
-            r"^_fwd_(?:grouped_)?kernel_stage\d|^kernel_unified_attention_3d"
+            r"paged_attention_v[12]_kernel|flash_fwd_splitkv_mla_kernel|^_fwd_(?:grouped_)?kernel_stage\d|"
+            r"^kernel_unified_attention_3d"
         ),
         "attention",
         tensor_core=True,

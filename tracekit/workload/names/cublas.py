@@ -24,7 +24,24 @@ XMMA_TILE = r"tilesize(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(?:_stage(?P<stages>\d+))?
 TYPES = {"__nv_bfloat16": "bf16", "__half": "fp16", "float": "fp32", "double": "fp64"}
 TYPE = rf"(?P<type>{'|'.join(TYPES)})"
 
+MX_RULES = tuple(
+    NameRule(
+        re.compile(
+            rf"\bnvjet_sm\d+_{letter}[a-z]{{2,4}}_{TILE}_(?P<k>\d+)x(?P<stages>\d+)_\w+?vec32UE8M0_\w*?"
+            r"(?P<layout>[NT]{2})[NT]\b"
+        ),
+        "gemm",
+        dtype=dtype,
+        tensor_core=True,
+        column_major=True,
+        split=SPLIT,
+    )
+    for letter, dtype in (("o", "mxfp4"), ("[qr]", "mxfp8"))
+)
+"""Operands with one byte of scale per 32 elements; nvfp4 has ``vec16UE4M3``."""
+
 RULES = (
+    *MX_RULES,
     NameRule(
         re.compile(
             rf"\b(?:volta|turing|ampere|ada|hopper)_(?:[a-z]+\d+_)?[shdi](?P<mma>\d{{3,6}})gemm_"

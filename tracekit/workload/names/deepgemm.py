@@ -5,14 +5,15 @@ are fixed, groups, tile. Before July 2025 ``deep_gemm::fp8_gemm_kernel<4096u, 71
 ...>``: columns, depth, tile, groups, stages, threads that load; from May on with two more numbers before the groups.
 The copies in TensorRT-LLM and FlashInfer have the former too, and for few rows ``fp8_gemm_kernel_swapAB``, whose tile
 lies along the columns first (FlashInfer's csrc/nv_internal/tensorrt_llm/deep_gemm). On Blackwell the majors of both
-operands and the scales' granularity come first, groups last.
+operands and the scales' granularity come first, groups last. ``GemmType`` 0 is one GEMM; the others are those of a
+mixture of experts.
 """
 
 import re
 
 from tracekit.workload.names.rule import NameRule
 
-TYPES = {"fp8": "fp8", "bf16": "bf16", "tf32": "tf32"}
+TYPES = {"fp8": "fp8", "bf16": "bf16", "tf32": "tf32", "fp4": "mxfp4"}
 INTEGER = r"(?:\(unsigned int\))?"
 NUMBER = rf"{INTEGER}\d+u?"
 MAJOR = r"\(cute::\w+::Major\)\d, "
@@ -32,8 +33,18 @@ OLDER_ARGUMENTS = rf"{SIDES}, {TILE}, {_capture_numbers('groups')}, {LOADING_THR
 PADDED_ARGUMENTS = rf"{SIDES}, {TILE}, (?:{NUMBER}, ){{2}}{_capture_numbers('groups')}, {NUMBER}, "
 
 
-def _make_rule(pattern: str, *, column_major: bool = False) -> NameRule:
-    return NameRule(re.compile(pattern), "gemm", dtypes=TYPES, tensor_core=True, column_major=column_major)
+GROUPED = r"^(?=.*(?:GemmType\)[1-9]|\wgrouped_)).*?"
+
+
+def _make_rule(pattern: str, *, family: str = "gemm", column_major: bool = False) -> NameRule:
+    return NameRule(
+        re.compile(pattern),
+        family,
+        grouped_family="moe",
+        dtypes=TYPES,
+        tensor_core=True,
+        column_major=column_major,
+    )
 
 
 RULES = (
@@ -44,8 +55,14 @@ RULES = (
     _make_rule(rf"deep_gemm::(?P<type>fp8)_gemm_kernel<{OLDER_ARGUMENTS}"),
     _make_rule(rf"deep_gemm::(?P<type>fp8)_gemm_kernel_swapAB<{OLDER_ARGUMENTS}", column_major=True),
     _make_rule(rf"deep_gemm::(?P<type>fp8)_gemm_kernel<{PADDED_ARGUMENTS}"),
-    _make_rule(
-        rf"deep_gemm::sm1\d\d_(?P<type>fp8|bf16)_(?:fp\d_)?gemm_\w*impl<(?:{MAJOR}){{2}}(?:{NUMBER}, ){{5}}{TILE}"
+    *(
+        _make_rule(
+            rf"{grouped}deep_gemm::sm1\d\d_(?P<type>fp8|bf16)_(?:(?P<weights>fp4)_)?gemm_\w*impl<(?:{MAJOR}){{2}}"
+            rf"(?:{NUMBER}, ){{5}}{TILE}",
+            family=family,
+        )
+        for grouped, family in ((GROUPED, "moe"), ("", "gemm"))
     ),
+    _make_rule(rf"{GROUPED}deep_gemm::\w*?(?P<type>fp8|bf16|tf32)\w*gemm\w*", family="moe"),
     _make_rule(r"deep_gemm::\w*?(?P<type>fp8|bf16|tf32)\w*gemm\w*"),
 )

@@ -11,12 +11,15 @@ FAMILY_RULES = (
     ),
     (
         "copy",
-        r"reshape_and_cache|store_?kv_?cache|store_cache|append_?paged_?kv|concat_?(?:and_cache_)?(?:ds_)?mla|"
-        r"[gs]et_mla_kv|slot_mapping|expand_to_fused",
+        r"reshape_and_cache|store_(?:mla_)?kv_?cache|store_?kvcache|store_cache|append_?paged_?kv|"
+        r"con?cat_?(?:and_cache_)?(?:ds_)?mla|[gs]et_mla_kv|cat_and_cache_mla|slot_mapping|expand_to_fused|"
+        r"quantize_and_insert_k|gather_kv|gather_cache|cp_gather|_repack_kernel|"
+        r"utils::transpose",
     ),
     (
         "elementwise",
-        r"rotary_embedding|rope_kernel|causal_conv1d|quantize_with_block_size|FP8rowwise_to_float|Fused8Bit|"
+        r"rotary_embedding|rope_kernel|applyBiasRope|computeStrides|get_group_gemm_starts|"
+        r"fill_tensormaps|init_device_workspace|swiglu_and_|quantize_with_block_size|FP8rowwise_to_float|Fused8Bit|"
         r"elemWiseRNN|persistRNN_|LSTM(?:Fwd|Bwd)HidUpdate|cudnn::initstates|distribution_elementwise|"
         r"silu_mul_\w*quant|do(?:Gated)?Activation",
     ),
@@ -24,17 +27,17 @@ FAMILY_RULES = (
     ("copy", r"expandInputRows"),
     (
         "reduction",
-        r"gather(?:TopK|Median|KthValue)|moe_?sum|moe_?sorting|moe_align|\bNorm(?:Zero|One|Two)?Ops|WelfordOps|lpnorm_cleanup|"
-        r"finalizeMoeRouting|moe::dev::(?:finalize|routing)|_finalize_matmul_scatter|ExpertPrefixSum|ExpertMaps|"
+        r"gemm_\w*_reduce_kernel|bmm_reduce_kernel|gather(?:TopK|Median|KthValue)|moe_?sum|moe_?sorting|moe_align|\bNorm(?:Zero|One|Two)?Ops|WelfordOps|lpnorm_cleanup|"
+        r"finalizeMoeRouting|moe_?(?:finalize|reduction)|moe::dev::(?:finalize|routing)|moe_?routing|_finalize_matmul_scatter|ExpertPrefixSum|count_expert|ExpertMaps|"
         r"sort_expert_tokens|grouped_topk|_combined_routing|bitmatrix|RenormProb|SamplingFrom|sampleMultinomial|"
-        r"_sample_kernel|get_mla_metadata|get_dispatch_layout|get_fused_mapping",
+        r"_sample_kernel|get_mla_metadata|mqa_logits_metadata|prepare_varlen_num_blocks|get_dispatch_layout|get_fused_mapping",
     ),
     (
         "attention",
-        r"sage_fwd|flash|fmha|MergeStates|attention|_attn|mha_|kernel_mha|With(?:Paged|Ragged)KVCache|\bxqa|AttnFwd|attn_fwd|attn_bwd|do_o_dot|dot_do_o|"
-        r"^bwd_(?:kernel_|preprocess)|^_(?:fwd|bwd)_kernel(?:_unified|_splitK|_d[kqv]\w*)?$|mla_reduce",
+        r"sage_fwd|sparse_attn|sparse_mla|\bmla_|_mla_|mqa_logits|_nsa_|sdpa|flash|fmha|merge_?(?:attn_?)?states?|"
+        r"^_?pa_(?:decode|prefill)|^reduce_segments$|attention|_attn|mha_|kernel_mha|With(?:Paged|Ragged)KVCache|\bxqa|AttnFwd|attn_fwd|attn_bwd|do_o_dot|dot_do_o|"
+        r"^bwd_kernel_|^_?bwd_preprocess|^_(?:fwd|bwd)_kernel(?:_unified|_splitK|_d[kqv]\w*)?$|mla_reduce",
     ),
-    ("gemm", r"marlin_moe"),
     ("moe", r"moe|grouped_?gemm|expert|_matmul_ogs"),
     ("copy", r"multi_tensor_apply_kernel<.*\bCopy(?:Functor)?<"),
     ("optimizer", r"multi_tensor_apply|adam|adagrad|lamb_|\bkOptimizer"),
@@ -42,7 +45,10 @@ FAMILY_RULES = (
         "copy",
         r"scalePackedTensor|nchwToNhwc|nhwcToNchw|tensorTransform|SubTensorOp|transpose|batched_transpose|convertTensor",
     ),
-    ("norm", r"norm|bn_fw|bn_bw|BatchNorm|RowwiseMoments|welford|GammaBeta|ComputeInternalGradients|FusedParamsCUDA"),
+    (
+        "norm",
+        r"norm|_rms_|bn_fw|bn_bw|BatchNorm|RowwiseMoments|welford|GammaBeta|ComputeInternalGradients|FusedParamsCUDA",
+    ),
     ("softmax", r"soft_?max"),
     (
         "reduction",
@@ -56,7 +62,7 @@ FAMILY_RULES = (
     (
         "gemm",
         r"gemm|gemv|scaled_mm|marlin|machete|cutlass|nvjet|Cijk_|matmul|wvSpltK|wvSplitK|triton_tem|dot_kernel|cublas|"
-        r"mqa_logits|lora_(?:shrink|expand)|dotprod|\bX(?:XT|TX)_kernel|\bba_plus_cAA",
+        r"lora_(?:shrink|expand)|dotprod|\bX(?:XT|TX)_kernel|\bba_plus_cAA",
     ),
     (
         "copy",
@@ -97,15 +103,21 @@ _WINDOW_KERNEL = re.compile(
 
 # Marlin's numbers are vLLM's ids of its compute types (ScalarType::id): bits of exponent, mantissa, sign.
 DTYPE_RULES = (
-    ("fp8", r"e4m3|e5m2|fp8|_F8"),
-    ("bf16", r"bf16|bfloat16|DF16b|_BBS_|_BB_|Marlin<1125899906909960l"),
+    ("nvfp4", r"float_e2m1_t.*float_ue4m3_t|nvfp4"),
+    ("mxfp4", r"float_e2m1_t.*float_ue8m0_t|mxfp4|afp4_?wfp4|_a4w4"),
+    ("mxfp8", r"float_e4m3_t.*float_ue8m0_t|mxfp8"),
+    ("fp8", r"e4m3|e5m2|fp8|_F8|w8_?a8_(?:\w+_)?block|block_scaled_mm|a8w8_(?:block|a_per_token_group)"),
+    ("bf16", r"bf16|bfloat16|DF16b|_BBS_|_BB_|Marlin<(?:\(long\))?1125899906909960"),
     ("tf32", r"tf32|tensorop_s1688|_s1688gemm_(?!bf16|fp16|f16)"),
-    ("fp16", r"fp16|f16|half|h884|s884|h1688|hgemm|hcudnn|_HHS_|_HH_|Marlin<1125899906910725l"),
+    ("fp16", r"fp16|f16|half|h884|s884|h1688|hgemm|hcudnn|_HHS_|_HH_|Marlin<(?:\(long\))?1125899906910725"),
     ("fp64", r"double|dgemm|d884"),
     ("int8", r"int8|i8816|imma|s8_"),
     ("fp32", r"float|fp32|sgemm|scudnn|ffma|simt_s|f32|_S_B_|_SB_"),
 )
 _DTYPE_PATTERNS = tuple((dtype, re.compile(pattern.lower())) for dtype, pattern in DTYPE_RULES)
+
+# A number that isn't an array, in a C++ function's arguments: no data.
+_SCALAR_ARGUMENT = re.compile(r"(?<=[(,])\s?double(?=[,)][^(<>]*$)")
 
 # Kernels over lists have the type that they compute in before their optimizer's arguments, which are double.
 LIST_KERNEL_DTYPE = re.compile(r"multi_tensor_apply.*?Functor\w*<(float|double|c10::Half|c10::BFloat16)\b")
@@ -122,7 +134,7 @@ _COPY_ELEMENT_BYTES = {"bool": 1, "signed char": 1, "unsigned char": 1, "short":
 # type for caches that aren't fp8 (0).
 _NOISE = re.compile(
     r"kernel_cutlass_kernel_|fbgemm|flashinfer(?:::)?|deep_gemm::|cutlass_kernels::|at::native::|std::|c10::|"
-    r"\(anonymous namespace\)::|cuda_kernel_impl|Fp8KVCacheDataType\)0"
+    r"\(anonymous namespace\)::|cuda_kernel_impl|Fp8KVCacheDataType\)0|_fp8_i8"
 )
 
 
@@ -137,7 +149,7 @@ def match_dtype(kernel: str) -> str | None:
     over_lists = LIST_KERNEL_DTYPE.search(kernel)
     if over_lists:
         return CPP_DTYPES[over_lists.group(1)]
-    name = _NOISE.sub("", kernel).lower()
+    name = _SCALAR_ARGUMENT.sub("", _NOISE.sub("", kernel)).lower()
     return next((dtype for dtype, pattern in _DTYPE_PATTERNS if pattern.search(name)), None)
 
 

@@ -21,18 +21,17 @@ TENSILE_DTYPES = {
     "4xi8": "int8",
 }
 CK_DTYPES = {"t": "bf16", "DF16b": "bf16", "DF16_": "fp16", "f": "fp32", "a": "int8"}
-CK_MOE_DTYPES = {"unsigned short": "bf16", "__bf16": "bf16", "_Float16": "fp16", "signed char": "int8"}
+CK_MOE_DTYPES = {"unsigned short": "bf16", "__bf16": "bf16", "_Float16": "fp16", "signed char": "int8",
+                 "_BitInt(8)": "fp8", "ck::f8_ocp_t": "fp8", "ck::f4x2_pk_t": "mxfp4"}  # fmt: skip
 IGEMM_DTYPES = {"fp16": "fp16", "bf16": "bf16", "fp32": "fp32"}
 TILE = r"ELi\d+ELi(?P<m>\d+)ELi(?P<n>\d+)ELi(?P<k>\d+)E"
-AITER = r"(?:\baiter::|_ZN5aiter\d+)"
+AITER = r"(?:\baiter::|_ZN5aiter\d+|^)"
 ASSEMBLY_DTYPES = {
-    "bf16": "bf16",
-    "fp8": "fp8",
-    "Fp8": "fp8",
-    "i8": "int8",
-    "Int8": "int8",
-    "f4": "nvfp4",
-    "MXfp4": "nvfp4",
+    **dict.fromkeys(("bf16", "Bf16"), "bf16"),
+    **dict.fromkeys(("fp16", "Fp16"), "fp16"),
+    **dict.fromkeys(("fp8", "Fp8"), "fp8"),
+    **dict.fromkeys(("i8", "I8", "Int8"), "int8"),
+    **dict.fromkeys(("f4", "MXfp4"), "mxfp4"),
 }
 GLOBAL_SPLIT = re.compile(r"_GSU(?:[2-9]|\d{2,})_|gkgs|_SK[1-9]")
 
@@ -50,25 +49,29 @@ RULES = (
     ),
     NameRule(
         re.compile(
-            rf"{AITER}(?P<type>bf16|fp8|i8|f4)gemm_\w*?(?:_(?P<layout>[nt]{{2}}))?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])"
+            rf"{AITER}(?P<type>bf16|fp8|[iI]8|f4)gemm_\w*?(?:_(?P<layout>[nt]{{2}}))?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])"
         ),
         "gemm",
         dtypes=ASSEMBLY_DTYPES,
         tensor_core=True,
         split=re.compile("splitk", re.IGNORECASE),
     ),
-    NameRule(
-        re.compile(
-            rf"{AITER}fmoe_\w*?(?P<type>Fp8|MXfp4|Int8|noquant)\w*?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])", re.IGNORECASE
-        ),
-        "moe",
-        dtypes=ASSEMBLY_DTYPES,
-        tensor_core=True,
+    *(
+        NameRule(
+            re.compile(rf"{AITER}fmoe_{types}\w*?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])"),
+            "moe",
+            dtypes=ASSEMBLY_DTYPES,
+            tensor_core=True,
+        )
+        for types in (
+            r"\w*?(?:noquant|pertoken|blockscale)(?P<type>Bf16|Fp16|Fp8|Int8|MXfp4)",
+            r"(?:stage1_)?(?P<type>bf16|fp16)_noquant",
+        )
     ),
     NameRule(
         re.compile(
-            r"ck::kernel_moe\w*gemm\w*<.*?Major, (?P<type>unsigned short|__bf16|_Float16|signed char), "
-            r".*?GemmSpecialization\)\d+, \d+, (?P<m>\d+), (?P<n>\d+), (?P<k>\d+),"
+            r"ck::kernel_moe\w*gemm\w*<.*?Major, (?P<type>unsigned short|__bf16|_Float16|signed char|_BitInt\(8\)|"
+            r"ck::f8_ocp_t|ck::f4x2_pk_t), .*?GemmSpecialization\)\d+, \d+, (?P<m>\d+), (?P<n>\d+), (?P<k>\d+),"
         ),
         "moe",
         dtypes=CK_MOE_DTYPES,

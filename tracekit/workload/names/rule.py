@@ -12,9 +12,9 @@ class KernelName:
     """Facts that a library wrote into a kernel's name; ``None`` where the name has none.
 
     Attributes:
-        library: Library of the kernel.
         family: Kernel family.
         dtype: Precision that it computes in.
+        weight_dtype: Precision that its weights are stored in, where that isn't ``dtype``.
         tile_m: Rows of the output (queries, for attention) that one block computes.
         tile_n: Columns of the output (keys, for attention).
         tile_k: Depth of one pass (the head's size, for attention).
@@ -29,9 +29,9 @@ class KernelName:
         k: Length of its dot products.
     """
 
-    library: str
     family: str
     dtype: str | None = None
+    weight_dtype: str | None = None
     tile_m: int | None = None
     tile_n: int | None = None
     tile_k: int | None = None
@@ -52,9 +52,10 @@ class NameRule:
 
     Attributes:
         pattern: Searched for in the whole name. Groups ``m``, ``n``, ``k``, ``stages``, ``layout`` are taken as they
-            are; ``groups``, ``rows``, ``columns`` and ``depth`` too, except for 0, which means any number; ``type`` is
-            looked up in ``dtypes``.
+            are; ``groups``, ``rows``, ``columns`` and ``depth`` too, except for 0, which means any number; ``type`` and
+            ``weights`` are looked up in ``dtypes``.
         family: Family of all matching names.
+        grouped_family: Family of matching names with several ``groups``, if it is another.
         dtype: Precision of all matching names without a group ``type``.
         dtypes: Precision by the library's word for it.
         layouts: Layout by the library's word for it, if that isn't two letters.
@@ -68,6 +69,7 @@ class NameRule:
 
     pattern: re.Pattern[str]
     family: str
+    grouped_family: str | None = None
     dtype: str | None = None
     dtypes: Mapping[str, str] = field(default_factory=dict)
     layouts: Mapping[str, str] = field(default_factory=dict)
@@ -77,18 +79,20 @@ class NameRule:
     algorithms: Mapping[str, str] = field(default_factory=dict)
     rows: int | None = None
 
-    def parse(self, library: str, name: str) -> KernelName | None:
+    def parse(self, name: str) -> KernelName | None:
         """Parse ``name``; return ``None`` if the rule doesn't match."""
         found = self.pattern.search(name)
         if found is None:
             return None
         groups = found.groupdict()
-        layout = groups.get("layout")
+        layout, batch = groups.get("layout"), _parse_number(groups.get("groups"))
+        dtype = self.dtypes.get(groups.get("type") or "", self.dtype)
+        weight_dtype = self.dtypes.get(groups.get("weights") or "", dtype)
         first, second = _parse_number(groups.get("m")), _parse_number(groups.get("n"))
         return KernelName(
-            library=library,
-            family=self.family,
-            dtype=self.dtypes.get(groups.get("type") or "", self.dtype),
+            family=self.grouped_family if self.grouped_family and (batch or 0) > 1 else self.family,
+            dtype=dtype,
+            weight_dtype=None if weight_dtype == dtype else weight_dtype,
             tile_m=self.rows or (second if self.column_major else first),
             tile_n=first if self.column_major else second,
             tile_k=_parse_number(groups.get("k")),
@@ -97,7 +101,7 @@ class NameRule:
             layout=None if layout is None else self.layouts.get(layout, layout.lower()),
             tensor_core="mma" in groups and groups["mma"] is not None if self.tensor_core is None else self.tensor_core,
             algorithm=self.algorithms.get(groups.get("algorithm") or ""),
-            batch=_parse_number(groups.get("groups")),
+            batch=batch,
             m=_parse_number(groups.get("rows")) or None,
             n=_parse_number(groups.get("columns")) or None,
             k=_parse_number(groups.get("depth")) or None,
