@@ -11,7 +11,7 @@ DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8")
 PCIE_LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """Bandwidth of one PCI Express lane by generation, in one direction after line coding, in 1e9 bytes/s."""
 
-VENDORS = {"nvidia": r"\d+\.\d", "amd": r"gfx[0-9a-f]{3,4}"}
+VENDORS = {"nvidia": r"\d+\.\d", "amd": r"gfx[0-9a-f]{3,4}", "intel": r"(?:acm|bmg|pvc)[a-z0-9-]*"}
 """Vendors, each with the pattern of its compute capabilities."""
 
 _BASE_FORMATS = {"fp8_block": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "3xtf32": "tf32"}
@@ -34,12 +34,13 @@ class Gpu:
     Attributes:
         slug: Canonical name, such as 'h100-sxm'.
         name: Display name.
-        vendor: 'nvidia' or 'amd'.
+        vendor: 'nvidia', 'amd' or 'intel'.
         architecture: Generation, such as 'hopper' or 'cdna3'.
-        compute_capability: Such as '9.0'; on AMD the target, such as 'gfx942'.
+        compute_capability: Such as '9.0'; on AMD and Intel the compiler's target, such as 'gfx942' or 'bmg-g21'.
         year: Year of the launch.
         aliases: Other spellings: driver names, board numbers, names in other tools.
-        sms: Streaming multiprocessors, or compute units on AMD.
+        sms: Streaming multiprocessors; on AMD compute units, or the work-group processors that HIP counts from RDNA on;
+            on Intel Xe cores.
         boost_clock_mhz: Clock of the printed tensor peaks, and of the vector peaks unless ``vector_clock_mhz`` differs.
         vector_clock_mhz: Clock of the printed vector and FP64 peaks.
         warp_size: Threads per warp.

@@ -14,7 +14,9 @@ from predictors.errors import AmbiguousGpuError, InvalidGpuFileError, UnknownGpu
 from predictors.gpu import LAPTOP_WORD, Gpu
 from predictors.gpu_file import GPU_FILES, read_gpu_file
 
-_VENDOR_WORDS = frozenset({"nvidia", "tesla", "amd", "instinct", "geforce", "radeon", "gpu"})
+_VENDOR_WORDS = frozenset(
+    {"nvidia", "tesla", "amd", "instinct", "geforce", "radeon", "intel", "r", "tm", "graphics", "gpu"}
+)
 _CHIP_WORDS = frozenset({LAPTOP_WORD, "ti", "super"})
 
 
@@ -137,7 +139,9 @@ def _build_resolution(name: str, slug: str) -> Resolution:
 
 def _matches_properties(gpu: Gpu, sms: int, memory_bytes: int, compute_capability: str | None) -> bool:
     # Error correction on GDDR is kept in the memory itself, which a driver subtracts from the size.
-    least = 0.95 if "HBM" in gpu.memory_kind else 0.9
+    # Where CPU and GPU share the memory, a setting says how much of it is the GPU's.
+    shared = gpu.memory_kind.startswith("LPDDR")
+    least = 0.0 if shared else 0.95 if "HBM" in gpu.memory_kind else 0.9
     return (
         sms in (0, gpu.sms)
         and (memory_bytes == 0 or least <= memory_bytes / gpu.memory_bytes <= 1.05)

@@ -203,7 +203,9 @@ def derive_hardware(gpu: Gpu) -> Hardware:
 def _classify_matrix_units(capability: str) -> str:
     if capability.startswith("gfx"):
         return "mfma"
+    if not capability[0].isdigit():
+        return "xmx"
     major = int(capability.split(".")[0] or 0)
     if major < 7:
         return "none"
-    return {9: "wgmma", 10: "tcgen05"}.get(major, "mma")
+    return {9: "wgmma", 10: "tcgen05", 11: "tcgen05"}.get(major, "mma")

@@ -29,6 +29,14 @@ VECTOR_FLOPS_PER_SM_CLOCK: Mapping[str, Mapping[str, int]] = {
     "10.3": dict(fp64=4, fp32=256, bf16=512, fp16=512),
     "12.0": dict(fp64=4, fp32=256, bf16=256, fp16=256),
     "12.1": dict(fp64=4, fp32=256, bf16=256, fp16=256),
+    "8.7": dict(fp32=256),
+    "11.0": dict(fp32=256),
+    "gfx1100": dict(fp64=16, fp32=512),
+    "gfx1151": dict(fp64=16, fp32=512),
+    "gfx1200": dict(fp64=8, fp32=512),
+    "gfx1201": dict(fp64=8, fp32=512),
+    "bmg-g21": dict(fp64=32, fp32=256),
+    "pvc": dict(fp64=256, fp32=256),
     "gfx908": dict(fp64=64, fp32=128),
     "gfx90a": dict(fp64=128, fp32=128),
     "gfx942": dict(fp64=128, fp32=256),
@@ -37,7 +45,8 @@ VECTOR_FLOPS_PER_SM_CLOCK: Mapping[str, Mapping[str, int]] = {
 """FLOPs per clock and SM on the CUDA cores or VALUs.
 
 From the CUDA C++ Programming Guide's table of arithmetic throughput (results per clock x 2 for a multiply-add) and the
-AMD CDNA whitepapers' tables of FLOPS per clock and CU; INT8 on 6.1 is DP4A.
+AMD CDNA whitepapers' tables of FLOPS per clock and CU; INT8 on 6.1 is DP4A. Of RDNA per work-group processor, both
+instructions of a wave counted; of Intel per Xe core (Xe2 and Xe HPC architecture).
 """
 
 TENSOR_FLOPS_PER_SM_CLOCK: Mapping[str, Mapping[str, int]] = {
@@ -51,6 +60,14 @@ TENSOR_FLOPS_PER_SM_CLOCK: Mapping[str, Mapping[str, int]] = {
     "10.3": dict(fp64=4, tf32=4096, bf16=8192, fp16=8192, fp8=16384, fp6=16384, fp4=49152, int8=512),
     "12.0": dict(tf32=512, bf16=1024, fp16=1024, fp8=2048, fp4=4096, int8=2048),
     "12.1": dict(tf32=512, bf16=1024, fp16=1024, fp8=2048, fp4=4096, int8=2048),
+    "8.7": dict(tf32=1024, bf16=2048, fp16=2048, int8=4096),
+    "11.0": dict(tf32=4096, bf16=8192, fp16=8192, fp8=16384, fp4=32768),
+    "gfx1100": dict(bf16=1024, fp16=1024, int8=1024),
+    "gfx1151": dict(bf16=1024, fp16=1024, int8=1024),
+    "gfx1200": dict(bf16=2048, fp16=2048, fp8=4096, int8=4096),
+    "gfx1201": dict(bf16=2048, fp16=2048, fp8=4096, int8=4096),
+    "bmg-g21": dict(bf16=2048, fp16=2048, int8=4096),
+    "pvc": dict(tf32=2048, bf16=4096, fp16=4096, int8=8192),
     "gfx908": dict(fp32=256, bf16=512, fp16=1024, int8=1024),
     "gfx90a": dict(fp64=256, fp32=256, bf16=1024, fp16=1024, int8=1024),
     "gfx942": dict(fp64=256, fp32=256, tf32=1024, bf16=2048, fp16=2048, fp8=4096, int8=4096),
@@ -59,11 +76,13 @@ TENSOR_FLOPS_PER_SM_CLOCK: Mapping[str, Mapping[str, int]] = {
 """Dense FLOPs per clock and SM on the tensor or matrix cores, at their full rate.
 
 From the vendors' architecture whitepapers (Volta, Turing, A100, GA102, Ada, H100, RTX Blackwell, CDNA 1 to 4). Those of
-10.0 and 10.3 come from the printed peaks, because no whitepaper gives them."""
+10.0, 10.3 and 11.0 come from the printed peaks, because no whitepaper gives them; so does that of 8.7. RDNA 3 and 4 by
+the cycles of WMMA in their ISA guides, per work-group processor; Intel's XMX per Xe core."""
 
 _HALF_RATE_DTYPES = frozenset({"tf32", "bf16", "fp16", "fp8"})
 _LINK_KINDS = frozenset({"nvlink1", "nvlink2", "nvlink3", "nvlink4", "nvlink5", "infinity-fabric", None})
-_WARP_SIZES = {"nvidia": 32, "amd": 64}
+_WARP_SIZES = {"nvidia": 32, "amd": 64, "intel": 32}
+_RDNA_WARP_SIZE = 32
 _PLAUSIBLE_RANGES: Mapping[str, tuple[float, float]] = {
     "year": (2016, 2035),
     "sms": (8, 512),
@@ -107,7 +126,7 @@ def _check_figures(gpu: Gpu) -> Iterator[str]:
     if gpu.vendor not in VENDORS:
         yield f"vendor {gpu.vendor!r} is none of {', '.join(VENDORS)}"
         return
-    warp_size = _WARP_SIZES[gpu.vendor]
+    warp_size = _RDNA_WARP_SIZE if gpu.architecture.startswith("rdna") else _WARP_SIZES[gpu.vendor]
     if not re.fullmatch(VENDORS[gpu.vendor], gpu.compute_capability):
         yield f"compute_capability {gpu.compute_capability!r} does not look like {gpu.vendor}'s"
     if gpu.warp_size != warp_size:

@@ -11,18 +11,18 @@ from predictors.laws.terms import UNKNOWN_BLOCK_COUNT, Constants, LatencyTerms, 
 
 MAX_WARP_ROW_COLS = 1024
 """Up to which number of columns PyTorch's row kernels keep a row in a warp's registers."""
-MAX_HELD_ROW_BYTES = {"nvidia": 48 * 1024, "amd": 64 * 1024}
-"""Up to what size PyTorch's softmax keeps a row in a block's shared memory (CUDA's and HIP's ``sharedMemPerBlock``); of
-a larger one it reads all again."""
+MAX_HELD_ROW_BYTES = {"nvidia": 48 * 1024, "amd": 64 * 1024, "intel": 64 * 1024}
+"""Up to what size PyTorch's softmax keeps a row in a block's shared memory (CUDA's and HIP's ``sharedMemPerBlock``;
+torch-xpu-ops asks for half of an Intel Xe core's); of a larger one it reads all again."""
 MAX_INPUT_FRACTION = 0.75
 """What a row's input is of the bytes, at most, of a kernel that writes such rows as well."""
 GENERATED_FLOOR_CYCLES = 4000.0
 """Clocks that a generated reduction takes at least, as an elementwise kernel: 1.9 to 2.9 us in all of those under 5 us
 in traces of an H100, an RTX 3060 and an RTX PRO 6000, of which PyTorch's own take 5 on the H100."""
-ROW_CYCLES_PER_ELEMENT = {"nvidia": 3.4, "amd": 1.7}
+ROW_CYCLES_PER_ELEMENT = {"nvidia": 3.4, "amd": 1.7, "intel": 3.4}
 """What a block of PyTorch's layer and RMS norms takes for an element of its row, as one load waits for another: 3.2 to
 4.1 in KernelBench's layer norm on six NVIDIA GPUs (fp32, 4 million columns) and in jobs on an H100 (bf16, 512 to
-1,024). AMD's blocks have 256 threads for 128."""
+1,024). AMD's blocks have 256 threads for 128. Nothing was measured on Intel, which counts as NVIDIA."""
 SUMMED_ELEMENTS_PER_CYCLE = 0.5
 """Elements that one block of a channel norm's sums takes in: 0.43 to 0.68 on an MI300X, from 8,192 to 125,440 of them
 (``batch_norm_collect_statistics_kernel`` and, of three passes counted, ``batch_norm_backward_kernel``)."""

@@ -84,6 +84,17 @@ NAMES = {
     "AMD Instinct MI300A": "mi300a",
     "AMD Instinct MI300X": "mi300x",
     "AMD Instinct MI355X": "mi355x",
+    "AMD Radeon RX 7900 XTX": "rx-7900-xtx",
+    "AMD Radeon RX 9070 XT": "rx-9070-xt",
+    "AMD Radeon RX 9060 XT": "rx-9060-xt-16gb",
+    "AMD Radeon AI PRO R9700": "r9700",
+    "AMD Radeon 8060S Graphics": "radeon-8060s",
+    "AMD Radeon(TM) 8060S Graphics": "radeon-8060s",
+    "Intel(R) Arc(TM) B580 Graphics": "arc-b580",
+    "Intel(R) Data Center GPU Max 1550": "max-1550",
+    "Orin": "jetson-agx-orin-64gb",
+    "NVIDIA Thor": "jetson-agx-thor",
+    "NVIDIA RTX 6000D": "rtx-6000d",
     # aiconfigurator's systems.
     "a100_sxm": "a100-sxm-80gb",
     "a100_pcie": "a100-pcie-80gb",
@@ -119,6 +130,16 @@ DEVICES = {
     ("AMD Instinct MI210", 104, 68702699520, "9.0"): "mi210",
     ("", 304, 206141652992, "9.4"): "mi300x",
     ("", 304, 206141652992, "gfx942:sramecc+:xnack-"): "mi300x",
+    # HIP counts work-group processors of RDNA; what an APU's GPU has of the memory is a setting.
+    ("AMD Radeon RX 7900 XTX", 48, 24560 * 2**20, "11.0"): "rx-7900-xtx",
+    ("AMD Radeon RX 9070 XT", 32, int(15.9 * GIB), "gfx1201"): "rx-9070-xt",
+    ("AMD Radeon RX 9060 XT", 16, int(7.9 * GIB), "12.0"): "rx-9060-xt-8gb",
+    ("AMD Radeon RX 9060 XT", 16, int(15.9 * GIB), "12.0"): "rx-9060-xt-16gb",
+    ("Radeon 8060S Graphics", 20, 96 * GIB, "gfx1151"): "radeon-8060s",
+    ("Orin", 16, int(61.3 * GIB), "8.7"): "jetson-agx-orin-64gb",
+    ("NVIDIA Thor", 20, int(122.8 * GIB), "11.0"): "jetson-agx-thor",
+    ("NVIDIA RTX 6000D", 156, 85651 * 2**20, "12.0"): "rtx-6000d",
+    ("Intel(R) Data Center GPU Max 1550", 64, 65520 * 2**20, None): "max-1550",
     ("", 80, int(22.0 * GIB), "8.6"): "a10g",
     ("Graphics Device", 58, int(22.0 * GIB), None): "l4",
     ("Tesla T4", 40, int(14.56 * GIB), "7.5"): "t4",
@@ -267,6 +288,9 @@ def test_what_has_no_units_has_no_peak():
     assert not load_gpu("p100-sxm").supports("bf16")
     assert not load_gpu("p4").supports("fp16")
     assert not load_gpu("h100-sxm").supports("nvfp4")
+    assert not load_gpu("l40s").supports("mxfp8"), "fp8 without scales of blocks"
+    assert not load_gpu("mi355x").supports("nvfp4"), "its units read scales that are powers of two"
+    assert load_gpu("mi355x").supports("mxfp4")
     assert load_gpu("h100-sxm").peak_flops("complex64") is None
 
 
@@ -333,7 +357,7 @@ def test_other_figures_need_another_name(tmp_path):
         (("pcie_gen = 4", "pcie_gen = 44"), "interconnect.pcie_gen must be one of"),
         (("aliases = [", "aliases = [4, "), "aliases must be a list of strings, not [4, "),
         (('"compute" = "datasheet"', '"compute" = ["datasheet"]'), "sourced.compute must be a string"),
-        (('vendor = "nvidia"', 'vendor = "NVIDIA"'), "vendor must be one of nvidia, amd, not 'NVIDIA'"),
+        (('vendor = "nvidia"', 'vendor = "NVIDIA"'), "vendor must be one of nvidia, amd, intel, not 'NVIDIA'"),
         (('compute_capability = "8.9"', 'compute_capability = "sm_89"'), "compute_capability must look like '9.0'"),
         (("[memory]", "[[memory]]"), "memory must be a table"),
         (("[memory]", "[memory"), "not TOML"),
@@ -370,7 +394,7 @@ def test_a_folder_is_no_file(tmp_path):
         ({"link": "nvlink4"}, "don't go together"),
         ({"slug": "L4 "}, "lower-case words"),
         ({"vendor": "amd"}, "does not look like amd's; warp_size is 32"),
-        ({"vendor": "intel"}, "vendor 'intel' is none of"),
+        ({"vendor": "matrox"}, "vendor 'matrox' is none of"),
         ({"compute_capability": "9.9"}, "no rate is known for compute capability 9.9"),
         ({"last_level_cache_bytes": 1}, "last_level_cache_mib is below l2_mib"),
     ],
