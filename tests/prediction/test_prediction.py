@@ -202,6 +202,38 @@ def test_a_precision_that_the_target_lacks_is_said(trace):
     assert find_message(notes, "dtype-unsupported").values["dtype"] == "bf16"
 
 
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "runs_as"),
+    [
+        (
+            "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int, int, int, int>, "
+            "cutlass::gemm::collective::CollectiveMma<cutlass::gemm::MainloopSm100TmaUmmaWarpSpecializedBlockScaled<5, "
+            "2, 2>, cute::tuple<cute::C<256>, cute::C<128>, cute::C<256>>, cute::tuple<cutlass::float_e2m1_t, "
+            "cutlass::float_ue4m3_t>, cute::tuple<cutlass::float_e2m1_t, cutlass::float_ue4m3_t>>>>",
+            "nvfp4",
+            "fp8",
+        ),
+        (
+            "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM_TN_transOut_"
+            "schedP2x1x2x3_biasM_bN_tmaOpt_clmp_dynBatch_sm100f",
+            "mxfp8",
+            "fp8",
+        ),
+        ("bmm_Bfloat16_E2m1E2m1_Fp32_Ab16_Bb16_t128x8x512_s5_et128x8_m128x8x64_c1x1x1_rM_TN_transOut", "nvfp4", "fp8"),
+    ],
+)
+def test_formats_of_blackwell_do_not_run_on_hopper_and_ada(kernel, dtype, runs_as):
+    """Below Blackwell there are no units for block-scaled formats: the estimate is in fp8, and says so."""
+    builder = TraceBuilder(None).op("aten::mm", 0, 20, dims=[[4096, 4096], [4096, 4096]], types=["c10::BFloat16"] * 2)
+    predictions = tk.predict(
+        builder.kernel(kernel, 20, 100, launch=5).load(), gpu=["h100-sxm", "l40s", "b200"], source_gpu="b200"
+    )
+    for gpu in ("h100-sxm", "l40s"):
+        said = find_message(predictions[gpu].notes, "dtype-unsupported").values
+        assert (said["dtype"], said["runs_as"]) == (dtype, runs_as)
+    assert "dtype-unsupported" not in list_codes(predictions["b200"].notes)
+
+
 def test_the_power_of_a_laptop_is_said(trace):
     notes = tk.predict(trace, gpu="rtx-4060-laptop")["rtx-4060-laptop"].notes
     assert find_message(notes, "gpu-in-laptop").values["power_w"] == 115

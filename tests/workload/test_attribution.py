@@ -33,7 +33,8 @@ def test_a_kernel_belongs_to_the_op_that_launches_it_not_to_one_that_has_ended(i
     ],
 )
 def test_a_collectives_op_is_called_what_it_does(recorded: str, kernel: str, name: str) -> None:
-    message: dict[str, Any] = {"Collective name": recorded, "In msg nelems": 8, "Out msg nelems": 8, "Group size": 2, "dtype": "Float"}
+    sizes = {"In msg nelems": 8, "Out msg nelems": 8, "Group size": 2}
+    message: dict[str, Any] = {"Collective name": recorded, **sizes, "dtype": "Float"}
     builder = TraceBuilder().op("record_param_comms", 0, 20, **message).kernel(kernel, 50, 5, launch=10)
     found = table(builder)
     assert (found["op"], found["collective"]) == ([f"nccl:{name}"], [name])

@@ -7,22 +7,37 @@ import polars as pl
 from tracekit.escape import write_csv
 from tracekit.prediction import Prediction
 from tracekit.render.table_files import to_parquet
+from tracekit.reporting.kernel_rows import predict_on_source
 from tracekit.run import MeasuredRun
 
 
 def encode_launches(run: MeasuredRun, targets: Sequence[Prediction], form: str) -> bytes:
-    """Return one row per launched kernel: ``tracekit.schema.KERNELS`` and the predictions.
+    """Return one row per launched kernel: ``tracekit.schema.KERNELS``, its work and roofline, and the predictions.
 
     Args:
-        run: The measured run.
-        targets: The predictions from this run; each adds its ``time_us``, ``low_us``, ``high_us``, ``limiter`` and
-            ``method``.
+        run: The measured run. Its columns are ``work_flops`` and ``work_bytes`` (a multiply-add is two operations, and
+            each input is read once), ``bound_us``, the least time that this takes on the run's GPU, its ``limiter``,
+            and ``utilization``, the bound over the time in percent. They are null where the work, or the GPU, isn't
+            known.
+        targets: The predictions from this run; each adds its ``time_us``, ``low_us``, ``high_us``, ``limiter``,
+            ``method``, ``bound_us`` and ``utilization``.
         form: ``"parquet"`` or ``"csv"``.
     """
-    predicted = [
-        target.kernels[column].alias(f"{target.label} {column}")
-        for target in targets
-        for column in ("time_us", "low_us", "high_us", "limiter", "method")
-    ]
-    table: pl.DataFrame = run.kernels.with_columns(predicted)
+    limiter = pl.when(pl.col("bound_us").is_not_null()).then("limiter")
+    on_source = predict_on_source(run).select("work_flops", "work_bytes", "bound_us", limiter.alias("limiter"))
+    table = run.kernels.with_columns(on_source.iter_columns())
+    table = table.with_columns(utilization=_compute_utilization(table["bound_us"], table["dur_ns"] / 1e3))
+    for target in targets:
+        there, label = target.kernels, target.label
+        columns = ("time_us", "low_us", "high_us", "limiter", "method", "bound_us")
+        share = _compute_utilization(there["bound_us"], there["time_us"])
+        table = table.with_columns(
+            *(there[column].alias(f"{label} {column}") for column in columns), share.alias(f"{label} utilization")
+        )
     return to_parquet(table) if form == "parquet" else write_csv(table).encode()
+
+
+def _compute_utilization(bound_us: pl.Series, time_us: pl.Series) -> pl.Series:
+    """Return the bound over the time in percent; null where either isn't known, or the time is zero."""
+    share = 100 * bound_us / time_us
+    return share.set(share.is_infinite() | share.is_nan(), None)

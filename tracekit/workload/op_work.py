@@ -47,6 +47,8 @@ WORK_COLUMNS = (
 KERNEL_NAME_COLUMNS = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
 GEMM_SIZE_COLUMNS = ("batch", "m", "n", "k")
 """Sizes of a GEMM that its kernel's name may have; sizes recorded with the op take precedence."""
+BLOCK_SCALED_DTYPES = ("nvfp4", "mxfp4", "mxfp8")
+"""Precisions that no type of a tensor says: they are recorded as bytes, or made within the op."""
 MAX_WORK = 1 << 58
 """Maximum bytes or operations of a kernel; more would run for minutes."""
 FUSED_PART = "fused"
@@ -98,6 +100,7 @@ def _describe_call(row: dict[str, Any]) -> dict[str, Any]:
         return described | {"bytes": _compute_moved_bytes(signature, kind)}
     # The precision of tensor-core families is that of the instructions, in the kernel's name; elsewhere the inputs'.
     told = known is not None and known.dtype is not None and known.family in TENSOR_FAMILIES
+    told = told or (family in TENSOR_FAMILIES and by_name in BLOCK_SCALED_DTYPES)
     if not told and by_name != "tf32":
         by_inputs = signature.gemm_dtype if family in ("gemm", "moe") else signature.dtype
         cast = row["quantised"] if row["place"] is not None else None
