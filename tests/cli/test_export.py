@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import socket
 import threading
 
 import polars as pl
@@ -80,6 +81,20 @@ def test_a_report_is_served_to_this_machine_only(served):
     assert get(served, "/../conftest.py")[0] == 404
     # Another site's name that leads to this machine gets nothing.
     assert get(served, Host="evil.example")[0] == 421
+
+
+def test_a_viewer_that_hangs_up_is_no_trouble(served, tmp_path, capfd):
+    (tmp_path / "report.html").write_bytes(b"x" * 20_000_000)
+    for sent in (b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % served.server_port, b"GET / HT", b"\x16\x03\x01"):
+        with socket.create_connection(("127.0.0.1", served.server_port), timeout=10) as viewer:
+            viewer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes((1, 0, 0, 0, 0, 0, 0, 0)))  # ends by a reset
+            viewer.sendall(sent)
+            if sent.endswith(b"\r\n\r\n"):
+                viewer.recv(10)
+    (tmp_path / "report.html").write_text("still here")
+    assert get(served) == (200, b"still here")
+    served.server_close()  # waits for the threads
+    assert capfd.readouterr().err == ""
 
 
 def test_what_can_not_be_served(tmp_path):

@@ -8,10 +8,15 @@ import os
 import socket
 from types import SimpleNamespace
 
+import anyio
 import pytest
+from sqlalchemy import select
 
 from tests.web.conftest import until
 from tracekit.web.database import Database
+from tracekit.web.requester import Requester
+from tracekit.web.tables import UPLOADS
+from tracekit.web.tus import put
 
 TUS = {"Tus-Resumable": "1.0.0"}
 DATA = {**TUS, "Content-Type": "application/offset+octet-stream"}
@@ -146,6 +151,31 @@ def test_a_plain_upload_that_breaks_off_leaves_nothing(api, settings, announced)
     until(lambda: not os.listdir(arriving))
     assert stored(settings) == []
     assert api.client.put("/api/v1/traces/t", content=b"data").status_code == 201
+
+
+def test_a_plain_upload_that_is_cancelled_leaves_nothing(store, settings):
+    async def hang():
+        yield b"data"
+        await anyio.sleep_forever()
+
+    request = SimpleNamespace(headers={}, stream=hang)
+
+    async def cancel():
+        with anyio.move_on_after(0.2):
+            await put(request, store, Requester(), "t")
+
+    anyio.run(cancel)
+    assert os.listdir(settings.data / "arriving") == []
+    assert store.database.read(select(UPLOADS)) == []
+
+
+def test_an_upload_without_room_reserves_nothing(api, store, monkeypatch):
+    def full(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tracekit.web.uploads.Path.touch", full)
+    assert api.client.post(ADDRESS, headers={**TUS, "Upload-Length": "4"}).status_code == 507
+    assert store.database.read(select(UPLOADS)) == []
 
 
 def test_two_at_once_on_one_upload(api, settings):

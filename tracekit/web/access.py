@@ -1,5 +1,6 @@
 """Access control: host names, cross-site requests, tokens, rate limits, body sizes and security headers."""
 
+import asyncio
 import hmac
 import logging
 import secrets
@@ -91,6 +92,8 @@ class AccessMiddleware:
             self._check_request(scope, connection.headers)
             scope.setdefault("state", {})["requester"] = self._identify(connection, new_owner)
             await self._app(scope, receive, answer)
+        except asyncio.CancelledError:  # ends here, or uvicorn logs it as a bug
+            log.info("a request was cut off as the server stops")
         except Exception as error:
             refusal = explain_failure(error)
             if refusal is not None and not is_answered:

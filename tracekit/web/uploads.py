@@ -89,8 +89,8 @@ class UploadStore:
             connection.execute(insert(UPLOADS).values(**asdict(upload), reserved=length or 0))
             quotas.check_bytes(connection, self._settings, requester)
             quotas.check_upload_count(connection, self._settings, requester)
-        with _translate_disk_errors():
-            self._get_path(upload).touch()
+            with _translate_disk_errors():
+                self._get_path(upload).touch()
         if length == 0:
             self._complete(upload)
         return upload
