@@ -12,6 +12,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING
 
+from tracekit import interrupts  # noqa: F401  # in front of all that takes time to import
 from tracekit.errors import RequestError, TracekitError
 from tracekit.request.keywords import take_options_of
 from tracekit.request.options import (

@@ -60,6 +60,10 @@ MAX_CALIBRATION_BYTES = 64 << 20
 """A result of the bench script, or a calibration that is kept; they take up to 2 MB."""
 MAX_REPORT_BYTES = 256 << 20
 """A saved prediction that `tracekit compare` reads."""
+MIN_ADDRESS_SPACE_BYTES = 1280 << 20
+"""What the libraries need to start on two cores; below, they end in lines of their own."""
+MIN_THREAD_SPACE_BYTES = 64 << 20
+"""What each core more than two adds to that."""
 MAX_COUNT = 1 << 20
 """Ranks or micro-batches that an option may ask for."""
 MAX_CLUSTER_GPUS = 1_000_000

@@ -1,5 +1,6 @@
 """Output files: checked before the work begins, and written atomically."""
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,18 +24,19 @@ def check_writable(path: Path, *, force: bool) -> None:
         OutputError: It exists already or is not a file, its directory does not exist or is not writable.
     """
     try:
-        exists, is_file, in_directory = path.exists(), path.is_file(), path.parent.is_dir()
-        may_write = os.access(path.parent, os.W_OK)
+        directory = _follow_links(path).parent
+        exists, is_file, in_directory = path.exists(), path.is_file(), directory.is_dir()
+        may_write = os.access(directory, os.W_OK)
     except OSError as error:
-        raise OutputError(outputs.OUTPUT_NOT_WRITTEN(path=str(path), reason=error.strerror)) from error
+        raise _make_write_error(path, error) from error
     if exists and not is_file:
         raise OutputError(outputs.OUTPUT_NOT_A_FILE(path=str(path)))
     if exists and not force:
         raise OutputError(outputs.OUTPUT_EXISTS(path=str(path)))
     if not in_directory:
-        raise OutputError(outputs.OUTPUT_NO_DIRECTORY(path=str(path), directory=str(path.parent)))
+        raise OutputError(outputs.OUTPUT_NO_DIRECTORY(path=str(path), directory=str(directory)))
     if not may_write:
-        raise OutputError(outputs.OUTPUT_DIRECTORY_READ_ONLY(path=str(path), directory=str(path.parent)))
+        raise OutputError(outputs.OUTPUT_DIRECTORY_READ_ONLY(path=str(path), directory=str(directory)))
 
 
 def refuse_input_overwrite(path: Path, inputs: Iterable[Path]) -> None:
@@ -49,17 +51,57 @@ def refuse_input_overwrite(path: Path, inputs: Iterable[Path]) -> None:
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces ``path`` once it is complete, and is removed on failure.
+    """Yield a temporary path that replaces ``path`` once it is complete and on the disk, and is removed on failure.
+
+    Of a symbolic link the target is replaced, and the link stays.
 
     Raises:
         OutputError: It cannot be written.
     """
-    partial = path.with_name(f".{path.name[:MAX_NAME_LENGTH]}.{os.getpid()}")
+    try:
+        target = _follow_links(path)
+    except OSError as error:
+        raise _make_write_error(path, error) from error
+    partial = target.with_name(f".{target.name[:MAX_NAME_LENGTH]}.{os.getpid()}")
     try:
         yield partial
-        partial.replace(path)
+        _flush_file(partial)
+        partial.replace(target)
+        _flush_directory(target.parent)
     except OSError as error:
-        raise OutputError(outputs.OUTPUT_NOT_WRITTEN(path=str(path), reason=error.strerror)) from error
+        raise _make_write_error(path, error) from error
     finally:
         with suppress(OSError):  # nothing can be removed from a read-only disk
             partial.unlink(missing_ok=True)
+
+
+def _follow_links(path: Path) -> Path:
+    """Return the file that a path leads to.
+
+    Raises:
+        OSError: Its links lead in a circle.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return target
+
+
+def _make_write_error(path: Path, error: OSError) -> OutputError:
+    return OutputError(outputs.OUTPUT_NOT_WRITTEN(path=str(path), reason=error.strerror or str(error)))
+
+
+def _flush_file(path: Path) -> None:
+    """Wait until a file is on the disk: a rename may get there before what it names."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _flush_directory(directory: Path) -> None:
+    """Wait until a rename is on the disk, where directories can be opened; the file is complete either way."""
+    with suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,13 +1,11 @@
 """The ``tracekit`` command: its subcommands and error handling."""
 
-import errno
 import gc
-import io
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -30,20 +28,17 @@ from tracekit.cli import (
     sweep,
     view,
 )
-from tracekit.errors import RequestError, TracekitError
+from tracekit.cli.failures import Failure, explain
+from tracekit.cli.memory_limit import check_memory_limit
+from tracekit.cli.standard_streams import drop_output, prepare_streams
 from tracekit.escape import to_line, to_lines
+from tracekit.interrupts import exit_interrupted, note_interrupts, was_interrupted
 
-EXIT_FAILURE = 1
-EXIT_USAGE = 2
 EXIT_BUG = 70
-EXIT_INTERRUPTED = 130
 
 GC_THRESHOLD = 200_000
 """New objects between two collections of cyclic garbage. Imports create 70,000 that live as long as the command; at
 Python's 700, collections find next to nothing and take 4 % of a prediction's CPU time."""
-
-PATH_ERRNOS = (errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS)
-"""Errors caused by a file's name, in any option or argument."""
 
 
 class SwitchHelpMixin:
@@ -72,6 +67,7 @@ class SubcommandGroup(SwitchHelpMixin, TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Parse the subcommand's arguments, and run it."""
+        check_memory_limit()
         with _escape_usage_errors():
             return super().invoke(ctx)
 
@@ -131,42 +127,29 @@ def _main(
 
 def main() -> None:
     """Run the command line; report expected failures in one line on stderr."""
+    note_interrupts()
+    prepare_streams()
     gc.set_threshold(GC_THRESHOLD)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
-    except TracekitError as error:
-        code = EXIT_USAGE if isinstance(error, RequestError) else EXIT_FAILURE
-        _fail(f"{error} [{error.code}]", code)
+        exit_interrupted()
     except Exception as error:
-        from predictors import PredictorError
+        _fail(error)
 
-        if isinstance(error, PredictorError):
-            _fail(f"{error} [{error.code}]", EXIT_FAILURE)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            _fail("there is no space left where the output goes. Make room, and run it again.", EXIT_FAILURE)
-        if isinstance(error, OSError) and error.errno in PATH_ERRNOS and error.filename is not None:
-            _fail(f"{error.filename} can't be read or written: {error.strerror}.", EXIT_FAILURE)
-        if _is_out_of_memory(error):
-            _fail(
-                "there is not enough memory. Allow more (ulimit -v, the container's limit), or read less.", EXIT_FAILURE
-            )
+
+def _fail(error: Exception) -> NoReturn:
+    if was_interrupted():
+        exit_interrupted()
+    failure = explain(error)
+    if failure is None:
         print(to_lines(traceback.format_exc()), end="", file=sys.stderr)  # noqa: T201
-        _fail("this is a bug in tracekit; please report it with the lines above", EXIT_BUG)
-
-
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory ran out, also where a library could not be loaded for want of it."""
-    if error is None:
-        return False
-    ran_out = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
-    return ran_out or "failed to map segment" in str(error) or _is_out_of_memory(error.__cause__ or error.__context__)
-
-
-def _fail(message: str, code: int) -> None:
-    print(f"tracekit: {to_line(message)}", file=sys.stderr)  # noqa: T201
-    sys.exit(code)
+        failure = Failure("this is a bug in tracekit; please report it with the lines above", EXIT_BUG)
+    if isinstance(error, OSError):
+        drop_output()
+    if failure.text:
+        print(f"tracekit: {to_line(failure.text)}", file=sys.stderr)  # noqa: T201
+    sys.exit(failure.exit_code)

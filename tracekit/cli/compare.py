@@ -72,7 +72,6 @@ def compare(
             sides.append(_read_side(place, gpu, request.step_range, no_cache, memory))
     comparison = put_together(*sides)
     screen = render.render_comparison(comparison, top)
-    emit(screen, lambda: render.as_json(comparison, top), json=json)
     if output is not None:
         forms = {
             ".json": lambda: render.as_json(comparison, top),
@@ -80,6 +79,7 @@ def compare(
             ".txt": lambda: as_text(screen),
         }
         write_file(output, forms[output.suffix](), quiet)
+    emit(screen, lambda: render.as_json(comparison, top), json=json)
     if limit is not None and (off := _compute_deviation_pct(comparison)) > limit:
         say(f"tracekit: {off:.1f} % is more than the {limit:g} % of --fail-above")
         raise typer.Exit(EXIT_CHANGED)

@@ -47,13 +47,16 @@ def deliver_report(
 ) -> None:
     """Print a report and write its file.
 
-    Without a file, the report is printed in the requested format. With a file, it is written there, by default in the
-    format of the suffix, and the screen is printed too.
+    Without a file, the report is printed in the requested format. With a file, it is first written there, by default in
+    the format of the suffix, and the screen is printed too.
 
     Raises:
         OutputError: The file can't be written.
         TracekitError: The format needs a package that isn't installed.
     """
+    if output is not None:
+        wanted = form or OutputFormat(output.suffix.removeprefix("."))
+        write_file(output, _render_content(wanted, report, screen, as_json), quiet)
     printed = OutputFormat.JSON if json else OutputFormat.TXT if output else form or OutputFormat.TXT
     if printed is OutputFormat.TXT:
         emit(screen, as_json, json=False)
@@ -61,9 +64,6 @@ def deliver_report(
         sys.stdout.flush()
         sys.stdout.buffer.write(_render_content(printed, report, screen, as_json))
         sys.stdout.buffer.flush()
-    if output is not None:
-        wanted = form or OutputFormat(output.suffix.removeprefix("."))
-        write_file(output, _render_content(wanted, report, screen, as_json), quiet)
 
 
 def _render_content(form: OutputFormat, report: Report, screen: RenderableType, as_json: Callable[[], str]) -> bytes:

@@ -44,7 +44,6 @@ def sweep(
         stage(stages.PREDICTING_LAYOUTS())
         found = build_sweep_report(answers.sweep(run, request))
     screen = render.render_sweep(found, top)
-    emit(screen, lambda: render.as_json(found), json=json)
     if output is not None:
         forms: dict[str, Callable[[], str | bytes]] = {
             ".json": lambda: render.as_json(found),
@@ -55,3 +54,4 @@ def sweep(
             ".txt": lambda: as_text(screen),
         }
         write_file(output, forms[output.suffix](), quiet)
+    emit(screen, lambda: render.as_json(found), json=json)

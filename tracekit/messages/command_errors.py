@@ -8,6 +8,25 @@ DEVIATION_UNKNOWN = Template(
     "{--fail-above} can't be told of {sides}: see above how they differ.",
     "Give two runs of the same program; of a prediction, the GPU, ranks and batch that it is for.",
 )
+MEMORY_EXHAUSTED = Template(
+    "memory-exhausted",
+    Severity.ERROR,
+    "There is not enough memory.",
+    "Allow more (ulimit -v, the container's limit), or read less.",
+)
+MEMORY_LIMIT_LOW = Template(
+    "memory-limit-low",
+    Severity.ERROR,
+    "There is not enough memory: {limit_bytes} may be used, and the libraries start with {least_bytes} or more.",
+    "Allow more (ulimit -v).",
+)
+OUTPUT_DISK_FULL = Template(
+    "output-disk-full",
+    Severity.ERROR,
+    "There is no space left where the output goes.",
+    "Make room, and run it again.",
+)
+FILE_FAILED = Template("file-failed", Severity.ERROR, "{path} can't be read or written: {reason}.")
 OUTPUT_FORMAT_UNKNOWN = Template(
     "output-format-unknown",
     Severity.ERROR,
