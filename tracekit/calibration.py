@@ -13,6 +13,7 @@ import polars as pl
 from predictors import Gpu, KernelTableError, PredictorError, identify_gpu, list_gpus, load_gpu, resolve_gpu
 from predictors.attention_stacks import BENCHMARK_LOOP
 from predictors.calibration_kernels import select_distinct_kernels, select_improving_kernels
+from predictors.columns import prepare_kernels
 from predictors.kernels import KERNEL_COLUMNS
 from tracekit import output_files
 from tracekit.bounds import MAX_CALIBRATION_BYTES
@@ -31,6 +32,7 @@ MIN_TRUNCATED_US = 10
 """Shortest usable time among times truncated to whole microseconds: its error is up to a tenth."""
 
 JsonObject = dict[str, Any]
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def from_bench(path: Path, gpu: str | None = None) -> tuple[Calibration, Gpu]:
     """
     try:
         found = msgspec.json.decode(_read_bytes(path), type=_BenchResult)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise CalibrationError(messages.BENCH_RESULT_INVALID(path=str(path), reason=str(error))) from error
     target = resolve_gpu(gpu).gpu if gpu else _resolve_device(found.gpu)
     named = [("torch", found.software.get("torch")), ("driver", found.clocks.get("driver_version"))]
@@ -246,12 +248,21 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _load_file(path: Path) -> Calibration:
+    """Load a calibration that is kept.
+
+    Raises:
+        CalibrationError: It can't be used; the message says how to be rid of it.
+    """
     try:
         kept = msgspec.json.decode(_read_bytes(path), type=_StoredCalibration)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        damaged = messages.CALIBRATION_DAMAGED(path=str(path), reason=str(error), gpu=path.stem)
+        table = _build_table(kept.kernels)
+        if kept.gpu != path.stem or table.is_empty():
+            raise CalibrationError(messages.CALIBRATION_MISPLACED(gpu=kept.gpu, kernels=table.height))
+        prepare_kernels(table)
+    except (*_UNREADABLE, PredictorError, CalibrationError) as error:
+        damaged = messages.CALIBRATION_DAMAGED(path=str(path), reason=str(error).rstrip("."), gpu=path.stem)
         raise CalibrationError(damaged) from error
-    return Calibration(kept.gpu, kept.origin, kept.date, kept.software, _build_table(kept.kernels))
+    return Calibration(kept.gpu, kept.origin, kept.date, kept.software, table)
 
 
 def _build_table(rows: list[Any]) -> pl.DataFrame:

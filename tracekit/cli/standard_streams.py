@@ -39,7 +39,10 @@ def prepare_streams() -> None:
 
 
 def drop_output() -> None:
-    """Drop what can't be written to standard output, so that Python's exit doesn't fail at it again."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, STDOUT)
-    os.close(null)
+    """Drop what standard output doesn't take, if anything, so that Python's exit doesn't fail at it again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, STDOUT)
+        os.close(null)

@@ -17,9 +17,9 @@ from pathlib import Path
 import llvmlite
 
 from tracekit.compiled.linking import processor
+from tracekit.file_owners import is_private
 
 _DIGEST_BYTES = 32
-_WRITABLE_BY_OTHERS = 0o022
 
 
 def find_code(file_name: str) -> bytes | None:
@@ -37,14 +37,7 @@ def _read_valid(path: Path) -> bytes | None:
         return None
     code = content[_DIGEST_BYTES:]
     is_whole = content[:_DIGEST_BYTES] == _compute_digest(path.name, code)
-    return code if is_whole and _is_trusted(state) else None
-
-
-def _is_trusted(state: os.stat_result) -> bool:
-    """Return whether the file was written by this user; on Windows always true, as user folders are private there."""
-    if os.name == "nt":
-        return True
-    return state.st_uid in (os.getuid(), Path(__file__).stat().st_uid) and not state.st_mode & _WRITABLE_BY_OTHERS
+    return code if is_whole and is_private(state, Path(__file__).stat().st_uid) else None
 
 
 def store_code(file_name: str, code: bytes) -> None:

@@ -19,7 +19,7 @@ from tracekit.ingest import ranks as places
 from tracekit.ingest import skipped_files
 from tracekit.ingest.model_configs import read_given_config
 from tracekit.ingest.source import ExpandedInputs, Inputs, TraceSource, expand_inputs
-from tracekit.messages import ProgressCallback, stages, trace_contents, trace_files
+from tracekit.messages import Message, ProgressCallback, stages, trace_contents, trace_files
 from tracekit.messages import ranks as rank_messages
 from tracekit.messages.companions import CAPTURE_SKIPPED
 from tracekit.trace import RankTrace, Trace
@@ -65,6 +65,7 @@ def load(
         warnings=(
             *given.doubts,
             *doubts,
+            *loader.doubts,
             *skipped_files.build_skip_warnings(loader.failed, given.others),
             *trace.warnings,
         ),
@@ -91,13 +92,15 @@ def load_bytes(data: bytes, source: str, *, stacks: bool = False) -> Trace:
 class _TraceLoader:
     """Reads files one by one; together their tables stay within the memory limit.
 
-    Unreadable files of a directory, glob or archive are skipped and listed in ``failures``.
+    Unreadable files of a directory, glob or archive are skipped and listed in ``failed``; ``doubts`` says
+    what is wrong with the cache.
     """
 
     def __init__(
         self, given: ExpandedInputs, cache: bool, memory_bytes: int, stacks: bool, progress: ProgressCallback
     ) -> None:
         self.failed: list[tuple[TraceSource, TraceError]] = []
+        self.doubts: tuple[Message, ...] = ()
         self._given = given
         self._captures: dict[str, RankTrace] = {}
         self._cache = cache
@@ -193,6 +196,9 @@ class _TraceLoader:
         if memory_bytes <= 0:
             raise TraceTooLargeError(trace_files.TRACES_TOO_LARGE(path=source.name, limit_bytes=self._memory_bytes))
         key = entries.compute_key(source, self._stacks) if self._cache else None
+        if key and (public := entries.find_public()):
+            self._cache, key = False, None
+            self.doubts = (trace_files.CACHE_NOT_PRIVATE(path=str(public)),)
         cached = entries.load_entry(key, memory_bytes) if key else None
         if cached is not None:
             return [cached]

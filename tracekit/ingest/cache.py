@@ -21,7 +21,7 @@ from typing import Any, get_type_hints
 import msgspec
 import polars as pl
 
-from tracekit import schema
+from tracekit import file_owners, schema
 from tracekit.bounds import MAX_CACHE_BYTES
 from tracekit.errors import OutputError
 from tracekit.ingest.source import TraceSource
@@ -61,6 +61,12 @@ def get_directory() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("tracekit", appauthor=False)) / "traces"
+
+
+def find_public() -> Path | None:
+    """Return the directory of the entries, or the one above, if others may write to it: no entry is used then."""
+    root = get_directory()
+    return file_owners.find_public_directory(root, root.parent)
 
 
 def compute_key(source: TraceSource, stacks: bool = False) -> str | None:
@@ -106,7 +112,8 @@ def store_entry(name: str, rank: RankTrace) -> None:
     """Store a decoded file, and evict the least recently used entries to make room."""
     try:
         root = get_directory()
-        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for directory in (root.parent, root):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         partial = Path(tempfile.mkdtemp(prefix=_PARTIAL_PREFIX, dir=root))
         try:
             _write_entry(partial, rank)
@@ -197,6 +204,8 @@ def _write_entry(entry: Path, rank: RankTrace) -> None:
 
 
 def _read_entry(entry: Path, memory_bytes: int) -> RankTrace | None:
+    if not file_owners.is_private(entry.stat()):
+        raise ValueError("an entry of another user")
     sums = msgspec.json.decode((entry / SUMS_FILE).read_bytes(), type=dict[str, str])
     if set(sums) != {FACTS_FILE, *(f"{name}.parquet" for name in _STORED_TABLES)}:
         raise ValueError("an incomplete entry")

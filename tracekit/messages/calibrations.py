@@ -29,7 +29,10 @@ CALIBRATION_DAMAGED = Template(
     "calibration-damaged",
     Severity.ERROR,
     "{path} is damaged: {reason}.",
-    "Remove it with `tracekit calibrate --remove {gpu}`.",
+    "Remove it with `tracekit calibrate --remove {gpu}`, or leave all out: {--no-calibration}.",
+)
+CALIBRATION_MISPLACED = Template(
+    "calibration-misplaced", Severity.ERROR, "It holds {kernels:count kernel} measured on {gpu!r}."
 )
 BENCH_RESULT_INVALID = Template(
     "bench-result-invalid",

@@ -181,6 +181,12 @@ TRACES_TOO_LARGE = Template(
     "{path} and the files in front of it need more than {limit_bytes} of memory.",
     "Allow more with {--memory}, or read fewer ranks ({--ranks}).",
 )
+CACHE_NOT_PRIVATE = Template(
+    "cache-not-private",
+    Severity.WARNING,
+    "Decoded traces are neither read from nor kept in {path}: it is another user's, or anybody may write to it.",
+    "Make it yours alone (chown, chmod go-w), or name another with XDG_CACHE_HOME.",
+)
 CACHE_NOT_CLEARED = Template("cache-not-cleared", Severity.ERROR, "{path} can't be cleared: {reason}.")
 
 FILES_NOT_TRACES = Template(
