@@ -208,6 +208,23 @@ def test_odd_json_is_redacted_or_refused(text, tmp_path):
         assert json.loads((tmp_path / "out.json").read_text()) == json.loads(text)
 
 
+def test_a_bare_list_of_events_may_begin_with_a_blank(builder, tmp_path):
+    events = json.loads(builder.to_json())["traceEvents"]
+    for number, text in enumerate((json.dumps(events), f" \n{json.dumps(events)}")):
+        (tmp_path / f"{number}.json").write_text(text)
+        redact(tmp_path / f"{number}.json", tmp_path / f"{number}.json.gz")
+    plain, blank = (gzip.decompress((tmp_path / f"{number}.json.gz").read_bytes()) for number in (0, 1))
+    assert plain == blank
+    assert b"alice" not in plain
+
+
+def test_what_cannot_be_redacted_is_named_also_from_standard_input(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"traceEvents": [{"name": }]}')))
+    with pytest.raises(DamagedTraceError) as caught:
+        redact("-", tmp_path / "out.json.gz")
+    assert caught.value.catalogue_message.values["path"] == "<stdin>"
+
+
 def test_empty_list_of_events(tmp_path):
     (tmp_path / "in.json").write_text('{"traceEvents": [], "username": "alice"}')
     redact(tmp_path / "in.json", tmp_path / "out.json")

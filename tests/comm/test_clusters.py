@@ -1,11 +1,13 @@
 """Names and descriptions of clusters."""
 
 import dataclasses
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from predictors import load_gpu
 from tests.codes import has_code
 from tracekit.comm import ClusterError, list_clusters, load_cluster
 from tracekit.comm.cluster import CLUSTER_FOLDER, load_aliases, load_reference_nodes
@@ -131,6 +133,30 @@ def test_a_wrong_file_says_what_is_wrong(tmp_path: Path, old, new, code):
     path.write_text(text.replace(old, new))
     with pytest.raises(ClusterError, check=has_code(code)):
         load_cluster(str(path))
+
+
+@pytest.mark.parametrize(
+    ("node", "gpu", "gbps"), [(4, 4, 31.5), (4, 5, 31.5), (5, 4, 31.5), (5, 5, 63.0), (3, 4, 15.75)]
+)
+def test_pci_express_is_as_fast_as_its_older_end(node, gpu, gbps):
+    """Of 16 lanes at 8, 16 and 32 GT/s with 128b/130b."""
+    card = dataclasses.replace(load_gpu("l40s"), pcie_gen=gpu, pcie_lanes=16)
+    cluster = dataclasses.replace(load_cluster("8xl40s"), gpu=card, pcie_gen=node)
+    assert cluster.pcie_gbps == pytest.approx(gbps, rel=0.01)
+
+
+def test_collectives_measured_on_one_node_need_no_network(tmp_path: Path):
+    text = (CLUSTER_FOLDER / "dgx-h100.toml").read_text()
+    head, _, _ = text.partition("[[measured]]")
+    for name, value in (("network", '"none"'), ("nics_per_node", "0"), ("nic_gbit", "0")):
+        head = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", head, count=1)
+    one = 'collective = "all_reduce"\nbytes = 1048576\nranks = {}\ntime_us = 40.0\n'
+    inside, across = tmp_path / "inside.toml", tmp_path / "across.toml"
+    inside.write_text(head + "\n[[measured]]\n" + one.format(8))
+    across.write_text(head + "\n[[measured]]\n" + one.format(16))
+    assert len(load_cluster(str(inside)).measured) == 1
+    with pytest.raises(ClusterError, check=has_code("measured-without-network")):
+        load_cluster(str(across))
 
 
 def test_the_battery_finds_what_is_wrong():

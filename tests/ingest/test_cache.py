@@ -1,6 +1,5 @@
 """The cache of decoded files: quick, never wrong, never in the way."""
 
-import contextlib
 import os
 import threading
 import time
@@ -73,10 +72,16 @@ def test_a_large_trace_is_there_at_once(real_traces):
 
 
 def test_every_real_trace_survives_the_cache(real_traces):
-    for path in sorted(real_traces.glob("*.json.gz")):
-        with contextlib.suppress(TraceError):
+    """All but those that are no trace of a GPU."""
+    refused, paths = [], sorted(real_traces.glob("*.json.gz"))
+    for path in paths:
+        try:
             first = tracekit.load(path).rank()
-            assert same(first, tracekit.load(path).rank()), path.name
+        except TraceError:
+            refused.append(path.name)
+            continue
+        assert same(first, tracekit.load(path).rank()), path.name
+    assert len(refused) <= len(paths) / 10
 
 
 def test_without_a_cache_nothing_is_kept(trace, decoded, folder):

@@ -9,6 +9,7 @@ import tracekit
 from tests.codes import find_message, has_code
 from tracekit.errors import NotATraceError, TraceError, TracekitError, TraceTooLargeError
 from tracekit.ingest import ranks
+from tracekit.ingest.memory import parse_memory_size
 from tracekit.messages.ranks import RANK_CHOSEN, RANK_MISSING, RANKS_MISSING
 from tracekit.messages.stages import READING_FILE
 from tracekit.messages.trace_files import FILES_OF_OTHER_KIND
@@ -211,8 +212,15 @@ def test_what_is_no_size_of_memory(memory, job):
         tracekit.load(job, memory=memory)
 
 
-@pytest.mark.parametrize("memory", ["2G", "512M", "1.5 GiB", "100000kb", 10**9, "1000000000"])
-def test_sizes_of_memory(memory, job):
+@pytest.mark.parametrize(
+    ("memory", "size"),
+    [
+        *(("2G", 2 << 30), ("512M", 512 << 20), ("1.5 GiB", 3 << 29), ("100000kb", 100_000 << 10)),
+        *((10**9, 10**9), ("1000000000", 10**9)),
+    ],
+)
+def test_sizes_of_memory(memory, size, job):
+    assert parse_memory_size(memory) == size
     assert tracekit.load(job / "t0.json", memory=memory).ranks
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import zipfile
+from pathlib import Path
 from typing import ClassVar
 
 import fsspec
@@ -267,6 +268,35 @@ def test_globs_and_lists(tmp_path):
     assert names_of(str(tmp_path / "[ab]*.json"), tmp_path) == ["a.json", "b.json"]
     assert names_of([tmp_path / "c.json", str(tmp_path / "a*")], tmp_path) == ["a.json", "c.json"]
     assert names_of([tmp_path / "a.json", str(tmp_path)], tmp_path) == ["a.json", "b.json", "c.json"]
+
+
+def test_two_stars_reach_any_depth(tmp_path):
+    save(tmp_path, "a.json")
+    save(tmp_path / "one" / "two", "b.json")
+    assert names_of(str(tmp_path / "**" / "*.json"), tmp_path) == ["a.json", "one/two/b.json"]
+    assert names_of(str(tmp_path / "*" / "*" / "*.json"), tmp_path) == ["one/two/b.json"]
+
+
+def test_the_order_of_a_directory_is_that_of_its_names(tmp_path, monkeypatch):
+    """Whatever the file system lists first."""
+    save(tmp_path, "b.json", "a.json", "c.json")
+    save(tmp_path / "below", "d.json")
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter(sorted(listed(self), reverse=True)))
+    monkeypatch.setattr("glob.glob", lambda *_, **__: [str(tmp_path / f"{name}.json") for name in "cab"])
+    for inputs in (tmp_path, str(tmp_path / "*.json")):
+        found = [os.path.relpath(source.name, tmp_path) for source in expand_inputs(inputs)[0]]
+        assert [name for name in found if "/" not in name] == ["a.json", "b.json", "c.json"]
+
+
+def test_a_trace_and_its_execution_trace_are_one_of_each(tmp_path):
+    save(tmp_path, "trace.json")
+    (tmp_path / "rank0.et.json").write_bytes(EXECUTION_TRACE)
+    found = expand_inputs(tmp_path)
+    assert [Path(source.name).name for source in found.traces] == ["trace.json"]
+    assert [Path(source.name).name for source in found.execution_traces] == ["rank0.et.json"]
+    named = expand_inputs([tmp_path / "rank0.et.json", tmp_path / "trace.json"])
+    assert [len(named.traces), len(named.execution_traces)] == [1, 1]
 
 
 def test_a_file_whose_name_looks_like_a_glob(tmp_path):

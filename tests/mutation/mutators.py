@@ -234,7 +234,9 @@ def _change_call(node: ast.AST) -> Iterator[Change]:
         swapped = list(node.args)
         swapped[plain[0]], swapped[plain[1]] = swapped[plain[1]], swapped[plain[0]]
         yield Change(node, "swapped arguments", ast.unparse(ast.Call(node.func, swapped, node.keywords)))
-    for i in range(len(node.keywords)):
+    for i, keyword in enumerate(node.keywords):
+        if keyword.arg == "strict" and ast.unparse(keyword.value) == "False":
+            continue  # as is the default
         kept = node.keywords[:i] + node.keywords[i + 1 :]
         yield Change(node, "dropped argument", ast.unparse(ast.Call(node.func, node.args, kept)))
 

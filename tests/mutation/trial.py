@@ -116,7 +116,8 @@ def run_tests(copy: Path, tests: Sequence[Test]) -> str:
 
 
 def _limit_memory() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
+    # Not of addresses, of which a browser reserves a terabyte.
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

@@ -119,6 +119,42 @@ def test_fewer_ranks_may_hold_as_much_more_of_what_they_share():
     assert judge_memory_fit(run.program, run.gpu, gpu, (Layout(8, ep=8), Layout(2, ep=2))).fits is None
 
 
+def judge(old: Layout, new: Layout, parameters: int = 2**20):
+    run = prepare_run(training(parameters).load())
+    return judge_memory_fit(run.program, run.gpu, load_gpu("a100-sxm-80gb"), (old, new))
+
+
+@pytest.mark.parametrize(("old", "new", "times"), [
+    (Layout(dp=8, sharded=True), Layout(dp=2, sharded=True), 8 / 2),
+    (Layout(dp=8, sharded=True), Layout(dp=8), 8),
+    (Layout(dp=8, sharded=True), Layout(), 8),
+    (Layout(dp=8), Layout(dp=8, sharded=True), 1 / 8),
+    (Layout(dp=8, sharded=True), Layout(dp=8, tp=2, sharded=True), 1 / 2),
+    (Layout(dp=4, tp=2, sharded=True), Layout(dp=8, tp=1, sharded=True), 1),
+    (Layout(tp=4), Layout(tp=2), 2),
+    (Layout(dp=8, sharded=True), Layout(dp=8, sharded=True), 1),
+])  # fmt: skip
+def test_state_of_a_rank_is_what_its_shards_hold(old, new, times):
+    """Of 2^20 parameters a rank holds 16 bytes each in the trace, whose ranks may have shared them already."""
+    assert judge(old, new).min_bytes == pytest.approx(16 * 2**20 * times)
+    bucket = 4 * 2**20 * times if new.dp > 1 and not new.sharded else 0
+    assert judge(old, new).max_bytes == pytest.approx(20 * 2**20 * times + bucket + 4 * 8 * 1024)
+
+
+@pytest.mark.parametrize("far", [Layout(dp=8), Layout(dp=2, sharded=True), Layout(dp=4, tp=2), Layout(tp=8)])
+def test_there_and_back_is_the_same_memory(far):
+    """What a rank holds in another layout, of what it holds here, and the other way round."""
+    here = Layout(dp=8, sharded=True)
+    there, back = judge(here, far).min_bytes, judge(far, here).min_bytes
+    assert there * back == pytest.approx((16 * 2**20) ** 2)
+
+
+def test_fsdp_stages_hold_whole_parameters_and_shards_of_the_rest():
+    """Two stages of 8 shards hold half of the layers' 8 bytes of parameters and gradients, but a shard of Adam's."""
+    found = judge(Layout(), Layout(dp=8, pp=2, sharded=True))
+    assert found.min_bytes == pytest.approx(8 * 2**20 / 2 + 8 * 2**20 / 16)
+
+
 def test_copies_hold_each_gradient_once_more_in_a_bucket():
     """4 bytes for each of the parameters come to the upper bound, and what fitted may not fit any more."""
     alone, copied = memory(training(2**20), "l4"), in_copies(training(2**20), "l4")

@@ -90,7 +90,7 @@ def test_idle_causes_of_each_rank():
 
 
 def test_waiting_behind_a_kernel_of_ones_own_is_not_idle():
-    """Rank 0 multiplies on another stream, from 170 to 300, while its all-reduce waits: 8 and 62 of the 200 are left."""
+    """Rank 0 multiplies elsewhere from 170 to 300, while its all-reduce waits: 8 and 62 of the 200 are left."""
     early = beginning_at(gradient_step(150, 412)).kernel("gemm", 170, 130, launch=40, stream=11)
     run = prepare_run(job(early, beginning_at(gradient_step(350, 412))))
     idle = attribute_idle_time(run.program, build_measured_timeline(run.graph))
