@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "golden" / "levels"
 
 Row = dict[str, float | str]
 

@@ -50,7 +50,7 @@ def compute_levels(cluster: str) -> Iterator[tuple[str, Row]]:
 
 
 def test_times_and_intervals_stay_within_a_percent(request):
-    check_levels("collective_levels", dict(chain(*map(compute_levels, CLUSTERS))), request)
+    check_levels("collectives", dict(chain(*map(compute_levels, CLUSTERS))), request)
 
 
 @pytest.mark.parametrize("kind", sorted(BUS_FACTOR))

@@ -124,4 +124,4 @@ def test_every_law_has_a_level():
 
 
 def test_times_stay_within_a_percent(request):
-    check_levels("law_levels", compute_levels(), request)
+    check_levels("laws", compute_levels(), request)
