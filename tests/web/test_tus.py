@@ -115,6 +115,14 @@ def test_damaged_data_is_not_kept(api, settings):
     assert os.listdir(settings.data / "arriving") == []
 
 
+def test_data_with_a_checksum_ends_within_the_upload(api, settings):
+    """Also where its size isn't announced: nothing beyond it is kept, not even until it is verified."""
+    place, room = create(api.client, 2_000_000), settings.data / "arriving"
+    headers = {**DATA, "Upload-Offset": "0", **checksum(b"x" * 2_000_001)}
+    assert api.client.patch(place, headers=headers, content=iter([b"x" * 2_000_001])).status_code == 413
+    assert [path.stat().st_size for path in room.iterdir()] == [0]
+
+
 def test_a_piece_that_breaks_off_before_its_checksum_is_not_kept(api):
     place = create(api.client, 3_000_000)
     url = api.client.base_url

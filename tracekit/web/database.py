@@ -22,7 +22,7 @@ from sqlalchemy import (
     event,
     make_url,
 )
-from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityError, InterfaceError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from tracekit.errors import TracekitError
@@ -172,9 +172,9 @@ def _translate_errors() -> Iterator[None]:
         yield
     except PoolTimeoutError as error:
         raise BusyError(web_errors.DATABASE_BUSY()) from error
-    except (IntegrityError, ProgrammingError):
+    except (DataError, IntegrityError, ProgrammingError):
         raise
-    except DatabaseError as error:
+    except (DatabaseError, InterfaceError) as error:
         code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
         if code in (*SQLITE_FULL_CODES, POSTGRES_FULL_CODE):
             raise DiskFullError(web_errors.DISK_FULL()) from error

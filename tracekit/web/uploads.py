@@ -89,8 +89,12 @@ class UploadStore:
             connection.execute(insert(UPLOADS).values(**asdict(upload), reserved=length or 0))
             quotas.check_bytes(connection, self._settings, requester)
             quotas.check_upload_count(connection, self._settings, requester)
+        try:
             with _translate_disk_errors():
                 self._get_path(upload).touch()
+        except BaseException:
+            self.remove(upload)
+            raise
         if length == 0:
             self._complete(upload)
         return upload
@@ -143,7 +147,7 @@ class UploadStore:
             ChecksumError: The data was damaged on its way.
             DiskFullError: The disk is full, or would have less free space than ``min_free_bytes``.
         """
-        blocks = _join_blocks(chunks)
+        blocks = self._limit_blocks(upload, offset or 0, chunks)
         if checksum is not None:
             blocks = verify_blocks(blocks, checksum, self._spool, self._check_room)
         try:
@@ -151,17 +155,13 @@ class UploadStore:
         except FileNotFoundError:
             at = self._check_offset(await to_thread.run_sync(self.get_offset, upload), offset)
             async for _ in blocks:
-                raise self._create_too_large_error(upload) from None
+                pass
             return at
         with file:
             _lock_file(file)
             at = reserved = self._check_offset(file.seek(0, os.SEEK_END), offset or 0)
-            limit = self._settings.max_upload_bytes if upload.length is None else upload.length
-            if at + (size or 0) > limit:
-                raise self._create_too_large_error(upload)
+            self._check_end(upload, at + (size or 0))
             async for block in blocks:
-                if at + len(block) > limit:
-                    raise self._create_too_large_error(upload)
                 if upload.length is None and at + len(block) > reserved:
                     reserved = at + max(len(block), RESERVED_BLOCK_BYTES * bool(at))
                     await to_thread.run_sync(self._reserve, upload, reserved)
@@ -173,6 +173,13 @@ class UploadStore:
             if offset is None or at == upload.length:
                 await to_thread.run_sync(self._complete, upload)
         return at
+
+    async def _limit_blocks(self, upload: Upload, at: int, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Join the chunks into blocks that end within the upload."""
+        async for block in _join_blocks(chunks):
+            at += len(block)
+            self._check_end(upload, at)
+            yield block
 
     def copy(self, requester: Requester, path: Path) -> Upload:
         """Copy a local file as a complete upload."""
@@ -267,11 +274,12 @@ class UploadStore:
         if size > shutil.disk_usage(self._spool).free - self._settings.min_free_bytes:
             raise DiskFullError(web_errors.DISK_WITHOUT_ROOM())
 
-    def _create_too_large_error(self, upload: Upload) -> TooLargeError:
-        if upload.length is not None:
-            return TooLargeError(web_errors.UPLOAD_LONGER_THAN_ANNOUNCED(length=upload.length))
-        self._check_size(upload.name, self._settings.max_upload_bytes + 1)
-        raise AssertionError
+    def _check_end(self, upload: Upload, end: int) -> None:
+        """Check the end of what arrives against the announced size, or the largest one."""
+        if upload.length is None:
+            self._check_size(upload.name, end)
+        elif end > upload.length:
+            raise TooLargeError(web_errors.UPLOAD_LONGER_THAN_ANNOUNCED(length=upload.length))
 
     def _get_path(self, upload: Upload) -> Path:
         return self._spool / upload.id
