@@ -54,7 +54,7 @@ def check_command(*arguments: str, codes: tuple[int, ...] = (0, 1)) -> Outcome:
         frames = FRAME.findall(outcome.err)
         kind = outcome.err.strip().splitlines()[-2:-1]
         raise BrokenPromiseError(f"exit {outcome.code}: {' '.join(kind)[:80]} in {frames[-1:]}", shown)
-    if outcome.code == 0 and not outcome.out:
+    if outcome.code == 0 and not outcome.out and "-o" not in arguments:
         raise BrokenPromiseError(f"{arguments[0]} prints nothing", shown)
     if outcome.code == 1 and not (ERROR_LINE.fullmatch(outcome.err) and outcome.err.count("\n") == 1):
         raise BrokenPromiseError(f"{arguments[0]} fails with something else than one line", shown)

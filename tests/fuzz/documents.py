@@ -156,7 +156,7 @@ def make_edits(base: str, added: Place = ()) -> SearchStrategy[list[Edit]]:
     found = dict.fromkeys(list_places(document))
     several = [place for place in found if any(is_category(place, step) for step in range(1, len(place)))]
     for_one, for_all = pick([*found]), pick(several or [*found])
-    places = st.one_of(for_one, for_all)
+    places = st.one_of(for_one, for_all, for_all)
     if added:
         arguments = [place for place in found if place[-1] == "args"]
         places |= st.builds(lambda place, key: (*place, key), pick(arguments), st.sampled_from(added))

@@ -11,7 +11,7 @@ from tracekit.messages.catalogue import CATALOGUE
 MAX_REFUTED = 1000
 """How many times a prediction may be off the measurement before a doubt has to be named."""
 
-SIGNED = frozenset({"error_pct", "saves_us", "saving_us", "first_event", "worst_pct", "bias_pct"})
+SIGNED = frozenset({"error_pct", "saves_us", "saving_us", "clock_ahead_us", "first_event", "worst_pct", "bias_pct"})
 """Numbers that may be below zero."""
 
 FREE = frozenset({"values"})
@@ -109,6 +109,12 @@ def check_message(message: Any) -> None:
 def check_sizes(document: Any) -> None:
     """Check that what the measurement refutes is doubted."""
     doubts = {message["code"] for message in document["warnings"]}
+    for kernel in document["kernels"]:
+        require(
+            (kernel["utilization"] or 0) < 100 * MAX_REFUTED or bool(doubts & DOUBTS),
+            "a kernel far faster than its work takes is doubted",
+            (kernel, sorted(doubts)),
+        )
     source = document["source"]
     for number, target in enumerate(document["targets"]):
         named = doubts | {note["code"] for note in target["notes"]}
@@ -129,7 +135,7 @@ def check_sizes(document: Any) -> None:
             )
 
 
-DOUBTS: frozenset[str] = frozenset(("gpu-unlike-known", "edits-applied", "batch-scaled"))
+DOUBTS: frozenset[str] = frozenset(("gpu-unlike-known", "edits-applied", "batch-scaled", "durations-below-bound"))
 """Codes that say that a prediction is doubtful, and why."""
 
 

@@ -10,6 +10,8 @@ TOLERANCE_US = 4.0
 """Precision of recorded times in public traces."""
 MIN_RATIO = 0.8
 """Clocks above the datasheet's, and work that is known roughly, take kernels this far below their bound."""
+ABSURD_RATIO = 1e-3
+"""No kernel does so small a part of its op's work, whatever its family: its shapes are wrong."""
 SURE_FAMILIES = ("gemm", "conv", "attention", "elementwise")
 """Families of which each kernel does all of its op's work; a norm's or a reduction's may do a part."""
 MAX_CACHE_MULTIPLE = 4
@@ -19,7 +21,7 @@ MAX_CACHE_MULTIPLE = 4
 def find_below_bound(kernels: pl.DataFrame, gpu: Gpu | None, model: pl.DataFrame | None = None) -> Message | None:
     """Describe the kernels that lasted less than their work takes at the GPU's peak; ``None`` if there is none.
 
-    Only the work that shapes tell counts, and only memory traffic that no cache can serve.
+    Only the work that shapes tell counts, and only memory traffic that no cache can serve; other work if it is absurd.
 
     Args:
         kernels: A kernel table (``schema.KERNELS``).
@@ -34,11 +36,10 @@ def find_below_bound(kernels: pl.DataFrame, gpu: Gpu | None, model: pl.DataFrame
     told = model.select("work_bytes", "bound_us", "limiter")
     rows = kernels.select("name", "family", "work_from", "ts_ns", time_us=pl.col("dur_ns") / 1e3).hstack(told)
     from_memory = pl.col("work_bytes") > MAX_CACHE_MULTIPLE * gpu.last_level_cache_bytes
+    is_sure = pl.col("family").is_in(SURE_FAMILIES) & (pl.col("work_from") == "shapes")
     below = rows.filter(
-        pl.col("family").is_in(SURE_FAMILIES),
-        pl.col("work_from") == "shapes",
         (pl.col("limiter") != "memory") | from_memory,
-        pl.col("time_us") < MIN_RATIO * pl.col("bound_us"),
+        pl.col("time_us") < pl.col("bound_us") * pl.when(is_sure).then(MIN_RATIO).otherwise(ABSURD_RATIO),
         pl.col("time_us") + TOLERANCE_US < pl.col("bound_us"),
     )
     if below.is_empty():

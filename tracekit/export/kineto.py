@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Ints
-from tracekit.errors import OutputError
+from tracekit.errors import OutputError, StepError
 from tracekit.graph.nodes import NONE
 from tracekit.ingest.fields import ARGUMENTS, ArgumentKind
 from tracekit.messages import outputs as messages
+from tracekit.messages.steps import STEPS_WITHOUT_GPU_WORK
 from tracekit.prediction import Prediction
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
@@ -38,12 +39,15 @@ def render_predicted_trace(target: Prediction, *, compress: bool = True) -> byte
 
     Raises:
         OutputError: Several ranks were measured, or the layout has other kernels than the trace.
+        StepError: Nothing ran on the GPU in the chosen steps.
     """
     program = target.program
     if len(program.ranks) > 1 or program.kernels.height != program.trace.activities.height:
         raise OutputError(messages.TRACE_OF_ONE_RANK_ONLY())
     timeline = replay(program.graph, round_to_ns(target.replayed_kernels["time_us"].to_numpy() * 1e3, "kernels"))
     rows = np.flatnonzero(program.is_in_chosen_steps.to_numpy())
+    if not rows.size:
+        raise StepError(STEPS_WITHOUT_GPU_WORK())
     head = {
         "schemaVersion": 1,
         "record_shapes": int(program.trace.has_shapes),

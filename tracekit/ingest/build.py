@@ -16,6 +16,7 @@ from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceErro
 from tracekit.format import format_quantity
 from tracekit.ingest.correlations import FIRST_ORDERED_ID_KEY, KERNEL_LAUNCHES, resolve_correlations
 from tracekit.ingest.decoded_file import DecodedFile, FileDamage
+from tracekit.ingest.device_properties import find_device
 from tracekit.ingest.distinct_names import check_distinct_names
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_decoder import JSON_ERRORS
@@ -46,9 +47,6 @@ LAUNCH_CALLS = f"{KERNEL_LAUNCHES}|GraphLaunch"
 # Suffix of CUPTI's own call names (cudaLaunchKernel_v7000), which PyTorch removes but other collectors write.
 CALL_VERSION_SUFFIX = r"_v\d{4,}$"
 
-# Three times the largest count of any GPU (304 on an MI300X). Some collectors write an SM's shared memory bytes there.
-MAX_SMS = 1_000
-
 # Several times what the largest GPU takes up (a block per clock of each SM): more can't have run in a kernel's time.
 MAX_BLOCKS_PER_NS = 1_000
 MIN_KERNEL_NS = 1_000
@@ -69,17 +67,6 @@ CPU_DEVICE_TYPE = 0
 
 USED_KEYS = ("deviceProperties", "distributedInfo")
 """Top-level keys that are used at any length."""
-
-
-class DeviceProperties(Struct, rename="camel"):
-    """An entry of ``deviceProperties``."""
-
-    id: int = 0
-    name: str = ""
-    num_sms: int = 0
-    total_global_mem: int = 0
-    compute_major: int | None = None
-    compute_minor: int | None = None
 
 
 def build_rank_traces(
@@ -126,7 +113,7 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
     _check_completeness(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
         raise _make_no_gpu_error(source, ops, calls, decoded.columns.counts)
-    device = _find_device(part.keys, activities)
+    device = find_device(part.keys, activities)
     warnings = (
         *joined.messages,
         *impossible,
@@ -336,31 +323,6 @@ def _decode_key(keys: Mapping[str, bytes], key: str) -> object:
 
 def _read_metadata(keys: Mapping[str, bytes]) -> dict[str, object]:
     return {key: _decode_key(keys, key) for key, value in keys.items() if len(value) <= MAX_METADATA_BYTES}
-
-
-def _find_device(keys: Mapping[str, bytes], activities: pl.DataFrame) -> TraceDevice | None:
-    """Return the device that most activities ran on, as described by deviceProperties.
-
-    Where ordinals are remapped (containers), the list may lack the activities' ordinal. Then any entry is used if all
-    entries describe the same GPU.
-    """
-    try:
-        devices = msgspec.json.decode(keys.get("deviceProperties", b"[]"), type=list[DeviceProperties] | None) or []
-    except JSON_ERRORS:
-        return None
-    used = next((device for device, _ in Counter(activities["device"].to_list()).most_common(1)), None)
-    found = next((device for device in devices if device.id == used), None)
-    if found is None and len({(device.name, device.num_sms) for device in devices}) == 1:
-        found = devices[0]
-    if found is None:
-        return None
-    major, minor = found.compute_major, found.compute_minor
-    return TraceDevice(
-        name=re.sub(CONTROL_CHARACTERS, "\N{REPLACEMENT CHARACTER}", found.name),
-        sms=found.num_sms if found.num_sms <= MAX_SMS else 0,
-        memory_bytes=found.total_global_mem,
-        compute_capability=None if major is None or minor is None else f"{major}.{minor}",
-    )
 
 
 def _describe_damage(decoded: DecodedFile) -> Iterable[Message]:

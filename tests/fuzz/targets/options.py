@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.command import check_command
 from tests.fuzz.documents import BASES, dump_case
-from tests.fuzz.promises import check_prediction, read_json
+from tests.fuzz.promises import check_numbers, check_prediction, read_json
 from tests.fuzz.target import Target
 from tracekit.whatif.parse import EDITS
 
@@ -190,7 +190,7 @@ def check(case: dict[str, Any]) -> None:
     if outcome.code == 0 and case["command"] == "predict":
         check_prediction(read_json(outcome.out))
     elif outcome.code == 0:
-        read_json(outcome.out)
+        check_numbers(read_json(outcome.out))
 
 
 TARGET = Target(

@@ -10,8 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.fuzz.command import check_command
+from tests.fuzz.documents import BASES as DOCUMENTS
 from tests.fuzz.documents import apply_edits, dump_case, load_base, make_edits
-from tests.fuzz.promises import check_prediction, read_json, require
+from tests.fuzz.promises import check_numbers, check_prediction, read_json, require
 from tests.fuzz.target import Target
 from tracekit.ingest.fields import ARGUMENTS
 
@@ -20,20 +21,35 @@ SAMPLES = Path(__file__).parents[3] / "sample_traces"
 MAX_LONG_BYTES = 200_000
 PREDICT = "predict --json --gpu h100-sxm"
 COMMANDS: dict[str, Sequence[str]] = {
-    PREDICT: ("predict", "--json", "--gpu", "h100-sxm"),
-    "predict --json on a cluster": ("predict", "--json", "--cluster", "2x8xh100-sxm@ndr400", "--dp", "4"),
-    "predict --json on its own GPU": ("predict", "--json", "--gpu", "a100-sxm-80gb", "--gpu", "t4"),
-    "predict": ("predict", "--gpu", "mi300x", "--what-if", "scale(family=gemm, 0.5)", "--price", "mi300x=2", "-v"),
-    "predict html": ("predict", "--gpu", "t4", "--format", "html", "--stacks"),
-    "predict md": ("predict", "--gpu", "t4", "--format", "md"),
-    "predict xlsx": ("predict", "--gpu", "t4", "--format", "xlsx"),
-    "predict csv": ("predict", "--gpu", "t4", "--format", "csv"),
-    "predict parquet": ("predict", "--gpu", "t4", "--format", "parquet"),
-    "sweep": ("sweep", "--json", "--cluster", "2x8xh100-sxm@ndr400"),
-    "info": ("info", "--json", "-v", "--stacks"),
-    "report": ("report", "--stacks"),
-    "report --json": ("report", "--json", "--unprofiled-step", "0.3ms"),
-    "doctor": ("doctor",),
+    PREDICT: ("predict", "{trace}", "--json", "--gpu", "h100-sxm"),
+    "predict --json on a cluster": ("predict", "{trace}", "--json", "--cluster", "2x8xh100-sxm@ndr400", "--dp", "4"),
+    "predict --json on its own GPU": ("predict", "{trace}", "--json", "--gpu", "a100-sxm-80gb", "--gpu", "t4"),
+    "predict": (
+        "predict",
+        "{trace}",
+        "--gpu",
+        "mi300x",
+        "--what-if",
+        "scale(family=gemm, 0.5)",
+        "--price",
+        "mi300x=2",
+        "-v",
+    ),
+    "predict html": ("predict", "{trace}", "--gpu", "t4", "--format", "html", "--stacks"),
+    "predict md": ("predict", "{trace}", "--gpu", "t4", "--format", "md"),
+    "predict xlsx": ("predict", "{trace}", "--gpu", "t4", "--format", "xlsx"),
+    "predict csv": ("predict", "{trace}", "--gpu", "t4", "--format", "csv"),
+    "predict parquet": ("predict", "{trace}", "--gpu", "t4", "--format", "parquet"),
+    "sweep": ("sweep", "{trace}", "--json", "--cluster", "2x8xh100-sxm@ndr400"),
+    "info": ("info", "{trace}", "--json", "-v", "--stacks"),
+    "report": ("report", "{trace}", "--stacks"),
+    "report --json": ("report", "{trace}", "--json", "--unprofiled-step", "0.3ms"),
+    "doctor": ("doctor", "{trace}"),
+    "compare": ("compare", "{trace}", str(DOCUMENTS / "training.json"), "--json"),
+    "redact": ("redact", "{trace}", "-o", "{folder}/redacted.json"),
+    "export perfetto": ("export", "{trace}", "--gpu", "t4", "-o", "{folder}/timeline.json"),
+    "export kineto": ("export", "{trace}", "--gpu", "t4", "--format", "kineto", "-o", "{folder}/trace.json.gz"),
+    "export csv": ("export", "{trace}", "--gpu", "t4", "-o", "{folder}/launches.csv"),
 }
 
 
@@ -48,10 +64,12 @@ def make_case(base: str) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def count_events(trace: Any) -> int | None:
-    """Return how many events a trace has; None if it isn't written as one."""
+    """Return how many events a trace has; None if it isn't written as one, or lists other things among them."""
     documents = trace if isinstance(trace, list) else [trace]
-    events = [one.get("traceEvents") if isinstance(one, dict) else None for one in documents]
-    return sum(map(len, events)) if all(isinstance(one, list) for one in events) else None
+    lists = [one.get("traceEvents") if isinstance(one, dict) else None for one in documents]
+    if not all(isinstance(one, list) and all(isinstance(event, dict) for event in one) for one in lists):
+        return None
+    return sum(map(len, lists))
 
 
 def check_ledger(ledger: Any, events: int | None) -> None:
@@ -67,17 +85,19 @@ def check_ledger(ledger: Any, events: int | None) -> None:
 def check(case: dict[str, Any]) -> None:
     """Ask for what the case says of its trace."""
     trace = apply_edits(load_base(case["base"]), case["edits"])
-    command, *options = COMMANDS[case["command"]]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
+        path = Path(folder) / "given.json"
         path.write_text(json.dumps(trace), encoding="utf-8")
-        outcome = check_command(command, str(path), "-q", *options)
-    if outcome.code == 0 and command == "predict" and "--json" in options:
-        document = read_json(outcome.out)
+        command = [word.format(trace=path, folder=folder) for word in COMMANDS[case["command"]]]
+        outcome = check_command(*command)
+    if outcome.code or "--json" not in command:
+        return
+    document = read_json(outcome.out)
+    if command[0] == "predict":
         check_prediction(document)
         check_ledger(document["events"], count_events(trace))
-    elif outcome.code == 0 and "--json" in options:
-        read_json(outcome.out)
+    elif command[0] != "compare":
+        check_numbers(document)
 
 
 def list_long_bases() -> list[str]:
