@@ -1,14 +1,11 @@
 """Build the tables of a trace from decoded rows."""
 
 import math
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 import polars as pl
-from msgspec import Struct
 
 from tracekit import schema
 from tracekit.bounds import MAX_METADATA_BYTES

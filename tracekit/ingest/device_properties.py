@@ -12,7 +12,7 @@ from tracekit.ingest.fields import CONTROL_CHARACTERS
 from tracekit.trace import TraceDevice
 
 MAX_SMS = 1_000
-"""Three times the largest count of any GPU (304 on an MI300X). Some collectors write an SM's shared memory bytes there."""
+"""Three times the largest count, 304 of an MI300X. Some collectors write the bytes of shared memory there."""
 MAX_MEMORY_BYTES = 1 << 44
 """Sixty times the memory of the largest GPU."""
 MAX_COMPUTE_CAPABILITY = 99
