@@ -46,7 +46,7 @@ HEADERS: dict[str, list[str]] = {
         "",
         "multipart/form-data",
     ],
-    "Content-Length": ["0", "-1", "x"],
+    "Content-Length": ["0", "5", "9" * 19],
     "Origin": ["null", "http://evil.example", "http://testserver"],
     "Sec-Fetch-Site": ["cross-site", "same-origin", ""],
     "Host": ["evil.example", "localhost:99999999", "[", "localhost:1@evil.example", ""],

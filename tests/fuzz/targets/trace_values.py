@@ -73,13 +73,13 @@ def count_events(trace: Any) -> int | None:
 
 
 def check_ledger(ledger: Any, events: int | None) -> None:
-    """Check that a ledger has all events of the file, or says that bytes of it weren't read.
+    """Check that a ledger has all events of the file, or says that something of it is damaged.
 
     Raises:
         BrokenPromiseError: Some are missing.
     """
-    is_cut = any(group["unit"] == "bytes" for group in ledger["groups"])
-    require(events in (None, ledger["events"]) or is_cut, "the ledger has all events", (events, ledger))
+    is_damaged = any(group["unit"] == "bytes" or group["kind"] == "events-lost" for group in ledger["groups"])
+    require(events in (None, ledger["events"]) or is_damaged, "the ledger has all events", (events, ledger))
 
 
 def check(case: dict[str, Any]) -> None:
