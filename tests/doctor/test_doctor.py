@@ -341,3 +341,12 @@ def test_lost_kernels_cost_what_those_that_are_there_take(lost, cost, status):
     check = find(diagnose(builder), "launches_without_kernel")
     assert check.status is status
     assert check.cost_pct == pytest.approx(cost, abs=1)
+
+
+@pytest.mark.parametrize(("left_out", "counts"), [("cuda_runtime", (3, 0)), ("cpu_op", (0, 3)), (None, (3, 3))])
+def test_ops_and_calls_are_both_needed(left_out, counts):
+    builder = built()
+    builder.events = [event for event in builder.events if event["cat"] != left_out]
+    (check,) = (one for one in diagnose(builder).checks if one.name == "cpu_activity")
+    assert (check.evidence.values["ops"], check.evidence.values["calls"]) == counts
+    assert (check.status is Status.OK) == (left_out is None)

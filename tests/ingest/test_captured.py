@@ -133,7 +133,21 @@ def test_of_captures_of_one_kind_the_smallest_that_the_step_fits_in_counts(read,
 def test_captures_of_other_shapes_with_nothing_to_choose_by_are_left_out(read):
     rank = read(replay(), one=capture(rows=16), two=capture(rows=32))
     assert build_kernel_table(rank)["op"].null_count() == 4
-    assert "captures-ambiguous" in list_codes(rank.warnings)
+    assert find_message(rank.warnings, "captures-ambiguous").values["replays"] == 1
+    assert "captures-without-match" not in list_codes(rank.warnings)
+
+
+def test_replays_with_and_without_a_capture_are_counted_apart(read):
+    """Three: two of the graph that was captured, one of another."""
+    trace, other = replay(times=2), replay(order=(PROJECT, NORM, NORM))
+    for event in other.events:
+        event["ts"] += 5000
+        event["args"]["correlation"] += 1000
+    trace.events += other.events
+    warnings = read(trace, bs_32=capture()).warnings
+    joined = find_message(warnings, "capture-joined").values
+    assert [joined[name] for name in ("known_kernels", "kernels", "known_replays", "replays")] == [8, 11, 2, 3]
+    assert CAPTURES_WITHOUT_MATCH(unmatched=1, replays=3) in warnings
 
 
 def test_layers_captured_one_by_one_are_alike(read):
