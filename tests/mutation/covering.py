@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -86,7 +87,7 @@ def _read_digest(folder: Path, path: str) -> str | None:
 
 
 def choose_tests(root: Path, folder: Path, path: str, line: int, most_seconds: float) -> list[Test]:
-    """Return the tests that may notice a fault, cheap ones of its own area first.
+    """Return the tests that may notice a fault, those of its own area first, cheap ones of many files.
 
     Those that execute the line; if no test is seen to (compiled code, other processes, what runs at import), those that
     execute anything of the file; else all of the area's own.
@@ -121,8 +122,14 @@ def choose_tests(root: Path, folder: Path, path: str, line: int, most_seconds: f
 
 
 def _spend(tests: Iterable[Test], most_seconds: float) -> Iterator[Test]:
-    spent = {True: 0.0, False: 0.0}
-    for test in sorted(tests, key=lambda test: (not test.is_own, test.seconds)):
+    """Yield own tests, then others: the cheapest of each file, then the next of each, until the seconds are spent."""
+    spent, taken = {True: 0.0, False: 0.0}, Counter[str]()
+    ranked = []
+    for test in sorted(tests, key=lambda test: test.seconds):
+        file = test.node.partition("::")[0]
+        ranked.append((not test.is_own, taken[file], test.seconds, test.node, test))
+        taken[file] += 1
+    for *_, test in sorted(ranked):
         spent[test.is_own] += test.seconds
         if spent[test.is_own] <= most_seconds:
             yield test
