@@ -102,18 +102,33 @@ def test_the_sum_of_a_split_gradient_is_the_weight_s():
     assert row["bytes"] == (4 + 2) * 256 * 1024
 
 
-def test_of_two_unnamed_gradients_the_second_is_the_weight_s():
+UNNAMED = "miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_f3x2_stride1"
+DATA, WEIGHT = ("dgrad", 4 * 28 * 28, 128, 1.0), ("wgrad", 128, 4 * 28 * 28, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([UNNAMED, UNNAMED], [DATA, WEIGHT]),
+        (["igemm_bwd_gtcx3_nhwc_fp16_bx0_ex1", UNNAMED], [DATA, WEIGHT]),
+        ([UNNAMED, "sm80_xmma_dgrad_implicit_gemm"], [WEIGHT, DATA]),
+        ([UNNAMED, "igemm_wrw_gtcx3_nhwc_fp16"], [DATA, WEIGHT]),
+        (["igemm_wrw_gtcx3_nhwc_fp16", UNNAMED], [WEIGHT, DATA]),
+        (["conv_depthwise2d_backward_kernel<3>", "conv_depthwise2d_grad_weight_kernel<float>"], [DATA, WEIGHT]),
+        # The input's gradient in two launches, whose work is shared by time.
+        (["igemm_bwd_gtcx3", "igemm_bwd_gtcx3", UNNAMED], [(*DATA[:3], 0.5), (*DATA[:3], 0.5), WEIGHT]),
+        (["igemm_bwd_gtcx3", "igemm_bwd_gtcx3"], [(*DATA[:3], 0.5)] * 2),
+    ],
+)  # fmt: skip
+def test_which_kernel_without_a_direction_is_the_weight_s_gradient(names, expected):
     dims = [[4, 128, 28, 28], [4, 64, 28, 28], [128, 64, 3, 3]]
     concrete = [*[""] * 10, "[True, True, False]"]
     builder = TraceBuilder()
     builder.op("aten::convolution_backward", 0, 50, dims=dims, types=["c10::Half"] * 3, concrete=concrete)
-    for launch in (10, 20):
-        builder.kernel("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_f3x2_stride1", 60 + launch, 5, launch=launch)
+    for launch, name in enumerate(names):
+        builder.kernel(name, 60 + 10 * launch, 5, launch=10 * launch + 1)
     kernels = build_kernel_table(builder.load().rank()).sort("ts_ns")
-    assert kernels.select("direction", "m", "k", "share").rows() == [
-        ("dgrad", 4 * 28 * 28, 128, 1.0),
-        ("wgrad", 128, 4 * 28 * 28, 1.0),
-    ]
+    assert kernels.select("direction", "m", "k", "share").rows() == expected
 
 
 @pytest.mark.parametrize(

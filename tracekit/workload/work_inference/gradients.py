@@ -10,12 +10,16 @@ from tracekit.workload.work_inference.override import override_columns
 from tracekit.workload.work_inference.rule import WorkRule
 
 CONVOLUTION_BACKWARD = "aten::convolution_backward"
-DIRECTION_IN_NAME = r"(?i)dgrad|wgrad|wrw|bwd"
+DATA_GRADIENT_IN_NAME = r"(?i)dgrad|bwd|backward"
+"""Words for the input's gradient, in names that don't have one for the weight's."""
 BOTH_GRADIENTS_WANTED = r"True, ?True"
 
 
 def infer_weight_gradients(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
-    """Mark the last kernel of each convolution backward op as the weight gradient, if no kernel name has a direction.
+    """Mark the weight gradient of each convolution backward op, if no kernel of it is named as one.
+
+    Beside a kernel that is named as the input's gradient, those without a direction are the weight's; if none is
+    named, the last one is.
 
     Args:
         kernels: Table with ``op_row``, ``correlation`` and the columns of convolutions.
@@ -24,10 +28,12 @@ def infer_weight_gradients(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataF
         return kernels
     mine = (pl.col("op") == CONVOLUTION_BACKWARD) & (pl.col("family") == "conv") & pl.col("m").is_not_null()
     asked = pl.col("concrete_inputs").str.contains(BOTH_GRADIENTS_WANTED).fill_null(True)
-    place = pl.col("correlation").filter(mine)
-    unnamed = ~pl.col("name").str.contains(DIRECTION_IN_NAME).filter(mine).any().over("op_row")
-    last = (place.count().over("op_row") > 1) & (pl.col("correlation") == place.max().over("op_row"))
-    turned = mine & asked & unnamed & last & pl.col("op_row").is_not_null()
+    weight = mine & (pl.col("direction") == "wgrad")
+    data = mine & ~weight & pl.col("name").str.contains(DATA_GRADIENT_IN_NAME)
+    place = pl.when(mine).then("correlation")
+    last = (place.count().over("op_row") > 1) & (place == place.max().over("op_row"))
+    other = pl.when(data.any().over("op_row")).then(~data).otherwise(last)
+    turned = mine & asked & ~weight.any().over("op_row") & other & pl.col("op_row").is_not_null()
     return kernels.with_columns(
         override_columns(turned, {"direction": pl.lit("wgrad"), "m": pl.col("k"), "k": pl.col("m")})
     )
@@ -35,7 +41,8 @@ def infer_weight_gradients(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataF
 
 RULE = WorkRule(
     "weight-gradients",
-    "The last kernel of a convolution's backward op computes the weight gradient, if no kernel name has a direction.",
+    "Of a convolution's backward op without a kernel named as the weight's gradient, the kernel without a direction "
+    "is it, or else the last one.",
     "cuDNN and MIOpen run both gradients in this order in the public traces of convolutional networks.",
     infer_weight_gradients,
 )
