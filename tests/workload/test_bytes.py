@@ -35,6 +35,8 @@ def size(tensor):
 
 X = torch.randn(32, 64, 128)
 HALF, MASK, WHOLE = X.bfloat16(), X > 0, torch.arange(128)
+PAIRS = torch.randn(32, 64, 2)
+"""Of which a sum per row is as large as half of them."""
 IMAGE = torch.randn(4, 8, 16, 16)
 NORM = torch.ones(128)
 POINTWISE, REDUCE = "vectorized_elementwise_kernel", "reduce_kernel"
@@ -58,7 +60,18 @@ CALLS = {
         "softmax_warp_backward", lambda: torch.ops.aten._softmax_backward_data(X, X, -1, torch.float32),
     ),
     "aten::native_layer_norm": ("layer_norm_kernel", lambda: functional.layer_norm(X, (128,), NORM, NORM)),
-    "aten::sum": (REDUCE, lambda: HALF.sum(-1)),
+    "aten::sum": (REDUCE, lambda: PAIRS.bfloat16().sum(-1)),
+    "aten::mean": (REDUCE, lambda: PAIRS.mean()),
+    "aten::amax": (REDUCE, lambda: PAIRS.amax((0, 1), keepdim=True)),
+    "aten::prod": (REDUCE, lambda: PAIRS.prod(2)),
+    "aten::max": (REDUCE, lambda: PAIRS.max(-1)),
+    "aten::min": (REDUCE, lambda: PAIRS.bfloat16().min()),
+    "aten::argmax": (REDUCE, lambda: PAIRS.argmax(-1)),
+    "aten::any": (REDUCE, lambda: (PAIRS > 0).any(-1)),
+    "aten::var": (REDUCE, lambda: PAIRS.var(-1)),
+    "aten::linalg_vector_norm": (REDUCE, lambda: torch.linalg.vector_norm(PAIRS, 2, -1)),
+    "aten::addmm": ("ampere_sgemm_64x32", lambda: torch.addmm(X[0], X[0, :, :32], X[0, :32])),
+    "aten::baddbmm": ("ampere_sgemm_64x32", lambda: torch.baddbmm(HALF, HALF[:, :, :32], HALF[:, :32])),
     "aten::cumsum": ("tensor_kernel_scan_innermost_dim", lambda: X.cumsum(-1)),
     "aten::sort": ("radixSortKVInPlace", lambda: X.sort(-1)),
     "aten::topk": ("gatherTopK", lambda: X.topk(1)),
@@ -81,7 +94,7 @@ CALLS = {
     "aten::max_pool2d_with_indices": ("max_pool_forward_nchw", lambda: functional.max_pool2d(IMAGE, 2, ceil_mode=True)),
 }  # fmt: skip
 ROUNDING = 0.03
-"""Of sums per row and of parameters, which are left out."""
+"""Of parameters and rows of norms, which are left out."""
 
 
 @pytest.mark.parametrize("op", CALLS)

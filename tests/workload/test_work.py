@@ -2,6 +2,7 @@
 
 import pytest
 
+from predictors.columns import prepare_kernels
 from tests.kernels import kernel_of, only
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
@@ -10,6 +11,35 @@ from tracekit.workload.kernel_table import build_kernel_table
 def test_addmm():
     row = kernel_of("aten::addmm", "ampere_sgemm", [[40], [8, 20], [20, 40], [], []])
     assert only(row, "family", "dtype", "batch", "m", "n", "k") == ("gemm", "fp32", 1, 8, 40, 20)
+
+
+@pytest.mark.parametrize(
+    ("op", "added", "factors", "beta", "elements"),
+    [
+        ("aten::addmm", [64, 128], [[64, 32], [32, 128]], "1", 14336 + 64 * 128),
+        ("aten::addmm_", [64, 128], [[64, 32], [32, 128]], "", 14336 + 64 * 128),
+        ("aten::baddbmm", [2, 64, 128], [[2, 64, 32], [2, 32, 128]], "0.5", 2 * (14336 + 64 * 128)),
+        ("aten::addmv", [64], [[64, 32], [32]], "1", 64 * 32 + 32 + 64 + 64),
+        # Not read, or a bias.
+        ("aten::addmm", [64, 128], [[64, 32], [32, 128]], "0", 14336),
+        ("aten::baddbmm", [2, 64, 128], [[2, 64, 32], [2, 32, 128]], "0.", 2 * 14336),
+        ("aten::baddbmm", [2, 1, 128], [[2, 64, 32], [2, 32, 128]], "1", 2 * 14336),
+        ("aten::addmm", [128], [[64, 32], [32, 128]], "1", 14336),
+        ("aten::addmm", [128], [[1, 32], [32, 128]], "1", 32 + 32 * 128 + 128),
+    ],
+)
+def test_the_matrix_that_a_product_is_added_to_is_read(op, added, factors, beta, elements):
+    """64 rows by 32 by 128 columns are 14,336 elements of operands and result."""
+    dims, types, concrete = [added, *factors, [], []], ["float"] * 3 + ["Scalar"] * 2, ["", "", "", beta, "1"]
+    builder = TraceBuilder().op(op, 0, 50, dims=dims, types=types, concrete=concrete)
+    table = build_kernel_table(builder.kernel("ampere_sgemm", 60, 30, launch=10).load().rank())
+    assert prepare_kernels(table)["work_bytes"].to_list() == [4 * elements]
+
+
+def test_a_row_that_is_expanded_to_a_matrix_is_no_matrix_to_add():
+    arguments = {"dims": [[64, 128], [64, 32], [32, 128]], "types": ["float"] * 3, "concrete": [""] * 3}
+    builder = TraceBuilder().op("aten::addmm", 0, 50, **arguments, **{"Input Strides": [[0, 1], [32, 1], [128, 1]]})
+    assert build_kernel_table(builder.kernel("ampere_sgemm", 60, 30, launch=10).load().rank())["bytes"].item() is None
 
 
 @pytest.mark.parametrize(
@@ -196,7 +226,7 @@ def test_an_output_that_was_recorded_first_is_written_not_read():
 def test_the_norm_of_a_vector_is_a_reduction():
     kernel = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::NormTwoOps<float> > >"
     row = kernel_of("aten::linalg_vector_norm", kernel, [[4096, 1024], [], [], [], []], ["float", *["Scalar"] * 4])
-    assert only(row, "family", "bytes") == ("reduction", 4 * 4096 * 1024)
+    assert only(row, "family", "bytes") == ("reduction", 4 * (4096 * 1024 + 1))
 
 
 def test_a_tensor_without_axes_does_not_widen_the_result():

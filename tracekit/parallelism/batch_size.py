@@ -212,7 +212,8 @@ def _compute_fixed_bytes() -> pl.Expr:
     item = pl.col("dtype").replace_strict(ITEM_BYTES, default=4, return_dtype=pl.Int64)
     return (
         pl.when(pl.col("family") == "conv").then(numel * item)
-        .when((pl.col("family") == "gemm") & (pl.col("side") == "m")).then(compute_weight_bytes())
+        .when((pl.col("family") == "gemm") & (pl.col("side") == "m"))
+        .then(pl.min_horizontal(compute_weight_bytes(), numel * item))
         .otherwise(0)
     )  # fmt: skip
 

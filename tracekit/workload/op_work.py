@@ -28,6 +28,7 @@ from tracekit.workload.ops import (
     norm,
     optimizer,
     recurrent,
+    reduction,
     state_space,
 )
 from tracekit.workload.ops.conv import convert_to_weight_gradient, is_weight_gradient
@@ -170,6 +171,8 @@ def _compute_work(signature: Signature, family: str, by_name: str | None, row: d
     )
     if own is not None:
         return {**own, "shares": False}
+    if family == "reduction":
+        signature = reduction.cast_to_read_type(signature, name)
     columns = compute_work(signature, family, item_bytes)
     if columns is None and row["elements"] is not None:
         columns = optimizer.compute_traffic_without_lists(signature, name, row["elements"], item_bytes)

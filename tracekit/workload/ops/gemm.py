@@ -4,7 +4,12 @@ import math
 
 from tracekit.workload.ops.elementwise import broadcast_shapes
 from tracekit.workload.ops.memory_traffic import Columns, Formula
-from tracekit.workload.signature import Signature
+from tracekit.workload.signature import ITEM_BYTES, Signature
+
+ADDED, BETA = 0, 3
+"""Positions of the added matrix and its factor in ``addmm`` and its kin."""
+MIN_RESULT_BYTES = 2
+"""Minimum bytes per element of a result: that of narrower formats is of 16 bit."""
 
 
 def _make_gemm_formula(a: int, b: int) -> Formula:
@@ -46,17 +51,37 @@ def _make_matrix_vector_formula(a: int) -> Formula:
     return columns
 
 
+def _add_matrix(product: Formula, axes: int) -> Formula:
+    """Make the formula of an op that adds its first input to a product of ``axes`` axes.
+
+    It is read as well, unless it is broadcast: a bias is as good as nothing.
+    """
+
+    def columns(signature: Signature) -> Columns | None:
+        sizes, added = product(signature), signature.get_tensor(ADDED)
+        if sizes is None or added is None or len(added.shape) < axes or signature.get_value(BETA) == 0:
+            return sizes
+        batch, m, n, k = (int(sizes[name] or 0) for name in ("batch", "m", "n", "k"))
+        if added.stored_elements < batch * m * n:
+            return sizes
+        size = ITEM_BYTES[signature.gemm_dtype or "fp32"]
+        results = 2 * m * n * max(size, MIN_RESULT_BYTES)
+        return {**sizes, "bytes": batch * ((m * k + k * n) * size + results)}
+
+    return columns
+
+
 FORMULAS: dict[str, Formula] = {
     "aten::mm": _make_gemm_formula(0, 1),
     "aten::bmm": _make_gemm_formula(0, 1),
-    "aten::addmm": _make_gemm_formula(1, 2),
-    "aten::addmm_": _make_gemm_formula(1, 2),
-    "aten::_addmm_activation": _make_gemm_formula(1, 2),
-    "aten::baddbmm": _make_gemm_formula(1, 2),
-    "aten::baddbmm_": _make_gemm_formula(1, 2),
+    "aten::addmm": _add_matrix(_make_gemm_formula(1, 2), 2),
+    "aten::addmm_": _add_matrix(_make_gemm_formula(1, 2), 2),
+    "aten::_addmm_activation": _add_matrix(_make_gemm_formula(1, 2), 2),
+    "aten::baddbmm": _add_matrix(_make_gemm_formula(1, 2), 3),
+    "aten::baddbmm_": _add_matrix(_make_gemm_formula(1, 2), 3),
     "aten::linear": _compute_linear,
     "aten::matmul": _compute_matmul,
     "aten::mv": _make_matrix_vector_formula(0),
-    "aten::addmv": _make_matrix_vector_formula(1),
-    "aten::addmv_": _make_matrix_vector_formula(1),
+    "aten::addmv": _add_matrix(_make_matrix_vector_formula(1), 1),
+    "aten::addmv_": _add_matrix(_make_matrix_vector_formula(1), 1),
 }

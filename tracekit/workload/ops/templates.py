@@ -20,6 +20,18 @@ READ_LIMITS = ((re.compile(r"_select_(?!backward|scatter)"), 1), (re.compile(r"_
 number of elements read for each element of the kernel."""
 
 POINTWISE_PREFIX = "triton_poi_"
+MOVE_NAME = re.compile(
+    r"^triton_poi_fused(?:_+(?:_?unsafe_view|clone|contiguous|copy|permute|reshape|select|slice|split|squeeze|t|to_copy"
+    r"|transpose|unsqueeze|view))+_\d+$"
+)
+"""Kernels that only move elements: each that is written was read once."""
+GENERATOR_NAME = re.compile(
+    r"_(?:arange|cat|embedding|empty|expand|eye|fill|full|gather|index|iota|lift_fresh|new_zeros|ones|rand\w*|repeat"
+    r"|scalar_tensor|stack|tril|triu|unsqueeze|zeros)(?=_)"
+)
+"""Kernels that may make a large result out of small buffers, or of none."""
+SMALL_SHARE = 0.5
+"""Up to this share of a pointwise kernel's elements, all its other buffers together can't be what it works on."""
 
 
 def compute_buffer_traffic(signature: Signature, item_bytes: int) -> Columns:
@@ -31,14 +43,36 @@ def compute_buffer_traffic(signature: Signature, item_bytes: int) -> Columns:
         signature: The kernel's arguments; the integers among them give the number of its elements.
         item_bytes: Bytes per element of buffers without a type.
     """
-    each = next((count for pattern, count in READ_LIMITS if pattern.search(signature.op)), None)
+    each = 1 if MOVE_NAME.search(signature.op) else None
+    each = each or next((count for pattern, count in READ_LIMITS if pattern.search(signature.op)), None)
     tensors = _limit_tables(signature.tensors)
     largest = find_largest(tensors)
     over = _count_elements(signature, tensors[-1].numel, largest.numel)
     if each is None or over is None:
-        return build_traffic_columns(largest.shape, flops=largest.numel, bytes_=sum_bytes(tensors, item_bytes))
+        again = largest.compute_bytes(item_bytes) if _is_in_place(signature, tensors, largest) else 0
+        moved = sum_bytes(tensors, item_bytes) + again
+        return build_traffic_columns(largest.shape, flops=largest.numel, bytes_=moved)
     bytes_ = sum(min(tensor.stored_elements, each * over) * tensor.get_item_bytes(item_bytes) for tensor in tensors)
     return build_traffic_columns(largest.shape, flops=over, bytes_=bytes_)
+
+
+def _is_in_place(signature: Signature, tensors: Sequence[Tensor], largest: Tensor) -> bool:
+    """Return whether the largest buffer is read and written, as no other can hold what the kernel reads or writes."""
+    sizes = _get_sizes(signature)
+    products = [math.prod(sizes[place:]) for place in range(len(sizes))]
+    if largest.numel not in products or largest.numel <= 1:
+        return False
+    others = [tensor.numel for tensor in tensors if tensor is not largest]
+    if not signature.op.startswith(POINTWISE_PREFIX):
+        # A reduction writes at least one element per row.
+        return max(others, default=0) < largest.numel // sizes[-1]
+    return sum(others) <= SMALL_SHARE * largest.numel and not GENERATOR_NAME.search(signature.op)
+
+
+def _get_sizes(signature: Signature) -> list[int]:
+    """Return the positive integers among the arguments."""
+    values = [signature.get_value(index) for index in range(len(signature.dims))]
+    return [value for value in values if isinstance(value, int) and value > 0]
 
 
 def _count_elements(signature: Signature, last: int, most: int) -> int | None:
@@ -47,8 +81,7 @@ def _count_elements(signature: Signature, last: int, most: int) -> int | None:
     The sizes come last. Before them are numbers of any meaning, such as the axes of dynamic shapes. A pointwise kernel
     has one element per element of its output, mostly the last buffer.
     """
-    values = [signature.get_value(index) for index in range(len(signature.dims))]
-    sizes = [value for value in values if isinstance(value, int) and value > 0]
+    sizes = _get_sizes(signature)
     if not sizes:
         return None
     products = [math.prod(sizes[place:]) for place in range(len(sizes))]
