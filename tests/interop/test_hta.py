@@ -1,16 +1,23 @@
 """HTA's analyses give the same numbers on tracekit's tables as on HTA's own loading of the same file.
 
-Three things differ by nature and are left out of the comparison: times are counted from the first event, and HTA's
-first may be one that tracekit doesn't read (a Python frame); what happens within one microsecond has no order there;
-and the memory bandwidth is the file's own there, from a duration with more digits than the file has.
+All differences that are allowed, each by nature:
+
+- Times are counted from the first event, and HTA's first may be one that tracekit doesn't read (a Python frame).
+- What happens within one microsecond has no order there.
+- HTA takes the GPU's marks of steps for steps (``LAST_STEP_KEPT``). So it leaves out fewer events, and of the GPU's
+  marks others (``OTHER_MARKS``).
+- Where a file has no bandwidth of copies (AMD's), tracekit derives it (``DERIVED_BANDWIDTH``).
 """
 
+import gzip
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 import tracekit as tk
+from tracekit.errors import TracekitError
 from tracekit.testing import TraceBuilder
 
 pd = pytest.importorskip("pandas")
@@ -29,6 +36,8 @@ REAL = (
 )
 # On AMD, HTA takes the GPU's marks of steps for steps, so that the last one isn't left out.
 LAST_STEP_KEPT = ("mi300x_resnet_act_checkpoint_rank0_of_8",)
+OTHER_MARKS: tuple[str, ...] = ()
+DERIVED_BANDWIDTH = LAST_STEP_KEPT
 
 
 def temporal_breakdown(analysis):
@@ -57,12 +66,24 @@ def queue_length_over_time(analysis):
     return in_order(ends.assign(ts=ends["ts"] - ends["ts"].min()))
 
 
+def memory_bandwidth(analysis):
+    summary = analysis.get_memory_bw_summary(ranks=[0])
+    return pd.DataFrame() if summary is None else in_order(summary["memory_bw_gbps"].reset_index())
+
+
+def gpu_annotations(analysis):
+    found = analysis.get_gpu_user_annotation_breakdown(use_gpu_annotation=True, visualize=False)
+    return pd.DataFrame() if found is None else in_order(found)
+
+
 def events(analysis):
-    """Of the tables that tracekit reads, with their names."""
+    """Of the tables that tracekit reads, with their places in the file and their names."""
     trace = analysis.t
     table = trace.get_trace(0)
     name, category = (table[column].map(trace.symbol_table.sym_table.__getitem__) for column in ("name", "cat"))
-    rows = pd.DataFrame({"name": name, "ts": table["ts"], "dur": table["dur"], "iteration": table["iteration"]})
+    rows = pd.DataFrame(
+        {"index": table["index"], "name": name, "ts": table["ts"], "dur": table["dur"], "iteration": table["iteration"]}
+    )
     rows = rows[category.isin(READ) & ~name.str.startswith("ProfilerStep")]
     return in_order(rows.assign(ts=rows["ts"] - rows["ts"].min()))
 
@@ -71,7 +92,10 @@ READ = (
     "cpu_op", "Operator", "cuda_runtime", "cuda_driver", "Runtime", "kernel", "Kernel", "gpu_memcpy", "Memcpy",
     "gpu_memset", "Memset", "cuda_sync",
 )  # fmt: skip
-ANALYSES = (temporal_breakdown, overlap, idle_time, kernel_breakdown, launch_stats, queue_length_over_time, events)
+ANALYSES = (
+    temporal_breakdown, overlap, idle_time, kernel_breakdown, launch_stats, queue_length_over_time, memory_bandwidth,
+    gpu_annotations, events,
+)  # fmt: skip
 
 
 def in_order(frame):
@@ -79,7 +103,7 @@ def in_order(frame):
     return numbers.sort_values(list(numbers.columns)).reset_index(drop=True)
 
 
-TEXTS = ("name", "idle_category", "kernel_type")
+TEXTS = ("name", "name_", "idle_category", "kernel_type")
 
 
 def training():
@@ -92,7 +116,9 @@ def training():
         builder.kernel("ampere_sgemm_64x32", at + 60.75, 300.6, launch=at + 20.1)
         builder.kernel("vectorized_elementwise_kernel", at + 400.3, 0.4, launch=at + 70)
         builder.kernel("Memcpy HtoD (Pinned -> Device)", at + 20, 30.9, launch=at + 15.5, launch_dur=3,
-                       call="cudaMemcpyAsync", kind="gpu_memcpy", bytes=4096)  # fmt: skip
+                       call="cudaMemcpyAsync", kind="gpu_memcpy", bytes=4096,
+                       **{"memory bandwidth (GB/s)": 0.1312})  # fmt: skip
+        builder.event("gpu_user_annotation", "forward", at + 60.75, 490.1, 7, {"External id": 3})
         builder.kernel("ncclDevKernel_AllReduce_Sum_f32", at + 200.7, 350, launch=at + 90, stream=20)
         builder.kernel("late_kernel", at + 900.5, 120, launch=at + 600)
         builder.call("cudaDeviceSynchronize", at + 700, 290.333)
@@ -150,6 +176,52 @@ def test_the_critical_path_is_the_same(name):
 def test_the_critical_path_of_a_step_is_the_same(tmp_path):
     own, ours = both(training().save(tmp_path / "training.json"))
     assert critical_path(own) == critical_path(ours)
+
+
+def critical_events(analysis, folder):
+    graph, _ = analysis.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=0)
+    overlaid = gzip.decompress(
+        Path(analysis.overlay_critical_path_analysis(0, graph, output_dir=str(folder))).read_bytes()
+    )
+    marked = [event for event in json.loads(overlaid)["traceEvents"] if event.get("args", {}).get("critical")]
+    return sorted((event["ph"], event["name"], event["ts"]) for event in marked)
+
+
+@needs_old_pandas
+def test_the_critical_path_is_laid_over_the_same_events_of_the_file(tmp_path):
+    own, ours = both(training().save(tmp_path / "training.json.gz"))
+    found = critical_events(ours, tmp_path / "ours")
+    assert found == critical_events(own, tmp_path / "own")
+    assert ("X", "ncclDevKernel_AllReduce_Sum_f32", 200.7) in found
+
+
+def test_an_event_s_index_is_its_place_in_the_file(tmp_path):
+    path = training().save(tmp_path / "training.json.gz")
+    raw = json.loads(gzip.decompress(Path(path).read_bytes()))["traceEvents"]
+    trace = tk.load(path, cache=False).to_hta(include_last_profiler_step=True).t
+    table, symbols = trace.get_trace(0), trace.symbol_table.sym_table
+    assert [symbols[name] for name in table["name"]] == [raw[place]["name"] for place in table["index"]]
+    first = raw[0]["ts"]
+    assert all(table["ts"] - [raw[place]["ts"] - first for place in table["index"]] <= 1)
+
+
+@pytest.mark.parametrize(("name", "reason"), [("gone.json", "places-without-file"), ("cut.json", "places-without-json"),
+                                              ("other.json", "places-changed")])  # fmt: skip
+def test_without_the_file_nothing_is_laid_over_it(name, reason, tmp_path):
+    path = training().save(tmp_path / name)
+    trace = tk.load(path, cache=False)
+    text = Path(path).read_text()
+    Path(path).unlink()
+    if name == "cut.json":
+        Path(path).write_text(text[:-9])
+    elif name == "other.json":
+        Path(path).write_text(text.replace("ampere_sgemm", "volta_sgemm"))
+    analysis = trace.to_hta()
+    assert set(analysis.t.get_trace(0)["iteration"]) - {-1} == {1, 2}
+    with pytest.raises(TracekitError) as refused:
+        analysis.t.get_raw_trace_for_one_rank(rank=0)
+    assert refused.value.code == "overlay-not-possible"
+    assert refused.value.catalogue_message.values["reason"].code == reason
 
 
 def test_the_last_step_is_kept_on_request():

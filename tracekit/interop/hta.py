@@ -2,13 +2,18 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.errors import TracekitError
+from tracekit.ingest.event_places import GPU_ANNOTATION, join_places, read_file_events
 from tracekit.interop.packages import import_package
 from tracekit.interop.pandas import to_pandas_frame
+from tracekit.messages import Message
+from tracekit.messages import event_places as messages
 
 if TYPE_CHECKING:
     from tracekit.trace import RankTrace, Trace
@@ -48,30 +53,68 @@ def to_hta(trace: "Trace", *, include_last_profiler_step: bool = False) -> Any:
 def _build_hta_trace(trace: "Trace", include_last_profiler_step: bool) -> Any:
     hta = import_package("hta.common.trace", "HolisticTraceAnalysis", "hta")
     result = hta.Trace(trace_files={})
-    events = {rank.rank or 0: _build_event_table(rank) for rank in trace.ranks}
-    for table in events.values():
+    files = _read_files(trace.ranks)
+    events = {number: _build_event_table(rank, files[number]) for number, rank in _number_ranks(trace.ranks)}
+    marks = {number: _build_gpu_annotations(file) for number, file in files.items()}
+    for table in (*events.values(), *marks.values()):
         result.symbol_table.add_symbols(pl.concat([table["cat"], table["name"]]).unique(maintain_order=True).to_list())
-    for rank in trace.ranks:
-        number = rank.rank or 0
+    for number, rank in _number_ranks(trace.ranks):
         result.trace_files[number] = rank.source
         result.meta_data[number] = dict(rank.metadata)
         result.traces[number] = _link_events(hta, events[number], result.symbol_table)
     result.align_and_filter_trace(include_last_profiler_step)
     for number, table in result.traces.items():
-        result.traces[number] = table.set_index("index", drop=False).rename_axis(None)
+        whole = _add_gpu_annotations(table, marks[number], result)
+        result.traces[number] = whole.set_index("index", drop=False).rename_axis(None)
+    result.get_raw_trace_for_one_rank = _make_raw_reader(
+        result.get_raw_trace_for_one_rank,
+        {
+            number: _find_doubt(rank.source, events[number], files[number])
+            for number, rank in _number_ranks(trace.ranks)
+        },
+    )
     result.is_parsed = True
     return result
 
 
+def _number_ranks(ranks: "Sequence[RankTrace]") -> "list[tuple[int, RankTrace]]":
+    return [(rank.rank or 0, rank) for rank in ranks]
+
+
+def _read_files(ranks: "Sequence[RankTrace]") -> dict[int, pl.DataFrame | Message]:
+    """Read the events of each rank's file again, for what the tables don't keep; or return why that's not possible."""
+    shared = {source for source, count in Counter(rank.source for rank in ranks).items() if count > 1}
+    return {
+        number: messages.PLACES_OF_SEVERAL_RANKS(path=rank.source)
+        if rank.source in shared
+        else read_file_events(rank.source)
+        for number, rank in _number_ranks(ranks)
+    }
+
+
+def _find_doubt(source: str, events: pl.DataFrame, file: pl.DataFrame | Message) -> Message | None:
+    """Return why the events' numbers aren't their places in the file; None if they are."""
+    if isinstance(file, Message):
+        return file
+    unplaced = events.height - int(events["index"].is_in(file["place"].implode()).sum())
+    return messages.PLACES_CHANGED(path=source, events=unplaced) if unplaced else None
+
+
+def _make_raw_reader(read: Callable[..., Any], doubts: Mapping[int, Message | None]) -> Callable[..., Any]:
+    """Make HTA's function that reads a rank's file to write into it; where the numbers are no places, it raises."""
+
+    def read_if_placed(rank: int = 0) -> Any:
+        doubt = doubts.get(rank)
+        if doubt is not None:
+            raise TracekitError(messages.OVERLAY_NOT_POSSIBLE(reason=doubt))
+        return read(rank=rank)
+
+    return read_if_placed
+
+
 def _link_events(hta: Any, events: pl.DataFrame, symbols: Any) -> Any:
     """Return the events as HTA's loader does: names as numbers, calls linked to activities, iterations numbered."""
-    numbers = symbols.get_sym_id_map()
-    table = to_pandas_frame(
-        events.with_columns(
-            pl.col("cat", "name").replace_strict(numbers, return_dtype=pl.Int64),
-            end=pl.col("ts") + pl.col("dur"),
-        )
-    )
+    table = _convert_events(events, symbols)
     for column in _INPUT_COLUMNS.values():
         decoded = {text: json.loads(text) for text in events[column].unique() if text != _NOT_RECORDED}
         table[column] = [decoded.get(text, text) for text in table[column]]
@@ -81,19 +124,67 @@ def _link_events(hta: Any, events: pl.DataFrame, symbols: Any) -> Any:
     return table
 
 
-def _build_event_table(rank: "RankTrace") -> pl.DataFrame:
-    """Return every event in one table, with HTA's columns and whole microseconds."""
-    start = pl.col("ts_ns").floordiv(1000) + (pl.col("ts_ns") % 1000 > 0)
-    stop = (pl.col("ts_ns") + pl.col("dur_ns")).floordiv(1000)
+def _convert_events(events: pl.DataFrame, symbols: Any) -> Any:
+    numbers = symbols.get_sym_id_map()
+    return to_pandas_frame(
+        events.with_columns(
+            pl.col("cat", "name").replace_strict(numbers, return_dtype=pl.Int64),
+            end=pl.col("ts") + pl.col("dur"),
+        )
+    )
+
+
+def _build_event_table(rank: "RankTrace", file: pl.DataFrame | Message) -> pl.DataFrame:
+    """Return every event in one table, with HTA's columns and whole microseconds.
+
+    ``index`` is the event's place in its file, as in HTA's loader; without a file, a number from 1 on, as 0 is "no
+    event" in HTA. An event that isn't in the file has a number behind all that are.
+    """
     events = pl.concat(_iter_tables(rank), how="diagonal").sort("ts_ns", "dur_ns", descending=[False, True])
+    derived = (pl.col("bytes") / pl.col("dur_ns")).fill_null(0.0).replace(float("inf"), 0.0)
+    if isinstance(file, Message):
+        numbered = events.with_row_index("index", offset=1).with_columns(memory_bw_gbps=derived)
+    else:
+        numbered = join_places(events, file).with_columns(
+            index=pl.col("place").fill_null(file["place"].max() + 1 + pl.col("place").is_null().cum_sum()),
+            memory_bw_gbps=pl.coalesce("bandwidth_gbps", derived),
+        )
     numbers = [_fill_missing(events, name, missing) for name, missing in _MISSING_NUMBERS.items()]
     texts = [pl.col(ours).fill_null(_NOT_RECORDED).alias(theirs) for ours, theirs in _INPUT_COLUMNS.items()]
-    bandwidth = (pl.col("bytes") / pl.col("dur_ns")).fill_null(0.0).replace(float("inf"), 0.0)
-    # In HTA the event number 0 means "no event".
-    return events.with_row_index("index", offset=1).select(
-        pl.col("index").cast(pl.Int64), "cat", "name", "pid", "tid", start.alias("ts"), (stop - start).alias("dur"),
-        *numbers, *texts, memory_bw_gbps=bandwidth,
-    )  # fmt: skip
+    named = (pl.col("index").cast(pl.Int64), "cat", "name", "pid", "tid", *_round_times())
+    return numbered.select(*named, *numbers, *texts, "memory_bw_gbps").sort("index")
+
+
+def _round_times() -> tuple[pl.Expr, pl.Expr]:
+    """Return start and duration in whole microseconds within the event, as HTA rounds them."""
+    start = pl.col("ts_ns").floordiv(1000) + (pl.col("ts_ns") % 1000 > 0)
+    stop = (pl.col("ts_ns") + pl.col("dur_ns")).floordiv(1000)
+    return start.alias("ts"), (stop - start).alias("dur")
+
+
+def _build_gpu_annotations(file: pl.DataFrame | Message) -> pl.DataFrame:
+    """Return the GPU's side of annotations, which tracekit doesn't read, with HTA's columns."""
+    if isinstance(file, Message):
+        return pl.DataFrame(schema={"index": pl.Int64, "cat": pl.String, "name": pl.String})
+    return file.filter(pl.col("category") == GPU_ANNOTATION).select(
+        pl.col("place").alias("index"), pl.col("category").alias("cat"), "name", "pid", "tid", *_round_times()
+    )
+
+
+def _add_gpu_annotations(table: Any, marks: pl.DataFrame, result: Any) -> Any:
+    """Return HTA's table with the GPU's side of the annotations that begin before the last activity ends.
+
+    They are added after HTA chose the steps, as it would take the GPU's marks for steps of their own.
+    """
+    if marks.is_empty():
+        return table
+    own = _convert_events(marks.with_columns(pl.col("ts") - int(result.min_ts)), result.symbol_table)
+    own = own[own["ts"] < table.loc[table["stream"] >= 0, "ts"].max()]
+    pd = import_package("pandas", "pandas")
+    both = pd.concat([table, own], ignore_index=True)
+    numeric = both.columns.difference(_INPUT_COLUMNS.values())
+    both[numeric] = both[numeric].fillna(-1).astype(table[numeric].dtypes.to_dict())
+    return both.fillna(_NOT_RECORDED).sort_values("index")
 
 
 def _fill_missing(events: pl.DataFrame, name: str, missing: int) -> pl.Expr:
