@@ -4,12 +4,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tracekit.errors import TracekitError
-from tracekit.ingest.event_places import GPU_ANNOTATION, join_places, read_file_events
+from tracekit.interop.event_places import GPU_ANNOTATION, join_places, read_file_events
 from tracekit.interop.packages import import_package
 from tracekit.interop.pandas import to_pandas_frame
 from tracekit.messages import Message
@@ -46,11 +47,13 @@ def to_hta(trace: "Trace", *, include_last_profiler_step: bool = False) -> Any:
     """
     analysis = import_package("hta.trace_analysis", "HolisticTraceAnalysis", "hta").TraceAnalysis
     result = analysis.__new__(analysis)
-    result.t = _build_hta_trace(trace, include_last_profiler_step)
+    result.t, doubts = _build_hta_trace(trace, include_last_profiler_step)
+    result.overlay_critical_path_analysis = _guard_overlay(result.overlay_critical_path_analysis, doubts)
     return result
 
 
-def _build_hta_trace(trace: "Trace", include_last_profiler_step: bool) -> Any:
+def _build_hta_trace(trace: "Trace", include_last_profiler_step: bool) -> tuple[Any, dict[int, Message | None]]:
+    """Return HTA's trace, and by rank why the numbers of its events aren't their places in the file, if they aren't."""
     hta = import_package("hta.common.trace", "HolisticTraceAnalysis", "hta")
     result = hta.Trace(trace_files={})
     files = _read_files(trace.ranks)
@@ -66,15 +69,9 @@ def _build_hta_trace(trace: "Trace", include_last_profiler_step: bool) -> Any:
     for number, table in result.traces.items():
         whole = _add_gpu_annotations(table, marks[number], result)
         result.traces[number] = whole.set_index("index", drop=False).rename_axis(None)
-    result.get_raw_trace_for_one_rank = _make_raw_reader(
-        result.get_raw_trace_for_one_rank,
-        {
-            number: _find_doubt(rank.source, events[number], files[number])
-            for number, rank in _number_ranks(trace.ranks)
-        },
-    )
     result.is_parsed = True
-    return result
+    ranks = _number_ranks(trace.ranks)
+    return result, {number: _find_doubt(rank.source, events[number], files[number]) for number, rank in ranks}
 
 
 def _number_ranks(ranks: "Sequence[RankTrace]") -> "list[tuple[int, RankTrace]]":
@@ -100,16 +97,17 @@ def _find_doubt(source: str, events: pl.DataFrame, file: pl.DataFrame | Message)
     return messages.PLACES_CHANGED(path=source, events=unplaced) if unplaced else None
 
 
-def _make_raw_reader(read: Callable[..., Any], doubts: Mapping[int, Message | None]) -> Callable[..., Any]:
-    """Make HTA's function that reads a rank's file to write into it; where the numbers are no places, it raises."""
+def _guard_overlay(overlay: Callable[..., str], doubts: Mapping[int, Message | None]) -> Callable[..., str]:
+    """Return HTA's function that marks events by their places in the file; it is refused where these aren't known."""
 
-    def read_if_placed(rank: int = 0) -> Any:
+    @wraps(overlay)
+    def overlay_if_placed(rank: int, *args: Any, **options: Any) -> str:
         doubt = doubts.get(rank)
         if doubt is not None:
             raise TracekitError(messages.OVERLAY_NOT_POSSIBLE(reason=doubt))
-        return read(rank=rank)
+        return overlay(rank, *args, **options)
 
-    return read_if_placed
+    return overlay_if_placed
 
 
 def _link_events(hta: Any, events: pl.DataFrame, symbols: Any) -> Any:
@@ -145,9 +143,9 @@ def _build_event_table(rank: "RankTrace", file: pl.DataFrame | Message) -> pl.Da
     if isinstance(file, Message):
         numbered = events.with_row_index("index", offset=1).with_columns(memory_bw_gbps=derived)
     else:
+        behind = pl.lit(file["place"].max()) + pl.col("place").is_null().cum_sum()
         numbered = join_places(events, file).with_columns(
-            index=pl.col("place").fill_null(file["place"].max() + 1 + pl.col("place").is_null().cum_sum()),
-            memory_bw_gbps=pl.coalesce("bandwidth_gbps", derived),
+            index=pl.coalesce("place", behind), memory_bw_gbps=pl.coalesce("bandwidth_gbps", derived)
         )
     numbers = [_fill_missing(events, name, missing) for name, missing in _MISSING_NUMBERS.items()]
     texts = [pl.col(ours).fill_null(_NOT_RECORDED).alias(theirs) for ours, theirs in _INPUT_COLUMNS.items()]
@@ -180,11 +178,9 @@ def _add_gpu_annotations(table: Any, marks: pl.DataFrame, result: Any) -> Any:
         return table
     own = _convert_events(marks.with_columns(pl.col("ts") - int(result.min_ts)), result.symbol_table)
     own = own[own["ts"] < table.loc[table["stream"] >= 0, "ts"].max()]
-    pd = import_package("pandas", "pandas")
-    both = pd.concat([table, own], ignore_index=True)
-    numeric = both.columns.difference(_INPUT_COLUMNS.values())
-    both[numeric] = both[numeric].fillna(-1).astype(table[numeric].dtypes.to_dict())
-    return both.fillna(_NOT_RECORDED).sort_values("index")
+    texts = _INPUT_COLUMNS.values()
+    missing = {name: _NOT_RECORDED if name in texts else -1 for name in table.columns if name not in own.columns}
+    return import_package("pandas", "pandas").concat([table, own.assign(**missing)]).sort_values("index")
 
 
 def _fill_missing(events: pl.DataFrame, name: str, missing: int) -> pl.Expr:

@@ -13,6 +13,6 @@ PLACES_CHANGED = Template(
 OVERLAY_NOT_POSSIBLE = Template(
     "overlay-not-possible",
     Severity.ERROR,
-    "HTA can't write into the trace's file: {reason}",
+    "HTA can't lay the critical path over the trace: {reason}",
     "Unpack the trace and load it again.",
 )
