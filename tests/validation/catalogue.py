@@ -22,6 +22,7 @@ STUDIES = (
     "coverage",
     "inference_rules",
     "recorded_samples",
+    "reliability",
 )
 """Modules and folders of ``studies/``, whose docstring begins with the question."""
 
