@@ -5,6 +5,7 @@ import pytest
 
 import tracekit as tk
 from tests.conftest import SAMPLES
+from tests.jobs import job, recorded
 from tracekit.reporting.sections import accuracy
 from tracekit.testing import TraceBuilder
 
@@ -27,6 +28,43 @@ def test_a_collective_is_exposed_where_nothing_else_runs():
 def test_a_collective_without_a_size_has_no_bandwidth():
     (row,) = tk.report(TraceBuilder().kernel("ncclDevKernel_Generic", 10, 100, launch=0).load()).communication
     assert (row.bytes, row.busbw_gbps, row.exposed_us) == (None, None, 100)
+
+
+def test_the_skew_of_a_collective_is_from_the_first_start_to_the_last():
+    """Two all-reduces that end together on both ranks: one rank comes 30 later, then 50."""
+    builders = []
+    for starts in ((10, 210), (40, 260)):
+        builder = TraceBuilder()
+        for start, end in zip(starts, (110, 310), strict=True):
+            builder.kernel("ncclDevKernel_AllReduce", start, end - start, launch=start - 8, stream=9, **recorded())
+        builders.append(builder)
+    (row,) = tk.report(job(*builders)).communication
+    assert row.skew_us == pytest.approx(40)
+    (alone,) = tk.report(builders[0].load()).communication
+    assert alone.skew_us is None
+
+
+def test_the_rates_of_a_kernel_are_its_work_over_its_time():
+    """A product of 1000 x 100 by 100 x 10 in 2 us, twice: 2e6 operations and 4 x 111,000 bytes each time."""
+    builder = TraceBuilder()
+    for start in (0, 100):
+        builder.op("aten::mm", start, 50, dims=[[1000, 100], [100, 10]], types=["float", "float"])
+        builder.kernel("ampere_sgemm", start + 60, 2, launch=start + 10)
+    copied = {"kind": "gpu_memcpy", "call": "cudaMemcpyAsync", "bytes": 30_000}
+    builder.kernel("Memcpy HtoD (Pinned -> Device)", 170, 3, launch=110, **copied)
+    copy, product = sorted(tk.report(builder.load()).kernels, key=lambda row: row.family == "gemm")
+    assert (product.tflops, product.tbps) == (pytest.approx(1.0), pytest.approx(0.222))
+    assert (copy.tflops, copy.tbps) == (0, pytest.approx(0.01))
+
+
+def test_the_queue_of_a_stream():
+    """Launched at 0, 10 and 20 and begun at 20, 60 and 70: 120 us of waiting in the step; at most two at a time."""
+    builder = TraceBuilder().step(1, 0, 100)
+    for launch, start, dur in ((0, 20, 40), (10, 60, 10), (20, 70, 30)):
+        builder.kernel("gemm", start, dur, launch=launch)
+    (row,) = tk.report(builder.load()).streams
+    assert row.queued == pytest.approx(120 / (row.busy_us + row.idle_us))
+    assert row.most_queued == 2
 
 
 def test_steps_one_by_one():

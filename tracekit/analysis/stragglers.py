@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from tracekit.graph.ranks import Collectives
 from tracekit.program import Program
 
 STRAGGLER_COLUMNS = {
@@ -50,3 +51,14 @@ def _summarize_arrivals(program: Program) -> pl.DataFrame:
         .group_by("rank")
         .agg(pl.col("wait_us").sum(), last_share=pl.col("last").mean(), held_up_us=pl.col("later").sum() / 1e3)
     )
+
+
+def find_arrival_skews(collectives: Collectives) -> pl.DataFrame:
+    """Tabulate how long after the first rank the last one arrived at a collective.
+
+    Returns:
+        ``kernel``, a row of the kernel table, and ``skew_ns``; nothing of kernels at which no read ranks meet.
+    """
+    arrival = pl.col("arrival_ns")
+    skew = (arrival.max() - arrival.min()).over("collective")
+    return collectives.table.select(kernel=pl.col("row").cast(pl.Int64), skew_ns=skew)

@@ -1,4 +1,4 @@
-"""Render the busy and idle time of each stream."""
+"""Render the busy and idle time of each stream, and its launch queue."""
 
 from collections.abc import Sequence
 
@@ -23,4 +23,5 @@ def name_stream(stream: StreamTime) -> str:
 def _render_stream(stream: StreamTime) -> Text:
     why = ", ".join(f"{cause.replace('_', ' ')} {format_duration(time_us)}" for cause, time_us in stream.causes)
     worked = f"  {name_stream(stream)}: works {format_duration(stream.busy_us)}, idle {format_duration(stream.idle_us)}"
-    return Text.assemble(worked, (f": {why}" if why else "", "dim"))
+    queued = f", {stream.queued:.1f} queued (at most {stream.most_queued})" if stream.most_queued else ""
+    return Text.assemble(worked + queued, (f": {why}" if why else "", "dim"))

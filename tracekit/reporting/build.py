@@ -83,7 +83,7 @@ def build_report(
         kernels=kernels.build_kernel_times(rows, chosen, len(targets)),
         over_bound=over_bound.build_kernels_over_bound(rows, run.gpu),
         roofs=roofs.build_roofs(run, rows, targets),
-        communication=communication.build_collective_times(rows, chosen),
+        communication=communication.build_collective_times(rows, chosen, run.program.collectives),
         steps=steps.build_measured_steps(run),
         critical=critical_path.build_critical_path(run),
         speeds=sensitivity.build_speed_sensitivity(replays),

@@ -98,6 +98,10 @@ KERNEL_TIMES = TableSchema(
         ),
         TableColumn("flops", pl.Float64, "Operations per step; a multiply-add is two."),
         TableColumn("bytes", pl.Float64, "Compulsory memory traffic per step."),
+        TableColumn("tflops", pl.Float64, "Operations over its time, in 1e12 a second."),
+        TableColumn(
+            "tbps", pl.Float64, "Memory traffic over its time, in 1e12 bytes a second; of copies, what they copy."
+        ),
     ),
 )
 TARGET_COLUMN_MEANINGS = {
@@ -127,6 +131,8 @@ STREAMS = TableSchema(
         TableColumn("stream", pl.Int64, "The stream."),
         TableColumn("busy_us", pl.Float64, "Time in a mean step in which something of it worked."),
         TableColumn("idle_us", pl.Float64, "The rest of the step; the reasons add up to it."),
+        TableColumn("queued", pl.Float64, "How many of its activities were launched and hadn't begun, on average."),
+        TableColumn("most_queued", pl.Int64, "The most of them at a time."),
         TableColumn("cause", pl.String, "The reason's name."),
         TableColumn("meaning", pl.String, "What it means."),
         TableColumn("time_us", pl.Float64, "Time in a mean step."),
@@ -168,6 +174,7 @@ COLLECTIVES = TableSchema(
         TableColumn("exposed_us", pl.Float64, "The part of it in which the GPU ran only collectives."),
         TableColumn("bytes", pl.Float64, "Size of the buffers per step, as nccl-tests counts it."),
         TableColumn("busbw_gbps", pl.Float64, "Bus bandwidth over that time, as nccl-tests counts it."),
+        TableColumn("skew_us", pl.Float64, "From the first rank's start to the last one's, in a mean launch."),
     ),
 )
 RANKS = TableSchema(

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tracekit.analysis.stragglers import find_arrival_skews
 from tracekit.arrays import Ints
 from tracekit.comm.collective_calls import compute_bus_factor
+from tracekit.graph.ranks import Collectives
 
 UNKNOWN_COLLECTIVE = "unknown"
 
@@ -25,6 +27,7 @@ class CollectiveTime:
         exposed_us: Part of ``time_us`` in which the GPU ran only collectives.
         bytes: Size of the buffers per step, in nccl-tests' convention; ``None`` if unknown.
         busbw_gbps: Bus bandwidth over that time, in nccl-tests' convention.
+        skew_us: From the first rank's start to the last one's, in a mean launch; ``None`` in a run of one rank.
     """
 
     collective: str
@@ -35,18 +38,24 @@ class CollectiveTime:
     exposed_us: float
     bytes: float | None
     busbw_gbps: float | None
+    skew_us: float | None
 
 
-def build_collective_times(kernels: pl.DataFrame, steps: int) -> tuple[CollectiveTime, ...]:
+def build_collective_times(
+    kernels: pl.DataFrame, steps: int, joined: Collectives | None = None
+) -> tuple[CollectiveTime, ...]:
     """Build the collectives by kind and number of ranks, longest first.
 
     Args:
-        kernels: The chosen steps' kernels.
+        kernels: The chosen steps' kernels; with ``joined``, their rows of the kernel table as ``kernel``.
         steps: Number of these steps.
+        joined: The collectives at which the ranks meet; ``None`` for one rank.
     """
     collectives = kernels.filter(pl.col("family") == "collective")
     if collectives.is_empty():
         return ()
+    unknown = pl.repeat(None, collectives.height, dtype=pl.Int64, eager=True)
+    skews = None if joined is None else find_arrival_skews(joined)
     table = collectives.select(
         "dur_ns",
         "wait_ns",
@@ -54,12 +63,16 @@ def build_collective_times(kernels: pl.DataFrame, steps: int) -> tuple[Collectiv
         "bytes",
         pl.col("collective").fill_null(UNKNOWN_COLLECTIVE),
         exposed_ns=_compute_exposed_ns(kernels, collectives),
+        skew_ns=unknown
+        if skews is None
+        else collectives.join(skews, on="kernel", how="left", maintain_order="left")["skew_ns"],
     )
     rows = table.group_by("collective", "ranks").agg(
         count=pl.len(),
         time_ns=pl.col("dur_ns").sum(),
         wait_ns=pl.col("wait_ns").sum(),
         exposed_ns=pl.col("exposed_ns").sum(),
+        skew_ns=pl.col("skew_ns").mean(),
         bytes=pl.when(pl.col("bytes").is_not_null().all()).then(pl.col("bytes").sum()),
     )
     ordered = rows.sort("time_ns", "collective", "ranks", descending=[True, False, False])
@@ -74,6 +87,7 @@ def _make_collective_time(
     time_ns: int,
     wait_ns: int,
     exposed_ns: int,
+    skew_ns: float | None,
     bytes: int | None,
 ) -> CollectiveTime:
     factor = compute_bus_factor(collective, ranks) if ranks and collective != UNKNOWN_COLLECTIVE else None
@@ -86,6 +100,7 @@ def _make_collective_time(
         exposed_us=exposed_ns / 1e3 / steps,
         bytes=None if bytes is None else bytes / steps,
         busbw_gbps=None if bytes is None or factor is None or not time_ns else bytes * factor / time_ns,
+        skew_us=None if skew_ns is None else skew_ns / 1e3,
     )
 
 

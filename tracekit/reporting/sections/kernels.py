@@ -26,6 +26,8 @@ class KernelTime:
         work_known: Whether its work is known.
         flops: Operations of all its launches in a step; ``None`` if the work is unknown.
         bytes: Compulsory memory traffic of all its launches in a step.
+        tflops: Operations over its time, in 1e12 a second; of copies and the like 0.
+        tbps: Memory traffic over its time, in 1e12 bytes a second.
         predicted_us: Summed time per step on each target, in the report's order of targets.
         limiters: Limiting resource on each target.
         methods: How the time on each target was obtained: measured, transfer, law, scaled or kept.
@@ -44,6 +46,8 @@ class KernelTime:
     work_known: bool
     flops: float | None
     bytes: float | None
+    tflops: float | None
+    tbps: float | None
     predicted_us: tuple[float, ...]
     limiters: tuple[str, ...]
     methods: tuple[str, ...]
@@ -90,6 +94,8 @@ def build_kernel_times(kernels: pl.DataFrame, steps: int, targets: int) -> tuple
             work_known=row["worked"],
             flops=row["flops"] / steps if row["counted"] else None,
             bytes=row["bytes"] / steps if row["counted"] else None,
+            tflops=row["flops"] / row["time"] / 1e6 if row["counted"] and row["time"] else None,
+            tbps=row["bytes"] / row["time"] / 1e6 if row["counted"] and row["time"] else None,
             predicted_us=tuple(row[f"time {i}"] / steps for i in range(targets)),
             limiters=tuple(row[f"limiter {i}"] for i in range(targets)),
             methods=tuple(row[f"method {i}"] for i in range(targets)),
