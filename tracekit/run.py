@@ -246,7 +246,12 @@ def prepare_run(
         ),
         provenance=RunProvenance(
             ranks_read=len(trace.ranks),
-            job_warnings=(*trace.warnings, *job.notes, *_warn_of_waits(job.tables.chosen_steps)),
+            job_warnings=(
+                *trace.warnings,
+                *job.notes,
+                *_warn_of_waits(job.tables.chosen_steps),
+                *as_measured.list_doubts(),
+            ),
             source=source,
             source_doubt=doubt,
             time_faults=time_faults,

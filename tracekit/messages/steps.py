@@ -15,6 +15,13 @@ STEPS_MARKED_IN_PART = Template(
     "Ranks {ranks:list} mark no steps as the others do, so that each rank's whole trace counts as one.",
     "Mark steps with profiler.step() on every rank.",
 )
+STEPS_OVERLAP = Template(
+    "steps-overlap",
+    Severity.WARNING,
+    "The GPUs are busy for {kernel_us} in a step of {step_us}: the ranks' steps overlap, so that a rank's work for one "
+    "step falls into the time of another.",
+    "Choose others with {--steps}, or measure one rank with {--ranks}.",
+)
 STEPS_RENUMBERED = Template(
     "steps-renumbered",
     Severity.NOTE,

@@ -196,6 +196,7 @@ class Predictor:
                 *(() if same_host or pipeline else self._profiler_cost.note(program, filled["time_us"], stepped.step)),
                 *self.assumptions,
                 *([stepped.stragglers.note] if stepped.stragglers.note else []),
+                *stepped.step.list_doubts(),
                 notes.note_memory_fit(memory),
                 *notes.note_missing_price(self.prices, gpu),
             ),

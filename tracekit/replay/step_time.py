@@ -7,13 +7,17 @@ import polars as pl
 
 from tracekit.arrays import Bools, Floats, Ints
 from tracekit.errors import StepError
-from tracekit.messages.steps import STEPS_WITHOUT_GPU_WORK
+from tracekit.messages import Message
+from tracekit.messages.steps import STEPS_OVERLAP, STEPS_WITHOUT_GPU_WORK
 from tracekit.replay.coverage import measure_coverage
 from tracekit.replay.earlier_work import MAX_TIME_NS, MIN_TIME_NS, EarlierWork
 from tracekit.replay.engine import Timeline
 from tracekit.replay.step_scale import StepScale
 
 STEP_KEYS = ("rank", "step")
+
+MAX_BUSY_FRACTION = 1.01
+"""Of a step of several ranks: each rank's busy time is that in its own step, which may begin and end a bit apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,12 @@ class StepTime:
     def idle_us(self) -> float:
         """Part of the step time in which the GPU runs nothing."""
         return max(self.step_time_us - self.kernel_time_us, 0.0)
+
+    def list_doubts(self) -> list[Message]:
+        """List why the figures contradict each other."""
+        if self.kernel_time_us <= MAX_BUSY_FRACTION * self.step_time_us:
+            return []
+        return [STEPS_OVERLAP(kernel_us=self.kernel_time_us, step_us=self.step_time_us)]
 
 
 def merge_ranks(table: pl.DataFrame) -> pl.DataFrame:
