@@ -74,3 +74,15 @@ MAX_SHEET_ROWS = 1_000_000
 """Rows of a sheet; Excel's limit is 1,048,576."""
 MAX_CELL_CHARS = 32_767
 """Characters of a spreadsheet's cell: Excel's limit."""
+MAX_CONNECTIONS = 4096
+"""Connections to the web page, or fewer where the system allows less than twice as many open files."""
+MAX_CLIENT_WAIT_S = 30
+"""Seconds in which a client of the web page must send a whole header, or make progress with a body or an answer."""
+MIN_PROGRESS_BYTES = 16 << 10
+"""What counts as progress: slower than any line that traces are sent over."""
+MAX_BODY_BYTES = 1 << 20
+"""A request to the web page other than an upload."""
+MAX_WRONG_TOKENS_PER_MINUTE = 10
+"""Wrong tokens of one address; people mistype some."""
+MAX_UPLOAD_METADATA_CHARS = 4096
+"""What a tus client may say about an upload, its name above all."""

@@ -16,6 +16,7 @@ import pytest
 from starlette.responses import Response
 
 from tests.web.conftest import RUN, find_free_port, until
+from tracekit.bounds import MIN_PROGRESS_BYTES
 from tracekit.web import connections
 from tracekit.web.failures import explain_failure
 
@@ -78,9 +79,9 @@ def test_more_connections_than_there_may_be(sent, few, connect, lines):
 
 
 def test_a_client_that_sends_keeps_its_place(few, connect):
-    upload = connect(few, BODY % (20 * connections.PROGRESS_BYTES))
+    upload = connect(few, BODY % (20 * MIN_PROGRESS_BYTES))
     for _ in range(20):
-        upload.sendall(b"x" * connections.PROGRESS_BYTES)
+        upload.sendall(b"x" * MIN_PROGRESS_BYTES)
         assert few.get("/login").status_code == 200  # the server has seen all until here
         for _ in range(3):
             connect(few)
@@ -141,9 +142,9 @@ def test_single_bytes_are_no_progress(start, connect, lines):
 
 
 def test_a_slow_upload_that_goes_on_may_take_its_time(start, connect):
-    upload = connect(start(client_wait_s=WAIT_S), BODY % (10 * connections.PROGRESS_BYTES))
+    upload = connect(start(client_wait_s=WAIT_S), BODY % (10 * MIN_PROGRESS_BYTES))
     for _ in range(10):
-        upload.sendall(b"x" * connections.PROGRESS_BYTES)
+        upload.sendall(b"x" * MIN_PROGRESS_BYTES)
         time.sleep(0.18)
     assert upload.recv(1000).startswith(b"HTTP/1.1 201")
 

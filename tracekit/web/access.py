@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tracekit.bounds import MAX_BODY_BYTES, MAX_WRONG_TOKENS_PER_MINUTE
 from tracekit.messages import Template, web_errors
 from tracekit.web.errors import ForbiddenError, TooLargeError, TooManyError, UnauthorizedError
 from tracekit.web.failures import CLIENT_FAILURES, explain_failure
@@ -24,8 +25,6 @@ OWNER_COOKIE = "tracekit_owner"
 TOKEN_COOKIE = "tracekit_token"
 COOKIE_MAX_AGE_S = 365 * 86_400
 
-MAX_BODY_BYTES = 1 << 20
-MAX_WRONG_TOKENS_PER_MINUTE = 10
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 PUBLIC_PATHS = ("/login", "/api/docs", "/api/v1/openapi.json")

@@ -14,10 +14,10 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from tracekit.bounds import MAX_CONNECTIONS, MIN_PROGRESS_BYTES
+
 log = logging.getLogger("tracekit.web")
 
-PROGRESS_BYTES = 16 << 10
-"""What a client must send of a body, or take of an answer, to have made progress; a header must be whole."""
 WRITE_BUFFER_BYTES = 64 << 10
 
 OWN_DESCRIPTORS = 64
@@ -25,7 +25,6 @@ OWN_DESCRIPTORS = 64
 DESCRIPTORS_PER_CONNECTION = 2
 """The connection and the file that it reads or writes."""
 MIN_CONNECTIONS = 8
-MAX_CONNECTIONS = 4096
 
 LOG_INTERVAL_S = 60.0
 
@@ -110,7 +109,7 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
         """Begin a connection."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES - PROGRESS_BYTES)
+        transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES - MIN_PROGRESS_BYTES)
         self._table.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -127,7 +126,7 @@ class BoundedProtocol(H11Protocol):
             self.end()
             return
         self._unnoted_bytes += len(data) if cycle is not None and not cycle.response_complete else 0
-        if self.cycle is not cycle or self._unnoted_bytes >= PROGRESS_BYTES:
+        if self.cycle is not cycle or self._unnoted_bytes >= MIN_PROGRESS_BYTES:
             self._note_progress()
 
     def on_response_complete(self) -> None:

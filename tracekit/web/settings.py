@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from tracekit.bounds import MAX_TRACES
+from tracekit.bounds import MAX_CLIENT_WAIT_S, MAX_TRACES
 from tracekit.errors import TracekitError
 from tracekit.ingest import memory
 from tracekit.messages import web_errors
@@ -69,7 +69,7 @@ class Settings:
     max_jobs_per_owner: int = 1000
     max_stored_bytes: int = 64 << 30
     max_per_minute: int = 1200
-    client_wait_s: float = 30.0
+    client_wait_s: float = MAX_CLIENT_WAIT_S
     min_free_bytes: int = 256 << 20
 
     @property

@@ -14,6 +14,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from tracekit.bounds import MAX_UPLOAD_METADATA_CHARS
 from tracekit.messages import web_errors
 from tracekit.web.access import TUS_VERSION
 from tracekit.web.checksums import ALGORITHMS, Checksum
@@ -24,7 +25,6 @@ from tracekit.web.uploads import Upload
 TUS_EXTENSIONS = "creation,termination,expiration,checksum"
 DATA_TYPE = "application/offset+octet-stream"
 MAX_LENGTH_BYTES = 2**53
-MAX_METADATA_CHARS = 4096
 
 
 class VersionError(WebError):
@@ -214,8 +214,8 @@ def _parse_name(metadata: str) -> str:
     pairs = [pair.strip().partition(" ") for pair in metadata.split(",")]
     values = {key: value for key, _, value in pairs}
     is_well_formed = metadata.isascii() and len(values) == len(pairs) and ("" not in values or not metadata)
-    if len(metadata) > MAX_METADATA_CHARS or not is_well_formed:
-        raise WebError(web_errors.UPLOAD_METADATA_WRONG(max_length=MAX_METADATA_CHARS))
+    if len(metadata) > MAX_UPLOAD_METADATA_CHARS or not is_well_formed:
+        raise WebError(web_errors.UPLOAD_METADATA_WRONG(max_length=MAX_UPLOAD_METADATA_CHARS))
     try:
         for value in values.values():
             base64.b64decode(value, validate=True)
