@@ -11,6 +11,8 @@ from tracekit.messages import outputs
 
 # Characters of the file's name in the name of its temporary file; with four bytes a character, names hold 255 bytes.
 MAX_NAME_LENGTH = 60
+MAX_NAME_BYTES = 255
+"""Bytes of a file's name that file systems take."""
 
 
 def check_writable(path: Path, *, force: bool) -> None:
@@ -37,6 +39,13 @@ def check_writable(path: Path, *, force: bool) -> None:
         raise OutputError(outputs.OUTPUT_NO_DIRECTORY(path=str(path), directory=str(directory)))
     if not may_write:
         raise OutputError(outputs.OUTPUT_DIRECTORY_READ_ONLY(path=str(path), directory=str(directory)))
+
+
+def fit_name(stem: str, suffix: str) -> str:
+    """Return a file's name, its stem cut as far as file systems need it."""
+    while len(os.fsencode(stem + suffix)) > MAX_NAME_BYTES:
+        stem = stem[:-1]
+    return stem + suffix
 
 
 def refuse_input_overwrite(path: Path, inputs: Iterable[Path]) -> None:

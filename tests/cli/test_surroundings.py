@@ -137,11 +137,12 @@ def test_names_of_255_bytes_work_for_inputs_and_outputs(letter, run, trace, tmp_
         stem = letter * ((255 - len(form) - 1) // len(letter.encode()))
         code, _, err = run("export", trace, "-f", "-o", tmp_path / f"{stem}.{form}")
         assert code == 0, err
-    long = TraceBuilder().kernel("gemm", 20, 10, launch=0).save(tmp_path / f"{stem}.json"[-200:])
+    stem = letter * (250 // len(letter.encode()))
+    long = TraceBuilder().kernel("gemm", 20, 10, launch=0).save(tmp_path / f"{stem}.json")
     for verb in ("info", "doctor"):
         assert run(verb, long)[0] == 0
-    code, _, err = run("redact", tmp_path / f"{stem}.json")
-    assert (code, err.count("\n")) in [(0, err.count("\n")), (1, 1)]
+    assert run("redact", long)[0] == 0
+    assert len(list(tmp_path.glob("*.redacted.json.gz"))) == 1
 
 
 OTHERS = {"anybody": lambda path: path.chmod(0o777), "another user": lambda path: os.chown(path, 12345, 12345)}

@@ -66,7 +66,7 @@ def choose_default_output(given: str | Path) -> Path:
     stem = Path(source).name
     for suffix in SUFFIXES:
         stem = stem.removesuffix(suffix)
-    return Path(source).with_name(f"{stem}.redacted.json.gz")
+    return Path(source).with_name(output_files.fit_name(stem, ".redacted.json.gz"))
 
 
 def _expand_single(given: str | Path) -> TraceSource:

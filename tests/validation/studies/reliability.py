@@ -245,8 +245,14 @@ def list_bytes(folder: Path) -> Iterator[Case]:
         b"null",
         b'"x"',
     ):
-        yield Case(f"duration {value[:12].decode()}", text.replace(b'"dur": 100', b'"dur": ' + value))
-        yield Case(f"time {value[:12].decode()}", text.replace(b'"ts": ', b'"ts": ' + value + b', "was": ', 7))
+        yield Case(
+            f"duration {value[:12].decode()} of {len(value)} characters",
+            text.replace(b'"dur": 100', b'"dur": ' + value),
+        )
+        yield Case(
+            f"time {value[:12].decode()} of {len(value)} characters",
+            text.replace(b'"ts": ', b'"ts": ' + value + b', "was": ', 7),
+        )
 
 
 def list_times(folder: Path) -> Iterator[Case]:
