@@ -206,8 +206,9 @@ def test_calibrations_of_hostile_traces_are_shown_as_lines(files, run, tmp_path,
     check_terminal(*run("calibrate", "--trace", files["end"], "--gpu", files["gpu"])[1:])
     directory = tmp_path / "tracekit" / "calibrations"
     directory.mkdir(parents=True, exist_ok=True)
-    stored = {"format": 1, "gpu": "l4", "origin": PAYLOAD, "date": PAYLOAD, "software": PAYLOAD, "kernels": []}
-    (directory / "l4.json").write_text(json.dumps(stored))
+    stored = {"format": 1, "gpu": "l4", "origin": PAYLOAD, "date": PAYLOAD, "software": PAYLOAD}
+    kernel = {"family": "gemm", "dtype": "fp16", "m": 64.0, "n": 64.0, "k": 64.0, "batch": 1.0, "measured_us": 5.0}
+    (directory / "l4.json").write_text(json.dumps(stored | {"kernels": [kernel]}))
     code, out, err = run("calibrate", "--list")
     assert code == 0
     check_terminal(out, err)

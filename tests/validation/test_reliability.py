@@ -1,6 +1,7 @@
 """The study of hostile inputs sees faults, and a part of its cases runs with every build."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -25,19 +26,19 @@ COVERAGE = {"modelled": 60.0, "scaled": 40.0, "unknown": 0.0}
         (0, json.dumps({"targets": [FIGURES | {"coverage": COVERAGE | {"unknown": 1.0}}]}), ""),
     ],
 )
-def test_a_fault_is_seen(code, out, err):
+def test_a_fault_is_seen(code: int, out: str, err: str) -> None:
     assert reliability.find_fault(code, out, err)
 
 
 @pytest.mark.parametrize(
     ("code", "out", "err"), [(0, "text\n", ""), (1, "", "line\n"), (2, "", "a\nb\n"), (130, "", "")]
 )
-def test_results_and_refusals_are_no_faults(code, out, err):
+def test_results_and_refusals_are_no_faults(code: int, out: str, err: str) -> None:
     assert not reliability.find_fault(code, out, err)
 
 
 @pytest.mark.parametrize("kind", reliability.KINDS)
-def test_some_cases_of_each_kind_end_well(kind, tmp_path):
+def test_some_cases_of_each_kind_end_well(kind: str, tmp_path: Path) -> None:
     cases = [case for case in reliability.KINDS[kind](tmp_path) if case.environment is None]
     assert len({case.name for case in cases}) == len(cases)
     outcomes = {case.name: reliability.run_case(case, tmp_path) for case in cases[::12]}
