@@ -15,9 +15,20 @@ DOUBTS = frozenset(("gpu-unlike-known", "edits-applied", "batch-scaled", "durati
 """Codes that say that a prediction is doubtful, and why."""
 
 SIGNED = frozenset(
-    {"error_pct", "saves_us", "saving_us", "clock_ahead_us", "beyond_us", "first_event", "worst_pct", "bias_pct"}
+    {
+        "error_pct",
+        "saves_us",
+        "saving_us",
+        "clock_ahead_us",
+        "beyond_us",
+        "device",
+        "stream",
+        "first_event",
+        "worst_pct",
+        "bias_pct",
+    }
 )
-"""Numbers that may be below zero."""
+"""Numbers that may be below zero: differences, and ids as the trace has them."""
 
 FREE = frozenset({"values"})
 """Keys of what messages quote, as it stands in the trace."""
