@@ -20,6 +20,7 @@ READ_LIMITS = ((re.compile(r"_select_(?!backward|scatter)"), 1), (re.compile(r"_
 number of elements read for each element of the kernel."""
 
 POINTWISE_PREFIX = "triton_poi_"
+REDUCTION_PREFIXES = ("triton_per_", "triton_red_")
 MOVE_NAME = re.compile(
     r"^triton_poi_fused(?:_+(?:_?unsafe_view|clone|contiguous|copy|permute|reshape|select|slice|split|squeeze|t|to_copy"
     r"|transpose|unsqueeze|view))+_\d+$"
@@ -63,10 +64,11 @@ def _is_in_place(signature: Signature, tensors: Sequence[Tensor], largest: Tenso
     if largest.numel not in products or largest.numel <= 1:
         return False
     others = [tensor.numel for tensor in tensors if tensor is not largest]
-    if not signature.op.startswith(POINTWISE_PREFIX):
-        # A reduction writes at least one element per row.
+    if signature.op.startswith(REDUCTION_PREFIXES):
+        # It writes at least one element per row.
         return max(others, default=0) < largest.numel // sizes[-1]
-    return sum(others) <= SMALL_SHARE * largest.numel and not GENERATOR_NAME.search(signature.op)
+    made = not signature.op.startswith(POINTWISE_PREFIX) or GENERATOR_NAME.search(signature.op)
+    return not made and sum(others) <= SMALL_SHARE * largest.numel
 
 
 def _get_sizes(signature: Signature) -> list[int]:
