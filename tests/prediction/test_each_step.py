@@ -99,3 +99,15 @@ def test_steps_are_scaled_by_their_own_replays():
     scale = StepScale(np.array([150.0, 80.0, 30.0]), np.array([200.0, 100.0, 0.0]))
     assert scale.apply(np.array([100, 100, 7])).tolist() == [75, 80, 37]
     assert scale.apply(scale.replayed_ns).tolist() == scale.measured_ns.tolist()
+
+
+@pytest.mark.parametrize("gpu", [TARGET, "v100-sxm-32gb", "l4"])
+def test_steps_together_lie_between_the_steps_alone(gpu: str):
+    """Steps chosen together take no less than the shortest of them alone, and no more than the longest."""
+    builder = job(0, 400, 3000, 50)
+    alone = [tk.predict(builder.load(), gpu=gpu, steps=str(number))[gpu] for number in range(4)]
+    for first, last in combinations(range(4), 2):
+        together = tk.predict(builder.load(), gpu=gpu, steps=f"{first}:{last}")[gpu]
+        parts = alone[first : last + 1]
+        step_times = [one.step.step_time_us for one in parts]
+        assert min(step_times) * (1 - 1e-9) <= together.step.step_time_us <= max(step_times) * (1 + 1e-9)
