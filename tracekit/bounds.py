@@ -4,10 +4,10 @@ The command line and the web page have the same ones. The reference page of limi
 :mod:`predictors.bounds`: a constant's ending gives its unit, the text below it the reason.
 """
 
-MAX_TRACES = 1024
-"""Ranks that one command or job reads; more than most jobs have. Of more, `--ranks` names one."""
+MAX_TRACES = 8192
+"""Ranks that one command or job reads, of which thousands take minutes. Of more, `--ranks` names one."""
 MAX_FILES = 10_000
-"""Files of a directory, a glob or an archive: ten times the traces that are read, with what lies beside them."""
+"""Files of a directory, a glob or an archive: the traces that are read, with what lies beside them."""
 MAX_RANKS = 1 << 20
 """Several times the GPUs of the largest machine: numbers beyond are no ranks."""
 MAX_MERGED_RANKS = 1_000

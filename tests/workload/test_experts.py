@@ -38,8 +38,8 @@ def test_grids_tell_width_and_top_k():
     sizes = ("family", "dtype", "batch", "m", "n", "k", "work_from")
     assert [rows[FIRST][name] for name in sizes] == ["gemm", "mxfp8", 8, 25, 512, 1024, "geometry"]
     assert [rows[SECOND][name] for name in sizes] == ["gemm", "mxfp8", 8, 25, 1024, 256, "geometry"]
-    # A quarter of the tokens misses an expert with 0.75 ** 25; 4-bit weights and their scales take 17/32 of a byte.
-    assert rows[FIRST]["work_low"] == pytest.approx((1 - 0.75**25) * 17 / 32)
+    # A quarter of the tokens misses an expert with 0.75 ** 25.
+    assert rows[FIRST]["work_low"] == pytest.approx(1 - 0.75**25)
     assert rows[FIRST]["work_high"] == 1
     assert [rows[FIRST][name] for name in ("tokens", "experts", "top_k")] == [100, 8, 2]
 

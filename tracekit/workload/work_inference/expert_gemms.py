@@ -7,31 +7,20 @@ from tracekit.workload.signature import ITEM_BYTES
 
 TOKEN_EXPERT_PAIRS = pl.col("tokens") * pl.col("top_k")
 """Pairs of a token and one of its experts."""
-FOUR_BIT_WEIGHTS = r"(?i)^_matmul_ogs_.*xmxfp4_|awq|gptq|wna16|int4"
-"""GEMMs that read 4-bit weights and compute with wider ones."""
-FOUR_BIT_TYPE = "E2m1"
-FOUR_BIT_FRACTION = 17 / 32
-"""Bytes of 4-bit weights, with one byte of scale per 32 of them, over those of 8-bit weights."""
 
 
 def build_expert_gemm_columns(is_first: pl.Expr) -> dict[str, pl.Expr]:
-    """Build the columns of a GEMM per expert with tokens; its weights are read as they are stored.
+    """Build the columns of a GEMM per expert with tokens.
 
     Args:
         is_first: Whether it is the GEMM into the experts, not the one out of them. The table has the columns
             ``tokens``, ``top_k``, ``experts``, ``hidden``, ``wide`` (columns of the first GEMM's output) and ``inner``
             (columns of the second one's input: half of them after a gate).
     """
-    name, item = pl.col("name").str, get_item_bytes()
     experts, top_k = pl.col("experts"), pl.col("top_k")
     visited = count_hit_experts(pl.col("tokens"), experts, top_k).round().cast(pl.Int64).clip(1)
     n = pl.when(is_first).then("wide").otherwise("hidden")
     k = pl.when(is_first).then("hidden").otherwise("inner")
-    activations = TOKEN_EXPERT_PAIRS * pl.col("inner") + pl.when(is_first).then("tokens").otherwise(
-        TOKEN_EXPERT_PAIRS
-    ) * pl.col("hidden")
-    stored = visited * n * k * FOUR_BIT_FRACTION + activations * item
-    narrow = pl.when(name.contains(FOUR_BIT_TYPE)).then(FOUR_BIT_FRACTION).otherwise(1.0)
     least = count_hit_experts((pl.col("tokens") * LEAST_TOKENS_FRACTION).clip(1), experts, top_k)
     return {
         "family": pl.lit("gemm"),
@@ -39,8 +28,7 @@ def build_expert_gemm_columns(is_first: pl.Expr) -> dict[str, pl.Expr]:
         "m": (TOKEN_EXPERT_PAIRS + visited - 1) // visited,
         "n": n,
         "k": k,
-        "bytes": pl.when(name.contains(FOUR_BIT_WEIGHTS)).then(stored.cast(pl.Int64)).otherwise("bytes"),
-        "work_low": pl.min_horizontal(least / visited, 1.0) * narrow,
+        "work_low": pl.min_horizontal(least / visited, 1.0),
         "tokens": pl.col("tokens"),
         "experts": experts,
         "top_k": top_k,
