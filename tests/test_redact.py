@@ -16,6 +16,7 @@ import tracekit as tk
 from tests.codes import has_code
 from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceNotFoundError
 from tracekit.redact import files, redact
+from tracekit.redact.patterns import RedactionPatterns, find_private_names
 from tracekit.testing import TraceBuilder
 
 if sys.version_info >= (3, 14):
@@ -152,6 +153,29 @@ def test_common_words_are_no_names(tmp_path):
     builder.metadata["username"] = "root"
     redact(builder.save(tmp_path / "in.json"), tmp_path / "out.json")
     assert "tree root kernel" in (tmp_path / "out.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "names"),
+    [
+        ({"host_name": "gpu7.lab.example"}, {"gpu7.lab.example", "gpu7"}),
+        ({"nested": {"user": "bob"}}, {"bob"}),
+        ({"user": "al"}, set()),  # of two letters: words of other meanings
+        ({"username": "Root", "hostname": "localhost", "login": "node"}, set()),
+        ({"where": "/home/carol/run", "mac": "/Users/dave/x", "win": "D:\\Users\\erin"}, {"carol", "dave", "erin"}),
+        ({"user_names_kept": "fred", "superuser": "gina"}, set()),
+    ],
+)
+def test_names_are_those_of_hosts_users_and_home_directories(metadata, names):
+    assert find_private_names(metadata) == names
+
+
+def test_whole_words_alone_are_names_and_longer_ones_go_first():
+    patterns = RedactionPatterns(["ann", "ann.lab"])
+    assert patterns.redact_parts("by ann.lab, ann and anna") == "by redacted, redacted and anna"
+    assert patterns.kind("anna") is None
+    assert patterns.kind("to_ann_9") == "the name of a host or user"
+    assert patterns.kind("x.py:3") == "a path"
 
 
 LONG = {

@@ -30,7 +30,8 @@ def cudnn(names: list[str], *, backward: bool = False, gates: int = 4, mask: str
         )
     ]
     x, state, y = [STEPS, BATCH, WIDE], [CELLS, BATCH, WIDTH], [STEPS, BATCH, 2 * WIDTH]
-    dims = [x, weights, [], [], state, state, *([y, y, [], []] if backward else []), *[[]] * 10]
+    cells = state if gates == 4 else []  # a GRU has none
+    dims = [x, weights, [], [], state, cells, *([y, y, [], []] if backward else []), *[[]] * 10]
     concrete = [""] * len(dims)
     concrete[17 if backward else 13] = "True"
     if backward:
@@ -77,9 +78,10 @@ def test_kernels_that_run_once_a_step_are_the_steps(steps):
     assert flops(kernels) == pytest.approx(forward_flops() - missing)
 
 
-def test_what_cannot_be_told_apart_shares_all():
-    kernels = cudnn([GEMM] * 7)
-    assert flops(kernels) == pytest.approx(forward_flops())
+@pytest.mark.parametrize("gates", [3, 4], ids=["GRU", "LSTM"])
+def test_what_cannot_be_told_apart_shares_all(gates):
+    kernels = cudnn([GEMM] * 7, gates=gates)
+    assert flops(kernels) == pytest.approx(forward_flops(gates))
     share = kernels["dur_ns"] / kernels["dur_ns"].sum()
     assert kernels["share"].to_list() == pytest.approx(share.to_list())
 
