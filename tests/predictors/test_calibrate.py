@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
-from predictors.calibrate import calibrate
+from predictors.calibrate import calibrate, list_adjustable_constants
 from predictors.calibration_kernels import cross_validate_calibration, select_distinct_kernels
 from predictors.errors import KernelTableError
+from predictors.laws.law import LAWS
 from predictors.weights_file import load_weights
 
 GPU = load_gpu("h200-sxm")
@@ -125,3 +126,10 @@ def test_check_tells_what_a_calibration_is_worth():
     assert cross_validate_calibration(select_distinct_kernels(measured(KERNELS.head(1), 1.3), GPU), GPU)[
         "after"
     ].to_list() == [None]
+
+
+def test_measurements_move_every_constant_but_a_floor_that_no_gpu_shifts():
+    assert {law: set(LAWS[law].priors) - set(list_adjustable_constants(law)) for law in LAWS} == {
+        law: set() if "floor" in LAWS[law].effects else {"floor"} for law in LAWS
+    }
+    assert "floor" not in LAWS["gemm fp32"].effects
