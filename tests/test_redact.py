@@ -271,6 +271,7 @@ BROKEN = {
     "no trace": (b'{"a": 1}', NotATraceError),
     "no object": (b"3", NotATraceError),
     "cut gzip": (gzip.compress(b'{"traceEvents": []}')[:-12], DamagedTraceError),
+    "whole text, wrong checksum": (gzip.compress(b'{"traceEvents": []}')[:-8] + b"\0" * 8, DamagedTraceError),
 }
 
 

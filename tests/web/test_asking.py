@@ -151,3 +151,14 @@ def test_the_cluster_of_the_trace_tells_the_gpu_that_the_trace_does_not(api, wor
     source = api.client.get(f"/api/v1/jobs/{job}/report.json").json()["source"]
     assert source["gpu"] == "t4"
     assert source["dollars_per_1000_steps"] > 0
+
+
+def test_blanks_around_what_is_entered_are_left_out(ask, api):
+    assert ask(gpu=" t4 ", steps="  ").status_code == 303
+    kept = api.job(ask.job)["ask"]
+    assert (kept["gpu"], kept.get("steps")) == (["t4"], None)
+
+
+def test_a_sample_that_there_is_not_is_not_found(api):
+    api.client.get("/")
+    assert api.client.post("/samples/nothing").status_code == 404
