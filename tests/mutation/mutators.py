@@ -227,7 +227,7 @@ def _change_constant(node: ast.AST) -> Iterator[Change]:
 def _change_call(node: ast.AST) -> Iterator[Change]:
     if not isinstance(node, ast.Call):
         return
-    if isinstance(node.func, ast.Attribute) and node.func.attr in DROPPABLE:
+    if isinstance(node.func, ast.Attribute) and node.func.attr in DROPPABLE and ast.unparse(node.func.value) != "np":
         yield Change(node, "dropped call", _write(node.func.value))
     plain = [i for i, argument in enumerate(node.args) if not isinstance(argument, ast.Starred)]
     if len(plain) > 1 and ast.dump(node.args[plain[0]]) != ast.dump(node.args[plain[1]]):
