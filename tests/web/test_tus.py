@@ -10,6 +10,7 @@ import pytest
 
 from tests.web.conftest import until
 from tests.web.test_uploads import ADDRESS, DATA, TUS, create, send, stored
+from tracekit.web.tus import _parse_name
 
 NOWHERE = f"{ADDRESS}/{'0' * 32}"
 
@@ -169,3 +170,12 @@ def test_clients_without_patch_and_delete(api):
     assert api.client.get(place, headers=hidden).status_code == 403
     assert api.client.post(place, headers={**TUS, "X-HTTP-Method-Override": "delete"}).status_code == 204
     assert api.client.head(place, headers=TUS).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name"),
+    [("", ""), ("filename dC5qc29u", "t.json"), ("purpose, filename dC5qc29u", "t.json"), ("filename", "")],
+)
+def test_the_name_of_an_upload_is_among_its_metadata(metadata, name):
+    """Clients may write a blank behind the comma."""
+    assert _parse_name(metadata) == name
