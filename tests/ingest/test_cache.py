@@ -262,6 +262,7 @@ def test_usage_and_clear(trace, folder):
     tracekit.load(trace)
     used = cache.measure_usage()
     assert (used.directory, used.entries) == (folder, 1)
-    assert used.size_bytes > 1000
+    (entry,) = folder.iterdir()
+    assert used.size_bytes == sum(file.stat().st_size for file in entry.iterdir()) > 1000
     assert cache.clear() == used
     assert cache.measure_usage().entries == 0
