@@ -105,3 +105,9 @@ def test_the_sections_say_something():
     }
     assert found.source.step_time_us == pytest.approx(PERIOD)
     assert [(step.step, step.time_us) for step in found.steps] == [(4, PERIOD), (5, PERIOD)]
+
+
+def test_intervals_and_notes_are_of_the_chosen_steps():
+    slow, plain = (report(times).targets[0] for times in (3, 1))
+    assert (slow.low_us, slow.high_us) == pytest.approx((plain.low_us, plain.high_us), rel=1e-3)
+    assert [note.code for note in slow.notes] == [note.code for note in plain.notes]

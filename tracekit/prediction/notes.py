@@ -82,7 +82,7 @@ def write_notes(
         yield told.GPU_ALSO_REQUESTED(gpu=gpu.gpu.slug, target=target.label)
     if run.gpu is None:
         yield told.SOURCE_GPU_UNKNOWN()
-    yield from _note_dtype_substitutions(gpu, times)
+    yield from _note_dtype_substitutions(gpu, times.filter(program.is_in_chosen_steps))
     yield from _note_older_attention(program, gpu.gpu, times)
     yield from track_record.note_track_record(run.gpu, gpu.gpu)
     yield from _note_collectives(program, target, source, times, same_gpu)
@@ -245,8 +245,9 @@ def note_outsized_node(cluster: Cluster, ranks: int) -> Iterator[Message]:
 
 def _note_uncertain_collectives(program: Program, times: pl.DataFrame) -> Iterator[Message]:
     """Note collective time beyond the model's transfer, and messages with inferred sizes."""
-    rows = program.kernels.hstack(times.select("method", "transfer_us")).filter(pl.col("family") == "collective")
-    beyond_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / program.steps.height
+    table = program.kernels.hstack(times.select("method", "transfer_us")).filter(program.is_in_chosen_steps)
+    rows = table.filter(pl.col("family") == "collective")
+    beyond_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / program.chosen_steps.height
     if beyond_us > 1:
         yield told.COLLECTIVES_SLOWER_THAN_LINKS(beyond_us=beyond_us)
     unsized = compute_time_share(rows, "dur_ns", pl.col("bytes").is_null())
@@ -263,7 +264,7 @@ def _note_older_attention(program: Program, gpu: Gpu, times: pl.DataFrame) -> It
     if rate >= 1:
         return
     rows = program.kernels.select("name", "family", "paged", "q_len", "kv_len").hstack(times.select("time_us"))
-    part = compute_time_share(rows, "time_us", is_ampere_attention())
+    part = compute_time_share(rows.filter(program.is_in_chosen_steps), "time_us", is_ampere_attention())
     if part >= MIN_OLDER_ATTENTION_PCT:
         yield told.ATTENTION_BUILT_FOR_A100(time_pct=part, rate_pct=100 * rate, gpu=gpu.slug)
 

@@ -219,7 +219,8 @@ class Predictor:
         same_host: bool,
     ) -> "_StepInterval":
         """Compute the step and its interval from replays with the likely, low and high kernel times."""
-        kernel_us = compute_interval_times(times, self._repeat_numbers)
+        counted = self.program.is_in_chosen_steps.to_numpy()
+        kernel_us = compute_interval_times(times, self._repeat_numbers, counted)
         spread = 1.0 if same_host or notes.has_host_speed_edit(program) else HOST_SPEED_FACTOR
         lines = [
             program.replay_timeline(us, host) for us, host in zip(kernel_us, (1.0, 1 / spread, spread), strict=True)
