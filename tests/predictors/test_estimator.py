@@ -8,11 +8,8 @@ from predictors.training.boost import boost
 from predictors.training.estimator import PerceptronsRegressor, SymmetricTreesRegressor
 
 RANDOM_ROWS = "each tree and step sees rows drawn at random, so that repeating a row isn't the same as weighting it"
-ROUNDING = "products in 32 bits are rounded by a row's place in its block, on some CPUs beyond the check's 1e-7"
-EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": RANDOM_ROWS,
-    "check_methods_sample_order_invariance": ROUNDING,
-}
+EXPECTED_FAILURES = {"check_sample_weight_equivalence_on_dense_data": RANDOM_ROWS}
+ROUNDED_CHECK = "check_methods_sample_order_invariance"
 
 
 @parametrize_with_checks(
@@ -23,7 +20,16 @@ EXPECTED_FAILURES = {
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 def test_the_regressor_keeps_scikit_learns_contract(estimator, check):
+    if isinstance(estimator, PerceptronsRegressor) and check.func.__name__ == ROUNDED_CHECK:
+        pytest.skip("on some CPUs the last of 32 bits depends on a row's place; held to 1e-5 by the test below")
     check(estimator)
+
+
+def test_the_order_of_rows_changes_the_last_digits_at_most():
+    draw = np.random.default_rng(0)
+    features, order = draw.normal(size=(300, 4)), draw.permutation(300)
+    fitted = PerceptronsRegressor(perceptrons=2, epochs=20, huber=10.0).fit(features, features[:, 0] * features[:, 1])
+    np.testing.assert_allclose(fitted.predict(features)[order], fitted.predict(features[order]), rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
