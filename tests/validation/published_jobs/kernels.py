@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import repeat
 
+import numpy as np
 import polars as pl
 
 from predictors import Batch
@@ -33,5 +34,7 @@ def sum_kernel_times(table: pl.DataFrame, times: pl.DataFrame) -> tuple[float, f
     known = pl.concat([table.select("family"), times], how="horizontal").with_columns(
         pl.col("time_us", "low_us", "high_us").fill_null(0.0)
     )
-    time_us, low_us, high_us = (float(ends.sum()) for ends in compute_interval_times(known, number_repeats(table)))
+    everything = np.ones(table.height, dtype=np.bool_)
+    ends = compute_interval_times(known, number_repeats(table), everything)
+    time_us, low_us, high_us = (float(end.sum()) for end in ends)
     return time_us, low_us, high_us
