@@ -88,16 +88,12 @@ class LawInputs:
     dtypes: CategoricalColumn
     copy_kinds: CategoricalColumn
 
-    def to_columns(self, *gpus: Hardware) -> Columns:
-        """Return the numeric columns of a law on GPUs, one after the other, with their `tflops` and `copy_gbps`."""
-        numbers = self.numbers
-        if len(gpus) > 1:
-            again = np.tile(np.arange(self.share.size), len(gpus))
-            numbers = {name: column[again] for name, column in numbers.items()}
+    def to_columns(self, gpu: Hardware) -> Columns:
+        """The numeric columns of a law, with the GPU's rates as `tflops` and `copy_gbps`."""
         return {
-            **numbers,
-            "tflops": np.concatenate([self.dtypes.map(gpu.get_tflops) for gpu in gpus]),
-            "copy_gbps": np.concatenate([self.copy_kinds.map(gpu.get_copy_gbps) for gpu in gpus]),
+            **self.numbers,
+            "tflops": self.dtypes.map(gpu.get_tflops),
+            "copy_gbps": self.copy_kinds.map(gpu.get_copy_gbps),
         }
 
 

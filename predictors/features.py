@@ -6,14 +6,14 @@ import numpy as np
 
 from predictors.arrays import Columns, Floats, Frameworks, Singles
 from predictors.attention_stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
-from predictors.hardware_rows import GpuFigures
+from predictors.hardware import Hardware
 from predictors.laws.law import LAWS
 from predictors.laws.terms import LatencyTerms, combine_overlapped_us
 
 ATTENTION_LAWS = ("prefill", "encoder", "sequence", "decode")
 
 
-def compute_features(law: str, frameworks: Frameworks, x: Columns, terms: LatencyTerms, gpu: GpuFigures) -> Singles:
+def compute_features(law: str, frameworks: Frameworks, x: Columns, terms: LatencyTerms, gpu: Hardware) -> Singles:
     """Features of rows that share a law.
 
     No feature identifies a GPU: rates enter only as ratios of times, SMs as waves, caches as ratios of sizes. A kernel
@@ -42,7 +42,7 @@ def list_frameworks(law: str) -> tuple[str, ...]:
     return SERVING_FRAMEWORKS + ATTENTION_STACKS if law in ATTENTION_LAWS else SERVING_FRAMEWORKS
 
 
-def _compute_shape_features(law: str, x: Columns, gpu: GpuFigures) -> list[Floats]:
+def _compute_shape_features(law: str, x: Columns, gpu: Hardware) -> list[Floats]:
     kind = law.split(" ")[0]
     if law == "conv fp32":
         return [*_compute_gemm_features(x, gpu), *_compute_image_features(x)]
@@ -57,7 +57,7 @@ def _compute_shape_features(law: str, x: Columns, gpu: GpuFigures) -> list[Float
     return [*(np.log(x[name]) for name in ("rows", "cols", "size")), np.log(x["rows"] / gpu.sms), few, *kind_of]
 
 
-def _compute_gemm_features(x: Columns, gpu: GpuFigures) -> list[Floats]:
+def _compute_gemm_features(x: Columns, gpu: Hardware) -> list[Floats]:
     m, n, k = x["m"], x["n"], x["k"]
     tiles = [x["batch"] * np.ceil(m / t) * np.ceil(n / u) / gpu.sms for t, u in ((128, 256), (128, 128), (64, 64))]
     return [
@@ -78,7 +78,7 @@ def _compute_image_features(x: Columns) -> list[Floats]:
     return [*(np.log(x[name]) for name in ("images", "inputs", "filters")), *filled]
 
 
-def _compute_attention_features(x: Columns, gpu: GpuFigures) -> list[Floats]:
+def _compute_attention_features(x: Columns, gpu: Hardware) -> list[Floats]:
     blocks = x["batch"] * x["heads"] * np.ceil(x["q_len"] / 128) / gpu.sms
     units = x["batch"] * x["kv_heads"] / gpu.sms
     return [
@@ -95,7 +95,7 @@ def _compute_attention_features(x: Columns, gpu: GpuFigures) -> list[Floats]:
     ]
 
 
-def _compute_moe_features(x: Columns, gpu: GpuFigures) -> list[Floats]:
+def _compute_moe_features(x: Columns, gpu: Hardware) -> list[Floats]:
     inter = x["inter"] / x["tp"]
     experts = x["experts"] / x["ep"]
     per_expert = x["tokens"] * x["topk"] / x["experts"]

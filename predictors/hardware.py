@@ -36,12 +36,6 @@ READ_WRITE_BANDWIDTH_FRACTION = {"12.1": 0.85}
 0.72 of the printed rate for the GB10's LPDDR5X, 0.79 to 0.90 for other Blackwells of compute capability 12; a copy
 reaches 218 GB/s of 273 (huggingface/kernels#283)."""
 
-SHARED_LANE_ARCHITECTURES = ("8.6", "8.9", "12.0", "12.1")
-"""Architectures of which half of the fp32 lanes do integers too (GA102 whitepaper)."""
-FUSED_CONVOLUTION_COUNTS = {"7": 1, "8": 2, "9": 2, "10": 2, "12": 2}
-"""How many block shapes cuDNN's fused convolutions have for a major compute capability: before Volta all
-(``laws.convolutions.FUSED_BLOCK_SHAPES``)."""
-
 MMA_SUFFIX = " on mma"
 """What ends the names of a GPU, and of its architecture, as kernels made for an A100's matrix units see it."""
 MMA_FLOPS_PER_SM_CLOCK = 2048.0
@@ -98,36 +92,6 @@ class Hardware:
         """
         ports = L2_BYTES_PER_SM_CLOCK * self.sms * self.clock_mhz / 1e3
         return max(math.sqrt(ports * self.bandwidth_gbps), self.bandwidth_gbps)
-
-    @property
-    def vendor(self) -> str:
-        """Vendor of the GPU."""
-        return self.gpu.vendor
-
-    @property
-    def max_threads_per_sm(self) -> int:
-        """Threads that an SM holds at once."""
-        return self.gpu.max_threads_per_sm
-
-    @property
-    def half_rate_accumulate(self) -> bool:
-        """Whether the matrix units accumulate in fp32 at half their rate."""
-        return self.gpu.half_rate_accumulate
-
-    @property
-    def printed_bandwidth_gbps(self) -> float:
-        """Memory bandwidth of the datasheet, in 1e9 bytes/s."""
-        return self.gpu.bandwidth_gbps
-
-    @property
-    def shares_lanes(self) -> bool:
-        """Whether half of the fp32 lanes do integers too."""
-        return self.architecture in SHARED_LANE_ARCHITECTURES
-
-    @property
-    def fused_convolutions(self) -> int | None:
-        """Number of block shapes of cuDNN's fused convolutions; None for all of them."""
-        return FUSED_CONVOLUTION_COUNTS.get(self.gpu.compute_capability.split(".")[0])
 
     @property
     def exponentials_per_clock(self) -> float:
@@ -224,7 +188,7 @@ def derive_hardware(gpu: Gpu) -> Hardware:
     return Hardware(
         slug=gpu.slug,
         tensor_class=_classify_matrix_units(capability),
-        architecture=get_architecture(capability),
+        architecture=capability.split(".")[0] if capability.startswith(("10.", "9.")) else capability,
         memory="hbm" if "HBM" in gpu.memory_kind else "gddr",
         sms=float(gpu.sms),
         clock_mhz=gpu.boost_clock_mhz * boost,
@@ -234,11 +198,6 @@ def derive_hardware(gpu: Gpu) -> Hardware:
         watts_per_tflops=gpu.tdp_w / gpu.vector_tflops["fp32"] / boost / node,
         gpu=gpu,
     )
-
-
-def get_architecture(capability: str) -> str:
-    """Return what GPUs that run the same kernels have in common of a compute capability."""
-    return capability.split(".")[0] if capability.startswith(("10.", "9.")) else capability
 
 
 def _classify_matrix_units(capability: str) -> str:

@@ -13,12 +13,10 @@ from predictors.arrays import Bools, Floats, Ints
 from predictors.calibrate import calibrate
 from predictors.gpu import Gpu
 from predictors.gpu_names import resolve_gpu
-from predictors.gpu_order import list_worse_siblings
 from predictors.hardware import Hardware, derive_hardware
 from predictors.intervals import SCALED_HALF_WIDTH, UNCHANGED_HALF_WIDTH
 from predictors.kernels import complete_columns
 from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, evaluate_kernels
-from predictors.peers import GpuOrder, Peer, Times
 from predictors.precision import has_tf32
 from predictors.result import (
     METHOD_LAW,
@@ -35,21 +33,17 @@ from predictors.transfer import (
     SourceErrors,
     cap_same_die_interval,
     clamp_between_siblings,
-    classify_kinship,
-    compute_sibling_ratios,
     compute_target_correction,
     enforce_dominance,
+    is_ordered_pair,
     keep_host_copy_overhead,
-    rank_gpus,
     split_source_errors,
 )
-from predictors.weights_file import LawCalibration, Weights, load_hardware, load_weights
+from predictors.weights_file import LawCalibration, Weights, load_weights
 from predictors.without_shapes import EQUIVALENT_HALF_WIDTH, EquivalentKernels
 
 MIN_MEASURED_US = 0.5
 """What a time of 0 is taken for: old traces count whole microseconds."""
-MAX_KEPT_ROWS = 32768
-"""Up to how many rows the times on other GPUs are kept for the next target: 60 MB of those on all GPUs."""
 UNCHANGED_FAMILIES = ("collective",)
 
 CalibrationTable = dict[tuple[str, str], LawCalibration]
@@ -125,9 +119,6 @@ class Batch:
         self._runs = KernelsOnGpus(table.filter(distinct).drop("measured_us"))
         self._equivalents: dict[bytes, EquivalentKernels] = {}
         self._offsets: dict[Gpu, CalibrationTable] = {}
-        self._carried: dict[tuple[int, str, str], Floats] = {}
-        self._transferred: dict[str, Times] = {}
-        self._order = GpuOrder(self._runs, self._weights)
         self._missed: dict[bool, tuple[SourceErrors, Floats]] = {}
 
     def on(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame] | None = None) -> pl.DataFrame:
@@ -156,27 +147,18 @@ class Batch:
         target, source = derive_hardware(_to_gpu(gpu)), self._source
         calibrated = {key: own for one in calibrations.items() for key, own in self._calibrate_gpu(*one).items()}
         weights = replace(self._weights, calibrated=calibrated)
-        others = [derive_hardware(other) for other in calibrations]
-        kernels = self._runs.split_for_gpu(target)
-        fitted = evaluate_kernels(kernels, target, self._weights)
-        alone = fitted
-        if calibrations:
-            alone = _limit_by_calibrations(evaluate_kernels(kernels, target, weights), kernels, target, weights, others)
-        # Where a calibration says something, it decides.
-        free = ~(np.abs(alone.time_us - fitted.time_us) > 0)
+        alone = _evaluate_calibrated_model(
+            self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations)
+        )
         unknown = np.isnan(alone.time_us)[self._row]
-        width = compute_half_widths(alone.table, target, weights)[self._row]
+        time, width = alone.time_us[self._row], compute_half_widths(alone.table, target, weights)[self._row]
         method = np.where(unknown, METHOD_UNKNOWN, METHOD_LAW)
-        if source is None:
-            ordered = self._order.order_model_times(target, Times(fitted.time_us, fitted.bound_us))
-            alone = replace(alone, time_us=np.where(free, ordered, alone.time_us))
-            time = _limit_by_calibrations(alone, kernels, target, weights, others).time_us[self._row]
-        elif source.slug == target.slug:
+        if source is not None and source.slug == target.slug:
             known = ~np.isnan(self._measured)
-            time, width = np.where(known, self._measured, alone.time_us[self._row]), np.where(known, 0.0, width)
+            time, width = np.where(known, self._measured, time), np.where(known, 0.0, width)
             method = np.where(known, METHOD_MEASURED, method)
-        else:
-            time, width, method = self._transfer_times(alone, free, width, method, source, target, weights)
+        elif source is not None:
+            time, width, method = self._transfer_times(alone, width, method, source, target, weights)
         return alone, time, width, method
 
     def get_work(self, gpu: str | Gpu) -> pl.DataFrame:
@@ -191,94 +173,34 @@ class Batch:
         return self._offsets[gpu]
 
     def _transfer_times(
-        self,
-        alone: ModelTimes,
-        free: Bools,
-        width: Floats,
-        method: Ints,
-        source: Hardware,
-        target: Hardware,
-        weights: Weights,
+        self, alone: ModelTimes, width: Floats, method: Ints, source: Hardware, target: Hardware, weights: Weights
     ) -> tuple[Floats, Floats, Ints]:
         """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
         row, table, measured = self._row, alone.table, np.maximum(self._measured, MIN_MEASURED_US)
+        (amiss, done), alone_us = self._get_source_errors(source, target, weights), alone.time_us[row]
+        carried = np.exp(compute_target_correction(amiss, table, row, source, target, weights))
+        least_us = alone.bound_us[row] * done
+        time = np.maximum(alone_us * carried, least_us)
+        time = keep_host_copy_overhead(time, measured, amiss, alone_us, table, row)
         known = ~np.isnan(measured)
         kept = known & table["family"].is_in(UNCHANGED_FAMILIES).to_numpy()[row]
         shapeless = known & ~kept & (method == METHOD_UNKNOWN)
         method = np.where(
             kept, METHOD_UNCHANGED, np.where(shapeless, METHOD_SCALED, np.where(known, METHOD_TRANSFER, method))
         )
-        width = np.where(kept, UNCHANGED_HALF_WIDTH, width)
-        time, least_us = self._carry_times(Peer(target, alone.time_us, alone.bound_us), source, weights)
-        if shapeless.any():
-            alike = self._get_equivalents(shapeless, measured[shapeless], source)
-            bracket = scale_measured_times(table, row[shapeless], measured[shapeless], source, target)[1]
-            width[shapeless] = np.where(alike.told, EQUIVALENT_HALF_WIDTH, SCALED_HALF_WIDTH + bracket)
-        time = np.where(free[row], self._order_transferred(time, least_us, source, target), time)
-        width = cap_same_die_interval(width, measured, table, row, source, target)
-        return time, width, method
-
-    def _order_transferred(self, time: Floats, least_us: Floats, source: Hardware, target: Hardware) -> Floats:
-        """Put transferred times into the order of the datasheets.
-
-        A target takes at least as long as each GPU that is no worse, and at most as long as the trace's own GPU and its
-        siblings, which run the same kernels, may take where the target is no worse than these.
-        """
-        row, measured = self._row, np.maximum(self._measured, MIN_MEASURED_US)
-
-        def carry(peer: Peer) -> Times:
-            if peer.gpu.slug == source.slug:
-                return Times(measured, np.zeros_like(measured))
-            if peer.gpu.slug in self._transferred:
-                return self._transferred[peer.gpu.slug]
-            times = self._carry_times(peer, source, self._weights)
-            if row.size <= MAX_KEPT_ROWS:
-                self._transferred[peer.gpu.slug] = times
-            return times
-
-        time, least_us = self._order.raise_to_better(target, Times(time, least_us), row, carry)
-        for slug in list_worse_siblings(target.gpu, source.architecture):
-            sibling = load_hardware(slug)
-            most = compute_sibling_ratios(self._runs.split_for_gpu(sibling), source, sibling)[1][row]
-            time = np.where(self._order.are_comparable(target, sibling)[row], np.fmin(time, measured * most), time)
-        return np.fmax(self._limit_by_source(time, source, target), least_us)
-
-    def _carry_times(self, peer: Peer, source: Hardware, weights: Weights) -> Times:
-        """Return each row's time on a GPU by the model and its measurement, and without a shape by other ways."""
-        row, measured, target = self._row, np.maximum(self._measured, MIN_MEASURED_US), peer.gpu
-        table, alone_us = self._runs.split_for_gpu(target).table, peer.time_us[row]
-        amiss, done = self._get_source_errors(source, target, weights)
-        least_us = peer.bound_us[row] * done
-        time = np.maximum(alone_us * self._get_carried_error(amiss, table, source, target, weights), least_us)
-        time = keep_host_copy_overhead(time, measured, amiss, alone_us, table, row)
-        unchanged = ~np.isnan(measured) & table["family"].is_in(UNCHANGED_FAMILIES).to_numpy()[row]
-        time = np.where(unchanged, measured, time)
-        shapeless = ~np.isnan(measured) & ~unchanged & np.isnan(alone_us)
+        time, width = np.where(kept, measured, time), np.where(kept, UNCHANGED_HALF_WIDTH, width)
         if shapeless.any():
             mine, times = row[shapeless], measured[shapeless]
-            by_ratio = scale_measured_times(table, mine, times, source, target)[0]
+            by_ratio, bracket = scale_measured_times(table, mine, times, source, target)
             alike = self._get_equivalents(shapeless, times, source)
             time[shapeless] = np.where(alike.told, alike.predict_times(target, weights), by_ratio)
-        return Times(np.fmax(self._limit_by_source(time, source, target), least_us), least_us)
-
-    def _limit_by_source(self, time: Floats, source: Hardware, target: Hardware) -> Floats:
-        """Limit times by those measured: in the order of the GPUs, and by what differs between siblings."""
-        measured = np.maximum(self._measured, MIN_MEASURED_US)
-        here, there = (self._runs.split_for_gpu(gpu) for gpu in (target, source))
-        time = enforce_dominance(time, measured, here.dtype, there.dtype, self._row, source, target)
-        return clamp_between_siblings(time, measured, here, self._row, source, target)
-
-    def _get_carried_error(
-        self, errors: SourceErrors, table: pl.DataFrame, source: Hardware, target: Hardware, weights: Weights
-    ) -> Floats:
-        """Return the factor on the model's times that the measurements imply, the same on GPUs of one kinship."""
-        key = id(table), classify_kinship(source, target), classify_kinship(source.on_mma, target.on_mma)
-        if weights.calibrated or key not in self._carried:
-            factor = np.exp(compute_target_correction(errors, table, self._row, source, target, weights))
-            if weights.calibrated:
-                return factor
-            self._carried[key] = factor
-        return self._carried[key]
+            width[shapeless] = np.where(alike.told, EQUIVALENT_HALF_WIDTH, SCALED_HALF_WIDTH + bracket)
+        time = enforce_dominance(
+            time, measured, table["dtype"], self._runs.split_for_gpu(source).table["dtype"], row, source, target
+        )
+        time = clamp_between_siblings(time, measured, table, row, source, target)
+        width = cap_same_die_interval(width, measured, table, row, source, target)
+        return np.fmax(time, least_us), width, method
 
     def _get_equivalents(self, shapeless: Bools, times: Floats, source: Hardware) -> EquivalentKernels:
         """What takes as long on the source as the kernels without shapes, which are mostly the same for each target."""
@@ -313,18 +235,18 @@ def _to_gpu(gpu: str | Gpu) -> Gpu:
     return gpu if isinstance(gpu, Gpu) else resolve_gpu(gpu).gpu
 
 
-def _limit_by_calibrations(
-    alone: ModelTimes, kernels: KernelsByLaw, gpu: Hardware, weights: Weights, calibrated: Iterable[Hardware]
+def _evaluate_calibrated_model(
+    kernels: KernelsByLaw, gpu: Hardware, weights: Weights, calibrated: Iterable[Hardware]
 ) -> ModelTimes:
-    """Put the model's times in order with what calibrations say of other GPUs."""
+    """The model, and where other GPUs were calibrated, in order with what that says of them."""
+    alone = evaluate_kernels(kernels, gpu, weights)
     own = weights.find_calibrated_rows(kernels.table, gpu)
     for other in calibrated:
-        if other.slug == gpu.slug or not any(rank_gpus(gpu, other)):
+        if other.slug == gpu.slug or not is_ordered_pair(gpu, other):
             continue
         there = evaluate_kernels(kernels, other, weights).time_us
         there = np.where(weights.find_calibrated_rows(kernels.table, other) & ~own, there, np.nan)
-        time_us = enforce_dominance(
-            alone.time_us, there, kernels.dtype, kernels.dtype, np.arange(there.size), other, gpu
-        )
+        dtypes = kernels.table["dtype"]
+        time_us = enforce_dominance(alone.time_us, there, dtypes, dtypes, np.arange(there.size), other, gpu)
         alone = replace(alone, time_us=np.maximum(time_us, alone.bound_us))
     return alone

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -18,7 +17,6 @@ from predictors.columns import KernelArrays, LawInputs, adapt_to_gpu, compute_la
 from predictors.features import compute_features
 from predictors.gaussian_process import compute_coordinates
 from predictors.hardware import Hardware
-from predictors.hardware_rows import repeat_hardware
 from predictors.laws.law import EXPONENTIAL_LAWS, LAWS
 from predictors.laws.terms import LatencyTerms
 from predictors.precision import get_format_key
@@ -53,16 +51,6 @@ class KernelsByLaw:
 
     table: pl.DataFrame
     chunks: tuple[LawChunk, ...]
-
-    @cached_property
-    def law(self) -> CategoricalColumn:
-        """Law of each row."""
-        return CategoricalColumn.from_series(self.table["law"])
-
-    @cached_property
-    def dtype(self) -> CategoricalColumn:
-        """Dtype that each row runs in."""
-        return CategoricalColumn.from_series(self.table["dtype"])
 
 
 def split_by_law(table: pl.DataFrame) -> KernelsByLaw:
@@ -166,97 +154,38 @@ def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> 
     return ModelTimes(kernels.table, **out, is_compute_bound=arithmetic)
 
 
-def evaluate_kernels_on_gpus(
-    kernels: KernelsByLaw, wanted: Mapping[str, Sequence[Hardware]], weights: Weights
-) -> dict[Hardware, tuple[Floats, Floats]]:
-    """Return the times and bounds of a kernel table on several GPUs; NaN where they aren't evaluated.
-
-    Calibrations are left out. All rows of a law on several GPUs are evaluated at once, which for the kernels of a trace
-    takes little longer than on one.
-
-    Args:
-        kernels: Kernels as they run on all of these GPUs.
-        wanted: GPUs to evaluate each law on.
-        weights: Fitted numbers.
-    """
-    found: dict[Hardware, tuple[Floats, Floats]] = {}
-    size = kernels.table.height
-    for part in kernels.chunks:
-        gpus, count = wanted[part.law], part.rows.size
-        for some in _split_evenly(gpus, max(CHUNK_ROWS // count, 1)):
-            fitted = _evaluate_fitted(part.inputs, part.law, [g.on_mma if part.on_mma else g for g in some], weights)
-            columns = part.inputs.to_columns(*some) if part.on_mma else fitted.columns
-            bound = compute_bound_us(part.law, columns, repeat_hardware(some, count))
-            time_us = np.maximum(fitted.time_us, bound)
-            for place, gpu in enumerate(some):
-                times, bounds = found.setdefault(gpu, (np.full(size, np.nan), np.full(size, np.nan)))
-                of_gpu = slice(place * count, (place + 1) * count)
-                times[part.rows], bounds[part.rows] = time_us[of_gpu], bound[of_gpu]
-    return found
-
-
-def _split_evenly(gpus: Sequence[Hardware], most: int) -> Iterator[Sequence[Hardware]]:
-    return (gpus[first : first + most] for first in range(0, len(gpus), most))
-
-
 def evaluate_law(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> tuple[LatencyTerms, Floats]:
     """The law's terms and the time with the learned correction, for rows that share a law."""
-    fitted = _evaluate_fitted(rows, law, [gpu], weights)
+    columns, terms = _compute_law_terms(rows, law, gpu, weights)
+    twin = weights.find_twin(law, gpu)
+    of_twin = (columns, terms) if twin is None else _compute_law_terms(rows, law, twin, weights)
+    learned = np.zeros(rows.share.size)
+    grown = weights.get_correction(law, gpu)
+    if grown is not None:
+        learned = grown.predict(compute_features(law, rows.frameworks, *of_twin, twin or gpu))
+    learned *= 1.0 if weights.is_trained_on(law, twin or gpu) else LAWS[law].unseen_gpu_fraction
+    correction = LAWS[law].compute_correctable_fraction(terms) * learned
     own = weights.calibrated.get((law, gpu.slug))
-    if own is None:
-        return fitted.terms, fitted.time_us
-    correction = (1 + own.trust) * fitted.correction
-    if own.gaussian_process is not None:
-        correction = correction + own.gaussian_process.predict(
-            compute_coordinates(law, rows.frameworks, fitted.columns, fitted.terms, gpu)
-        )
-    constants = weights.get_law(law).compute_constants(gpu, rows.frameworks, own.offset)
-    terms = LAWS[law].evaluate(fitted.columns, rows.share, gpu, constants)
-    return terms, np.exp(np.log(terms.time_us) + correction)
-
-
-@dataclass(frozen=True)
-class _FittedLaw:
-    """A law on several GPUs by the weights alone, all rows of one GPU after the other."""
-
-    columns: Columns
-    terms: LatencyTerms
-    correction: Floats
-    time_us: Floats
-
-
-def _evaluate_fitted(rows: LawInputs, law: str, gpus: Sequence[Hardware], weights: Weights) -> _FittedLaw:
-    """Evaluate a law and its learned correction on GPUs of one class of matrix units."""
-    count, of_law = rows.share.size, LAWS[law]
-    learnt = [weights.find_learnt(law, gpu) for gpu in gpus]
-    models = [part.twin or gpu for part, gpu in zip(learnt, gpus, strict=True)]
-    columns, terms = _compute_law_terms(rows, law, gpus, weights)
-    of_models = (columns, terms) if models == list(gpus) else _compute_law_terms(rows, law, models, weights)
-    learned = np.zeros(count * len(gpus))
-    if any(part.correction is not None for part in learnt):
-        frameworks = None if rows.frameworks is None else np.tile(rows.frameworks, len(gpus))
-        features = compute_features(law, frameworks, *of_models, repeat_hardware(models, count))
-        for grown in {id(part.correction): part.correction for part in learnt if part.correction}.values():
-            mine = np.repeat([part.correction is grown for part in learnt], count)
-            learned[mine] = grown.predict(features if mine.all() else np.ascontiguousarray(features[:, mine]))
-        learned *= np.repeat([part.fraction for part in learnt], count)
-    correction = of_law.compute_correctable_fraction(terms) * learned
+    if own is not None:
+        correction = (1 + own.trust) * correction
+        if own.gaussian_process is not None:
+            correction = correction + own.gaussian_process.predict(
+                compute_coordinates(law, rows.frameworks, columns, terms, gpu)
+            )
+        terms = _compute_law_terms(rows, law, gpu, weights, own.offset)[1]
     time_us = np.exp(np.log(terms.time_us) + correction)
-    if of_models[1] is not terms:
-        there_us = of_models[1].time_us * np.exp(of_law.compute_correctable_fraction(of_models[1]) * learned)
-        rate = columns["tflops"] / of_models[0]["tflops"]
-        for place, (gpu, part) in enumerate(zip(gpus, learnt, strict=True)):
-            if part.twin is not None:
-                its = slice(place * count, (place + 1) * count)
-                least, most = gpu.bound_time_ratio(part.twin, rate[its], law in EXPONENTIAL_LAWS)
-                time_us[its] = np.clip(time_us[its], there_us[its] * least, there_us[its] * most)
-    return _FittedLaw(columns, terms, correction, time_us)
+    if twin is not None and own is None:
+        there_us = of_twin[1].time_us * np.exp(LAWS[law].compute_correctable_fraction(of_twin[1]) * learned)
+        rate = columns["tflops"] / of_twin[0]["tflops"]
+        least, most = gpu.bound_time_ratio(twin, rate, law in EXPONENTIAL_LAWS)
+        time_us = np.clip(time_us, there_us * least, there_us * most)
+    return terms, time_us
 
 
 def _compute_law_terms(
-    rows: LawInputs, law: str, gpus: Sequence[Hardware], weights: Weights
+    rows: LawInputs, law: str, gpu: Hardware, weights: Weights, calibrated: Mapping[str, float] | None = None
 ) -> tuple[Columns, LatencyTerms]:
-    columns, count = rows.to_columns(*gpus), rows.share.size
-    constants = weights.get_law(law).compute_constants_on(gpus, rows.frameworks, count)
-    share = rows.share if len(gpus) == 1 else np.tile(rows.share, len(gpus))
-    return columns, LAWS[law].evaluate(columns, share, repeat_hardware(gpus, count), constants)
+    columns = rows.to_columns(gpu)
+    return columns, LAWS[law].evaluate(
+        columns, rows.share, gpu, weights.get_law(law).compute_constants(gpu, rows.frameworks, calibrated)
+    )

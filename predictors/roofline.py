@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from predictors.arrays import Columns, Floats
-from predictors.hardware_rows import GpuFigures
+from predictors.hardware import Hardware
 from predictors.kernels import DTYPE_BYTES
 
 WINOGRAD_SAVING = 4.0
@@ -17,7 +17,7 @@ CACHE_RATE_HEADROOM = 1.3
 """How far over `Machine.cache_gbps` a real cache may run."""
 
 
-def compute_bound_us(law: str, x: Columns, gpu: GpuFigures) -> Floats:
+def compute_bound_us(law: str, x: Columns, gpu: Hardware) -> Floats:
     """Least time of rows that share a law, in microseconds.
 
     The last-level cache may still hold the output of the previous kernel. So traffic that fits the cache counts at 1.3
@@ -34,7 +34,7 @@ def compute_bound_us(law: str, x: Columns, gpu: GpuFigures) -> Floats:
     return np.asarray(np.maximum(compute_arithmetic_us(law, x, gpu), memory))
 
 
-def compute_arithmetic_us(law: str, x: Columns, gpu: GpuFigures) -> Floats:
+def compute_arithmetic_us(law: str, x: Columns, gpu: Hardware) -> Floats:
     """Least time of the rows' arithmetic, at the peak of the units that do it, in microseconds.
 
     Args:
@@ -52,8 +52,8 @@ def uses_matrix_units(law: str) -> bool:
     return law.split(" ")[0] in MATRIX_UNIT_LAWS
 
 
-def compute_memory_bound_us(size_bytes: Floats, gpu: GpuFigures) -> Floats:
+def compute_memory_bound_us(size_bytes: Floats, gpu: Hardware) -> Floats:
     """Least time to move bytes of which the cache may hold its fill already."""
     missing = np.clip(size_bytes / gpu.cache_bytes - 1, 0, 1)
     cache_gbps = CACHE_RATE_HEADROOM * gpu.cache_gbps
-    return np.asarray(np.maximum(size_bytes * missing / gpu.printed_bandwidth_gbps, size_bytes / cache_gbps) / 1e3)
+    return np.asarray(np.maximum(size_bytes * missing / gpu.gpu.bandwidth_gbps, size_bytes / cache_gbps) / 1e3)

@@ -74,43 +74,16 @@ class LawConstants:
         calibrated: Mapping[str, float] | None = None,
     ) -> Constants:
         """Return the law's constants on a GPU; arrays with one element per row where frameworks shift them."""
-        log: dict[str, Any] = dict(self.base)
+        log: dict[str, Floats | float] = dict(self.base)
         for effects in (self.tensor_class.get(gpu.tensor_class, {}), self.get_offset(gpu), calibrated or {}):
             for name, value in effects.items():
                 log[name] = log[name] + value
-        for name, value in self._compute_framework_effects(gpu.tensor_class, frameworks).items():
-            log[name] = log[name] + value
-        return {name: np.exp(value) for name, value in log.items()}
-
-    def compute_constants_on(self, gpus: Sequence[Hardware], frameworks: Frameworks, rows: int) -> Constants:
-        """Return the constants on GPUs of one class of matrix units: all rows of one GPU after the other.
-
-        Args:
-            gpus: The GPUs.
-            frameworks: Framework of each row, as of one GPU.
-            rows: Number of rows on each GPU.
-        """
-        if len(gpus) == 1:
-            return self.compute_constants(gpus[0], frameworks)
-        offsets = [self.get_offset(gpu) for gpu in gpus]
-        log: dict[str, Any] = dict(self.base)
-        for name, value in self.tensor_class.get(gpus[0].tensor_class, {}).items():
-            log[name] = log[name] + value
-        for name in dict.fromkeys(name for offset in offsets for name in offset):
-            log[name] = log[name] + np.repeat([offset.get(name, 0.0) for offset in offsets], rows)
-        for name, value in self._compute_framework_effects(gpus[0].tensor_class, frameworks).items():
-            log[name] = log[name] + np.tile(value, len(gpus) if np.ndim(value) else 1)
-        return {name: np.exp(value) for name, value in log.items()}
-
-    def _compute_framework_effects(self, tensor_class: str, frameworks: Frameworks) -> dict[str, Any]:
-        """Return what frameworks add to each constant."""
-        added: dict[str, Any] = {}
         for framework, effects in self.framework.items():
             part = self._compute_framework_weight(framework, frameworks)
-            more = self.stack.get(f"{tensor_class}/{framework}", {})
+            more = self.stack.get(f"{gpu.tensor_class}/{framework}", {})
             for name, value in effects.items():
-                added[name] = added.get(name, 0.0) + (value + more.get(name, 0.0)) * part
-        return added
+                log[name] = log[name] + (value + more.get(name, 0.0)) * part
+        return {name: np.exp(value) for name, value in log.items()}
 
     def _compute_framework_weight(self, framework: str, frameworks: Frameworks) -> Floats | float:
         """How much of a framework's effects each row has: of one that names none, what all have in common."""
@@ -148,21 +121,6 @@ class LawCalibration:
 
 
 @dataclass(frozen=True)
-class LearntPart:
-    """What applies of the learned corrections on a GPU.
-
-    Attributes:
-        twin: GPU that the correction is computed on in its place; None for itself.
-        correction: The correction; None where nothing was learned.
-        fraction: Fraction of it that applies.
-    """
-
-    twin: Hardware | None
-    correction: Correction | None
-    fraction: float
-
-
-@dataclass(frozen=True)
 class Weights:
     """All fitted numbers.
 
@@ -182,7 +140,6 @@ class Weights:
     transfer: dict[str, dict[str, float]] = field(default_factory=dict)
     spreads: dict[str, ErrorSpread] = field(default_factory=dict)
     calibrated: dict[tuple[str, str], LawCalibration] = field(default_factory=dict)
-    _learnt: dict[tuple[str, Hardware], LearntPart] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def find_calibrated_rows(self, table: pl.DataFrame, gpu: Hardware) -> Bools:
         """Of which rows of a kernel table measurements on a GPU say something: by `law` and `on_mma`."""
@@ -224,15 +181,6 @@ class Weights:
             if m.architecture == gpu.architecture and abs(m.sms / gpu.sms - 1) < MAX_TWIN_SM_DIFFERENCE
         ]
         return min(twins, key=lambda m: abs(m.bandwidth_gbps - gpu.bandwidth_gbps), default=None)
-
-    def find_learnt(self, law: str, gpu: Hardware) -> LearntPart:
-        """Find what applies of the learned corrections of a law on a GPU."""
-        key = law, gpu
-        if key not in self._learnt:
-            twin = self.find_twin(law, gpu)
-            fraction = 1.0 if self.is_trained_on(law, twin or gpu) else LAWS[law].unseen_gpu_fraction
-            self._learnt[key] = LearntPart(twin, self.get_correction(law, gpu), fraction)
-        return self._learnt[key]
 
     def get_correction(self, law: str, gpu: Hardware) -> Correction | None:
         """The correction of a law on a GPU: its architecture's, which siblings share, or else the general one."""

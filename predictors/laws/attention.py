@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from predictors.arrays import Columns, Floats
-from predictors.hardware_rows import GpuFigures
+from predictors.hardware import Hardware
 from predictors.kernels import DTYPE_BYTES
 from predictors.laws.terms import (
     Constants,
@@ -48,17 +48,17 @@ class AttentionTiling:
     masked_fraction: Floats | float = 0.0
 
 
-def compute_prefill_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def compute_prefill_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """Attention tiled over queries: matrix products plus exponentials, blocks of 128 queries."""
     return _compute_tiled_terms(x, gpu, c, _build_engine_tiling(x, c, c["masked"]))
 
 
-def compute_encoder_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def compute_encoder_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """The same over whole sequences, whose kernels leave out what is outside of a window."""
     return _compute_tiled_terms(x, gpu, c, _build_engine_tiling(x, c))
 
 
-def compute_sequence_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def compute_sequence_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """The same on tensors instead of a cache's pages; backward so many times the work, and kernels around it."""
     backward = x["backward"]
     handling = c["per_block"] * x["block_queries"] / BLOCK_QUERIES
@@ -78,7 +78,7 @@ def _pad_head_dim(x: Columns) -> Floats:
     return np.asarray(32 * np.ceil(x["head_dim"] / 32))
 
 
-def _compute_tiled_terms(x: Columns, gpu: GpuFigures, c: Constants, cut: AttentionTiling) -> LatencyTerms:
+def _compute_tiled_terms(x: Columns, gpu: Hardware, c: Constants, cut: AttentionTiling) -> LatencyTerms:
     """Blocks of queries over their keys."""
     flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
     products = 4.0 * cut.queries * _pad_head_dim(x) / (flops_per_cycle * c["compute"])
@@ -111,7 +111,7 @@ def _compute_mean_keys(x: Columns) -> Floats:
     return np.asarray(np.where(x["causal"] > 0, before + np.minimum(x["q_len"], x["kv_len"]) / 2, x["kv_len"]))
 
 
-def compute_decode_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def compute_decode_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """Attention of a few queries: the KV cache streamed, split over the SMs, heads of one group together.
 
     A kernel that handles heads one by one reads the keys of the group again for each head, from the cache.

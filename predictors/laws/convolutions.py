@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from predictors.arrays import Columns
-from predictors.hardware_rows import GpuFigures
+from predictors.hardware import Hardware
 from predictors.laws.gemm import (
     DEEP_K_SPLITS,
     adapt_to_vector_units,
@@ -24,6 +24,8 @@ IMAGE_MULTIPLE = 16
 FUSED_BLOCK_SHAPES = ((1, 8, 16), (4, 8, 4), (4, 4, 8), (4, 2, 16), (2, 4, 16), (2, 8, 8))
 """Images, rows and columns of outputs that a block of cuDNN's fused kernels computes, by their names (tile148t: one
 image, 4 x 8 tiles of 2 x 2 outputs) and their grids."""
+FUSED_BLOCK_SHAPE_COUNTS = {"7": 1, "8": 2, "9": 2, "10": 2, "12": 2}
+"""How many of these there are for a compute capability: before Volta all."""
 FUSED_BLOCK_FILTERS = 32
 """Output channels of such a block."""
 FUSED_BLOCK_MULTIPLIES = 16 * 32 * FUSED_BLOCK_FILTERS
@@ -31,12 +33,12 @@ FUSED_BLOCK_MULTIPLIES = 16 * 32 * FUSED_BLOCK_FILTERS
 FUSED_WINDOW_SIZE = 9
 
 
-def compute_conv_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def compute_conv_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """A convolution on the matrix units, as the product that it implies."""
     return compute_gemm_terms(x, gpu, c, DEEP_K_SPLITS)
 
 
-def compute_conv_fp32_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def compute_conv_fp32_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """A convolution on the vector units, by the quickest way."""
     ways = [
         compute_gemm_fp32_terms(x, gpu, c),
@@ -48,7 +50,7 @@ def compute_conv_fp32_terms(x: Columns, gpu: GpuFigures, c: Constants) -> Latenc
     return LatencyTerms(np.choose(best, floor), np.choose(best, compute), np.choose(best, memory))
 
 
-def _compute_winograd_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def _compute_winograd_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """Kernels that transform the inputs and the filters, a batch of products, and one that transforms back."""
     images = IMAGE_MULTIPLE * np.ceil(x["images"] / IMAGE_MULTIPLE)
     tiles = images * np.ceil(x["height"] / WINOGRAD_TILE_OUTPUTS) * np.ceil(x["width"] / WINOGRAD_TILE_OUTPUTS)
@@ -64,9 +66,9 @@ def _compute_winograd_terms(x: Columns, gpu: GpuFigures, c: Constants) -> Latenc
     return LatencyTerms(product.floor_us, product.compute_us + transforms, product.memory_us + transforms)
 
 
-def _compute_fused_winograd_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def _compute_fused_winograd_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """One kernel, of 3x3 windows, which has none for gradients of weights."""
-    known = FUSED_BLOCK_SHAPES[: gpu.fused_convolutions]
+    known = FUSED_BLOCK_SHAPES[: FUSED_BLOCK_SHAPE_COUNTS.get(gpu.gpu.compute_capability.split(".")[0])]
     tilings = [
         np.ceil(x["images"] / images) * np.ceil(x["height"] / height) * np.ceil(x["width"] / width)
         for images, height, width in known

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from predictors.arrays import Columns, Floats
-from predictors.hardware_rows import GpuFigures
+from predictors.hardware import Hardware
 from predictors.laws.terms import (
     Constants,
     LatencyTerms,
@@ -41,11 +41,13 @@ CHUNK_ROWS = 1024
 """Of so many rows all tiles and splits together fit a CPU's second cache."""
 POWER_LIMITED_CLASS = "mma"
 """The class of matrix units whose clock follows from the board's power."""
+SHARED_LANE_ARCHITECTURES = ("8.6", "8.9", "12.0", "12.1")
+"""Architectures of which half of the fp32 lanes do integers too (GA102 whitepaper)."""
 AMD_CLASS = "mfma"
 """AMD's matrix units: what is known of unaligned rows and cold operands is of NVIDIA's GPUs."""
 
 
-def models_power(constants: Collection[str], gpu: GpuFigures) -> bool:
+def models_power(constants: Collection[str], gpu: Hardware) -> bool:
     """Whether a law with these constants itself tells what a GPU's power budget does to its clock."""
     return "power" in constants or ("matrix_power" in constants and gpu.tensor_class == POWER_LIMITED_CLASS)
 
@@ -59,20 +61,19 @@ def compute_tile_step_cycles(
     return combine_overlapped_us(compute, feed, np.asarray(c["latency"]))
 
 
-def adjust_for_half_rate(c: Constants, gpu: GpuFigures) -> Constants:
+def adjust_for_half_rate(c: Constants, gpu: Hardware) -> Constants:
     """The constants on a GPU whose units accumulate at half their rate.
 
     The rest of a GEMM's loop takes as long as on other GPUs. Let a step be 1 part of arithmetic of a total of 1 /
     ``compute``: with twice the arithmetic, the fraction becomes 2 / (1 / ``compute`` + 1) = 2 ``compute`` / (1 +
     ``compute``).
     """
-    if not np.any(gpu.half_rate_accumulate):
+    if not gpu.gpu.half_rate_accumulate:
         return c
-    full = np.asarray(c["compute"])
-    return {**c, "compute": np.where(gpu.half_rate_accumulate, 2 * full / (1 + full), full)}
+    return {**c, "compute": 2 * np.asarray(c["compute"]) / (1 + np.asarray(c["compute"]))}
 
 
-def compute_gemm_terms(x: Columns, gpu: GpuFigures, c: Constants, splits: Sequence[int] = K_SPLITS) -> LatencyTerms:
+def compute_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int] = K_SPLITS) -> LatencyTerms:
     """A matrix product on the matrix units; before wgmma they outrun the power of boards like the T4."""
     c = adjust_for_half_rate(c, gpu)
     if gpu.tensor_class == POWER_LIMITED_CLASS:
@@ -81,9 +82,7 @@ def compute_gemm_terms(x: Columns, gpu: GpuFigures, c: Constants, splits: Sequen
     return compute_tiled_gemm_terms(x, gpu, c, splits)
 
 
-def compute_tiled_gemm_terms(
-    x: Columns, gpu: GpuFigures, c: Constants, splits: Sequence[int] = K_SPLITS
-) -> LatencyTerms:
+def compute_tiled_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int] = K_SPLITS) -> LatencyTerms:
     """A (batched) matrix product: best tile and split along k.
 
     On NVIDIA GPUs, the operands of a job's GEMMs first come from memory, which has a longer latency than the cache.
@@ -93,8 +92,6 @@ def compute_tiled_gemm_terms(
     unaligned = np.asarray(c["unaligned"]) * (gpu.tensor_class != AMD_CLASS)
     any_tile = {
         **{name: x[name] for name in ("m", "n", "k", "batch", "size")},
-        "sms": np.broadcast_to(gpu.sms, m.shape),
-        "clock_mhz": np.broadcast_to(gpu.clock_mhz, m.shape),
         "flops_per_cycle": x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz,
         "unaligned": unaligned * x["unaligned_loads"],
         "stores": unaligned * x["unaligned_stores"] * batch * m * n / gpu.sms / gpu.clock_mhz,
@@ -107,13 +104,13 @@ def compute_tiled_gemm_terms(
     for first in range(0, m.size, CHUNK_ROWS):
         rows = slice(first, first + CHUNK_ROWS)
         some = {name: column[rows] for name, column in any_tile.items()}
-        best[:, rows] = _select_best_tile(some, select_rows(c, rows), splits)
+        best[:, rows] = _select_best_tile(some, gpu, select_rows(c, rows), splits)
     quantise = x["quantised_input"] * (c["quantise"] * 3 * m * k / gpu.bandwidth_gbps / 1e3)
     cold = (x["cold"] > 0) & (gpu.tensor_class != AMD_CLASS)
     return LatencyTerms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0) + quantise, *best)
 
 
-def _select_best_tile(x: Columns, c: Constants, splits: Sequence[int]) -> Floats:
+def _select_best_tile(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int]) -> Floats:
     """Compute and memory time, (2, rows), with the tile and split for which the product takes least.
 
     All of them are tried at once, in arrays of (tiles, splits, rows): tiles along the first axis, splits along the
@@ -125,10 +122,10 @@ def _select_best_tile(x: Columns, c: Constants, splits: Sequence[int]) -> Floats
         tile_m + tile_n
     )
     depth = np.maximum(x["k"] / split, MIN_SPLIT_K * (split > 1))
-    tiles = x["batch"] * np.ceil(x["m"] / tile_m) * np.ceil(x["n"] / tile_n) / x["sms"]
+    tiles = x["batch"] * np.ceil(x["m"] / tile_m) * np.ceil(x["n"] / tile_n) / gpu.sms
     compute = count_waves(tiles * split, c)
     compute *= depth + c["prologue"]
-    compute *= cycles / x["clock_mhz"]
+    compute *= cycles / gpu.clock_mhz
     compute += x["stores"]
     memory = (tile_m + tile_n) * (depth * x["alone"])
     memory += x["stream"] + x["partial"] * (split * (split > 1))
@@ -138,19 +135,19 @@ def _select_best_tile(x: Columns, c: Constants, splits: Sequence[int]) -> Floats
     return np.stack([terms[best, np.arange(best.size)] for terms in tried])
 
 
-def compute_sustained_tflops(x: Columns, gpu: GpuFigures, c: Constants) -> Floats:
+def compute_sustained_tflops(x: Columns, gpu: Hardware, c: Constants) -> Floats:
     """Rate of the vector units that the board's power allows and integers leave."""
     tflops = x["tflops"] * compute_sustained_clock(gpu.watts_per_tflops, c["power"])
-    return np.asarray(tflops * np.where(gpu.shares_lanes, c["shared_lanes"], 1.0))
+    return tflops * c["shared_lanes"] if gpu.architecture in SHARED_LANE_ARCHITECTURES else tflops
 
 
-def adapt_to_vector_units(x: Columns, gpu: GpuFigures, c: Constants) -> Columns:
+def adapt_to_vector_units(x: Columns, gpu: Hardware, c: Constants) -> Columns:
     """The columns of products there, whose clock the board's power limits and which load element by element."""
     aligned = np.zeros_like(x["k"])
     return {**x, "tflops": compute_sustained_tflops(x, gpu, c), "unaligned_loads": aligned, "unaligned_stores": aligned}
 
 
-def compute_gemm_fp32_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def compute_gemm_fp32_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """A matrix product on the vector units; kernels of their own multiply by a vector, once through the matrix."""
     x = adapt_to_vector_units(x, gpu, c)
     product, vector = compute_tiled_gemm_terms(x, gpu, c, DEEP_K_SPLITS), np.minimum(x["m"], x["n"]) == 1
@@ -163,7 +160,7 @@ def compute_gemm_fp32_terms(x: Columns, gpu: GpuFigures, c: Constants) -> Latenc
     )
 
 
-def compute_moe_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def compute_moe_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """Two grouped products of a gated expert layer: best tile over rows, every active expert's weights streamed.
 
     In a benchmark loop the weights are in the cache as far as they fit. In a job, other layers have used the cache in

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from predictors.arrays import Columns, Floats
-from predictors.hardware_rows import GpuFigures
+from predictors.hardware import Hardware
 from predictors.laws.attention import (
     compute_decode_terms,
     compute_encoder_terms,
@@ -45,14 +45,14 @@ class Law:
             its training data.
     """
 
-    terms: Callable[[Columns, GpuFigures, Constants], LatencyTerms]
+    terms: Callable[[Columns, Hardware, Constants], LatencyTerms]
     priors: Mapping[str, tuple[float, float]]
     effects: tuple[str, ...] = ("floor", "compute", "memory")
     floor_is_exact: bool = False
     covers_op: bool = True
     unseen_gpu_fraction: float = 0.75
 
-    def evaluate(self, x: Columns, share: Floats, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+    def evaluate(self, x: Columns, share: Floats, gpu: Hardware, c: Constants) -> LatencyTerms:
         """The terms of kernels that each do a share of their op's work; the floor is a kernel's own."""
         if not self.covers_op:
             return self.terms(x, gpu, c)

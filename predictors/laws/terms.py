@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictors.arrays import Floats
-from predictors.hardware_rows import GpuFigures
+from predictors.hardware import Hardware
 
 Constants = Mapping[str, Floats | float]
 
@@ -50,19 +50,19 @@ def compute_overlap_power(first_us: Floats, *others_us: Floats) -> Floats:
     return np.asarray(total)
 
 
-def compute_memory_us(x_bytes: Floats, gpu: GpuFigures, c: Constants) -> Floats:
+def compute_memory_us(x_bytes: Floats, gpu: Hardware, c: Constants) -> Floats:
     """Time to move `x_bytes`, the part of it that the last-level cache holds at the cache's rate."""
     return _compute_traffic_us(x_bytes, 1 / (1 + (x_bytes / (gpu.cache_bytes * c["cache_share"])) ** 3), gpu, c)
 
 
-def compute_cyclic_us(x_bytes: Floats, gpu: GpuFigures, c: Constants) -> Floats:
+def compute_cyclic_us(x_bytes: Floats, gpu: Hardware, c: Constants) -> Floats:
     """The same of what is read from one end to the other, time and again: all of it stays in the cache, or none."""
     return _compute_traffic_us(
         x_bytes, 1 / (1 + (x_bytes / (gpu.usable_cache_bytes * c["cache_share"])) ** CYCLIC_CACHE_EXPONENT), gpu, c
     )
 
 
-def _compute_traffic_us(x_bytes: Floats, hit: Floats, gpu: GpuFigures, c: Constants) -> Floats:
+def _compute_traffic_us(x_bytes: Floats, hit: Floats, gpu: Hardware, c: Constants) -> Floats:
     memory_gbps = gpu.bandwidth_gbps * c["memory"]
     cache_gbps = np.maximum(gpu.cache_gbps * c["cache"], memory_gbps)
     gbps = memory_gbps + (cache_gbps - memory_gbps) * hit
@@ -84,4 +84,4 @@ def count_waves(ratio: Floats, c: Constants) -> Floats:
 
 def select_rows(c: Constants, rows: slice) -> Constants:
     """The constants of some rows; one that all rows share is a number."""
-    return {name: np.asarray(value)[rows] if np.ndim(value) else value for name, value in c.items()}
+    return {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in c.items()}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from predictors.arrays import Columns, Floats
-from predictors.hardware import L2_BYTES_PER_SM_CLOCK
-from predictors.hardware_rows import GpuFigures
+from predictors.hardware import L2_BYTES_PER_SM_CLOCK, Hardware
 from predictors.kernels import DTYPE_BYTES
 from predictors.laws.terms import UNKNOWN_BLOCK_COUNT, Constants, LatencyTerms, compute_memory_us
 
@@ -36,7 +35,7 @@ CYCLES_PER_BLOCK, CYCLES_PER_THREAD, FULL_SM_THREADS = 250.0, 1.1, 2048.0
 once: fitted to short rows by ``reduce_kernel`` in jobs on B200, A100 and V100, and to layer norms over few columns."""
 
 
-def compute_stream_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def compute_stream_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """A kernel that reads and writes memory once, with some instructions for each element.
 
     - A kernel that computes the address of each element has several times as many instructions: a broadcast sum in bf16
@@ -63,7 +62,7 @@ def _count_window_elements(x: Columns) -> Floats:
     return np.asarray(m * n * k / np.maximum(np.maximum(m, n), k))
 
 
-def compute_row_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def compute_row_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """The same of whole rows.
 
     - A narrow row fits a warp's registers (softmax), or leaves threads of its block idle (norms).
@@ -75,7 +74,7 @@ def compute_row_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms
     - A generated softmax has as few instructions as one over long rows.
     """
     wide, uneven = x["cols"] > MAX_WARP_ROW_COLS, x["uneven"] > 0
-    held = x["cols"] * x["size"] <= MAX_HELD_ROW_BYTES[gpu.vendor]
+    held = x["cols"] * x["size"] <= MAX_HELD_ROW_BYTES[gpu.gpu.vendor]
     per_element = c["element"] * np.where(wide, 1.0, c["narrow"]) * np.where(uneven, c["uneven"], 1.0)
     per_element = per_element * np.where(held & (x["generated"] == 0), 1.0, c["unheld"])
     per_element = per_element * np.where(x["backward"] > 0, c["backward"], 1.0)
@@ -84,11 +83,11 @@ def compute_row_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms
     passes = np.where(held, np.where(wide, c["again"], 1.0), c["reread"])
     passes = np.where(x["generated"] > 0, _count_generated_passes(x, gpu), passes)
     return _compute_streamed_terms(
-        x, gpu, c, per_element, passes, x["waits"] * x["cols"] * ROW_CYCLES_PER_ELEMENT[gpu.vendor]
+        x, gpu, c, per_element, passes, x["waits"] * x["cols"] * ROW_CYCLES_PER_ELEMENT[gpu.gpu.vendor]
     )
 
 
-def _count_generated_passes(x: Columns, gpu: GpuFigures) -> Floats:
+def _count_generated_passes(x: Columns, gpu: Hardware) -> Floats:
     """How often a kernel goes through its memory that Inductor generated; 1 for any other.
 
     A row that a block cannot hold is read once more to write values that depend on the whole row. The sums of a softmax
@@ -97,12 +96,12 @@ def _count_generated_passes(x: Columns, gpu: GpuFigures) -> Floats:
     row_bytes = x["cols"] * x["size"]
     read = x["rows"] * row_bytes / np.maximum(x["work_bytes"], 1)
     forward = (x["generated"] > 0) & (x["of_rows"] > 0) & (x["backward"] == 0)
-    again = forward & (row_bytes > MAX_HELD_ROW_BYTES[gpu.vendor]) & (read < MAX_INPUT_FRACTION)
+    again = forward & (row_bytes > MAX_HELD_ROW_BYTES[gpu.gpu.vendor]) & (read < MAX_INPUT_FRACTION)
     return np.where(again, 1 + read, 1.0)
 
 
 def _compute_streamed_terms(
-    x: Columns, gpu: GpuFigures, c: Constants, per_element: Floats, passes: Floats, of_a_block: Floats | float = 0.0
+    x: Columns, gpu: Hardware, c: Constants, per_element: Floats, passes: Floats, of_a_block: Floats | float = 0.0
 ) -> LatencyTerms:
     """Clocks for each element, how often the memory is gone through, and the clocks of a block alone.
 
@@ -118,17 +117,17 @@ def _compute_streamed_terms(
     return LatencyTerms(floor / gpu.clock_mhz, compute, memory * passes)
 
 
-def _compute_short_block_cycles(x: Columns, gpu: GpuFigures) -> Floats:
+def _compute_short_block_cycles(x: Columns, gpu: Hardware) -> Floats:
     """Clocks that an SM takes for its blocks, however short their rows, where the threads of each wait for each other.
 
     If fewer threads fit an SM, fewer blocks run at once.
     """
     met = (x["meets"] > 0) & (x["blocks"] < UNKNOWN_BLOCK_COUNT)
-    clocks = (CYCLES_PER_BLOCK + CYCLES_PER_THREAD * x["threads"]) * FULL_SM_THREADS / gpu.max_threads_per_sm
+    clocks = (CYCLES_PER_BLOCK + CYCLES_PER_THREAD * x["threads"]) * FULL_SM_THREADS / gpu.gpu.max_threads_per_sm
     return np.where(met, x["blocks"] / gpu.sms * clocks, 0.0)
 
 
-def compute_memcpy_terms(x: Columns, gpu: GpuFigures, c: Constants) -> LatencyTerms:
+def compute_memcpy_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """A copy by a copy engine, over the link or the memory that `copy_gbps` names."""
     copy = x["work_bytes"] / (x["copy_gbps"] * c["memory"]) / 1e3
     return LatencyTerms(c["floor"] / gpu.clock_mhz + 0 * copy, 0 * copy, copy)
