@@ -27,6 +27,15 @@ def test_a_long_wait_that_returns_98_late_is_still_a_wait(call):
     assert end_of_cpu(graph) - end_of_cpu(graph, 5e5) == 5e5
 
 
+def test_a_rocm_call_may_seem_to_return_a_little_before_the_kernel_ends():
+    """ROCm's clocks of CPU and GPU differ by up to 10; CUDA's don't."""
+    for call, by, waits in (("hipDeviceSynchronize", -8, True), ("hipDeviceSynchronize", -15, False)):
+        graph = late(call, 5000, by=by)
+        assert (end_of_cpu(graph) - end_of_cpu(graph, 2500) == pytest.approx(2500, abs=10)) == waits
+    cuda = late("cudaDeviceSynchronize", 5000, by=-8)
+    assert end_of_cpu(cuda) == end_of_cpu(cuda, 2500)
+
+
 def test_what_a_call_does_after_its_wait_stays():
     graph = late("cudaFree", 4500, by=4700)
     assert end_of_cpu(graph) - end_of_cpu(graph, 2250) == 2250

@@ -7,16 +7,18 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Ints, compute_least_from
-from tracekit.graph.blocking_calls import BLOCKING_CALLS, DEVICE_SYNC_CALLS, EVENT_SYNC_CALLS
+from tracekit.graph.blocking_calls import (
+    BLOCKING_CALLS,
+    DEVICE_SYNC_CALLS,
+    EVENT_SYNC_CALLS,
+    ROCM_CLOCK_ERROR_NS,
+)
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.trace import RankTrace
 from tracekit.workload.owners import find_launching_calls, gather_rows
 
 TOLERANCE_NS = 4_000
 """Deviation up to which recorded times count as right: the largest of public traces is 3.7 us."""
-ROCM_CLOCK_ERROR_NS = 10_000
-"""Up to which ROCm's clocks of GPU and CPU disagree in good traces: a device synchronisation of
-mi300x_qwen15_05b_inference returns 8.1 us before its kernel ends."""
 NEVER_NS = np.iinfo(np.int64).max // 4
 MEMORY_CALLS = r"Free$"
 """Calls that wait for the device by CUDA's rules, but returned before it was idle in a public trace (param_resnet)."""

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Ints
-from tracekit.graph.blocking_calls import DEVICE_SYNC_CALLS
+from tracekit.graph.blocking_calls import DEVICE_SYNC_CALLS, ROCM_CLOCK_ERROR_NS
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices
 from tracekit.graph.inferred import pageable_copies, sync_targets
 from tracekit.graph.issue_order import IssuedActivities
@@ -50,6 +50,9 @@ def link_host_syncs(nodes: Nodes, kernels: pl.DataFrame, recorded: RecordedWaits
     ]
     activity, call = (np.concatenate(parts) for parts in zip(*found, strict=True))
     late = nodes.end_ns[call] - nodes.end_ns[activity]
+    if not nodes.is_nvidia:
+        of_device = np.isin(call, found[0][1])
+        late = np.where(of_device & (late < 0) & (late >= -ROCM_CLOCK_ERROR_NS), 0, late)
     fed = pageable_copies.find_staged_copies(nodes, kernels, without)[activity - nodes.n_host] & (
         call == nodes.launcher[activity - nodes.n_host]
     )
