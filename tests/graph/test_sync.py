@@ -15,7 +15,8 @@ def end_of_cpu(graph: Graph, *durations: float) -> float:
 
 def late(call: str, kernel: float, by: float) -> Graph:
     """A kernel from 10 on; a call from 30 until it is over, and longer by what is asked for; an op of 10."""
-    builder = TraceBuilder().kernel("gemm", 10, kernel, launch=0)
+    launch = "hipLaunchKernel" if call.startswith("hip") else "cudaLaunchKernel"
+    builder = TraceBuilder().kernel("gemm", 10, kernel, launch=0, call=launch)
     builder.call(call, 30, kernel - 20 + by)
     return graph_of(builder.op("aten::item", kernel + by + 10, 10))
 
