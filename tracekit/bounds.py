@@ -44,6 +44,12 @@ MAX_OP_ELEMENTS = 1 << 44
 """Elements of a tensor: more than a rack of GPUs holds, so that counts of bytes and operations fit into 64 bits."""
 MAX_EXECUTION_TRACE_BYTES = 1 << 30
 """An execution trace, which is read at once."""
+MAX_MODEL_CONFIG_BYTES = 4 << 20
+"""A model's `config.json`, which takes a few thousand bytes."""
+MAX_MODEL_LAYERS = 10_000
+"""Layers of a model: many times those of the models in use."""
+MAX_MODEL_SIZE = (1 << 31) - 1
+"""A size in a model's `config.json`: those of 32 bits."""
 MAX_METADATA_BYTES = 4096
 """A value of the metadata that is kept."""
 MAX_EVENT_KINDS = 256

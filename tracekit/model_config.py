@@ -7,12 +7,10 @@ from typing import Any
 
 import msgspec
 
+from tracekit.bounds import MAX_MODEL_CONFIG_BYTES, MAX_MODEL_LAYERS, MAX_MODEL_SIZE
 from tracekit.errors import ModelConfigError
 from tracekit.messages import model_configs as messages
 
-LARGEST_SIZE = 1 << 31
-LARGEST_FILE_BYTES = 1 << 22
-LARGEST_LAYERS = 10_000
 REQUIRED_KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 EXPERT_COUNT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 UNGATED_MODEL_TYPES = frozenset({"bloom", "falcon", "gpt_bigcode", "gpt_neox", "opt", "phi", "starcoder2"})
@@ -84,7 +82,7 @@ def read_model_config(path: str | Path) -> ModelConfig:
     """
     try:
         with Path(path).open("rb") as file:
-            text = file.read(LARGEST_FILE_BYTES + 1)
+            text = file.read(MAX_MODEL_CONFIG_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelConfigError(messages.CONFIG_UNREADABLE(path=str(path), reason=reason)) from error
@@ -102,8 +100,8 @@ def parse_model_config(text: bytes, name: str) -> ModelConfig:
         ModelConfigError: It isn't a configuration, a size is missing or impossible, or the model has layers other than
             softmax attention with an MLP or experts.
     """
-    if len(text) > LARGEST_FILE_BYTES:
-        raise ModelConfigError(messages.CONFIG_TOO_LARGE(path=name, limit_bytes=LARGEST_FILE_BYTES))
+    if len(text) > MAX_MODEL_CONFIG_BYTES:
+        raise ModelConfigError(messages.CONFIG_TOO_LARGE(path=name, limit_bytes=MAX_MODEL_CONFIG_BYTES))
     try:
         given = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -124,7 +122,7 @@ class _ConfigReader:
 
     def read(self) -> ModelConfig:
         hidden, count, _ = (self._get_size(key) for key in REQUIRED_KEYS)
-        if count > LARGEST_LAYERS:
+        if count > MAX_MODEL_LAYERS:
             raise ModelConfigError(messages.CONFIG_SIZE(path=self._name, key="num_hidden_layers", value=str(count)))
         types = self._given.get("layer_types")
         types = [str(each) for each in types] if isinstance(types, list) else []
@@ -183,7 +181,7 @@ class _ConfigReader:
             return default
         if value is None:
             raise ModelConfigError(messages.CONFIG_KEY_MISSING(path=self._name, key=key))
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < LARGEST_SIZE:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_MODEL_SIZE:
             raise ModelConfigError(messages.CONFIG_SIZE(path=self._name, key=key, value=repr(value)))
         if default is None and not value:
             raise ModelConfigError(messages.CONFIG_SIZE(path=self._name, key=key, value="0"))

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from tracekit.bounds import MAX_MODEL_CONFIG_BYTES
 from tracekit.errors import ModelConfigError
 from tracekit.ingest.source import TraceSource
 from tracekit.messages import Message
 from tracekit.messages import model_configs as messages
-from tracekit.model_config import LARGEST_FILE_BYTES, ModelConfig, parse_model_config
+from tracekit.model_config import ModelConfig, parse_model_config
 
 
 def read_given_config(given: Sequence[TraceSource]) -> tuple[ModelConfig | None, tuple[Message, ...]]:
@@ -35,4 +36,4 @@ def read_given_config(given: Sequence[TraceSource]) -> tuple[ModelConfig | None,
 
 def _read_text(source: TraceSource) -> bytes:
     with source.open() as stream:
-        return stream.read(LARGEST_FILE_BYTES + 1)
+        return stream.read(MAX_MODEL_CONFIG_BYTES + 1)

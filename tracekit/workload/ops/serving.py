@@ -68,9 +68,7 @@ def _read_marlin_moe(signature: Signature) -> Columns | None:
     flag = next((i for i, value in enumerate(values) if isinstance(value, bool)), 0)
     top_k = signature.get_integer(flag - 1) if flag else None
     m, k = x
-    if top_k is None:
-        return None
-    if not 0 < top_k <= weights[0] or not m:
+    if top_k is None or not 0 < top_k <= weights[0] or not m:
         return None
     spread = TokenSpread(m, weights[0], top_k)
     stored = sum(t.compute_bytes(2) for t in signature.tensors[1:] if len(t.shape) == 3 and t.shape[0] == weights[0])
