@@ -2,11 +2,12 @@
 
 PYTHON ?= python3
 VENV := .venv
+GPU_VENV := .venv-gpu
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TRACE := sample_traces/synthetic_transformer_train.json.gz
 
-.PHONY: install demo test check docs bench fuzz clean
+.PHONY: install demo test check docs bench fuzz on-gpu clean
 
 install: $(INSTALLED)
 
@@ -40,5 +41,12 @@ bench: install
 fuzz: install
 	$(BIN)/python -m tests.fuzz all
 
+# With the PyTorch of $(PYTHON), which knows the GPU.
+on-gpu:
+	@$(PYTHON) -c 'import torch' || { echo "PyTorch isn't installed there: make on-gpu PYTHON=/path/to/its/python"; exit 1; }
+	$(PYTHON) -m venv --system-site-packages $(GPU_VENV)
+	$(GPU_VENV)/bin/pip install --quiet nvidia-ml-py
+	$(GPU_VENV)/bin/python -m tests.validation.on_gpu on_gpu.tar.gz
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache site
+	rm -rf $(VENV) $(GPU_VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache site

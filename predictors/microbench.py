@@ -227,6 +227,16 @@ def _build_optimizer(device: str, size: int) -> BenchmarkCase:
 
 def measure_us(call: Callable[[], Any]) -> tuple[float, float]:
     """Microseconds of one call, median over replays, and half the spread between quartiles over it."""
+    graph, calls = capture_calls(call)
+    batch = max(_measure_ms(graph.replay), 1e-3)
+    replays = min(max(math.ceil(MAX_CASE_MS / batch), 3), MAX_REPLAYS)
+    times = sorted(_measure_ms(graph.replay) * 1e3 / calls for _ in range(replays))
+    middle = statistics.median(times)
+    return middle, (times[3 * len(times) // 4] - times[len(times) // 4]) / 2 / middle
+
+
+def capture_calls(call: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, int]:
+    """A CUDA graph of as many calls as last about ``REPLAY_MS``, and how many these are."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -238,11 +248,7 @@ def measure_us(call: Callable[[], Any]) -> tuple[float, float]:
     with torch.cuda.graph(graph):
         for _ in range(calls):
             call()
-    batch = max(_measure_ms(graph.replay), 1e-3)
-    replays = min(max(math.ceil(MAX_CASE_MS / batch), 3), MAX_REPLAYS)
-    times = sorted(_measure_ms(graph.replay) * 1e3 / calls for _ in range(replays))
-    middle = statistics.median(times)
-    return middle, (times[3 * len(times) // 4] - times[len(times) // 4]) / 2 / middle
+    return graph, calls
 
 
 def _measure_ms(call: Callable[[], Any]) -> float:

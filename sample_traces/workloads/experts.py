@@ -33,7 +33,8 @@ def moe_train(device: str, small: bool) -> Step:
     """Train on 4,096 tokens in bf16; where each goes is read back by the CPU, as plain PyTorch does."""
     torch.manual_seed(0)
     width, hidden, tokens = (16, 32, 8) if small else (2048, 4096, 4096)
-    model = Experts(width, hidden, count=8, top=2).to(device, torch.bfloat16)
+    with torch.device(device):
+        model = Experts(width, hidden, count=8, top=2).to(torch.bfloat16)
     batch = torch.randn(tokens, width, device=device, dtype=torch.bfloat16)
     return train(model.parameters(), lambda: model(batch).float().square().mean(), torch.enable_grad())
 

@@ -202,5 +202,6 @@ def _decoder(device: str, small: bool) -> Callable[[], Tensor]:
 
 def _model_and_tokens(shape: Shape, device: str, *, gated: bool, causal: bool = True) -> tuple[LanguageModel, Tensor]:
     torch.manual_seed(0)
-    model = LanguageModel(shape, gated=gated, causal=causal).to(device, torch.bfloat16)
+    with torch.device(device):
+        model = LanguageModel(shape, gated=gated, causal=causal).to(torch.bfloat16)
     return model, torch.randint(shape.vocabulary, (shape.batch, shape.tokens)).to(device)

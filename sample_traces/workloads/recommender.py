@@ -34,7 +34,8 @@ def dlrm_train(device: str, small: bool) -> Step:
     """Train with 26 tables of 100,000 rows, 8,192 samples, fp32."""
     torch.manual_seed(0)
     rows, width, samples = (64, 8, 4) if small else (100_000, 64, 8192)
-    model = Recommender(rows, width).to(device)
+    with torch.device(device):
+        model = Recommender(rows, width)
     dense = torch.randn(samples, DENSE, device=device)
     categories = torch.randint(rows, (TABLES, samples, 4), device=device)
     clicks = torch.rand(samples, device=device).round()

@@ -15,6 +15,8 @@ import tomli_w
 from predictors.weights_file import shipped_sha256
 
 PUBLISHED = Path(__file__).parent / "published"
+MEASURED = Path(__file__).parent / "measured"
+"""Tables of `make on-gpu`, a folder for each GPU."""
 
 REAL_TRACES = "TRACEKIT_REAL_TRACES"
 AICONFIGURATOR = "TRACEKIT_AICONFIGURATOR"
@@ -31,7 +33,7 @@ KNOWN_INPUTS = {
     KERNELBENCH: "a checkout of github.com/ScalingIntelligence/KernelBench",
     KERNEL_DATA: "a folder of measured kernels: aiconfigurator/*.parquet and neusight/*.parquet",
     SERVED_TRACES: "results/profile in a checkout of github.com/harishvs/moe-inference-optimize",
-    RECORDED_SAMPLES: "a folder that `python -m sample_traces.record` wrote",
+    RECORDED_SAMPLES: "the folder `samples` of an archive that `make on-gpu` wrote",
 }
 """Environment variable -> what it names."""
 

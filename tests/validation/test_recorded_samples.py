@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 pytest.importorskip("torch")
 
-from sample_traces import measure_kernels
 from tests.validation.studies import recorded_samples
 from tracekit.testing import A100, TraceBuilder
 
@@ -51,12 +49,3 @@ def test_a_public_trace_is_predicted_for_this_gpu(runs: recorded_samples.Runs, t
     assert (name, measured, measured_busy) == ("gpt2_train", "0.122 ms", "0.1 ms")
     assert float(busy.split()[0]) > 0.04
     assert "–" in step
-
-
-def test_events_and_the_profiler_are_compared_by_family() -> None:
-    table = pl.DataFrame(
-        {"family": ["gemm", "gemm", "norm"], "measured_us": [10.0, 10, 4], "profiled_us": [11.0, 9, 5]}
-    )
-    *_, gemm, norm = map(cells, measure_kernels.compare_by_family(table))
-    assert gemm == ["gemm", "2", "+0.0 %", "-5.0 to +5.0 %"]
-    assert norm[2] == "+25.0 %"

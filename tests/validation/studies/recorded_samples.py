@@ -1,8 +1,8 @@
 """Do predictions agree with samples that were recorded on a GPU at hand?
 
-The folder is what `python -m sample_traces.record` wrote; its `slow` holds samples recorded beside a busy loop on the
-same core, its `bench.json` what `python -m sample_traces.measure_kernels` wrote, its `public` the public traces whose
-jobs were recorded. Tables: each sample's step without the profiler, with it, and replayed without its waits; edits
+The folder is `samples` of an archive of `make on-gpu`: its `slow` holds samples recorded beside a busy loop on the same
+core, its `bench.json` the kernels of `tracekit calibrate --bench`. Public traces whose jobs were recorded may be put
+into `public`. Tables: each sample's step without the profiler, with it, and replayed without its waits; edits
 against the samples recorded so; GPU time from shapes without and with the GPU's calibration; and the public traces
 predicted for this GPU against the same jobs run here.
 """
@@ -45,7 +45,7 @@ def run() -> str:
     steps = ("sample", "without the profiler", "with it", "replayed", "replay's error")
     edits = ("sample", "edit", "step before", "predicted", "measured", "error")
     sections = [
-        "# Recorded samples\n",
+        f"# Recorded samples, {get_gpu(next(iter(runs.values()))).slug}\n",
         format_table(steps, list_steps(runs)),
         "## Edits\n",
         format_table(edits, list_edits(runs, read_samples(folder / "slow"))),

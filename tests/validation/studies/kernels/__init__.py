@@ -9,4 +9,5 @@ TABLES = (
     "large_gemms",
     "without_shapes",
     "booster",
+    "held",
 )

@@ -1,7 +1,8 @@
 """Traces predicted for another GPU against traces of the same job, or of equal ops, on that GPU.
 
-Files of the same name but for the GPU they begin with (h100_vit_inference, mi300x_vit_inference) are one job. Equal ops
-are the same PyTorch op on equal shapes, whatever the jobs; ops without recorded sizes (`cat`) are left out.
+Files of the same name but for the GPU they begin with (h100_vit_inference, mi300x_vit_inference) are one job. The
+jobs of sample_traces/recorded ran by one script in two virtual machines, whose hosts differ more than their GPUs. Equal
+ops are the same PyTorch op on equal shapes, whatever the jobs; ops without recorded sizes (`cat`) are left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from statistics import median
 import polars as pl
 
 import tracekit as tk
+from sample_traces.record import RECORDED
 from tests.validation.study import REAL_TRACES, find_input, format_kernel_errors, format_table
 from tracekit.prediction import predict
 from tracekit.prediction.model import Prediction
@@ -20,6 +22,7 @@ from tracekit.run import MeasuredRun, prepare_run
 
 INPUTS = (REAL_TRACES,)
 PAIRED_GPUS = ("h100", "mi300x")
+RECORDED_PAIR = ("h100-sxm", "h200-sxm")
 EQUAL_OP_TRACES = (("a100_dlrm_control", "v100_dlrm_test"),)
 MIN_US = 20.0
 OP_KEY = ("op", "input_dims", "input_types", "family", "turn")
@@ -55,7 +58,9 @@ class Outcome:
 def run() -> str:
     """Return a table of jobs, its summary, and a table of equal ops."""
     folder = find_input(REAL_TRACES)
-    outcomes = list(predict_pairs(folder))
+    outcomes = list(predict_pairs(folder, *PAIRED_GPUS))
+    recorded = list(predict_pairs(RECORDED, *RECORDED_PAIR))
+    summary_headings = ("", "absolute error, median", "worst", "in interval")
     job_headings = (
         "job", "from → to", "step", "predicted (90 % interval)", "error", "GPU busy", "predicted", "error",
     )  # fmt: skip
@@ -67,16 +72,18 @@ def run() -> str:
         (
             "# The same jobs on two GPUs\n",
             format_table(job_headings, map(format_outcome, outcomes)),
-            format_table(("", "absolute error, median", "worst", "in interval"), summarize_pairs(outcomes)),
+            format_table(summary_headings, summarize_pairs(outcomes)),
+            "## Recorded samples\n",
+            format_table(job_headings, map(format_outcome, recorded)),
+            format_table(summary_headings, summarize_pairs(recorded)),
             "## Equal ops of different jobs\n",
             format_table(op_headings, (row for pair in EQUAL_OP_TRACES for row in compare_traces(folder, *pair))),
         )
     )
 
 
-def predict_pairs(folder: Path) -> Iterator[Outcome]:
+def predict_pairs(folder: Path, first: str, second: str) -> Iterator[Outcome]:
     """Yield the predictions of each job recorded on both GPUs, in both directions."""
-    first, second = PAIRED_GPUS
     for path in sorted(folder.glob(f"{first}_*.json.gz")):
         other = folder / path.name.replace(first, second, 1)
         if other.exists():
