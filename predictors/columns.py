@@ -154,6 +154,7 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
         "threads": _fill_missing(threads, DEFAULT_BLOCK_THREADS),
         "elements": _fill_missing(rows * cols * x["share"], x["work_bytes"] / (2 * x["size"])),
         "sums": part.is_in("sums").astype(np.float64),
+        "column_sums": part.is_in("column sums").astype(np.float64),
         "waits": part.is_in("rows", "squares").astype(np.float64),
         "meets": part.is_in("rows", "squares", "tree").astype(np.float64),
         "generated": part.is_in("fused").astype(np.float64),

@@ -64,7 +64,7 @@ _DTYPE_CLASS = {
     "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "mxfp8": "fp8",
     "3xtf32": "half",
 }  # fmt: skip
-_LAW_OF_PART = {"sums": "reduction", "fused": "reduction", "scaling": "elementwise"}
+_LAW_OF_PART = {"sums": "reduction", "column sums": "reduction", "fused": "reduction", "scaling": "elementwise"}
 _MAX_DECODE_QUERIES = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries
 _TILED_ONLY_DTYPE = "3xtf32"
 """The format of PyTorch's memory-efficient attention in fp32, which tiles the queries however few they are."""
@@ -84,11 +84,11 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         contiguous along another axis than others, as in a transposition), ``tensor_core`` (the kernel runs on matrix
         units), ``winograd`` (the convolution has a Winograd algorithm), ``paged`` (the keys of attention are in the
         pages of a serving engine's cache). ``channels`` are those of one group of a convolution; ``height`` and
-        ``width`` are those of its output images. ``part`` is the role of a norm's kernel: 'sums' or 'scaling' where
-        several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm. It is 'fused' for a
-        norm, softmax or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else null. ``tokens``
-        of a GEMM or MoE kernel without a shape are those of the batch that it ran for. A ``framework`` outside
-        ``attention_stacks.FRAMEWORKS``, a non-finite number and a negative time become null.
+        ``width`` are those of its output images. ``part`` is the role of a norm's kernel: 'sums', 'column sums' or
+        'scaling' where several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm. It is
+        'fused' for a norm, softmax or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else
+        null. ``tokens`` of a GEMM or MoE kernel without a shape are those of the batch that it ran for. A ``framework``
+        outside ``attention_stacks.FRAMEWORKS``, a non-finite number and a negative time become null.
 
     Raises:
         KernelTableError: There is no ``family`` column, a family or a dtype is unknown, or a column has a wrong type.

@@ -26,6 +26,10 @@ ROW_CYCLES_PER_ELEMENT = {"nvidia": 3.4, "amd": 1.7, "intel": 3.4}
 SUMMED_ELEMENTS_PER_CYCLE = 0.5
 """Elements that one block of a channel norm's sums takes in: 0.43 to 0.68 on an MI300X, from 8,192 to 125,440 of them
 (``batch_norm_collect_statistics_kernel`` and, of three passes counted, ``batch_norm_backward_kernel``)."""
+COLUMN_SUM_ELEMENTS_PER_CYCLE = 8.0
+"""Elements that a block of 1,024 threads takes in which sums up columns, each thread with its loads in flight: 6.3 in
+fp32 and 8.0 in bf16 in jobs on an H100 (``GammaBetaBackwardCUDAKernelTemplate``)."""
+COLUMN_SUM_THREADS = 1024.0
 SUM_CYCLES_PER_ELEMENT = 0.6
 """What an SM full of such blocks takes for an element: 0.53 to 0.77 on H100, A100 and B200 (KernelBench's instance and
 group norms, less their scaling)."""
@@ -43,17 +47,20 @@ def compute_stream_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerm
       in another.
     - The instructions of a depthwise convolution grow with the side of its window.
     - The sums of a norm wait for each element.
+    - Sums of columns over many rows take as long as the threads of their few blocks wait for loads.
     """
-    sums = x["sums"] > 0
+    sums, columns = x["sums"] > 0, x["column_sums"] > 0
     across = np.where(x["across"] > 0, c["across"], 1.0)
     per_element = c["element"] * np.where(
         x["indexed"] > 0, c["indexed"] * across * np.sqrt(_count_window_elements(x)), 1.0
     )
-    x = {**x, "elements": np.where(sums, x["work_bytes"] / x["size"], x["elements"])}
-    c = {**c, "alone": np.where(sums, SUMMED_ELEMENTS_PER_CYCLE * x["size"] / L2_BYTES_PER_SM_CLOCK, c["alone"])}
-    return _compute_streamed_terms(
-        x, gpu, c, np.where(sums, SUM_CYCLES_PER_ELEMENT, per_element), _count_generated_passes(x, gpu)
-    )
+    per_element = np.where(sums, SUM_CYCLES_PER_ELEMENT, per_element)
+    column_rate = COLUMN_SUM_ELEMENTS_PER_CYCLE * x["threads"] / COLUMN_SUM_THREADS
+    per_element = np.where(columns, c["compute"] / column_rate, per_element)
+    x = {**x, "elements": np.where(sums | columns, x["work_bytes"] / x["size"], x["elements"])}
+    alone = np.where(sums, SUMMED_ELEMENTS_PER_CYCLE * x["size"] / L2_BYTES_PER_SM_CLOCK, c["alone"])
+    c = {**c, "alone": np.where(columns, 1.0, alone)}
+    return _compute_streamed_terms(x, gpu, c, per_element, _count_generated_passes(x, gpu))
 
 
 def _count_window_elements(x: Columns) -> Floats:

@@ -189,6 +189,17 @@ def test_sums_of_few_channels_take_two_clocks_for_each_of_a_channels_elements():
     assert 2 * elements / MI300X.boost_clock_mhz <= sums_us == pytest.approx(140, rel=0.25)
 
 
+@pytest.mark.parametrize(("rows", "dtype", "us"), [(12544, "fp32", 65), (16384, "bf16", 78.6)])
+def test_sums_of_columns_take_as_long_as_the_loads_of_few_blocks(rows: int, dtype: str, us: float):
+    """Gradients of a layer norm's weights over 768 columns, by 24 blocks, in jobs on an H100; an H200 is as fast."""
+    bytes_ = 2 * rows * 768 * DTYPE_BYTES[dtype]
+    sums = {"family": "norm", "part": "column sums", "dtype": dtype, "rows": rows, "cols": 768, "bytes": bytes_}
+    sums |= {"blocks": 24, "threads_per_block": 1024}
+    assert law_us(H100, **sums) == pytest.approx(us, rel=0.25)
+    assert law_us(H100, **sums | {"blocks": 48}) < 0.65 * law_us(H100, **sums)
+    assert law_us(load_gpu("h200-sxm"), **sums) == pytest.approx(law_us(H100, **sums), rel=0.05)
+
+
 @pytest.mark.parametrize(("cols", "dtype", "us"), [(2**22, "fp32", 8120), (1024, "bf16", 4.0), (512, "bf16", 3.1)])
 def test_few_rows_of_pytorchs_layer_norm_take_as_long_as_one(cols, dtype, us):
     """KernelBench's 16 rows of 64 images of 256 x 256, and rows of jobs, on an H100."""

@@ -2,7 +2,8 @@
 
 python -m tests.validation.tabulate_traces TRACE[=GPU]... -o predictors/training/traces.parquet
 
-Each distinct kernel of a trace once, with its usual time; the GPU is named where the trace doesn't say. Left out is
+Each distinct kernel of a trace once, with its usual time; the GPU is named where the trace doesn't say. Other traces'
+kernels stay in the table. Left out is
 what says little or is measured elsewhere: bracketed work, irregular ops, convolutions in fp32, what a compiler
 generated, kernels beside which another ran, and times under the bound.
 """
@@ -24,7 +25,7 @@ from tracekit.workload.op_work import FUSED_PART
 
 IRREGULAR = r"adaptive|fbgemm|index|sort|scatter|unique|nonzero|miopen"
 """Ops whose time follows from where their indices point, or from how small their windows are."""
-WHOLE_ONLY = ("conv", *ROW_FAMILIES)
+WHOLE_ONLY = ("conv", "embedding", *ROW_FAMILIES)
 """Families of which a kernel that does a part of its op's work says little."""
 WHOLE = 0.98
 """Share of its op's work from which a kernel does all but what sets it up."""
@@ -95,7 +96,15 @@ def main() -> None:
     args = parser.parse_args()
     named = [text.partition("=") for text in args.traces]
     frames = [tabulate_trace(Path(path), gpu or None) for path, _, gpu in named]
-    table = pl.concat(frames).sort("gpu", "trace", "family", *WORK_COLUMNS[1:], maintain_order=True)
+    new = pl.concat(frames)
+    kept = (
+        pl.read_parquet(args.output).filter(~pl.col("trace").is_in(new["trace"].unique().implode()))
+        if args.output.exists()
+        else None
+    )
+    table = (new if kept is None else pl.concat([kept, new])).sort(
+        "gpu", "trace", "family", *WORK_COLUMNS[1:], maintain_order=True
+    )
     table.write_parquet(args.output, compression="zstd", compression_level=19)
     print(table.group_by("gpu", "family").len().sort("gpu", "family"))
 

@@ -378,6 +378,24 @@ def test_each_pass_of_a_batch_norm_has_its_own_work():
         assert only(row, "rows", "cols") == (8, 2 * 256)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "part"), [("KernelTemplate<c10::BFloat16, float, 32>", "column sums"), ("_simple", None)]
+)
+def test_gradients_of_a_layer_norms_weights_read_input_and_gradient(kernel: str, part: str | None):
+    dims = [[64, 196, 768], [64, 196, 768], [], [64, 196, 1], [64, 196, 1], [768], [768], []]
+    values = ["", "", "[768]", "", "", "", "", ""]
+    name = f"void at::native::(anonymous namespace)::GammaBetaBackwardCUDA{kernel}"
+    row = kernel_of("aten::native_layer_norm_backward", name, dims, concrete=values)
+    assert only(row, "family", "bytes", "part", "rows", "cols") == ("norm", 2 * 4 * 64 * 196 * 768, part, 64 * 196, 768)
+
+
+@pytest.mark.parametrize("op", ["aten::embedding_dense_backward", "aten::_index_put_impl_"])
+def test_sorting_an_ops_indices_is_not_its_work(op: str):
+    kernel = "void at_cuda_detail::cub::detail::radix_sort::DeviceRadixSortSingleTileKernel<int>"
+    assert kernel_of(op, kernel, [[8192, 351], [8192], [], [], []])["bytes"] is None
+    assert kernel_of("aten::sort", kernel, [[8192, 351], [], []])["bytes"] is not None
+
+
 def test_deviations_of_a_batch_norm_are_values_per_channel():
     kernel = "void at::native::vectorized_elementwise_kernel<4, at::native::batch_norm_calc_invstd<float>"
     row = kernel_of("aten::native_batch_norm", kernel, [[512, 64, 56, 56], [64], [64], [64], [64], [], [], []])

@@ -162,7 +162,7 @@ def _compute_work(signature: Signature, family: str, by_name: str | None, row: d
     passed = function_passes.compute_function_traffic(signature, name, item_bytes)
     if passed is not None:
         return {**passed, "shares": True}
-    if is_helper(family, signature.op):
+    if is_helper(family, signature.op) or helper_kernels.sorts_indices(signature.op, name):
         return {"shares": False, **(helper_kernels.compute_helper_work(signature, name, row["blocks"]) or {})}
     own = (
         norm.compute_partial_norm(signature, name, item_bytes, _count_thread_elements(row))

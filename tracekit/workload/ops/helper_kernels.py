@@ -24,11 +24,26 @@ OUTPUT_TRANSPOSE_KERNEL = re.compile(r"nhwcToNchw|CNHW2NCHW|WithCast", re.IGNORE
 FILL_KERNEL = re.compile(r"SubTensorOpWithScalar|scalePackedTensor", re.IGNORECASE)
 CAST_KERNEL = re.compile(r"SubTensorOpWithCast", re.IGNORECASE)
 SPLIT_SUM_KERNEL = re.compile(r"split_?k_?reduce|reduce_?splitk|reduce_wgrad", re.IGNORECASE)
+SORTING_KERNEL = re.compile(
+    r"Device(?:RadixSort|MergeSort|Scan|Compact|UniqueByKey|Select)|krn_partial|compute_num_of_partial"
+)
+SORTING_OP = re.compile(
+    r"sort|topk|unique|cum(?:sum|prod|max|min)|nonzero|mask|bincount|hist|median|kthvalue|multinomial|randperm"
+)
+"""Ops whose own work is to sort, scan or select."""
 
 PARTIAL_BYTES = 4
 """Bytes of fp32: split-K GEMMs are summed in it, and MIOpen casts its results from a workspace in it."""
 MIN_SPLITS = 2
 """Minimum number of splits; their actual number isn't recorded."""
+
+
+def sorts_indices(op: str, kernel: str) -> bool:
+    """Return whether a kernel brings the indices of an op in order, which are few beside the op's tensors.
+
+    The gradients of look-ups and of indexing do so. How many passes it takes over how many bits isn't recorded.
+    """
+    return SORTING_KERNEL.search(kernel) is not None and SORTING_OP.search(op) is None
 
 
 def compute_helper_work(signature: Signature, kernel: str, blocks: int | None) -> Columns | None:

@@ -16,8 +16,9 @@ from tracekit.workload.ops.memory_traffic import (
 from tracekit.workload.signature import Signature
 
 FLOPS_PER_ELEMENT = 8
-SUMS_PART, SCALING_PART = "sums", "scaling"
-"""Part of a kernel that isn't a whole norm: sums over the elements of each channel, or scaling of each element."""
+SUMS_PART, SCALING_PART, COLUMN_SUMS_PART = "sums", "scaling", "column sums"
+"""Part of a kernel that isn't a whole norm: sums over the elements of each channel, scaling of each element, or sums of
+each column over all rows."""
 ROWS_PART, SQUARES_PART = "rows", "squares"
 """Part of a kernel of PyTorch's own layer norm, or of its RMS norm, which only sums squares."""
 ROW_KERNELS = re.compile(r"vectorized_layer_norm|layer_norm_grad_input")
@@ -48,7 +49,9 @@ NORM_PASSES = (
     # aiter's group norm: one kernel for the sums over the input, one for the scaling.
     _NormPass(re.compile(r"groupnorm_kernel_dispatch_down"), 1),
     _NormPass(re.compile(r"groupnorm_kernel_dispatch_up"), 2),
-    # Layer norm's backward pass: reads the input and the output's gradient, and writes little.
+    # Layer norm's backward pass: reads the input and the output's gradient, and writes little. The template is
+    # PyTorch's kernel since 2.7: a few blocks of many threads go down the columns.
+    _NormPass(re.compile(r"GammaBetaBackwardCUDAKernelTemplate"), 2, part=COLUMN_SUMS_PART),
     _NormPass(re.compile(r"GammaBeta", re.IGNORECASE), 2),
 )
 MOMENTS_PASS = _NormPass(re.compile(r"RowwiseMoments"), 1, part=SUMS_PART)
