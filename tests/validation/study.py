@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 import tomli_w
 
+from predictors.training import traces
 from predictors.weights_file import shipped_sha256
 
 PUBLISHED = Path(__file__).parent / "published"
-MEASURED = Path(__file__).parent / "measured"
+MEASURED = Path(traces.__file__).parent / "measured"
 """Tables of `make on-gpu`, a folder for each GPU."""
 
 REAL_TRACES = "TRACEKIT_REAL_TRACES"

@@ -15,6 +15,7 @@ import torch
 
 from sample_traces.record import hide_folders
 from sample_traces.workloads import WORKLOADS
+from tests.validation import study
 from tests.validation.on_gpu import __main__ as command
 from tests.validation.on_gpu import clocks, power_caps, stages, tables
 from tests.validation.on_gpu.hold import FIRST, hold
@@ -185,7 +186,7 @@ def test_kernels_of_look_ups_are_summed_by_their_short_name() -> None:
 
 
 def test_committed_tables_are_of_known_gpus_and_hold_positive_times() -> None:
-    folders = sorted((Path(__file__).parent / "measured").iterdir())
+    folders = sorted((study.MEASURED).iterdir())
     assert [folder.name for folder in folders] == ["h100-sxm", "h200-sxm"]
     for folder in folders:
         kernels = pl.read_csv(folder / "kernels.csv", infer_schema_length=None)

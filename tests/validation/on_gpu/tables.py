@@ -1,7 +1,7 @@
 """Make tables of an archive of ``make on-gpu``: ``python -m tests.validation.on_gpu.tables OUT.tar.gz FOLDER``.
 
 Writes heat.csv, kernels.csv, steps.csv, lookups.csv and machine.json; clocks and power are means over the time that
-each thing was held. The committed ones are in tests/validation/measured, a folder for each GPU.
+each thing was held. The committed ones are in predictors/training/measured, a folder for each GPU.
 """
 
 import argparse

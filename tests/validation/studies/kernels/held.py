@@ -1,6 +1,6 @@
 """Kernels of `make on-gpu`: cold and short, held on the hot GPU, by the profiler, and predicted from their shapes.
 
-The tables of tests/validation/measured, none of which the weights know. Held for a second or more, tensor-core kernels
+The tables of predictors/training/measured, none of which the weights know. Held for a while, tensor-core kernels
 reach the board's power limit, and the clock falls; what moves memory keeps its time.
 """
 
