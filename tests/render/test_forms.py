@@ -180,7 +180,7 @@ def test_whether_it_fits_stands_beside_each_target_where_one_may_not(report):
     yes, other = report.targets
     lacking, open_ = (replace(other, memory=replace(other.memory, fits=fits)) for fits in (False, None))
     told = replace(report, targets=(yes, lacking, open_), bars=(*report.bars, report.bars[-1]))
-    head, *rows = as_text(terminal.render_predicted(told, 0)).partition("predicted step")[2].splitlines()[1:6]
+    head, *rows = as_text(terminal.render_predicted(told, 0)).partition("predicted step")[2].splitlines()[1:9]
     assert "fits" in head
     assert [fits for fits in ("yes", "no", "?") for row in rows if f"  {fits} " in row] == ["yes", "no", "?"]
     assert "| yes |" in markdown.render_report(told)

@@ -105,6 +105,21 @@ HOST_TIME_KEPT = Template(
     "faster.",
     "{--host-speed} changes it.",
 )
+USUAL_HOST = Template(
+    "usual-host",
+    Severity.NOTE,
+    "With the CPU that is usual beside {gpu} the step takes {step_time_us} ({low_us} to {high_us}). By {ops} ops, the "
+    "trace's host is {speed_ratio:.2g} times as fast as that one; hosts differ much, and {machines} with that GPU are "
+    "known.",
+    "{--host} typical predicts for it; if you know the machine, give its speed.",
+)
+HOST_CHANGED = Template(
+    "host-changed",
+    Severity.NOTE,
+    "The CPU's own work is predicted to take {time_ratio:.2g} times as long as measured ({low_ratio:.2g} to "
+    "{high_ratio:.2g}), for {--host} {host}: by {ops} ops, the trace's host has {speed:.2g} times the speed of the "
+    "reference host.",
+)
 PROFILER_COST_KNOWN = Template(
     "profiler-cost-known",
     Severity.NOTE,

@@ -27,6 +27,18 @@ PREDICTIONS_WITH_OPTIONS = Template(
     "Predictions are reported as they were made; options don't apply.",
     "Give the options to the prediction.",
 )
+HOST_MALFORMED = Template(
+    "host-malformed",
+    Severity.ERROR,
+    "{--host} {host!r} is no host.",
+    "Give same, typical, or the speed that `tracekit info` prints of a trace of that machine: {least:g} to {most:g}.",
+)
+HOST_UNKNOWN = Template(
+    "host-unknown",
+    Severity.ERROR,
+    "{--host} {host} can't be related to the trace's host, whose speed isn't known: it holds too few of PyTorch's ops.",
+    "{--host-speed} scales it by a factor.",
+)
 TIME_WITHOUT_UNIT = Template(
     "time-without-unit", Severity.ERROR, "{--unprofiled-step} {time!r} is no time.", "Give a unit too: 12.3ms."
 )

@@ -52,6 +52,25 @@ class StepWithContention:
 
 
 @dataclass(frozen=True, slots=True)
+class StepOnUsualHost:
+    """The step with the CPU that is usual beside the target's GPU, instead of the measured one.
+
+    Attributes:
+        step_time_us: Step time.
+        low_us: Lower end of its 90 % interval, by how far hosts differ.
+        high_us: Upper end.
+        speed_ratio: How many times as fast as the usual host the trace's is.
+        machines: Known machines with that GPU.
+    """
+
+    step_time_us: float
+    low_us: float
+    high_us: float
+    speed_ratio: float
+    machines: int
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """The GPU or cluster to predict.
 
@@ -93,6 +112,8 @@ class PredictedStep:
         price: Dollars for an hour of one GPU; None if it wasn't given.
         contention: The step with contention; None where less than 5 % of the kernels' time overlaps, and for the GPU of
             the trace.
+        usual_host: The step with the usual CPU; None where it makes no difference or isn't known, and where another one
+            was asked for.
         pipeline: The pipeline of stages that the trace doesn't have; None without.
         batch_ratio: What the job processes in a step, relative to the trace.
         batch: What the job processes in a step; None where unknown.
@@ -111,6 +132,7 @@ class PredictedStep:
     layout: Layout | None = None
     price: float | None = None
     contention: StepWithContention | None = None
+    usual_host: StepOnUsualHost | None = None
     pipeline: Pipeline | None = None
     batch_ratio: float = 1.0
     batch: StepBatch | None = None

@@ -12,6 +12,7 @@ from tracekit.calibration import Calibration
 from tracekit.comm import Cluster
 from tracekit.comm.cluster import find_largest_node_gpus
 from tracekit.format import format_duration
+from tracekit.hosts import HostSpeed
 from tracekit.messages import Message
 from tracekit.messages import prediction_notes as told
 from tracekit.parallelism.ddp import COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION
@@ -22,8 +23,9 @@ from tracekit.parallelism.pipeline_sends import SEND_LATENCY_US
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.prediction import track_record
 from tracekit.prediction.memory import MemoryFit
-from tracekit.prediction.model import StepWithContention, Target
+from tracekit.prediction.model import StepOnUsualHost, StepWithContention, Target
 from tracekit.prediction.source_cluster import SourceCluster
+from tracekit.prediction.target_host import MEASURED_HOST, SAME, HostTimes
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.workload.names.attention_framework import is_ampere_attention
@@ -50,7 +52,6 @@ def write_notes(
     same_gpu: bool,
     contention: StepWithContention | None = None,
     pipeline: Pipeline | None = None,
-    is_host_covered: bool = False,
 ) -> Iterator[Message]:
     """Write what was assumed and what was left out.
 
@@ -63,8 +64,6 @@ def write_notes(
         same_gpu: Whether the target's GPU is that of the trace.
         contention: The step with contention, where enough kernels overlap.
         pipeline: The pipeline of stages that the trace doesn't have.
-        is_host_covered: Whether the host is assumed to be that of the trace, or another note states the interval's
-            allowance.
     """
     gpu = target.gpu
     if target.layout and target.layout.world_size > 1:
@@ -92,8 +91,6 @@ def write_notes(
         )
     if program.edits:
         yield told.EDITS_APPLIED(edits=program.edits)
-    if not (same_gpu and is_host_covered) and not has_host_speed_edit(program):
-        yield told.HOST_TIME_KEPT(host_pct=HOST_SPEED_PCT)
 
 
 def _note_gpu_name(gpu: Resolution) -> Iterator[Message]:
@@ -109,6 +106,49 @@ def _note_unlike_gpus(*gpus: Gpu) -> Iterator[Message]:
     for gpu in dict.fromkeys(gpus):
         if figures := list_unlike_figures(gpu):
             yield told.GPU_UNLIKE_KNOWN(gpu=gpu.slug, figures=figures, ratio=MAX_KNOWN_RATIO)
+
+
+def note_host(
+    host: str | float,
+    times: HostTimes,
+    source: HostSpeed | None,
+    usual: StepOnUsualHost | None,
+    gpu: Gpu,
+    is_allowance_open: bool,
+) -> Iterator[Message]:
+    """Note the host that was predicted for, or what the usual one would change.
+
+    Args:
+        host: Host that was asked for.
+        times: Factors on the time of its work.
+        source: The trace's host.
+        usual: The step with the usual host.
+        gpu: GPU of the target.
+        is_allowance_open: Whether no other note states the interval's allowance for the host.
+    """
+    if host == SAME and times != MEASURED_HOST and is_allowance_open:
+        yield told.HOST_TIME_KEPT(host_pct=HOST_SPEED_PCT)
+    if source is None:
+        return
+    if usual:
+        yield told.USUAL_HOST(
+            gpu=gpu.slug,
+            step_time_us=usual.step_time_us,
+            low_us=usual.low_us,
+            high_us=usual.high_us,
+            ops=source.ops,
+            speed_ratio=usual.speed_ratio,
+            machines=usual.machines,
+        )
+    elif host != SAME:
+        yield told.HOST_CHANGED(
+            host=str(host),
+            time_ratio=times.likely,
+            low_ratio=times.low,
+            high_ratio=times.high,
+            ops=source.ops,
+            speed=source.speed,
+        )
 
 
 def has_host_speed_edit(program: Program) -> bool:

@@ -14,6 +14,7 @@ from tracekit.prediction.cost import NO_PRICES, resolve_prices
 from tracekit.prediction.model import Prediction, Predictions, RefusedTarget, Target
 from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
+from tracekit.prediction.target_host import SAME, parse_host
 from tracekit.prediction.targets import resolve_targets
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
@@ -33,6 +34,7 @@ def predict(
     prices: Mapping[str, float] = NO_PRICES,
     samples: float | None = None,
     calibrated: bool = True,
+    host: str | float = SAME,
 ) -> Predictions:
     """Predict the step of a measured run on each of some GPUs and clusters.
 
@@ -50,13 +52,14 @@ def predict(
         prices: Dollars for an hour of one GPU, by the GPU's name in any spelling.
         samples: Samples that a rank processes in a measured step; None to infer them from the trace.
         calibrated: Use the calibrations stored on this machine.
+        host: Host to predict for: ``same``, ``typical``, or a multiple of the reference host's speed.
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster is unknown, its name wrong, or the job fits on none of them.
         LayoutError: The job can't be laid out in this way on any of them.
         CalibrationError: A calibration can't be read.
-        RequestError: A price is no price.
+        RequestError: A price is no price, or the host none.
         WhatIfError: An edit finds nothing to change.
     """
     what_if = apply_edits(run.program, edits)
@@ -70,7 +73,7 @@ def predict(
     def make_predictor(program: Program) -> Predictor:
         layout = infer_layout_if_needed(program, change)
         batch = infer_job_batch(program, layout, samples)
-        return Predictor(run, program, source, layout, batch, dollars, calibrations)
+        return Predictor(run, program, source, layout, batch, dollars, calibrations, host=parse_host(host))
 
     predictor = make_predictor(what_if.program)
     predicted, refused = _predict_targets(predictor, wanted, change)

@@ -15,6 +15,7 @@ from tracekit.analysis.contention import MIN_OVERLAP_PCT, ContentionModel
 from tracekit.arrays import Floats, Ints
 from tracekit.comm import Cluster, ClusterError
 from tracekit.graph.edit import remove_edges
+from tracekit.hosts import HostSpeed, find_usual_host, measure_host_speed
 from tracekit.messages import Message, Value, layout_errors
 from tracekit.parallelism.expert_parallel import compute_held_parameter_fraction
 from tracekit.parallelism.layout import Layout, LayoutError
@@ -22,7 +23,6 @@ from tracekit.parallelism.missing_collectives import Inserter, find_missing_coll
 from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.parallelism.relayout import add_measured_times, get_kernel_key, relayout_kernels
 from tracekit.parallelism.stragglers import (
-    HOST_SPEED_FACTOR,
     RankSpread,
     StragglerEffect,
     measure_rank_spread,
@@ -35,10 +35,17 @@ from tracekit.prediction.insertion_cost import separate_inserted_kernels
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs, judge_memory_fit
-from tracekit.prediction.model import Coverage, Prediction, StepWithContention, Target
+from tracekit.prediction.model import Coverage, Prediction, StepOnUsualHost, StepWithContention, Target
 from tracekit.prediction.profiler_cost import ProfilerCost
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.stages import compute_batch_ratio, get_stage_layouts, scale_to_pipeline_step, split_into_stages
+from tracekit.prediction.target_host import (
+    MEASURED_HOST,
+    SAME,
+    TYPICAL,
+    HostTimes,
+    compute_host_times,
+)
 from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
@@ -46,6 +53,8 @@ from tracekit.workload.time_share import compute_time_shares
 
 MODELLED_METHODS = ("measured", "law", "transfer")
 SCALED_METHODS = ("scaled",)
+MIN_HOST_EFFECT = 1.05
+"""Least factor by which a slow or a fast host among the usual ones changes a step for that to be said."""
 KERNEL_COLUMNS = ("name", "op", "input_dims", "family", "dtype", "measured_us")
 
 
@@ -62,6 +71,7 @@ class Predictor:
         prices: Dollars for an hour of one GPU, by its canonical name.
         calibrations: The calibrations in use.
         assumptions: What was assumed for inserted collectives, one clause each.
+        host: Host that is predicted for, as :func:`~tracekit.prediction.target_host.parse_host` returns it.
     """
 
     run: MeasuredRun
@@ -72,6 +82,7 @@ class Predictor:
     prices: Mapping[str, float]
     calibrations: Sequence[calibration.Calibration]
     assumptions: tuple[Message, ...] = ()
+    host: str | float = SAME
     _times_cache: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
     _kernels_cache: dict[tuple[object, ...], KernelTimePredictor] = field(default_factory=dict, repr=False)
     _predictor_cache: dict[tuple[Inserter, ...], "Predictor"] = field(default_factory=dict, repr=False)
@@ -84,6 +95,10 @@ class Predictor:
     def spread(self) -> RankSpread:
         """Variation among its ranks and steps."""
         return measure_rank_spread(self.program)
+
+    @cached_property
+    def _source_host(self) -> HostSpeed | None:
+        return measure_host_speed(self.run.ranks)
 
     @cached_property
     def _memory_needs(self) -> MemoryNeeds:
@@ -160,9 +175,10 @@ class Predictor:
         run, gpu = self.run, target.gpu.gpu
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
         same_ranks = layouts is None or layouts[0].world_size == layouts[1].world_size
-        same_host = same_gpu and same_ranks and not self.assumptions
+        same_host = same_gpu and same_ranks and not self.assumptions and self.host == SAME
         filled = _fill_unpredicted(times, 0.0 if same_gpu and not layouts else UNCHANGED_HALF_WIDTH)
-        stepped = self._compute_step_interval(program, target, layouts, filled, same_host)
+        host = self._find_host_times(program, gpu, same_host)
+        stepped = self._compute_step_interval(program, target, layouts, filled, host)
         pipeline = stepped.pipeline
         more = compute_batch_ratio(layouts, pipeline)
         shared = None if same_gpu or layouts else self._predict_contention(filled["time_us"].to_numpy())
@@ -176,8 +192,10 @@ class Predictor:
             in_flight,
             compute_held_parameter_fraction(program, layouts),
         )
+        usual = None if same_host or layouts else self._predict_on_usual_host(program, gpu, filled, stepped.step)
         kernels = _apply_edits(program, filled.drop(KERNEL_COLUMNS, "transfer_us", strict=False))
-        is_told = same_host or bool(self.assumptions)
+        source_host = self._source_host if usual or self.host != SAME else None
+        is_host_open = not (same_gpu and self.assumptions)
         return Prediction(
             gpu=gpu.slug,
             cluster=target.cluster.slug if target.cluster else None,
@@ -192,8 +210,9 @@ class Predictor:
             replayed_kernels=kernels,
             notes=(
                 *notes.note_calibrations(self.calibrations, gpu, same_gpu),
-                *notes.write_notes(run, program, target, self.source, filled, same_gpu, shared, pipeline, is_told),
+                *notes.write_notes(run, program, target, self.source, filled, same_gpu, shared, pipeline),
                 *(() if same_host or pipeline else self._profiler_cost.note(program, filled["time_us"], stepped.step)),
+                *notes.note_host(self.host, host, source_host, usual, gpu, is_host_open),
                 *self.assumptions,
                 *([stepped.stragglers.note] if stepped.stragglers.note else []),
                 *stepped.step.list_doubts(),
@@ -208,6 +227,7 @@ class Predictor:
             batch_ratio=more,
             batch=self.batch.scale(more) if self.batch else None,
             contention=shared,
+            usual_host=usual,
         )
 
     def _compute_step_interval(
@@ -216,15 +236,13 @@ class Predictor:
         target: Target,
         layouts: tuple[Layout, Layout] | None,
         times: pl.DataFrame,
-        same_host: bool,
+        host: HostTimes,
     ) -> "_StepInterval":
         """Compute the step and its interval from replays with the likely, low and high kernel times."""
         counted = self.program.is_in_chosen_steps.to_numpy()
         kernel_us = compute_interval_times(times, self._repeat_numbers, counted)
-        spread = 1.0 if same_host or notes.has_host_speed_edit(program) else HOST_SPEED_FACTOR
-        lines = [
-            program.replay_timeline(us, host) for us, host in zip(kernel_us, (1.0, 1 / spread, spread), strict=True)
-        ]
+        host_times = (host.likely, host.low, host.high)
+        lines = [program.replay_timeline(us, time) for us, time in zip(kernel_us, host_times, strict=True)]
         pipeline, longer = split_into_stages(program, lines, target, layouts)
         step, low, high = (program.compute_median(line, factor) for line, factor in zip(lines, longer, strict=True))
         step_us, low_us, high_us = (one.step_time_us for one in (step, low, high))
@@ -234,12 +252,35 @@ class Predictor:
         as_traced = program is self.run.program and not pipeline
         measured_us = times["measured_us"].to_numpy()
         # The replay's error cancels in the ratio of two replays where it is the same in both.
-        cancels = as_traced and np.array_equal(kernel_us[0], measured_us)
+        cancels = as_traced and np.array_equal(kernel_us[0], measured_us) and host.likely == 1
         error = 0.0 if cancels else abs(self.run.self_replay.error_pct) / 100
         ends = late.widen_interval(step_us, low_us / (1 + error), high_us * (1 + error))
         return _StepInterval(
             scale_to_pipeline_step(step, step_us * late.likely_factor, pipeline, target.layout), *ends, pipeline, late
         )
+
+    def _find_host_times(self, program: Program, gpu: Gpu, same_host: bool) -> HostTimes:
+        """Return how much longer the CPU's own work takes there than measured."""
+        if same_host or notes.has_host_speed_edit(program):
+            return MEASURED_HOST
+        return compute_host_times(self.host, self._source_host if self.host != SAME else None, gpu)
+
+    def _predict_on_usual_host(
+        self, program: Program, gpu: Gpu, times: pl.DataFrame, step: StepTime
+    ) -> StepOnUsualHost | None:
+        """Predict the step with the usual CPU, where that changes it."""
+        if self.host != SAME or notes.has_host_speed_edit(program) or self._source_host is None:
+            return None
+        counted = self.program.is_in_chosen_steps.to_numpy()
+        kernel_us = compute_interval_times(times, self._repeat_numbers, counted)
+        host = compute_host_times(TYPICAL, self._source_host, gpu)
+        fast_us, slow_us = (program.replay_step_time_us(kernel_us[0], time) for time in (host.low, host.high))
+        if max(step.step_time_us / fast_us, slow_us / step.step_time_us) < MIN_HOST_EFFECT:
+            return None
+        host_times = (host.likely, host.low, host.high)
+        ends = [program.replay_step_time_us(us, time) for us, time in zip(kernel_us, host_times, strict=True)]
+        usual = find_usual_host(gpu)
+        return StepOnUsualHost(ends[0], min(ends), max(ends), self._source_host.speed / usual.speed, usual.machines)
 
     def _predict_contention(self, time_us: Floats) -> StepWithContention | None:
         """Predict the step with contention, where enough kernels overlap."""

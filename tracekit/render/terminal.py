@@ -32,6 +32,7 @@ from tracekit.reporting.findings.bottleneck import merge_bottlenecks
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.idle import IdleTime
+from tracekit.reporting.sections.source import SourceSummary
 
 MOST_RANKS = 10
 MOST_FINDINGS = 6
@@ -52,7 +53,7 @@ def render_info(report: Report) -> RenderableType:
     unknown = [kernel for kernel in report.kernels if not kernel.work_known][:10]
     return Group(
         _render_source(report),
-        _render_facts(("coverage", work), *_describe_module_coverage(report)),
+        _render_facts(("coverage", work), ("host", _describe_host(report.source)), *_describe_module_coverage(report)),
         *_render_section(
             "largest kernels without known work", kernel_tables.make_measured_table(unknown) if unknown else None
         ),
@@ -60,6 +61,18 @@ def render_info(report: Report) -> RenderableType:
             "faster than their work allows", kernel_tables.make_over_bound_table(report) if report.over_bound else None
         ),
         *_render_warnings(report),
+    )
+
+
+def _describe_host(source: SourceSummary) -> str:
+    """Describe how fast the trace's host is."""
+    if source.host_speed is None:
+        return "too few of PyTorch's ops tell its speed"
+    said = f"{format_number(source.host_speed)} times as fast as the reference host, by {source.host_ops} ops"
+    if source.usual_host_speed is None:
+        return said
+    return (
+        f"{said}; {format_number(source.host_speed / source.usual_host_speed)} times as the usual one beside that GPU"
     )
 
 
@@ -130,6 +143,9 @@ def _render_facts(*facts: tuple[str, str]) -> RenderableType:
     return make_facts_table(*facts, label_chars=len("source GPU"))
 
 
+PART_HEADINGS = ("GPU busy", "idle", "modelled")
+
+
 def _render_section(title: str, body: RenderableType | None) -> Iterator[RenderableType]:
     if body is not None:
         yield Text()
@@ -144,7 +160,7 @@ def _render_targets(report: Report) -> RenderableType:
     table = make_grid(
         ("", "word"), ("step", "number"), ("90 % interval", "number"),
         ("per sample" if by_sample else "speedup", "number"), *((one.heading, "number") for one in done),
-        *((fit, "mark") for fit in judged), ("GPU busy", "number"), ("idle", "number"), ("modelled", "number"),
+        *((fit, "mark") for fit in judged), *((one, "number") for one in PART_HEADINGS),
     )  # fmt: skip
     source = report.source
     gpu = (*("" for _ in judged), format_duration(source.kernel_time_us), format_duration(source.idle_us), "")
@@ -161,6 +177,14 @@ def _render_targets(report: Report) -> RenderableType:
             format_duration(target.step.idle_us),
             format_percent(target.coverage.modelled),
         )
+        if target.usual_host:
+            usual = target.usual_host
+            span = format_interval(usual.low_us, usual.high_us)
+            speedup = target.speedup_per_sample * target.step.step_time_us / usual.step_time_us
+            others = len(done) + len(judged) + len(PART_HEADINGS)
+            table.add_row(
+                "  usual CPU", format_duration(usual.step_time_us), span, f"{format_number(speedup)}x", *[""] * others
+            )
     said = [
         *merge_target_notes(report, describe_step_samples),
         *costs.explain_headings(report),

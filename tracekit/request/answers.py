@@ -80,6 +80,7 @@ def predict(run: MeasuredRun, request: ExportRequest) -> Predictions:
         prices=request.prices,
         samples=request.samples,
         calibrated=not request.no_calibration,
+        host=request.host,
     )
 
 

@@ -206,6 +206,14 @@ class TargetOptions(Request):
             maximum=MAX_SAMPLES,
         ),
     ] = None
+    host: Annotated[
+        float | str,
+        Option(
+            "CPU there: same (default), typical beside that GPU, or a speed that `tracekit info` prints.",
+            "CPU there",
+            "HOST",
+        ),
+    ] = "same"
     no_calibration: Annotated[
         bool, Option("Leave out what `tracekit calibrate` keeps on this machine.", "Leave out calibrations")
     ] = False
@@ -231,12 +239,14 @@ class TargetOptions(Request):
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
         from tracekit.comm import load_cluster
+        from tracekit.prediction.target_host import parse_host
         from tracekit.prediction.targets import resolve_targets
 
         super().check()
         resolve_targets(self.gpus, self.clusters)
         if self.source_cluster is not None:
             load_cluster(self.source_cluster)
+        parse_host(self.host)
         _ = self.prices
 
     def require_target(self) -> None:

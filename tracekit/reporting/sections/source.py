@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tracekit.format import abbreviate_names, replace_undecodable
+from tracekit.hosts import find_usual_host, measure_host_speed
 from tracekit.parallelism.layout import LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
@@ -44,6 +45,9 @@ class SourceSummary:
         batch: Samples or tokens that the job processes in a step; ``None`` if unknown.
         per_second: Throughput in samples or tokens per second.
         dollars_per_million: Cost of a million samples or tokens on the GPUs of all ranks.
+        host_speed: Speed of the host, as a multiple of the reference host's; ``None`` where too few ops tell it.
+        host_ops: Number of distinct ops that it was measured by.
+        usual_host_speed: Speed of the usual host beside that GPU; ``None`` where the GPU isn't known.
     """
 
     trace: str
@@ -66,6 +70,9 @@ class SourceSummary:
     batch: StepBatch | None = None
     per_second: float | None = None
     dollars_per_million: float | None = None
+    host_speed: float | None = None
+    host_ops: int = 0
+    usual_host_speed: float | None = None
 
 
 def build_source_summary(run: MeasuredRun, price: float | None = None, batch: StepBatch | None = None) -> SourceSummary:
@@ -78,6 +85,7 @@ def build_source_summary(run: MeasuredRun, price: float | None = None, batch: St
     """
     ranks = max(run.trace.world_size, len(run.ranks))
     batch = batch or _infer_batch(run)
+    host = measure_host_speed(run.ranks)
     per_second = batch.compute_throughput(run.measured_step.step_time_us) if batch else None
     return SourceSummary(
         trace=abbreviate_names(replace_undecodable(run.trace.source), len(run.ranks) - 1),
@@ -100,6 +108,9 @@ def build_source_summary(run: MeasuredRun, price: float | None = None, batch: St
         batch=batch,
         per_second=per_second,
         dollars_per_million=compute_cost_per_million(price, ranks, per_second),
+        host_speed=host.speed if host else None,
+        host_ops=host.ops if host else 0,
+        usual_host_speed=find_usual_host(run.gpu).speed if run.gpu else None,
     )
 
 

@@ -2,7 +2,8 @@
 
 Files of the same name but for the GPU they begin with (h100_vit_inference, mi300x_vit_inference) are one job. The
 jobs of sample_traces/recorded ran by one script in two virtual machines, whose hosts differ more than their GPUs. Equal
-ops are the same PyTorch op on equal shapes, whatever the jobs; ops without recorded sizes (`cat`) are left out.
+ops are the same PyTorch op on equal shapes, whatever the jobs; ops without recorded sizes (`cat`) are left out. "With
+that host" is the prediction for the speed of the host in the other trace, `--host` as `tracekit info` prints it there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ import polars as pl
 import tracekit as tk
 from sample_traces.record import RECORDED
 from tests.validation.study import REAL_TRACES, find_input, format_kernel_errors, format_table
+from tracekit.hosts import measure_host_speed
 from tracekit.prediction import predict
 from tracekit.prediction.model import Prediction
 from tracekit.run import MeasuredRun, prepare_run
@@ -38,6 +40,7 @@ class Outcome:
     direction: str
     predicted: Prediction
     measured: MeasuredRun
+    with_host: Prediction | None
 
     @property
     def step_error(self) -> float:
@@ -45,14 +48,20 @@ class Outcome:
         return self.predicted.step.step_time_us / self.measured.measured_step.step_time_us - 1
 
     @property
+    def host_error(self) -> float | None:
+        """Return the relative error of the step time, predicted for the host of the other trace."""
+        if self.with_host is None:
+            return None
+        return self.with_host.step.step_time_us / self.measured.measured_step.step_time_us - 1
+
+    @property
     def busy_error(self) -> float:
         """Return the relative error of the GPU's busy time."""
         return self.predicted.step.kernel_time_us / self.measured.measured_step.kernel_time_us - 1
 
-    @property
-    def is_inside(self) -> bool:
-        """Return whether the interval holds the measured step."""
-        return self.predicted.low_us <= self.measured.measured_step.step_time_us <= self.predicted.high_us
+    def holds(self, predicted: Prediction) -> bool:
+        """Return whether the interval of one of the predictions holds the measured step."""
+        return predicted.low_us <= self.measured.measured_step.step_time_us <= predicted.high_us
 
 
 def run() -> str:
@@ -62,7 +71,8 @@ def run() -> str:
     recorded = list(predict_pairs(RECORDED, *RECORDED_PAIR))
     summary_headings = ("", "absolute error, median", "worst", "in interval")
     job_headings = (
-        "job", "from → to", "step", "predicted (90 % interval)", "error", "GPU busy", "predicted", "error",
+        "job", "from → to", "step", "predicted (90 % interval)", "error", "with that host", "error", "GPU busy",
+        "predicted", "error",
     )  # fmt: skip
     op_headings = (
         "from → to", "family", "ops", "measured there", "predicted", "error", "ops from 20 µs on", "median",
@@ -91,7 +101,22 @@ def predict_pairs(folder: Path, first: str, second: str) -> Iterator[Outcome]:
             for source, target in permutations(runs):
                 slug = get_slug(target)
                 job = path.name.removeprefix(f"{first}_").removesuffix(".json.gz")
-                yield Outcome(job, f"{get_slug(source)} → {slug}", predict(source, [slug])[slug], target)
+                yield Outcome(
+                    job,
+                    f"{get_slug(source)} → {slug}",
+                    predict(source, [slug])[slug],
+                    target,
+                    predict_with_host(source, target),
+                )
+
+
+def predict_with_host(source: MeasuredRun, target: MeasuredRun) -> Prediction | None:
+    """Predict for the target's GPU and the speed of its host; ``None`` where a host's speed isn't known."""
+    here, there = (measure_host_speed(run.ranks) for run in (source, target))
+    if here is None or there is None:
+        return None
+    slug = get_slug(target)
+    return predict(source, [slug], host=there.speed)[slug]
 
 
 def get_slug(run: MeasuredRun) -> str:
@@ -112,20 +137,32 @@ def format_outcome(outcome: Outcome) -> tuple[str, ...]:
         outcome.job,
         outcome.direction,
         f"{measured.step_time_us / 1e3:.4g} ms",
-        f"{found.step.step_time_us / 1e3:.4g} ms ({found.low_us / 1e3:.4g}–{found.high_us / 1e3:.4g})",
+        format_step(found),
         f"{outcome.step_error:+.0%}",
+        format_step(outcome.with_host) if outcome.with_host else "–",
+        "–" if outcome.host_error is None else f"{outcome.host_error:+.0%}",
         f"{measured.kernel_time_us / 1e3:.4g} ms",
         f"{found.step.kernel_time_us / 1e3:.4g} ms",
         f"{outcome.busy_error:+.0%}",
     )
 
 
+def format_step(found: Prediction) -> str:
+    """Return a predicted step with its interval."""
+    return f"{found.step.step_time_us / 1e3:.4g} ms ({found.low_us / 1e3:.4g}–{found.high_us / 1e3:.4g})"
+
+
 def summarize_pairs(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
     """Yield a row of the steps, and one of the GPU's busy time."""
     if outcomes:
         steps, busy = ([abs(error) for error in errors] for errors in zip(*map(list_errors, outcomes), strict=True))
-        inside = sum(outcome.is_inside for outcome in outcomes)
+        inside = sum(outcome.holds(outcome.predicted) for outcome in outcomes)
         yield "step", f"{median(steps):.0%}", f"{max(steps):.0%}", f"{inside} of {len(outcomes)}"
+        hosted = [(one, one.with_host, abs(one.host_error)) for one in outcomes if one.with_host and one.host_error]
+        if hosted:
+            held = sum(one.holds(predicted) for one, predicted, _ in hosted)
+            errors = [error for *_, error in hosted]
+            yield "step, with that host", f"{median(errors):.0%}", f"{max(errors):.0%}", f"{held} of {len(hosted)}"
         yield "GPU busy", f"{median(busy):.0%}", f"{max(busy):.0%}", ""
 
 

@@ -1,0 +1,121 @@
+"""Predictions for the same host, the usual one, and one of a known speed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from predictors import load_gpu
+from tests.codes import find_message, has_code, list_codes
+from tracekit.cli.app import app
+from tracekit.errors import RequestError
+from tracekit.hosts import HostSpeed, UsualHost
+from tracekit.prediction import predict, predictor, target_host
+from tracekit.prediction.target_host import HostTimes, compute_host_times, parse_host
+from tracekit.run import MeasuredRun, prepare_run
+from tracekit.testing import TraceBuilder
+
+H100 = load_gpu("h100-sxm")
+USUAL = UsualHost(speed=2.0, low=1.0, high=4.0, machines=3)
+
+
+@pytest.fixture(autouse=True)
+def hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trace's host is the reference, the usual one twice as fast."""
+    monkeypatch.setattr(predictor, "measure_host_speed", lambda ranks: HostSpeed(1.0, 20, 0.1))
+    for module in (predictor, target_host):
+        monkeypatch.setattr(module, "find_usual_host", lambda gpu: USUAL)
+
+
+def build(kernel_us: float) -> MeasuredRun:
+    """Ten launches, 100 us of the CPU apart, of a kernel; the CPU waits for the last one."""
+    builder = TraceBuilder()
+    for number in range(10):
+        start = 100.0 * number
+        builder.op("aten::mul", start, 20, dims=[[1024], [1024]], types=["float", "float"])
+        builder.kernel("elementwise", max(start + 15, number * kernel_us + 15), kernel_us, launch=start + 5)
+    end = max(1000.0, 10 * kernel_us)
+    return prepare_run(builder.call("cudaDeviceSynchronize", 930, end - 900).load())
+
+
+@pytest.mark.parametrize(
+    ("host", "parsed"), [("same", "same"), (" Typical ", "typical"), ("0.5", 0.5), (2, 2.0), (100, 100.0)]
+)
+def test_a_host_is_same_typical_or_a_speed(host: str | float, parsed: str | float) -> None:
+    assert parse_host(host) == parsed
+
+
+@pytest.mark.parametrize("host", ["", "fast", "0", "-1", "0.009", "100.1", "nan", "inf", "٢", "/etc/passwd"])
+def test_anything_else_is_refused(host: str) -> None:
+    with pytest.raises(RequestError, check=has_code("host-malformed")):
+        parse_host(host)
+
+
+def test_factors_are_those_of_the_hosts_speeds() -> None:
+    source = HostSpeed(1.0, 20, 0.1)
+    assert compute_host_times("same", None, H100) == HostTimes(1.0, 1 / 1.15, 1.15)
+    assert compute_host_times("typical", source, H100) == HostTimes(0.5, 0.25, 1.0)
+    assert compute_host_times(4.0, source, H100) == HostTimes(0.25, 0.25 / 1.15, 0.25 * 1.15)
+
+
+@pytest.mark.parametrize("host", ["typical", 1.5])
+def test_another_host_needs_the_speed_of_the_traces(host: str | float) -> None:
+    with pytest.raises(RequestError, check=has_code("host-unknown")):
+        compute_host_times(host, None, H100)
+
+
+def test_a_step_that_the_cpu_paces_is_as_fast_as_its_host() -> None:
+    run = build(kernel_us=5)
+    same = predict(run, ["h100-sxm"])["h100-sxm"]
+    twice = predict(run, ["h100-sxm"], host=2.0)["h100-sxm"]
+    assert twice.step.step_time_us == pytest.approx(same.step.step_time_us / 2, rel=0.05)
+    assert twice.low_us < twice.step.step_time_us < twice.high_us
+    assert twice.usual_host is None
+    note = find_message(twice.notes, "host-changed")
+    assert note.values["time_ratio"] == 0.5
+    assert "host-time-kept" not in list_codes(twice.notes)
+
+
+def test_both_hosts_are_answered_where_nothing_was_asked() -> None:
+    same = predict(build(kernel_us=5), ["h100-sxm"])["h100-sxm"]
+    assert same.usual_host is not None
+    assert same.usual_host.step_time_us == pytest.approx(same.step.step_time_us / 2, rel=0.05)
+    assert same.usual_host.low_us < same.usual_host.step_time_us < same.usual_host.high_us
+    assert (same.usual_host.speed_ratio, same.usual_host.machines) == (0.5, 3)
+    typical = predict(build(kernel_us=5), ["h100-sxm"], host="typical")["h100-sxm"]
+    assert typical.step.step_time_us == pytest.approx(same.usual_host.step_time_us)
+    assert (typical.low_us, typical.high_us) == pytest.approx((same.usual_host.low_us, same.usual_host.high_us))
+
+
+def test_a_step_that_the_gpu_paces_has_one_answer() -> None:
+    found = predict(build(kernel_us=2000), ["t4"])["t4"]
+    assert found.usual_host is None
+    assert "usual-host" not in list_codes(found.notes)
+
+
+def test_an_edit_of_the_hosts_speed_has_one_answer_too() -> None:
+    assert predict(build(5), ["h100-sxm"], edits=["host-speed(2)"])["h100-sxm"].usual_host is None
+
+
+def test_the_traces_own_gpu_keeps_its_host_unless_another_is_asked_for() -> None:
+    run = build(kernel_us=5)
+    own = predict(run, ["a100-sxm-80gb"])["a100-sxm-80gb"]
+    assert own.usual_host is None
+    assert own.step.step_time_us == pytest.approx(run.measured_step.step_time_us)
+    faster = predict(run, ["a100-sxm-80gb"], host=2.0)["a100-sxm-80gb"]
+    assert faster.step.step_time_us < 0.6 * own.step.step_time_us
+
+
+def test_the_command_line_says_both(tmp_path: Path) -> None:
+    path = TraceBuilder()
+    for number in range(10):
+        path.op("aten::mul", 100.0 * number, 20, dims=[[1024], [1024]], types=["float", "float"])
+        path.kernel("elementwise", 100.0 * number + 15, 5, launch=100.0 * number + 5)
+    trace = path.call("cudaDeviceSynchronize", 930, 100).save(tmp_path / "trace.json")
+    runner = CliRunner()
+    shown = runner.invoke(app, ["predict", str(trace), "--gpu", "h100-sxm", "-q"])
+    assert shown.exit_code == 0
+    assert "usual CPU" in shown.output
+    plain = json.loads(runner.invoke(app, ["predict", str(trace), "--gpu", "h100-sxm", "--json", "-q"]).stdout)
+    assert plain["targets"][0]["with_usual_host"]["machines"] == 3

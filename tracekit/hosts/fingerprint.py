@@ -1,0 +1,74 @@
+"""Measure how fast a trace's host is by what its ops and runtime calls take themselves."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+
+from tracekit.hosts.self_times import compute_self_times
+from tracekit.trace import RankTrace
+
+OP_TIMES = Path(__file__).with_name("op_times.csv")
+"""Self times of ops on the reference host, which `python -m tests.validation.fit_hosts` fits to traces."""
+TIMED_NAMES = (
+    r"^(?:aten::|autograd::|torch::autograd|(?:cuda|hip|cu)(?:Module|ExtModule)?Launch|(?:cuda|hip)EventRecord|"
+    r"(?:cuda|hip)StreamIsCapturing|\w+Backward\d+$)"
+)
+WAITING_NAMES = (
+    r"^aten::(?:copy_|to|_to_copy|item|_local_scalar_dense|nonzero|is_nonzero|cpu|resize_|_?pin_memory|record_stream|"
+    r"empty.*|zeros|_?embedding\w*_backward|sort|unique.*|index.*|_foreach.*|_fused.*)$"
+)
+"""Ops that wait for the GPU, allocate, or take a time that grows with their lists: no measure of a host."""
+MIN_REPEATS = 10
+"""How often an op occurs at least."""
+MIN_OPS = 10
+"""Distinct ops from which a host is measured: ten agree within 20 % with all others of a trace."""
+MAX_RANKS = 8
+"""Ranks that are looked at: they share few hosts."""
+MAX_SPREAD = 0.5
+"""Median deviation of the ops, as a logarithm, beyond which one factor doesn't describe the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpeed:
+    """How fast a host is.
+
+    CPU, Python, PyTorch's version and the profiler's options have a part in it; a trace doesn't tell them apart.
+
+    Attributes:
+        speed: A multiple of the reference host's speed.
+        ops: Number of distinct ops and calls that it was measured by.
+        spread: Median deviation of these, as a logarithm.
+    """
+
+    speed: float
+    ops: int
+    spread: float
+
+
+def measure_host_speed(ranks: Sequence[RankTrace]) -> HostSpeed | None:
+    """Measure the speed of the host of some ranks; ``None`` where too few ops are known, or they disagree."""
+    times = list_op_times(ranks).join(load_op_times(), on="name")
+    logs = (times["self_ns"] / times["reference_ns"]).log()
+    if logs.len() < MIN_OPS:
+        return None
+    slowness = float(logs.median())  # type: ignore[arg-type]
+    spread = float((logs - slowness).abs().median())  # type: ignore[arg-type]
+    return None if spread > MAX_SPREAD else HostSpeed(math.exp(-slowness), logs.len(), spread)
+
+
+def list_op_times(ranks: Sequence[RankTrace]) -> pl.DataFrame:
+    """Return the median ``self_ns`` by ``name`` of what tells a host's speed."""
+    timed = pl.col("name").str.contains(TIMED_NAMES) & ~pl.col("name").str.contains(WAITING_NAMES)
+    times = pl.concat([compute_self_times(rank) for rank in ranks[:MAX_RANKS]]).filter(timed, pl.col("self_ns") > 0)
+    counted = times.group_by("name").agg(pl.col("self_ns").median(), count=pl.len())
+    return counted.filter(pl.col("count") >= MIN_REPEATS).select("name", "self_ns").sort("name")
+
+
+@cache
+def load_op_times() -> pl.DataFrame:
+    """Load ``name`` and ``reference_ns`` of the reference host."""
+    return pl.read_csv(OP_TIMES, schema_overrides={"reference_ns": pl.Float64})

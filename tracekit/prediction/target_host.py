@@ -1,0 +1,66 @@
+"""Which host a prediction is for: the trace's, the usual one beside the target's GPU, or one of a known speed."""
+
+from dataclasses import dataclass
+
+from predictors import Gpu
+from tracekit.errors import RequestError
+from tracekit.hosts import HostSpeed, find_usual_host
+from tracekit.messages import requests as messages
+from tracekit.parallelism.stragglers import HOST_SPEED_FACTOR
+
+SAME, TYPICAL = "same", "typical"
+MIN_SPEED, MAX_SPEED = 0.01, 100.0
+"""Multiples of the reference host's speed: public traces' hosts lie between 0.1 and 2.3."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostTimes:
+    """Factors on the time that the CPU's own work takes: the likely one, and both ends of its interval."""
+
+    likely: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
+
+
+MEASURED_HOST = HostTimes()
+SIMILAR_HOST = HostTimes(1.0, 1 / HOST_SPEED_FACTOR, HOST_SPEED_FACTOR)
+
+
+def parse_host(host: str | float) -> str | float:
+    """Parse a host: ``same``, ``typical``, or a multiple of the reference host's speed.
+
+    Raises:
+        RequestError: It is none of these.
+    """
+    text = str(host).strip().lower()
+    if text in (SAME, TYPICAL):
+        return text
+    try:
+        speed = float(text) if text.isascii() else 0.0
+    except ValueError:
+        speed = 0.0
+    if not MIN_SPEED <= speed <= MAX_SPEED:
+        raise RequestError(messages.HOST_MALFORMED(host=str(host), least=MIN_SPEED, most=MAX_SPEED))
+    return speed
+
+
+def compute_host_times(host: str | float, source: HostSpeed | None, gpu: Gpu) -> HostTimes:
+    """Compute how much longer the CPU's own work takes on a host than on the trace's.
+
+    Args:
+        host: From :func:`parse_host`.
+        source: The trace's host; ``None`` if it isn't known.
+        gpu: The target's GPU.
+
+    Raises:
+        RequestError: The trace's host isn't known, and another one was asked for.
+    """
+    if host == SAME:
+        return SIMILAR_HOST
+    if source is None:
+        raise RequestError(messages.HOST_UNKNOWN(host=str(host)))
+    if host == TYPICAL:
+        usual = find_usual_host(gpu)
+        return HostTimes(*(source.speed / speed for speed in (usual.speed, usual.high, usual.low)))
+    ratio = source.speed / float(host)
+    return HostTimes(ratio, ratio / HOST_SPEED_FACTOR, ratio * HOST_SPEED_FACTOR)
