@@ -84,6 +84,14 @@ def test_without_carried_in_work_from_before_the_trace_holds_nothing() -> None:
     assert starts == [500, 30]
 
 
+def test_nothing_is_carried_in_where_the_call_still_staged_the_first_activity() -> None:
+    """The same, but launched at 420 by a call that lasts until 620: it copied something first."""
+    builder = TraceBuilder().kernel("gemm", 10, 1000, launch=0)
+    builder.kernel("first", 500, 100, launch=420, launch_dur=200, stream=9)
+    starts = [list_starts(run, 500, 50)[1] for run in measure(builder, "carried-in")]
+    assert starts[0] == starts[1] < 500
+
+
 def test_without_gpu_stalls_a_stall_is_gone() -> None:
     """The last kernel's launch returned at 35, nothing else ran after 16, and it starts at 2514."""
     runs = measure(stalled(), "gpu-stalls")

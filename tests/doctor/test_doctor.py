@@ -249,7 +249,13 @@ def test_costs_are_shares_of_the_step():
 def test_kernels_of_the_step_before_the_first_cost_nothing():
     check = find(diagnose(built().kernel(GEMM, 2, 25)), "kernels_without_launch")
     assert (check.status, check.cost_pct) == (Status.OK, 0)
-    assert check.evidence.values["unlaunched"] == 1
+    assert check.evidence.values == {"unlaunched": 1, "activities": 4, "early": 1}
+
+
+def test_kernels_without_a_launch_amid_others_are_not_early():
+    values = find(diagnose(orphans()), "kernels_without_launch").evidence.values
+    assert values["unlaunched"] > 0
+    assert "early" not in values
 
 
 def test_what_costs_most_would_help_most():

@@ -27,6 +27,16 @@ from tracekit.reporting.model import Report
 from tracekit.reporting.sections.ranks import RankTime
 
 
+@pytest.mark.parametrize("left_out", [0, 1])
+def test_a_sheet_says_how_many_rows_it_leaves_out(report, monkeypatch, left_out):
+    rows = len(report.kernels) - left_out
+    monkeypatch.setattr(xlsx, "MAX_SHEET_ROWS", rows)
+    sheet = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(report)))["kernels"]
+    last = sheet.cell(rows + 2, 1).value
+    assert sheet.cell(rows + 1, 1).value is not None
+    assert last == ("and 1 more: -o kernels.parquet has all" if left_out else None)
+
+
 def test_a_sheet_per_section(report):
     book = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(report)))
     assert {"summary", "step", "time", "kernels", "idle", "critical path", "sensitivity", "accuracy"} <= set(

@@ -310,8 +310,10 @@ def test_the_name_of_a_join_tells_the_size_of_elements(element, item_bytes):
         ([8, 3, 56, 56], [9408, 1, 168, 3], [9408, 3136, 56, 1], False),
         ([512, 256], [256, 1], [1, 0], False),
         ([512, 256], [], [], None),
+        ([512, 256], [256, 1], [1, "512"], None),
+        ([512, 256], [256, 1], [1, None], None),
     ],
-    ids=["transposed", "sliced", "channels last", "few channels", "expanded", "no strides"],
+    ids=["transposed", "sliced", "channels last", "few channels", "expanded", "no strides", "texts", "nothing"],
 )
 def test_which_copies_lie_across(shape, written, read, across):
     lain = {"Input Strides": [written, read, []]}
