@@ -32,7 +32,9 @@ AREAS = {
     ),
     "comm": Area(("tracekit/comm",), ("tests/comm",)),
     "parallelism": Area(("tracekit/parallelism", "tracekit/whatif"), ("tests/prediction", "tests/replay")),
-    "prediction": Area(("tracekit/prediction", "tracekit/calibration.py"), ("tests/prediction",)),
+    "prediction": Area(
+        ("tracekit/prediction", "tracekit/hosts", "tracekit/calibration.py"), ("tests/prediction", "tests/hosts")
+    ),
     "predictors": Area(("predictors",), ("tests/predictors",)),
     "reporting": Area(("tracekit/reporting",), ("tests/report",)),
     "output": Area(
