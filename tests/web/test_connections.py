@@ -15,9 +15,11 @@ import httpx
 import pytest
 from starlette.responses import Response
 
+from tests.codes import has_code
 from tests.web.conftest import RUN, find_free_port, until
 from tracekit.bounds import MIN_PROGRESS_BYTES
-from tracekit.web import connections
+from tracekit.errors import OutputError
+from tracekit.web import connections, server
 from tracekit.web.failures import explain_failure
 
 REQUEST = b"GET /login HTTP/1.1\r\nHost: localhost\r\n"
@@ -214,3 +216,24 @@ def test_connections_that_cannot_be_accepted_are_said_once(caplog, monkeypatch):
     for _ in range(100):
         connections.handle_loop_error(None, {"exception": OSError(errno.EMFILE, "Too many open files")})
     assert [record.getMessage() for record in caplog.records] == ["connections can't be accepted: Too many open files"]
+
+
+def test_an_address_that_this_machine_lacks_is_skipped_beside_one_that_it_has(monkeypatch):
+    """Names such as localhost mean ::1 and 127.0.0.1; many containers have no IPv6."""
+    both = [(family, socket.SOCK_STREAM, 6, "", (f"address {family}", 0)) for family in (1, 2, 2)]
+    opened = []
+
+    def create_server(address, *, family):
+        if family == 1:
+            raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+        opened.append(address)
+        return socket.socket()
+
+    monkeypatch.setattr(server.socket, "getaddrinfo", lambda *args, **options: both)
+    monkeypatch.setattr(server.socket, "create_server", create_server)
+    for one in server._open_sockets("localhost", 0):
+        one.close()
+    assert opened == [("address 2", 0)]
+    monkeypatch.setattr(server.socket, "getaddrinfo", lambda *args, **options: both[:1])
+    with pytest.raises(OutputError, check=has_code("address-unusable")):
+        server._open_sockets("localhost", 0)
