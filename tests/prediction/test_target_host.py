@@ -107,7 +107,7 @@ def test_the_traces_own_gpu_keeps_its_host_unless_another_is_asked_for() -> None
     assert faster.step.step_time_us < 0.6 * own.step.step_time_us
 
 
-def test_the_command_line_says_both(tmp_path: Path) -> None:
+def test_all_forms_say_both(tmp_path: Path) -> None:
     path = TraceBuilder()
     for number in range(10):
         path.op("aten::mul", 100.0 * number, 20, dims=[[1024], [1024]], types=["float", "float"])
@@ -117,5 +117,9 @@ def test_the_command_line_says_both(tmp_path: Path) -> None:
     shown = runner.invoke(app, ["predict", str(trace), "--gpu", "h100-sxm", "-q"])
     assert shown.exit_code == 0
     assert "usual CPU" in shown.output
+    for suffix, said in ((".md", "With the CPU usual beside h100-sxm"), (".html", "usual CPU")):
+        page = tmp_path / f"report{suffix}"
+        assert runner.invoke(app, ["predict", str(trace), "--gpu", "h100-sxm", "-q", "-o", str(page)]).exit_code == 0
+        assert said in page.read_text()
     plain = json.loads(runner.invoke(app, ["predict", str(trace), "--gpu", "h100-sxm", "--json", "-q"]).stdout)
     assert plain["targets"][0]["with_usual_host"]["machines"] == 3

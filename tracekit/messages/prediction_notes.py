@@ -109,8 +109,8 @@ USUAL_HOST = Template(
     "usual-host",
     Severity.NOTE,
     "With the CPU that is usual beside {gpu} the step takes {step_time_us} ({low_us} to {high_us}). By {ops} ops, the "
-    "trace's host is {speed_ratio:.2g} times as fast as that one; hosts differ much, and {machines} with that GPU are "
-    "known.",
+    "trace's host is {speed_ratio:.2g} times as fast as that one. Hosts differ much; known machines with that GPU: "
+    "{machines}.",
     "{--host} typical predicts for it; if you know the machine, give its speed.",
 )
 HOST_CHANGED = Template(

@@ -96,6 +96,11 @@ def _generate_step_table(report: Report) -> Iterator[str]:
     faster = "per sample" if by_sample else "speedup"
     heads = ("GPU", "step", "90 % interval", faster, *(one.heading for one in done), "fits", "GPU busy", "modelled")
     yield from format_table(heads, [measured, *rows])
+    for target in report.targets:
+        if target.usual_host:
+            usual = target.usual_host
+            span = format_interval(usual.low_us, usual.high_us)
+            yield from ("", f"With the CPU usual beside {target.label}: {format_duration(usual.step_time_us)} ({span}).")
     for line in (*merge_target_notes(report, describe_step_samples), *costs.explain_headings(report)):
         yield from ("", f"{to_markdown(line[0].upper() + line[1:])}.")
 
