@@ -99,8 +99,8 @@ def _generate_step_table(report: Report) -> Iterator[str]:
     for target in report.targets:
         if target.usual_host:
             usual = target.usual_host
-            span = format_interval(usual.low_us, usual.high_us)
-            yield from ("", f"With the CPU usual beside {target.label}: {format_duration(usual.step_time_us)} ({span}).")
+            step, span = format_duration(usual.step_time_us), format_interval(usual.low_us, usual.high_us)
+            yield from ("", f"With the CPU usual beside {target.label}: {step} ({span}).")
     for line in (*merge_target_notes(report, describe_step_samples), *costs.explain_headings(report)):
         yield from ("", f"{to_markdown(line[0].upper() + line[1:])}.")
 
