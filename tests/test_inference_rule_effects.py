@@ -69,6 +69,16 @@ def test_without_event_waits_a_stream_does_not_wait_for_another() -> None:
     assert starts == [42, 30]
 
 
+@pytest.mark.parametrize(("ended_ns", "waits"), [(500, True), (501, False), (-12_000, True), (-12_001, False)])
+def test_an_activity_is_awaited_if_it_ended_shortly_before_or_just_after_its_waiter_began(ended_ns, waits) -> None:
+    """The waiter begins at 72; clocks jitter by half a microsecond, and waking takes up to 12."""
+    busy = 72 + ended_ns / 1000 - 20
+    builder = TraceBuilder().kernel("early", 10, 2, launch=0, stream=9).kernel("gemm", 20, busy, launch=10)
+    builder.kernel("late", 72, 100, launch=20, stream=9)
+    with_rule, without = (list_starts(run, 2, 20, 100)[2] for run in measure(builder, "event-waits"))
+    assert (with_rule > without) is waits
+
+
 def test_without_long_delays_a_stream_waits_only_for_what_had_just_ended() -> None:
     """The last kernel was launched at 20 and starts at 1000, 50 after the only other work ended."""
     builder = TraceBuilder().kernel("early", 10, 2, launch=0, stream=9).kernel("gemm", 20, 930, launch=10)
