@@ -30,6 +30,13 @@ def test_a_table_of_layouts(run, trace, tmp_path):
     assert set(data["knees"]) == {"4x8xh100-sxm@ndr400"}
 
 
+@pytest.mark.parametrize(("top", "left_out"), [("1", 2), ("2", 1), ("3", None)])
+def test_a_sweep_says_how_many_layouts_it_leaves_out(run, trace, top, left_out):
+    out = run("sweep", trace, "--cluster", "4x8xh100-sxm@ndr400", "--top", top, "-q")[1]
+    assert (f"{left_out} more: --top 3" in out) is (left_out is not None)
+    assert ("more:" in out) is (left_out is not None)
+
+
 def test_a_sweep_says_what_any_report_of_the_trace_warns_of(run, trace, tmp_path):
     out = run("sweep", trace, "--cluster", "8xh100-sxm", "-q", "-o", tmp_path / "sweep.md")[1]
     (warned,) = (line for line in " ".join(out.split()).split("warning: ")[1:] if "One of 8 ranks" in line)

@@ -90,6 +90,14 @@ def test_a_bad_name_gives_one_line_with_what_to_try(name, code, shown):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["8xH1000", "2x8xH1OO-SXM@ndr400", "8xh100sxmm"])
+def test_a_cluster_of_an_unknown_gpu_is_refused_with_one_like_it(name):
+    """However it is written: the count in front stays."""
+    with pytest.raises(ClusterError, check=lambda error: error.code == "cluster-mistyped") as caught:
+        load_cluster(name)
+    assert name.lower().split("h1")[0] + "h100" in str(caught.value).lower()
+
+
 def test_no_two_clusters_share_a_name_or_a_gpu_as_its_platform():
     spelled = [alias for name in list_clusters() for alias in _read(name).get("aliases", [])]
     assert len(set(spelled)) == len(spelled)

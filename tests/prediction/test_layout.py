@@ -320,3 +320,9 @@ def test_stages_that_were_recorded_are_shown_and_stay(change, code):
     assert more[1] > 300
     with pytest.raises(LayoutError, check=has_code(code)):
         job.on(POD, **change)
+
+
+def test_a_stage_is_a_job_without_stages() -> None:
+    whole = Layout(dp=2, tp=4, pp=8, micro_batches=16, chunks=2, zero_bubble=True, batch=0.5)
+    assert whole.world_size == 64
+    assert whole.stage_layout == Layout(dp=2, tp=4, batch=0.5)

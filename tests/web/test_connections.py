@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -237,3 +238,29 @@ def test_an_address_that_this_machine_lacks_is_skipped_beside_one_that_it_has(mo
     monkeypatch.setattr(server.socket, "getaddrinfo", lambda *args, **options: both[:1])
     with pytest.raises(OutputError, check=has_code("address-unusable")):
         server._open_sockets("localhost", 0)
+
+
+@pytest.mark.parametrize(
+    ("cycle", "write_paused", "read_paused", "waits"),
+    [
+        (None, False, False, True),
+        ((True, False, False), False, False, True),
+        ((False, True, False), False, False, True),
+        ((False, True, False), False, True, False),
+        ((False, True, True), False, False, False),
+        ((False, False, False), False, False, False),
+        ((False, False, False), True, True, True),
+    ],
+    ids=[
+        *("no request", "answered", "more of the body", "the server reads no more", "the server was asked to go on"),
+        *("the server works", "the answer isn't taken"),
+    ],
+)
+def test_whose_turn_it_is(cycle, write_paused, read_paused, waits):
+    """Only a client that holds things up loses its connection, not one that waits for the server."""
+    names = ("response_complete", "more_body", "waiting_for_100_continue")
+    state = SimpleNamespace(
+        cycle=None if cycle is None else SimpleNamespace(**dict(zip(names, cycle, strict=True))),
+        flow=SimpleNamespace(write_paused=write_paused, read_paused=read_paused),
+    )
+    assert connections.BoundedProtocol.waits_for_client.fget(state) is waits
