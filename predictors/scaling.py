@@ -21,7 +21,9 @@ FAMILY_RESOURCES = {
     **dict.fromkeys(("gemm", "conv", "attention", "moe"), "tensor"),
     **dict.fromkeys(("linear_attention", "other"), "mixed"),
 }
-"""What a family waits for; the ones not named here wait for memory."""
+"""What a family waits for; the ones not named here wait for memory. Of these, kernels that work out where each element
+lies wait for memory or for instructions: PyTorch's ``cat`` of caches of keys and values reaches 1 TB/s on an H100, and
+takes as long on an H200."""
 DEFAULT_MATRIX_DTYPE = "fp16"
 """What matrix units are taken to multiply where neither a kernel's name nor its op's inputs tell: those are serving
 engines' own kernels, of 16 bits or fewer. In fp32 an RTX 4090 would run a mixture of experts faster than an H100."""
@@ -33,7 +35,7 @@ def scale_measured_times(
     """Measured times carried to another GPU without knowing the shape.
 
     Args:
-        table: Distinct kernels with ``family``, ``dtype`` and ``blocks``.
+        table: Distinct kernels with ``family``, ``dtype``, ``indexed`` and ``blocks``.
         row: Row in ``table`` of each measurement.
         measured: Times on the source, in microseconds, above zero.
         source: GPU that they were measured on.
@@ -43,11 +45,12 @@ def scale_measured_times(
         Times in microseconds, and the half-width, as a logarithm, of the range over the candidate resources.
     """
     ratios = _compute_resource_ratios(table, source, target)
-    family = CategoricalColumn.from_series(table["family"]).map(
+    resource = CategoricalColumn.from_series(table["family"]).map(
         lambda family: FAMILY_RESOURCES.get(family or "", "memory")
     )
+    streams = (resource == "memory") & ~table["indexed"].fill_null(False).to_numpy()
     mixed = np.sqrt(ratios["memory"] * ratios["vector"])
-    ratio = np.where(family == "tensor", ratios["tensor"], np.where(family == "memory", ratios["memory"], mixed))
+    ratio = np.where(resource == "tensor", ratios["tensor"], np.where(streams, ratios["memory"], mixed))
     few = table["blocks"].fill_null(np.inf).to_numpy() < min(source.sms, target.sms)
     ratio = np.where(few, ratios["clock"], ratio)
     candidates = np.log(np.stack(list(ratios.values())))

@@ -26,6 +26,16 @@ def test_a_memory_kernel_goes_with_the_bandwidth_but_for_its_fixed_part():
     assert row["low_us"] < row["time_us"] < row["high_us"]
 
 
+def test_a_kernel_that_works_out_where_elements_lie_gains_half_of_the_bandwidth():
+    """An H200 has an H100's SMs and clock, and 1.43 times its bandwidth: 1.2 is the mean of that and 1."""
+    row = scaled("h100-sxm", "h200-sxm", family="copy", indexed=True, measured_us=10000.0)
+    assert row["time_us"] == pytest.approx(10000 * (3352 / 4800) ** 0.5, rel=0.01)
+    assert row["low_us"] < 10000 * 3352 / 4800
+    assert row["high_us"] > 10000
+    plain = scaled("h100-sxm", "h200-sxm", family="copy", indexed=False, measured_us=10000.0)
+    assert plain["time_us"] == pytest.approx(10000 * 3352 / 4800, rel=0.01)
+
+
 def test_a_tiny_kernel_only_gains_from_the_clock():
     row = scaled("a100-sxm-80gb", "h100-sxm", family="other", measured_us=2.0)
     assert row["time_us"] == pytest.approx(2.0 * A100.boost_clock_mhz / H100.boost_clock_mhz)
