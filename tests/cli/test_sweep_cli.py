@@ -1,6 +1,7 @@
 """``tracekit sweep``."""
 
 import json
+from pathlib import Path
 
 import openpyxl
 import polars as pl
@@ -110,3 +111,15 @@ def test_a_sweep_of_one_size_says_once_what_becomes_of_the_batch(run, tmp_path):
     out = " ".join(run("sweep", path, "--gpu", "h100-sxm", "--world-size", 8)[1].split())
     assert out.count("Each rank keeps its batch") == 1
     assert "8 times a rank's" in out
+
+
+def test_the_bubble_of_a_pipeline_is_a_percentage(run):
+    """Of two stages with four micro-batches each waits for one pass of five; the gradients' exchange is longer."""
+    sample = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_train.json.gz"
+    to = ("--cluster", "8xh100-sxm", "--world-size", 8, "--pp", 2, "--micro-batches", 4)
+    table = run("sweep", sample, *to, "-q")[1]
+    (shown,) = (line.split() for line in table.splitlines() if "dp4 pp2" in line)
+    (entry,) = json.loads(run("sweep", sample, *to, "--json")[1])["layouts"]
+    bubble = entry["pipeline"]["bubble"]
+    assert 0.2 <= bubble < 0.3
+    assert f"{100 * bubble:.0f}" in shown
