@@ -232,6 +232,13 @@ def test_odd_json_is_redacted_or_refused(text, tmp_path):
         assert json.loads((tmp_path / "out.json").read_text()) == json.loads(text)
 
 
+def test_an_event_without_arguments_gets_none(tmp_path):
+    events = [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1}, {"ph": "X", "name": "k", "args": {}}]
+    (tmp_path / "in.json").write_text(json.dumps({"traceEvents": events}))
+    redact(tmp_path / "in.json", tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text())["traceEvents"] == events
+
+
 def test_a_bare_list_of_events_may_begin_with_a_blank(builder, tmp_path):
     events = json.loads(builder.to_json())["traceEvents"]
     for number, text in enumerate((json.dumps(events), f" \n{json.dumps(events)}")):

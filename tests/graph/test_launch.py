@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from tests.graphs import graph_of
+from tracekit.analysis.self_check import run_self_check
 from tracekit.replay.engine import replay
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 
@@ -108,3 +110,16 @@ def test_calls_that_are_rare_take_as_long_as_others_that_launch_kernels():
     for i, call in enumerate(["cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernelEx"], start=1):
         builder.kernel("gemm", 200 * i + 10, 20, launch=200 * i, call=call)
     assert (replay(graph_of(builder)).activity_start_ns[1:] / 1000).tolist() == [210, 410, 610]
+
+
+def test_the_check_of_a_graph_lists_the_lags_of_its_edges():
+    """Three launches of 5 us, 100 apart, each of a kernel that starts 10 later, 50 long."""
+    builder = TraceBuilder()
+    for i in range(3):
+        builder.op("aten::mul", 100.0 * i, 20).kernel("k", 100.0 * i + 15, 50, launch=100.0 * i + 5)
+    table = run_self_check(prepare_run(builder.load()).graph).edge_kind_stats
+    rows = {row["edge"]: row for row in table.iter_rows(named=True)}
+    assert {edge: row["edges"] for edge, row in rows.items()} == {"run": 8, "program": 4, "launch": 3, "stream": 2}
+    assert [rows["launch"][name] for name in ("lag_us", "low_us", "high_us", "binds")] == [10, 10, 10, 3]
+    assert [rows["stream"][name] for name in ("lag_us", "binds", "beyond_us")] == [1, 0, None]
+    assert (rows["run"]["low_us"], rows["run"]["high_us"]) == (0, 50)

@@ -136,6 +136,16 @@ def test_fuse_saves_what_is_passed_on():
     assert edited.description == KERNELS_FUSED(kernels=4, fused=1)
 
 
+def test_only_selected_neighbours_are_fused():
+    """Of four additions the first and the third are selected: none follows another."""
+    builder, numbers = TraceBuilder().op("aten::empty", 0, 5), [[1 << 20], [1 << 20]]
+    for i, op in enumerate(("aten::add", "aten::mul", "aten::add", "aten::mul")):
+        builder.op(op, 10 + 6 * i, 5, dims=numbers, types=["float", "float"])
+        builder.kernel("vectorized_elementwise_kernel", 20 + 91 * i, 90, launch=10 + 6 * i)
+    with pytest.raises(WhatIfError, check=has_code("kernels-not-adjacent")):
+        fuse(run_of(builder).program, KernelSelection({"op": "aten::add"}))
+
+
 def test_kernels_are_not_fused_across_a_wait_of_the_cpu():
     with pytest.raises(WhatIfError, check=has_code("kernels-not-adjacent")):
         fuse(run_of(after_a_sync(50)).program, ANY)

@@ -253,3 +253,10 @@ def test_the_log_holds_no_secrets(start, as_api, make_trace, caplog):
     assert any("/api/v1/jobs/{job_id}" in line for line in lines)
     for secret in (TOKEN, job, link, "secret-model"):
         assert not any(secret in line for line in lines)
+
+
+@pytest.mark.parametrize("address", ["/api/v1/gpus/", "/login/", "/api/v1/jobs/"])
+def test_an_address_with_a_slash_too_many_is_unknown_and_leads_nowhere(api, address):
+    answer = api.client.get(address, follow_redirects=False)
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
