@@ -272,6 +272,16 @@ def test_an_output_is_not_overwritten(builder, tmp_path):
     assert "traceEvents" in output.read_text()
 
 
+def test_a_trace_is_never_replaced_by_its_copy(builder, tmp_path):
+    source = builder.save(tmp_path / "in.json")
+    before = source.read_bytes()
+    (tmp_path / "link.json").symlink_to(source)
+    for output in (source, tmp_path / "link.json"):
+        with pytest.raises(OutputError):
+            redact(source, output, force=True)
+    assert source.read_bytes() == before
+
+
 BROKEN = {
     "truncated": (b'{"traceEvents": [{"ph": "X"', DamagedTraceError),
     "broken event": (b'{"traceEvents": [{"ph": "X", "name": "\xff"}]}', DamagedTraceError),
@@ -346,6 +356,7 @@ def test_the_copy_does_not_tell_its_name_or_time(builder, tmp_path):
     assert b"alices" not in first
     redact(source, tmp_path / "other.json.gz")
     assert (tmp_path / "other.json.gz").read_bytes() == first
+    assert first[4:8] == bytes(4), "seconds since 1970 in a gzip header"
 
 
 def test_names_that_kineto_doesnt_escape_are_redacted_too(tmp_path):
