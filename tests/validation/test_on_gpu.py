@@ -41,7 +41,7 @@ def two_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("two_workloads")
 def test_a_workload_that_fails_is_noted_and_the_others_are_recorded(tmp_path: Path) -> None:
     path = tmp_path / "cpu.tar.gz"
-    asked = [str(path), "--device", "cpu", "--shorten", "100", "--stage", "samples", "--stage", "heat"]
+    asked = [str(path), "--device", "cpu", "--shorten", "100"]
     assert command.main(asked) == 0
     folder = unpack(path, tmp_path / "out")
     assert {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} == {

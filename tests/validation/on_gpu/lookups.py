@@ -11,7 +11,6 @@ from tests.validation.on_gpu.profiled import measure_kernels_us
 from tests.validation.on_gpu.session import Session
 
 ROWS = (100_000, 10_000_000)
-SMALL_ROWS = (1000,)
 WIDTHS = (64, 128)
 BAGS = ((8192, 1), (8192, 20), (65536, 4))
 """Bags, and indices in each."""
@@ -21,12 +20,11 @@ ALPHAS = (0.0, 1.05, 1.2)
 
 def measure_lookups(session: Session) -> None:
     """Measure the kernels of `EmbeddingBag` forward and backward."""
-    rows_of_tables = SMALL_ROWS if session.is_small else ROWS
     cases = {
         f"{rows}x{width} bags {bags} pooling {pooling} alpha {alpha}": partial(
             measure_case, session.device, rows, width, bags, pooling, alpha
         )
-        for rows, width, (bags, pooling), alpha in product(rows_of_tables, WIDTHS, BAGS, ALPHAS)
+        for rows, width, (bags, pooling), alpha in product(ROWS, WIDTHS, BAGS, ALPHAS)
     }
     session.write("lookups.json", list(session.run_each(cases).values()))
 

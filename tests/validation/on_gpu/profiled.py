@@ -20,18 +20,13 @@ def measure_kernels_us(call: Callable[[], Any]) -> dict[str, float]:
     """Measure the microseconds of each kernel, by its name, in one call by the profiler."""
     for _ in range(CALLS):
         call()
-    _synchronize()
+    torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as recorded:
         for _ in range(CALLS):
             call()
-        _synchronize()
+        torch.cuda.synchronize()
     times_us: dict[str, float] = {}
     for event in recorded.events() or ():
         if event.device_type != DeviceType.CPU:
             times_us[event.name] = times_us.get(event.name, 0.0) + event.time_range.elapsed_us() / CALLS
     return times_us
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()

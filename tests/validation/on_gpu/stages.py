@@ -120,6 +120,8 @@ def list_precisions() -> list[str]:
     return microbench.list_precisions(gpu.major, gpu.minor, torch.version.hip is not None)
 
 
+ON_CPU = ("samples", "heat")
+"""Stages that need no GPU."""
 STAGES: dict[str, Stage] = {
     "bench": measure_bench,
     "samples": record_samples,
