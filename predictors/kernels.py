@@ -13,7 +13,7 @@ INTEGER_COLUMNS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "ranks", "blocks", "threads_per_block",
     "registers_per_thread", "shared_memory_bytes", "tile_m", "tile_n", "window", "channels",
-    "height", "width",
+    "height", "width", "cache_width",
 )  # fmt: skip
 COUNT_COLUMNS = INTEGER_COLUMNS[: INTEGER_COLUMNS.index("ranks") + 1]
 """Integers that count something; an empty tensor's zero counts as one. (`window` 0 means none.)"""
@@ -84,7 +84,9 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         contiguous along another axis than others, as in a transposition), ``tensor_core`` (the kernel runs on matrix
         units), ``winograd`` (the convolution has a Winograd algorithm), ``paged`` (the keys of attention are in the
         pages of a serving engine's cache). ``channels`` are those of one group of a convolution; ``height`` and
-        ``width`` are those of its output images. ``part`` is the role of a norm's kernel: 'sums', 'column sums' or
+        ``width`` are those of its output images. ``cache_width`` are elements that a cache holds per
+        key and key head where values are part of the keys; null: keys and values apart.
+        ``part`` is the role of a norm's kernel: 'sums', 'column sums' or
         'scaling' where several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm. It is
         'fused' for a norm, softmax or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else
         null. ``tokens`` of a GEMM or MoE kernel without a shape are those of the batch that it ran for. A ``framework``

@@ -81,8 +81,9 @@ def _compute_gemm_work(x: Columns) -> tuple[Floats, Floats]:
 def _compute_attention_work(x: Columns) -> tuple[Floats, Floats]:
     flops = 4 * x["batch"] * x["heads"] * x["head_dim"] * count_attended_pairs(x)
     queries = x["batch"] * x["heads"] * x["q_len"] * x["head_dim"] * get_output_bytes(x)
-    keys = x["batch"] * x["kv_heads"] * count_attended_keys(x) * x["head_dim"] * x["kv_size"]
-    forward, backward = 2 * queries + 2 * keys, 4 * queries + 4 * keys
+    width = np.where(np.isnan(x["cache_width"]), 2 * x["head_dim"], x["cache_width"])
+    keys = x["batch"] * x["kv_heads"] * count_attended_keys(x) * width * x["kv_size"]
+    forward, backward = 2 * queries + keys, 4 * queries + 2 * keys
     return np.where(x["backward"], BACKWARD_ATTENTION_FLOP_RATIO * flops, flops), np.where(
         x["backward"], backward, forward
     )
@@ -102,7 +103,7 @@ _WORK_FORMULAS = (
     (("gemm", "conv"), ("batch", "m", "n", "k", "bytes"), _compute_gemm_work),
     (
         ("attention",),
-        ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window", "causal"),
+        ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window", "causal", "cache_width"),
         _compute_attention_work,
     ),
     (("moe",), ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep"), _compute_moe_work),

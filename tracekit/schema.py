@@ -207,6 +207,11 @@ KERNELS = TableSchema(
         TableColumn("head_dim", pl.Int64, "attention: width of a head."),
         TableColumn("causal", pl.Boolean, "attention: masked causally."),
         TableColumn("window", pl.Int64, "attention: keys that each query sees at most, where that is limited."),
+        TableColumn(
+            "cache_width",
+            pl.Int64,
+            "attention: elements that the cache holds per key and key head, where values are part of the keys.",
+        ),
         TableColumn("paged", pl.Boolean, "attention: keys lie in pages of a serving engine's cache; null: unknown."),
         TableColumn("rows", pl.Int64, "Families bound by memory: independent rows."),
         TableColumn("cols", pl.Int64, "Families bound by memory: elements per row."),

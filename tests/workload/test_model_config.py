@@ -192,7 +192,7 @@ def test_the_config_may_lie_among_the_traces(tmp_path):
 def test_one_that_is_not_understood_is_left_out_of_a_folder_and_refused_by_name(tmp_path):
     Path("job").mkdir()
     serve(*LAYER, *LAYER).save(tmp_path / "job" / "trace.json")
-    write(DENSE | {"kv_lora_rank": 512}, "job/config.json")
+    write(DENSE | {"index_topk": 2048}, "job/config.json")
     assert "config-skipped" in list_codes(tk.load("job").warnings)
     with pytest.raises(ModelConfigError) as raised:
         tk.load(["job/trace.json", "job/config.json"])
@@ -211,7 +211,12 @@ def test_one_that_is_not_understood_is_left_out_of_a_folder_and_refused_by_name(
         (json.dumps(DENSE | {"num_attention_heads": 0}), "config-size"),
         (json.dumps(DENSE | {"num_hidden_layers": 10**6}), "config-size"),
         (json.dumps(DENSE | {"hidden_size": 2**40}), "config-size"),
-        (json.dumps(DENSE | {"layer_types": ["linear_attention", "full_attention"]}), "config-layers"),
+        (json.dumps(DENSE | {"layer_types": ["recurrent", "full_attention"]}), "config-layers"),
+        (json.dumps(DENSE | {"layer_types": ["linear_attention", "full_attention"]}), "config-key-missing"),
+        (json.dumps(DENSE | {"kv_lora_rank": 512}), "config-key-missing"),
+        (json.dumps(DENSE | {"hybrid_override_pattern": "M-"}), "config-key-missing"),
+        (json.dumps(DENSE | {"hybrid_override_pattern": "-M"}), "config-layers"),
+        (json.dumps(DENSE | {"hybrid_override_pattern": "ME"}), "config-layers"),
         (json.dumps(MIXTURE | {"num_experts_per_tok": 17}), "config-size"),
         (" " * (1 << 23), "config-too-large"),
     ],

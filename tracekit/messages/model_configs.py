@@ -26,8 +26,8 @@ CONFIG_SIZE = Template(
 CONFIG_LAYERS = Template(
     "config-layers",
     Severity.ERROR,
-    "{path} describes {architecture}, which has layers of {layers}. Known are layers of softmax attention with an MLP "
-    "or experts.",
+    "{path} describes {architecture}, which has layers of {layers}. Known are layers of attention, "
+    "latent attention, the gated delta rule and Mamba-2, with an MLP or experts.",
     "Record the model once without CUDA graphs and with shapes, or the capture of its graphs.",
 )
 CONFIG_NOT_UNIQUE = Template(

@@ -42,7 +42,8 @@ CALL_COLUMNS = (
 WORK_COLUMNS = (
     "library", "family", "dtype", "weight_dtype", "direction",
     "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
-    "causal", "window", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind", "indexed",
+    "causal", "window", "cache_width", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind",
+    "indexed",
     "across", "winograd", "part", "channels", "height", "width", "tokens", "experts", "top_k",
 )  # fmt: skip
 KERNEL_NAME_COLUMNS = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")

@@ -3,6 +3,9 @@
 import polars as pl
 
 LAYER_COLUMNS = ("layer_heads", "layer_kv_heads", "layer_head_dim", "layer_window")
+LATENT_COLUMNS = ("latent_width", "latent_cached", "latent_apart")
+"""Of latent attention: mean width of keys and values in the space of the cache, elements that the cache holds of a
+token, and their mean width outside of it; null for other layers."""
 
 
 def count_queries_and_keys(batches: pl.DataFrame) -> pl.DataFrame:
@@ -46,15 +49,28 @@ def count_queries_and_keys(batches: pl.DataFrame) -> pl.DataFrame:
 
 
 def build_attention_columns() -> dict[str, pl.Expr]:
-    """Build the columns of attention from those of :func:`count_queries_and_keys` and ``LAYER_COLUMNS``."""
+    """Build the columns of attention.
+
+    They come from those of :func:`count_queries_and_keys`, ``LAYER_COLUMNS`` and ``LATENT_COLUMNS``.
+    Latent attention ``is_absorbed`` if its queries were brought into the space of the cache: all heads then share its
+    one vector for each token, key and value at once. Else each head has keys and values of its own. Where attention
+    begins anew after ``layer_chunk`` keys, a prefill consists of so many shorter ones; of decode steps the mean counts.
+    """
     heads, kv_heads, head_dim, window = map(pl.col, LAYER_COLUMNS)
+    width, cached, apart = map(pl.col, LATENT_COLUMNS)
+    chunk, queries, keys = pl.col("layer_chunk"), pl.col("queries"), pl.col("keys")
+    latent, absorbed = width.is_not_null(), pl.col("is_absorbed")
+    cut = pl.col("is_prefill") & (queries > chunk) & (keys == queries)
+    seen = pl.when(cut).then(chunk).when(keys > chunk).then((chunk + 1) // 2).otherwise(keys)
     return {
-        "batch": pl.col("sequences"),
+        "batch": pl.col("sequences") * pl.when(cut).then((queries + chunk - 1) // chunk).otherwise(1),
         "heads": heads,
-        "kv_heads": kv_heads,
-        "q_len": pl.col("queries"),
-        "kv_len": pl.col("keys"),
-        "head_dim": head_dim,
+        "kv_heads": pl.when(latent & absorbed).then(1).when(latent).then(heads).otherwise(kv_heads),
+        "q_len": pl.when(cut).then(chunk).otherwise(queries),
+        "kv_len": pl.max_horizontal(seen, pl.when(cut).then(chunk).otherwise(queries)),
+        "head_dim": pl.when(latent & absorbed).then(width).when(latent).then(apart).otherwise(head_dim),
+        "dtype": pl.coalesce("dtype", pl.when(latent).then(pl.lit("bf16"))),
+        "cache_width": pl.when(latent & absorbed).then(cached),
         "window": window,
         "causal": pl.col("is_prefill"),
         "paged": pl.lit(value=True),

@@ -5,17 +5,22 @@ each one multiplies by (:mod:`.model_roles`). The engine's mark tells the tokens
 What lies between two GEMMs passes over the activations there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from tracekit.ingest import batches
 from tracekit.ingest.capture_windows import select_within
-from tracekit.model_config import ModelConfig
+from tracekit.model_config import ModelConfig, TransformerLayer
 from tracekit.trace import RankTrace
 from tracekit.workload.work_inference import model_roles as roles
 from tracekit.workload.work_inference.expert_gemms import build_expert_gemm_columns
-from tracekit.workload.work_inference.model_attention import build_attention_columns, count_queries_and_keys
+from tracekit.workload.work_inference.model_attention import (
+    LATENT_COLUMNS,
+    build_attention_columns,
+    count_queries_and_keys,
+)
+from tracekit.workload.work_inference.model_linear import LINEAR_TYPES, list_linear_changes
 from tracekit.workload.work_inference.model_passes import build_pass_columns
 from tracekit.workload.work_inference.override import override_columns
 from tracekit.workload.work_inference.rule import WorkRule
@@ -29,6 +34,8 @@ ATTENTION_SUM_KERNEL = r"(?i)reduce|combine|merge"
 """Kernels that add up what attention with split keys left."""
 MIN_MATCHED_FRACTION = 0.9
 """Least part of the segments that a variant has to explain."""
+MIXER_FAMILIES = ("attention", "linear_attention")
+ACTIVATION_KERNEL = r"(?i)silu|swiglu|gelu|relu|act_and_mul"
 CAST_DTYPES = ("fp8", "int8", "nvfp4")
 """Precisions to which engines cast the input of a GEMM. A GEMM whose name has no precision computes in that of the
 cast before it."""
@@ -50,7 +57,7 @@ def infer_model_work(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     ranks = _count_tensor_parallel_ranks(kernels, trace)
     placed = _place_in_segments(kernels, trace, len(model.layers))
     expected = _choose_roles(placed, model, ranks)
-    if expected is None:
+    if expected.is_empty():
         return kernels
     table = _join_roles(placed, expected, _tabulate_layers(model, ranks))
     for chosen, columns in _list_changes():
@@ -76,13 +83,18 @@ RULE = WorkRule(
 def _list_changes() -> tuple[tuple[pl.Expr, Mapping[str, pl.Expr]], ...]:
     """List which kernels get which columns."""
     product, attention, role = pl.col("is_product"), pl.col("is_attention"), pl.col("role")
+    linear = pl.col("linear_heads").is_not_null() & attention & pl.col("sequences").is_not_null()
+    softmax = attention & (pl.col("family") == "attention") & pl.col("keys").is_not_null()
+    per_head = product & role.is_in(roles.PER_HEAD)
     is_expert = role.is_in(roles.OF_EXPERTS)
     rows = pl.when(role == roles.LOGITS).then("rows_of_logits").otherwise("tokens")
     sizes = {"m": rows, "n": pl.col("n_of_model"), "k": pl.col("k_of_model")}
     return (
         (product & is_expert, build_expert_gemm_columns(role == roles.EXPERTS_IN)),
+        (per_head, {"family": pl.lit("gemm"), **sizes, "batch": pl.col("layer_heads")}),
         (product & ~is_expert, {"family": pl.lit("gemm"), "batch": pl.lit(1), **sizes}),
-        (attention & pl.col("keys").is_not_null(), build_attention_columns()),
+        (softmax, build_attention_columns()),
+        *((linear & chosen, columns) for chosen, columns in list_linear_changes()),
         (~product & ~attention & (pl.col("kind") == "kernel"), build_pass_columns()),
     )
 
@@ -101,7 +113,7 @@ def _place_in_segments(kernels: pl.DataFrame, trace: RankTrace, layers: int) -> 
     tokens = find_tokens_of_calls(kernels, trace).rename({"tokens": "tokens_of_call"})
     name, family = pl.col("name"), pl.col("family")
     product = family.is_in(PRODUCT_FAMILIES) & ~name.str.contains(SPLIT_SUM_KERNEL)
-    attention = (family == "attention") & ~name.str.contains(ATTENTION_SUM_KERNEL)
+    attention = family.is_in(MIXER_FAMILIES) & ((family != "attention") | ~name.str.contains(ATTENTION_SUM_KERNEL))
     table = (
         kernels.drop("experts", "top_k")
         .with_row_index("row")
@@ -129,18 +141,43 @@ def _place_in_segments(kernels: pl.DataFrame, trace: RankTrace, layers: int) -> 
     )
 
 
-def _choose_roles(placed: pl.DataFrame, model: ModelConfig, ranks: int) -> pl.DataFrame | None:
-    """Choose the variant whose segments hold as many GEMMs as the trace's; None if none explains most of them."""
+def _choose_roles(placed: pl.DataFrame, model: ModelConfig, ranks: int) -> pl.DataFrame:
+    """Choose for prefills and for the other batches the variant whose segments hold as many GEMMs as the trace's.
+
+    Of several such variants that one counts whose first activation comes after the GEMM that needs one. A kind of batch
+    of which none explains most segments takes part in the choice for all.
+
+    Returns:
+        The roles with ``is_prefill``; no rows if nothing fits.
+    """
     inside = placed.filter(pl.col("batch_of_engine").is_not_null())
-    counts = inside.group_by(SEGMENT_KEY).agg(found=pl.col("is_product").sum())
-    best, most = None, MIN_MATCHED_FRACTION * counts.height
-    for fusion in roles.FUSIONS:
-        expected = roles.list_roles(model, fusion, ranks)
-        wanted = counts.join(expected.group_by("segment").len(), on="segment", how="left")
-        matched = wanted.select((pl.col("found") == pl.col("len").fill_null(0)).sum()).item()
-        if counts.height and matched > most:
+    activation = pl.col("name").str.contains(ACTIVATION_KERNEL) & ~pl.col("is_product")
+    counts = inside.group_by(*SEGMENT_KEY, "is_prefill").agg(
+        found=pl.col("is_product").sum(), activated=pl.col("products_before").filter(activation).min()
+    )
+    variants = [(each, roles.list_roles(model, each, ranks)) for each in roles.list_fusions(model)]
+    chosen = []
+    for is_prefill in (True, False):
+        mine = counts.filter(pl.col("is_prefill") == is_prefill)
+        best = _find_best_variant(mine, variants)
+        best = _find_best_variant(counts, variants) if best is None else best
+        if mine.height and best is not None:
+            chosen.append(best.with_columns(is_prefill=pl.lit(is_prefill)))
+    return pl.concat(chosen) if chosen else pl.DataFrame()
+
+
+def _find_best_variant(
+    counts: pl.DataFrame, variants: Sequence[tuple[roles.Fusion, pl.DataFrame]]
+) -> pl.DataFrame | None:
+    best, most = None, (MIN_MATCHED_FRACTION * counts.height, 0)
+    for fusion, expected in variants:
+        needed = pl.col("place").filter(pl.col("role").is_in(roles.IN_ROLES)).min() + (1 if fusion.gate else 2)
+        wanted = counts.join(expected.group_by("segment").agg(pl.len(), needed=needed), on="segment", how="left")
+        same = pl.col("found") == pl.col("len").fill_null(0)
+        matched = wanted.select(same.sum(), agreed=(same & (pl.col("activated") == pl.col("needed"))).sum()).row(0)
+        if matched[0] > most[0] or (best is not None and matched > most):
             best, most = expected, matched
-    return best
+    return best if counts.height else None
 
 
 def _join_roles(placed: pl.DataFrame, expected: pl.DataFrame, layers: pl.DataFrame) -> pl.DataFrame:
@@ -148,9 +185,15 @@ def _join_roles(placed: pl.DataFrame, expected: pl.DataFrame, layers: pl.DataFra
 
     ``is_known`` tells whether its segment has as many GEMMs as expected.
     """
-    wanted = expected.group_by("segment").agg(wanted=pl.len())
-    joined = placed.join(expected, on=("segment", "place"), how="left", maintain_order="left")
-    joined = joined.join(wanted, on="segment", how="left", maintain_order="left").with_columns(
+    key = ("is_prefill", "segment")
+    absorbs = pl.col("role").is_in(roles.PER_HEAD).any()
+    wanted = (
+        expected.group_by("is_prefill")
+        .agg(is_absorbed=absorbs)
+        .join(expected.group_by(key).agg(wanted=pl.len()), on="is_prefill")
+    )
+    joined = placed.join(expected, on=(*key, "place"), how="left", maintain_order="left")
+    joined = joined.join(wanted, on=key, how="left", maintain_order="left").with_columns(
         is_known=pl.col("batch_of_engine").is_not_null()
         & (pl.col("is_product").sum().over(SEGMENT_KEY) == pl.col("wanted").fill_null(0)),
         role_before=pl.coalesce(pl.when("is_attention").then(pl.lit(roles.ATTENTION)), "role"),
@@ -159,7 +202,10 @@ def _join_roles(placed: pl.DataFrame, expected: pl.DataFrame, layers: pl.DataFra
     filled = joined.with_columns(
         pl.col("role_before", "layer").forward_fill().over(SEGMENT_KEY),
     ).with_columns(pl.col("role_before").fill_null(roles.START), pl.col("layer").fill_null(0))
-    return filled.join(layers, on="layer", how="left", maintain_order="left")
+    more = pl.col("more_experts").fill_null(0)
+    return filled.join(layers, on="layer", how="left", maintain_order="left").with_columns(
+        experts=pl.col("experts") + more, top_k=pl.col("top_k") + more
+    )
 
 
 def _tabulate_layers(model: ModelConfig, ranks: int) -> pl.DataFrame:
@@ -171,6 +217,11 @@ def _tabulate_layers(model: ModelConfig, ranks: int) -> pl.DataFrame:
             "layer_kv_heads": roles.split(layer.kv_heads, ranks),
             "layer_head_dim": layer.head_dim,
             "layer_window": layer.window,
+            "layer_chunk": layer.chunk,
+            "mixer_out": roles.get_mixer_width(layer, ranks),
+            "mixer_in": _count_columns_into(layer, ranks),
+            **_tabulate_latent(layer),
+            **_tabulate_linear(layer, ranks),
             "inner": roles.split(layer.mlp_width, ranks),
             "wide": (2 if layer.is_gated else 1) * roles.split(layer.mlp_width, ranks),
             "experts": layer.experts,
@@ -180,7 +231,41 @@ def _tabulate_layers(model: ModelConfig, ranks: int) -> pl.DataFrame:
         }
         for number, layer in enumerate(model.layers)
     ]
-    return pl.DataFrame(rows, schema_overrides={"layer_window": pl.Int64})
+    nullable = dict.fromkeys(("layer_window", "layer_chunk", *LATENT_COLUMNS), pl.Int64)
+    return pl.DataFrame(rows, schema_overrides={**nullable, **LINEAR_TYPES})
+
+
+def _count_columns_into(layer: TransformerLayer, ranks: int) -> int:
+    """Count the columns of what the GEMMs before a layer's attention give it."""
+    if layer.linear:
+        return sum(roles.list_linear_widths(layer.linear, ranks))
+    if layer.latent:
+        return roles.split(layer.heads, ranks) * (layer.latent.plain + layer.latent.rotated) + layer.latent.cached
+    return (roles.split(layer.heads, ranks) + 2 * roles.split(layer.kv_heads, ranks)) * layer.head_dim
+
+
+def _tabulate_latent(layer: TransformerLayer) -> dict[str, int | None]:
+    latent = layer.latent
+    if latent is None:
+        return dict.fromkeys(LATENT_COLUMNS)
+    widths = ((latent.cached + latent.kv_rank) // 2, latent.cached, (latent.plain + latent.rotated + latent.value) // 2)
+    return dict(zip(LATENT_COLUMNS, widths, strict=True))
+
+
+def _tabulate_linear(layer: TransformerLayer, ranks: int) -> dict[str, int | bool | None]:
+    linear = layer.linear
+    if linear is None:
+        return dict.fromkeys(LINEAR_TYPES)
+    return {
+        "linear_key_heads": roles.split(linear.key_heads, ranks),
+        "linear_heads": roles.split(linear.heads, ranks),
+        "linear_key_width": linear.key_width,
+        "linear_value_width": linear.value_width,
+        "linear_taps": linear.taps,
+        "linear_chunk": linear.chunk,
+        "linear_is_delta": linear.is_delta_rule,
+        "linear_in": sum(roles.list_linear_widths(linear, ranks)),
+    }
 
 
 def _count_tensor_parallel_ranks(kernels: pl.DataFrame, trace: RankTrace) -> int:

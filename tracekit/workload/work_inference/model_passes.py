@@ -20,20 +20,19 @@ RESIDUAL_NORM_TENSORS, PASS_TENSORS = 4, 2
 def build_pass_columns() -> dict[str, pl.Expr]:
     """Build the columns of a pass over the activations behind ``role_before``.
 
-    The table has the sizes of the layer (``layer_...``), ``hidden``, ``vocabulary``, ``tokens``, ``rows_of_logits``,
-    ``experts``, ``top_k``, ``wide`` and ``inner`` of its experts or its MLP.
+    The table has ``mixer_in`` and ``mixer_out``, the columns before and behind attention, ``hidden``, ``vocabulary``,
+    ``tokens``, ``rows_of_logits``, ``experts``, ``top_k``, ``wide`` and ``inner`` of its experts or its MLP.
     """
     before, hidden = pl.col("role_before"), pl.col("hidden")
-    heads = pl.col("layer_heads") * pl.col("layer_head_dim")
     is_norm = (pl.col("family") == "norm") | pl.col("name").str.contains(NORM_KERNEL)
     is_copy = pl.col("family") == "copy"
-    is_activation = before.is_in([roles.MLP_IN, roles.SHARED_IN, roles.EXPERTS_IN])
+    is_activation = before.is_in(roles.IN_ROLES)
     gathered = hidden * (1 + pl.col("top_k"))
     inner_rows = pl.when(before == roles.EXPERTS_IN).then("top_k").otherwise(1)
     cols = (
         pl.when(before == roles.LOGITS).then("vocabulary")
-        .when(before == roles.QKV).then(heads + 2 * pl.col("layer_kv_heads") * pl.col("layer_head_dim"))
-        .when(before == roles.ATTENTION).then(heads)
+        .when(before.is_in(roles.BEFORE_MIXER)).then("mixer_in")
+        .when(before.is_in([roles.ATTENTION, roles.EXPAND])).then("mixer_out")
         .when(is_activation).then(pl.col("inner") * inner_rows)
         .when((before == roles.ROUTER) & is_copy).then(gathered)
         .when((before == roles.ROUTER) & (pl.col("family") != "elementwise")).then("experts")
@@ -41,7 +40,7 @@ def build_pass_columns() -> dict[str, pl.Expr]:
         .otherwise(hidden)
     )  # fmt: skip
     tensors = (
-        pl.when(is_norm & (before != roles.QKV)).then(RESIDUAL_NORM_TENSORS)
+        pl.when(is_norm & ~before.is_in(roles.BEFORE_MIXER)).then(RESIDUAL_NORM_TENSORS)
         .when(is_activation).then(1 + pl.col("wide") / pl.col("inner"))
         .when(cols.eq(gathered)).then(1)
         .otherwise(PASS_TENSORS)
