@@ -74,7 +74,7 @@ def predict(
         graph = check_graph(run.graph) if verbose else None
     deliver_report(
         report,
-        append_graph_check(terminal.render_predicted(report, top), graph, report.streams),
+        append_graph_check(terminal.render_predicted(report, top), graph, report.streams, report.copies),
         lambda: as_json.dump_prediction(report, graph=as_dict(graph)),
         json=json,
         form=form,

@@ -55,7 +55,7 @@ def report(
         graph = check_graph(run.graph) if verbose else None
     deliver_report(
         built,
-        append_graph_check(terminal.render_measured(built, top), graph, built.streams),
+        append_graph_check(terminal.render_measured(built, top), graph, built.streams, built.copies),
         lambda: as_json.dump_measured(built, top, as_dict(graph)),
         json=json,
         form=form,

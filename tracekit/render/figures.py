@@ -13,6 +13,7 @@ from tracekit.render.speed_chart import build_speed_chart
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import list_parts
 from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.reporting.sections.over_time import TimeCourse
 from tracekit.reporting.sections.roofs import Roof
 
 PlotlySpec = dict[str, Any]
@@ -22,6 +23,7 @@ MIN_BUBBLE_SHARE_PCT = 0.05
 MAX_BUBBLE_PX = 44
 MIN_BUBBLE_PX = 5
 ROOF_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+COURSE_COLOURS = tuple(FAMILY_COLOURS.values())
 LOG_AXIS = {"type": "log", "dtick": 1, "exponentformat": "power"}
 
 
@@ -76,6 +78,42 @@ def build_step_chart(report: Report) -> PlotlySpec:
     ]
     axes = {"yaxis": {"title": {"text": "ms"}, "rangemode": "tozero"}, "xaxis": {"type": "category"}}
     return {"data": data, "layout": {"barmode": "stack", **axes}}
+
+
+def build_queue_chart(report: Report) -> PlotlySpec:
+    """Build the chart of the launch queues over a step, one area per stream."""
+    courses = report.course.queues if report.course else ()
+    return _build_course_chart(report, courses, "launched, not begun", "%{y:.3g} queued", stacked=True)
+
+
+def build_copy_chart(report: Report) -> PlotlySpec:
+    """Build the chart of the bandwidth of copies over a step, one line per kind."""
+    courses = report.course.copies_gbps if report.course else ()
+    return _build_course_chart(report, courses, "GB/s", "%{y:.3g} GB/s", stacked=False)
+
+
+def _build_course_chart(
+    report: Report, courses: Sequence[TimeCourse], unit: str, hover: str, *, stacked: bool
+) -> PlotlySpec:
+    part_ms = report.course.part_us / 1e3 if report.course else 0.0
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": course.name,
+            "x": [round((i + 0.5) * part_ms, 6) for i in range(len(course.values))],
+            "y": list(course.values),
+            "line": {"shape": "hvh", "width": 1.5, "color": colour},
+            **({"stackgroup": "all"} if stacked else {}),
+            "hovertemplate": f"{course.name}: {hover} at %{{x:.4g}} ms<extra></extra>",
+        }
+        for course, colour in zip(courses, cycle(COURSE_COLOURS), strict=False)
+    ]
+    axes = {
+        "xaxis": {"title": {"text": "ms of the step"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": unit}, "rangemode": "tozero"},
+    }
+    return {"data": data, "layout": {**axes, "showlegend": True, "hovermode": "closest"}}
 
 
 def build_roofline_chart(report: Report) -> PlotlySpec:
@@ -165,5 +203,7 @@ CHART_BUILDERS: dict[str, Callable[[Report], PlotlySpec]] = {
     "roofline": build_roofline_chart,
     "speeds": build_speed_chart,
     "steps": build_step_chart,
+    "queues": build_queue_chart,
+    "copies": build_copy_chart,
 }
 """Function that builds each chart, by the chart's name."""

@@ -8,19 +8,25 @@ from rich.text import Text
 
 from tracekit.analysis.self_check import GraphSelfCheck
 from tracekit.render.grid import make_plain_table
+from tracekit.render.stream_times import render_copies as copy_screen
 from tracekit.render.stream_times import render_streams as stream_screen
+from tracekit.reporting.sections.copies import CopyTime
 from tracekit.reporting.sections.streams import StreamTime
 
 EDGE_HEADINGS = ("edge", "edges", "lag µs", "10 %", "90 %", "binds", "then later by µs")
 
 
 def append_graph_check(
-    shown: RenderableType, found: GraphSelfCheck | None, streams: Sequence[StreamTime] = ()
+    shown: RenderableType,
+    found: GraphSelfCheck | None,
+    streams: Sequence[StreamTime] = (),
+    copies: Sequence[CopyTime] = (),
 ) -> RenderableType:
-    """Append the stream times and the graph check to a screen; without a check return the screen unchanged."""
+    """Append stream times, copies and the graph check to a screen; without a check return the screen unchanged."""
     if found is None:
         return shown
-    return Group(shown, *([stream_screen(streams)] if streams else []), render_graph_check(found))
+    sections = [*([stream_screen(streams)] if streams else []), *([copy_screen(copies)] if copies else [])]
+    return Group(shown, *sections, render_graph_check(found))
 
 
 def render_graph_check(found: GraphSelfCheck) -> RenderableType:

@@ -40,6 +40,8 @@ def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None)
         "idle": [dataclasses.asdict(row) | {"meaning": row.meaning.to_dict()} for row in report.idle],
         "streams": [dataclasses.asdict(row) | {"causes": dict(row.causes)} for row in report.streams],
         "ranks": [dataclasses.asdict(row) for row in report.ranks],
+        "copies": [dataclasses.asdict(row) for row in report.copies],
+        "course": dataclasses.asdict(report.course) if report.course else None,
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
         "critical_path": dataclasses.asdict(report.critical),

@@ -5,13 +5,26 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tracekit.format import format_duration
+from tracekit.format import format_count, format_duration, format_number
+from tracekit.reporting.sections.copies import CopyTime
 from tracekit.reporting.sections.streams import StreamTime
 
 
 def render_streams(streams: Sequence[StreamTime]) -> RenderableType:
     """Render one line per stream."""
     return Group(Text(), Text("streams", style="bold"), *map(_render_stream, streams))
+
+
+def render_copies(copies: Sequence[CopyTime]) -> RenderableType:
+    """Render one line per kind of copies."""
+    return Group(Text(), Text("copies", style="bold"), *map(_render_copy, copies))
+
+
+def _render_copy(copy: CopyTime) -> Text:
+    ends = f" ({copy.memories})" if copy.memories else ""
+    limit = f" of {format_number(copy.limit_gbps)}" if copy.limit_gbps else ""
+    rate = "" if copy.gbps is None else f", {format_number(copy.gbps)}{limit} GB/s"
+    return Text(f"  {copy.kind}{ends}: {format_count(copy.count)} in {format_duration(copy.time_us)}{rate}")
 
 
 def name_stream(stream: StreamTime) -> str:

@@ -17,6 +17,7 @@ from tracekit.reporting.sections.accuracy import LawError
 from tracekit.reporting.sections.bars import TimeBar
 from tracekit.reporting.sections.breakdown import FamilyTime
 from tracekit.reporting.sections.communication import CollectiveTime
+from tracekit.reporting.sections.copies import CopyTime
 from tracekit.reporting.sections.coverage import WorkCoverage
 from tracekit.reporting.sections.critical_path import CriticalPathSection
 from tracekit.reporting.sections.events import EventLedger
@@ -24,6 +25,7 @@ from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.modules import ModuleTime
 from tracekit.reporting.sections.over_bound import KernelOverBound
+from tracekit.reporting.sections.over_time import StepCourse
 from tracekit.reporting.sections.phases import PhaseTime
 from tracekit.reporting.sections.provenance import Provenance
 from tracekit.reporting.sections.ranks import RankTime
@@ -56,6 +58,8 @@ class Report:
     over_bound: tuple[KernelOverBound, ...]
     roofs: tuple[Roof, ...]
     communication: tuple[CollectiveTime, ...]
+    copies: tuple[CopyTime, ...]
+    course: StepCourse | None
     steps: tuple[MeasuredStep, ...]
     critical: CriticalPathSection
     speeds: SpeedSensitivity

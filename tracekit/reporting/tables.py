@@ -177,6 +177,26 @@ COLLECTIVES = TableSchema(
         TableColumn("skew_us", pl.Float64, "From the first rank's start to the last one's, in a mean launch."),
     ),
 )
+COPIES = TableSchema(
+    "copies",
+    "Copies by direction and kind of memory, and memsets.",
+    (
+        TableColumn("kind", pl.String, "HtoD, DtoH, DtoD, PtoP or memset."),
+        TableColumn("memories", pl.String, "Both ends, where the copy's name says them."),
+        TableColumn("count", pl.Float64, "Number per step."),
+        TableColumn("time_us", pl.Float64, "Summed time per step."),
+        TableColumn("bytes", pl.Float64, "Bytes per step."),
+        TableColumn("gbps", pl.Float64, "Bytes over time, in 1e9 a second."),
+        TableColumn("low_gbps", pl.Float64, "For a tenth of the time it is at most so high."),
+        TableColumn("high_gbps", pl.Float64, "For a tenth of the time it is at least so high."),
+        TableColumn(
+            "limit_gbps",
+            pl.Float64,
+            "What the datasheet gives: PCI Express to and from the host, the link between GPUs, half of the memory's "
+            "bandwidth inside it.",
+        ),
+    ),
+)
 RANKS = TableSchema(
     "ranks",
     "Who waits for whom, in a mean step.",
@@ -232,6 +252,7 @@ TABLES = (
     STREAMS,
     CRITICAL,
     COLLECTIVES,
+    COPIES,
     RANKS,
     STEPS,
     SPEEDS,
@@ -251,6 +272,7 @@ def build_frames(report: Report) -> dict[str, pl.DataFrame]:
         STREAMS: _iter_stream_rows(report),
         CRITICAL: map(asdict, report.critical.ops),
         COLLECTIVES: map(asdict, report.communication),
+        COPIES: map(asdict, report.copies),
         RANKS: map(asdict, report.ranks),
         STEPS: map(asdict, report.steps),
         SPEEDS: (dict(zip(SPEEDS.dtypes, point, strict=True)) for point in report.speeds.points),

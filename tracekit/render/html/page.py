@@ -23,10 +23,10 @@ from tracekit.render.sentences import (
 )
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import list_parts
-from tracekit.reporting.tables import COLLECTIVES, KERNEL_TIMES, LAWS, MODULES, RANKS, TARGET_COLUMN_MEANINGS
+from tracekit.reporting.tables import COLLECTIVES, COPIES, KERNEL_TIMES, LAWS, MODULES, RANKS, TARGET_COLUMN_MEANINGS
 from tracekit.schema import TableSchema
 
-CHART_NAMES = ("roofline", "speeds", "steps")
+CHART_NAMES = ("roofline", "speeds", "steps", "queues", "copies")
 MOST_RANKS = 16
 MOST_MODULES = 300
 
@@ -76,7 +76,8 @@ def render_page(report: Report, name: OptionNames = name_option) -> str:
             scripts=[Markup(script) for script in scripts],
             script_sources=" ".join(hash_script(script.encode()) for script in scripts),
             columns={
-                table.name: _collect_column_docs(table) for table in (KERNEL_TIMES, MODULES, COLLECTIVES, RANKS, LAWS)
+                table.name: _collect_column_docs(table)
+                for table in (KERNEL_TIMES, MODULES, COLLECTIVES, COPIES, RANKS, LAWS)
             }
             | {"predicted": TARGET_COLUMN_MEANINGS},
         )

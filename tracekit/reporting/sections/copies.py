@@ -1,0 +1,101 @@
+"""Copies and memsets by kind: their bandwidth, beside that of the link or memory that they use."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from predictors import Gpu
+
+MEMSET = "memset"
+MEMORIES = r"\((\w+ -> \w+)\)"
+"""What a copy's name says of both ends: Pinned, Pageable or Device."""
+OVER_HOST_LINK, WITHIN_MEMORY = ("HtoD", "DtoH"), ("DtoD", MEMSET)
+PASSES = {"DtoD": 2}
+"""How often a copy's bytes pass through the GPU's memory, if more than once: read and written."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTime:
+    """All copies in one direction between the same kinds of memory, or all memsets.
+
+    Attributes:
+        kind: HtoD, DtoH, DtoD, PtoP or memset.
+        memories: Both ends, such as ``Pinned -> Device``; ``None`` if the name doesn't say.
+        count: Number per step.
+        time_us: Summed time per step.
+        bytes: Bytes per step; ``None`` if unknown.
+        gbps: Bytes over time.
+        low_gbps: For a tenth of the time it is at most so high.
+        high_gbps: For a tenth of the time it is at least so high.
+        limit_gbps: Bandwidth of the host link, of the link between GPUs or of memory, for bytes copied; ``None`` if the
+            GPU isn't known.
+    """
+
+    kind: str
+    memories: str | None
+    count: float
+    time_us: float
+    bytes: float | None
+    gbps: float | None
+    low_gbps: float | None
+    high_gbps: float | None
+    limit_gbps: float | None
+
+
+def build_copy_times(kernels: pl.DataFrame, steps: int, gpu: Gpu | None) -> tuple[CopyTime, ...]:
+    """Build the copies by kind, longest first.
+
+    Args:
+        kernels: The chosen steps' kernels.
+        steps: Number of these steps.
+        gpu: The GPU that ran them, if known.
+    """
+    copied = kernels.filter(pl.col("kind") != "kernel").select(
+        "bytes",
+        "dur_ns",
+        kind=pl.when(pl.col("kind") == MEMSET).then(pl.lit(MEMSET)).otherwise(pl.col("copy_kind")),
+        memories=pl.col("name").str.extract(MEMORIES),
+        gbps=pl.when(pl.col("dur_ns") > 0).then(pl.col("bytes") / pl.col("dur_ns")),
+    )
+    timed = pl.col("gbps").is_not_null()
+    rows = (
+        copied.drop_nulls("kind")
+        .sort("gbps")
+        .group_by("kind", "memories", maintain_order=True)
+        .agg(
+            count=pl.len(),
+            time_ns=pl.col("dur_ns").sum(),
+            bytes=pl.when(pl.col("bytes").is_not_null().all()).then(pl.col("bytes").sum()),
+            low=_find_rate(timed, 0.1),
+            high=_find_rate(timed, 0.9),
+        )
+        .sort("time_ns", "kind", "memories", descending=[True, False, False])
+    )
+    return tuple(
+        CopyTime(
+            kind=row["kind"],
+            memories=row["memories"],
+            count=row["count"] / steps,
+            time_us=row["time_ns"] / 1e3 / steps,
+            bytes=None if row["bytes"] is None else row["bytes"] / steps,
+            gbps=row["bytes"] / row["time_ns"] if row["bytes"] is not None and row["time_ns"] else None,
+            low_gbps=row["low"],
+            high_gbps=row["high"],
+            limit_gbps=None if gpu is None else _get_limit_gbps(gpu, row["kind"]),
+        )
+        for row in rows.iter_rows(named=True)
+    )
+
+
+def _find_rate(timed: pl.Expr, part: float) -> pl.Expr:
+    """Find the rate that isn't exceeded for a part of the time; rows are in order of their rate."""
+    times, rates = pl.col("dur_ns").filter(timed), pl.col("gbps").filter(timed)
+    return rates.filter(times.cum_sum() >= part * times.sum()).first()
+
+
+def _get_limit_gbps(gpu: Gpu, kind: str) -> float | None:
+    if kind in OVER_HOST_LINK:
+        return gpu.pcie_gbps
+    if kind in WITHIN_MEMORY:
+        return gpu.bandwidth_gbps / PASSES.get(kind, 1)
+    return gpu.link_gbps or gpu.pcie_gbps
