@@ -38,7 +38,7 @@ def _integrate(since_ns: Ints, rates: Floats, until_ns: Floats) -> Floats:
 def list_queued(program: Program) -> pl.DataFrame:
     """List the activities that waited in a launch queue.
 
-    The columns are ``rank``, ``device``, ``stream``, ``launched_ns``, ``begun_ns``. Activities whose launch isn't in the
+    The columns are ``rank``, ``device``, ``stream``, ``launched_ns``, ``begun_ns``. Activities without a launch in the
     trace are left out.
     """
     nodes = program.graph.nodes
