@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Columns, Floats
+from predictors.arrays import Bools, Columns, Floats
 from predictors.categorical import CategoricalColumn
 from predictors.hardware import Hardware
 from predictors.precision import has_tf32
@@ -81,6 +81,25 @@ def count_key_reads(x: Columns, frameworks: CategoricalColumn, on_mma: bool) -> 
         fa2 = fa2 | (frameworks.is_in("vllm") & (x["kv_size"] >= 2))
     alone = (fa2 & (x["window"] > 0)) | (frameworks.is_in("trtllm") & (group > MAX_GROUPED_HEADS))
     return np.asarray(np.where(alone, group, 1.0))
+
+
+def is_unsplit(x: Columns, frameworks: CategoricalColumn, on_mma: bool) -> Bools:
+    """Whether decoding from pages goes through all keys of a query head in one block.
+
+    FlashAttention 2 splits the keys over blocks only where it takes the query heads of one key head together: not if
+    there are as many key heads, nor with a window (flash_api.cpp, ``mha_varlen_fwd``). Kernels on tensors of whole
+    sequences always split.
+
+    Args:
+        x: Columns of the law.
+        frameworks: Framework of each row.
+        on_mma: Whether the GPU is of class 'mma', where vLLM runs FlashAttention 2 unless the cache is narrower than 16
+            bits.
+    """
+    fa2 = frameworks.is_in("fa2") & (x["paged"] > 0)
+    if on_mma:
+        fa2 = fa2 | (frameworks.is_in("vllm") & (x["kv_size"] >= 2))
+    return np.asarray(fa2 & ((x["heads"] == x["kv_heads"]) | (x["window"] > 0)))
 
 
 def get_block_queries(frameworks: CategoricalColumn) -> Floats:

@@ -14,6 +14,7 @@ from predictors.attention_stacks import (
     count_key_reads,
     get_block_queries,
     is_made_for_mma,
+    is_unsplit,
     restrict_framework_to_law,
     select_stack,
 )
@@ -39,7 +40,17 @@ _NUMERIC_COLUMNS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
     "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "work_flops", "work_bytes", "share", "causal",
 )  # fmt: skip
-_ARRAY_COLUMNS = (*_NUMERIC_COLUMNS, "blocks", "threads_per_block", "channels", "height", "width", "indexed", "across")
+_ARRAY_COLUMNS = (
+    *_NUMERIC_COLUMNS,
+    "blocks",
+    "threads_per_block",
+    "channels",
+    "height",
+    "width",
+    "indexed",
+    "across",
+    "paged",
+)
 _NAME_COLUMNS = ("family", "framework", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
 
 
@@ -142,12 +153,14 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
     one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1)
     weighted = one_by_many | family.is_in("moe")
     # 0 also where nobody knows.
-    x |= {name: np.nan_to_num(numbers[name]) for name in ("indexed", "across")}
+    x |= {name: np.nan_to_num(numbers[name]) for name in ("indexed", "across", "paged")}
     x |= {
         "attended": count_attended_pairs(x),
         "reach": count_attended_keys(x),
         "key_reads": count_key_reads(x, framework, on_mma=False),
         "key_reads_on_mma": count_key_reads(x, framework, on_mma=True),
+        "unsplit": is_unsplit(x, framework, on_mma=False).astype(np.float64),
+        "unsplit_on_mma": is_unsplit(x, framework, on_mma=True).astype(np.float64),
         "blocks": _fill_missing(
             _fill_missing(blocks, np.where(family.is_in(*ROW_FAMILIES), rows, UNKNOWN_BLOCK_COUNT)), UNKNOWN_BLOCK_COUNT
         ),

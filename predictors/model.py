@@ -17,6 +17,7 @@ from predictors.columns import KernelArrays, LawInputs, adapt_to_gpu, compute_la
 from predictors.features import compute_features
 from predictors.gaussian_process import compute_coordinates
 from predictors.hardware import Hardware
+from predictors.laws.attention import compute_lone_block_us
 from predictors.laws.law import EXPONENTIAL_LAWS, LAWS
 from predictors.laws.terms import LatencyTerms
 from predictors.precision import get_format_key
@@ -141,6 +142,8 @@ def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> 
         bound = compute_bound_us(part.law, columns, gpu)
         compute_us = terms.compute_us if uses_matrix_units(part.law) else compute_arithmetic_us(part.law, columns, gpu)
         arithmetic[part.rows] = compute_us >= terms.memory_us
+        if part.law == "decode":
+            time_us = np.maximum(time_us, terms.floor_us + compute_lone_block_us(columns, gpu))
         out["bound_us"][part.rows], out["time_us"][part.rows] = bound, np.maximum(time_us, bound)
         for name in ("floor_us", "compute_us", "memory_us"):
             out[name][part.rows] = getattr(terms, name)

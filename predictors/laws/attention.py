@@ -23,6 +23,10 @@ BLOCK_QUERIES = 128
 MIN_BLOCK_KEYS = 64
 """That a block works on at once and pads fewer to. Engines' kernels only do in fp32, as CUTLASS's: with all formats
 padded so, those measured come out as well in the base and up to 2 points worse on GPUs left out."""
+LONE_BLOCK_GBPS = 27.0
+"""Keys and values that a block of FlashAttention 2 reads at most when it goes through them alone: the median over head
+widths of 64 to 256 on an A100 (22), L40S (28) and RTX PRO 6000 (26) in vLLM, 1,000 keys to 131,000, fewer blocks than
+SMs (aiconfigurator). Waiting for memory tile by tile limits it, so neither clock nor bandwidth changes it much."""
 BACKWARD_BYTES_PER_QUERY_ELEMENT = 14.0
 """That kernels before and after a backward pass move for each element of the queries, which takes time of its own: the
 output and its gradient are read and sums in fp32 cleared, then the sums read and the gradient written
@@ -129,3 +133,9 @@ def compute_decode_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerm
     memory = compute_cyclic_us(x["work_bytes"], gpu, c) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
     again = c["again"] * x["work_bytes"] * (reads - 1) / (gpu.cache_gbps * c["cache"]) / 1e3
     return LatencyTerms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory + again)
+
+
+def compute_lone_block_us(x: Columns, gpu: Hardware) -> Floats:
+    """The least time in which one block reads all keys of its head, where they aren't split; else 0."""
+    unsplit = x["unsplit_on_mma"] if gpu.tensor_class == "mma" else x["unsplit"]
+    return np.asarray(unsplit * 2 * x["reach"] * x["head_dim"] * x["kv_size"] / LONE_BLOCK_GBPS / 1e3)
