@@ -111,3 +111,14 @@ def test_steps_together_lie_between_the_steps_alone(gpu: str):
         parts = alone[first : last + 1]
         step_times = [one.step.step_time_us for one in parts]
         assert min(step_times) * (1 - 1e-9) <= together.step.step_time_us <= max(step_times) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 2.5])
+def test_steps_are_additive(factor: float):
+    """Times of the steps add up to the span of all of them, and so do their kernels, at any speed of the GPU."""
+    slow = run(0, 400, 3000, 50, 0)
+    timeline = slow.program.replay_timeline(slow.program.kernel_us * factor)
+    steps = slow.program.step_timer.tabulate(timeline)
+    span_ns = steps["end_ns"].max() - steps["end_ns"][0] + steps["time_ns"][0]
+    assert steps["time_ns"].sum() == span_ns
+    assert steps["busy_ns"].sum() == pytest.approx(slow.program.kernel_us.sum() * factor * 1e3, rel=1e-6)
