@@ -31,7 +31,7 @@ def test_samples(name, request):
     run = prepare_run(tk.load(SAMPLES / f"{name}.json.gz"))
     report = build_report(run, tuple(predict(run, GPUS).values()))
     got = json.loads(as_json.dump_measured(report, top=15)) | json.loads(as_json.dump_prediction(report, top=15))
-    del got["source"]["trace"], got["other_kernels"]
+    del got["source"]["trace"], got["other_kernels"], got["course"]
     path = GOLDEN / f"{name}.json"
     text = json.dumps(rounded(got), indent=1, ensure_ascii=False) + "\n"
     if request.config.getoption("--update-golden"):

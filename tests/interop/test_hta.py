@@ -17,6 +17,8 @@ import pytest
 
 import tracekit as tk
 from tracekit.errors import TracekitError
+from tracekit.reporting import build_report
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 pd = pytest.importorskip("pandas")
@@ -236,3 +238,18 @@ def test_ranks_keep_their_numbers():
     (rank,) = training().load().ranks
     trace = tk.trace.Trace((replace(rank, rank=3), replace(rank, rank=5)))
     assert list(trace.to_hta().get_temporal_breakdown(visualize=False)["rank"]) == [3, 5]
+
+
+def test_the_reports_queues_and_copies_are_those_of_hta(real_traces):
+    """Longest queue and fastest copy; HTA weighs copies by number, the report by time, so means differ."""
+    trace = tk.load(real_traces / "v100_resnet50_train_6steps_2021.json.gz", cache=False)
+    report = build_report(prepare_run(trace))
+    analysis = trace.to_hta()
+    longest = analysis.get_queue_length_summary(ranks=[0])["queue_length"]["max"]
+    assert max(stream.most_queued for stream in report.streams) == longest.max()
+    (course,) = report.course.queues
+    assert 0.95 * longest.max() <= max(course.values) <= longest.max()
+    copies = {row.kind: row for row in report.copies}
+    fastest = analysis.get_memory_bw_summary(ranks=[0])["memory_bw_gbps"]["max"]
+    assert copies["HtoD"].high_gbps == pytest.approx(fastest[0, "Memcpy HtoD"], rel=1e-3)
+    assert copies["memset"].high_gbps == pytest.approx(fastest[0, "Memset"], rel=1e-3)
