@@ -51,6 +51,12 @@ DROPPABLE = frozenset(
     ("fill_null", "fill_nan", "drop_nulls", "sort", "filter", "unique", "clip", "abs", "round", "strip", "rstrip")
 ) | {"lstrip", "lower", "cast", "shift", "over", "alias"}
 """Methods that can be left out of a chain and leave something of the same kind."""
+IN_ANY_ORDER = frozenset(("min", "max", "minimum", "maximum", "min_horizontal", "max_horizontal")) | frozenset(
+    ("any_horizontal", "all_horizontal", "and_", "or_")
+)
+"""Functions that take their arguments in any order."""
+CONDITIONS_IN_ANY_ORDER = ("filter", "where")
+"""Methods of tables and queries that do."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +236,7 @@ def _change_call(node: ast.AST) -> Iterator[Change]:
     if isinstance(node.func, ast.Attribute) and node.func.attr in DROPPABLE and ast.unparse(node.func.value) != "np":
         yield Change(node, "dropped call", _write(node.func.value))
     plain = [i for i, argument in enumerate(node.args) if not isinstance(argument, ast.Starred)]
-    if len(plain) > 1 and ast.dump(node.args[plain[0]]) != ast.dump(node.args[plain[1]]):
+    if len(plain) > 1 and ast.dump(node.args[plain[0]]) != ast.dump(node.args[plain[1]]) and not _is_order_free(node):
         swapped = list(node.args)
         swapped[plain[0]], swapped[plain[1]] = swapped[plain[1]], swapped[plain[0]]
         yield Change(node, "swapped arguments", ast.unparse(ast.Call(node.func, swapped, node.keywords)))
@@ -239,6 +245,14 @@ def _change_call(node: ast.AST) -> Iterator[Change]:
             continue  # as is the default
         kept = node.keywords[:i] + node.keywords[i + 1 :]
         yield Change(node, "dropped argument", ast.unparse(ast.Call(node.func, node.args, kept)))
+
+
+def _is_order_free(node: ast.Call) -> bool:
+    """Return whether the order of a call's arguments changes nothing."""
+    if isinstance(node.func, ast.Attribute) and node.func.attr in CONDITIONS_IN_ANY_ORDER:
+        return ast.unparse(node.func.value) != "np"
+    name = ast.unparse(node.func).rpartition(".")[2]
+    return name in IN_ANY_ORDER and not node.keywords
 
 
 def _change_statement(node: ast.AST) -> Iterator[Change]:

@@ -50,6 +50,19 @@ def test_leaving_out_what_is_the_default_is_no_fault() -> None:
     assert "dropped argument" not in {kind for kind, _ in faults("zip(a, b, strict=False)")}
 
 
+@pytest.mark.parametrize(
+    "source",
+    ["min(a, b)", "np.maximum(a, b)", "pl.max_horizontal(a, b)", "and_(a, b)", "t.filter(a, b)", "q.where(a, b)"],
+)
+def test_another_order_is_no_fault_where_none_matters(source: str) -> None:
+    assert "swapped arguments" not in {kind for kind, _ in faults(source)}
+
+
+@pytest.mark.parametrize("source", ["max(a, b, key=c)", "np.where(a, b, c)", "filter(a, b)", "np.subtract(a, b)"])
+def test_another_order_is_a_fault_elsewhere(source: str) -> None:
+    assert "swapped arguments" in {kind for kind, _ in faults(source)}
+
+
 def test_the_same_seed_draws_the_same_faults_in_every_area() -> None:
     names = ["comm", "redact"]
     one, same, other = (
