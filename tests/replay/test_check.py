@@ -29,6 +29,11 @@ def test_a_step_without_any_time_is_refused():
         prepare_run(TraceBuilder().kernel("gemm", 5, 0, launch=5, launch_dur=0).load())
 
 
+def test_a_step_of_half_a_microsecond_is_measured() -> None:
+    run = prepare_run(TraceBuilder().kernel("gemm", 5, 0.5, launch=5, launch_dur=0).load())
+    assert run.measured_step.step_time_us == 0.5
+
+
 def test_steps_in_which_nothing_ran_on_the_gpu_are_refused():
     """The mark of the one step has lost its process, so no thread is known to be in it."""
     builder = TraceBuilder().step(1, 0, 10)
