@@ -42,7 +42,7 @@ AREAS = {
         ("tests/render", "tests/export", "tests/cli", "tests/doctor"),
     ),
     "web": Area(("tracekit/web",), ("tests/web",)),
-    "redact": Area(("tracekit/redact",), ("tests/test_redact.py",)),
+    "redact": Area(("tracekit/redact",), ("tests/test_redact.py", "tests/test_redact_places.py")),
 }
 LEFT_OUT = (
     "predictors/training",

@@ -75,11 +75,13 @@ class Redactor:
             return None
         args = self._redact_arguments(event)
         name = event.get("name")
-        rest = {key: value if key in ("name", "args") else self._redact_value(value) for key, value in event.items()}
-        if isinstance(name, str):
-            rest["name"] = (
-                self._redact_code_name(name) if CODE_CATEGORY_PATTERN.match(category) else self._redact_value(name)
-            )
+        rest = {
+            self._redact_value(key): value if key in ("name", "args") else self._redact_value(value)
+            for key, value in event.items()
+        }
+        if "name" in event:
+            is_code = isinstance(name, str) and CODE_CATEGORY_PATTERN.match(category)
+            rest["name"] = self._redact_code_name(name) if is_code else self._redact_value(name)
         return rest if args is None else rest | {"args": args}
 
     def _redact_arguments(self, event: dict[str, Any]) -> Any:
@@ -90,15 +92,17 @@ class Redactor:
             return self._redact_track_names(event.get("name"), args)
         dropped = [key for key in args if key in DROPPED_ARGUMENTS]
         self.removed.arguments.update(dropped)
-        return {key: self._redact_value(value, key) for key, value in args.items() if key not in dropped}
+        return {
+            self._redact_value(key): self._redact_value(value, key) for key, value in args.items() if key not in dropped
+        }
 
     def _redact_track_names(self, kind: Any, args: dict[str, Any]) -> dict[str, Any]:
         """Redact the name of a process or thread, as it names the program that runs."""
-        return {key: self._redact_track_name(kind, value) for key, value in args.items()}
+        return {self._redact_value(key): self._redact_track_name(kind, value) for key, value in args.items()}
 
     def _redact_track_name(self, kind: Any, value: Any) -> Any:
         if not isinstance(value, str):
-            return value
+            return self._redact_value(value)
         if kind in PROCESS_NAMES:
             return value if PLAIN_LABEL_PATTERN.fullmatch(value) else self._count_replacement("the name of a process")
         return self._redact_value(THREAD_PROGRAM_PATTERN.sub("", value))
