@@ -209,7 +209,7 @@ class TargetOptions(Request):
     host: Annotated[
         float | str,
         Option(
-            "CPU there: same (default), typical beside that GPU, or a speed that `tracekit info` prints.",
+            "The target's CPU: same (default), typical beside that GPU, or a speed that `tracekit info` prints.",
             "CPU there",
             "HOST",
         ),
