@@ -80,8 +80,10 @@ class Redactor:
             for key, value in event.items()
         }
         if "name" in event:
-            is_code = isinstance(name, str) and CODE_CATEGORY_PATTERN.match(category)
-            rest["name"] = self._redact_code_name(name) if is_code else self._redact_value(name)
+            if isinstance(name, str) and CODE_CATEGORY_PATTERN.match(category):
+                rest["name"] = self._redact_code_name(name)
+            else:
+                rest["name"] = self._redact_value(name)
         return rest if args is None else rest | {"args": args}
 
     def _redact_arguments(self, event: dict[str, Any]) -> Any:
