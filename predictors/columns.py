@@ -99,6 +99,16 @@ class LawInputs:
     dtypes: CategoricalColumn
     copy_kinds: CategoricalColumn
 
+    def take(self, rows: Ints) -> LawInputs:
+        """Some rows."""
+        return LawInputs(
+            {name: column[rows] for name, column in self.numbers.items()},
+            None if self.frameworks is None else self.frameworks[rows],
+            self.share[rows],
+            self.dtypes.take(rows),
+            self.copy_kinds.take(rows),
+        )
+
     def to_columns(self, gpu: Hardware) -> Columns:
         """The numeric columns of a law, with the GPU's rates as `tflops` and `copy_gbps`."""
         return {

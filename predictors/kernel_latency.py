@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from predictors.hardware import Hardware, derive_hardware
 from predictors.intervals import SCALED_HALF_WIDTH, UNCHANGED_HALF_WIDTH
 from predictors.kernels import complete_columns
 from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, evaluate_kernels
+from predictors.peers import Peers
 from predictors.precision import has_tf32
 from predictors.result import (
     METHOD_LAW,
@@ -29,17 +31,18 @@ from predictors.result import (
     compute_half_widths,
 )
 from predictors.scaling import scale_measured_times
+from predictors.source_limits import compute_source_limits
 from predictors.transfer import (
     SourceErrors,
     cap_same_die_interval,
-    clamp_between_siblings,
+    classify_kinship,
+    compare_gpus,
     compute_target_correction,
     enforce_dominance,
-    is_ordered_pair,
     keep_host_copy_overhead,
     split_source_errors,
 )
-from predictors.weights_file import LawCalibration, Weights, load_weights
+from predictors.weights_file import LawCalibration, Weights, load_hardware, load_weights
 from predictors.without_shapes import EQUIVALENT_HALF_WIDTH, EquivalentKernels
 
 MIN_MEASURED_US = 0.5
@@ -117,6 +120,7 @@ class Batch:
         distinct = first == np.arange(first.size)
         self._row = (np.cumsum(distinct) - 1)[first]
         self._runs = KernelsOnGpus(table.filter(distinct).drop("measured_us"))
+        self._peers = Peers(self._runs, self._weights)
         self._equivalents: dict[bytes, EquivalentKernels] = {}
         self._offsets: dict[Gpu, CalibrationTable] = {}
         self._missed: dict[bool, tuple[SourceErrors, Floats]] = {}
@@ -147,8 +151,9 @@ class Batch:
         target, source = derive_hardware(_to_gpu(gpu)), self._source
         calibrated = {key: own for one in calibrations.items() for key, own in self._calibrate_gpu(*one).items()}
         weights = replace(self._weights, calibrated=calibrated)
-        alone = _evaluate_calibrated_model(
-            self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations)
+        alone = self._peers.evaluate_calibrated(target, weights)
+        alone = _limit_by_calibrations(
+            alone, self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations)
         )
         unknown = np.isnan(alone.time_us)[self._row]
         time, width = alone.time_us[self._row], compute_half_widths(alone.table, target, weights)[self._row]
@@ -177,11 +182,13 @@ class Batch:
     ) -> tuple[Floats, Floats, Ints]:
         """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
         row, table, measured = self._row, alone.table, np.maximum(self._measured, MIN_MEASURED_US)
-        (amiss, done), alone_us = self._get_source_errors(source, target, weights), alone.time_us[row]
-        carried = np.exp(compute_target_correction(amiss, table, row, source, target, weights))
-        least_us = alone.bound_us[row] * done
-        time = np.maximum(alone_us * carried, least_us)
-        time = keep_host_copy_overhead(time, measured, amiss, alone_us, table, row)
+        time, least_us = self._carry_times(alone, source, target, weights)
+        # Of GPUs that share the carried factor, the model's order holds; those that don't are asked one by one.
+        free = ~weights.find_calibrated_rows(table, target)
+        for peer in self._peers.list_bordering(target, partial(self._group_by_factor, source)):
+            there = self._carry_times(self._peers.evaluate(peer), source, peer, self._weights)[0]
+            raises = free & self._peers.are_comparable(target, peer)
+            time = np.where(raises[row], np.fmax(time, there), time)
         known = ~np.isnan(measured)
         kept = known & table["family"].is_in(UNCHANGED_FAMILIES).to_numpy()[row]
         shapeless = known & ~kept & (method == METHOD_UNKNOWN)
@@ -190,17 +197,42 @@ class Batch:
         )
         time, width = np.where(kept, measured, time), np.where(kept, UNCHANGED_HALF_WIDTH, width)
         if shapeless.any():
-            mine, times = row[shapeless], measured[shapeless]
-            by_ratio, bracket = scale_measured_times(table, mine, times, source, target)
-            alike = self._get_equivalents(shapeless, times, source)
-            time[shapeless] = np.where(alike.told, alike.predict_times(target, weights), by_ratio)
-            width[shapeless] = np.where(alike.told, EQUIVALENT_HALF_WIDTH, SCALED_HALF_WIDTH + bracket)
-        time = enforce_dominance(
-            time, measured, table["dtype"], self._runs.split_for_gpu(source).table["dtype"], row, source, target
-        )
-        time = clamp_between_siblings(time, measured, table, row, source, target)
+            time[shapeless], width[shapeless] = self._scale_times(shapeless, source, target, weights)
+        least, most = (limit[row] for limit in compute_source_limits(self._runs, self._peers, source, target))
+        time = np.fmin(np.fmax(time, measured * least), measured * most)
         width = cap_same_die_interval(width, measured, table, row, source, target)
         return np.fmax(time, least_us), width, method
+
+    def _carry_times(
+        self, alone: ModelTimes, source: Hardware, target: Hardware, weights: Weights
+    ) -> tuple[Floats, Floats]:
+        """Return each row's time by the model and by what it misses on the source, and the least time."""
+        row, table, measured = self._row, alone.table, np.maximum(self._measured, MIN_MEASURED_US)
+        (amiss, done), alone_us = self._get_source_errors(source, target, weights), alone.time_us[row]
+        carried = np.exp(compute_target_correction(amiss, table, row, source, target, weights))
+        least_us = alone.bound_us[row] * done
+        time = np.maximum(alone_us * carried, least_us)
+        return keep_host_copy_overhead(time, measured, amiss, alone_us, table, row), least_us
+
+    def _group_by_factor(self, source: Hardware, gpu: Hardware) -> tuple[object, ...]:
+        """Return what the factor on the model's times depends on that the measurements imply."""
+        kinships = classify_kinship(source, gpu), classify_kinship(source.on_mma, gpu.on_mma)
+        return (*kinships, id(self._runs.split_for_gpu(gpu)))
+
+    def _scale_times(
+        self, shapeless: Bools, source: Hardware, target: Hardware, weights: Weights
+    ) -> tuple[Floats, Floats]:
+        """Return times and half-widths of rows without a shape: by an equivalent kernel or a resource's ratio."""
+        row, measured = self._row[shapeless], np.maximum(self._measured[shapeless], MIN_MEASURED_US)
+        alike = self._get_equivalents(shapeless, measured, source)
+        time, bracket = scale_measured_times(self._runs.table, row, measured, source, target)
+        width = np.where(alike.told, EQUIVALENT_HALF_WIDTH, SCALED_HALF_WIDTH + bracket)
+        if not alike.told.all():
+            for slug in self._weights.order.list_better(target.gpu):
+                time = np.fmax(
+                    time, scale_measured_times(self._runs.table, row, measured, source, load_hardware(slug))[0]
+                )
+        return np.where(alike.told, alike.predict_times(target, weights), time), width
 
     def _get_equivalents(self, shapeless: Bools, times: Floats, source: Hardware) -> EquivalentKernels:
         """What takes as long on the source as the kernels without shapes, which are mostly the same for each target."""
@@ -235,18 +267,16 @@ def _to_gpu(gpu: str | Gpu) -> Gpu:
     return gpu if isinstance(gpu, Gpu) else resolve_gpu(gpu).gpu
 
 
-def _evaluate_calibrated_model(
-    kernels: KernelsByLaw, gpu: Hardware, weights: Weights, calibrated: Iterable[Hardware]
+def _limit_by_calibrations(
+    alone: ModelTimes, kernels: KernelsByLaw, gpu: Hardware, weights: Weights, calibrated: Iterable[Hardware]
 ) -> ModelTimes:
-    """The model, and where other GPUs were calibrated, in order with what that says of them."""
-    alone = evaluate_kernels(kernels, gpu, weights)
+    """Put the model's times in order with what calibrations say of other GPUs."""
     own = weights.find_calibrated_rows(kernels.table, gpu)
     for other in calibrated:
-        if other.slug == gpu.slug or not is_ordered_pair(gpu, other):
+        if other.slug == gpu.slug or not any(compare_gpus(gpu, other)):
             continue
         there = evaluate_kernels(kernels, other, weights).time_us
         there = np.where(weights.find_calibrated_rows(kernels.table, other) & ~own, there, np.nan)
-        dtypes = kernels.table["dtype"]
-        time_us = enforce_dominance(alone.time_us, there, dtypes, dtypes, np.arange(there.size), other, gpu)
+        time_us = enforce_dominance(alone.time_us, there, kernels.dtype, other, gpu)
         alone = replace(alone, time_us=np.maximum(time_us, alone.bound_us))
     return alone

@@ -6,7 +6,8 @@ import math
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -21,11 +22,12 @@ from predictors.laws.attention import compute_lone_block_us
 from predictors.laws.law import EXPONENTIAL_LAWS, LAWS
 from predictors.laws.terms import LatencyTerms
 from predictors.precision import get_format_key
-from predictors.roofline import compute_arithmetic_us, compute_bound_us, uses_matrix_units
+from predictors.roofline import MATRIX_UNIT_LAWS, compute_arithmetic_us, compute_bound_us, uses_matrix_units
 from predictors.weights_file import Weights
 
 CHUNK_ROWS = 16384  # the columns of a chunk fit the CPU's cache
 LIMITERS = ("compute", "memory", "latency", "unknown")
+_MATRIX_UNIT_PATTERN = rf"^({'|'.join(MATRIX_UNIT_LAWS)})( |$)"
 MAX_THREADS = min(os.cpu_count() or 1, 4)
 
 
@@ -53,6 +55,34 @@ class KernelsByLaw:
     table: pl.DataFrame
     chunks: tuple[LawChunk, ...]
 
+    @cached_property
+    def law(self) -> CategoricalColumn:
+        """Law of each row."""
+        return CategoricalColumn.from_series(self.table["law"])
+
+    @cached_property
+    def dtype(self) -> CategoricalColumn:
+        """Dtype that each row runs in."""
+        return CategoricalColumn.from_series(self.table["dtype"])
+
+    @cached_property
+    def kind(self) -> CategoricalColumn:
+        """Law of each row, of those on matrix units with the dtype, and whether a software stack is named."""
+        matrix = pl.when(pl.col("law").str.contains(_MATRIX_UNIT_PATTERN))
+        named = pl.when(pl.col("framework").is_not_null()).then(pl.lit("named"))
+        name = matrix.then(pl.concat_str("law", "dtype", named, separator=" ", ignore_nulls=True)).otherwise("law")
+        return CategoricalColumn.from_series(self.table.select(name)[:, 0])
+
+    def select(self, rows: Bools) -> KernelsByLaw:
+        """Return the same table, of which only some rows are evaluated."""
+        chosen = [(part, np.flatnonzero(rows[part.rows])) for part in self.chunks]
+        chunks = (
+            part if some.size == part.rows.size else replace(part, rows=part.rows[some], inputs=part.inputs.take(some))
+            for part, some in chosen
+            if some.size
+        )
+        return KernelsByLaw(self.table, tuple(chunks))
+
 
 def split_by_law(table: pl.DataFrame) -> KernelsByLaw:
     """A table split by law."""
@@ -76,6 +106,8 @@ def _slice_evenly(rows: Ints) -> list[Ints]:
 class KernelsOnGpus:
     """Kernels as they run on one GPU after the other; those of one class and with the same formats run them alike.
 
+    Formats that no kernel asks for don't matter, nor does the class where no kernel names a software stack.
+
     Args:
         table: From ``kernels.complete_columns``.
     """
@@ -83,10 +115,12 @@ class KernelsOnGpus:
     def __init__(self, table: pl.DataFrame) -> None:
         self.table = table
         self._splits: dict[tuple[str | bool, ...], KernelsByLaw] = {}
+        self._dtypes = frozenset(table["dtype"].unique().drop_nulls())
+        self._names_stacks = table["framework"].null_count() < table.height
 
     def split_for_gpu(self, gpu: Hardware) -> KernelsByLaw:
         """The kernels as they run on a GPU."""
-        key = (gpu.tensor_class, *get_format_key(gpu.gpu))
+        key = (gpu.tensor_class if self._names_stacks else "", *get_format_key(gpu.gpu, self._dtypes))
         if key not in self._splits:
             self._splits[key] = split_by_law(adapt_to_gpu(self.table, gpu))
         return self._splits[key]

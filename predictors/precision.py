@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import polars as pl
 
 from predictors.gpu import Gpu
@@ -52,9 +54,9 @@ def resolve_dtypes(table: pl.DataFrame, gpu: Gpu) -> pl.Series:
     return table.select(runs_as=pl.when(tensor).then(dtype).otherwise(pl.col("dtype")))["runs_as"]
 
 
-def get_format_key(gpu: Gpu) -> tuple[str | bool, ...]:
-    """What `runs_as` depends on: GPUs with the same run every kernel in the same format."""
-    return (has_tf32(gpu), *(_find_supported_dtype(dtype, gpu) for dtype in DTYPE_FALLBACKS))
+def get_format_key(gpu: Gpu, dtypes: Collection[str]) -> tuple[str | bool, ...]:
+    """What `runs_as` depends on: GPUs with the same run every kernel of some dtypes in the same format."""
+    return (has_tf32(gpu), *(_find_supported_dtype(dtype, gpu) for dtype in DTYPE_FALLBACKS if dtype in dtypes))
 
 
 def has_tf32(gpu: Gpu) -> bool:

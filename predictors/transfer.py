@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from predictors.arrays import Bools, Floats, Ints
 from predictors.categorical import CategoricalColumn
+from predictors.gpu_order import is_no_worse
 from predictors.hardware import Hardware
 from predictors.laws.law import EXPONENTIAL_LAWS, LAWS
+from predictors.model import KernelsByLaw
 from predictors.weights_file import Weights
 
 OFFSET_PSEUDO_COUNT = 4.0
@@ -141,64 +144,40 @@ def _has_law_kind(kinds: Collection[str], laws: CategoricalColumn) -> Bools:
 
 
 def enforce_dominance(
-    time_us: Floats,
-    measured_us: Floats,
-    dtypes: pl.Series,
-    dtypes_there: pl.Series,
-    row: Ints,
-    source: Hardware,
-    target: Hardware,
+    time_us: Floats, measured_us: Floats, dtypes: CategoricalColumn, source: Hardware, target: Hardware
 ) -> Floats:
     """Adjust predicted times so that a GPU is never slower than one that it equals or exceeds in every resource.
 
     Args:
         time_us: Predicted on the target.
-        measured_us: Measured on the source; NaN where unknown.
-        dtypes: Dtype of each distinct kernel on the target.
-        dtypes_there: Dtype of each distinct kernel on the source.
-        row: Index of the distinct kernel of each row.
+        measured_us: Known of the source; NaN where unknown.
+        dtypes: Dtype of each kernel on both.
         source: GPU that was measured.
         target: GPU to predict.
     """
-    better, worse = dominates(target, source), dominates(source, target)
-    if not (better or worse):
+    rank = compare_gpus(target, source)
+    if not any(rank):
         return time_us
-    rate = (
-        CategoricalColumn.from_series(dtypes).map(target.get_tflops)
-        / CategoricalColumn.from_series(dtypes_there).map(source.get_tflops)
-    )[row]
-    if better:
+    rate = dtypes.map(lambda dtype: target.get_tflops(dtype) / source.get_tflops(dtype))
+    if rank.better:
         time_us = np.where(rate >= 1, np.fmin(time_us, measured_us), time_us)
-    if worse:
+    if rank.worse:
         time_us = np.where(rate <= 1, np.fmax(time_us, measured_us), time_us)
     return time_us
 
 
-def clamp_between_siblings(
-    time_us: Floats, measured_us: Floats, table: pl.DataFrame, row: Ints, source: Hardware, target: Hardware
-) -> Floats:
-    """Clamp predicted times between siblings, which run the same kernels.
-
-    The ratio of the times stays within the largest ratio of any resource, so a kernel of fixed time gains nothing.
+def compute_sibling_ratios(kernels: KernelsByLaw, source: Hardware, target: Hardware) -> tuple[Floats, Floats]:
+    """Return the least and the largest ratio of distinct kernels' times on a sibling to those on the source.
 
     Args:
-        time_us: Predicted on the target.
-        measured_us: Measured on the source; NaN where unknown.
-        table: Distinct kernels with ``law`` and ``dtype``. Copies over a link are left unchanged.
-        row: Index of the distinct kernel of each row.
+        kernels: Distinct kernels. The times of copies over a link have no limits.
         source: GPU that was measured.
-        target: GPU to predict.
+        target: Its sibling.
     """
-    if classify_kinship(source, target) != "sibling":
-        return time_us
-    rate = CategoricalColumn.from_series(table["dtype"]).map(
-        lambda dtype: target.get_tflops(dtype) / source.get_tflops(dtype)
-    )
-    least, most = target.bound_time_ratio(
-        source, rate, _has_law_kind(EXPONENTIAL_LAWS, CategoricalColumn.from_series(table["law"]))
-    )
-    bounded = np.fmin(np.fmax(time_us, measured_us * least[row]), measured_us * most[row])
-    return np.where(table["law"].eq_missing("memcpy").to_numpy()[row], time_us, bounded)
+    rate = kernels.dtype.map(lambda dtype: target.get_tflops(dtype) / source.get_tflops(dtype))
+    least, most = target.bound_time_ratio(source, rate, _has_law_kind(EXPONENTIAL_LAWS, kernels.law))
+    copies = kernels.law.is_in("memcpy")
+    return np.where(copies, 0.0, least), np.where(copies, np.inf, most)
 
 
 def keep_host_copy_overhead(
@@ -253,9 +232,24 @@ def _is_same_die(one: Hardware, other: Hardware) -> bool:
     return first == second and dominates(one, other) and dominates(other, one)
 
 
-def is_ordered_pair(one: Hardware, other: Hardware) -> bool:
-    """Whether one of two GPUs is at least as good as the other in everything."""
-    return dominates(one, other) or dominates(other, one)
+class Rank(NamedTuple):
+    """How a GPU compares with another.
+
+    Attributes:
+        better: Whether it is at least as good in everything.
+        worse: Whether the other one is.
+    """
+
+    better: bool
+    worse: bool
+
+
+def compare_gpus(one: Hardware, other: Hardware) -> Rank:
+    """Compare two GPUs, by what they deliver or by their datasheets."""
+    return Rank(
+        dominates(one, other) or is_no_worse(one.gpu, other.gpu),
+        dominates(other, one) or is_no_worse(other.gpu, one.gpu),
+    )
 
 
 def dominates(one: Hardware, other: Hardware) -> bool:

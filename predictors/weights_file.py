@@ -18,6 +18,7 @@ from predictors.boosted_trees import Correction, CorrectionFile, to_arrays
 from predictors.errors import WeightsError
 from predictors.gaussian_process import ErrorSpread, GaussianProcessCorrection, build_default_spread
 from predictors.gpu_names import load_gpu
+from predictors.gpu_order import GpuOrder, load_gpu_order
 from predictors.hardware import MMA_SUFFIX, Hardware, derive_hardware
 from predictors.laws.gemm import models_power
 from predictors.laws.law import LAWS, SUBSTITUTE_LAWS
@@ -132,6 +133,7 @@ class Weights:
         transfer: Law -> kinship of two GPUs -> exponent of the measured error.
         spreads: Law -> expected errors on a GPU that was left out; the prior of a calibration.
         calibrated: (law, slug) -> calibration on that GPU.
+        order: Which GPUs are no worse than others, and where these numbers contradict it.
     """
 
     laws: dict[str, LawConstants]
@@ -140,6 +142,7 @@ class Weights:
     transfer: dict[str, dict[str, float]] = field(default_factory=dict)
     spreads: dict[str, ErrorSpread] = field(default_factory=dict)
     calibrated: dict[tuple[str, str], LawCalibration] = field(default_factory=dict)
+    order: GpuOrder = field(default_factory=GpuOrder)
 
     def find_calibrated_rows(self, table: pl.DataFrame, gpu: Hardware) -> Bools:
         """Of which rows of a kernel table measurements on a GPU say something: by `law` and `on_mma`."""
@@ -254,6 +257,7 @@ def _read_weights(folder: Path) -> Weights:
         intervals=text["intervals"],
         transfer=text["transfer"],
         spreads={name: ErrorSpread(**spread) for name, spread in text.get("spreads", {}).items()},
+        order=load_gpu_order(folder),
     )
 
 

@@ -23,6 +23,7 @@ from predictors.arrays import Floats, Ints
 from predictors.hardware import Hardware
 from predictors.kernels import DTYPE_BYTES, complete_columns
 from predictors.model import KernelsOnGpus, evaluate_kernels
+from predictors.peers import Peers
 from predictors.scaling import DEFAULT_MATRIX_DTYPE
 from predictors.weights_file import Weights
 
@@ -88,12 +89,26 @@ class EquivalentKernels:
         self._mine = [self.told & (of_kind == kind) for kind in np.unique(of_kind[self.told])]
         curves = [_build_size_curve(kinds[int(row[mine][0])]) for mine in self._mine]
         self._ends = np.cumsum([curve.height for curve in curves])[:-1]
-        self._curves = KernelsOnGpus(complete_columns(pl.concat(curves, how="diagonal_relaxed"))) if curves else None
-        self._measured = measured
-        self._here = [np.maximum.accumulate(times) for times in self._evaluate_curves(source, weights)]
+        self._measured, self._weights = measured, weights
+        self._peers, self._here = None, list[Floats]()
+        if curves:
+            runs = KernelsOnGpus(complete_columns(pl.concat(curves, how="diagonal_relaxed")))
+            self._peers = Peers(runs, weights)
+            here = evaluate_kernels(runs.split_for_gpu(source), source, weights).time_us
+            self._here = [np.maximum.accumulate(times) for times in np.split(here, self._ends)]
 
     def predict_times(self, target: Hardware, weights: Weights) -> Floats:
-        """Times on another GPU, in microseconds: of the kernels of their kinds that take as long; NaN elsewhere."""
+        """Times on another GPU, in microseconds: of the kernels of their kinds that take as long; NaN elsewhere.
+
+        They are no shorter than on any GPU that is no worse, whatever kernels that one runs.
+        """
+        time = self._scale_along_curves(target, weights)
+        if self._peers is not None:
+            for peer in self._peers.list_bordering(target, self._peers.group_alike):
+                time = np.fmax(time, self._scale_along_curves(peer, self._weights))
+        return time
+
+    def _scale_along_curves(self, target: Hardware, weights: Weights) -> Floats:
         time = np.full(self._measured.size, np.nan)
         for mine, here, there in zip(self._mine, self._here, self._evaluate_curves(target, weights), strict=True):
             ratio = np.interp(np.log(self._measured[mine]), np.log(here), np.log(there / here))
@@ -102,9 +117,7 @@ class EquivalentKernels:
 
     def _evaluate_curves(self, gpu: Hardware, weights: Weights) -> list[Floats]:
         """Of each curve, on a GPU."""
-        if self._curves is None:
-            return []
-        return np.split(evaluate_kernels(self._curves.split_for_gpu(gpu), gpu, weights).time_us, self._ends)
+        return np.split(self._peers.evaluate_calibrated(gpu, weights).time_us, self._ends) if self._peers else []
 
 
 def _estimate_rows_from_tokens() -> pl.Expr:

@@ -14,10 +14,12 @@ import polars as pl
 
 from predictors.errors import PredictorError
 from predictors.gpu_names import load_gpu
+from predictors.gpu_order import save_gpu_order
 from predictors.training import published, traces
 from predictors.training.evaluate import summarise_by_stack, summarise_errors
 from predictors.training.fit import load_measurements
 from predictors.training.fit_all import fit_all, replace_laws
+from predictors.training.order import derive_gpu_order
 from predictors.training.report import format_card, format_markdown
 from predictors.training.widths import compute_coverage
 from predictors.weights_file import SHIPPED_WEIGHTS, load_weights, save_weights
@@ -62,6 +64,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     if args.command == "fit":
         save_weights(weights, args.out)
+        save_gpu_order(derive_gpu_order(load_weights(args.out)), args.out)
         (args.out / "card.toml").write_text(format_card(weights, errors, held_out, kept))
     else:
         errors.write_csv(args.out / "errors.csv", float_precision=2)

@@ -18,7 +18,7 @@ def products() -> pl.DataFrame:
 def test_products_against_the_arithmetic_they_need(benchmark):
     """Fifty tiles and splits of two powers each, and 450 trees, against numpy doing just that.
 
-    Measured: 7.5 to 8.5 times as long, 200,000 to 245,000 kernels a CPU second beside 12 other busy processes.
+    Measured: 8 to 10 times as long, 200,000 kernels a CPU second beside other busy processes.
     """
     kernels = products()
     x, leaf = np.linspace(1, 2, KERNELS), np.zeros(KERNELS, dtype=np.uint8)

@@ -6,7 +6,7 @@ import polars as pl
 
 from predictors import Gpu, Resolution, list_gpus, load_gpu
 from predictors.hardware import derive_hardware
-from predictors.transfer import is_ordered_pair
+from predictors.transfer import compare_gpus
 from predictors.unlike_known import MAX_KNOWN_RATIO, list_unlike_figures
 from tracekit.calibration import Calibration
 from tracekit.comm import Cluster
@@ -230,7 +230,7 @@ def note_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: b
         if one.gpu == gpu.slug:
             if not same_gpu:
                 yield told.CALIBRATION_USED(label=one.label, families=[*one.families])
-        elif one.gpu in list_gpus() and is_ordered_pair(derive_hardware(load_gpu(one.gpu)), derive_hardware(gpu)):
+        elif one.gpu in list_gpus() and any(compare_gpus(derive_hardware(load_gpu(one.gpu)), derive_hardware(gpu))):
             yield told.CALIBRATION_OF_OTHER_GPU(gpu=one.gpu)
 
 

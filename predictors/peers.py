@@ -1,0 +1,141 @@
+"""Put the model's times into the order of the GPUs: none takes longer than one that it equals or beats."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from predictors.arrays import Bools, Floats
+from predictors.gpu_order import ENGINE_LAWS, NEVER
+from predictors.hardware import Hardware
+from predictors.model import KernelsOnGpus, ModelTimes, evaluate_kernels
+from predictors.weights_file import Weights, load_hardware
+
+MAX_KEPT_ROWS = 16384
+"""Up to how many distinct kernels the times on a GPU are kept for further targets: 90 MB of those on all GPUs."""
+
+
+class Peers:
+    """The model's times of some kernels on several GPUs, in the order of the datasheets.
+
+    Args:
+        runs: The kernels.
+        weights: Fitted numbers, without calibrations.
+
+    Attributes:
+        order: Order of the GPUs.
+    """
+
+    def __init__(self, runs: KernelsOnGpus, weights: Weights) -> None:
+        self._runs = runs
+        self._weights = weights
+        self.order = weights.order
+        self._ordered: dict[Hardware, ModelTimes] = {}
+
+    def evaluate(self, gpu: Hardware) -> ModelTimes:
+        """Return the model's times on a GPU in the order of the datasheets."""
+        if gpu in self._ordered:
+            return self._ordered[gpu]
+        times = evaluate_kernels(self._runs.split_for_gpu(gpu), gpu, self._weights)
+        times = replace(times, time_us=self._order_times(gpu, times))
+        if self._runs.table.height <= MAX_KEPT_ROWS:
+            self._ordered[gpu] = times
+        return times
+
+    def evaluate_calibrated(self, gpu: Hardware, weights: Weights) -> ModelTimes:
+        """Return the same, but where calibrations say something of the GPU, what they say."""
+        ordered = self.evaluate(gpu)
+        if not weights.calibrated:
+            return ordered
+        times = evaluate_kernels(self._runs.split_for_gpu(gpu), gpu, weights)
+        own = weights.find_calibrated_rows(times.table, gpu)
+        return replace(times, time_us=np.where(own, times.time_us, ordered.time_us))
+
+    def _order_times(self, gpu: Hardware, times: ModelTimes) -> Floats:
+        """Return the model's times on a GPU in the order of the datasheets.
+
+        Of two predictions that contradict the order, the slower one is the safer. But GPUs of which a law was measured
+        are not moved by those of which it wasn't:
+
+        - A GPU takes at least as long as each that is no worse; a measured one, as each such one that was measured.
+        - It takes at most as long as each measured one that it is no worse than.
+
+        Both bounds follow the order, so what meets both does. For example, a measured GPU takes 8 us. Of two better
+        GPUs that nobody measured, one is predicted to take 9 us, and the best one 7 us: they take 8 us and 7 us.
+
+        Other GPUs are evaluated for the kernels that may contradict only (``GpuOrder.raised_by`` and ``capped_by``).
+        """
+        own_us, own = times.time_us, self._is_measured(gpu)
+        time = self._raise_times(gpu, own_us)
+        for slug, ranges in self.order.list_capping(gpu.gpu, self._runs.split_for_gpu(gpu).kind.categories).items():
+            rows = self._find_rows(gpu, own_us, ranges) & ~own
+            if not rows.any():
+                continue
+            base = load_hardware(slug)
+            rows &= self._is_measured(base) & self.are_comparable(gpu, base)
+            time = np.where(rows, np.fmin(time, self._raise_times(base, self._evaluate_rows(base, rows))), time)
+        return np.fmax(time, times.bound_us)
+
+    def _raise_times(self, gpu: Hardware, own_us: Floats) -> Floats:
+        """Return times that are at least those on each GPU that is no worse and may be predicted slower."""
+        time, kinds = own_us, self._runs.split_for_gpu(gpu).kind.categories
+        for slug, ranges in self.order.list_raising(gpu.gpu, kinds).items():
+            rows = self._find_rows(gpu, own_us, ranges)
+            if rows.any():
+                peer = load_hardware(slug)
+                rows &= self.are_comparable(gpu, peer) & (~self._is_measured(gpu) | self._is_measured(peer))
+                time = np.where(rows, np.fmax(time, self._evaluate_rows(peer, rows)), time)
+        return time
+
+    def _find_rows(self, gpu: Hardware, own_us: Floats, ranges: Mapping[str, Sequence[float]]) -> Bools:
+        """Return which kernels' times on a GPU are within the range of their kind."""
+        kind = self._runs.split_for_gpu(gpu).kind
+        if ranges.keys().isdisjoint(kind.categories):
+            return np.zeros(own_us.size, dtype=np.bool_)
+        least, most = np.array([ranges.get(name or "", NEVER) for name in kind.categories]).T[:, kind.codes]
+        return np.asarray((own_us >= least) & (own_us <= most))
+
+    def _evaluate_rows(self, gpu: Hardware, rows: Bools) -> Floats:
+        """Return the model's times of some kernels on a GPU; NaN elsewhere."""
+        return evaluate_kernels(self._runs.split_for_gpu(gpu).select(rows), gpu, self._weights).time_us
+
+    def list_bordering(self, target: Hardware, groups: Callable[[Hardware], Hashable]) -> list[Hardware]:
+        """Return the worst of the GPUs that are no worse than a target, of each group but the target's own.
+
+        Args:
+            target: The target.
+            groups: Maps a GPU to its group. If times of a group's GPUs are in order, these are the group's longest.
+        """
+        found: list[Hardware] = []
+        of_group = defaultdict[Hashable, list[str]](list)
+        for slug in self.order.list_better(target.gpu):
+            of_group[groups(load_hardware(slug))].append(slug)
+        of_group.pop(groups(target), None)
+        for slugs in of_group.values():
+            worst: list[str] = []
+            for slug in slugs:
+                if not any(slug in self.order.better[other] for other in worst):
+                    worst = [other for other in worst if other not in self.order.better[slug]] + [slug]
+            found += map(load_hardware, worst)
+        return found
+
+    def group_alike(self, gpu: Hardware) -> tuple[object, ...]:
+        """Return what GPUs have in common that run all kernels alike."""
+        return gpu.architecture, id(self._runs.split_for_gpu(gpu))
+
+    def are_comparable(self, one: Hardware, other: Hardware) -> Bools:
+        """Return which kernels run alike on two GPUs: by the same law, and engines' kernels on one architecture."""
+        mine, its = (self._runs.split_for_gpu(gpu) for gpu in (one, other))
+        if mine is its:
+            same = np.ones(self._runs.table.height, dtype=np.bool_)
+        else:
+            codes = {name: code for code, name in enumerate(its.law.categories)}
+            same = np.array([codes.get(name, -1) for name in mine.law.categories])[mine.law.codes] == its.law.codes
+        return same if one.architecture == other.architecture else same & ~mine.law.is_in(*ENGINE_LAWS)
+
+    def _is_measured(self, gpu: Hardware) -> Bools:
+        """Return of which kernels the laws were measured well on a GPU or its twin."""
+        return self._runs.split_for_gpu(gpu).law.map(lambda law: gpu.slug in self.order.measured.get(law or "", ()))
