@@ -30,7 +30,7 @@ from predictors.result import (
     build_result,
     compute_half_widths,
 )
-from predictors.scaling import scale_measured_times
+from predictors.scaling import MeasuredTimes
 from predictors.source_limits import compute_source_limits
 from predictors.transfer import (
     SourceErrors,
@@ -121,7 +121,7 @@ class Batch:
         self._row = (np.cumsum(distinct) - 1)[first]
         self._runs = KernelsOnGpus(table.filter(distinct).drop("measured_us"))
         self._peers = Peers(self._runs, self._weights)
-        self._equivalents: dict[bytes, EquivalentKernels] = {}
+        self._shapeless: dict[bytes, tuple[MeasuredTimes, EquivalentKernels]] = {}
         self._offsets: dict[Gpu, CalibrationTable] = {}
         self._missed: dict[bool, tuple[SourceErrors, Floats]] = {}
 
@@ -207,12 +207,13 @@ class Batch:
         self, alone: ModelTimes, source: Hardware, target: Hardware, weights: Weights
     ) -> tuple[Floats, Floats]:
         """Return each row's time by the model and by what it misses on the source, and the least time."""
-        row, table, measured = self._row, alone.table, np.maximum(self._measured, MIN_MEASURED_US)
+        row, measured = self._row, np.maximum(self._measured, MIN_MEASURED_US)
+        kernels = self._runs.split_for_gpu(target)
         (amiss, done), alone_us = self._get_source_errors(source, target, weights), alone.time_us[row]
-        carried = np.exp(compute_target_correction(amiss, table, row, source, target, weights))
+        carried = np.exp(compute_target_correction(amiss, kernels, row, source, target, weights))
         least_us = alone.bound_us[row] * done
         time = np.maximum(alone_us * carried, least_us)
-        return keep_host_copy_overhead(time, measured, amiss, alone_us, table, row), least_us
+        return keep_host_copy_overhead(time, measured, amiss, alone_us, kernels, row), least_us
 
     def _group_by_factor(self, source: Hardware, gpu: Hardware) -> tuple[object, ...]:
         """Return what the factor on the model's times depends on that the measurements imply."""
@@ -223,25 +224,24 @@ class Batch:
         self, shapeless: Bools, source: Hardware, target: Hardware, weights: Weights
     ) -> tuple[Floats, Floats]:
         """Return times and half-widths of rows without a shape: by an equivalent kernel or a resource's ratio."""
-        row, measured = self._row[shapeless], np.maximum(self._measured[shapeless], MIN_MEASURED_US)
-        alike = self._get_equivalents(shapeless, measured, source)
-        time, bracket = scale_measured_times(self._runs.table, row, measured, source, target)
+        there, alike = self._get_shapeless(shapeless, source)
+        time, bracket = there.scale_with_bracket(target)
         width = np.where(alike.told, EQUIVALENT_HALF_WIDTH, SCALED_HALF_WIDTH + bracket)
         if not alike.told.all():
             for slug in self._weights.order.list_better(target.gpu):
-                time = np.fmax(
-                    time, scale_measured_times(self._runs.table, row, measured, source, load_hardware(slug))[0]
-                )
+                time = np.fmax(time, there.scale(load_hardware(slug)))
         return np.where(alike.told, alike.predict_times(target, weights), time), width
 
-    def _get_equivalents(self, shapeless: Bools, times: Floats, source: Hardware) -> EquivalentKernels:
-        """What takes as long on the source as the kernels without shapes, which are mostly the same for each target."""
+    def _get_shapeless(self, shapeless: Bools, source: Hardware) -> tuple[MeasuredTimes, EquivalentKernels]:
+        """What kernels without shapes took on the source, and what takes as long; mostly the same for each target."""
         key = shapeless.tobytes()
-        if key not in self._equivalents:
-            self._equivalents[key] = EquivalentKernels(
-                self._runs.table, self._row[shapeless], times, source, self._weights
+        if key not in self._shapeless:
+            row, times = self._row[shapeless], np.maximum(self._measured[shapeless], MIN_MEASURED_US)
+            self._shapeless[key] = (
+                MeasuredTimes(self._runs.table, row, times, source),
+                EquivalentKernels(self._runs.table, row, times, source, self._weights),
             )
-        return self._equivalents[key]
+        return self._shapeless[key]
 
     def _get_source_errors(self, source: Hardware, target: Hardware, weights: Weights) -> tuple[SourceErrors, Floats]:
         """What the model misses on the source, and the part of the counted work that the measured times allow."""
@@ -254,7 +254,7 @@ class Batch:
             there = evaluate_kernels(rows, source, weights if key else self._weights)
             log_ratio = np.log(measured / there.time_us[self._row])
             done = np.fmin(measured / there.bound_us[self._row], 1.0)
-            self._missed[key] = split_source_errors(rows.table, self._row, log_ratio), done
+            self._missed[key] = split_source_errors(rows, self._row, log_ratio), done
         return self._missed[key]
 
 

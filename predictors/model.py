@@ -26,6 +26,7 @@ from predictors.roofline import MATRIX_UNIT_LAWS, compute_arithmetic_us, compute
 from predictors.weights_file import Weights
 
 CHUNK_ROWS = 16384  # the columns of a chunk fit the CPU's cache
+HOST_COPY_KINDS = ("HtoD", "DtoH")
 LIMITERS = ("compute", "memory", "latency", "unknown")
 _MATRIX_UNIT_PATTERN = rf"^({'|'.join(MATRIX_UNIT_LAWS)})( |$)"
 MAX_THREADS = min(os.cpu_count() or 1, 4)
@@ -61,6 +62,21 @@ class KernelsByLaw:
         return CategoricalColumn.from_series(self.table["law"])
 
     @cached_property
+    def is_on_mma(self) -> Bools:
+        """Whether each row is made for older matrix units than the GPU's."""
+        return self.table["on_mma"].to_numpy()
+
+    @cached_property
+    def is_of_stack(self) -> Bools:
+        """Whether each row's software stack is named."""
+        return self.table["framework"].is_not_null().to_numpy()
+
+    @cached_property
+    def is_host_copy(self) -> Bools:
+        """Whether each row copies to or from the host."""
+        return self.table["copy_kind"].is_in(HOST_COPY_KINDS).fill_null(False).to_numpy()
+
+    @cached_property
     def dtype(self) -> CategoricalColumn:
         """Dtype that each row runs in."""
         return CategoricalColumn.from_series(self.table["dtype"])
@@ -72,6 +88,14 @@ class KernelsByLaw:
         named = pl.when(pl.col("framework").is_not_null()).then(pl.lit("named"))
         name = matrix.then(pl.concat_str("law", "dtype", named, separator=" ", ignore_nulls=True)).otherwise("law")
         return CategoricalColumn.from_series(self.table.select(name)[:, 0])
+
+    def have_law_of(self, other: KernelsByLaw) -> Bools:
+        """Return which rows have the same law, or none, as the same kernels on another GPU."""
+        if self is other:
+            return np.ones(self.table.height, dtype=np.bool_)
+        codes = {name: code for code, name in enumerate(other.law.categories)}
+        mine = np.array([codes.get(name, -1) for name in self.law.categories])
+        return np.asarray(mine[self.law.codes] == other.law.codes)
 
     def select(self, rows: Bools) -> KernelsByLaw:
         """Return the same table, of which only some rows are evaluated."""

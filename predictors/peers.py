@@ -129,11 +129,7 @@ class Peers:
     def are_comparable(self, one: Hardware, other: Hardware) -> Bools:
         """Return which kernels run alike on two GPUs: by the same law, and engines' kernels on one architecture."""
         mine, its = (self._runs.split_for_gpu(gpu) for gpu in (one, other))
-        if mine is its:
-            same = np.ones(self._runs.table.height, dtype=np.bool_)
-        else:
-            codes = {name: code for code, name in enumerate(its.law.categories)}
-            same = np.array([codes.get(name, -1) for name in mine.law.categories])[mine.law.codes] == its.law.codes
+        same = mine.have_law_of(its)
         return same if one.architecture == other.architecture else same & ~mine.law.is_in(*ENGINE_LAWS)
 
     def _is_measured(self, gpu: Hardware) -> Bools:

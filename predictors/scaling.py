@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Floats, Ints
+from predictors.arrays import Bools, Floats, Ints
 from predictors.categorical import CategoricalColumn
 from predictors.hardware import Hardware
 
@@ -29,51 +29,66 @@ DEFAULT_MATRIX_DTYPE = "fp16"
 engines' own kernels, of 16 bits or fewer. In fp32 an RTX 4090 would run a mixture of experts faster than an H100."""
 
 
-def scale_measured_times(
-    table: pl.DataFrame, row: Ints, measured: Floats, source: Hardware, target: Hardware
-) -> tuple[Floats, Floats]:
-    """Measured times carried to another GPU without knowing the shape.
+class MeasuredTimes:
+    """Measured times of kernels of unknown shape, to carry to one GPU after the other.
 
     Args:
         table: Distinct kernels with ``family``, ``dtype``, ``indexed`` and ``blocks``.
         row: Row in ``table`` of each measurement.
-        measured: Times on the source, in microseconds, above zero.
+        measured_us: Times on the source, above zero.
         source: GPU that they were measured on.
-        target: GPU to scale to.
-
-    Returns:
-        Times in microseconds, and the half-width, as a logarithm, of the range over the candidate resources.
     """
-    ratios = _compute_resource_ratios(table, source, target)
-    resource = CategoricalColumn.from_series(table["family"]).map(
-        lambda family: FAMILY_RESOURCES.get(family or "", "memory")
-    )
-    streams = (resource == "memory") & ~table["indexed"].fill_null(False).to_numpy()
-    mixed = np.sqrt(ratios["memory"] * ratios["vector"])
-    ratio = np.where(resource == "tensor", ratios["tensor"], np.where(streams, ratios["memory"], mixed))
-    few = table["blocks"].fill_null(np.inf).to_numpy() < min(source.sms, target.sms)
-    ratio = np.where(few, ratios["clock"], ratio)
-    candidates = np.log(np.stack(list(ratios.values())))
-    bracket = np.maximum(candidates.max(axis=0) - np.log(ratio), np.log(ratio) - candidates.min(axis=0))
-    bracket = np.where(few, 0.5, 1.0) * bracket
-    fixed = np.minimum(measured, FIXED_LATENCY_CYCLES / source.clock_mhz)
-    time_us = fixed * source.clock_mhz / target.clock_mhz + (measured - fixed) * ratio[row]
-    return time_us, bracket[row] * (1 - fixed / measured)
 
+    def __init__(self, table: pl.DataFrame, row: Ints, measured_us: Floats, source: Hardware) -> None:
+        self._row, self._measured, self._source = row, measured_us, source
+        self._fixed = np.minimum(measured_us, FIXED_LATENCY_CYCLES / source.clock_mhz)
+        resource = CategoricalColumn.from_series(table["family"]).map(
+            lambda family: FAMILY_RESOURCES.get(family or "", "memory")
+        )
+        self._on_matrix_units = resource == "tensor"
+        self._streams = (resource == "memory") & ~table["indexed"].fill_null(False).to_numpy()
+        self._blocks = table["blocks"].fill_null(np.inf).to_numpy()
+        self._dtype = CategoricalColumn.from_series(table["dtype"])
 
-def _compute_resource_ratios(table: pl.DataFrame, source: Hardware, target: Hardware) -> dict[str, Floats]:
-    ones = np.ones(table.height)
-    blocks = table["blocks"].fill_null(np.inf).to_numpy()
-    return {
-        "clock": ones * (source.clock_mhz / target.clock_mhz),
-        "memory": ones * (source.bandwidth_gbps / target.bandwidth_gbps),
-        "tensor": CategoricalColumn.from_series(table["dtype"]).map(
-            lambda d: source.get_tflops(d or DEFAULT_MATRIX_DTYPE) / target.get_tflops(d or DEFAULT_MATRIX_DTYPE)
-        ),
-        "vector": _compute_waves(blocks, target)
-        / _compute_waves(blocks, source)
-        * (source.clock_mhz / target.clock_mhz),
-    }
+    def scale(self, target: Hardware) -> Floats:
+        """Return the times on a GPU, in microseconds."""
+        return self._scale_beyond_latency(self._choose_ratio(self._compute_ratios(target), target), target)
+
+    def scale_with_bracket(self, target: Hardware) -> tuple[Floats, Floats]:
+        """Return the same, and the half-width, as a logarithm, of the range over the candidate resources."""
+        ratios = self._compute_ratios(target)
+        ratio = self._choose_ratio(ratios, target)
+        candidates = np.log(np.stack(list(ratios.values())))
+        bracket = np.maximum(candidates.max(axis=0) - np.log(ratio), np.log(ratio) - candidates.min(axis=0))
+        bracket = np.where(self._fill_few_sms(target), 0.5, 1.0) * bracket
+        return self._scale_beyond_latency(ratio, target), bracket[self._row] * (1 - self._fixed / self._measured)
+
+    def _scale_beyond_latency(self, ratio: Floats, target: Hardware) -> Floats:
+        clock = self._source.clock_mhz / target.clock_mhz
+        return np.asarray(self._fixed * clock + (self._measured - self._fixed) * ratio[self._row])
+
+    def _choose_ratio(self, ratios: dict[str, Floats], target: Hardware) -> Floats:
+        """Return the ratio of the resource that each distinct kernel waits for."""
+        mixed = np.sqrt(ratios["memory"] * ratios["vector"])
+        ratio = np.where(self._on_matrix_units, ratios["tensor"], np.where(self._streams, ratios["memory"], mixed))
+        return np.where(self._fill_few_sms(target), ratios["clock"], ratio)
+
+    def _fill_few_sms(self, target: Hardware) -> Bools:
+        return self._blocks < min(self._source.sms, target.sms)
+
+    def _compute_ratios(self, target: Hardware) -> dict[str, Floats]:
+        """Return how many times as long each resource takes on a GPU."""
+        ones, source = np.ones(self._blocks.size), self._source
+        clock = source.clock_mhz / target.clock_mhz
+        waves = _compute_waves(self._blocks, target) / _compute_waves(self._blocks, source)
+        return {
+            "clock": ones * clock,
+            "memory": ones * (source.bandwidth_gbps / target.bandwidth_gbps),
+            "tensor": self._dtype.map(
+                lambda d: source.get_tflops(d or DEFAULT_MATRIX_DTYPE) / target.get_tflops(d or DEFAULT_MATRIX_DTYPE)
+            ),
+            "vector": waves * clock,
+        }
 
 
 def _compute_waves(blocks: Floats, gpu: Hardware) -> Floats:

@@ -33,7 +33,6 @@ MAX_LAW_LOG_ERROR = math.log(2.0)
 BOARD_HALF_WIDTH = 0.05
 """How far boards of one die are apart, as a logarithm: 5 % and more on one node (stas00/ml-engineering, silicon
 lottery)."""
-HOST_COPY_KINDS = ("HtoD", "DtoH")
 LIBRARY_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "sequence", "decode")
 """Laws whose kernels come from a vendor's libraries; the others' are PyTorch's own, the same code on every GPU."""
 
@@ -46,35 +45,35 @@ class SourceErrors:
         stack: Part that all kernels of one law and software stack have in common.
         kernel: Part of each kernel alone.
         excess: Part beyond ``MAX_LAW_LOG_ERROR``.
-        table: Distinct kernels as they run on the source.
+        kernels: Distinct kernels as they run on the source.
     """
 
     stack: Floats
     kernel: Floats
     excess: Floats
-    table: pl.DataFrame
+    kernels: KernelsByLaw
 
 
-def split_source_errors(table: pl.DataFrame, row: Ints, log_ratio: Floats) -> SourceErrors:
+def split_source_errors(kernels: KernelsByLaw, row: Ints, log_ratio: Floats) -> SourceErrors:
     """Splits the logarithm of measured over modelled time on the source.
 
     Args:
-        table: Distinct kernels as they run on the source, with ``law``, ``on_mma`` and ``framework``.
-        row: Row in ``table`` of each measurement.
+        kernels: Distinct kernels as they run on the source.
+        row: Which of them each measurement.
         log_ratio: log(measured / modelled); NaN where there is no measurement.
     """
-    groups = table.select(pl.struct("law", pl.col("framework").is_not_null()).rank("dense").alias("group"))
+    groups = kernels.table.select(pl.struct("law", pl.col("framework").is_not_null()).rank("dense").alias("group"))
     group = groups["group"].gather(row)
     typical = np.clip(log_ratio, -MAX_LAW_LOG_ERROR, MAX_LAW_LOG_ERROR)
     ratio = pl.DataFrame({"group": group, "ratio": pl.Series(typical, nan_to_null=True)})
     count = pl.col("ratio").count().over("group")
     shrunk = pl.col("ratio").median().over("group") * (count / (count + OFFSET_PSEUDO_COUNT))
     offset = ratio.select(pl.when(pl.col("ratio").is_not_null()).then(shrunk).fill_null(0.0))[:, 0].to_numpy()
-    return SourceErrors(offset, np.nan_to_num(typical - offset), np.nan_to_num(log_ratio - typical), table)
+    return SourceErrors(offset, np.nan_to_num(typical - offset), np.nan_to_num(log_ratio - typical), kernels)
 
 
 def compute_target_correction(
-    errors: SourceErrors, table: pl.DataFrame, row: Ints, source: Hardware, target: Hardware, weights: Weights
+    errors: SourceErrors, kernels: KernelsByLaw, row: Ints, source: Hardware, target: Hardware, weights: Weights
 ) -> Floats:
     """Return the addition to the logarithm of the model's time on the target.
 
@@ -84,28 +83,24 @@ def compute_target_correction(
 
     Args:
         errors: on the source.
-        table: distinct kernels as they run on the target, with `law`, `on_mma` and `framework`.
+        kernels: distinct kernels as they run on the target.
         row: of which of them each measurement is.
         source: where it was measured.
         target: where to.
         weights: holds the exponents.
     """
     kinship = classify_kinship(source, target)
-    own, shared = _select_exponents(table, errors.table["law"], kinship, weights)
+    own, shared = _select_exponents(kernels, errors.kernels, kinship, weights)
     # Kernels made for an A100's matrix units are the same on any GPU that has them.
-    older = (table["on_mma"] | errors.table["on_mma"]).to_numpy()
+    older = kernels.is_on_mma | errors.kernels.is_on_mma
     if older.any():
-        of_older = _select_exponents(
-            table, errors.table["law"], classify_kinship(source.on_mma, target.on_mma), weights
-        )
+        kinship_of_older = classify_kinship(source.on_mma, target.on_mma)
+        of_older = _select_exponents(kernels, errors.kernels, kinship_of_older, weights)
         own, shared = np.where(older, of_older[0], own), np.where(older, of_older[1], shared)
-    beyond = (
-        np.where(_has_law_kind(LIBRARY_LAWS, CategoricalColumn.from_series(table["law"])), own, 1.0)
-        if kinship == "vendor"
-        else np.ones_like(own)
-    )
+    beyond = np.where(_has_law_kind(LIBRARY_LAWS, kernels.law), own, 1.0) if kinship == "vendor" else np.ones_like(own)
     # The target's calibration has its stack's offset in it already, where the source has none to compare with.
-    known = weights.find_calibrated_rows(table, target) & ~weights.find_calibrated_rows(errors.table, source)
+    known = weights.find_calibrated_rows(kernels.table, target)
+    known &= ~weights.find_calibrated_rows(errors.kernels.table, source)
     shared = np.where(known, 0.0, shared)
     return np.asarray(errors.stack * shared[row] + errors.kernel * own[row] + errors.excess * beyond[row])
 
@@ -120,21 +115,21 @@ def classify_kinship(source: Hardware, target: Hardware) -> str:
 
 
 def _select_exponents(
-    table: pl.DataFrame, laws_there: pl.Series, kinship: str, weights: Weights
+    kernels: KernelsByLaw, there: KernelsByLaw, kinship: str, weights: Weights
 ) -> tuple[Floats, Floats]:
     """Exponents of a kernel's own part and of its stack's offset.
 
     Errors of GEMMs under one law say nothing about another law: between fp8 and half precision, on equal shapes of
     held-out GPUs, the correlation is -0.1 to 0.1.
     """
-    laws, known = CategoricalColumn.from_series(table["law"]), table["framework"].is_not_null().to_numpy()
+    laws, known = kernels.law, kernels.is_of_stack
     fitted = {law: e[kinship] for law, e in weights.transfer.items() if kinship in e}
     unfitted = {law: UNFITTED_EXPONENTS[kinship] for law in LAWS if law not in weights.laws}
     chosen = fitted | unfitted | {"memcpy": 1.0}
     own = laws.map(lambda law: chosen.get(law or "", KERNEL_EXPONENTS[kinship]))
     product = _has_law_kind(LIBRARY_LAWS if kinship == "vendor" else ("gemm",), laws)
     unknown = np.maximum(own, np.where(product, KERNEL_EXPONENTS[kinship], UNFITTED_EXPONENTS[kinship]))
-    other_units = _has_law_kind(("gemm",), laws) & table["law"].ne_missing(laws_there).to_numpy()
+    other_units = _has_law_kind(("gemm",), laws) & ~kernels.have_law_of(there)
     own, shared = np.where(known, own, unknown), np.where(known, own, np.maximum(unknown, STACK_EXPONENTS[kinship]))
     return np.where(other_units, 0.0, own), np.where(other_units, 0.0, shared)
 
@@ -181,7 +176,7 @@ def compute_sibling_ratios(kernels: KernelsByLaw, source: Hardware, target: Hard
 
 
 def keep_host_copy_overhead(
-    time_us: Floats, measured_us: Floats, errors: SourceErrors, alone_us: Floats, table: pl.DataFrame, row: Ints
+    time_us: Floats, measured_us: Floats, errors: SourceErrors, alone_us: Floats, kernels: KernelsByLaw, row: Ints
 ) -> Floats:
     """Keep the time that copies to and from the host took beyond the time of their link.
 
@@ -192,13 +187,12 @@ def keep_host_copy_overhead(
         measured_us: measured on the source; NaN where unknown.
         errors: on the source.
         alone_us: by the model alone on the target.
-        table: distinct kernels with `copy_kind`.
+        kernels: distinct kernels.
         row: which of them each row is.
     """
-    of_host = table["copy_kind"].is_in(HOST_COPY_KINDS).fill_null(False).to_numpy()
-    if not of_host.any():
+    if not kernels.is_host_copy.any():
         return time_us
-    copies = np.flatnonzero(of_host[row])
+    copies = np.flatnonzero(kernels.is_host_copy[row])
     missed_there = errors.stack[copies] + errors.kernel[copies] + errors.excess[copies]
     beyond_us = measured_us[copies] * (1 - np.exp(-missed_there))
     kept = time_us.copy()

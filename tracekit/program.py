@@ -92,7 +92,7 @@ class Program:
         """The trace of the rank, or of the first of several ranks."""
         return self.ranks[0]
 
-    @property
+    @cached_property
     def is_in_chosen_steps(self) -> pl.Series:
         """Boolean mask of the kernels that belong to a chosen step."""
         return self.kernels["step"].is_in(self.chosen_steps["step"].implode()).fill_null(False)

@@ -8,6 +8,7 @@ import pytest
 
 from predictors import load_gpu, predict
 from predictors.hardware import derive_hardware
+from predictors.model import KernelsByLaw
 from predictors.transfer import (
     KERNEL_EXPONENTS,
     MAX_LAW_LOG_ERROR,
@@ -26,7 +27,7 @@ WEIGHTS = Weights({"gemm half": LawConstants({}), "norm": LawConstants({})}, tra
 
 def carried(ratios: list[float], law: str = "gemm half", framework: str | None = "vllm", target=A100) -> np.ndarray:
     names = pl.Series("framework", [framework] * len(ratios), dtype=pl.String)
-    rows = pl.DataFrame({"law": [law] * len(ratios), "on_mma": False}).with_columns(names)
+    rows = KernelsByLaw(pl.DataFrame({"law": [law] * len(ratios), "on_mma": False}).with_columns(names), ())
     each = np.arange(len(ratios))
     return compute_target_correction(
         split_source_errors(rows, each, np.log(np.array(ratios))), rows, each, H100, target, WEIGHTS
