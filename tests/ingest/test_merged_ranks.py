@@ -136,6 +136,15 @@ def test_what_follows_a_trace_and_is_no_other_rank_is_said(following: bytes) -> 
     assert warning.values["offset"] == len(build_rank(None).to_json())
 
 
+@pytest.mark.parametrize("following", [b"x", b"{", b'{"a": 1}'])
+def test_what_follows_the_last_of_several_ranks_is_said(following: bytes) -> None:
+    text = build_rank(1).to_json() + build_rank(0).to_json()
+    trace = load_bytes(text + following, "ranks.json")
+    assert list_kernel_times_us(trace) == {0: [50] * 3, 1: [60] * 3}
+    offsets = [one.values["offset"] for rank in trace.ranks for one in rank.warnings if "offset" in one.values]
+    assert offsets == [len(text)]
+
+
 def test_processes_that_drive_their_own_gpus_are_read_as_ranks() -> None:
     """Rank 1 launches 15 us later, so it cannot have launched the kernels of rank 0, which start 10 us after launch."""
     merged = merge_events(build_rank(0), build_rank(1, device=1, late_us=15))

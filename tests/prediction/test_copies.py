@@ -52,6 +52,17 @@ class Step(Layers):
         return self
 
 
+def test_gradients_of_a_backward_pass_that_launches_nothing_are_refused():
+    builder = TraceBuilder().op("aten::mm", 0, 20).kernel("gemm", 15, 100, launch=5)
+    for at, shape in ((30, [1024, 1023]), (35, [1024])):
+        builder.op(f"autograd::engine::evaluate_function: {GRADIENT}", at, 4)
+        builder.op(GRADIENT, at + 1, 2, dims=[shape], types=["float"])
+    builder.annotation("Optimizer.step#SGD.step", 40, 10)
+    with pytest.raises(LayoutError) as refused:
+        insert_gradient_allreduces(prepare_run(builder.load()).program)
+    assert refused.value.code == "backward-without-launches"
+
+
 def test_the_exchange_runs_beside_the_backward_pass_and_before_the_optimizer():
     run = insert_gradient_allreduces(Step().run.program).program
     copied, reduced = [10, 10], [50, 30]

@@ -49,6 +49,12 @@ def test_state_is_parameters_gradients_and_two_moments():
     assert found.fits is True
 
 
+def test_an_optimizer_is_known_by_one_of_its_ranges():
+    """Adam's range among others: the moments count as before."""
+    among_others = training(2**20).annotation("forward", 1, 20).annotation("clip", 29, 1)
+    assert memory(among_others, "l4").min_bytes == memory(training(2**20), "l4").min_bytes
+
+
 def test_pooling_writes_one_element_and_its_place_for_each_window():
     """3×3 windows by steps of 2 make 56 × 56 of 112 × 112: 4 bytes and 8 each, which is less than they read."""
     product = training(2**20)

@@ -187,6 +187,23 @@ def test_small_collectives(elements, counted):
     assert finding.saves_us == pytest.approx((3 * 30 + 5 * 30) / 2, rel=0.1)
 
 
+@pytest.mark.parametrize(("product_us", "reported"), [(5_000, True), (50_000, False)])
+def test_small_collectives_are_worth_a_hundredth_of_the_step(product_us, reported):
+    """Four of 30 that become one save 90: of a step of some 5,120, and of one of some 50,120."""
+    steps = TwoSteps()
+    for number in range(2):
+        if number:
+            steps.then()
+        steps.run("aten::mm", TENSOR, product_us, mm(4096, 4096, 4096))
+        for _ in range(4):
+            collective(steps, 30, 1000)
+    if reported:
+        assert steps.find("small-collectives").saves_us == pytest.approx(90, rel=0.1)
+    else:
+        with pytest.raises(ValueError, match="not enough values"):
+            steps.find("small-collectives")
+
+
 def test_straggler():
     """Rank 1 comes 100 late to the only all-reduce, which takes 38: the other waits as long."""
     late = {one.code: one for one in tk.report(job(gradient_step(100, 250), gradient_step(200, 250))).findings}

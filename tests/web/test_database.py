@@ -13,6 +13,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner
 
 from tests.web.conftest import find_free_port
@@ -175,6 +176,13 @@ def test_a_change_is_made_wholly_or_not_at_all(store):
         fail_halfway()
     assert store.database.read(select(UPLOADS)) == []
     assert store.database.read(select(JOBS)) == []
+
+
+def test_what_a_driver_said_is_told_in_one_line():
+    driver = sqlite3.OperationalError("disk I/O error\nfurther lines")
+    wrapped = OperationalError("UPDATE jobs SET ...", {}, driver)
+    assert database.describe_database_error(wrapped) == "disk I/O error"
+    assert database.describe_database_error(driver) == "disk I/O error"
 
 
 def test_other_commands_load_no_database():
