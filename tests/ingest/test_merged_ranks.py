@@ -4,6 +4,7 @@ import io
 import json
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,6 +144,8 @@ def test_what_follows_the_last_of_several_ranks_is_said(following: bytes) -> Non
     assert list_kernel_times_us(trace) == {0: [50] * 3, 1: [60] * 3}
     offsets = [one.values["offset"] for rank in trace.ranks for one in rank.warnings if "offset" in one.values]
     assert offsets == [len(text)]
+    left = pl.concat([rank.ledger for rank in trace.ranks]).filter(kind="data-behind-trace")
+    assert left.select("first_byte", "count").rows() == [(len(text), len(following))]
 
 
 def test_processes_that_drive_their_own_gpus_are_read_as_ranks() -> None:
