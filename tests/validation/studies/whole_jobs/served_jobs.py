@@ -20,7 +20,13 @@ MODEL = PUBLISHED / "olmoe_config.json"
 
 @dataclass(frozen=True)
 class ServedJob:
-    """A job as it was timed; columns of served_jobs.csv."""
+    """A job as it was timed; columns of served_jobs.csv.
+
+    Attributes:
+        context: Keys in the cache, where others than in the trace.
+        measured_ms: Time without the profiler.
+        unprofiled_ms: Time of the traced job without the profiler, to take the profiler's overhead out with.
+    """
 
     trace: str
     gpu: str
@@ -28,6 +34,7 @@ class ServedJob:
     batch: int
     context: int | None
     measured_ms: float
+    unprofiled_ms: float | None
     what: str
     source: str
 
@@ -80,6 +87,7 @@ def predict_all(folder: Path) -> Iterator[Outcome]:
             tp=None if alone else row.gpus,
             batch=row.batch if row.batch > 1 else None,
             context=row.context,
+            unprofiled_step=f"{row.unprofiled_ms}ms" if row.unprofiled_ms else None,
             no_calibration=True,
         )
         yield Outcome(row, predicted.targets[0])
@@ -90,7 +98,7 @@ def format_outcome(one: Outcome) -> tuple[str, ...]:
     row, step = one.row, one.predicted
     kind = "fp8" if row.trace.startswith("fp8") else "bf16"
     return (
-        f"{kind}, {row.what}",
+        f"{kind}, {row.what}{f', `--unprofiled-step {row.unprofiled_ms}ms`' if row.unprofiled_ms else ''}",
         f"{row.gpus} x {row.gpu}" if row.gpus > 1 else row.gpu,
         str(row.batch),
         f"{row.measured_ms:.2f} ms",
