@@ -64,7 +64,7 @@ class KernelsByLaw:
     @cached_property
     def is_on_mma(self) -> Bools:
         """Whether each row is made for older matrix units than the GPU's."""
-        return self.table["on_mma"].to_numpy()
+        return self.table["on_mma"].fill_null(False).to_numpy()
 
     @cached_property
     def is_of_stack(self) -> Bools:
