@@ -218,7 +218,8 @@ def prepare_run(
         TracekitError: ``trace`` is a file name instead of a trace.
     """
     if not isinstance(trace, Trace):
-        raise TracekitError(messages.NOT_LOADED(given=repr(trace)))
+        given = repr(trace) if isinstance(trace, str | Path) else f"A {type(trace).__name__}"
+        raise TracekitError(messages.NOT_LOADED(given=given))
     ranks = trace.ranks if rank is None else (trace.rank(rank),)
     without = select_rules(without_rules)
     if not correlations.RULE.is_on(without):

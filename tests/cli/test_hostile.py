@@ -181,3 +181,14 @@ def test_a_model_config_that_is_missing_is_one_line(verb, run, tmp_path):
     code, out, err = run(verb, trace, *VERBS[verb], "--model-config", tmp_path / "none.json")
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert "[config-unreadable]" in err
+
+
+@pytest.mark.parametrize("verb", ["predict", "sweep", "export"])
+def test_a_trace_of_a_host_that_is_missing_is_one_line(verb, run, tmp_path):
+    trace = TraceBuilder().kernel("gemm", 20, 10, launch=0).save(tmp_path / "trace.json")
+    written = ["-o", tmp_path / "out.csv"] if verb == "export" else []
+    given = ["--gpu", "h100-sxm", "--host-from", tmp_path / "none.json", *written]
+    code, out, err = run(verb, trace, *given)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "none.json" in err
+    assert not (tmp_path / "out.csv").exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import tracekit as tk
 from predictors import load_gpu
 from tests.codes import find_message, has_code, list_codes
 from tracekit.cli.app import app
@@ -13,8 +14,10 @@ from tracekit.errors import RequestError
 from tracekit.hosts import HostSpeed, UsualHost
 from tracekit.prediction import predict, predictor, target_host
 from tracekit.prediction.target_host import HostTimes, compute_host_times, parse_host
+from tracekit.request import answers
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
+from tracekit.trace import Trace
 
 H100 = load_gpu("h100-sxm")
 USUAL = UsualHost(speed=2.0, low=1.0, high=4.0, machines=3)
@@ -29,6 +32,11 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def build(kernel_us: float) -> MeasuredRun:
+    """Prepare the run of :func:`build_trace`."""
+    return prepare_run(build_trace(kernel_us))
+
+
+def build_trace(kernel_us: float) -> Trace:
     """Ten launches, 100 us of the CPU apart, of a kernel; the CPU waits for the last one."""
     builder = TraceBuilder()
     for number in range(10):
@@ -36,7 +44,7 @@ def build(kernel_us: float) -> MeasuredRun:
         builder.op("aten::mul", start, 20, dims=[[1024], [1024]], types=["float", "float"])
         builder.kernel("elementwise", max(start + 15, number * kernel_us + 15), kernel_us, launch=start + 5)
     end = max(1000.0, 10 * kernel_us)
-    return prepare_run(builder.call("cudaDeviceSynchronize", 930, end - 900).load())
+    return builder.call("cudaDeviceSynchronize", 930, end - 900).load()
 
 
 @pytest.mark.parametrize(
@@ -105,6 +113,46 @@ def test_the_traces_own_gpu_keeps_its_host_unless_another_is_asked_for() -> None
     assert own.step.step_time_us == pytest.approx(run.measured_step.step_time_us)
     faster = predict(run, ["a100-sxm-80gb"], host=2.0)["a100-sxm-80gb"]
     assert faster.step.step_time_us < 0.6 * own.step.step_time_us
+
+
+def save_trace(path: Path) -> Path:
+    """Write a trace of too few ops to tell its host."""
+    builder = TraceBuilder().op("aten::mul", 0, 20).kernel("elementwise", 15, 5, launch=5)
+    return builder.save(path)
+
+
+def test_the_cpu_of_another_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is twice as fast as the trace's."""
+    there, trace = save_trace(tmp_path / "there.json"), build_trace(kernel_us=5)
+    monkeypatch.setattr(answers, "measure_host_speed", lambda ranks: HostSpeed(2.0, 20, 0.1))
+    found = tk.predict(trace, gpu="h100-sxm", host_from=str(there))["h100-sxm"]
+    told = tk.predict(trace, gpu="h100-sxm", host=2)["h100-sxm"]
+    kept = tk.predict(trace, gpu="h100-sxm")["h100-sxm"]
+    assert (found.low_us, found.step.step_time_us, found.high_us) == (
+        told.low_us,
+        told.step.step_time_us,
+        told.high_us,
+    )
+    assert found.step.step_time_us == pytest.approx(kept.step.step_time_us / 2, rel=0.05)
+
+
+def test_a_trace_that_does_not_tell_its_host_is_refused(tmp_path: Path) -> None:
+    there = save_trace(tmp_path / "there.json")
+    with pytest.raises(RequestError, check=has_code("host-from-unknown")):
+        tk.predict(build_trace(5), gpu="h100-sxm", host_from=str(there))
+
+
+def test_a_host_is_given_once(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, check=has_code("host-given-twice")):
+        tk.predict(build_trace(5), gpu="h100-sxm", host=1.2, host_from="there.json")
+
+
+def test_a_sweep_is_for_the_host_that_was_asked_for() -> None:
+    trace = build_trace(kernel_us=5)
+    kept, twice = (tk.sweep(trace, gpu="h100-sxm", world_size=1, **host) for host in ({}, {"host": 2}))
+    took = [one.table["step_time_us"][0] for one in (kept, twice)]
+    assert took[1] == pytest.approx(took[0] / 2, rel=0.05)
+    assert all("host-changed" in list_codes(one.notes) for one in twice.best.values())
 
 
 def test_all_forms_say_both(tmp_path: Path) -> None:

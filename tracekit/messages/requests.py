@@ -39,6 +39,15 @@ HOST_UNKNOWN = Template(
     "{--host} {host} can't be related to the trace's host, whose speed isn't known: it holds too few of PyTorch's ops.",
     "{--host-speed} scales it by a factor.",
 )
+HOST_GIVEN_TWICE = Template(
+    "host-given-twice", Severity.ERROR, "{--host} and {--host-from} each name the target's CPU.", "Give one of them."
+)
+HOST_FROM_UNKNOWN = Template(
+    "host-from-unknown",
+    Severity.ERROR,
+    "{--host-from} {path}: the speed of its host isn't known: it holds too few of PyTorch's ops, or they disagree.",
+    "Record a step of any eager PyTorch job on that machine, with CPU activities.",
+)
 TIME_WITHOUT_UNIT = Template(
     "time-without-unit", Severity.ERROR, "{--unprofiled-step} {time!r} is no time.", "Give a unit too: 12.3ms."
 )

@@ -142,7 +142,7 @@ def note_host(
         )
     elif host != SAME:
         yield told.HOST_CHANGED(
-            host=str(host),
+            host=host if isinstance(host, str) else f"{host:.3g}",
             time_ratio=times.likely,
             low_ratio=times.low,
             high_ratio=times.high,

@@ -22,6 +22,7 @@ from tracekit.prediction.notes import note_outsized_node
 from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.source_cluster import fill_source_gpu
 from tracekit.prediction.source_cluster import identify_source_cluster as source_of
+from tracekit.prediction.target_host import SAME, parse_host
 from tracekit.prediction.targets import resolve_targets
 from tracekit.run import MeasuredRun
 
@@ -137,6 +138,7 @@ def sweep(
     prices: Mapping[str, float] = NO_PRICES,
     samples: float | None = None,
     calibrated: bool = True,
+    host: str | float = SAME,
 ) -> Sweep:
     """Predict the step in many layouts.
 
@@ -156,6 +158,7 @@ def sweep(
         prices: Dollars for an hour of one GPU, by the GPU's name.
         samples: Samples that a rank processes in a step; None to infer them from the trace.
         calibrated: Use the calibrations stored on this machine.
+        host: Host to predict for, as :func:`tracekit.prediction.predict` takes it.
 
     Raises:
         LayoutError: The trace's layout is unknown, or none of the requested layouts can be predicted.
@@ -181,7 +184,8 @@ def sweep(
         *dict.fromkeys(_list_targets(old, resolve_targets((), [*clusters, *nodes]), world_sizes, changes, refused))
     ]
     calibrations = calibration.load_all() if calibrated else ()
-    predictor = Predictor(run, run.program, source, old, batch, resolve_prices(prices), calibrations)
+    dollars = resolve_prices(prices)
+    predictor = Predictor(run, run.program, source, old, batch, dollars, calibrations, host=parse_host(host))
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:
         raise LayoutError(layout_errors.NO_LAYOUT_PREDICTED(reason=refused[0]))

@@ -2,15 +2,26 @@
 
 from tracekit import prediction, reporting
 from tracekit.analysis.profiler_overhead import remove_profiler_overhead
-from tracekit.errors import OutputError
+from tracekit.errors import OutputError, RequestError
 from tracekit.export import kineto, launch_tables, perfetto
+from tracekit.hosts import measure_host_speed
+from tracekit.ingest import load
 from tracekit.messages import ProgressCallback
+from tracekit.messages import requests as messages
 from tracekit.messages.outputs import TRACE_OF_ONE_TARGET_ONLY
 from tracekit.prediction import Predictions
 from tracekit.prediction import sweep as sweeps
 from tracekit.reporting import Report
 from tracekit.request.option import split_values
-from tracekit.request.options import EditOptions, ExportFormat, ExportRequest, ReportRequest, RunOptions, SweepRequest
+from tracekit.request.options import (
+    EditOptions,
+    ExportFormat,
+    ExportRequest,
+    ReportRequest,
+    RunOptions,
+    SweepRequest,
+    TargetOptions,
+)
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
 from tracekit.whatif import apply_edits
@@ -68,7 +79,7 @@ def predict(run: MeasuredRun, request: ExportRequest) -> Predictions:
         request: The targets, the layout and the edits.
 
     Raises:
-        TracekitError: No target can be predicted, or an edit finds nothing to change.
+        TracekitError: No target can be predicted, an edit finds nothing to change, or the trace of a host tells none.
     """
     return prediction.predict(
         _remove_overhead(run, request),
@@ -80,7 +91,7 @@ def predict(run: MeasuredRun, request: ExportRequest) -> Predictions:
         prices=request.prices,
         samples=request.samples,
         calibrated=not request.no_calibration,
-        host=request.host,
+        host=_find_host(request),
     )
 
 
@@ -92,7 +103,7 @@ def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
         request: The targets and the layouts.
 
     Raises:
-        TracekitError: No layout can be predicted.
+        TracekitError: No layout can be predicted, or the trace of a host tells none.
     """
     chunks, zero_bubble = request.schedule
     return sweeps.sweep(
@@ -111,6 +122,7 @@ def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
         prices=request.prices,
         samples=request.samples,
         calibrated=not request.no_calibration,
+        host=_find_host(request),
     )
 
 
@@ -141,6 +153,16 @@ def export(
             raise OutputError(TRACE_OF_ONE_TARGET_ONLY(targets=len(predicted.targets)))
         return kineto.render_predicted_trace(predicted.targets[0], compress=compress), predicted
     return launch_tables.encode_launches(predicted.run, predicted.targets, form.value), predicted
+
+
+def _find_host(request: TargetOptions) -> str | float:
+    """Return the host to predict for; one that a trace tells is measured."""
+    if request.host_from is None or not (request.gpus or request.clusters):
+        return request.host
+    host = measure_host_speed(load(request.host_from).ranks)
+    if host is None:
+        raise RequestError(messages.HOST_FROM_UNKNOWN(path=request.host_from))
+    return host.speed
 
 
 def _remove_overhead(run: MeasuredRun, request: EditOptions) -> MeasuredRun:

@@ -214,6 +214,10 @@ class TargetOptions(Request):
             "HOST",
         ),
     ] = "same"
+    host_from: Annotated[
+        str | None,
+        Option("A trace of any job on the target's machine: predicts for its CPU.", "Trace of the CPU there", "TRACE"),
+    ] = None
     no_calibration: Annotated[
         bool, Option("Leave out what `tracekit calibrate` keeps on this machine.", "Leave out calibrations")
     ] = False
@@ -239,14 +243,15 @@ class TargetOptions(Request):
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
         from tracekit.comm import load_cluster
-        from tracekit.prediction.target_host import parse_host
+        from tracekit.prediction.target_host import SAME, parse_host
         from tracekit.prediction.targets import resolve_targets
 
         super().check()
         resolve_targets(self.gpus, self.clusters)
         if self.source_cluster is not None:
             load_cluster(self.source_cluster)
-        parse_host(self.host)
+        if parse_host(self.host) != SAME and self.host_from is not None:
+            raise RequestError(messages.HOST_GIVEN_TWICE())
         _ = self.prices
 
     def require_target(self) -> None:

@@ -25,6 +25,8 @@ class Ask(ExportRequest):
 
     model_config: ClassVar[None] = None  # type: ignore[misc]
     """No option here: the server reads no file that a request names. It takes the one uploaded with the traces."""
+    host_from: ClassVar[None] = None  # type: ignore[misc]
+    """Likewise. `info` of such a trace prints its host's speed, which `host` takes."""
     ranks: Annotated[int | None, Option("Measure one rank; default all, together.", "Rank", "N", minimum=0)] = None
 
     def check(self) -> None:
