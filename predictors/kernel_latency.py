@@ -27,6 +27,7 @@ from predictors.result import (
     METHOD_TRANSFER,
     METHOD_UNCHANGED,
     METHOD_UNKNOWN,
+    LaunchTimes,
     build_result,
     compute_half_widths,
 )
@@ -37,6 +38,7 @@ from predictors.transfer import (
     cap_same_die_interval,
     classify_kinship,
     compare_gpus,
+    compute_sibling_ends,
     compute_target_correction,
     enforce_dominance,
     keep_host_copy_overhead,
@@ -137,17 +139,16 @@ class Batch:
             AmbiguousGpuError: Several GPUs match the name.
             KernelTableError: A calibration has no kernel with both a shape and a measurement.
         """
-        alone, time, width, method = self._predict(gpu, calibrations or {})
-        return build_result(alone, self._row, time, width, method)
+        return build_result(*self._predict(gpu, calibrations or {}))
 
     def predict_time_us(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame] | None = None) -> pl.Series:
         """Predict only the column ``time_us`` of :meth:`on`, which takes less time."""
-        return pl.Series("time_us", self._predict(gpu, calibrations or {})[1], nan_to_null=True)
+        return pl.Series("time_us", self._predict(gpu, calibrations or {})[2].time_us, nan_to_null=True)
 
     def _predict(
         self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame]
-    ) -> tuple[ModelTimes, Floats, Floats, Ints]:
-        """Return the model's times of the distinct kernels, and time, half-width and method of each row."""
+    ) -> tuple[ModelTimes, Ints, LaunchTimes]:
+        """Return the model's times of the distinct kernels, which of them each row is, and the rows' times."""
         target, source = derive_hardware(_to_gpu(gpu)), self._source
         calibrated = {key: own for one in calibrations.items() for key, own in self._calibrate_gpu(*one).items()}
         weights = replace(self._weights, calibrated=calibrated)
@@ -162,9 +163,11 @@ class Batch:
             known = ~np.isnan(self._measured)
             time, width = np.where(known, self._measured, time), np.where(known, 0.0, width)
             method = np.where(known, METHOD_MEASURED, method)
-        elif source is not None:
-            time, width, method = self._transfer_times(alone, width, method, source, target, weights)
-        return alone, time, width, method
+        endless = np.full(time.size, np.nan)
+        launches = LaunchTimes(time, width, method, endless, endless)
+        if source is not None and source.slug != target.slug:
+            launches = self._transfer_times(alone, launches, source, target, weights)
+        return alone, self._row, launches
 
     def get_work(self, gpu: str | Gpu) -> pl.DataFrame:
         """Return each kernel's work as it runs on a GPU: ``law`` that models it, ``work_flops`` and ``work_bytes``."""
@@ -178,9 +181,10 @@ class Batch:
         return self._offsets[gpu]
 
     def _transfer_times(
-        self, alone: ModelTimes, width: Floats, method: Ints, source: Hardware, target: Hardware, weights: Weights
-    ) -> tuple[Floats, Floats, Ints]:
+        self, alone: ModelTimes, alone_launches: LaunchTimes, source: Hardware, target: Hardware, weights: Weights
+    ) -> LaunchTimes:
         """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
+        method, width = alone_launches.method, alone_launches.half_width
         row, table, measured = self._row, alone.table, np.maximum(self._measured, MIN_MEASURED_US)
         time, least_us = self._carry_times(alone, source, target, weights)
         # Of GPUs that share the carried factor, the model's order holds; those that don't are asked one by one.
@@ -201,7 +205,11 @@ class Batch:
         least, most = (limit[row] for limit in compute_source_limits(self._runs, self._peers, source, target))
         time = np.fmin(np.fmax(time, measured * least), measured * most)
         width = cap_same_die_interval(width, measured, table, row, source, target)
-        return np.fmax(time, least_us), width, method
+        ends = (
+            np.where((free & np.isfinite(ratio))[row] & ~kept, measured * ratio[row], np.nan)
+            for ratio in compute_sibling_ends(self._runs.split_for_gpu(target), source, target)
+        )
+        return LaunchTimes(np.fmax(time, least_us), width, method, *ends)
 
     def _carry_times(
         self, alone: ModelTimes, source: Hardware, target: Hardware, weights: Weights

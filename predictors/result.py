@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
@@ -48,23 +50,42 @@ def compute_half_widths(table: pl.DataFrame, gpu: Hardware, weights: Weights) ->
     return np.where(convolution, np.maximum(of_law, either), of_law)
 
 
-def build_result(alone: ModelTimes, row: Ints, time: Floats, width: Floats, method: Ints) -> pl.DataFrame:
+@dataclass(frozen=True)
+class LaunchTimes:
+    """Times of launches, one element each, in microseconds.
+
+    Attributes:
+        time_us: Time.
+        half_width: Half-width of its interval, as a logarithm.
+        method: Index into ``METHODS``.
+        least_us: Where the interval begins at the earliest; NaN where nothing is known.
+        most_us: Where it ends at the latest; likewise.
+    """
+
+    time_us: Floats
+    half_width: Floats
+    method: Ints
+    least_us: Floats
+    most_us: Floats
+
+
+def build_result(alone: ModelTimes, row: Ints, launches: LaunchTimes) -> pl.DataFrame:
     """A row for each launch, from what holds for its kernel and what its measurement makes of it.
 
     Args:
         alone: Predictions of the distinct kernels by the model alone.
         row: Index of the distinct kernel of each launch.
-        time: Time of each launch, in microseconds.
-        width: Half-width of its interval, as a logarithm.
-        method: Index into ``METHODS``.
+        launches: Their times.
     """
-    bound = alone.bound_us[row]
-    factor = np.exp(width)
-    low = np.maximum(time / factor, np.fmin(np.nan_to_num(bound), time))
+    bound, time, method = alone.bound_us[row], launches.time_us, launches.method
+    factor = np.exp(launches.half_width)
+    least = np.fmax(np.nan_to_num(bound), launches.least_us)
+    low = np.maximum(time / factor, np.fmin(least, time))
+    high = np.fmin(time * factor, np.maximum(launches.most_us, time))
     columns = {
         "time_us": time,
         "low_us": np.where(method == METHOD_MEASURED, time, low),
-        "high_us": time * factor,
+        "high_us": high,
         "bound_us": bound,
         "utilization": np.divide(bound, time, out=np.full(time.size, np.nan), where=time > 0),
     }

@@ -14,6 +14,7 @@ from predictors.transfer import (
     MAX_LAW_LOG_ERROR,
     UNFITTED_EXPONENTS,
     classify_kinship,
+    compute_sibling_ends,
     compute_target_correction,
     split_source_errors,
 )
@@ -99,6 +100,34 @@ def test_a_sibling_gains_no_more_than_its_best_resource(measured_us, k):
     ).with_columns(measured_us=measured_us)
     gain = measured_us / predict(kernels, "h200-sxm", source_gpu="h100-sxm")["time_us"][0]
     assert 1.0 <= gain <= H200.bandwidth_gbps / H100.bandwidth_gbps + 1e-9
+
+
+REDUCTION = {"family": "reduction", "dtype": "bf16", "bytes": 4e8, "measured_us": 500.0}
+"""Its law has a wide interval."""
+
+
+def test_a_siblings_interval_ends_near_the_ratio_of_the_resource_that_differs_most():
+    """The H200 has a faster memory, all else is the same."""
+    beyond = np.exp(0.15)
+    faster = predict(pl.DataFrame([REDUCTION]), "h200-sxm", source_gpu="h100-sxm").row(0, named=True)
+    gain = H200.bandwidth_gbps / H100.bandwidth_gbps
+    assert faster["high_us"] == pytest.approx(500 * beyond)
+    assert faster["low_us"] == pytest.approx(500 / gain / beyond)
+    slower = predict(pl.DataFrame([REDUCTION]), "h100-sxm", source_gpu="h200-sxm").row(0, named=True)
+    assert (slower["low_us"], slower["high_us"]) == pytest.approx((500 / beyond, 500 * gain * beyond))
+
+
+def test_other_architectures_have_no_such_ends():
+    there = predict(pl.DataFrame([REDUCTION]), "a100-sxm-80gb", source_gpu="h100-sxm").row(0, named=True)
+    assert there["high_us"] > 2 * there["time_us"]
+
+
+def test_kernels_that_an_engine_chooses_anew_have_no_such_ends():
+    def ends(law: str) -> tuple[np.ndarray, np.ndarray]:
+        return compute_sibling_ends(KernelsByLaw(pl.DataFrame({"law": [law], "dtype": "bf16"}), ()), H100, H200)
+
+    assert np.isnan(ends("encoder")).all()
+    assert np.isfinite(ends("prefill")).all()
 
 
 @pytest.mark.parametrize(("source", "target"), [("h100-sxm", "h800-sxm"), ("v100-sxm-16gb", "v100-sxm-32gb")])
