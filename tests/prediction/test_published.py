@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from predictors import load_gpu
+import tracekit as tk
+from predictors import list_gpus, load_gpu
 from predictors.weights_file import shipped_sha256
 from tracekit.messages import Message
 from tracekit.prediction import track_record
+from tracekit.testing import TraceBuilder
+
+A100 = load_gpu("a100-sxm-80gb")
 
 TABLE = """
 weights = "{weights}"
@@ -75,3 +79,19 @@ def test_errors_of_other_weights_are_not_told(monkeypatch: pytest.MonkeyPatch, t
 
 def test_the_shipped_table_is_of_the_shipped_weights() -> None:
     assert list(track_record.note_track_record(load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm")))
+
+
+@pytest.mark.parametrize(
+    "target", [slug for slug in list_gpus() if track_record.find_known_bias(A100, load_gpu(slug)) != 1]
+)
+def test_no_note_states_an_error_that_the_interval_excludes(target: str) -> None:
+    """Of a step that is one product, by the shipped table."""
+    dims = [[8192, 8192], [8192, 8192]]
+    builder = TraceBuilder().op("aten::mm", 0, 20, dims=dims, types=["c10::BFloat16"] * 2)
+    builder.kernel("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn", 15, 4500, launch=5)
+    [found] = tk.predict(builder.call("cudaDeviceSynchronize", 20, 4600).load(), gpu=target).targets
+    (note,) = (one for one in found.notes if one.code.startswith("target-predicted-too-"))
+    sign = 1 if note.code == "target-predicted-too-fast" else -1
+    stated_us = found.step.kernel_time_us * (1 + sign * note.values["bias_pct"] / 100)
+    rest_us = found.step.step_time_us - found.step.kernel_time_us
+    assert found.low_us <= stated_us + rest_us <= found.high_us

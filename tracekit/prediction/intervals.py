@@ -12,7 +12,9 @@ def number_repeats(kernels: pl.DataFrame) -> Ints:
     return kernels.select(pl.struct("name", "op", "input_dims").rank("dense").cast(pl.Int64)).to_series().to_numpy()
 
 
-def compute_interval_times(times: pl.DataFrame, repeat: Ints, counted: Bools) -> tuple[Floats, Floats, Floats]:
+def compute_interval_times(
+    times: pl.DataFrame, repeat: Ints, counted: Bools, known_bias: float = 1.0
+) -> tuple[Floats, Floats, Floats]:
     """Compute the kernel times to replay for the prediction and for both ends of its interval, in microseconds.
 
     Errors of one GPU's kernels are correlated, so each end scales all kernels by one factor: the one that the interval
@@ -22,6 +24,7 @@ def compute_interval_times(times: pl.DataFrame, repeat: Ints, counted: Bools) ->
         times: The kernels' predicted times.
         repeat: As :func:`number_repeats` returns it; repeats of one kernel count as one.
         counted: Which kernels' sum has the interval: those of the chosen steps.
+        known_bias: Ratio of measured to predicted times of other jobs on the target, which the interval holds.
     """
     point, low, high = (times[name].to_numpy() for name in ("time_us", "low_us", "high_us"))
     is_collective = (times["family"] == "collective").to_numpy()
@@ -30,6 +33,7 @@ def compute_interval_times(times: pl.DataFrame, repeat: Ints, counted: Bools) ->
         mine = part & counted if (part & counted).any() else part
         sums = [np.bincount(repeat[mine], side[mine]).astype(np.float64) for side in (point, low, high)]
         time, *reached = sum_with_interval(sums[0], sums[1], sums[2])
-        for end, at in zip(ends, reached, strict=True):
-            end[part] *= at / time if time else 1.0
+        for end, at, further in zip(ends, reached, (np.minimum, np.maximum), strict=True):
+            factor = at / time if time else 1.0
+            end[part] *= factor if part is is_collective else further(factor, known_bias)
     return point, *ends

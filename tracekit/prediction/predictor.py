@@ -46,6 +46,7 @@ from tracekit.prediction.target_host import (
     HostTimes,
     compute_host_times,
 )
+from tracekit.prediction.track_record import find_known_bias
 from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
@@ -239,8 +240,7 @@ class Predictor:
         host: HostTimes,
     ) -> "_StepInterval":
         """Compute the step and its interval from replays with the likely, low and high kernel times."""
-        counted = self.program.is_in_chosen_steps.to_numpy()
-        kernel_us = compute_interval_times(times, self._repeat_numbers, counted)
+        kernel_us = self._compute_interval_times(times, target.gpu.gpu)
         host_times = (host.likely, host.low, host.high)
         lines = [program.replay_timeline(us, time) for us, time in zip(kernel_us, host_times, strict=True)]
         pipeline, longer = split_into_stages(program, lines, target, layouts)
@@ -259,6 +259,11 @@ class Predictor:
             scale_to_pipeline_step(step, step_us * late.likely_factor, pipeline, target.layout), *ends, pipeline, late
         )
 
+    def _compute_interval_times(self, times: pl.DataFrame, gpu: Gpu) -> tuple[Floats, Floats, Floats]:
+        """Return the likely, low and high kernel times; what published jobs on the GPU missed lies within."""
+        counted = self.program.is_in_chosen_steps.to_numpy()
+        return compute_interval_times(times, self._repeat_numbers, counted, find_known_bias(self.run.gpu, gpu))
+
     def _find_host_times(self, program: Program, gpu: Gpu, same_host: bool) -> HostTimes:
         """Return how much longer the CPU's own work takes there than measured."""
         if same_host or notes.has_host_speed_edit(program):
@@ -271,8 +276,7 @@ class Predictor:
         """Predict the step with the usual CPU, where that changes it."""
         if self.host != SAME or notes.has_host_speed_edit(program) or self._source_host is None:
             return None
-        counted = self.program.is_in_chosen_steps.to_numpy()
-        kernel_us = compute_interval_times(times, self._repeat_numbers, counted)
+        kernel_us = self._compute_interval_times(times, gpu)
         host = compute_host_times(TYPICAL, self._source_host, gpu)
         fast_us, slow_us = (program.replay_step_time_us(kernel_us[0], time) for time in (host.low, host.high))
         if max(step.step_time_us / fast_us, slow_us / step.step_time_us) < MIN_HOST_EFFECT:

@@ -30,13 +30,32 @@ def note_track_record(source: Gpu | None, target: Gpu) -> Iterator[Message]:
         source: GPU of the trace. Its siblings get no note, as the published pairs are of other kinds of GPU.
         target: GPU to predict.
     """
-    of = _load_track_record().get(target.slug)
-    if of is None or of["pairs"] < MIN_PAIRS or abs(of["median"]) < MIN_NOTED_ERROR_PCT:
-        return
-    if source is None or classify_kinship(derive_hardware(source), derive_hardware(target)) == "sibling":
+    of = _find_track_record(source, target)
+    if of is None:
         return
     note = told.TARGET_PREDICTED_TOO_FAST if of["median"] > 0 else told.TARGET_PREDICTED_TOO_SLOW
     yield note(pairs=of["pairs"], gpu=target.slug, bias_pct=abs(of["median"]), worst_pct=of["worst"])
+
+
+def find_known_bias(source: Gpu | None, target: Gpu) -> float:
+    """Return the ratio of measured to predicted times that :func:`note_track_record` states; 1.0 without a note.
+
+    Args:
+        source: GPU of the trace.
+        target: GPU to predict.
+    """
+    of = _find_track_record(source, target)
+    return 1.0 if of is None else 1 + float(of["median"]) / 100
+
+
+def _find_track_record(source: Gpu | None, target: Gpu) -> dict[str, Any] | None:
+    """Return the record that says something of predictions from one GPU for another."""
+    of: dict[str, Any] | None = _load_track_record().get(target.slug)
+    if of is None or of["pairs"] < MIN_PAIRS or abs(of["median"]) < MIN_NOTED_ERROR_PCT:
+        return None
+    if source is None or classify_kinship(derive_hardware(source), derive_hardware(target)) == "sibling":
+        return None
+    return of
 
 
 @cache
