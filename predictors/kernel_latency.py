@@ -33,6 +33,7 @@ from predictors.result import (
 )
 from predictors.scaling import MeasuredTimes
 from predictors.source_limits import compute_source_limits
+from predictors.tiling import describe_tiles
 from predictors.transfer import (
     SourceErrors,
     cap_same_die_interval,
@@ -174,6 +175,12 @@ class Batch:
         table = self._runs.split_for_gpu(derive_hardware(_to_gpu(gpu))).table
         work: pl.DataFrame = table.select("law", "work_flops", "work_bytes")[self._row]
         return work
+
+    def get_tiles(self, gpu: str | Gpu) -> pl.DataFrame:
+        """Return the tiles that each matrix product has on a GPU by its law (see ``predictors.tiling``)."""
+        target = derive_hardware(_to_gpu(gpu))
+        tiles: pl.DataFrame = describe_tiles(self._runs.split_for_gpu(target), target, self._weights)[self._row]
+        return tiles
 
     def _calibrate_gpu(self, gpu: Gpu, kernels: pl.DataFrame) -> CalibrationTable:
         if gpu not in self._offsets:

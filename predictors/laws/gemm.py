@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from predictors.arrays import Columns, Floats
+from predictors.arrays import Columns, Floats, Ints
 from predictors.hardware import Hardware
 from predictors.laws.terms import (
     Constants,
@@ -47,6 +48,22 @@ AMD_CLASS = "mfma"
 """AMD's matrix units: what is known of unaligned rows and cold operands is of NVIDIA's GPUs."""
 
 
+class GemmTiles(NamedTuple):
+    """Tiles of some products, one element each.
+
+    Attributes:
+        tile_m: Rows of a tile.
+        tile_n: Columns of a tile.
+        split_k: Parts that k is cut into.
+        waves: Blocks over SMs: 1.2 are two rounds, the second of which a fifth of the SMs run.
+    """
+
+    tile_m: Ints
+    tile_n: Ints
+    split_k: Ints
+    waves: Floats
+
+
 def models_power(constants: Collection[str], gpu: Hardware) -> bool:
     """Whether a law with these constants itself tells what a GPU's power budget does to its clock."""
     return "power" in constants or ("matrix_power" in constants and gpu.tensor_class == POWER_LIMITED_CLASS)
@@ -75,11 +92,15 @@ def adjust_for_half_rate(c: Constants, gpu: Hardware) -> Constants:
 
 def compute_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int] = K_SPLITS) -> LatencyTerms:
     """A matrix product on the matrix units; before wgmma they outrun the power of boards like the T4."""
-    c = adjust_for_half_rate(c, gpu)
-    if gpu.tensor_class == POWER_LIMITED_CLASS:
-        watts_per_tflops = gpu.watts_per_tflops * gpu.vector_tflops / (x["tflops"] * x["size"] / 2)
-        x = {**x, "tflops": x["tflops"] * compute_sustained_clock(watts_per_tflops, c["matrix_power"])}
-    return compute_tiled_gemm_terms(x, gpu, c, splits)
+    return compute_tiled_gemm_terms(_adapt_to_matrix_units(x, gpu, c), gpu, adjust_for_half_rate(c, gpu), splits)
+
+
+def _adapt_to_matrix_units(x: Columns, gpu: Hardware, c: Constants) -> Columns:
+    """The columns of products there, whose clock the board's power limits on older GPUs."""
+    if gpu.tensor_class != POWER_LIMITED_CLASS:
+        return x
+    watts_per_tflops = gpu.watts_per_tflops * gpu.vector_tflops / (x["tflops"] * x["size"] / 2)
+    return {**x, "tflops": x["tflops"] * compute_sustained_clock(watts_per_tflops, c["matrix_power"])}
 
 
 def compute_tiled_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int] = K_SPLITS) -> LatencyTerms:
@@ -88,7 +109,38 @@ def compute_tiled_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Se
     On NVIDIA GPUs, the operands of a job's GEMMs first come from memory, which has a longer latency than the cache.
     Rows that do not start at multiples of 16 bytes are loaded and stored in smaller pieces.
     """
-    m, n, k, batch, size = x["m"], x["n"], x["k"], x["batch"], x["size"]
+    m, k = x["m"], x["k"]
+    best = np.concatenate([_select_best_tile(*some)[0] for some in _slice_products(x, gpu, c, splits)], axis=1)
+    quantise = x["quantised_input"] * (c["quantise"] * 3 * m * k / gpu.bandwidth_gbps / 1e3)
+    cold = (x["cold"] > 0) & (gpu.tensor_class != AMD_CLASS)
+    return LatencyTerms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0) + quantise, *best)
+
+
+def choose_gemm_tiles(x: Columns, gpu: Hardware, c: Constants, *, on_matrix_units: bool) -> GemmTiles:
+    """Return the tiles and splits for which products take least, as the laws choose them.
+
+    Args:
+        x: Columns of the law.
+        gpu: The GPU.
+        c: Constants of the law.
+        on_matrix_units: Whether they are products of matrix units, or of vector units.
+    """
+    if on_matrix_units:
+        x, c = _adapt_to_matrix_units(x, gpu, c), adjust_for_half_rate(c, gpu)
+    else:
+        x = adapt_to_vector_units(x, gpu, c)
+    splits = K_SPLITS if on_matrix_units else DEEP_K_SPLITS
+    number = np.concatenate([_select_best_tile(*some)[1] for some in _slice_products(x, gpu, c, splits)])
+    tile, split_k = np.array(GEMM_TILES)[number // len(splits)], np.array(splits)[number % len(splits)]
+    blocks = x["batch"] * np.ceil(x["m"] / tile[:, 0]) * np.ceil(x["n"] / tile[:, 1]) * split_k
+    return GemmTiles(tile[:, 0], tile[:, 1], split_k, blocks / gpu.sms)
+
+
+def _slice_products(
+    x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int]
+) -> Iterator[tuple[Columns, Hardware, Constants, Sequence[int]]]:
+    """Yield what tiles are chosen by, of some rows at a time."""
+    m, n, batch, size = x["m"], x["n"], x["batch"], x["size"]
     unaligned = np.asarray(c["unaligned"]) * (gpu.tensor_class != AMD_CLASS)
     any_tile = {
         **{name: x[name] for name in ("m", "n", "k", "batch", "size")},
@@ -100,18 +152,13 @@ def compute_tiled_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Se
         "alone": c["fill"] * size * (gpu.sms / gpu.bandwidth_gbps / 1e3),
         "partial": 8.0 * batch * m * n / (gpu.bandwidth_gbps * c["reduce"]) / 1e3,
     }
-    best = np.empty((2, m.size))
-    for first in range(0, m.size, CHUNK_ROWS):
+    for first in range(0, max(m.size, 1), CHUNK_ROWS):
         rows = slice(first, first + CHUNK_ROWS)
-        some = {name: column[rows] for name, column in any_tile.items()}
-        best[:, rows] = _select_best_tile(some, gpu, select_rows(c, rows), splits)
-    quantise = x["quantised_input"] * (c["quantise"] * 3 * m * k / gpu.bandwidth_gbps / 1e3)
-    cold = (x["cold"] > 0) & (gpu.tensor_class != AMD_CLASS)
-    return LatencyTerms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0) + quantise, *best)
+        yield {name: column[rows] for name, column in any_tile.items()}, gpu, select_rows(c, rows), splits
 
 
-def _select_best_tile(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int]) -> Floats:
-    """Compute and memory time, (2, rows), with the tile and split for which the product takes least.
+def _select_best_tile(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int]) -> tuple[Floats, Ints]:
+    """Compute and memory time, (2, rows), with the tile and split for which the product takes least; and their number.
 
     All of them are tried at once, in arrays of (tiles, splits, rows): tiles along the first axis, splits along the
     second. For example, m = n = 4096 with tiles of 128 x 128 has 1024 tiles; on 132 SMs these are 7.8 waves, counted as
@@ -132,7 +179,7 @@ def _select_best_tile(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[
     tried = [terms.reshape(-1, terms.shape[-1]) for terms in (compute, memory)]
     time = compute_overlap_power(*tried)
     best = (time == time.min(axis=0)).argmax(axis=0)
-    return np.stack([terms[best, np.arange(best.size)] for terms in tried])
+    return np.stack([terms[best, np.arange(best.size)] for terms in tried]), best
 
 
 def compute_sustained_tflops(x: Columns, gpu: Hardware, c: Constants) -> Floats:

@@ -8,6 +8,7 @@ import pytest
 import tracekit as tk
 from tests.conftest import SAMPLES
 from tracekit.export.launch_tables import encode_launches
+from tracekit.parallelism.layout import LayoutRequest
 from tracekit.prediction import predict
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -46,6 +47,17 @@ def test_a_target_has_its_own_bound():
     assert product["h100-sxm bound_us"] == pytest.approx(2 * 4096**3 / 989.4e12 * 1e6, rel=0.01)
     share = 100 * product["h100-sxm bound_us"] / product["h100-sxm time_us"]
     assert product["h100-sxm utilization"] == pytest.approx(share)
+
+
+def test_a_target_has_its_own_tiles():
+    """4096 x 4096 in tiles of 128 x 256 are 512 blocks for 132 SMs; with two ranks a product is another."""
+    run = build_run()
+    product, addition, _ = read_table(run, predict(run, ["h100-sxm"]).targets).to_dicts()
+    names = [f"h100-sxm {name}" for name in ("tile_m", "tile_n", "split_k", "waves")]
+    assert [product[name] for name in names] == [128, 256, 1, pytest.approx(512 / 132)]
+    assert [addition[name] for name in names] == [None] * 4
+    twice = predict(run, ["h100-sxm"], change=LayoutRequest(batch=2)).targets
+    assert [read_table(run, twice).row(0, named=True)[name] for name in names] == [None] * 4
 
 
 def test_work_is_known_without_the_gpu():

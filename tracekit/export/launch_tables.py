@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.escape import write_csv
 from tracekit.prediction import Prediction
 from tracekit.render.table_files import to_parquet
-from tracekit.reporting.kernel_rows import predict_on_source
+from tracekit.reporting.kernel_rows import choose_tiles, predict_on_source
 from tracekit.run import MeasuredRun
 
 
@@ -20,19 +20,21 @@ def encode_launches(run: MeasuredRun, targets: Sequence[Prediction], form: str) 
             and ``utilization``, the bound over the time in percent. They are null where the work, or the GPU, isn't
             known.
         targets: The predictions from this run; each adds its ``time_us``, ``low_us``, ``high_us``, ``limiter``,
-            ``method``, ``bound_us`` and ``utilization``.
+            ``method``, ``bound_us`` and ``utilization``, and the tiles that matrix products have there.
         form: ``"parquet"`` or ``"csv"``.
     """
     limiter = pl.when(pl.col("bound_us").is_not_null()).then("limiter")
     on_source = predict_on_source(run).select("work_flops", "work_bytes", "bound_us", limiter.alias("limiter"))
     table = run.kernels.with_columns(on_source.iter_columns())
     table = table.with_columns(utilization=_compute_utilization(table["bound_us"], table["dur_ns"] / 1e3))
-    for target in targets:
+    for target, tiles in zip(targets, choose_tiles(run, targets), strict=True):
         there, label = target.kernels, target.label
         columns = ("time_us", "low_us", "high_us", "limiter", "method", "bound_us")
         share = _compute_utilization(there["bound_us"], there["time_us"])
         table = table.with_columns(
-            *(there[column].alias(f"{label} {column}") for column in columns), share.alias(f"{label} utilization")
+            *(there[column].alias(f"{label} {column}") for column in columns),
+            share.alias(f"{label} utilization"),
+            *(column.alias(f"{label} {column.name}") for column in tiles),
         )
     return to_parquet(table) if form == "parquet" else write_csv(table).encode()
 

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import polars as pl
 
+from predictors.tiling import TILE_COLUMNS
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.findings.finding import Finding
@@ -78,7 +79,7 @@ EDITS = TableSchema(
 )
 KERNEL_TIMES = TableSchema(
     "kernels",
-    "GPU time by kernel and shape; behind the columns listed, time_us, limiter and method on each target.",
+    "GPU time by kernel and shape; behind the columns listed, time_us, limiter, method and tiles on each target.",
     (
         TableColumn("family", pl.String, "Kind of kernel."),
         TableColumn("op", pl.String, "The CPU op that launches it."),
@@ -102,6 +103,10 @@ KERNEL_TIMES = TableSchema(
         TableColumn(
             "tbps", pl.Float64, "Memory traffic over its time, in 1e12 bytes a second; of copies, what they copy."
         ),
+        TableColumn("tile_m", pl.Int64, "Rows of a product's tile, as its name tells."),
+        TableColumn("tile_n", pl.Int64, "Columns of its tile."),
+        TableColumn("split_k", pl.Int64, "Parts that its k is cut into."),
+        TableColumn("waves", pl.Float64, "Its blocks over SMs: 1.2 are two rounds, the second of a fifth of the SMs."),
     ),
 )
 TARGET_COLUMN_MEANINGS = {
@@ -287,7 +292,11 @@ def build_frames(report: Report) -> dict[str, pl.DataFrame]:
 
 def build_kernel_frame(report: Report) -> pl.DataFrame:
     """Build the table of all kernels, longest first: ``KERNEL_TIMES`` and each target's columns."""
-    table = _make_frame(KERNEL_TIMES, [{c: getattr(row, c) for c in KERNEL_TIMES.dtypes} for row in report.kernels])
+    measured = [
+        {name: getattr(row.tiles if name in TILE_COLUMNS else row, name, None) for name in KERNEL_TIMES.dtypes}
+        for row in report.kernels
+    ]
+    table = _make_frame(KERNEL_TIMES, measured)
     columns = {
         f"{target.label} {column}": pl.Series([getattr(row, field)[i] for row in report.kernels], dtype=dtype)
         for i, target in enumerate(report.targets)
@@ -297,7 +306,14 @@ def build_kernel_frame(report: Report) -> pl.DataFrame:
             ("method", "methods", pl.String),
         )
     }
-    return table.with_columns(**columns)
+    tiles = {
+        f"{target.label} {name}": pl.Series(
+            [getattr(row.predicted_tiles[i], name, None) for row in report.kernels], dtype=dtype
+        )
+        for i, target in enumerate(report.targets)
+        for name, dtype in TILE_COLUMNS.items()
+    }
+    return table.with_columns(**columns, **tiles)
 
 
 def _build_edit_frame(report: Report) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import msgspec
 
 from tracekit.format import format_shape, shorten
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.reporting.sections.kernels import KernelTime, Tiles
 
 MAX_ROWS = 2000
 """Maximum number of kernels in a page."""
@@ -44,4 +44,15 @@ def _build_row(kernel: KernelTime) -> list[Any]:
         kernel.predicted_us,
         kernel.limiters,
         kernel.methods,
+        _describe_tiles(kernel.tiles),
+        [_describe_tiles(tiles) for tiles in kernel.predicted_tiles],
     ]
+
+
+def _describe_tiles(tiles: Tiles | None) -> str:
+    """Return such as "tiles of 128 × 256, k in 2 parts, 3.9 waves"; nothing without tiles."""
+    if tiles is None:
+        return ""
+    split = f", k in {tiles.split_k} parts" if tiles.split_k and tiles.split_k > 1 else ""
+    waves = "" if tiles.waves is None else f", {tiles.waves:.2g} waves" if tiles.waves < 100 else ", 100 waves or more"
+    return f"tiles of {tiles.tile_m} × {tiles.tile_n}{split}{waves}"

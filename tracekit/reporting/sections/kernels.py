@@ -1,11 +1,32 @@
 """Kernels by shape, longest first."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
+from predictors.tiling import TILE_COLUMNS
+
 KERNEL_KEYS = ("name", "input_dims", "op", "family", "dtype")
 """Columns whose equal values make launches one kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How a matrix product is cut into blocks.
+
+    Attributes:
+        tile_m: Rows of a tile.
+        tile_n: Columns of a tile.
+        split_k: Parts that k is cut into; ``None`` if unknown.
+        waves: Blocks over SMs: 1.2 are two rounds, the second of which a fifth of the SMs run; ``None`` if unknown.
+    """
+
+    tile_m: int
+    tile_n: int
+    split_k: int | None
+    waves: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +52,9 @@ class KernelTime:
         predicted_us: Summed time per step on each target, in the report's order of targets.
         limiters: Limiting resource on each target.
         methods: How the time on each target was obtained: measured, transfer, law, scaled or kept.
+        tiles: Of a product whose name tells them; ``None`` for others.
+        predicted_tiles: Of a product on each target, as its law chooses them; ``None`` for other kernels, and where
+            products of another size run there.
     """
 
     name: str
@@ -51,6 +75,8 @@ class KernelTime:
     predicted_us: tuple[float, ...]
     limiters: tuple[str, ...]
     methods: tuple[str, ...]
+    tiles: Tiles | None
+    predicted_tiles: tuple[Tiles | None, ...]
 
 
 def build_kernel_times(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTime, ...]:
@@ -66,7 +92,13 @@ def build_kernel_times(kernels: pl.DataFrame, steps: int, targets: int) -> tuple
         kernels.group_by(KERNEL_KEYS)
         .agg(
             *(pl.col(f"time {i}").sum() for i in range(targets)),
-            *(pl.col(f"{column} {i}").first() for i in range(targets) for column in ("limiter", "method")),
+            *(
+                pl.col(f"{column} {i}").first()
+                for i in range(targets)
+                for column in ("limiter", "method", *TILE_COLUMNS)
+            ),
+            *(pl.col(column).first() for column in ("tile_m", "tile_n", "waves")),
+            split_k=pl.when(~pl.col("split_k").first()).then(1),
             count=pl.len(),
             time=pl.col("time_us").sum(),
             bound=pl.col("bound_us").sum(),
@@ -99,6 +131,13 @@ def build_kernel_times(kernels: pl.DataFrame, steps: int, targets: int) -> tuple
             predicted_us=tuple(row[f"time {i}"] / steps for i in range(targets)),
             limiters=tuple(row[f"limiter {i}"] for i in range(targets)),
             methods=tuple(row[f"method {i}"] for i in range(targets)),
+            tiles=_build_tiles(row, ""),
+            predicted_tiles=tuple(_build_tiles(row, f" {i}") for i in range(targets)),
         )
         for row in rows.iter_rows(named=True)
     )
+
+
+def _build_tiles(row: Mapping[str, Any], suffix: str) -> Tiles | None:
+    tile_m, tile_n, split_k, waves = (row[f"{name}{suffix}"] for name in TILE_COLUMNS)
+    return None if tile_m is None or tile_n is None else Tiles(tile_m, tile_n, split_k, waves)

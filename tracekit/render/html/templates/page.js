@@ -55,8 +55,8 @@
   const percent = (x) => (x !== 0 && Math.abs(x) < 0.95 ? x.toFixed(1) : x.toFixed(0)) + " %";
 
   // The kernel table: family, shape, kernel.
-  const rows = data.kernels.map(([family, op, dtype, shape, name, count, time, share, roof, limiter, predicted, limiters, methods]) => ({
-    family, op, dtype, shape, name, count, time, share, roof, limiter, predicted, limiters, methods,
+  const rows = data.kernels.map(([family, op, dtype, shape, name, count, time, share, roof, limiter, predicted, limiters, methods, tiles, tilesThere]) => ({
+    family, op, dtype, shape, name, count, time, share, roof, limiter, predicted, limiters, methods, tiles, tilesThere,
     text: [family, op, dtype, shape, name].join(" ").toLowerCase(),
   }));
   const body = document.querySelector("#kernel-table tbody");
@@ -72,6 +72,7 @@
     for (const row of members) times.set(pick(row), (times.get(pick(row)) || 0) + row.time);
     return [...times].sort((a, b) => b[1] - a[1])[0][0];
   }
+  const alone = (row) => row.members.length === 1 ? row.members[0] : {};
   function told(members) {
     const methods = new Set(members.flatMap((row) => row.methods));
     if (methods.size > 1) methods.delete("measured");
@@ -132,7 +133,7 @@
       button.append(...label);
       first.append(button);
     } else first.append(...label);
-    tr.append(first, cell(counted(row.count), "n", row.count + " per step"), cell(duration(row.time), "n", row.time.toFixed(3) + " µs"));
+    tr.append(first, cell(counted(row.count), "n", row.count + " per step"), cell(duration(row.time), "n", [row.time.toFixed(3) + " µs", alone(row).tiles].filter(Boolean).join(", ")));
     const share = cell(percent(row.share), "n", row.share.toFixed(3) + " %");
     const meter = document.createElement("span");
     meter.className = "meter";
@@ -144,7 +145,8 @@
     tr.append(share, cell(row.roof === null ? "–" : percent(row.roof), "n", row.bounded < 99.5 ? "over " + percent(row.bounded) + " of the time, whose work is known" : ""));
     tr.append(cell(row.limiter || "–", "w", row.members.length > 1 ? "where most of the time goes" : ""));
     row.predicted.forEach((time, i) => {
-      const td = cell(duration(time), "n", time.toFixed(3) + " µs" + (row.members.length === 1 ? ", bound by " + row.members[0].limiters[i] : ""));
+      const { limiters, tilesThere } = alone(row);
+      const td = cell(duration(time), "n", [time.toFixed(3) + " µs", limiters && "bound by " + limiters[i], tilesThere && tilesThere[i]].filter(Boolean).join(", "));
       const faster = document.createElement("span");
       faster.className = "faster";
       faster.textContent = time > 0 ? (row.time / time).toFixed(2) + "×" : "";
