@@ -27,7 +27,7 @@ def encode_launches(run: MeasuredRun, targets: Sequence[Prediction], form: str) 
     on_source = predict_on_source(run).select("work_flops", "work_bytes", "bound_us", limiter.alias("limiter"))
     table = run.kernels.with_columns(on_source.iter_columns())
     table = table.with_columns(utilization=_compute_utilization(table["bound_us"], table["dur_ns"] / 1e3))
-    for target, tiles in zip(targets, choose_tiles(run, targets), strict=True):
+    for target, tiles in zip(targets, choose_tiles(run.kernels, run, targets), strict=True):
         there, label = target.kernels, target.label
         columns = ("time_us", "low_us", "high_us", "limiter", "method", "bound_us")
         share = _compute_utilization(there["bound_us"], there["time_us"])

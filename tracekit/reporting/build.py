@@ -82,7 +82,7 @@ def build_report(
         streams=streams.build_stream_times(run, stream_idle_time),
         ranks=ranks.build_rank_times(run),
         bars=bars.build_time_bars(run, targets),
-        kernels=kernels.build_kernel_times(rows, chosen, len(targets)),
+        kernels=kernels.build_kernel_times(run, rows, targets),
         over_bound=over_bound.build_kernels_over_bound(rows, run.gpu),
         roofs=roofs.build_roofs(run, rows, targets),
         communication=communication.build_collective_times(rows, chosen, run.program.collectives),

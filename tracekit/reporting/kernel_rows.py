@@ -1,13 +1,14 @@
 """Build the kernel rows that all sections of a report use."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
 from predictors import Batch
 from predictors.columns import prepare_kernels
 from predictors.tiling import TILE_COLUMNS
-from tracekit.parallelism.process_groups import infer_layout
+from tracekit.parallelism.layout import LayoutRequest
+from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction import Prediction
 from tracekit.run import MeasuredRun
 
@@ -38,8 +39,7 @@ def build_kernel_rows(run: MeasuredRun, targets: Sequence[Prediction], on_source
 
     Returns:
         The kernel table with its row number as ``kernel``, ``time_us``, the columns of ``on_source``, ``waves``, and
-        for the i-th target ``time i`` in microseconds, ``limiter i``, ``method i``, and the tiles of products as
-        ``tile_m i``, ``tile_n i``, ``split_k i`` and ``waves i``.
+        for the i-th target ``time i`` in microseconds, ``limiter i`` and ``method i``.
     """
     predicted = {
         f"{name} {i}": target.kernels[column]
@@ -50,25 +50,19 @@ def build_kernel_rows(run: MeasuredRun, targets: Sequence[Prediction], on_source
         kernel=pl.int_range(pl.len(), dtype=pl.Int64), time_us=pl.col("dur_ns") / 1e3, **predicted
     )
     waves = pl.col("blocks") / run.gpu.sms if run.gpu else pl.lit(None, pl.Float64)
-    tiles = [column for i, found in enumerate(choose_tiles(run, targets)) for column in _number_columns(found, i)]
-    return table.with_columns(*on_source, *tiles, waves=waves).filter(run.is_in_chosen_steps)
+    return table.with_columns(*on_source, waves=waves).filter(run.is_in_chosen_steps)
 
 
-def choose_tiles(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[pl.DataFrame]:
-    """Yield the tiles of products on each target; null where products of another size run there."""
-    batch = Batch(run.kernels) if targets else None
-    for target in targets:
-        if batch is not None and _has_traced_products(run, target):
-            yield batch.get_tiles(target.target.gpu.gpu)
-        else:
-            yield pl.DataFrame({name: [None] * run.kernels.height for name in TILE_COLUMNS}, schema=TILE_COLUMNS)
-
-
-def _has_traced_products(run: MeasuredRun, target: Prediction) -> bool:
-    """Return whether the trace's own products run on a target, rather than edited, smaller or larger ones."""
-    same_layout = target.layout is None or target.layout == infer_layout(run.program)
-    return target.program is run.program and same_layout and target.batch_ratio == 1
-
-
-def _number_columns(table: pl.DataFrame, i: int) -> list[pl.Series]:
-    return [column.alias(f"{column.name} {i}") for column in table]
+def choose_tiles(kernels: pl.DataFrame, run: MeasuredRun, targets: Sequence[Prediction]) -> list[pl.DataFrame]:
+    """Return the tiles of some of a run's products on each target; null where products of another size run there."""
+    if not targets:
+        return []
+    batch, layout = Batch(kernels), infer_layout_if_needed(run.program, LayoutRequest())
+    unknown = pl.DataFrame({name: [None] * kernels.height for name in TILE_COLUMNS}, schema=TILE_COLUMNS)
+    as_traced = (
+        one.program is run.program and one.layout in (None, layout) and one.batch_ratio == 1 for one in targets
+    )
+    return [
+        batch.get_tiles(one.target.gpu.gpu) if traced else unknown
+        for one, traced in zip(targets, as_traced, strict=True)
+    ]

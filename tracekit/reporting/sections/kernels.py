@@ -1,12 +1,15 @@
 """Kernels by shape, longest first."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from predictors.tiling import TILE_COLUMNS
+from tracekit.prediction import Prediction
+from tracekit.reporting.kernel_rows import choose_tiles
+from tracekit.run import MeasuredRun
 
 KERNEL_KEYS = ("name", "input_dims", "op", "family", "dtype")
 """Columns whose equal values make launches one kernel."""
@@ -79,24 +82,24 @@ class KernelTime:
     predicted_tiles: tuple[Tiles | None, ...]
 
 
-def build_kernel_times(kernels: pl.DataFrame, steps: int, targets: int) -> tuple[KernelTime, ...]:
+def build_kernel_times(
+    run: MeasuredRun, kernels: pl.DataFrame, predictions: Sequence[Prediction]
+) -> tuple[KernelTime, ...]:
     """Build the kernels, longest first.
 
     Args:
+        run: The measured run.
         kernels: The chosen steps' kernels.
-        steps: Number of these steps.
-        targets: Number of targets for which the table has times.
+        predictions: Predictions that the table has times of.
     """
+    steps, targets = run.chosen_steps.height, len(predictions)
     whole = kernels["time_us"].sum() or 1.0
     rows = (
         kernels.group_by(KERNEL_KEYS)
         .agg(
             *(pl.col(f"time {i}").sum() for i in range(targets)),
-            *(
-                pl.col(f"{column} {i}").first()
-                for i in range(targets)
-                for column in ("limiter", "method", *TILE_COLUMNS)
-            ),
+            *(pl.col(f"{column} {i}").first() for i in range(targets) for column in ("limiter", "method")),
+            pl.col("kernel").first(),
             *(pl.col(column).first() for column in ("tile_m", "tile_n", "waves")),
             split_k=pl.when(~pl.col("split_k").first()).then(1),
             count=pl.len(),
@@ -111,6 +114,8 @@ def build_kernel_times(kernels: pl.DataFrame, steps: int, targets: int) -> tuple
         )
         .sort("time", *KERNEL_KEYS, descending=[True, *[False] * len(KERNEL_KEYS)])
     )
+    there = choose_tiles(run.kernels[rows["kernel"]], run, predictions)
+    tiles = [[_build_tiles(row) for row in table.iter_rows(named=True)] for table in (rows, *there)]
     return tuple(
         KernelTime(
             name=row["name"],
@@ -131,13 +136,13 @@ def build_kernel_times(kernels: pl.DataFrame, steps: int, targets: int) -> tuple
             predicted_us=tuple(row[f"time {i}"] / steps for i in range(targets)),
             limiters=tuple(row[f"limiter {i}"] for i in range(targets)),
             methods=tuple(row[f"method {i}"] for i in range(targets)),
-            tiles=_build_tiles(row, ""),
-            predicted_tiles=tuple(_build_tiles(row, f" {i}") for i in range(targets)),
+            tiles=mine,
+            predicted_tiles=tuple(predicted),
         )
-        for row in rows.iter_rows(named=True)
+        for row, mine, *predicted in zip(rows.iter_rows(named=True), *tiles, strict=True)
     )
 
 
-def _build_tiles(row: Mapping[str, Any], suffix: str) -> Tiles | None:
-    tile_m, tile_n, split_k, waves = (row[f"{name}{suffix}"] for name in TILE_COLUMNS)
+def _build_tiles(row: Mapping[str, Any]) -> Tiles | None:
+    tile_m, tile_n, split_k, waves = (row[name] for name in TILE_COLUMNS)
     return None if tile_m is None or tile_n is None else Tiles(tile_m, tile_n, split_k, waves)
