@@ -75,7 +75,8 @@ def test_an_interrupt_while_importing_ends_silently(after_s, start, trace):
     time.sleep(after_s)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
-    assert process.returncode in (130, 0)  # a quick machine is through
+    # A quick machine is through, or where Python ends, which a signal kills; a shell shows 130 for that, too.
+    assert process.returncode in (130, 0, -signal.SIGINT)
     assert err == ""
 
 
