@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Bools, Floats, Ints
+from predictors.arrays import Bools, Floats
 from predictors.calibrate import calibrate
 from predictors.gpu import Gpu
 from predictors.gpu_names import resolve_gpu
@@ -140,16 +140,15 @@ class Batch:
             AmbiguousGpuError: Several GPUs match the name.
             KernelTableError: A calibration has no kernel with both a shape and a measurement.
         """
-        return build_result(*self._predict(gpu, calibrations or {}))
+        alone, launches = self._predict(gpu, calibrations or {})
+        return build_result(alone, self._row, launches)
 
     def predict_time_us(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame] | None = None) -> pl.Series:
         """Predict only the column ``time_us`` of :meth:`on`, which takes less time."""
-        return pl.Series("time_us", self._predict(gpu, calibrations or {})[2].time_us, nan_to_null=True)
+        return pl.Series("time_us", self._predict(gpu, calibrations or {})[1].time_us, nan_to_null=True)
 
-    def _predict(
-        self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame]
-    ) -> tuple[ModelTimes, Ints, LaunchTimes]:
-        """Return the model's times of the distinct kernels, which of them each row is, and the rows' times."""
+    def _predict(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame]) -> tuple[ModelTimes, LaunchTimes]:
+        """Return the model's times of the distinct kernels, and the times of each row."""
         target, source = derive_hardware(_to_gpu(gpu)), self._source
         calibrated = {key: own for one in calibrations.items() for key, own in self._calibrate_gpu(*one).items()}
         weights = replace(self._weights, calibrated=calibrated)
@@ -168,7 +167,7 @@ class Batch:
         launches = LaunchTimes(time, width, method, endless, endless)
         if source is not None and source.slug != target.slug:
             launches = self._transfer_times(alone, launches, source, target, weights)
-        return alone, self._row, launches
+        return alone, launches
 
     def get_work(self, gpu: str | Gpu) -> pl.DataFrame:
         """Return each kernel's work as it runs on a GPU: ``law`` that models it, ``work_flops`` and ``work_bytes``."""
@@ -188,10 +187,10 @@ class Batch:
         return self._offsets[gpu]
 
     def _transfer_times(
-        self, alone: ModelTimes, alone_launches: LaunchTimes, source: Hardware, target: Hardware, weights: Weights
+        self, alone: ModelTimes, by_law: LaunchTimes, source: Hardware, target: Hardware, weights: Weights
     ) -> LaunchTimes:
         """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
-        method, width = alone_launches.method, alone_launches.half_width
+        method, width = by_law.method, by_law.half_width
         row, table, measured = self._row, alone.table, np.maximum(self._measured, MIN_MEASURED_US)
         time, least_us = self._carry_times(alone, source, target, weights)
         # Of GPUs that share the carried factor, the model's order holds; those that don't are asked one by one.

@@ -59,10 +59,8 @@ def choose_tiles(kernels: pl.DataFrame, run: MeasuredRun, targets: Sequence[Pred
         return []
     batch, layout = Batch(kernels), infer_layout_if_needed(run.program, LayoutRequest())
     unknown = pl.DataFrame({name: [None] * kernels.height for name in TILE_COLUMNS}, schema=TILE_COLUMNS)
-    as_traced = (
-        one.program is run.program and one.layout in (None, layout) and one.batch_ratio == 1 for one in targets
-    )
-    return [
-        batch.get_tiles(one.target.gpu.gpu) if traced else unknown
-        for one, traced in zip(targets, as_traced, strict=True)
-    ]
+
+    def runs_as_traced(one: Prediction) -> bool:
+        return one.program is run.program and one.layout in (None, layout) and one.batch_ratio == 1
+
+    return [batch.get_tiles(one.target.gpu.gpu) if runs_as_traced(one) else unknown for one in targets]
