@@ -32,9 +32,6 @@ memory-efficient kernels of xFormers and PyTorch, and on AMD GPUs those of AOTri
 BENCHMARK_LOOP = "benchmark"
 """What no job ran: kernels repeated in a loop, which find in the cache what fits there."""
 
-FRAMEWORKS = (*SERVING_FRAMEWORKS, *ATTENTION_STACKS, BENCHMARK_LOOP)
-"""Every `framework` of a row that says something."""
-
 _PYTORCH_ATTENTION: dict[str, str | None] = {"mfma": "aotriton", "none": "memeff"}
 _STACK_BY_TENSOR_CLASS: dict[str, dict[str, str | None]] = {
     "fa3": {"tcgen05": "fa4", "wgmma": "fa3", "mma": "fa2"},
@@ -51,9 +48,9 @@ _STACK_BY_TENSOR_CLASS: dict[str, dict[str, str | None]] = {
 PyTorch's own attention is FlashAttention 2 or the memory-efficient kernel of xFormers on NVIDIA GPUs, AOTriton on AMD.
 """
 
-_PAGED_STACKS = (*SERVING_FRAMEWORKS, "flashinfer", "trtllm-gen")
-_UNPAGED_STACKS = ("cudnn", "memeff", "aotriton", "ck", "aiter")
-_PAGED_LAWS = ("prefill", "encoder", "decode")
+PAGED_STACKS = (*SERVING_FRAMEWORKS, "flashinfer", "trtllm-gen")
+UNPAGED_STACKS = ("cudnn", "memeff", "aotriton", "ck", "aiter")
+PAGED_LAWS = ("prefill", "encoder", "decode")
 """What attention was measured on: caches' pages of serving engines, or tensors of whole sequences."""
 
 _MMA_STACKS = ("fa2", "memeff")
@@ -112,21 +109,14 @@ def get_block_queries(frameworks: CategoricalColumn) -> Floats:
 
 
 def select_stack(gpu: Hardware) -> pl.Expr:
-    """`framework` as it is on a GPU: null where the stack has no kernels for it."""
+    """`framework` as it is on a GPU: the engine, or null, where the stack has no kernels for it."""
     there = {stack: classes.get(gpu.tensor_class) for stack, classes in _STACK_BY_TENSOR_CLASS.items()}
     if gpu.tensor_class == "mma" and not has_tf32(gpu.gpu):  # these two need an Ampere GPU
         there = {stack: "memeff" if runs in ("fa2", "cudnn") else runs for stack, runs in there.items()}
     # Where FlashAttention 3 does not run, each serving engine chooses another stack.
     served = (pl.col("framework") == "fa3") & pl.col("paged").fill_null(value=True) & (gpu.tensor_class == "tcgen05")
-    return pl.when(~served.fill_null(value=False)).then(pl.col("framework").replace(there))
-
-
-def restrict_framework_to_law() -> pl.Expr:
-    """`framework` as far as the row's law knows it: engines' kernels work on a cache's pages, others on tensors."""
-    unknown = ((pl.col("law") == "sequence") & pl.col("framework").is_in(_PAGED_STACKS)) | (
-        pl.col("law").is_in(_PAGED_LAWS) & pl.col("framework").is_in(_UNPAGED_STACKS)
-    )
-    return pl.when(~unknown.fill_null(value=False)).then("framework")
+    runs = pl.when(~served.fill_null(value=False)).then(pl.col("framework").replace(there))
+    return pl.coalesce(runs, "engine")
 
 
 def is_made_for_mma(gpu: Hardware | None) -> pl.Expr:

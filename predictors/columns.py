@@ -15,11 +15,11 @@ from predictors.attention_stacks import (
     get_block_queries,
     is_made_for_mma,
     is_unsplit,
-    restrict_framework_to_law,
     select_stack,
 )
 from predictors.categorical import CategoricalColumn
 from predictors.hardware import Hardware
+from predictors.kernel_identity import restrict_framework_to_law
 from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, add_law, complete_columns
 from predictors.laws.terms import UNKNOWN_BLOCK_COUNT
 from predictors.precision import resolve_dtypes
@@ -50,8 +50,11 @@ _ARRAY_COLUMNS = (
     "indexed",
     "across",
     "paged",
+    "in_job",
+    "release",
 )
-_NAME_COLUMNS = ("family", "framework", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
+_NAME_COLUMNS = ("family", "framework", "engine", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
+UNKNOWN_RELEASE = -1.0
 
 
 def prepare_kernels(kernels: pl.DataFrame, gpu: Hardware | None = None) -> pl.DataFrame:
@@ -151,11 +154,13 @@ def build_law_inputs(table: pl.DataFrame) -> LawInputs:
 def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
     """The same from arrays."""
     numbers, names = kernels.numbers, kernels.names
-    family, framework, dtype, kv_dtype, copies, routing, direction, part = (names[name] for name in _NAME_COLUMNS)
+    family, framework, engine, dtype, kv_dtype, copies, routing, direction, part = (
+        names[name] for name in _NAME_COLUMNS
+    )
     rows, cols, blocks, threads = (numbers[name] for name in ("rows", "cols", "blocks", "threads_per_block"))
     x = {name: _fill_missing(numbers[name], 1.0) for name in _NUMERIC_COLUMNS}
     x |= {"size": dtype.map(get_element_bytes), "kv_size": kv_dtype.map(get_element_bytes)}
-    gemm, served = family.is_in("gemm"), framework.is_in(*SERVING_FRAMEWORKS)
+    gemm, served = family.is_in("gemm"), engine.is_in(*SERVING_FRAMEWORKS)
     # Narrower formats run on rows of whole 16 bytes only (cuBLASLt), so libraries pad them.
     wide = x["size"] >= 2
     # In a job, weights come from memory; in a benchmark loop they are in the cache. So are the operands of a batched
@@ -188,13 +193,15 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
             _count_contiguous_elements(numbers["channels"], x, family, direction) * x["size"], x["size"]
         ),
         "unaligned_stores": wide * gemm * _count_unaligned_accesses(x["n"] * x["size"], x["size"]),
-        "cold": (weighted & framework.is_in(None)).astype(np.float64),
+        "cold": weighted * numbers["in_job"],
         "uneven": _is_no_multiple(cols * x["size"], VECTOR_LOAD_BYTES).astype(np.float64),
         "block_queries": get_block_queries(framework),
         "backward": direction.is_in("backward").astype(np.float64),
         "skewed": routing.map(_parse_routing_skew),
+        **{f"of_{name}": engine.is_in(name).astype(np.float64) for name in SERVING_FRAMEWORKS},
+        "release": _fill_missing(numbers["release"], UNKNOWN_RELEASE),
         **_build_winograd_columns(numbers, x, family, direction),
-        "quantised_input": (served & dtype.is_in("fp8", "fp8_block", "nvfp4")).astype(np.float64),
+        "quantised_input": (served & dtype.is_in("fp8", "fp8_block", "nvfp4")) * (1.0 - numbers["in_job"]),
     }
     frameworks = None if framework.categories == (None,) else framework.map(lambda name: name)
     return LawInputs(x, frameworks, x["share"], dtype, copies)

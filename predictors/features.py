@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from predictors.arrays import Columns, Floats, Frameworks, Singles
-from predictors.attention_stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
+from predictors.attention_stacks import SERVING_FRAMEWORKS
 from predictors.hardware import Hardware
+from predictors.kernel_identity import ATTENTION_LAWS, list_names
 from predictors.laws.law import LAWS
 from predictors.laws.terms import LatencyTerms, combine_overlapped_us
 
-ATTENTION_LAWS = ("prefill", "encoder", "sequence", "decode")
+BOARD_FEATURES = 3
+"""The last features, which tell the boards of one architecture apart. Trees for unmeasured GPUs don't see them."""
 
 
 def compute_features(law: str, frameworks: Frameworks, x: Columns, terms: LatencyTerms, gpu: Hardware) -> Singles:
     """Features of rows that share a law.
 
-    No feature identifies a GPU: rates enter only as ratios of times, SMs as waves, caches as ratios of sizes. A kernel
-    that does a part of an op gets the features of the whole op, because a library's kernel for a part of a large
-    convolution does not behave like one for a small convolution.
+    Rates enter only as ratios of times, SMs as waves, caches as ratios of sizes: no feature identifies a GPU, but for
+    the last `BOARD_FEATURES`. A kernel that does a part of an op gets the features of the whole op, because a library's
+    kernel for a part of a large convolution does not behave like one for a small convolution.
 
     Returns:
         float32 (features, rows).
@@ -32,14 +36,18 @@ def compute_features(law: str, frameworks: Frameworks, x: Columns, terms: Latenc
         np.log(np.maximum(x["work_flops"], 1.0) / x["work_bytes"]),
         np.log(terms.time_us * gpu.clock_mhz),
         *_compute_shape_features(law, x, gpu),
-        *(np.zeros_like(compute) if frameworks is None else frameworks == name for name in list_frameworks(law)),
+        *(np.zeros_like(compute) if frameworks is None else frameworks == name for name in list_names(law)),
+        *(x[f"of_{name}"] for name in SERVING_FRAMEWORKS),
+        x["release"],
+        *(np.full_like(compute, value) for value in _compute_board_features(gpu)),
     ]
     return np.stack([row.astype(np.float32) for row in rows])
 
 
-def list_frameworks(law: str) -> tuple[str, ...]:
-    """The frameworks and stacks that a law's kernels may be of."""
-    return SERVING_FRAMEWORKS + ATTENTION_STACKS if law in ATTENTION_LAWS else SERVING_FRAMEWORKS
+def _compute_board_features(gpu: Hardware) -> tuple[float, float, float]:
+    """Watts and bytes/s over the rate of the matrix units, and exponentials per clock."""
+    rate = gpu.get_tflops("fp16")
+    return math.log(gpu.gpu.tdp_w / rate), math.log(gpu.bandwidth_gbps / rate), gpu.exponentials_per_clock
 
 
 def _compute_shape_features(law: str, x: Columns, gpu: Hardware) -> list[Floats]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from predictors.arrays import Columns, Floats, Frameworks
-from predictors.features import list_frameworks
 from predictors.hardware import Hardware
+from predictors.kernel_identity import list_names
 from predictors.laws.law import LAWS
 from predictors.laws.terms import LatencyTerms
 
@@ -121,7 +121,7 @@ def compute_coordinates(law: str, frameworks: Frameworks, x: Columns, terms: Lat
         "time": terms.time_us * gpu.clock_mhz,
     }
     known = np.full(x["work_bytes"].size, None) if frameworks is None else frameworks
-    software = [(known == name).astype(np.float64) for name in list_frameworks(law)]
+    software = [(known == name).astype(np.float64) for name in list_names(law)]
     return np.stack([*(np.log(with_more[name]) for name in list_axes(law)), *software])
 
 

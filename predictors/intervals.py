@@ -15,8 +15,11 @@ SITUATIONS = ("base", "sibling", "class", "new")
 """How close the measurements of a law come to a GPU that was not calibrated, from near to far: the GPU itself, a
 sibling, the same class of matrix units, none of these."""
 CALIBRATED = "calibrated"
-UNNAMED_FRAMEWORK = "stack"
-"""Beside the situations' widths: what a kernel has on top whose framework isn't named, added in squares."""
+NEW_RELEASE = "new release"
+TOLD_LEVELS = ("engine", "library", "nothing", NEW_RELEASE)
+"""What a kernel's interval has on top, in squares, beside the situations' widths: where only its engine, its library or
+no name is told, and where the engine's release is none of the fitted ones."""
+TOLD_ALL = "release"
 COMMON_ERROR_FRACTION = 0.6
 """How much of an interval's half-width is the GPU's own error, common to all kernels on it (study: about half)."""
 UNCHANGED_HALF_WIDTH = 0.7
@@ -41,23 +44,34 @@ def get_width_key(law: str, vendor: str) -> str:
     return law if vendor == "nvidia" else f"{law} on {vendor}"
 
 
-def compute_half_width(law: str, gpu: Hardware, weights: Weights, named: bool = True) -> float:
+def get_carried_key(kinship: str, where: str, told: str) -> str:
+    """What the width of a time carried from a relative is kept under, beside the situations' widths."""
+    return f"{kinship} to {where}, {told} told"
+
+
+def compute_half_width(
+    law: str, gpu: Hardware, weights: Weights, told: str = TOLD_ALL, kinship: str | None = None
+) -> float:
     """Half-width, as a logarithm, of the interval of one kernel predicted from its shape.
 
     Args:
         law: Law of the kernel.
         gpu: GPU that the kernel is predicted for.
         weights: Weights with the interval widths.
-        named: Whether the kernel's framework is known.
+        told: What is told of the kernel's software: one of `TOLD_LEVELS`, or all.
+        kinship: How the GPU that the kernel was measured on is related (``transfer.classify_kinship``); None without a
+            measurement.
     """
     widths = weights.intervals.get(get_width_key(law, gpu.gpu.vendor), weights.intervals.get(law))
     where = classify_situation(law, gpu, weights)
     if widths is None:
         default = {"base": 0.35, CALIBRATED: 0.35, "sibling": 0.4, "class": 0.5, "new": 0.7}[where]
         return default + (0.1 if law.split(" ")[0] in TENSOR_FAMILIES else 0.0)
-    # A calibration measures the stack that will run.
-    unsure = not named and where != CALIBRATED
-    return math.hypot(widths[where], widths.get(UNNAMED_FRAMEWORK, 0.0)) if unsure else widths[where]
+    carried = widths.get(get_carried_key(kinship, where, told)) if kinship else None
+    if carried is not None:
+        return carried
+    # A calibration measures the software that will run.
+    return widths[where] if where == CALIBRATED else math.hypot(widths[where], widths.get(told, 0.0))
 
 
 def sum_with_interval(

@@ -16,6 +16,7 @@ from predictors.gpu import Gpu
 from predictors.gpu_names import resolve_gpu
 from predictors.hardware import Hardware, derive_hardware
 from predictors.intervals import SCALED_HALF_WIDTH, UNCHANGED_HALF_WIDTH
+from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.kernels import complete_columns
 from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, evaluate_kernels
 from predictors.peers import Peers
@@ -117,7 +118,7 @@ class Batch:
         table = complete_columns(kernels)
         table = table.with_columns(tensor_core=pl.when(_may_use_matrix_units(self._source)).then("tensor_core"))
         self._measured = table["measured_us"].to_numpy()
-        given = [name for name in kernels.columns if name in table.columns and name != "measured_us"]
+        given = [name for name in table.columns if name in {*kernels.columns, *IDENTITY_COLUMNS} - {"measured_us"}]
         alike = table.select(given).hash_rows().to_frame("kernel").with_row_index("row")
         first = alike.select(pl.col("row").first().over("kernel"))["row"].to_numpy()
         distinct = first == np.arange(first.size)
@@ -205,7 +206,9 @@ class Batch:
         method = np.where(
             kept, METHOD_UNCHANGED, np.where(shapeless, METHOD_SCALED, np.where(known, METHOD_TRANSFER, method))
         )
-        time, width = np.where(kept, measured, time), np.where(kept, UNCHANGED_HALF_WIDTH, width)
+        carried = compute_half_widths(table, target, weights, source)[row]
+        width = np.where(kept, UNCHANGED_HALF_WIDTH, np.where(known & ~shapeless, carried, width))
+        time = np.where(kept, measured, time)
         if shapeless.any():
             time[shapeless], width[shapeless] = self._scale_times(shapeless, source, target, weights)
         least, most = (limit[row] for limit in compute_source_limits(self._runs, self._peers, source, target))

@@ -6,8 +6,9 @@ from functools import cache
 
 import polars as pl
 
-from predictors.attention_stacks import FRAMEWORKS
+from predictors.attention_stacks import BENCHMARK_LOOP, SERVING_FRAMEWORKS
 from predictors.errors import KernelTableError
+from predictors.kernel_identity import FRAMEWORKS, identify_library, parse_releases
 
 INTEGER_COLUMNS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
@@ -17,13 +18,18 @@ INTEGER_COLUMNS = (
 )  # fmt: skip
 COUNT_COLUMNS = INTEGER_COLUMNS[: INTEGER_COLUMNS.index("ranks") + 1]
 """Integers that count something; an empty tensor's zero counts as one. (`window` 0 means none.)"""
-FLOAT_COLUMNS = ("flops", "bytes", "measured_us", "share")
-STRING_COLUMNS = ("family", "dtype", "kv_dtype", "routing", "collective", "framework", "direction", "copy_kind", "part")
+FLOAT_COLUMNS = ("flops", "bytes", "measured_us", "share", "release")
+STRING_COLUMNS = (
+    "family", "dtype", "kv_dtype", "routing", "collective", "framework", "engine", "direction", "copy_kind", "part",
+)  # fmt: skip
+BOOLEAN_COLUMNS = ("causal", "split_k", "indexed", "across", "tensor_core", "winograd", "paged", "in_job")
 
 KERNEL_COLUMNS: dict[str, pl.DataType] = (
     dict.fromkeys(INTEGER_COLUMNS, pl.Float64())
     | dict.fromkeys(FLOAT_COLUMNS, pl.Float64())
-    | dict.fromkeys(("causal", "split_k", "indexed", "across", "tensor_core", "winograd", "paged"), pl.Boolean())
+    | dict.fromkeys(
+        ("causal", "split_k", "indexed", "across", "tensor_core", "winograd", "paged", "in_job"), pl.Boolean()
+    )
 ) | dict.fromkeys(STRING_COLUMNS, pl.String())
 """Every input column and the type it is computed in; integers are carried as floats so that nothing overflows."""
 
@@ -89,8 +95,14 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         ``part`` is the role of a norm's kernel: 'sums', 'column sums' or
         'scaling' where several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm. It is
         'fused' for a norm, softmax or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else
-        null. ``tokens`` of a GEMM or MoE kernel without a shape are those of the batch that it ran for. A ``framework``
-        outside ``attention_stacks.FRAMEWORKS``, a non-finite number and a negative time become null.
+        null. ``tokens`` of a GEMM or MoE kernel without a shape are those of the batch that it ran for. A non-finite
+        number and a negative time become null.
+
+        Whose the kernel is: ``framework`` is its library, or where nobody knows that the serving engine that ran it
+        (``kernel_identity.FRAMEWORKS``; else null). ``engine`` is the engine alone, ``release`` its version as a
+        number. ``in_job`` is whether the kernel ran in a job: its weights come from memory, and another kernel has
+        quantised its input. Kernels that name an engine are its benchmarks unless that is said. The columns
+        ``framework``, ``kernel_source`` (aiconfigurator's name of a kernel) and ``version`` of the caller tell this.
 
     Raises:
         KernelTableError: There is no ``family`` column, a family or a dtype is unknown, or a column has a wrong type.
@@ -107,7 +119,7 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         raise KernelTableError(f"a column of the kernel table has a wrong type: {reason}") from error
     _reject_unknown(table)
     short = {"fwd": "forward", "bwd": "backward"}
-    known = {name: name for name in FRAMEWORKS}
+    table = _identify_kernels(table, kernels)
     number = pl.col(pl.Float64)
     table = table.with_columns(pl.when(number.is_finite()).then(number), family=_resolve_linear_attention())
     table = table.with_columns(pl.col(COUNT_COLUMNS).clip(1.0), pl.col("bytes").clip(1.0), pl.col("share").clip(1e-6))
@@ -117,10 +129,29 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         pl.col("window").fill_null(0.0),
         pl.col("kv_heads").fill_null(pl.col("heads")),
         pl.col("kv_dtype").fill_null(pl.col("dtype")),
-        pl.col("framework").str.to_lowercase().replace_strict(known, default=None, return_dtype=pl.String),
         pl.col("direction").replace(short).fill_null("forward"),
         pl.col("causal").fill_null(False),
         split_k=pl.when(pl.col("family") == "attention").then(pl.col("split_k").fill_null(False)),
+    )
+
+
+def _identify_kernels(table: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Fill in ``framework``, ``engine`` and ``release`` from what the caller's table tells."""
+    known = {name: name for name in FRAMEWORKS}
+    named = pl.col("framework").str.to_lowercase().replace_strict(known, default=None, return_dtype=pl.String)
+    table = table.with_columns(framework=named)
+    table = table.with_columns(
+        engine=pl.coalesce("engine", pl.when(pl.col("framework").is_in(SERVING_FRAMEWORKS)).then("framework"))
+    )
+    if "version" in kernels.columns:
+        table = table.with_columns(release=pl.coalesce("release", parse_releases(kernels["version"])))
+    if "kernel_source" in kernels.columns:
+        source = kernels["kernel_source"].cast(pl.String)
+        library = table.with_columns(kernel_source=source).select(identify_library())[:, 0]
+        table = table.with_columns(framework=pl.coalesce(library, "framework"))
+    alone = pl.col("engine").is_not_null() | (pl.col("framework") == BENCHMARK_LOOP)
+    return table.with_columns(
+        framework=pl.coalesce("framework", "engine"), in_job=pl.coalesce("in_job", ~alone.fill_null(value=False))
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -10,8 +11,10 @@ import polars as pl
 from predictors.arrays import Floats, Ints
 from predictors.categorical import CategoricalColumn
 from predictors.hardware import Hardware
-from predictors.intervals import compute_half_width
+from predictors.intervals import TOLD_ALL, compute_half_width
+from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.model import ModelTimes
+from predictors.transfer import classify_kinship
 from predictors.weights_file import Weights
 
 LINK_COPY_KINDS = ("HtoD", "DtoH", "PtoP")
@@ -29,18 +32,26 @@ METHODS = ("measured", "law", "transfer", "scaled", "kept", "unknown")
 METHOD_MEASURED, METHOD_LAW, METHOD_TRANSFER, METHOD_SCALED, METHOD_UNCHANGED, METHOD_UNKNOWN = range(len(METHODS))
 
 
-def compute_half_widths(table: pl.DataFrame, gpu: Hardware, weights: Weights) -> Floats:
+def compute_half_widths(table: pl.DataFrame, gpu: Hardware, weights: Weights, source: Hardware | None = None) -> Floats:
     """Half-widths, as logarithms, of the intervals of kernels predicted from their shapes; 0 without one.
 
-    An fp32 convolution gets the wider interval of its two laws, because its shape does not determine cuDNN's algorithm.
+    Where a source is given, they are those of times that were measured there and carried over. An fp32 convolution gets
+    the wider interval of its two laws, because its shape does not determine cuDNN's algorithm.
     """
-    laws, named = CategoricalColumn.from_series(table["law"]), table["framework"].is_not_null().to_numpy()
+    laws = CategoricalColumn.from_series(table["law"])
+    told = CategoricalColumn.from_series(classify_told(table, weights))
 
-    def width(seen: Hardware, named: bool) -> Floats:
-        return laws.map(lambda law: 0.0 if law is None else compute_half_width(law, seen, weights, named))
+    def width(seen: Hardware, there: Hardware | None) -> Floats:
+        of_law, kinship = np.zeros(table.height), classify_kinship(there, seen) if there else None
+        for level in told.categories:
+            at_level = partial(compute_half_width, gpu=seen, weights=weights, told=str(level), kinship=kinship)
+            found = laws.map(lambda law: 0.0 if law is None else at_level(law))  # noqa: B023
+            of_law = np.where(told.is_in(level), found, of_law)
+        return of_law
 
-    of_law = np.where(named, width(gpu, True), width(gpu, False))
-    of_law = np.where(table["on_mma"].to_numpy(), width(gpu.on_mma, True), of_law)
+    of_law = width(gpu, source)
+    if table["on_mma"].any():
+        of_law = np.where(table["on_mma"].to_numpy(), width(gpu.on_mma, source and source.on_mma), of_law)
     of_law = np.where(laws.is_in("sequence"), np.hypot(of_law, SEQUENCE_EXTRA_HALF_WIDTH), of_law)
     convolution = (table["family"] == "conv").to_numpy() & laws.is_in(*FP32_CONV_LAWS)
     if not convolution.any():
@@ -48,6 +59,36 @@ def compute_half_widths(table: pl.DataFrame, gpu: Hardware, weights: Weights) ->
     less_sure = max(compute_half_width(law, gpu, weights) for law in FP32_CONV_LAWS)
     either = np.where(laws.is_in("gemm fp32"), np.hypot(less_sure, FP32_CONV_EXTRA_HALF_WIDTH), less_sure)
     return np.where(convolution, np.maximum(of_law, either), of_law)
+
+
+def classify_told(table: pl.DataFrame, weights: Weights) -> pl.Series:
+    """Return what is told of the software of each kernel: one of `TOLD_LEVELS`, or all."""
+    known = [
+        {"law": law, "engine": engine, "release": release, "fitted": True}
+        for law, fitted in weights.laws.items()
+        for engine, releases in fitted.releases.items()
+        for release in releases
+    ]
+    schema = {"law": pl.String, "engine": pl.String, "release": pl.Float64, "fitted": pl.Boolean}
+    rows = table.select("law", *IDENTITY_COLUMNS)
+    if rows["release"].null_count() < rows.height:
+        rows = rows.join(
+            pl.DataFrame(known, schema), on=["law", "engine", "release"], how="left", maintain_order="left"
+        )
+    else:
+        rows = rows.with_columns(fitted=pl.lit(None, pl.Boolean))
+    level = (
+        pl.when(pl.col("framework").is_null())
+        .then(pl.lit("nothing"))
+        .when(pl.col("engine").is_null())
+        .then(pl.lit("library"))
+        .when(pl.col("release").is_null())
+        .then(pl.lit("engine"))
+        .when("fitted")
+        .then(pl.lit(TOLD_ALL))
+        .otherwise(pl.lit("new release"))
+    )
+    return rows.select(level)[:, 0]
 
 
 @dataclass(frozen=True)

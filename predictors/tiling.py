@@ -1,4 +1,4 @@
-"""Tell which tiles the laws choose for matrix products on a GPU."""
+"""Tell how the laws cut matrix products, experts and attention up for a GPU."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import polars as pl
 
 from predictors.arrays import Floats
 from predictors.hardware import Hardware
-from predictors.laws.gemm import choose_gemm_tiles
-from predictors.model import KernelsByLaw
+from predictors.laws.attention import choose_key_blocks, choose_query_blocks
+from predictors.laws.gemm import choose_expert_tiles, choose_gemm_tiles, compute_kept_tile_ratio
+from predictors.laws.terms import Constants, Tiles
+from predictors.model import KernelsByLaw, LawChunk
 from predictors.weights_file import Weights
 
-TILE_COLUMNS = {"tile_m": pl.Int64, "tile_n": pl.Int64, "split_k": pl.Int64, "waves": pl.Float64}
-GEMM_LAW_KIND = "gemm"
+TILE_COLUMNS = {
+    "tile_m": pl.Int64, "tile_n": pl.Int64, "split_k": pl.Int64, "waves": pl.Float64, "kept_ratio": pl.Float64,
+}  # fmt: skip
+TILED_ATTENTION_LAWS = ("prefill", "encoder", "sequence")
 VECTOR_UNIT_LAW = "gemm fp32"
 
 
 def describe_tiles(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> pl.DataFrame:
-    """Return the tiles that the laws of matrix products choose on a GPU.
+    """Return the tiles that the laws choose on a GPU.
 
     Args:
         kernels: Kernels as they run on this GPU.
@@ -25,18 +29,44 @@ def describe_tiles(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> pl
         weights: Fitted numbers.
 
     Returns:
-        One row per kernel: ``tile_m``, ``tile_n``, ``split_k`` and ``waves``; null for other kernels than products.
+        One row per kernel: ``tile_m`` (of attention queries), ``tile_n`` (not of attention), ``split_k`` (of attention
+        parts of the keys), ``waves``, and of products whose traced tile is known ``kept_ratio``: how many times as long
+        they would take with that one; null for kernels that aren't tiled.
     """
     columns = {name: np.full(kernels.table.height, np.nan) for name in TILE_COLUMNS}
+    traced = [kernels.table[name].to_numpy() for name in ("tile_m", "tile_n")]
     for part in kernels.chunks:
-        if part.law.split(" ")[0] == GEMM_LAW_KIND:
-            on = gpu.on_mma if part.on_mma else gpu
-            constants = weights.get_law(part.law).compute_constants(on, part.inputs.frameworks, None)
-            x, on_matrix_units = part.inputs.to_columns(on), part.law != VECTOR_UNIT_LAW
-            found = choose_gemm_tiles(x, on, constants, on_matrix_units=on_matrix_units)
-            for name, column in columns.items():
-                column[part.rows] = getattr(found, name)
+        on = gpu.on_mma if part.on_mma else gpu
+        found = _choose_tiles(part, on, weights)
+        if found is not None:
+            for name, values in found._asdict().items():
+                columns[name][part.rows] = values
+        if part.law.split(" ")[0] == "gemm":
+            given = (column[part.rows] for column in traced)
+            columns["kept_ratio"][part.rows] = compute_kept_tile_ratio(
+                part.inputs.to_columns(on), on, _compute_constants(part, on, weights), *given,
+                on_matrix_units=part.law != VECTOR_UNIT_LAW,
+            )  # fmt: skip
     return pl.DataFrame([_to_series(name, columns[name], dtype) for name, dtype in TILE_COLUMNS.items()])
+
+
+def _choose_tiles(part: LawChunk, gpu: Hardware, weights: Weights) -> Tiles | None:
+    """The tiles of kernels that share a law; None if it has none."""
+    x, kind = part.inputs.to_columns(gpu), part.law.split(" ")[0]
+    if kind in TILED_ATTENTION_LAWS:
+        return choose_query_blocks(x, gpu)
+    if kind == "decode":
+        return choose_key_blocks(x, gpu)
+    if kind not in ("gemm", "moe"):
+        return None
+    constants = _compute_constants(part, gpu, weights)
+    if kind == "moe":
+        return choose_expert_tiles(x, gpu, constants)
+    return choose_gemm_tiles(x, gpu, constants, on_matrix_units=part.law != VECTOR_UNIT_LAW)
+
+
+def _compute_constants(part: LawChunk, gpu: Hardware, weights: Weights) -> Constants:
+    return weights.get_law(part.law).compute_constants(gpu, part.inputs.frameworks, None)
 
 
 def _to_series(name: str, column: Floats, dtype: pl.DataType | type[pl.DataType]) -> pl.Series:

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Bools, Floats, Frameworks
+from predictors.attention_stacks import BENCHMARK_LOOP
 from predictors.boosted_trees import Correction, CorrectionFile, to_arrays
 from predictors.errors import WeightsError
 from predictors.gaussian_process import ErrorSpread, GaussianProcessCorrection, build_default_spread
@@ -25,7 +26,7 @@ from predictors.laws.law import LAWS, SUBSTITUTE_LAWS
 from predictors.laws.terms import Constants
 
 SHIPPED_WEIGHTS = Path(__file__).parent / "weights"
-WEIGHTS_FORMAT = 1
+WEIGHTS_FORMAT = 2
 
 MAX_TWIN_SM_DIFFERENCE = 0.06
 """How far the SM counts of twins may differ."""
@@ -51,6 +52,7 @@ class LawConstants:
         sparse: GPUs with so few measured kernels that their interval is that of unmeasured GPUs.
         rated: Slug -> constant -> offset, of GPUs for which only the rate of large GEMMs was published.
         taught: GPUs with enough measurements to train the corrections for unmeasured GPUs.
+        releases: Serving engine -> its measured releases, as numbers, oldest first.
     """
 
     base: dict[str, float]
@@ -62,6 +64,7 @@ class LawConstants:
     sparse: Sequence[str] = ()
     rated: OffsetTable = field(default_factory=dict)
     taught: Sequence[str] = ()
+    releases: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @functools.cached_property
     def well_measured(self) -> Mapping[str, Hardware]:
@@ -79,20 +82,22 @@ class LawConstants:
         for effects in (self.tensor_class.get(gpu.tensor_class, {}), self.get_offset(gpu), calibrated or {}):
             for name, value in effects.items():
                 log[name] = log[name] + value
-        for framework, effects in self.framework.items():
-            part = self._compute_framework_weight(framework, frameworks)
+        for framework, part in self._compute_framework_weights(frameworks).items():
             more = self.stack.get(f"{gpu.tensor_class}/{framework}", {})
-            for name, value in effects.items():
+            for name, value in self.framework[framework].items():
                 log[name] = log[name] + (value + more.get(name, 0.0)) * part
         return {name: np.exp(value) for name, value in log.items()}
 
-    def _compute_framework_weight(self, framework: str, frameworks: Frameworks) -> Floats | float:
-        """How much of a framework's effects each row has: of one that names none, what all have in common."""
+    def _compute_framework_weights(self, frameworks: Frameworks) -> dict[str, Floats | float]:
+        """How much of each framework's effects each row has: of one without a known name, what all have in common."""
+        if not self.framework:
+            return {}
         common = 1 / len(self.framework)
         if frameworks is None:
-            return common
-        unnamed = np.equal(frameworks, np.array(None))
-        return np.where(frameworks == framework, 1.0, np.where(unnamed, common, 0.0))
+            return dict.fromkeys(self.framework, common)
+        is_of = {name: np.equal(frameworks, name) for name in self.framework}
+        unnamed = common * ~np.logical_or.reduce([*is_of.values(), np.equal(frameworks, BENCHMARK_LOOP)]).astype(bool)
+        return {name: np.where(own, 1.0, unnamed) for name, own in is_of.items()}
 
     def get_offset(self, gpu: Hardware) -> dict[str, float]:
         """A GPU's own offset; of a GPU nobody measured, its siblings' and what its power budget or its rate says."""

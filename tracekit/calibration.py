@@ -21,7 +21,7 @@ from tracekit.errors import CalibrationError, OutputError
 from tracekit.messages import calibrations as messages
 from tracekit.messages.outputs import DIRECTORY_NOT_MADE
 from tracekit.run import MeasuredRun
-from tracekit.workload.names.attention_framework import infer_attention_framework
+from tracekit.workload.names.framework import infer_framework
 
 FORMAT_VERSION = 1
 MAX_RELATIVE_SPREAD = 0.2
@@ -98,7 +98,7 @@ def from_run(run: MeasuredRun) -> tuple[Calibration, Gpu]:
     """
     if run.gpu is None:
         raise CalibrationError(messages.CALIBRATION_GPU_UNKNOWN())
-    rows = run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3, framework=infer_attention_framework())
+    rows = run.kernels.with_columns(measured_us=pl.col("dur_ns") / 1e3, framework=infer_framework())
     if rows.select((pl.col("measured_us") % 1 == 0).all()).item():
         rows = rows.filter(pl.col("measured_us") >= MIN_TRUNCATED_US)
     return _build_calibration(run.gpu, "trace", "", rows, str(run.trace.source)), run.gpu

@@ -57,6 +57,7 @@ class Program:
         step_scale: Measured and self-replayed time of each recorded step, which puts replays on the measured scale.
         kernel_factor: Factor of the what-if edits on each kernel's time in every replay.
         edits: The what-if edits, as the user wrote them.
+        framework: The serving engine that ran it, and its version if known; ``None`` if the user doesn't say.
     """
 
     tables: StepTables
@@ -66,6 +67,7 @@ class Program:
     step_scale: StepScale
     kernel_factor: Floats
     edits: tuple[str, ...] = ()
+    framework: tuple[str, str | None] | None = None
 
     @property
     def kernels(self) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
+from predictors.kernel_identity import parse_framework
 from tracekit.errors import TraceError, TracekitError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
@@ -195,6 +196,7 @@ def prepare_run(
     rank: int | None = None,
     without_rules: Sequence[str] = (),
     model_config: str | Path | None = None,
+    framework: str | None = None,
     progress: ProgressCallback = lambda stage: None,
 ) -> MeasuredRun:
     """Classify a trace's kernels, build the dependency graph, and replay it.
@@ -207,13 +209,14 @@ def prepare_run(
         without_rules: Names of inference rules to switch off; ``tracekit info -v`` lists them.
         model_config: The ``config.json`` of the model that a serving engine ran; by default the one given with the
             traces, if any.
+        framework: The serving engine that ran it, such as ``"vllm"`` or ``"vllm==0.19.0"``.
         progress: Called with the name of each stage as it begins.
 
     Raises:
         ModelConfigError: ``model_config`` can't be read, or describes layers that aren't known.
         StepError: The trace doesn't have these steps.
         TraceError: The trace doesn't have this rank, or all its steps have zero duration.
-        PredictorError: ``source_gpu`` is unknown or ambiguous.
+        PredictorError: ``source_gpu`` is unknown or ambiguous, or ``framework`` is unknown.
         RuleError: There is no such inference rule.
         TracekitError: ``trace`` is a file name instead of a trace.
     """
@@ -244,6 +247,7 @@ def prepare_run(
             ranks=ranks,
             step_scale=StepScale(*(meter.measure_job_steps_ns(line) for line in lines)),
             kernel_factor=np.ones(job.tables.kernels.height),
+            framework=parse_framework(framework) if framework else None,
         ),
         provenance=RunProvenance(
             ranks_read=len(trace.ranks),

@@ -16,14 +16,11 @@ Errors = dict[str, dict[str, Any]]
 
 def list_gpu_accuracy() -> str:
     """Return the page: a row for each GPU that was measured, or that published jobs were predicted for."""
-    jobs, measured, elsewhere = (read_weights(name) for name in ("jobs", "card", "elsewhere"))
+    jobs, measured = (read_weights(name) for name in ("jobs", "card"))
     kernels: Errors = {}
     for law, of_law in measured["laws"].items():
         for errors in of_law.get("in_base", ()):
             kernels.setdefault(errors["gpu"], {})[law] = f"{errors['median']:.1f}"
-    for law, of_law in elsewhere["laws"].items():
-        for gpu, median in of_law.items():
-            kernels.setdefault(gpu, {})[law] = f"{median:.1f}, not in the fit"
     rows = []
     listed = {gpu for gpu in kernels if kernels[gpu].keys() & {*LAWS} and " on " not in gpu}
     for gpu in sorted({*jobs["jobs"], *listed}):
@@ -37,9 +34,9 @@ def list_gpu_accuracy() -> str:
             "",
             "*Published jobs*: throughputs predicted from another kind of GPU, as median error, worst error and number "
             "of pairs; above zero is too fast ([by source](../results/whole_jobs/throughputs.md)). The others are "
-            "medians of |error| of kernels in percent, from shapes: of other shapes than those in the fit, or, where "
-            "it says so, of a GPU that isn't in it. [All families](../results/kernels/by_family.md). A GPU that isn't "
-            "listed was never measured: its predictions rest on relatives, or on the law alone.",
+            "medians of |error| of kernels in percent, from shapes other than those in the fit, with what a "
+            "trace tells of the software. [All families](../results/kernels/by_family.md). A GPU that isn't listed was "
+            "never measured: its predictions rest on relatives, or on the law alone.",
             "",
             *format_table(headings, rows),
         )

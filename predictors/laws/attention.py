@@ -12,6 +12,7 @@ from predictors.kernels import DTYPE_BYTES
 from predictors.laws.terms import (
     Constants,
     LatencyTerms,
+    Tiles,
     combine_overlapped_us,
     compute_cyclic_us,
     compute_memory_us,
@@ -20,6 +21,8 @@ from predictors.laws.terms import (
 
 BLOCK_QUERIES = 128
 """That a block works on."""
+DECODE_BLOCK_KEYS = 256
+"""That a block of decoding works on."""
 MIN_BLOCK_KEYS = 64
 """That a block works on at once and pads fewer to. Engines' kernels only do in fp32, as CUTLASS's: with all formats
 padded so, those measured come out as well in the base and up to 2 points worse on GPUs left out."""
@@ -129,10 +132,27 @@ def compute_decode_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerm
     handling = units * (keys * c["per_key"] + c["per_block"])
     serial = c["serial"] * keys ** c["serial_power"]
     compute = ((products + handling) / gpu.sms + serial) / gpu.clock_mhz
-    blocks = units * np.maximum(keys / 256, 1.0)
+    blocks = units * np.maximum(keys / DECODE_BLOCK_KEYS, 1.0)
     memory = compute_cyclic_us(x["work_bytes"], gpu, c) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
     again = c["again"] * x["work_bytes"] * (reads - 1) / (gpu.cache_gbps * c["cache"]) / 1e3
     return LatencyTerms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory + again)
+
+
+def choose_query_blocks(x: Columns, gpu: Hardware) -> Tiles:
+    """Return the blocks of queries of attention that tiles them."""
+    queries = x["block_queries"]
+    blocks = x["batch"] * x["heads"] * np.ceil(x["q_len"] / queries)
+    return Tiles(queries, np.full_like(queries, np.nan), np.ones_like(queries), blocks / gpu.sms)
+
+
+def choose_key_blocks(x: Columns, gpu: Hardware) -> Tiles:
+    """Return the blocks of decoding: the query heads of a key head together, its keys in parts."""
+    reads = x["key_reads_on_mma"] if gpu.tensor_class == "mma" else x["key_reads"]
+    unsplit = x["unsplit_on_mma"] if gpu.tensor_class == "mma" else x["unsplit"]
+    together = np.ceil(x["heads"] / x["kv_heads"] / reads) * x["q_len"]
+    parts = np.where(unsplit > 0, 1.0, np.ceil(x["reach"] / DECODE_BLOCK_KEYS))
+    waves = x["batch"] * x["kv_heads"] * reads * parts / gpu.sms
+    return Tiles(together, np.full_like(together, np.nan), parts, waves)
 
 
 def compute_lone_block_us(x: Columns, gpu: Hardware) -> Floats:

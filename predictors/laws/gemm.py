@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from predictors.hardware import Hardware
 from predictors.laws.terms import (
     Constants,
     LatencyTerms,
+    Tiles,
     combine_overlapped_us,
     compute_cyclic_us,
     compute_memory_us,
@@ -38,6 +38,8 @@ K_SPLITS = (1, 2, 4, 8, 16)
 DEEP_K_SPLITS = (*K_SPLITS, 64)
 """Of products on the vector units, and of convolutions, whose weights' gradients are deep and small."""
 MIN_SPLIT_K = 128
+EXPERT_ROW_TILES, EXPERT_TILE_N = (16, 32, 64, 128), 128
+"""Tiles of grouped products: rows of one expert, and columns."""
 CHUNK_ROWS = 1024
 """Of so many rows all tiles and splits together fit a CPU's second cache."""
 POWER_LIMITED_CLASS = "mma"
@@ -46,22 +48,6 @@ SHARED_LANE_ARCHITECTURES = ("8.6", "8.9", "12.0", "12.1")
 """Architectures of which half of the fp32 lanes do integers too (GA102 whitepaper)."""
 AMD_CLASS = "mfma"
 """AMD's matrix units: what is known of unaligned rows and cold operands is of NVIDIA's GPUs."""
-
-
-class GemmTiles(NamedTuple):
-    """Tiles of some products, one element each.
-
-    Attributes:
-        tile_m: Rows of a tile.
-        tile_n: Columns of a tile.
-        split_k: Parts that k is cut into.
-        waves: Blocks over SMs: 1.2 are two rounds, the second of which a fifth of the SMs run.
-    """
-
-    tile_m: Ints
-    tile_n: Ints
-    split_k: Ints
-    waves: Floats
 
 
 def models_power(constants: Collection[str], gpu: Hardware) -> bool:
@@ -116,7 +102,7 @@ def compute_tiled_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Se
     return LatencyTerms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0) + quantise, *best)
 
 
-def choose_gemm_tiles(x: Columns, gpu: Hardware, c: Constants, *, on_matrix_units: bool) -> GemmTiles:
+def choose_gemm_tiles(x: Columns, gpu: Hardware, c: Constants, *, on_matrix_units: bool) -> Tiles:
     """Return the tiles and splits for which products take least, as the laws choose them.
 
     Args:
@@ -125,15 +111,44 @@ def choose_gemm_tiles(x: Columns, gpu: Hardware, c: Constants, *, on_matrix_unit
         c: Constants of the law.
         on_matrix_units: Whether they are products of matrix units, or of vector units.
     """
-    if on_matrix_units:
-        x, c = _adapt_to_matrix_units(x, gpu, c), adjust_for_half_rate(c, gpu)
-    else:
-        x = adapt_to_vector_units(x, gpu, c)
-    splits = K_SPLITS if on_matrix_units else DEEP_K_SPLITS
+    x, c, splits = _adapt_to_units(x, gpu, c, on_matrix_units=on_matrix_units)
     number = np.concatenate([_select_best_tile(*some)[1] for some in _slice_products(x, gpu, c, splits)])
     tile, split_k = np.array(GEMM_TILES)[number // len(splits)], np.array(splits)[number % len(splits)]
     blocks = x["batch"] * np.ceil(x["m"] / tile[:, 0]) * np.ceil(x["n"] / tile[:, 1]) * split_k
-    return GemmTiles(tile[:, 0], tile[:, 1], split_k, blocks / gpu.sms)
+    return Tiles(tile[:, 0], tile[:, 1], split_k, blocks / gpu.sms)
+
+
+def compute_kept_tile_ratio(
+    x: Columns, gpu: Hardware, c: Constants, tile_m: Floats, tile_n: Floats, *, on_matrix_units: bool
+) -> Floats:
+    """Return how many times as long products take with given tiles as with those that the laws choose.
+
+    For example 1.2 where a tile of 128 x 256 leaves half of the SMs of a larger GPU idle. NaN for tiles that the laws
+    don't try.
+
+    Args:
+        x: Columns of the law.
+        gpu: The GPU.
+        c: Constants of the law.
+        tile_m: Rows of the given tiles; NaN where unknown.
+        tile_n: Columns of them.
+        on_matrix_units: Whether they are products of matrix units, or of vector units.
+    """
+    x, c, splits = _adapt_to_units(x, gpu, c, on_matrix_units=on_matrix_units)
+    power = np.concatenate([_try_tiles(*some)[1] for some in _slice_products(x, gpu, c, splits)], axis=1)
+    of_tile = power.reshape(len(GEMM_TILES), len(splits), -1).min(axis=1)
+    is_given = np.array([(tile_m == m) & (tile_n == n) for m, n in GEMM_TILES])
+    given = np.where(is_given, of_tile, np.inf).min(axis=0)
+    return np.where(np.isinf(given), np.nan, (given / of_tile.min(axis=0)) ** 0.25)
+
+
+def _adapt_to_units(
+    x: Columns, gpu: Hardware, c: Constants, *, on_matrix_units: bool
+) -> tuple[Columns, Constants, Sequence[int]]:
+    """Columns, constants and splits that tiles are chosen by."""
+    if on_matrix_units:
+        return _adapt_to_matrix_units(x, gpu, c), adjust_for_half_rate(c, gpu), K_SPLITS
+    return adapt_to_vector_units(x, gpu, c), c, DEEP_K_SPLITS
 
 
 def _slice_products(
@@ -158,7 +173,14 @@ def _slice_products(
 
 
 def _select_best_tile(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int]) -> tuple[Floats, Ints]:
-    """Compute and memory time, (2, rows), with the tile and split for which the product takes least; and their number.
+    """Compute and memory time, (2, rows), with the tile and split for which a product takes least; and their number."""
+    tried, time = _try_tiles(x, gpu, c, splits)
+    best = (time == time.min(axis=0)).argmax(axis=0)
+    return np.stack([terms[best, np.arange(best.size)] for terms in tried]), best
+
+
+def _try_tiles(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int]) -> tuple[list[Floats], Floats]:
+    """Compute and memory time with each tile and split, (tiles x splits, rows), and the fourth power of their overlap.
 
     All of them are tried at once, in arrays of (tiles, splits, rows): tiles along the first axis, splits along the
     second. For example, m = n = 4096 with tiles of 128 x 128 has 1024 tiles; on 132 SMs these are 7.8 waves, counted as
@@ -176,10 +198,8 @@ def _select_best_tile(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[
     compute += x["stores"]
     memory = (tile_m + tile_n) * (depth * x["alone"])
     memory += x["stream"] + x["partial"] * (split * (split > 1))
-    tried = [terms.reshape(-1, terms.shape[-1]) for terms in (compute, memory)]
-    time = compute_overlap_power(*tried)
-    best = (time == time.min(axis=0)).argmax(axis=0)
-    return np.stack([terms[best, np.arange(best.size)] for terms in tried]), best
+    tried = [terms.reshape(terms.shape[0] * terms.shape[1], -1) for terms in (compute, memory)]
+    return tried, compute_overlap_power(*tried)
 
 
 def compute_sustained_tflops(x: Columns, gpu: Hardware, c: Constants) -> Floats:
@@ -214,24 +234,47 @@ def compute_moe_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     between.
     """
     hidden, inter = x["hidden"], x["inter"] / x["tp"]
-    local = np.maximum(x["experts"] / x["ep"], 1.0)
-    rows = np.maximum(x["tokens"] * x["topk"] / x["ep"] ** c["ep_power"], 1.0)
-    evenness = np.where(x["skewed"] > 0, c["evenness"], 1.0)
-    active = np.maximum(local * -np.expm1(-evenness * x["tokens"] * x["topk"] / x["experts"]), 1.0)
-    per_expert = rows / active
-    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    active, per_expert = _count_active_experts(x, c)
+    rows = active * per_expert
     weights = active * 3 * hidden * inter * x["size"]
     passes = rows * (hidden * c["permute"] * 4 + inter * 6.0)
     from_memory = weights / gpu.bandwidth_gbps / 1e3 / c["memory"]
     streamed = np.where(x["cold"] > 0, from_memory, compute_cyclic_us(weights, gpu, c))
     memory = streamed + passes / gpu.bandwidth_gbps / 1e3 / c["memory"]
-    best_compute = np.full_like(rows, np.inf)
-    for tile in (16, 32, 64, 128):
-        cycles = compute_tile_step_cycles(tile, 128, flops_per_cycle, x["size"], c)
-        row_tiles = active * (per_expert / tile + np.where(per_expert > tile, 0.5, 1.0) ** c["ragged"])
-        time: Floats = np.zeros_like(rows)
-        for wide, deep in ((2 * inter, hidden), (hidden, inter)):
-            blocks = row_tiles * np.ceil(wide / 128)
-            time = time + count_waves(blocks / gpu.sms, c) * (deep + c["prologue"]) * cycles / gpu.clock_mhz
-        best_compute = np.minimum(best_compute, time)
+    best_compute = _compute_expert_tiles_us(x, gpu, c)[0].min(axis=0)
     return LatencyTerms(c["floor"] / gpu.clock_mhz + 0 * rows, best_compute, memory)
+
+
+def choose_expert_tiles(x: Columns, gpu: Hardware, c: Constants) -> Tiles:
+    """Return the tiles for which the two products of experts take least, and the waves of the first."""
+    compute_us, waves = _compute_expert_tiles_us(x, gpu, c)
+    best, one = compute_us.argmin(axis=0), np.ones(compute_us.shape[1], dtype=np.intp)
+    return Tiles(np.array(EXPERT_ROW_TILES)[best], EXPERT_TILE_N * one, one, waves[best, np.arange(best.size)])
+
+
+def _compute_expert_tiles_us(x: Columns, gpu: Hardware, c: Constants) -> tuple[Floats, Floats]:
+    """Compute time of both products and waves of the first, each (tiles over rows, rows)."""
+    hidden, inter = x["hidden"], x["inter"] / x["tp"]
+    active, per_expert = _count_active_experts(x, c)
+    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    times, waves = [], []
+    for tile in EXPERT_ROW_TILES:
+        cycles = compute_tile_step_cycles(tile, EXPERT_TILE_N, flops_per_cycle, x["size"], c)
+        row_tiles = active * (per_expert / tile + np.where(per_expert > tile, 0.5, 1.0) ** c["ragged"])
+        blocks = [row_tiles * np.ceil(wide / EXPERT_TILE_N) / gpu.sms for wide in (2 * inter, hidden)]
+        rounds = (
+            count_waves(each, c) * (deep + c["prologue"]) * cycles / gpu.clock_mhz
+            for each, deep in zip(blocks, (hidden, inter), strict=True)
+        )
+        times.append(sum(rounds, np.zeros_like(active)))
+        waves.append(blocks[0])
+    return np.stack(times), np.stack(waves)
+
+
+def _count_active_experts(x: Columns, c: Constants) -> tuple[Floats, Floats]:
+    """Experts that any token chooses, and rows of each."""
+    local = np.maximum(x["experts"] / x["ep"], 1.0)
+    rows = np.maximum(x["tokens"] * x["topk"] / x["ep"] ** c["ep_power"], 1.0)
+    evenness = np.where(x["skewed"] > 0, c["evenness"], 1.0)
+    active = np.maximum(local * -np.expm1(-evenness * x["tokens"] * x["topk"] / x["experts"]), 1.0)
+    return active, rows / active

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from predictors.arrays import Floats
+from predictors.arrays import Floats, Ints
 from predictors.hardware import Hardware
 
 Constants = Mapping[str, Floats | float]
@@ -16,6 +17,22 @@ UNKNOWN_BLOCK_COUNT = 1e9
 """Blocks of a kernel of which nobody knows how many: enough for any GPU."""
 CYCLIC_CACHE_EXPONENT = 8.0
 """How sharply the cache's rate ends where what is read again and again outgrows the cache."""
+
+
+class Tiles(NamedTuple):
+    """How kernels are cut up, one element each.
+
+    Attributes:
+        tile_m: Rows of a tile; of attention, queries of a block.
+        tile_n: Columns of a tile; NaN of attention.
+        split_k: Parts that k, or the keys, are cut into.
+        waves: Blocks over SMs: 1.2 are two rounds, the second of which a fifth of the SMs run.
+    """
+
+    tile_m: Ints | Floats
+    tile_n: Ints | Floats
+    split_k: Ints | Floats
+    waves: Floats
 
 
 @dataclass(frozen=True)

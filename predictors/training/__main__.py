@@ -16,7 +16,7 @@ from predictors.errors import PredictorError
 from predictors.gpu_names import load_gpu
 from predictors.gpu_order import save_gpu_order
 from predictors.training import published, traces
-from predictors.training.evaluate import summarise_by_stack, summarise_errors
+from predictors.training.evaluate import summarise_by_library, summarise_errors, summarise_views, tell_as_traces
 from predictors.training.fit import load_measurements
 from predictors.training.fit_all import fit_all, replace_laws
 from predictors.training.order import derive_gpu_order
@@ -61,15 +61,18 @@ def main() -> None:
         laws = tomllib.loads((SHIPPED_WEIGHTS / "card.toml").read_text())["laws"]
         kept = {law: entry for law, entry in laws.items() if law not in args.law}
     errors = summarise_errors(rows)
+    rows.write_parquet(args.out / "scored.parquet") if args.out.exists() else None
     args.out.mkdir(parents=True, exist_ok=True)
     if args.command == "fit":
         save_weights(weights, args.out)
         save_gpu_order(derive_gpu_order(load_weights(args.out)), args.out)
-        (args.out / "card.toml").write_text(format_card(weights, errors, held_out, kept))
+        (args.out / "card.toml").write_text(
+            format_card(weights, summarise_errors(tell_as_traces(rows)), held_out, kept)
+        )
     else:
         errors.write_csv(args.out / "errors.csv", float_precision=2)
     (args.out / "errors.md").write_text(
-        format_markdown(errors, summarise_by_stack(rows), weights, compute_coverage(rows))
+        format_markdown(errors, summarise_views(rows), summarise_by_library(rows), weights, compute_coverage(rows))
     )
     print(_format_errors(errors))  # noqa: T201
 

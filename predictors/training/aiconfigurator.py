@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from predictors.attention_stacks import SERVING_FRAMEWORKS
+from predictors.kernel_identity import identify_library, parse_releases
 
 SYSTEM_FOLDERS = (Path("src/aiconfigurator/systems/data"), Path("aic-core/src/aiconfigurator_core/systems/data"))
 """In a checkout, until 2026 and since: system/framework/version/table_perf.txt (CSV) or .parquet, today within a folder
@@ -18,18 +19,12 @@ TABLE_FILES = {
 }  # fmt: skip
 """Our name of a table -> name in a checkout."""
 
-KERNEL_SOURCE_STACKS = {
-    "fa3": "fa3", "vllm_flash_attn_fa3": "fa3", "flash_attention_v3": "fa3", "vllm_vit_flash_attn_fa3": "fa3",
-    "vllm_flash_attn_fa2": "fa2", "vllm_vit_flash_attn_fa2": "fa2", "flash_attention_v4": "fa4",
-    "vllm_vit_flash_attn_fa4": "fa4", "triton": "triton", "vllm_triton_attn": "triton", "flashinfer": "flashinfer",
-    "vllm_flashinfer_fiprefill": "flashinfer", "vllm_flashinfer_fidecode": "flashinfer", "trtllm_mha": "trtllm-gen",
-    "vllm_flashinfer_trtllmprefill": "trtllm-gen", "vllm_flashinfer_trtllmdecode": "trtllm-gen",
-}  # fmt: skip
-"""Name in ``kernel_source`` -> attention stack; other names do not determine the stack."""
-
 MAX_FLOOR_US = 40.0
 """The shortest product of a table takes 2 to 21 us. Where it takes longer, the host's launches were measured: 55 to 280
 us at any size, of vLLM's fp8 in blocks since 0.22 and on some systems before."""
+
+NO_GATE = "nongated"
+"""In the ``kernel_source`` of experts of two matrices, whose work is two thirds of what their shape says."""
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _LFS_HEADER = b"version https://git-lfs"
@@ -69,19 +64,27 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
     }
     read = _read_checkout if any((folder / systems).is_dir() for systems in SYSTEM_FOLDERS) else _read_table
     for frame, family, columns in ((f, *kind) for name, kind in kinds.items() for f in read(folder, name)):
-        if family == "gemm":
-            table = pl.col("latency_us").min().over("system", "framework", "version", "dtype")
-            frame = frame.filter(table <= MAX_FLOOR_US)
-        shown = [frame]
-        if family == "attention" and "kernel_source" in frame.columns:
-            # The same kernels once more, under whose they are: all that a trace tells of its software.
-            stack = pl.col("kernel_source").cast(pl.String).replace_strict(KERNEL_SOURCE_STACKS, default=None)
-            shown.append(frame.with_columns(framework=stack).drop_nulls("framework"))
-        for rows in shown:
-            yield rows.select(
-                "framework", "latency_us", gpu="system", source=pl.lit("graph"), family=pl.lit(family),
-                dtype=pl.col("dtype").replace(_DTYPES), **columns,
-            )  # fmt: skip
+        yield _identify_kernels(frame, family).select(
+            "framework", "engine", "release", "latency_us", "dtype", gpu="system", source=pl.lit("graph"),
+            family=pl.lit(family), **columns,
+        )  # fmt: skip
+
+
+def _identify_kernels(frame: pl.DataFrame, family: str) -> pl.DataFrame:
+    """Name each kernel's library or else its engine, without what is no kernel of its kind."""
+    if "kernel_source" not in frame.columns:
+        frame = frame.with_columns(kernel_source=pl.lit(None, pl.String))
+    if family == "gemm":
+        shortest = pl.col("latency_us").min().over("system", "framework", "version", "kernel_source", "dtype")
+        frame = frame.filter(shortest <= MAX_FLOOR_US)
+    frame = frame.filter(~pl.col("kernel_source").str.contains(NO_GATE).fill_null(value=False))
+    frame = frame.with_columns(
+        dtype=pl.col("dtype").replace(_DTYPES),
+        engine="framework",
+        release=parse_releases(frame["version"]),
+        family=pl.lit(family),
+    )
+    return frame.with_columns(framework=pl.coalesce(identify_library(), "engine"))
 
 
 def _read_table(folder: Path, name: str) -> Iterator[pl.DataFrame]:

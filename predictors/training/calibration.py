@@ -109,7 +109,8 @@ def select_most_informative(block: ErrorBlock, spread: ErrorSpread, sd: Floats, 
 
 def _iterate_frameworks(part: LawMeasurements, launches: LawFit) -> Iterator[tuple[str | None, pl.DataFrame]]:
     launch = launches.launch_us.get(part.gpu, 0.0)
-    for (framework,), rows in part.select_shapes(test=False).table.group_by("framework", maintain_order=True):
+    table = part.select_shapes(test=False).table.with_columns(release=pl.lit(None, pl.Float64))
+    for (framework,), rows in table.group_by("framework", maintain_order=True):
         yield (
             framework,
             rows.with_columns(shortest_us=build_min_scored_us(launch), measured_us=subtract_launch_us(rows, launch)),

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import polars as pl
 
+from predictors.attention_stacks import select_stack
 from predictors.errors import PredictorError
 from predictors.gpu_names import load_gpu
+from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.kernels import TENSOR_FAMILIES
-from predictors.training import aiconfigurator, neusight, published, tracelens, traces
+from predictors.training import aiconfigurator, neusight, pipeweave, published, tracelens, traces
+from predictors.weights_file import load_hardware
 
 _FITTED_DTYPES = ("fp32", "tf32", "3xtf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4")
 """Formats of matrix products that are fitted."""
 KEY_COLUMNS = (
-    "source", "gpu", "framework", "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k", "rows",
-    "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "paged", "tokens",
-    "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks", "threads_per_block",
+    "source", "gpu", *IDENTITY_COLUMNS, "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k",
+    "rows", "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "paged",
+    "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks", "threads_per_block",
     "indexed", "across", "channels", "height", "width", "part",
 )  # fmt: skip
-
-MAX_VERSION_TIME_RATIO = 1.5
-"""How far versions' times of an attention kernel may be apart; beyond, something slowed one down, or it is older."""
 
 
 def load_datasets(*data: Path, gpus: Collection[str] | None = None) -> pl.DataFrame:
@@ -34,10 +34,9 @@ def load_datasets(*data: Path, gpus: Collection[str] | None = None) -> pl.DataFr
         gpus: Slugs of the GPUs to load; all by default.
 
     Returns:
-        One row per distinct kernel, GPU and framework: columns of the kernel table, ``gpu`` (a slug), ``source``
-        ('graph', 'trace', 'published' or 'rate' where the time excludes the launch, 'eager' where it includes it),
-        ``latency_us`` (median over repeats and versions), ``unslowed_us`` (the same, but the fastest of attention times
-        that differ widely), and ``versions_us`` (the time of each version, of 'graph' only). Unknown GPUs are left out.
+        One row per distinct kernel, its library, engine and release, and GPU: columns of the kernel table, ``gpu`` (a
+        slug), ``source`` ('graph', 'trace', 'published' or 'rate' where the time excludes the launch, 'eager' where it
+        includes it) and ``latency_us`` (median over repeats). Unknown GPUs are left out.
 
     Raises:
         ValueError: A folder has no measurement, or a checkout lacks its large files.
@@ -46,17 +45,9 @@ def load_datasets(*data: Path, gpus: Collection[str] | None = None) -> pl.DataFr
     if empty := [str(folder) for folder, frames in found.items() if not frames]:
         raise ValueError(f"no measured kernels under {', '.join(empty)}")
     rows = pl.concat([frame for frames in found.values() for frame in frames], how="diagonal_relaxed")
-    rows = rows.group_by([key for key in KEY_COLUMNS if key in rows.columns], maintain_order=True).agg(
-        pl.col("times").explode()
-    )
-    times = pl.col("times").list
-    slowed = (pl.col("family") == "attention") & (times.max() > MAX_VERSION_TIME_RATIO * times.min())
-    return rows.select(
-        pl.exclude("times"),
-        latency_us=times.median(),
-        unslowed_us=pl.when(slowed).then(times.min()).otherwise(times.median()),
-        versions_us=pl.when(pl.col("source") == "graph").then("times"),
-    )
+    keys = [key for key in KEY_COLUMNS if key in rows.columns]
+    rows = rows.group_by(keys, maintain_order=True).agg(pl.col("times").explode())
+    return rows.with_columns(latency_us=pl.col("times").list.median()).drop("times")
 
 
 def _collect_times(frame: pl.DataFrame, gpus: Collection[str] | None) -> pl.DataFrame:
@@ -66,8 +57,17 @@ def _collect_times(frame: pl.DataFrame, gpus: Collection[str] | None) -> pl.Data
     fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_FITTED_DTYPES)
     rows = frame.with_columns(gpu=pl.col("gpu").replace_strict(slugs, default=None, return_dtype=pl.String))
     rows = rows.filter(pl.col("gpu").is_not_null(), fitted, pl.col("latency_us") > 0)
+    if "engine" in rows.columns:
+        rows = _adapt_libraries(rows)
     keys = [key for key in KEY_COLUMNS if key in rows.columns]
     return rows.group_by(keys, maintain_order=True).agg(times=pl.col("latency_us").cast(pl.Float64))
+
+
+def _adapt_libraries(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the library that an engine's attention has on their GPU."""
+    by_gpu = rows.with_columns(paged=pl.lit(None, pl.Boolean)).partition_by("gpu", maintain_order=True)
+    adapted = (one.with_columns(framework=select_stack(load_hardware(one["gpu"][0]))) for one in by_gpu)
+    return pl.concat([rows.clear(), *(one.drop("paged") for one in adapted)])
 
 
 def _read_frames(folder: Path) -> Iterator[pl.DataFrame]:
@@ -79,6 +79,8 @@ def _read_frames(folder: Path) -> Iterator[pl.DataFrame]:
         yield from aiconfigurator.load(base)
     for base in (folder, folder / "neusight", folder / "NeuSight"):
         yield from neusight.load(base)
+    for base in (folder, folder / "pipeweave"):
+        yield from pipeweave.load(base)
     operators = folder / "tracelens" / "ops.parquet"
     if operators.exists():
         yield tracelens.load(operators)

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 from sklearn.model_selection import LeaveOneGroupOut
 
-from predictors.attention_stacks import ATTENTION_STACKS
+from predictors.arrays import Floats
+from predictors.attention_stacks import BENCHMARK_LOOP, SERVING_FRAMEWORKS
 from predictors.columns import build_law_inputs
 from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import Hardware
-from predictors.intervals import classify_situation
+from predictors.intervals import NEW_RELEASE, TOLD_ALL, classify_situation
+from predictors.kernel_identity import ATTENTION_LAWS, IDENTITY_COLUMNS
 from predictors.model import evaluate_law
 from predictors.roofline import compute_bound_us
 from predictors.training.calibration import build_error_blocks, build_min_scored_us, calibrate_frameworks
 from predictors.training.fit import LawFit, LawMeasurements, fit_law_and_corrections, sample_rows, subtract_launch_us
 from predictors.training.fit_spread import ErrorBlock, fit_spread
+from predictors.training.views import ENGINE, LIBRARY, NOTHING, VIEWS, build_shown_inputs, can_show, show
 from predictors.transfer import classify_kinship
 from predictors.weights_file import Weights
 
-MAX_TEST_ROWS = 1500
-"""Rows of one framework on one GPU that are scored."""
+MAX_TEST_ROWS, MAX_UNNAMED_TEST_ROWS = 500, 1500
+"""Rows of one library, engine and release on one GPU that are scored, and of kernels without a name."""
 MIN_KERNELS = 20
 """Of a GPU with fewer, the errors on its other kernels aren't known: its intervals are those of a GPU left out."""
-HAS_KNOWN_STACK = pl.col("framework").is_in(ATTENTION_STACKS).fill_null(False)
-IS_STACK_DUPLICATE = HAS_KNOWN_STACK & (pl.col("law") != "sequence")
-"""Rows of engines that are there once more under whose kernels they are."""
+_NO_RELEASE = pl.lit(None, pl.Float64)
 MIN_SHOWN_US = 20.0
 """Shorter ones count for the intervals, not in the tables."""
+
+
+_ATTENDS = pl.col("law").is_in(ATTENTION_LAWS)
+_TOLD_IN_TRACES = {
+    LIBRARY: pl.col("library_us"),
+    ENGINE: pl.when(_ATTENDS).then("engine_us"),
+    NOTHING: pl.when(~_ATTENDS).then("nothing_us"),
+}
+TOLD_IN_TRACES_US = pl.coalesce(*_TOLD_IN_TRACES.values(), "model_us")
+"""Predicted times with what a trace tells: names of kernels, no release. The names tell the library of attention, and
+of products and experts in half precision; of those no kernel tells its engine."""
 
 
 def cross_validate(law: str, parts: Sequence[LawMeasurements]) -> tuple[LawFit, pl.DataFrame]:
@@ -41,10 +53,11 @@ def cross_validate(law: str, parts: Sequence[LawMeasurements]) -> tuple[LawFit, 
         parts: Measurements: kernels of a GPU, its published rates, or both.
 
     Returns:
-        The fit on all GPUs, and one row per scored kernel: ``law``, ``gpu``, ``situation``, ``framework``, ``shape``,
-        ``latency_us`` (without launch), ``versions_us`` (each software version's, or null), ``model_us``,
-        ``nameless_us`` (with the framework hidden), ``law_us``, ``roofline_us``, and from one other GPU that measured
-        the same kernel ``source_ratio`` (log of its measured over modelled time), ``kinship``, ``peak_ratio_us``.
+        The fit on all GPUs, and one row per scored kernel: ``law``, ``gpu``, ``situation``, ``framework``, ``engine``,
+        ``release``, ``shape``, ``latency_us`` (without launch), ``model_us``, ``engine_us``, ``library_us`` and
+        ``nothing_us`` (with as much of the identity as these views show; null where they show no less), ``law_us``,
+        ``roofline_us``, and from one other GPU that measured the same kernel ``source_ratio`` (log of its measured over
+        modelled time, with what a trace tells), ``kinship``, ``peak_ratio_us``.
     """
     everything = fit_law_and_corrections(law, parts)
     measured = {p.gpu: p for p in parts if not p.is_published_rate}
@@ -61,6 +74,7 @@ def cross_validate(law: str, parts: Sequence[LawMeasurements]) -> tuple[LawFit, 
         rows += [_score_with_source(without, everything, tests[gpu], pairs) for gpu in sorted(seen)]
         if len({measured[gpu].board for gpu in seen}) == 1:
             alone |= dict.fromkeys(seen, without)
+    rows += _score_new_releases(law, parts, everything, tests)
     missed = {gpu: build_error_blocks(alone[gpu], everything, p) for gpu, p in measured.items() if gpu in alone}
     spread = _fit_spread_of_blocks(law, missed)
     for part in measured.values():
@@ -69,8 +83,49 @@ def cross_validate(law: str, parts: Sequence[LawMeasurements]) -> tuple[LawFit, 
             without = replace(alone[part.gpu], spread=_fit_spread_of_blocks(law, others, spread))
             rows.append(_score_calibrated(without, everything, part, tests[part.gpu]))
     sparse = sorted(p.gpu for p in measured.values() if p.table.height < MIN_KERNELS)
-    fitted = replace(everything.fitted, sparse=sparse)
+    fitted = replace(everything.fitted, sparse=sparse, releases=_list_releases(parts))
     return replace(everything, fitted=fitted, spread=spread), pl.concat(rows, how="diagonal_relaxed")
+
+
+def _list_releases(parts: Sequence[LawMeasurements]) -> dict[str, list[float]]:
+    """Releases of each engine among some measurements, oldest first."""
+    found = pl.concat([part.table.select("engine", "release") for part in parts]).drop_nulls().unique()
+    by_engine = found.group_by("engine").agg(pl.col("release").sort()).sort("engine")
+    return dict(by_engine.iter_rows())
+
+
+def _score_new_releases(
+    law: str, parts: Sequence[LawMeasurements], near: LawFit, tests: Mapping[str, LawMeasurements]
+) -> list[pl.DataFrame]:
+    """Score kernels of each engine's newest release by a fit that lacks it."""
+    newest = {engine: releases[-1] for engine, releases in _list_releases(parts).items() if len(releases) > 1}
+    return [
+        scored
+        for engine, release in newest.items()
+        for scored in _score_release(
+            law, parts, near, tests, (pl.col("engine") == engine, pl.col("release") == release)
+        )
+    ]
+
+
+def _score_release(
+    law: str,
+    parts: Sequence[LawMeasurements],
+    near: LawFit,
+    tests: Mapping[str, LawMeasurements],
+    of_release: Sequence[pl.Expr],
+) -> Iterator[pl.DataFrame]:
+    is_new = pl.all_horizontal(of_release).fill_null(value=False)
+    older = [LawMeasurements(part.gpu, part.table.filter(~is_new)) for part in parts]
+    older = [part for part in older if not part.table.is_empty()]
+    older = [part for part in older if not part.select_shapes(test=False).table.is_empty()]
+    changed = {part.hardware.architecture for part in parts if part.table.select(is_new.any()).item()}
+    fitted = fit_law_and_corrections(law, older, near, changed)
+    for gpu in tests.keys() & {part.gpu for part in older}:
+        rows = tests[gpu].table.filter(is_new)
+        if not rows.is_empty():
+            scored = _score_with_source(fitted, near, LawMeasurements(gpu, rows), [])
+            yield scored.with_columns(situation=pl.lit(NEW_RELEASE))
 
 
 def _fit_spread_of_blocks(
@@ -106,14 +161,14 @@ def _leave_one_group_out(parts: Sequence[LawMeasurements], groups: Sequence[obje
 def sample_test_shapes(part: LawMeasurements) -> LawMeasurements:
     """A sample of the shapes that are never trained on."""
     test = part.select_shapes(test=True)
-    return LawMeasurements(test.gpu, sample_rows(test.table, MAX_TEST_ROWS))
+    return LawMeasurements(test.gpu, sample_rows(test.table, MAX_TEST_ROWS, MAX_UNNAMED_TEST_ROWS))
 
 
 def _score_calibrated(fitted: LawFit, launches: LawFit, part: LawMeasurements, held: LawMeasurements) -> pl.DataFrame:
     """Scores of a GPU left out on which a few training shapes of each framework were measured, one by one."""
     scored = []
     for framework, weights in calibrate_frameworks(fitted, launches, part):
-        tests = held.table.filter(pl.col("framework").eq_missing(pl.lit(framework)))
+        tests = held.table.filter(pl.col("framework").eq_missing(pl.lit(framework))).with_columns(release=_NO_RELEASE)
         # A kernel that the GPU runs under another law (fp32 in TF32) calibrates that law.
         if not tests.is_empty() and (fitted.law, part.gpu) in weights.calibrated:
             scored.append(_score_kernels(fitted, launches, LawMeasurements(part.gpu, tests), weights))
@@ -132,7 +187,7 @@ def _score_with_source(
         unpaired = {"source_ratio": pl.Float64, "kinship": pl.String, "peak_ratio_us": pl.Float64}
         return rows.with_columns(pl.lit(None, dtype=dtype).alias(name) for name, dtype in unpaired.items())
     # If several GPUs measured a kernel, rows are paired with each of them in turn.
-    key = ["shape", "framework", "dtype"]
+    key = ["shape", *IDENTITY_COLUMNS, "dtype"]
     turn = pl.concat(pairs).with_columns(order=pl.col("shape") % 101 * (pl.col("source").rank("dense") + 3) % 101)
     one = turn.sort("order", "source").unique(key, keep="first", maintain_order=True).drop("order", "source")
     paired = rows.join(one, on=key, how="left", nulls_equal=True)
@@ -147,48 +202,85 @@ def _score_kernels(
     columns = rows.to_columns(gpu)
     _, law_us = evaluate_law(rows, law, gpu, Weights({law: fitted.fitted}))
     _, model_us = evaluate_law(rows, law, gpu, weights)
-    nameless = build_law_inputs(part.table.with_columns(framework=pl.lit(None, dtype=pl.String)))
-    _, nameless_us = evaluate_law(nameless, law, gpu, weights)
     roofline = np.maximum(
         columns["work_flops"] / columns["tflops"] / 1e6, columns["work_bytes"] / gpu.gpu.bandwidth_gbps / 1e3
     )
     bound = compute_bound_us(law, columns, gpu)
     launch_us = launches.launch_us.get(gpu.slug, 0.0)
-    known = ("law", "framework", "dtype", "shape", "source", "versions_us")
+    known = ("law", *IDENTITY_COLUMNS, "dtype", "shape", "source")
     scored = part.table.select(*known, measured_us="latency_us").with_columns(
         gpu=pl.lit(gpu.slug),
         situation=pl.lit(classify_situation(law, gpu, weights)),
         latency_us=pl.Series(subtract_launch_us(part.table, launch_us)),
         model_us=pl.Series(np.maximum(model_us, bound)),
-        nameless_us=pl.Series(np.maximum(nameless_us, bound)),
+        **{f"{view}_us": _predict_view(part.table, view, law, gpu, weights, bound) for view in VIEWS},
         law_us=pl.Series(np.maximum(law_us, bound)),
         roofline_us=pl.Series(roofline),
     )
     return scored.filter(pl.col("measured_us") > build_min_scored_us(launch_us)).drop("source", "measured_us")
 
 
+def _predict_view(
+    table: pl.DataFrame, view: str, law: str, gpu: Hardware, weights: Weights, bound_us: Floats
+) -> pl.Series:
+    """Return the times of rows of which a view shows less than all; null elsewhere."""
+    shows = table.select(can_show(view))[:, 0].to_numpy()
+    time_us = np.full(table.height, np.nan)
+    if shows.any():
+        some = table.filter(shows)
+        inputs = build_shown_inputs(some, show(some, view))
+        time_us[shows] = np.maximum(evaluate_law(inputs, law, gpu, weights)[1], bound_us[shows])
+    return pl.Series(time_us, nan_to_null=True)
+
+
 def _build_source_columns(rows: pl.DataFrame, source: Hardware, target: Hardware) -> pl.DataFrame:
     dtypes = rows["dtype"].unique().to_list()
     ratio = {d: source.get_tflops(d) / target.get_tflops(d) for d in dtypes}
     return rows.select(
-        "shape", "framework", "dtype", source_us="latency_us", source=pl.lit(source.slug),
-        source_ratio=(pl.col("latency_us") / pl.col("model_us")).log(), kinship=pl.lit(classify_kinship(source,
+        "shape", *IDENTITY_COLUMNS, "dtype", source_us="latency_us", source=pl.lit(source.slug),
+        source_ratio=(pl.col("latency_us") / TOLD_IN_TRACES_US).log(), kinship=pl.lit(classify_kinship(source,
         target)),
         peak_ratio=pl.col("dtype").replace_strict(ratio, default=None, return_dtype=pl.Float64).cast(pl.Float64),
     )  # fmt: skip
 
 
+def tell_as_traces(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return scored rows whose ``model_us`` is predicted with what a trace tells, and as ``told`` what that is."""
+    levels = [pl.when(time_us.is_not_null()).then(pl.lit(level)) for level, time_us in _TOLD_IN_TRACES.items()]
+    return rows.with_columns(model_us=TOLD_IN_TRACES_US, told=pl.coalesce(*levels, pl.lit(TOLD_ALL)))
+
+
 def summarise_errors(rows: pl.DataFrame) -> pl.DataFrame:
-    """Errors by law, situation and GPU: median and 90th percentile of |error| in percent, model and baselines.
+    """Errors by law, situation and GPU: median and 90th percentile of |error| in percent, model and baselines."""
+    return _summarise(rows.filter(pl.col("latency_us") > MIN_SHOWN_US, pl.col("situation") != NEW_RELEASE), ["law"])
 
-    Attention kernels are counted under their framework only; ``summarise_by_stack`` counts them by stack.
+
+def summarise_by_library(rows: pl.DataFrame) -> pl.DataFrame:
+    """The same of kernels of known libraries, by law and library."""
+    libraries = pl.col("framework").is_in(SERVING_FRAMEWORKS).not_()
+    return _summarise(rows.filter(libraries, pl.col("framework") != BENCHMARK_LOOP), ["law", "framework"])
+
+
+def summarise_views(rows: pl.DataFrame) -> pl.DataFrame:
+    """Errors by law and by what is told of the software, in the base and on new releases: mean over GPUs, in percent.
+
+    Returns:
+        One row per law, ``situation`` and ``view`` ('release' where all is told): ``median``, ``p90``, ``gpus``.
     """
-    return _summarise(rows.filter(~IS_STACK_DUPLICATE, pl.col("latency_us") > MIN_SHOWN_US), ["law"])
-
-
-def summarise_by_stack(rows: pl.DataFrame) -> pl.DataFrame:
-    """The same of attention whose kernels are known, by law and stack."""
-    return _summarise(rows.filter(HAS_KNOWN_STACK), ["law", "framework"])
+    served = rows.filter(
+        pl.col("engine").is_not_null(),
+        pl.col("latency_us") > MIN_SHOWN_US,
+        pl.col("situation").is_in(["base", NEW_RELEASE]),
+    )
+    predicted = {"release": "model_us"} | {view: f"{view}_us" for view in VIEWS}
+    long = served.unpivot(
+        list(predicted.values()), index=["law", "situation", "gpu", "latency_us"], variable_name="view", value_name="us"
+    ).drop_nulls("us")
+    error = (pl.col("us") / pl.col("latency_us") - 1).abs() * 100
+    names = {column: view for view, column in predicted.items()}
+    by_gpu = long.group_by("law", "situation", "view", "gpu").agg(median=error.median(), p90=error.quantile(0.9))
+    means = by_gpu.group_by("law", "situation", "view").agg(pl.col("median", "p90").mean(), gpus=pl.len())
+    return means.with_columns(pl.col("view").replace(names)).sort("law", "situation", "view")
 
 
 def _summarise(rows: pl.DataFrame, of: list[str]) -> pl.DataFrame:

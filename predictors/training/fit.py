@@ -13,22 +13,24 @@ import polars as pl
 from predictors.arrays import Floats, Singles
 from predictors.attention_stacks import is_made_for_mma
 from predictors.boosted_trees import Correction, SymmetricTrees, TreesAndMlp
-from predictors.columns import build_law_columns, build_law_inputs, prepare_kernels
-from predictors.features import ATTENTION_LAWS, compute_features
+from predictors.columns import prepare_kernels
+from predictors.features import BOARD_FEATURES, compute_features
 from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import MMA_SUFFIX, Hardware
+from predictors.kernel_identity import ATTENTION_LAWS, IDENTITY_COLUMNS
 from predictors.laws.law import LAWS
 from predictors.training.boost import boost
 from predictors.training.datasets import load_datasets
 from predictors.training.descend import train_mlps
 from predictors.training.fit_law import LawData, fit_law
 from predictors.training.published import RATE_SOURCE as RATE
+from predictors.training.views import ENGINE, VIEWS, build_shown_inputs, can_show, show
 from predictors.weights_file import LawConstants, Weights, load_hardware
 
-LAW_ROWS_PER_FRAMEWORK, LAW_ROWS_PER_GPU = 500, 1500
-"""Rows of one framework on one GPU that the law's few constants are fitted on, and of all its frameworks."""
-TREE_ROWS_PER_FRAMEWORK = 16000
-"""The same for the learned corrections."""
+LAW_ROWS_PER_KERNEL, LAW_ROWS_PER_GPU = 500, 1500
+"""Rows of one library, engine and release on one GPU that the law's few constants are fitted on, and of all."""
+TREE_ROWS_PER_KERNEL, TREE_ROWS_UNNAMED = 6000, 16000
+"""The same for the learned corrections, and of kernels without a name."""
 MAX_LOG_ERROR = 1.0
 """Of a time beside an exact floor, as a logarithm. Where most of a kernel is its floor or its launch, what is missed of
 the rest is anything, and a tree whose leaf holds such kernels only would double a sibling's short ones."""
@@ -47,8 +49,8 @@ MIN_MEASUREMENT_FRACTION = 0.1
 """A GPU with less than this share of the median GPU's measurements has no part in the trees for unmeasured ones."""
 MIN_ARCHITECTURE_ROWS = 1000
 """An architecture with fewer measurements of a law gets offsets, but no trees of its own."""
-UNNAMED_ROW_STEP = 3
-"""One training row in so many is shown again without its framework."""
+VIEW_ROW_STEP = 3
+"""One training row in so many is shown again in each view that tells less of it."""
 TEST_FOLDS = 5
 """One of this many shapes is never trained on. It measures the error on a GPU whose other shapes were trained on."""
 
@@ -77,14 +79,6 @@ class LawMeasurements:
     def is_published_rate(self) -> bool:
         """Whether it is published rates."""
         return bool(self.table["source"][0] == RATE)
-
-    @cached_property
-    def fastest_versions(self) -> LawMeasurements:
-        """What a GPU can do: of attention kernels of which versions took very different times, the fastest's."""
-        fastest = self.table["unslowed_us"]
-        if fastest.equals(self.table["latency_us"]):
-            return self
-        return LawMeasurements(self.gpu, self.table.with_columns(latency_us=fastest))
 
     def select_shapes(self, test: bool) -> LawMeasurements:
         """The shapes that are never trained on, or the others; of published rates, all there is."""
@@ -132,7 +126,7 @@ def load_measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> d
         hold_out: Slugs.
     """
     rows = load_datasets(*data)
-    table = prepare_kernels(rows).hstack(rows.select("gpu", "source", "latency_us", "unslowed_us", "versions_us"))
+    table = prepare_kernels(rows).hstack(rows.select("gpu", "source", "latency_us"))
     table = table.with_columns(shape=_hash_shape())
     out: dict[str, list[LawMeasurements]] = {}
     for (law, gpu, _), part in table.group_by("law", "gpu", pl.col("source") == RATE, maintain_order=True):
@@ -164,7 +158,7 @@ def fit_law_and_corrections(
     train = [p.select_shapes(test=False) for p in parts]
     fitted, launches = fit_law(
         LAWS[law],
-        [sample_law_data(p.fastest_versions, LAW_ROWS_PER_FRAMEWORK) for p in train],
+        [sample_law_data(p, LAW_ROWS_PER_KERNEL) for p in train],
         near.fitted if near else None,
     )
     own = {} if near is None else {a: trees for a, trees in near.architecture_corrections.items() if a not in left_out}
@@ -184,16 +178,13 @@ def _fit_corrections(
     known: dict[str, Correction],
     parts: Sequence[LawMeasurements],
 ) -> LawFit:
-    """Fit the trees that all GPUs share, and the correction of each architecture that has none yet.
-
-    The shared trees exclude runs that were slowed down, because these say nothing about another GPU. The corrections of
-    the GPU's own architecture include them.
-    """
+    """Fit the trees that all GPUs share, and the correction of each architecture that has none yet."""
     parts = [part for part in parts if not part.is_published_rate]
     many = MIN_MEASUREMENT_FRACTION * float(np.median([p.table.height for p in parts]))
     sets = [_compute_targets(law, p, fitted, launches) for p in parts]
-    unslowed = [_compute_targets(law, p.fastest_versions, fitted, launches) for p in parts if p.table.height >= many]
-    shared = SHARED_TREES(*_pool_targets(unslowed))
+    common = [s for p, s in zip(parts, sets, strict=True) if p.table.height >= many]
+    features, *targets = _pool_targets(common)
+    shared = SHARED_TREES(features[:-BOARD_FEATURES], *targets)
     taught = sorted(p.gpu for p in parts if p.table.height >= many)
     own = dict(known)
     family = law.split(" ")[0]
@@ -217,22 +208,32 @@ def _hash_shape() -> pl.Expr:
 
 
 def sample_law_data(measured: LawMeasurements, rows: int) -> LawData:
-    """What a law is fitted to: a sample of so many rows of each framework on one GPU."""
-    table = sample_rows(measured.table, min(rows, LAW_ROWS_PER_GPU // measured.table["framework"].n_unique()))
+    """What a law is fitted to: a sample of each kernel's rows on one GPU, named by the library and by the engine."""
+    kernels = measured.table.select(pl.struct(IDENTITY_COLUMNS).n_unique()).item()
+    table = sample_rows(measured.table, min(rows, LAW_ROWS_PER_GPU // kernels))
+    both = table.filter(can_show(ENGINE) & (pl.col("framework") != pl.col("engine")))
+    known, shown = pl.concat([table, both]), pl.concat([table, show(both, ENGINE)])
     return LawData(
         measured.hardware,
-        build_law_columns(table, measured.hardware),
-        table["share"].to_numpy(),
-        table["framework"].to_numpy().astype(object),
-        (table["source"] == "eager").to_numpy(),
-        table["latency_us"].to_numpy(),
+        build_shown_inputs(known, shown).to_columns(measured.hardware),
+        known["share"].to_numpy(),
+        shown["framework"].to_numpy().astype(object),
+        (known["source"] == "eager").to_numpy(),
+        known["latency_us"].to_numpy(),
         measured.is_published_rate,
     )
 
 
-def sample_rows(table: pl.DataFrame, rows: int) -> pl.DataFrame:
-    """At most so many rows of each framework; GPUs measured on the same shapes get the same ones."""
-    return table.filter(pl.int_range(pl.len()).over("framework") < rows)
+def sample_rows(table: pl.DataFrame, rows: int, unnamed: int | None = None) -> pl.DataFrame:
+    """At most so many rows of each kernel; GPUs measured on the same shapes get the same ones.
+
+    Args:
+        table: Rows in the order of their shapes.
+        rows: Of one library, engine and release.
+        unnamed: Of kernels without a name, if other.
+    """
+    limit = pl.when(pl.col("framework").is_null()).then(rows if unnamed is None else unnamed).otherwise(rows)
+    return table.filter(pl.int_range(pl.len()).over(IDENTITY_COLUMNS) < limit)
 
 
 @dataclass(frozen=True)
@@ -248,27 +249,27 @@ class CorrectionTargets:
 def _compute_targets(
     law: str, measured: LawMeasurements, fitted: LawConstants, launches: dict[str, float]
 ) -> CorrectionTargets:
-    table, gpu = sample_rows(measured.table, TREE_ROWS_PER_FRAMEWORK), measured.hardware
-    named = compute_row_targets(law, table, table, gpu, fitted, launches)
-    framed = table.filter(pl.col("framework").is_not_null()).gather_every(UNNAMED_ROW_STEP)
-    if framed.is_empty():
-        return named
-    # A trace does not name its framework: rows without one train what all frameworks have in common.
-    nameless = framed.with_columns(framework=pl.lit(None, dtype=pl.String))
-    anonymous = compute_row_targets(law, framed, nameless, gpu, fitted, launches)
+    table, gpu = sample_rows(measured.table, TREE_ROWS_PER_KERNEL, TREE_ROWS_UNNAMED), measured.hardware
+    told = [compute_row_targets(law, table, table, gpu, fitted, launches)]
+    for view in VIEWS:
+        some = table.filter(can_show(view)).gather_every(VIEW_ROW_STEP)
+        if not some.is_empty():
+            less = compute_row_targets(law, some, show(some, view), gpu, fitted, launches)
+            told.append(replace(less, weight=less.weight / VIEW_ROW_STEP))
     return CorrectionTargets(
         gpu.architecture,
-        np.concatenate([named.features, anonymous.features], axis=1),
-        np.concatenate([named.target, anonymous.target]),
-        np.concatenate([named.weight, anonymous.weight / UNNAMED_ROW_STEP]),
+        np.concatenate([one.features for one in told], axis=1),
+        np.concatenate([one.target for one in told]),
+        np.concatenate([one.weight for one in told]),
     )
 
 
 def compute_row_targets(
     law: str, table: pl.DataFrame, shown: pl.DataFrame, gpu: Hardware, fitted: LawConstants, launches: dict[str, float]
 ) -> CorrectionTargets:
-    """Residuals of rows of which the law and the trees are shown those of `shown`, with other frameworks."""
-    columns, frameworks = build_law_columns(table, gpu), build_law_inputs(shown).frameworks
+    """Residuals of rows of which the law and the trees are told what `shown` tells (``views.show``)."""
+    inputs = build_shown_inputs(table, shown)
+    columns, frameworks = inputs.to_columns(gpu), inputs.frameworks
     terms = LAWS[law].evaluate(columns, table["share"].to_numpy(), gpu, fitted.compute_constants(gpu, frameworks))
     kernel = subtract_launch_us(table, launches.get(gpu.slug, 0.0))
     share = kernel / table["latency_us"].to_numpy()

@@ -65,7 +65,8 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
 
 
 def _read_tables(folder: Path) -> list[pl.DataFrame]:
-    paths = [path for path in (folder / "kernels.parquet", folder / "kernels_extra.parquet") if path.exists()]
+    tables = ("kernels", "kernels_extra", "kernels_test")
+    paths = [path for name in tables if (path := folder / f"{name}.parquet").exists()]
     conv = pl.col("op_class") == "conv"
     filters = pl.col("Cin") * pl.col("Cout")
     pixels = (pl.col("flops") / (2 * pl.col("ksize") ** 2 * filters)).round().cast(pl.Int64)

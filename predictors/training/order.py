@@ -19,6 +19,7 @@ from predictors.attention_stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
 from predictors.gpu_names import list_gpus
 from predictors.gpu_order import ENGINE_LAWS, NEVER, GpuOrder, Limits, compare_known_gpus, save_gpu_order
 from predictors.hardware import MMA_SUFFIX, Hardware
+from predictors.kernel_identity import MOE_LIBRARIES
 from predictors.kernels import MEMORY_FAMILIES, complete_columns
 from predictors.laws.law import LAWS
 from predictors.model import KernelsOnGpus, evaluate_kernels
@@ -220,7 +221,7 @@ def _draw_gemm(draw: np.random.Generator) -> dict[str, object]:
         "m": m,
         "n": n,
         "k": k,
-        "framework": _pick(draw, (*_ENGINES, "benchmark")),
+        "framework": _pick(draw, (*_ENGINES, "benchmark", "cublas")),
     }
 
 
@@ -254,7 +255,7 @@ def _draw_experts(draw: np.random.Generator) -> dict[str, object]:
     return {
         "family": "moe", "tokens": tokens, "hidden": hidden, "inter": inter, "topk": topk, "experts": experts,
         "tp": _pick(draw, (1, 1, 4)), "ep": _pick(draw, (1, 1, 8)), "routing": _pick(draw, (None, "power_law_1.2")),
-        "framework": _pick(draw, _ENGINES),
+        "framework": _pick(draw, (*_ENGINES, *MOE_LIBRARIES)),
     }  # fmt: skip
 
 

@@ -11,13 +11,13 @@ import polars as pl
 import tomli_w
 
 from predictors.hardware import MMA_SUFFIX
-from predictors.intervals import CALIBRATED, SITUATIONS, UNNAMED_FRAMEWORK
+from predictors.intervals import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_LEVELS
 from predictors.weights_file import LawConstants, Weights
 
 _HEADER = """\
 # What these weights were fitted on and how far off they were on what they hadn't seen.
 # Errors: |predicted / measured - 1| in percent, median and 90th percentile over kernels longer than 20 us
-# (200 us where the measurement has the launch in it).
+# (200 us where the measurement has the launch in it), predicted with what a trace tells of their software.
 
 """
 DATA_SOURCES = {
@@ -25,6 +25,7 @@ DATA_SOURCES = {
     "neusight": (
         "github.com/sitar-lab/NeuSight, MIT: fp32 operators, eager PyTorch 2.1, launch included and fitted away"
     ),
+    "pipeweave": "PipeWeave's public tables: fp8 products on H20, H100, H200 and H800, input in fp8 already",
     "tracelens": "github.com/AMD-AGI/TraceLens, MIT: operators of real jobs on MI300X and H100, profiled",
     "traces": "predictors/training/traces.py: kernels of public profiler traces; scored from 2 us on",
     "published": "predictors/training/published.py: rates of GEMMs (their GPUs are rated), times of others",
@@ -33,22 +34,17 @@ LAW_TABLE_COLUMNS = (
     "GPU", "in base", "GPU held out", "bias", "its class held out", "GPU held out, 30 kernels measured",
     "GPU held out, law alone", "roofline", "peak ratio", "kernels",
 )  # fmt: skip
-STACK_TABLE_COLUMNS = (
-    "",
-    "kernels of",
-    "GPU",
-    "in base",
-    "GPU held out",
-    "GPU held out, 30 kernels measured",
-    "kernels",
+LIBRARY_TABLE_COLUMNS = ("", "library", "in base", "GPU held out", "newest release held out", "GPUs", "kernels")
+LIBRARIES_NOTE = "Mean over GPUs of the median and of the 90th percentile of |error|, in percent, of all that was told."
+VIEWS_NOTE = (
+    "The same, over all GPUs, by what is told of the software: the engine's release and the library, the engine alone, "
+    "the library alone (a kernel's name in a trace tells it), nothing. Right: each engine's newest release was left "
+    "out of the fit."
 )
-STACKS_NOTE = (
-    "What a trace tells by its kernels' names: FlashAttention 2, 3 or 4, FlashInfer, Triton, TensorRT-LLM's kernels "
-    "for Blackwell (trtllm-gen)."
-)
+TOLD = ("release", "engine", "library", "nothing")
 WIDTHS_NOTE = (
-    "Factor by which a kernel may be faster or slower, 90 %, by situation; the last column is what a kernel whose "
-    "framework isn't named (any trace) has on top, unless the GPU is calibrated."
+    "Factor by which a kernel may be faster or slower, 90 %, by situation; the last columns are what a kernel has on "
+    "top of whose software less is told, unless the GPU is calibrated."
 )
 COVERAGE_NOTE = (
     "Share of a GPU's kernels, in percent, inside their interval in the base, elsewhere inside the width that the "
@@ -121,46 +117,85 @@ def _group_errors(of_law: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def format_markdown(errors: pl.DataFrame, stacks: pl.DataFrame, weights: Weights, inside: pl.DataFrame) -> str:
+def format_markdown(
+    errors: pl.DataFrame, views: pl.DataFrame, libraries: pl.DataFrame, weights: Weights, inside: pl.DataFrame
+) -> str:
     """Return tables in Markdown: errors by law and GPU, widths and coverage of intervals.
 
     Args:
         errors: From ``evaluate.summarise_errors``.
-        stacks: From ``evaluate.summarise_by_stack``.
+        views: From ``evaluate.summarise_views``.
+        libraries: From ``evaluate.summarise_by_library``.
         weights: Weights with interval widths.
         inside: From ``widths.compute_coverage``.
     """
     order = {law: place for place, law in enumerate(LAW_TITLES)}
     laws = sorted(errors["law"].unique().to_list(), key=lambda law: (order.get(law, len(order)), law))
     parts = [_format_law_table(law, errors.filter(pl.col("law") == law)) for law in laws]
-    return "\n".join([*parts, *_format_stacks(stacks), *_format_widths(weights), *_format_coverage(inside), ""])
+    return "\n".join(
+        [
+            *parts,
+            *_format_views(views),
+            *_format_libraries(libraries),
+            *_format_widths(weights),
+            *_format_coverage(inside),
+            "",
+        ]
+    )
 
 
-def _format_stacks(stacks: pl.DataFrame) -> list[str]:
-    """One line per law, stack and GPU."""
-    if stacks.is_empty():
+def _format_views(views: pl.DataFrame) -> list[str]:
+    """One line per law: errors by what is told, of releases in the fit and of those left out."""
+    if views.is_empty():
         return []
-    lines = ["## Attention whose kernels are known", "", STACKS_NOTE, "", f"| {' | '.join(STACK_TABLE_COLUMNS)} |"]
-    lines.append("|---" * len(STACK_TABLE_COLUMNS) + "|")
-    for (law, stack, gpu), rows in stacks.group_by("law", "framework", "gpu", maintain_order=True):
-        by = {row["situation"]: row for row in rows.to_dicts()}
-        alone = next((by[s] for s in SITUATIONS[1:] if s in by), None)
-        cells = [str(law), str(stack), str(gpu), _format_figure(by.get("base"), "model"), _format_figure(alone,
-        "model"),
-                 _format_figure(by.get(CALIBRATED), "model"), str(by["base"]["n"])]  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
+    columns = [(where, view) for where in ("base", NEW_RELEASE) for view in TOLD]
+    cells = {
+        (row["law"], row["situation"], row["view"]): f"{row['median']:.1f} / {row['p90']:.0f}"
+        for row in views.to_dicts()
+    }
+    laws = [law for law in LAW_TITLES if law in views["law"]]
+    rows = [
+        f"| {LAW_TITLES[law]} | {' | '.join(cells.get((law, *column), '–') for column in columns)} |" for law in laws
+    ]
+    head = f"| | {' | '.join(TOLD)} | {' | '.join(f'new: {view}' for view in TOLD)} |"
+    return ["## What is told of the software", "", VIEWS_NOTE, "", head, "|---" * 9 + "|", *rows, ""]
+
+
+def _format_libraries(libraries: pl.DataFrame) -> list[str]:
+    """One line per law and library."""
+    if libraries.is_empty():
+        return []
+    lines = ["## Kernels by library", "", LIBRARIES_NOTE, "", f"| {' | '.join(LIBRARY_TABLE_COLUMNS)} |"]
+    lines.append("|---" * len(LIBRARY_TABLE_COLUMNS) + "|")
+    alone = libraries.filter(pl.col("situation").is_in(SITUATIONS[1:])).with_columns(
+        pl.col("situation").replace_strict({where: at for at, where in enumerate(SITUATIONS)})
+    )
+    nearest = alone.sort("situation").unique(["law", "framework", "gpu"], keep="first", maintain_order=True)
+    for (law, library), rows in libraries.group_by("law", "framework", maintain_order=True):
+        of = (pl.col("law") == law) & (pl.col("framework") == library)
+        base = rows.filter(pl.col("situation") == "base")
+        parts = (base, nearest.filter(of), rows.filter(pl.col("situation") == NEW_RELEASE))
+        counts = (str(base.height), str(base["n"].sum()))
+        lines.append(f"| {' | '.join((str(law), str(library), *map(_format_mean, parts), *counts))} |")
     return [*lines, ""]
+
+
+def _format_mean(rows: pl.DataFrame) -> str:
+    """Means over GPUs."""
+    median, p90 = rows.select(pl.col("model_median", "model_p90").mean()).row(0)
+    return "–" if median is None else f"{median:.1f} / {p90:.0f}"
 
 
 def _format_widths(weights: Weights) -> list[str]:
     where = (*SITUATIONS, CALIBRATED)
     rows = [
-        f"| {law} | {' | '.join(f'× {math.exp(widths[s]):.2f}' for s in where)} | × "
-        f"{math.exp(widths[UNNAMED_FRAMEWORK]):.2f} |"
+        f"| {law} | {' | '.join(f'× {math.exp(widths[s]):.2f}' for s in where)} | "
+        f"{' | '.join(f'× {math.exp(widths.get(s, 0.0)):.2f}' for s in TOLD_LEVELS)} |"
         for law, widths in sorted(weights.intervals.items())
     ]
-    head = f"| | {' | '.join(where)} | unnamed framework |"
-    return ["## Widths of the intervals", "", WIDTHS_NOTE, "", head, "|---" * (len(where) + 2) + "|", *rows, ""]
+    head = f"| | {' | '.join(where)} | {' | '.join(TOLD_LEVELS)} |"
+    columns = 1 + len(where) + len(TOLD_LEVELS)
+    return ["## Widths of the intervals", "", WIDTHS_NOTE, "", head, "|---" * columns + "|", *rows, ""]
 
 
 def _format_coverage(inside: pl.DataFrame) -> list[str]:

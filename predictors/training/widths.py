@@ -8,17 +8,17 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Floats
-from predictors.intervals import CALIBRATED, SITUATIONS, UNNAMED_FRAMEWORK, get_width_key
+from predictors.intervals import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_LEVELS, get_carried_key, get_width_key
 from predictors.laws.law import SUBSTITUTE_LAWS
-from predictors.training.evaluate import IS_STACK_DUPLICATE
+from predictors.training.carried import collect_carried_errors, fit_exponents, pair_kernels
+from predictors.training.views import VIEWS
 from predictors.weights_file import load_hardware
 
 MIN_SCORED_KERNELS = 5
 """A GPU with fewer scored kernels of a law says nothing about its intervals."""
 MIN_TESTED_KERNELS = 12
 """Nor does one with fewer ask for more than all GPUs need on average, or test whether that will do for the next."""
-ONE_VERSION = "one version"
-"""As a situation: measured GPUs, of which each version's time counts."""
+_Errors = Mapping[str, Floats]
 MAX_MARGIN = 3.0
 """Of three GPUs or more: where one would need more, the others' kernels (long and in fp32, say) are not its kind."""
 
@@ -27,22 +27,60 @@ def compute_widths_and_exponents(rows: pl.DataFrame) -> tuple[dict[str, dict[str
     """Interval widths and transfer exponents from scored rows.
 
     Returns:
-        Law, by vendor -> situation -> half-width of a 90 % interval, as a logarithm, and as ``UNNAMED_FRAMEWORK`` the
-        extra half-width, in squares, of kernels without a framework name; and law -> kinship -> exponent.
+        Law, by vendor -> situation -> half-width of a 90 % interval, as a logarithm, and as each of ``TOLD_LEVELS`` the
+        extra half-width, in squares, of kernels of whose software less is told; and law -> kinship -> exponent.
     """
     errors = _collect_errors(rows, "model_us")
     intervals: dict[str, dict[str, float]] = {}
     for (law, where), of_gpus in errors.items():
-        known = compute_measured_width if where in ("base", ONE_VERSION) else compute_unseen_width
-        intervals.setdefault(law, {})[where] = known(list(of_gpus.values()))
+        if where != NEW_RELEASE:
+            known = compute_measured_width if where == "base" else compute_unseen_width
+            intervals.setdefault(law, {})[where] = known(list(of_gpus.values()))
     usual = {s: float(np.median([w[s] for w in intervals.values() if s in w] or [0.0])) for s in SITUATIONS}
     filled = {law: _fill_situations(known, usual) for law, known in intervals.items()}
     filled |= {law: _borrow_widths(filled[law], filled[other]) for law, other in _list_single_gpu_laws(errors)}
-    for (law, where), of_gpus in _collect_errors(rows, "nameless_us").items():
-        if where == "base":
-            more = compute_measured_width(list(of_gpus.values())) ** 2 - intervals[law][where] ** 2
-            filled[law][UNNAMED_FRAMEWORK] = float(np.sqrt(max(more, 0.0)))
-    return filled, _fit_exponents(rows)
+    less_told = {level: _collect_errors(rows, f"{level}_us") for level in VIEWS} | {NEW_RELEASE: errors}
+    for level in TOLD_LEVELS:
+        for law in filled.keys() & {law for law, _ in less_told[level]}:
+            filled[law][level] = _compute_extra_width(law, level, less_told[level], intervals[law]["base"])
+    pairs = pair_kernels(rows)
+    exponents = fit_exponents(pairs)
+    for law, widths in _compute_carried_widths(collect_carried_errors(pairs, exponents)).items():
+        filled.setdefault(law, {}).update(widths)
+    return filled, exponents
+
+
+def _compute_carried_widths(
+    errors: Mapping[tuple[str, tuple[str, str, str]], _Errors],
+) -> dict[str, dict[str, float]]:
+    """Law, by vendor -> what was carried where -> half-width; in the base of fitted and left-out releases together."""
+    widths: dict[str, dict[str, float]] = {}
+    for (law, (kinship, where, told)), of_gpus in errors.items():
+        if where == NEW_RELEASE:
+            continue
+        newer = errors.get((law, (kinship, NEW_RELEASE, told)), {}) if where == "base" else {}
+        known = [each for each in _pool_errors([of_gpus, newer]).values() if each.size >= MIN_SCORED_KERNELS]
+        if known:
+            width = (compute_measured_width if where == "base" else compute_unseen_width)(known)
+            widths.setdefault(law, {})[get_carried_key(kinship, where, told)] = width
+    return widths
+
+
+def _pool_errors(parts: Sequence[_Errors]) -> dict[str, Floats]:
+    """The errors of several situations by GPU."""
+    gpus = dict.fromkeys(gpu for part in parts for gpu in part)
+    return {gpu: np.concatenate([part[gpu] for part in parts if gpu in part]) for gpu in gpus}
+
+
+def _compute_extra_width(law: str, level: str, errors: Mapping[tuple[str, str], _Errors], base: float) -> float:
+    """Half-width that is missing in squares where so much is told.
+
+    Which release runs isn't told: it may be one of the fit or another, so the errors on both count together.
+    """
+    situations = (NEW_RELEASE,) if level == NEW_RELEASE else ("base", NEW_RELEASE)
+    pooled = _pool_errors([errors[law, where] for where in situations if (law, where) in errors])
+    needed = compute_measured_width(list(pooled.values())) if pooled else 0.0
+    return float(np.sqrt(max(needed**2 - base**2, 0.0)))
 
 
 def _list_single_gpu_laws(errors: Mapping[tuple[str, str], Mapping[str, Floats]]) -> list[tuple[str, str]]:
@@ -111,7 +149,7 @@ def compute_coverage(rows: pl.DataFrame) -> pl.DataFrame:
     found = [
         {"law": law, "situation": where, "gpu": gpu, "inside": 100 * float(np.mean(own <= limit))}
         for (law, where), of_gpus in _collect_errors(rows, "model_us").items()
-        if where != ONE_VERSION
+        if where != NEW_RELEASE
         for gpu, own in of_gpus.items()
         if own.size >= MIN_TESTED_KERNELS
         if (limit := _compute_limit(where, gpu, of_gpus)) is not None
@@ -131,11 +169,10 @@ def _compute_limit(where: str, gpu: str, of_gpus: Mapping[str, Floats]) -> float
 def _collect_errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, Floats]]:
     """(law, situation) -> GPU -> |log error| of its kernels; without GPUs that have next to none.
 
-    Kernels with a known stack are counted under their framework. The GPUs of each vendor have separate widths,
-    ``get_width_key``: with the errors of an MI300X's short norms, an A100's intervals would be five times as wide.
+    The GPUs of each vendor have separate widths, ``get_width_key``: with the errors of an MI300X's short norms, an
+    A100's intervals would be five times as wide.
     """
-    rows = _split_versions(rows.filter(~IS_STACK_DUPLICATE))
-    errors = rows.with_columns(error=(pl.col(column) / pl.col("latency_us")).log().abs())
+    errors = rows.drop_nulls(column).with_columns(error=(pl.col(column) / pl.col("latency_us")).log().abs())
     found: dict[tuple[str, str], dict[str, Floats]] = {}
     for (law, where, gpu), part in errors.sort("law", "situation", "gpu").group_by(
         "law", "situation", "gpu", maintain_order=True
@@ -146,39 +183,10 @@ def _collect_errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], di
     return {key: of_gpus for key, of_gpus in found.items() if all(e.size for e in of_gpus.values())}
 
 
-def _split_versions(rows: pl.DataFrame) -> pl.DataFrame:
-    """Scored rows with the time of one version, in turn, but on GPUs that were themselves measured.
-
-    Measured GPUs have the median of the versions that ran there. On any other GPU, one of the versions runs, and nobody
-    knows which one. ``ONE_VERSION`` are the measured GPUs once more, with single versions.
-    """
-    own = pl.col("situation").is_in(["base", CALIBRATED])
-    versions = pl.col("versions_us")
-    one = versions.list.get(pl.col("shape") % versions.list.len(), null_on_oob=True)
-    each = rows.with_columns(latency_us=pl.coalesce(one, "latency_us"))
-    again = each.filter(situation="base").with_columns(situation=pl.lit(ONE_VERSION))
-    return pl.concat([rows.filter(own), each.filter(~own), again])
-
-
-def _fit_exponents(rows: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """Law -> kinship -> how much of what the model missed on one GPU it misses on the other."""
-    residual = (pl.col("latency_us") / pl.col("model_us")).log().clip(-1, 1)
-    paired = rows.filter(pl.col("source_ratio").is_not_null(), pl.col("situation") != "base")
-    x = pl.col("source_ratio").clip(-1, 1)
-    slope = (x * residual).sum() / ((x * x).sum() + 1e-9)
-    slopes = paired.group_by("law", "kinship").agg(slope=slope, n=pl.len())
-    transfer: dict[str, dict[str, float]] = {}
-    enough = slopes.filter(pl.col("n") > 200).sort("law").select("law", "kinship", "slope")
-    for law, kinship, value in enough.iter_rows():
-        transfer.setdefault(law, {})[kinship] = float(np.clip(value, 0.0, 1.0))
-    return transfer
-
-
 def _fill_situations(known: dict[str, float], usual: dict[str, float]) -> dict[str, float]:
-    """Widths of all situations, never narrowing with distance, and on GPUs not measured no less than versions need.
+    """Widths of all situations, never narrowing with distance.
 
-    Unmeasured GPUs have at least the width of single versions. A situation without data gets a width between its
-    neighbours, or the usual one of other laws.
+    A situation without data gets a width between its neighbours, or the usual one of other laws.
     """
     widths: dict[str, float] = {}
     last = 0.0
@@ -187,6 +195,5 @@ def _fill_situations(known: dict[str, float], usual: dict[str, float]) -> dict[s
         between = (last * farther[0]) ** 0.5 if farther and last else usual[name]
         last = max(last, known.get(name, between))
         widths[name] = last
-        last = max(last, known.get(ONE_VERSION, 0.0))
     between = (widths["base"] * widths["class"]) ** 0.5
     return widths | {CALIBRATED: max(widths["base"], known.get(CALIBRATED, between))}

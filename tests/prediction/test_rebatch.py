@@ -107,7 +107,7 @@ def test_the_same_batch_changes_nothing():
 def test_time_follows_the_work_by_the_law_and_has_an_interval_on_the_gpu_of_the_trace():
     trace = training().load()
     doubled = tk.predict(trace, gpu="a100-sxm-80gb", source_gpu="a100-sxm-80gb", batch=2)["a100-sxm-80gb"].kernels
-    sizes = {"family": "gemm", "dtype": "bf16", "batch": 1, "n": WIDE, "k": WIDTH}
+    sizes = {"family": "gemm", "dtype": "bf16", "framework": "cublas", "batch": 1, "n": WIDE, "k": WIDTH}
     law = predict(pl.DataFrame([{**sizes, "m": m} for m in (TOKENS, 2 * TOKENS)]), load_gpu("a100-sxm-80gb"))["time_us"]
     assert doubled["time_us"][0] == pytest.approx(40 * law[1] / law[0])
     assert doubled["low_us"][0] < doubled["time_us"][0] < doubled["high_us"][0]

@@ -70,7 +70,7 @@ def reduce_us(ranks: int, *, custom: bool) -> float:
 
 
 def law_us(m: int, n: int, k: int) -> float:
-    row = {"family": ["gemm"], "dtype": ["bf16"], "batch": [1], "m": [m], "n": [n], "k": [k]}
+    row = {"family": ["gemm"], "dtype": ["bf16"], "framework": ["cublas"], "batch": [1], "m": [m], "n": [n], "k": [k]}
     return predictors.predict(pl.DataFrame(row), load_gpu("a100-sxm-80gb"))["time_us"].item()
 
 

@@ -46,7 +46,15 @@ class Block:
 
 
 def law_us(**dims: int) -> float:
-    row = pl.DataFrame({"family": ["gemm"], "dtype": ["bf16"], "batch": [1], **{k: [v] for k, v in dims.items()}})
+    row = pl.DataFrame(
+        {
+            "family": ["gemm"],
+            "dtype": ["bf16"],
+            "batch": [1],
+            "framework": ["cublas"],
+            **{k: [v] for k, v in dims.items()},
+        }
+    )
     return predictors.predict(row, load_gpu("a100-sxm-80gb"))["time_us"].item()
 
 

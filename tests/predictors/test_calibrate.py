@@ -77,7 +77,7 @@ def test_products_tell_something_of_attention_and_nothing_of_norms():
 
 
 def test_calibrated_intervals_are_those_of_the_calibrated():
-    new = load_gpu("rtx-pro-6000-server")
+    new = load_gpu("gb10")
     before, after = (predict(KERNELS, new, calibrations=c) for c in (None, {new: measured(KERNELS, 1.1, new.slug)}))
     assert (after["high_us"] / after["time_us"]).max() < (before["high_us"] / before["time_us"]).min()
 

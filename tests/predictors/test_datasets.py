@@ -46,15 +46,13 @@ def test_a_checkout_of_aiconfigurator(tmp_path):
     write(tmp_path, f"{SYSTEMS}/h100_sxm/nccl/2.27/gemm_perf.txt", "gemm_dtype,m,n,k,latency", "fp8,1,1,1,1.0")
     rows = load_datasets(tmp_path)
     assert set(rows["gpu"]) == {"h100-sxm"}
-    assert set(rows["framework"]) == {"vllm", "fa3"}
+    assert set(rows["framework"]) == {"cublas", "fa3", "triton"}
+    assert set(rows.select("engine", "release").iter_rows()) == {("vllm", 2400.0)}
     assert set(rows["source"]) == {"graph"}
     gemm = rows.filter(pl.col("family") == "gemm")
     assert only(gemm, "dtype", "m", "n", "k", "latency_us") == ("bf16", 8, 4096, 1024, 12.5)
     attention = rows.filter(pl.col("family") == "attention")
-    assert set(attention["framework"]) == {"vllm", "fa3"}  # once more under whose kernels they are
-    assert only(
-        attention.filter(pl.col("framework") == "vllm"), "q_len", "kv_len", "kv_dtype", "window", "kv_heads"
-    ) == (512, 2048, "fp8", 0, 8)
+    assert only(attention, "q_len", "kv_len", "kv_dtype", "window", "kv_heads") == (512, 2048, "fp8", 0, 8)
     moe = rows.filter(pl.col("family") == "moe")
     assert only(moe, "tokens", "tp", "ep", "routing", "latency_us") == (64, 2, 4, "power_law_1.2", 100.0)
 
@@ -145,18 +143,30 @@ def test_kernels_of_traces():
     assert rows["latency_us"].min() > 0
 
 
-def test_of_versions_far_apart_the_fastest_tells_what_the_gpu_can_do(tmp_path):
-    kernel = "VLLM,{},NVIDIA H100 80GB HBM3,encoder_attention,fa3,2,512,32,32,{},1,bfloat16,bfloat16,0,{}"
-    for version, alike, apart in (("0.19.0", 0.30, 0.90), ("0.24.0", 0.20, 0.30)):
-        write(
-            tmp_path, f"{SYSTEMS}/h100_sxm/vllm/{version}/encoder_attention_perf.txt", f"{NAMES},{ATTENTION}",
-            kernel.format(version, 64, alike), kernel.format(version, 80, apart),
-        )  # fmt: skip
-        gemm = f"VLLM,{version},NVIDIA H100 80GB HBM3,gemm,torch,bfloat16,8,4096,1024,{apart / 100}"
+def test_each_release_keeps_its_own_time(tmp_path):
+    for version, latency_ms in (("0.19.0", 0.30), ("0.24.0", 0.20)):
+        gemm = f"VLLM,{version},NVIDIA H100 80GB HBM3,gemm,torch,bfloat16,8,4096,1024,{latency_ms / 10}"
         write(tmp_path, f"{SYSTEMS}/h100_sxm/vllm/{version}/gemm_perf.txt", f"{NAMES},gemm_dtype,m,n,k,latency", gemm)
-    rows = load_datasets(tmp_path).filter(pl.col("framework") == "vllm").sort("family", "head_dim")
-    assert rows["latency_us"].to_list() == pytest.approx([250, 600, 6])
-    assert rows["unslowed_us"].to_list() == pytest.approx([250, 300, 6])
+    assert dict(load_datasets(tmp_path).select("release", "latency_us").iter_rows()) == {1900.0: 30.0, 2400.0: 20.0}
+
+
+def test_experts_of_two_matrices_are_left_out(tmp_path):
+    """Their shape says the work of three."""
+    row = "{},1.3.0rc20,NVIDIA H100 80GB HBM3,moe,{},bfloat16,64,2048,768,8,128,1,1,balanced,0.1"
+    write(
+        tmp_path, f"{SYSTEMS}/h100_sxm/trtllm/1.3.0rc20/moe_perf.txt", f"{NAMES},{EXPERTS}",
+        row.format("TRTLLM", "moe_torch_flow_cutlass"), row.format("TRTLLM", "moe_torch_flow_nongated"),
+    )  # fmt: skip
+    assert only(load_datasets(tmp_path), "framework", "engine") == ("cutlass", "trtllm")
+
+
+def test_products_without_an_engine(tmp_path):
+    (tmp_path / "pipeweave").mkdir()
+    row = {"hardware": "NVIDIA H20", "m": 108, "n": 8192, "k": 1024, "latency_us": 13.66}
+    pl.DataFrame([row]).write_parquet(tmp_path / "pipeweave/gemm_fp8.parquet")
+    assert only(load_datasets(tmp_path), "gpu", "dtype", "framework", "m", "latency_us") == (
+        "h20", "fp8", "benchmark", 108, 13.66,
+    )  # fmt: skip
 
 
 def test_a_version_whose_shortest_product_takes_as_long_as_a_launch_is_left_out(tmp_path):

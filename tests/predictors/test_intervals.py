@@ -9,10 +9,12 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
+from predictors.columns import prepare_kernels
 from predictors.gaussian_process import GaussianProcessCorrection, build_default_spread
 from predictors.hardware import derive_hardware
 from predictors.intervals import SITUATIONS, classify_situation, compute_half_width, sum_with_interval
 from predictors.laws.law import LAWS
+from predictors.result import classify_told
 from predictors.weights_file import LawCalibration, LawConstants, Weights
 
 BASE = {name: float(np.log(prior[0])) for name, prior in LAWS["gemm half"].priors.items()}
@@ -83,15 +85,29 @@ def test_a_sum_of_nothing_is_nothing():
     assert sum_with_interval(np.array([]), np.array([]), np.array([])) == (0, 0, 0)
 
 
-def test_an_unnamed_framework_widens_the_interval_unless_the_gpu_is_calibrated():
-    widths = {"gemm half": {"base": 0.3, "calibrated": 0.35, "stack": 0.4}}
+def test_less_told_of_the_software_widens_the_interval_unless_the_gpu_is_calibrated():
+    widths = {"gemm half": {"base": 0.3, "calibrated": 0.35, "nothing": 0.4, "library": 0.0}}
     h100 = derive_hardware(load_gpu("h100-sxm"))
     weights = replace(WEIGHTS, intervals=widths)
-    assert compute_half_width("gemm half", h100, weights, named=True) == 0.3
-    assert compute_half_width("gemm half", h100, weights, named=False) == pytest.approx(0.5)
+    assert compute_half_width("gemm half", h100, weights) == 0.3
+    assert compute_half_width("gemm half", h100, weights, "library") == 0.3
+    assert compute_half_width("gemm half", h100, weights, "nothing") == pytest.approx(0.5)
     spread = build_default_spread("gemm half", [])
     known = LawCalibration(
         {}, gaussian_process=GaussianProcessCorrection(spread, np.zeros((len(spread.length), 1)), np.zeros(1))
     )
     calibrated = replace(weights, calibrated={("gemm half", "h100-sxm"): known})
-    assert compute_half_width("gemm half", h100, calibrated, named=False) == 0.35
+    assert compute_half_width("gemm half", h100, calibrated, "nothing") == 0.35
+
+
+def test_what_a_row_tells_of_its_software():
+    gemm = {"family": "gemm", "dtype": "bf16", "m": 512, "n": 512, "k": 512}
+    told = [
+        {}, {"framework": "cublas"}, {"framework": "vllm"}, {"framework": "vllm", "version": "0.19.0"},
+        {"framework": "vllm", "version": "9.9.9"}, {"framework": "unheard of"},
+    ]  # fmt: skip
+    table = prepare_kernels(pl.DataFrame([gemm | {"framework": None, "version": None} | one for one in told]))
+    weights = replace(WEIGHTS, laws={"gemm half": LawConstants(BASE, releases={"vllm": [1900.0]})})
+    assert classify_told(table, weights).to_list() == [
+        "nothing", "library", "engine", "release", "new release", "nothing",
+    ]  # fmt: skip

@@ -170,7 +170,7 @@ def test_four_times_the_work_never_takes_less(gpu: str, size: str):
     kernels = pl.DataFrame([GEMM | {"m": 512.0, "n": 512.0, "k": 512.0} | {size: s} for s in sizes])
     times = predict(kernels, gpu)["time_us"].to_numpy()
     # The learned correction may wiggle by some percent where the time hardly depends on the size.
-    assert (times[1:] > 0.85 * times[:-1]).all()
+    assert (times[1:] > 0.8 * times[:-1]).all()
     assert times[-1] > 3 * times[0]
 
 

@@ -11,7 +11,7 @@ from predictors.hardware import derive_hardware
 from predictors.weights_file import load_weights
 
 SIBLINGS = [
-    ("h100-sxm", "h200-sxm"), ("b200", "b300"), ("b200", "gb200"), ("b200", "gb300"), ("l40s", "rtx-6000-ada"),
+    ("h100-sxm", "gh200-96gb"), ("h200-sxm", "gh200-144gb"), ("h200-sxm", "h200-nvl"), ("l40s", "rtx-6000-ada"),
     ("a100-sxm-80gb", "a100-sxm-40gb"), ("a100-sxm-80gb", "a100-pcie-80gb"), ("mi300x", "mi325x"),
 ]  # fmt: skip
 PRODUCT = {"family": "gemm", "dtype": "bf16", "framework": "vllm"}
@@ -112,8 +112,9 @@ def test_none_gains_more_than_the_resource_that_differs_most(gpu: str, sibling: 
     exponentials = derive_hardware(target).exponentials_per_clock / derive_hardware(base).exponentials_per_clock
     most = np.array([max(*gains, exponentials * (kernel["family"] == "attention")) for kernel in kernels])
     found = ratio(kernels, gpu, sibling)
-    assert (found > 0.99 / most).all()
-    assert (found < 1.01 / min(gains)).all()
+    # Single kernels are put in order with GPUs of other architectures, by a percent or two.
+    assert (found > 0.975 / most).all()
+    assert (found < 1.02 / min(gains)).all()
 
 
 @pytest.mark.parametrize(("gpu", "sibling"), SIBLINGS)

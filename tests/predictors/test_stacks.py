@@ -181,9 +181,9 @@ def test_a_known_stack_has_its_own_time_and_a_narrower_interval():
     assert fa2 < nameless
 
 
-def test_measurements_are_shown_under_their_stack_too(tmp_path):
+def test_a_measurement_is_of_its_library_or_else_of_its_engine(tmp_path):
     columns = {
-        "system": "h100_sxm", "framework": "vllm", "version": "1", "attn_dtype": "bfloat16",
+        "system": "h100_sxm", "framework": "vllm", "version": "0.19.0", "attn_dtype": "bfloat16",
         "kv_cache_dtype": "bfloat16", "batch_size": 1, "isl": 512, "step": 0, "num_heads": 8,
         "num_key_value_heads": 8, "head_dim": 128, "window_size": 0,
     }  # fmt: skip
@@ -191,8 +191,21 @@ def test_measurements_are_shown_under_their_stack_too(tmp_path):
     rows = [columns | {"kernel_source": source, "latency_us": us} for source, us in sources.items()]
     (tmp_path / "aiconfigurator").mkdir()
     pl.DataFrame(rows).write_parquet(tmp_path / "aiconfigurator/attention_context.parquet")
-    times = dict(load_datasets(tmp_path).select("framework", "latency_us").iter_rows())
-    assert times == {"vllm": 70.0, "fa3": 50.0, "triton": 90.0}
+    found = load_datasets(tmp_path)
+    assert dict(found.select("framework", "latency_us").iter_rows()) == {"vllm": 70.0, "fa3": 50.0, "triton": 90.0}
+    assert set(found.select("engine", "release").iter_rows()) == {("vllm", 1900.0)}
+
+
+def test_vllms_own_flash_attention_is_the_one_that_runs_on_the_gpu(tmp_path):
+    columns = {
+        "framework": "vllm", "version": "0.19.0", "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16",
+        "batch_size": 1, "isl": 512, "step": 0, "num_heads": 8, "num_key_value_heads": 8, "head_dim": 128,
+        "window_size": 0, "kernel_source": "vllm_flash_attn", "latency_us": 50.0,
+    }  # fmt: skip
+    (tmp_path / "aiconfigurator").mkdir()
+    table = pl.DataFrame([columns | {"system": system} for system in ("h100_sxm", "l40s")])
+    table.write_parquet(tmp_path / "aiconfigurator/attention_context.parquet")
+    assert dict(load_datasets(tmp_path).select("gpu", "framework").iter_rows()) == {"h100-sxm": "fa3", "l40s": "fa2"}
 
 
 def test_older_instructions_take_wider_formats_at_a_part_of_their_rate():

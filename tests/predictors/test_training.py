@@ -21,7 +21,7 @@ from predictors.model import evaluate_law
 from predictors.training.boost import boost
 from predictors.training.calibration import build_min_scored_us
 from predictors.training.datasets import load_datasets
-from predictors.training.evaluate import cross_validate, summarise_by_stack, summarise_errors
+from predictors.training.evaluate import cross_validate, summarise_by_library, summarise_errors, summarise_views
 from predictors.training.fit import (
     LawFit,
     LawMeasurements,
@@ -41,10 +41,12 @@ from predictors.training.widths import (
 from predictors.weights_file import SHIPPED_WEIGHTS, LawConstants, Weights, load_weights, save_weights
 
 UNPAIRED = {
-    "framework": pl.lit(None, pl.String), "source_ratio": pl.lit(None, pl.Float64),
-    "kinship": pl.lit(None, pl.String), "versions_us": pl.lit(None, pl.List(pl.Float64)),
+    "framework": pl.lit(None, pl.String), "engine": pl.lit(None, pl.String), "release": pl.lit(None, pl.Float64),
+    "dtype": pl.lit("bf16"), "source_ratio": pl.lit(None, pl.Float64),
+    "kinship": pl.lit(None, pl.String),
+    **dict.fromkeys(("engine_us", "library_us", "nothing_us"), pl.lit(None, pl.Float64)),
 }  # fmt: skip
-"""Columns of scored kernels that have no pair on another GPU and one version."""
+"""Columns of scored kernels without a pair on another GPU or anything told of their software."""
 GEMM = {"family": "gemm", "dtype": "bf16", "framework": "vllm", "m": 512, "n": 4096, "k": 1024}
 GPUS = {"a100_sxm": 0.80, "l40s": 0.70, "h100_sxm": 0.90}
 
@@ -65,7 +67,7 @@ def write_gemms(folder: Path) -> None:
         m, n, k = (size[i] for i in range(3))
         compute = 2.0 * m * n * k / spec.peak_flops("bf16") * 1e6
         memory = 2.0 * (m * k + n * k + m * n) / spec.bandwidth_gbps / 1e3
-        names = {"system": gpu, "framework": "vllm", "version": "1", "dtype": "bfloat16"}
+        names = {"system": gpu, "framework": "vllm", "version": "0.19.0", "dtype": "bfloat16"}
         rows = pl.DataFrame({"m": m, "n": n, "k": k, "latency_us": 4 + np.hypot(compute, memory) / share})
         frames.append(rows.with_columns(pl.lit(value).alias(name) for name, value in names.items()))
     (folder / "aiconfigurator").mkdir()
@@ -166,7 +168,8 @@ def test_every_gpu_and_every_class_is_left_out_once(tmp_path):
     widths = intervals["gemm half"]
     assert 0 < widths["base"] <= widths["sibling"] <= widths["class"] <= widths["new"]
     assert widths["calibrated"] >= widths["base"]
-    assert widths["stack"] >= 0
+    assert widths["nothing"] >= 0
+    assert widths["engine"] >= 0
     inside = compute_coverage(rows)
     assert set(inside["gpu"]) == {"a100-sxm-80gb", "l40s"}  # of the H100 too few were scored
     assert inside["inside"].is_between(0, 100).all()
@@ -182,7 +185,8 @@ def test_every_gpu_and_every_class_is_left_out_once(tmp_path):
         "class_left_out": round(middle["new"], 1),
         "calibrated": round(middle["calibrated"], 1),
     }
-    tables = format_markdown(errors, summarise_by_stack(rows), replace(fitted.weights, intervals=intervals), inside)
+    ships = replace(fitted.weights, intervals=intervals)
+    tables = format_markdown(errors, summarise_views(rows), summarise_by_library(rows), ships, inside)
     assert "## GEMM, bf16" in tables
     assert [line.split(" | ")[0] for line in tables.splitlines()[4:7]] == ["| a100-sxm-80gb", "| h100-sxm", "| l40s"]
     assert "| gemm half | × 1." in tables
@@ -208,7 +212,7 @@ def test_a_law_measured_on_one_gpu_borrows_how_far_others_may_be():
         ("conv half", "base", "h100-sxm"): 1.5, ("conv half", "new", "h100-sxm"): 3.0,
     }  # fmt: skip
     scored = [
-        {"law": law, "situation": where, "gpu": gpu, "model_us": 100.0 * off, "nameless_us": 100.0 * off,
+        {"law": law, "situation": where, "gpu": gpu, "model_us": 100.0 * off,
          "latency_us": 100.0, "shape": i}
         for (law, where, gpu), off in said.items() for i in range(20)
     ]  # fmt: skip
@@ -219,16 +223,18 @@ def test_a_law_measured_on_one_gpu_borrows_how_far_others_may_be():
     assert own["new"] == pytest.approx(np.hypot(own["base"], products["new"]))
 
 
-def test_on_another_gpu_any_version_may_run():
-    """Two versions of 50 and 150 us, of which the GPU's own prediction is the median; nobody knows another's."""
-    row = {"law": "encoder", "gpu": "b200", "model_us": 100.0, "nameless_us": 100.0, "latency_us": 100.0}
-    scored = pl.DataFrame([row | {"situation": where, "shape": i} for where in ("base", "class") for i in range(20)])
-    alike, _ = compute_widths_and_exponents(scored.with_columns(**UNPAIRED))
-    assert alike["encoder"]["class"] == 0
-    apart, _ = compute_widths_and_exponents(scored.with_columns(**UNPAIRED | {"versions_us": pl.lit([50.0, 150.0])}))
-    assert apart["encoder"]["base"] == 0
-    assert apart["encoder"]["sibling"] == pytest.approx(2 * np.log(2))
-    assert apart["encoder"]["class"] >= apart["encoder"]["sibling"]
+def test_what_is_not_told_of_the_software_is_in_the_width():
+    """Each release is predicted to 1 %; by the library alone they are 20 % off, and the newest, left out, 50 %."""
+    row = {"law": "encoder", "gpu": "b200", "model_us": 101.0, "library_us": 120.0, "latency_us": 100.0}
+    fitted = [row | {"situation": "base", "shape": i} for i in range(20)]
+    newest = [row | {"situation": "new release", "shape": i, "model_us": 150.0} for i in range(20)]
+    scored = pl.DataFrame(fitted + newest).with_columns(**{**UNPAIRED, "library_us": pl.col("library_us")})
+    widths = compute_widths_and_exponents(scored)[0]["encoder"]
+    base = 2 * np.log(1.01)
+    assert widths["base"] == pytest.approx(base)
+    assert np.hypot(base, widths["library"]) == pytest.approx(2 * np.log(1.2))
+    assert np.hypot(base, widths["new release"]) == pytest.approx(2 * np.log(1.5))
+    assert "engine" not in widths
 
 
 def test_every_law_has_priors_for_its_effects():

@@ -20,7 +20,7 @@ def encode_launches(run: MeasuredRun, targets: Sequence[Prediction], form: str) 
             and ``utilization``, the bound over the time in percent. They are null where the work, or the GPU, isn't
             known.
         targets: The predictions from this run; each adds its ``time_us``, ``low_us``, ``high_us``, ``limiter``,
-            ``method``, ``bound_us`` and ``utilization``, and the tiles that matrix products have there.
+            ``method``, ``bound_us`` and ``utilization``, and the tiles that it is cut into there.
         form: ``"parquet"`` or ``"csv"``.
     """
     limiter = pl.when(pl.col("bound_us").is_not_null()).then("limiter")

@@ -27,6 +27,12 @@ PREDICTIONS_WITH_OPTIONS = Template(
     "Predictions are reported as they were made; options don't apply.",
     "Give the options to the prediction.",
 )
+FRAMEWORK_UNKNOWN = Template(
+    "framework-unknown",
+    Severity.ERROR,
+    "{--framework} {framework!r} is no serving engine.",
+    "Give vllm, sglang or trtllm, with its version if you know it: vllm==0.19.0.",
+)
 HOST_MALFORMED = Template(
     "host-malformed",
     Severity.ERROR,

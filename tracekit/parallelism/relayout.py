@@ -7,6 +7,8 @@ import polars as pl
 
 import predictors
 from predictors import Gpu
+from predictors.kernel_identity import parse_release
+from predictors.kernels import TENSOR_FAMILIES
 from tracekit.messages import layout_errors
 from tracekit.parallelism.batch_size import scale_batch
 from tracekit.parallelism.collective_calls import SIZE_COLUMNS, list_collectives
@@ -18,7 +20,7 @@ from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_paralle
 from tracekit.parallelism.process_groups import infer_group_roles
 from tracekit.parallelism.tensor_parallel import split_layers
 from tracekit.program import Program
-from tracekit.workload.names.attention_framework import infer_attention_framework
+from tracekit.workload.names.framework import infer_framework
 
 WORK_COLUMNS = ("rows", "flops", "bytes")
 """Columns of a memory-bound kernel's work."""
@@ -75,14 +77,22 @@ def _map_roles(numbers: dict[str, int]) -> pl.Expr:
 def add_measured_times(program: Program) -> pl.DataFrame:
     """Add ``measured_us`` and further columns to the kernel table.
 
-    ``framework`` names the provider of attention kernels. ``derived`` is whether the time is derived from other work
-    instead of measured. ``most`` is the factor by which the time may be longer. Inserted kernels have no measured time,
-    except collectives, whose time is zero as they have one rank.
+    ``framework`` names the library of a kernel, as its name tells it. ``derived`` is whether the time is derived from
+    other work instead of measured. ``most`` is the factor by which the time may be longer. Inserted kernels have no
+    measured time, except collectives, whose time is zero as they have one rank.
     """
     told = pl.col("work_from").ne_missing(WORK_FROM_ASSUMED) | (pl.col("family") == "collective")
     measured_us = pl.when(told).then(pl.col("dur_ns") / 1e3)
-    return program.kernels.with_columns(
-        measured_us=measured_us, framework=infer_attention_framework(), derived=pl.lit(value=False), most=1.0
+    table = program.kernels.with_columns(
+        measured_us=measured_us, framework=infer_framework(), derived=pl.lit(value=False), most=1.0
+    )
+    if program.framework is None:
+        return table
+    engine, version = program.framework
+    served = pl.when(pl.col("family").is_in(TENSOR_FAMILIES))
+    release = parse_release(version) if version else None
+    return table.with_columns(
+        engine=served.then(pl.lit(engine)), release=served.then(pl.lit(release, pl.Float64)), in_job=pl.lit(value=True)
     )
 
 

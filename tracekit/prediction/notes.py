@@ -28,7 +28,7 @@ from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.target_host import MEASURED_HOST, SAME, HostTimes
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
-from tracekit.workload.names.attention_framework import is_ampere_attention
+from tracekit.workload.names.framework import is_ampere_attention
 from tracekit.workload.time_share import compute_time_share
 
 HOST_SPEED_EDIT = "host-speed"

@@ -103,10 +103,10 @@ KERNEL_TIMES = TableSchema(
         TableColumn(
             "tbps", pl.Float64, "Memory traffic over its time, in 1e12 bytes a second; of copies, what they copy."
         ),
-        TableColumn("tile_m", pl.Int64, "Rows of a product's tile, as its name tells."),
-        TableColumn("tile_n", pl.Int64, "Columns of its tile."),
-        TableColumn("split_k", pl.Int64, "Parts that its k is cut into."),
-        TableColumn("waves", pl.Float64, "Its blocks over SMs: 1.2 are two rounds, the second of a fifth of the SMs."),
+        TableColumn("tile_m", pl.Int64, "Rows of a tile, of attention queries of a block, as the name tells."),
+        TableColumn("tile_n", pl.Int64, "Columns of the tile, of attention keys."),
+        TableColumn("split_k", pl.Int64, "Parts that the k of a product is cut into."),
+        TableColumn("waves", pl.Float64, "Blocks over SMs: 1.2 are two rounds, the second of a fifth of the SMs."),
     ),
 )
 TARGET_COLUMN_MEANINGS = {

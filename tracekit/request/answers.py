@@ -52,6 +52,7 @@ def measure(
         rank=rank,
         without_rules=split_values(request.without_rule),
         model_config=request.model_config,
+        framework=request.framework,
         progress=progress,
     )
 

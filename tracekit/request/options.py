@@ -61,6 +61,17 @@ EXPERT_PARALLEL = Option(
 )
 
 
+def check_framework(name: str) -> None:
+    """Raise :class:`~tracekit.errors.RequestError` if a name is no serving engine, or has no version after ``==``."""
+    from predictors.errors import PredictorError
+    from predictors.kernel_identity import parse_framework
+
+    try:
+        parse_framework(name)
+    except PredictorError as error:
+        raise RequestError(messages.FRAMEWORK_UNKNOWN(framework=name)) from error
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepOptions(Request):
     """Which steps are measured."""
@@ -101,6 +112,14 @@ class RunOptions(StepOptions):
             "FILE",
         ),
     ] = None
+    framework: Annotated[
+        str | None,
+        Option(
+            "The engine that ran the trace, with its version: vllm, sglang or trtllm, such as vllm==0.19.0.",
+            "Serving engine and version",
+            "NAME[==VERSION]",
+        ),
+    ] = None
     without_rule: Annotated[
         str | Sequence[str],
         Option("Inference rule to switch off. `tracekit info -v` lists them.", "Inference rules to switch off"),
@@ -114,6 +133,8 @@ class RunOptions(StepOptions):
         super().check()
         if self.source_gpu is not None:
             resolve_gpu_name(self.source_gpu)
+        if self.framework is not None:
+            check_framework(self.framework)
         select_rules(split_values(self.without_rule))
 
 

@@ -50,9 +50,11 @@ def _build_row(kernel: KernelTime) -> list[Any]:
 
 
 def _describe_tiles(tiles: Tiles | None) -> str:
-    """Return such as "tiles of 128 × 256, k in 2 parts, 3.9 waves"; nothing without tiles."""
+    """Return such as "tiles of 128 × 256, split in 2, 3.9 waves, the traced tile takes 1.3x"; nothing without tiles."""
     if tiles is None:
         return ""
-    split = f", k in {tiles.split_k} parts" if tiles.split_k and tiles.split_k > 1 else ""
+    split = f", split in {tiles.split_k}" if tiles.split_k and tiles.split_k > 1 else ""
     waves = "" if tiles.waves is None else f", {tiles.waves:.2g} waves" if tiles.waves < 100 else ", 100 waves or more"
-    return f"tiles of {tiles.tile_m} × {tiles.tile_n}{split}{waves}"
+    size = f"blocks of {tiles.tile_m} queries" if tiles.tile_n is None else f"tiles of {tiles.tile_m} × {tiles.tile_n}"
+    kept = f", the traced tile takes {tiles.kept_ratio:.2f}x" if tiles.kept_ratio and tiles.kept_ratio > 1.005 else ""
+    return f"{size}{split}{waves}{kept}"

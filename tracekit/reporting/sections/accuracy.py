@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from predictors.weights_file import SHIPPED_WEIGHTS, shipped_sha256
+from predictors.weights_file import SHIPPED_WEIGHTS
 from tracekit.prediction import Prediction
 
 
@@ -24,8 +24,7 @@ class LawError:
         held_out: Error on GPUs left out of the fit, percent: median over these GPUs of the median over kernels.
             ``None`` if it wasn't measured.
         worst: The same error for the worst of these GPUs.
-        on_target: Error after the fit on each target, or on a GPU with published measurements only; ``None`` for a
-            GPU without measurements.
+        on_target: Error after the fit on each target; ``None`` for a GPU without measurements.
     """
 
     law: str
@@ -52,7 +51,7 @@ def build_law_errors(kernels: pl.DataFrame, targets: Sequence[Prediction]) -> tu
 def _make_law_error(law: str, share: float, targets: Sequence[str]) -> LawError:
     entry = _load_card().get(law, {})
     held_out = [row["median"] for row in entry.get("left_out", ())]
-    known = _load_other_errors().get(law, {}) | {row["gpu"]: row["median"] for row in entry.get("in_base", ())}
+    known = {row["gpu"]: row["median"] for row in entry.get("in_base", ())}
     return LawError(
         law=LAW_TITLES.get(law, law),
         share=share,
@@ -67,15 +66,3 @@ def _make_law_error(law: str, share: float, targets: Sequence[str]) -> LawError:
 def _load_card() -> dict[str, Any]:
     laws: dict[str, Any] = tomllib.loads((SHIPPED_WEIGHTS / "card.toml").read_text())["laws"]
     return laws
-
-
-@cache
-def _load_other_errors() -> dict[str, dict[str, float]]:
-    """Load the errors by law and GPU for GPUs that only others measured."""
-    return dict(_load_if_current("elsewhere.toml").get("laws", {}))
-
-
-def _load_if_current(file: str) -> dict[str, Any]:
-    """Load a table stored beside the weights; empty if it was made for other weights."""
-    found: dict[str, Any] = tomllib.loads((SHIPPED_WEIGHTS / file).read_text(encoding="utf-8"))
-    return found if found["weights"] == shipped_sha256() else {}

@@ -17,19 +17,21 @@ KERNEL_KEYS = ("name", "input_dims", "op", "family", "dtype")
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """How a matrix product is cut into blocks.
+    """How a matrix product, a layer of experts or attention is cut into blocks.
 
     Attributes:
-        tile_m: Rows of a tile.
-        tile_n: Columns of a tile.
-        split_k: Parts that k is cut into; ``None`` if unknown.
+        tile_m: Rows of a tile; of attention, queries of a block.
+        tile_n: Columns of a tile; of attention, keys of a step; ``None`` if unknown.
+        split_k: Parts that k is cut into, of decoding the keys; ``None`` if unknown.
         waves: Blocks over SMs: 1.2 are two rounds, the second of which a fifth of the SMs run; ``None`` if unknown.
+        kept_ratio: On a target, how many times as long a product would take with the trace's tile; ``None`` if unknown.
     """
 
     tile_m: int
-    tile_n: int
+    tile_n: int | None
     split_k: int | None
     waves: float | None
+    kept_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,9 @@ class KernelTime:
         predicted_us: Summed time per step on each target, in the report's order of targets.
         limiters: Limiting resource on each target.
         methods: How the time on each target was obtained: measured, transfer, law, scaled or kept.
-        tiles: Of a product whose name tells them; ``None`` for others.
-        predicted_tiles: Of a product on each target, as its law chooses them; ``None`` for other kernels, and where
-            products of another size run there.
+        tiles: As the kernel's name tells them; ``None`` for others.
+        predicted_tiles: On each target, as the law chooses them; ``None`` for kernels that aren't tiled, and where
+            kernels of another size run there.
     """
 
     name: str
@@ -144,5 +146,5 @@ def build_kernel_times(
 
 
 def _build_tiles(row: Mapping[str, Any]) -> Tiles | None:
-    tile_m, tile_n, split_k, waves = (row[name] for name in TILE_COLUMNS)
-    return None if tile_m is None or tile_n is None else Tiles(tile_m, tile_n, split_k, waves)
+    tile_m, *others = (row.get(name) for name in TILE_COLUMNS)
+    return None if tile_m is None else Tiles(tile_m, *others)

@@ -8,7 +8,7 @@ from sklearn.model_selection import PredefinedSplit
 
 from predictors.laws.law import LAWS
 from predictors.training import published, traces
-from predictors.training.fit import LAW_ROWS_PER_FRAMEWORK, LawMeasurements, load_measurements, sample_law_data
+from predictors.training.fit import LAW_ROWS_PER_KERNEL, LawMeasurements, load_measurements, sample_law_data
 from predictors.training.fit_law import LawData, fit_law
 from predictors.weights_file import LawConstants
 from tests.validation.study import KERNEL_DATA, find_input, format_table
@@ -61,13 +61,13 @@ def run() -> str:
 def predict_left_out(law: str, parts: Sequence[LawMeasurements]) -> Iterator[Rate]:
     """Yield the law's rates of GPUs whose kernels nobody measured, each fold by a fit without it."""
     measured = [
-        sample_law_data(part.select_shapes(test=False).fastest_versions, LAW_ROWS_PER_FRAMEWORK)
+        sample_law_data(part.select_shapes(test=False), LAW_ROWS_PER_KERNEL)
         for part in parts
         if not part.is_published_rate
     ]
     seen = {part.hardware.slug for part in measured}
     rated = [part for part in sorted(parts, key=lambda part: part.gpu) if part.is_published_rate]
-    others = [sample_law_data(part, LAW_ROWS_PER_FRAMEWORK) for part in rated]
+    others = [sample_law_data(part, LAW_ROWS_PER_KERNEL) for part in rated]
     everything, _ = fit_law(LAWS[law], measured + others)
     # Of GPUs whose kernels were measured the rates are in every fit: fold -1.
     folds = PredefinedSplit([-1 if part.gpu in seen else i // NEIGHBOURS % FOLDS for i, part in enumerate(rated)])

@@ -1,10 +1,16 @@
-"""Whose attention kernels ran, by names as traces have them."""
+"""Whose kernels ran, by names as traces have them."""
 
 import polars as pl
 import pytest
 
 from predictors.attention_stacks import ATTENTION_STACKS
-from tracekit.workload.names.attention_framework import ATTENTION_FRAMEWORKS, infer_attention_framework
+from predictors.kernel_identity import FRAMEWORKS
+from tracekit.workload.names.framework import (
+    ATTENTION_FRAMEWORKS,
+    GEMM_FRAMEWORKS,
+    MOE_FRAMEWORKS,
+    infer_framework,
+)
 
 NAMES = {
     "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, ...": "fa2",
@@ -28,9 +34,31 @@ NAMES = {
 
 @pytest.mark.parametrize(("name", "stack"), NAMES.items())
 def test_a_name_tells_its_stack(name: str, stack: str | None):
-    rows = pl.DataFrame({"name": [name, name], "family": ["attention", "gemm"]})
-    assert rows.select(infer_attention_framework())[:, 0].to_list() == [stack, None]
+    rows = pl.DataFrame({"name": [name, name], "family": ["attention", "elementwise"]})
+    assert rows.select(infer_framework())[:, 0].to_list() == [stack, None]
 
 
 def test_the_predictors_know_every_stack():
     assert set(ATTENTION_FRAMEWORKS) == {*ATTENTION_STACKS, "trtllm"}
+    assert {*GEMM_FRAMEWORKS, *MOE_FRAMEWORKS} <= set(FRAMEWORKS)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "library"),
+    [
+        ("gemm", "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", "cublas"),
+        ("gemm", "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute", "cublas"),
+        ("gemm", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn", "cublas"),
+        ("gemm", "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_32x6_tn_align8>", "cublas"),
+        ("gemm", "triton_tem_fused_mm_3", None),
+        ("gemm", "Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x256x64", None),
+        ("gemm", "fused_moe_kernel", None),
+        ("moe", "fused_moe_kernel", "triton"),
+        ("moe", "void tensorrt_llm::kernels::cutlass_kernels_oss::MoeFCGemm<cutlass::bfloat16_t>", "cutlass"),
+        ("moe", "bmm_Bfloat16_Bfloat16Bfloat16_Fp32_t128x16x128_s5_et128x16_m128x16x16_sm100f", "trtllm-gen"),
+        ("moe", "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", None),
+    ],
+)
+def test_a_name_tells_the_library_of_a_product(family: str, name: str, library: str | None):
+    rows = pl.DataFrame({"name": [name], "family": [family]})
+    assert rows.select(infer_framework()).item() == library
