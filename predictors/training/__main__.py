@@ -61,8 +61,8 @@ def main() -> None:
         laws = tomllib.loads((SHIPPED_WEIGHTS / "card.toml").read_text())["laws"]
         kept = {law: entry for law, entry in laws.items() if law not in args.law}
     errors = summarise_errors(rows)
-    rows.write_parquet(args.out / "scored.parquet") if args.out.exists() else None
     args.out.mkdir(parents=True, exist_ok=True)
+    rows.write_parquet(args.out / "scored.parquet")
     if args.command == "fit":
         save_weights(weights, args.out)
         save_gpu_order(derive_gpu_order(load_weights(args.out)), args.out)
