@@ -86,10 +86,10 @@ def test_a_narrow_tile_tells_a_product_that_streams_a_weight():
 
 @pytest.mark.parametrize("family", ["gemm", "moe"])
 def test_few_tokens_tell_a_product_that_waits_for_its_weights(family):
-    """An H200 is an H100 with 4,800 GB/s instead of 3,352: 100 us, of which about 5 are latency, take about 71."""
+    """An H200 is an H100 with 4,800 GB/s instead of 3,352: 100 us, 5 to 10 of them latency, take about 72."""
     one = scaled("h100-sxm", "h200-sxm", family=family, dtype="bf16", measured_us=100.0, tokens=1)
     untold = scaled("h100-sxm", "h200-sxm", family=family, dtype="bf16", measured_us=100.0)
-    assert one["time_us"] == pytest.approx(5 + 95 * 3352 / 4800, rel=0.03)
+    assert one["time_us"] == pytest.approx(5 + 95 * 3352 / 4800, rel=0.04)
     assert untold["time_us"] > 90
     assert one["low_us"] < 100 * 3352 / 4800 < one["high_us"]
 
