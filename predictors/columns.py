@@ -207,16 +207,6 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
     return LawInputs(x, frameworks, x["share"], dtype, copies)
 
 
-def build_law_columns(table: pl.DataFrame, gpu: Hardware) -> Columns:
-    """The numeric columns of rows that share a law, on a GPU.
-
-    Args:
-        table: From ``prepare_kernels``.
-        gpu: GPU whose rates go into ``tflops`` and ``copy_gbps``.
-    """
-    return build_law_inputs(table).to_columns(gpu)
-
-
 def _fill_missing(column: Floats, other: Floats | float) -> Floats:
     missing = np.isnan(column)
     return np.asarray(np.where(missing, other, column)) if missing.any() else column

@@ -15,8 +15,7 @@ SITUATIONS = ("base", "sibling", "class", "new")
 """How close the measurements of a law come to a GPU that was not calibrated, from near to far: the GPU itself, a
 sibling, the same class of matrix units, none of these."""
 CALIBRATED = "calibrated"
-NEW_RELEASE = "new release"
-TOLD_LEVELS = ("engine", "library", "nothing", NEW_RELEASE)
+ENGINE, LIBRARY, NOTHING, NEW_RELEASE = TOLD_LEVELS = ("engine", "library", "nothing", "new release")
 """What a kernel's interval has on top, in squares, beside the situations' widths: where only its engine, its library or
 no name is told, and where the engine's release is none of the fitted ones."""
 TOLD_ALL = "release"

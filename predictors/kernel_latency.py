@@ -158,7 +158,7 @@ class Batch:
             alone, self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations)
         )
         unknown = np.isnan(alone.time_us)[self._row]
-        time, width = alone.time_us[self._row], compute_half_widths(alone.table, target, weights)[self._row]
+        time, width = alone.time_us[self._row], self._compute_half_widths(alone.table, target, weights)
         method = np.where(unknown, METHOD_UNKNOWN, METHOD_LAW)
         if source is not None and source.slug == target.slug:
             known = ~np.isnan(self._measured)
@@ -169,6 +169,16 @@ class Batch:
         if source is not None and source.slug != target.slug:
             launches = self._transfer_times(alone, launches, source, target, weights)
         return alone, launches
+
+    def _compute_half_widths(self, table: pl.DataFrame, target: Hardware, weights: Weights) -> Floats:
+        """Half-widths of each row: of a carried time where it was measured on another GPU, else of the model's time."""
+        source = self._source
+        carried = source is not None and source.slug != target.slug
+        width: Floats = compute_half_widths(table, target, weights, source if carried else None)[self._row]
+        unmeasured = np.isnan(self._measured)
+        if carried and unmeasured.any():
+            return np.where(unmeasured, compute_half_widths(table, target, weights)[self._row], width)
+        return width
 
     def get_work(self, gpu: str | Gpu) -> pl.DataFrame:
         """Return each kernel's work as it runs on a GPU: ``law`` that models it, ``work_flops`` and ``work_bytes``."""
@@ -206,9 +216,7 @@ class Batch:
         method = np.where(
             kept, METHOD_UNCHANGED, np.where(shapeless, METHOD_SCALED, np.where(known, METHOD_TRANSFER, method))
         )
-        carried = compute_half_widths(table, target, weights, source)[row]
-        width = np.where(kept, UNCHANGED_HALF_WIDTH, np.where(known & ~shapeless, carried, width))
-        time = np.where(kept, measured, time)
+        time, width = np.where(kept, measured, time), np.where(kept, UNCHANGED_HALF_WIDTH, width)
         if shapeless.any():
             time[shapeless], width[shapeless] = self._scale_times(shapeless, source, target, weights)
         least, most = (limit[row] for limit in compute_source_limits(self._runs, self._peers, source, target))

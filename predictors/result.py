@@ -11,7 +11,7 @@ import polars as pl
 from predictors.arrays import Floats, Ints
 from predictors.categorical import CategoricalColumn
 from predictors.hardware import Hardware
-from predictors.intervals import TOLD_ALL, compute_half_width
+from predictors.intervals import ENGINE, LIBRARY, NEW_RELEASE, NOTHING, TOLD_ALL, compute_half_width
 from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.model import ModelTimes
 from predictors.transfer import classify_kinship
@@ -79,14 +79,14 @@ def classify_told(table: pl.DataFrame, weights: Weights) -> pl.Series:
         rows = rows.with_columns(fitted=pl.lit(None, pl.Boolean))
     level = (
         pl.when(pl.col("framework").is_null())
-        .then(pl.lit("nothing"))
+        .then(pl.lit(NOTHING))
         .when(pl.col("engine").is_null())
-        .then(pl.lit("library"))
+        .then(pl.lit(LIBRARY))
         .when(pl.col("release").is_null())
-        .then(pl.lit("engine"))
+        .then(pl.lit(ENGINE))
         .when("fitted")
         .then(pl.lit(TOLD_ALL))
-        .otherwise(pl.lit("new release"))
+        .otherwise(pl.lit(NEW_RELEASE))
     )
     return rows.select(level)[:, 0]
 

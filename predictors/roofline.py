@@ -26,7 +26,7 @@ def compute_bound_us(law: str, x: Columns, gpu: Hardware) -> Floats:
 
     Args:
         law: Name of the law.
-        x: From ``columns.build_law_columns``.
+        x: From ``columns.LawInputs.to_columns``.
         gpu: The GPU.
     """
     size = x["work_bytes"]

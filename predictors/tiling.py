@@ -8,8 +8,8 @@ import polars as pl
 from predictors.arrays import Floats
 from predictors.hardware import Hardware
 from predictors.laws.attention import choose_key_blocks, choose_query_blocks
-from predictors.laws.gemm import choose_expert_tiles, choose_gemm_tiles, compute_kept_tile_ratio
-from predictors.laws.terms import Constants, Tiles
+from predictors.laws.gemm import choose_expert_tiles, choose_gemm_tiles
+from predictors.laws.terms import Tiles
 from predictors.model import KernelsByLaw, LawChunk
 from predictors.weights_file import Weights
 
@@ -34,23 +34,17 @@ def describe_tiles(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> pl
         they would take with that one; null for kernels that aren't tiled.
     """
     columns = {name: np.full(kernels.table.height, np.nan) for name in TILE_COLUMNS}
-    traced = [kernels.table[name].to_numpy() for name in ("tile_m", "tile_n")]
+    tile_m, tile_n = (kernels.table[name].to_numpy() for name in ("tile_m", "tile_n"))
     for part in kernels.chunks:
         on = gpu.on_mma if part.on_mma else gpu
-        found = _choose_tiles(part, on, weights)
+        found = _choose_tiles(part, on, weights, (tile_m[part.rows], tile_n[part.rows]))
         if found is not None:
             for name, values in found._asdict().items():
                 columns[name][part.rows] = values
-        if part.law.split(" ")[0] == "gemm":
-            given = (column[part.rows] for column in traced)
-            columns["kept_ratio"][part.rows] = compute_kept_tile_ratio(
-                part.inputs.to_columns(on), on, _compute_constants(part, on, weights), *given,
-                on_matrix_units=part.law != VECTOR_UNIT_LAW,
-            )  # fmt: skip
     return pl.DataFrame([_to_series(name, columns[name], dtype) for name, dtype in TILE_COLUMNS.items()])
 
 
-def _choose_tiles(part: LawChunk, gpu: Hardware, weights: Weights) -> Tiles | None:
+def _choose_tiles(part: LawChunk, gpu: Hardware, weights: Weights, traced: tuple[Floats, Floats]) -> Tiles | None:
     """The tiles of kernels that share a law; None if it has none."""
     x, kind = part.inputs.to_columns(gpu), part.law.split(" ")[0]
     if kind in TILED_ATTENTION_LAWS:
@@ -59,14 +53,10 @@ def _choose_tiles(part: LawChunk, gpu: Hardware, weights: Weights) -> Tiles | No
         return choose_key_blocks(x, gpu)
     if kind not in ("gemm", "moe"):
         return None
-    constants = _compute_constants(part, gpu, weights)
+    constants = weights.get_law(part.law).compute_constants(gpu, part.inputs.frameworks, None)
     if kind == "moe":
         return choose_expert_tiles(x, gpu, constants)
-    return choose_gemm_tiles(x, gpu, constants, on_matrix_units=part.law != VECTOR_UNIT_LAW)
-
-
-def _compute_constants(part: LawChunk, gpu: Hardware, weights: Weights) -> Constants:
-    return weights.get_law(part.law).compute_constants(gpu, part.inputs.frameworks, None)
+    return choose_gemm_tiles(x, gpu, constants, traced, on_matrix_units=part.law != VECTOR_UNIT_LAW)
 
 
 def _to_series(name: str, column: Floats, dtype: pl.DataType | type[pl.DataType]) -> pl.Series:

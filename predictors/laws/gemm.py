@@ -102,44 +102,40 @@ def compute_tiled_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Se
     return LatencyTerms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0) + quantise, *best)
 
 
-def choose_gemm_tiles(x: Columns, gpu: Hardware, c: Constants, *, on_matrix_units: bool) -> Tiles:
+def choose_gemm_tiles(
+    x: Columns, gpu: Hardware, c: Constants, traced: tuple[Floats, Floats], *, on_matrix_units: bool
+) -> Tiles:
     """Return the tiles and splits for which products take least, as the laws choose them.
 
     Args:
         x: Columns of the law.
         gpu: The GPU.
         c: Constants of the law.
-        on_matrix_units: Whether they are products of matrix units, or of vector units.
-    """
-    x, c, splits = _adapt_to_units(x, gpu, c, on_matrix_units=on_matrix_units)
-    number = np.concatenate([_select_best_tile(*some)[1] for some in _slice_products(x, gpu, c, splits)])
-    tile, split_k = np.array(GEMM_TILES)[number // len(splits)], np.array(splits)[number % len(splits)]
-    blocks = x["batch"] * np.ceil(x["m"] / tile[:, 0]) * np.ceil(x["n"] / tile[:, 1]) * split_k
-    return Tiles(tile[:, 0], tile[:, 1], split_k, blocks / gpu.sms)
-
-
-def compute_kept_tile_ratio(
-    x: Columns, gpu: Hardware, c: Constants, tile_m: Floats, tile_n: Floats, *, on_matrix_units: bool
-) -> Floats:
-    """Return how many times as long products take with given tiles as with those that the laws choose.
-
-    For example 1.2 where a tile of 128 x 256 leaves half of the SMs of a larger GPU idle. NaN for tiles that the laws
-    don't try.
-
-    Args:
-        x: Columns of the law.
-        gpu: The GPU.
-        c: Constants of the law.
-        tile_m: Rows of the given tiles; NaN where unknown.
-        tile_n: Columns of them.
+        traced: Rows and columns of the traced tiles; NaN where unknown.
         on_matrix_units: Whether they are products of matrix units, or of vector units.
     """
     x, c, splits = _adapt_to_units(x, gpu, c, on_matrix_units=on_matrix_units)
     power = np.concatenate([_try_tiles(*some)[1] for some in _slice_products(x, gpu, c, splits)], axis=1)
-    of_tile = power.reshape(len(GEMM_TILES), len(splits), -1).min(axis=1)
+    number = _find_least(power)
+    tile, split_k = np.array(GEMM_TILES)[number // len(splits)], np.array(splits)[number % len(splits)]
+    blocks = x["batch"] * np.ceil(x["m"] / tile[:, 0]) * np.ceil(x["n"] / tile[:, 1]) * split_k
+    kept_ratio = _compute_kept_ratio(power.reshape(len(GEMM_TILES), len(splits), -1).min(axis=1), *traced)
+    return Tiles(tile[:, 0], tile[:, 1], split_k, blocks / gpu.sms, kept_ratio)
+
+
+def _compute_kept_ratio(of_tile: Floats, tile_m: Floats, tile_n: Floats) -> Floats:
+    """How many times as long products take with given tiles as with the best; NaN for tiles that the laws don't try.
+
+    For example 1.2 where a tile of 128 x 256 leaves half of the SMs of a larger GPU idle.
+    """
     is_given = np.array([(tile_m == m) & (tile_n == n) for m, n in GEMM_TILES])
     given = np.where(is_given, of_tile, np.inf).min(axis=0)
     return np.where(np.isinf(given), np.nan, (given / of_tile.min(axis=0)) ** 0.25)
+
+
+def _find_least(power: Floats) -> Ints:
+    """The first of the tiles and splits for which each product takes least."""
+    return np.asarray((power == power.min(axis=0)).argmax(axis=0))
 
 
 def _adapt_to_units(
@@ -175,7 +171,7 @@ def _slice_products(
 def _select_best_tile(x: Columns, gpu: Hardware, c: Constants, splits: Sequence[int]) -> tuple[Floats, Ints]:
     """Compute and memory time, (2, rows), with the tile and split for which a product takes least; and their number."""
     tried, time = _try_tiles(x, gpu, c, splits)
-    best = (time == time.min(axis=0)).argmax(axis=0)
+    best = _find_least(time)
     return np.stack([terms[best, np.arange(best.size)] for terms in tried]), best
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,12 +28,14 @@ class Tiles(NamedTuple):
         tile_n: Columns of a tile; NaN of attention.
         split_k: Parts that k, or the keys, are cut into.
         waves: Blocks over SMs: 1.2 are two rounds, the second of which a fifth of the SMs run.
+        kept_ratio: How many times as long products would take with the traced tiles; NaN where unknown.
     """
 
     tile_m: Ints | Floats
     tile_n: Ints | Floats
     split_k: Ints | Floats
     waves: Floats
+    kept_ratio: Floats | float = math.nan
 
 
 @dataclass(frozen=True)

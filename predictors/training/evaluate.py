@@ -14,14 +14,14 @@ from predictors.attention_stacks import BENCHMARK_LOOP, SERVING_FRAMEWORKS
 from predictors.columns import build_law_inputs
 from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import Hardware
-from predictors.intervals import NEW_RELEASE, TOLD_ALL, classify_situation
+from predictors.intervals import ENGINE, LIBRARY, NEW_RELEASE, NOTHING, TOLD_ALL, classify_situation
 from predictors.kernel_identity import ATTENTION_LAWS, IDENTITY_COLUMNS
 from predictors.model import evaluate_law
 from predictors.roofline import compute_bound_us
 from predictors.training.calibration import build_error_blocks, build_min_scored_us, calibrate_frameworks
 from predictors.training.fit import LawFit, LawMeasurements, fit_law_and_corrections, sample_rows, subtract_launch_us
 from predictors.training.fit_spread import ErrorBlock, fit_spread
-from predictors.training.views import ENGINE, LIBRARY, NOTHING, VIEWS, build_shown_inputs, can_show, show
+from predictors.training.views import VIEWS, build_shown_inputs, can_show, show
 from predictors.transfer import classify_kinship
 from predictors.weights_file import Weights
 
@@ -272,7 +272,7 @@ def summarise_views(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("latency_us") > MIN_SHOWN_US,
         pl.col("situation").is_in(["base", NEW_RELEASE]),
     )
-    predicted = {"release": "model_us"} | {view: f"{view}_us" for view in VIEWS}
+    predicted = {TOLD_ALL: "model_us"} | {view: f"{view}_us" for view in VIEWS}
     long = served.unpivot(
         list(predicted.values()), index=["law", "situation", "gpu", "latency_us"], variable_name="view", value_name="us"
     ).drop_nulls("us")

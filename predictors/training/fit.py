@@ -17,6 +17,7 @@ from predictors.columns import prepare_kernels
 from predictors.features import BOARD_FEATURES, compute_features
 from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import MMA_SUFFIX, Hardware
+from predictors.intervals import ENGINE
 from predictors.kernel_identity import ATTENTION_LAWS, IDENTITY_COLUMNS
 from predictors.laws.law import LAWS
 from predictors.training.boost import boost
@@ -24,7 +25,7 @@ from predictors.training.datasets import load_datasets
 from predictors.training.descend import train_mlps
 from predictors.training.fit_law import LawData, fit_law
 from predictors.training.published import RATE_SOURCE as RATE
-from predictors.training.views import ENGINE, VIEWS, build_shown_inputs, can_show, show
+from predictors.training.views import VIEWS, build_shown_inputs, can_show, show
 from predictors.weights_file import LawConstants, Weights, load_hardware
 
 LAW_ROWS_PER_KERNEL, LAW_ROWS_PER_GPU = 500, 1500

@@ -49,7 +49,7 @@ class LawData:
 
     Attributes:
         hardware: Hardware of the GPU.
-        columns: From ``build_law_columns``.
+        columns: From ``columns.LawInputs.to_columns``.
         share: Fraction of its op's work that each kernel does.
         framework: Object array, None where unknown.
         is_eager: Whether ``latency_us`` includes the launch.

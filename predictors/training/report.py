@@ -11,7 +11,8 @@ import polars as pl
 import tomli_w
 
 from predictors.hardware import MMA_SUFFIX
-from predictors.intervals import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_LEVELS
+from predictors.intervals import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_ALL, TOLD_LEVELS
+from predictors.training.views import VIEWS
 from predictors.weights_file import LawConstants, Weights
 
 _HEADER = """\
@@ -41,7 +42,7 @@ VIEWS_NOTE = (
     "the library alone (a kernel's name in a trace tells it), nothing. Right: each engine's newest release was left "
     "out of the fit."
 )
-TOLD = ("release", "engine", "library", "nothing")
+TOLD = (TOLD_ALL, *VIEWS)
 WIDTHS_NOTE = (
     "Factor by which a kernel may be faster or slower, 90 %, by situation; the last columns are what a kernel has on "
     "top of whose software less is told, unless the GPU is calibrated."

@@ -14,9 +14,10 @@ from dataclasses import replace
 import polars as pl
 
 from predictors.columns import LawInputs, build_law_inputs
+from predictors.intervals import ENGINE, LIBRARY, NOTHING
 from predictors.kernel_identity import is_known_by_library
 
-ENGINE, LIBRARY, NOTHING = VIEWS = ("engine", "library", "nothing")
+VIEWS = (ENGINE, LIBRARY, NOTHING)
 MEASURED_COLUMNS = ("cold", "quantised_input")
 """Columns of a law that say how a kernel was measured, whatever is told of it."""
 _NO_NAME = pl.lit(None, pl.String)

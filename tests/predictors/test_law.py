@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from predictors import load_gpu, predict
 from predictors.attention_stacks import BENCHMARK_LOOP
-from predictors.columns import build_law_columns, build_law_inputs, prepare_kernels
+from predictors.columns import build_law_inputs, prepare_kernels
 from predictors.gpu import Gpu
 from predictors.hardware import INLINE_ECC_BANDWIDTH_FRACTION, derive_hardware
 from predictors.kernels import DTYPE_BYTES
@@ -35,7 +35,9 @@ def law_us(gpu: Gpu, weights: Weights = SHIPPED, **columns: object) -> float:
     target = derive_hardware(gpu)
     table = prepare_kernels(pl.DataFrame({name: [value] for name, value in columns.items()}), target)
     name = table["law"][0]
-    terms = LAWS[name].terms(build_law_columns(table, target), target, weights.get_law(name).compute_constants(target))
+    terms = LAWS[name].terms(
+        build_law_inputs(table).to_columns(target), target, weights.get_law(name).compute_constants(target)
+    )
     return float(terms.time_us[0])
 
 
@@ -422,7 +424,9 @@ def test_a_kernel_of_a_product_that_reads_its_weights_takes_its_part_of_the_time
     gpu = derive_hardware(H100)
     table = prepare_kernels(pl.DataFrame([product, {**product, "share": 0.5}]), gpu)
     constants = SHIPPED.get_law("gemm half").compute_constants(gpu)
-    terms = LAWS["gemm half"].evaluate(build_law_columns(table, gpu), build_law_inputs(table).share, gpu, constants)
+    terms = LAWS["gemm half"].evaluate(
+        build_law_inputs(table).to_columns(gpu), build_law_inputs(table).share, gpu, constants
+    )
     assert terms.memory_us[1] == pytest.approx(terms.memory_us[0] / 2)
     assert terms.compute_us[1] == pytest.approx(terms.compute_us[0] / 2)
 
@@ -444,7 +448,7 @@ def test_the_bound_by_hand():
     rows = [
         prepare_kernels(pl.DataFrame([row])) for row in (product, {"family": "norm", "dtype": "fp32", "bytes": 1e9})
     ]
-    bounds = [compute_bound_us(row["law"][0], build_law_columns(row, target), target)[0] for row in rows]
+    bounds = [compute_bound_us(row["law"][0], build_law_inputs(row).to_columns(target), target)[0] for row in rows]
     assert bounds == pytest.approx([2 * 4096**3 / 989.4e6, 1e9 / 3352e3], rel=1e-3)
 
 
@@ -467,7 +471,7 @@ def decode_us(gpu: str, framework: str | None = None, **columns: object) -> floa
     target = derive_hardware(load_gpu(gpu))
     table = prepare_kernels(pl.DataFrame([shape | columns], infer_schema_length=None), target)
     weights = SHIPPED.get_law("decode").compute_constants(target, table["framework"].to_numpy().astype(object))
-    return float(LAWS["decode"].terms(build_law_columns(table, target), target, weights).time_us[0])
+    return float(LAWS["decode"].terms(build_law_inputs(table).to_columns(target), target, weights).time_us[0])
 
 
 def test_heads_that_are_decoded_one_by_one_read_their_keys_again():

@@ -15,7 +15,7 @@ from predictors.weights_file import load_weights
 
 pytest.importorskip("scipy")
 
-from predictors.columns import build_law_columns, prepare_kernels
+from predictors.columns import build_law_inputs, prepare_kernels
 from predictors.training.datasets import load_datasets
 from predictors.training.fit import load_measurements
 from predictors.training.fit_law import LawData, fit_law
@@ -39,7 +39,7 @@ def part(gpu: str, rate: float, rated: bool) -> LawData:
     alone, no = np.full(1, None, dtype=object), np.zeros(1, dtype=bool)
     return LawData(
         there,
-        build_law_columns(table, there),
+        build_law_inputs(table).to_columns(there),
         np.ones(1),
         alone,
         no,

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("scipy")
 
 from predictors import load_gpu, predict
-from predictors.columns import build_law_columns, build_law_inputs, prepare_kernels
+from predictors.columns import build_law_inputs, prepare_kernels
 from predictors.hardware import derive_hardware
 from predictors.laws.law import LAWS, STREAM
 from predictors.model import evaluate_law
@@ -84,7 +84,7 @@ def test_the_launch_is_told_from_the_kernel():
     target = derive_hardware(load_gpu("v100-pcie-32gb"))
     rows = pl.DataFrame({"bytes": np.geomspace(1e4, 1e10, 400)})
     rows = prepare_kernels(rows.with_columns(family=pl.lit("elementwise"), dtype=pl.lit("fp32")))
-    columns = build_law_columns(rows, target)
+    columns = build_law_inputs(rows).to_columns(target)
     truth = {name: np.log(prior[0]) for name, prior in STREAM.priors.items()} | {"memory": np.log(0.7)}
     time = STREAM.terms(columns, target, LawConstants(truth).compute_constants(target)).time_us + 15.0
     fitted, launches = fit_law(
