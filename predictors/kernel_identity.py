@@ -31,9 +31,14 @@ FRAMEWORKS = tuple(
 IDENTITY_COLUMNS = ("framework", "engine", "release")
 """Columns of a completed kernel table that tell whose a kernel is."""
 
-LIBRARIES_BY_KIND = {"gemm": GEMM_LIBRARIES, "moe": MOE_LIBRARIES} | dict.fromkeys(ATTENTION_LAWS, ATTENTION_STACKS)
-"""First word of a law's name -> libraries that its kernels may be of."""
-_MEASURED_ALONE = rf"^({'|'.join(ATTENTION_LAWS)}|(gemm|moe) half)$"
+SERVED_FORMATS = ("half", "fp8", "fp8_block", "nvfp4")
+"""Second word of the laws of products whose kernels were measured in serving engines."""
+LIBRARIES_BY_LAW = (
+    dict.fromkeys((f"gemm {dtype}" for dtype in SERVED_FORMATS), GEMM_LIBRARIES)
+    | dict.fromkeys((f"moe {dtype}" for dtype in SERVED_FORMATS), MOE_LIBRARIES)
+    | dict.fromkeys(ATTENTION_LAWS, ATTENTION_STACKS)
+)
+"""Law -> libraries that its kernels may be of."""
 
 ATTENTION_SOURCES = {
     "fa3": "fa3", "vllm_flash_attn_fa3": "fa3", "flash_attention_v3": "fa3", "vllm_vit_flash_attn_fa3": "fa3",
@@ -68,15 +73,13 @@ MOE_SOURCES = {
 
 def list_names(law: str) -> tuple[str, ...]:
     """Return the engines and libraries that a law's kernels may be of."""
-    return SERVING_FRAMEWORKS + LIBRARIES_BY_KIND.get(law.split(" ")[0], ())
+    return SERVING_FRAMEWORKS + LIBRARIES_BY_LAW.get(law, ())
 
 
 def restrict_framework_to_law() -> pl.Expr:
     """`framework` as far as the row's law knows it, else the engine.
 
-    - Engines' attention works on a cache's pages, other attention on tensors.
-    - Times of an engine's products in narrow formats include quantising their input, a trace's kernels do not: there
-      the engine tells more than the library.
+    Engines' attention works on a cache's pages, other attention on tensors.
     """
     framework, law = pl.col("framework"), pl.col("law")
     elsewhere = ((law == "sequence") & framework.is_in(PAGED_STACKS)) | (
@@ -87,12 +90,9 @@ def restrict_framework_to_law() -> pl.Expr:
 
 
 def is_known_by_library() -> pl.Expr:
-    """Return whether rows name a library whose kernels of their law were measured without quantising the input."""
+    """Return whether rows name a library of their law."""
     library = pl.any_horizontal(
-        pl.col("law").str.contains(_MEASURED_ALONE)
-        & pl.col("law").str.contains(rf"^{kind}( |$)")
-        & pl.col("framework").is_in(libraries)
-        for kind, libraries in LIBRARIES_BY_KIND.items()
+        (pl.col("law") == law) & pl.col("framework").is_in(libraries) for law, libraries in LIBRARIES_BY_LAW.items()
     )
     return library.fill_null(value=False)
 

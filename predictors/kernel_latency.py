@@ -20,6 +20,7 @@ from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.kernels import complete_columns
 from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, evaluate_kernels
 from predictors.peers import Peers
+from predictors.power import compute_power_w
 from predictors.precision import has_tf32
 from predictors.result import (
     METHOD_LAW,
@@ -142,7 +143,7 @@ class Batch:
             KernelTableError: A calibration has no kernel with both a shape and a measurement.
         """
         alone, launches = self._predict(gpu, calibrations or {})
-        return build_result(alone, self._row, launches)
+        return build_result(alone, self._row, launches, derive_hardware(_to_gpu(gpu)))
 
     def predict_time_us(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame] | None = None) -> pl.Series:
         """Predict only the column ``time_us`` of :meth:`on`, which takes less time."""
@@ -179,6 +180,17 @@ class Batch:
         if carried and unmeasured.any():
             return np.where(unmeasured, compute_half_widths(table, target, weights)[self._row], width)
         return width
+
+    def predict_power_w(self, gpu: str | Gpu, time_us: pl.Series) -> pl.Series:
+        """Predict the power of a GPU's board during each kernel, in watts; null where its time is.
+
+        Args:
+            gpu: As for ``predict``.
+            time_us: Time of each kernel there.
+        """
+        there = derive_hardware(_to_gpu(gpu))
+        watts = compute_power_w(self._runs.split_for_gpu(there).table, self._row, time_us.to_numpy(), there)
+        return pl.Series("power_w", watts, nan_to_null=True)
 
     def get_work(self, gpu: str | Gpu) -> pl.DataFrame:
         """Return each kernel's work as it runs on a GPU: ``law`` that models it, ``work_flops`` and ``work_bytes``."""

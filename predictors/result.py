@@ -14,10 +14,10 @@ from predictors.hardware import Hardware
 from predictors.intervals import ENGINE, LIBRARY, NEW_RELEASE, NOTHING, TOLD_ALL, compute_half_width
 from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.model import ModelTimes
+from predictors.power import LINK_COPY_KINDS, compute_power_w
 from predictors.transfer import classify_kinship
 from predictors.weights_file import Weights
 
-LINK_COPY_KINDS = ("HtoD", "DtoH", "PtoP")
 FP32_CONV_LAWS = ("conv fp32", "gemm fp32")
 """By Winograd's algorithms too, or as a product only."""
 SEQUENCE_EXTRA_HALF_WIDTH = 0.25
@@ -110,13 +110,14 @@ class LaunchTimes:
     most_us: Floats
 
 
-def build_result(alone: ModelTimes, row: Ints, launches: LaunchTimes) -> pl.DataFrame:
+def build_result(alone: ModelTimes, row: Ints, launches: LaunchTimes, gpu: Hardware) -> pl.DataFrame:
     """A row for each launch, from what holds for its kernel and what its measurement makes of it.
 
     Args:
         alone: Predictions of the distinct kernels by the model alone.
         row: Index of the distinct kernel of each launch.
         launches: Their times.
+        gpu: The GPU.
     """
     bound, time, method = alone.bound_us[row], launches.time_us, launches.method
     factor = np.exp(launches.half_width)
@@ -129,6 +130,7 @@ def build_result(alone: ModelTimes, row: Ints, launches: LaunchTimes) -> pl.Data
         "high_us": high,
         "bound_us": bound,
         "utilization": np.divide(bound, time, out=np.full(time.size, np.nan), where=time > 0),
+        "power_w": compute_power_w(alone.table, row, time, gpu),
     }
     same = pl.col("dtype") == pl.col("asked")
     link = (pl.col("family") == "collective") | (

@@ -32,11 +32,12 @@ _LFS_HEADER = b"version https://git-lfs"
 ColumnExpressions = dict[str, pl.Expr | str]
 
 
-def load(folder: Path) -> Iterator[pl.DataFrame]:
+def load(folder: Path, more: ColumnExpressions | None = None) -> Iterator[pl.DataFrame]:
     """Read the measurements in the columns of ``predictors.kernels``, one frame per kind of kernel and system.
 
     Args:
         folder: Checkout, or folder of our tables (gemm.parquet, ...), each with all systems.
+        more: Further columns, by expressions of a checkout's.
 
     Raises:
         ValueError: The checkout lacks the files that git-lfs stores.
@@ -66,7 +67,7 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
     for frame, family, columns in ((f, *kind) for name, kind in kinds.items() for f in read(folder, name)):
         yield _identify_kernels(frame, family).select(
             "framework", "engine", "release", "latency_us", "dtype", gpu="system", source=pl.lit("graph"),
-            family=pl.lit(family), **columns,
+            family=pl.lit(family), **columns, **(more or {}),
         )  # fmt: skip
 
 
@@ -112,7 +113,7 @@ def _read_file(path: Path, system: str) -> pl.DataFrame:
             raise ValueError(f"{path} isn't there, only what git-lfs knows of it: run `git lfs pull` in the checkout")
     frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
     dtype = next(name for name in ("gemm_dtype", "moe_dtype", "attn_dtype", "dtype") if name in frame.columns)
-    missing = {"window_size": pl.lit(0), "step": pl.lit(0)}
+    missing = {"window_size": pl.lit(0), "step": pl.lit(0), "power": pl.lit(None, pl.Float64)}
     return frame.with_columns(
         *(value.alias(column) for column, value in missing.items() if column not in frame.columns),
         system=pl.lit(system),

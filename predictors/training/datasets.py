@@ -52,7 +52,7 @@ def load_datasets(*data: Path, gpus: Collection[str] | None = None) -> pl.DataFr
 
 def _collect_times(frame: pl.DataFrame, gpus: Collection[str] | None) -> pl.DataFrame:
     """The times of each distinct kernel of one source; a checkout's twenty million rows together take 24 GB."""
-    named = {name: _find_slug(name) for name in frame["gpu"].unique().to_list()}
+    named = {name: find_slug(name) for name in frame["gpu"].unique().to_list()}
     slugs = {name: slug for name, slug in named.items() if slug and (gpus is None or slug in gpus)}
     fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_FITTED_DTYPES)
     rows = frame.with_columns(gpu=pl.col("gpu").replace_strict(slugs, default=None, return_dtype=pl.String))
@@ -86,7 +86,8 @@ def _read_frames(folder: Path) -> Iterator[pl.DataFrame]:
         yield tracelens.load(operators)
 
 
-def _find_slug(name: str) -> str | None:
+def find_slug(name: str) -> str | None:
+    """Return the slug of a GPU of a data set; ``None`` if it isn't in the data base."""
     try:
         return load_gpu(name).slug
     except PredictorError:

@@ -17,19 +17,21 @@ def encode_launches(run: MeasuredRun, targets: Sequence[Prediction], form: str) 
     Args:
         run: The measured run. Its columns are ``work_flops`` and ``work_bytes`` (a multiply-add is two operations, and
             each input is read once), ``bound_us``, the least time that this takes on the run's GPU, its ``limiter``,
-            and ``utilization``, the bound over the time in percent. They are null where the work, or the GPU, isn't
-            known.
-        targets: The predictions from this run; each adds its ``time_us``, ``low_us``, ``high_us``, ``limiter``,
-            ``method``, ``bound_us`` and ``utilization``, and the tiles that it is cut into there.
+            ``utilization``, the bound over the time in percent, and ``power_w``, the board's power meanwhile. They are
+            null where the work, or the GPU, isn't known.
+        targets: The predictions from this run; each adds its ``time_us``, ``low_us``, ``high_us``, ``power_w``,
+            ``limiter``, ``method``, ``bound_us`` and ``utilization``, and the tiles that it is cut into there.
         form: ``"parquet"`` or ``"csv"``.
     """
     limiter = pl.when(pl.col("bound_us").is_not_null()).then("limiter")
-    on_source = predict_on_source(run).select("work_flops", "work_bytes", "bound_us", limiter.alias("limiter"))
+    on_source = predict_on_source(run).select(
+        "work_flops", "work_bytes", "bound_us", limiter.alias("limiter"), "power_w"
+    )
     table = run.kernels.with_columns(on_source.iter_columns())
     table = table.with_columns(utilization=_compute_utilization(table["bound_us"], table["dur_ns"] / 1e3))
     for target, tiles in zip(targets, choose_tiles(run.kernels, run, targets), strict=True):
         there, label = target.kernels, target.label
-        columns = ("time_us", "low_us", "high_us", "limiter", "method", "bound_us")
+        columns = ("time_us", "low_us", "high_us", "power_w", "limiter", "method", "bound_us")
         share = _compute_utilization(there["bound_us"], there["time_us"])
         table = table.with_columns(
             *(there[column].alias(f"{label} {column}") for column in columns),

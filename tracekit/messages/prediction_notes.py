@@ -113,6 +113,17 @@ USUAL_HOST = Template(
     "{machines}.",
     "{--host} typical predicts for it; if you know the machine, give its speed.",
 )
+POWER_CAPPED = Template(
+    "power-capped",
+    Severity.NOTE,
+    "Under {power:g} W instead of {limit:g} W, kernels take {slowdown_pct:.0f} % longer: the clock falls where they "
+    "would draw more. How far was fitted to training steps on four GPUs up to 2020.",
+)
+POWER_CAP_WITHOUT_EFFECT = Template(
+    "power-cap-without-effect",
+    Severity.NOTE,
+    "{power:g} W is no limit for a {gpu}, whose board is limited to {limit:g} W.",
+)
 HOST_CHANGED = Template(
     "host-changed",
     Severity.NOTE,

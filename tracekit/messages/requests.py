@@ -39,6 +39,18 @@ HOST_MALFORMED = Template(
     "{--host} {host!r} is no host.",
     "Give same, typical, or the speed that `tracekit info` prints of a trace of that machine: {least:g} to {most:g}.",
 )
+POWER_CAP_MALFORMED = Template(
+    "power-cap-malformed",
+    Severity.ERROR,
+    "{--power-cap} {power!r} is no power.",
+    "Give watts for one GPU, such as 500W.",
+)
+POWER_CAP_TOO_LOW = Template(
+    "power-cap-too-low",
+    Severity.ERROR,
+    "{--power-cap} {power:g} W is lower than a {gpu} can be limited to.",
+    "Give {least:.0f} to {most:.0f} W.",
+)
 HOST_UNKNOWN = Template(
     "host-unknown",
     Severity.ERROR,

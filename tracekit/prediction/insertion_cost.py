@@ -45,6 +45,7 @@ def separate_inserted_kernels(prediction: Prediction, program: Program) -> Predi
             kernel_time_us=step.kernel_time_us + slower_us,
             span_us=step.span_us * longer,
         ),
+        energy=prediction.energy.lengthen(longer),
         speedup=prediction.speedup / longer,
         kernels=prediction.kernels.head(own),
         inserted_us=added_us,

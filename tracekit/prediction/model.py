@@ -14,6 +14,7 @@ from tracekit.messages.report_warnings import TARGET_NOT_PREDICTED
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.prediction.batch import StepBatch
+from tracekit.prediction.energy import StepEnergy
 from tracekit.prediction.memory import MemoryFit
 from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
@@ -105,6 +106,7 @@ class PredictedStep:
         high_us: Upper end.
         speedup: Measured step time over predicted.
         coverage: How the GPU time was predicted.
+        energy: Energy of the step on one GPU.
         notes: Assumptions and limits of this prediction.
         memory: The GPU memory that a rank needs, and whether it fits.
         ranks: GPUs in use.
@@ -126,6 +128,7 @@ class PredictedStep:
     high_us: float
     speedup: float
     coverage: Coverage
+    energy: StepEnergy
     notes: tuple[Message, ...]
     memory: MemoryFit
     ranks: int = 1
@@ -170,6 +173,11 @@ class PredictedStep:
     def per_second(self) -> float | None:
         """Samples or tokens per second of the whole job; None where its batch is unknown."""
         return self.batch.compute_throughput(self.step.step_time_us) if self.batch else None
+
+    @property
+    def joules_per_unit(self) -> float | None:
+        """Joules for a sample or token on all GPUs in use; None where the batch is unknown."""
+        return compute_joules_per_unit(self.energy, self.ranks, self.batch)
 
     @property
     def dollars_per_million(self) -> float | None:
@@ -241,6 +249,17 @@ def compute_cost_per_million(price: float | None, gpus: int, per_second: float |
         per_second: Samples or tokens per second of all GPUs.
     """
     return None if per_second is None else compute_cost(price, gpus, 1e9 / per_second)
+
+
+def compute_joules_per_unit(energy: StepEnergy | None, gpus: int, batch: StepBatch | None) -> float | None:
+    """Compute the joules for a sample or token; None without an energy or a batch.
+
+    Args:
+        energy: Energy of a step on one GPU.
+        gpus: Number of GPUs in use.
+        batch: What all of them process in a step.
+    """
+    return energy.joules * gpus / batch.size if energy and batch and batch.size else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,26 @@ def _note_unlike_gpus(*gpus: Gpu) -> Iterator[Message]:
             yield told.GPU_UNLIKE_KNOWN(gpu=gpu.slug, figures=figures, ratio=MAX_KNOWN_RATIO)
 
 
+def note_power_cap(cap_w: float | None, gpu: Gpu, times: pl.DataFrame) -> Iterator[Message]:
+    """Note what a power limit changes.
+
+    Args:
+        cap_w: The limit; None for the GPU's own.
+        gpu: The target's GPU.
+        times: Its kernels, with `slowdown` where there is a limit.
+    """
+    if cap_w is None:
+        return
+    if cap_w >= gpu.tdp_w:
+        yield told.POWER_CAP_WITHOUT_EFFECT(power=cap_w, gpu=gpu.slug, limit=gpu.tdp_w)
+        return
+    longer_us, time_us = times.select(pl.col("time_us").sum(), free=(pl.col("time_us") / pl.col("slowdown")).sum()).row(
+        0
+    )
+    slowdown = longer_us / time_us if time_us else 1.0
+    yield told.POWER_CAPPED(power=cap_w, limit=gpu.tdp_w, slowdown_pct=100 * (slowdown - 1))
+
+
 def note_host(
     host: str | float,
     times: HostTimes,

@@ -12,6 +12,7 @@ from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import infer_job_batch
 from tracekit.prediction.cost import NO_PRICES, resolve_prices
 from tracekit.prediction.model import Prediction, Predictions, RefusedTarget, Target
+from tracekit.prediction.power_cap import parse_power_cap
 from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
 from tracekit.prediction.target_host import SAME, parse_host
@@ -35,6 +36,7 @@ def predict(
     samples: float | None = None,
     calibrated: bool = True,
     host: str | float = SAME,
+    power_cap: str | float | None = None,
 ) -> Predictions:
     """Predict the step of a measured run on each of some GPUs and clusters.
 
@@ -53,13 +55,14 @@ def predict(
         samples: Samples that a rank processes in a measured step; None to infer them from the trace.
         calibrated: Use the calibrations stored on this machine.
         host: Host to predict for: ``same``, ``typical``, or a multiple of the reference host's speed.
+        power_cap: Power limit of each target's GPUs, in watts or as ``500W``; None for their own.
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster is unknown, its name wrong, or the job fits on none of them.
         LayoutError: The job can't be laid out in this way on any of them.
         CalibrationError: A calibration can't be read.
-        RequestError: A price is no price, or the host none.
+        RequestError: A price is no price, the host or the power limit none, or the limit too low for a target.
         WhatIfError: An edit finds nothing to change.
     """
     what_if = apply_edits(run.program, edits)
@@ -73,7 +76,17 @@ def predict(
     def make_predictor(program: Program) -> Predictor:
         layout = infer_layout_if_needed(program, change)
         batch = infer_job_batch(program, layout, samples)
-        return Predictor(run, program, source, layout, batch, dollars, calibrations, host=parse_host(host))
+        return Predictor(
+            run,
+            program,
+            source,
+            layout,
+            batch,
+            dollars,
+            calibrations,
+            host=parse_host(host),
+            power_cap_w=parse_power_cap(power_cap),
+        )
 
     predictor = make_predictor(what_if.program)
     predicted, refused = _predict_targets(predictor, wanted, change)

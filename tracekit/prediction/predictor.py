@@ -31,11 +31,13 @@ from tracekit.parallelism.stragglers import (
 from tracekit.prediction import notes
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.collectives import fill_collective_times, retarget_collectives
+from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
 from tracekit.prediction.insertion_cost import separate_inserted_kernels
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs, judge_memory_fit
 from tracekit.prediction.model import Coverage, Prediction, StepOnUsualHost, StepWithContention, Target
+from tracekit.prediction.power_cap import apply_power_cap, resolve_power_cap
 from tracekit.prediction.profiler_cost import ProfilerCost
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.stages import compute_batch_ratio, get_stage_layouts, scale_to_pipeline_step, split_into_stages
@@ -73,6 +75,7 @@ class Predictor:
         calibrations: The calibrations in use.
         assumptions: What was assumed for inserted collectives, one clause each.
         host: Host that is predicted for, as :func:`~tracekit.prediction.target_host.parse_host` returns it.
+        power_cap_w: Power limit of each target's GPUs; None for their own.
     """
 
     run: MeasuredRun
@@ -84,6 +87,7 @@ class Predictor:
     calibrations: Sequence[calibration.Calibration]
     assumptions: tuple[Message, ...] = ()
     host: str | float = SAME
+    power_cap_w: float | None = None
     _times_cache: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
     _kernels_cache: dict[tuple[object, ...], KernelTimePredictor] = field(default_factory=dict, repr=False)
     _predictor_cache: dict[tuple[Inserter, ...], "Predictor"] = field(default_factory=dict, repr=False)
@@ -155,7 +159,10 @@ class Predictor:
         if key not in self._times_cache:
             kernels = self._get_kernels(gpu, layouts)
             times = kernels.predict(gpu, calibration.build_tables(self.calibrations, gpu))
-            self._times_cache[key] = kernels.table.select(KERNEL_COLUMNS).hstack(times)
+            times = kernels.table.select(KERNEL_COLUMNS).hstack(times)
+            if self.power_cap_w is not None:
+                times = apply_power_cap(times, resolve_power_cap(self.power_cap_w, gpu), gpu)
+            self._times_cache[key] = times
         return self._times_cache[key]
 
     def _get_kernels(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> KernelTimePredictor:
@@ -194,7 +201,7 @@ class Predictor:
             compute_held_parameter_fraction(program, layouts),
         )
         usual = None if same_host or layouts else self._predict_on_usual_host(program, gpu, filled, stepped.step)
-        kernels = _apply_edits(program, filled.drop(KERNEL_COLUMNS, "transfer_us", strict=False))
+        kernels = _apply_edits(program, filled.drop(KERNEL_COLUMNS, "transfer_us", "slowdown", strict=False))
         source_host = self._source_host if usual or self.host != SAME else None
         is_host_open = not (same_gpu and self.assumptions)
         return Prediction(
@@ -206,6 +213,7 @@ class Predictor:
             high_us=stepped.high_us,
             speedup=run.measured_step.step_time_us / stepped.step.step_time_us,
             coverage=_compute_coverage(program, filled),
+            energy=self._estimate_energy(program, kernels, stepped, gpu),
             kernels=kernels,
             program=program,
             replayed_kernels=kernels,
@@ -213,6 +221,7 @@ class Predictor:
                 *notes.note_calibrations(self.calibrations, gpu, same_gpu),
                 *notes.write_notes(run, program, target, self.source, filled, same_gpu, shared, pipeline),
                 *(() if same_host or pipeline else self._profiler_cost.note(program, filled["time_us"], stepped.step)),
+                *notes.note_power_cap(self.power_cap_w, gpu, filled),
                 *notes.note_host(self.host, host, source_host, usual, gpu, is_host_open),
                 *self.assumptions,
                 *([stepped.stragglers.note] if stepped.stragglers.note else []),
@@ -255,9 +264,16 @@ class Predictor:
         cancels = as_traced and np.array_equal(kernel_us[0], measured_us) and host.likely == 1
         error = 0.0 if cancels else abs(self.run.self_replay.error_pct) / 100
         ends = late.widen_interval(step_us, low_us / (1 + error), high_us * (1 + error))
-        return _StepInterval(
-            scale_to_pipeline_step(step, step_us * late.likely_factor, pipeline, target.layout), *ends, pipeline, late
-        )
+        scaled = scale_to_pipeline_step(step, step_us * late.likely_factor, pipeline, target.layout)
+        return _StepInterval(step, scaled, *ends, pipeline, late)
+
+    def _estimate_energy(
+        self, program: Program, kernels: pl.DataFrame, stepped: "_StepInterval", gpu: Gpu
+    ) -> StepEnergy:
+        """Estimate what the step draws on one GPU."""
+        drawn = sum_kernel_energy(program, kernels, stepped.replayed, gpu)
+        limit_w = resolve_power_cap(self.power_cap_w, gpu)
+        return estimate_step_energy(drawn, stepped.step, (stepped.low_us, stepped.high_us), gpu, limit_w)
 
     def _compute_interval_times(self, times: pl.DataFrame, gpu: Gpu) -> tuple[Floats, Floats, Floats]:
         """Return the likely, low and high kernel times; what published jobs on the GPU missed lies within."""
@@ -296,8 +312,9 @@ class Predictor:
 
 @dataclass(frozen=True, slots=True)
 class _StepInterval:
-    """The step, the ends of its interval, its pipeline, and the effect of its slowest rank."""
+    """The step as replayed, as it is, the ends of its interval, its pipeline, and the effect of its slowest rank."""
 
+    replayed: StepTime
     step: StepTime
     low_us: float
     high_us: float

@@ -19,6 +19,7 @@ from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.cost import NO_PRICES, resolve_prices
 from tracekit.prediction.model import PredictedStep, Prediction, Target
 from tracekit.prediction.notes import note_outsized_node
+from tracekit.prediction.power_cap import parse_power_cap
 from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.source_cluster import fill_source_gpu
 from tracekit.prediction.source_cluster import identify_source_cluster as source_of
@@ -139,6 +140,7 @@ def sweep(
     samples: float | None = None,
     calibrated: bool = True,
     host: str | float = SAME,
+    power_cap: str | float | None = None,
 ) -> Sweep:
     """Predict the step in many layouts.
 
@@ -159,6 +161,7 @@ def sweep(
         samples: Samples that a rank processes in a step; None to infer them from the trace.
         calibrated: Use the calibrations stored on this machine.
         host: Host to predict for, as :func:`tracekit.prediction.predict` takes it.
+        power_cap: Power limit, likewise.
 
     Raises:
         LayoutError: The trace's layout is unknown, or none of the requested layouts can be predicted.
@@ -185,7 +188,10 @@ def sweep(
     ]
     calibrations = calibration.load_all() if calibrated else ()
     dollars = resolve_prices(prices)
-    predictor = Predictor(run, run.program, source, old, batch, dollars, calibrations, host=parse_host(host))
+    cap_w = parse_power_cap(power_cap)
+    predictor = Predictor(
+        run, run.program, source, old, batch, dollars, calibrations, host=parse_host(host), power_cap_w=cap_w
+    )
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:
         raise LayoutError(layout_errors.NO_LAYOUT_PREDICTED(reason=refused[0]))

@@ -129,6 +129,8 @@ def _serialize_target(prediction: PredictedStep) -> dict[str, Any]:
         "batch": dataclasses.asdict(prediction.batch) if prediction.batch else None,
         "per_second": prediction.per_second,
         "dollars_per_million": prediction.dollars_per_million,
+        "energy": dataclasses.asdict(prediction.energy),
+        "joules_per_unit": prediction.joules_per_unit,
         "notes": [note.to_dict() for note in prediction.notes],
     }
 

@@ -12,7 +12,7 @@ from tracekit.format import (
     format_shape,
     shorten,
 )
-from tracekit.render import costs, what_if_rows
+from tracekit.render import costs, energy, what_if_rows
 from tracekit.render.findings import group_findings
 from tracekit.render.sentences import (
     build_headline,
@@ -38,6 +38,9 @@ def _generate_lines(report: Report) -> Iterator[str]:
     said = build_headline(report)
     yield from (f"# {to_markdown(f'{said.before} {said.figure}{said.after}')}", "", to_markdown(said.detail), "")
     yield from _generate_step_table(report)
+    if report.targets:
+        yield from ("", f"## {energy.TITLE[0].upper()}{energy.TITLE[1:]}", "")
+        yield from format_table(("GPU", *energy.list_headings(report)), energy.build_energy_rows(report))
     yield from ("", "## Where the time goes", "")
     yield from _generate_time_table(report)
     if report.findings:

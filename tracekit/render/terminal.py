@@ -17,7 +17,7 @@ from tracekit.format import (
     shorten_kernel_name,
 )
 from tracekit.prediction.model import PredictedStep
-from tracekit.render import costs, critical_path, kernel_tables, what_if_rows
+from tracekit.render import costs, critical_path, energy, kernel_tables, what_if_rows
 from tracekit.render.bars import TimeBars
 from tracekit.render.grid import append_omitted_count, make_facts_table, make_grid, make_plain_table, make_time_list
 from tracekit.render.sentences import (
@@ -101,6 +101,7 @@ def render_predicted(report: Report, top: int) -> RenderableType:
         _render_source(report),
         *_render_section("predicted step", _render_targets(report)),
         *_render_section("what limits it there", _render_limits(report)),
+        *_render_section(energy.TITLE, _render_energy(report)),
         *_render_section("what if", _render_what_if(report)),
         *_render_section("where the time goes", TimeBars(report.bars)),
         *_render_section(
@@ -191,6 +192,13 @@ def _render_targets(report: Report) -> RenderableType:
         *merge_target_notes(report, _describe_unmodelled),
     ]
     return Group(table, *(Text(line, style="dim") for line in said))
+
+
+def _render_energy(report: Report) -> RenderableType:
+    table = make_grid(("", "word"), *((heading, "number") for heading in energy.list_headings(report)))
+    for row in energy.build_energy_rows(report):
+        table.add_row(*row)
+    return table
 
 
 def _describe_unmodelled(target: PredictedStep) -> Iterator[str]:

@@ -71,7 +71,7 @@ def build_report(
     idle_time, stream_idle_time = attribute_stream_idle_time(run.program, run.measured_timeline)
     replays = SpeedReplays(run)
     return Report(
-        source=source.build_source_summary(run, price, batch),
+        source=source.build_source_summary(run, price, batch, source.estimate_energy(run, on_source)),
         replay=replay.build_replay_error(run),
         events=events.build_event_ledger(run),
         coverage=coverage.build_work_coverage(rows),

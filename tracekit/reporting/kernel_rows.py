@@ -18,13 +18,15 @@ def predict_on_source(run: MeasuredRun) -> pl.DataFrame:
 
     Returns:
         One row per kernel of the kernel table: the work (``law`` that models it, ``work_flops``, ``work_bytes``),
-        ``bound_us``, ``limiter`` and the time ``model_us``; the last three are null if the GPU isn't known.
+        ``bound_us``, ``limiter``, the time ``model_us``, and ``power_w``, the board's power in the measured time; the
+        last four are null if the GPU isn't known.
     """
     if run.gpu is not None:
         batch = Batch(run.kernels)
         alone = batch.on(run.gpu).select("bound_us", "limiter", model_us="time_us")
-        return batch.get_work(run.gpu).hstack(alone)
-    unknown = {"bound_us": pl.Float64, "limiter": pl.String, "model_us": pl.Float64}
+        power_w = batch.predict_power_w(run.gpu, run.kernels["dur_ns"] / 1e3)
+        return batch.get_work(run.gpu).hstack([*alone, power_w])
+    unknown = {"bound_us": pl.Float64, "limiter": pl.String, "model_us": pl.Float64, "power_w": pl.Float64}
     work = prepare_kernels(run.kernels).select("law", "work_flops", "work_bytes")
     return work.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in unknown.items())
 

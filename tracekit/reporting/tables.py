@@ -42,6 +42,11 @@ STEP = TableSchema(
             pl.Float64,
             "Cost of a million samples or tokens on all GPUs in use, where their price was given.",
         ),
+        TableColumn("energy_j", pl.Float64, "Estimated energy of the step on one GPU, in joules."),
+        TableColumn("energy_low_j", pl.Float64, "Lower end of its 90 % interval."),
+        TableColumn("energy_high_j", pl.Float64, "Upper end."),
+        TableColumn("power_w", pl.Float64, "Mean power of one GPU's board, in watts."),
+        TableColumn("joules_per_unit", pl.Float64, "Joules for a sample or token on all GPUs in use."),
         TableColumn("fits_in_memory", pl.Boolean, "Whether a rank fits into memory; blank where that isn't known."),
     ),
 )
@@ -352,7 +357,16 @@ def _describe_throughput(step: SourceSummary | PredictedStep) -> dict[str, objec
     """Describe the samples or tokens of a step, and the throughput at that step time."""
     size, unit = (step.batch.size, step.batch.unit) if step.batch else (None, None)
     done = {"per_second": step.per_second, "dollars_per_million": step.dollars_per_million}
-    return {"samples": size, "unit": unit, **done}
+    return {"samples": size, "unit": unit, **done, **_describe_energy(step)}
+
+
+def _describe_energy(step: SourceSummary | PredictedStep) -> dict[str, object]:
+    """Describe what a step draws; nothing where the GPU isn't known."""
+    energy = step.energy
+    if energy is None:
+        return {}
+    ends = {"energy_low_j": energy.low_joules, "energy_high_j": energy.high_joules}
+    return {"energy_j": energy.joules, **ends, "power_w": energy.power_w, "joules_per_unit": step.joules_per_unit}
 
 
 def _iter_stream_rows(report: Report) -> Iterator[dict[str, object]]:

@@ -93,6 +93,7 @@ def predict(run: MeasuredRun, request: ExportRequest) -> Predictions:
         samples=request.samples,
         calibrated=not request.no_calibration,
         host=_find_host(request),
+        power_cap=request.power_cap,
     )
 
 
@@ -124,6 +125,7 @@ def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
         samples=request.samples,
         calibrated=not request.no_calibration,
         host=_find_host(request),
+        power_cap=request.power_cap,
     )
 
 

@@ -239,6 +239,12 @@ class TargetOptions(Request):
         str | None,
         Option("A trace of any job on the target's machine: predicts for its CPU.", "Trace of the CPU there", "TRACE"),
     ] = None
+    power_cap: Annotated[
+        float | str | None,
+        Option(
+            "A power limit for each target GPU, such as 500W; default its own.", "Power limit of a GPU there", "WATTS"
+        ),
+    ] = None
     no_calibration: Annotated[
         bool, Option("Leave out what `tracekit calibrate` keeps on this machine.", "Leave out calibrations")
     ] = False
@@ -264,11 +270,14 @@ class TargetOptions(Request):
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
         from tracekit.comm import load_cluster
+        from tracekit.prediction.power_cap import parse_power_cap, resolve_power_cap
         from tracekit.prediction.target_host import SAME, parse_host
         from tracekit.prediction.targets import resolve_targets
 
         super().check()
-        resolve_targets(self.gpus, self.clusters)
+        cap_w = parse_power_cap(self.power_cap)
+        for target in resolve_targets(self.gpus, self.clusters):
+            resolve_power_cap(cap_w, target.gpu.gpu)
         if self.source_cluster is not None:
             load_cluster(self.source_cluster)
         if parse_host(self.host) != SAME and self.host_from is not None:

@@ -21,6 +21,7 @@ from tracekit.format import (
 )
 from tracekit.render.colours import get_family_colour
 from tracekit.render.costs import describe_batch
+from tracekit.render.energy import format_joules, format_joules_interval
 from tracekit.render.sentences import name_place
 
 MAX_NAME_CHARS = 60
@@ -43,6 +44,8 @@ def get_environment() -> Environment:
         "duration": format_duration,
         "digits": format_number,
         "dollars": format_dollars,
+        "joules": format_joules,
+        "joules_interval": format_joules_interval,
         "percent": format_percent,
         "colour": get_family_colour,
         "place": name_place,

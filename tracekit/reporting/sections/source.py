@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+import polars as pl
+
 from tracekit.format import abbreviate_names, replace_undecodable
 from tracekit.hosts import find_usual_host, measure_host_speed
 from tracekit.parallelism.layout import LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
-from tracekit.prediction.model import compute_cost, compute_cost_per_million
+from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
+from tracekit.prediction.model import compute_cost, compute_cost_per_million, compute_joules_per_unit
 from tracekit.run import MeasuredRun
 from tracekit.workload.steps import is_whole_trace
 
@@ -45,6 +48,8 @@ class SourceSummary:
         batch: Samples or tokens that the job processes in a step; ``None`` if unknown.
         per_second: Throughput in samples or tokens per second.
         dollars_per_million: Cost of a million samples or tokens on the GPUs of all ranks.
+        energy: Estimated energy of the step on one GPU; ``None`` where the GPU isn't known.
+        joules_per_unit: Joules for a sample or token on the GPUs of all ranks.
         host_speed: Speed of the host, as a multiple of the reference host's; ``None`` where too few ops tell it.
         host_ops: Number of distinct ops that it was measured by.
         usual_host_speed: Speed of the usual host beside that GPU; ``None`` where the GPU isn't known.
@@ -70,18 +75,23 @@ class SourceSummary:
     batch: StepBatch | None = None
     per_second: float | None = None
     dollars_per_million: float | None = None
+    energy: StepEnergy | None = None
+    joules_per_unit: float | None = None
     host_speed: float | None = None
     host_ops: int = 0
     usual_host_speed: float | None = None
 
 
-def build_source_summary(run: MeasuredRun, price: float | None = None, batch: StepBatch | None = None) -> SourceSummary:
+def build_source_summary(
+    run: MeasuredRun, price: float | None = None, batch: StepBatch | None = None, energy: StepEnergy | None = None
+) -> SourceSummary:
     """Build the summary of the measured run.
 
     Args:
         run: The run.
         price: Dollars for an hour of its GPU; ``None`` if it isn't known.
         batch: Samples or tokens that the job processes in a step; ``None`` to infer them from the trace.
+        energy: Of the step on one GPU; ``None`` where it wasn't estimated.
     """
     ranks = max(run.trace.world_size, len(run.ranks))
     batch = batch or _infer_batch(run)
@@ -108,10 +118,26 @@ def build_source_summary(run: MeasuredRun, price: float | None = None, batch: St
         batch=batch,
         per_second=per_second,
         dollars_per_million=compute_cost_per_million(price, ranks, per_second),
+        energy=energy,
+        joules_per_unit=compute_joules_per_unit(energy, ranks, batch),
         host_speed=host.speed if host else None,
         host_ops=host.ops if host else 0,
         usual_host_speed=find_usual_host(run.gpu).speed if run.gpu else None,
     )
+
+
+def estimate_energy(run: MeasuredRun, on_source: pl.DataFrame) -> StepEnergy | None:
+    """Estimate the energy of the measured step; ``None`` where its GPU isn't known.
+
+    Args:
+        run: The measured run.
+        on_source: From :func:`tracekit.reporting.kernel_rows.predict_on_source`.
+    """
+    if run.gpu is None:
+        return None
+    step, kernels = run.measured_step, on_source.with_columns(time_us=run.kernels["dur_ns"] / 1e3)
+    drawn = sum_kernel_energy(run.program, kernels, step, run.gpu)
+    return estimate_step_energy(drawn, step, (step.step_time_us, step.step_time_us), run.gpu, run.gpu.tdp_w)
 
 
 def _infer_batch(run: MeasuredRun) -> StepBatch | None:

@@ -1,0 +1,140 @@
+"""Predict what a GPU draws while it runs a kernel, and how far a power limit slows it down.
+
+A board's power is its idle power, what any running kernel adds, and what arithmetic and memory traffic add by how much
+of their peaks a kernel uses, at most the board's limit::
+
+    fraction of the limit = idle + running + compute * (FLOP/s over peak) + memory * (bytes/s over bandwidth)
+
+of kernels that are much longer than their launch.
+
+For example, a GEMM at 70 % of the tensor cores' peak and 10 % of the bandwidth would draw 0.19 + 0.41 + 0.77 + 0.04 =
+1.4 times the limit: it runs at the limit, with a lower clock. The constants are shares of the limit, the same for all
+GPUs; ``power.toml`` says what they were fitted to and how far off they are on a GPU left out.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from predictors.arrays import Floats, Ints
+from predictors.categorical import CategoricalColumn
+from predictors.errors import WeightsError
+from predictors.hardware import Hardware
+from predictors.toml_file import read_toml
+
+POWER_FILE = Path(__file__).parent / "weights" / "power.toml"
+LINK_COPY_KINDS = ("HtoD", "DtoH", "PtoP")
+LAUNCH_US = 6.0
+"""A kernel of this time adds half of what a long one does: while it is launched and drains, the board is nearly idle.
+Kernels of 4 to 75 us that `make on-gpu` held on an H100 and an H200 follow it."""
+SHARPNESS = 10.0
+"""How sharply the draw bends into the limit."""
+UNKNOWN_WORK_HALF_WIDTH = 0.5
+"""Half-width, as a logarithm, of the interval of a kernel without a shape. It rests on one job: decoding in a CUDA
+graph draws 1.4 to 1.5 times less than predicted on an H100 and an H200."""
+MIN_CLOCK_FRACTION = 0.2
+"""Of the clock that a limit is believed to lower it to: Zeus's lowest limits made steps 4 times as long."""
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """What adds to a GPU's draw, as fractions of its board's power limit.
+
+    Attributes:
+        idle: Draw of a GPU between the kernels of a job.
+        running: What any running kernel adds.
+        compute: What arithmetic at the peak rate adds.
+        memory: What traffic at the peak bandwidth adds.
+        unknown_work: What the work of a kernel without a shape adds.
+        half_width: Half-width, as a logarithm, of the 90 % interval of the draw of many kernels.
+        half_width_elsewhere: The same on a GPU of an architecture whose draw was not fitted.
+        architectures: Those whose draw was fitted.
+        clock_exponent: Draw above idle grows with the clock to this power.
+        clock_knee: Fraction of the clock below which the voltage falls no further, so that the draw is linear.
+        cap_half_width: Half-width, as a logarithm, of the 90 % interval of the time under a power limit.
+    """
+
+    idle: float
+    running: float
+    compute: float
+    memory: float
+    unknown_work: float
+    half_width: float
+    half_width_elsewhere: float
+    architectures: tuple[str, ...]
+    clock_exponent: float
+    clock_knee: float
+    cap_half_width: float
+
+    def get_half_width(self, architecture: str) -> float:
+        """Return the half-width of the interval on a GPU's architecture."""
+        return self.half_width if architecture in self.architectures else self.half_width_elsewhere
+
+    def compute_draw(self, compute: Floats, memory: Floats, time_us: Floats) -> Floats:
+        """Return the draw while kernels run, as fractions of the limit; NaN where the time is.
+
+        Args:
+            compute: FLOP/s over the peak rate; NaN where the work is unknown.
+            memory: Bytes/s over the bandwidth; NaN likewise.
+            time_us: Time.
+        """
+        work = self.compute * np.minimum(compute, 1.0) + self.memory * np.minimum(memory, 1.0)
+        work = np.where(np.isnan(work), self.unknown_work, work)
+        draw = self.idle + (self.running + work) * time_us / (time_us + LAUNCH_US)
+        return np.asarray(draw / (1.0 + draw**SHARPNESS) ** (1.0 / SHARPNESS))
+
+    def compute_slowdown(self, draw: Floats, cap: float) -> Floats:
+        """Return how many times as long kernels take under a limit, in which the clock falls until they fit.
+
+        Args:
+            draw: Draw without that limit, as fractions of the board's own.
+            cap: The limit, likewise.
+        """
+        above = np.fmax(draw - self.idle, 1e-9)
+        left = np.clip((cap - self.idle) / above, 0.0, 1.0)
+        at_knee = self.clock_knee**self.clock_exponent
+        clock = np.where(left >= at_knee, left ** (1 / self.clock_exponent), self.clock_knee * left / at_knee)
+        return np.asarray(1.0 / np.fmax(clock, MIN_CLOCK_FRACTION))
+
+
+@functools.cache
+def load_power_law(path: Path = POWER_FILE) -> PowerLaw:
+    """Load the fitted law.
+
+    Raises:
+        WeightsError: The file isn't readable.
+    """
+    try:
+        table = read_toml(path)
+        return PowerLaw(**table["law"] | {"architectures": tuple(table["law"]["architectures"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WeightsError(f"no readable {path.name} in {path.parent}: {error}") from error
+
+
+def compute_power_w(table: pl.DataFrame, row: Ints, time_us: Floats, gpu: Hardware) -> Floats:
+    """Predict the mean power of a board while it runs kernels, in watts; NaN where the time is.
+
+    Kernels without a shape draw what others do on average. Collectives count as running, without any work, and copies
+    over a link as traffic without a running kernel.
+
+    Args:
+        table: Distinct kernels, from ``columns.prepare_kernels``.
+        row: Row of the distinct kernel of each launch.
+        time_us: Time of each launch.
+        gpu: The GPU.
+    """
+    law = load_power_law()
+    work = table.select(pl.col("work_flops", "work_bytes").cast(pl.Float64))
+    is_collective = (table["family"] == "collective").to_numpy()
+    peak = CategoricalColumn.from_series(table["dtype"]).map(gpu.get_tflops) * 1e6
+    full_us = (work["work_flops"].to_numpy() / peak, work["work_bytes"].to_numpy() / (gpu.bandwidth_gbps * 1e3))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        compute, memory = (np.where(is_collective, 0.0, us)[row] / time_us for us in full_us)
+    is_link_copy = table["copy_kind"].is_in(LINK_COPY_KINDS).fill_null(value=False).to_numpy()
+    draw = law.compute_draw(compute, memory, np.where(is_link_copy[row], 0.0, time_us))
+    return np.asarray(gpu.gpu.tdp_w * np.where(np.isnan(time_us), np.nan, draw))
