@@ -23,10 +23,8 @@ def encode_launches(run: MeasuredRun, targets: Sequence[Prediction], form: str) 
             ``limiter``, ``method``, ``bound_us`` and ``utilization``, and the tiles that it is cut into there.
         form: ``"parquet"`` or ``"csv"``.
     """
-    limiter = pl.when(pl.col("bound_us").is_not_null()).then("limiter")
-    on_source = predict_on_source(run).select(
-        "work_flops", "work_bytes", "bound_us", limiter.alias("limiter"), "power_w"
-    )
+    limiter = pl.when(pl.col("bound_us").is_not_null()).then("limiter").alias("limiter")
+    on_source = predict_on_source(run).select("work_flops", "work_bytes", "bound_us", limiter, "power_w")
     table = run.kernels.with_columns(on_source.iter_columns())
     table = table.with_columns(utilization=_compute_utilization(table["bound_us"], table["dur_ns"] / 1e3))
     for target, tiles in zip(targets, choose_tiles(run.kernels, run, targets), strict=True):

@@ -121,10 +121,8 @@ def note_power_cap(cap_w: float | None, gpu: Gpu, times: pl.DataFrame) -> Iterat
     if cap_w >= gpu.tdp_w:
         yield told.POWER_CAP_WITHOUT_EFFECT(power=cap_w, gpu=gpu.slug, limit=gpu.tdp_w)
         return
-    longer_us, time_us = times.select(pl.col("time_us").sum(), free=(pl.col("time_us") / pl.col("slowdown")).sum()).row(
-        0
-    )
-    slowdown = longer_us / time_us if time_us else 1.0
+    free_us = (pl.col("time_us") / pl.col("slowdown")).sum()
+    slowdown = times.select(pl.when(free_us > 0).then(pl.col("time_us").sum() / free_us).otherwise(1.0)).item()
     yield told.POWER_CAPPED(power=cap_w, limit=gpu.tdp_w, slowdown_pct=100 * (slowdown - 1))
 
 

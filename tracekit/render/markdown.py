@@ -40,7 +40,7 @@ def _generate_lines(report: Report) -> Iterator[str]:
     yield from _generate_step_table(report)
     if report.targets:
         yield from ("", f"## {energy.TITLE[0].upper()}{energy.TITLE[1:]}", "")
-        yield from format_table(("GPU", *energy.list_headings(report)), energy.build_energy_rows(report))
+        yield from format_table(("GPU", *energy.list_headings(report)), [*energy.build_energy_rows(report)])
     yield from ("", "## Where the time goes", "")
     yield from _generate_time_table(report)
     if report.findings:

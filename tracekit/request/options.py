@@ -240,10 +240,7 @@ class TargetOptions(Request):
         Option("A trace of any job on the target's machine: predicts for its CPU.", "Trace of the CPU there", "TRACE"),
     ] = None
     power_cap: Annotated[
-        float | str | None,
-        Option(
-            "A power limit for each target GPU, such as 500W; default its own.", "Power limit of a GPU there", "WATTS"
-        ),
+        float | str | None, Option("Power limit of each target GPU, such as 500W.", "Power limit of a GPU", "WATTS")
     ] = None
     no_calibration: Annotated[
         bool, Option("Leave out what `tracekit calibrate` keeps on this machine.", "Leave out calibrations")
