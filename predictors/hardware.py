@@ -36,6 +36,9 @@ READ_WRITE_BANDWIDTH_FRACTION = {"12.1": 0.85}
 0.72 of the printed rate for the GB10's LPDDR5X, 0.79 to 0.90 for other Blackwells of compute capability 12; a copy
 reaches 218 GB/s of 273 (huggingface/kernels#283)."""
 
+MAX_MATRIX_RATE_RATIO = 3.0
+"""Of matrix units for each SM and clock, up to which kernels on them are limited alike: an A100's are twice an L40S's,
+an H100's four times an H20's."""
 MMA_SUFFIX = " on mma"
 """What ends the names of a GPU, and of its architecture, as kernels made for an A100's matrix units see it."""
 MMA_FLOPS_PER_SM_CLOCK = 2048.0
@@ -145,6 +148,15 @@ class Hardware:
     def mma_rate_fraction(self) -> float:
         """The most that such kernels reach of the GPU's rate in 16 bit: all of it where the units aren't later ones."""
         return self.on_mma.get_tflops("bf16") / self.get_tflops("bf16")
+
+    def has_matrix_units_like(self, other: Hardware) -> bool:
+        """Return whether one SM's matrix units are about as fast as another GPU's, so that the same resources limit.
+
+        An H20's are four times slower than an H100's. There, neither the operands nor the power limit a large product,
+        and a small tile takes as long as a large one on an H100.
+        """
+        mine, its = (one.get_tflops("fp16") / one.sms / one.clock_mhz for one in (self, other))
+        return max(mine, its) < MAX_MATRIX_RATE_RATIO * min(mine, its)
 
     @property
     def vector_tflops(self) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from predictors.arrays import Floats
 from predictors.hardware import Hardware
 from predictors.kernels import TENSOR_FAMILIES
-from predictors.weights_file import Weights
+from predictors.weights_file import Weights, are_limited_alike
 
 SITUATIONS = ("base", "sibling", "class", "new")
 """How close the measurements of a law come to a GPU that was not calibrated, from near to far: the GPU itself, a
@@ -35,7 +35,8 @@ def classify_situation(law: str, gpu: Hardware, weights: Weights) -> str:
         return "base"
     if weights.has_sibling(law, gpu):
         return "sibling"
-    return "class" if any(gpu.tensor_class == other.tensor_class for other in measured.values()) else "new"
+    alike = (gpu.tensor_class == one.tensor_class and are_limited_alike(law, gpu, one) for one in measured.values())
+    return "class" if any(alike) else "new"
 
 
 def get_width_key(law: str, vendor: str) -> str:

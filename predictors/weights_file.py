@@ -24,6 +24,7 @@ from predictors.hardware import MMA_SUFFIX, Hardware, derive_hardware
 from predictors.laws.gemm import models_power
 from predictors.laws.law import LAWS, SUBSTITUTE_LAWS
 from predictors.laws.terms import Constants
+from predictors.roofline import uses_matrix_units
 
 SHIPPED_WEIGHTS = Path(__file__).parent / "weights"
 WEIGHTS_FORMAT = 2
@@ -202,16 +203,23 @@ class Weights:
         return own or gpu.slug in fitted.taught
 
     def has_sibling(self, law: str, gpu: Hardware) -> bool:
-        """Whether a GPU of its architecture was measured that runs a law's kernels as it does.
+        """Whether a GPU of its architecture, with matrix units like its own, was measured for a law.
 
         For GEMMs that are limited by board power, the sibling must have as many SMs: on an L40S large ones reach a
         sixth less than medium ones, which does not happen on boards with more power per SM.
         """
         fitted = self.get_law(law)
-        if all(gpu.architecture != other.architecture for other in fitted.well_measured.values()):
+        known = fitted.well_measured.values()
+        if not any(gpu.architecture == one.architecture and are_limited_alike(law, gpu, one) for one in known):
             return False
         alone = gpu.slug not in fitted.gpu and self.find_twin(law, gpu) is None
         return not (alone and models_power(fitted.base, gpu))
+
+
+def are_limited_alike(law: str, one: Hardware, other: Hardware) -> bool:
+    """Return whether the same resources limit a law's kernels on two GPUs of one class, as far as rates tell."""
+    on_tensor_cores = uses_matrix_units(law) and not law.endswith("fp32") and one.gpu.vendor == "nvidia"
+    return not on_tensor_cores or one.has_matrix_units_like(other)
 
 
 def shipped_sha256() -> str:
