@@ -12,6 +12,7 @@ import tomli_w
 
 from predictors.hardware import MMA_SUFFIX
 from predictors.intervals import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_ALL, TOLD_LEVELS
+from predictors.training.sums import FRACTIONS
 from predictors.training.views import VIEWS
 from predictors.weights_file import LawConstants, Weights
 
@@ -50,6 +51,10 @@ WIDTHS_NOTE = (
 COVERAGE_NOTE = (
     "Share of a GPU's kernels, in percent, inside their interval in the base, elsewhere inside the width that the "
     "other GPUs need, times the margin: mean over the GPUs, and in brackets the worst GPU."
+)
+SUMS_NOTE = (
+    "Sums of 20 kernels of all laws on one GPU, in percent inside the interval of the sum, by the fraction of their "
+    "half-widths that is taken as common to all: mean over the GPUs, and in brackets the worst."
 )
 LAW_TITLES = {
     "gemm half": "GEMM, bf16",
@@ -211,6 +216,24 @@ def _format_coverage(inside: pl.DataFrame) -> list[str]:
     rows = [f"| {law} | {' | '.join(found.get(s, '–') for s in where)} |" for law, found in sorted(cells.items())]
     head = f"| | {' | '.join(where)} |"
     return ["## Coverage of the intervals", "", COVERAGE_NOTE, "", head, "|---" * (len(where) + 1) + "|", *rows]
+
+
+def format_sum_coverage(coverage: pl.DataFrame) -> str:
+    """Format how often the intervals of sums hold them.
+
+    Args:
+        coverage: From ``sums.compute_sum_coverage``.
+    """
+    names = [f"{fraction:g}" for fraction in FRACTIONS]
+    lines = [
+        f"## Coverage of sums\n\n{SUMS_NOTE}\n",
+        f"| | told | {' | '.join(names)} | GPUs |",
+        "|---" * (len(names) + 3) + "|",
+    ]
+    for (where, told), rows in coverage.group_by("situation", "told", maintain_order=True):
+        cells = [f"{np.mean(rows[name].to_numpy()):.0f} ({np.min(rows[name].to_numpy()):.0f})" for name in names]
+        lines.append(f"| {' | '.join((str(where), str(told), *cells, str(rows.height)))} |")
+    return "\n".join([*lines, ""])
 
 
 def _format_law_table(law: str, rows: pl.DataFrame) -> str:

@@ -14,7 +14,8 @@ from predictors.training.__main__ import BUNDLED_TABLES
 from predictors.training.evaluate import summarise_by_library, summarise_errors, summarise_views
 from predictors.training.fit import load_measurements
 from predictors.training.fit_all import fit_all
-from predictors.training.report import LAW_TITLES, format_markdown
+from predictors.training.report import LAW_TITLES, format_markdown, format_sum_coverage
+from predictors.training.sums import compute_sum_coverage
 from predictors.training.widths import compute_coverage
 from tests.validation.study import KERNEL_DATA, find_input, format_table
 
@@ -60,6 +61,7 @@ def run() -> str:
             "## Means over nine GPUs\n",
             format_table(("", *(LAW_TITLES[law] for law in MEAN_LAWS)), list_means(errors)),
             format_markdown(errors, summarise_views(rows), summarise_by_library(rows), weights, compute_coverage(rows)),
+            format_sum_coverage(compute_sum_coverage(rows, weights.intervals)),
         )
     )
 
