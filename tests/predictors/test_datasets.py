@@ -92,7 +92,11 @@ def test_a_checkout_of_neusight(tmp_path):
         tmp_path, f"{collect}/linear/p2.1.0/Tesla T4.csv", f"{head},B,M,N,K",
         'linear,0.5,Tesla T4,p2.1.0,"volta_sgemm<1, 2>",1,58,13,141',
     )  # fmt: skip
-    write(tmp_path, f"{base}/test/bmm.csv", f"{head},B,M,N,K", "bmm,0.25,NVIDIA L4,p2.1.0,sgemm,192,96,196,64")
+    write(
+        tmp_path, f"{base}/test/bmm.csv", f"{head},B,M,N,K",
+        "bmm,0.25,NVIDIA H100 80GB HBM3,p2.1.0,sgemm,192,96,196,64", "bmm,0.5,NVIDIA L4,p2.1.0,sgemm,192,96,196,64",
+    )  # fmt: skip
+    write(tmp_path, f"{base}/test/ln.csv", f"{head},B,H", "ln,0.03,NVIDIA H100 80GB HBM3,p2.1.0,ln,127,168")
     write(tmp_path, f"{collect}/add/p2.1.0/Tesla T4.csv", f"{head},B,H", "add,0.026,Tesla T4,p2.1.0,add,127,168")
     write(
         tmp_path, f"{collect}/conv/p2.1.0/Tesla T4.csv",
@@ -103,9 +107,11 @@ def test_a_checkout_of_neusight(tmp_path):
     assert set(rows["dtype"]) == {"fp32"}
     assert set(rows["source"]) == {"eager"}
     gemm = rows.filter(pl.col("family") == "gemm")
-    t4, l4 = gemm.filter(pl.col("gpu") == "t4"), gemm.filter(pl.col("gpu") == "l4")
+    assert set(rows["gpu"]) == {"t4", "h100-sxm"}
+    t4, h100 = gemm.filter(pl.col("gpu") == "t4"), gemm.filter(pl.col("gpu") == "h100-sxm")
     assert only(t4, "batch", "m", "n", "k", "latency_us") == (1, 58, 141, 13, 500.0)
-    assert only(l4, "batch", "m", "n", "k", "latency_us") == (192, 96, 64, 196, 250.0)
+    assert only(h100, "batch", "m", "n", "k", "latency_us") == (192, 96, 64, 196, 250.0)
+    assert "norm" not in set(rows["family"])
     added = rows.filter(pl.col("family") == "elementwise")
     assert only(added, "rows", "cols", "bytes") == (127, 168, 3 * 4 * 127 * 168)
     conv = rows.filter(pl.col("family") == "conv")

@@ -17,7 +17,7 @@ from predictors import list_gpus, load_gpu, predict
 from predictors.errors import WeightsError
 from predictors.kernels import DTYPE_BYTES
 
-COLUMNS = ["time_us", "low_us", "high_us", "bound_us", "utilization", "limiter", "method", "runs_as"]
+COLUMNS = ["time_us", "low_us", "high_us", "bound_us", "utilization", "power_w", "limiter", "method", "runs_as"]
 SIZE = st.integers(1, 10**6)
 GEMM = {"family": "gemm", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096}
 
@@ -70,6 +70,7 @@ def test_every_family_on_every_gpu(gpu: str):
     assert (known["time_us"] < known["high_us"]).all()
     assert (known["time_us"] >= known["bound_us"]).all()
     assert known["utilization"].is_between(0, 1, closed="right").all()
+    assert known["power_w"].is_between(0, load_gpu(gpu).tdp_w, closed="right").all()
     assert result.tail(2)["time_us"].null_count() == 2
 
 

@@ -118,17 +118,21 @@ def test_a_product_by_a_vector_has_one_row_however_many_tokens_there_are():
 
 
 def test_a_product_whose_weights_are_known_waits_for_them_where_it_is_as_short_as_they_take():
-    """32 experts of 29 MB take an H200 196 µs at 4.8 TB/s; an H20 has 4.0, and a seventh of the arithmetic."""
+    """32 experts of 29 MB take an H200 196 µs at 4.8 TB/s; an H20 has 4.0, and a seventh of the arithmetic.
+
+    There, the arithmetic of tiles of 64 to 128 rows, however few are filled, takes 406 to 812 µs.
+    """
     kernel = {"family": "gemm", "dtype": "fp8", "measured_us": 245.0}
     told = scaled("h200-sxm", "h20", **kernel, batch=32, n=4096, k=7168)
     untold = scaled("h200-sxm", "h20", **kernel)
-    assert told["time_us"] == pytest.approx(245 * 4.8 / 4.0, rel=0.2)
+    assert 245 * 4.8 / 4.0 < told["time_us"] < 812
     assert untold["time_us"] > 2 * told["time_us"]
 
 
 def test_a_product_whose_weights_are_known_goes_with_the_arithmetic_where_it_takes_longer():
     told = scaled("h200-sxm", "h20", family="gemm", dtype="fp8", measured_us=3000.0, n=4096, k=7168)
-    assert told["time_us"] > 5 * 3000
+    # The H200's board limits it to two thirds of the peak, that of the H20 doesn't: 6.7 times becomes 4.4 times.
+    assert 4 * 3000 < told["time_us"] < 6.7 * 3000
 
 
 def test_known_shapes_go_before_tokens():
