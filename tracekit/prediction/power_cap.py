@@ -44,7 +44,7 @@ def resolve_power_cap(cap_w: float | None, gpu: Gpu) -> float:
     least_w = MIN_CAP_FRACTION * gpu.tdp_w
     if cap_w is not None and cap_w < least_w:
         raise RequestError(messages.POWER_CAP_TOO_LOW(gpu=gpu.slug, power=cap_w, least=least_w, most=gpu.tdp_w))
-    return gpu.tdp_w if cap_w is None else min(cap_w, gpu.tdp_w)
+    return float(gpu.tdp_w if cap_w is None else min(cap_w, gpu.tdp_w))
 
 
 def apply_power_cap(times: pl.DataFrame, cap_w: float, gpu: Gpu) -> pl.DataFrame:

@@ -137,7 +137,7 @@ def estimate_energy(run: MeasuredRun, on_source: pl.DataFrame) -> StepEnergy | N
         return None
     step, kernels = run.measured_step, on_source.with_columns(time_us=run.kernels["dur_ns"] / 1e3)
     drawn = sum_kernel_energy(run.program, kernels, step, run.gpu)
-    return estimate_step_energy(drawn, step, (step.step_time_us, step.step_time_us), run.gpu, run.gpu.tdp_w)
+    return estimate_step_energy(drawn, step, (step.step_time_us, step.step_time_us), run.gpu, float(run.gpu.tdp_w))
 
 
 def _infer_batch(run: MeasuredRun) -> StepBatch | None:
