@@ -50,7 +50,7 @@ PyTorch's own attention is FlashAttention 2 or the memory-efficient kernel of xF
 
 PAGED_STACKS = (*SERVING_FRAMEWORKS, "flashinfer", "trtllm-gen")
 UNPAGED_STACKS = ("cudnn", "memeff", "aotriton", "ck", "aiter")
-PAGED_LAWS = ("prefill", "encoder", "decode")
+PAGED_LAWS = ("prefill", "encoder", "decode", "latent")
 """What attention was measured on: caches' pages of serving engines, or tensors of whole sequences."""
 
 _MMA_STACKS = ("fa2", "memeff")
@@ -123,4 +123,4 @@ def is_made_for_mma(gpu: Hardware | None) -> pl.Expr:
     """Whether rows are kernels made for older matrix units than a GPU has; what decodes waits for memory on any."""
     if gpu is None or not gpu.has_newer_matrix_units:
         return pl.lit(value=False)
-    return pl.col("framework").is_in(_MMA_STACKS).fill_null(value=False) & (pl.col("law") != "decode")
+    return pl.col("framework").is_in(_MMA_STACKS).fill_null(value=False) & ~pl.col("law").is_in(["decode", "latent"])

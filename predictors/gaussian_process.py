@@ -20,6 +20,7 @@ LAW_AXES: dict[str, tuple[str, ...]] = {
     "encoder": ("batch", "heads", "q_len", "head_dim", "blocks"),
     "sequence": ("batch", "heads", "q_len", "kv_len", "reach", "head_dim", "blocks", "backward"),
     "decode": ("batch", "heads", "kv_len", "reach", "head_dim", "kv_heads", "window", "units"),
+    "latent": ("batch", "heads", "kv_len", "units"),
     "moe": ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "rows_per_expert", "skewed"),
 }
 """Sizes by which kernels of a law are near or far from each other; of all others their bytes, rows and columns."""

@@ -17,7 +17,7 @@ from predictors.gpu import DTYPES, Gpu
 from predictors.gpu_names import list_gpus, load_gpu
 from predictors.hardware import derive_hardware
 
-ENGINE_LAWS = ("prefill", "decode", "encoder", "gemm fp8_block")
+ENGINE_LAWS = ("prefill", "decode", "latent", "encoder", "gemm fp8_block")
 """Laws of serving engines' kernels, which are written anew for each architecture. A B200 beats an H100 in every figure,
 and took 3 % longer and more for 18, 28, 35 and 31 % of the same kernels of one engine (aiconfigurator at 095f58a5); of
 the other laws' kernels it did for 1 to 17 %, mostly by little."""

@@ -17,7 +17,7 @@ from predictors.attention_stacks import (
 )
 from predictors.errors import KernelTableError
 
-ATTENTION_LAWS = ("prefill", "encoder", "sequence", "decode")
+ATTENTION_LAWS = ("prefill", "encoder", "sequence", "decode", "latent")
 
 GEMM_LIBRARIES = ("cublas", "cutlass", "deepgemm", "cutedsl", "flashinfer", "triton")
 """Libraries of matrix products: cuBLAS(Lt), CUTLASS, DeepGEMM, CuTe DSL, FlashInfer's choice among several, Triton."""
@@ -47,6 +47,7 @@ ATTENTION_SOURCES = {
     "vllm_triton_attn": "triton", "flashinfer": "flashinfer", "torch_flow_flashinfer": "flashinfer",
     "vllm_flashinfer_fiprefill": "flashinfer", "vllm_flashinfer_fidecode": "flashinfer", "trtllm_mha": "trtllm-gen",
     "vllm_flashinfer_trtllmprefill": "trtllm-gen", "vllm_flashinfer_trtllmdecode": "trtllm-gen",
+    "trtllm_mla": "trtllm-gen", "flash_attention": "fa3", "vllm_flash_attn_mla": "fa3", "vllm_triton_mla": "triton",
 }  # fmt: skip
 """aiconfigurator's ``kernel_source`` -> library of an attention kernel; other names do not determine it. vLLM's own
 build is FlashAttention 3 where that runs, else FlashAttention 2 (``attention_stacks.select_stack``)."""

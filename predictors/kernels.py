@@ -191,7 +191,9 @@ def _build_law_expression(asked_column: str) -> pl.Expr:
     dtype = pl.col("dtype").replace_strict(_DTYPE_CLASS, default=None, return_dtype=pl.String)
     few = (pl.col("q_len") <= _MAX_DECODE_QUERIES) & (pl.col(asked_column) != _TILED_ONLY_DTYPE)
     attention = (
-        pl.when(pl.col("q_len") < pl.col("kv_len"), few, pl.col("direction") == "forward")
+        pl.when(pl.col("cache_width").is_not_null(), few)
+        .then(pl.lit("latent"))
+        .when(pl.col("q_len") < pl.col("kv_len"), few, pl.col("direction") == "forward")
         .then(pl.lit("decode"))
         .when((pl.col("direction") == "backward") | pl.col("paged").eq_missing(False))
         .then(pl.lit("sequence"))

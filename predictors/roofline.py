@@ -11,7 +11,7 @@ from predictors.kernels import DTYPE_BYTES
 WINOGRAD_SAVING = 4.0
 """How many times fewer multiplications F(4x4, 3x3) needs (Lavin and Gray 2015); fp32 convolutions may use it."""
 
-MATRIX_UNIT_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "sequence", "decode")
+MATRIX_UNIT_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "sequence", "decode", "latent")
 
 CACHE_RATE_HEADROOM = 1.3
 """How far over `Machine.cache_gbps` a real cache may run."""

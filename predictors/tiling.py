@@ -49,7 +49,7 @@ def _choose_tiles(part: LawChunk, gpu: Hardware, weights: Weights, traced: tuple
     x, kind = part.inputs.to_columns(gpu), part.law.split(" ")[0]
     if kind in TILED_ATTENTION_LAWS:
         return choose_query_blocks(x, gpu)
-    if kind == "decode":
+    if kind in ("decode", "latent"):
         return choose_key_blocks(x, gpu)
     if kind not in ("gemm", "moe"):
         return None

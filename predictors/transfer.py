@@ -40,7 +40,7 @@ H100, H200, B200, B300, GB200 and GB300 it holds prefill attention 99 %, decode 
 98 % (aiconfigurator at 095f58a5)."""
 LAWS_CHOSEN_ANEW = ("encoder",)
 """Laws of kernels that an engine chooses anew for each GPU of an architecture: there it holds 57 to 99 %."""
-LIBRARY_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "sequence", "decode")
+LIBRARY_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "sequence", "decode", "latent")
 """Laws whose kernels come from a vendor's libraries; the others' are PyTorch's own, the same code on every GPU."""
 
 

@@ -26,6 +26,9 @@ DECODE_BLOCK_KEYS = 256
 MIN_BLOCK_KEYS = 64
 """That a block works on at once and pads fewer to. Engines' kernels only do in fp32, as CUTLASS's: with all formats
 padded so, those measured come out as well in the base and up to 2 points worse on GPUs left out."""
+LATENT_ROWS, LATENT_ROWS_ON_MMA = 64, 16
+"""Rows of a matrix instruction of a warp group (wgmma), and of a warp (mma.sync). One head of latent attention takes an
+H200 as long as 64 (TensorRT-LLM 1.3.0rc20: 44 us of 64 sequences of 2,048 keys in fp8, 415 TFLOP/s of 64 rows)."""
 LONE_BLOCK_GBPS = 27.0
 """Keys and values that a block of FlashAttention 2 reads at most when it goes through them alone: the median over head
 widths of 64 to 256 on an A100 (22), L40S (28) and RTX PRO 6000 (26) in vLLM, 1,000 keys to 131,000, fewer blocks than
@@ -136,6 +139,24 @@ def compute_decode_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerm
     memory = compute_cyclic_us(x["work_bytes"], gpu, c) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
     again = c["again"] * x["work_bytes"] * (reads - 1) / (gpu.cache_gbps * c["cache"]) / 1e3
     return LatencyTerms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory + again)
+
+
+def compute_latent_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
+    """Latent attention of a few queries: all heads share one vector of the cache for each token, key and value at once.
+
+    The heads are the rows of a block, padded to those of a matrix instruction; the keys are split over the SMs.
+    """
+    keys = 64 * np.ceil(x["reach"] / 64)
+    least = LATENT_ROWS if gpu.has_newer_matrix_units else LATENT_ROWS_ON_MMA
+    rows = least * np.ceil(x["heads"] * x["q_len"] / least)
+    flops_per_cycle = x["tflops"] * 1e6 / gpu.sms / gpu.clock_mhz
+    products = 4.0 * x["batch"] * keys * rows * x["head_dim"] / (flops_per_cycle * c["compute"])
+    handling = x["batch"] * (keys * c["per_key"] + c["per_block"])
+    serial = c["serial"] * keys ** c["serial_power"]
+    compute = ((products + handling) / gpu.sms + serial) / gpu.clock_mhz
+    blocks = x["batch"] * np.maximum(keys / DECODE_BLOCK_KEYS, 1.0)
+    memory = compute_cyclic_us(x["work_bytes"], gpu, c) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
+    return LatencyTerms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory)
 
 
 def choose_query_blocks(x: Columns, gpu: Hardware) -> Tiles:

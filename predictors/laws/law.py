@@ -21,6 +21,7 @@ from predictors.hardware import Hardware
 from predictors.laws.attention import (
     compute_decode_terms,
     compute_encoder_terms,
+    compute_latent_terms,
     compute_prefill_terms,
     compute_sequence_terms,
 )
@@ -123,6 +124,11 @@ DECODE = Law(
     | {"cache_share": (1.1, 0.15), "again": (0.7, 0.4)},
     effects=("floor", "compute", "memory", "per_block"),
 )
+LATENT = Law(
+    compute_latent_terms,
+    {name: prior for name, prior in DECODE.priors.items() if name != "again"},
+    effects=DECODE.effects,
+)
 MOE = Law(
     compute_moe_terms,
     _SHARED_PRIORS
@@ -170,6 +176,7 @@ LAWS: dict[str, Law] = {
     "encoder": replace(PREFILL, terms=compute_encoder_terms),
     "sequence": SEQUENCE,
     "decode": DECODE,
+    "latent": LATENT,
     **dict.fromkeys(("elementwise", "copy", "embedding", "optimizer", "memset"), STREAM),
     "reduction": REDUCTION,
     "softmax": SOFTMAX,

@@ -15,14 +15,20 @@ SYSTEM_FOLDERS = (Path("src/aiconfigurator/systems/data"), Path("aic-core/src/ai
 for the kind of kernel; `latency` in milliseconds."""
 TABLE_FILES = {
     "gemm": "gemm_perf", "attention_context": "context_attention_perf", "encoder_attention": "encoder_attention_perf",
-    "attention_generation": "generation_attention_perf", "moe": "moe_perf",
+    "attention_generation": "generation_attention_perf", "latent_context": "context_mla_perf",
+    "latent_generation": "generation_mla_perf", "moe": "moe_perf",
 }  # fmt: skip
 """Our name of a table -> name in a checkout."""
 
-MAX_FLOOR_US = 40.0
-"""The shortest product of a table takes 2 to 21 us. Where it takes longer, the host's launches were measured: 55 to 280
-us at any size, of vLLM's fp8 in blocks since 0.22 and on some systems before."""
+LATENT_WIDTH, LATENT_CACHED, LATENT_APART = 544, 576, 160
+"""DeepSeek's latent attention, the only one of the tables: 512 elements of a token's vector in the cache and 64 rotated
+ones are its key, the 512 its value; apart, keys have 192 elements and values 128. Half of the work is of either."""
 
+MAX_FLOOR_US = 40.0
+"""The shortest product or latent attention of a table takes 2 to 21 us. Where it takes longer, the host's launches were
+measured: 55 to 280 us at any size, of vLLM's fp8 in blocks since 0.22, its latent attention, and on some systems."""
+
+DTYPE_COLUMNS = ("gemm_dtype", "moe_dtype", "attn_dtype", "mla_dtype", "dtype")
 NO_GATE = "nongated"
 """In the ``kernel_source`` of experts of two matrices, whose work is two thirds of what their shape says."""
 
@@ -52,6 +58,17 @@ def load(folder: Path, more: ColumnExpressions | None = None) -> Iterator[pl.Dat
     encoder: ColumnExpressions = heads | {
         "kv_heads": "num_heads", "window": pl.lit(0), "causal": pl.lit(False), "q_len": "isl", "kv_len": "isl",
     }  # fmt: skip
+    latent: ColumnExpressions = {
+        "batch": "batch_size", "heads": "num_heads", "kv_len": pl.col("isl") + pl.col("step"), "window": pl.lit(0),
+        "kv_dtype": pl.col("kv_cache_dtype").replace(_DTYPES),
+    }  # fmt: skip
+    apart: ColumnExpressions = {
+        "kv_heads": "num_heads", "head_dim": pl.lit(LATENT_APART), "causal": pl.lit(True), "q_len": "isl",
+    }  # fmt: skip
+    absorbed: ColumnExpressions = {
+        "kv_heads": pl.lit(1), "head_dim": pl.lit(LATENT_WIDTH), "cache_width": pl.lit(LATENT_CACHED),
+        "causal": pl.lit(False), "q_len": pl.lit(1),
+    }  # fmt: skip
     experts: ColumnExpressions = {
         "tokens": "num_tokens", "hidden": "hidden_size", "inter": "inter_size", "topk": "topk", "tp": "moe_tp_size",
         "ep": "moe_ep_size", "experts": "num_experts", "routing": "distribution",
@@ -61,6 +78,8 @@ def load(folder: Path, more: ColumnExpressions | None = None) -> Iterator[pl.Dat
         "attention_context": ("attention", cached | {"q_len": "isl"}),
         "attention_generation": ("attention", cached | {"q_len": pl.lit(1)}),
         "encoder_attention": ("attention", encoder),
+        "latent_context": ("attention", latent | apart),
+        "latent_generation": ("attention", latent | absorbed),
         "moe": ("moe", experts),
     }
     read = _read_checkout if any((folder / systems).is_dir() for systems in SYSTEM_FOLDERS) else _read_table
@@ -75,7 +94,7 @@ def _identify_kernels(frame: pl.DataFrame, family: str) -> pl.DataFrame:
     """Name each kernel's library or else its engine, without what is no kernel of its kind."""
     if "kernel_source" not in frame.columns:
         frame = frame.with_columns(kernel_source=pl.lit(None, pl.String))
-    if family == "gemm":
+    if family == "gemm" or "mla_dtype" in frame.columns:
         shortest = pl.col("latency_us").min().over("system", "framework", "version", "kernel_source", "dtype")
         frame = frame.filter(shortest <= MAX_FLOOR_US)
     frame = frame.filter(~pl.col("kernel_source").str.contains(NO_GATE).fill_null(value=False))
@@ -112,7 +131,7 @@ def _read_file(path: Path, system: str) -> pl.DataFrame:
         if file.read(len(_LFS_HEADER)) == _LFS_HEADER:
             raise ValueError(f"{path} isn't there, only what git-lfs knows of it: run `git lfs pull` in the checkout")
     frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema_length=None)
-    dtype = next(name for name in ("gemm_dtype", "moe_dtype", "attn_dtype", "dtype") if name in frame.columns)
+    dtype = next(name for name in DTYPE_COLUMNS if name in frame.columns)
     missing = {"window_size": pl.lit(0), "step": pl.lit(0), "power": pl.lit(None, pl.Float64)}
     return frame.with_columns(
         *(value.alias(column) for column, value in missing.items() if column not in frame.columns),

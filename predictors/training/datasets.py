@@ -20,7 +20,7 @@ _FITTED_DTYPES = ("fp32", "tf32", "3xtf32", "bf16", "fp16", "fp8", "fp8_block", 
 KEY_COLUMNS = (
     "source", "gpu", *IDENTITY_COLUMNS, "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k",
     "rows", "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "paged",
-    "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks", "threads_per_block",
+    "cache_width", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks", "threads_per_block",
     "indexed", "across", "channels", "height", "width", "part",
 )  # fmt: skip
 

@@ -64,6 +64,7 @@ LAW_TITLES = {
     "gemm fp32": "GEMM, fp32",
     "prefill": "Attention, prefill (bf16 and fp8)",
     "decode": "Attention, decode (bf16 and fp8 cache)",
+    "latent": "Attention, latent, decode (bf16 and fp8 cache)",
     "encoder": "Attention, encoder, bf16",
     "sequence": "Attention, whole sequences",
     "moe half": "MoE, bf16",

@@ -1,4 +1,4 @@
-"""Whole commands, as ratios to ``python -c "import polars"`` in the same run: CPU time, best of three processes.
+"""Whole commands, as ratios to ``python -c "import polars"`` in the same run: CPU time, best of two processes.
 
 Measured on an idle machine, 2026-11-27: `predict` of a trace of 54 MB (``TRACEKIT_REAL_TRACES``) takes 13 to 14 times
 as long as importing polars (0.16 to 0.2 s), on 20 GPUs 19 to 23 times, `report` of a small sample 8 times. Goals: 9, 15
@@ -23,7 +23,7 @@ import pytest
 from predictors import list_gpus
 from tests.conftest import SAMPLES
 
-REPEATS = 3
+REPEATS = 2
 LARGE_TRACE = "hta_df_index_resolver_54mb.json.gz"
 
 

@@ -76,6 +76,23 @@ def test_its_newer_tables_are_parquet_and_lie_by_kind_today(tmp_path, folder):
     )
 
 
+def test_latent_attention_apart_and_over_the_cache(tmp_path):
+    head = f"{NAMES},mla_dtype,kv_cache_dtype,num_heads,batch_size,isl,tp_size,step,latency"
+    sglang, trtllm = (f"{SYSTEMS}/h200_sxm/{engine}" for engine in ("sglang/0.5.14", "trtllm/1.3.0rc20"))
+    kernel = "x,y,NVIDIA H200,mla"
+    write(tmp_path, f"{sglang}/context_mla_perf.txt", head, f"{kernel},flash_attention,bfloat16,fp8,16,2,512,8,0,0.03")
+    write(
+        tmp_path, f"{trtllm}/generation_mla_perf.txt", head, f"{kernel},default,bfloat16,bfloat16,8,64,1,16,2047,0.02"
+    )
+    launched = f"{kernel},vllm_flashmla,bfloat16,fp8,8,64,1,16,2047,0.13"
+    write(tmp_path, f"{SYSTEMS}/h200_sxm/vllm/0.14.0/generation_mla_perf.txt", head, launched)
+    rows = load_datasets(tmp_path)
+    apart, absorbed = rows.filter(pl.col("cache_width").is_null()), rows.filter(pl.col("cache_width").is_not_null())
+    assert only(apart, "framework", "heads", "kv_heads", "q_len", "head_dim") == ("fa3", 16, 16, 512, (192 + 128) / 2)
+    assert only(absorbed, "framework", "heads", "kv_heads", "q_len", "kv_len") == ("trtllm", 8, 1, 1, 2048)
+    assert only(absorbed, "head_dim", "cache_width") == ((576 + 512) / 2, 512 + 64)
+
+
 def test_files_that_git_lfs_keeps_elsewhere_are_said(tmp_path):
     write(
         tmp_path, f"{SYSTEMS}/b200_sxm/sglang/1/gemm_perf.txt", "version https://git-lfs.github.com/spec/v1", "size 1"

@@ -59,11 +59,11 @@ def test_a_text_that_is_no_version_says_nothing() -> None:
     assert parse_releases(pl.Series(["main", None, "0.19.0"])).to_list() == [None, None, 1900.0]
 
 
-def test_libraries_of_narrow_formats_say_nothing_without_an_engine() -> None:
-    """Engines' times include quantising the input; a kernel in a trace does not."""
+def test_libraries_are_told_in_all_formats_that_engines_run() -> None:
     h100 = derive_hardware(load_gpu("h100-sxm"))
     rows = [build_row("gemm", "fp8_block", framework="deepgemm"), build_row("gemm", framework="cublas")]
-    assert [prepare_kernels(row, h100)["framework"].item() for row in rows] == [None, "cublas"]
+    assert [prepare_kernels(row, h100)["framework"].item() for row in rows] == ["deepgemm", "cublas"]
+    assert prepare_kernels(build_row("gemm", "fp32", framework="cublas"), h100)["framework"].item() is None
 
 
 @pytest.mark.parametrize(("family", "library"), [("gemm", "fa3"), ("attention", "cublas"), ("moe", "cublas")])

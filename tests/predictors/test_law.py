@@ -491,3 +491,21 @@ def test_a_kv_cache_that_fits_the_cache_is_read_at_its_rate_and_one_that_does_no
     assert gbps(80) > 1.5 * 864
     assert gbps(160) < 864
     assert gbps(1600) < 864
+
+
+def test_latent_attention_pads_heads_to_the_rows_of_a_matrix_instruction() -> None:
+    """One head takes as long as 64 where the arithmetic of 64 rows takes longest: 64 x 2,048 keys in fp8."""
+    shape = {"family": "attention", "dtype": "fp8", "batch": 64, "kv_heads": 1, "q_len": 1, "kv_len": 2048}
+    latent = shape | {"head_dim": 544, "cache_width": 576, "causal": False}
+    gpu = load_gpu("h200-sxm")
+    one, many = (law_us(gpu, **latent, heads=heads) for heads in (1, 64))
+    assert many == pytest.approx(one, rel=0.05)
+    assert law_us(gpu, **latent, heads=128) > 1.2 * many
+
+
+def test_engines_read_a_latent_cache_once_for_all_heads() -> None:
+    shape = {"family": "attention", "dtype": "bf16", "batch": 32, "heads": 128, "kv_heads": 1, "q_len": 1}
+    latent = shape | {"kv_len": 8192, "head_dim": 544, "cache_width": 576, "causal": False}
+    rows = pl.DataFrame([latent | {"framework": engine} for engine in ("vllm", "sglang", "trtllm", None)])
+    predicted = predict(rows, "h200-sxm")
+    assert (predicted["time_us"] < 4 * predicted["bound_us"]).all()

@@ -126,7 +126,7 @@ def test_a_product_whose_weights_are_known_waits_for_them_where_it_is_as_short_a
     told = scaled("h200-sxm", "h20", **kernel, batch=32, n=4096, k=7168)
     untold = scaled("h200-sxm", "h20", **kernel)
     assert 245 * 4.8 / 4.0 < told["time_us"] < 812
-    assert untold["time_us"] > 2 * told["time_us"]
+    assert untold["time_us"] > 1.4 * told["time_us"]
 
 
 def test_a_product_whose_weights_are_known_goes_with_the_arithmetic_where_it_takes_longer():

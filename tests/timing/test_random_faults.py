@@ -29,7 +29,7 @@ PATHS = [
 ]
 TOLERANCE = 0.05
 IS_SEARCH = "TRACEKIT_FAULT_EXAMPLES" in os.environ
-EXAMPLES = int(os.environ.get("TRACEKIT_FAULT_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("TRACEKIT_FAULT_EXAMPLES", "6"))
 """Faults tried on each trace: the same ones in every build, others each time where the variable asks for a number."""
 GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 
