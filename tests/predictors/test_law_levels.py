@@ -67,6 +67,8 @@ KERNELS: dict[str, dict[str, object]] = {
     "sequence backward": QUERIES | {"dtype": "bf16", "causal": True, "direction": "backward"},
     "decode": HEADS | {"dtype": "bf16", "q_len": 1, "kv_len": 4097, "causal": True},
     "decode of few keys": HEADS | {"dtype": "bf16", "batch": 64, "q_len": 1, "kv_len": 65, "causal": True},
+    "latent decode": HEADS
+    | {"dtype": "bf16", "heads": 128, "kv_heads": 1, "q_len": 1, "kv_len": 4097, "head_dim": 544, "cache_width": 576},
     "decode, heads one by one": HEADS | {
         "dtype": "bf16", "q_len": 1, "kv_len": 2048, "causal": True, "framework": "vllm",
     },
