@@ -5,7 +5,7 @@ of their peaks a kernel uses, at most the board's limit::
 
     fraction of the limit = idle + running + compute * (FLOP/s over peak) + memory * (bytes/s over bandwidth)
 
-of kernels that are much longer than their launch.
+Kernels not much longer than their launch add less (``LAUNCH_US``).
 
 For example, a GEMM at 70 % of the tensor cores' peak and 10 % of the bandwidth would draw 0.19 + 0.41 + 0.77 + 0.04 =
 1.4 times the limit: it runs at the limit, with a lower clock. The constants are shares of the limit, the same for all
@@ -119,8 +119,8 @@ def load_power_law(path: Path = POWER_FILE) -> PowerLaw:
 def compute_power_w(table: pl.DataFrame, row: Ints, time_us: Floats, gpu: Hardware) -> Floats:
     """Predict the mean power of a board while it runs kernels, in watts; NaN where the time is.
 
-    Kernels without a shape draw what others do on average. Collectives count as running, without any work, and copies
-    over a link as traffic without a running kernel.
+    Kernels without a shape draw what others do on average. Collectives count as running, without any work; copies over
+    a link add nothing.
 
     Args:
         table: Distinct kernels, from ``columns.prepare_kernels``.

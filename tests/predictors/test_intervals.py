@@ -38,6 +38,14 @@ def test_an_interval_widens_with_the_distance_from_what_was_measured(gpu: str, w
     assert compute_half_width("gemm half", derive_hardware(load_gpu(gpu)), WEIGHTS) == width
 
 
+def test_a_gpu_with_far_slower_matrix_units_is_no_sibling_where_they_matter():
+    """An H20 has an H100's SMs with a quarter of the rate of their matrix units."""
+    h20 = derive_hardware(load_gpu("h20"))
+    measured = {law: replace(WEIGHTS.laws["gemm half"], gpu={"h100-sxm": {}}) for law in ("gemm half", "elementwise")}
+    weights = replace(WEIGHTS, laws=measured)
+    assert [classify_situation(law, h20, weights) for law in measured] == ["new", "sibling"]
+
+
 def test_a_convolution_by_an_unknown_algorithm_is_less_sure_than_the_gemm_it_implies():
     work = {"dtype": "fp32", "m": 50176, "n": 64, "k": 576, "channels": 64}
     kernels = [

@@ -32,6 +32,7 @@ from predictors.training.fit import (
 from predictors.training.fit_all import replace_laws
 from predictors.training.fit_law import LawData, fit_law
 from predictors.training.report import format_card, format_markdown
+from predictors.training.sums import compute_sum_coverage
 from predictors.training.widths import (
     compute_coverage,
     compute_measured_width,
@@ -235,6 +236,22 @@ def test_what_is_not_told_of_the_software_is_in_the_width():
     assert np.hypot(base, widths["library"]) == pytest.approx(2 * np.log(1.2))
     assert np.hypot(base, widths["new release"]) == pytest.approx(2 * np.log(1.5))
     assert "engine" not in widths
+
+
+def test_sums_are_inside_where_errors_are_small_and_independent_or_the_interval_counts_them_as_common():
+    draw = np.random.default_rng(1)
+
+    def build_rows(log_error):
+        row = {"law": "gemm half", "situation": "base", "gpu": "h100-sxm", "model_us": 100.0, "nothing_us": None}
+        return pl.DataFrame([row | {"latency_us": 100.0 * np.exp(error)} for error in log_error])
+
+    def measure(log_error):
+        coverage = compute_sum_coverage(build_rows(log_error), {"gemm half": {"base": 0.3}})
+        return coverage.select("0", "0.6").row(0)
+
+    assert measure(draw.normal(0, 0.1, 200)) == (100, 100)
+    assert measure(np.full(200, 0.16)) == (0, 100)
+    assert measure(np.full(200, 0.4)) == (0, 0)
 
 
 def test_every_law_has_priors_for_its_effects():

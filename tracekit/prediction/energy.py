@@ -59,20 +59,24 @@ def sum_kernel_energy(program: Program, kernels: pl.DataFrame, replayed: StepTim
 
     Args:
         program: The program.
-        kernels: `time_us`, `power_w` and `bound_us` of each of its kernels.
+        kernels: `time_us`, `power_w` and `bound_us` of each of its kernels; without a power, they draw what kernels of
+            unknown work do on average.
         replayed: The median step of that program with these times.
         gpu: The GPU.
     """
-    time_ns, watts = kernels["time_us"].to_numpy() * 1e3, kernels["power_w"].to_numpy()
-    above_w = np.fmax(np.nan_to_num(watts - compute_idle_w(gpu)), 0.0)
+    law, time_ns, watts = load_power_law(), kernels["time_us"].to_numpy() * 1e3, kernels["power_w"].to_numpy()
+    nothing = np.full(watts.size, np.nan)
+    watts = np.where(np.isnan(watts), gpu.tdp_w * law.compute_draw(nothing, nothing, time_ns / 1e3), watts)
+    above_w = np.fmax(watts - compute_idle_w(gpu), 0.0)
     unknown = np.where(kernels["bound_us"].is_null().to_numpy(), time_ns, 0.0)
-    drawn, total_us, unknown_us = (
+    # Microjoules, as whole numbers like the times.
+    drawn_mj, total_us, unknown_us = (
         program.step_timer.compute_median_sum_us(np.rint(one).astype(np.int64))
-        for one in (above_w * time_ns, time_ns, unknown)
+        for one in (above_w * time_ns / 1e3, time_ns, unknown)
     )
-    known = load_power_law().get_half_width(derive_hardware(gpu).architecture)
+    known = law.get_half_width(derive_hardware(gpu).architecture)
     half_width = hypot(known, UNKNOWN_WORK_HALF_WIDTH * unknown_us / total_us if total_us else 0.0)
-    return KernelEnergy(drawn / replayed.kernel_time_us if replayed.kernel_time_us else 0.0, half_width)
+    return KernelEnergy(1e3 * drawn_mj / replayed.kernel_time_us if replayed.kernel_time_us else 0.0, half_width)
 
 
 def estimate_step_energy(

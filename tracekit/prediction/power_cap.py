@@ -15,7 +15,6 @@ POWER_PATTERN = re.compile(rf"\s*(?P<watts>{NUMBER_PATTERN})\s*[wW]?\s*")
 MIN_CAP_FRACTION = 0.3
 """Of the board's limit: the lowest that drivers allow is 0.29 (200 of 700 W, H100) to 0.5 (150 of 300 W, A100 PCIe)."""
 
-
 ENDS = {"low_us": -1.0, "high_us": 1.0}
 """Column of an end of the interval -> its side."""
 
@@ -66,7 +65,8 @@ def apply_power_cap(times: pl.DataFrame, cap_w: float, gpu: Gpu) -> pl.DataFrame
         slowdown=pl.when(pl.col("family") != "collective").then(slowdown).fill_null(1.0),
         power_w=pl.col("power_w").clip(upper_bound=cap_w),
     )
-    time, error = pl.col("time_us") * pl.col("slowdown"), pl.when(pl.col("slowdown") > 1).then(law.cap_half_width)
-    reach = {end: ((pl.col(end) / pl.col("time_us")).log() ** 2 + error.fill_null(0.0) ** 2).sqrt() for end in ENDS}
+    time = pl.col("time_us") * pl.col("slowdown")
+    reach = {end: ((pl.col(end) / pl.col("time_us")).log() ** 2 + law.cap_half_width**2).sqrt() for end in ENDS}
     ends = {end: time * (ENDS[end] * reach[end]).exp() for end in ENDS}
-    return times.with_columns(time_us=time, **ends)
+    slowed = pl.col("slowdown") > 1
+    return times.with_columns(time_us=time, **{end: pl.when(slowed).then(ends[end]).otherwise(end) for end in ENDS})
