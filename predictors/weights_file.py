@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -19,7 +18,6 @@ from predictors.attention_stacks import BENCHMARK_LOOP
 from predictors.boosted_trees import Correction, CorrectionFile, to_arrays
 from predictors.errors import WeightsError
 from predictors.gaussian_process import ErrorSpread, GaussianProcessCorrection, build_default_spread
-from predictors.gpu import DTYPES
 from predictors.gpu_names import load_gpu
 from predictors.gpu_order import GpuOrder, load_gpu_order
 from predictors.hardware import MMA_SUFFIX, Hardware, derive_hardware
@@ -191,7 +189,7 @@ class Weights:
             for m in candidates
             if m.architecture == gpu.architecture and abs(m.sms / gpu.sms - 1) < MAX_TWIN_SM_DIFFERENCE
         ]
-        return min(twins, key=lambda twin: _compute_unlikeness(law, twin, gpu), default=None)
+        return min(twins, key=lambda m: abs(m.bandwidth_gbps - gpu.bandwidth_gbps), default=None)
 
     def get_correction(self, law: str, gpu: Hardware) -> Correction | None:
         """The correction of a law on a GPU: its architecture's, which siblings share, or else the general one."""
@@ -216,17 +214,6 @@ class Weights:
             return False
         alone = gpu.slug not in fitted.gpu and self.find_twin(law, gpu) is None
         return not (alone and models_power(fitted.base, gpu))
-
-
-def _compute_unlikeness(law: str, one: Hardware, other: Hardware) -> float:
-    """Return how far two GPUs' bandwidths, and rates in a law's format, are apart, as logarithms.
-
-    A B200 is as far from a B300 as from a GB200 by its bandwidth; in nvfp4 its rate is nearer to the GB200's.
-    """
-    dtype = law.split(" ")[-1]
-    rates = [gpu.get_tflops(dtype if dtype in DTYPES else "bf16") for gpu in (one, other)]
-    apart = abs(math.log(one.bandwidth_gbps / other.bandwidth_gbps))
-    return apart + (abs(math.log(rates[0] / rates[1])) if uses_matrix_units(law) else 0.0)
 
 
 def are_limited_alike(law: str, one: Hardware, other: Hardware) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -106,14 +106,19 @@ def _compute_architecture_offsets(parts: Sequence[LawData], fitted: LawConstants
     """Mean offsets and power budget of each architecture's GPUs.
 
     If the law does not model power, GPUs with only a published rate are left out where others of the architecture were
-    measured.
+    measured; and those whose matrix units are far slower than its fastest, for they say nothing of the others.
     """
     kin: dict[str, dict[str, Hardware]] = {}
     for part in sorted(parts, key=lambda part: part.is_published_rate):
         alike = kin.setdefault(part.hardware.architecture, {})
         if not (part.is_published_rate and alike) or models_power(fitted.base, part.hardware):
             alike[part.hardware.slug] = part.hardware
-    return {architecture: _average_offsets(list(alike.values()), fitted) for architecture, alike in kin.items()}
+    return {architecture: _average_offsets(_select_like_fastest(alike), fitted) for architecture, alike in kin.items()}
+
+
+def _select_like_fastest(machines: Mapping[str, Hardware]) -> list[Hardware]:
+    fastest = max(machines.values(), key=lambda gpu: gpu.get_tflops("fp16") / gpu.sms / gpu.clock_mhz)
+    return [gpu for gpu in machines.values() if gpu.has_matrix_units_like(fastest)]
 
 
 def _average_offsets(machines: Sequence[Hardware], fitted: LawConstants) -> dict[str, float]:

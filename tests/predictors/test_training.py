@@ -254,6 +254,15 @@ def test_sums_are_inside_where_errors_are_small_and_independent_or_the_interval_
     assert measure(np.full(200, 0.4)) == (0, 0)
 
 
+def test_a_gpu_with_far_slower_matrix_units_says_nothing_of_its_siblings():
+    fitted = load_weights().laws["gemm fp8"]
+    siblings = [fitted.gpu[slug] for slug in ("h100-sxm", "h200-sxm", "h800-sxm")]
+    assert "h20" in fitted.gpu
+    for name in siblings[0]:
+        mean = np.mean([one[name] for one in siblings])
+        assert fitted.architecture["9"][name] == pytest.approx(mean, abs=1e-4)
+
+
 def test_every_law_has_priors_for_its_effects():
     for law in LAWS.values():
         assert set(law.effects) - {"floor"} <= set(law.priors)
