@@ -20,7 +20,7 @@ from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.kernels import complete_columns
 from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, evaluate_kernels
 from predictors.peers import Peers
-from predictors.power import compute_power_w
+from predictors.power import compute_demand_w, limit_power_w
 from predictors.precision import has_tf32
 from predictors.result import (
     METHOD_LAW,
@@ -78,7 +78,8 @@ def predict(
     Returns:
         One row per kernel, in order: ``time_us``, ``low_us``, ``high_us`` (a 90 % interval), ``bound_us`` (least
         possible time; null without a shape), ``utilization`` (bound / time; over 1 only where a measured time is below
-        the bound, which means a wrong work count), ``limiter`` ('compute', 'memory', 'latency', 'link', 'unknown'),
+        the bound, which means a wrong work count), ``power_w`` (the board's mean power meanwhile), ``demand_w`` (that
+        power without a limit), ``limiter`` ('compute', 'memory', 'latency', 'link', 'unknown'),
         ``method`` ('measured', 'law', 'transfer', 'scaled', 'kept', 'unknown') and ``runs_as``, the dtype really used
         where it differs from the row's.
 
@@ -189,8 +190,8 @@ class Batch:
             time_us: Time of each kernel there.
         """
         there = derive_hardware(_to_gpu(gpu))
-        watts = compute_power_w(self._runs.split_for_gpu(there).table, self._row, time_us.to_numpy(), there)
-        return pl.Series("power_w", watts, nan_to_null=True)
+        demand_w = compute_demand_w(self._runs.split_for_gpu(there).table, self._row, time_us.to_numpy(), there)
+        return pl.Series("power_w", limit_power_w(demand_w, there), nan_to_null=True)
 
     def get_work(self, gpu: str | Gpu) -> pl.DataFrame:
         """Return each kernel's work as it runs on a GPU: ``law`` that models it, ``work_flops`` and ``work_bytes``."""

@@ -37,6 +37,8 @@ SHARPNESS = 10.0
 UNKNOWN_WORK_HALF_WIDTH = 0.5
 """Half-width, as a logarithm, of the interval of a kernel without a shape. It rests on one job: decoding in a CUDA
 graph draws 1.4 to 1.5 times less than predicted on an H100 and an H200."""
+MIN_SM_WATTS, MAX_WATTS_PER_TFLOPS = 4.0, 1.0
+"""Of boards whose clock under load is known: 5.3 to 8.1 W for each SM and 0.4 to 0.7 W for each TFLOP/s in bf16."""
 MIN_CLOCK_FRACTION = 0.2
 """Of the clock that a limit is believed to lower it to: Zeus's lowest limits made steps 4 times as long."""
 
@@ -83,10 +85,13 @@ class PowerLaw:
             memory: Bytes/s over the bandwidth; NaN likewise.
             time_us: Time.
         """
+        return limit_draw(self.compute_demand(compute, memory, time_us))
+
+    def compute_demand(self, compute: Floats, memory: Floats, time_us: Floats) -> Floats:
+        """Return the same as if there were no limit: with more than 1, a board lowers its clock."""
         work = self.compute * np.minimum(compute, 1.0) + self.memory * np.minimum(memory, 1.0)
         work = np.where(np.isnan(work), self.unknown_work, work)
-        draw = self.idle + (self.running + work) * time_us / (time_us + LAUNCH_US)
-        return np.asarray(draw / (1.0 + draw**SHARPNESS) ** (1.0 / SHARPNESS))
+        return np.asarray(self.idle + (self.running + work) * time_us / (time_us + LAUNCH_US))
 
     def compute_slowdown(self, draw: Floats, cap: float) -> Floats:
         """Return how many times as long kernels take under a limit, in which the clock falls until they fit.
@@ -100,6 +105,35 @@ class PowerLaw:
         at_knee = self.clock_knee**self.clock_exponent
         clock = np.where(left >= at_knee, left ** (1 / self.clock_exponent), self.clock_knee * left / at_knee)
         return np.asarray(1.0 / np.fmax(clock, MIN_CLOCK_FRACTION))
+
+    def compute_traced_slowdown(self, demand: float) -> float:
+        """Return how many times as long kernels took than at the full clock, from what their own times demand.
+
+        Kernels that are ``s`` times as slow seem to demand ``s`` times less: with ``D`` from the slow times, the full
+        clock would demand ``idle + s (D - idle)``, whose slowdown is ``s`` itself. Hence ``s ** (exponent - 1) = (D -
+        idle) / (1 - idle)``, at most what the clock's knee allows: below it, the demand no longer tells the clock.
+
+        Args:
+            demand: Mean demand of the kernels as they ran, as a fraction of the board's limit.
+        """
+        above = max((demand - self.idle) / (1.0 - self.idle), 1.0)
+        return float(min(above ** (1.0 / (self.clock_exponent - 1.0)), 1.0 / self.clock_knee))
+
+    def knows_clock_of(self, gpu: Hardware) -> bool:
+        """Whether a step's demand tells the clock that a GPU keeps.
+
+        It was measured on Hopper and Blackwell in data centres. An A100 keeps its clock; a board with little power for
+        its size, such as an H100 PCIe, runs slower in the short runs that the laws were fitted to as well; an H20 has
+        more power than its matrix units can use.
+        """
+        is_roomy = gpu.gpu.tdp_w >= MIN_SM_WATTS * gpu.sms
+        is_needed = gpu.gpu.tdp_w <= MAX_WATTS_PER_TFLOPS * gpu.get_tflops("bf16")
+        return gpu.architecture in self.architectures and is_roomy and is_needed
+
+
+def limit_draw(demand: Floats) -> Floats:
+    """Return what boards draw that demand so much, both as fractions of the limit."""
+    return np.asarray(demand / (1.0 + demand**SHARPNESS) ** (1.0 / SHARPNESS))
 
 
 @functools.cache
@@ -116,8 +150,8 @@ def load_power_law(path: Path = POWER_FILE) -> PowerLaw:
         raise WeightsError(f"no readable {path.name} in {path.parent}: {error}") from error
 
 
-def compute_power_w(table: pl.DataFrame, row: Ints, time_us: Floats, gpu: Hardware) -> Floats:
-    """Predict the mean power of a board while it runs kernels, in watts; NaN where the time is.
+def compute_demand_w(table: pl.DataFrame, row: Ints, time_us: Floats, gpu: Hardware) -> Floats:
+    """Predict what kernels would draw on a board without a power limit, in watts; NaN where the time is.
 
     Kernels without a shape draw what others do on average. Collectives count as running, without any work; copies over
     a link add nothing.
@@ -136,5 +170,10 @@ def compute_power_w(table: pl.DataFrame, row: Ints, time_us: Floats, gpu: Hardwa
     with np.errstate(divide="ignore", invalid="ignore"):
         compute, memory = (np.where(is_collective, 0.0, us)[row] / time_us for us in full_us)
     is_link_copy = table["copy_kind"].is_in(LINK_COPY_KINDS).fill_null(value=False).to_numpy()
-    draw = law.compute_draw(compute, memory, np.where(is_link_copy[row], 0.0, time_us))
-    return np.asarray(gpu.gpu.tdp_w * np.where(np.isnan(time_us), np.nan, draw))
+    demand = law.compute_demand(compute, memory, np.where(is_link_copy[row], 0.0, time_us))
+    return np.asarray(gpu.gpu.tdp_w * np.where(np.isnan(time_us), np.nan, demand))
+
+
+def limit_power_w(demand_w: Floats, gpu: Hardware) -> Floats:
+    """Return what a board draws that kernels demand so much of, in watts; at most its limit."""
+    return gpu.gpu.tdp_w * limit_draw(demand_w / gpu.gpu.tdp_w)

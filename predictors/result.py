@@ -14,7 +14,7 @@ from predictors.hardware import Hardware
 from predictors.intervals import ENGINE, LIBRARY, NEW_RELEASE, NOTHING, TOLD_ALL, compute_half_width
 from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.model import ModelTimes
-from predictors.power import LINK_COPY_KINDS, compute_power_w
+from predictors.power import LINK_COPY_KINDS, compute_demand_w, limit_power_w
 from predictors.transfer import classify_kinship
 from predictors.weights_file import Weights
 
@@ -120,6 +120,7 @@ def build_result(alone: ModelTimes, row: Ints, launches: LaunchTimes, gpu: Hardw
         gpu: The GPU.
     """
     bound, time, method = alone.bound_us[row], launches.time_us, launches.method
+    demand_w = compute_demand_w(alone.table, row, time, gpu)
     factor = np.exp(launches.half_width)
     least = np.fmax(np.nan_to_num(bound), launches.least_us)
     low = np.maximum(time / factor, np.fmin(least, time))
@@ -130,7 +131,8 @@ def build_result(alone: ModelTimes, row: Ints, launches: LaunchTimes, gpu: Hardw
         "high_us": high,
         "bound_us": bound,
         "utilization": np.divide(bound, time, out=np.full(time.size, np.nan), where=time > 0),
-        "power_w": compute_power_w(alone.table, row, time, gpu),
+        "power_w": limit_power_w(demand_w, gpu),
+        "demand_w": demand_w,
     }
     same = pl.col("dtype") == pl.col("asked")
     link = (pl.col("family") == "collective") | (

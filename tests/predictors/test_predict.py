@@ -17,7 +17,18 @@ from predictors import list_gpus, load_gpu, predict
 from predictors.errors import WeightsError
 from predictors.kernels import DTYPE_BYTES
 
-COLUMNS = ["time_us", "low_us", "high_us", "bound_us", "utilization", "power_w", "limiter", "method", "runs_as"]
+COLUMNS = [
+    "time_us",
+    "low_us",
+    "high_us",
+    "bound_us",
+    "utilization",
+    "power_w",
+    "demand_w",
+    "limiter",
+    "method",
+    "runs_as",
+]
 SIZE = st.integers(1, 10**6)
 GEMM = {"family": "gemm", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096}
 

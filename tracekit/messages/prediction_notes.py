@@ -124,6 +124,12 @@ POWER_CAP_WITHOUT_EFFECT = Template(
     Severity.NOTE,
     "{power:g} W is no limit for a {gpu}, whose board is limited to {limit:g} W.",
 )
+CLOCK_LOWERED = Template(
+    "clock-lowered",
+    Severity.NOTE,
+    "At its boost clock the step would draw {demand:.0f} W, more than the {limit:g} W of a {gpu}: its clock falls to "
+    "{clock_pct:.0f} %, and short kernels on the tensor cores take {slowdown_pct:.0f} % longer. This is in the times.",
+)
 HOST_CHANGED = Template(
     "host-changed",
     Severity.NOTE,

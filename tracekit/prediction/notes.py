@@ -25,6 +25,7 @@ from tracekit.prediction import track_record
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import StepOnUsualHost, StepWithContention, Target
 from tracekit.prediction.source_cluster import SourceCluster
+from tracekit.prediction.sustained_clock import ClockedKernels
 from tracekit.prediction.target_host import MEASURED_HOST, SAME, HostTimes
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
@@ -32,6 +33,9 @@ from tracekit.workload.names.framework import is_ampere_attention
 from tracekit.workload.time_share import compute_time_share
 
 HOST_SPEED_EDIT = "host-speed"
+
+MIN_NOTED_SLOWDOWN = 1.02
+"""Least slowdown of the tensor cores by the board's power limit that is noted."""
 
 # Least ratio of the busiest stage to the mean one for a note.
 MIN_UNEVEN_STAGE_RATIO = 1.1
@@ -124,6 +128,18 @@ def note_power_cap(cap_w: float | None, gpu: Gpu, times: pl.DataFrame) -> Iterat
     free_us = (pl.col("time_us") / pl.col("slowdown")).sum()
     slowdown = times.select(pl.when(free_us > 0).then(pl.col("time_us").sum() / free_us).otherwise(1.0)).item()
     yield told.POWER_CAPPED(power=cap_w, limit=gpu.tdp_w, slowdown_pct=100 * (slowdown - 1))
+
+
+def note_sustained_clock(clocked: ClockedKernels, gpu: Gpu) -> Iterator[Message]:
+    """Note that the step's power lowers the clock."""
+    if clocked.demand_w is not None and clocked.slowdown >= MIN_NOTED_SLOWDOWN:
+        yield told.CLOCK_LOWERED(
+            gpu=gpu.slug,
+            demand=clocked.demand_w,
+            limit=gpu.tdp_w,
+            clock_pct=100 / clocked.slowdown,
+            slowdown_pct=100 * (clocked.slowdown - 1),
+        )
 
 
 def note_host(

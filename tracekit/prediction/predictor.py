@@ -41,6 +41,7 @@ from tracekit.prediction.power_cap import apply_power_cap, resolve_power_cap
 from tracekit.prediction.profiler_cost import ProfilerCost
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.stages import compute_batch_ratio, get_stage_layouts, scale_to_pipeline_step, split_into_stages
+from tracekit.prediction.sustained_clock import ClockedKernels, SustainedClock
 from tracekit.prediction.target_host import (
     MEASURED_HOST,
     SAME,
@@ -58,6 +59,8 @@ MODELLED_METHODS = ("measured", "law", "transfer")
 SCALED_METHODS = ("scaled",)
 MIN_HOST_EFFECT = 1.05
 """Least factor by which a slow or a fast host among the usual ones changes a step for that to be said."""
+INNER_COLUMNS = ("transfer_us", "slowdown", "demand_w")
+"""Of predicted kernels, which the prediction itself doesn't show."""
 KERNEL_COLUMNS = ("name", "op", "input_dims", "family", "dtype", "measured_us")
 
 
@@ -104,6 +107,10 @@ class Predictor:
     @cached_property
     def _source_host(self) -> HostSpeed | None:
         return measure_host_speed(self.run.ranks)
+
+    @cached_property
+    def _clock(self) -> SustainedClock:
+        return SustainedClock(self.run)
 
     @cached_property
     def _memory_needs(self) -> MemoryNeeds:
@@ -186,6 +193,8 @@ class Predictor:
         same_host = same_gpu and same_ranks and not self.assumptions and self.host == SAME
         filled = _fill_unpredicted(times, 0.0 if same_gpu and not layouts else UNCHANGED_HALF_WIDTH)
         host = self._find_host_times(program, gpu, same_host)
+        clocked = self._hold_clock(program, filled, target, layouts, host)
+        filled = clocked.kernels
         stepped = self._compute_step_interval(program, target, layouts, filled, host)
         pipeline = stepped.pipeline
         more = compute_batch_ratio(layouts, pipeline)
@@ -201,7 +210,7 @@ class Predictor:
             compute_held_parameter_fraction(program, layouts),
         )
         usual = None if same_host or layouts else self._predict_on_usual_host(program, gpu, filled, stepped.step)
-        kernels = _apply_edits(program, filled.drop(KERNEL_COLUMNS, "transfer_us", "slowdown", strict=False))
+        kernels = _apply_edits(program, filled.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
         source_host = self._source_host if usual or self.host != SAME else None
         is_host_open = not (same_gpu and self.assumptions)
         return Prediction(
@@ -222,6 +231,7 @@ class Predictor:
                 *notes.write_notes(run, program, target, self.source, filled, same_gpu, shared, pipeline),
                 *(() if same_host or pipeline else self._profiler_cost.note(program, filled["time_us"], stepped.step)),
                 *notes.note_power_cap(self.power_cap_w, gpu, filled),
+                *notes.note_sustained_clock(clocked, gpu),
                 *notes.note_host(self.host, host, source_host, usual, gpu, is_host_open),
                 *self.assumptions,
                 *([stepped.stragglers.note] if stepped.stragglers.note else []),
@@ -239,6 +249,21 @@ class Predictor:
             contention=shared,
             usual_host=usual,
         )
+
+    def _hold_clock(
+        self,
+        program: Program,
+        kernels: pl.DataFrame,
+        target: Target,
+        layouts: tuple[Layout, Layout] | None,
+        host: HostTimes,
+    ) -> ClockedKernels:
+        """Return the kernels at the clock that the step keeps; on the trace's own GPU they are measured at it."""
+        source, gpu = self.run.gpu, target.gpu.gpu
+        if source is None or source.slug == gpu.slug:
+            return ClockedKernels(kernels)
+        traced = self._get_kernels(gpu, layouts)
+        return self._clock.hold(program, kernels, gpu, lambda: traced.predict(source, {}), host.likely)
 
     def _compute_step_interval(
         self,

@@ -6,11 +6,19 @@ from itertools import repeat
 import numpy as np
 import polars as pl
 
-from predictors import Batch
+from predictors import Batch, Gpu, load_gpu
 from tests.validation.published_jobs.capture import Call
 from tests.validation.published_jobs.trace import GAP_US, build_trace
 from tracekit.parallelism.relayout import add_measured_times
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
+from tracekit.prediction.sustained_clock import (
+    change_clock,
+    compute_demands_us,
+    compute_source_slowdown,
+    compute_target_slowdown,
+    regulates_clock,
+    spread_slowdown,
+)
 from tracekit.run import prepare_run
 
 LONG_US = 1e6
@@ -23,17 +31,40 @@ def tabulate_kernels(calls: Sequence[Call]) -> pl.DataFrame:
     return add_measured_times(prepare_run(trace, source_gpu="v100-sxm-16gb").program).drop("measured_us")
 
 
+def predict_from_shapes(table: pl.DataFrame, gpu: str) -> pl.DataFrame:
+    """Predict kernels that run one after the other on a GPU without any measured time."""
+    return _hold_clock(add_families(table, Batch(table).on(gpu)), load_gpu(gpu)).drop("family", "dtype")
+
+
 def predict_carried(table: pl.DataFrame, source_gpu: str, gpu: str, slower: float) -> pl.DataFrame:
     """Predict on ``gpu`` kernels that took ``slower`` times what is predicted from shapes on ``source_gpu``."""
-    measured = table.with_columns(measured_us=Batch(table).on(source_gpu)["time_us"] * slower)
-    return Batch(measured, source_gpu=source_gpu).on(gpu)
+    measured = table.with_columns(measured_us=predict_from_shapes(table, source_gpu)["time_us"] * slower)
+    batch, source = Batch(measured, source_gpu=source_gpu), load_gpu(source_gpu)
+    there, here = (add_families(table, batch.on(one)) for one in (gpu, source_gpu))
+    if regulates_clock(source):
+        slowdown = compute_source_slowdown(float(compute_demands_us(here, source).sum()), float(here["time_us"].sum()))
+        there = change_clock(there, 1 / spread_slowdown(here, slowdown), load_gpu(gpu))
+    return _hold_clock(there, load_gpu(gpu)).drop("family", "dtype")
+
+
+def add_families(table: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
+    """Return predicted times with the kernels' families and types; kernels of unknown work are fills of few numbers."""
+    return pl.concat([table.select("family", "dtype"), times], how="horizontal").with_columns(
+        pl.col("time_us", "low_us", "high_us").fill_null(0.0)
+    )
+
+
+def _hold_clock(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
+    """Return kernels at the clock that a GPU keeps while it runs nothing else."""
+    if not regulates_clock(gpu):
+        return kernels
+    slowdown = compute_target_slowdown(float(compute_demands_us(kernels, gpu).sum()), float(kernels["time_us"].sum()))
+    return change_clock(kernels, spread_slowdown(kernels, slowdown), gpu)
 
 
 def sum_kernel_times(table: pl.DataFrame, times: pl.DataFrame) -> tuple[float, float, float]:
-    """Return the sum of the kernels' times and its interval; kernels of unknown work are fills of few numbers."""
-    known = pl.concat([table.select("family"), times], how="horizontal").with_columns(
-        pl.col("time_us", "low_us", "high_us").fill_null(0.0)
-    )
+    """Return the sum of the kernels' times and its interval."""
+    known = add_families(table, times)
     everything = np.ones(table.height, dtype=np.bool_)
     ends = compute_interval_times(known, number_repeats(table), everything)
     time_us, low_us, high_us = (float(end.sum()) for end in ends)

@@ -1,7 +1,7 @@
 """GEMMs that run for a second, under the board's power limit, against the same in short runs.
 
-aiconfigurator repeated some GEMMs on three GPUs for a second each and recorded the board's power. The weights are
-fitted to the short runs.
+aiconfigurator repeated some GEMMs on three GPUs for a second each and recorded the board's power. The kernels'
+laws are fitted to the short runs, the power law to the power of long ones, not to their times.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,10 @@ from pathlib import Path
 
 import polars as pl
 
-from predictors import load_gpu, predict
+from predictors import Gpu, load_gpu, predict
+from predictors.power import load_power_law
 from tests.validation.study import AICONFIGURATOR, find_input, format_table
+from tracekit.prediction.sustained_clock import spread_slowdown
 
 INPUTS = (AICONFIGURATOR,)
 SYSTEMS = "aic-core/src/aiconfigurator_core/systems/data"
@@ -27,7 +29,8 @@ MIN_SIDE, MAX_GEMMS = 1024, 4000
 """Of each side of a GEMM, and how many are drawn of a GPU's."""
 RANGES_US = (64, 256, 1024, 4096, inf)
 HEADINGS = (
-    "GPU", "short run, µs", "GEMMs", "power, W", "long over short", "10 to 90 %", "predicted, of long",
+    "GPU", "short run, µs", "GEMMs", "power, W", "long over short", "10 to 90 %", "boost clock", "kept clock",
+    "absolute",
 )  # fmt: skip
 
 
@@ -48,11 +51,17 @@ def compare_power_runs(systems: Path, gpu: str) -> Iterator[tuple[str, ...]]:
     """Yield a row for each range of times: GEMMs that ran for a second against the same in short runs."""
     gemms = read_power_runs(systems, *POWER_RUNS[gpu]).sample(MAX_GEMMS, seed=0, shuffle=True)
     shapes = gemms.select(*GEMM_SHAPE, family=pl.lit("gemm"), dtype=pl.lit("bf16"))
-    predicted = predict(shapes, gpu)["time_us"] / gemms["long_us"]
-    rows = gemms.select("power", "short_us", ratio=pl.col("long_us") / pl.col("short_us"), predicted=predicted)
+    boost, kept = predict_clocks(shapes, load_gpu(gpu))
+    rows = gemms.select(
+        "power",
+        "short_us",
+        ratio=pl.col("long_us") / pl.col("short_us"),
+        boost=boost / pl.col("long_us"),
+        kept=kept / pl.col("long_us"),
+    )
     for low, high in pairwise(RANGES_US):
         some = rows.filter(pl.col("short_us").is_between(low, high, closed="left"))
-        power, ratio, error = some.select(pl.col("power", "ratio", "predicted").median()).row(0)
+        power, ratio, *predicted = some.select(pl.col("power", "ratio", "boost", "kept").median()).row(0)
         lowest, highest = (some["ratio"].quantile(part) for part in (0.1, 0.9))
         yield (
             load_gpu(gpu).name,
@@ -61,8 +70,17 @@ def compare_power_runs(systems: Path, gpu: str) -> Iterator[tuple[str, ...]]:
             f"{power:.0f}",
             f"{ratio:.2f}",
             f"{lowest:.2f} to {highest:.2f}",
-            f"{100 * (error - 1):+.0f} %",
+            *(f"{100 * (error - 1):+.0f} %" for error in predicted),
+            f"{100 * some.select((pl.col('kept') - 1).abs().median()).item():.0f} %",
         )
+
+
+def predict_clocks(shapes: pl.DataFrame, gpu: Gpu) -> tuple[pl.Series, pl.Series]:
+    """Predict GEMMs at the boost clock, and at the one that each keeps where nothing else runs."""
+    law, times = load_power_law(), predict(shapes, gpu)
+    kernels = shapes.select("family", "dtype").hstack(times)
+    slowdown = pl.Series(law.compute_slowdown(kernels["demand_w"].to_numpy() / gpu.tdp_w, 1.0))
+    return times["time_us"], times["time_us"] * spread_slowdown(kernels, slowdown)
 
 
 def read_power_runs(systems: Path, system: str, long: str, short: Sequence[str]) -> pl.DataFrame:

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from predictors import Batch, load_gpu
+from predictors import load_gpu
 from predictors.hardware import derive_hardware
 from predictors.transfer import classify_kinship
+from tests.validation.published_jobs import kernels as kernel_times
 from tests.validation.published_jobs.jobs import PublishedJob, read_published_jobs, tabulate_job_kernels
-from tests.validation.published_jobs.kernels import predict_carried, sum_kernel_times
 from tests.validation.study import format_errors, format_table, list_sources, write_figures
 from tracekit.prediction.track_record import TRACK_RECORD_FILE
 
@@ -139,7 +139,7 @@ def group_by_job(rows: Iterable[PublishedJob]) -> dict[tuple[str, object], list[
 def predict_from_shapes(row: PublishedJob) -> Outcome:
     """Predict a job without any measured time."""
     kernels = tabulate_job_kernels(row.job, row.batch)
-    return sum_outcome(row, kernels, Batch(kernels).on(row.gpu))
+    return sum_outcome(row, kernels, kernel_times.predict_from_shapes(kernels, row.gpu))
 
 
 def predict_from_other_gpu(
@@ -148,12 +148,12 @@ def predict_from_other_gpu(
     """Predict a job from another GPU, at the target's batch, with kernels as slow against their shapes as there."""
     kernels = tabulate_job_kernels(target.job, target.batch)
     slowness = alone[source].predicted / source.samples_per_s
-    return sum_outcome(target, kernels, predict_carried(kernels, source.gpu, target.gpu, slowness))
+    return sum_outcome(target, kernels, kernel_times.predict_carried(kernels, source.gpu, target.gpu, slowness))
 
 
 def sum_outcome(row: PublishedJob, kernels: pl.DataFrame, times: pl.DataFrame) -> Outcome:
     """Return the throughput that the kernels' times give."""
-    step_us, low_us, high_us = sum_kernel_times(kernels, times)
+    step_us, low_us, high_us = kernel_times.sum_kernel_times(kernels, times)
     return Outcome(row, *(1e6 * row.batch / us for us in (step_us, high_us, low_us)))
 
 

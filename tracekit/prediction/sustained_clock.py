@@ -1,0 +1,174 @@
+"""Lower the clock of a step that would draw more than the board's limit.
+
+The laws of kernels were fitted to runs of milliseconds, in which a board keeps its boost clock. It regulates its power
+within tenths of a second, so in a job the mean over a step counts::
+
+    |--- GEMM, 980 W ---|- norm, 700 W -|- CPU -|    mean 770 W, limit 700: matrix units take 1.04 times as long
+
+Evidence, none of which was fitted to: the clocks that whole steps held on an H100 and an H200
+(tests/validation/results/whole_jobs/held_clocks.md) and GEMMs that ran for a second on H200, B200 and GB200
+(tests/validation/results/kernels/power_limit.md).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from predictors import Gpu
+from predictors.arrays import Floats
+from predictors.hardware import derive_hardware
+from predictors.power import load_power_law
+from tracekit.parallelism.relayout import add_measured_times
+from tracekit.prediction.kernel_times import KernelTimePredictor
+from tracekit.program import Program
+from tracekit.run import MeasuredRun
+
+REGULATED_US = 2000.0
+"""In the runs that the laws were fitted to, a kernel of this time is throttled by half as much as in a job: GEMMs of
+0.1, 0.5, 2 and 8 ms took 1.18, 1.16, 1.08 and 1.04 times as long in runs of a second (aiconfigurator, H200)."""
+MATRIX_FAMILIES = ("gemm", "conv", "attention", "moe")
+VECTOR_DTYPES = ("fp32", "fp64")
+"""Formats of the vector units: in fp32 GEMMs keep 94 % of their clock at the limit (`make on-gpu`, H100)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockedKernels:
+    """Kernels at the clock that a step keeps.
+
+    Attributes:
+        kernels: With their times there.
+        slowdown: How many times as long the matrix units take as at the boost clock.
+        demand_w: Mean power of the step without a limit, in watts; ``None`` where the clock isn't regulated.
+    """
+
+    kernels: pl.DataFrame
+    slowdown: float = 1.0
+    demand_w: float | None = None
+
+
+class SustainedClock:
+    """Predicts the clock that steps keep, from a measured run whose GPU may have lowered its own.
+
+    Args:
+        run: The measured run.
+    """
+
+    def __init__(self, run: MeasuredRun) -> None:
+        self._run = run
+
+    @cached_property
+    def source_slowdown(self) -> float:
+        """How many times as long the matrix units took in the measured step as at the boost clock."""
+        gpu, program = self._run.gpu, self._run.program
+        if gpu is None or not regulates_clock(gpu):
+            return 1.0
+        kernels = KernelTimePredictor(add_measured_times(program), gpu).predict(gpu, {})
+        return compute_source_slowdown(sum_demand_us(program, kernels, gpu), self._run.measured_step.step_time_us)
+
+    def hold(
+        self, program: Program, kernels: pl.DataFrame, gpu: Gpu, on_source: Callable[[], pl.DataFrame], host_time: float
+    ) -> ClockedKernels:
+        """Return a program's kernels at the clock that its step keeps on a GPU.
+
+        Args:
+            program: The program.
+            kernels: Its kernels, with what ``predictors.predict`` returns for the GPU.
+            gpu: The GPU; another one than the run's.
+            on_source: Returns the kernels with their times on the run's GPU.
+            host_time: How many times as long the CPU's own work takes.
+        """
+        if self.source_slowdown > 1:
+            there = kernels.select("family", "dtype").hstack(on_source().select("time_us", "limiter", "runs_as"))
+            kernels = change_clock(kernels, 1 / spread_slowdown(there, self.source_slowdown), gpu)
+        if not regulates_clock(gpu):
+            return ClockedKernels(kernels)
+        demand_us = sum_demand_us(program, kernels, gpu)
+        step_us = program.replay_step_time_us(kernels["time_us"].to_numpy(), host_time)
+        slowdown = compute_target_slowdown(demand_us, step_us)
+        if slowdown > 1:
+            kernels = change_clock(kernels, spread_slowdown(kernels, slowdown), gpu)
+        idle = load_power_law().idle
+        return ClockedKernels(kernels, slowdown, gpu.tdp_w * (idle + demand_us / step_us if step_us else idle))
+
+
+def regulates_clock(gpu: Gpu) -> bool:
+    """Whether it is known that a step's demand lowers the clock of a GPU."""
+    return load_power_law().knows_clock_of(derive_hardware(gpu))
+
+
+def sum_demand_us(program: Program, kernels: pl.DataFrame, gpu: Gpu) -> float:
+    """Sum what the kernels of a program's median step demand above idle power, in microseconds at the board's limit."""
+    above_ns = np.rint(1e3 * compute_demands_us(kernels, gpu)).astype(np.int64)
+    return program.step_timer.compute_median_sum_us(above_ns)
+
+
+def compute_demands_us(kernels: pl.DataFrame, gpu: Gpu) -> Floats:
+    """Return what each kernel demands above idle power, in microseconds at the board's limit.
+
+    Args:
+        kernels: `time_us` and `demand_w`; without a demand, that of a kernel of unknown work.
+        gpu: The GPU.
+    """
+    law, time_us = load_power_law(), kernels["time_us"].to_numpy()
+    nothing = np.full(time_us.size, np.nan)
+    demand = kernels["demand_w"].to_numpy() / gpu.tdp_w
+    demand = np.where(np.isnan(demand), law.compute_demand(nothing, nothing, time_us), demand)
+    return np.asarray((demand - law.idle) * time_us)
+
+
+def compute_target_slowdown(demand_us: float, step_us: float) -> float:
+    """Return how many times as long the matrix units take in a step than at the boost clock.
+
+    Args:
+        demand_us: From `sum_demand_us`, with times at the boost clock.
+        step_us: Time of the step with these.
+    """
+    law = load_power_law()
+    return float(law.compute_slowdown(np.array([law.idle + demand_us / step_us]), 1.0)[0]) if step_us else 1.0
+
+
+def compute_source_slowdown(demand_us: float, step_us: float) -> float:
+    """Return the same of a measured step, whose times hold the slowdown already."""
+    law = load_power_law()
+    return law.compute_traced_slowdown(law.idle + demand_us / step_us) if step_us else 1.0
+
+
+def spread_slowdown(kernels: pl.DataFrame, slowdown: float | pl.Series) -> Floats:
+    """Return each kernel's part of a slowdown: all of it of short kernels on the matrix units, none of most others.
+
+    Args:
+        kernels: `family`, `limiter`, `dtype`, `runs_as` and `time_us`.
+        slowdown: Of the matrix units, of all kernels or of each.
+    """
+    dtype = pl.coalesce("runs_as", "dtype").fill_null("")
+    slowed = (
+        pl.col("family").is_in(MATRIX_FAMILIES) & (pl.col("limiter") == "compute") & ~dtype.is_in(VECTOR_DTYPES)
+    ).fill_null(value=False)
+    more = (pl.lit(slowdown) - 1) / (1 + pl.col("time_us").fill_null(0.0) / REGULATED_US)
+    return kernels.select(factor=1 + pl.when(slowed).then(more).otherwise(0.0))["factor"].to_numpy()
+
+
+def change_clock(kernels: pl.DataFrame, factor: Floats, gpu: Gpu) -> pl.DataFrame:
+    """Return the kernels with times of another clock; the whole effect is in the interval once more, as its error.
+
+    Args:
+        kernels: `time_us`, `low_us`, `high_us` and `demand_w`, which is higher the less time the same work takes.
+        factor: On each time.
+        gpu: The GPU.
+    """
+    idle_w = load_power_law().idle * gpu.tdp_w
+    kernels = kernels.with_columns(factor=pl.Series(factor))
+    time = pl.col("time_us") * pl.col("factor")
+    ends = {
+        end: time * (side * ((pl.col(end) / pl.col("time_us")).log() ** 2 + pl.col("factor").log() ** 2).sqrt()).exp()
+        for end, side in {"low_us": -1.0, "high_us": 1.0}.items()
+    }
+    changed = pl.col("factor") != 1
+    return kernels.with_columns(
+        time_us=time,
+        demand_w=idle_w + (pl.col("demand_w") - idle_w) / pl.col("factor"),
+        **{end: pl.when(changed).then(other).otherwise(end) for end, other in ends.items()},
+    ).drop("factor")
