@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8")
 """Dtypes that a GPU file can give a rate for."""
@@ -97,6 +97,16 @@ class Gpu:
     half_rate_accumulate: bool
     sources: Mapping[str, str] = field(hash=False, repr=False)
     peak_notes: Mapping[str, str] = field(hash=False, repr=False)
+
+    def with_clock(self, fraction: float) -> Gpu:
+        """Return it at a fraction of its clock; the memory keeps its own."""
+        return replace(
+            self,
+            boost_clock_mhz=fraction * self.boost_clock_mhz,
+            vector_clock_mhz=fraction * self.vector_clock_mhz,
+            vector_tflops={dtype: fraction * peak for dtype, peak in self.vector_tflops.items()},
+            tensor_tflops={dtype: fraction * peak for dtype, peak in self.tensor_tflops.items()},
+        )
 
     @property
     def is_laptop(self) -> bool:

@@ -106,6 +106,11 @@ class PowerLaw:
         clock = np.where(left >= at_knee, left ** (1 / self.clock_exponent), self.clock_knee * left / at_knee)
         return np.asarray(1.0 / np.fmax(clock, MIN_CLOCK_FRACTION))
 
+    def compute_power_fraction(self, clock: float) -> float:
+        """Return the power above idle at a fraction of the clock, as a fraction of that at the full one."""
+        at_knee = max(clock, self.clock_knee) ** self.clock_exponent
+        return float(at_knee * min(clock / self.clock_knee, 1.0))
+
     def compute_traced_slowdown(self, demand: float) -> float:
         """Return how many times as long kernels took than at the full clock, from what their own times demand.
 

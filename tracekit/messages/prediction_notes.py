@@ -124,6 +124,17 @@ POWER_CAP_WITHOUT_EFFECT = Template(
     Severity.NOTE,
     "{power:g} W is no limit for a {gpu}, whose board is limited to {limit:g} W.",
 )
+CLOCK_FIXED = Template(
+    "clock-fixed",
+    Severity.NOTE,
+    "At {clock:g} MHz instead of up to {highest:.0f} MHz, kernels take {slowdown_pct:.0f} % longer; those that wait "
+    "for memory don't. This wasn't checked against measurements.",
+)
+CLOCK_FIXED_WITHOUT_EFFECT = Template(
+    "clock-fixed-without-effect",
+    Severity.NOTE,
+    "{clock:g} MHz is no limit for a {gpu}, which runs at {highest:.0f} MHz at most.",
+)
 CLOCK_LOWERED = Template(
     "clock-lowered",
     Severity.NOTE,

@@ -51,6 +51,18 @@ POWER_CAP_TOO_LOW = Template(
     "{--power-cap} {power:g} W is lower than a {gpu} can be limited to.",
     "Give {least:.0f} to {most:.0f} W.",
 )
+CLOCK_MALFORMED = Template(
+    "clock-malformed",
+    Severity.ERROR,
+    "{option} {clock!r} is no clock.",
+    "Give megahertz, such as 1200MHz.",
+)
+CLOCK_TOO_LOW = Template(
+    "clock-too-low",
+    Severity.ERROR,
+    "{option} {clock:g} MHz is lower than a {gpu} runs.",
+    "Give {least:.0f} to {most:.0f} MHz.",
+)
 HOST_UNKNOWN = Template(
     "host-unknown",
     Severity.ERROR,

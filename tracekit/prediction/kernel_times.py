@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import polars as pl
 
 from predictors import Batch, Gpu
+from predictors.arrays import Floats
+from predictors.kernels import MEMORY_FAMILIES
 from tracekit.parallelism.unknown_work import apply_work_bounds, widen_intervals
 
 
@@ -41,6 +44,18 @@ class KernelTimePredictor:
             return times
         low, high = (end.predict_time_us(gpu, calibrations) for end in self._ends)
         return widen_intervals(times, self._bracketed, (low, high))
+
+    def compute_clock_ratio(self, gpu: Gpu, fraction: float) -> Floats:
+        """Return how many times as long each kernel takes at a fraction of the clock, by the laws.
+
+        Kernels of unknown work take as long where their family waits for memory, and else inversely as long.
+        """
+        kernels = Batch(self.table.drop("measured_us"))
+        there, here = (kernels.predict_time_us(one).to_numpy() for one in (gpu.with_clock(fraction), gpu))
+        unknown = np.where(self.table["family"].is_in(MEMORY_FAMILIES).to_numpy(), 1.0, 1 / fraction)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = there / here
+        return np.where(np.isfinite(ratio), np.fmax(ratio, 1.0), unknown)
 
     def _widen_derived(self, times: pl.DataFrame, by_law: pl.DataFrame) -> pl.DataFrame:
         """Widen the intervals of derived times by the error of the latency law that derived them.

@@ -22,6 +22,7 @@ from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.parallelism.pipeline_sends import SEND_LATENCY_US
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.prediction import track_record
+from tracekit.prediction.fixed_clock import get_highest_mhz
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import StepOnUsualHost, StepWithContention, Target
 from tracekit.prediction.source_cluster import SourceCluster
@@ -125,9 +126,32 @@ def note_power_cap(cap_w: float | None, gpu: Gpu, times: pl.DataFrame) -> Iterat
     if cap_w >= gpu.tdp_w:
         yield told.POWER_CAP_WITHOUT_EFFECT(power=cap_w, gpu=gpu.slug, limit=gpu.tdp_w)
         return
-    free_us = (pl.col("time_us") / pl.col("slowdown")).sum()
-    slowdown = times.select(pl.when(free_us > 0).then(pl.col("time_us").sum() / free_us).otherwise(1.0)).item()
+    slowdown = _compute_mean_slowdown(times, "slowdown")
     yield told.POWER_CAPPED(power=cap_w, limit=gpu.tdp_w, slowdown_pct=100 * (slowdown - 1))
+
+
+def note_fixed_clock(clock_mhz: float | None, gpu: Gpu, times: pl.DataFrame) -> Iterator[Message]:
+    """Note what a lower clock changes.
+
+    Args:
+        clock_mhz: The clock; None for the GPU's own.
+        gpu: The target's GPU.
+        times: Its kernels, with `clock_slowdown` where the clock is lower.
+    """
+    if clock_mhz is None:
+        return
+    highest = get_highest_mhz(gpu)
+    if clock_mhz >= highest:
+        yield told.CLOCK_FIXED_WITHOUT_EFFECT(clock=clock_mhz, gpu=gpu.slug, highest=highest)
+        return
+    slowdown = _compute_mean_slowdown(times, "clock_slowdown")
+    yield told.CLOCK_FIXED(clock=clock_mhz, highest=highest, slowdown_pct=100 * (slowdown - 1))
+
+
+def _compute_mean_slowdown(times: pl.DataFrame, slowdown: str) -> float:
+    """Return how many times as long the kernels take together as without the factor on each."""
+    free_us = (pl.col("time_us") / pl.col(slowdown)).sum()
+    return float(times.select(pl.when(free_us > 0).then(pl.col("time_us").sum() / free_us).otherwise(1.0)).item())
 
 
 def note_sustained_clock(clocked: ClockedKernels, gpu: Gpu) -> Iterator[Message]:

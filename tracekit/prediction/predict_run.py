@@ -11,6 +11,7 @@ from tracekit.parallelism.layout import LayoutError, LayoutRequest, apply_reques
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import infer_job_batch
 from tracekit.prediction.cost import NO_PRICES, resolve_prices
+from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock
 from tracekit.prediction.model import Prediction, Predictions, RefusedTarget, Target
 from tracekit.prediction.power_cap import parse_power_cap
 from tracekit.prediction.predictor import Predictor
@@ -37,6 +38,8 @@ def predict(
     calibrated: bool = True,
     host: str | float = SAME,
     power_cap: str | float | None = None,
+    clock: str | float | None = None,
+    source_clock: str | float | None = None,
 ) -> Predictions:
     """Predict the step of a measured run on each of some GPUs and clusters.
 
@@ -56,13 +59,15 @@ def predict(
         calibrated: Use the calibrations stored on this machine.
         host: Host to predict for: ``same``, ``typical``, or a multiple of the reference host's speed.
         power_cap: Power limit of each target's GPUs, in watts or as ``500W``; None for their own.
+        clock: Clock that each target's GPUs are held at, in MHz or as ``1200MHz``; None for their own.
+        source_clock: Mean clock of the trace's GPU while it was recorded; None where the trace has to tell.
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster is unknown, its name wrong, or the job fits on none of them.
         LayoutError: The job can't be laid out in this way on any of them.
         CalibrationError: A calibration can't be read.
-        RequestError: A price is no price, the host or the power limit none, or the limit too low for a target.
+        RequestError: A price is no price, the host, the power limit or a clock none, or one too low for its GPU.
         WhatIfError: An edit finds nothing to change.
     """
     what_if = apply_edits(run.program, edits)
@@ -86,6 +91,8 @@ def predict(
             calibrations,
             host=parse_host(host),
             power_cap_w=parse_power_cap(power_cap),
+            clock_mhz=parse_clock(clock),
+            source_clock_mhz=parse_source_clock(source_clock, run.gpu),
         )
 
     predictor = make_predictor(what_if.program)

@@ -32,6 +32,7 @@ from tracekit.prediction import notes
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.collectives import fill_collective_times, retarget_collectives
 from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
+from tracekit.prediction.fixed_clock import apply_clock, resolve_clock
 from tracekit.prediction.insertion_cost import separate_inserted_kernels
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.kernel_times import KernelTimePredictor
@@ -59,7 +60,7 @@ MODELLED_METHODS = ("measured", "law", "transfer")
 SCALED_METHODS = ("scaled",)
 MIN_HOST_EFFECT = 1.05
 """Least factor by which a slow or a fast host among the usual ones changes a step for that to be said."""
-INNER_COLUMNS = ("transfer_us", "slowdown", "demand_w")
+INNER_COLUMNS = ("transfer_us", "slowdown", "clock_slowdown", "demand_w")
 """Of predicted kernels, which the prediction itself doesn't show."""
 KERNEL_COLUMNS = ("name", "op", "input_dims", "family", "dtype", "measured_us")
 
@@ -79,6 +80,8 @@ class Predictor:
         assumptions: What was assumed for inserted collectives, one clause each.
         host: Host that is predicted for, as :func:`~tracekit.prediction.target_host.parse_host` returns it.
         power_cap_w: Power limit of each target's GPUs; None for their own.
+        clock_mhz: Clock of each target's GPUs; None for their own.
+        source_clock_mhz: Mean clock of the trace's GPU; None where the trace has to tell.
     """
 
     run: MeasuredRun
@@ -91,6 +94,8 @@ class Predictor:
     assumptions: tuple[Message, ...] = ()
     host: str | float = SAME
     power_cap_w: float | None = None
+    clock_mhz: float | None = None
+    source_clock_mhz: float | None = None
     _times_cache: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
     _kernels_cache: dict[tuple[object, ...], KernelTimePredictor] = field(default_factory=dict, repr=False)
     _predictor_cache: dict[tuple[Inserter, ...], "Predictor"] = field(default_factory=dict, repr=False)
@@ -110,7 +115,7 @@ class Predictor:
 
     @cached_property
     def _clock(self) -> SustainedClock:
-        return SustainedClock(self.run)
+        return SustainedClock(self.run, self.source_clock_mhz)
 
     @cached_property
     def _memory_needs(self) -> MemoryNeeds:
@@ -167,6 +172,8 @@ class Predictor:
             kernels = self._get_kernels(gpu, layouts)
             times = kernels.predict(gpu, calibration.build_tables(self.calibrations, gpu))
             times = kernels.table.select(KERNEL_COLUMNS).hstack(times)
+            if (fraction := resolve_clock(self.clock_mhz, gpu)) < 1:
+                times = apply_clock(times, kernels.compute_clock_ratio(gpu, fraction), fraction, gpu)
             if self.power_cap_w is not None:
                 times = apply_power_cap(times, resolve_power_cap(self.power_cap_w, gpu), gpu)
             self._times_cache[key] = times
@@ -231,6 +238,7 @@ class Predictor:
                 *notes.write_notes(run, program, target, self.source, filled, same_gpu, shared, pipeline),
                 *(() if same_host or pipeline else self._profiler_cost.note(program, filled["time_us"], stepped.step)),
                 *notes.note_power_cap(self.power_cap_w, gpu, filled),
+                *notes.note_fixed_clock(self.clock_mhz, gpu, filled),
                 *notes.note_sustained_clock(clocked, gpu),
                 *notes.note_host(self.host, host, source_host, usual, gpu, is_host_open),
                 *self.assumptions,
@@ -262,7 +270,7 @@ class Predictor:
         source, gpu = self.run.gpu, target.gpu.gpu
         if source is None or source.slug == gpu.slug:
             return ClockedKernels(kernels)
-        traced = self._get_kernels(gpu, layouts)
+        traced = self._get_kernels(gpu, get_stage_layouts(layouts))
         return self._clock.hold(program, kernels, gpu, lambda: traced.predict(source, {}), host.likely)
 
     def _compute_step_interval(

@@ -22,6 +22,7 @@ from predictors.arrays import Floats
 from predictors.hardware import derive_hardware
 from predictors.power import load_power_law
 from tracekit.parallelism.relayout import add_measured_times
+from tracekit.prediction.fixed_clock import get_highest_mhz
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
@@ -54,15 +55,18 @@ class SustainedClock:
 
     Args:
         run: The measured run.
+        clock_mhz: Mean clock of its GPU, where something else than the trace tells it.
     """
 
-    def __init__(self, run: MeasuredRun) -> None:
-        self._run = run
+    def __init__(self, run: MeasuredRun, clock_mhz: float | None = None) -> None:
+        self._run, self._clock_mhz = run, clock_mhz
 
     @cached_property
     def source_slowdown(self) -> float:
         """How many times as long the matrix units took in the measured step as at the boost clock."""
         gpu, program = self._run.gpu, self._run.program
+        if gpu is not None and self._clock_mhz is not None:
+            return max(get_highest_mhz(gpu) / self._clock_mhz, 1.0)
         if gpu is None or not regulates_clock(gpu):
             return 1.0
         kernels = KernelTimePredictor(add_measured_times(program), gpu).predict(gpu, {})

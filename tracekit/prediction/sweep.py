@@ -17,6 +17,7 @@ from tracekit.parallelism.process_groups import infer_layout
 from tracekit.parallelism.stragglers import predict_stragglers
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.cost import NO_PRICES, resolve_prices
+from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock
 from tracekit.prediction.model import PredictedStep, Prediction, Target
 from tracekit.prediction.notes import note_outsized_node
 from tracekit.prediction.power_cap import parse_power_cap
@@ -141,6 +142,8 @@ def sweep(
     calibrated: bool = True,
     host: str | float = SAME,
     power_cap: str | float | None = None,
+    clock: str | float | None = None,
+    source_clock: str | float | None = None,
 ) -> Sweep:
     """Predict the step in many layouts.
 
@@ -162,6 +165,8 @@ def sweep(
         calibrated: Use the calibrations stored on this machine.
         host: Host to predict for, as :func:`tracekit.prediction.predict` takes it.
         power_cap: Power limit, likewise.
+        clock: Clock of the targets' GPUs, likewise.
+        source_clock: Clock of the trace's GPU, likewise.
 
     Raises:
         LayoutError: The trace's layout is unknown, or none of the requested layouts can be predicted.
@@ -188,9 +193,18 @@ def sweep(
     ]
     calibrations = calibration.load_all() if calibrated else ()
     dollars = resolve_prices(prices)
-    cap_w = parse_power_cap(power_cap)
     predictor = Predictor(
-        run, run.program, source, old, batch, dollars, calibrations, host=parse_host(host), power_cap_w=cap_w
+        run,
+        run.program,
+        source,
+        old,
+        batch,
+        dollars,
+        calibrations,
+        host=parse_host(host),
+        power_cap_w=parse_power_cap(power_cap),
+        clock_mhz=parse_clock(clock),
+        source_clock_mhz=parse_source_clock(source_clock, run.gpu),
     )
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:

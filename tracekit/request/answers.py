@@ -94,6 +94,8 @@ def predict(run: MeasuredRun, request: ExportRequest) -> Predictions:
         calibrated=not request.no_calibration,
         host=_find_host(request),
         power_cap=request.power_cap,
+        clock=request.clock,
+        source_clock=request.source_clock,
     )
 
 
@@ -126,6 +128,8 @@ def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
         calibrated=not request.no_calibration,
         host=_find_host(request),
         power_cap=request.power_cap,
+        clock=request.clock,
+        source_clock=request.source_clock,
     )
 
 

@@ -242,6 +242,14 @@ class TargetOptions(Request):
     power_cap: Annotated[
         float | str | None, Option("Power limit of each target GPU, such as 500W.", "Power limit of a GPU", "WATTS")
     ] = None
+    clock: Annotated[
+        float | str | None,
+        Option("Clock that each target GPU is held at, such as 1200MHz.", "Clock of a GPU", "MHZ"),
+    ] = None
+    source_clock: Annotated[
+        float | str | None,
+        Option("Mean clock of the trace's GPU meanwhile, such as 1350MHz.", "Clock of the trace's GPU", "MHZ"),
+    ] = None
     no_calibration: Annotated[
         bool, Option("Leave out what `tracekit calibrate` keeps on this machine.", "Leave out calibrations")
     ] = False
@@ -267,14 +275,17 @@ class TargetOptions(Request):
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
         from tracekit.comm import load_cluster
+        from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock, resolve_clock
         from tracekit.prediction.power_cap import parse_power_cap, resolve_power_cap
         from tracekit.prediction.target_host import SAME, parse_host
         from tracekit.prediction.targets import resolve_targets
 
         super().check()
-        cap_w = parse_power_cap(self.power_cap)
+        cap_w, clock_mhz = parse_power_cap(self.power_cap), parse_clock(self.clock)
+        parse_source_clock(self.source_clock, None)
         for target in resolve_targets(self.gpus, self.clusters):
             resolve_power_cap(cap_w, target.gpu.gpu)
+            resolve_clock(clock_mhz, target.gpu.gpu)
         if self.source_cluster is not None:
             load_cluster(self.source_cluster)
         if parse_host(self.host) != SAME and self.host_from is not None:

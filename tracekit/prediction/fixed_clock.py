@@ -1,0 +1,106 @@
+"""Predict kernel times at a lower clock than a GPU's own, and read what clock a trace's GPU had."""
+
+import re
+
+import numpy as np
+import polars as pl
+
+from predictors import Gpu
+from predictors.arrays import Floats
+from predictors.hardware import derive_hardware
+from predictors.power import limit_draw, load_power_law
+from tracekit.errors import RequestError
+from tracekit.messages import requests as messages
+from tracekit.numbers import NUMBER_PATTERN
+
+CLOCK_OPTION, SOURCE_CLOCK_OPTION = "--clock", "--source-clock"
+CLOCK_PATTERN = re.compile(rf"\s*(?P<number>{NUMBER_PATTERN})\s*(?P<unit>[mMgG][hH][zZ])?\s*")
+MHZ_PER_GHZ = 1000.0
+MIN_CLOCK_FRACTION = 0.1
+"""Of the highest clock: drivers go down to 0.1 (210 of 1,980 MHz, H100)."""
+ERROR_FRACTION = 0.3
+"""Of what a clock changes, as a logarithm: the half-width of its 90 % interval. Nobody published kernels at several
+clocks, so this is a guess: kernels that the model takes for bound by memory may wait for instructions in part."""
+
+
+def parse_clock(clock: str | float | None, option: str = CLOCK_OPTION) -> float | None:
+    """Parse a clock such as ``1200MHz`` or ``1.2 GHz``; a number is in MHz. ``None`` for the GPU's own.
+
+    Args:
+        clock: The clock.
+        option: Which option it was given by.
+
+    Raises:
+        RequestError: It is no clock.
+    """
+    if clock is None:
+        return None
+    found = CLOCK_PATTERN.fullmatch(str(clock))
+    mhz = float(found["number"]) if found else 0.0
+    mhz *= MHZ_PER_GHZ if found and (found["unit"] or "").lower() == "ghz" else 1.0
+    if not 0 < mhz < np.inf:
+        raise RequestError(messages.CLOCK_MALFORMED(option=option, clock=str(clock)))
+    return mhz
+
+
+def parse_source_clock(clock: str | float | None, gpu: Gpu | None) -> float | None:
+    """Parse the clock of a trace's GPU.
+
+    Raises:
+        RequestError: It is no clock, or lower than that GPU runs.
+    """
+    mhz = parse_clock(clock, SOURCE_CLOCK_OPTION)
+    if mhz is not None and gpu is not None:
+        resolve_clock(mhz, gpu, SOURCE_CLOCK_OPTION)
+    return mhz
+
+
+def get_highest_mhz(gpu: Gpu) -> float:
+    """Return the clock that a GPU keeps where power allows."""
+    return max(derive_hardware(gpu).clock_mhz, gpu.vector_clock_mhz)
+
+
+def resolve_clock(clock_mhz: float | None, gpu: Gpu, option: str = CLOCK_OPTION) -> float:
+    """Return a clock as a fraction of a GPU's highest, at most 1.
+
+    Raises:
+        RequestError: It is lower than its driver allows.
+    """
+    highest = get_highest_mhz(gpu)
+    least = MIN_CLOCK_FRACTION * highest
+    if clock_mhz is not None and clock_mhz < least:
+        raise RequestError(
+            messages.CLOCK_TOO_LOW(option=option, gpu=gpu.slug, clock=clock_mhz, least=least, most=highest)
+        )
+    return 1.0 if clock_mhz is None else min(clock_mhz / highest, 1.0)
+
+
+def apply_clock(times: pl.DataFrame, ratio: Floats, fraction: float, gpu: Gpu) -> pl.DataFrame:
+    """Lengthen kernels to their times at a lower clock, and lower what they draw.
+
+    Args:
+        times: Kernels with `family`, their times, `power_w` and `demand_w`.
+        ratio: How many times as long each takes.
+        fraction: The clock, as a fraction of the highest.
+        gpu: The GPU.
+
+    Returns:
+        The same with `clock_slowdown`, the factor on each time.
+    """
+    law = load_power_law()
+    idle_w = law.idle * gpu.tdp_w
+    factor = pl.when(pl.col("family") != "collective").then(pl.Series(ratio)).fill_null(1.0)
+    demand = idle_w + (pl.col("demand_w") - idle_w) * law.compute_power_fraction(fraction)
+    times = times.with_columns(factor=factor, demand_w=demand)
+    drawn = gpu.tdp_w * limit_draw(times["demand_w"].to_numpy() / gpu.tdp_w)
+    reach = {
+        end: ((pl.col(end) / pl.col("time_us")).log() ** 2 + (ERROR_FRACTION * pl.col("factor").log()) ** 2).sqrt()
+        for end in ("low_us", "high_us")
+    }
+    time = pl.col("time_us") * pl.col("factor")
+    return times.with_columns(
+        time_us=time,
+        low_us=time * (-reach["low_us"]).exp(),
+        high_us=time * reach["high_us"].exp(),
+        power_w=pl.Series(drawn, nan_to_null=True),
+    ).rename({"factor": "clock_slowdown"})
