@@ -19,6 +19,7 @@ from tracekit.cli import (
     doctor,
     export,
     gpus,
+    hosts,
     info,
     predict,
     record,
@@ -106,6 +107,7 @@ app.command("doctor", cls=Subcommand)(doctor.doctor)
 app.command("redact", cls=Subcommand)(redact.redact)
 app.command("gpus", cls=Subcommand)(gpus.gpus)
 app.command("clusters", cls=Subcommand)(clusters.clusters)
+app.command("hosts", cls=Subcommand)(hosts.hosts)
 app.command("calibrate", cls=Subcommand)(calibrate.calibrate)
 app.command("cache", cls=Subcommand)(cache.cache)
 app.command("serve", cls=Subcommand)(serve.serve)

@@ -19,6 +19,9 @@ CalibrationTraces = Annotated[
     list[str] | None,
     typer.Option("--trace", "-t", metavar="TRACE", help="Take a trace recorded on the GPU, of any job."),
 ]
+Host = Annotated[
+    bool, typer.Option("--host", help="Measure this machine's CPU in a quarter of a minute, without a GPU.")
+]
 List = Annotated[bool, typer.Option("--list", help="Show what is kept.")]
 Remove = Annotated[str | None, typer.Option("--remove", metavar="GPU", help="Forget a GPU's calibration.")]
 CalibratedGpu = Annotated[
@@ -33,6 +36,7 @@ def calibrate(
     bench: Bench = False,
     trace: CalibrationTraces = None,
     gpu: CalibratedGpu = None,
+    host: Host = False,
     list_: List = False,
     remove: Remove = None,
     json: Json = False,
@@ -49,12 +53,14 @@ def calibrate(
 
     Then, here: tracekit calibrate RESULT.json
     """
-    if sum(map(bool, (result, bench, trace, list_, remove))) != 1:
-        raise typer.BadParameter("give one of RESULT.json, --bench, --trace, --list, --remove")
+    if sum(map(bool, (result, bench, trace, host, list_, remove))) != 1:
+        raise typer.BadParameter("give one of RESULT.json, --bench, --trace, --host, --list, --remove")
     if output is not None and not bench:
         raise typer.BadParameter("-o goes with --bench, whose script it names")
     if bench:
         _print_script(output, force, quiet)
+    elif host:
+        _show_host(json, quiet)
     elif list_:
         _show_list(json)
     elif remove:
@@ -77,6 +83,18 @@ def _print_script(output: Path | None, force: bool, quiet: bool) -> None:
         return
     check_output(output, force, (".py",))
     write_file(output, text, quiet)
+
+
+def _show_host(json: bool, quiet: bool) -> None:
+    from tracekit.cli.output import emit, show_progress
+    from tracekit.hosts.bench import bench_host
+    from tracekit.messages import stages
+    from tracekit.render import hosts as render
+
+    with show_progress(quiet) as stage:
+        stage(stages.MEASURING_HOST())
+        found = bench_host()
+    emit(render.render_bench(found), lambda: render.serialize_bench(found), json=json)
 
 
 def _show_list(json: bool) -> None:

@@ -37,7 +37,14 @@ HOST_MALFORMED = Template(
     "host-malformed",
     Severity.ERROR,
     "{--host} {host!r} is no host.",
-    "Give same, typical, or the speed that `tracekit info` prints of a trace of that machine: {least:g} to {most:g}.",
+    "Give same, typical, a name that `tracekit hosts` lists, or the speed that `tracekit info` prints of a trace of "
+    "that machine: {least:g} to {most:g}.",
+)
+HOST_BENCH_NEEDS_TORCH = Template(
+    "host-bench-needs-torch",
+    Severity.ERROR,
+    "PyTorch isn't installed here.",
+    "Run {--host} where the job's PyTorch is.",
 )
 POWER_CAP_MALFORMED = Template(
     "power-cap-malformed",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from predictors import Gpu
 from tracekit.errors import RequestError
 from tracekit.hosts import HostSpeed, find_usual_host
+from tracekit.hosts.known import find_host
 from tracekit.messages import requests as messages
 from tracekit.parallelism.stragglers import HOST_SPEED_FACTOR
 
@@ -27,7 +28,7 @@ SIMILAR_HOST = HostTimes(1.0, 1 / HOST_SPEED_FACTOR, HOST_SPEED_FACTOR)
 
 
 def parse_host(host: str | float) -> str | float:
-    """Parse a host: ``same``, ``typical``, or a multiple of the reference host's speed.
+    """Parse a host: ``same``, ``typical``, the name of a known one, or a multiple of the reference host's speed.
 
     Raises:
         RequestError: It is none of these.
@@ -38,7 +39,8 @@ def parse_host(host: str | float) -> str | float:
     try:
         speed = float(text) if text.isascii() else 0.0
     except ValueError:
-        speed = 0.0
+        known = find_host(text)
+        speed = known.speed if known else 0.0
     if not MIN_SPEED <= speed <= MAX_SPEED:
         raise RequestError(messages.HOST_MALFORMED(host=str(host), least=MIN_SPEED, most=MAX_SPEED))
     return speed

@@ -230,7 +230,7 @@ class TargetOptions(Request):
     host: Annotated[
         float | str,
         Option(
-            "The target's CPU: same (default), typical beside that GPU, or a speed that `tracekit info` prints.",
+            "The target's CPU: same (default), typical beside that GPU, one of `tracekit hosts`, or a speed of `info`.",
             "CPU there",
             "HOST",
         ),
