@@ -3,7 +3,8 @@
 Files of the same name but for the GPU they begin with (h100_vit_inference, mi300x_vit_inference) are one job. The
 jobs of sample_traces/recorded ran by one script in two virtual machines, whose hosts differ more than their GPUs. Equal
 ops are the same PyTorch op on equal shapes, whatever the jobs; ops without recorded sizes (`cat`) are left out. "With
-that host" is the prediction for the speed of the host in the other trace, `--host` as `tracekit info` prints it there.
+that host" is the prediction for the speed of the host in the other trace, `--host` as `tracekit info` prints it there;
+"usual host" is the second line of a prediction whose step hangs on the CPU.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from sample_traces.record import RECORDED
 from tests.validation.study import REAL_TRACES, find_input, format_kernel_errors, format_table
 from tracekit.hosts import measure_host_speed
 from tracekit.prediction import predict
-from tracekit.prediction.model import Prediction
+from tracekit.prediction.model import Prediction, StepOnUsualHost
 from tracekit.run import MeasuredRun, prepare_run
 
 INPUTS = (REAL_TRACES,)
@@ -59,7 +60,7 @@ class Outcome:
         """Return the relative error of the GPU's busy time."""
         return self.predicted.step.kernel_time_us / self.measured.measured_step.kernel_time_us - 1
 
-    def holds(self, predicted: Prediction) -> bool:
+    def holds(self, predicted: Prediction | StepOnUsualHost) -> bool:
         """Return whether the interval of one of the predictions holds the measured step."""
         return predicted.low_us <= self.measured.measured_step.step_time_us <= predicted.high_us
 
@@ -163,6 +164,12 @@ def summarize_pairs(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
             held = sum(one.holds(predicted) for one, predicted, _ in hosted)
             errors = [error for *_, error in hosted]
             yield "step, with that host", f"{median(errors):.0%}", f"{max(errors):.0%}", f"{held} of {len(hosted)}"
+        usual = [(one, found) for one in outcomes if (found := one.predicted.usual_host)]
+        if usual:
+            measured = [one.measured.measured_step.step_time_us for one, _ in usual]
+            errors = [abs(found.step_time_us / us - 1) for (_, found), us in zip(usual, measured, strict=True)]
+            held = sum(one.holds(found) for one, found in usual)
+            yield "step, usual host", f"{median(errors):.0%}", f"{max(errors):.0%}", f"{held} of {len(usual)}"
         yield "GPU busy", f"{median(busy):.0%}", f"{max(busy):.0%}", ""
 
 
