@@ -25,6 +25,10 @@ from tracekit.request.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from tracekit.capturing import CapturedProgram, CapturedStep
     from tracekit.ingest import Inputs, Ranks
     from tracekit.messages import ProgressCallback
     from tracekit.notebook import NotebookReport
@@ -35,7 +39,18 @@ if TYPE_CHECKING:
     from tracekit.reporting.comparison import Comparison
     from tracekit.trace import Trace
 
-__all__ = ["TracekitError", "compare", "export_timeline", "load", "predict", "record", "report", "sweep"]
+__all__ = [
+    "TracekitError",
+    "capture",
+    "compare",
+    "export_timeline",
+    "load",
+    "predict",
+    "predict_captured",
+    "record",
+    "report",
+    "sweep",
+]
 __version__ = "0.1.0"
 
 
@@ -110,6 +125,57 @@ def predict(trace: Trace, request: PredictRequest) -> Predictions:
     from tracekit.request import answers
 
     return answers.predict(answers.measure(trace, request), request)
+
+
+def capture(
+    model: Any,
+    *inputs: Any,
+    training: bool = False,
+    optimizer: str | None = None,
+    autocast: str | None = None,
+    tf32: bool = False,
+    keywords: Mapping[str, Any] | None = None,
+) -> CapturedProgram:
+    """Capture a step of a PyTorch model that never ran, without a GPU; :func:`predict_captured` predicts it.
+
+    Build model and inputs under ``torch.device("meta")``, so that they take no memory. The loss of a training step is
+    what the model returns, the ``loss`` of that, or the mean of its first tensor.
+
+    Args:
+        model: A module, or a function.
+        inputs: Its arguments.
+        training: Whether the step has a backward pass.
+        optimizer: The optimizer's step at its end: 'adamw', 'adam' or 'sgd'; None for none.
+        autocast: Mixed precision: 'bf16' or 'fp16'.
+        tf32: Whether products of fp32 run in TF32.
+        keywords: Keyword arguments of the model.
+
+    Raises:
+        TracekitError: PyTorch isn't installed, an option is unknown, or the model doesn't run without data.
+    """
+    from tracekit.capturing import capture as capture_step
+
+    return capture_step(
+        model, *inputs, training=training, optimizer=optimizer, autocast=autocast, tf32=tf32, keywords=keywords
+    )
+
+
+def predict_captured(
+    program: CapturedProgram, *, gpu: str | Sequence[str], cuda_graph: bool = False
+) -> tuple[CapturedStep, ...]:
+    """Predict a captured step on GPUs.
+
+    Args:
+        program: As returned by :func:`capture`.
+        gpu: Name of a GPU, or several.
+        cuda_graph: Whether one CUDA graph launches all kernels.
+
+    Raises:
+        PredictorError: A GPU is unknown or ambiguous.
+    """
+    from tracekit.capturing import predict_captured as predict_steps
+
+    return predict_steps(program, [gpu] if isinstance(gpu, str) else gpu, cuda_graph=cuda_graph)
 
 
 @take_options_of(SweepRequest)

@@ -4,9 +4,10 @@ import polars as pl
 import pytest
 import torch
 
-from tests.validation.published_jobs import capture, jobs, language, llama, mpt, vision
+from tests.validation.published_jobs import jobs, language, llama, mpt, vision
 from tests.validation.published_jobs.jobs import Job, capture_calls, tabulate_job_kernels
-from tests.validation.published_jobs.trace import build_trace
+from tracekit.capturing.ops import Call
+from tracekit.capturing.timeline import build_trace
 from tracekit.run import prepare_run
 
 
@@ -83,7 +84,7 @@ def test_a_training_step_has_three_times_the_products_of_an_inference() -> None:
 
 
 def test_a_step_is_its_hosts_or_its_gpus() -> None:
-    three = [capture.Call("aten::relu", [[8]], ["float"], [""], ("vectorized_elementwise_kernel",))] * 3
+    three = [Call("aten::relu", [[8]], ["float"], [""], ("vectorized_elementwise_kernel",))] * 3
     by_host, by_gpu = (prepare_run(build_trace(three, [us] * 3, host_us=50), source_gpu="t4") for us in (2, 100))
     assert by_gpu.measured_step.step_time_us == pytest.approx(0.4 * 50 + 5 + 3 * 100 + 2 * 1 + 5)
     assert by_host.measured_step.step_time_us == pytest.approx(3 * 50 + 5)

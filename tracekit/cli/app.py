@@ -14,6 +14,7 @@ from tracekit import __version__
 from tracekit.cli import (
     cache,
     calibrate,
+    capture,
     clusters,
     compare,
     doctor,
@@ -106,6 +107,7 @@ app.command("view", cls=Subcommand)(view.view)
 app.command("doctor", cls=Subcommand)(doctor.doctor)
 app.command("redact", cls=Subcommand)(redact.redact)
 app.command("gpus", cls=Subcommand)(gpus.gpus)
+app.command("capture", cls=Subcommand)(capture.capture)
 app.command("clusters", cls=Subcommand)(clusters.clusters)
 app.command("hosts", cls=Subcommand)(hosts.hosts)
 app.command("calibrate", cls=Subcommand)(calibrate.calibrate)

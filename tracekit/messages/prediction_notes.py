@@ -139,7 +139,8 @@ CLOCK_LOWERED = Template(
     "clock-lowered",
     Severity.NOTE,
     "At its boost clock the step would draw {demand:.0f} W, more than the {limit:g} W of a {gpu}: its clock falls to "
-    "{clock_pct:.0f} %, and short kernels on the tensor cores take {slowdown_pct:.0f} % longer. This is in the times.",
+    "{clock_pct:.0f} %, and its kernels take {longer_pct:.1f} % longer, those on the tensor cores most. This is in the "
+    "times.",
 )
 HOST_CHANGED = Template(
     "host-changed",

@@ -14,6 +14,7 @@ CLASSIFYING_KERNELS = Template("classifying-kernels", Severity.NOTE, "classify k
 LINKING_DEPENDENCIES = Template("linking-dependencies", Severity.NOTE, "link dependencies")
 REPLAYING = Template("replaying", Severity.NOTE, "replay")
 EXAMINING = Template("examining", Severity.NOTE, "examine")
+CAPTURING = Template("capturing", Severity.NOTE, "capture the program on tensors without data")
 MEASURING_HOST = Template("measuring-host", Severity.NOTE, "measure this machine's CPU: a quarter of a minute")
 PREDICTING = Template("predicting", Severity.NOTE, "predict")
 PREDICTING_LAYOUTS = Template("predicting-layouts", Severity.NOTE, "predict layouts")

@@ -35,8 +35,8 @@ from tracekit.workload.time_share import compute_time_share
 
 HOST_SPEED_EDIT = "host-speed"
 
-MIN_NOTED_SLOWDOWN = 1.02
-"""Least slowdown of the tensor cores by the board's power limit that is noted."""
+MIN_NOTED_LONGER_PCT = 0.5
+"""Least percent by which the board's power limit lengthens the kernels for that to be noted."""
 
 # Least ratio of the busiest stage to the mean one for a note.
 MIN_UNEVEN_STAGE_RATIO = 1.1
@@ -156,13 +156,13 @@ def _compute_mean_slowdown(times: pl.DataFrame, slowdown: str) -> float:
 
 def note_sustained_clock(clocked: ClockedKernels, gpu: Gpu) -> Iterator[Message]:
     """Note that the step's power lowers the clock."""
-    if clocked.demand_w is not None and clocked.slowdown >= MIN_NOTED_SLOWDOWN:
+    if clocked.demand_w is not None and clocked.longer_pct >= MIN_NOTED_LONGER_PCT:
         yield told.CLOCK_LOWERED(
             gpu=gpu.slug,
             demand=clocked.demand_w,
             limit=gpu.tdp_w,
             clock_pct=100 / clocked.slowdown,
-            slowdown_pct=100 * (clocked.slowdown - 1),
+            longer_pct=clocked.longer_pct,
         )
 
 

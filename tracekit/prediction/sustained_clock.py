@@ -32,7 +32,10 @@ REGULATED_US = 2000.0
 0.1, 0.5, 2 and 8 ms took 1.18, 1.16, 1.08 and 1.04 times as long in runs of a second (aiconfigurator, H200)."""
 MATRIX_FAMILIES = ("gemm", "conv", "attention", "moe")
 VECTOR_DTYPES = ("fp32", "fp64")
-"""Formats of the vector units: in fp32 GEMMs keep 94 % of their clock at the limit (`make on-gpu`, H100)."""
+"""Formats of the vector units, whose time was seen to stay at the limit."""
+MAX_VECTOR_DEMAND = 1.15
+"""Of kernels in these formats, as a fraction of the limit: fp32 GEMMs keep 94 % of their clock (`make on-gpu`,
+H100)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,13 @@ class ClockedKernels:
     Attributes:
         kernels: With their times there.
         slowdown: How many times as long the matrix units take as at the boost clock.
+        longer_pct: Percent by which the kernels take longer for it.
         demand_w: Mean power of the step without a limit, in watts; ``None`` where the clock isn't regulated.
     """
 
     kernels: pl.DataFrame
     slowdown: float = 1.0
+    longer_pct: float = 0.0
     demand_w: float | None = None
 
 
@@ -69,7 +74,8 @@ class SustainedClock:
             return max(get_highest_mhz(gpu) / self._clock_mhz, 1.0)
         if gpu is None or not regulates_clock(gpu):
             return 1.0
-        kernels = KernelTimePredictor(add_measured_times(program), gpu).predict(gpu, {})
+        table = add_measured_times(program)
+        kernels = table.select("dtype").hstack(KernelTimePredictor(table, gpu).predict(gpu, {}))
         return compute_source_slowdown(sum_demand_us(program, kernels, gpu), self._run.measured_step.step_time_us)
 
     def hold(
@@ -92,10 +98,12 @@ class SustainedClock:
         demand_us = sum_demand_us(program, kernels, gpu)
         step_us = program.replay_step_time_us(kernels["time_us"].to_numpy(), host_time)
         slowdown = compute_target_slowdown(demand_us, step_us)
-        if slowdown > 1:
-            kernels = change_clock(kernels, spread_slowdown(kernels, slowdown), gpu)
+        held = change_clock(kernels, spread_slowdown(kernels, slowdown), gpu) if slowdown > 1 else kernels
+        total_us, held_us = (float(one["time_us"].sum()) for one in (kernels, held))
+        longer_pct = 100 * (held_us / total_us - 1) if total_us else 0.0
         idle = load_power_law().idle
-        return ClockedKernels(kernels, slowdown, gpu.tdp_w * (idle + demand_us / step_us if step_us else idle))
+        demand_w = gpu.tdp_w * (idle + demand_us / step_us if step_us else idle)
+        return ClockedKernels(held, slowdown, longer_pct, demand_w)
 
 
 def regulates_clock(gpu: Gpu) -> bool:
@@ -113,13 +121,15 @@ def compute_demands_us(kernels: pl.DataFrame, gpu: Gpu) -> Floats:
     """Return what each kernel demands above idle power, in microseconds at the board's limit.
 
     Args:
-        kernels: `time_us` and `demand_w`; without a demand, that of a kernel of unknown work.
+        kernels: `dtype`, `runs_as`, `time_us` and `demand_w`; without a demand, that of a kernel of unknown work.
         gpu: The GPU.
     """
     law, time_us = load_power_law(), kernels["time_us"].to_numpy()
     nothing = np.full(time_us.size, np.nan)
     demand = kernels["demand_w"].to_numpy() / gpu.tdp_w
     demand = np.where(np.isnan(demand), law.compute_demand(nothing, nothing, time_us), demand)
+    on_vector_units = kernels.select(_runs_on_vector_units())[:, 0].to_numpy()
+    demand = np.where(on_vector_units, np.minimum(demand, MAX_VECTOR_DEMAND), demand)
     return np.asarray((demand - law.idle) * time_us)
 
 
@@ -147,12 +157,14 @@ def spread_slowdown(kernels: pl.DataFrame, slowdown: float | pl.Series) -> Float
         kernels: `family`, `limiter`, `dtype`, `runs_as` and `time_us`.
         slowdown: Of the matrix units, of all kernels or of each.
     """
-    dtype = pl.coalesce("runs_as", "dtype").fill_null("")
-    slowed = (
-        pl.col("family").is_in(MATRIX_FAMILIES) & (pl.col("limiter") == "compute") & ~dtype.is_in(VECTOR_DTYPES)
-    ).fill_null(value=False)
+    on_matrix_units = pl.col("family").is_in(MATRIX_FAMILIES) & ~_runs_on_vector_units()
+    slowed = (on_matrix_units & (pl.col("limiter") == "compute")).fill_null(value=False)
     more = (pl.lit(slowdown) - 1) / (1 + pl.col("time_us").fill_null(0.0) / REGULATED_US)
     return kernels.select(factor=1 + pl.when(slowed).then(more).otherwise(0.0))["factor"].to_numpy()
+
+
+def _runs_on_vector_units() -> pl.Expr:
+    return pl.coalesce("runs_as", "dtype").is_in(VECTOR_DTYPES).fill_null(value=False)
 
 
 def change_clock(kernels: pl.DataFrame, factor: Floats, gpu: Gpu) -> pl.DataFrame:

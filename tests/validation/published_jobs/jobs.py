@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.validation.published_jobs import language, vision
-from tests.validation.published_jobs.capture import Autocast, Call, Capture
 from tests.validation.published_jobs.kernels import tabulate_kernels
 from tests.validation.published_jobs.llama import Llama
 from tests.validation.published_jobs.mpt import Decoder
 from tests.validation.study import read_published
+from tracekit.capturing.cuda_choices import choose_as_cuda
+from tracekit.capturing.ops import Call, Capture
 
 PIXELS, TOKENS, ANSWERS = 224, 384, 2
 
@@ -75,7 +76,7 @@ def capture_calls(job: Job, batch: int) -> list[Call]:
         modes.enter_context(torch.set_grad_enabled(job.trains))
         modes.enter_context(seen)
         if job.precision == "amp":
-            modes.enter_context(Autocast(torch.float16))
+            modes.enter_context(choose_as_cuda(torch.float16))
         output = model(inputs)
         if job.trains:
             functional.cross_entropy(output.float(), targets).backward()

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 
 from predictors import Batch, Gpu, load_gpu
-from tests.validation.published_jobs.capture import Call
-from tests.validation.published_jobs.trace import GAP_US, build_trace
+from tracekit.capturing.ops import Call
+from tracekit.capturing.timeline import GAP_US, build_trace
 from tracekit.parallelism.relayout import add_measured_times
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.sustained_clock import (

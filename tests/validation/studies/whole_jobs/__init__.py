@@ -1,3 +1,6 @@
 """How far off is the predicted step of a whole job on another GPU?"""
 
-TABLES = ("trace_pairs", "step_energy", "held_clocks", "throughputs", "batch_sizes", "fp32_models", "served_jobs")
+TABLES = (
+    *("trace_pairs", "step_energy", "held_clocks", "throughputs", "batch_sizes"),
+    *("fp32_models", "captured_models", "served_jobs"),
+)

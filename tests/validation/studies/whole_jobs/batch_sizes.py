@@ -13,8 +13,8 @@ from statistics import median
 import tracekit as tk
 from predictors import Batch
 from tests.validation.published_jobs.jobs import Job, capture_calls, tabulate_job_kernels
-from tests.validation.published_jobs.trace import build_trace
 from tests.validation.study import format_errors, format_table, list_sources, read_published
+from tracekit.capturing.timeline import build_trace
 
 INPUTS = ()
 SOURCE, TARGET = "v100-sxm-16gb", "t4"

@@ -52,12 +52,17 @@ def predict_models(folder: Path, kernels: pl.DataFrame) -> Iterator[tuple[str, s
     times = predict(kernels.drop("workload", "count", "op", "kind"), gpu).select("time_us", "low_us", "high_us")
     all_times = kernels.select("workload", "count").hstack(times)
     for (model,), of_model in all_times.group_by("workload", maintain_order=True):
-        label = folder / f"{model}.json"
-        if label.exists():
-            measured = json.loads(label.read_text(encoding="utf-8"))["e2e_latency"]
+        measured = read_label(folder / f"{model}.json")
+        if measured is not None:
             time_us, low_us, high_us = ((of_model[name] * of_model["count"]).to_numpy() for name in times.columns)
             sums = sum_with_interval(time_us, low_us, high_us)
-            yield gpu.slug, str(model), measured, *(us / 1e3 for us in sums)
+            step_us, shortest_us, longest_us = sums
+            yield gpu.slug, str(model), measured, step_us / 1e3, shortest_us / 1e3, longest_us / 1e3
+
+
+def read_label(label: Path) -> float | None:
+    """Read the time of a model in ms; None if it wasn't measured."""
+    return float(json.loads(label.read_text(encoding="utf-8"))["e2e_latency"]) if label.exists() else None
 
 
 def summarize_gpus(table: pl.DataFrame) -> Iterator[tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from tests.validation.published_jobs.capture import Call
+from tracekit.capturing.ops import Call
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 

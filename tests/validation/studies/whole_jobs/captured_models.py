@@ -1,0 +1,78 @@
+"""Models that never ran, captured from their Hugging Face configs, against the times that NeuSight measured.
+
+Its forward passes, and forward and backward passes, in fp32 by eager PyTorch 2.1, with attention as transformers
+computed it then. The configs are NeuSight's; transformers builds the models without weights.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import polars as pl
+
+from predictors import load_gpu
+from tests.validation.studies.whole_jobs.fp32_models import (
+    FITTED,
+    LABELS,
+    UNSEEN,
+    format_model,
+    read_label,
+    summarize_gpus,
+)
+from tests.validation.study import NEUSIGHT, MissingInputError, find_input, format_table
+from tracekit.capturing import CapturedProgram, capture, predict_captured
+from tracekit.capturing.load import load_config_model
+from tracekit.errors import RequestError
+
+INPUTS = (NEUSIGHT,)
+CONFIGS = Path("scripts/asplos/data/DLmodel_configs")
+
+
+def run() -> str:
+    """Return the errors of each GPU, and a row for each model."""
+    if find_spec("transformers") is None:
+        raise MissingInputError("install transformers")
+    checkout = find_input(NEUSIGHT)
+    rows = [row for gpu in (*FITTED, *UNSEEN) for row in predict_models(checkout, gpu)]
+    table = pl.DataFrame(rows, schema=["gpu", "model", "measured", "predicted", "low", "high"], orient="row")
+    table = table.with_columns(error=100 * (pl.col("predicted") / pl.col("measured") - 1))
+    everything = table.with_columns(gpu=pl.lit("all"))
+    return "\n".join(
+        (
+            "# Models captured from their configs\n",
+            format_table(
+                ("GPU", "models", "mean |error|, %", "worst", "bias", "in interval"),
+                [*summarize_gpus(table), *summarize_gpus(everything)],
+            ),
+            format_table(
+                ("GPU", "model", "measured, ms", "predicted (90 % interval)", "error"),
+                (format_model(*row) for row in table.iter_rows()),
+            ),
+            "Source: github.com/sitar-lab/NeuSight at 6945927d, scripts/asplos.\n",
+        )
+    )
+
+
+def predict_models(checkout: Path, gpu: str) -> Iterator[tuple[str, str, float, float, float, float]]:
+    """Yield GPU, model, and in ms the measured time, the predicted one and its interval."""
+    slug = load_gpu(gpu).slug
+    for label in sorted((checkout / LABELS / gpu).glob("*.json")):
+        name, mode, tokens, batch, *option = label.stem.split("-")
+        if option:
+            continue  # several GPUs, or fused operators
+        measured = read_label(label)
+        program = capture_model(checkout / CONFIGS / f"{name}.json", int(batch), int(tokens), mode == "train")
+        if measured is not None and program is not None:
+            (step,) = predict_captured(program, [gpu])
+            yield slug, label.stem, measured, step.step_us / 1e3, step.low_us / 1e3, step.high_us / 1e3
+
+
+@cache
+def capture_model(config: Path, batch: int, tokens: int, training: bool) -> CapturedProgram | None:
+    """Capture a model's step; None if transformers has no language model of that kind."""
+    try:
+        given = load_config_model(config, batch, tokens, "fp32", training=training, attention="eager")
+        return capture(given.model, training=training, keywords=given.keywords)
+    except RequestError:
+        return None

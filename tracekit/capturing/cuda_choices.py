@@ -1,0 +1,104 @@
+"""Make PyTorch on tensors without data choose what it would choose on CUDA.
+
+The functions that models call are replaced for a while, rather than seen by a mode: a mode doesn't see what a function
+like ``multi_head_attention_forward`` calls itself.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils._pytree import tree_map
+
+HALF = (
+    *((functional, name) for name in ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d")),
+    *((torch, name) for name in ("conv1d", "conv2d", "conv3d", "matmul", "mm", "bmm", "baddbmm", "addmm", "einsum")),
+    *((Tensor, name) for name in ("matmul", "__matmul__", "__rmatmul__", "mm", "bmm")),
+)
+SINGLE = (
+    *((functional, name) for name in ("layer_norm", "softmax", "log_softmax", "cross_entropy", "nll_loss", "mse_loss")),
+    *((owner, name) for owner in (torch, Tensor) for name in ("softmax", "log_softmax")),
+)
+"""What autocast runs in half and in single precision: of its lists (PyTorch's autocast_mode.cpp), what models call
+most."""
+HF_MASKS, HF_PACKED = "transformers.masking_utils", "find_packed_sequence_indices"
+"""Module of transformers, and its function that reads whether several sequences are packed into one."""
+MAX_FLASH_WIDTH = 256
+"""Of a head, in FlashAttention 2."""
+
+
+@contextmanager
+def choose_as_cuda(autocast: torch.dtype | None = None) -> Iterator[None]:
+    """Run attention by a fused kernel and dropout in one, which PyTorch makes of several ops where there is no GPU.
+
+    Args:
+        autocast: Type of mixed precision, as torch.autocast has it on CUDA; that one wants a GPU. None for none.
+    """
+
+    def attend_cast(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        cast = (_cast(one, autocast) for one in (query, key, value)) if autocast else (query, key, value)
+        return attend(*cast, *args, **kwargs)
+
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(functional, "scaled_dot_product_attention", attend_cast))
+        patches.enter_context(patch.object(functional, "dropout", _drop_out))
+        if masking := sys.modules.get(HF_MASKS):
+            patches.enter_context(patch.object(masking, HF_PACKED, lambda *args, **kwargs: None))
+        for places, dtype in ((HALF, autocast), (SINGLE, torch.float32)) if autocast else ():
+            for owner, name in places:
+                patches.enter_context(patch.object(owner, name, _call_in(getattr(owner, name), dtype)))
+        yield
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Compute attention by FlashAttention in half precision without a mask, else by the memory-efficient kernel."""
+    if enable_gqa and key.shape[-3] != query.shape[-3]:
+        shared = query.shape[-3] // key.shape[-3]
+        key, value = (one.repeat_interleave(shared, -3) for one in (key, value))
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    if half and attn_mask is None and query.shape[-1] <= MAX_FLASH_WIDTH:
+        return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[
+            0
+        ]
+    if attn_mask is not None:
+        mask = torch.empty_like(attn_mask, dtype=query.dtype) if attn_mask.dtype is torch.bool else attn_mask
+        attn_mask = mask.expand(*query.shape[:-1], key.shape[-2])
+    needs_grad = torch.is_grad_enabled() and query.requires_grad
+    return torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, key, value, attn_mask, needs_grad, dropout_p, is_causal, scale=scale
+    )[0]
+
+
+def _drop_out(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    del inplace
+    return torch.native_dropout(x, p, train=True)[0] if training and 0 < p < 1 else x
+
+
+def _call_in(function: Callable[..., Any], dtype: torch.dtype) -> Callable[..., Any]:
+    """Return a function with its floating-point inputs cast to a type."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = tree_map(lambda x: _cast(x, dtype), (args, kwargs))
+        return function(*given[0], **given[1])
+
+    return call
+
+
+def _cast(x: Any, dtype: torch.dtype) -> Any:
+    return x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x

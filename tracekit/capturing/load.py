@@ -1,0 +1,156 @@
+"""Load the program to capture: a function of a Python file, or a model of a Hugging Face config."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tracekit.errors import RequestError
+from tracekit.messages import captures as messages
+
+CONFIG_SUFFIX = ".json"
+
+
+@dataclass(frozen=True)
+class LoadedProgram:
+    """A model on the meta device, and what it is called with.
+
+    Attributes:
+        name: Of the program.
+        model: A module, or a function.
+        inputs: Its arguments.
+        keywords: Its keyword arguments.
+    """
+
+    name: str
+    model: Any
+    inputs: tuple[Any, ...] = ()
+    keywords: dict[str, Any] | None = None
+
+
+def load_program(program: str, *, batch: int, tokens: int, dtype: str, training: bool) -> LoadedProgram:
+    """Load what a name stands for: ``FILE.py:FUNCTION``, or a model's ``config.json``.
+
+    Args:
+        program: The name.
+        batch: Of a config: sequences.
+        tokens: Of a config: tokens of each.
+        dtype: Of a config: 'bf16', 'fp16' or 'fp32'.
+        training: Whether its step has a backward pass.
+
+    Raises:
+        RequestError: It can't be loaded.
+    """
+    if program.endswith(CONFIG_SUFFIX):
+        return load_config_model(Path(program), batch, tokens, dtype, training=training)
+    return load_function(program)
+
+
+def load_function(program: str) -> LoadedProgram:
+    """Run the function that ``FILE.py:FUNCTION`` names, which returns a model and its inputs.
+
+    Raises:
+        RequestError: There is no such file or function, it fails, or returns something else.
+    """
+    text, _, name = program.rpartition(":")
+    path = Path(text)
+    if not text.endswith(".py") or not name.isidentifier():
+        raise RequestError(messages.PROGRAM_MALFORMED(program=program))
+    function = _import_function(path, name)
+    torch = import_torch()
+    try:
+        with torch.device("meta"):
+            found = function()
+    except Exception as error:
+        raise RequestError(messages.PROGRAM_UNREADABLE(path=program, error=describe_error(error))) from error
+    if not isinstance(found, tuple) or len(found) != 2 or not callable(found[0]):
+        raise RequestError(messages.INPUTS_MISSING(function=name, found=type(found).__name__))
+    model, inputs = found
+    return LoadedProgram(f"{path.name}:{name}", model, inputs if isinstance(inputs, tuple) else (inputs,))
+
+
+def load_config_model(
+    config: Path, batch: int, tokens: int, dtype: str, *, training: bool, attention: str = "sdpa"
+) -> LoadedProgram:
+    """Build a model from a Hugging Face config, with tokens as its input; nothing is downloaded.
+
+    Args:
+        config: The model's config.json.
+        batch: Sequences.
+        tokens: Of each.
+        dtype: Type of its parameters: 'bf16', 'fp16' or 'fp32'.
+        training: Whether the labels are given too, so that it returns its loss.
+        attention: How transformers computes it: "sdpa" or "eager".
+
+    Raises:
+        RequestError: transformers isn't installed, or knows no such model.
+    """
+    torch = import_torch()
+    try:
+        import transformers
+    except ImportError as error:
+        raise RequestError(messages.CAPTURE_NEEDS_TRANSFORMERS()) from error
+    types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+    if dtype not in types:
+        raise RequestError(messages.DTYPE_UNKNOWN(dtype=dtype, known=list(types)))
+    try:
+        given = json.loads(config.read_text(encoding="utf-8"))
+        known = transformers.AutoConfig.for_model(**given)
+        with torch.device("meta"):
+            model = _choose_head(transformers, given).from_config(known, attn_implementation=attention)
+            words = torch.empty(batch, tokens, dtype=torch.int64)
+    except Exception as error:
+        raise RequestError(messages.CONFIG_MODEL_UNKNOWN(path=str(config), error=describe_error(error))) from error
+    keywords = {"input_ids": words, "use_cache": False} | ({"labels": words} if training else {})
+    return LoadedProgram(given.get("model_type", config.stem), model.to(types[dtype]), (), keywords)
+
+
+def _choose_head(transformers: Any, config: dict[str, Any]) -> Any:
+    """Return the automatic class of the architecture that a config names: a language model unless it says otherwise."""
+    architecture = next(iter(config.get("architectures") or ()), "")
+    if architecture.endswith(("ForMaskedLM", "ForPreTraining")):
+        return transformers.AutoModelForMaskedLM
+    if architecture.endswith("ForSequenceClassification"):
+        return transformers.AutoModelForSequenceClassification
+    return transformers.AutoModelForCausalLM
+
+
+def _import_function(path: Path, name: str) -> Callable[[], Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        module = ModuleType(path.stem)
+        module.__file__ = str(path)
+        sys.path.insert(0, str(path.parent.resolve()))
+        try:
+            exec(compile(text, str(path), "exec"), module.__dict__)
+        finally:
+            sys.path.pop(0)
+    except Exception as error:
+        raise RequestError(messages.PROGRAM_UNREADABLE(path=str(path), error=describe_error(error))) from error
+    function = module.__dict__.get(name)
+    if not callable(function):
+        functions = [key for key, value in module.__dict__.items() if callable(value) and not key.startswith("_")]
+        raise RequestError(messages.FUNCTION_MISSING(path=str(path), function=name, functions=functions))
+    return function
+
+
+def import_torch() -> Any:
+    """Import PyTorch.
+
+    Raises:
+        RequestError: It isn't installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise RequestError(messages.CAPTURE_NEEDS_TORCH()) from error
+    return torch
+
+
+def describe_error(error: Exception) -> str:
+    """Return the kind and the first line of an error."""
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,108 @@
+"""Note the ops of a PyTorch program that would launch kernels on a GPU, from its run on tensors without data."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from tracekit.capturing.kernel_names import BIAS, MEAN, PLACED, REDUCTION, TF32, is_depthwise, list_kernel_names
+
+TYPES = {
+    torch.float32: "float",
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.int64: "long int",
+    torch.bool: "bool",
+    torch.uint8: "unsigned char",
+    torch.uint64: "unsigned long",
+}
+
+NO_KERNEL = re.compile(
+    r"empty|view|detach|_local_scalar|profiler|"
+    r"^(t|alias|diagonal|expand|permute|transpose|as_strided|select|slice|split|split_with_sizes|squeeze|unbind|unfold|"
+    r"unsqueeze)$"
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """An op's call with what the profiler would have noted of its inputs, and the kernels that it launches."""
+
+    op: str
+    dims: list[Any]
+    types: list[str]
+    concrete: list[str]
+    kernels: tuple[str, ...]
+
+
+class Capture(TorchDispatchMode):
+    """Mode that notes each op that launches kernels.
+
+    Args:
+        tf32: Whether products of fp32 run in TF32.
+    """
+
+    def __init__(self, *, tf32: bool = False) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+        self._tf32 = tf32
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run and note ``func``."""
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.removeprefix("aten::")
+        if not NO_KERNEL.search(name):
+            self.calls.append(self._call(func, name, args, result))
+            self.calls.extend(_list_following_calls(name, args, result))
+        return result
+
+    def _call(self, func: Any, name: str, args: tuple[Any, ...], result: Any) -> Call:
+        defaults = (argument.default_value for argument in func._schema.arguments[len(args) :])
+        op, given = ("copy_", (result, *args)) if name in ("_to_copy", "clone") else (name, (*args, *defaults))
+        return Call(
+            f"aten::{op}",
+            [_dims(arg) for arg in given],
+            [_type(arg) for arg in given],
+            [_concrete(arg) for arg in given],
+            tuple(self._kernel(kernel, given) for kernel in list_kernel_names(op, given)),
+        )
+
+    def _kernel(self, name: str, given: tuple[Any, ...]) -> str:
+        single = next((arg.dtype for arg in given if isinstance(arg, Tensor)), None) is torch.float32
+        return TF32 + name if self._tf32 and single and "gemm" in name else name
+
+
+def _list_following_calls(op: str, args: tuple[Any, ...], result: Any) -> list[Call]:
+    """Return ops that an op calls itself on CUDA: a convolution's bias comes after it, losses are summed after it."""
+    if op == "convolution" and args[BIAS] is not None and not is_depthwise(args):
+        dims = [_dims(result), [1, len(args[BIAS]), *[1] * (result.dim() - 2)], []]
+        return [Call("aten::add_", dims, [_type(result)] * 2 + ["Scalar"], ["", "", "1"], PLACED)]
+    if op in ("smooth_l1_loss", "huber_loss") and (args[REDUCTION] if len(args) > REDUCTION else MEAN) == MEAN:
+        shape = list(torch.broadcast_shapes(args[0].shape, args[1].shape))
+        return [Call("aten::mean", [shape], [_type(result)], [""], ("reduce_kernel",))]
+    return []
+
+
+def _dims(arg: Any) -> Any:
+    if isinstance(arg, Tensor):
+        return list(arg.shape)
+    tensors = isinstance(arg, list | tuple) and any(isinstance(item, Tensor) for item in arg)
+    return [_dims(item) for item in arg] if tensors else []
+
+
+def _type(arg: Any) -> str:
+    if isinstance(arg, Tensor):
+        return TYPES[arg.dtype]
+    if isinstance(arg, list | tuple):
+        return next((TYPES[item.dtype] for item in arg if isinstance(item, Tensor)), "ScalarList")
+    return "" if arg is None else "Scalar"
+
+
+def _concrete(arg: Any) -> str:
+    tensors = any(isinstance(item, Tensor) for item in tree_leaves(arg))
+    return "" if arg is None or tensors else json.dumps(arg, default=str)

@@ -1,0 +1,159 @@
+"""Capture a step of a PyTorch program without a GPU and without its weights."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit.capturing.load import describe_error, import_torch
+from tracekit.errors import RequestError
+from tracekit.messages import captures as messages
+from tracekit.parallelism.relayout import add_measured_times
+from tracekit.run import prepare_run
+
+if TYPE_CHECKING:
+    from tracekit.capturing.ops import Call
+
+LONG_US = 1e6
+"""Time of captured kernels, so that none is taken for faster than its arithmetic allows."""
+READ_AS = "v100-sxm-16gb"
+"""GPU that kernels are read as those of: which one doesn't matter, their times are dropped."""
+OPTIMIZERS = ("adamw", "adam", "sgd")
+
+
+@dataclass(frozen=True)
+class CapturedProgram:
+    """A step's kernels in order, with their work but without their times.
+
+    Attributes:
+        name: Of the program.
+        kernels: The kernel table.
+        parameters: Number of its parameters.
+        parameter_bytes: Their size.
+        trains: Whether the step has a backward pass.
+    """
+
+    name: str
+    kernels: pl.DataFrame
+    parameters: int
+    parameter_bytes: int
+    trains: bool
+
+
+def capture(
+    model: Any,
+    *inputs: Any,
+    training: bool = False,
+    optimizer: str | None = None,
+    autocast: str | None = None,
+    tf32: bool = False,
+    name: str | None = None,
+    keywords: Mapping[str, Any] | None = None,
+) -> CapturedProgram:
+    """Capture a step of a model, which runs once on tensors without data.
+
+    Build model and inputs under ``torch.device("meta")``, so that they take no memory. A training step's loss is what
+    the model returns, the ``loss`` of that, or the mean of its first tensor.
+
+    Args:
+        model: A module, or a function.
+        inputs: Its arguments.
+        training: Whether the step has a backward pass.
+        optimizer: 'adamw', 'adam' or 'sgd' (with momentum): the step of the optimizer at the end; None for none.
+        autocast: 'bf16' or 'fp16': mixed precision, as torch.autocast has it.
+        tf32: Whether products of fp32 run in TF32.
+        name: Of the program; by default that of the model's class.
+        keywords: Keyword arguments of the model.
+
+    Raises:
+        RequestError: PyTorch isn't installed, an option is unknown, or the program doesn't run without data.
+    """
+    torch = import_torch()
+    _check_options(training, optimizer, autocast)
+    from tracekit.capturing.cuda_choices import choose_as_cuda
+    from tracekit.capturing.ops import Capture
+
+    precision = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    called = name or type(model).__name__
+    parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
+    if isinstance(model, torch.nn.Module):
+        model.train(training)
+    update = _build_optimizer(torch, optimizer, parameters)
+    with ExitStack() as modes:
+        modes.enter_context(torch.device("meta"))
+        modes.enter_context(torch.set_grad_enabled(training))
+        seen = modes.enter_context(Capture(tf32=tf32))
+        modes.enter_context(choose_as_cuda(precision[autocast] if autocast else None))
+        try:
+            _run_step(model, inputs, keywords or {}, training, update)
+        except Exception as error:
+            raise RequestError(messages.CAPTURE_FAILED(program=called, error=describe_error(error))) from error
+    if not seen.calls:
+        raise RequestError(messages.CAPTURE_EMPTY(program=called))
+    sizes = [parameter.numel() for parameter in parameters]
+    return CapturedProgram(
+        called,
+        tabulate_kernels(seen.calls),
+        sum(sizes),
+        sum(size * one.element_size() for size, one in zip(sizes, parameters, strict=True)),
+        training,
+    )
+
+
+def tabulate_kernels(calls: "Sequence[Call]") -> pl.DataFrame:
+    """Return the kernels as tracekit reads them from a trace, without their times."""
+    from tracekit.capturing.timeline import GAP_US, build_trace
+
+    trace = build_trace(calls, repeat(LONG_US), host_us=GAP_US)
+    return add_measured_times(prepare_run(trace, source_gpu=READ_AS).program).drop("measured_us")
+
+
+def _check_options(training: bool, optimizer: str | None, autocast: str | None) -> None:
+    if optimizer is not None and optimizer not in OPTIMIZERS:
+        raise RequestError(messages.OPTIMIZER_UNKNOWN(optimizer=optimizer, known=list(OPTIMIZERS)))
+    if optimizer is not None and not training:
+        raise RequestError(messages.OPTIMIZER_WITHOUT_TRAINING())
+    if autocast not in (None, "bf16", "fp16"):
+        raise RequestError(messages.AUTOCAST_UNKNOWN(autocast=autocast))
+
+
+def _build_optimizer(torch: Any, name: str | None, parameters: Sequence[Any]) -> Callable[[], None] | None:
+    """Return the update of the parameters, as PyTorch does it on CUDA by default: for lists of tensors at once."""
+    if name is None or not parameters:
+        return None
+    optimizers = {
+        "adamw": lambda: torch.optim.AdamW(parameters, foreach=True, capturable=False),
+        "adam": lambda: torch.optim.Adam(parameters, foreach=True),
+        "sgd": lambda: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=True),
+    }
+    chosen = optimizers[name]()
+    # The first update makes the states, which a step in the middle of a job doesn't.
+    for parameter in parameters:
+        parameter.grad = torch.empty_like(parameter)
+    chosen.step()
+    chosen.zero_grad()
+    return chosen.step
+
+
+def _run_step(
+    model: Any, inputs: Sequence[Any], keywords: Mapping[str, Any], training: bool, update: Callable[[], None] | None
+) -> None:
+    found = model(*inputs, **keywords)
+    if training:
+        _find_loss(found).backward()
+    if update:
+        update()
+
+
+def _find_loss(found: Any) -> Any:
+    from torch import Tensor
+    from torch.utils._pytree import tree_leaves
+
+    loss = getattr(found, "loss", None)
+    if isinstance(loss, Tensor):
+        return loss
+    first = next(one for one in tree_leaves(found) if isinstance(one, Tensor) and one.requires_grad)
+    return first if first.dim() == 0 else first.float().mean()

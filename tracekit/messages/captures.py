@@ -1,0 +1,62 @@
+"""What can be wrong with a program to capture."""
+
+from tracekit.messages.model import Severity, Template
+
+CAPTURE_NEEDS_TORCH = Template(
+    "capture-needs-torch",
+    Severity.ERROR,
+    "PyTorch isn't installed here.",
+    "Its CPU build is enough: pip install torch.",
+)
+CAPTURE_NEEDS_TRANSFORMERS = Template(
+    "capture-needs-transformers",
+    Severity.ERROR,
+    "Hugging Face's transformers isn't installed here.",
+    "pip install transformers.",
+)
+CAPTURE_FAILED = Template(
+    "capture-failed",
+    Severity.ERROR,
+    "{program} doesn't run on tensors without data: {error}.",
+    "Where it asks for a value (.item(), a mask's contents, sizes of data), give it a fixed one.",
+)
+CAPTURE_EMPTY = Template(
+    "capture-empty", Severity.ERROR, "{program} launches no kernels.", "Return what a step computes."
+)
+OPTIMIZER_UNKNOWN = Template(
+    "optimizer-unknown", Severity.ERROR, "{--optimizer} {optimizer!r} is unknown.", "Known are {known:list}."
+)
+OPTIMIZER_WITHOUT_TRAINING = Template(
+    "optimizer-without-training", Severity.ERROR, "{--optimizer} goes with {--train}.", "Give both, or none."
+)
+AUTOCAST_UNKNOWN = Template(
+    "autocast-unknown", Severity.ERROR, "{--autocast} {autocast!r} is unknown.", "Known are bf16 and fp16."
+)
+DTYPE_UNKNOWN = Template("dtype-unknown", Severity.ERROR, "{--dtype} {dtype!r} is unknown.", "Known are {known:list}.")
+PROGRAM_MALFORMED = Template(
+    "program-malformed",
+    Severity.ERROR,
+    "{program!r} names no program.",
+    "Give FILE.py:FUNCTION, a function that returns a model and its inputs, or a model's config.json.",
+)
+PROGRAM_UNREADABLE = Template(
+    "program-unreadable", Severity.ERROR, "{path} can't be read as a program: {error}.", "Check the file."
+)
+FUNCTION_MISSING = Template(
+    "function-missing", Severity.ERROR, "{path} has no function {function}.", "It has {functions:list}."
+)
+INPUTS_MISSING = Template(
+    "inputs-missing",
+    Severity.ERROR,
+    "{function} returned {found}, not a model and its inputs.",
+    "Return such as (model, tokens), or (model, (tokens, mask)).",
+)
+CONFIG_MODEL_UNKNOWN = Template(
+    "config-model-unknown",
+    Severity.ERROR,
+    "transformers can't build a model from {path}: {error}.",
+    "Check its model_type and the version of transformers.",
+)
+CAPTURE_TARGET_NEEDED = Template(
+    "capture-target-needed", Severity.ERROR, "No GPU is given.", "Give one or more: {--gpu} h100-sxm."
+)
