@@ -139,13 +139,15 @@ def capture(
     """Capture a step of a PyTorch model that never ran, without a GPU; :func:`predict_captured` predicts it.
 
     Build model and inputs under ``torch.device("meta")``, so that they take no memory. The loss of a training step is
-    what the model returns, the ``loss`` of that, or the mean of its first tensor.
+    what the model returns, the ``loss`` of that, or the mean of its first tensor; a function that returns nothing has
+    run its own backward pass.
 
     Args:
         model: A module, or a function.
         inputs: Its arguments.
         training: Whether the step has a backward pass.
-        optimizer: The optimizer's step at its end: 'adamw', 'adam' or 'sgd'; None for none.
+        optimizer: The optimizer's step at its end: 'adamw', 'adam', 'sgd', or one of these with 'fused-' before it;
+            None for none.
         autocast: Mixed precision: 'bf16' or 'fp16'.
         tf32: Whether products of fp32 run in TF32.
         keywords: Keyword arguments of the model.

@@ -8,6 +8,7 @@ TracekitError                   the command line ends with exit code 1
 │   ├── TraceTooLargeError      its tables exceed the memory limit
 │   └── NoGpuActivityError      a trace without GPU activity
 ├── CalibrationError            a calibration is unreadable or unusable
+├── CaptureError                a program to capture is missing, fails, or launches nothing
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
 ├── LayoutError                 a layout is impossible for a job (tracekit.parallelism.layout)
 ├── ModelConfigError            a model's config.json is unreadable, or of layers that aren't known
@@ -76,6 +77,10 @@ class NoGpuActivityError(TraceError):
 
 class CalibrationError(TracekitError):
     """A calibration is unreadable or unusable."""
+
+
+class CaptureError(TracekitError):
+    """A program to capture is missing, fails, or launches no kernels, or what captures it isn't installed."""
 
 
 class ModelConfigError(TracekitError):

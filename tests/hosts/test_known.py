@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tests.codes import has_code
 from tracekit.cli.app import app
-from tracekit.errors import RequestError
+from tracekit.errors import CalibrationError
 from tracekit.hosts import bench
 from tracekit.hosts.bench import bench_host
 from tracekit.hosts.known import find_host, list_hosts
@@ -83,7 +83,7 @@ def test_the_command_benches_this_machine() -> None:
 
 def test_the_bench_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(RequestError, check=has_code("host-bench-needs-torch")):
+    with pytest.raises(CalibrationError, check=has_code("host-bench-needs-torch")):
         bench_host()
     run = CliRunner().invoke(app, ["calibrate", "--host"])
     assert run.exit_code == 1

@@ -29,6 +29,7 @@ NAMES = (
     (r"native_batch_norm", ("bn_fw_tr_1C11_kernel_NCHW",)),
     (r"native_group_norm", ("RowwiseMomentsCUDAKernel", "ComputeFusedParamsCUDAKernel", "elementwise_kernel")),
     (r"native_layer_norm|_fused_rms_norm", ("vectorized_layer_norm_kernel",)),
+    (r"index_put", ("indexing_backward_kernel",)),
     (r"norm", ("norm_kernel",)),
     (r"softmax", ("softmax_kernel",)),
     (r"embedding", ("embedding_kernel",)),

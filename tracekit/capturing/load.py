@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tracekit.errors import RequestError
+from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import captures as messages
 
 CONFIG_SUFFIX = ".json"
@@ -42,7 +42,8 @@ def load_program(program: str, *, batch: int, tokens: int, dtype: str, training:
         training: Whether its step has a backward pass.
 
     Raises:
-        RequestError: It can't be loaded.
+        CaptureError: It can't be loaded.
+        RequestError: The type is unknown.
     """
     if program.endswith(CONFIG_SUFFIX):
         return load_config_model(Path(program), batch, tokens, dtype, training=training)
@@ -53,21 +54,21 @@ def load_function(program: str) -> LoadedProgram:
     """Run the function that ``FILE.py:FUNCTION`` names, which returns a model and its inputs.
 
     Raises:
-        RequestError: There is no such file or function, it fails, or returns something else.
+        CaptureError: There is no such file or function, it fails, or returns something else.
     """
     text, _, name = program.rpartition(":")
     path = Path(text)
     if not text.endswith(".py") or not name.isidentifier():
-        raise RequestError(messages.PROGRAM_MALFORMED(program=program))
+        raise CaptureError(messages.PROGRAM_MALFORMED(program=program))
     function = _import_function(path, name)
     torch = import_torch()
     try:
         with torch.device("meta"):
             found = function()
     except Exception as error:
-        raise RequestError(messages.PROGRAM_UNREADABLE(path=program, error=describe_error(error))) from error
+        raise CaptureError(messages.PROGRAM_UNREADABLE(path=program, error=describe_error(error))) from error
     if not isinstance(found, tuple) or len(found) != 2 or not callable(found[0]):
-        raise RequestError(messages.INPUTS_MISSING(function=name, found=type(found).__name__))
+        raise CaptureError(messages.INPUTS_MISSING(function=name, found=type(found).__name__))
     model, inputs = found
     return LoadedProgram(f"{path.name}:{name}", model, inputs if isinstance(inputs, tuple) else (inputs,))
 
@@ -86,13 +87,14 @@ def load_config_model(
         attention: How transformers computes it: "sdpa" or "eager".
 
     Raises:
-        RequestError: transformers isn't installed, or knows no such model.
+        CaptureError: transformers isn't installed, or knows no such model.
+        RequestError: The type is unknown.
     """
     torch = import_torch()
     try:
         import transformers
     except ImportError as error:
-        raise RequestError(messages.CAPTURE_NEEDS_TRANSFORMERS()) from error
+        raise CaptureError(messages.CAPTURE_NEEDS_TRANSFORMERS()) from error
     types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
     if dtype not in types:
         raise RequestError(messages.DTYPE_UNKNOWN(dtype=dtype, known=list(types)))
@@ -103,7 +105,7 @@ def load_config_model(
             model = _choose_head(transformers, given).from_config(known, attn_implementation=attention)
             words = torch.empty(batch, tokens, dtype=torch.int64)
     except Exception as error:
-        raise RequestError(messages.CONFIG_MODEL_UNKNOWN(path=str(config), error=describe_error(error))) from error
+        raise CaptureError(messages.CONFIG_MODEL_UNKNOWN(path=str(config), error=describe_error(error))) from error
     keywords = {"input_ids": words, "use_cache": False} | ({"labels": words} if training else {})
     return LoadedProgram(given.get("model_type", config.stem), model.to(types[dtype]), (), keywords)
 
@@ -129,11 +131,11 @@ def _import_function(path: Path, name: str) -> Callable[[], Any]:
         finally:
             sys.path.pop(0)
     except Exception as error:
-        raise RequestError(messages.PROGRAM_UNREADABLE(path=str(path), error=describe_error(error))) from error
+        raise CaptureError(messages.PROGRAM_UNREADABLE(path=str(path), error=describe_error(error))) from error
     function = module.__dict__.get(name)
     if not callable(function):
         functions = [key for key, value in module.__dict__.items() if callable(value) and not key.startswith("_")]
-        raise RequestError(messages.FUNCTION_MISSING(path=str(path), function=name, functions=functions))
+        raise CaptureError(messages.FUNCTION_MISSING(path=str(path), function=name, functions=functions))
     return function
 
 
@@ -141,12 +143,12 @@ def import_torch() -> Any:
     """Import PyTorch.
 
     Raises:
-        RequestError: It isn't installed.
+        CaptureError: It isn't installed.
     """
     try:
         import torch
     except ImportError as error:
-        raise RequestError(messages.CAPTURE_NEEDS_TORCH()) from error
+        raise CaptureError(messages.CAPTURE_NEEDS_TORCH()) from error
     return torch
 
 

@@ -91,7 +91,8 @@ def _list_following_calls(op: str, args: tuple[Any, ...], result: Any) -> list[C
 def _dims(arg: Any) -> Any:
     if isinstance(arg, Tensor):
         return list(arg.shape)
-    tensors = isinstance(arg, list | tuple) and any(isinstance(item, Tensor) for item in arg)
+    # The profiler notes no sizes of lists in which tensors may be missing, such as indices.
+    tensors = isinstance(arg, list | tuple) and bool(arg) and all(isinstance(item, Tensor) for item in arg)
     return [_dims(item) for item in arg] if tensors else []
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.capturing.load import describe_error, import_torch
-from tracekit.errors import RequestError
+from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import captures as messages
 from tracekit.parallelism.relayout import add_measured_times
 from tracekit.run import prepare_run
@@ -22,6 +22,10 @@ LONG_US = 1e6
 READ_AS = "v100-sxm-16gb"
 """GPU that kernels are read as those of: which one doesn't matter, their times are dropped."""
 OPTIMIZERS = ("adamw", "adam", "sgd")
+FUSED = "fused-"
+"""Before an optimizer's name: one kernel does all for many tensors, as with ``fused=True``."""
+FUSED_LISTS = {"adamw": 4, "adam": 4, "sgd": 3}
+"""Lists of tensors that it goes through: parameters, gradients and states."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +60,23 @@ def capture(
     """Capture a step of a model, which runs once on tensors without data.
 
     Build model and inputs under ``torch.device("meta")``, so that they take no memory. A training step's loss is what
-    the model returns, the ``loss`` of that, or the mean of its first tensor.
+    the model returns, the ``loss`` of that, or the mean of its first tensor; a function that returns nothing has run
+    its own backward pass.
 
     Args:
         model: A module, or a function.
         inputs: Its arguments.
         training: Whether the step has a backward pass.
-        optimizer: 'adamw', 'adam' or 'sgd' (with momentum): the step of the optimizer at the end; None for none.
+        optimizer: The optimizer's step at the end: 'adamw', 'adam' or 'sgd' (with momentum) as they are by default, or
+            with 'fused-' before it; None for none.
         autocast: 'bf16' or 'fp16': mixed precision, as torch.autocast has it.
         tf32: Whether products of fp32 run in TF32.
         name: Of the program; by default that of the model's class.
         keywords: Keyword arguments of the model.
 
     Raises:
-        RequestError: PyTorch isn't installed, an option is unknown, or the program doesn't run without data.
+        CaptureError: PyTorch isn't installed, or the program doesn't run without data.
+        RequestError: An option is unknown.
     """
     torch = import_torch()
     _check_options(training, optimizer, autocast)
@@ -80,8 +87,9 @@ def capture(
     called = name or type(model).__name__
     parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
     if isinstance(model, torch.nn.Module):
-        model.train(training)
-    update = _build_optimizer(torch, optimizer, parameters)
+        model.train(training).zero_grad()
+    is_fused = (optimizer or "").startswith(FUSED)
+    update = None if is_fused else _build_optimizer(torch, optimizer, parameters)
     with ExitStack() as modes:
         modes.enter_context(torch.device("meta"))
         modes.enter_context(torch.set_grad_enabled(training))
@@ -90,13 +98,14 @@ def capture(
         try:
             _run_step(model, inputs, keywords or {}, training, update)
         except Exception as error:
-            raise RequestError(messages.CAPTURE_FAILED(program=called, error=describe_error(error))) from error
+            raise CaptureError(messages.CAPTURE_FAILED(program=called, error=describe_error(error))) from error
     if not seen.calls:
-        raise RequestError(messages.CAPTURE_EMPTY(program=called))
+        raise CaptureError(messages.CAPTURE_EMPTY(program=called))
+    fused = [build_fused_call(str(optimizer).removeprefix(FUSED), parameters)] if is_fused and parameters else []
     sizes = [parameter.numel() for parameter in parameters]
     return CapturedProgram(
         called,
-        tabulate_kernels(seen.calls),
+        tabulate_kernels([*seen.calls, *fused]),
         sum(sizes),
         sum(size * one.element_size() for size, one in zip(sizes, parameters, strict=True)),
         training,
@@ -112,8 +121,9 @@ def tabulate_kernels(calls: "Sequence[Call]") -> pl.DataFrame:
 
 
 def _check_options(training: bool, optimizer: str | None, autocast: str | None) -> None:
-    if optimizer is not None and optimizer not in OPTIMIZERS:
-        raise RequestError(messages.OPTIMIZER_UNKNOWN(optimizer=optimizer, known=list(OPTIMIZERS)))
+    known = [*OPTIMIZERS, *(FUSED + one for one in OPTIMIZERS)]
+    if optimizer is not None and optimizer not in known:
+        raise RequestError(messages.OPTIMIZER_UNKNOWN(optimizer=optimizer, known=known))
     if optimizer is not None and not training:
         raise RequestError(messages.OPTIMIZER_WITHOUT_TRAINING())
     if autocast not in (None, "bf16", "fp16"):
@@ -138,11 +148,21 @@ def _build_optimizer(torch: Any, name: str | None, parameters: Sequence[Any]) ->
     return chosen.step
 
 
+def build_fused_call(name: str, parameters: Sequence[Any]) -> "Call":
+    """Build the call of a fused optimizer's step: one kernel for all parameters."""
+    from tracekit.capturing.ops import TYPES, Call
+
+    lists, shapes = FUSED_LISTS[name], [list(parameter.shape) for parameter in parameters]
+    dtype = TYPES[parameters[0].dtype]
+    kernels = ("multi_tensor_apply_kernel",)
+    return Call(f"aten::_fused_{name}_", [shapes] * lists, [dtype] * lists, [""] * lists, kernels)
+
+
 def _run_step(
     model: Any, inputs: Sequence[Any], keywords: Mapping[str, Any], training: bool, update: Callable[[], None] | None
 ) -> None:
     found = model(*inputs, **keywords)
-    if training:
+    if training and found is not None:
         _find_loss(found).backward()
     if update:
         update()

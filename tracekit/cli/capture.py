@@ -16,7 +16,8 @@ ProgramName = Annotated[
 Targets = Annotated[list[str] | None, typer.Option("--gpu", "-g", metavar="NAME", help="A target GPU.")]
 Train = Annotated[bool, typer.Option("--train", help="A training step: forward, backward and the optimizer.")]
 OptimizerName = Annotated[
-    str | None, typer.Option("--optimizer", metavar="NAME", help="adamw, adam or sgd; default none.")
+    str | None,
+    typer.Option("--optimizer", metavar="NAME", help="adamw, adam or sgd, or fused-adamw and so on; default none."),
 ]
 AutocastType = Annotated[str | None, typer.Option("--autocast", metavar="TYPE", help="Mixed precision: bf16 or fp16.")]
 Tf32 = Annotated[bool, typer.Option("--tf32", help="Products of fp32 run in TF32.")]

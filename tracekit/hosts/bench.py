@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tracekit.errors import RequestError
+from tracekit.errors import CalibrationError
 from tracekit.messages import requests as messages
 
 WARM_UP_SECONDS, BLOCK_SECONDS, BLOCKS = 5.0, 0.5, 20
@@ -38,12 +38,12 @@ def bench_host(clock: Callable[[], float] = time.perf_counter) -> HostBench:
         clock: Returns seconds.
 
     Raises:
-        RequestError: PyTorch isn't installed.
+        CalibrationError: PyTorch isn't installed.
     """
     try:
         import torch
     except ImportError as error:
-        raise RequestError(messages.HOST_BENCH_NEEDS_TORCH()) from error
+        raise CalibrationError(messages.HOST_BENCH_NEEDS_TORCH()) from error
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

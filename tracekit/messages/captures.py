@@ -12,7 +12,7 @@ CAPTURE_NEEDS_TRANSFORMERS = Template(
     "capture-needs-transformers",
     Severity.ERROR,
     "Hugging Face's transformers isn't installed here.",
-    "pip install transformers.",
+    "Run pip install transformers.",
 )
 CAPTURE_FAILED = Template(
     "capture-failed",

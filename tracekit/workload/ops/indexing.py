@@ -159,6 +159,7 @@ TRAFFIC: dict[str, TrafficFormula] = {
     **dict.fromkeys(("aten::index_add", "aten::index_add_"), _make_scatter(adds=True, rows=True)),
     **dict.fromkeys(("aten::index_copy", "aten::index_copy_"), _make_scatter(rows=True)),
     "aten::index": _compute_index,
+    "aten::index_put": _compute_index_put,
     "aten::index_put_": _compute_index_put,
     "aten::_index_put_impl_": _compute_index_put,
     **dict.fromkeys(_PAD_OPS, _compute_padding),

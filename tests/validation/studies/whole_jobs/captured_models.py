@@ -23,7 +23,7 @@ from tests.validation.studies.whole_jobs.fp32_models import (
 from tests.validation.study import NEUSIGHT, MissingInputError, find_input, format_table
 from tracekit.capturing import CapturedProgram, capture, predict_captured
 from tracekit.capturing.load import load_config_model
-from tracekit.errors import RequestError
+from tracekit.errors import CaptureError
 
 INPUTS = (NEUSIGHT,)
 CONFIGS = Path("scripts/asplos/data/DLmodel_configs")
@@ -74,5 +74,5 @@ def capture_model(config: Path, batch: int, tokens: int, training: bool) -> Capt
     try:
         given = load_config_model(config, batch, tokens, "fp32", training=training, attention="eager")
         return capture(given.model, training=training, keywords=given.keywords)
-    except RequestError:
+    except CaptureError:
         return None
