@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -222,6 +223,20 @@ def test_a_large_step_is_the_gpus_and_a_small_one_the_hosts() -> None:
     assert eager.is_host_bound
     assert graphed.step_us < eager.step_us / 3
     assert graphed.clock_pct == 100
+
+
+def test_memory_worked_out_by_hand() -> None:
+    """Two layers of 4 MiB with biases of 4 KiB, an input and three results of 16 MiB, two of which are there at once."""
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
+        x = torch.empty(4096, 1024)
+    weights, rows = 2 * (4 * 1024 * 1024 + 4096), 16 * 2**20
+    assert tk.capture(model, x).peak_bytes == weights + rows + 2 * rows
+    trained = tk.capture(model, x, training=True, optimizer="sgd")
+    assert trained.peak_bytes - tk.capture(model, x, training=True).peak_bytes >= weights
+    (small,) = tk.predict_captured(replace(trained, peak_bytes=20 * 2**30), gpu="rtx-3080-10gb")
+    (large,) = tk.predict_captured(replace(trained, peak_bytes=20 * 2**30), gpu="l4")
+    assert (small.has_room, large.has_room) == (False, True)
 
 
 def test_more_gpus_are_predicted_in_order() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tracekit.capturing.kernel_names import BIAS, MEAN, PLACED, REDUCTION, TF32, is_depthwise, list_kernel_names
+from tracekit.capturing.live_memory import LiveMemory
 
 TYPES = {
     torch.float32: "float",
@@ -41,20 +43,23 @@ class Call:
 
 
 class Capture(TorchDispatchMode):
-    """Mode that notes each op that launches kernels.
+    """Mode that notes each op that launches kernels, and the memory of what they make.
 
     Args:
         tf32: Whether products of fp32 run in TF32.
+        held: Tensors that were there before.
     """
 
-    def __init__(self, *, tf32: bool = False) -> None:
+    def __init__(self, *, tf32: bool = False, held: Iterable[Tensor] = ()) -> None:
         super().__init__()
+        self.memory = LiveMemory(held)
         self.calls: list[Call] = []
         self._tf32 = tf32
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run and note ``func``."""
         result = func(*args, **(kwargs or {}))
+        self.memory.note(result)
         name = func._schema.name.removeprefix("aten::")
         if not NO_KERNEL.search(name):
             self.calls.append(self._call(func, name, args, result))

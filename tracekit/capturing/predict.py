@@ -13,6 +13,7 @@ from tracekit.capturing.steps import CapturedStep
 from tracekit.hosts import find_usual_host
 from tracekit.prediction.energy import compute_idle_w
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
+from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
 from tracekit.prediction.sustained_clock import (
     change_clock,
     compute_demands_us,
@@ -72,6 +73,7 @@ def _predict_step(program: CapturedProgram, batch: Batch, gpu: Gpu, cuda_graph: 
         clock_pct=100 / slowdown,
         joules=power_w * step_us / 1e6,
         power_w=power_w,
+        has_room=program.peak_bytes <= USABLE_MEMORY_FRACTION * gpu.memory_bytes,
         families=tuple(families.iter_rows()),
     )
 

@@ -37,6 +37,8 @@ class CapturedProgram:
         kernels: The kernel table.
         parameters: Number of its parameters.
         parameter_bytes: Their size.
+        peak_bytes: The most memory that its tensors hold at once: parameters, buffers, inputs, the optimizer's states,
+            and what the step makes.
         trains: Whether the step has a backward pass.
     """
 
@@ -44,6 +46,7 @@ class CapturedProgram:
     kernels: pl.DataFrame
     parameters: int
     parameter_bytes: int
+    peak_bytes: int
     trains: bool
 
 
@@ -81,6 +84,7 @@ def capture(
     torch = import_torch()
     _check_options(training, optimizer, autocast)
     from tracekit.capturing.cuda_choices import choose_as_cuda
+    from tracekit.capturing.live_memory import sum_bytes
     from tracekit.capturing.ops import Capture
 
     precision = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -90,10 +94,12 @@ def capture(
         model.train(training).zero_grad()
     is_fused = (optimizer or "").startswith(FUSED)
     update = None if is_fused else _build_optimizer(torch, optimizer, parameters)
+    held = [*parameters, *_list_tensors(torch, model, inputs, keywords or {})]
+    states = _count_state_bytes(optimizer, parameters)
     with ExitStack() as modes:
         modes.enter_context(torch.device("meta"))
         modes.enter_context(torch.set_grad_enabled(training))
-        seen = modes.enter_context(Capture(tf32=tf32))
+        seen = modes.enter_context(Capture(tf32=tf32, held=held))
         modes.enter_context(choose_as_cuda(precision[autocast] if autocast else None))
         try:
             _run_step(model, inputs, keywords or {}, training, update)
@@ -108,6 +114,7 @@ def capture(
         tabulate_kernels([*seen.calls, *fused]),
         sum(sizes),
         sum(size * one.element_size() for size, one in zip(sizes, parameters, strict=True)),
+        sum_bytes(held) + states + seen.memory.peak_bytes,
         training,
     )
 
@@ -156,6 +163,22 @@ def build_fused_call(name: str, parameters: Sequence[Any]) -> "Call":
     dtype = TYPES[parameters[0].dtype]
     kernels = ("multi_tensor_apply_kernel",)
     return Call(f"aten::_fused_{name}_", [shapes] * lists, [dtype] * lists, [""] * lists, kernels)
+
+
+def _count_state_bytes(optimizer: str | None, parameters: Sequence[Any]) -> int:
+    """Return the bytes of an optimizer's states, which have the parameters' type."""
+    from tracekit.capturing.live_memory import round_to_block
+
+    states = FUSED_LISTS[optimizer.removeprefix(FUSED)] - 2 if optimizer else 0
+    return states * sum(round_to_block(one.numel() * one.element_size()) for one in parameters)
+
+
+def _list_tensors(torch: Any, model: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:
+    """List the tensors that a step begins with, but for parameters."""
+    from torch.utils._pytree import tree_leaves
+
+    buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
+    return [*buffers, *(one for one in tree_leaves((inputs, keywords)) if isinstance(one, torch.Tensor))]
 
 
 def _run_step(

@@ -21,6 +21,7 @@ class CapturedStep:
         clock_pct: Clock that the step keeps, in percent of the boost clock.
         joules: Energy of the board.
         power_w: Its mean power.
+        has_room: Whether the GPU's memory holds the program's tensors; workspaces come on top.
         families: Time of the kernels by family, the longest first.
     """
 
@@ -34,6 +35,7 @@ class CapturedStep:
     clock_pct: float
     joules: float
     power_w: float
+    has_room: bool
     families: tuple[tuple[str, float], ...]
 
     @property

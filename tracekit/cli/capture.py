@@ -73,9 +73,11 @@ def capture(
         )
         stage(stages.PREDICTING())
         steps = predict_captured(found, gpu, cuda_graph=cuda_graph)
-    count = found.kernels.height
+    facts = render.CapturedFacts(
+        found.name, found.parameters, found.parameter_bytes, found.peak_bytes, found.kernels.height
+    )
     emit(
-        render.render_captured(found.name, found.parameters, found.parameter_bytes, count, steps),
-        lambda: render.serialize_captured(found.name, found.parameters, count, steps),
+        render.render_captured(facts, steps),
+        lambda: render.serialize_captured(facts, steps),
         json=json,
     )

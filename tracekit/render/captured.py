@@ -1,7 +1,7 @@
 """Render captured steps as text and JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -15,15 +15,31 @@ MAX_FAMILIES = 4
 """That are shown of each step."""
 
 
-def serialize_captured(name: str, parameters: int, kernels: int, steps: Sequence[CapturedStep]) -> str:
+@dataclass(frozen=True)
+class CapturedFacts:
+    """What is shown of a captured program itself.
+
+    Attributes:
+        program: Its name.
+        parameters: Number of its parameters.
+        parameter_bytes: Their size.
+        peak_bytes: The most that its tensors hold at once.
+        kernels: Kernels of a step.
+    """
+
+    program: str
+    parameters: int
+    parameter_bytes: int
+    peak_bytes: int
+    kernels: int
+
+
+def serialize_captured(facts: CapturedFacts, steps: Sequence[CapturedStep]) -> str:
     """Return a program's steps as JSON."""
-    facts = {"program": name, "parameters": parameters, "kernels": kernels}
-    return dump_json({**facts, "targets": [asdict(one) | {"host_bound": one.is_host_bound} for one in steps]})
+    return dump_json({**asdict(facts), "targets": [asdict(one) | {"host_bound": one.is_host_bound} for one in steps]})
 
 
-def render_captured(
-    name: str, parameters: int, parameter_bytes: int, kernels: int, steps: Sequence[CapturedStep]
-) -> RenderableType:
+def render_captured(facts: CapturedFacts, steps: Sequence[CapturedStep]) -> RenderableType:
     """Render a table with one row per GPU, and what the steps rest on."""
     columns = make_plain_table(gap=1)
     columns.add_column("GPU", style="bold", no_wrap=True)
@@ -39,9 +55,10 @@ def render_captured(
             f"{one.joules:.3g} J",
             f"{one.power_w:.0f} W",
         )
-    size = f"{parameters:,} parameters, {format_bytes(parameter_bytes)}; " if parameters else ""
+    size = f"{facts.parameters:,} parameters, {format_bytes(facts.parameter_bytes)}; " if facts.parameters else ""
+    held = f"tensors of at least {format_bytes(facts.peak_bytes)} at once"
     return Group(
-        Text(f"{name}: {size}{kernels:,} kernels a step, captured without a GPU"),
+        Text(f"{facts.program}: {size}{facts.kernels:,} kernels a step, {held}"),
         Text(),
         columns,
         Text(),
@@ -55,5 +72,7 @@ def _describe_step(one: CapturedStep) -> Iterator[str]:
     limit = "the CPU limits it: try a CUDA graph or torch.compile" if one.is_host_bound else "the GPU limits it"
     clock = f"; its power lowers the clock to {one.clock_pct:.0f} %" if one.clock_pct < 98 else ""
     yield f"{one.gpu}: {largest}; {limit}{clock}"
+    if not one.has_room:
+        yield f"{one.gpu}: its memory is too small for the tensors"
     if one.unknown_pct >= 1:
         yield f"{one.gpu}: {one.unknown_pct:.0f} % of the kernels are of unknown work and count as no time"
