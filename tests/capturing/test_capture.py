@@ -226,7 +226,7 @@ def test_a_large_step_is_the_gpus_and_a_small_one_the_hosts() -> None:
 
 
 def test_memory_worked_out_by_hand() -> None:
-    """Two layers of 4 MiB with biases of 4 KiB, an input and three results of 16 MiB, two of which are there at once."""
+    """Two layers of 4 MiB with biases of 4 KiB; an input and three results of 16 MiB, two of them there at once."""
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
         x = torch.empty(4096, 1024)

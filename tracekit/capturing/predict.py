@@ -22,11 +22,13 @@ from tracekit.prediction.sustained_clock import (
     spread_slowdown,
 )
 
-HOST_US_PER_KERNEL = 27.0
-"""Time of the CPU for each kernel of an eager step, on the reference host (tracekit/hosts): the median of 12 steps that
-the CPU paced, recorded on an H100 and an H200 and repeated without the profiler (predictors/training/measured)."""
+HOST_US_PER_KERNEL = 39.0
+"""Time of the CPU for each captured kernel of an eager step, on the reference host (tracekit/hosts): the median of four
+programs that the CPU paced on an H100 and an H200, without the profiler (predictors/training/measured). It holds what
+the CPU does for views and casts, and for the kernels that a capture doesn't see."""
 HOST_HALF_WIDTH = 0.5
-"""Half-width, as a logarithm, of its 90 % interval: 11 of these 12 took 23 to 42 us, a recommender 10 and 14."""
+"""Half-width, as a logarithm, of its 90 % interval: three of these programs took 32 to 59 us, a recommender 84 and
+113."""
 LAUNCH_US = 5.0
 """From a launch to its kernel on an idle GPU."""
 
