@@ -22,9 +22,13 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from predictors import load_gpu  # noqa: E402
 from tracekit.capturing import CapturedProgram  # noqa: E402
+from tracekit.capturing.largest_batch import MAX_BATCH, find_largest_batch  # noqa: E402
 from tracekit.capturing.load import load_program  # noqa: E402
 from tracekit.capturing.predict import LAUNCH_US, run_in_order  # noqa: E402
+from tracekit.capturing.request import CaptureRequest, answer_capture  # noqa: E402
+from tracekit.prediction.memory import USABLE_MEMORY_FRACTION  # noqa: E402
 
 WIDTH, TOKENS, BATCH = 256, 128, 4
 PROGRAM = """
@@ -324,3 +328,41 @@ def test_the_command_says_in_one_line_what_is_wrong(
     assert shown.strip().count("\n") == 0
     exit_code, shown = run_command(f"{program}:{function}")
     assert (exit_code, "[capture-target-needed]" in shown) == (2, True)
+
+
+@given(first=st.integers(1, 30 * 2**30), each=st.integers(1, 2**33))
+def test_the_largest_batch_is_the_last_that_fits(first: int, each: int) -> None:
+    gpu = load_gpu("l4")
+    usable = USABLE_MEMORY_FRACTION * gpu.memory_bytes
+    empty = CapturedProgram("", pl.DataFrame(), 0, 0, 0, trains=False)
+
+    def capture_batch(batch: int) -> CapturedProgram:
+        return replace(empty, peak_bytes=first + (batch - 1) * each)
+
+    largest = find_largest_batch(capture_batch, gpu)
+    if largest is None:
+        assert first > usable
+    else:
+        assert capture_batch(largest).peak_bytes <= usable
+        assert largest == MAX_BATCH or capture_batch(largest + 1).peak_bytes > usable
+
+
+@pytest.mark.parametrize(
+    ("batch", "code"), [("max", "largest-batch-needs-config"), ("0", "batch-malformed"), ("two", "batch-malformed")]
+)
+def test_impossible_batches_are_refused(program: Path, batch: str, code: str) -> None:
+    with pytest.raises(RequestError, check=has_code(code)):
+        answer_capture(CaptureRequest(program=f"{program}:make", batch=batch), ["l4"])
+
+
+def test_a_config_is_captured_at_its_batch_and_at_the_largest(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 2}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    at_two = answer_capture(CaptureRequest(program=str(path), batch="2", tokens=128), ["l4"])
+    assert (at_two.steps[0].batch, at_two.program.tokens) == (2, 256)
+    largest = answer_capture(CaptureRequest(program=str(path), batch="max", tokens=1024, training=True), ["l4", "b200"])
+    batches = [one.batch or 0 for one in largest.steps]
+    assert 1 < batches[0] < batches[1]
+    assert all(one.has_room for one in largest.steps)

@@ -95,6 +95,7 @@ def load_config_model(
         import transformers
     except ImportError as error:
         raise CaptureError(messages.CAPTURE_NEEDS_TRANSFORMERS()) from error
+    transformers.logging.set_verbosity_error()
     types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
     if dtype not in types:
         raise RequestError(messages.DTYPE_UNKNOWN(dtype=dtype, known=list(types)))

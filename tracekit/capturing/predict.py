@@ -75,6 +75,9 @@ def _predict_step(program: CapturedProgram, batch: Batch, gpu: Gpu, cuda_graph: 
         clock_pct=100 / slowdown,
         joules=power_w * step_us / 1e6,
         power_w=power_w,
+        batch=program.batch,
+        tokens_per_s=1e6 * program.tokens / step_us if program.tokens else None,
+        peak_bytes=program.peak_bytes,
         has_room=program.peak_bytes <= USABLE_MEMORY_FRACTION * gpu.memory_bytes,
         families=tuple(families.iter_rows()),
     )

@@ -40,6 +40,8 @@ class CapturedProgram:
         peak_bytes: The most memory that its tensors hold at once: parameters, buffers, inputs, the optimizer's states,
             and what the step makes.
         trains: Whether the step has a backward pass.
+        batch: Samples of a step, where they are known.
+        tokens: Tokens of a step, likewise.
     """
 
     name: str
@@ -48,6 +50,8 @@ class CapturedProgram:
     parameter_bytes: int
     peak_bytes: int
     trains: bool
+    batch: int | None = None
+    tokens: int | None = None
 
 
 def capture(

@@ -21,6 +21,9 @@ class CapturedStep:
         clock_pct: Clock that the step keeps, in percent of the boost clock.
         joules: Energy of the board.
         power_w: Its mean power.
+        batch: Samples of the step, where they are known.
+        tokens_per_s: Tokens a second, likewise.
+        peak_bytes: The most memory that its tensors hold at once.
         has_room: Whether the GPU's memory holds the program's tensors; workspaces come on top.
         families: Time of the kernels by family, the longest first.
     """
@@ -35,6 +38,9 @@ class CapturedStep:
     clock_pct: float
     joules: float
     power_w: float
+    batch: int | None
+    tokens_per_s: float | None
+    peak_bytes: int
     has_room: bool
     families: tuple[tuple[str, float], ...]
 

@@ -22,7 +22,9 @@ OptimizerName = Annotated[
 AutocastType = Annotated[str | None, typer.Option("--autocast", metavar="TYPE", help="Mixed precision: bf16 or fp16.")]
 Tf32 = Annotated[bool, typer.Option("--tf32", help="Products of fp32 run in TF32.")]
 CudaGraph = Annotated[bool, typer.Option("--cuda-graph", help="One CUDA graph launches all kernels.")]
-Batch = Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Of a config: sequences.")]
+Batch = Annotated[
+    str, typer.Option("--batch", metavar="N", help="Of a config: sequences, or max for the most that a GPU holds.")
+]
 Tokens = Annotated[int, typer.Option("--seq", metavar="N", min=1, help="Of a config: tokens of each.")]
 Dtype = Annotated[str, typer.Option("--dtype", metavar="TYPE", help="Of a config: bf16, fp16 or fp32.")]
 
@@ -35,7 +37,7 @@ def capture(
     autocast: AutocastType = None,
     tf32: Tf32 = False,
     cuda_graph: CudaGraph = False,
-    batch: Batch = 1,
+    batch: Batch = "1",
     seq: Tokens = 2048,
     dtype: Dtype = "bf16",
     json: Json = False,
@@ -47,37 +49,27 @@ def capture(
 
     It runs once on tensors without data, so it takes no memory and downloads nothing.
     """
-    from tracekit.capturing import predict_captured
-    from tracekit.capturing.load import load_program
-    from tracekit.capturing.program import capture as capture_step
+    from tracekit.capturing.request import CaptureRequest, answer_capture
     from tracekit.cli.output import emit, show_progress
-    from tracekit.errors import RequestError
-    from tracekit.messages import captures as messages
     from tracekit.messages import stages
     from tracekit.render import captured as render
 
-    if not gpu:
-        raise RequestError(messages.CAPTURE_TARGET_NEEDED())
+    request = CaptureRequest(
+        program=program,
+        training=train,
+        optimizer=optimizer,
+        autocast=autocast,
+        tf32=tf32,
+        cuda_graph=cuda_graph,
+        batch=batch,
+        tokens=seq,
+        dtype=dtype,
+    )
     with show_progress(quiet) as stage:
         stage(stages.CAPTURING())
-        given = load_program(program, batch=batch, tokens=seq, dtype=dtype, training=train)
-        found = capture_step(
-            given.model,
-            *given.inputs,
-            training=train,
-            optimizer=optimizer,
-            autocast=autocast,
-            tf32=tf32,
-            name=given.name,
-            keywords=given.keywords,
-        )
-        stage(stages.PREDICTING())
-        steps = predict_captured(found, gpu, cuda_graph=cuda_graph)
-    facts = render.CapturedFacts(
-        found.name, found.parameters, found.parameter_bytes, found.peak_bytes, found.kernels.height
-    )
+        found = answer_capture(request, gpu or [])
     emit(
-        render.render_captured(facts, steps),
-        lambda: render.serialize_captured(facts, steps),
+        render.render_captured(found.program, found.steps),
+        lambda: render.serialize_captured(found.program, found.steps),
         json=json,
     )

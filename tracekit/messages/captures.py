@@ -57,6 +57,21 @@ CONFIG_MODEL_UNKNOWN = Template(
     "transformers can't build a model from {path}: {error}.",
     "Check its model_type and the version of transformers.",
 )
+BATCH_MALFORMED = Template(
+    "batch-malformed", Severity.ERROR, "{--batch} {batch!r} is no batch.", "Give a number of sequences, or max."
+)
+LARGEST_BATCH_NEEDS_CONFIG = Template(
+    "largest-batch-needs-config",
+    Severity.ERROR,
+    "{--batch} max is for a config: a function chooses its batch itself.",
+    "Give a config.json, or the batch in the function.",
+)
+BATCH_FITS_NOWHERE = Template(
+    "batch-fits-nowhere",
+    Severity.ERROR,
+    "One sequence needs {least_bytes} of memory, more than a {gpu} has.",
+    "Give fewer tokens with {--seq}, or leave that GPU out.",
+)
 CAPTURE_TARGET_NEEDED = Template(
     "capture-target-needed", Severity.ERROR, "No GPU is given.", "Give one or more: {--gpu} h100-sxm."
 )
