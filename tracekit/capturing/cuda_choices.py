@@ -69,7 +69,7 @@ def attend(
 ) -> Tensor:
     """Compute attention by FlashAttention in half precision without a mask, else by the memory-efficient kernel."""
     half = query.dtype in (torch.float16, torch.bfloat16)
-    if half and attn_mask is None and query.shape[-1] <= MAX_FLASH_WIDTH:
+    if half and attn_mask is None and query.shape[-1] == value.shape[-1] <= MAX_FLASH_WIDTH:
         return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[
             0
         ]

@@ -12,6 +12,8 @@ from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import captures as messages
 
 CONFIG_SUFFIX = ".json"
+NO_FUSED_ATTENTION = "does not support an attention implementation"
+"""How transformers says that a model has no fused attention."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +103,24 @@ def load_config_model(
         raise RequestError(messages.DTYPE_UNKNOWN(dtype=dtype, known=list(types)))
     try:
         given = json.loads(config.read_text(encoding="utf-8"))
-        known = transformers.AutoConfig.for_model(**given)
+        known, head = transformers.AutoConfig.for_model(**given), _choose_head(transformers, given)
         with torch.device("meta"):
-            model = _choose_head(transformers, given).from_config(known, attn_implementation=attention)
+            model = _build_model(head, known, attention)
             words = torch.empty(batch, tokens, dtype=torch.int64)
     except Exception as error:
         raise CaptureError(messages.CONFIG_MODEL_UNKNOWN(path=str(config), error=describe_error(error))) from error
     keywords = {"input_ids": words, "use_cache": False} | ({"labels": words} if training else {})
     return LoadedProgram(given.get("model_type", config.stem), model.to(types[dtype]), (), keywords)
+
+
+def _build_model(head: Any, config: Any, attention: str) -> Any:
+    """Build the model; by plain products and a softmax where it has no fused attention."""
+    try:
+        return head.from_config(config, attn_implementation=attention)
+    except ValueError as error:
+        if NO_FUSED_ATTENTION not in str(error):
+            raise
+        return head.from_config(config, attn_implementation="eager")
 
 
 def _choose_head(transformers: Any, config: dict[str, Any]) -> Any:

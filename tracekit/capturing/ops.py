@@ -22,6 +22,12 @@ TYPES = {
     torch.bool: "bool",
     torch.uint8: "unsigned char",
     torch.uint64: "unsigned long",
+    torch.int32: "int",
+    torch.int16: "short int",
+    torch.int8: "signed char",
+    torch.float64: "double",
+    torch.complex64: "c10::complex<float>",
+    torch.float8_e4m3fn: "c10::Float8_e4m3fn",
 }
 
 NO_KERNEL = re.compile(
@@ -101,11 +107,16 @@ def _dims(arg: Any) -> Any:
     return [_dims(item) for item in arg] if tensors else []
 
 
+def name_type(dtype: torch.dtype) -> str:
+    """Return how the profiler calls a type."""
+    return TYPES.get(dtype, str(dtype))
+
+
 def _type(arg: Any) -> str:
     if isinstance(arg, Tensor):
-        return TYPES[arg.dtype]
+        return name_type(arg.dtype)
     if isinstance(arg, list | tuple):
-        return next((TYPES[item.dtype] for item in arg if isinstance(item, Tensor)), "ScalarList")
+        return next((name_type(item.dtype) for item in arg if isinstance(item, Tensor)), "ScalarList")
     return "" if arg is None else "Scalar"
 
 

@@ -161,10 +161,10 @@ def _build_optimizer(torch: Any, name: str | None, parameters: Sequence[Any]) ->
 
 def build_fused_call(name: str, parameters: Sequence[Any]) -> "Call":
     """Build the call of a fused optimizer's step: one kernel for all parameters."""
-    from tracekit.capturing.ops import TYPES, Call
+    from tracekit.capturing.ops import Call, name_type
 
     lists, shapes = FUSED_LISTS[name], [list(parameter.shape) for parameter in parameters]
-    dtype = TYPES[parameters[0].dtype]
+    dtype = name_type(parameters[0].dtype)
     kernels = ("multi_tensor_apply_kernel",)
     return Call(f"aten::_fused_{name}_", [shapes] * lists, [dtype] * lists, [""] * lists, kernels)
 
