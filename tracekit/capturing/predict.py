@@ -14,13 +14,7 @@ from tracekit.hosts import find_usual_host
 from tracekit.prediction.energy import compute_idle_w
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
-from tracekit.prediction.sustained_clock import (
-    change_clock,
-    compute_demands_us,
-    compute_target_slowdown,
-    regulates_clock,
-    spread_slowdown,
-)
+from tracekit.prediction.sustained_clock import compute_demands_us, lower_clock, regulates_clock
 
 HOST_US_PER_KERNEL = 39.0
 """Time of the CPU for each captured kernel of an eager step, on the reference host (tracekit/hosts): the median of four
@@ -116,5 +110,5 @@ def _hold_clock(kernels: pl.DataFrame, gpu: Gpu, launch_us: float) -> tuple[pl.D
     if not regulates_clock(gpu):
         return kernels, 1.0
     step_us = run_in_order(kernels["time_us"].to_numpy(), launch_us)
-    slowdown = compute_target_slowdown(float(compute_demands_us(kernels, gpu).sum()), step_us)
-    return change_clock(kernels, spread_slowdown(kernels, slowdown), gpu), slowdown
+    clocked = lower_clock(kernels, gpu, float(compute_demands_us(kernels, gpu).sum()), step_us)
+    return clocked.kernels, clocked.slowdown

@@ -95,15 +95,25 @@ class SustainedClock:
             kernels = change_clock(kernels, 1 / spread_slowdown(there, self.source_slowdown), gpu)
         if not regulates_clock(gpu):
             return ClockedKernels(kernels)
-        demand_us = sum_demand_us(program, kernels, gpu)
         step_us = program.replay_step_time_us(kernels["time_us"].to_numpy(), host_time)
-        slowdown = compute_target_slowdown(demand_us, step_us)
-        held = change_clock(kernels, spread_slowdown(kernels, slowdown), gpu) if slowdown > 1 else kernels
-        total_us, held_us = (float(one["time_us"].sum()) for one in (kernels, held))
-        longer_pct = 100 * (held_us / total_us - 1) if total_us else 0.0
-        idle = load_power_law().idle
-        demand_w = gpu.tdp_w * (idle + demand_us / step_us if step_us else idle)
-        return ClockedKernels(held, slowdown, longer_pct, demand_w)
+        return lower_clock(kernels, gpu, sum_demand_us(program, kernels, gpu), step_us)
+
+
+def lower_clock(kernels: pl.DataFrame, gpu: Gpu, demand_us: float, step_us: float) -> ClockedKernels:
+    """Return kernels at the clock that their step keeps.
+
+    Args:
+        kernels: With their times at the boost clock.
+        gpu: The GPU, one whose clock is regulated.
+        demand_us: What the step demands above idle power, in microseconds at the board's limit.
+        step_us: Time of the step.
+    """
+    slowdown = compute_target_slowdown(demand_us, step_us)
+    held = change_clock(kernels, spread_slowdown(kernels, slowdown), gpu) if slowdown > 1 else kernels
+    total_us, held_us = (float(one["time_us"].sum()) for one in (kernels, held))
+    longer_pct = 100 * (held_us / total_us - 1) if total_us else 0.0
+    idle = load_power_law().idle
+    return ClockedKernels(held, slowdown, longer_pct, gpu.tdp_w * (idle + demand_us / step_us if step_us else idle))
 
 
 def regulates_clock(gpu: Gpu) -> bool:

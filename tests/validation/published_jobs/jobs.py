@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.validation.published_jobs import language, vision
-from tests.validation.published_jobs.kernels import tabulate_kernels
 from tests.validation.published_jobs.llama import Llama
 from tests.validation.published_jobs.mpt import Decoder
 from tests.validation.study import read_published
 from tracekit.capturing.cuda_choices import choose_as_cuda
 from tracekit.capturing.ops import Call, Capture
+from tracekit.capturing.program import tabulate_kernels
 
 PIXELS, TOKENS, ANSWERS = 224, 384, 2
 

@@ -15,9 +15,9 @@ import polars as pl
 import torch
 from torch.nn import functional
 
-from tests.validation.published_jobs.kernels import tabulate_kernels
 from tests.validation.study import read_published
 from tracekit.capturing.ops import Call, Capture
+from tracekit.capturing.program import tabulate_kernels
 
 WITHOUT_TF32 = ("adaexplore",)
 FILES_SINCE = {

@@ -1,34 +1,18 @@
-"""Tabulate captured kernels, and predict their times on a GPU."""
-
-from collections.abc import Sequence
-from itertools import repeat
+"""Predict the times of captured kernels on a GPU."""
 
 import numpy as np
 import polars as pl
 
 from predictors import Batch, Gpu, load_gpu
-from tracekit.capturing.ops import Call
-from tracekit.capturing.timeline import GAP_US, build_trace
-from tracekit.parallelism.relayout import add_measured_times
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.sustained_clock import (
     change_clock,
     compute_demands_us,
     compute_source_slowdown,
-    compute_target_slowdown,
+    lower_clock,
     regulates_clock,
     spread_slowdown,
 )
-from tracekit.run import prepare_run
-
-LONG_US = 1e6
-"""Time of captured kernels, so that none is taken for faster than its arithmetic allows."""
-
-
-def tabulate_kernels(calls: Sequence[Call]) -> pl.DataFrame:
-    """Return the kernels as tracekit reads them from a trace, without their times."""
-    trace = build_trace(calls, repeat(LONG_US), host_us=GAP_US)
-    return add_measured_times(prepare_run(trace, source_gpu="v100-sxm-16gb").program).drop("measured_us")
 
 
 def predict_from_shapes(table: pl.DataFrame, gpu: str) -> pl.DataFrame:
@@ -58,8 +42,8 @@ def _hold_clock(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
     """Return kernels at the clock that a GPU keeps while it runs nothing else."""
     if not regulates_clock(gpu):
         return kernels
-    slowdown = compute_target_slowdown(float(compute_demands_us(kernels, gpu).sum()), float(kernels["time_us"].sum()))
-    return change_clock(kernels, spread_slowdown(kernels, slowdown), gpu)
+    demand_us, step_us = float(compute_demands_us(kernels, gpu).sum()), float(kernels["time_us"].sum())
+    return lower_clock(kernels, gpu, demand_us, step_us).kernels
 
 
 def sum_kernel_times(table: pl.DataFrame, times: pl.DataFrame) -> tuple[float, float, float]:
