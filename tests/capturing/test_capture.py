@@ -174,6 +174,50 @@ def test_attention_is_what_cuda_would_choose(dtype: torch.dtype, masked: bool, k
     assert (found["heads"][0], found["q_len"][0], found["head_dim"][0]) == (4, TOKENS, WIDTH // 4)
 
 
+@pytest.mark.parametrize(
+    ("multiply", "shapes", "flops"),
+    [
+        (torch.mm, ((512, 256), (256, 1024)), 2 * 512 * 256 * 1024),
+        (torch.bmm, ((8, 512, 256), (8, 256, 1024)), 2 * 8 * 512 * 256 * 1024),
+        (torch.addmm, ((1024,), (512, 256), (256, 1024)), 2 * 512 * 256 * 1024),
+        (torch.baddbmm, ((8, 512, 1024), (8, 512, 256), (8, 256, 1024)), 2 * 8 * 512 * 256 * 1024),
+        (torch.mv, ((4096, 2048), (2048,)), 2 * 4096 * 2048),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_products_have_the_work_of_products(
+    multiply: Callable[..., Tensor], shapes: tuple[tuple[int, ...], ...], flops: int
+) -> None:
+    operands = [torch.empty(shape, device="meta", dtype=torch.bfloat16) for shape in shapes]
+    (row,) = tk.capture(multiply, *operands).kernels.to_dicts()
+    assert row["family"] == "gemm"
+    assert 2 * (row["batch"] or 1) * row["m"] * row["n"] * row["k"] == flops
+
+
+def test_grouped_products_of_experts_are_products() -> None:
+    """8,192 rows over eight experts, whose weights are 4,096 x 1,024."""
+    x, weights = (torch.empty(shape, device="meta", dtype=torch.bfloat16) for shape in ((8192, 4096), (8, 4096, 1024)))
+    ends = torch.empty(8, device="meta", dtype=torch.int32)
+    (row,) = tk.capture(torch._grouped_mm, x, weights, ends).kernels.to_dicts()
+    assert row["family"] == "gemm"
+    assert row["batch"] * row["m"] * row["n"] * row["k"] == 8192 * 4096 * 1024
+
+
+def test_what_a_library_works_out_is_of_unknown_work() -> None:
+    program = tk.capture(torch.linalg.inv, torch.empty(512, 512, device="meta"))
+    (found,) = tk.predict_captured(program, gpu="h100-sxm")
+    assert found.unknown_pct > 0
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_are_refused(layer: type[nn.Module]) -> None:
+    """PyTorch runs hundreds of kernels for them here, cuDNN a few."""
+    with torch.device("meta"):
+        model, x = layer(8, 8), torch.empty(4, 2, 8)
+    with pytest.raises(CaptureError, check=has_code("recurrence-unknown")):
+        tk.capture(model, x)
+
+
 def test_dropout_is_one_kernel() -> None:
     x = torch.empty(64, 64, device="meta")
     trained = tk.capture(lambda y: functional.dropout(y, 0.1, True), x)

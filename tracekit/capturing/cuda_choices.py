@@ -16,6 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_map
 
+from tracekit.errors import CaptureError
+from tracekit.messages import captures as messages
+
 HALF = (
     *((functional, name) for name in ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d")),
     *((torch, name) for name in ("conv1d", "conv2d", "conv3d", "matmul", "mm", "bmm", "baddbmm", "addmm", "einsum")),
@@ -27,6 +30,8 @@ SINGLE = (
 )
 """What autocast runs in half and in single precision: of its lists (PyTorch's autocast_mode.cpp), what models call
 most."""
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+"""What cuDNN runs in a few kernels of its own, and PyTorch elsewhere in several for each step in time."""
 HF_MASKS, HF_PACKED = "transformers.masking_utils", "find_packed_sequence_indices"
 """Module of transformers, and its function that reads whether several sequences are packed into one."""
 MAX_FLASH_WIDTH = 256
@@ -49,6 +54,8 @@ def choose_as_cuda(autocast: torch.dtype | None = None) -> Iterator[None]:
         patches.enter_context(patch.object(functional, "scaled_dot_product_attention", attend_cast))
         patches.enter_context(patch.object(functional, "dropout", _drop_out))
         patches.enter_context(patch.object(functional, "rms_norm", _norm_rows))
+        for name in RECURRENT:
+            patches.enter_context(patch.object(torch._VF, name, _refuse_recurrence))
         if masking := sys.modules.get(HF_MASKS):
             patches.enter_context(patch.object(masking, HF_PACKED, lambda *args, **kwargs: None))
         for places, dtype in ((HALF, autocast), (SINGLE, torch.float32)) if autocast else ():
@@ -83,6 +90,10 @@ def attend(
     return torch.ops.aten._scaled_dot_product_efficient_attention(
         query, key, value, attn_mask, needs_grad, dropout_p, is_causal, scale=scale
     )[0]
+
+
+def _refuse_recurrence(*args: Any, **kwargs: Any) -> Any:
+    raise CaptureError(messages.RECURRENCE_UNKNOWN())
 
 
 def _norm_rows(

@@ -107,6 +107,8 @@ def capture(
         modes.enter_context(choose_as_cuda(precision[autocast] if autocast else None))
         try:
             _run_step(model, inputs, keywords or {}, training, update)
+        except CaptureError:
+            raise
         except Exception as error:
             raise CaptureError(messages.CAPTURE_FAILED(program=called, error=describe_error(error))) from error
     if not seen.calls:

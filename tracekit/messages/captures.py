@@ -20,6 +20,12 @@ CAPTURE_FAILED = Template(
     "{program} doesn't run on tensors without data: {error}.",
     "Where it asks for a value (.item(), a mask's contents, sizes of data), give it a fixed one.",
 )
+RECURRENCE_UNKNOWN = Template(
+    "recurrence-unknown",
+    Severity.ERROR,
+    "The program has recurrent layers, which cuDNN runs in kernels of its own: their work isn't known.",
+    "Record a trace of it, or capture the rest.",
+)
 CAPTURE_EMPTY = Template(
     "capture-empty", Severity.ERROR, "{program} launches no kernels.", "Return what a step computes."
 )
