@@ -52,7 +52,7 @@ def choose_as_cuda(autocast: torch.dtype | None = None) -> Iterator[None]:
 
     with ExitStack() as patches:
         patches.enter_context(patch.object(functional, "scaled_dot_product_attention", attend_cast))
-        patches.enter_context(patch.object(functional, "dropout", _drop_out))
+        patches.enter_context(patch.object(functional, "dropout", drop_out))
         patches.enter_context(patch.object(functional, "rms_norm", _norm_rows))
         for name in RECURRENT:
             patches.enter_context(patch.object(torch._VF, name, _refuse_recurrence))
@@ -103,7 +103,8 @@ def _norm_rows(
     return torch.native_layer_norm(x, list(normalized_shape), weight, None, eps or 1e-5)[0]
 
 
-def _drop_out(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+def drop_out(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Drop elements out in one kernel."""
     del inplace
     return torch.native_dropout(x, p, train=True)[0] if training and 0 < p < 1 else x
 

@@ -12,6 +12,8 @@ from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import captures as messages
 
 CONFIG_SUFFIX = ".json"
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+"""Names of types -> PyTorch's."""
 NO_FUSED_ATTENTION = "does not support an attention implementation"
 """How transformers says that a model has no fused attention."""
 
@@ -98,9 +100,8 @@ def load_config_model(
     except ImportError as error:
         raise CaptureError(messages.CAPTURE_NEEDS_TRANSFORMERS()) from error
     transformers.logging.set_verbosity_error()
-    types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-    if dtype not in types:
-        raise RequestError(messages.DTYPE_UNKNOWN(dtype=dtype, known=list(types)))
+    if dtype not in DTYPES:
+        raise RequestError(messages.DTYPE_UNKNOWN(dtype=dtype, known=list(DTYPES)))
     try:
         given = json.loads(config.read_text(encoding="utf-8"))
         known, head = transformers.AutoConfig.for_model(**given), _choose_head(transformers, given)
@@ -110,7 +111,7 @@ def load_config_model(
     except Exception as error:
         raise CaptureError(messages.CONFIG_MODEL_UNKNOWN(path=str(config), error=describe_error(error))) from error
     keywords = {"input_ids": words, "use_cache": False} | ({"labels": words} if training else {})
-    return LoadedProgram(given.get("model_type", config.stem), model.to(types[dtype]), (), keywords)
+    return LoadedProgram(given.get("model_type", config.stem), model.to(getattr(torch, DTYPES[dtype])), (), keywords)
 
 
 def _build_model(head: Any, config: Any, attention: str) -> Any:

@@ -14,7 +14,7 @@ from tracekit.hosts import find_usual_host
 from tracekit.prediction.energy import compute_idle_w
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
-from tracekit.prediction.sustained_clock import compute_demands_us, lower_clock, regulates_clock
+from tracekit.prediction.sustained_clock import hold_clock
 
 HOST_US_PER_KERNEL = 39.0
 """Time of the CPU for each captured kernel of an eager step, on the reference host (tracekit/hosts): the median of four
@@ -49,7 +49,8 @@ def _predict_step(program: CapturedProgram, batch: Batch, gpu: Gpu, cuda_graph: 
     unknown_pct = 100 * alone["time_us"].null_count() / alone.height
     kernels = alone.with_columns(pl.col("time_us", "low_us", "high_us").fill_null(0.0))
     host = _HostPace(gpu, cuda_graph)
-    kernels, slowdown = _hold_clock(kernels, gpu, host.likely_us)
+    clocked = hold_clock(kernels, gpu, run_in_order(kernels["time_us"].to_numpy(), host.likely_us))
+    kernels = clocked.kernels
     everything = np.ones(kernels.height, dtype=np.bool_)
     times = compute_interval_times(kernels, number_repeats(program.kernels), everything)
     paces = (host.likely_us, host.low_us, host.high_us)
@@ -66,7 +67,7 @@ def _predict_step(program: CapturedProgram, batch: Batch, gpu: Gpu, cuda_graph: 
         kernels_us=kernels_us,
         idle_us=max(step_us - kernels_us, 0.0),
         unknown_pct=unknown_pct,
-        clock_pct=100 / slowdown,
+        clock_pct=100 / clocked.slowdown,
         joules=power_w * step_us / 1e6,
         power_w=power_w,
         batch=program.batch,
@@ -103,12 +104,3 @@ def run_in_order(times_us: Floats, launch_us: float) -> float:
     before = np.cumsum(times_us) - times_us
     launched = launch_us * np.arange(1, times_us.size + 1) + LAUNCH_US
     return float(np.max(launched - before, initial=0.0) + times_us.sum())
-
-
-def _hold_clock(kernels: pl.DataFrame, gpu: Gpu, launch_us: float) -> tuple[pl.DataFrame, float]:
-    """Return kernels at the clock that the step keeps, and the slowdown of matrix units there."""
-    if not regulates_clock(gpu):
-        return kernels, 1.0
-    step_us = run_in_order(kernels["time_us"].to_numpy(), launch_us)
-    clocked = lower_clock(kernels, gpu, float(compute_demands_us(kernels, gpu).sum()), step_us)
-    return clocked.kernels, clocked.slowdown

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.capturing.load import describe_error, import_torch
+from tracekit.capturing.load import DTYPES, describe_error, import_torch
 from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import captures as messages
 from tracekit.parallelism.relayout import add_measured_times
@@ -21,6 +21,7 @@ LONG_US = 1e6
 """Time of captured kernels, so that none is taken for faster than its arithmetic allows."""
 READ_AS = "v100-sxm-16gb"
 """GPU that kernels are read as those of: which one doesn't matter, their times are dropped."""
+AUTOCAST_DTYPES = ("bf16", "fp16")
 OPTIMIZERS = ("adamw", "adam", "sgd")
 FUSED = "fused-"
 """Before an optimizer's name: one kernel does all for many tensors, as with ``fused=True``."""
@@ -91,7 +92,6 @@ def capture(
     from tracekit.capturing.live_memory import sum_bytes
     from tracekit.capturing.ops import Capture
 
-    precision = {"bf16": torch.bfloat16, "fp16": torch.float16}
     called = name or type(model).__name__
     parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
     if isinstance(model, torch.nn.Module):
@@ -104,7 +104,7 @@ def capture(
         modes.enter_context(torch.device("meta"))
         modes.enter_context(torch.set_grad_enabled(training))
         seen = modes.enter_context(Capture(tf32=tf32, held=held))
-        modes.enter_context(choose_as_cuda(precision[autocast] if autocast else None))
+        modes.enter_context(choose_as_cuda(getattr(torch, DTYPES[autocast]) if autocast else None))
         try:
             _run_step(model, inputs, keywords or {}, training, update)
         except CaptureError:
@@ -139,7 +139,7 @@ def _check_options(training: bool, optimizer: str | None, autocast: str | None) 
         raise RequestError(messages.OPTIMIZER_UNKNOWN(optimizer=optimizer, known=known))
     if optimizer is not None and not training:
         raise RequestError(messages.OPTIMIZER_WITHOUT_TRAINING())
-    if autocast not in (None, "bf16", "fp16"):
+    if autocast not in (None, *AUTOCAST_DTYPES):
         raise RequestError(messages.AUTOCAST_UNKNOWN(autocast=autocast))
 
 
@@ -148,7 +148,7 @@ def _build_optimizer(torch: Any, name: str | None, parameters: Sequence[Any]) ->
     if name is None or not parameters:
         return None
     optimizers = {
-        "adamw": lambda: torch.optim.AdamW(parameters, foreach=True, capturable=False),
+        "adamw": lambda: torch.optim.AdamW(parameters, foreach=True),
         "adam": lambda: torch.optim.Adam(parameters, foreach=True),
         "sgd": lambda: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=True),
     }
@@ -161,14 +161,19 @@ def _build_optimizer(torch: Any, name: str | None, parameters: Sequence[Any]) ->
     return chosen.step
 
 
-def build_fused_call(name: str, parameters: Sequence[Any]) -> "Call":
-    """Build the call of a fused optimizer's step: one kernel for all parameters."""
+def build_fused_call(name: str, parameters: Sequence[Any], dtype: Any = None) -> "Call":
+    """Build the call of a fused optimizer's step: one kernel for all parameters.
+
+    Args:
+        name: Of the optimizer.
+        parameters: The parameters.
+        dtype: Type that it updates them in; by default their own.
+    """
     from tracekit.capturing.ops import Call, name_type
 
     lists, shapes = FUSED_LISTS[name], [list(parameter.shape) for parameter in parameters]
-    dtype = name_type(parameters[0].dtype)
-    kernels = ("multi_tensor_apply_kernel",)
-    return Call(f"aten::_fused_{name}_", [shapes] * lists, [dtype] * lists, [""] * lists, kernels)
+    types = [name_type(dtype or parameters[0].dtype)] * lists
+    return Call(f"aten::_fused_{name}_", [shapes] * lists, types, [""] * lists, ("multi_tensor_apply_kernel",))
 
 
 def _count_state_bytes(optimizer: str | None, parameters: Sequence[Any]) -> int:

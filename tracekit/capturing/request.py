@@ -77,19 +77,20 @@ def answer_capture(request: CaptureRequest, gpus: Sequence[str]) -> CaptureAnswe
         found = _capture_loaded(request, size)
         return replace(found, batch=size, tokens=size * request.tokens) if is_config else found
 
-    chosen = [_capture_for(gpu, batch, capture_batch) for gpu in targets]
-    steps = [
-        step
-        for gpu, program in zip(targets, chosen, strict=True)
-        for step in predict_captured(program, [gpu.slug], cuda_graph=request.cuda_graph)
-    ]
-    return CaptureAnswer(chosen[0], tuple(steps))
-
-
-def _capture_for(gpu: Gpu, batch: int | None, capture_batch: Callable[[int], CapturedProgram]) -> CapturedProgram:
-    """Capture the program at a batch, or at the largest that a GPU holds."""
     if batch is not None:
-        return capture_batch(batch)
+        program = capture_batch(batch)
+        slugs = [gpu.slug for gpu in targets]
+        return CaptureAnswer(program, predict_captured(program, slugs, cuda_graph=request.cuda_graph))
+    largest = [_capture_largest(gpu, capture_batch) for gpu in targets]
+    steps = (
+        predict_captured(program, [gpu.slug], cuda_graph=request.cuda_graph)
+        for gpu, program in zip(targets, largest, strict=True)
+    )
+    return CaptureAnswer(largest[0], tuple(step for (step,) in steps))
+
+
+def _capture_largest(gpu: Gpu, capture_batch: Callable[[int], CapturedProgram]) -> CapturedProgram:
+    """Capture the program at the largest batch that a GPU holds."""
     largest = find_largest_batch(capture_batch, gpu)
     if largest is None:
         raise CaptureError(messages.BATCH_FITS_NOWHERE(gpu=gpu.slug, least_bytes=capture_batch(1).peak_bytes))

@@ -1,21 +1,19 @@
 """Predict kernel times at a lower clock than a GPU's own, and read what clock a trace's GPU had."""
 
-import re
-
-import numpy as np
 import polars as pl
 
 from predictors import Gpu
 from predictors.arrays import Floats
 from predictors.hardware import derive_hardware
-from predictors.power import limit_draw, load_power_law
+from predictors.power import limit_power_w, load_power_law
 from tracekit.errors import RequestError
 from tracekit.messages import requests as messages
-from tracekit.numbers import NUMBER_PATTERN
+from tracekit.numbers import parse_quantity
+from tracekit.prediction.energy import compute_idle_w
+from tracekit.prediction.intervals import lengthen_times
 
 CLOCK_OPTION, SOURCE_CLOCK_OPTION = "--clock", "--source-clock"
-CLOCK_PATTERN = re.compile(rf"\s*(?P<number>{NUMBER_PATTERN})\s*(?P<unit>[mMgG][hH][zZ])?\s*")
-MHZ_PER_GHZ = 1000.0
+MHZ_PER_UNIT = {"mhz": 1.0, "ghz": 1000.0}
 MIN_CLOCK_FRACTION = 0.1
 """Of the highest clock: drivers go down to 0.1 (210 of 1,980 MHz, H100)."""
 ERROR_FRACTION = 0.3
@@ -35,10 +33,8 @@ def parse_clock(clock: str | float | None, option: str = CLOCK_OPTION) -> float 
     """
     if clock is None:
         return None
-    found = CLOCK_PATTERN.fullmatch(str(clock))
-    mhz = float(found["number"]) if found else 0.0
-    mhz *= MHZ_PER_GHZ if found and (found["unit"] or "").lower() == "ghz" else 1.0
-    if not 0 < mhz < np.inf:
+    mhz = parse_quantity(str(clock), MHZ_PER_UNIT)
+    if mhz is None:
         raise RequestError(messages.CLOCK_MALFORMED(option=option, clock=str(clock)))
     return mhz
 
@@ -87,20 +83,11 @@ def apply_clock(times: pl.DataFrame, ratio: Floats, fraction: float, gpu: Gpu) -
     Returns:
         The same with `clock_slowdown`, the factor on each time.
     """
-    law = load_power_law()
-    idle_w = law.idle * gpu.tdp_w
-    factor = pl.when(pl.col("family") != "collective").then(pl.Series(ratio)).fill_null(1.0)
-    demand = idle_w + (pl.col("demand_w") - idle_w) * law.compute_power_fraction(fraction)
-    times = times.with_columns(factor=factor, demand_w=demand)
-    drawn = gpu.tdp_w * limit_draw(times["demand_w"].to_numpy() / gpu.tdp_w)
-    reach = {
-        end: ((pl.col(end) / pl.col("time_us")).log() ** 2 + (ERROR_FRACTION * pl.col("factor").log()) ** 2).sqrt()
-        for end in ("low_us", "high_us")
-    }
-    time = pl.col("time_us") * pl.col("factor")
-    return times.with_columns(
-        time_us=time,
-        low_us=time * (-reach["low_us"]).exp(),
-        high_us=time * reach["high_us"].exp(),
-        power_w=pl.Series(drawn, nan_to_null=True),
-    ).rename({"factor": "clock_slowdown"})
+    idle_w = compute_idle_w(gpu)
+    demand = idle_w + (pl.col("demand_w") - idle_w) * load_power_law().compute_power_fraction(fraction)
+    times = times.with_columns(
+        clock_slowdown=pl.when(pl.col("family") != "collective").then(pl.Series(ratio)).fill_null(1.0), demand_w=demand
+    )
+    drawn = limit_power_w(times["demand_w"].to_numpy(), derive_hardware(gpu))
+    times = times.with_columns(power_w=pl.Series(drawn, nan_to_null=True))
+    return lengthen_times(times, "clock_slowdown", ERROR_FRACTION * pl.col("clock_slowdown").log())

@@ -7,6 +7,24 @@ from predictors.intervals import sum_with_interval
 from tracekit.arrays import Bools, Floats, Ints
 
 
+def lengthen_times(times: pl.DataFrame, factor: str, half_width: pl.Expr) -> pl.DataFrame:
+    """Multiply times by a factor whose error widens their intervals; those with a factor of 1 stay as they are.
+
+    Args:
+        times: ``time_us``, ``low_us``, ``high_us`` and the factors.
+        factor: Column of the factors.
+        half_width: Half-width, as a logarithm, of the 90 % interval of each factor, independent of that of the time.
+    """
+    time, changed = pl.col("time_us") * pl.col(factor), pl.col(factor) != 1
+    ends = {
+        end: time * (side * ((pl.col(end) / pl.col("time_us")).log() ** 2 + half_width**2).sqrt()).exp()
+        for end, side in {"low_us": -1.0, "high_us": 1.0}.items()
+    }
+    return times.with_columns(
+        time_us=time, **{end: pl.when(changed).then(moved).otherwise(end) for end, moved in ends.items()}
+    )
+
+
 def number_repeats(kernels: pl.DataFrame) -> Ints:
     """Number the kernels so that repeats of one kernel, whose errors are equal, have the same number."""
     return kernels.select(pl.struct("name", "op", "input_dims").rank("dense").cast(pl.Int64)).to_series().to_numpy()

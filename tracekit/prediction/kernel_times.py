@@ -1,6 +1,7 @@
 """Predict the kernels of a run in one layout, on one GPU after the other."""
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -30,6 +31,17 @@ class KernelTimePredictor:
         self._derived = table["derived"].arg_true()
         self._by_law = Batch(table[self._derived].drop("measured_us"), source_gpu=source_gpu)
 
+    @cached_property
+    def on_source(self) -> pl.DataFrame:
+        """The kernels on the trace's own GPU, which has to be known."""
+        if self._source is None:
+            raise ValueError("the GPU of the trace isn't known")
+        return self.predict(self._source, {})
+
+    @cached_property
+    def _by_shape(self) -> Batch:
+        return Batch(self.table.drop("measured_us"))
+
     def predict(self, gpu: Gpu, calibrations: Mapping[Gpu, pl.DataFrame]) -> pl.DataFrame:
         """Predict the kernel times on a GPU, as ``predictors.predict`` does; intervals include uncertain work.
 
@@ -50,8 +62,7 @@ class KernelTimePredictor:
 
         Kernels of unknown work take as long where their family waits for memory, and else inversely as long.
         """
-        kernels = Batch(self.table.drop("measured_us"))
-        there, here = (kernels.predict_time_us(one).to_numpy() for one in (gpu.with_clock(fraction), gpu))
+        there, here = (self._by_shape.predict_time_us(one).to_numpy() for one in (gpu.with_clock(fraction), gpu))
         unknown = np.where(self.table["family"].is_in(MEMORY_FAMILIES).to_numpy(), 1.0, 1 / fraction)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = there / here

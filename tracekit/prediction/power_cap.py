@@ -1,22 +1,16 @@
 """Predict kernel times under a power limit below the board's own."""
 
-import re
-from math import inf
-
 import polars as pl
 
 from predictors import Gpu
 from predictors.power import load_power_law
 from tracekit.errors import RequestError
 from tracekit.messages import requests as messages
-from tracekit.numbers import NUMBER_PATTERN
+from tracekit.numbers import parse_quantity
+from tracekit.prediction.intervals import lengthen_times
 
-POWER_PATTERN = re.compile(rf"\s*(?P<watts>{NUMBER_PATTERN})\s*[wW]?\s*")
 MIN_CAP_FRACTION = 0.3
 """Of the board's limit: the lowest that drivers allow is 0.29 (200 of 700 W, H100) to 0.5 (150 of 300 W, A100 PCIe)."""
-
-ENDS = {"low_us": -1.0, "high_us": 1.0}
-"""Column of an end of the interval -> its side."""
 
 
 def parse_power_cap(cap: str | float | None) -> float | None:
@@ -27,9 +21,8 @@ def parse_power_cap(cap: str | float | None) -> float | None:
     """
     if cap is None:
         return None
-    found = POWER_PATTERN.fullmatch(str(cap))
-    watts = float(found["watts"]) if found else 0.0
-    if not 0 < watts < inf:
+    watts = parse_quantity(str(cap), {"w": 1.0})
+    if watts is None:
         raise RequestError(messages.POWER_CAP_MALFORMED(power=str(cap)))
     return watts
 
@@ -65,8 +58,4 @@ def apply_power_cap(times: pl.DataFrame, cap_w: float, gpu: Gpu) -> pl.DataFrame
         slowdown=pl.when(pl.col("family") != "collective").then(slowdown).fill_null(1.0),
         power_w=pl.col("power_w").clip(upper_bound=cap_w),
     )
-    time = pl.col("time_us") * pl.col("slowdown")
-    reach = {end: ((pl.col(end) / pl.col("time_us")).log() ** 2 + law.cap_half_width**2).sqrt() for end in ENDS}
-    ends = {end: time * (ENDS[end] * reach[end]).exp() for end in ENDS}
-    slowed = pl.col("slowdown") > 1
-    return times.with_columns(time_us=time, **{end: pl.when(slowed).then(ends[end]).otherwise(end) for end in ENDS})
+    return lengthen_times(times, "slowdown", pl.lit(law.cap_half_width))

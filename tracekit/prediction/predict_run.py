@@ -16,6 +16,7 @@ from tracekit.prediction.model import Prediction, Predictions, RefusedTarget, Ta
 from tracekit.prediction.power_cap import parse_power_cap
 from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
+from tracekit.prediction.sustained_clock import SustainedClock
 from tracekit.prediction.target_host import SAME, parse_host
 from tracekit.prediction.targets import resolve_targets
 from tracekit.program import Program
@@ -78,6 +79,8 @@ def predict(
     calibrations = calibration.load_all() if calibrated else ()
     dollars = resolve_prices(prices)
 
+    kept_clock = SustainedClock(run, parse_source_clock(source_clock, run.gpu))
+
     def make_predictor(program: Program) -> Predictor:
         layout = infer_layout_if_needed(program, change)
         batch = infer_job_batch(program, layout, samples)
@@ -89,10 +92,10 @@ def predict(
             batch,
             dollars,
             calibrations,
+            kept_clock,
             host=parse_host(host),
             power_cap_w=parse_power_cap(power_cap),
             clock_mhz=parse_clock(clock),
-            source_clock_mhz=parse_source_clock(source_clock, run.gpu),
         )
 
     predictor = make_predictor(what_if.program)

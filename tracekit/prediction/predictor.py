@@ -81,7 +81,7 @@ class Predictor:
         host: Host that is predicted for, as :func:`~tracekit.prediction.target_host.parse_host` returns it.
         power_cap_w: Power limit of each target's GPUs; None for their own.
         clock_mhz: Clock of each target's GPUs; None for their own.
-        source_clock_mhz: Mean clock of the trace's GPU; None where the trace has to tell.
+        clock: What predicts the clock that steps keep.
     """
 
     run: MeasuredRun
@@ -91,11 +91,11 @@ class Predictor:
     batch: StepBatch | None
     prices: Mapping[str, float]
     calibrations: Sequence[calibration.Calibration]
+    clock: SustainedClock
     assumptions: tuple[Message, ...] = ()
     host: str | float = SAME
     power_cap_w: float | None = None
     clock_mhz: float | None = None
-    source_clock_mhz: float | None = None
     _times_cache: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
     _kernels_cache: dict[tuple[object, ...], KernelTimePredictor] = field(default_factory=dict, repr=False)
     _predictor_cache: dict[tuple[Inserter, ...], "Predictor"] = field(default_factory=dict, repr=False)
@@ -112,10 +112,6 @@ class Predictor:
     @cached_property
     def _source_host(self) -> HostSpeed | None:
         return measure_host_speed(self.run.ranks)
-
-    @cached_property
-    def _clock(self) -> SustainedClock:
-        return SustainedClock(self.run, self.source_clock_mhz)
 
     @cached_property
     def _memory_needs(self) -> MemoryNeeds:
@@ -271,7 +267,7 @@ class Predictor:
         if source is None or source.slug == gpu.slug:
             return ClockedKernels(kernels)
         traced = self._get_kernels(gpu, get_stage_layouts(layouts))
-        return self._clock.hold(program, kernels, gpu, lambda: traced.predict(source, {}), host.likely)
+        return self.clock.hold(program, kernels, gpu, traced, host.likely)
 
     def _compute_step_interval(
         self,

@@ -10,7 +10,6 @@ Evidence, none of which was fitted to: the clocks that whole steps held on an H1
 (tests/validation/results/kernels/power_limit.md).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,9 +19,12 @@ import polars as pl
 from predictors import Gpu
 from predictors.arrays import Floats
 from predictors.hardware import derive_hardware
+from predictors.kernels import TENSOR_FAMILIES
 from predictors.power import load_power_law
 from tracekit.parallelism.relayout import add_measured_times
+from tracekit.prediction.energy import compute_idle_w
 from tracekit.prediction.fixed_clock import get_highest_mhz
+from tracekit.prediction.intervals import lengthen_times
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
@@ -30,7 +32,6 @@ from tracekit.run import MeasuredRun
 REGULATED_US = 2000.0
 """In the runs that the laws were fitted to, a kernel of this time is throttled by half as much as in a job: GEMMs of
 0.1, 0.5, 2 and 8 ms took 1.18, 1.16, 1.08 and 1.04 times as long in runs of a second (aiconfigurator, H200)."""
-MATRIX_FAMILIES = ("gemm", "conv", "attention", "moe")
 VECTOR_DTYPES = ("fp32", "fp64")
 """Formats of the vector units, whose time was seen to stay at the limit."""
 MAX_VECTOR_DEMAND = 1.15
@@ -75,11 +76,11 @@ class SustainedClock:
         if gpu is None or not regulates_clock(gpu):
             return 1.0
         table = add_measured_times(program)
-        kernels = table.select("dtype").hstack(KernelTimePredictor(table, gpu).predict(gpu, {}))
+        kernels = table.select("dtype").hstack(KernelTimePredictor(table, gpu).on_source)
         return compute_source_slowdown(sum_demand_us(program, kernels, gpu), self._run.measured_step.step_time_us)
 
     def hold(
-        self, program: Program, kernels: pl.DataFrame, gpu: Gpu, on_source: Callable[[], pl.DataFrame], host_time: float
+        self, program: Program, kernels: pl.DataFrame, gpu: Gpu, traced: KernelTimePredictor, host_time: float
     ) -> ClockedKernels:
         """Return a program's kernels at the clock that its step keeps on a GPU.
 
@@ -87,11 +88,11 @@ class SustainedClock:
             program: The program.
             kernels: Its kernels, with what ``predictors.predict`` returns for the GPU.
             gpu: The GPU; another one than the run's.
-            on_source: Returns the kernels with their times on the run's GPU.
+            traced: What predicted them from the run's GPU.
             host_time: How many times as long the CPU's own work takes.
         """
         if self.source_slowdown > 1:
-            there = kernels.select("family", "dtype").hstack(on_source().select("time_us", "limiter", "runs_as"))
+            there = kernels.select("family", "dtype").hstack(traced.on_source.select("time_us", "limiter", "runs_as"))
             kernels = change_clock(kernels, 1 / spread_slowdown(there, self.source_slowdown), gpu)
         if not regulates_clock(gpu):
             return ClockedKernels(kernels)
@@ -112,8 +113,21 @@ def lower_clock(kernels: pl.DataFrame, gpu: Gpu, demand_us: float, step_us: floa
     held = change_clock(kernels, spread_slowdown(kernels, slowdown), gpu) if slowdown > 1 else kernels
     total_us, held_us = (float(one["time_us"].sum()) for one in (kernels, held))
     longer_pct = 100 * (held_us / total_us - 1) if total_us else 0.0
-    idle = load_power_law().idle
-    return ClockedKernels(held, slowdown, longer_pct, gpu.tdp_w * (idle + demand_us / step_us if step_us else idle))
+    demand_w = compute_idle_w(gpu) + (gpu.tdp_w * demand_us / step_us if step_us else 0.0)
+    return ClockedKernels(held, slowdown, longer_pct, demand_w)
+
+
+def hold_clock(kernels: pl.DataFrame, gpu: Gpu, step_us: float) -> ClockedKernels:
+    """Return kernels at the clock that a step of them all keeps, where it is known.
+
+    Args:
+        kernels: With their times at the boost clock.
+        gpu: The GPU.
+        step_us: Time of the step.
+    """
+    if not regulates_clock(gpu):
+        return ClockedKernels(kernels)
+    return lower_clock(kernels, gpu, float(compute_demands_us(kernels, gpu).sum()), step_us)
 
 
 def regulates_clock(gpu: Gpu) -> bool:
@@ -167,7 +181,7 @@ def spread_slowdown(kernels: pl.DataFrame, slowdown: float | pl.Series) -> Float
         kernels: `family`, `limiter`, `dtype`, `runs_as` and `time_us`.
         slowdown: Of the matrix units, of all kernels or of each.
     """
-    on_matrix_units = pl.col("family").is_in(MATRIX_FAMILIES) & ~_runs_on_vector_units()
+    on_matrix_units = pl.col("family").is_in(TENSOR_FAMILIES) & ~_runs_on_vector_units()
     slowed = (on_matrix_units & (pl.col("limiter") == "compute")).fill_null(value=False)
     more = (pl.lit(slowdown) - 1) / (1 + pl.col("time_us").fill_null(0.0) / REGULATED_US)
     return kernels.select(factor=1 + pl.when(slowed).then(more).otherwise(0.0))["factor"].to_numpy()
@@ -185,16 +199,8 @@ def change_clock(kernels: pl.DataFrame, factor: Floats, gpu: Gpu) -> pl.DataFram
         factor: On each time.
         gpu: The GPU.
     """
-    idle_w = load_power_law().idle * gpu.tdp_w
-    kernels = kernels.with_columns(factor=pl.Series(factor))
-    time = pl.col("time_us") * pl.col("factor")
-    ends = {
-        end: time * (side * ((pl.col(end) / pl.col("time_us")).log() ** 2 + pl.col("factor").log() ** 2).sqrt()).exp()
-        for end, side in {"low_us": -1.0, "high_us": 1.0}.items()
-    }
-    changed = pl.col("factor") != 1
-    return kernels.with_columns(
-        time_us=time,
-        demand_w=idle_w + (pl.col("demand_w") - idle_w) / pl.col("factor"),
-        **{end: pl.when(changed).then(other).otherwise(end) for end, other in ends.items()},
-    ).drop("factor")
+    idle_w = compute_idle_w(gpu)
+    kernels = kernels.with_columns(
+        factor=pl.Series(factor), demand_w=idle_w + (pl.col("demand_w") - idle_w) / pl.Series(factor)
+    )
+    return lengthen_times(kernels, "factor", pl.col("factor").log()).drop("factor")

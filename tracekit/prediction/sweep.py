@@ -24,6 +24,7 @@ from tracekit.prediction.power_cap import parse_power_cap
 from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.source_cluster import fill_source_gpu
 from tracekit.prediction.source_cluster import identify_source_cluster as source_of
+from tracekit.prediction.sustained_clock import SustainedClock
 from tracekit.prediction.target_host import SAME, parse_host
 from tracekit.prediction.targets import resolve_targets
 from tracekit.run import MeasuredRun
@@ -201,10 +202,10 @@ def sweep(
         batch,
         dollars,
         calibrations,
+        SustainedClock(run, parse_source_clock(source_clock, run.gpu)),
         host=parse_host(host),
         power_cap_w=parse_power_cap(power_cap),
         clock_mhz=parse_clock(clock),
-        source_clock_mhz=parse_source_clock(source_clock, run.gpu),
     )
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:

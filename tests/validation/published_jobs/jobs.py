@@ -16,7 +16,7 @@ from tests.validation.published_jobs.mpt import Decoder
 from tests.validation.study import read_published
 from tracekit.capturing.cuda_choices import choose_as_cuda
 from tracekit.capturing.ops import Call, Capture
-from tracekit.capturing.program import tabulate_kernels
+from tracekit.capturing.program import build_fused_call, tabulate_kernels
 
 PIXELS, TOKENS, ANSWERS = 224, 384, 2
 
@@ -113,7 +113,4 @@ def _build_language_model(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tens
 def _build_optimizer_call(model: nn.Module) -> Call:
     """Return one fused step in fp32: SGD with momentum of image classifiers, Adam of the others."""
     adam = isinstance(model, language.Bert)
-    shapes = [list(parameter.shape) for parameter in model.parameters()]
-    lists = 4 if adam else 3
-    name = "aten::_fused_adam_" if adam else "aten::_fused_sgd_"
-    return Call(name, [shapes] * lists, ["float"] * lists, [""] * lists, ("multi_tensor_apply_kernel",))
+    return build_fused_call("adam" if adam else "sgd", list(model.parameters()), torch.float32)

@@ -16,6 +16,7 @@ import torch
 from torch.nn import functional
 
 from tests.validation.study import read_published
+from tracekit.capturing.cuda_choices import drop_out
 from tracekit.capturing.ops import Call, Capture
 from tracekit.capturing.program import tabulate_kernels
 
@@ -79,10 +80,6 @@ def _call(program: dict[str, Any], name: str) -> list[Any]:
     return list(program[name]())
 
 
-def _drop_out(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
-    return torch.native_dropout(x, p, train=True)[0] if training and 0 < p < 1 else x
-
-
 def _attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
@@ -92,5 +89,5 @@ def _attend(
     return fused(query, key, value, attn_mask, False, dropout_p, is_causal, scale=scale)[0]
 
 
-ON_CUDA: dict[str, Any] = {"dropout": _drop_out, "scaled_dot_product_attention": _attend}
+ON_CUDA: dict[str, Any] = {"dropout": drop_out, "scaled_dot_product_attention": _attend}
 """Functions that PyTorch makes of other ops where there is no GPU."""

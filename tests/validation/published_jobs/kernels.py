@@ -3,13 +3,13 @@
 import numpy as np
 import polars as pl
 
-from predictors import Batch, Gpu, load_gpu
+from predictors import Batch, load_gpu
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.sustained_clock import (
     change_clock,
     compute_demands_us,
     compute_source_slowdown,
-    lower_clock,
+    hold_clock,
     regulates_clock,
     spread_slowdown,
 )
@@ -17,7 +17,8 @@ from tracekit.prediction.sustained_clock import (
 
 def predict_from_shapes(table: pl.DataFrame, gpu: str) -> pl.DataFrame:
     """Predict kernels that run one after the other on a GPU without any measured time."""
-    return _hold_clock(add_families(table, Batch(table).on(gpu)), load_gpu(gpu)).drop("family", "dtype")
+    alone = add_families(table, Batch(table).on(gpu))
+    return hold_clock(alone, load_gpu(gpu), float(alone["time_us"].sum())).kernels.drop("family", "dtype")
 
 
 def predict_carried(table: pl.DataFrame, source_gpu: str, gpu: str, slower: float) -> pl.DataFrame:
@@ -28,7 +29,7 @@ def predict_carried(table: pl.DataFrame, source_gpu: str, gpu: str, slower: floa
     if regulates_clock(source):
         slowdown = compute_source_slowdown(float(compute_demands_us(here, source).sum()), float(here["time_us"].sum()))
         there = change_clock(there, 1 / spread_slowdown(here, slowdown), load_gpu(gpu))
-    return _hold_clock(there, load_gpu(gpu)).drop("family", "dtype")
+    return hold_clock(there, load_gpu(gpu), float(there["time_us"].sum())).kernels.drop("family", "dtype")
 
 
 def add_families(table: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
@@ -36,14 +37,6 @@ def add_families(table: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([table.select("family", "dtype"), times], how="horizontal").with_columns(
         pl.col("time_us", "low_us", "high_us").fill_null(0.0)
     )
-
-
-def _hold_clock(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
-    """Return kernels at the clock that a GPU keeps while it runs nothing else."""
-    if not regulates_clock(gpu):
-        return kernels
-    demand_us, step_us = float(compute_demands_us(kernels, gpu).sum()), float(kernels["time_us"].sum())
-    return lower_clock(kernels, gpu, demand_us, step_us).kernels
 
 
 def sum_kernel_times(table: pl.DataFrame, times: pl.DataFrame) -> tuple[float, float, float]:

@@ -1,0 +1,153 @@
+"""Programs as they are named: functions of files, configs, and the command."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.codes import has_code
+from tracekit.cli.app import main
+from tracekit.errors import CaptureError, RequestError
+
+torch = pytest.importorskip("torch")
+
+
+from tracekit.capturing.load import load_program  # noqa: E402
+from tracekit.capturing.request import CaptureRequest, answer_capture  # noqa: E402
+
+PROGRAM = """
+import torch
+from torch import nn
+
+WIDTH = 64
+
+
+def make():
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()), torch.zeros(8, WIDTH)
+
+
+def broken():
+    raise ValueError("no such thing")
+
+
+def alone():
+    return nn.Linear(2, 2)
+
+
+class Reads(nn.Module):
+    def forward(self, x):
+        return x * float(x.sum().item())
+
+
+def reading():
+    return Reads(), (torch.zeros(4),)
+
+
+def nothing():
+    return (lambda x: x), torch.zeros(4)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """Write the file of programs."""
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_a_function_of_a_file_is_run_without_data(program: Path) -> None:
+    loaded = load_program(f"{program}:make", batch=1, tokens=1, dtype="bf16", training=False)
+    assert loaded.inputs[0].device.type == "meta"
+    assert loaded.name == "program.py:make"
+    assert str(program.parent) not in sys.path
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("{}", "program-malformed"),
+        ("{}:", "program-malformed"),
+        ("{}:3", "program-malformed"),
+        ("{}:missing", "function-missing"),
+        ("{}:broken", "program-unreadable"),
+        ("{}:alone", "inputs-missing"),
+        ("{}x.py:make", "program-unreadable"),
+    ],
+)
+def test_what_names_no_program_is_refused(program: Path, name: str, code: str) -> None:
+    with pytest.raises(CaptureError, check=has_code(code)):
+        load_program(name.format(program), batch=1, tokens=1, dtype="bf16", training=False)
+
+
+def test_a_config_needs_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(CaptureError, check=has_code("capture-needs-transformers")):
+        load_program(str(tmp_path / "config.json"), batch=1, tokens=1, dtype="bf16", training=False)
+
+
+@pytest.fixture
+def run_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Run the command line; gives its exit code and what it wrote."""
+
+    def invoke(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["tracekit", "capture", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return int(str(stop.value.code)), captured.out + captured.err
+
+    return invoke
+
+
+Command = Callable[..., tuple[int, str]]
+
+
+def test_the_command_prints_each_gpu(program: Path, run_command: Command) -> None:
+    code, shown = run_command(f"{program}:make", "--gpu", "h100-sxm", "--gpu", "l40s", "--train", "--optimizer", "sgd")
+    assert code == 0, shown
+    assert "h100-sxm" in shown
+    assert "l40s" in shown
+    code, shown = run_command(f"{program}:make", "--gpu", "h100-sxm", "--json")
+    answer = json.loads(shown)
+    assert answer["parameters"] == 64 * 64 + 64
+    assert answer["targets"][0]["gpu"] == "h100-sxm"
+    assert answer["targets"][0]["host_bound"] is True
+
+
+@pytest.mark.parametrize(
+    ("function", "code"), [("reading", "capture-failed"), ("nothing", "capture-empty"), ("missing", "function-missing")]
+)
+def test_the_command_says_in_one_line_what_is_wrong(
+    program: Path, run_command: Command, function: str, code: str
+) -> None:
+    exit_code, shown = run_command(f"{program}:{function}", "--gpu", "h100-sxm")
+    assert exit_code == 1
+    assert f"[{code}]" in shown
+    assert shown.strip().count("\n") == 0
+    exit_code, shown = run_command(f"{program}:{function}")
+    assert (exit_code, "[capture-target-needed]" in shown) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("batch", "code"), [("max", "largest-batch-needs-config"), ("0", "batch-malformed"), ("two", "batch-malformed")]
+)
+def test_impossible_batches_are_refused(program: Path, batch: str, code: str) -> None:
+    with pytest.raises(RequestError, check=has_code(code)):
+        answer_capture(CaptureRequest(program=f"{program}:make", batch=batch), ["l4"])
+
+
+def test_a_config_is_captured_at_its_batch_and_at_the_largest(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 2}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    at_two = answer_capture(CaptureRequest(program=str(path), batch="2", tokens=128), ["l4"])
+    assert (at_two.steps[0].batch, at_two.program.tokens) == (2, 256)
+    largest = answer_capture(CaptureRequest(program=str(path), batch="max", tokens=1024, training=True), ["l4", "b200"])
+    batches = [one.batch or 0 for one in largest.steps]
+    assert 1 < batches[0] < batches[1]
+    assert all(one.has_room for one in largest.steps)
