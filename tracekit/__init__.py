@@ -25,10 +25,9 @@ from tracekit.request.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
-    from tracekit.capturing import CapturedProgram, CapturedStep
     from tracekit.ingest import Inputs, Ranks
     from tracekit.messages import ProgressCallback
     from tracekit.notebook import NotebookReport
@@ -46,7 +45,6 @@ __all__ = [
     "export_timeline",
     "load",
     "predict",
-    "predict_captured",
     "record",
     "report",
     "sweep",
@@ -134,9 +132,13 @@ def capture(
     optimizer: str | None = None,
     autocast: str | None = None,
     tf32: bool = False,
+    cuda_graph: bool = False,
     keywords: Mapping[str, Any] | None = None,
-) -> CapturedProgram:
-    """Capture a step of a PyTorch model that never ran, without a GPU; :func:`predict_captured` predicts it.
+    gpu: str = "h100-sxm",
+) -> Trace:
+    """Capture a step of a PyTorch model that never ran as a trace, without a GPU.
+
+    Its times are predictions, which its reports say; :func:`predict` predicts it on other GPUs from shapes alone.
 
     Build model and inputs under ``torch.device("meta")``, so that they take no memory. The loss of a training step is
     what the model returns, the ``loss`` of that, or the mean of its first tensor; a function that returns nothing has
@@ -150,34 +152,21 @@ def capture(
             None for none.
         autocast: Mixed precision: 'bf16' or 'fp16'.
         tf32: Whether products of fp32 run in TF32.
+        cuda_graph: Whether one CUDA graph launches all kernels.
         keywords: Keyword arguments of the model.
+        gpu: The GPU whose predicted times the trace holds.
 
     Raises:
         TracekitError: PyTorch isn't installed, an option is unknown, or the model doesn't run without data.
+        PredictorError: The GPU is unknown or its name ambiguous.
     """
     from tracekit.capturing import capture as capture_step
+    from tracekit.capturing import load_captured
 
-    return capture_step(
+    step = capture_step(
         model, *inputs, training=training, optimizer=optimizer, autocast=autocast, tf32=tf32, keywords=keywords
     )
-
-
-def predict_captured(
-    program: CapturedProgram, *, gpu: str | Sequence[str], cuda_graph: bool = False
-) -> tuple[CapturedStep, ...]:
-    """Predict a captured step on GPUs.
-
-    Args:
-        program: As returned by :func:`capture`.
-        gpu: Name of a GPU, or several.
-        cuda_graph: Whether one CUDA graph launches all kernels.
-
-    Raises:
-        PredictorError: A GPU is unknown or ambiguous.
-    """
-    from tracekit.capturing import predict_captured as predict_steps
-
-    return predict_steps(program, [gpu] if isinstance(gpu, str) else gpu, cuda_graph=cuda_graph)
+    return load_captured(step, gpu, cuda_graph=cuda_graph)
 
 
 @take_options_of(SweepRequest)

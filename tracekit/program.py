@@ -94,6 +94,11 @@ class Program:
         """The trace of the rank, or of the first of several ranks."""
         return self.ranks[0]
 
+    @property
+    def is_captured(self) -> bool:
+        """Whether it was captured without a GPU, so that the times of its kernels are predictions."""
+        return self.trace.capture_facts is not None
+
     @cached_property
     def is_in_chosen_steps(self) -> pl.Series:
         """Boolean mask of the kernels that belong to a chosen step."""

@@ -170,6 +170,11 @@ class MeasuredRun:
         return self.source.gpu if self.source else None
 
     @property
+    def is_captured(self) -> bool:
+        """Whether it was captured without a GPU, so that its times are predictions too."""
+        return self.program.is_captured
+
+    @property
     def measured_step(self) -> StepTime:
         """The median step as recorded."""
         return self.results.measured_step
@@ -298,7 +303,9 @@ def _resolve_named_gpu(name: str, trace: RankTrace) -> tuple[Resolution, Message
 
 def _identify_gpu(trace: RankTrace) -> tuple[Resolution | None, Message | None]:
     """Identify the GPU that the trace describes; if that fails, return the reason."""
-    device = trace.device
+    device, facts = trace.device, trace.capture_facts
+    if facts is not None:
+        return resolve_gpu(facts.gpu), None
     if device is None:
         return None, None
     try:

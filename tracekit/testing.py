@@ -154,11 +154,15 @@ class TraceBuilder:
         """Return the file that the profiler would write."""
         return json.dumps(self.to_dict()).encode()
 
+    def to_file(self, *, compress: bool) -> bytes:
+        """Return the file that the profiler would write, compressed with gzip or not."""
+        data = self.to_json()
+        return gzip.compress(data, mtime=0) if compress else data
+
     def save(self, path: str | Path) -> Path:
         """Write the trace to ``path``, compressed if its name ends in ``.gz``."""
         path = Path(path)
-        data = self.to_json()
-        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+        path.write_bytes(self.to_file(compress=path.suffix == ".gz"))
         return path
 
     def load(self, *, stacks: bool = False) -> Trace:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import polars as pl
 
+from tracekit.capture_facts import CaptureFacts
 from tracekit.errors import TraceError
 from tracekit.format import abbreviate_names, format_quantity
 from tracekit.messages import Message
@@ -105,6 +106,11 @@ class RankTrace:
         """Whether Python calls, or the stacks of ops, were recorded and requested."""
         noted = ((self.ops[name] != "").any() for name in ("call_stack", "module_hierarchy"))
         return not self.frames.is_empty() or any(noted)
+
+    @property
+    def capture_facts(self) -> CaptureFacts | None:
+        """Facts about the program that it was captured from without a GPU; None if it was recorded."""
+        return CaptureFacts.from_metadata(self.metadata)
 
     @property
     def recorded_facts(self) -> Mapping[str, object]:

@@ -15,23 +15,30 @@ from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from tests.capturing.blocks import BATCH, TOKENS, WIDTH, build  # noqa: E402
-from tracekit.capturing import CapturedProgram  # noqa: E402
+from tracekit.run import prepare_run  # noqa: E402
+from tracekit.trace import Trace  # noqa: E402
 
 
-def count(program: CapturedProgram) -> dict[str, int]:
+def tabulate(trace: Trace) -> pl.DataFrame:
+    """Return the kernel table."""
+    return prepare_run(trace).kernels
+
+
+def count(trace: Trace) -> dict[str, int]:
     """Count the kernels by family."""
-    return dict(program.kernels.group_by("family").len().rows())
+    return dict(tabulate(trace).group_by("family").len().rows())
 
 
 def test_a_forward_pass_has_the_kernels_of_its_ops() -> None:
-    program = tk.capture(*build())
-    families = count(program)
+    trace = tk.capture(*build())
+    families, facts = count(trace), trace.ranks[0].capture_facts
+    assert facts is not None
     assert (families["gemm"], families["attention"], families["norm"]) == (3, 1, 2)
-    first = program.kernels.filter(pl.col("family") == "gemm").row(0, named=True)
+    first = tabulate(trace).filter(pl.col("family") == "gemm").row(0, named=True)
     assert (first["m"], first["n"], first["k"], first["dtype"]) == (BATCH * TOKENS, 3 * WIDTH, WIDTH, "bf16")
-    assert program.parameters == sum(one.numel() for one in build()[0].parameters())
-    assert program.parameter_bytes == 2 * program.parameters
-    assert not program.trains
+    assert facts.parameters == sum(one.numel() for one in build()[0].parameters())
+    assert facts.parameter_bytes == 2 * facts.parameters
+    assert not facts.trains
 
 
 def test_training_has_a_backward_pass_of_twice_the_products_and_an_update() -> None:
@@ -64,14 +71,14 @@ def test_a_model_can_be_captured_again() -> None:
 
 
 def test_autocast_runs_products_in_half_and_norms_in_single_precision() -> None:
-    plain, mixed = (tk.capture(*build(torch.float32), autocast=dtype) for dtype in (None, "bf16"))
+    plain, mixed = (tabulate(tk.capture(*build(torch.float32), autocast=dtype)) for dtype in (None, "bf16"))
     dtypes = [
-        {name: set(one.kernels.filter(pl.col("family") == name)["dtype"]) for name in ("gemm", "attention")}
+        {name: set(one.filter(pl.col("family") == name)["dtype"]) for name in ("gemm", "attention")}
         for one in (plain, mixed)
     ]
     assert dtypes[0]["gemm"] == {"fp32"}
     assert dtypes[1] == {"gemm": {"bf16"}, "attention": {"bf16"}}
-    assert mixed.kernels.height > plain.kernels.height  # casts
+    assert mixed.height > plain.height  # casts
 
 
 def test_functions_are_as_before_afterwards() -> None:
@@ -95,7 +102,7 @@ def test_functions_are_as_before_afterwards() -> None:
 def test_attention_is_what_cuda_would_choose(dtype: torch.dtype, masked: bool, kv_heads: int, kernel: str) -> None:
     model, x = build(dtype, kv_heads=kv_heads)
     mask = (torch.ones(BATCH, 1, TOKENS, TOKENS, dtype=torch.bool, device="meta"),) if masked else ()
-    found = tk.capture(model, x, *mask).kernels.filter(pl.col("family") == "attention")
+    found = tabulate(tk.capture(model, x, *mask)).filter(pl.col("family") == "attention")
     assert found.height == 1
     assert kernel in found["name"][0]
     assert (found["heads"][0], found["q_len"][0], found["head_dim"][0]) == (4, TOKENS, WIDTH // 4)
@@ -116,7 +123,7 @@ def test_products_have_the_work_of_products(
     multiply: Callable[..., Tensor], shapes: tuple[tuple[int, ...], ...], flops: int
 ) -> None:
     operands = [torch.empty(shape, device="meta", dtype=torch.bfloat16) for shape in shapes]
-    (row,) = tk.capture(multiply, *operands).kernels.to_dicts()
+    (row,) = tabulate(tk.capture(multiply, *operands)).to_dicts()
     assert row["family"] == "gemm"
     assert 2 * (row["batch"] or 1) * row["m"] * row["n"] * row["k"] == flops
 
@@ -125,15 +132,14 @@ def test_grouped_products_of_experts_are_products() -> None:
     """8,192 rows over eight experts, whose weights are 4,096 x 1,024."""
     x, weights = (torch.empty(shape, device="meta", dtype=torch.bfloat16) for shape in ((8192, 4096), (8, 4096, 1024)))
     ends = torch.empty(8, device="meta", dtype=torch.int32)
-    (row,) = tk.capture(torch._grouped_mm, x, weights, ends).kernels.to_dicts()
+    (row,) = tabulate(tk.capture(torch._grouped_mm, x, weights, ends)).to_dicts()
     assert row["family"] == "gemm"
     assert row["batch"] * row["m"] * row["n"] * row["k"] == 8192 * 4096 * 1024
 
 
 def test_what_a_library_works_out_is_of_unknown_work() -> None:
-    program = tk.capture(torch.linalg.inv, torch.empty(512, 512, device="meta"))
-    (found,) = tk.predict_captured(program, gpu="h100-sxm")
-    assert found.unknown_pct > 0
+    trace = tk.capture(torch.linalg.inv, torch.empty(512, 512, device="meta"))
+    assert "captured-work-unknown" in {warning.code for warning in tk.report(trace).warnings}
 
 
 @pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
@@ -148,7 +154,7 @@ def test_recurrent_layers_are_refused(layer: type[nn.Module]) -> None:
 def test_dropout_is_one_kernel() -> None:
     x = torch.empty(64, 64, device="meta")
     trained = tk.capture(lambda y: functional.dropout(y, 0.1, True), x)
-    assert trained.kernels["op"].to_list() == ["aten::native_dropout"]
+    assert tabulate(trained)["op"].to_list() == ["aten::native_dropout"]
 
 
 @pytest.mark.parametrize(

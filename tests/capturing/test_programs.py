@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from predictors import load_gpu
 from tests.codes import has_code
 from tracekit.cli.app import main
 from tracekit.errors import CaptureError, RequestError
+from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
 
 torch = pytest.importorskip("torch")
 
 
 from tracekit.capturing.load import load_program  # noqa: E402
-from tracekit.capturing.request import CaptureRequest, answer_capture  # noqa: E402
+from tracekit.capturing.named import NamedProgram  # noqa: E402
+from tracekit.capturing.options import CaptureOptions  # noqa: E402
+from tracekit.capturing.steps import predict_steps  # noqa: E402
 
 PROGRAM = """
 import torch
@@ -43,6 +47,10 @@ class Reads(nn.Module):
 
 def reading():
     return Reads(), (torch.zeros(4),)
+
+
+def sized(batch=2):
+    return nn.Linear(WIDTH, WIDTH), torch.zeros(batch, 1024, WIDTH)
 
 
 def nothing():
@@ -133,11 +141,23 @@ def test_the_command_says_in_one_line_what_is_wrong(
 
 
 @pytest.mark.parametrize(
-    ("batch", "code"), [("max", "largest-batch-needs-config"), ("0", "batch-malformed"), ("two", "batch-malformed")]
+    ("function", "batch", "code"),
+    [("make", "max", "batch-of-function"), ("sized", "0", "batch-malformed"), ("sized", "two", "batch-malformed")],
 )
-def test_impossible_batches_are_refused(program: Path, batch: str, code: str) -> None:
+def test_impossible_batches_are_refused(program: Path, function: str, batch: str, code: str) -> None:
     with pytest.raises(RequestError, check=has_code(code)):
-        answer_capture(CaptureRequest(program=f"{program}:make", batch=batch), ["l4"])
+        predict_steps(NamedProgram(f"{program}:{function}", CaptureOptions()), ["l4"], batch, cuda_graph=False)
+
+
+def test_a_function_is_captured_at_its_batch_and_at_the_largest(program: Path) -> None:
+    named = NamedProgram(f"{program}:sized", CaptureOptions(train=True))
+    (one,) = predict_steps(named, ["l4"], "3", cuda_graph=False)
+    assert one.program.facts.batch == 3
+    first, second = predict_steps(named, ["l4", "b200"], "max", cuda_graph=False)
+    assert 1 < first.program.facts.batch < second.program.facts.batch
+    assert first.prediction.memory.fits
+    above = named.capture_batch(first.program.facts.batch + 1).facts.peak_bytes
+    assert above > USABLE_MEMORY_FRACTION * load_gpu("l4").memory_bytes
 
 
 def test_a_config_is_captured_at_its_batch_and_at_the_largest(tmp_path: Path) -> None:
@@ -145,9 +165,8 @@ def test_a_config_is_captured_at_its_batch_and_at_the_largest(tmp_path: Path) ->
     config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 2}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
-    at_two = answer_capture(CaptureRequest(program=str(path), batch="2", tokens=128), ["l4"])
-    assert (at_two.steps[0].batch, at_two.program.tokens) == (2, 256)
-    largest = answer_capture(CaptureRequest(program=str(path), batch="max", tokens=1024, training=True), ["l4", "b200"])
-    batches = [one.batch or 0 for one in largest.steps]
+    (at_two,) = predict_steps(NamedProgram(str(path), CaptureOptions(seq=128)), ["l4"], "2", cuda_graph=False)
+    assert (at_two.program.facts.batch, at_two.program.facts.tokens) == (2, 256)
+    named = NamedProgram(str(path), CaptureOptions(seq=1024, train=True))
+    batches = [one.program.facts.batch for one in predict_steps(named, ["l4", "b200"], "max", cuda_graph=False)]
     assert 1 < batches[0] < batches[1]
-    assert all(one.has_room for one in largest.steps)

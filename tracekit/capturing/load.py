@@ -4,16 +4,19 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tracekit.errors import CaptureError, RequestError
+from tracekit.capturing.options import DTYPES
+from tracekit.capturing.program_names import CONFIG_SUFFIX
+from tracekit.errors import CaptureError
 from tracekit.messages import captures as messages
 
-CONFIG_SUFFIX = ".json"
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-"""Names of types -> PyTorch's."""
+BATCH_ARGUMENT = "batch"
+"""Of a function that builds a model: how many samples its inputs hold."""
 NO_FUSED_ATTENTION = "does not support an attention implementation"
 """How transformers says that a model has no fused attention."""
 
@@ -35,46 +38,55 @@ class LoadedProgram:
     keywords: dict[str, Any] | None = None
 
 
-def load_program(program: str, *, batch: int, tokens: int, dtype: str, training: bool) -> LoadedProgram:
+def load_program(program: str, *, batch: int | None, tokens: int, dtype: str, training: bool) -> LoadedProgram:
     """Load what a name stands for: ``FILE.py:FUNCTION``, or a model's ``config.json``.
 
     Args:
         program: The name.
-        batch: Of a config: sequences.
+        batch: Sequences of a config, or samples of a function that takes its batch; None for its own, of a config 1.
         tokens: Of a config: tokens of each.
         dtype: Of a config: 'bf16', 'fp16' or 'fp32'.
         training: Whether its step has a backward pass.
 
     Raises:
         CaptureError: It can't be loaded.
-        RequestError: The type is unknown.
     """
     if program.endswith(CONFIG_SUFFIX):
-        return load_config_model(Path(program), batch, tokens, dtype, training=training)
-    return load_function(program)
+        return load_config_model(Path(program), batch or 1, tokens, dtype, training=training)
+    return load_function(program, batch)
 
 
-def load_function(program: str) -> LoadedProgram:
+def takes_batch(program: str) -> bool:
+    """Return whether a function has an argument for its batch.
+
+    Raises:
+        CaptureError: There is no such file or function.
+    """
+    return BATCH_ARGUMENT in signature(_find_function(program)).parameters
+
+
+def load_function(program: str, batch: int | None = None) -> LoadedProgram:
     """Run the function that ``FILE.py:FUNCTION`` names, which returns a model and its inputs.
+
+    Args:
+        program: The name.
+        batch: Its argument ``batch``, where it has one; None for its own.
 
     Raises:
         CaptureError: There is no such file or function, it fails, or returns something else.
     """
-    text, _, name = program.rpartition(":")
-    path = Path(text)
-    if not text.endswith(".py") or not name.isidentifier():
-        raise CaptureError(messages.PROGRAM_MALFORMED(program=program))
-    function = _import_function(path, name)
+    function, name = _find_function(program), program.rpartition(":")[2]
     torch = import_torch()
+    given = {BATCH_ARGUMENT: batch} if batch is not None and takes_batch(program) else {}
     try:
         with torch.device("meta"):
-            found = function()
+            found = function(**given)
     except Exception as error:
         raise CaptureError(messages.PROGRAM_UNREADABLE(path=program, error=describe_error(error))) from error
     if not isinstance(found, tuple) or len(found) != 2 or not callable(found[0]):
         raise CaptureError(messages.INPUTS_MISSING(function=name, found=type(found).__name__))
     model, inputs = found
-    return LoadedProgram(f"{path.name}:{name}", model, inputs if isinstance(inputs, tuple) else (inputs,))
+    return LoadedProgram(Path(program).name, model, inputs if isinstance(inputs, tuple) else (inputs,))
 
 
 def load_config_model(
@@ -92,7 +104,6 @@ def load_config_model(
 
     Raises:
         CaptureError: transformers isn't installed, or knows no such model.
-        RequestError: The type is unknown.
     """
     torch = import_torch()
     try:
@@ -100,8 +111,6 @@ def load_config_model(
     except ImportError as error:
         raise CaptureError(messages.CAPTURE_NEEDS_TRANSFORMERS()) from error
     transformers.logging.set_verbosity_error()
-    if dtype not in DTYPES:
-        raise RequestError(messages.DTYPE_UNKNOWN(dtype=dtype, known=list(DTYPES)))
     try:
         given = json.loads(config.read_text(encoding="utf-8"))
         known, head = transformers.AutoConfig.for_model(**given), _choose_head(transformers, given)
@@ -134,7 +143,15 @@ def _choose_head(transformers: Any, config: dict[str, Any]) -> Any:
     return transformers.AutoModelForCausalLM
 
 
-def _import_function(path: Path, name: str) -> Callable[[], Any]:
+def _find_function(program: str) -> Callable[..., Any]:
+    path, _, name = program.rpartition(":")
+    if not path.endswith(".py") or not name.isidentifier():
+        raise CaptureError(messages.PROGRAM_MALFORMED(program=program))
+    return _import_function(Path(path), name)
+
+
+@cache
+def _import_function(path: Path, name: str) -> Callable[..., Any]:
     try:
         text = path.read_text(encoding="utf-8")
         module = ModuleType(path.stem)

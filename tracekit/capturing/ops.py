@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from tracekit.capturing.kernel_names import BIAS, MEAN, PLACED, REDUCTION, TF32, is_depthwise, list_kernel_names
 from tracekit.capturing.live_memory import LiveMemory
+from tracekit.capturing.op_profile import mark_call, pause_profiling
 
 TYPES = {
     torch.float32: "float",
@@ -64,13 +65,21 @@ class Capture(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run and note ``func``."""
-        result = func(*args, **(kwargs or {}))
+        if func.namespace == "profiler":
+            return func(*args, **(kwargs or {}))
+        with pause_profiling():
+            result = func(*args, **(kwargs or {}))
         self.memory.note(result)
         name = func._schema.name.removeprefix("aten::")
         if not NO_KERNEL.search(name):
-            self.calls.append(self._call(func, name, args, result))
-            self.calls.extend(_list_following_calls(name, args, result))
+            self._note(self._call(func, name, args, result))
+            for call in _list_following_calls(name, args, result):
+                self._note(call)
         return result
+
+    def _note(self, call: Call) -> None:
+        mark_call(len(self.calls))
+        self.calls.append(call)
 
     def _call(self, func: Any, name: str, args: tuple[Any, ...], result: Any) -> Call:
         defaults = (argument.default_value for argument in func._schema.arguments[len(args) :])

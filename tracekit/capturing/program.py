@@ -2,29 +2,28 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.capturing.load import DTYPES, describe_error, import_torch
-from tracekit.errors import CaptureError, RequestError
+from tracekit.capture_facts import CaptureFacts
+from tracekit.capturing.load import describe_error, import_torch
+from tracekit.capturing.options import DTYPES, FUSED, CaptureOptions
+from tracekit.errors import CaptureError
 from tracekit.messages import captures as messages
 from tracekit.parallelism.relayout import add_measured_times
 from tracekit.run import prepare_run
 
 if TYPE_CHECKING:
+    from tracekit.capturing.op_profile import OpProfile
     from tracekit.capturing.ops import Call
 
 LONG_US = 1e6
 """Time of captured kernels, so that none is taken for faster than its arithmetic allows."""
 READ_AS = "v100-sxm-16gb"
 """GPU that kernels are read as those of: which one doesn't matter, their times are dropped."""
-AUTOCAST_DTYPES = ("bf16", "fp16")
-OPTIMIZERS = ("adamw", "adam", "sgd")
-FUSED = "fused-"
-"""Before an optimizer's name: one kernel does all for many tensors, as with ``fused=True``."""
 FUSED_LISTS = {"adamw": 4, "adam": 4, "sgd": 3}
 """Lists of tensors that it goes through: parameters, gradients and states."""
 
@@ -35,24 +34,21 @@ class CapturedProgram:
 
     Attributes:
         name: Of the program.
-        kernels: The kernel table.
-        parameters: Number of its parameters.
-        parameter_bytes: Their size.
-        peak_bytes: The most memory that its tensors hold at once: parameters, buffers, inputs, the optimizer's states,
-            and what the step makes.
-        trains: Whether the step has a backward pass.
-        batch: Samples of a step, where they are known.
-        tokens: Tokens of a step, likewise.
+        calls: The ops that launch kernels, in order.
+        profile: The ops around them.
+        facts: Its parameters and memory.
     """
 
     name: str
-    kernels: pl.DataFrame
-    parameters: int
-    parameter_bytes: int
-    peak_bytes: int
-    trains: bool
-    batch: int | None = None
-    tokens: int | None = None
+    calls: "tuple[Call, ...]"
+    profile: "OpProfile"
+    facts: CaptureFacts
+
+    def add_call(self, call: "Call") -> "CapturedProgram":
+        """Return the program with one more call at its end."""
+        marks = [*self.profile.marks_us, self.profile.end_us]
+        profile = replace(self.profile, marks_us=marks, launched_from=[*self.profile.launched_from, ""])
+        return replace(self, calls=(*self.calls, call), profile=profile)
 
 
 def capture(
@@ -87,9 +83,10 @@ def capture(
         RequestError: An option is unknown.
     """
     torch = import_torch()
-    _check_options(training, optimizer, autocast)
+    CaptureOptions(train=training, optimizer=optimizer, autocast=autocast)
     from tracekit.capturing.cuda_choices import choose_as_cuda
     from tracekit.capturing.live_memory import sum_bytes
+    from tracekit.capturing.op_profile import profile_ops
     from tracekit.capturing.ops import Capture
 
     called = name or type(model).__name__
@@ -100,7 +97,7 @@ def capture(
     update = None if is_fused else _build_optimizer(torch, optimizer, parameters)
     held = [*parameters, *_list_tensors(torch, model, inputs, keywords or {})]
     states = _count_state_bytes(optimizer, parameters)
-    with ExitStack() as modes:
+    with profile_ops() as profile, ExitStack() as modes:
         modes.enter_context(torch.device("meta"))
         modes.enter_context(torch.set_grad_enabled(training))
         seen = modes.enter_context(Capture(tf32=tf32, held=held))
@@ -113,34 +110,28 @@ def capture(
             raise CaptureError(messages.CAPTURE_FAILED(program=called, error=describe_error(error))) from error
     if not seen.calls:
         raise CaptureError(messages.CAPTURE_EMPTY(program=called))
-    fused = [build_fused_call(str(optimizer).removeprefix(FUSED), parameters)] if is_fused and parameters else []
     sizes = [parameter.numel() for parameter in parameters]
-    return CapturedProgram(
-        called,
-        tabulate_kernels([*seen.calls, *fused]),
-        sum(sizes),
-        sum(size * one.element_size() for size, one in zip(sizes, parameters, strict=True)),
-        sum_bytes(held) + states + seen.memory.peak_bytes,
-        training,
+    held_bytes = sum_bytes(held) + states
+    facts = CaptureFacts(
+        gpu="",
+        parameters=sum(sizes),
+        parameter_bytes=sum(size * one.element_size() for size, one in zip(sizes, parameters, strict=True)),
+        held_bytes=held_bytes,
+        peak_bytes=held_bytes + seen.memory.peak_bytes,
+        trains=training,
     )
+    found = CapturedProgram(called, tuple(seen.calls), profile, facts)
+    if not is_fused or not parameters:
+        return found
+    return found.add_call(build_fused_call(str(optimizer).removeprefix(FUSED), parameters))
 
 
 def tabulate_kernels(calls: "Sequence[Call]") -> pl.DataFrame:
     """Return the kernels as tracekit reads them from a trace, without their times."""
-    from tracekit.capturing.timeline import GAP_US, build_trace
+    from tracekit.capturing.timeline import build_trace
 
-    trace = build_trace(calls, repeat(LONG_US), host_us=GAP_US)
+    trace = build_trace(calls, repeat(LONG_US), host_us=1.0).load()
     return add_measured_times(prepare_run(trace, source_gpu=READ_AS).program).drop("measured_us")
-
-
-def _check_options(training: bool, optimizer: str | None, autocast: str | None) -> None:
-    known = [*OPTIMIZERS, *(FUSED + one for one in OPTIMIZERS)]
-    if optimizer is not None and optimizer not in known:
-        raise RequestError(messages.OPTIMIZER_UNKNOWN(optimizer=optimizer, known=known))
-    if optimizer is not None and not training:
-        raise RequestError(messages.OPTIMIZER_WITHOUT_TRAINING())
-    if autocast not in (None, *AUTOCAST_DTYPES):
-        raise RequestError(messages.AUTOCAST_UNKNOWN(autocast=autocast))
 
 
 def _build_optimizer(torch: Any, name: str | None, parameters: Sequence[Any]) -> Callable[[], None] | None:

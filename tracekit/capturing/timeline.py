@@ -1,35 +1,100 @@
-"""Build traces of captured calls: a host that launches one kernel after the other, and a stream that runs them."""
+"""Build traces of captured calls: a host that launches one kernel after the other, and a stream that runs them.
+
+The host takes the same time for each kernel: a part of it before the launching op, for what Python and views take::
+
+    host     |<- before ->[op  launch  ]|<- before ->[op  launch ]|
+    stream                         [kernel]                  [kernel]
+"""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
+
+from predictors import Gpu
+from tracekit.arrays import Floats
+from tracekit.capture_facts import FACTS_KEY, CaptureFacts
+from tracekit.capturing.op_profile import OpProfile
 from tracekit.capturing.ops import Call
-from tracekit.testing import TraceBuilder
-from tracekit.trace import Trace
+from tracekit.testing import MAIN_THREAD, PROCESS, TraceBuilder
 
-GAP_US = 1.0
-"""Between kernels that are queued."""
-LATENCY_US = 5.0
+LAUNCH_US = 5.0
 """From a launch to its kernel on an idle GPU."""
+BEFORE = 0.4
+"""Part of the host's time for a kernel that passes before the op that launches it."""
+LAUNCH_PART = 0.5
+"""Part of an op's time that the launch takes."""
+NS_DIGITS = 3
+"""Digits of a time in microseconds that traces keep: a kernel mustn't begin a nanosecond before the last one ends."""
+KEPT_ARGS = ("Sequence number", "Fwd thread id", "Input Dims", "Input type", "Input Strides", "Concrete Inputs")
 
 
-def build_trace(calls: Sequence[Call], times_us: Iterable[float], host_us: float) -> Trace:
+def build_trace(
+    calls: Sequence[Call], times_us: Iterable[float], host_us: float, profile: OpProfile | None = None
+) -> TraceBuilder:
     """Build the trace of a step.
 
     Args:
         calls: In order.
         times_us: Of their kernels, in order.
         host_us: The host's time for each kernel.
+        profile: The ops around the calls; None for none, so that an op begins where the one before ends.
     """
-    builder, times = TraceBuilder(device=None), iter(times_us)
-    host, done = 0.0, 0.0
-    for call in calls:
-        span = host_us * len(call.kernels)
-        builder.op(call.op, host, 0.99 * span, dims=call.dims, types=call.types, concrete=call.concrete)
+    builder, times, done_us = TraceBuilder(device=None), iter(times_us), 0.0
+    spans = host_us * np.array([len(call.kernels) for call in calls])
+    ends = np.cumsum(spans)
+    begins = ends - (1 - BEFORE) * spans
+    parents: Sequence[str] = profile.launched_from if profile else [""] * len(calls)
+    if profile:
+        builder.events.extend(_retime(profile, begins, ends))
+    op_begins = begins if profile else ends - spans
+    for call, parent, op_begin, begin, end in zip(
+        calls, parents, op_begins.tolist(), begins.tolist(), ends.tolist(), strict=True
+    ):
+        if call.op != parent:
+            builder.op(call.op, op_begin, end - op_begin, dims=call.dims, types=call.types, concrete=call.concrete)
+        each = (end - begin) / max(len(call.kernels), 1)
         for index, name in enumerate(call.kernels):
-            launch, duration_us = host + host_us * (index + 0.4), next(times)
-            start = max(launch + LATENCY_US, done + GAP_US)
-            builder.kernel(name, start, duration_us, launch=launch, launch_dur=0.5 * host_us)
-            done = start + duration_us
-        host += span
-    builder.call("cudaDeviceSynchronize", host, max(done + LATENCY_US - host, LATENCY_US))
-    return builder.load()
+            launch_us, duration_us = begin + each * index, round(next(times), NS_DIGITS)
+            start_us = round(max(launch_us + LAUNCH_US, done_us), NS_DIGITS)
+            builder.kernel(name, start_us, duration_us, launch=launch_us, launch_dur=LAUNCH_PART * each)
+            done_us = start_us + duration_us
+    end_us = float(ends[-1])
+    builder.call("cudaDeviceSynchronize", end_us, max(done_us + LAUNCH_US - end_us, LAUNCH_US))
+    return builder
+
+
+def describe_capture(builder: TraceBuilder, facts: CaptureFacts, gpu: Gpu, name: str) -> None:
+    """Add to a trace what it is a capture of, and the GPU whose times it holds."""
+    major, _, minor = (gpu.compute_capability or "").partition(".")
+    device: dict[str, Any] = {"id": 0, "name": gpu.name, "totalGlobalMem": gpu.memory_bytes, "numSms": gpu.sms}
+    if major.isdigit() and minor.isdigit():
+        device |= {"computeMajor": int(major), "computeMinor": int(minor)}
+    builder.metadata |= {"deviceProperties": [device], FACTS_KEY: facts.to_dict()}
+    builder.name = name
+
+
+def _retime(profile: OpProfile, begins: Floats, ends: Floats) -> list[dict[str, Any]]:
+    """Return a profile's events on the host's clock, on which call i runs from ``begins[i]`` to ``ends[i]``."""
+    marks = np.asarray(profile.marks_us)
+    starts = np.array([event["ts"] for event in profile.events])
+    stops = starts + np.array([event["dur"] for event in profile.events])
+    first, last = min(starts.min(initial=marks[0]), marks[0]), max(stops.max(initial=marks[-1]), marks[-1])
+    # A call takes no time on the profiler's clock: behind its mark the host's clock has jumped to its end.
+    after = np.nextafter(marks, np.inf)
+    recorded = np.concatenate([[first - 1], np.column_stack([marks, after]).ravel(), [last + 1]])
+    shown = np.concatenate([[0.0], np.column_stack([begins, ends]).ravel(), [ends[-1]]])
+    new_starts, new_stops = np.interp(starts, recorded, shown).tolist(), np.interp(stops, recorded, shown).tolist()
+    return [
+        {
+            "ph": "X",
+            "cat": event["cat"],
+            "name": event["name"],
+            "pid": PROCESS,
+            "tid": MAIN_THREAD,
+            "ts": start,
+            "dur": stop - start,
+            "args": {name: value for name, value in event.get("args", {}).items() if name in KEPT_ARGS},
+        }
+        for event, start, stop in zip(profile.events, new_starts, new_stops, strict=True)
+    ]

@@ -4,7 +4,12 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import Json, Quiet
+from tracekit.cli.options import Force, Json, Quiet
+from tracekit.cli.options import Output as TraceFile
+from tracekit.cli.request_options import expand_requests
+from tracekit.request.program_options import ProgramOptions
+
+SUFFIXES = (".json", ".gz")
 
 ProgramName = Annotated[
     str,
@@ -14,62 +19,43 @@ ProgramName = Annotated[
     ),
 ]
 Targets = Annotated[list[str] | None, typer.Option("--gpu", "-g", metavar="NAME", help="A target GPU.")]
-Train = Annotated[bool, typer.Option("--train", help="A training step: forward, backward and the optimizer.")]
-OptimizerName = Annotated[
-    str | None,
-    typer.Option("--optimizer", metavar="NAME", help="adamw, adam or sgd, or fused-adamw and so on; default none."),
-]
-AutocastType = Annotated[str | None, typer.Option("--autocast", metavar="TYPE", help="Mixed precision: bf16 or fp16.")]
-Tf32 = Annotated[bool, typer.Option("--tf32", help="Products of fp32 run in TF32.")]
-CudaGraph = Annotated[bool, typer.Option("--cuda-graph", help="One CUDA graph launches all kernels.")]
 Batch = Annotated[
-    str, typer.Option("--batch", metavar="N", help="Of a config: sequences, or max for the most that a GPU holds.")
+    str | None,
+    typer.Option("--batch", metavar="N", help="Samples of a step, or max for the most that a GPU's memory holds."),
 ]
-Tokens = Annotated[int, typer.Option("--seq", metavar="N", min=1, help="Of a config: tokens of each.")]
-Dtype = Annotated[str, typer.Option("--dtype", metavar="TYPE", help="Of a config: bf16, fp16 or fp32.")]
 
 
+@expand_requests
 def capture(
     program: ProgramName,
+    options: ProgramOptions,
     gpu: Targets = None,
-    train: Train = False,
-    optimizer: OptimizerName = None,
-    autocast: AutocastType = None,
-    tf32: Tf32 = False,
-    cuda_graph: CudaGraph = False,
-    batch: Batch = "1",
-    seq: Tokens = 2048,
-    dtype: Dtype = "bf16",
+    batch: Batch = None,
     json: Json = False,
+    output: TraceFile = None,
+    force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """How long a program that never ran would take on GPUs, from its code or config; needs PyTorch, no GPU.
 
-    Example: tracekit capture model.py:make --gpu h100-sxm --train --optimizer adamw
+    Example: tracekit capture model.py:make --gpu h100-sxm --train --optimizer adamw -o step.json.gz
 
-    It runs once on tensors without data, so it takes no memory and downloads nothing.
+    It runs once on tensors without data, so it takes no memory and downloads nothing. The output is a trace for the
+    other commands, with the times of the first GPU.
     """
-    from tracekit.capturing.request import CaptureRequest, answer_capture
-    from tracekit.cli.output import emit, show_progress
+    from tracekit.capturing.named import NamedProgram
+    from tracekit.capturing.steps import predict_steps
+    from tracekit.capturing.timed_trace import build_timed_trace
+    from tracekit.cli.output import check_output, emit, show_progress, write_file
     from tracekit.messages import stages
     from tracekit.render import captured as render
 
-    request = CaptureRequest(
-        program=program,
-        training=train,
-        optimizer=optimizer,
-        autocast=autocast,
-        tf32=tf32,
-        cuda_graph=cuda_graph,
-        batch=batch,
-        tokens=seq,
-        dtype=dtype,
-    )
+    check_output(output, force, SUFFIXES, [program.rpartition(":")[0] or program])
     with show_progress(quiet) as stage:
         stage(stages.CAPTURING())
-        found = answer_capture(request, gpu or [])
-    emit(
-        render.render_captured(found.program, found.steps),
-        lambda: render.serialize_captured(found.program, found.steps),
-        json=json,
-    )
+        steps = predict_steps(NamedProgram(program, options.capture), gpu or [], batch, cuda_graph=options.cuda_graph)
+        first = steps[0]
+        if output is not None:
+            trace = build_timed_trace(first.program, first.prediction.gpu, cuda_graph=options.cuda_graph)
+            write_file(output, trace.to_file(compress=output.suffix == ".gz"), quiet)
+    emit(render.render_captured(steps), lambda: render.serialize_captured(steps), json=json)

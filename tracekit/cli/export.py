@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import Force, Memory, NoCache, Quiet, Ranks, Stacks, Traces
+from tracekit.cli.options import Force, Memory, NoCache, Quiet, Ranks, Stacks, TracesOrProgram
 from tracekit.cli.request_options import expand_requests
 from tracekit.messages import stages
 from tracekit.request import ExportFormat, ExportRequest
 from tracekit.request.options import EXPORT_SUFFIXES
+from tracekit.request.program_options import ProgramOptions
 
 Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; a timeline may end in .gz.")]
 Format = Annotated[
@@ -25,9 +26,10 @@ Format = Annotated[
 
 @expand_requests
 def export(
-    traces: Traces,
+    traces: TracesOrProgram,
     output: Output,
     request: ExportRequest,
+    program: ProgramOptions,
     form: Format = None,
     ranks: Ranks = None,
     force: Force = False,
@@ -41,14 +43,15 @@ def export(
     Example: tracekit export trace.json.gz --gpu h100-sxm --steps 7 -o timeline.json.gz
     """
     from tracekit.cli.output import check_output, say, show_progress, write_file
-    from tracekit.cli.read import read_traces
+    from tracekit.cli.read import read_or_capture
     from tracekit.request import answers
 
     known = EXPORT_SUFFIXES[form] if form else list(chain(*EXPORT_SUFFIXES.values()))
     check_output(output, force, known, traces)
     form = form or next(form for form, suffixes in EXPORT_SUFFIXES.items() if output.suffix in suffixes)
     with show_progress(quiet) as stage:
-        run = answers.measure(read_traces(traces, ranks, no_cache, memory, stage, stacks), request, stage)
+        trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
+        run = answers.measure(trace, request, stage)
         stage(stages.PREDICTING())
         content, predicted = answers.export(run, request, form, compress=output.suffix == ".gz")
     write_file(output, content, quiet)

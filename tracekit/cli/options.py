@@ -39,6 +39,15 @@ Traces = Annotated[
         show_default=False,
     ),
 ]
+TracesOrProgram = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TRACE",
+        help="PyTorch profiler traces of one job: .json, .gz, .zst, .zip; a directory, glob, URI, or - for stdin. Or "
+        "a program that never ran: FILE.py:FUNCTION, or the config.json of a Hugging Face model.",
+        show_default=False,
+    ),
+]
 Ranks = Annotated[
     int | None, typer.Option("--ranks", metavar="N", min=0, help="Measure one rank; default all, together.")
 ]

@@ -15,12 +15,13 @@ from tracekit.cli.options import (
     Ranks,
     Stacks,
     Top,
-    Traces,
+    TracesOrProgram,
     Verbose,
 )
 from tracekit.cli.request_options import expand_requests
 from tracekit.messages import stages
 from tracekit.request import PredictRequest
+from tracekit.request.program_options import ProgramOptions
 
 MIN_MODELLED_PCT = 95.0
 """Percentage of GPU time that ``--strict`` requires."""
@@ -36,8 +37,9 @@ Strict = Annotated[
 
 @expand_requests
 def predict(
-    traces: Traces,
+    traces: TracesOrProgram,
     request: PredictRequest,
+    program: ProgramOptions,
     top: Top = 10,
     ranks: Ranks = None,
     json: Json = False,
@@ -57,7 +59,7 @@ def predict(
     """
     from tracekit.analysis.self_check import run_self_check as check_graph
     from tracekit.cli.output import say, show_progress
-    from tracekit.cli.read import read_traces
+    from tracekit.cli.read import read_or_capture
     from tracekit.cli.report_output import check_format, deliver_report, format_command
     from tracekit.render import json as as_json
     from tracekit.render import terminal
@@ -67,7 +69,7 @@ def predict(
 
     check_format(form, output, force, traces)
     with show_progress(quiet) as stage:
-        trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
+        trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)
         stage(stages.PREDICTING())
         report = build_prediction_report(answers.predict(run, request), format_command())

@@ -1,10 +1,17 @@
-"""Read the ranks of a job for a command."""
+"""Read the ranks of a job for a command, or capture the program that is named instead."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from tracekit import ingest
-from tracekit.messages import ProgressCallback
+from tracekit.capturing.program_names import is_program
+from tracekit.messages import ProgressCallback, stages
+from tracekit.request.options import LayoutOptions, RunOptions
+from tracekit.request.program_options import ProgramOptions
 from tracekit.trace import Trace
+
+Asked = TypeVar("Asked", bound=RunOptions)
 
 
 def read_traces(
@@ -30,3 +37,44 @@ def read_traces(
     """
     ranks: ingest.Ranks = None if rank is None else [rank]
     return ingest.load(traces, ranks=ranks, cache=not no_cache, memory=memory, stacks=stacks, progress=progress)
+
+
+def read_or_capture(
+    traces: Sequence[str],
+    request: Asked,
+    program: ProgramOptions,
+    rank: int | None,
+    no_cache: bool,
+    memory: str | None,
+    progress: ProgressCallback,
+    stacks: bool = False,
+) -> tuple[Trace, Asked]:
+    """Read the requested ranks, or capture the program that is named instead of traces.
+
+    A program whose batch can be chosen is captured at the requested one.
+
+    Args:
+        traces: As for :func:`read_traces`; or one program, as ``FILE.py:FUNCTION`` or ``config.json``.
+        request: What is asked of it.
+        program: How a program is captured.
+        rank: As for :func:`read_traces`, and so are the others.
+        no_cache: Likewise.
+        memory: Likewise.
+        progress: Likewise.
+        stacks: Likewise.
+
+    Returns:
+        The trace, and what is left to ask of it.
+
+    Raises:
+        TracekitError: As :func:`read_traces`; or the program can't be captured, or options of programs are given.
+    """
+    if not is_program(traces):
+        program.refuse_without_program()
+        return read_traces(traces, rank, no_cache, memory, progress, stacks), request
+    from tracekit.capturing.named import capture_named
+
+    progress(stages.CAPTURING())
+    batch = request.batch if isinstance(request, LayoutOptions) else None
+    trace, left = capture_named(traces[0], program.capture, batch, request.source_gpu)
+    return trace, replace(request, batch=left) if isinstance(request, LayoutOptions) else request

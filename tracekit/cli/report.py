@@ -11,17 +11,19 @@ from tracekit.cli.options import (
     Ranks,
     Stacks,
     Top,
-    Traces,
+    TracesOrProgram,
     Verbose,
 )
 from tracekit.cli.request_options import expand_requests
 from tracekit.request import ReportRequest
+from tracekit.request.program_options import ProgramOptions
 
 
 @expand_requests
 def report(
-    traces: Traces,
+    traces: TracesOrProgram,
     request: ReportRequest,
+    program: ProgramOptions,
     top: Top = 10,
     ranks: Ranks = None,
     json: Json = False,
@@ -40,7 +42,7 @@ def report(
     """
     from tracekit.analysis.self_check import run_self_check as check_graph
     from tracekit.cli.output import show_progress
-    from tracekit.cli.read import read_traces
+    from tracekit.cli.read import read_or_capture
     from tracekit.cli.report_output import check_format, deliver_report, format_command
     from tracekit.render import json as as_json
     from tracekit.render import terminal
@@ -49,7 +51,7 @@ def report(
 
     check_format(form, output, force, traces)
     with show_progress(quiet) as stage:
-        trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
+        trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)
         built = answers.report(run, request, format_command())
         graph = check_graph(run.graph) if verbose else None

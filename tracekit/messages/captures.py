@@ -64,18 +64,25 @@ CONFIG_MODEL_UNKNOWN = Template(
     "Check its model_type and the version of transformers.",
 )
 BATCH_MALFORMED = Template(
-    "batch-malformed", Severity.ERROR, "{--batch} {batch!r} is no batch.", "Give a number of sequences, or max."
+    "batch-malformed", Severity.ERROR, "{--batch} {batch!r} is no batch.", "Give a number of samples, or max."
 )
-LARGEST_BATCH_NEEDS_CONFIG = Template(
-    "largest-batch-needs-config",
+BATCH_OF_FUNCTION = Template(
+    "batch-of-function",
     Severity.ERROR,
-    "{--batch} max is for a config: a function chooses its batch itself.",
-    "Give a config.json, or the batch in the function.",
+    "The function chooses its batch itself.",
+    "Give it an argument batch, or leave {--batch} out.",
+)
+OPTIONS_OF_PROGRAMS = Template(
+    "options-of-programs",
+    Severity.ERROR,
+    "{--train}, {--optimizer}, {--autocast}, {--tf32}, {--cuda-graph}, {--seq} and {--dtype} are for programs that are "
+    "captured, not for traces.",
+    "Leave them out, or give FILE.py:FUNCTION or a model's config.json.",
 )
 BATCH_FITS_NOWHERE = Template(
     "batch-fits-nowhere",
     Severity.ERROR,
-    "One sequence needs {least_bytes} of memory, more than a {gpu} has.",
+    "One sample needs {least_bytes} of memory, more than a {gpu} has.",
     "Give fewer tokens with {--seq}, or leave that GPU out.",
 )
 CAPTURE_TARGET_NEEDED = Template(

@@ -142,6 +142,12 @@ CLOCK_LOWERED = Template(
     "{clock_pct:.0f} %, and its kernels take {longer_pct:.1f} % longer, those on the tensor cores most. This is in the "
     "times.",
 )
+HOST_OF_CAPTURE = Template(
+    "host-of-capture",
+    Severity.NOTE,
+    "The CPU is {host}: it takes {low_ratio:.2g} to {high_ratio:.2g} times as long for a kernel as expected, by how "
+    "programs and machines differ. {--host} names another one, {--cuda-graph} leaves it out.",
+)
 HOST_CHANGED = Template(
     "host-changed",
     Severity.NOTE,
@@ -326,6 +332,16 @@ MEMORY_RECORDED = Template(
     "memory-recorded",
     Severity.NOTE,
     "it took {allocated_bytes} of tensors, {reserved_bytes} reserved; {usable_bytes} are usable",
+)
+MEMORY_CAPTURED = Template(
+    "memory-captured",
+    Severity.NOTE,
+    "its tensors take {peak_bytes} at once, beside the workspaces of kernels; {usable_bytes} are usable",
+)
+MEMORY_CAPTURED_SCALED = Template(
+    "memory-captured-scaled",
+    Severity.NOTE,
+    "its tensors take {min_bytes} to {max_bytes} at once, beside the workspaces of kernels; {usable_bytes} are usable",
 )
 MEMORY_RECORDED_PLUS_BUCKETS = Template(
     "memory-recorded-plus-buckets",

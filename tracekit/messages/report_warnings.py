@@ -6,6 +6,19 @@ TARGET_NOT_PREDICTED = Template("target-not-predicted", Severity.WARNING, "Not p
 RANK_WARNED = Template("rank-warned", Severity.WARNING, "rank {rank}: {warning}")
 WARNING_REPEATED = Template("warning-repeated", Severity.WARNING, "{warning} (and {more} more like it)")
 
+NOTHING_MEASURED = Template(
+    "nothing-measured",
+    Severity.WARNING,
+    "Nothing was measured: the program was captured without a GPU. What is called captured or measured are times "
+    "predicted for {gpu} with its usual CPU.",
+    "A trace of it on any GPU makes this surer.",
+)
+CAPTURED_WORK_UNKNOWN = Template(
+    "captured-work-unknown",
+    Severity.WARNING,
+    "{kernels:count kernel} ({kernels_pct} of all) are of unknown work and count as {each_us} each.",
+)
+
 STEPS_UNMARKED = Template(
     "steps-unmarked",
     Severity.WARNING,

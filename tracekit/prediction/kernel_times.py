@@ -19,13 +19,15 @@ class KernelTimePredictor:
         table: The kernel table with ``measured_us``; ``derived``, whether that time is derived; and ``most``, the
             factor by which the time may be longer.
         source_gpu: GPU of the trace; None if unknown.
+        is_captured: Whether the times are no measurements, so that shapes alone tell those on a target.
     """
 
-    def __init__(self, table: pl.DataFrame, source_gpu: Gpu | None) -> None:
+    def __init__(self, table: pl.DataFrame, source_gpu: Gpu | None, *, is_captured: bool = False) -> None:
         self.table = table
         self._source = source_gpu
-        self._batch = Batch(table, source_gpu=source_gpu)
-        low, high = apply_work_bounds(table)
+        told = table.drop("measured_us") if is_captured else table
+        self._batch = Batch(told, source_gpu=None if is_captured else source_gpu)
+        low, high = apply_work_bounds(told)
         self._bracketed = low["row"]
         self._ends = Batch(low, source_gpu=source_gpu), Batch(high, source_gpu=source_gpu)
         self._derived = table["derived"].arg_true()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from predictors import Gpu
+from tracekit.capture_facts import CaptureFacts
 from tracekit.messages import Message
 from tracekit.messages import prediction_notes as told
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients, is_in_first_step
@@ -83,8 +84,11 @@ class MemoryNeeds:
 def estimate_memory_needs(program: Program) -> MemoryNeeds:
     """Estimate the memory needs of a program from its ops."""
     tables = program.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any()
-    state = None if tables else _compute_model_state(program)
-    return MemoryNeeds(state, _compute_forward_bytes(program), _compute_traced_bucket_bytes(program, state))
+    state, captured = None if tables else _compute_model_state(program), program.trace.capture_facts
+    if captured and not captured.trains:
+        state = ModelState(captured.parameter_bytes, 0, 0, 0)
+    written = captured.peak_bytes - captured.held_bytes if captured else _compute_forward_bytes(program)
+    return MemoryNeeds(state, written, _compute_traced_bucket_bytes(program, state))
 
 
 def judge_memory_fit(
@@ -116,10 +120,14 @@ def judge_memory_fit(
     state, written = known.model_state, known.max_forward_bytes
     buckets = (_compute_bucket_bytes(state, layouts[1]) if layouts else known.bucket_bytes) * held_part
     lacking = buckets if layouts and layouts[0].dp == 1 else 0.0
+    room = USABLE_MEMORY_FRACTION * gpu.memory_bytes
+    captured = program.trace.capture_facts
+    if captured and held_part == part == crowded == 1 and not lacking:
+        return _judge_captured_memory(captured, in_flight, room)
     peaks = [rank.peak_memory_bytes for rank in program.ranks if rank.peak_memory_bytes]
     if held_part == part == batch == crowded == 1 and peaks:
         allocated, reserved = (max(sizes) for sizes in zip(*peaks, strict=True))
-        return _judge_recorded_memory(allocated, reserved, lacking, USABLE_MEMORY_FRACTION * gpu.memory_bytes)
+        return _judge_recorded_memory(allocated, reserved, lacking, room)
     least = state.parameter_gradient_bytes * held_part + state.min_optimizer_bytes * part if state else None
     staged = layouts is not None and layouts[1].pp > layouts[0].pp
     whole = state.largest_two_fraction if state and staged else 0.0
@@ -129,8 +137,7 @@ def judge_memory_fit(
             whole, held_part
         ) + state.max_optimizer_bytes * _scale_except(whole, part)
         most = (held + buckets) * crowded + written * in_flight
-    room = USABLE_MEMORY_FRACTION * gpu.memory_bytes
-    own = source.memory_bytes if source else _get_recorded_bytes(program)
+    own = None if captured else source.memory_bytes if source else _get_recorded_bytes(program)
     if least is not None and least > room:
         return MemoryFit(least, most, False, told.MEMORY_LOWER_BOUND(min_bytes=least, usable_bytes=room))
     if own is not None and gpu.memory_bytes >= own and crowded * held_part * max(in_flight, 1.0) <= 1 and not lacking:
@@ -152,6 +159,24 @@ def _judge_recorded_memory(allocated: float, reserved: float, buckets: float, ro
     if buckets:
         reason = told.MEMORY_RECORDED_PLUS_BUCKETS(**reason.values, buckets_bytes=buckets)
     return MemoryFit(allocated, most, fits, reason)
+
+
+def _judge_captured_memory(facts: CaptureFacts, in_flight: float, room: float) -> MemoryFit:
+    """Judge by what the tensors of a captured step take; what it makes grows with its batch, gradients don't.
+
+    ::
+
+        held | gradients | activations          held: parameters, optimizer's states, inputs
+             |<-------- made --------->|
+    """
+    made = facts.peak_bytes - facts.held_bytes
+    gradients = min(facts.parameter_bytes, made) if facts.trains else 0
+    ends = facts.held_bytes + made * in_flight, facts.held_bytes + gradients + (made - gradients) * in_flight
+    least, most = min(ends), max(ends)
+    fits = True if most <= room else False if least > room else None
+    if in_flight == 1:
+        return MemoryFit(least, most, fits, told.MEMORY_CAPTURED(peak_bytes=most, usable_bytes=room))
+    return MemoryFit(least, most, fits, told.MEMORY_CAPTURED_SCALED(min_bytes=least, max_bytes=most, usable_bytes=room))
 
 
 def _compute_traced_bucket_bytes(program: Program, state: ModelState | None) -> float:

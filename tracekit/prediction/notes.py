@@ -27,7 +27,7 @@ from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import StepOnUsualHost, StepWithContention, Target
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.sustained_clock import ClockedKernels
-from tracekit.prediction.target_host import MEASURED_HOST, SAME, HostTimes
+from tracekit.prediction.target_host import MEASURED_HOST, SAME, TYPICAL, HostTimes
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.workload.names.framework import is_ampere_attention
@@ -88,7 +88,8 @@ def write_notes(
         yield told.SOURCE_GPU_UNKNOWN()
     yield from _note_dtype_substitutions(gpu, times.filter(program.is_in_chosen_steps))
     yield from _note_older_attention(program, gpu.gpu, times)
-    yield from track_record.note_track_record(run.gpu, gpu.gpu)
+    if not run.is_captured:
+        yield from track_record.note_track_record(run.gpu, gpu.gpu)
     yield from _note_collectives(program, target, source, times, same_gpu)
     if contention:
         yield told.KERNELS_CONTEND(
@@ -207,6 +208,13 @@ def note_host(
             ops=source.ops,
             speed=source.speed,
         )
+
+
+def note_captured_host(host: str | float, times: HostTimes) -> Iterator[Message]:
+    """Note the host that a captured program was predicted for."""
+    if times != MEASURED_HOST:
+        named = "the usual one beside that GPU" if host in (SAME, TYPICAL) else f"of speed {float(host):.3g}"
+        yield told.HOST_OF_CAPTURE(host=named, low_ratio=times.low / times.likely, high_ratio=times.high / times.likely)
 
 
 def has_host_speed_edit(program: Program) -> bool:

@@ -48,6 +48,7 @@ from tracekit.prediction.target_host import (
     SAME,
     TYPICAL,
     HostTimes,
+    compute_captured_host_times,
     compute_host_times,
 )
 from tracekit.prediction.track_record import find_known_bias
@@ -184,7 +185,7 @@ class Predictor:
             table = (
                 relayout_kernels(self.program, source, gpu, *layouts) if layouts else add_measured_times(self.program)
             )
-            self._kernels_cache[key] = KernelTimePredictor(table, source)
+            self._kernels_cache[key] = KernelTimePredictor(table, source, is_captured=self.run.is_captured)
         return self._kernels_cache[key]
 
     def _replay_target(
@@ -212,9 +213,13 @@ class Predictor:
             in_flight,
             compute_held_parameter_fraction(program, layouts),
         )
-        usual = None if same_host or layouts else self._predict_on_usual_host(program, gpu, filled, stepped.step)
+        usual = (
+            None
+            if same_host or layouts or run.is_captured
+            else self._predict_on_usual_host(program, gpu, filled, stepped.step)
+        )
         kernels = _apply_edits(program, filled.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
-        source_host = self._source_host if usual or self.host != SAME else None
+        source_host = self._source_host if not run.is_captured and (usual or self.host != SAME) else None
         is_host_open = not (same_gpu and self.assumptions)
         return Prediction(
             gpu=gpu.slug,
@@ -232,11 +237,19 @@ class Predictor:
             notes=(
                 *notes.note_calibrations(self.calibrations, gpu, same_gpu),
                 *notes.write_notes(run, program, target, self.source, filled, same_gpu, shared, pipeline),
-                *(() if same_host or pipeline else self._profiler_cost.note(program, filled["time_us"], stepped.step)),
+                *(
+                    ()
+                    if same_host or pipeline or run.is_captured
+                    else self._profiler_cost.note(program, filled["time_us"], stepped.step)
+                ),
                 *notes.note_power_cap(self.power_cap_w, gpu, filled),
                 *notes.note_fixed_clock(self.clock_mhz, gpu, filled),
                 *notes.note_sustained_clock(clocked, gpu),
-                *notes.note_host(self.host, host, source_host, usual, gpu, is_host_open),
+                *(
+                    notes.note_captured_host(self.host, host)
+                    if run.is_captured
+                    else notes.note_host(self.host, host, source_host, usual, gpu, is_host_open)
+                ),
                 *self.assumptions,
                 *([stepped.stragglers.note] if stepped.stragglers.note else []),
                 *stepped.step.list_doubts(),
@@ -264,7 +277,7 @@ class Predictor:
     ) -> ClockedKernels:
         """Return the kernels at the clock that the step keeps; on the trace's own GPU they are measured at it."""
         source, gpu = self.run.gpu, target.gpu.gpu
-        if source is None or source.slug == gpu.slug:
+        if not self.run.is_captured and (source is None or source.slug == gpu.slug):
             return ClockedKernels(kernels)
         traced = self._get_kernels(gpu, get_stage_layouts(layouts))
         return self.clock.hold(program, kernels, gpu, traced, host.likely)
@@ -307,11 +320,16 @@ class Predictor:
     def _compute_interval_times(self, times: pl.DataFrame, gpu: Gpu) -> tuple[Floats, Floats, Floats]:
         """Return the likely, low and high kernel times; what published jobs on the GPU missed lies within."""
         counted = self.program.is_in_chosen_steps.to_numpy()
-        return compute_interval_times(times, self._repeat_numbers, counted, find_known_bias(self.run.gpu, gpu))
+        bias = 1.0 if self.run.is_captured else find_known_bias(self.run.gpu, gpu)
+        return compute_interval_times(times, self._repeat_numbers, counted, bias)
 
     def _find_host_times(self, program: Program, gpu: Gpu, same_host: bool) -> HostTimes:
         """Return how much longer the CPU's own work takes there than measured."""
-        if same_host or notes.has_host_speed_edit(program):
+        if notes.has_host_speed_edit(program):
+            return MEASURED_HOST
+        if self.run.is_captured and self.run.gpu:
+            return compute_captured_host_times(self.host, self.run.gpu, gpu)
+        if same_host:
             return MEASURED_HOST
         return compute_host_times(self.host, self._source_host if self.host != SAME else None, gpu)
 

@@ -1,48 +1,70 @@
 """Render captured steps as text and JSON."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tracekit.capturing.program import CapturedProgram
 from tracekit.capturing.steps import CapturedStep
-from tracekit.format import format_bytes, format_duration
+from tracekit.format import format_bytes, format_duration, format_interval
+from tracekit.messages.prediction_notes import CLOCK_LOWERED
 from tracekit.render.dump import dump_json
 from tracekit.render.grid import make_plain_table
 
 MAX_FAMILIES = 4
 """That are shown of each step."""
-MIN_CLOCK_PCT = 98.0
-"""A clock above that isn't mentioned."""
 
 
-def serialize_captured(program: CapturedProgram, steps: Sequence[CapturedStep]) -> str:
+def serialize_captured(steps: Sequence[CapturedStep]) -> str:
     """Return a program's steps as JSON."""
+    program = steps[0].program
     facts = {
         "program": program.name,
-        "parameters": program.parameters,
-        "parameter_bytes": program.parameter_bytes,
-        "kernels": program.kernels.height,
+        "parameters": program.facts.parameters,
+        "parameter_bytes": program.facts.parameter_bytes,
+        "kernels": steps[0].prediction.kernels.height,
     }
-    return dump_json({**facts, "targets": [asdict(one) | {"host_bound": one.is_host_bound} for one in steps]})
+    return dump_json({**facts, "targets": [_list_values(one) for one in steps]})
 
 
-def render_captured(program: CapturedProgram, steps: Sequence[CapturedStep]) -> RenderableType:
+def _list_values(one: CapturedStep) -> dict[str, object]:
+    prediction, facts = one.prediction, one.program.facts
+    return {
+        "gpu": prediction.gpu,
+        "step_us": prediction.step.step_time_us,
+        "low_us": prediction.low_us,
+        "high_us": prediction.high_us,
+        "kernels_us": prediction.step.kernel_time_us,
+        "idle_us": prediction.step.idle_us,
+        "host_bound": one.is_host_bound,
+        "unknown_pct": one.unknown_pct,
+        "joules": prediction.energy.joules,
+        "power_w": prediction.energy.power_w,
+        "batch": facts.batch or None,
+        "tokens_per_s": one.tokens_per_s,
+        "peak_bytes": facts.peak_bytes,
+        "has_room": prediction.memory.fits is not False,
+        "families": dict(one.list_families()),
+        "notes": [note.to_dict() for note in prediction.notes],
+    }
+
+
+def render_captured(steps: Sequence[CapturedStep]) -> RenderableType:
     """Render a table with one row per GPU, and what the steps rest on."""
+    program, kernels = steps[0].program, steps[0].prediction.kernels.height
+    facts = program.facts
     columns = make_plain_table(gap=1)
     columns.add_column("GPU", style="bold", no_wrap=True)
-    batched = any(one.batch for one in steps)
+    batched, counted = any(one.program.facts.batch for one in steps), any(one.tokens_per_s for one in steps)
     for heading in (*(("batch",) if batched else ()), "step", "90 % interval", "kernels", "tensors", "power"):
         columns.add_column(heading, justify="right", no_wrap=True)
-    if batched:
+    if counted:
         columns.add_column("tokens/s", justify="right", no_wrap=True)
     for one in steps:
-        columns.add_row(*_list_cells(one))
-    size = f"{program.parameters:,} parameters, {format_bytes(program.parameter_bytes)}; " if program.parameters else ""
+        columns.add_row(*_list_cells(one, batched=batched))
+    size = f"{facts.parameters:,} parameters, {format_bytes(facts.parameter_bytes)}; " if facts.parameters else ""
     return Group(
-        Text(f"{program.name}: {size}{program.kernels.height:,} kernels a step, captured without a GPU"),
+        Text(f"{program.name}: {size}{kernels:,} kernels a step, captured without a GPU"),
         Text(),
         columns,
         Text(),
@@ -55,22 +77,28 @@ def render_captured(program: CapturedProgram, steps: Sequence[CapturedStep]) -> 
     )
 
 
-def _list_cells(one: CapturedStep) -> Iterator[str]:
-    yield one.gpu
-    if one.batch:
-        yield f"{one.batch:,}"
-    yield from (format_duration(one.step_us), f"{format_duration(one.low_us)} to {format_duration(one.high_us)}")
-    yield from (format_duration(one.kernels_us), format_bytes(one.peak_bytes), f"{one.power_w:.0f} W")
+def _list_cells(one: CapturedStep, *, batched: bool) -> Iterator[str]:
+    prediction, facts = one.prediction, one.program.facts
+    yield prediction.gpu
+    if batched:
+        yield f"{facts.batch:,}"
+    yield format_duration(prediction.step.step_time_us)
+    yield format_interval(prediction.low_us, prediction.high_us)
+    yield format_duration(prediction.step.kernel_time_us)
+    yield from (format_bytes(facts.peak_bytes), f"{prediction.energy.power_w:.0f} W")
     if one.tokens_per_s:
         yield f"{one.tokens_per_s:,.0f}"
 
 
 def _describe_step(one: CapturedStep) -> Iterator[str]:
-    largest = ", ".join(f"{family} {100 * us / one.kernels_us:.0f} %" for family, us in one.families[:MAX_FAMILIES])
+    prediction, families = one.prediction, one.list_families()
+    total_us = sum(us for _, us in families)
+    largest = ", ".join(f"{family} {100 * us / total_us:.0f} %" for family, us in families[:MAX_FAMILIES])
     limit = "the CPU limits it: try a CUDA graph or torch.compile" if one.is_host_bound else "the GPU limits it"
-    clock = f"; its power lowers the clock to {one.clock_pct:.0f} %" if one.clock_pct < MIN_CLOCK_PCT else ""
-    yield f"{one.gpu}: {largest}; {limit}{clock}; {one.joules:.3g} J"
-    if not one.has_room:
-        yield f"{one.gpu}: its memory is too small for the tensors"
+    lowered = [note for note in prediction.notes if note.template is CLOCK_LOWERED]
+    clock = f"; its power lowers the clock to {lowered[0].values['clock_pct']:.0f} %" if lowered else ""
+    yield f"{prediction.gpu}: {largest}; {limit}{clock}; {prediction.energy.joules:.3g} J"
+    if prediction.memory.fits is False:
+        yield f"{prediction.gpu}: its memory is too small for the tensors"
     if one.unknown_pct >= 1:
-        yield f"{one.gpu}: {one.unknown_pct:.0f} % of the kernels are of unknown work and count as no time"
+        yield f"{prediction.gpu}: {one.unknown_pct:.0f} % of the kernels are of unknown work and count as 2 µs each"

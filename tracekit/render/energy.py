@@ -22,7 +22,7 @@ def build_energy_rows(report: Report) -> Iterator[tuple[str, ...]]:
     """Yield a row for the measured step, where its GPU is known, and for each target."""
     source = report.source
     if source.energy:
-        yield "measured", *_format_row(report, source.energy, source.joules_per_unit)
+        yield source.label, *_format_row(report, source.energy, source.joules_per_unit)
     for target in report.targets:
         yield target.label, *_format_row(report, target.energy, target.joules_per_unit)
 

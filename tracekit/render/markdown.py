@@ -74,7 +74,7 @@ def _generate_step_table(report: Report) -> Iterator[str]:
     done = [*costs.build_cost_columns(report)]
     busy = format_duration(source.kernel_time_us)
     measured = (
-        source.gpu or "measured",
+        source.gpu or source.label,
         format_duration(source.step_time_us),
         "",
         "",
@@ -128,7 +128,7 @@ def _generate_kernel_table(report: Report) -> Iterator[str]:
         )
         for kernel in report.kernels[:MAX_KERNELS]
     ]
-    heads = ("family", "op", "shape", "launches", "measured", "share", "% roof")
+    heads = ("family", "op", "shape", "launches", report.source.label, "share", "% roof")
     yield from format_table((*heads, *(target.label for target in report.targets)), rows)
     if len(report.kernels) > MAX_KERNELS:
         yield from ("", f"{MAX_KERNELS} of {len(report.kernels):,} kernels; `-o kernels.csv` has all.")

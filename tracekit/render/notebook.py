@@ -27,7 +27,7 @@ def render_report_card(report: Report) -> str:
     said = build_headline(report)
     source = report.source
     each = " per sample" if is_per_sample(report) else ""
-    rows = [(source.gpu or "measured", format_duration(source.step_time_us), "", "measured")]
+    rows = [(source.gpu or source.label, format_duration(source.step_time_us), "", source.label)]
     for target in report.targets[: MAX_ROWS - 1]:
         span = format_interval(target.low_us, target.high_us)
         faster = f"{format_number(target.speedup_per_sample)}×{each}"

@@ -134,7 +134,7 @@ def _render_source(report: Report) -> RenderableType:
         ),
         (
             "replay",
-            f"{format_duration(replay.step_time_us)} ({replay.error_pct:+z.2f} %) from the measured kernels; "
+            f"{format_duration(replay.step_time_us)} ({replay.error_pct:+z.2f} %) from the {source.label} kernels; "
             f"{format_duration(replay.derived_wait_us)} of waits derived, not copied",
         ),
     )
@@ -165,7 +165,7 @@ def _render_targets(report: Report) -> RenderableType:
     )  # fmt: skip
     source = report.source
     gpu = (*("" for _ in judged), format_duration(source.kernel_time_us), format_duration(source.idle_us), "")
-    table.add_row("measured", format_duration(source.step_time_us), "", "", *(one.measured for one in done), *gpu)
+    table.add_row(source.label, format_duration(source.step_time_us), "", "", *(one.measured for one in done), *gpu)
     for target in report.targets:
         table.add_row(
             Text(target.label, style="bold"),

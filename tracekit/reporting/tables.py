@@ -18,7 +18,7 @@ STEP = TableSchema(
     "The measured step and the predicted ones.",
     (
         TableColumn("gpu", pl.String, "The GPU."),
-        TableColumn("from", pl.String, "measured or predicted."),
+        TableColumn("from", pl.String, "measured, captured or predicted."),
         TableColumn("step_time_us", pl.Float64, "Median step."),
         TableColumn("low_us", pl.Float64, "Lower end of the step's 90 % interval."),
         TableColumn("high_us", pl.Float64, "Upper end."),
@@ -339,7 +339,7 @@ def _iter_step_rows(report: Report) -> Iterator[dict[str, object]]:
     times = ("step_time_us", "kernel_time_us", "exposed_comm_us", "idle_us")
     nothing = dict.fromkeys(STEP.dtypes)
     paid = {"dollars_per_1000_steps": source.dollars_per_1000_steps, **_describe_throughput(source)}
-    yield nothing | {"gpu": source.gpu, "from": "measured"} | {time: getattr(source, time) for time in times} | paid
+    yield nothing | {"gpu": source.gpu, "from": source.label} | {time: getattr(source, time) for time in times} | paid
     for target in report.targets:
         coverage = {f"{part}_pct": share for part, share in asdict(target.coverage).items()}
         interval = {"low_us": target.low_us, "high_us": target.high_us}

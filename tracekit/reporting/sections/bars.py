@@ -8,6 +8,7 @@ import polars as pl
 
 from tracekit.prediction import Prediction
 from tracekit.replay.step_time import StepTime
+from tracekit.reporting.sections.source import label_times
 from tracekit.run import MeasuredRun
 
 TRAILING_PARTS = ("waiting", "idle")
@@ -20,7 +21,7 @@ class TimeBar:
     """Where the step's time goes on one GPU; the parts add up to the step.
 
     Attributes:
-        label: ``measured``, or the target's name.
+        label: ``measured`` (of a captured program ``captured``), or the target's name.
         step_time_us: Step time.
         parts: Time by family, in the order of the measured bar, largest first; then ``waiting`` for other ranks, if
             any, and ``idle``. Kernels that overlap split the time that they cover.
@@ -33,7 +34,7 @@ class TimeBar:
 
 def build_time_bars(run: MeasuredRun, targets: Sequence[Prediction]) -> tuple[TimeBar, ...]:
     """Build the bars of the measured step and of the targets."""
-    bars = [_build_bar(run, "measured", run.measured_step, run.kernels["dur_ns"] / 1e3)]
+    bars = [_build_bar(run, label_times(is_captured=run.is_captured), run.measured_step, run.kernels["dur_ns"] / 1e3)]
     bars += [
         _build_bar(run, target.label, target.step, target.kernels["time_us"], target.inserted_us) for target in targets
     ]

@@ -53,6 +53,7 @@ class SourceSummary:
         host_speed: Speed of the host, as a multiple of the reference host's; ``None`` where too few ops tell it.
         host_ops: Number of distinct ops that it was measured by.
         usual_host_speed: Speed of the usual host beside that GPU; ``None`` where the GPU isn't known.
+        is_captured: Whether the program was captured without a GPU, so that nothing was measured.
     """
 
     trace: str
@@ -80,6 +81,17 @@ class SourceSummary:
     host_speed: float | None = None
     host_ops: int = 0
     usual_host_speed: float | None = None
+    is_captured: bool = False
+
+    @property
+    def label(self) -> str:
+        """What its times are called beside those of targets."""
+        return label_times(is_captured=self.is_captured)
+
+
+def label_times(*, is_captured: bool) -> str:
+    """Return what the times of a trace are called beside those of targets."""
+    return "captured" if is_captured else "measured"
 
 
 def build_source_summary(
@@ -95,7 +107,7 @@ def build_source_summary(
     """
     ranks = max(run.trace.world_size, len(run.ranks))
     batch = batch or _infer_batch(run)
-    host = measure_host_speed(run.ranks)
+    host = None if run.is_captured else measure_host_speed(run.ranks)
     per_second = batch.compute_throughput(run.measured_step.step_time_us) if batch else None
     return SourceSummary(
         trace=abbreviate_names(replace_undecodable(run.trace.source), len(run.ranks) - 1),
@@ -123,6 +135,7 @@ def build_source_summary(
         host_speed=host.speed if host else None,
         host_ops=host.ops if host else 0,
         usual_host_speed=find_usual_host(run.gpu).speed if run.gpu else None,
+        is_captured=run.is_captured,
     )
 
 
@@ -148,6 +161,8 @@ def _infer_batch(run: MeasuredRun) -> StepBatch | None:
 
 
 def _describe_resolution(run: MeasuredRun) -> str:
+    if run.is_captured and run.gpu:
+        return f"none: a captured program, with times predicted for {run.gpu.slug}"
     if run.source is None:
         recorded = run.trace.device.name if run.trace.device else ""
         told = f"{replace_undecodable(recorded)!r}, not recognised" if recorded.strip() else "not recorded"

@@ -14,6 +14,7 @@ from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.lost_kernels import count_lost_launches
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps
+from tracekit.capture_facts import UNKNOWN_CAPTURED_US
 from tracekit.format import shorten_kernel_name
 from tracekit.ingest.ranks import abbreviate_ranks
 from tracekit.messages import Message
@@ -63,6 +64,7 @@ def build_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
 
 
 def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | None) -> Iterator[Message]:
+    yield from _warn_of_capture(run)
     yield from run.provenance.job_warnings
     yield from _iter_rank_warnings(run)
     yield from run.provenance.time_faults
@@ -98,6 +100,18 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
     yield from _warn_of_unexplained_idle(run, idle, stalled)
     if run.graph.dropped:
         yield told.DEPENDENCIES_DROPPED(dependencies=run.graph.dropped)
+
+
+def _warn_of_capture(run: MeasuredRun) -> Iterator[Message]:
+    """Warn if nothing was measured, and of kernels whose time isn't even predicted."""
+    if not run.is_captured or run.gpu is None:
+        return
+    yield told.NOTHING_MEASURED(gpu=run.gpu.slug)
+    unknown = run.kernels.filter(pl.col("work_from").is_null()).height
+    if unknown:
+        yield told.CAPTURED_WORK_UNKNOWN(
+            kernels=unknown, kernels_pct=100 * unknown / run.kernels.height, each_us=UNKNOWN_CAPTURED_US
+        )
 
 
 def _warn_of_unexplained_idle(run: MeasuredRun, idle: IdleBreakdown, stalled: float) -> Iterator[Message]:

@@ -91,7 +91,7 @@ def fit_job(job: Job, published: Throughputs) -> tuple[float, float]:
 def predict_batch(job: Job, batch: int, published: Throughputs, host_us: float, slowness: float) -> Outcome:
     """Predict a batch of a job for the target."""
     times_us = Batch(tabulate_job_kernels(job, batch)).on(SOURCE)["time_us"] * slowness
-    trace = build_trace(capture_calls(job, batch), times_us, host_us)
+    trace = build_trace(capture_calls(job, batch), times_us, host_us).load()
     predictions = tk.predict(trace, gpu=TARGET, source_gpu=SOURCE, no_calibration=True)
     target = predictions[TARGET]
     source_rate, rate, low, high = (

@@ -21,8 +21,9 @@ from tests.validation.studies.whole_jobs.fp32_models import (
     summarize_gpus,
 )
 from tests.validation.study import NEUSIGHT, MissingInputError, find_input, format_table
-from tracekit.capturing import CapturedProgram, capture, predict_captured
+from tracekit.capturing import CapturedProgram, capture
 from tracekit.capturing.load import load_config_model
+from tracekit.capturing.steps import predict_program
 from tracekit.errors import CaptureError
 
 INPUTS = (NEUSIGHT,)
@@ -64,8 +65,8 @@ def predict_models(checkout: Path, gpu: str) -> Iterator[tuple[str, str, float, 
         measured = read_label(label)
         program = capture_model(checkout / CONFIGS / f"{name}.json", int(batch), int(tokens), mode == "train")
         if measured is not None and program is not None:
-            (step,) = predict_captured(program, [gpu])
-            yield slug, label.stem, measured, step.step_us / 1e3, step.low_us / 1e3, step.high_us / 1e3
+            step = predict_program(program, [load_gpu(gpu)])[0].prediction
+            yield slug, label.stem, measured, step.step.step_time_us / 1e3, step.low_us / 1e3, step.high_us / 1e3
 
 
 @cache

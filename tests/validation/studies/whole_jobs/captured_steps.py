@@ -7,22 +7,24 @@ jobs that are compiled or in a CUDA graph, and experts, whose sizes follow from 
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-import polars as pl
 import torch
 from torch import Tensor
 
 import tracekit as tk
+from predictors import load_gpu
 from sample_traces import workloads
 from sample_traces.record import RECORDED
 from tests.validation.studies.whole_jobs.step_energy import read_steps
 from tests.validation.study import MEASURED, format_table
-from tracekit.capturing import CapturedProgram, CapturedStep, capture, predict_captured
-from tracekit.capturing.program import build_fused_call, tabulate_kernels
+from tracekit.capturing import CapturedProgram, capture
+from tracekit.capturing.program import build_fused_call
+from tracekit.capturing.steps import predict_program
+from tracekit.prediction import Prediction
 from tracekit.run import prepare_run
 
 INPUTS = ()
@@ -44,12 +46,15 @@ class Outcome:
     recorded_kernels: float
     busy_ms: float
     step_ms: float
-    predicted: CapturedStep
+    predicted: Prediction
 
     @property
     def errors(self) -> tuple[float, float]:
         """Return the errors of the GPU's time and of the step, in percent."""
-        found = self.predicted.kernels_us / 1e3 / self.busy_ms, self.predicted.step_us / 1e3 / self.step_ms
+        found = (
+            self.predicted.step.kernel_time_us / 1e3 / self.busy_ms,
+            self.predicted.step.step_time_us / 1e3 / self.step_ms,
+        )
         return 100 * (found[0] - 1), 100 * (found[1] - 1)
 
     @property
@@ -63,8 +68,13 @@ class Outcome:
         one, (busy, step) = self.predicted, self.errors
         return (
             *(self.program, one.gpu, f"{self.kernels}", f"{self.recorded_kernels:.0f}"),
-            *(f"{self.busy_ms:.3g} ms", f"{one.kernels_us / 1e3:.3g} ms", f"{busy:+.0f} %", f"{self.step_ms:.3g} ms"),
-            f"{one.step_us / 1e3:.3g} ms ({one.low_us / 1e3:.3g}–{one.high_us / 1e3:.3g})",
+            *(
+                f"{self.busy_ms:.3g} ms",
+                f"{one.step.kernel_time_us / 1e3:.3g} ms",
+                f"{busy:+.0f} %",
+                f"{self.step_ms:.3g} ms",
+            ),
+            f"{one.step.step_time_us / 1e3:.3g} ms ({one.low_us / 1e3:.3g}–{one.high_us / 1e3:.3g})",
             f"{step:+.0f} %",
         )
 
@@ -95,9 +105,10 @@ def predict_steps() -> Iterator[Outcome]:
             if step and trace.exists():
                 run = prepare_run(tk.load(trace))
                 count = run.kernels.filter(run.is_in_chosen_steps).height / run.measured_step.steps
-                (predicted,) = predict_captured(program, [folder.name])
+                (found,) = predict_program(program, [load_gpu(folder.name)])
                 busy_ms = run.measured_step.kernel_time_us / 1e3
-                yield Outcome(name, program.kernels.height, count, busy_ms, step["held_ms"], predicted)
+                predicted = found.prediction
+                yield Outcome(name, predicted.kernels.height, count, busy_ms, step["held_ms"], predicted)
 
 
 class NotedAdamW:
@@ -137,5 +148,4 @@ def capture_workload(name: str, make: workloads.Maker) -> CapturedProgram:
         program = capture(step, training=True, autocast="bf16" if halves else None, name=name)
     if not NotedAdamW.noted:
         return program
-    update = tabulate_kernels([build_fused_call("adamw", NotedAdamW.noted)])
-    return replace(program, kernels=pl.concat([program.kernels, update], how="diagonal_relaxed"))
+    return program.add_call(build_fused_call("adamw", NotedAdamW.noted))

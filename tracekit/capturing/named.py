@@ -1,0 +1,86 @@
+"""Capture what a name stands for: a function of a Python file, or a model of a Hugging Face config."""
+
+from dataclasses import replace
+
+from tracekit.capturing.load import load_program, takes_batch
+from tracekit.capturing.options import CaptureOptions
+from tracekit.capturing.program import CapturedProgram, capture
+from tracekit.capturing.program_names import CONFIG_SUFFIX
+from tracekit.capturing.timed_trace import REFERENCE_GPU, load_captured
+from tracekit.trace import Trace
+
+DEFAULT_TOKENS, DEFAULT_DTYPE = 2048, "bf16"
+
+
+class NamedProgram:
+    """A program by its name, which can be captured at several batches.
+
+    Args:
+        name: ``FILE.py:FUNCTION``, or a Hugging Face ``config.json``.
+        options: How it is captured.
+    """
+
+    def __init__(self, name: str, options: CaptureOptions) -> None:
+        self._name, self._options = name, options
+        self._is_config = name.endswith(CONFIG_SUFFIX)
+        self._captured: dict[int | None, CapturedProgram] = {}
+
+    @property
+    def takes_batch(self) -> bool:
+        """Whether its batch can be chosen: that of a config, and of a function with an argument ``batch``.
+
+        Raises:
+            CaptureError: It can't be loaded.
+        """
+        return self._is_config or takes_batch(self._name)
+
+    def capture_batch(self, batch: int | None) -> CapturedProgram:
+        """Capture it at a batch; None for its own.
+
+        Raises:
+            CaptureError: It can't be loaded or captured.
+        """
+        if batch not in self._captured:
+            self._captured[batch] = self._capture(batch)
+        return self._captured[batch]
+
+    def _capture(self, batch: int | None) -> CapturedProgram:
+        options, tokens = self._options, self._options.seq or DEFAULT_TOKENS
+        given = load_program(
+            self._name, batch=batch, tokens=tokens, dtype=options.dtype or DEFAULT_DTYPE, training=options.train
+        )
+        found = capture(
+            given.model,
+            *given.inputs,
+            training=options.train,
+            optimizer=options.optimizer,
+            autocast=options.autocast,
+            tf32=options.tf32,
+            name=given.name,
+            keywords=given.keywords,
+        )
+        size = batch or int(self._is_config)
+        facts = replace(found.facts, batch=size, tokens=size * tokens if self._is_config else 0)
+        return replace(found, facts=facts)
+
+
+def capture_named(
+    name: str, options: CaptureOptions, batch: float | None, gpu: str | None = None
+) -> tuple[Trace, float | None]:
+    """Capture a program and return its trace, and the batch that is left to scale it by.
+
+    Args:
+        name: Its name.
+        options: How it is captured.
+        batch: Its batch, as a multiple of the program's own.
+        gpu: The GPU whose times the trace holds; None for the reference.
+
+    Raises:
+        CaptureError: It can't be captured.
+        PredictorError: The GPU is unknown or its name ambiguous.
+    """
+    program = NamedProgram(name, options)
+    is_whole = batch is not None and batch >= 1 and batch == int(batch)
+    chosen = int(batch) if batch is not None and is_whole and program.takes_batch else None
+    trace = load_captured(program.capture_batch(chosen), gpu or REFERENCE_GPU, cuda_graph=options.cuda_graph)
+    return trace, None if chosen else batch

@@ -1,0 +1,47 @@
+"""How a program is captured."""
+
+from dataclasses import dataclass
+
+from tracekit.errors import RequestError
+from tracekit.messages import captures as messages
+
+AUTOCAST_DTYPES = ("bf16", "fp16")
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+"""Names of types -> PyTorch's."""
+FUSED = "fused-"
+"""Before an optimizer's name: one kernel does all for many tensors, as with ``fused=True``."""
+OPTIMIZERS = ("adamw", "adam", "sgd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureOptions:
+    """How a program is captured.
+
+    Attributes:
+        train: Whether the step has a backward pass.
+        optimizer: The optimizer's step at its end; None for none.
+        autocast: Type of mixed precision; None for none.
+        tf32: Whether products of fp32 run in TF32.
+        cuda_graph: Whether one CUDA graph launches all kernels.
+        seq: Of a config: tokens of each sequence; None for the default.
+        dtype: Of a config: type of its parameters; None for the default.
+    """
+
+    train: bool = False
+    optimizer: str | None = None
+    autocast: str | None = None
+    tf32: bool = False
+    cuda_graph: bool = False
+    seq: int | None = None
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        known = [*OPTIMIZERS, *(FUSED + one for one in OPTIMIZERS)]
+        if self.optimizer is not None and self.optimizer not in known:
+            raise RequestError(messages.OPTIMIZER_UNKNOWN(optimizer=self.optimizer, known=known))
+        if self.optimizer is not None and not self.train:
+            raise RequestError(messages.OPTIMIZER_WITHOUT_TRAINING())
+        if self.autocast not in (None, *AUTOCAST_DTYPES):
+            raise RequestError(messages.AUTOCAST_UNKNOWN(autocast=self.autocast))
+        if self.dtype not in (None, *DTYPES):
+            raise RequestError(messages.DTYPE_UNKNOWN(dtype=self.dtype, known=list(DTYPES)))

@@ -1,0 +1,24 @@
+"""Tell names of programs from names of traces."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+CONFIG_SUFFIX = ".json"
+HEAD_BYTES = 1 << 20
+
+
+def is_program(inputs: Sequence[str]) -> bool:
+    """Return whether a command's inputs name a program: ``FILE.py:FUNCTION``, or a model's ``config.json`` alone."""
+    if len(inputs) != 1:
+        return False
+    path, _, function = inputs[0].rpartition(":")
+    return (path.endswith(".py") and function.isidentifier()) or _is_config(Path(inputs[0]))
+
+
+def _is_config(path: Path) -> bool:
+    """Return whether a file is the configuration of a Hugging Face model."""
+    if path.suffix != CONFIG_SUFFIX or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    return b'"model_type"' in head and b'"traceEvents"' not in head

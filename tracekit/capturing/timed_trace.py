@@ -1,0 +1,63 @@
+"""Build the trace of a captured program: what a recording on some GPU would hold, with predicted times."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from predictors import Gpu, resolve_gpu
+from tracekit.arrays import Floats
+from tracekit.capture_facts import UNKNOWN_CAPTURED_US
+from tracekit.capturing.program import LONG_US, CapturedProgram
+from tracekit.capturing.timeline import build_trace, describe_capture
+from tracekit.hosts import find_usual_host
+from tracekit.prediction import predict
+from tracekit.run import prepare_run
+from tracekit.testing import TraceBuilder
+from tracekit.trace import Trace
+
+REFERENCE_GPU = "h100-sxm"
+"""GPU whose times a trace holds where none is named."""
+HOST_US_PER_KERNEL = 39.0
+"""Time of the CPU for each captured kernel of an eager step, on the reference host (tracekit/hosts): the median of four
+programs that the CPU paced on an H100 and an H200, without the profiler (predictors/training/measured). It holds what
+the CPU does for views and casts, and for the kernels that a capture doesn't see."""
+GRAPH_US_PER_KERNEL = 0.5
+"""The same of a step that one CUDA graph launches: less than any kernel takes."""
+
+
+def build_timed_trace(program: CapturedProgram, gpu: str = REFERENCE_GPU, *, cuda_graph: bool = False) -> TraceBuilder:
+    """Build the trace that a recording of a captured program on a GPU would be, with predicted times.
+
+    Args:
+        program: The program.
+        gpu: Name of the GPU, in any spelling.
+        cuda_graph: Whether a CUDA graph launches the kernels, so that the CPU has no part in the time.
+
+    Raises:
+        PredictorError: The GPU is unknown or its name ambiguous.
+    """
+    there = resolve_gpu(gpu).gpu
+    facts = replace(program.facts, gpu=there.slug)
+    host_us = GRAPH_US_PER_KERNEL if cuda_graph else HOST_US_PER_KERNEL / find_usual_host(there).speed
+
+    def build(times_us: Floats) -> TraceBuilder:
+        builder = build_trace(program.calls, times_us.tolist(), host_us, program.profile)
+        describe_capture(builder, facts, there, program.name)
+        return builder
+
+    kernels = sum(len(call.kernels) for call in program.calls)
+    return build(_predict_times(build(np.full(kernels, LONG_US)).load(), there))
+
+
+def load_captured(program: CapturedProgram, gpu: str = REFERENCE_GPU, *, cuda_graph: bool = False) -> Trace:
+    """Return the same as ``tracekit.load`` would; arguments and errors as for :func:`build_timed_trace`."""
+    return build_timed_trace(program, gpu, cuda_graph=cuda_graph).load(stacks=True)
+
+
+def _predict_times(trace: Trace, gpu: Gpu) -> Floats:
+    """Predict the kernels of a trace without times."""
+    (predicted,) = predict(prepare_run(trace), [gpu.slug], calibrated=False).targets
+    known = pl.when(pl.col("method") != "kept").then("time_us").otherwise(UNKNOWN_CAPTURED_US)
+    times: Floats = predicted.kernels.select(known.alias("time_us"))["time_us"].to_numpy()
+    return times
