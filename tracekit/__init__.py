@@ -63,6 +63,8 @@ def load(
 ) -> Trace:
     """Read the PyTorch profiler traces of one job, a file per rank.
 
+    A trace of ops on a CPU, with shapes, becomes that of a captured program: see :func:`capture`.
+
     Args:
         inputs: A file (``.json``, gzip, zstd or zip), a directory, a glob, a URI, ``-`` for standard input, or several
             of them.
@@ -77,9 +79,9 @@ def load(
             twice, or unknown.
         TracekitError: ``memory`` is not a size.
     """
-    from tracekit import ingest
+    from tracekit.capturing.recordings import load_recording
 
-    return ingest.load(inputs, ranks=ranks, cache=cache, memory=memory, stacks=stacks, progress=progress)
+    return load_recording(inputs, ranks=ranks, cache=cache, memory=memory, stacks=stacks, progress=progress)
 
 
 @take_options_of(ReportRequest)

@@ -19,10 +19,11 @@ class CaptureFacts:
         parameters: Number of its parameters.
         parameter_bytes: Their size.
         held_bytes: Size of all that a step begins with: parameters, buffers, inputs and the optimizer's states.
-        peak_bytes: The most memory that its tensors hold at once.
+        peak_bytes: The most memory that its tensors hold at once; 0, as the other sizes, where nothing tells.
         trains: Whether the step has a backward pass.
         batch: Sequences of a step; 0 where they aren't known.
         tokens: Tokens of a step, likewise.
+        collectives: Collectives that its ops have and the trace lacks.
     """
 
     gpu: str
@@ -33,6 +34,7 @@ class CaptureFacts:
     trains: bool
     batch: int = 0
     tokens: int = 0
+    collectives: int = 0
 
     def to_dict(self) -> dict[str, object]:
         """Return the facts as a trace keeps them."""

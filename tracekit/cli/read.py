@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from tracekit import ingest
 from tracekit.capturing.program_names import is_program
+from tracekit.capturing.recordings import load_recording
 from tracekit.messages import ProgressCallback, stages
 from tracekit.request.options import LayoutOptions, RunOptions
 from tracekit.request.program_options import ProgramOptions
@@ -36,7 +37,7 @@ def read_traces(
         TracekitError: As ``tracekit.ingest.load``.
     """
     ranks: ingest.Ranks = None if rank is None else [rank]
-    return ingest.load(traces, ranks=ranks, cache=not no_cache, memory=memory, stacks=stacks, progress=progress)
+    return load_recording(traces, ranks=ranks, cache=not no_cache, memory=memory, stacks=stacks, progress=progress)
 
 
 def read_or_capture(

@@ -37,6 +37,7 @@ def load(
     memory: str | int | None = None,
     stacks: bool = False,
     progress: ProgressCallback = lambda stage: None,
+    needs_gpu: bool = True,
 ) -> Trace:
     """Read the PyTorch profiler traces of one job, a file per rank.
 
@@ -48,6 +49,7 @@ def load(
         memory: Memory limit of the tables, such as ``"2G"``; by default half of the machine's memory.
         stacks: Whether to read Python calls, for modules and Python lines of kernels.
         progress: Called with a description of the current stage.
+        needs_gpu: Whether to refuse a trace without GPU activity.
 
     Raises:
         ModelConfigError: A model's ``config.json`` is among the inputs, and describes layers that aren't known.
@@ -57,7 +59,7 @@ def load(
     """
     given = expand_inputs(inputs)
     model, doubts = read_given_config(given.model_configs)
-    loader = _TraceLoader(given, cache, sizes.parse_memory_size(memory), stacks, progress)
+    loader = _TraceLoader(given, cache and needs_gpu, sizes.parse_memory_size(memory), stacks, progress, needs_gpu)
     trace = loader.load(given.traces, ranks)
     return replace(
         trace,
@@ -97,7 +99,13 @@ class _TraceLoader:
     """
 
     def __init__(
-        self, given: ExpandedInputs, cache: bool, memory_bytes: int, stacks: bool, progress: ProgressCallback
+        self,
+        given: ExpandedInputs,
+        cache: bool,
+        memory_bytes: int,
+        stacks: bool,
+        progress: ProgressCallback,
+        needs_gpu: bool,
     ) -> None:
         self.failed: list[tuple[TraceSource, TraceError]] = []
         self.doubts: tuple[Message, ...] = ()
@@ -106,6 +114,7 @@ class _TraceLoader:
         self._cache = cache
         self._memory_bytes = memory_bytes
         self._stacks = stacks
+        self._needs_gpu = needs_gpu
         self._progress = progress
 
     def load(self, sources: Sequence[TraceSource], ranks: Ranks) -> Trace:
@@ -153,7 +162,7 @@ class _TraceLoader:
 
     def _read_source(self, source: TraceSource, memory_bytes: int, is_alone: bool) -> list[RankTrace]:
         """Read a file's rank, or several; a merged file that lies beside others is refused: they may be its parts."""
-        ranks = self._load_decoded(source, memory_bytes)
+        ranks = self._load_decoded(source, memory_bytes, self._needs_gpu)
         if len(ranks) > 1 and source.is_listed and not is_alone:
             raise NotATraceError(trace_contents.TRACES_MERGED(path=source.name, processes=len(ranks)))
         return [self._add_companions(rank, source, memory_bytes) for rank in ranks]

@@ -34,7 +34,7 @@ def add_execution_trace(rank: RankTrace, source: TraceSource, given: Sequence[Tr
     if found is None:
         return rank
     try:
-        return join_execution_trace(rank, _read_text(found), found.name)
+        return join_execution_trace(rank, read_execution_text(found), found.name)
     except TraceError as error:
         return replace(rank, warnings=(*rank.warnings, messages.EXECUTION_TRACE_SKIPPED(error=error.catalogue_message)))
 
@@ -71,7 +71,12 @@ def _list_capture_directory(source: TraceSource) -> list[TraceSource]:
     return list_trace_files(directory) if directory is not None and directory.is_dir() else []
 
 
-def _read_text(source: TraceSource) -> bytes:
+def read_execution_text(source: TraceSource) -> bytes:
+    """Read the text of an execution trace.
+
+    Raises:
+        TraceTooLargeError: It is.
+    """
     pieces, size = [], 0
     with source.open() as stream:
         while piece := stream.read(BLOCK_BYTES):

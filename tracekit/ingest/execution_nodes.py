@@ -5,7 +5,8 @@ PyTorch's ``execution_trace_observer.cpp`` writes schema 1.0 with the inputs bes
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,8 +57,13 @@ class _NodeAttribute(Struct):
     value: Any = None
 
 
-class _ExecutionNode(Struct):
+class ExecutionNode(Struct):
+    """A node of the file: an op, or a named range."""
+
     name: str = ""
+    id: int = 0
+    parent: int = 0
+    ctrl_deps: Any = None
     rf_id: int | None = None
     tid: int = 0
     scope: int = 0
@@ -67,10 +73,27 @@ class _ExecutionNode(Struct):
     outputs: Any = None
     attrs: list[_NodeAttribute] = field(default_factory=list)
 
+    @property
+    def parent_id(self) -> int:
+        """The node that called it; recent versions name it otherwise."""
+        return self.ctrl_deps if isinstance(self.ctrl_deps, int) else self.parent
 
-class _ExecutionTraceFile(Struct):
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What recent versions write as attributes, by name."""
+        return {attribute.name: attribute.value for attribute in self.attrs}
+
+    @property
+    def is_annotation(self) -> bool:
+        """Whether it is a named range."""
+        return bool(self.attributes.get("scope", self.scope) == _USER_SCOPE)
+
+
+class ExecutionTraceFile(Struct):
+    """The file."""
+
     schema: str
-    nodes: list[_ExecutionNode]
+    nodes: list[ExecutionNode]
     pid: int | None = None
 
 
@@ -98,16 +121,29 @@ def read_execution_trace(data: bytes, source: str) -> ExecutionTrace:
         DamagedTraceError: It is invalid JSON.
         NotATraceError: It is other JSON, or of an unknown schema.
     """
+    file = decode_file(data, source)
+    with report_malformed_nodes(source):
+        return ExecutionTrace(file.pid, _build_node_table(file.nodes))
+
+
+def decode_file(data: bytes, source: str) -> ExecutionTraceFile:
+    """Decode the file; arguments and errors as for :func:`read_execution_trace`."""
     try:
-        file = msgspec.json.decode(data, type=_ExecutionTraceFile)
+        file = msgspec.json.decode(data, type=ExecutionTraceFile)
     except msgspec.ValidationError as error:
         raise _make_format_error(source, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedTraceError(messages.EXECUTION_TRACE_INVALID(path=source, reason=str(error))) from error
     if file.schema.split(".")[0] != "1":
         raise NotATraceError(messages.EXECUTION_TRACE_SCHEMA(path=source, schema=file.schema))
+    return file
+
+
+@contextmanager
+def report_malformed_nodes(source: str) -> Iterator[None]:
+    """Raise what is wrong with a node as an error of the file ``source``."""
     try:
-        return ExecutionTrace(file.pid, _build_node_table(file.nodes))
+        yield
     except (TypeError, ValueError, AttributeError, LookupError, OverflowError, pl.exceptions.PolarsError) as error:
         raise _make_format_error(source, f"a node is malformed: {str(error).partition(chr(10))[0]}") from error
 
@@ -116,13 +152,13 @@ def _make_format_error(source: str, reason: str) -> NotATraceError:
     return NotATraceError(messages.EXECUTION_TRACE_MALFORMED(path=source, reason=reason))
 
 
-def _build_node_table(nodes: Iterable[_ExecutionNode]) -> pl.DataFrame:
+def _build_node_table(nodes: Iterable[ExecutionNode]) -> pl.DataFrame:
     messages: list[_ParamCommsMessage] = []
     rows: list[dict[str, Any]] = []
     for node in nodes:
-        attributes = {attribute.name: attribute.value for attribute in node.attrs}
+        attributes = node.attributes
         rf_id = attributes.get("rf_id", node.rf_id)
-        if not rf_id or attributes.get("scope", node.scope) == _USER_SCOPE:
+        if not rf_id or node.is_annotation:
             continue
         inputs = _read_inputs(node)
         row = {"record_function_id": rf_id, "thread": attributes.get("tid", node.tid), "name": node.name}
@@ -137,7 +173,12 @@ def _build_node_table(nodes: Iterable[_ExecutionNode]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=NODE_DTYPES).sort("record_function_id", maintain_order=True)
 
 
-def _read_inputs(node: _ExecutionNode) -> _NodeInputs:
+def format_inputs(node: ExecutionNode) -> dict[str, str | None]:
+    """Format the inputs of a node as the columns of ``schema.OP_INPUT_COLUMNS``; empty for an op without inputs."""
+    return _format_signature(_read_inputs(node))
+
+
+def _read_inputs(node: ExecutionNode) -> _NodeInputs:
     if isinstance(node.inputs, dict):
         return msgspec.convert(node.inputs, _NodeInputs)
     return _NodeInputs(node.inputs or [], node.input_shapes, node.input_types)
@@ -221,7 +262,7 @@ class _ParamCommsMessage:
     columns: dict[str, Any]
 
     @classmethod
-    def from_inputs(cls, inputs: _NodeInputs, node: _ExecutionNode, row: int) -> "_ParamCommsMessage | None":
+    def from_inputs(cls, inputs: _NodeInputs, node: ExecutionNode, row: int) -> "_ParamCommsMessage | None":
         """Parse the inputs; ``None`` for a node without tensors, such as a wait."""
         types = inputs.types
         name = next(

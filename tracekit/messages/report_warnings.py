@@ -13,6 +13,12 @@ NOTHING_MEASURED = Template(
     "predicted for {gpu} with its usual CPU.",
     "A trace of it on any GPU makes this surer.",
 )
+CAPTURED_COLLECTIVES_MISSING = Template(
+    "captured-collectives-missing",
+    Severity.WARNING,
+    "Its {collectives:count collective} are left out: the step is that of one rank without its job.",
+    "{--dp} and the other layouts add those of a job.",
+)
 CAPTURED_WORK_UNKNOWN = Template(
     "captured-work-unknown",
     Severity.WARNING,

@@ -85,9 +85,11 @@ def estimate_memory_needs(program: Program) -> MemoryNeeds:
     """Estimate the memory needs of a program from its ops."""
     tables = program.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any()
     state, captured = None if tables else _compute_model_state(program), program.trace.capture_facts
-    if captured and not captured.trains:
+    if captured is None or not captured.peak_bytes:
+        return MemoryNeeds(state, _compute_forward_bytes(program), _compute_traced_bucket_bytes(program, state))
+    if not captured.trains:
         state = ModelState(captured.parameter_bytes, 0, 0, 0)
-    written = captured.peak_bytes - captured.held_bytes if captured else _compute_forward_bytes(program)
+    written = captured.peak_bytes - captured.held_bytes
     return MemoryNeeds(state, written, _compute_traced_bucket_bytes(program, state))
 
 
@@ -122,7 +124,7 @@ def judge_memory_fit(
     lacking = buckets if layouts and layouts[0].dp == 1 else 0.0
     room = USABLE_MEMORY_FRACTION * gpu.memory_bytes
     captured = program.trace.capture_facts
-    if captured and held_part == part == crowded == 1 and not lacking:
+    if captured and captured.peak_bytes and held_part == part == crowded == 1 and not lacking:
         return _judge_captured_memory(captured, in_flight, room)
     peaks = [rank.peak_memory_bytes for rank in program.ranks if rank.peak_memory_bytes]
     if held_part == part == batch == crowded == 1 and peaks:

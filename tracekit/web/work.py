@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tracekit import ingest
+from tracekit.capturing.recordings import load_recording
 from tracekit.doctor import examine
 from tracekit.export.excerpt import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
@@ -61,7 +61,7 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
     sources = _fetch_sources(job, settings, store, scratch)
     ranks = None if request.ranks is None else [request.ranks]
     memory_bytes = int(settings.worker_bytes * TABLES_FRACTION)
-    trace = ingest.load(sources, ranks=ranks, cache=False, memory=memory_bytes, progress=enter)
+    trace = load_recording(sources, ranks=ranks, cache=False, memory=memory_bytes, progress=enter)
     lowest = answers.measure(trace, request, enter, rank=trace.ranks[0].rank)
     run = lowest if len(trace.ranks) == 1 else answers.measure(trace, request, enter)
     enter(stages.EXAMINING())

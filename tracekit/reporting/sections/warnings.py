@@ -104,9 +104,12 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
 
 def _warn_of_capture(run: MeasuredRun) -> Iterator[Message]:
     """Warn if nothing was measured, and of kernels whose time isn't even predicted."""
-    if not run.is_captured or run.gpu is None:
+    facts = run.trace.capture_facts
+    if facts is None:
         return
-    yield told.NOTHING_MEASURED(gpu=run.gpu.slug)
+    yield told.NOTHING_MEASURED(gpu=facts.gpu)
+    if facts.collectives:
+        yield told.CAPTURED_COLLECTIVES_MISSING(collectives=facts.collectives)
     unknown = run.kernels.filter(pl.col("work_from").is_null()).height
     if unknown:
         yield told.CAPTURED_WORK_UNKNOWN(

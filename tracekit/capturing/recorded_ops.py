@@ -1,0 +1,236 @@
+"""Read the ops of a recording without GPU activity, such as of a run on a CPU, as the calls that a GPU would get.
+
+PyTorch calls the same ops on every device until it comes to one that has kernels of its own. Those are the calls::
+
+    aten::linear                          made of others: look inside
+      aten::addmm                         a call
+        aten::copy_                       what the CPU does for it: not a call
+
+Attention and dropout are calls as a whole, since CUDA has kernels for them. On a CPU optimizers go from parameter to
+parameter, on CUDA through all of them at once. What a data loader does stays on the CPU.
+"""
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import polars as pl
+import torch
+
+from tracekit.capture_facts import CaptureFacts
+from tracekit.capturing.attention_calls import ARGUMENTS as ATTENTION_OPS
+from tracekit.capturing.attention_calls import ATTENTION, build_attention_call
+from tracekit.capturing.cuda_choices import RECURRENT
+from tracekit.capturing.kernel_names import list_kernel_names
+from tracekit.capturing.op_profile import OpProfile
+from tracekit.capturing.ops import NO_KERNEL, TYPES, Call
+from tracekit.capturing.program import CapturedProgram
+from tracekit.errors import CaptureError
+from tracekit.ingest.nesting import select_outermost
+from tracekit.messages import captures as messages
+from tracekit.trace import RankTrace
+from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
+from tracekit.workload.signature import Signature
+
+ATEN = "aten::"
+DROPOUT, FUSED_DROPOUT = "dropout", "native_dropout"
+WHOLE = (ATTENTION, DROPOUT, "_fused_rms_norm")
+"""Ops that a CPU makes of others, and that have a kernel of their own on CUDA."""
+HOST_ONLY = re.compile(r"^(item|is_\w+|resolve_\w+|result_type|resize_|set_|lift_fresh|randperm|pin_memory)$")
+"""Ops that launch nothing, beside those of :data:`~tracekit.capturing.ops.NO_KERNEL`."""
+MADE_OF_OTHERS = re.compile(r"^(to|_to_copy|clone|contiguous|zeros|ones|full|\w+_like|new_\w+)$")
+"""Ops inside which another one, such as ``aten::copy_``, launches the kernel, though PyTorch doesn't say so."""
+LISTS = "_foreach_|_fused_"
+LOADER, UPDATE = r"^enumerate\(DataLoader\)", r"^Optimizer\.step#"
+"""Annotations of the profiler around a data loader's work and an optimizer's."""
+DTYPES = {name.replace(" ", ""): dtype for dtype, name in TYPES.items()}
+COLLECTIVE = "record_param_comms"
+"""The op that PyTorch notes once for each."""
+CALL, LIBRARY = "call", "library"
+LIBRARY_OP = re.compile(r"^(?!autograd::|torch::|prims?::|profiler::|c10d::|nccl:|gloo:)\w+::\w+$")
+"""Ops of libraries; those of PyTorch itself that launch nothing, and collectives, are none."""
+THREAD = ("pid", "tid")
+INPUTS = ("input_dims", "input_types", "concrete_inputs")
+
+
+def read_program(rank: RankTrace) -> CapturedProgram | None:
+    """Read the program of a recording without GPU activity; None where nothing would launch a kernel.
+
+    Args:
+        rank: The recording, with shapes.
+
+    Raises:
+        CaptureError: Its layers are recurrent.
+    """
+    rank = _begin_at_zero(rank)
+    found = _merge_updates(_select_calls(rank), rank.annotations)
+    if found.is_empty():
+        return None
+    middle_us = (found["ts_ns"] + found["dur_ns"] // 2) / 1e3
+    profile = OpProfile(_list_events(rank, found), middle_us.to_list(), found["name"].to_list())
+    return CapturedProgram(rank.source, tuple(_build_calls(found)), profile, _find_facts(rank))
+
+
+def _begin_at_zero(rank: RankTrace) -> RankTrace:
+    """Return the recording with times from its first op on, which floating-point numbers hold exactly."""
+    begin = pl.col("ts_ns") - rank.ops["ts_ns"].min()
+    tables = (rank.ops, rank.annotations, rank.frames)
+    ops, annotations, frames = (table.with_columns(begin) for table in tables)
+    return replace(rank, ops=ops, annotations=annotations, frames=frames)
+
+
+def _select_calls(rank: RankTrace) -> pl.DataFrame:
+    """Select the ops that are calls, in order."""
+    ops = rank.ops.with_row_index("op_row").filter(pl.col("input_dims").is_not_null())
+    kinds = {kind: [name for name in ops["name"].unique() if _classify(name) == kind] for kind in (CALL, LIBRARY)}
+    calls = select_outermost(ops.filter(pl.col("name").is_in(kinds[CALL])), *THREAD)
+    calls = pl.concat([calls, _select_empty(ops.filter(pl.col("name").is_in(kinds[LIBRARY])), calls)]).sort("ts_ns")
+    for loader in rank.annotations.filter(pl.col("name").str.contains(LOADER)).iter_rows(named=True):
+        inside = pl.col("ts_ns").is_between(loader["ts_ns"], loader["ts_ns"] + loader["dur_ns"])
+        calls = calls.filter(~(inside & (pl.col("tid") == loader["tid"])))
+    return calls
+
+
+def _select_empty(ops: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Select the outermost ops that hold no call."""
+    held = calls.select(*THREAD, call_ns="ts_ns").sort("call_ns")
+    joined = ops.sort("ts_ns").join_asof(
+        held, left_on="ts_ns", right_on="call_ns", by=list(THREAD), strategy="forward", check_sortedness=False
+    )
+    is_empty = pl.col("call_ns").is_null() | (pl.col("call_ns") > pl.col("ts_ns") + pl.col("dur_ns"))
+    return select_outermost(joined.filter(is_empty).drop("call_ns"), *THREAD)
+
+
+@cache
+def _classify(name: str) -> str | None:
+    """Return whether an op has kernels of its own, is a library's that may have, or launches none."""
+    op = name.removeprefix(ATEN)
+    if op == name:
+        return LIBRARY if LIBRARY_OP.match(name) else None
+    if NO_KERNEL.search(op) or HOST_ONLY.search(op) or MADE_OF_OTHERS.search(op):
+        return None
+    if not hasattr(torch.ops.aten, op):
+        return LIBRARY
+    return CALL if op in WHOLE or op in RECURRENT or not _is_composite(op) else None
+
+
+def _is_composite(op: str) -> bool:
+    """Return whether PyTorch makes an op of others on every device."""
+    packet = getattr(torch.ops.aten, op)
+    overloads = [getattr(packet, name) for name in packet.overloads()]
+    told = [one for one in overloads if "Dimname" not in str(one._schema) and not one._overloadname.endswith("out")]
+    return all(map(_is_made_of_others, told or overloads))
+
+
+def _is_made_of_others(overload: Any) -> bool:
+    try:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd"))
+    except RuntimeError:  # an alias of TorchScript alone
+        return True
+
+
+def _merge_updates(calls: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
+    """Merge what an optimizer does for one parameter after the other into ops for lists, as CUDA's has by default.
+
+    Add ``members``: the inputs of the merged ops, or null. With the ops a and b for each of three parameters::
+
+        a b a b a b    ->    a(3) b(3)
+    """
+    updates = annotations.filter(pl.col("name").str.contains(UPDATE)).select("ts_ns", "dur_ns").sort("ts_ns")
+    begun = pl.Series(updates["ts_ns"].search_sorted(calls["ts_ns"], side="right"), dtype=pl.Int64) - 1
+    ends = pl.concat([updates["ts_ns"] + updates["dur_ns"], pl.Series([-1])])
+    single = (calls["ts_ns"] <= ends.gather(begun.replace(-1, updates.height))) & ~calls["name"].str.contains(LISTS)
+    rest, looped = calls.filter(~single), calls.filter(single).with_columns(update=begun.filter(single))
+    if looped.is_empty():
+        return calls.with_columns(members=pl.lit(None, pl.List(pl.String)))
+    counts = looped.group_by("update", "name").len().group_by("update").agg(parameters=pl.col("len").min())
+    number = pl.int_range(pl.len()).over("update", "name")
+    each = (pl.len().over("update", "name") // pl.col("parameters")).clip(1)
+    merged = (
+        looped.join(counts, on="update", how="left", maintain_order="left")
+        .with_columns(turn=number % each)
+        .group_by("update", "name", "turn", maintain_order=True)
+        .agg(pl.exclude("input_dims", "parameters").first(), pl.col("input_dims").first(), members=pl.col("input_dims"))
+    )
+    whole = rest.with_columns(members=pl.lit(None, pl.List(pl.String)))
+    return pl.concat([whole, merged.select(whole.columns)]).sort("ts_ns")
+
+
+def _build_calls(table: pl.DataFrame) -> list[Call]:
+    """Build the calls; those alike are built once."""
+    build = cache(_build_call)
+    rows = table.with_columns(pl.col(*INPUTS).fill_null("[]")).select("name", *INPUTS, "members")
+    return [
+        _build_list_call(name, types, members) if members else build(name, dims, types, concrete)
+        for name, dims, types, concrete, members in rows.iter_rows()
+    ]
+
+
+def _build_list_call(name: str, types: str, members: list[str]) -> Call:
+    """Build the call of an optimizer's op for a list of parameters."""
+    dims = [list(shapes) for shapes in zip(*map(json.loads, members), strict=False)]
+    op = f"{ATEN}_foreach_{name.removeprefix(ATEN)}"
+    return Call(op, dims, json.loads(types), [""] * len(dims), ("multi_tensor_apply_kernel",))
+
+
+def _build_call(name: str, dims: str, types: str, concrete: str) -> Call:
+    """Build a call of an op as CUDA has it.
+
+    Raises:
+        CaptureError: It is a recurrent layer.
+    """
+    op, inputs = name.removeprefix(ATEN), Signature.parse(name, dims, types, concrete)
+    if op in RECURRENT:
+        raise CaptureError(messages.RECURRENCE_UNKNOWN())
+    if op in ATTENTION_OPS:
+        return build_attention_call(op, inputs)
+    if _classify(name) == LIBRARY:
+        return Call(name, inputs.dims, inputs.types, inputs.concrete_inputs, (name,))
+    op = FUSED_DROPOUT if op == DROPOUT else op
+    given = tuple(_make_input(inputs, index) for index in range(len(inputs.dims)))
+    return Call(ATEN + op, inputs.dims, inputs.types, inputs.concrete_inputs, list_kernel_names(op, given))
+
+
+def _make_input(inputs: Signature, index: int) -> Any:
+    """Make one input: a tensor without data, a list of them, or a value."""
+    kind = inputs.types[index] if index < len(inputs.types) else ""
+    tensors = [
+        torch.empty(one.shape, dtype=DTYPES.get(kind.replace(" ", ""), torch.float32), device="meta")
+        for one in inputs.get_tensors(index)
+    ]
+    nested = bool(inputs.dims[index]) and isinstance(inputs.dims[index][0], list)
+    return tensors if nested else tensors[0] if tensors else inputs.get_value(index)
+
+
+def _list_events(rank: RankTrace, calls: pl.DataFrame) -> list[dict[str, Any]]:
+    """List the ops and annotations as the profiler's events, without what the CPU does inside calls."""
+    ops = rank.ops.with_row_index("op_row").sort("ts_ns")
+    marks = calls.select(*THREAD, "ts_ns", call="op_row", end_ns=pl.col("ts_ns") + pl.col("dur_ns")).sort("ts_ns")
+    joined = ops.join_asof(marks, on="ts_ns", by=list(THREAD), check_sortedness=False)
+    inside = (pl.col("ts_ns") < pl.col("end_ns")) & (pl.col("op_row") != pl.col("call"))
+    outer = joined.filter(~inside.fill_null(value=False))
+    named = [(outer, "cpu_op"), (rank.annotations, "user_annotation"), (rank.frames, "python_function")]
+    events = [_make_event(row, kind) for table, kind in named for row in table.iter_rows(named=True)]
+    return sorted(events, key=lambda event: (event["ts"], -event["dur"]))
+
+
+def _make_event(row: dict[str, Any], kind: str) -> dict[str, Any]:
+    noted = {"Input Dims": "input_dims", "Input type": "input_types", "Concrete Inputs": "concrete_inputs"}
+    args = {name: json.loads(row[column]) for name, column in noted.items() if row.get(column)}
+    return {"cat": kind, "name": row["name"], "ts": row["ts_ns"] / 1e3, "dur": row["dur_ns"] / 1e3, "args": args}
+
+
+def _find_facts(rank: RankTrace) -> CaptureFacts:
+    """Find what the ops tell of the program: whether it has gradients. What memory holds, they don't tell."""
+    gradients = rank.ops.filter((pl.col("name") == ACCUMULATE_GRAD_OP) & pl.col("input_dims").is_not_null())
+    return CaptureFacts(
+        gpu="",
+        parameters=0,
+        parameter_bytes=0,
+        held_bytes=0,
+        peak_bytes=0,
+        trains=not gradients.is_empty(),
+        collectives=int((rank.ops["name"] == COLLECTIVE).sum()),
+    )
