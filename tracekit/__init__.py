@@ -162,8 +162,8 @@ def capture(
         TracekitError: PyTorch isn't installed, an option is unknown, or the model doesn't run without data.
         PredictorError: The GPU is unknown or its name ambiguous.
     """
-    from tracekit.capturing import capture as capture_step
-    from tracekit.capturing import load_captured
+    from tracekit.capturing.program import capture as capture_step
+    from tracekit.capturing.timed_trace import load_captured
 
     step = capture_step(
         model, *inputs, training=training, optimizer=optimizer, autocast=autocast, tf32=tf32, keywords=keywords

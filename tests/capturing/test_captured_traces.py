@@ -127,7 +127,7 @@ def test_twice_the_batch_is_what_a_capture_of_it_is() -> None:
 
 
 def test_a_file_holds_the_same_trace(trained: Trace, tmp_path: Path) -> None:
-    from tracekit.capturing import capture
+    from tracekit.capturing.program import capture
     from tracekit.capturing.timed_trace import build_timed_trace
 
     path = build_timed_trace(capture(*build()), "l4").save(tmp_path / "step.json.gz")

@@ -75,16 +75,18 @@ def describe_capture(builder: TraceBuilder, facts: CaptureFacts, gpu: Gpu, name:
 
 
 def _retime(profile: OpProfile, begins: Floats, ends: Floats) -> list[dict[str, Any]]:
-    """Return a profile's events on the host's clock, on which call i runs from ``begins[i]`` to ``ends[i]``."""
-    marks = np.asarray(profile.marks_us)
+    """Return a profile's events on the host's clock, on which call i runs from ``begins[i]`` to ``ends[i]``.
+
+    Of the profiler's own times only the order counts, so that each capture of a program gives the same trace.
+    """
     starts = np.array([event["ts"] for event in profile.events])
     stops = starts + np.array([event["dur"] for event in profile.events])
-    first, last = min(starts.min(initial=marks[0]), marks[0]), max(stops.max(initial=marks[-1]), marks[-1])
-    # A call takes no time on the profiler's clock: behind its mark the host's clock has jumped to its end.
-    after = np.nextafter(marks, np.inf)
-    recorded = np.concatenate([[first - 1], np.column_stack([marks, after]).ravel(), [last + 1]])
+    _, order = np.unique(np.concatenate([profile.marks_us, starts, stops]), return_inverse=True)
+    marks, starts, stops = np.split(order, np.cumsum([begins.size, starts.size]))
+    # Behind a call's mark, before whatever follows, the host's clock has jumped to its end.
+    noted = np.concatenate([[-1.0], np.column_stack([marks, marks + 0.5]).ravel(), [order.max() + 1.0]])
     shown = np.concatenate([[0.0], np.column_stack([begins, ends]).ravel(), [ends[-1]]])
-    new_starts, new_stops = np.interp(starts, recorded, shown).tolist(), np.interp(stops, recorded, shown).tolist()
+    new_starts, new_stops = np.interp(starts, noted, shown).tolist(), np.interp(stops, noted, shown).tolist()
     return [
         {
             "ph": "X",

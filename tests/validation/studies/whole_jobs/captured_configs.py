@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.validation.study import MissingInputError, format_table
-from tracekit.capturing import capture
 from tracekit.capturing.load import load_config_model
+from tracekit.capturing.program import capture
 
 INPUTS = ()
 KINDS = 80

@@ -21,8 +21,8 @@ from tests.validation.studies.whole_jobs.fp32_models import (
     summarize_gpus,
 )
 from tests.validation.study import NEUSIGHT, MissingInputError, find_input, format_table
-from tracekit.capturing import CapturedProgram, capture
 from tracekit.capturing.load import load_config_model
+from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.steps import predict_program
 from tracekit.errors import CaptureError
 

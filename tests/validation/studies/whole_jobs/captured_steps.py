@@ -21,8 +21,7 @@ from sample_traces import workloads
 from sample_traces.record import RECORDED
 from tests.validation.studies.whole_jobs.step_energy import read_steps
 from tests.validation.study import MEASURED, format_table
-from tracekit.capturing import CapturedProgram, capture
-from tracekit.capturing.program import build_fused_call
+from tracekit.capturing.program import CapturedProgram, build_fused_call, capture
 from tracekit.capturing.steps import predict_program
 from tracekit.prediction import Prediction
 from tracekit.run import prepare_run
