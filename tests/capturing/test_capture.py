@@ -92,8 +92,8 @@ def test_functions_are_as_before_afterwards() -> None:
 @pytest.mark.parametrize(
     ("dtype", "masked", "kv_heads", "kernel"),
     [
-        (torch.bfloat16, False, 4, "flash_fwd"),
-        (torch.bfloat16, False, 2, "flash_fwd"),
+        (torch.bfloat16, False, 4, "sdpa_flash_fprop"),
+        (torch.bfloat16, False, 2, "sdpa_flash_fprop"),
         (torch.bfloat16, True, 4, "fmha_cutlass"),
         (torch.bfloat16, True, 2, "fmha_cutlass"),
         (torch.float32, False, 4, "fmha_cutlass"),

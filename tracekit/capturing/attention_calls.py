@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from tracekit.capturing.cuda_choices import MAX_FLASH_WIDTH
 from tracekit.capturing.kernel_names import list_kernel_names
 from tracekit.capturing.ops import Call
@@ -49,7 +51,8 @@ def build_attention_call(op: str, inputs: Signature) -> Call:
         return [values[index] if index < len(values) else blank for index in found]
 
     dims, types, concrete = pick(inputs.dims, []), pick(inputs.types, ""), pick(inputs.concrete_inputs, "")
-    return Call(f"aten::{name}", dims, types, concrete, list_kernel_names(name, ()))
+    heads = [None if one is None else torch.empty(one.shape, device="meta") for one in (query, query)]
+    return Call(f"aten::{name}", dims, types, concrete, list_kernel_names(name, heads))
 
 
 def _suits_flash(query: Tensor | None, value: Tensor | None, mask: Tensor | None) -> bool:

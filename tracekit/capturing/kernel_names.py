@@ -1,10 +1,11 @@
 """Which kernels an op launches on CUDA, by names that tell what they do.
 
-The rules are what traces of eager PyTorch show. A name of the right family stands for all kernels of cuDNN and cuBLAS,
-whose choice no shape tells.
+The rules are what traces of eager PyTorch show, and its sources say. A name of the right family stands for all kernels
+of cuDNN and cuBLAS, whose choice no shape tells.
 """
 
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,20 +17,17 @@ PLACED = ("elementwise_kernel",)
 
 # How CUDA's kernels of an op are called, as far as their names tell what they do; the first that fits.
 NAMES = (
-    (r"^convolution_backward$", ("dgrad_implicit_gemm", "wgrad_implicit_gemm")),
-    (r"^convolution$", ("fprop_implicit_gemm",)),
     (r"^(linalg_vector_)?norm$", ("reduce_kernel",)),
     (r"^(addbmm|baddbmm|bmm|addmm|mm|addmv|mv|dot|_int_mm|_scaled_mm|(_scaled)?_grouped_mm)$", ("gemm",)),
     (r"^(_?linalg_(?!vector_norm)|_?cdist|_?fft|triangular_solve|cholesky|lu_)", ("library_kernel",)),
-    (r"flash_attention_backward", ("flash_bwd_kernel",)),
-    (r"flash_attention", ("flash_fwd_kernel",)),
+    (r"efficient_attention_backward", ("fmha_cutlassB",)),
     (r"efficient_attention", ("fmha_cutlassF",)),
-    (r"_foreach|_fused_", ("multi_tensor_apply_kernel",)),
     (r"(native_layer|_fused_rms)_norm_backward", ("layer_norm_grad_input_kernel", "GammaBetaBackwardCUDAKernel")),
+    (r"native_layer_norm|_fused_rms_norm", ("vectorized_layer_norm_kernel",)),
+    (r"_foreach|_fused_", ("multi_tensor_apply_kernel",)),
     (r"native_batch_norm_backward", ("bn_bw_1C11_kernel_new",)),
     (r"native_batch_norm", ("bn_fw_tr_1C11_kernel_NCHW",)),
     (r"native_group_norm", ("RowwiseMomentsCUDAKernel", "ComputeFusedParamsCUDAKernel", "elementwise_kernel")),
-    (r"native_layer_norm|_fused_rms_norm", ("vectorized_layer_norm_kernel",)),
     (r"index_put", ("indexing_backward_kernel",)),
     (r"norm", ("norm_kernel",)),
     (r"softmax", ("softmax_kernel",)),
@@ -40,7 +38,6 @@ NAMES = (
     (r"^(cumsum|cumprod)$", ("tensor_kernel_scan",)),
     (r"^(triu|tril)$", ("triu_tril_kernel",)),
     (r"^flip$", ("flip_kernel",)),
-    (r"^cat$", ("CatArrayBatchedCopy",)),
     (r"^(_to_copy|clone|copy_)$", ("direct_copy_kernel",)),
     (r"", PLAIN),
 )
@@ -51,35 +48,132 @@ PIXELS = 5
 """Of each channel, of a group norm."""
 BIAS, TRANSPOSED, GROUPS = 2, 6, 8
 """Of a convolution."""
-MEAN, REDUCTION = 1, 2
-"""Of a loss: what it becomes of its elements, and which argument tells."""
+STRIDE = 3
+BOTH_GRADIENTS = (True, True, False)
+"""Of input and weight: what a convolution's backward pass computes where a recording doesn't tell."""
+IMAGE_DIMS = 4
+MAX_CUDNN_WIDTH = 128
+"""Of a head, in cuDNN's attention."""
+TO_CHANNELS_LAST, FROM_CHANNELS_LAST = "nchwToNhwcKernel", "nhwcToNchwKernel"
+"""Kernels with which cuDNN changes how an image lies, as its products on matrix units want it."""
 
 
-def list_kernel_names(op: str, given: tuple[Any, ...]) -> tuple[str, ...]:
+def list_kernel_names(op: str, given: Sequence[Any]) -> tuple[str, ...]:
     """List the kernels that an op launches with its arguments."""
+    if op in BY_ARGUMENTS:
+        return BY_ARGUMENTS[op](given)
     names = next(names for pattern, names in NAMES if re.search(pattern, op))
-    if op == "native_batch_norm" and not given[TRAINING]:
+    if names is PLAIN:
+        return names if _lie_alike(given) else PLACED
+    return names
+
+
+def _name_batch_norm(given: Sequence[Any]) -> tuple[str, ...]:
+    if not given[TRAINING]:
         return ("bn_fw_inf_1C11_kernel_NCHW",)
-    if op == "native_batch_norm" and given[WEIGHT] is None:
+    if given[WEIGHT] is None:
         # cuDNN wants a weight.
         return ("batch_norm_collect_statistics_kernel", "batch_norm_transform_input_kernel")
-    if op == "native_group_norm" and given[PIXELS] == 1:
-        return names[::2]
-    if op == "convolution" and is_depthwise(given):
+    return ("bn_fw_tr_1C11_kernel_NCHW",)
+
+
+def _name_group_norm(given: Sequence[Any]) -> tuple[str, ...]:
+    names = ("RowwiseMomentsCUDAKernel", "ComputeFusedParamsCUDAKernel", "elementwise_kernel")
+    return names[::2] if given[PIXELS] == 1 else names
+
+
+def _name_convolution(given: Sequence[Any]) -> tuple[str, ...]:
+    if is_depthwise(given):
         return ("conv_depthwise2d_forward_kernel",)
-    if names is PLAIN:
-        return names if _is_unbroadcast(given) else PLACED
-    if op != "convolution_backward":
-        return names
-    return tuple(name for name, wanted in zip(names, given[-1], strict=False) if wanted)
+    names = ("fprop_implicit_gemm",)
+    return (TO_CHANNELS_LAST, *names, FROM_CHANNELS_LAST) if _lie_by_channel(*given[:2]) else names
 
 
-def _is_unbroadcast(given: tuple[Any, ...]) -> bool:
-    """Return whether all tensors have one shape: none is broadcast."""
-    return len({arg.shape for arg in given if isinstance(arg, Tensor) and arg.dim()}) < 2
+def _name_convolution_backward(given: Sequence[Any]) -> tuple[str, ...]:
+    of_input, of_weight, *_ = given[-1] or BOTH_GRADIENTS
+    before, after = ((TO_CHANNELS_LAST,), (FROM_CHANNELS_LAST,)) if _lie_by_channel(*given[1:3]) else ((), ())
+    names = (*before, "dgrad_implicit_gemm", *after) if of_input else ()
+    # The gradient of the weight needs both the result's gradient and the input.
+    return (*names, *before, *before, "wgrad_implicit_gemm") if of_weight else names
 
 
-def is_depthwise(convolution: tuple[Any, ...]) -> bool:
+def _name_attention(given: Sequence[Any]) -> tuple[str, ...]:
+    """Name what runs in half precision without a mask: cuDNN's kernel on Hopper and Blackwell.
+
+    Elsewhere it is FlashAttention 2, which takes about as long.
+    """
+    wide = given[0].shape[-1] > MAX_CUDNN_WIDTH
+    return ("flash_fwd_kernel",) if wide else ("cudnn_generated_fort_native_sdpa_flash_fprop",)
+
+
+def _name_attention_backward(given: Sequence[Any]) -> tuple[str, ...]:
+    wide = given[1].shape[-1] > MAX_CUDNN_WIDTH
+    return ("flash_bwd_kernel",) if wide else ("cudnn_generated_fort_native_sdpa_flash_bprop",)
+
+
+def _name_join(given: Sequence[Any]) -> tuple[str, ...]:
+    parts = given[0] or ()
+    whole = all(isinstance(part, Tensor) and part.is_contiguous() for part in parts)
+    return ("CatArrayBatchedCopy_vectorized",) if whole else ("CatArrayBatchedCopy",)
+
+
+def _name_nothing(given: Sequence[Any]) -> tuple[str, ...]:
+    """Name no kernel: other ops that this one calls launch them."""
+    del given
+    return ()
+
+
+BY_ARGUMENTS: dict[str, Callable[[Sequence[Any]], tuple[str, ...]]] = {
+    "native_batch_norm": _name_batch_norm,
+    "native_group_norm": _name_group_norm,
+    "convolution": _name_convolution,
+    "convolution_backward": _name_convolution_backward,
+    "_scaled_dot_product_flash_attention": _name_attention,
+    "_scaled_dot_product_flash_attention_backward": _name_attention_backward,
+    "cat": _name_join,
+    "stack": _name_join,
+    "select_backward": _name_nothing,
+    "slice_backward": _name_nothing,
+}
+"""Ops whose kernels depend on more than their name."""
+
+
+def _lie_alike(given: Sequence[Any]) -> bool:
+    """Return whether all tensors have one shape and lie alike without gaps: none is broadcast or strided."""
+    tensors = [arg for arg in given if isinstance(arg, Tensor) and arg.dim()]
+    if not tensors:
+        return True
+    shapes, strides = {one.shape for one in tensors}, {one.stride() for one in tensors}
+    return len(shapes) < 2 and len(strides) < 2 and _has_no_gaps(tensors[0])
+
+
+def _has_no_gaps(tensor: Tensor) -> bool:
+    """Return whether a tensor's elements fill the memory between its first and last one."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _lie_by_channel(image: Tensor, weight: Tensor) -> bool:
+    """Return whether a convolution's image and weight lie channel after channel, rather than pixel after pixel."""
+    if image.dim() != IMAGE_DIMS or image.dtype is torch.float64:
+        return False
+    return not any(lies_by_pixel(one) for one in (image, weight))
+
+
+def lies_by_pixel(image: Tensor) -> bool:
+    """Return whether an image or a weight has its channels side by side in memory (``torch.channels_last``).
+
+    One that lies in both ways, such as the weight of a 1 x 1 convolution, counts as one that hasn't.
+    """
+    by_pixel = image.dim() == IMAGE_DIMS and image.is_contiguous(memory_format=torch.channels_last)
+    return by_pixel and not image.is_contiguous()
+
+
+def is_depthwise(convolution: Sequence[Any]) -> bool:
     """Return whether PyTorch has a kernel of its own for a convolution of fp32."""
     x, groups = convolution[0], convolution[GROUPS]
-    return x.dtype is torch.float32 and not convolution[TRANSPOSED] and groups > 1 and x.shape[1] == groups
+    return x.dtype is torch.float32 and not convolution[TRANSPOSED] and (groups or 1) > 1 and x.shape[1] == groups

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tracekit.capturing.kernel_names import BIAS, MEAN, PLACED, REDUCTION, TF32, is_depthwise, list_kernel_names
+from tracekit.capturing.following_ops import list_following_ops
+from tracekit.capturing.kernel_names import TF32, lies_by_pixel, list_kernel_names
 from tracekit.capturing.live_memory import LiveMemory
 from tracekit.capturing.op_profile import mark_call, pause_profiling
 
@@ -47,6 +48,7 @@ class Call:
     types: list[str]
     concrete: list[str]
     kernels: tuple[str, ...]
+    strides: list[Any] = field(default_factory=list)
 
 
 class Capture(TorchDispatchMode):
@@ -68,44 +70,49 @@ class Capture(TorchDispatchMode):
         if func.namespace == "profiler":
             return func(*args, **(kwargs or {}))
         with pause_profiling():
-            result = func(*args, **(kwargs or {}))
+            result = _lay_out(func, args, func(*args, **(kwargs or {})))
         self.memory.note(result)
         name = func._schema.name.removeprefix("aten::")
         if not NO_KERNEL.search(name):
-            self._note(self._call(func, name, args, result))
-            for call in _list_following_calls(name, args, result):
-                self._note(call)
+            defaults = (argument.default_value for argument in func._schema.arguments[len(args) :])
+            op, given = ("copy_", (result, *args)) if name in ("_to_copy", "clone") else (name, (*args, *defaults))
+            self._note(op, given)
+            for follower in list_following_ops(op, given, result):
+                self._note(*follower)
         return result
 
-    def _note(self, call: Call) -> None:
-        mark_call(len(self.calls))
-        self.calls.append(call)
-
-    def _call(self, func: Any, name: str, args: tuple[Any, ...], result: Any) -> Call:
-        defaults = (argument.default_value for argument in func._schema.arguments[len(args) :])
-        op, given = ("copy_", (result, *args)) if name in ("_to_copy", "clone") else (name, (*args, *defaults))
-        return Call(
-            f"aten::{op}",
-            [_dims(arg) for arg in given],
-            [_type(arg) for arg in given],
-            [_concrete(arg) for arg in given],
-            tuple(self._kernel(kernel, given) for kernel in list_kernel_names(op, given)),
-        )
-
-    def _kernel(self, name: str, given: tuple[Any, ...]) -> str:
-        single = next((arg.dtype for arg in given if isinstance(arg, Tensor)), None) is torch.float32
-        return TF32 + name if self._tf32 and single and "gemm" in name else name
+    def _note(self, op: str, given: Sequence[Any]) -> None:
+        call = build_call(op, given, tf32=self._tf32)
+        if call.kernels:
+            mark_call(len(self.calls))
+            self.calls.append(call)
 
 
-def _list_following_calls(op: str, args: tuple[Any, ...], result: Any) -> list[Call]:
-    """Return ops that an op calls itself on CUDA: a convolution's bias comes after it, losses are summed after it."""
-    if op == "convolution" and args[BIAS] is not None and not is_depthwise(args):
-        dims = [_dims(result), [1, len(args[BIAS]), *[1] * (result.dim() - 2)], []]
-        return [Call("aten::add_", dims, [_type(result)] * 2 + ["Scalar"], ["", "", "1"], PLACED)]
-    if op in ("smooth_l1_loss", "huber_loss") and (args[REDUCTION] if len(args) > REDUCTION else MEAN) == MEAN:
-        shape = list(torch.broadcast_shapes(args[0].shape, args[1].shape))
-        return [Call("aten::mean", [shape], [_type(result)], [""], ("reduce_kernel",))]
-    return []
+def _lay_out(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+    """Return a convolution's result with its channels side by side where cuDNN gives it so, which PyTorch forgets."""
+    if func is torch.ops.aten.convolution.default and any(map(lies_by_pixel, args[:2])):
+        return torch.empty_like(result, memory_format=torch.channels_last)
+    return result
+
+
+def build_call(op: str, given: Sequence[Any], *, tf32: bool = False) -> Call:
+    """Build the call of an op.
+
+    Args:
+        op: Its name, without ``aten::``.
+        given: Its arguments.
+        tf32: Whether products of fp32 run in TF32.
+    """
+    single = next((arg.dtype for arg in given if isinstance(arg, Tensor)), None) is torch.float32
+    names = list_kernel_names(op, given)
+    return Call(
+        f"aten::{op}",
+        [_dims(arg) for arg in given],
+        [_type(arg) for arg in given],
+        [_concrete(arg) for arg in given],
+        tuple(TF32 + name if tf32 and single and "gemm" in name else name for name in names),
+        [_strides(arg) for arg in given],
+    )
 
 
 def _dims(arg: Any) -> Any:
@@ -114,6 +121,13 @@ def _dims(arg: Any) -> Any:
     # The profiler notes no sizes of lists in which tensors may be missing, such as indices.
     tensors = isinstance(arg, list | tuple) and bool(arg) and all(isinstance(item, Tensor) for item in arg)
     return [_dims(item) for item in arg] if tensors else []
+
+
+def _strides(arg: Any) -> Any:
+    if isinstance(arg, Tensor):
+        return list(arg.stride())
+    tensors = isinstance(arg, list | tuple) and bool(arg) and all(isinstance(item, Tensor) for item in arg)
+    return [_strides(item) for item in arg] if tensors else []
 
 
 def name_type(dtype: torch.dtype) -> str:

@@ -18,14 +18,15 @@ from typing import Any
 
 import polars as pl
 import torch
+from torch import Tensor
 
 from tracekit.capture_facts import CaptureFacts
 from tracekit.capturing.attention_calls import ARGUMENTS as ATTENTION_OPS
 from tracekit.capturing.attention_calls import ATTENTION, build_attention_call
 from tracekit.capturing.cuda_choices import RECURRENT
-from tracekit.capturing.kernel_names import list_kernel_names
+from tracekit.capturing.following_ops import list_following_ops
 from tracekit.capturing.op_profile import OpProfile
-from tracekit.capturing.ops import NO_KERNEL, TYPES, Call
+from tracekit.capturing.ops import NO_KERNEL, TYPES, Call, build_call
 from tracekit.capturing.program import CapturedProgram
 from tracekit.errors import CaptureError
 from tracekit.ingest.nesting import select_outermost
@@ -38,9 +39,13 @@ ATEN = "aten::"
 DROPOUT, FUSED_DROPOUT = "dropout", "native_dropout"
 WHOLE = (ATTENTION, DROPOUT, "_fused_rms_norm")
 """Ops that a CPU makes of others, and that have a kernel of their own on CUDA."""
-HOST_ONLY = re.compile(r"^(item|is_\w+|resolve_\w+|result_type|resize_|set_|lift_fresh|randperm|pin_memory)$")
+HOST_ONLY = re.compile(
+    r"^(item|is_\w+|resolve_\w+|result_type|resize_|set_|lift_fresh|randperm|pin_memory|_reshape_alias)$"
+)
 """Ops that launch nothing, beside those of :data:`~tracekit.capturing.ops.NO_KERNEL`."""
-MADE_OF_OTHERS = re.compile(r"^(to|_to_copy|clone|contiguous|zeros|ones|full|\w+_like|new_\w+)$")
+MADE_OF_OTHERS = re.compile(
+    r"^(to|_to_copy|clone|contiguous|zeros|ones|full|\w+_like|new_\w+|_native_multi_head_attention|_transformer_\w+)$"
+)
 """Ops inside which another one, such as ``aten::copy_``, launches the kernel, though PyTorch doesn't say so."""
 LISTS = "_foreach_|_fused_"
 LOADER, UPDATE = r"^enumerate\(DataLoader\)", r"^Optimizer\.step#"
@@ -52,7 +57,14 @@ CALL, LIBRARY = "call", "library"
 LIBRARY_OP = re.compile(r"^(?!autograd::|torch::|prims?::|profiler::|c10d::|nccl:|gloo:)\w+::\w+$")
 """Ops of libraries; those of PyTorch itself that launch nothing, and collectives, are none."""
 THREAD = ("pid", "tid")
-INPUTS = ("input_dims", "input_types", "concrete_inputs")
+INPUTS = ("input_dims", "input_types", "concrete_inputs", "input_strides")
+FLOAT_TYPE = r'"(double|float|c10::Half|c10::BFloat16)"'
+LIST_TYPE = "TensorList"
+UPDATE_OP = re.compile(LISTS)
+FUSED_LISTS = 4
+"""Lists of a fused optimizer that are as long as the parameters: these, gradients and moments."""
+MARK_GAP_US = 1e-4
+"""Between the calls of one op, whose order alone counts."""
 
 
 def read_program(rank: RankTrace) -> CapturedProgram | None:
@@ -62,15 +74,22 @@ def read_program(rank: RankTrace) -> CapturedProgram | None:
         rank: The recording, with shapes.
 
     Raises:
-        CaptureError: Its layers are recurrent.
+        CaptureError: Its layers are recurrent, or the values of its ops' inputs weren't recorded.
     """
+    if not rank.ops["concrete_inputs"].count():
+        raise CaptureError(messages.RECORDING_WITHOUT_VALUES(path=rank.source))
     rank = _begin_at_zero(rank)
     found = _merge_updates(_select_calls(rank), rank.annotations)
     if found.is_empty():
         return None
-    middle_us = (found["ts_ns"] + found["dur_ns"] // 2) / 1e3
-    profile = OpProfile(_list_events(rank, found), middle_us.to_list(), found["name"].to_list())
-    return CapturedProgram(rank.source, tuple(_build_calls(found)), profile, _find_facts(rank))
+    built = _build_calls(found, _list_parameters(rank))
+    middle_us = ((found["ts_ns"] + found["dur_ns"] // 2) / 1e3).to_list()
+    marks_us = [
+        us + place * MARK_GAP_US for us, calls in zip(middle_us, built, strict=True) for place in range(len(calls))
+    ]
+    calls = tuple(call for several in built for call in several)
+    profile = OpProfile(_list_events(rank, found), marks_us, [""] * len(calls))
+    return CapturedProgram(rank.source, calls, profile, _find_facts(rank))
 
 
 def _begin_at_zero(rank: RankTrace) -> RankTrace:
@@ -158,58 +177,108 @@ def _merge_updates(calls: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFra
     return pl.concat([whole, merged.select(whole.columns)]).sort("ts_ns")
 
 
-def _build_calls(table: pl.DataFrame) -> list[Call]:
-    """Build the calls; those alike are built once."""
-    build = cache(_build_call)
-    rows = table.with_columns(pl.col(*INPUTS).fill_null("[]")).select("name", *INPUTS, "members")
+def _list_parameters(rank: RankTrace) -> tuple[Tensor, ...]:
+    """List the parameters that get gradients in the first step, on the meta device."""
+    gradients = rank.ops.filter((pl.col("name") == ACCUMULATE_GRAD_OP) & pl.col("input_dims").is_not_null())
+    steps = rank.annotations.filter(pl.col("name").str.contains(UPDATE))["ts_ns"]
+    first = gradients.filter(pl.col("ts_ns") < steps.min()) if steps.len() else gradients
+    table = (first if first.height else gradients).select("input_dims", "input_types")
+    inputs = [Signature.parse(ACCUMULATE_GRAD_OP, dims, types, None) for dims, types in table.iter_rows()]
+    return tuple(_make_input(one, 0, torch.float32) for one in inputs if one.get_tensors(0))
+
+
+def _build_calls(table: pl.DataFrame, parameters: tuple[Tensor, ...]) -> list[list[Call]]:
+    """Build the calls of each op; those alike are built once."""
+    build = cache(_build_op_calls)
+    single = pl.col("input_types").str.extract(FLOAT_TYPE).forward_fill().fill_null("float")
+    rows = table.with_columns(pl.col(*INPUTS).fill_null("[]"), dtype=single).select("name", "dtype", *INPUTS, "members")
     return [
-        _build_list_call(name, types, members) if members else build(name, dims, types, concrete)
-        for name, dims, types, concrete, members in rows.iter_rows()
+        _build_list_call(name, types, members)
+        if members
+        else _build_update_call(name, dims, types, concrete, parameters)
+        if UPDATE_OP.search(name) and LIST_TYPE in types
+        else build(name, dtype, dims, types, concrete, strides)
+        for name, dtype, dims, types, concrete, strides, members in rows.iter_rows()
     ]
 
 
-def _build_list_call(name: str, types: str, members: list[str]) -> Call:
+def _build_list_call(name: str, types: str, members: list[str]) -> list[Call]:
     """Build the call of an optimizer's op for a list of parameters."""
     dims = [list(shapes) for shapes in zip(*map(json.loads, members), strict=False)]
     op = f"{ATEN}_foreach_{name.removeprefix(ATEN)}"
-    return Call(op, dims, json.loads(types), [""] * len(dims), ("multi_tensor_apply_kernel",))
+    return [Call(op, dims, json.loads(types), [""] * len(dims), ("multi_tensor_apply_kernel",))]
 
 
-def _build_call(name: str, dims: str, types: str, concrete: str) -> Call:
-    """Build a call of an op as CUDA has it.
+def _build_update_call(name: str, dims: str, types: str, concrete: str, parameters: tuple[Tensor, ...]) -> list[Call]:
+    """Build the call of an optimizer's op for lists, whose types weren't recorded, and in old traces no shapes either.
+
+    They are those of the parameters. What only counts steps has as many numbers and does nothing else.
+    """
+    op, inputs = name.removeprefix(ATEN), Signature.parse(name, dims, types, concrete)
+    if not parameters or inputs.get_value(1) == 1:
+        return []
+    lists = [place for place, kind in enumerate(inputs.types) if kind == LIST_TYPE]
+    if op.startswith("_fused"):
+        lists = lists[:FUSED_LISTS]
+    given = [list(parameters) if place in lists else inputs.get_value(place) for place in range(len(inputs.dims))]
+    return [build_call(op, given)]
+
+
+def _build_op_calls(name: str, dtype: str, dims: str, types: str, concrete: str, strides: str) -> list[Call]:
+    """Build the calls of an op as CUDA has them.
+
+    Args:
+        name: The op's.
+        dtype: Type of lists of tensors, which isn't recorded: that of the last op before which has one.
+        dims: Its inputs' shapes, as JSON; and so on.
+        types: Likewise.
+        concrete: Likewise.
+        strides: Likewise.
 
     Raises:
         CaptureError: It is a recurrent layer.
     """
-    op, inputs = name.removeprefix(ATEN), Signature.parse(name, dims, types, concrete)
+    op, inputs = name.removeprefix(ATEN), Signature.parse(name, dims, types, concrete, strides)
     if op in RECURRENT:
         raise CaptureError(messages.RECURRENCE_UNKNOWN())
     if op in ATTENTION_OPS:
-        return build_attention_call(op, inputs)
+        return [build_attention_call(op, inputs)]
     if _classify(name) == LIBRARY:
-        return Call(name, inputs.dims, inputs.types, inputs.concrete_inputs, (name,))
+        return [Call(name, inputs.dims, inputs.types, inputs.concrete_inputs, (name,), inputs.strides)]
     op = FUSED_DROPOUT if op == DROPOUT else op
-    given = tuple(_make_input(inputs, index) for index in range(len(inputs.dims)))
-    return Call(ATEN + op, inputs.dims, inputs.types, inputs.concrete_inputs, list_kernel_names(op, given))
+    given = [_make_input(inputs, place, DTYPES[dtype]) for place in range(len(inputs.dims))]
+    calls = [build_call(op, given), *(build_call(*one) for one in list_following_ops(op, given, None))]
+    return [call for call in calls if call.kernels]
 
 
-def _make_input(inputs: Signature, index: int) -> Any:
-    """Make one input: a tensor without data, a list of them, or a value."""
+def _make_input(inputs: Signature, index: int, dtype: torch.dtype) -> Any:
+    """Make one input: a tensor without data, a list of them, or a value.
+
+    Args:
+        inputs: All inputs.
+        index: Which one.
+        dtype: Its type where none was recorded.
+    """
     kind = inputs.types[index] if index < len(inputs.types) else ""
-    tensors = [
-        torch.empty(one.shape, dtype=DTYPES.get(kind.replace(" ", ""), torch.float32), device="meta")
-        for one in inputs.get_tensors(index)
-    ]
+    known = DTYPES.get(kind.replace(" ", ""), dtype)
+    tensors = [_make_tensor(one.shape, one.strides, known) for one in inputs.get_tensors(index)]
     nested = bool(inputs.dims[index]) and isinstance(inputs.dims[index][0], list)
     return tensors if nested else tensors[0] if tensors else inputs.get_value(index)
+
+
+def _make_tensor(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    if len(strides) != len(shape):
+        return torch.empty(shape, dtype=dtype, device="meta")
+    return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
 
 
 def _list_events(rank: RankTrace, calls: pl.DataFrame) -> list[dict[str, Any]]:
     """List the ops and annotations as the profiler's events, without what the CPU does inside calls."""
     ops = rank.ops.with_row_index("op_row").sort("ts_ns")
-    marks = calls.select(*THREAD, "ts_ns", call="op_row", end_ns=pl.col("ts_ns") + pl.col("dur_ns")).sort("ts_ns")
-    joined = ops.join_asof(marks, on="ts_ns", by=list(THREAD), check_sortedness=False)
-    inside = (pl.col("ts_ns") < pl.col("end_ns")) & (pl.col("op_row") != pl.col("call"))
+    spans = calls.select(*THREAD, "ts_ns", end_ns=pl.col("ts_ns") + pl.col("dur_ns")).sort("ts_ns")
+    joined = ops.join_asof(spans, on="ts_ns", by=list(THREAD), check_sortedness=False)
+    # The calls themselves are added with their kernels.
+    inside = (pl.col("ts_ns") < pl.col("end_ns")) & (pl.col("ts_ns") + pl.col("dur_ns") <= pl.col("end_ns"))
     outer = joined.filter(~inside.fill_null(value=False))
     named = [(outer, "cpu_op"), (rank.annotations, "user_annotation"), (rank.frames, "python_function")]
     events = [_make_event(row, kind) for table, kind in named for row in table.iter_rows(named=True)]

@@ -52,7 +52,10 @@ def build_trace(
         calls, parents, op_begins.tolist(), begins.tolist(), ends.tolist(), strict=True
     ):
         if call.op != parent:
-            builder.op(call.op, op_begin, end - op_begin, dims=call.dims, types=call.types, concrete=call.concrete)
+            noted: dict[str, Any] = {"Input Strides": call.strides} if call.strides else {}
+            builder.op(
+                call.op, op_begin, end - op_begin, dims=call.dims, types=call.types, concrete=call.concrete, **noted
+            )
         each = (end - begin) / max(len(call.kernels), 1)
         for index, name in enumerate(call.kernels):
             launch_us, duration_us = begin + each * index, round(next(times), NS_DIGITS)

@@ -26,6 +26,12 @@ RECURRENCE_UNKNOWN = Template(
     "The program has recurrent layers, which cuDNN runs in kernels of its own: their work isn't known.",
     "Record a trace of it, or capture the rest.",
 )
+RECORDING_WITHOUT_VALUES = Template(
+    "recording-without-values",
+    Severity.ERROR,
+    "{path} holds no GPU activity, and of its ops only shapes: strides and paddings of convolutions are missing.",
+    "Record it with PyTorch 2.1 or later, or on a GPU.",
+)
 CAPTURE_EMPTY = Template(
     "capture-empty", Severity.ERROR, "{program} launches no kernels.", "Return what a step computes."
 )

@@ -11,6 +11,9 @@ from predictors.arrays import Floats
 from predictors.kernels import MEMORY_FAMILIES
 from tracekit.parallelism.unknown_work import apply_work_bounds, widen_intervals
 
+LAYOUT_CHANGE = "^(nchwToNhwc|nhwcToNchw)Kernel$"
+"""Captured kernels of cuDNN that change how an image lies."""
+
 
 class KernelTimePredictor:
     """Predicts kernel times; work that all target GPUs have in common is done once.
@@ -24,7 +27,7 @@ class KernelTimePredictor:
 
     def __init__(self, table: pl.DataFrame, source_gpu: Gpu | None, *, is_captured: bool = False) -> None:
         self.table = table
-        self._source = source_gpu
+        self._source, self._is_captured = source_gpu, is_captured
         told = table.drop("measured_us") if is_captured else table
         self._batch = Batch(told, source_gpu=None if is_captured else source_gpu)
         low, high = apply_work_bounds(told)
@@ -52,12 +55,20 @@ class KernelTimePredictor:
             calibrations: Kernels that were measured, by GPU.
         """
         times = self._batch.on(gpu, calibrations)
+        if self._is_captured and not gpu.supports("tf32"):
+            times = self._leave_out_layout_changes(times)
         if not self._derived.is_empty():
             times = self._widen_derived(times, self._by_law.on(self._source or gpu, calibrations))
         if self._bracketed.is_empty():
             return times
         low, high = (end.predict_time_us(gpu, calibrations) for end in self._ends)
         return widen_intervals(times, self._bracketed, (low, high))
+
+    def _leave_out_layout_changes(self, times: pl.DataFrame) -> pl.DataFrame:
+        """Leave out what only convolutions of fp32 on matrix units need, which a GPU without TF32 doesn't run."""
+        left_out = self.table["name"].str.contains(LAYOUT_CHANGE) & (self.table["dtype"] == "fp32")
+        kept = (~left_out).fill_null(value=True).cast(pl.Float64)
+        return times.with_columns(pl.col("time_us", "low_us", "high_us") * kept)
 
     def compute_clock_ratio(self, gpu: Gpu, fraction: float) -> Floats:
         """Return how many times as long each kernel takes at a fraction of the clock, by the laws.
