@@ -215,9 +215,9 @@ def _fill_missing(column: Floats, other: Floats | float) -> Floats:
 def _count_contiguous_elements(
     given: Floats, x: Columns, family: CategoricalColumn, direction: CategoricalColumn
 ) -> Floats:
-    """Elements side by side in operands: the depth of a product, a convolution's channels; 0 where nobody knows."""
+    """Elements side by side in operands: a convolution's channels, the depth of a product where nothing is given."""
     channels = np.where(direction.is_in("dgrad"), x["k"], np.nan_to_num(given))
-    return np.where(family.is_in("gemm"), x["k"], np.where(family.is_in("conv"), channels, 0.0))
+    return np.where(family.is_in("gemm"), _fill_missing(given, x["k"]), np.where(family.is_in("conv"), channels, 0.0))
 
 
 def _build_winograd_columns(

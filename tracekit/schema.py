@@ -243,7 +243,9 @@ KERNELS = TableSchema(
             "has no strides.",
         ),
         TableColumn("winograd", pl.Boolean, "conv: whether its window and stride suit Winograd's algorithm."),
-        TableColumn("channels", pl.Int64, "conv: input channels of one group."),
+        TableColumn(
+            "channels", pl.Int64, "conv: input channels of one group; gemm: elements side by side in its operands."
+        ),
         TableColumn("height", pl.Int64, "conv, two-dimensional: rows of an output image."),
         TableColumn("width", pl.Int64, "conv, two-dimensional: columns of an output image."),
         TableColumn(

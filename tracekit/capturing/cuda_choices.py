@@ -1,11 +1,11 @@
 """Make PyTorch on tensors without data choose what it would choose on CUDA.
 
-The functions that models call are replaced for a while, rather than seen by a mode: a mode doesn't see what a function
-like ``multi_head_attention_forward`` calls itself.
+The functions that models call are replaced for a while. A mode catches those that a model imported by their name; what
+a function like ``multi_head_attention_forward`` calls itself, it doesn't see.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
@@ -14,6 +14,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from tracekit.errors import CaptureError
@@ -50,18 +51,38 @@ def choose_as_cuda(autocast: torch.dtype | None = None) -> Iterator[None]:
         cast = (_cast(one, autocast) for one in (query, key, value)) if autocast else (query, key, value)
         return attend(*cast, *args, **kwargs)
 
+    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+        (functional, "scaled_dot_product_attention", attend_cast),
+        (functional, "dropout", drop_out),
+        (functional, "rms_norm", _norm_rows),
+        *((torch._VF, name, _refuse_recurrence) for name in RECURRENT),
+    ]
+    for places, dtype in ((HALF, autocast), (SINGLE, torch.float32)) if autocast else ():
+        replaced.extend((owner, name, _call_in(getattr(owner, name), dtype)) for owner, name in places)
+    mode = _Redirect({getattr(owner, name): function for owner, name, function in replaced})
     with ExitStack() as patches:
-        patches.enter_context(patch.object(functional, "scaled_dot_product_attention", attend_cast))
-        patches.enter_context(patch.object(functional, "dropout", drop_out))
-        patches.enter_context(patch.object(functional, "rms_norm", _norm_rows))
-        for name in RECURRENT:
-            patches.enter_context(patch.object(torch._VF, name, _refuse_recurrence))
+        for owner, name, function in replaced:
+            patches.enter_context(patch.object(owner, name, function))
         if masking := sys.modules.get(HF_MASKS):
             patches.enter_context(patch.object(masking, HF_PACKED, lambda *args, **kwargs: None))
-        for places, dtype in ((HALF, autocast), (SINGLE, torch.float32)) if autocast else ():
-            for owner, name in places:
-                patches.enter_context(patch.object(owner, name, _call_in(getattr(owner, name), dtype)))
+        patches.enter_context(mode)
         yield
+
+
+class _Redirect(TorchFunctionMode):
+    """Mode that calls other functions instead of some.
+
+    Args:
+        replaced: Functions, and what is called instead.
+    """
+
+    def __init__(self, replaced: Mapping[Callable[..., Any], Callable[..., Any]]) -> None:
+        super().__init__()
+        self._replaced = replaced
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function, or the one instead."""
+        return self._replaced.get(func, func)(*args, **(kwargs or {}))
 
 
 def attend(

@@ -4,7 +4,7 @@ import math
 
 from tracekit.workload.ops.elementwise import broadcast_shapes
 from tracekit.workload.ops.memory_traffic import Columns, Formula
-from tracekit.workload.signature import ITEM_BYTES, Signature
+from tracekit.workload.signature import ITEM_BYTES, Signature, Tensor
 
 ADDED, BETA = 0, 3
 """Positions of the added matrix and its factor in ``addmm`` and its kin."""
@@ -19,9 +19,31 @@ def _make_gemm_formula(a: int, b: int) -> Formula:
         left, right = signature.get_shape(a), signature.get_shape(b)
         if left is None or right is None or len(left) < 2 or len(right) < 2:
             return None
-        return {"batch": math.prod(left[:-2]), "m": left[-2], "n": right[-1], "k": left[-1]}
+        sizes = {"batch": math.prod(left[:-2]), "m": left[-2], "n": right[-1], "k": left[-1]}
+        return sizes | _find_shared_run(signature, a, b)
 
     return columns
+
+
+def _find_shared_run(signature: Signature, a: int, b: int) -> Columns:
+    """Find how many elements lie side by side in both operands, as ``channels``; nothing where strides aren't recorded.
+
+    Of the two numbers it is the one that is divisible by fewer powers of two, which tells whether loads are aligned. A
+    weight's gradient, for one, is a product of matrices whose k doesn't lie side by side::
+
+        gradient [k, m] transposed, input [k, n]     runs: m and n
+    """
+    runs = [_count_run(signature.get_tensor(place)) for place in (a, b)]
+    known = [run for run in runs if run]
+    return {"channels": min(known, key=lambda run: run & -run)} if len(known) == len(runs) else {}
+
+
+def _count_run(matrix: Tensor | None) -> int | None:
+    """Return how many elements lie side by side in a matrix; None where its strides don't tell."""
+    if matrix is None or len(matrix.strides) != len(matrix.shape):
+        return None
+    runs = (size for size, stride in zip(matrix.shape[:-3:-1], matrix.strides[:-3:-1], strict=True) if stride == 1)
+    return next(runs, None)
 
 
 def _compute_linear(signature: Signature) -> Columns | None:
