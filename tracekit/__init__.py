@@ -137,6 +137,7 @@ def capture(
     cuda_graph: bool = False,
     keywords: Mapping[str, Any] | None = None,
     gpu: str = "h100-sxm",
+    measured: Trace | None = None,
 ) -> Trace:
     """Capture a step of a PyTorch model that never ran as a trace, without a GPU.
 
@@ -157,18 +158,22 @@ def capture(
         cuda_graph: Whether one CUDA graph launches all kernels.
         keywords: Keyword arguments of the model.
         gpu: The GPU whose predicted times the trace holds.
+        measured: A recorded trace of the model, on any GPU and at any batch, that corrects its times; then its GPU
+            counts.
 
     Raises:
         TracekitError: PyTorch isn't installed, an option is unknown, or the model doesn't run without data.
         PredictorError: The GPU is unknown or its name ambiguous.
     """
     from tracekit.capturing.program import capture as capture_step
+    from tracekit.capturing.sharpen import measure_ops
     from tracekit.capturing.timed_trace import load_captured
 
     step = capture_step(
         model, *inputs, training=training, optimizer=optimizer, autocast=autocast, tf32=tf32, keywords=keywords
     )
-    return load_captured(step, gpu, cuda_graph=cuda_graph)
+    ops = None if measured is None else measure_ops(measured)
+    return load_captured(step, gpu, cuda_graph=cuda_graph, measured=ops)
 
 
 @take_options_of(SweepRequest)

@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import Annotated
+from zlib import crc32
+
+import msgspec
 
 FACTS_KEY = "tracekit_capture"
 """Top-level key of a trace that holds them."""
 
 UNKNOWN_CAPTURED_US = 2.0
 """Time of a captured kernel of unknown work, about that of the shortest ones."""
+
+Size = Annotated[int, msgspec.Meta(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +30,21 @@ class CaptureFacts:
         batch: Sequences of a step; 0 where they aren't known.
         tokens: Tokens of a step, likewise.
         collectives: Collectives that its ops have and the trace lacks.
+        measured_by: Name of a recorded trace that corrected the times; empty without one.
+        seen: The ops that it ran with the same inputs, as :func:`hash_inputs` tells them.
     """
 
     gpu: str
-    parameters: int
-    parameter_bytes: int
-    held_bytes: int
-    peak_bytes: int
+    parameters: Size
+    parameter_bytes: Size
+    held_bytes: Size
+    peak_bytes: Size
     trains: bool
-    batch: int = 0
-    tokens: int = 0
-    collectives: int = 0
+    batch: Size = 0
+    tokens: Size = 0
+    collectives: Size = 0
+    measured_by: str = ""
+    seen: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return the facts as a trace keeps them."""
@@ -46,9 +56,13 @@ class CaptureFacts:
         noted = metadata.get(FACTS_KEY)
         if not isinstance(noted, Mapping):
             return None
-        values = {field.name: noted.get(field.name) for field in fields(cls)}
-        sizes = [value for name, value in values.items() if name not in ("gpu", "trains")]
-        whole = all(isinstance(size, int) and size >= 0 for size in sizes)
-        if not whole or not isinstance(values["gpu"], str) or not isinstance(values["trains"], bool):
+        values = {field.name: noted[field.name] for field in fields(cls) if field.name in noted}
+        try:
+            return msgspec.convert(values, cls)
+        except msgspec.ValidationError:
             return None
-        return cls(**values)  # type: ignore[arg-type]  # checked above
+
+
+def hash_inputs(op: str, dims: str) -> int:
+    """Return a number for an op with its inputs' shapes, the same on every machine."""
+    return crc32(f"{op}{dims}".encode())

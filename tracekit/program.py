@@ -99,6 +99,12 @@ class Program:
         """Whether it was captured without a GPU, so that the times of its kernels are predictions."""
         return self.trace.capture_facts is not None
 
+    @property
+    def has_predicted_times(self) -> bool:
+        """Whether no trace corrected the times of a captured program, so that shapes alone tell them."""
+        facts = self.trace.capture_facts
+        return facts is not None and not facts.measured_by
+
     @cached_property
     def is_in_chosen_steps(self) -> pl.Series:
         """Boolean mask of the kernels that belong to a chosen step."""

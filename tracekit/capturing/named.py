@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from tracekit import ingest
 from tracekit.capturing.load import load_program, takes_batch
 from tracekit.capturing.options import CaptureOptions
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.program_names import CONFIG_SUFFIX
+from tracekit.capturing.sharpen import MeasuredOps, measure_ops
 from tracekit.capturing.timed_trace import REFERENCE_GPU, load_captured
 from tracekit.trace import Trace
 
@@ -64,6 +66,15 @@ class NamedProgram:
         return replace(found, facts=facts)
 
 
+def load_measured(options: CaptureOptions) -> MeasuredOps | None:
+    """Load the trace that corrects a program's times, if one is given.
+
+    Raises:
+        TracekitError: It can't be read, or doesn't tell what its ops took.
+    """
+    return measure_ops(ingest.load(options.measured)) if options.measured else None
+
+
 def capture_named(
     name: str, options: CaptureOptions, batch: float | None, gpu: str | None = None
 ) -> tuple[Trace, float | None]:
@@ -82,5 +93,10 @@ def capture_named(
     program = NamedProgram(name, options)
     is_whole = batch is not None and batch >= 1 and batch == int(batch)
     chosen = int(batch) if batch is not None and is_whole and program.takes_batch else None
-    trace = load_captured(program.capture_batch(chosen), gpu or REFERENCE_GPU, cuda_graph=options.cuda_graph)
+    trace = load_captured(
+        program.capture_batch(chosen),
+        gpu or REFERENCE_GPU,
+        cuda_graph=options.cuda_graph,
+        measured=load_measured(options),
+    )
     return trace, None if chosen else batch

@@ -25,6 +25,7 @@ class CaptureOptions:
         cuda_graph: Whether one CUDA graph launches all kernels.
         seq: Of a config: tokens of each sequence; None for the default.
         dtype: Of a config: type of its parameters; None for the default.
+        measured: A recorded trace of the program, which corrects its times; None for none.
     """
 
     train: bool = False
@@ -34,6 +35,7 @@ class CaptureOptions:
     cuda_graph: bool = False
     seq: int | None = None
     dtype: str | None = None
+    measured: str | None = None
 
     def __post_init__(self) -> None:
         known = [*OPTIMIZERS, *(FUSED + one for one in OPTIMIZERS)]

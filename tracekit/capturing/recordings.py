@@ -45,7 +45,7 @@ def _capture(inputs: Inputs, options: dict[str, Any]) -> Trace | None:
     rank = _read_host(inputs, options)
     if rank is None or not rank.has_shapes:
         return None
-    from tracekit.capturing.recorded_ops import read_program
+    from tracekit.capturing.recorded_program import read_program
     from tracekit.capturing.timed_trace import load_captured
 
     program = read_program(rank)

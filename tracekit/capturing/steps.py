@@ -9,7 +9,7 @@ from predictors import Gpu, resolve_gpu
 from tracekit.capturing.largest_batch import find_largest_batch
 from tracekit.capturing.named import NamedProgram
 from tracekit.capturing.program import CapturedProgram
-from tracekit.capturing.timed_trace import load_captured
+from tracekit.capturing.timed_trace import TimeCorrection, load_captured
 from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import captures as messages
 from tracekit.prediction import Prediction, predict
@@ -58,7 +58,12 @@ class CapturedStep:
 
 
 def predict_steps(
-    program: NamedProgram, gpus: Sequence[str], batch: str | None, *, cuda_graph: bool
+    program: NamedProgram,
+    gpus: Sequence[str],
+    batch: str | None,
+    *,
+    cuda_graph: bool,
+    measured: TimeCorrection | None = None,
 ) -> tuple[CapturedStep, ...]:
     """Predict a program's step on GPUs.
 
@@ -67,6 +72,7 @@ def predict_steps(
         gpus: Names, in any spelling.
         batch: Its batch, 'max' for the most that each GPU's memory holds, or None for its own.
         cuda_graph: Whether one CUDA graph launches all kernels.
+        measured: What a trace of the program tells of its times.
 
     Raises:
         RequestError: No GPU is given, or the batch is none or can't be chosen.
@@ -82,14 +88,14 @@ def predict_steps(
         return tuple(
             step
             for gpu in targets
-            for step in predict_program(_capture_largest(program, gpu), [gpu], cuda_graph=cuda_graph)
+            for step in predict_program(_capture_largest(program, gpu), [gpu], cuda_graph=cuda_graph, measured=measured)
         )
     size = None if batch is None else parse_batch(batch)
-    return predict_program(program.capture_batch(size), targets, cuda_graph=cuda_graph)
+    return predict_program(program.capture_batch(size), targets, cuda_graph=cuda_graph, measured=measured)
 
 
 def predict_program(
-    program: CapturedProgram, gpus: Sequence[Gpu], *, cuda_graph: bool = False
+    program: CapturedProgram, gpus: Sequence[Gpu], *, cuda_graph: bool = False, measured: TimeCorrection | None = None
 ) -> tuple[CapturedStep, ...]:
     """Predict a captured program's step on GPUs.
 
@@ -97,9 +103,10 @@ def predict_program(
         program: The program.
         gpus: The GPUs.
         cuda_graph: Whether one CUDA graph launches all kernels.
+        measured: What a trace of the program tells of its times.
     """
     slugs = [gpu.slug for gpu in gpus]
-    predicted = predict(prepare_run(load_captured(program, slugs[0], cuda_graph=cuda_graph)), slugs)
+    predicted = predict(prepare_run(load_captured(program, slugs[0], cuda_graph=cuda_graph, measured=measured)), slugs)
     return tuple(CapturedStep(program, one) for one in predicted.targets)
 
 

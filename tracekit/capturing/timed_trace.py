@@ -1,13 +1,14 @@
 """Build the trace of a captured program: what a recording on some GPU would hold, with predicted times."""
 
 from dataclasses import replace
+from itertools import repeat
+from typing import Protocol
 
-import numpy as np
 import polars as pl
 
 from predictors import Gpu, resolve_gpu
 from tracekit.arrays import Floats
-from tracekit.capture_facts import UNKNOWN_CAPTURED_US
+from tracekit.capture_facts import UNKNOWN_CAPTURED_US, CaptureFacts
 from tracekit.capturing.program import LONG_US, CapturedProgram
 from tracekit.capturing.timeline import build_trace, describe_capture
 from tracekit.hosts import find_usual_host
@@ -26,37 +27,62 @@ GRAPH_US_PER_KERNEL = 0.5
 """The same of a step that one CUDA graph launches: less than any kernel takes."""
 
 
-def build_timed_trace(program: CapturedProgram, gpu: str = REFERENCE_GPU, *, cuda_graph: bool = False) -> TraceBuilder:
+class TimeCorrection(Protocol):
+    """What corrects the predicted times of a program's kernels on one GPU."""
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU."""
+
+    def correct(self, program: CapturedProgram, times_us: Floats) -> tuple[CaptureFacts, Floats]:
+        """Return the program's facts and the corrected times."""
+
+
+def build_timed_trace(
+    program: CapturedProgram,
+    gpu: str = REFERENCE_GPU,
+    *,
+    cuda_graph: bool = False,
+    measured: TimeCorrection | None = None,
+) -> TraceBuilder:
     """Build the trace that a recording of a captured program on a GPU would be, with predicted times.
 
     Args:
         program: The program.
         gpu: Name of the GPU, in any spelling.
         cuda_graph: Whether a CUDA graph launches the kernels, so that the CPU has no part in the time.
+        measured: What a trace of the program tells of its times; then that trace's GPU counts.
 
     Raises:
         PredictorError: The GPU is unknown or its name ambiguous.
     """
-    there = resolve_gpu(gpu).gpu
-    facts = replace(program.facts, gpu=there.slug)
+    there = measured.gpu if measured else resolve_gpu(gpu).gpu
     host_us = GRAPH_US_PER_KERNEL if cuda_graph else HOST_US_PER_KERNEL / find_usual_host(there).speed
-
-    def build(times_us: Floats) -> TraceBuilder:
-        builder = build_trace(program.calls, times_us.tolist(), host_us, program.profile)
-        describe_capture(builder, facts, there, program.name)
-        return builder
-
-    kernels = sum(len(call.kernels) for call in program.calls)
-    return build(_predict_times(build(np.full(kernels, LONG_US)).load(), there))
+    facts, times_us = replace(program.facts, gpu=there.slug), predict_times(program, there)
+    if measured:
+        facts, times_us = measured.correct(program, times_us)
+    builder = build_trace(program.calls, times_us.tolist(), host_us, program.profile)
+    describe_capture(builder, facts, there, program.name)
+    return builder
 
 
-def load_captured(program: CapturedProgram, gpu: str = REFERENCE_GPU, *, cuda_graph: bool = False) -> Trace:
+def load_captured(
+    program: CapturedProgram,
+    gpu: str = REFERENCE_GPU,
+    *,
+    cuda_graph: bool = False,
+    measured: TimeCorrection | None = None,
+) -> Trace:
     """Return the same as ``tracekit.load`` would; arguments and errors as for :func:`build_timed_trace`."""
-    return build_timed_trace(program, gpu, cuda_graph=cuda_graph).load(stacks=True)
+    return build_timed_trace(program, gpu, cuda_graph=cuda_graph, measured=measured).load(stacks=True)
 
 
-def _predict_times(trace: Trace, gpu: Gpu) -> Floats:
-    """Predict the kernels of a trace without times."""
+def predict_times(program: CapturedProgram, gpu: Gpu) -> Floats:
+    """Predict the times of a program's kernels on a GPU, in microseconds."""
+    kernels = sum(len(call.kernels) for call in program.calls)
+    builder = build_trace(program.calls, repeat(LONG_US, kernels), 1.0, program.profile)
+    describe_capture(builder, replace(program.facts, gpu=gpu.slug), gpu, program.name)
+    trace = builder.load()
     (predicted,) = predict(prepare_run(trace), [gpu.slug], calibrated=False).targets
     known = pl.when(pl.col("method") != "kept").then("time_us").otherwise(UNKNOWN_CAPTURED_US)
     times: Floats = predicted.kernels.select(known.alias("time_us"))["time_us"].to_numpy()

@@ -43,7 +43,7 @@ def capture(
     It runs once on tensors without data, so it takes no memory and downloads nothing. The output is a trace for the
     other commands, with the times of the first GPU.
     """
-    from tracekit.capturing.named import NamedProgram
+    from tracekit.capturing.named import NamedProgram, load_measured
     from tracekit.capturing.steps import predict_steps
     from tracekit.capturing.timed_trace import build_timed_trace
     from tracekit.cli.output import check_output, emit, show_progress, write_file
@@ -53,9 +53,11 @@ def capture(
     check_output(output, force, SUFFIXES, [program.rpartition(":")[0] or program])
     with show_progress(quiet) as stage:
         stage(stages.CAPTURING())
-        steps = predict_steps(NamedProgram(program, options.capture), gpu or [], batch, cuda_graph=options.cuda_graph)
+        graph, measured = options.cuda_graph, load_measured(options.capture)
+        named = NamedProgram(program, options.capture)
+        steps = predict_steps(named, gpu or [], batch, cuda_graph=graph, measured=measured)
         first = steps[0]
         if output is not None:
-            trace = build_timed_trace(first.program, first.prediction.gpu, cuda_graph=options.cuda_graph)
+            trace = build_timed_trace(first.program, first.prediction.gpu, cuda_graph=graph, measured=measured)
             write_file(output, trace.to_file(compress=output.suffix == ".gz"), quiet)
     emit(render.render_captured(steps), lambda: render.serialize_captured(steps), json=json)

@@ -32,6 +32,21 @@ RECORDING_WITHOUT_VALUES = Template(
     "{path} holds no GPU activity, and of its ops only shapes: strides and paddings of convolutions are missing.",
     "Record it with PyTorch 2.1 or later, or on a GPU.",
 )
+MEASURED_BY_CAPTURE = Template(
+    "measured-by-capture", Severity.ERROR, "{path} was captured itself: nothing in it is measured.", "Give a recording."
+)
+MEASURED_BY_UNKNOWN_GPU = Template(
+    "measured-by-unknown-gpu",
+    Severity.ERROR,
+    "{path} doesn't tell which GPU it was recorded on.",
+    "Record it with a PyTorch that does, from 1.12 on.",
+)
+MEASURED_WITHOUT_SHAPES = Template(
+    "measured-without-shapes",
+    Severity.ERROR,
+    "The ops of {path} have no shapes, so they can't be matched to the program's.",
+    "Record it with record_shapes=True.",
+)
 CAPTURE_EMPTY = Template(
     "capture-empty", Severity.ERROR, "{program} launches no kernels.", "Return what a step computes."
 )
@@ -81,8 +96,8 @@ BATCH_OF_FUNCTION = Template(
 OPTIONS_OF_PROGRAMS = Template(
     "options-of-programs",
     Severity.ERROR,
-    "{--train}, {--optimizer}, {--autocast}, {--tf32}, {--cuda-graph}, {--seq} and {--dtype} are for programs that are "
-    "captured, not for traces.",
+    "{--train}, {--optimizer}, {--autocast}, {--tf32}, {--cuda-graph}, {--seq}, {--dtype} and {--measured} are for "
+    "programs that are captured, not for traces.",
     "Leave them out, or give FILE.py:FUNCTION or a model's config.json.",
 )
 BATCH_FITS_NOWHERE = Template(

@@ -13,6 +13,13 @@ NOTHING_MEASURED = Template(
     "predicted for {gpu} with its usual CPU.",
     "A trace of it on any GPU makes this surer.",
 )
+CAPTURE_SHARPENED = Template(
+    "capture-sharpened",
+    Severity.WARNING,
+    "The program was captured without a GPU. {trace} corrected its times: it ran {seen_pct} of the GPU's time with the "
+    "same inputs; the others take its ratio of measured to predicted time. The CPU is the usual one beside a "
+    "{gpu}.",
+)
 CAPTURED_COLLECTIVES_MISSING = Template(
     "captured-collectives-missing",
     Severity.WARNING,

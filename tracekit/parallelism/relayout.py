@@ -9,6 +9,7 @@ import predictors
 from predictors import Gpu
 from predictors.kernel_identity import parse_release
 from predictors.kernels import TENSOR_FAMILIES
+from tracekit.capture_facts import hash_inputs
 from tracekit.messages import layout_errors
 from tracekit.parallelism.batch_size import scale_batch
 from tracekit.parallelism.collective_calls import SIZE_COLUMNS, list_collectives
@@ -84,7 +85,7 @@ def add_measured_times(program: Program) -> pl.DataFrame:
     told = pl.col("work_from").ne_missing(WORK_FROM_ASSUMED) | (pl.col("family") == "collective")
     measured_us = pl.when(told).then(pl.col("dur_ns") / 1e3)
     table = program.kernels.with_columns(
-        measured_us=measured_us, framework=infer_framework(), derived=pl.lit(value=False), most=1.0
+        measured_us=measured_us, framework=infer_framework(), derived=find_corrected_kernels(program), most=1.0
     )
     if program.framework is None:
         return table
@@ -94,6 +95,16 @@ def add_measured_times(program: Program) -> pl.DataFrame:
     return table.with_columns(
         engine=served.then(pl.lit(engine)), release=served.then(pl.lit(release, pl.Float64)), in_job=pl.lit(value=True)
     )
+
+
+def find_corrected_kernels(program: Program) -> pl.Series:
+    """Find the kernels of a captured program whose times a trace corrected without having run the same."""
+    facts, kernels = program.trace.capture_facts, program.kernels
+    if facts is None or not facts.measured_by:
+        return pl.repeat(value=False, n=kernels.height, eager=True)
+    inputs = kernels.select(pl.col("op").fill_null(""), pl.col("input_dims").fill_null(""))
+    names = {pair: hash_inputs(*pair) in facts.seen for pair in inputs.unique().iter_rows()}
+    return pl.Series([not names[pair] for pair in inputs.iter_rows()])
 
 
 def get_kernel_key(layout: Layout) -> tuple[float, ...]:

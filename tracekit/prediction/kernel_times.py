@@ -22,14 +22,14 @@ class KernelTimePredictor:
         table: The kernel table with ``measured_us``; ``derived``, whether that time is derived; and ``most``, the
             factor by which the time may be longer.
         source_gpu: GPU of the trace; None if unknown.
-        is_captured: Whether the times are no measurements, so that shapes alone tell those on a target.
+        by_shape: Whether the times are no measurements, so that shapes alone tell those on a target.
     """
 
-    def __init__(self, table: pl.DataFrame, source_gpu: Gpu | None, *, is_captured: bool = False) -> None:
+    def __init__(self, table: pl.DataFrame, source_gpu: Gpu | None, *, by_shape: bool = False) -> None:
         self.table = table
-        self._source, self._is_captured = source_gpu, is_captured
-        told = table.drop("measured_us") if is_captured else table
-        self._batch = Batch(told, source_gpu=None if is_captured else source_gpu)
+        self._source, self._times_by_shape = source_gpu, by_shape
+        told = table.drop("measured_us") if by_shape else table
+        self._batch = Batch(told, source_gpu=None if by_shape else source_gpu)
         low, high = apply_work_bounds(told)
         self._bracketed = low["row"]
         self._ends = Batch(low, source_gpu=source_gpu), Batch(high, source_gpu=source_gpu)
@@ -55,7 +55,7 @@ class KernelTimePredictor:
             calibrations: Kernels that were measured, by GPU.
         """
         times = self._batch.on(gpu, calibrations)
-        if self._is_captured and not gpu.supports("tf32"):
+        if self._times_by_shape and not gpu.supports("tf32"):
             times = self._leave_out_layout_changes(times)
         if not self._derived.is_empty():
             times = self._widen_derived(times, self._by_law.on(self._source or gpu, calibrations))

@@ -185,7 +185,7 @@ class Predictor:
             table = (
                 relayout_kernels(self.program, source, gpu, *layouts) if layouts else add_measured_times(self.program)
             )
-            self._kernels_cache[key] = KernelTimePredictor(table, source, is_captured=self.run.is_captured)
+            self._kernels_cache[key] = KernelTimePredictor(table, source, by_shape=self.run.program.has_predicted_times)
         return self._kernels_cache[key]
 
     def _replay_target(
@@ -277,7 +277,7 @@ class Predictor:
     ) -> ClockedKernels:
         """Return the kernels at the clock that the step keeps; on the trace's own GPU they are measured at it."""
         source, gpu = self.run.gpu, target.gpu.gpu
-        if not self.run.is_captured and (source is None or source.slug == gpu.slug):
+        if not self.run.program.has_predicted_times and (source is None or source.slug == gpu.slug):
             return ClockedKernels(kernels)
         traced = self._get_kernels(gpu, get_stage_layouts(layouts))
         return self.clock.hold(program, kernels, gpu, traced, host.likely)

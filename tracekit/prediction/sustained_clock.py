@@ -73,7 +73,7 @@ class SustainedClock:
         gpu, program = self._run.gpu, self._run.program
         if gpu is not None and self._clock_mhz is not None:
             return max(get_highest_mhz(gpu) / self._clock_mhz, 1.0)
-        if gpu is None or not regulates_clock(gpu) or self._run.is_captured:
+        if gpu is None or not regulates_clock(gpu) or self._run.program.has_predicted_times:
             return 1.0
         table = add_measured_times(program)
         kernels = table.select("dtype").hstack(KernelTimePredictor(table, gpu).on_source)

@@ -34,6 +34,15 @@ class ProgramOptions(Request):
         str | None, Option("Of a config: type of its parameters, bf16 (default), fp16 or fp32.", "Type", "TYPE")
     ] = None
 
+    measured: Annotated[
+        str | None,
+        Option(
+            "Of a program: a recorded trace of it, on any GPU and at any batch, that corrects its times.",
+            "Trace of the program",
+            "TRACE",
+        ),
+    ] = None
+
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
         super().check()

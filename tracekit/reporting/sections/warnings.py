@@ -21,6 +21,7 @@ from tracekit.messages import Message
 from tracekit.messages import report_warnings as told
 from tracekit.messages.model_configs import CONFIG_WITHOUT_FIT
 from tracekit.messages.trace_contents import DEVICE_NOT_RECORDED
+from tracekit.parallelism.relayout import find_corrected_kernels
 from tracekit.reporting.sections import unlike_steps
 from tracekit.run import MAX_TRUSTED_ERROR_PCT, MeasuredRun
 from tracekit.workload.steps import count_optimizer_steps, is_whole_trace
@@ -107,7 +108,12 @@ def _warn_of_capture(run: MeasuredRun) -> Iterator[Message]:
     facts = run.trace.capture_facts
     if facts is None:
         return
-    yield told.NOTHING_MEASURED(gpu=facts.gpu)
+    if facts.measured_by:
+        seen = ~find_corrected_kernels(run.program)
+        seen_pct = compute_time_share(run.kernels.with_columns(seen=seen), "dur_ns", pl.col("seen"))
+        yield told.CAPTURE_SHARPENED(trace=facts.measured_by, seen_pct=seen_pct, gpu=facts.gpu)
+    else:
+        yield told.NOTHING_MEASURED(gpu=facts.gpu)
     if facts.collectives:
         yield told.CAPTURED_COLLECTIVES_MISSING(collectives=facts.collectives)
     unknown = run.kernels.filter(pl.col("work_from").is_null()).height

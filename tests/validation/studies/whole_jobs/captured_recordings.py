@@ -13,7 +13,7 @@ from statistics import median
 import tracekit as tk
 from sample_traces.record import RECORDED
 from tests.validation.study import REAL_TRACES, find_input, format_table
-from tracekit.capturing.recorded_ops import read_program
+from tracekit.capturing.recorded_program import read_program
 from tracekit.capturing.timed_trace import load_captured
 from tracekit.errors import TracekitError
 from tracekit.run import MeasuredRun, prepare_run

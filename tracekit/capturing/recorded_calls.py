@@ -12,7 +12,7 @@ parameter, on CUDA through all of them at once. What a data loader does stays on
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,14 +20,11 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from tracekit.capture_facts import CaptureFacts
 from tracekit.capturing.attention_calls import ARGUMENTS as ATTENTION_OPS
 from tracekit.capturing.attention_calls import ATTENTION, build_attention_call
 from tracekit.capturing.cuda_choices import RECURRENT
 from tracekit.capturing.following_ops import list_following_ops
-from tracekit.capturing.op_profile import OpProfile
 from tracekit.capturing.ops import NO_KERNEL, TYPES, Call, build_call
-from tracekit.capturing.program import CapturedProgram
 from tracekit.errors import CaptureError
 from tracekit.ingest.nesting import select_outermost
 from tracekit.messages import captures as messages
@@ -51,8 +48,6 @@ LISTS = "_foreach_|_fused_"
 LOADER, UPDATE = r"^enumerate\(DataLoader\)", r"^Optimizer\.step#"
 """Annotations of the profiler around a data loader's work and an optimizer's."""
 DTYPES = {name.replace(" ", ""): dtype for dtype, name in TYPES.items()}
-COLLECTIVE = "record_param_comms"
-"""The op that PyTorch notes once for each."""
 CALL, LIBRARY = "call", "library"
 LIBRARY_OP = re.compile(r"^(?!autograd::|torch::|prims?::|profiler::|c10d::|nccl:|gloo:)\w+::\w+$")
 """Ops of libraries; those of PyTorch itself that launch nothing, and collectives, are none."""
@@ -63,12 +58,23 @@ LIST_TYPE = "TensorList"
 UPDATE_OP = re.compile(LISTS)
 FUSED_LISTS = 4
 """Lists of a fused optimizer that are as long as the parameters: these, gradients and moments."""
-MARK_GAP_US = 1e-4
-"""Between the calls of one op, whose order alone counts."""
 
 
-def read_program(rank: RankTrace) -> CapturedProgram | None:
-    """Read the program of a recording without GPU activity; None where nothing would launch a kernel.
+@dataclass(frozen=True)
+class RecordedCalls:
+    """The ops of a recording that are calls.
+
+    Attributes:
+        ops: Their rows (``schema.OPS``), in order.
+        calls: The calls that a GPU gets for each of them.
+    """
+
+    ops: pl.DataFrame
+    calls: tuple[tuple[Call, ...], ...]
+
+
+def find_calls(rank: RankTrace) -> RecordedCalls:
+    """Find the ops of a recording that are calls.
 
     Args:
         rank: The recording, with shapes.
@@ -78,26 +84,8 @@ def read_program(rank: RankTrace) -> CapturedProgram | None:
     """
     if not rank.ops["concrete_inputs"].count():
         raise CaptureError(messages.RECORDING_WITHOUT_VALUES(path=rank.source))
-    rank = _begin_at_zero(rank)
-    found = _merge_updates(_select_calls(rank), rank.annotations)
-    if found.is_empty():
-        return None
-    built = _build_calls(found, _list_parameters(rank))
-    middle_us = ((found["ts_ns"] + found["dur_ns"] // 2) / 1e3).to_list()
-    marks_us = [
-        us + place * MARK_GAP_US for us, calls in zip(middle_us, built, strict=True) for place in range(len(calls))
-    ]
-    calls = tuple(call for several in built for call in several)
-    profile = OpProfile(_list_events(rank, found), marks_us, [""] * len(calls))
-    return CapturedProgram(rank.source, calls, profile, _find_facts(rank))
-
-
-def _begin_at_zero(rank: RankTrace) -> RankTrace:
-    """Return the recording with times from its first op on, which floating-point numbers hold exactly."""
-    begin = pl.col("ts_ns") - rank.ops["ts_ns"].min()
-    tables = (rank.ops, rank.annotations, rank.frames)
-    ops, annotations, frames = (table.with_columns(begin) for table in tables)
-    return replace(rank, ops=ops, annotations=annotations, frames=frames)
+    ops = _merge_updates(_select_calls(rank), rank.annotations)
+    return RecordedCalls(ops, tuple(map(tuple, _build_calls(ops, _list_parameters(rank)))))
 
 
 def _select_calls(rank: RankTrace) -> pl.DataFrame:
@@ -270,36 +258,3 @@ def _make_tensor(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.
     if len(strides) != len(shape):
         return torch.empty(shape, dtype=dtype, device="meta")
     return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
-
-
-def _list_events(rank: RankTrace, calls: pl.DataFrame) -> list[dict[str, Any]]:
-    """List the ops and annotations as the profiler's events, without what the CPU does inside calls."""
-    ops = rank.ops.with_row_index("op_row").sort("ts_ns")
-    spans = calls.select(*THREAD, "ts_ns", end_ns=pl.col("ts_ns") + pl.col("dur_ns")).sort("ts_ns")
-    joined = ops.join_asof(spans, on="ts_ns", by=list(THREAD), check_sortedness=False)
-    # The calls themselves are added with their kernels.
-    inside = (pl.col("ts_ns") < pl.col("end_ns")) & (pl.col("ts_ns") + pl.col("dur_ns") <= pl.col("end_ns"))
-    outer = joined.filter(~inside.fill_null(value=False))
-    named = [(outer, "cpu_op"), (rank.annotations, "user_annotation"), (rank.frames, "python_function")]
-    events = [_make_event(row, kind) for table, kind in named for row in table.iter_rows(named=True)]
-    return sorted(events, key=lambda event: (event["ts"], -event["dur"]))
-
-
-def _make_event(row: dict[str, Any], kind: str) -> dict[str, Any]:
-    noted = {"Input Dims": "input_dims", "Input type": "input_types", "Concrete Inputs": "concrete_inputs"}
-    args = {name: json.loads(row[column]) for name, column in noted.items() if row.get(column)}
-    return {"cat": kind, "name": row["name"], "ts": row["ts_ns"] / 1e3, "dur": row["dur_ns"] / 1e3, "args": args}
-
-
-def _find_facts(rank: RankTrace) -> CaptureFacts:
-    """Find what the ops tell of the program: whether it has gradients. What memory holds, they don't tell."""
-    gradients = rank.ops.filter((pl.col("name") == ACCUMULATE_GRAD_OP) & pl.col("input_dims").is_not_null())
-    return CaptureFacts(
-        gpu="",
-        parameters=0,
-        parameter_bytes=0,
-        held_bytes=0,
-        peak_bytes=0,
-        trains=not gradients.is_empty(),
-        collectives=int((rank.ops["name"] == COLLECTIVE).sum()),
-    )
