@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cached_property
+from math import exp
 
 import numpy as np
 import polars as pl
@@ -23,11 +24,14 @@ class KernelTimePredictor:
             factor by which the time may be longer.
         source_gpu: GPU of the trace; None if unknown.
         by_shape: Whether the times are no measurements, so that shapes alone tell those on a target.
+        half_width: Half-width, as a logarithm, of an error that all times have besides; 0 for none.
     """
 
-    def __init__(self, table: pl.DataFrame, source_gpu: Gpu | None, *, by_shape: bool = False) -> None:
+    def __init__(
+        self, table: pl.DataFrame, source_gpu: Gpu | None, *, by_shape: bool = False, half_width: float = 0.0
+    ) -> None:
         self.table = table
-        self._source, self._times_by_shape = source_gpu, by_shape
+        self._source, self._times_by_shape, self._half_width = source_gpu, by_shape, half_width
         told = table.drop("measured_us") if by_shape else table
         self._batch = Batch(told, source_gpu=None if by_shape else source_gpu)
         low, high = apply_work_bounds(told)
@@ -59,6 +63,8 @@ class KernelTimePredictor:
             times = self._leave_out_layout_changes(times)
         if not self._derived.is_empty():
             times = self._widen_derived(times, self._by_law.on(self._source or gpu, calibrations))
+        if self._half_width:
+            times = _widen(times, self._half_width)
         if self._bracketed.is_empty():
             return times
         low, high = (end.predict_time_us(gpu, calibrations) for end in self._ends)
@@ -102,6 +108,15 @@ class KernelTimePredictor:
             high_us=longest,
             method=pl.when(derived & (pl.col("method") == "measured")).then(pl.lit("transfer")).otherwise("method"),
         ).select(times.columns)
+
+
+def _widen(times: pl.DataFrame, half_width: float) -> pl.DataFrame:
+    """Widen the intervals by an independent error, given as a logarithm."""
+    time, other = pl.col("time_us"), pl.lit(exp(half_width))
+    return times.with_columns(
+        low_us=time * (-_combine_errors(time / pl.col("low_us"), other)).exp(),
+        high_us=time * _combine_errors(pl.col("high_us") / time, other).exp(),
+    )
 
 
 def _combine_errors(*factors: pl.Expr) -> pl.Expr:

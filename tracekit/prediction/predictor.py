@@ -61,6 +61,9 @@ MODELLED_METHODS = ("measured", "law", "transfer")
 SCALED_METHODS = ("scaled",)
 MIN_HOST_EFFECT = 1.05
 """Least factor by which a slow or a fast host among the usual ones changes a step for that to be said."""
+SHARPENED_HALF_WIDTH = 0.05
+"""Half-width, as a logarithm, of the 90 % interval of what a captured program's ops, corrected by a trace of it, leave
+open of its GPU's time: 10 of 11 programs were within 4 % (tests/validation/results/whole_jobs/sharpened_steps.md)."""
 INNER_COLUMNS = ("transfer_us", "slowdown", "clock_slowdown", "demand_w")
 """Of predicted kernels, which the prediction itself doesn't show."""
 KERNEL_COLUMNS = ("name", "op", "input_dims", "family", "dtype", "measured_us")
@@ -185,7 +188,9 @@ class Predictor:
             table = (
                 relayout_kernels(self.program, source, gpu, *layouts) if layouts else add_measured_times(self.program)
             )
-            self._kernels_cache[key] = KernelTimePredictor(table, source, by_shape=self.run.program.has_predicted_times)
+            by_shape = self.run.program.has_predicted_times
+            half_width = SHARPENED_HALF_WIDTH if self.run.is_captured and not by_shape else 0.0
+            self._kernels_cache[key] = KernelTimePredictor(table, source, by_shape=by_shape, half_width=half_width)
         return self._kernels_cache[key]
 
     def _replay_target(

@@ -2,5 +2,13 @@
 
 TABLES = (
     *("trace_pairs", "step_energy", "held_clocks", "throughputs", "batch_sizes"),
-    *("fp32_models", "captured_models", "captured_configs", "captured_steps", "captured_recordings", "served_jobs"),
+    *(
+        "fp32_models",
+        "captured_models",
+        "captured_configs",
+        "captured_steps",
+        "captured_recordings",
+        "sharpened_steps",
+        "served_jobs",
+    ),
 )
