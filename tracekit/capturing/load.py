@@ -17,6 +17,8 @@ from tracekit.messages import captures as messages
 
 BATCH_ARGUMENT = "batch"
 """Of a function that builds a model: how many samples its inputs hold."""
+OWN_CODE = "auto_map"
+"""Key of a config that names code beside it, which never runs."""
 NO_FUSED_ATTENTION = "does not support an attention implementation"
 """How transformers says that a model has no fused attention."""
 
@@ -113,6 +115,7 @@ def load_config_model(
     transformers.logging.set_verbosity_error()
     try:
         given = json.loads(config.read_text(encoding="utf-8"))
+        given.pop(OWN_CODE, None)
         known, head = transformers.AutoConfig.for_model(**given), _choose_head(transformers, given)
         with torch.device("meta"):
             model = _build_model(head, known, attention)

@@ -7,8 +7,7 @@ from tracekit.capturing.load import load_program, takes_batch
 from tracekit.capturing.options import CaptureOptions
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.program_names import CONFIG_SUFFIX
-from tracekit.capturing.sharpen import MeasuredOps, measure_ops
-from tracekit.capturing.timed_trace import REFERENCE_GPU, load_captured
+from tracekit.capturing.timed_trace import REFERENCE_GPU, TimeCorrection, load_captured
 from tracekit.trace import Trace
 
 DEFAULT_TOKENS, DEFAULT_DTYPE = 2048, "bf16"
@@ -66,13 +65,17 @@ class NamedProgram:
         return replace(found, facts=facts)
 
 
-def load_measured(options: CaptureOptions) -> MeasuredOps | None:
+def load_measured(options: CaptureOptions) -> TimeCorrection | None:
     """Load the trace that corrects a program's times, if one is given.
 
     Raises:
         TracekitError: It can't be read, or doesn't tell what its ops took.
     """
-    return measure_ops(ingest.load(options.measured)) if options.measured else None
+    if options.measured is None:
+        return None
+    from tracekit.capturing.sharpen import measure_ops  # imports torch
+
+    return measure_ops(ingest.load(options.measured))
 
 
 def capture_named(

@@ -12,12 +12,13 @@ def is_program(inputs: Sequence[str]) -> bool:
     if len(inputs) != 1:
         return False
     path, _, function = inputs[0].rpartition(":")
-    return (path.endswith(".py") and function.isidentifier()) or _is_config(Path(inputs[0]))
+    given = Path(inputs[0])
+    return (path.endswith(".py") and function.isidentifier()) or (given.suffix == CONFIG_SUFFIX and is_config(given))
 
 
-def _is_config(path: Path) -> bool:
+def is_config(path: Path) -> bool:
     """Return whether a file is the configuration of a Hugging Face model."""
-    if path.suffix != CONFIG_SUFFIX or not path.is_file():
+    if not path.is_file():
         return False
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)

@@ -7,16 +7,18 @@ The host takes the same time for each kernel: a part of it before the launching 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from predictors import Gpu
 from tracekit.arrays import Floats
 from tracekit.capture_facts import FACTS_KEY, CaptureFacts
-from tracekit.capturing.op_profile import OpProfile
-from tracekit.capturing.ops import Call
 from tracekit.testing import MAIN_THREAD, PROCESS, TraceBuilder
+
+if TYPE_CHECKING:
+    from tracekit.capturing.op_profile import OpProfile
+    from tracekit.capturing.ops import Call
 
 LAUNCH_US = 5.0
 """From a launch to its kernel on an idle GPU."""
@@ -30,7 +32,7 @@ KEPT_ARGS = ("Sequence number", "Fwd thread id", "Input Dims", "Input type", "In
 
 
 def build_trace(
-    calls: Sequence[Call], times_us: Iterable[float], host_us: float, profile: OpProfile | None = None
+    calls: "Sequence[Call]", times_us: Iterable[float], host_us: float, profile: "OpProfile | None" = None
 ) -> TraceBuilder:
     """Build the trace of a step.
 
@@ -77,7 +79,7 @@ def describe_capture(builder: TraceBuilder, facts: CaptureFacts, gpu: Gpu, name:
     builder.name = name
 
 
-def _retime(profile: OpProfile, begins: Floats, ends: Floats) -> list[dict[str, Any]]:
+def _retime(profile: "OpProfile", begins: Floats, ends: Floats) -> list[dict[str, Any]]:
     """Return a profile's events on the host's clock, on which call i runs from ``begins[i]`` to ``ends[i]``.
 
     Of the profiler's own times only the order counts, so that each capture of a program gives the same trace.

@@ -1,6 +1,6 @@
 """How a program that never ran is captured; see :mod:`tracekit.capturing`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated
 
 from tracekit.bounds import MAX_COUNT
@@ -15,23 +15,34 @@ class ProgramOptions(Request):
     """How a program is captured."""
 
     train: Annotated[
-        bool, Option("Of a program: a training step, forward, backward and the optimizer.", "Training step")
+        bool, Option("Of a program: a training step, forward, backward and the optimizer.", "Program: training step")
     ] = False
     optimizer: Annotated[
         str | None,
-        Option("Of a program: adamw, adam or sgd, or fused-adamw and so on; default none.", "Optimizer"),
+        Option("Of a program: adamw, adam or sgd, or fused-adamw and so on; default none.", "Program: optimizer"),
     ] = None
     autocast: Annotated[
-        str | None, Option("Of a program: mixed precision, bf16 or fp16.", "Mixed precision", "TYPE")
+        str | None, Option("Of a program: mixed precision, bf16 or fp16.", "Program: mixed precision", "TYPE")
     ] = None
-    tf32: Annotated[bool, Option("Of a program: products of fp32 run in TF32.", "TF32")] = False
-    cuda_graph: Annotated[bool, Option("Of a program: one CUDA graph launches all kernels.", "CUDA graph")] = False
+    tf32: Annotated[bool, Option("Of a program: products of fp32 run in TF32.", "Program: TF32")] = False
+    cuda_graph: Annotated[bool, Option("Of a program: one CUDA graph launches all kernels.", "Program: CUDA graph")] = (
+        False
+    )
     seq: Annotated[
         int | None,
-        Option("Of a config: tokens of each sequence, default 2048.", "Tokens", "N", minimum=1, maximum=MAX_COUNT),
+        Option(
+            "Of a config: tokens of each sequence, default 2048.",
+            "Config: tokens of a sequence",
+            "N",
+            minimum=1,
+            maximum=MAX_COUNT,
+        ),
     ] = None
     dtype: Annotated[
-        str | None, Option("Of a config: type of its parameters, bf16 (default), fp16 or fp32.", "Type", "TYPE")
+        str | None,
+        Option(
+            "Of a config: type of its parameters, bf16 (default), fp16 or fp32.", "Config: type of parameters", "TYPE"
+        ),
     ] = None
 
     measured: Annotated[
@@ -51,7 +62,7 @@ class ProgramOptions(Request):
     @property
     def capture(self) -> CaptureOptions:
         """The same without what front ends need."""
-        return CaptureOptions(**self.to_dict())
+        return CaptureOptions(**{field.name: getattr(self, field.name) for field in fields(CaptureOptions)})
 
     def refuse_without_program(self) -> None:
         """Refuse options of programs for what is none.
@@ -59,5 +70,5 @@ class ProgramOptions(Request):
         Raises:
             RequestError: One is given.
         """
-        if self != ProgramOptions():
+        if self.capture != CaptureOptions():
             raise RequestError(messages.OPTIONS_OF_PROGRAMS())

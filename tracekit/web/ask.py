@@ -8,6 +8,7 @@ from tracekit.comm import UnknownClusterError
 from tracekit.messages import Template, web_errors
 from tracekit.request import ExportRequest, Option, list_fields
 from tracekit.request.option import split_values
+from tracekit.request.program_options import ProgramOptions
 from tracekit.web.errors import WebError
 
 MAX_VALUES = 32
@@ -18,7 +19,7 @@ FILE_OPTIONS = ("gpu", "cluster", "source_gpu", "source_cluster", "price")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask(ExportRequest):
+class Ask(ExportRequest, ProgramOptions):
     """What to find out; names and meanings as on the command line. Without a target: the measured run only."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
@@ -27,6 +28,8 @@ class Ask(ExportRequest):
     """No option here: the server reads no file that a request names. It takes the one uploaded with the traces."""
     host_from: ClassVar[None] = None  # type: ignore[misc]
     """Likewise. `info` of such a trace prints its host's speed, which `host` takes."""
+    measured: ClassVar[None] = None  # type: ignore[misc]
+    """Likewise."""
     ranks: Annotated[int | None, Option("Measure one rank; default all, together.", "Rank", "N", minimum=0)] = None
 
     def check(self) -> None:

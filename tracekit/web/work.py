@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tracekit.capturing.named import capture_named
+from tracekit.capturing.program_names import is_config
 from tracekit.capturing.recordings import load_recording
 from tracekit.doctor import examine
 from tracekit.export.excerpt import limit_timeline_steps
@@ -30,6 +32,7 @@ from tracekit.web.store import Store
 
 # Fraction of a worker's address space available to the tables; the rest is for everything else.
 TABLES_FRACTION = 0.5
+CONFIG_NAME = "config.json"
 
 
 def execute_job(job: WebJob, settings: Settings, store: Store) -> None:
@@ -61,7 +64,12 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
     sources = _fetch_sources(job, settings, store, scratch)
     ranks = None if request.ranks is None else [request.ranks]
     memory_bytes = int(settings.worker_bytes * TABLES_FRACTION)
-    trace = load_recording(sources, ranks=ranks, cache=False, memory=memory_bytes, progress=enter)
+    if len(sources) == 1 and sources[0].path and is_config(sources[0].path):
+        enter(stages.CAPTURING())
+        trace, request = _capture_config(sources[0].path, request, scratch)
+    else:
+        request.refuse_without_program()
+        trace = load_recording(sources, ranks=ranks, cache=False, memory=memory_bytes, progress=enter)
     lowest = answers.measure(trace, request, enter, rank=trace.ranks[0].rank)
     run = lowest if len(trace.ranks) == 1 else answers.measure(trace, request, enter)
     enter(stages.EXAMINING())
@@ -73,6 +81,13 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
     store.jobs.set_found(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
     enter(stages.STORING_REPORTS())
     return written, _store_reports(job, store, scratch, [REPORT_FILE, *(f"report.{suffix}" for suffix in written)])
+
+
+def _capture_config(config: Path, request: Ask, scratch: Path) -> tuple[Trace, Ask]:
+    """Capture the model of a configuration; return its trace, and what is left to ask of it."""
+    named = Path(shutil.copyfile(config, scratch / CONFIG_NAME))
+    trace, left = capture_named(str(named), request.capture, request.batch, request.source_gpu)
+    return trace, replace(request, batch=left)
 
 
 def summarize_traces(trace: Trace, run: MeasuredRun, lowest: MeasuredRun) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def _iter_module_times(
             depth=depth,
             modules=inner.modules,
             time_us=inner.time_us / steps,
-            share=100 * inner.time_us / whole_us,
+            share=float(100 * inner.time_us / whole_us),
             backward_us=inner.backward_us / steps,
             own_us=inner.own_us / steps,
             kernels=inner.kernels / steps,
