@@ -11,7 +11,7 @@ import tracekit as tk
 from predictors import PredictorError
 from tracekit.analysis.self_check import run_self_check
 from tracekit.analysis.transplant import transplant
-from tracekit.errors import NoGpuActivityError, NotATraceError
+from tracekit.errors import NoGpuActivityError
 from tracekit.prediction import predict
 from tracekit.reporting import build_report
 from tracekit.run import MeasuredRun, prepare_run
@@ -118,9 +118,18 @@ def test_cpu_only(real_traces):
         tk.load(real_traces / "hta_cpu_only.json.gz")
 
 
-def test_execution_traces_are_refused(real_traces):
-    with pytest.raises(NotATraceError):
-        tk.load(real_traces / "v100_dlrm_train_rank0_of_8.et.json.gz")
+def test_an_execution_trace_alone_is_a_captured_program(real_traces):
+    pytest.importorskip("torch")
+    trace = tk.load(real_traces / "v100_dlrm_train_rank0_of_8.et.json.gz")
+    facts = trace.ranks[0].capture_facts
+    assert facts is not None
+    assert (facts.trains, facts.collectives) == (True, 13)
+    recorded = prepare_run(tk.load(real_traces / "v100_dlrm_train_rank0_of_8.json.gz"))
+    products = [
+        set(run.kernels.filter(family="gemm").select("m", "n", "k").iter_rows())
+        for run in (prepare_run(trace), recorded)
+    ]
+    assert products[0] == products[1]
 
 
 @pytest.mark.usefixtures("real_traces")

@@ -244,7 +244,9 @@ KERNELS = TableSchema(
         ),
         TableColumn("winograd", pl.Boolean, "conv: whether its window and stride suit Winograd's algorithm."),
         TableColumn(
-            "channels", pl.Int64, "conv: input channels of one group; gemm: elements side by side in its operands."
+            "channels",
+            pl.Int64,
+            "conv: input channels of one group; gemm: elements side by side in operands, if not k.",
         ),
         TableColumn("height", pl.Int64, "conv, two-dimensional: rows of an output image."),
         TableColumn("width", pl.Int64, "conv, two-dimensional: columns of an output image."),

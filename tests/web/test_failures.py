@@ -342,13 +342,13 @@ def test_what_reports_take_is_noted(api: Any, store: Store, settings: Settings, 
 
 def test_half_of_a_workers_memory_is_for_tables(api: Any, work: Any, make_trace: Any, monkeypatch: Any) -> None:
     given: list[dict[str, Any]] = []
-    load = work_module.ingest.load
+    load = work_module.load_recording
 
     def note(sources: Any, **options: Any) -> Any:
         given.append(options)
         return load(sources, **options)
 
-    monkeypatch.setattr(work_module.ingest, "load", note)
+    monkeypatch.setattr(work_module, "load_recording", note)
     api.begin(api.put(make_trace(0)), api.put(make_trace(1)))
     work(memory_bytes=6 << 30)
     assert (given[0]["memory"], given[0]["cache"], given[0]["ranks"]) == (3 << 30, False, None)

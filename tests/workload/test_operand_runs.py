@@ -18,9 +18,10 @@ def find_run(dims: list[list[int]], strides: list[list[int]]) -> object:
 @pytest.mark.parametrize(
     ("dims", "strides", "run"),
     [
-        ([[64, 1037], [1037, 256]], [[1037, 1], [1, 1037]], 1037),  # a layer: x and its weight, transposed
-        ([[64, 1037], [1037, 256]], [[1, 64], [256, 1]], 64),  # a weight's gradient: m and n lie side by side
-        ([[64, 1037], [1037, 258]], [[1, 64], [258, 1]], 258),  # the less aligned of the two
+        ([[64, 1037], [1037, 256]], [[1037, 1], [1, 1037]], None),  # a layer: x and its weight, transposed
+        ([[64, 1037], [1037, 256]], [[1, 64], [256, 1]], 256),  # a weight's gradient: m and n lie side by side
+        ([[64, 1037], [1037, 258]], [[1, 64], [258, 1]], 64),  # the better aligned of the two
+        ([[64, 1037], [1037, 64]], [[1037, 1], [64, 1]], None),  # the depth lies side by side in one
         ([[64, 1037], [1037, 256]], [[2074, 2], [256, 1]], None),  # no elements lie side by side
         ([[64, 1037], [1037, 256]], [], None),
     ],

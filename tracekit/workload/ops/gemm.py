@@ -20,22 +20,24 @@ def _make_gemm_formula(a: int, b: int) -> Formula:
         if left is None or right is None or len(left) < 2 or len(right) < 2:
             return None
         sizes = {"batch": math.prod(left[:-2]), "m": left[-2], "n": right[-1], "k": left[-1]}
-        return sizes | _find_shared_run(signature, a, b)
+        return sizes | _find_run(signature, a, b, left[-1])
 
     return columns
 
 
-def _find_shared_run(signature: Signature, a: int, b: int) -> Columns:
-    """Find how many elements lie side by side in both operands, as ``channels``; nothing where strides aren't recorded.
+def _find_run(signature: Signature, a: int, b: int, k: int) -> Columns:
+    """Find how many elements lie side by side in operands, as ``channels``, where that isn't the depth in any of them.
 
-    Of the two numbers it is the one that is divisible by fewer powers of two, which tells whether loads are aligned. A
-    weight's gradient, for one, is a product of matrices whose k doesn't lie side by side::
+    It tells whether loads are aligned: of both numbers the one that is divisible by more powers of two. A weight's
+    gradient, for one, is a product whose depth, the tokens, may be odd without harm::
 
         gradient [k, m] transposed, input [k, n]     runs: m and n
     """
     runs = [_count_run(signature.get_tensor(place)) for place in (a, b)]
     known = [run for run in runs if run]
-    return {"channels": min(known, key=lambda run: run & -run)} if len(known) == len(runs) else {}
+    if len(known) < len(runs) or k in known:
+        return {}
+    return {"channels": max(known, key=lambda run: run & -run)}
 
 
 def _count_run(matrix: Tensor | None) -> int | None:
