@@ -157,3 +157,22 @@ def test_captured_kernels_keep_their_order_and_do_not_overlap(trained: Trace) ->
     ends = activities.select(pl.col("ts_ns") + pl.col("dur_ns")).to_series()
     assert (activities["ts_ns"][1:] >= ends[:-1]).all()
     assert json.dumps(trained.ranks[0].metadata[FACTS_KEY])
+
+
+def test_long_lists_of_parameters_have_their_sizes(trained: Trace) -> None:
+    """The profiler leaves them out, and how many there are."""
+    updates = prepare_run(trained).kernels.filter(pl.col("op").str.starts_with("aten::_foreach_lerp"))
+    parameters = sum(one.numel() for one in Decoder().parameters())
+    assert updates["bytes"].to_list() == [3 * 2 * parameters]
+    assert updates["dtype"].to_list() == ["bf16"]
+    unknown = prepare_run(trained).kernels.filter(pl.col("work_from").is_null())
+    assert set(unknown["op"]) <= {"aten::_foreach_add_"}  # the numbers of steps
+
+
+def test_the_headline_predicts_instead_of_telling(trained: Trace) -> None:
+    from tracekit.render.sentences import build_headline
+    from tracekit.reporting import build_prediction_report
+
+    for gpu in ("h100-sxm", "l40s"):
+        report = build_prediction_report(tk.predict(trained, gpu=gpu))
+        assert "predicted to take" in build_headline(report).before

@@ -40,12 +40,12 @@ class OpProfile:
     Attributes:
         events: In order of their start, the enclosing ones first.
         marks_us: Start of each call's mark.
-        launched_from: Name of the op that encloses each call's mark; empty without one.
+        launched_from: Place among the events of the op that encloses each call's mark; -1 without one.
     """
 
     events: list[dict[str, Any]] = field(default_factory=list)
     marks_us: list[float] = field(default_factory=list)
-    launched_from: list[str] = field(default_factory=list)
+    launched_from: list[int] = field(default_factory=list)
 
     @property
     def end_us(self) -> float:
@@ -86,19 +86,19 @@ def profile_ops() -> Iterator[OpProfile]:
 
 def _sort_out(found: OpProfile, events: list[dict[str, Any]]) -> None:
     """Separate the events of a program from the marks."""
-    open_ops: list[tuple[float, str]] = []
+    open_ops: list[tuple[float, int]] = []
     for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
         start, name = event["ts"], event["name"]
         while open_ops and open_ops[-1][0] <= start:
             open_ops.pop()
         if name.startswith(MARK):
             found.marks_us.append(start)
-            found.launched_from.append(open_ops[-1][1] if open_ops else "")
+            found.launched_from.append(open_ops[-1][1] if open_ops else -1)
         elif name != OWN_EVENTS:
             is_module = name.startswith(MODULE)
             found.events.append(event | ({"cat": "python_function"} if is_module else {}))
             if not is_module:
-                open_ops.append((start + event["dur"], name))
+                open_ops.append((start + event["dur"], len(found.events) - 1))
 
 
 @contextmanager

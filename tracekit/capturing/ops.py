@@ -33,7 +33,7 @@ TYPES = {
 }
 
 NO_KERNEL = re.compile(
-    r"empty|view|detach|_local_scalar|profiler|"
+    r"empty|view|detach|_local_scalar|profiler|lift_fresh|"
     r"^(t|alias|diagonal|expand|permute|transpose|as_strided|select|slice|split|split_with_sizes|squeeze|unbind|unfold|"
     r"unsqueeze)$"
 )

@@ -47,7 +47,7 @@ class CapturedProgram:
     def add_call(self, call: "Call") -> "CapturedProgram":
         """Return the program with one more call at its end."""
         marks = [*self.profile.marks_us, self.profile.end_us]
-        profile = replace(self.profile, marks_us=marks, launched_from=[*self.profile.launched_from, ""])
+        profile = replace(self.profile, marks_us=marks, launched_from=[*self.profile.launched_from, -1])
         return replace(self, calls=(*self.calls, call), profile=profile)
 
 

@@ -11,9 +11,14 @@ def is_program(inputs: Sequence[str]) -> bool:
     """Return whether a command's inputs name a program: ``FILE.py:FUNCTION``, or a model's ``config.json`` alone."""
     if len(inputs) != 1:
         return False
-    path, _, function = inputs[0].rpartition(":")
     given = Path(inputs[0])
-    return (path.endswith(".py") and function.isidentifier()) or (given.suffix == CONFIG_SUFFIX and is_config(given))
+    return strip_function(inputs[0]) != inputs[0] or (given.suffix == CONFIG_SUFFIX and is_config(given))
+
+
+def strip_function(name: str) -> str:
+    """Return the file of ``FILE.py:FUNCTION``; any other name as it is."""
+    path, _, function = name.rpartition(":")
+    return path if path.endswith(".py") and function.isidentifier() else name
 
 
 def is_config(path: Path) -> bool:

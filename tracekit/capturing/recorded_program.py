@@ -47,7 +47,7 @@ def build_program(rank: RankTrace, found: RecordedCalls) -> CapturedProgram | No
     profile = OpProfile(
         _list_events(_begin_at_zero(rank), found.ops.with_columns(pl.col("ts_ns") - begin_ns)),
         marks_us,
-        [""] * len(calls),
+        [-1] * len(calls),
     )
     return CapturedProgram(rank.source, calls, profile, _find_facts(rank))
 

@@ -46,15 +46,19 @@ def build_trace(
     spans = host_us * np.array([len(call.kernels) for call in calls])
     ends = np.cumsum(spans)
     begins = ends - (1 - BEFORE) * spans
-    parents: Sequence[str] = profile.launched_from if profile else [""] * len(calls)
-    if profile:
-        builder.events.extend(_retime(profile, begins, ends))
+    events = _retime(profile, begins, ends) if profile else []
+    builder.events.extend(events)
+    parents = profile.launched_from if profile else [-1] * len(calls)
     op_begins = begins if profile else ends - spans
     for call, parent, op_begin, begin, end in zip(
         calls, parents, op_begins.tolist(), begins.tolist(), ends.tolist(), strict=True
     ):
-        if call.op != parent:
-            noted: dict[str, Any] = {"Input Strides": call.strides} if call.strides else {}
+        noted: dict[str, Any] = {"Input Strides": call.strides} if call.strides else {}
+        if parent >= 0 and events[parent]["name"] == call.op:
+            # The profiler leaves out the sizes of long lists of tensors.
+            noted |= {"Input Dims": call.dims, "Input type": call.types, "Concrete Inputs": call.concrete}
+            events[parent]["args"] |= noted
+        else:
             builder.op(
                 call.op, op_begin, end - op_begin, dims=call.dims, types=call.types, concrete=call.concrete, **noted
             )

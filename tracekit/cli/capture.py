@@ -50,7 +50,7 @@ def capture(
     from tracekit.messages import stages
     from tracekit.render import captured as render
 
-    check_output(output, force, SUFFIXES, [program.rpartition(":")[0] or program])
+    check_output(output, force, SUFFIXES, [program])
     with show_progress(quiet) as stage:
         stage(stages.CAPTURING())
         graph, measured = options.cuda_graph, load_measured(options.capture)

@@ -11,6 +11,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from tracekit import output_files
+from tracekit.capturing.program_names import strip_function
 from tracekit.errors import OutputError
 from tracekit.escape import to_line, to_lines
 from tracekit.messages import Message, ProgressCallback, command_errors
@@ -89,7 +90,7 @@ def check_output(path: Path | None, force: bool, suffixes: Sequence[str], inputs
     if path.exists():
         from tracekit.ingest.source import list_local_files
 
-        output_files.refuse_input_overwrite(path, list_local_files(inputs))
+        output_files.refuse_input_overwrite(path, list_local_files([*map(strip_function, inputs)]))
 
 
 def emit(screen: RenderableType, as_json: Callable[[], str], *, json: bool) -> None:

@@ -48,9 +48,10 @@ def build_headline(report: Report) -> Headline:
     here = name_gpus(report, source.gpu, source.ranks)
     step = format_duration(source.step_time_us)
     others = [target for target in report.targets if target.label != source.gpu]
+    takes = "is predicted to take" if source.is_captured else "takes"
     if not others:
         busy = 100 * source.kernel_time_us / source.step_time_us if source.step_time_us else 0.0
-        return Headline(f"A step on {here} takes", step, ".", f"The GPU is busy {format_percent(busy)} of it.")
+        return Headline(f"A step on {here} {takes}", step, ".", f"The GPU is busy {format_percent(busy)} of it.")
     best, among = _choose_best(others)
     there = name_target(report, best)
     if best.layout and best.layout.world_size > 1:
@@ -59,7 +60,7 @@ def build_headline(report: Report) -> Headline:
     edited = " with the what-if edits" if report.what_if else ""
     each = "" if best.batch_ratio == 1 else " for each sample"
     return Headline(
-        f"A step takes {step} on {here}. On {there}{among}, it would take",
+        f"A step {takes} {step} on {here}. On {there}{among}, it would take",
         format_duration(best.step.step_time_us),
         f"{larger}{edited}: {_format_speedup(best.speedup_per_sample)}{each}.",
         " ".join((_describe_interval(report, best), _describe_bottleneck(report, best), *_describe_cheapest(report))),
