@@ -176,3 +176,12 @@ def test_the_headline_predicts_instead_of_telling(trained: Trace) -> None:
     for gpu in ("h100-sxm", "l40s"):
         report = build_prediction_report(tk.predict(trained, gpu=gpu))
         assert "predicted to take" in build_headline(report).before
+
+
+def test_the_doctor_finds_no_recording(trained: Trace) -> None:
+    from tracekit.doctor import examine
+
+    found = examine(trained, prepare_run(trained))
+    assert [check.name for check in found.checks] == ["recording", "known_ops"]
+    assert found.checks[0].status == "fail"
+    assert found.grade == "C"

@@ -27,3 +27,5 @@ CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (
     ranks.check_lost_events,
 )
 """Each check returns ``None`` if it doesn't apply."""
+CAPTURE_CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (work.check_recording, work.check_known_ops)
+"""Those of a program that was captured without a GPU."""

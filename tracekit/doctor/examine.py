@@ -1,7 +1,7 @@
 """Diagnose a trace."""
 
 from tracekit import secret_scan
-from tracekit.doctor.checks import CHECKS
+from tracekit.doctor.checks import CAPTURE_CHECKS, CHECKS
 from tracekit.doctor.engines import build_commands, identify_engine, translate_check
 from tracekit.doctor.model import CheckContext, Diagnosis, choose_most_helpful, grade
 from tracekit.doctor.recipe import build_snippet
@@ -17,7 +17,8 @@ def examine(trace: Trace, run: MeasuredRun) -> Diagnosis:
         run: The measured run of one of them.
     """
     case = CheckContext.from_trace(trace, run)
-    checks = tuple(found.drop_cost_if_ok() for check in CHECKS if (found := check(case)) is not None)
+    wanted = CAPTURE_CHECKS if run.is_captured else CHECKS
+    checks = tuple(found.drop_cost_if_ok() for check in wanted if (found := check(case)) is not None)
     engine = identify_engine(run.trace)
     if engine is not None:
         checks = tuple(translate_check(check, engine) for check in checks)

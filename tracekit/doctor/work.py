@@ -6,7 +6,9 @@ from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.messages import doctor_checks as told
+from tracekit.parallelism.relayout import find_corrected_kernels
 from tracekit.workload.kernel_table import has_work
+from tracekit.workload.time_share import compute_time_share
 
 
 def check_gpu(context: CheckContext) -> Check:
@@ -26,6 +28,24 @@ def check_gpu(context: CheckContext) -> Check:
         told.GPU_MISSING_COST(step_pct=cost),
         cost,
         told.GPU_MISSING_FIX(),
+    )
+
+
+def check_recording(context: CheckContext) -> Check:
+    """Fail for a captured program, of which nothing was measured, or only what a trace of it corrected."""
+    program = context.run.program
+    measured_pct = 0.0
+    if not program.has_predicted_times:
+        kernels = program.kernels.with_columns(seen=~find_corrected_kernels(program))
+        measured_pct = compute_time_share(kernels, "dur_ns", pl.col("seen"))
+    return Check(
+        "recording",
+        "Recording",
+        grade_cost(100 - measured_pct),
+        told.RECORDING_MISSING(measured_pct=measured_pct),
+        told.RECORDING_MISSING_COST(step_pct=100 - measured_pct),
+        100 - measured_pct,
+        told.RECORDING_MISSING_FIX(),
     )
 
 

@@ -26,6 +26,15 @@ CPU_CALLS_MISSING_COST = Template(
     Severity.CHECK,
     "no kernel has a launch: the GPU's idle time stays as measured, whatever the GPU",
 )
+RECORDING_MISSING = Template(
+    "recording-missing",
+    Severity.CHECK,
+    "none: a captured program, {measured_pct} of whose GPU time a trace measured",
+)
+RECORDING_MISSING_COST = Template(
+    "recording-missing-cost", Severity.CHECK, "{step_pct} of the step follows from shapes, and the CPU is the usual one"
+)
+RECORDING_MISSING_FIX = Template("recording-missing-fix", Severity.CHECK, "record it on any GPU")
 SHAPES_RECORDED = Template("shapes-recorded", Severity.CHECK, "recorded on {ops_pct} of {ops:count op}")
 SHAPES_MISSING = Template("shapes-missing", Severity.CHECK, "not recorded")
 SHAPES_MISSING_COST = Template(
