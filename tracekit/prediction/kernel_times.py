@@ -59,8 +59,8 @@ class KernelTimePredictor:
             calibrations: Kernels that were measured, by GPU.
         """
         times = self._batch.on(gpu, calibrations)
-        if self._times_by_shape and not gpu.supports("tf32"):
-            times = self._leave_out_layout_changes(times)
+        if self._times_by_shape:
+            times = leave_out_layout_changes(self.table, times, gpu)
         if not self._derived.is_empty():
             times = self._widen_derived(times, self._by_law.on(self._source or gpu, calibrations))
         if self._half_width:
@@ -69,12 +69,6 @@ class KernelTimePredictor:
             return times
         low, high = (end.predict_time_us(gpu, calibrations) for end in self._ends)
         return widen_intervals(times, self._bracketed, (low, high))
-
-    def _leave_out_layout_changes(self, times: pl.DataFrame) -> pl.DataFrame:
-        """Leave out what only convolutions of fp32 on matrix units need, which a GPU without TF32 doesn't run."""
-        left_out = self.table["name"].str.contains(LAYOUT_CHANGE) & (self.table["dtype"] == "fp32")
-        kept = (~left_out).fill_null(value=True).cast(pl.Float64)
-        return times.with_columns(pl.col("time_us", "low_us", "high_us") * kept)
 
     def compute_clock_ratio(self, gpu: Gpu, fraction: float) -> Floats:
         """Return how many times as long each kernel takes at a fraction of the clock, by the laws.
@@ -108,6 +102,21 @@ class KernelTimePredictor:
             high_us=longest,
             method=pl.when(derived & (pl.col("method") == "measured")).then(pl.lit("transfer")).otherwise("method"),
         ).select(times.columns)
+
+
+def leave_out_layout_changes(table: pl.DataFrame, times: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
+    """Give captured kernels no time that only convolutions of fp32 on matrix units need, on a GPU without TF32.
+
+    Args:
+        table: Captured kernels.
+        times: Their predicted times.
+        gpu: The GPU.
+    """
+    if gpu.supports("tf32"):
+        return times
+    left_out = table["name"].str.contains(LAYOUT_CHANGE) & (table["dtype"] == "fp32")
+    kept = (~left_out).fill_null(value=True).cast(pl.Float64)
+    return times.with_columns(pl.col("time_us", "low_us", "high_us") * kept)
 
 
 def _widen(times: pl.DataFrame, half_width: float) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import polars as pl
@@ -19,6 +19,11 @@ from tracekit.capturing.ops import Call, Capture
 from tracekit.capturing.program import build_fused_call, tabulate_kernels
 
 PIXELS, TOKENS, ANSWERS = 224, 384, 2
+FLASH_ATTENTION = {
+    "cudnn_generated_fort_native_sdpa_flash_fprop": "flash_fwd_kernel",
+    "cudnn_generated_fort_native_sdpa_flash_bprop": "flash_bwd_kernel",
+}
+"""Kernels of today's PyTorch -> those of 2023's."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,12 @@ def capture_calls(job: Job, batch: int) -> list[Call]:
             functional.cross_entropy(output.float(), targets).backward()
     # Of decoders the published batch is one of several of a step, after which a GPU updates its part of the parameters.
     updates = job.trains and not isinstance(model, Decoder | Llama)
-    return [*seen.calls, *([_build_optimizer_call(model)] if updates else [])]
+    return [*map(_run_as_published, seen.calls), *([_build_optimizer_call(model)] if updates else [])]
+
+
+def _run_as_published(call: Call) -> Call:
+    """Return a call as software of these jobs ran it: attention by FlashAttention 2, on each GPU."""
+    return replace(call, kernels=tuple(FLASH_ATTENTION.get(name, name) for name in call.kernels))
 
 
 def _build_model(job: Job, batch: int) -> tuple[nn.Module, Tensor, Tensor]:

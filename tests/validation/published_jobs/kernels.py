@@ -5,6 +5,7 @@ import polars as pl
 
 from predictors import Batch, load_gpu
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
+from tracekit.prediction.kernel_times import leave_out_layout_changes
 from tracekit.prediction.sustained_clock import (
     change_clock,
     compute_demands_us,
@@ -17,15 +18,18 @@ from tracekit.prediction.sustained_clock import (
 
 def predict_from_shapes(table: pl.DataFrame, gpu: str) -> pl.DataFrame:
     """Predict kernels that run one after the other on a GPU without any measured time."""
-    alone = add_families(table, Batch(table).on(gpu))
+    alone = leave_out_layout_changes(table, add_families(table, Batch(table).on(gpu)), load_gpu(gpu))
     return hold_clock(alone, load_gpu(gpu), float(alone["time_us"].sum())).kernels.drop("family", "dtype")
 
 
 def predict_carried(table: pl.DataFrame, source_gpu: str, gpu: str, slower: float) -> pl.DataFrame:
     """Predict on ``gpu`` kernels that took ``slower`` times what is predicted from shapes on ``source_gpu``."""
-    measured = table.with_columns(measured_us=predict_from_shapes(table, source_gpu)["time_us"] * slower)
+    taken_us = predict_from_shapes(table, source_gpu)["time_us"]
+    measured = table.with_columns(measured_us=pl.when(taken_us > 0).then(taken_us * slower))
     batch, source = Batch(measured, source_gpu=source_gpu), load_gpu(source_gpu)
-    there, here = (add_families(table, batch.on(one)) for one in (gpu, source_gpu))
+    there, here = (
+        leave_out_layout_changes(table, add_families(table, batch.on(one)), load_gpu(one)) for one in (gpu, source_gpu)
+    )
     if regulates_clock(source):
         slowdown = compute_source_slowdown(float(compute_demands_us(here, source).sum()), float(here["time_us"].sum()))
         there = change_clock(there, 1 / spread_slowdown(here, slowdown), load_gpu(gpu))
