@@ -7,6 +7,8 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.codes import has_code
+from tracekit.errors import RequestError
 
 torch = pytest.importorskip("torch")
 
@@ -185,3 +187,30 @@ def test_the_doctor_finds_no_recording(trained: Trace) -> None:
     assert [check.name for check in found.checks] == ["recording", "known_ops"]
     assert found.checks[0].status == "fail"
     assert found.grade == "C"
+
+
+def test_a_sweep_takes_the_largest_batch_that_fits_each_layout(trained: Trace) -> None:
+    found = tk.sweep(trained, cluster=["4xl4", "4xh100-sxm"], batch="max")
+    for entry in found.entries:
+        layout = entry.prediction.layout
+        assert layout
+        assert entry.prediction.memory.fits
+        assert layout.batch > 1
+        more = tk.predict(trained, cluster=entry.prediction.label, dp=layout.dp, batch=layout.batch + 1)
+        assert more.targets[0].memory.fits is not True
+    small, large = found.table.group_by("cluster").agg(pl.col("batch").max())["batch"].sort()
+    assert small < large / 2
+
+
+def test_a_sweep_takes_a_multiple_of_the_batch(trained: Trace) -> None:
+    swept = {one.prediction.ranks: one.prediction for one in tk.sweep(trained, cluster="2xh100-sxm", batch=2).entries}
+    (alone,) = tk.predict(trained, gpu="h100-sxm", batch=2).targets
+    assert swept[1].step.step_time_us == pytest.approx(alone.step.step_time_us, rel=0.01)
+    assert swept[1].layout
+    assert swept[1].layout.batch == 2
+
+
+@pytest.mark.parametrize("batch", ["maximum", "0", "-1", "nan", "1e9", ""])
+def test_a_batch_that_is_none_is_refused(trained: Trace, batch: str) -> None:
+    with pytest.raises(RequestError, check=has_code("batch-factor-malformed")):
+        tk.sweep(trained, gpu="l4", batch=batch)

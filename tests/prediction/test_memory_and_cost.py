@@ -296,3 +296,17 @@ def test_events_of_the_allocator_without_totals_tell_nothing():
 def test_what_put_in_collectives_cost_is_what_the_step_shows(exposed_us, slower_us, code):
     """The column of a sweep shows the exposed part: the note doesn't call more of them so."""
     assert notes.note_inserted_collectives(50.0, exposed_us, slower_us).code == code
+
+
+@pytest.mark.parametrize(("batch", "least", "most"), [(2.0, 6.75, 8.0), (0.5, 2.5, 3.625)])
+def test_a_recorded_peak_bounds_that_of_another_batch(batch: float, least: float, most: float) -> None:
+    """In GiB: of 4, 1 to 1.25 are the state of 2**26 parameters, 16 to 20 bytes each; 5 are reserved.
+
+    Twice the batch adds 2.75 to 3; half of it takes 1.375 to 1.5 away.
+    """
+    builder = training(2**26)
+    builder.metadata["tracekit"] = {"memory": {"peak_allocated_bytes": 4 * 2**30, "peak_reserved_bytes": 5 * 2**30}}
+    run = prepare_run(builder.load())
+    found = judge_memory_fit(run.program, run.gpu, load_gpu("l4"), (Layout(), Layout(batch=batch)))
+    assert (found.min_bytes, found.max_bytes) == (least * 2**30, most * 2**30)
+    assert found.fits

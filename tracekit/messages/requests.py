@@ -33,6 +33,12 @@ FRAMEWORK_UNKNOWN = Template(
     "{--framework} {framework!r} is no serving engine.",
     "Give vllm, sglang or trtllm, with its version if you know it: vllm==0.19.0.",
 )
+BATCH_FACTOR_MALFORMED = Template(
+    "batch-factor-malformed",
+    Severity.ERROR,
+    "{batch!r} is no batch.",
+    "Give a multiple of the trace's, from {least} to {most}, or max.",
+)
 HOST_MALFORMED = Template(
     "host-malformed",
     Severity.ERROR,

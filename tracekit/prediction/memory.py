@@ -124,12 +124,14 @@ def judge_memory_fit(
     lacking = buckets if layouts and layouts[0].dp == 1 else 0.0
     room = USABLE_MEMORY_FRACTION * gpu.memory_bytes
     captured = program.trace.capture_facts
-    if captured and captured.peak_bytes and held_part == part == crowded == 1 and not lacking:
-        return _judge_captured_memory(captured, in_flight, room)
+    if captured and captured.peak_bytes and held_part == part == crowded == 1:
+        return _judge_captured_memory(captured, in_flight, lacking, room)
     peaks = [rank.peak_memory_bytes for rank in program.ranks if rank.peak_memory_bytes]
-    if held_part == part == batch == crowded == 1 and peaks:
+    if held_part == part == crowded == 1 and peaks:
         allocated, reserved = (max(sizes) for sizes in zip(*peaks, strict=True))
-        return _judge_recorded_memory(allocated, reserved, lacking, room)
+        if in_flight == 1:
+            return _judge_recorded_memory(allocated, reserved, lacking, room)
+        return _judge_scaled_memory(state, allocated, reserved + lacking, in_flight, room)
     least = state.parameter_gradient_bytes * held_part + state.min_optimizer_bytes * part if state else None
     staged = layouts is not None and layouts[1].pp > layouts[0].pp
     whole = state.largest_two_fraction if state and staged else 0.0
@@ -163,7 +165,33 @@ def _judge_recorded_memory(allocated: float, reserved: float, buckets: float, ro
     return MemoryFit(allocated, most, fits, reason)
 
 
-def _judge_captured_memory(facts: CaptureFacts, in_flight: float, room: float) -> MemoryFit:
+def _judge_scaled_memory(
+    state: ModelState | None, allocated: float, reserved: float, in_flight: float, room: float
+) -> MemoryFit:
+    """Judge by the recorded peaks at another batch, with which all grows but the model's state.
+
+    ::
+
+        recorded     state | activations |            twice     state | activations | activations |
+
+    Args:
+        state: Parameters, gradients and optimizer state; None where unknown.
+        allocated: Peak of the tensors.
+        reserved: Peak of the reserved memory, with what comes on top.
+        in_flight: Activations, relative to the recorded ones.
+        room: Usable memory.
+    """
+    held = [0.0, allocated]
+    if state:
+        optimizer = (state.min_optimizer_bytes, state.max_optimizer_bytes)
+        held = [min(state.parameter_gradient_bytes + one, allocated) for one in optimizer]
+    grown = sorted((in_flight - 1) * (allocated - one) for one in held)
+    least, most = allocated + grown[0], reserved + grown[-1]
+    fits = True if most <= room else False if least > room else None
+    return MemoryFit(least, most, fits, told.MEMORY_BOUNDS(min_bytes=least, max_bytes=most, usable_bytes=room))
+
+
+def _judge_captured_memory(facts: CaptureFacts, in_flight: float, buckets: float, room: float) -> MemoryFit:
     """Judge by what the tensors of a captured step take; what it makes grows with its batch, gradients don't.
 
     ::
@@ -173,10 +201,10 @@ def _judge_captured_memory(facts: CaptureFacts, in_flight: float, room: float) -
     """
     made = facts.peak_bytes - facts.held_bytes
     gradients = min(facts.parameter_bytes, made) if facts.trains else 0
-    ends = facts.held_bytes + made * in_flight, facts.held_bytes + gradients + (made - gradients) * in_flight
-    least, most = min(ends), max(ends)
+    ends = made * in_flight, gradients + (made - gradients) * in_flight
+    least, most = (facts.held_bytes + buckets + end for end in (min(ends), max(ends)))
     fits = True if most <= room else False if least > room else None
-    if in_flight == 1:
+    if least == most:
         return MemoryFit(least, most, fits, told.MEMORY_CAPTURED(peak_bytes=most, usable_bytes=room))
     return MemoryFit(least, most, fits, told.MEMORY_CAPTURED_SCALED(min_bytes=least, max_bytes=most, usable_bytes=room))
 

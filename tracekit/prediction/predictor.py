@@ -145,6 +145,14 @@ class Predictor:
             )
         return self._predictor_cache[inserters]
 
+    def fits(self, target: Target) -> bool:
+        """Return whether memory holds the job in the target's layout, for sure; stages count as one pass each."""
+        layouts = _find_layout_change(self.layout, target)
+        held = compute_held_parameter_fraction(self.program, layouts)
+        gpu = target.gpu.gpu
+        needs = self._memory_needs
+        return judge_memory_fit(self.program, self.run.gpu, gpu, layouts, needs, held_fraction=held).fits is True
+
     def predict(self, target: Target) -> Prediction:
         """Predict the step on one target.
 

@@ -37,6 +37,7 @@ SWEEP_COLUMNS = {
     "pp": pl.Int64,
     "ep": pl.Int64,
     "micro_batches": pl.Int64,
+    "batch": pl.Float64,
     "bubble": pl.Float64,
     "step_time_us": pl.Float64,
     "low_us": pl.Float64,
@@ -54,6 +55,8 @@ KNEE_EFFICIENCY = 0.9
 """Least throughput per GPU of a layout up to the knee, relative to the smallest layout's."""
 
 
+MAX_BATCH_FACTOR = 1 << 16
+"""Largest multiple of the batch that is tried."""
 TIED_THROUGHPUT_FRACTION = 0.01
 """Relative difference of throughput below which layouts are tied; of tied layouts the cheapest comes first."""
 
@@ -138,6 +141,7 @@ def sweep(
     chunks: int | None = None,
     zero_bubble: bool | None = None,
     sharded: bool = False,
+    batch: float | None = None,
     prices: Mapping[str, float] = NO_PRICES,
     samples: float | None = None,
     calibrated: bool = True,
@@ -161,6 +165,7 @@ def sweep(
         chunks: Chunks of layers on each of their stages.
         zero_bubble: Whether their stages defer weight gradients until they would wait.
         sharded: Whether the replicas of a job without data parallelism use FSDP.
+        batch: Each rank's batch, as a multiple of the trace's; infinite for the largest whole one that surely fits.
         prices: Dollars for an hour of one GPU, by the GPU's name.
         samples: Samples that a rank processes in a step; None to infer them from the trace.
         calibrated: Use the calibrations stored on this machine.
@@ -174,7 +179,8 @@ def sweep(
         TracekitError: A cluster is unknown, or a GPU's name ambiguous.
     """
     old = infer_layout(run.program)
-    batch = (infer_rank_batch(run.program, samples) or StepBatch(1.0, "steps")).scale(old.dp)
+    processed = (infer_rank_batch(run.program, samples) or StepBatch(1.0, "steps")).scale(old.dp)
+    factor = None if batch is None or batch == inf else batch
     source = source_of(run, source_cluster)
     run = fill_source_gpu(run, source)
     nodes = [
@@ -184,7 +190,7 @@ def sweep(
     staged = LayoutRequest(micro_batches=micro_batches, chunks=chunks, zero_bubble=zero_bubble)
     sharing: Sequence[int | None] = expert_parallel or [None]
     changes = [
-        replace(staged if pp > 1 else LayoutRequest(), tp=tp, pp=pp, ep=ep, fsdp=sharded or None)
+        replace(staged if pp > 1 else LayoutRequest(), tp=tp, pp=pp, ep=ep, fsdp=sharded or None, batch=factor)
         for tp in tensor_parallel or [old.tp]
         for pp in pipeline_parallel or [old.pp]
         for ep in sharing
@@ -199,7 +205,7 @@ def sweep(
         run.program,
         source,
         old,
-        batch,
+        processed,
         dollars,
         calibrations,
         SustainedClock(run, parse_source_clock(source_clock, run.gpu)),
@@ -207,10 +213,12 @@ def sweep(
         power_cap_w=parse_power_cap(power_cap),
         clock_mhz=parse_clock(clock),
     )
+    if batch == inf:
+        wanted = [_enlarge_batch(predictor, target) for target in wanted]
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:
         raise LayoutError(layout_errors.NO_LAYOUT_PREDICTED(reason=refused[0]))
-    ranked = _rank_layouts(run, old, found, batch.unit, tuple(dict.fromkeys(refused)))
+    ranked = _rank_layouts(run, old, found, processed.unit, tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (find_missing_collectives(run.program, old, one.layout or old) for one in found)
     assumed = [note for adders in added if adders for note in predictor.insert_collectives(adders).assumptions]
@@ -259,6 +267,25 @@ def _count_replica_ranks(old: Layout, change: LayoutRequest) -> int:
     """Count the ranks that hold the model once, including the replicas that are to split its experts."""
     sharing = (change.ep or 1) if old.ep == 1 and (change.tp or old.tp) == 1 else 1
     return (change.tp or old.tp) * (change.pp or old.pp) * sharing
+
+
+def _enlarge_batch(predictor: Predictor, target: Target) -> Target:
+    """Return a target with the largest whole multiple of the batch that surely fits; unchanged if none does."""
+    layout = target.layout or Layout()
+
+    def enlarge(factor: int) -> Target:
+        return replace(target, layout=replace(layout, batch=float(factor)))
+
+    try:
+        fits, fails = 1, 2
+        while fails <= MAX_BATCH_FACTOR and predictor.fits(enlarge(fails)):
+            fits, fails = fails, 2 * fails
+        while fails - fits > 1:
+            middle = (fits + fails) // 2
+            fits, fails = (middle, fails) if predictor.fits(enlarge(middle)) else (fits, middle)
+    except TracekitError:
+        return target  # which its prediction refuses, too
+    return enlarge(fits)
 
 
 def _predict_targets(predictor: Predictor, wanted: Sequence[Target], refused: list[Message]) -> Iterator[Prediction]:
@@ -341,8 +368,8 @@ def _build_row(entry: SweepEntry) -> tuple[object, ...]:
     layout = one.layout or Layout()
     times = (one.step.step_time_us, one.low_us, one.high_us, one.step.exposed_comm_us)
     done = (entry.per_second, entry.efficiency)
-    staged = (one.pipeline.micro_batches, one.pipeline.bubble) if one.pipeline else (None, None)
-    sizes = (one.label, one.ranks, layout.dp, layout.tp, layout.pp, layout.ep, *staged)
+    passes, bubble = (one.pipeline.micro_batches, one.pipeline.bubble) if one.pipeline else (None, None)
+    sizes = (one.label, one.ranks, layout.dp, layout.tp, layout.pp, layout.ep, passes, layout.batch, bubble)
     return (
         *sizes,
         *times,

@@ -92,6 +92,7 @@ def _build_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
         "on": lambda entry: numbers[entry.prediction.label],
         "ranks": lambda entry: str(entry.prediction.ranks),
         "layout": lambda entry: _shorten_layout(entry.prediction.layout or Layout()),
+        "batch": lambda entry: f"{_get_batch(entry):g}x",
         "step": lambda entry: format_duration(entry.prediction.step.step_time_us),
         "90 % interval": lambda entry: format_interval(entry.prediction.low_us, entry.prediction.high_us),
         f"{sweep.unit}/s": lambda entry: f"{'≈' if entry.is_tied else ''}{format_number(entry.per_second)}",
@@ -106,6 +107,8 @@ def _build_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
     }
     if len(sweep.knees) == 1:
         del columns["on"]
+    if all(_get_batch(entry) == 1 for entry in sweep.entries):
+        del columns["batch"]
     if all(entry.prediction.ranks == count_replicas(entry.prediction) for entry in sweep.entries):
         del columns["layout"]
     if all(entry.prediction.pipeline is None for entry in sweep.entries):
@@ -115,6 +118,11 @@ def _build_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
     if all(entry.prediction.dollars_per_1000_steps is None for entry in sweep.entries):
         del columns["$/1k"], columns["$/1M"]
     return columns
+
+
+def _get_batch(entry: SweepEntry) -> float:
+    """Return a rank's batch, as a multiple of the trace's."""
+    return entry.prediction.layout.batch if entry.prediction.layout else 1.0
 
 
 def _shorten_layout(layout: Layout) -> str:

@@ -123,6 +123,7 @@ def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
         chunks=chunks,
         zero_bubble=zero_bubble,
         sharded=request.fsdp,
+        batch=request.batch_factor,
         prices=request.prices,
         samples=request.samples,
         calibrated=not request.no_calibration,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 from tracekit.bounds import MAX_COUNT
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MAX_CONTEXT = 2**27
 """Most keys of a sequence."""
 MIN_BATCH_FACTOR, MAX_BATCH_FACTOR = 1e-3, 1e6
+LARGEST_BATCH = "max"
 MIN_SAMPLES, MAX_SAMPLES = 1e-6, 1e12
 
 STEPS = re.compile(r"-?[0-9]{1,18}(:-?[0-9]{1,18})?")
@@ -426,8 +428,32 @@ class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
     tp: Annotated[int | Sequence[int], TENSOR_PARALLEL] = ()
     pp: Annotated[int | Sequence[int], PIPELINE_PARALLEL] = ()
     ep: Annotated[int | Sequence[int], EXPERT_PARALLEL] = ()
+    batch: Annotated[
+        float | str | None,
+        Option(
+            "Each rank's batch, as a multiple of the trace's, or max for the largest whole one that surely fits.",
+            "Times the batch",
+            "FACTOR",
+        ),
+    ] = None
+
+    @property
+    def batch_factor(self) -> float | None:
+        """The multiple of the batch; infinite for the largest that fits."""
+        if self.batch is None:
+            return None
+        text = str(self.batch).strip()
+        if text == LARGEST_BATCH:
+            return inf
+        factor = float(text) if re.fullmatch(NUMBER_PATTERN, text) else 0.0
+        if not MIN_BATCH_FACTOR <= factor <= MAX_BATCH_FACTOR:
+            raise RequestError(
+                messages.BATCH_FACTOR_MALFORMED(batch=text, least=MIN_BATCH_FACTOR, most=MAX_BATCH_FACTOR)
+            )
+        return factor
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
         self.require_target()
         super().check()
+        _ = self.batch_factor
