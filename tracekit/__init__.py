@@ -134,6 +134,7 @@ def capture(
     optimizer: str | None = None,
     autocast: str | None = None,
     tf32: bool = False,
+    compile: bool = False,
     cuda_graph: bool = False,
     keywords: Mapping[str, Any] | None = None,
     gpu: str = "h100-sxm",
@@ -155,6 +156,7 @@ def capture(
             None for none.
         autocast: Mixed precision: 'bf16' or 'fp16'.
         tf32: Whether products of fp32 run in TF32.
+        compile: Whether torch.compile fuses the model's kernels, as far as rules tell.
         cuda_graph: Whether one CUDA graph launches all kernels.
         keywords: Keyword arguments of the model.
         gpu: The GPU whose predicted times the trace holds.
@@ -170,7 +172,14 @@ def capture(
     from tracekit.capturing.timed_trace import load_captured
 
     step = capture_step(
-        model, *inputs, training=training, optimizer=optimizer, autocast=autocast, tf32=tf32, keywords=keywords
+        model,
+        *inputs,
+        training=training,
+        optimizer=optimizer,
+        autocast=autocast,
+        tf32=tf32,
+        compiled=compile,
+        keywords=keywords,
     )
     ops = None if measured is None else measure_ops(measured)
     return load_captured(step, gpu, cuda_graph=cuda_graph, measured=ops)

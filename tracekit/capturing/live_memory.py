@@ -21,7 +21,10 @@ class LiveMemory:
     def __init__(self, held: Iterable[Tensor] = ()) -> None:
         self.peak_bytes = 0
         self._live_bytes = 0
-        self._known = {tensor.untyped_storage()._cdata for tensor in held}
+        self._known: dict[int, int] = {}
+        self._numbered = 0
+        for tensor in held:
+            self.number(tensor)
 
     def note(self, result: Any) -> None:
         """Note the tensors of an op's result; views share what they are views of."""
@@ -34,13 +37,24 @@ class LiveMemory:
         if storage._cdata in self._known:
             return
         size = round_to_block(storage.nbytes())
-        self._known.add(storage._cdata)
+        self._add(storage, size)
         self._live_bytes += size
+
+    def _add(self, storage: Any, size: int = 0) -> None:
+        self._known[storage._cdata] = self._numbered
+        self._numbered += 1
         weakref.finalize(storage, self._drop, storage._cdata, size)
 
     def _drop(self, key: int, size: int) -> None:
-        self._known.discard(key)
+        self._known.pop(key, None)
         self._live_bytes -= size
+
+    def number(self, tensor: Tensor) -> int:
+        """Return the number of a tensor's memory, which no other has had before."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._known:
+            self._add(storage)
+        return self._known[storage._cdata]
 
 
 def round_to_block(size: int) -> int:

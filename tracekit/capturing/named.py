@@ -57,6 +57,7 @@ class NamedProgram:
             optimizer=options.optimizer,
             autocast=options.autocast,
             tf32=options.tf32,
+            compiled=options.compile,
             name=given.name,
             keywords=given.keywords,
         )

@@ -1,9 +1,10 @@
 """Note the ops of a PyTorch program that would launch kernels on a GPU, from its run on tensors without data."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ TYPES = {
     torch.float8_e4m3fn: "c10::Float8_e4m3fn",
 }
 
+NO_GRAPH_TASK = -1
+"""Number of autograd's pass while there is none."""
 NO_KERNEL = re.compile(
     r"empty|view|detach|_local_scalar|profiler|lift_fresh|"
     r"^(t|alias|diagonal|expand|permute|transpose|as_strided|select|slice|split|split_with_sizes|squeeze|unbind|unfold|"
@@ -40,8 +43,33 @@ NO_KERNEL = re.compile(
 
 
 @dataclass(frozen=True)
+class Operand:
+    """A tensor that a call reads or writes.
+
+    Attributes:
+        number: Of its memory.
+        shape: Its shape.
+        strides: Its strides.
+        dtype: Its type, as the profiler calls it.
+    """
+
+    number: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+    @property
+    def numel(self) -> int:
+        """Number of its elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
 class Call:
-    """An op's call with what the profiler would have noted of its inputs, and the kernels that it launches."""
+    """An op's call with what the profiler would have noted of its inputs, and the kernels that it launches.
+
+    What it reads and writes, and whether a backward pass makes it, is only known of captured programs.
+    """
 
     op: str
     dims: list[Any]
@@ -49,6 +77,9 @@ class Call:
     concrete: list[str]
     kernels: tuple[str, ...]
     strides: list[Any] = field(default_factory=list)
+    reads: tuple[Operand, ...] = ()
+    writes: tuple[Operand, ...] = ()
+    is_backward: bool = False
 
 
 class Capture(TorchDispatchMode):
@@ -76,16 +107,24 @@ class Capture(TorchDispatchMode):
         if not NO_KERNEL.search(name):
             defaults = (argument.default_value for argument in func._schema.arguments[len(args) :])
             op, given = ("copy_", (result, *args)) if name in ("_to_copy", "clone") else (name, (*args, *defaults))
-            self._note(op, given)
-            for follower in list_following_ops(op, given, result):
-                self._note(*follower)
+            self._note(op, given, result)
+            for follower, inputs in list_following_ops(op, given, result):
+                self._note(follower, inputs, result)
         return result
 
-    def _note(self, op: str, given: Sequence[Any]) -> None:
+    def _note(self, op: str, given: Sequence[Any], result: Any) -> None:
         call = build_call(op, given, tf32=self._tf32)
         if call.kernels:
             mark_call(len(self.calls))
-            self.calls.append(call)
+            reads, writes = self._describe(given), self._describe(result)
+            is_backward = torch._C._current_graph_task_id() != NO_GRAPH_TASK
+            self.calls.append(replace(call, reads=reads, writes=writes, is_backward=is_backward))
+
+    def _describe(self, tensors: Any) -> tuple[Operand, ...]:
+        found = [one for one in tree_leaves(tensors) if isinstance(one, Tensor)]
+        return tuple(
+            Operand(self.memory.number(one), tuple(one.shape), one.stride(), name_type(one.dtype)) for one in found
+        )
 
 
 def _lay_out(func: Any, args: tuple[Any, ...], result: Any) -> Any:

@@ -22,6 +22,7 @@ class CaptureOptions:
         optimizer: The optimizer's step at its end; None for none.
         autocast: Type of mixed precision; None for none.
         tf32: Whether products of fp32 run in TF32.
+        compile: Whether torch.compile fuses the model's kernels.
         cuda_graph: Whether one CUDA graph launches all kernels.
         seq: Of a config: tokens of each sequence; None for the default.
         dtype: Of a config: type of its parameters; None for the default.
@@ -32,6 +33,7 @@ class CaptureOptions:
     optimizer: str | None = None
     autocast: str | None = None
     tf32: bool = False
+    compile: bool = False
     cuda_graph: bool = False
     seq: int | None = None
     dtype: str | None = None

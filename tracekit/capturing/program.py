@@ -1,6 +1,6 @@
 """Capture a step of a PyTorch program without a GPU and without its weights."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -44,6 +44,22 @@ class CapturedProgram:
     profile: "OpProfile"
     facts: CaptureFacts
 
+    def fuse_calls(self, eager: Container[int] = ()) -> "CapturedProgram":
+        """Return the program with its calls fused, as torch.compile does.
+
+        Args:
+            eager: Places of calls outside of what is compiled.
+        """
+        from tracekit.capturing.fusion import fuse_calls
+
+        places, calls = zip(*fuse_calls(self.calls, eager), strict=True)
+        profile = replace(
+            self.profile,
+            marks_us=[self.profile.marks_us[place] for place in places],
+            launched_from=[self.profile.launched_from[place] for place in places],
+        )
+        return replace(self, calls=calls, profile=profile)
+
     def add_call(self, call: "Call") -> "CapturedProgram":
         """Return the program with one more call at its end."""
         marks = [*self.profile.marks_us, self.profile.end_us]
@@ -58,6 +74,7 @@ def capture(
     optimizer: str | None = None,
     autocast: str | None = None,
     tf32: bool = False,
+    compiled: bool = False,
     name: str | None = None,
     keywords: Mapping[str, Any] | None = None,
 ) -> CapturedProgram:
@@ -75,6 +92,7 @@ def capture(
             with 'fused-' before it; None for none.
         autocast: 'bf16' or 'fp16': mixed precision, as torch.autocast has it.
         tf32: Whether products of fp32 run in TF32.
+        compiled: Whether torch.compile fuses the model's kernels, as far as rules tell.
         name: Of the program; by default that of the model's class.
         keywords: Keyword arguments of the model.
 
@@ -121,6 +139,8 @@ def capture(
         trains=training,
     )
     found = CapturedProgram(called, tuple(seen.calls), profile, facts)
+    if compiled:
+        found = found.fuse_calls()
     if not is_fused or not parameters:
         return found
     return found.add_call(build_fused_call(str(optimizer).removeprefix(FUSED), parameters))

@@ -96,8 +96,8 @@ BATCH_OF_FUNCTION = Template(
 OPTIONS_OF_PROGRAMS = Template(
     "options-of-programs",
     Severity.ERROR,
-    "{--train}, {--optimizer}, {--autocast}, {--tf32}, {--cuda-graph}, {--seq}, {--dtype} and {--measured} are for "
-    "programs that are captured, not for traces.",
+    "{--train}, {--optimizer}, {--autocast}, {--tf32}, {--compile}, {--cuda-graph}, {--seq}, {--dtype} and "
+    "{--measured} are for programs that are captured, not for traces.",
     "Leave them out, or give FILE.py:FUNCTION or a model's config.json.",
 )
 BATCH_FITS_NOWHERE = Template(

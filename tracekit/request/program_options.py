@@ -25,6 +25,9 @@ class ProgramOptions(Request):
         str | None, Option("Of a program: mixed precision, bf16 or fp16.", "Program: mixed precision", "TYPE")
     ] = None
     tf32: Annotated[bool, Option("Of a program: products of fp32 run in TF32.", "Program: TF32")] = False
+    compile: Annotated[
+        bool, Option("Of a program: torch.compile fuses its kernels, by rules.", "Program: torch.compile")
+    ] = False
     cuda_graph: Annotated[bool, Option("Of a program: one CUDA graph launches all kernels.", "Program: CUDA graph")] = (
         False
     )

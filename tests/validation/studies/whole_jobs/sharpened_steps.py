@@ -12,7 +12,7 @@ from statistics import median
 import tracekit as tk
 from sample_traces import workloads
 from sample_traces.record import RECORDED
-from tests.validation.studies.whole_jobs.captured_steps import LEFT_OUT, capture_workload
+from tests.validation.studies.whole_jobs.captured_steps import COMPILED, LEFT_OUT, capture_workload
 from tests.validation.study import format_table
 from tracekit.capturing.program import CapturedProgram
 from tracekit.capturing.sharpen import MeasuredOps, measure_ops
@@ -98,7 +98,7 @@ def summarize(name: str, members: list[Outcome]) -> tuple[str, ...]:
 
 def list_programs() -> list[str]:
     """List the programs that can be captured."""
-    return [name for name in workloads.WORKLOADS if name not in LEFT_OUT]
+    return [name for name in workloads.WORKLOADS if name not in (*LEFT_OUT, COMPILED)]
 
 
 @cache
