@@ -1,5 +1,6 @@
 """Uploads that no GPU ran: a model's configuration, a recording of a CPU, an execution trace."""
 
+import gzip
 import json
 
 import pytest
@@ -29,8 +30,11 @@ def tiny(monkeypatch):
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_configuration_is_captured_and_asked_about(api, work):
-    job = api.begin(api.put(json.dumps(CONFIG).encode(), name="config.json"))
+@pytest.mark.parametrize("name", ["config.json", "config.json.gz"])
+def test_a_configuration_is_captured_and_asked_about(api, work, name):
+    """The page compresses it on its way."""
+    data = json.dumps(CONFIG).encode()
+    job = api.begin(api.put(gzip.compress(data) if name.endswith(".gz") else data, name=name))
     work()
     found = api.job(job)
     assert (found["state"], found["found"]["source"]["is_captured"]) == ("found", True)

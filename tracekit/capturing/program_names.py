@@ -26,5 +26,9 @@ def is_config(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
+        return is_config_text(file.read(HEAD_BYTES))
+
+
+def is_config_text(head: bytes) -> bool:
+    """Return whether a file is one, by the beginning of its text."""
     return b'"model_type"' in head and b'"traceEvents"' not in head

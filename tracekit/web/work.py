@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tracekit.bounds import MAX_MODEL_CONFIG_BYTES
 from tracekit.capturing.named import capture_named
-from tracekit.capturing.program_names import is_config
+from tracekit.capturing.program_names import is_config_text
 from tracekit.capturing.recordings import load_recording
 from tracekit.doctor import examine
 from tracekit.export.excerpt import limit_timeline_steps
@@ -64,9 +65,9 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
     sources = _fetch_sources(job, settings, store, scratch)
     ranks = None if request.ranks is None else [request.ranks]
     memory_bytes = int(settings.worker_bytes * TABLES_FRACTION)
-    if len(sources) == 1 and sources[0].path and is_config(sources[0].path):
+    if len(sources) == 1 and is_config_text(sources[0].read_head()):
         enter(stages.CAPTURING())
-        trace, request = _capture_config(sources[0].path, request, scratch)
+        trace, request = _capture_config(sources[0], request, scratch)
     else:
         request.refuse_without_program()
         trace = load_recording(sources, ranks=ranks, cache=False, memory=memory_bytes, progress=enter)
@@ -83,10 +84,12 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
     return written, _store_reports(job, store, scratch, [REPORT_FILE, *(f"report.{suffix}" for suffix in written)])
 
 
-def _capture_config(config: Path, request: Ask, scratch: Path) -> tuple[Trace, Ask]:
+def _capture_config(source: TraceSource, request: Ask, scratch: Path) -> tuple[Trace, Ask]:
     """Capture the model of a configuration; return its trace, and what is left to ask of it."""
-    named = Path(shutil.copyfile(config, scratch / CONFIG_NAME))
-    trace, left = capture_named(str(named), request.capture, request.batch, request.source_gpu)
+    config = scratch / CONFIG_NAME
+    with source.open() as stream:
+        config.write_bytes(stream.read(MAX_MODEL_CONFIG_BYTES))
+    trace, left = capture_named(str(config), request.capture, request.batch, request.source_gpu)
     return trace, replace(request, batch=left)
 
 
