@@ -49,6 +49,7 @@ _ARRAY_COLUMNS = (
     "width",
     "indexed",
     "across",
+    "serial_clocks",
     "paged",
     "in_job",
     "release",
@@ -168,7 +169,7 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
     one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1)
     weighted = one_by_many | family.is_in("moe")
     # 0 also where nobody knows.
-    x |= {name: np.nan_to_num(numbers[name]) for name in ("indexed", "across", "paged")}
+    x |= {name: np.nan_to_num(numbers[name]) for name in ("indexed", "across", "paged", "serial_clocks")}
     x |= {
         "attended": count_attended_pairs(x),
         "reach": count_attended_keys(x),

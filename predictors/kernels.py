@@ -18,7 +18,7 @@ INTEGER_COLUMNS = (
 )  # fmt: skip
 COUNT_COLUMNS = INTEGER_COLUMNS[: INTEGER_COLUMNS.index("ranks") + 1]
 """Integers that count something; an empty tensor's zero counts as one. (`window` 0 means none.)"""
-FLOAT_COLUMNS = ("flops", "bytes", "measured_us", "share", "release")
+FLOAT_COLUMNS = ("flops", "bytes", "measured_us", "share", "release", "serial_clocks")
 STRING_COLUMNS = (
     "family", "dtype", "kv_dtype", "routing", "collective", "framework", "engine", "direction", "copy_kind", "part",
 )  # fmt: skip
@@ -92,6 +92,7 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         pages of a serving engine's cache). ``channels`` are those of one group of a convolution; ``height`` and
         ``width`` are those of its output images. ``cache_width`` are elements that a cache holds per
         key and key head where values are part of the keys; null: keys and values apart.
+        ``serial_clocks`` are those of the thread with most to do one after the other, where others have much less.
         ``part`` is the role of a norm's kernel: 'sums', 'column sums' or
         'scaling' where several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm. It is
         'fused' for a norm, softmax or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else

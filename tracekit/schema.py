@@ -242,6 +242,12 @@ KERNELS = TableSchema(
             "Of these: whether some tensors lie along another axis than others, as in a transposition; null: the trace "
             "has no strides.",
         ),
+        TableColumn(
+            "serial_clocks",
+            pl.Int64,
+            "Families bound by memory: clocks of the thread that has most to do one after the other, where others have "
+            "much less, as in the gradient of the row that is looked up most often; null: threads have about as much.",
+        ),
         TableColumn("winograd", pl.Boolean, "conv: whether its window and stride suit Winograd's algorithm."),
         TableColumn(
             "channels",

@@ -47,6 +47,7 @@ def compute_stream_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerm
       in another.
     - The instructions of a depthwise convolution grow with the side of its window.
     - The sums of a norm wait for each element.
+    - A thread that has much more to do than the others takes its clocks, however little the rest is.
     - Sums of columns over many rows take as long as the threads of their few blocks wait for loads.
     """
     sums, columns = x["sums"] > 0, x["column_sums"] > 0
@@ -60,7 +61,7 @@ def compute_stream_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerm
     x = {**x, "elements": np.where(sums | columns, x["work_bytes"] / x["size"], x["elements"])}
     alone = np.where(sums, SUMMED_ELEMENTS_PER_CYCLE * x["size"] / L2_BYTES_PER_SM_CLOCK, c["alone"])
     c = {**c, "alone": np.where(columns, 1.0, alone)}
-    return _compute_streamed_terms(x, gpu, c, per_element, _count_generated_passes(x, gpu))
+    return _compute_streamed_terms(x, gpu, c, per_element, _count_generated_passes(x, gpu), x["serial_clocks"])
 
 
 def _count_window_elements(x: Columns) -> Floats:

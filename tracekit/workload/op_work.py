@@ -21,6 +21,7 @@ from tracekit.workload.names import (
 )
 from tracekit.workload.ops import (
     compute_work,
+    embedding_gradients,
     fbgemm,
     function_passes,
     gemm_sequences,
@@ -44,7 +45,7 @@ WORK_COLUMNS = (
     "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "causal", "window", "cache_width", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind",
     "indexed",
-    "across", "winograd", "part", "channels", "height", "width", "tokens", "experts", "top_k",
+    "across", "winograd", "part", "channels", "height", "width", "tokens", "experts", "top_k", "serial_clocks",
 )  # fmt: skip
 KERNEL_NAME_COLUMNS = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
 GEMM_SIZE_COLUMNS = ("batch", "m", "n", "k")
@@ -145,21 +146,9 @@ def _compute_work(signature: Signature, family: str, by_name: str | None, row: d
     """Compute the work of one kernel: its own part if known, else the op's work, to be split among its kernels."""
     name = row["name"]
     item_bytes = infer_item_bytes(name) or ITEM_BYTES.get(by_name or signature.dtype or "", 4)
-    if fbgemm.FBGEMM_OPS.search(signature.op):
-        columns = fbgemm.compute_fbgemm_work(signature, name, item_bytes)
-        return {**(columns or {}), "shares": fbgemm.UPDATE_KERNEL.search(name) is not None}
-    if row["place"] is not None:
-        return {
-            **(gemm_sequences.compute_gemm_in_sequence(signature, row["place"], row["products"]) or {}),
-            "shares": False,
-        }
-    if signature.op in recurrent.STATE_AND_DIRECTION_POSITIONS:
-        return {
-            "shares": False,
-            **(recurrent.compute_recurrent_work(signature, name, row["of_call"], item_bytes) or {}),
-        }
-    if state_space.STATE_SPACE_OPS.search(signature.op):
-        return {"shares": False, **(state_space.compute_state_space_work(signature, name, item_bytes) or {})}
+    own_part = _compute_own_part(signature, name, item_bytes, row)
+    if own_part is not None:
+        return {"shares": False, **own_part}
     passed = function_passes.compute_function_traffic(signature, name, item_bytes)
     if passed is not None:
         return {**passed, "shares": True}
@@ -178,6 +167,20 @@ def _compute_work(signature: Signature, family: str, by_name: str | None, row: d
     if columns is None and row["elements"] is not None:
         columns = optimizer.compute_traffic_without_lists(signature, name, row["elements"], item_bytes)
     return {**_apply_direction(columns or {}, name), **_classify_variant(signature.op, name, family), "shares": True}
+
+
+def _compute_own_part(signature: Signature, name: str, item_bytes: int, row: dict[str, Any]) -> Columns | None:
+    """Compute the work of a kernel of an op whose kernels each have a part of their own; ``None`` for other ops."""
+    if fbgemm.FBGEMM_OPS.search(signature.op):
+        columns = fbgemm.compute_fbgemm_work(signature, name, item_bytes)
+        return {**(columns or {}), "shares": fbgemm.UPDATE_KERNEL.search(name) is not None}
+    if row["place"] is not None:
+        return gemm_sequences.compute_gemm_in_sequence(signature, row["place"], row["products"]) or {}
+    if signature.op in recurrent.STATE_AND_DIRECTION_POSITIONS:
+        return recurrent.compute_recurrent_work(signature, name, row["of_call"], item_bytes) or {}
+    if state_space.STATE_SPACE_OPS.search(signature.op):
+        return state_space.compute_state_space_work(signature, name, item_bytes) or {}
+    return embedding_gradients.compute_gradient_work(signature, name, item_bytes)
 
 
 def _classify_variant(op: str, kernel: str, family: str) -> Columns:
