@@ -130,3 +130,41 @@ def test_wide_heads_are_flash_attentions(width: int, kernel: str) -> None:
     heads = [torch.empty(2, 4, 512, width, device="meta", dtype=torch.bfloat16) for _ in range(3)]
     (name,) = name_kernels(functional.scaled_dot_product_attention, *heads)
     assert kernel in name
+
+
+def make_table(rows: int, bags: bool = False, **options: object) -> nn.Module:
+    with torch.device("meta"):
+        return (nn.EmbeddingBag if bags else nn.Embedding)(rows, 64, **options)  # type: ignore[operator]
+
+
+def make_indices(*shape: int) -> Tensor:
+    return torch.empty(shape, device="meta", dtype=torch.long)
+
+
+@pytest.mark.parametrize(("rows", "passes"), [(255, 1), (256, 2), (65_535, 2), (65_536, 3), (10_000_000, 3)])
+def test_an_embeddings_gradient_sorts_by_the_bits_of_its_rows(rows: int, passes: int) -> None:
+    table = tabulate(make_table(rows), make_indices(8, 512), training=True)
+    backward = table.filter(pl.col("op") == "aten::embedding_dense_backward")
+    assert backward["name"].str.contains("Onesweep").sum() == passes
+    assert backward["bytes"].null_count() == 0
+    assert backward["name"].to_list()[-2:] == ["compute_grad_weight", "sum_and_scatter"]
+
+
+@pytest.mark.parametrize(("indices", "kernels"), [(3072, 1), (3073, 13)])
+def test_few_indices_are_added_up_by_one_kernel(indices: int, kernels: int) -> None:
+    table = tabulate(make_table(255), make_indices(indices), training=True)
+    assert table.filter(pl.col("op") == "aten::embedding_dense_backward").height == kernels
+
+
+@pytest.mark.parametrize(("bags", "kernel"), [(100, "SingleTile"), (8192, "Onesweep")])
+def test_a_bags_gradient_is_known_and_its_table_zeroed(bags: int, kernel: str) -> None:
+    table = tabulate(make_table(100_000, bags=True, mode="sum"), make_indices(bags, 20), training=True)
+    backward = table.filter(pl.col("op") == "aten::_embedding_bag_backward")
+    assert backward["name"].str.contains(kernel).sum() == (8 if kernel == "Onesweep" else 1)
+    assert backward["bytes"].null_count() == 0
+    assert table.filter((pl.col("op") == "aten::fill_") & (pl.col("bytes") == 4 * 64 * 100_000)).height == 1
+
+
+def test_maxima_of_bags_have_other_gradients() -> None:
+    table = tabulate(make_table(1000, bags=True, mode="max"), make_indices(8192, 20), training=True)
+    assert table.filter(pl.col("op") == "aten::_embedding_bag_backward")["name"].to_list() == ["embedding_kernel"]

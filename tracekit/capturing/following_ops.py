@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tracekit.capturing.kernel_names import BIAS, BOTH_GRADIENTS, STRIDE, is_depthwise
+from tracekit.capturing.kernel_names import BAG_IS_SPARSE, BIAS, BOTH_GRADIENTS, STRIDE, is_depthwise
 
 MEAN, REDUCTION = 1, 2
 """Of a loss: what it becomes of its elements, and which argument tells."""
@@ -52,8 +52,16 @@ def _zero_like_second(given: Sequence[Any], result: Any) -> list[Following]:
 
 
 def _zero_table(given: Sequence[Any], result: Any) -> list[Following]:
-    grad, _, words = given[:3]
-    return [("fill_", (grad.new_empty(words, grad.shape[-1]), 0))]
+    return _zero_rows(given, rows=2)
+
+
+def _zero_bags_table(given: Sequence[Any], result: Any) -> list[Following]:
+    return [] if given[BAG_IS_SPARSE] else _zero_rows(given, rows=6)
+
+
+def _zero_rows(given: Sequence[Any], rows: int) -> list[Following]:
+    """Zero a table's gradient; an argument has the number of its rows."""
+    return [("fill_", (given[0].new_empty(given[rows], given[0].shape[-1]), 0))]
 
 
 def _fill_and_copy(given: Sequence[Any], result: Any) -> list[Following]:
@@ -77,6 +85,7 @@ FOLLOWING: dict[str, Callable[[Sequence[Any], Any], list[Following]]] = {
     "max_pool2d_with_indices_backward": _zero_like_second,
     "nll_loss_backward": _zero_like_second,
     "embedding_dense_backward": _zero_table,
+    "_embedding_bag_backward": _zero_bags_table,
     "select_backward": _fill_and_copy,
     "slice_backward": _fill_and_copy,
 }

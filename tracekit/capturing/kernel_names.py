@@ -54,6 +54,13 @@ BOTH_GRADIENTS = (True, True, False)
 IMAGE_DIMS = 4
 MAX_CUDNN_WIDTH = 128
 """Of a head, in cuDNN's attention."""
+BAG_MODE, BAG_IS_SPARSE = 8, 9
+"""Of the gradient of an embedding's bags."""
+SUM, MEAN = 0, 1
+MAX_UNSORTED_INDICES = 3072
+"""Up to which one kernel adds up an embedding's gradient (aten/src/ATen/native/cuda/Embedding.cu)."""
+BITS_PER_PASS, MAX_TILE_INDICES = 8, 2304
+"""Of a radix sort of 64-bit keys, and up to how many of them one block sorts (CUB's policies)."""
 TO_CHANNELS_LAST, FROM_CHANNELS_LAST = "nchwToNhwcKernel", "nhwcToNchwKernel"
 """Kernels with which cuDNN changes how an image lies, as its products on matrix units want it."""
 
@@ -117,6 +124,37 @@ def _name_join(given: Sequence[Any]) -> tuple[str, ...]:
     return ("CatArrayBatchedCopy_vectorized",) if whole else ("CatArrayBatchedCopy",)
 
 
+def _name_table_gradient(given: Sequence[Any]) -> tuple[str, ...]:
+    """Name the kernels of an embedding's gradient: one for few indices, else those that sort them and sum them up."""
+    _, indices, rows = given[:3]
+    if indices.numel() <= MAX_UNSORTED_INDICES:
+        return ("embedding_backward_feature_kernel",)
+    return _name_sorted_gradient(indices.numel(), rows.bit_length(), "compute_grad_weight")
+
+
+def _name_bag_gradient(given: Sequence[Any]) -> tuple[str, ...]:
+    """Name the kernels of the gradient of an embedding's sums or means; all bits of the indices are sorted by."""
+    indices = given[1]
+    if given[BAG_MODE] not in (SUM, MEAN) or given[BAG_IS_SPARSE]:
+        return ("embedding_kernel",)
+    return _name_sorted_gradient(indices.numel(), 8 * indices.element_size(), "compute_grad_weight_bags")
+
+
+def _name_sorted_gradient(indices: int, bits: int, summing: str) -> tuple[str, ...]:
+    passes = -(-bits // BITS_PER_PASS)
+    sorting: tuple[str, ...] = ("DeviceRadixSortSingleTileKernel",)
+    if indices > MAX_TILE_INDICES:
+        sorting = ("DeviceRadixSortHistogramKernel", "DeviceRadixSortExclusiveSumKernel")
+        sorting += ("DeviceRadixSortOnesweepKernel",) * passes
+    return (
+        "elementwise_kernel_with_index",
+        *sorting,
+        *("DeviceCompactInitKernel", "DeviceUniqueByKeySweepKernel", "krn_partials_per_segment"),
+        *("DeviceScanInitKernel", "DeviceScanKernel", "compute_num_of_partial_segments"),
+        *("krn_partial_segment_offset", summing, "sum_and_scatter"),
+    )
+
+
 def _name_nothing(given: Sequence[Any]) -> tuple[str, ...]:
     """Name no kernel: other ops that this one calls launch them."""
     del given
@@ -132,6 +170,8 @@ BY_ARGUMENTS: dict[str, Callable[[Sequence[Any]], tuple[str, ...]]] = {
     "_scaled_dot_product_flash_attention_backward": _name_attention_backward,
     "cat": _name_join,
     "stack": _name_join,
+    "embedding_dense_backward": _name_table_gradient,
+    "_embedding_bag_backward": _name_bag_gradient,
     "select_backward": _name_nothing,
     "slice_backward": _name_nothing,
 }

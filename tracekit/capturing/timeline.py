@@ -1,6 +1,7 @@
 """Build traces of captured calls: a host that launches one kernel after the other, and a stream that runs them.
 
-The host takes the same time for each kernel: a part of it before the launching op, for what Python and views take::
+The host takes the same time for each launching op: a part of it before the op, for what Python and views take. Further
+kernels of an op only take their launch::
 
     host     |<- before ->[op  launch  ]|<- before ->[op  launch ]|
     stream                         [kernel]                  [kernel]
@@ -26,6 +27,8 @@ BEFORE = 0.4
 """Part of the host's time for a kernel that passes before the op that launches it."""
 LAUNCH_PART = 0.5
 """Part of an op's time that the launch takes."""
+FURTHER_KERNEL = 0.15
+"""Time of the host for each further kernel of an op, as a part of that for its first: a launch of 5 to 6 us."""
 NS_DIGITS = 3
 """Digits of a time in microseconds that traces keep: a kernel mustn't begin a nanosecond before the last one ends."""
 KEPT_ARGS = ("Sequence number", "Fwd thread id", "Input Dims", "Input type", "Input Strides", "Concrete Inputs")
@@ -39,11 +42,12 @@ def build_trace(
     Args:
         calls: In order.
         times_us: Of their kernels, in order.
-        host_us: The host's time for each kernel.
+        host_us: The host's time for an op with one kernel.
         profile: The ops around the calls; None for none, so that an op begins where the one before ends.
     """
     builder, times, done_us = TraceBuilder(device=None), iter(times_us), 0.0
-    spans = host_us * np.array([len(call.kernels) for call in calls])
+    kernels = np.array([len(call.kernels) for call in calls])
+    spans = host_us * np.where(kernels > 0, 1 + FURTHER_KERNEL * (kernels - 1), 0)
     ends = np.cumsum(spans)
     begins = ends - (1 - BEFORE) * spans
     events = _retime(profile, begins, ends) if profile else []
