@@ -10,4 +10,5 @@ TABLES = (
     "without_shapes",
     "booster",
     "held",
+    "lookups",
 )
