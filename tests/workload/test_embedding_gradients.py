@@ -113,6 +113,12 @@ def test_a_table_of_unknown_size_counts_as_one_of_as_many_rows_as_indices() -> N
     )
 
 
+def test_counts_that_no_gpu_holds_are_no_error() -> None:
+    signature = make_signature(rows=str(10**40), indices=10**30)
+    assert compute_gradient_work(signature, "sum_and_scatter", 4) is not None
+    assert compute_gradient_work(make_signature(rows=str(-5)), "sum_and_scatter", 4) is not None
+
+
 @pytest.mark.parametrize(
     ("signature", "kernel"),
     [

@@ -4,6 +4,8 @@ import pytest
 
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
+from tracekit.workload.ops.fbgemm import LOADING_CLOCKS, UPDATING_CLOCKS
+from tracekit.workload.ops.index_distribution import get_distribution
 
 # 1792 indices into 3 tables, summed for 128 samples: 384 sums, 16 wide.
 INDICES, TABLES, SAMPLES, WIDTH = 1792, 3, 128, 16
@@ -44,13 +46,33 @@ UPDATES = [
 ]
 
 
-def test_each_index_reads_a_gradient_and_may_change_a_row():
+# A gradient in fp32, the index and its place; of each different row, halves and a number of the optimizer, both ways.
+READ, CHANGED = WIDTH * 4 + 12, 2 * 2 * WIDTH + 8
+
+
+def count_update_bytes(weights: int = 640_000, indices: int = INDICES) -> int:
+    """Return the bytes of an update with as many different rows as the usual distribution draws from each table."""
+    unique = TABLES * get_distribution(weights // (WIDTH * TABLES)).expect_unique(indices // TABLES)
+    return round(indices * READ + unique * CHANGED)
+
+
+def test_each_index_reads_a_gradient_and_each_different_row_is_changed():
     rows = backward(lookup(TraceBuilder(), 0), UPDATES)
-    # A gradient in fp32, the index and its place; at most a row of halves and a number of the optimizer, both ways.
-    read, changed = WIDTH * 4 + 12, 2 * 2 * WIDTH + 8
-    assert [(row["family"], row["bytes"]) for row in rows] == [("optimizer", INDICES * read)] * 2
-    assert [(row["work_low"], row["work_high"]) for row in rows] == [(1, pytest.approx(1 + changed / read))] * 2
+    bytes_ = count_update_bytes()
+    assert [(row["family"], row["bytes"]) for row in rows] == [("optimizer", bytes_)] * 2
+    for row in rows:
+        assert row["work_low"] * bytes_ == pytest.approx(INDICES * READ, rel=1e-4)
+        assert row["work_high"] * bytes_ == pytest.approx(INDICES * (READ + CHANGED), rel=1e-4)
     assert [row["share"] for row in rows] == [pytest.approx(1 / 3), pytest.approx(2 / 3)]
+
+
+@pytest.mark.parametrize(("indices", "blocks"), [(60, 0), (3 * 597, 2)])
+def test_a_block_updates_rows_only_if_some_are_drawn_often(indices, blocks):
+    most = get_distribution(640_000 // (WIDTH * TABLES)).expect_most_frequent(indices // TABLES)
+    assert (most > 32) == (blocks > 0)
+    cta, warp = (row["serial_clocks"] for row in backward(lookup(TraceBuilder(), 0, indices=indices), UPDATES))
+    assert warp == UPDATING_CLOCKS
+    assert cta == (blocks * UPDATING_CLOCKS + round(most / 32) * LOADING_CLOCKS if blocks else None)
 
 
 @pytest.mark.parametrize("flags", [[], [[]]])
@@ -63,7 +85,7 @@ def test_a_backward_pass_that_names_its_indices_needs_no_lookup(flags):
     name = "fbgemm::split_embedding_backward_codegen_rowwise_adagrad_unweighted_exact_cuda"
     builder = TraceBuilder().op(name, 200, 90, dims=dims, types=types).kernel(UPDATES[0], 300, 10, launch=210)
     row = build_kernel_table(builder.load().rank()).row(0, named=True)
-    assert (row["family"], row["bytes"]) == ("optimizer", INDICES * (WIDTH * 4 + 12))
+    assert (row["family"], row["bytes"]) == ("optimizer", count_update_bytes())
 
 
 def test_a_lookup_as_an_op_of_its_own():
@@ -107,6 +129,10 @@ def test_a_backward_pass_goes_the_way_back():
         builder.op(name, 200 + 100 * i, 90, dims=[[SAMPLES, TABLES * WIDTH]], types=["float"])
         builder.kernel(UPDATES[i], 500 + 40 * i, 10, launch=210 + 100 * i)
     assert build_kernel_table(builder.load().rank())["rows"].to_list() == [20, 10]
+
+
+def test_a_lookup_without_indices_updates_nothing():
+    assert backward(lookup(TraceBuilder(), 0, indices=0), UPDATES[:1])[0]["bytes"] is None
 
 
 @pytest.mark.parametrize(("samples", "kind"), [(64, "rowwise_adagrad"), (SAMPLES, "lamb")])

@@ -1,11 +1,12 @@
 """Compute the work of FBGEMM's ops beside look-ups: backward passes, and kernels that move and pack inputs and results.
 
 A backward op only has the gradient; the matching look-up has the number of indices. Each index reads one row of the
-gradient. Each different row of a table is changed once. The number of different rows isn't recorded: at most the number
-of indices, which is the upper bound.
+gradient. Each different row of a table is changed once. The number of different rows isn't recorded: it is expected of
+indices by Zipf's law (``index_distribution``), between none and as many as there are indices.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.workload.ops.index_distribution import get_distribution
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns, sum_bytes
 from tracekit.workload.signature import ITEM_BYTES, Signature, parse_cpp_dtype
 
@@ -39,6 +41,16 @@ SORTING_BYTES_PER_INDEX = (
     (re.compile(r"RadixSortHistogram|ReduceByKeyKernel"), INDEX_BYTES),
 )
 """Bytes per index of the kernels that sort them."""
+LINEARIZING_KERNEL = re.compile(r"linearize_index")
+LONG_SEGMENT_KERNEL = re.compile(r"_cta_per_row")
+"""Kernels that have next to nothing to do unless a row is drawn more often than a warp takes."""
+MAX_WARP_SEGMENT, BLOCK_WARPS = 32, 32
+LOADING_CLOCKS, UPDATING_CLOCKS = 400, 17_000
+"""Clocks of a thread for each load that the next one waits for, and for a row that a warp updates; a block that does so
+sums up twice. In eight V100 ranks of a DLRM with at most 2,000 indices (v100_dlrm_train) a warp's kernel takes 9 to 22
+us, a block's 15 to 37; a warp's takes 12 on an A100 with 57,000 (a100_dlrm_control)."""
+LINEARIZED_LISTS = 32
+"""Lists of indices that a thread goes through."""
 GRADIENT_BYTES = 4
 OPTIMIZER_STATE_BYTES = 8
 """Bytes of an optimizer's fp32 state, read and written: per element, or per row."""
@@ -69,7 +81,7 @@ def compute_fbgemm_work(signature: Signature, kernel: str, item_bytes: int) -> C
     """Compute the work of one kernel of an FBGEMM op; ``None`` if it isn't known.
 
     Args:
-        signature: The op; a backward pass has indices, tables and bytes per weight as its ``output``.
+        signature: The op; a backward pass has what its look-up tells as its ``output``.
         kernel: The kernel's name.
         item_bytes: Bytes per element where the signature has no type.
     """
@@ -86,34 +98,79 @@ def compute_fbgemm_work(signature: Signature, kernel: str, item_bytes: int) -> C
     return build_traffic_columns((numel,), flops=numel if move.cast_bytes else 0, bytes_=bytes_)
 
 
+@dataclass(frozen=True, slots=True)
+class _LookedUp:
+    """What a backward pass needs of its look-up.
+
+    Attributes:
+        indices: Indices into all tables.
+        tables: Tables.
+        weight_bytes: Bytes of a weight.
+        weights: Weights of all tables in the GPU's memory; 0 where they lie elsewhere.
+    """
+
+    indices: int
+    tables: int
+    weight_bytes: int
+    weights: int
+
+    def expect_draws(self, width: int) -> tuple[float, float]:
+        """Expect the number of different rows of all tables, and how often the most frequent one is drawn.
+
+        Tables count as equal. Those of unknown size have as many rows as they have indices.
+        """
+        each = max(self.indices // self.tables, 1)
+        drawn = get_distribution(self.weights // (max(width, 1) * self.tables) or each)
+        return min(self.tables * drawn.expect_unique(each), self.indices), drawn.expect_most_frequent(each)
+
+
 def _compute_backward(signature: Signature, kernel: str) -> Columns | None:
     exact = EXACT_BACKWARD_OP.search(signature.op)
     gradient, kind = signature.get_shape(0), exact or BACKWARD_FUNCTION.search(signature.op)
-    looked_up = _parse_exact_backward(signature) if exact else signature.output
-    if gradient is None or kind is None or looked_up is None or len(gradient) != 2:
+    looked_up = _parse_exact_backward(signature) if exact else _LookedUp(*(signature.output or (0, 0, 0, 0)))
+    if (
+        gradient is None
+        or kind is None
+        or looked_up is None
+        or len(gradient) != 2
+        or 0 in (looked_up.tables, looked_up.indices)
+    ):
         return None
-    indices, tables, weight_bytes = looked_up
-    if tables == 0:
-        return None
-    width = gradient[1] // tables
+    indices, width = looked_up.indices, gradient[1] // looked_up.tables
     per_index = next((bytes_ for pattern, bytes_ in SORTING_BYTES_PER_INDEX if pattern.search(kernel)), None)
     if per_index is not None:
-        return build_traffic_columns((indices,), flops=0, bytes_=per_index * indices)
+        columns = build_traffic_columns((indices,), flops=0, bytes_=per_index * indices)
+        clocks = LINEARIZED_LISTS * LOADING_CLOCKS if LINEARIZING_KERNEL.search(kernel) else None
+        return columns | {"serial_clocks": clocks}
     listed = INDEX_BYTES + POSITION_BYTES
     if WEIGHTS_GRADIENT_KERNEL.search(kernel):
-        bytes_ = indices * (width * weight_bytes + listed) + gradient[0] * gradient[1] * GRADIENT_BYTES
+        bytes_ = indices * (width * looked_up.weight_bytes + listed) + gradient[0] * gradient[1] * GRADIENT_BYTES
         return build_traffic_columns((indices, width), flops=2 * indices * width, bytes_=bytes_)
-    state = _compute_state_bytes(kind.group(1), width)
+    return _compute_update(looked_up, width, kind.group(1), kernel)
+
+
+def _compute_update(looked_up: _LookedUp, width: int, optimizer: str, kernel: str) -> Columns | None:
+    """Compute a kernel that sums the gradients of each different row and changes it."""
+    state = _compute_state_bytes(optimizer, width)
     if state is None or not UPDATE_KERNEL.search(kernel):
         return None
-    read = width * GRADIENT_BYTES + listed
-    changed = width * (weight_bytes if kind.group(1) == "Dense" else 2 * weight_bytes) + state
-    columns = build_traffic_columns((indices, width), flops=4 * indices * width, bytes_=indices * read)
-    return columns | {"work_low": 1.0, "work_high": (read + changed) / read}
+    indices, (unique, most) = looked_up.indices, looked_up.expect_draws(width)
+    read = width * GRADIENT_BYTES + INDEX_BYTES + POSITION_BYTES
+    changed = width * looked_up.weight_bytes * (1 if optimizer == "Dense" else 2) + state
+    moved = indices * read + unique * changed
+    columns = build_traffic_columns((indices, width), flops=4 * indices * width, bytes_=round(moved))
+    columns |= {"work_low": indices * read / moved, "work_high": indices * (read + changed) / moved}
+    # It looks up where each element lies.
+    columns |= {"indexed": True, "across": True}
+    if not LONG_SEGMENT_KERNEL.search(kernel):
+        return columns | {"serial_clocks": UPDATING_CLOCKS}
+    if most <= MAX_WARP_SEGMENT:
+        return columns
+    return columns | {"serial_clocks": 2 * UPDATING_CLOCKS + round(most / BLOCK_WARPS) * LOADING_CLOCKS}
 
 
-def _parse_exact_backward(signature: Signature) -> tuple[int, int, int] | None:
-    """Parse the number of indices and tables and the bytes per weight from the inputs.
+def _parse_exact_backward(signature: Signature) -> _LookedUp | None:
+    """Parse the indices, tables and weights from the inputs.
 
     Inputs: gradient, weights (in three places), placements, offsets, ...
     """
@@ -124,7 +181,8 @@ def _parse_exact_backward(signature: Signature) -> tuple[int, int, int] | None:
     )
     if not weights or not tables or indices is None:
         return None
-    return signature.get_tensors(indices)[0].numel, tables[0].numel, weights[0].get_item_bytes(GRADIENT_BYTES)
+    weight_bytes = int(weights[0].get_item_bytes(GRADIENT_BYTES))
+    return _LookedUp(signature.get_tensors(indices)[0].numel, tables[0].numel, weight_bytes, weights[0].numel)
 
 
 def _compute_state_bytes(optimizer: str, width: int) -> int | None:
@@ -134,7 +192,7 @@ def _compute_state_bytes(optimizer: str, width: int) -> int | None:
 
 
 def match_lookups(ops: pl.DataFrame) -> dict[int, list[int]]:
-    """Match each backward op to its look-up; return the backward op's row to indices, tables and bytes per weight.
+    """Match each backward op to its look-up; return the backward op's row to the values of ``_LookedUp``.
 
     The look-up is the latest one that fits and has no backward op yet, as a backward pass reverses the forward order.
 
@@ -166,7 +224,8 @@ def _parse_lookup(name: str, shapes: list[Any], types: list[str]) -> Iterator[tu
             weight_bytes = ITEM_BYTES.get(
                 parse_cpp_dtype(types[weights] if len(types) > weights else "") or "", GRADIENT_BYTES
             )
-            yield kind.group(1), shapes[offsets][0] - 1, [shapes[indices][0], shapes[tables][0], weight_bytes]
+            held = math.prod(shapes[weights]) if _is_tensor(shapes[weights]) else 0
+            yield kind.group(1), shapes[offsets][0] - 1, [shapes[indices][0], shapes[tables][0], weight_bytes, held]
 
 
 def _is_tensor(shape: list[Any]) -> bool:

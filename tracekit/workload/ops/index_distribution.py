@@ -20,6 +20,8 @@ Floats = npt.NDArray[np.float64]
 SINGLE_ROWS = 256
 """The most frequent rows, of which each is a group of its own."""
 GROUP_GROWTH = 1.03
+MAX_COUNT = 2**50
+"""Rows and draws are at most as many: no table has more, and the sums stay exact."""
 UNIFORM_ALPHA, USUAL_ALPHA, SKEWED_ALPHA = 0.0, 1.05, 1.2
 """Exponents: of even indices, the one that stands for an unknown distribution, and of skewed indices. Published
 benchmarks of recommenders draw with 1.05 to 1.2 (NVIDIA/recsys-examples); words of a text come with about 1."""
@@ -54,13 +56,14 @@ class IndexDistribution:
     def expect_unique(self, draws: int) -> float:
         """Expect the number of rows that are drawn at least once."""
         count, _ = self._groups
-        return float((count * self._compute_seen(draws)).sum())
+        return float((count * self._compute_seen(min(draws, MAX_COUNT))).sum())
 
     def expect_most_frequent(self, draws: int) -> float:
         """Expect how often the most frequent row is drawn, at least once.
 
         Without skew, this is the mean number of draws of a row: some row's are a few more.
         """
+        draws = min(draws, MAX_COUNT)
         return max(draws * float(self._groups[1][0]), min(1.0, draws))
 
     def expect_parts(self, draws: int, size: int) -> float:
@@ -69,6 +72,7 @@ class IndexDistribution:
         A row's last part is half empty in the mean. Of rows that are hardly ever drawn, the only part counts.
         """
         count, share = self._groups
+        draws = min(draws, MAX_COUNT)
         seen = self._compute_seen(draws)
         parts = np.maximum(seen, draws * share / size + seen * (size - 1) / (2 * size))
         return min(float((count * parts).sum()), float(draws))
@@ -81,4 +85,4 @@ class IndexDistribution:
 @lru_cache(maxsize=256)
 def get_distribution(rows: int, alpha: float = USUAL_ALPHA) -> IndexDistribution:
     """Return the distribution over a table's rows; the groups are computed once."""
-    return IndexDistribution(max(rows, 1), alpha)
+    return IndexDistribution(min(max(rows, 1), MAX_COUNT), alpha)

@@ -11,4 +11,5 @@ TABLES = (
     "booster",
     "held",
     "lookups",
+    "fbgemm",
 )
