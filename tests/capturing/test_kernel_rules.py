@@ -165,6 +165,15 @@ def test_a_bags_gradient_is_known_and_its_table_zeroed(bags: int, kernel: str) -
     assert table.filter((pl.col("op") == "aten::fill_") & (pl.col("bytes") == 4 * 64 * 100_000)).height == 1
 
 
+def test_a_report_tells_that_the_indices_are_assumed() -> None:
+    def list_codes(table: nn.Module, training: bool) -> set[str]:
+        return {one.code for one in tk.report(tk.capture(table, make_indices(8192, 20), training=training)).warnings}
+
+    table = make_table(100_000, bags=True, mode="sum")
+    assert "indices-assumed" in list_codes(table, training=True)
+    assert "indices-assumed" not in list_codes(table, training=False)
+
+
 def test_maxima_of_bags_have_other_gradients() -> None:
     table = tabulate(make_table(1000, bags=True, mode="max"), make_indices(8192, 20), training=True)
     assert table.filter(pl.col("op") == "aten::_embedding_bag_backward")["name"].to_list() == ["embedding_kernel"]

@@ -53,6 +53,14 @@ def sized(batch=2):
     return nn.Linear(WIDTH, WIDTH), torch.zeros(batch, 1024, WIDTH)
 
 
+def several():
+    return torch.add, torch.zeros(4), torch.zeros(4)
+
+
+def packed():
+    return torch.add, (torch.zeros(4), torch.zeros(4))
+
+
 def nothing():
     return (lambda x: x), torch.zeros(4)
 """
@@ -71,6 +79,12 @@ def test_a_function_of_a_file_is_run_without_data(program: Path) -> None:
     assert loaded.inputs[0].device.type == "meta"
     assert loaded.name == "program.py:make"
     assert str(program.parent) not in sys.path
+
+
+@pytest.mark.parametrize("name", ["several", "packed"])
+def test_inputs_follow_the_model_or_are_a_tuple(program: Path, name: str) -> None:
+    loaded = load_program(f"{program}:{name}", batch=None, tokens=1, dtype="bf16", training=False)
+    assert [one.shape for one in loaded.inputs] == [(4,), (4,)]
 
 
 @pytest.mark.parametrize(

@@ -85,10 +85,11 @@ def load_function(program: str, batch: int | None = None) -> LoadedProgram:
             found = function(**given)
     except Exception as error:
         raise CaptureError(messages.PROGRAM_UNREADABLE(path=program, error=describe_error(error))) from error
-    if not isinstance(found, tuple) or len(found) != 2 or not callable(found[0]):
+    if not isinstance(found, tuple) or len(found) < 2 or not callable(found[0]):
         raise CaptureError(messages.INPUTS_MISSING(function=name, found=type(found).__name__))
-    model, inputs = found
-    return LoadedProgram(Path(program).name, model, inputs if isinstance(inputs, tuple) else (inputs,))
+    model, *inputs = found
+    in_one = len(inputs) == 1 and isinstance(inputs[0], tuple)
+    return LoadedProgram(Path(program).name, model, inputs[0] if in_one else tuple(inputs))
 
 
 def load_config_model(

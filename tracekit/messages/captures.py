@@ -76,7 +76,7 @@ INPUTS_MISSING = Template(
     "inputs-missing",
     Severity.ERROR,
     "{function} returned {found}, not a model and its inputs.",
-    "Return such as (model, tokens), or (model, (tokens, mask)).",
+    "Return such as (model, tokens) or (model, tokens, mask).",
 )
 CONFIG_MODEL_UNKNOWN = Template(
     "config-model-unknown",

@@ -31,6 +31,12 @@ CAPTURED_WORK_UNKNOWN = Template(
     Severity.WARNING,
     "{kernels:count kernel} ({kernels_pct} of all) are of unknown work and count as {each_us} each.",
 )
+INDICES_ASSUMED = Template(
+    "indices-assumed",
+    Severity.WARNING,
+    "{time_pct} of the GPU's time depends on how often each row of a table is looked up, which nothing tells: Zipf's "
+    "law with an exponent of {alpha} is assumed. The intervals reach from even indices to an exponent of {skewed}.",
+)
 
 STEPS_UNMARKED = Template(
     "steps-unmarked",

@@ -24,6 +24,7 @@ from tracekit.messages.trace_contents import DEVICE_NOT_RECORDED
 from tracekit.parallelism.relayout import find_corrected_kernels
 from tracekit.reporting.sections import unlike_steps
 from tracekit.run import MAX_TRUSTED_ERROR_PCT, MeasuredRun
+from tracekit.workload.ops.index_distribution import SKEWED_ALPHA, USUAL_ALPHA
 from tracekit.workload.steps import count_optimizer_steps, is_whole_trace
 from tracekit.workload.time_share import compute_time_share
 
@@ -41,6 +42,9 @@ MIN_STALL_FRACTION = 0.005
 
 # Percent of the GPU's time in attention with an unknown mask, from which on the report warns.
 MIN_UNMASKED_PCT = 5.0
+
+# Percent of a captured program's GPU time that the indices of look-ups set, from which on the report warns.
+MIN_ASSUMED_PCT = 1.0
 
 # Fraction of the step in gaps within CUDA graphs that stay as measured, from which on the report warns.
 MIN_HIDDEN_FRACTION = 0.05
@@ -116,6 +120,9 @@ def _warn_of_capture(run: MeasuredRun) -> Iterator[Message]:
         yield told.NOTHING_MEASURED(gpu=facts.gpu)
     if facts.collectives:
         yield told.CAPTURED_COLLECTIVES_MISSING(collectives=facts.collectives)
+    assumed_pct = compute_time_share(run.kernels, "dur_ns", pl.col("serial_clocks").is_not_null())
+    if assumed_pct > MIN_ASSUMED_PCT:
+        yield told.INDICES_ASSUMED(time_pct=assumed_pct, alpha=f"{USUAL_ALPHA:g}", skewed=f"{SKEWED_ALPHA:g}")
     unknown = run.kernels.filter(pl.col("work_from").is_null()).height
     if unknown:
         yield told.CAPTURED_WORK_UNKNOWN(
