@@ -18,6 +18,7 @@ from tracekit.program import Program
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
+LOOKUP = "fbgemm::split_embedding_codegen_lookup_adagrad_function"
 SOURCE = "8xa100-sxm-80gb"
 POD = "8x8xa100-sxm-80gb@hdr200"
 GRADIENTS = 2**24
@@ -158,6 +159,16 @@ def test_gathers_beside_whole_gradients_grow_with_the_ranks():
     job = Job().sends("allreduce", 4 * GRADIENTS, 900).sends("_allgather_base", GRADIENTS, 150)
     whole = model_us("all_gather", POD, 32, 4 * 2 * GRADIENTS)
     assert job.on(POD, world_size=32)[1] == pytest.approx(150 * whole / model_us("all_gather", SOURCE, 8))
+
+
+@pytest.mark.parametrize(("op", "text"), [("aten::mm", "ep 8"), (LOOKUP, "tables over 8")])
+def test_ranks_that_exchange_rows_of_tables_split_no_experts(op: str, text: str) -> None:
+    job = Job()
+    job.builder.op(op, 26, 4).kernel("embedding_kernel", 120, 3, launch=28)
+    job.end = 124.0
+    layout = job.sends("all_to_all", GRADIENTS, 150).layout()
+    assert str(layout) == f"8 ranks = dp 8, {text}"
+    assert str(apply_request(layout, LayoutRequest(world_size=16))) == str(layout).replace("8", "16")
 
 
 def test_an_all_to_all_keeps_each_ranks_bytes():

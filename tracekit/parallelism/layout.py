@@ -29,6 +29,7 @@ class Layout:
         batch: Batch of a rank's pass, relative to the trace's.
         context: Keys of each sequence of a decode batch; None as in the trace.
         zero_bubble: Whether stages defer weight gradients until they would wait (ZB-H1).
+        splits_tables: Whether it is embedding tables that ``ep`` ranks split, not experts.
     """
 
     dp: int = 1
@@ -41,6 +42,7 @@ class Layout:
     batch: float = 1.0
     zero_bubble: bool = False
     context: int | None = None
+    splits_tables: bool = False
 
     @property
     def world_size(self) -> int:
@@ -92,7 +94,8 @@ class Layout:
 
     def __str__(self) -> str:
         """Return text such as ``16 ranks = dp 8 (sharded) x tp 2``."""
-        experts = f", ep {self.ep}" if self.ep > 1 else ""
+        split = "tables over" if self.splits_tables else "ep"
+        experts = f", {split} {self.ep}" if self.ep > 1 else ""
         batch = f", {self.batch:g} times the batch" if self.batch != 1 else ""
         context = f", {self.context} keys a sequence" if self.context else ""
         ranks = "rank" if self.world_size == 1 else "ranks"
@@ -204,6 +207,7 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         request.batch or 1.0,
         bool(request.zero_bubble),
         request.context,
+        layout.splits_tables,
     )
 
 

@@ -8,6 +8,7 @@ from tracekit.messages import layout_errors
 from tracekit.parallelism.collective_calls import list_collectives
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.program import Program
+from tracekit.workload.ops.fbgemm import LOOKUP_OP
 from tracekit.workload.phases import BACKWARD, OPTIMIZER
 
 GROUP_NAME_PATTERNS: Mapping[str, str] = {
@@ -99,7 +100,9 @@ def infer_layout(program: Program) -> Layout:
     summed = calls.filter(pl.col("role") == "dp").group_by("collective").agg(pl.col("bytes").sum())
     moved = dict(summed.iter_rows())
     sharded = moved.get("reduce_scatter", 0.0) > moved.get("all_reduce", 0.0)
-    return Layout(dp=dp, tp=tp, pp=pp, ep=sizes.get("ep", 1), sharded=sharded)
+    ep = sizes.get("ep", 1)
+    tables = ep > 1 and program.kernels["op"].str.contains(LOOKUP_OP).any()
+    return Layout(dp=dp, tp=tp, pp=pp, ep=ep, sharded=sharded, splits_tables=tables)
 
 
 def infer_layout_if_needed(program: Program, request: LayoutRequest) -> Layout | None:

@@ -59,10 +59,6 @@ class SortedIndices:
     parts: int
     longest: int
 
-    def count_rows(self, summed: bool) -> int:
-        """Count the rows that are read: of parts, or of gradients."""
-        return self.parts if summed else self.indices
-
     @property
     def row_bytes(self) -> int:
         """Bytes of a row of the gradients."""
@@ -77,8 +73,10 @@ def compute_gradient_work(signature: Signature, kernel: str, item_bytes: int) ->
         kernel: The kernel's name.
         item_bytes: Bytes per element where the signature has no type.
     """
+    if signature.op not in TABLE_ROWS_ARGUMENT:
+        return None
     build = next((build for pattern, build in KERNELS if re.search(pattern, kernel)), None)
-    if build is None or signature.op not in TABLE_ROWS_ARGUMENT:
+    if build is None:
         return None
     usual, even, skewed = (
         _expect_segments(signature, item_bytes, alpha) for alpha in (USUAL_ALPHA, UNIFORM_ALPHA, SKEWED_ALPHA)
