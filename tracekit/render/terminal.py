@@ -6,7 +6,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from tracekit.analysis.embedding_tables import EmbeddingTables
 from tracekit.format import (
+    format_bytes,
     format_count,
     format_duration,
     format_interval,
@@ -53,7 +55,12 @@ def render_info(report: Report) -> RenderableType:
     unknown = [kernel for kernel in report.kernels if not kernel.work_known][:10]
     return Group(
         _render_source(report),
-        _render_facts(("coverage", work), ("host", _describe_host(report.source)), *_describe_module_coverage(report)),
+        _render_facts(
+            ("coverage", work),
+            *_describe_tables(report.source.tables),
+            ("host", _describe_host(report.source)),
+            *_describe_module_coverage(report),
+        ),
         *_render_section(
             "largest kernels without known work", kernel_tables.make_measured_table(unknown) if unknown else None
         ),
@@ -62,6 +69,19 @@ def render_info(report: Report) -> RenderableType:
         ),
         *_render_warnings(report),
     )
+
+
+def _describe_tables(tables: EmbeddingTables | None) -> Iterator[tuple[str, str]]:
+    """Describe the embedding tables of a recommender, where there are some."""
+    if tables is None:
+        return
+    widths = sorted({tables.least_width, tables.most_width})
+    held = f"{format_bytes(tables.weight_bytes)} of weights on the GPUs"
+    elsewhere = f" ({tables.on_host} of them lie elsewhere)" if tables.on_host else ""
+    updated = f", updated by {' and '.join(tables.optimizers)}" if tables.optimizers else ""
+    count = format_quantity(tables.tables, "embedding table")
+    looked_up = f"{tables.indices:,} rows looked up in a step"
+    yield "tables", f"{count}{elsewhere}, rows of {' to '.join(map(str, widths))}, {held}; {looked_up}{updated}"
 
 
 def _describe_host(source: SourceSummary) -> str:

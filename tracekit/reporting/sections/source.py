@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tracekit.analysis.embedding_tables import EmbeddingTables, find_embedding_tables
 from tracekit.format import abbreviate_names, replace_undecodable
 from tracekit.hosts import find_usual_host, measure_host_speed
 from tracekit.parallelism.layout import LayoutRequest
@@ -54,6 +55,7 @@ class SourceSummary:
         host_ops: Number of distinct ops that it was measured by.
         usual_host_speed: Speed of the usual host beside that GPU; ``None`` where the GPU isn't known.
         is_captured: Whether the program was captured without a GPU, so that nothing was measured.
+        tables: Embedding tables that a step looks up in; ``None`` where it has none.
     """
 
     trace: str
@@ -82,6 +84,7 @@ class SourceSummary:
     host_ops: int = 0
     usual_host_speed: float | None = None
     is_captured: bool = False
+    tables: EmbeddingTables | None = None
 
     @property
     def label(self) -> str:
@@ -136,6 +139,7 @@ def build_source_summary(
         host_ops=host.ops if host else 0,
         usual_host_speed=find_usual_host(run.gpu).speed if run.gpu else None,
         is_captured=run.is_captured,
+        tables=find_embedding_tables(run),
     )
 
 
