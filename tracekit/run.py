@@ -202,6 +202,7 @@ def prepare_run(
     without_rules: Sequence[str] = (),
     model_config: str | Path | None = None,
     framework: str | None = None,
+    zipf: float | None = None,
     progress: ProgressCallback = lambda stage: None,
 ) -> MeasuredRun:
     """Classify a trace's kernels, build the dependency graph, and replay it.
@@ -215,6 +216,7 @@ def prepare_run(
         model_config: The ``config.json`` of the model that a serving engine ran; by default the one given with the
             traces, if any.
         framework: The serving engine that ran it, such as ``"vllm"`` or ``"vllm==0.19.0"``.
+        zipf: Exponent of Zipf's law by which rows of embedding tables are looked up; by default unknown.
         progress: Called with the name of each stage as it begins.
 
     Raises:
@@ -235,6 +237,8 @@ def prepare_run(
     if model_config is not None:
         model = read_model_config(model_config)
         ranks = tuple(replace(each, model=model) for each in ranks)
+    if zipf is not None:
+        ranks = tuple(replace(each, zipf=zipf) for each in ranks)
     ranks, time_faults = _correct_times(ranks)
     source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
     job = join_rank_traces(ranks, steps, source.gpu if source else None, without, progress)

@@ -77,6 +77,7 @@ class RankTrace:
         ledger: What became of the file's events (``schema.LEDGER``).
         captured: Captures of the CUDA graphs; ``None`` if none was recorded.
         model: Sizes of the model that it ran, from a ``config.json``; ``None`` if none was given.
+        zipf: Exponent of Zipf's law by which rows of embedding tables are looked up; ``None`` if nobody tells.
     """
 
     source: str
@@ -95,6 +96,7 @@ class RankTrace:
     ledger: pl.DataFrame
     captured: CapturedGraphs | None = None
     model: ModelConfig | None = None
+    zipf: float | None = None
 
     @property
     def has_shapes(self) -> bool:

@@ -166,12 +166,22 @@ def test_a_bags_gradient_is_known_and_its_table_zeroed(bags: int, kernel: str) -
 
 
 def test_a_report_tells_that_the_indices_are_assumed() -> None:
-    def list_codes(table: nn.Module, training: bool) -> set[str]:
-        return {one.code for one in tk.report(tk.capture(table, make_indices(8192, 20), training=training)).warnings}
+    def list_codes(table: nn.Module, training: bool, **known: float) -> set[str]:
+        captured = tk.capture(table, make_indices(8192, 20), training=training)
+        return {one.code for one in tk.report(captured, **known).warnings}
 
     table = make_table(100_000, bags=True, mode="sum")
     assert "indices-assumed" in list_codes(table, training=True)
     assert "indices-assumed" not in list_codes(table, training=False)
+    assert "indices-assumed" not in list_codes(table, training=True, zipf=0.9)
+
+
+def test_a_given_skew_narrows_the_interval() -> None:
+    captured = tk.capture(make_table(100_000, bags=True, mode="sum"), make_indices(8192, 20), training=True)
+    assumed, given = (tk.predict(captured, gpu="l4", **known)["l4"] for known in ({}, {"zipf": 1.05}))
+    assert given.step.step_time_us == pytest.approx(assumed.step.step_time_us, rel=1e-6)
+    assert assumed.low_us <= given.low_us
+    assert given.high_us < assumed.high_us
 
 
 def test_maxima_of_bags_have_other_gradients() -> None:

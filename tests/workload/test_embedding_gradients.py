@@ -141,3 +141,13 @@ def test_clocks_of_one_thread_bound_the_time_whatever_the_bandwidth() -> None:
         clock_mhz = load_gpu(name).boost_clock_mhz
         assert short < 50
         assert long >= 0.7 * 1e6 / clock_mhz
+
+
+@pytest.mark.parametrize("zipf", [0.0, 0.8, 1.5])
+def test_a_given_exponent_leaves_no_bracket(zipf: float) -> None:
+    columns = compute_gradient_work(make_signature(), "sum_and_scatter", 4, zipf)
+    assert columns is not None
+    drawn = get_distribution(ROWS, zipf)
+    assert columns["rows"] == round(drawn.expect_parts(INDICES, 10))
+    assert columns["serial_clocks"] == math.ceil(round(drawn.expect_most_frequent(INDICES)) / 10) * SUMMING_CLOCKS
+    assert "work_low" not in columns

@@ -122,6 +122,17 @@ class RunOptions(StepOptions):
             "NAME[==VERSION]",
         ),
     ] = None
+    zipf: Annotated[
+        float | None,
+        Option(
+            "Exponent of Zipf's law by which rows of embedding tables are looked up, 0 for evenly; default 1.05, and "
+            "intervals hold 0 to 1.2.",
+            "Skew of look-ups",
+            "ALPHA",
+            minimum=0,
+            maximum=5,
+        ),
+    ] = None
     without_rule: Annotated[
         str | Sequence[str],
         Option("Inference rule to switch off. `tracekit info -v` lists them.", "Inference rules to switch off"),

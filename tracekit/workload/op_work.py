@@ -75,9 +75,14 @@ EXTRA_TYPES = {
 }
 
 
-def compute_work_of_calls(signatures: pl.DataFrame) -> pl.DataFrame:
-    """Compute family, dtype and work of each distinct kernel in each distinct call."""
-    rows = [row | _describe_call(row) for row in signatures.iter_rows(named=True)]
+def compute_work_of_calls(signatures: pl.DataFrame, zipf: float | None = None) -> pl.DataFrame:
+    """Compute family, dtype and work of each distinct kernel in each distinct call.
+
+    Args:
+        signatures: The calls, with ``CALL_COLUMNS``.
+        zipf: Exponent of Zipf's law by which rows of embedding tables are looked up; ``None`` if nobody tells.
+    """
+    rows = [row | _describe_call(row | {"zipf": zipf}) for row in signatures.iter_rows(named=True)]
     types = schema.KERNELS.dtypes | EXTRA_TYPES
     return pl.DataFrame(
         rows, schema={name: types[name] for name in (*CALL_COLUMNS, *WORK_COLUMNS, *KERNEL_NAME_COLUMNS, "shares")}
@@ -172,7 +177,7 @@ def _compute_work(signature: Signature, family: str, by_name: str | None, row: d
 def _compute_own_part(signature: Signature, name: str, item_bytes: int, row: dict[str, Any]) -> Columns | None:
     """Compute the work of a kernel of an op whose kernels each have a part of their own; ``None`` for other ops."""
     if fbgemm.FBGEMM_OPS.search(signature.op):
-        columns = fbgemm.compute_fbgemm_work(signature, name, item_bytes)
+        columns = fbgemm.compute_fbgemm_work(signature, name, item_bytes, row["zipf"])
         return {**(columns or {}), "shares": fbgemm.UPDATE_KERNEL.search(name) is not None}
     if row["place"] is not None:
         return gemm_sequences.compute_gemm_in_sequence(signature, row["place"], row["products"]) or {}
@@ -180,7 +185,7 @@ def _compute_own_part(signature: Signature, name: str, item_bytes: int, row: dic
         return recurrent.compute_recurrent_work(signature, name, row["of_call"], item_bytes) or {}
     if state_space.STATE_SPACE_OPS.search(signature.op):
         return state_space.compute_state_space_work(signature, name, item_bytes) or {}
-    return embedding_gradients.compute_gradient_work(signature, name, item_bytes)
+    return embedding_gradients.compute_gradient_work(signature, name, item_bytes, row["zipf"])
 
 
 def _classify_variant(op: str, kernel: str, family: str) -> Columns:

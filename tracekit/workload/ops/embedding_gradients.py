@@ -65,13 +65,16 @@ class SortedIndices:
         return self.width * self.item_bytes
 
 
-def compute_gradient_work(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
+def compute_gradient_work(
+    signature: Signature, kernel: str, item_bytes: int, zipf: float | None = None
+) -> Columns | None:
     """Compute the work of one kernel of a sorted gradient; ``None`` for other ops and kernels.
 
     Args:
         signature: The op.
         kernel: The kernel's name.
         item_bytes: Bytes per element where the signature has no type.
+        zipf: Exponent of the indices' distribution; ``None`` if nobody tells, so that others are the bounds.
     """
     if signature.op not in TABLE_ROWS_ARGUMENT:
         return None
@@ -79,11 +82,14 @@ def compute_gradient_work(signature: Signature, kernel: str, item_bytes: int) ->
     if build is None:
         return None
     usual, even, skewed = (
-        _expect_segments(signature, item_bytes, alpha) for alpha in (USUAL_ALPHA, UNIFORM_ALPHA, SKEWED_ALPHA)
+        _expect_segments(signature, item_bytes, alpha)
+        for alpha in (USUAL_ALPHA if zipf is None else zipf, UNIFORM_ALPHA, SKEWED_ALPHA)
     )
     if usual is None or even is None or skewed is None:
         return None
     columns = build(usual)
+    if zipf is not None:
+        return columns
     bytes_, clocks = (_compare_work(name, (build(even), build(skewed)), columns) for name in ("bytes", "serial_clocks"))
     # Even indices leave no thread with more to do than others, but not fewer bytes: only skewed ones do.
     low, high = min(1.0, *bytes_), max(1.0, *bytes_, *clocks)

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.workload.ops.index_distribution import get_distribution
+from tracekit.workload.ops.index_distribution import USUAL_ALPHA, get_distribution
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns, sum_bytes
 from tracekit.workload.signature import ITEM_BYTES, Signature, parse_cpp_dtype
 
@@ -77,16 +77,19 @@ KERNEL_TRAFFIC = (
 )
 
 
-def compute_fbgemm_work(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
+def compute_fbgemm_work(
+    signature: Signature, kernel: str, item_bytes: int, zipf: float | None = None
+) -> Columns | None:
     """Compute the work of one kernel of an FBGEMM op; ``None`` if it isn't known.
 
     Args:
         signature: The op; a backward pass has what its look-up tells as its ``output``.
         kernel: The kernel's name.
         item_bytes: Bytes per element where the signature has no type.
+        zipf: Exponent of the indices' distribution; ``None`` if nobody tells.
     """
     if BACKWARD_FUNCTION.search(signature.op) or EXACT_BACKWARD_OP.search(signature.op):
-        return _compute_backward(signature, kernel)
+        return _compute_backward(signature, kernel, zipf)
     move = next((move for move in KERNEL_TRAFFIC if move.kernel.search(kernel)), None)
     if move is None or not signature.get_tensors(0):
         return None
@@ -114,17 +117,17 @@ class _LookedUp:
     weight_bytes: int
     weights: int
 
-    def expect_draws(self, width: int) -> tuple[float, float]:
+    def expect_draws(self, width: int, alpha: float) -> tuple[float, float]:
         """Expect the number of different rows of all tables, and how often the most frequent one is drawn.
 
         Tables count as equal. Those of unknown size have as many rows as they have indices.
         """
         each = max(self.indices // self.tables, 1)
-        drawn = get_distribution(self.weights // (max(width, 1) * self.tables) or each)
+        drawn = get_distribution(self.weights // (max(width, 1) * self.tables) or each, alpha)
         return min(self.tables * drawn.expect_unique(each), self.indices), drawn.expect_most_frequent(each)
 
 
-def _compute_backward(signature: Signature, kernel: str) -> Columns | None:
+def _compute_backward(signature: Signature, kernel: str, zipf: float | None) -> Columns | None:
     exact = EXACT_BACKWARD_OP.search(signature.op)
     gradient, kind = signature.get_shape(0), exact or BACKWARD_FUNCTION.search(signature.op)
     looked_up = _parse_exact_backward(signature) if exact else _LookedUp(*(signature.output or (0, 0, 0, 0)))
@@ -146,20 +149,23 @@ def _compute_backward(signature: Signature, kernel: str) -> Columns | None:
     if WEIGHTS_GRADIENT_KERNEL.search(kernel):
         bytes_ = indices * (width * looked_up.weight_bytes + listed) + gradient[0] * gradient[1] * GRADIENT_BYTES
         return build_traffic_columns((indices, width), flops=2 * indices * width, bytes_=bytes_)
-    return _compute_update(looked_up, width, kind.group(1), kernel)
+    return _compute_update(looked_up, width, kind.group(1), kernel, zipf)
 
 
-def _compute_update(looked_up: _LookedUp, width: int, optimizer: str, kernel: str) -> Columns | None:
+def _compute_update(
+    looked_up: _LookedUp, width: int, optimizer: str, kernel: str, zipf: float | None
+) -> Columns | None:
     """Compute a kernel that sums the gradients of each different row and changes it."""
     state = _compute_state_bytes(optimizer, width)
     if state is None or not UPDATE_KERNEL.search(kernel):
         return None
-    indices, (unique, most) = looked_up.indices, looked_up.expect_draws(width)
+    indices, (unique, most) = looked_up.indices, looked_up.expect_draws(width, USUAL_ALPHA if zipf is None else zipf)
     read = width * GRADIENT_BYTES + INDEX_BYTES + POSITION_BYTES
     changed = width * looked_up.weight_bytes * (1 if optimizer == "Dense" else 2) + state
     moved = indices * read + unique * changed
     columns = build_traffic_columns((indices, width), flops=4 * indices * width, bytes_=round(moved))
-    columns |= {"work_low": indices * read / moved, "work_high": indices * (read + changed) / moved}
+    if zipf is None or not looked_up.weights:
+        columns |= {"work_low": indices * read / moved, "work_high": indices * (read + changed) / moved}
     # It looks up where each element lies.
     columns |= {"indexed": True, "across": True}
     if not LONG_SEGMENT_KERNEL.search(kernel):
