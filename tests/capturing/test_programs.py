@@ -10,16 +10,16 @@ import pytest
 from predictors import load_gpu
 from tests.codes import has_code
 from tracekit.cli.app import main
-from tracekit.errors import CaptureError, RequestError
+from tracekit.errors import CaptureError, RequestError, TracekitError
 from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
 
 torch = pytest.importorskip("torch")
 
 
-from tracekit.capturing.load import load_program  # noqa: E402
+from tracekit.capturing.load import MAX_TOKENS, LoadedProgram, load_program, read_max_tokens  # noqa: E402
 from tracekit.capturing.named import NamedProgram  # noqa: E402
 from tracekit.capturing.options import CaptureOptions  # noqa: E402
-from tracekit.capturing.steps import predict_steps  # noqa: E402
+from tracekit.capturing.steps import TOKENS_STEP, predict_steps  # noqa: E402
 
 PROGRAM = """
 import torch
@@ -184,3 +184,67 @@ def test_a_config_is_captured_at_its_batch_and_at_the_largest(tmp_path: Path) ->
     named = NamedProgram(str(path), CaptureOptions(seq=1024, train=True))
     batches = [one.program.facts.batch for one in predict_steps(named, ["l4", "b200"], "max", cuda_graph=False)]
     assert 1 < batches[0] < batches[1]
+
+
+@pytest.fixture
+def embedding_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a config whose model is a table of 1 GiB, as transformers may be missing here."""
+
+    def load(name: str, *, batch: int, tokens: int, **options: object) -> LoadedProgram:
+        with torch.device("meta"):
+            return LoadedProgram("embedding", torch.nn.Embedding(2**16, 4096), (torch.empty(batch, tokens).long(),))
+
+    monkeypatch.setattr("tracekit.capturing.named.load_program", load)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama", "max_position_embeddings": 2**18}))
+    return path
+
+
+def test_the_longest_sequences_fill_the_memory_up_to_the_positions(embedding_config: Path) -> None:
+    def find_tokens(gpu: str, batch: str) -> int:
+        named = NamedProgram(str(embedding_config), CaptureOptions(dtype="fp32"))
+        (step,) = predict_steps(named, [gpu], batch, cuda_graph=False, longest=True)
+        assert step.sequence_tokens
+        assert step.program.facts.peak_bytes <= USABLE_MEMORY_FRACTION * load_gpu(gpu).memory_bytes
+        above = named.capture_batch(int(batch), step.sequence_tokens + TOKENS_STEP).facts.peak_bytes
+        fits = above <= USABLE_MEMORY_FRACTION * load_gpu(gpu).memory_bytes
+        assert fits == (step.sequence_tokens == 2**18)
+        return step.sequence_tokens
+
+    assert find_tokens("b200", "1") == 2**18
+    assert find_tokens("l4", "16") < find_tokens("l4", "8") < 2**18
+
+
+@pytest.mark.parametrize(("batch", "code"), [("max", "longest-of-config"), ("100000000", "sequence-fits-nowhere")])
+def test_impossible_lengths_are_refused(embedding_config: Path, batch: str, code: str) -> None:
+    named = NamedProgram(str(embedding_config), CaptureOptions())
+    with pytest.raises(TracekitError, check=has_code(code)):
+        predict_steps(named, ["l4"], batch, cuda_graph=False, longest=True)
+
+
+def test_functions_choose_their_sequences_themselves(program: Path) -> None:
+    with pytest.raises(RequestError, check=has_code("longest-of-config")):
+        predict_steps(NamedProgram(f"{program}:make", CaptureOptions()), ["l4"], None, cuda_graph=False, longest=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ('{"n_positions": 1024}', 1024),
+        ('{"max_position_embeddings": 0, "n_positions": 512}', 512),
+        ('{"max_position_embeddings": "many"}', MAX_TOKENS),
+        ("{}", MAX_TOKENS),
+    ],
+)
+def test_a_config_tells_how_long_sequences_may_be(tmp_path: Path, text: str, tokens: int) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    assert read_max_tokens(path) == tokens
+
+
+@pytest.mark.parametrize("text", ["[]", "", "not JSON"])
+def test_a_damaged_config_tells_no_length(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(CaptureError, check=has_code("program-unreadable")):
+        read_max_tokens(path)

@@ -72,17 +72,23 @@ def test_more_gpus_are_predicted_in_order() -> None:
     assert [one.gpu for one in found.targets] == ["l40s", "b200"]
 
 
-@given(first=st.integers(1, 30 * 2**30), each=st.integers(1, 2**33), bend=st.floats(0, 1))
-def test_the_largest_batch_is_the_last_that_fits(first: int, each: int, bend: float) -> None:
+@given(
+    first=st.integers(1, 30 * 2**30),
+    each=st.integers(1, 2**33),
+    bend=st.floats(0, 1),
+    most=st.one_of(st.just(MAX_BATCH), st.integers(1, 50)),
+)
+def test_the_largest_batch_is_the_last_that_fits(first: int, each: int, bend: float, most: int) -> None:
     gpu = load_gpu("l4")
     usable = USABLE_MEMORY_FRACTION * gpu.memory_bytes
 
     def measure_bytes(batch: int) -> int:
         return first + int((batch - 1) * each * (1 + bend * batch))
 
-    largest = find_largest_batch(measure_bytes, gpu)
+    largest = find_largest_batch(measure_bytes, gpu, most)
     if largest is None:
         assert first > usable
     else:
         assert measure_bytes(largest) <= usable
-        assert largest == MAX_BATCH or measure_bytes(largest + 1) > usable
+        assert largest <= most
+        assert largest == most or measure_bytes(largest + 1) > usable

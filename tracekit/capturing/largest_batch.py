@@ -8,7 +8,7 @@ from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
 MAX_BATCH = 1 << 20
 
 
-def find_largest_batch(measure_bytes: Callable[[int], int], gpu: Gpu) -> int | None:
+def find_largest_batch(measure_bytes: Callable[[int], int], gpu: Gpu, most: int = MAX_BATCH) -> int | None:
     """Find the largest batch whose tensors fit into a GPU's memory; ``None`` if not even one sample does.
 
     What the tensors hold grows about in proportion to the batch, so two batches tell where memory ends. From there it
@@ -19,15 +19,16 @@ def find_largest_batch(measure_bytes: Callable[[int], int], gpu: Gpu) -> int | N
     Args:
         measure_bytes: Returns what the tensors of a batch hold at most; it grows with the batch.
         gpu: The GPU.
+        most: The largest batch that is tried.
     """
     usable = USABLE_MEMORY_FRACTION * gpu.memory_bytes
-    one, two = measure_bytes(1), measure_bytes(2)
+    one = measure_bytes(1)
     if one > usable:
         return None
-    if two > usable:
+    if most == 1 or (two := measure_bytes(2)) > usable:
         return 1
-    fits, fails, stride = 2, MAX_BATCH + 1, 1
-    guess = min(1 + int((usable - one) / (two - one)), MAX_BATCH) if two > one else MAX_BATCH
+    fits, fails, stride = 2, most + 1, 1
+    guess = min(1 + int((usable - one) / (two - one)), most) if two > one else most
     while fails - fits > 1:
         if not fits < guess < fails:
             guess = (fits + fails) // 2

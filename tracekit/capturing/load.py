@@ -17,6 +17,9 @@ from tracekit.messages import captures as messages
 
 BATCH_ARGUMENT = "batch"
 """Of a function that builds a model: how many samples its inputs hold."""
+POSITIONS = ("max_position_embeddings", "n_positions", "max_sequence_length")
+"""Keys of a config that tell how many tokens a sequence may have."""
+MAX_TOKENS = 1 << 20
 OWN_CODE = "auto_map"
 """Key of a config that names code beside it, which never runs."""
 NO_FUSED_ATTENTION = "does not support an attention implementation"
@@ -90,6 +93,20 @@ def load_function(program: str, batch: int | None = None) -> LoadedProgram:
     model, *inputs = found
     in_one = len(inputs) == 1 and isinstance(inputs[0], tuple)
     return LoadedProgram(Path(program).name, model, inputs[0] if in_one else tuple(inputs))
+
+
+def read_max_tokens(config: Path) -> int:
+    """Read how many positions a Hugging Face config has; where it doesn't tell, as many as any.
+
+    Raises:
+        CaptureError: It can't be read.
+    """
+    try:
+        given = json.loads(config.read_text(encoding="utf-8"))
+        known = [given[name] for name in POSITIONS if isinstance(given.get(name), int) and given[name] > 0]
+    except (OSError, ValueError, AttributeError) as error:
+        raise CaptureError(messages.PROGRAM_UNREADABLE(path=str(config), error=describe_error(error))) from error
+    return known[0] if known else MAX_TOKENS
 
 
 def load_config_model(

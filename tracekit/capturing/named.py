@@ -1,9 +1,10 @@
 """Capture what a name stands for: a function of a Python file, or a model of a Hugging Face config."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from tracekit import ingest
-from tracekit.capturing.load import load_program, takes_batch
+from tracekit.capturing.load import load_program, read_max_tokens, takes_batch
 from tracekit.capturing.options import CaptureOptions
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.program_names import CONFIG_SUFFIX
@@ -24,7 +25,7 @@ class NamedProgram:
     def __init__(self, name: str, options: CaptureOptions) -> None:
         self._name, self._options = name, options
         self._is_config = name.endswith(CONFIG_SUFFIX)
-        self._captured: dict[int | None, CapturedProgram] = {}
+        self._captured: dict[tuple[int | None, int], CapturedProgram] = {}
 
     @property
     def takes_batch(self) -> bool:
@@ -35,18 +36,32 @@ class NamedProgram:
         """
         return self._is_config or takes_batch(self._name)
 
-    def capture_batch(self, batch: int | None) -> CapturedProgram:
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens of a sequence: of a config those that it has positions for; None for a function.
+
+        Raises:
+            CaptureError: The config can't be read.
+        """
+        return read_max_tokens(Path(self._name)) if self._is_config else None
+
+    def capture_batch(self, batch: int | None, tokens: int | None = None) -> CapturedProgram:
         """Capture it at a batch; None for its own.
+
+        Args:
+            batch: Its samples.
+            tokens: Of a config: tokens of each sequence; None for those of the options.
 
         Raises:
             CaptureError: It can't be loaded or captured.
         """
-        if batch not in self._captured:
-            self._captured[batch] = self._capture(batch)
-        return self._captured[batch]
+        size = batch, tokens or self._options.seq or DEFAULT_TOKENS
+        if size not in self._captured:
+            self._captured[size] = self._capture(*size)
+        return self._captured[size]
 
-    def _capture(self, batch: int | None) -> CapturedProgram:
-        options, tokens = self._options, self._options.seq or DEFAULT_TOKENS
+    def _capture(self, batch: int | None, tokens: int) -> CapturedProgram:
+        options = self._options
         given = load_program(
             self._name, batch=batch, tokens=tokens, dtype=options.dtype or DEFAULT_DTYPE, training=options.train
         )

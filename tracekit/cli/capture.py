@@ -23,6 +23,10 @@ Batch = Annotated[
     str | None,
     typer.Option("--batch", metavar="N", help="Samples of a step, or max for the most that a GPU's memory holds."),
 ]
+Longest = Annotated[
+    bool,
+    typer.Option("--longest", help="Of a config: the longest sequences that a GPU's memory holds and the model takes."),
+]
 
 
 @expand_requests
@@ -31,6 +35,7 @@ def capture(
     options: ProgramOptions,
     gpu: Targets = None,
     batch: Batch = None,
+    longest: Longest = False,
     json: Json = False,
     output: TraceFile = None,
     force: Force = False,
@@ -55,7 +60,7 @@ def capture(
         stage(stages.CAPTURING())
         graph, measured = options.cuda_graph, load_measured(options.capture)
         named = NamedProgram(program, options.capture)
-        steps = predict_steps(named, gpu or [], batch, cuda_graph=graph, measured=measured)
+        steps = predict_steps(named, gpu or [], batch, cuda_graph=graph, longest=longest, measured=measured)
         first = steps[0]
         if output is not None:
             trace = build_timed_trace(first.program, first.prediction.gpu, cuda_graph=graph, measured=measured)

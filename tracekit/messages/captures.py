@@ -84,6 +84,18 @@ CONFIG_MODEL_UNKNOWN = Template(
     "transformers can't build a model from {path}: {error}.",
     "Check its model_type and the version of transformers.",
 )
+LONGEST_OF_CONFIG = Template(
+    "longest-of-config",
+    Severity.ERROR,
+    "{--longest} needs a config and a batch that is a number.",
+    "Give a config.json, and {--batch} 1 or another number.",
+)
+SEQUENCE_FITS_NOWHERE = Template(
+    "sequence-fits-nowhere",
+    Severity.ERROR,
+    "Not even the shortest sequence fits into {gpu}: its tensors take {least_bytes} at once.",
+    "Give a smaller {--batch}, or a GPU with more memory.",
+)
 BATCH_MALFORMED = Template(
     "batch-malformed", Severity.ERROR, "{--batch} {batch!r} is no batch.", "Give a number of samples, or max."
 )

@@ -41,6 +41,7 @@ def _list_values(one: CapturedStep) -> dict[str, object]:
         "joules": prediction.energy.joules,
         "power_w": prediction.energy.power_w,
         "batch": facts.batch or None,
+        "sequence_tokens": one.sequence_tokens,
         "tokens_per_s": one.tokens_per_s,
         "peak_bytes": facts.peak_bytes,
         "has_room": prediction.memory.fits is not False,
@@ -98,6 +99,8 @@ def _describe_step(one: CapturedStep) -> Iterator[str]:
     lowered = [note for note in prediction.notes if note.template is CLOCK_LOWERED]
     clock = f"; its power lowers the clock to {lowered[0].values['clock_pct']:.0f} %" if lowered else ""
     yield f"{prediction.gpu}: {largest}; {limit}{clock}; {prediction.energy.joules:.3g} J"
+    if one.sequence_tokens:
+        yield f"{prediction.gpu}: sequences of {one.sequence_tokens:,} tokens"
     if prediction.memory.fits is False:
         yield f"{prediction.gpu}: its memory is too small for the tensors"
     if one.unknown_pct >= 1:
