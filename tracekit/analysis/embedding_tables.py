@@ -1,5 +1,6 @@
 """Find the embedding tables of a recommender, by the look-ups of a step."""
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -7,11 +8,13 @@ from typing import Any
 import polars as pl
 
 from tracekit.run import MeasuredRun
-from tracekit.workload.ops.fbgemm import DENSE_LOOKUP, SPLIT_LOOKUP
+from tracekit.workload.ops.fbgemm import DENSE_LOOKUP, SPLIT_LOOKUP, parse_lookup
 from tracekit.workload.signature import Signature
 
 BAG_OPS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
-LOOKUP_COLUMNS = ("op", "input_dims", "input_types", "concrete_inputs")
+LOOKUP_COLUMNS = ("op", "input_dims", "input_types")
+DENSE = "dense"
+"""Kind of look-ups whose tables no optimizer of FBGEMM updates."""
 FP32_BYTES = 4
 """Bytes of a weight whose type isn't recorded."""
 
@@ -90,14 +93,14 @@ def find_embedding_tables(run: MeasuredRun) -> EmbeddingTables | None:
 
 def _describe_set(row: dict[str, Any]) -> _TableSet | None:
     """Describe the tables of one look-up; None where its shapes aren't those of a known version."""
-    signature = Signature.parse(row["op"], row["input_dims"], row["input_types"], row["concrete_inputs"])
-    for pattern, (weights, tables, *_) in (SPLIT_LOOKUP, DENSE_LOOKUP):
-        kind = pattern.search(row["op"])
-        held, listed = signature.get_tensor(weights), signature.get_tensor(tables)
-        if kind and held is not None and listed is not None:
-            optimizer = kind.group(1) if pattern is SPLIT_LOOKUP[0] else ""
-            return _TableSet(row["rank"], optimizer, listed.numel, held.numel, int(held.get_item_bytes(FP32_BYTES)))
-    table = signature.get_tensor(0)
-    if table is None or row["op"] not in BAG_OPS:
+    op, dims, types = row["op"], row["input_dims"], row["input_types"]
+    if op in BAG_OPS:
+        table = Signature.parse(op, dims, types, None).get_tensor(0)
+        if table is None:
+            return None
+        return _TableSet(row["rank"], "", 1, table.numel, int(table.get_item_bytes(FP32_BYTES)))
+    found = next(parse_lookup(op, json.loads(dims), json.loads(types or "[]")), None)
+    if found is None:
         return None
-    return _TableSet(row["rank"], "", 1, table.numel, int(table.get_item_bytes(FP32_BYTES)))
+    kind, _, (_, tables, weight_bytes, weights) = found
+    return _TableSet(row["rank"], "" if kind == DENSE else kind, tables, weights, int(weight_bytes))

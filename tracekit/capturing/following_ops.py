@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tracekit.capturing.kernel_names import BAG_IS_SPARSE, BIAS, BOTH_GRADIENTS, STRIDE, is_depthwise
+from tracekit.workload.ops.embedding_gradients import TABLE_ROWS_ARGUMENT
 
 MEAN, REDUCTION = 1, 2
 """Of a loss: what it becomes of its elements, and which argument tells."""
@@ -52,16 +53,17 @@ def _zero_like_second(given: Sequence[Any], result: Any) -> list[Following]:
 
 
 def _zero_table(given: Sequence[Any], result: Any) -> list[Following]:
-    return _zero_rows(given, rows=2)
+    return _zero_rows(given, "aten::embedding_dense_backward")
 
 
 def _zero_bags_table(given: Sequence[Any], result: Any) -> list[Following]:
-    return [] if given[BAG_IS_SPARSE] else _zero_rows(given, rows=6)
+    return [] if given[BAG_IS_SPARSE] else _zero_rows(given, "aten::_embedding_bag_backward")
 
 
-def _zero_rows(given: Sequence[Any], rows: int) -> list[Following]:
-    """Zero a table's gradient; an argument has the number of its rows."""
-    return [("fill_", (given[0].new_empty(given[rows], given[0].shape[-1]), 0))]
+def _zero_rows(given: Sequence[Any], op: str) -> list[Following]:
+    """Zero the gradient of a table, which an op computes."""
+    rows = given[TABLE_ROWS_ARGUMENT[op]]
+    return [("fill_", (given[0].new_empty(rows, given[0].shape[-1]), 0))]
 
 
 def _fill_and_copy(given: Sequence[Any], result: Any) -> list[Following]:

@@ -125,7 +125,7 @@ def _sum_measured(run: MeasuredRun, found: RecordedCalls) -> Floats:
         .sort("ts_ns")
         .join_asof(spans.sort("ts_ns"), on="ts_ns", by=list(THREAD), check_sortedness=False)
     )
-    inside = launched.with_columns(launched_ns=pl.col("ts_ns")).filter(pl.col("launched_ns") <= pl.col("end_ns"))
+    inside = launched.filter(pl.col("ts_ns") <= pl.col("end_ns"))
     totals = inside.group_by("row").agg(us=pl.col("dur_ns").sum() / 1e3)
     joined = spans.select("row").join(totals, on="row", how="left", maintain_order="left")
     return joined["us"].fill_null(0.0).to_numpy()

@@ -19,11 +19,11 @@ from tracekit.trace import Trace
 
 REFERENCE_GPU = "h100-sxm"
 """GPU whose times a trace holds where none is named."""
-HOST_US_PER_KERNEL = 39.0
-"""Time of the CPU for each captured kernel of an eager step, on the reference host (tracekit/hosts): the median of four
-programs that the CPU paced on an H100 and an H200, without the profiler (predictors/training/measured). It holds what
-the CPU does for views and casts, and for the kernels that a capture doesn't see."""
-GRAPH_US_PER_KERNEL = 0.5
+HOST_US_PER_OP = 39.0
+"""Time of the CPU for each captured op with one kernel in an eager step, on the reference host (tracekit/hosts): the
+median of four programs that the CPU paced on an H100 and an H200, without the profiler (predictors/training/measured).
+It holds what the CPU does for views and casts, and for the kernels that a capture doesn't see."""
+GRAPH_US_PER_OP = 0.5
 """The same of a step that one CUDA graph launches: less than any kernel takes."""
 
 
@@ -57,7 +57,7 @@ def build_timed_trace(
         PredictorError: The GPU is unknown or its name ambiguous.
     """
     there = measured.gpu if measured else resolve_gpu(gpu).gpu
-    host_us = GRAPH_US_PER_KERNEL if cuda_graph else HOST_US_PER_KERNEL / find_usual_host(there).speed
+    host_us = GRAPH_US_PER_OP if cuda_graph else HOST_US_PER_OP / find_usual_host(there).speed
     facts, times_us = replace(program.facts, gpu=there.slug), predict_times(program, there)
     if measured:
         facts, times_us = measured.correct(program, times_us)

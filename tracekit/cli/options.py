@@ -31,11 +31,12 @@ def _check_size(memory: str | None) -> str | None:
     return memory
 
 
+TRACES_HELP = "PyTorch profiler traces of one job: .json, .gz, .zst, .zip; a directory, glob, URI, or - for stdin."
 Traces = Annotated[
     list[str],
     typer.Argument(
         metavar="TRACE",
-        help="PyTorch profiler traces of one job: .json, .gz, .zst, .zip; a directory, glob, URI, or - for stdin.",
+        help=TRACES_HELP,
         show_default=False,
     ),
 ]
@@ -43,8 +44,8 @@ TracesOrProgram = Annotated[
     list[str],
     typer.Argument(
         metavar="TRACE",
-        help="PyTorch profiler traces of one job: .json, .gz, .zst, .zip; a directory, glob, URI, or - for stdin. Or "
-        "a program that never ran: FILE.py:FUNCTION, or the config.json of a Hugging Face model.",
+        help=f"{TRACES_HELP} Or a program that never ran: FILE.py:FUNCTION, or the config.json of a Hugging Face "
+        "model.",
         show_default=False,
     ),
 ]

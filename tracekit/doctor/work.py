@@ -6,9 +6,8 @@ from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.messages import doctor_checks as told
-from tracekit.parallelism.relayout import find_corrected_kernels
+from tracekit.parallelism.relayout import compute_seen_pct
 from tracekit.workload.kernel_table import has_work
-from tracekit.workload.time_share import compute_time_share
 
 
 def check_gpu(context: CheckContext) -> Check:
@@ -34,10 +33,7 @@ def check_gpu(context: CheckContext) -> Check:
 def check_recording(context: CheckContext) -> Check:
     """Fail for a captured program, of which nothing was measured, or only what a trace of it corrected."""
     program = context.run.program
-    measured_pct = 0.0
-    if not program.has_predicted_times:
-        kernels = program.kernels.with_columns(seen=~find_corrected_kernels(program))
-        measured_pct = compute_time_share(kernels, "dur_ns", pl.col("seen"))
+    measured_pct = 0.0 if program.has_predicted_times else compute_seen_pct(program)
     return Check(
         "recording",
         "Recording",

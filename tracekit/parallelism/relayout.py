@@ -22,6 +22,7 @@ from tracekit.parallelism.process_groups import infer_group_roles
 from tracekit.parallelism.tensor_parallel import split_layers
 from tracekit.program import Program
 from tracekit.workload.names.framework import infer_framework
+from tracekit.workload.time_share import compute_time_share
 
 WORK_COLUMNS = ("rows", "flops", "bytes")
 """Columns of a memory-bound kernel's work."""
@@ -105,6 +106,12 @@ def find_corrected_kernels(program: Program) -> pl.Series:
     inputs = kernels.select(pl.col("op").fill_null(""), pl.col("input_dims").fill_null(""))
     names = {pair: hash_inputs(*pair) in facts.seen for pair in inputs.unique().iter_rows()}
     return pl.Series([not names[pair] for pair in inputs.iter_rows()])
+
+
+def compute_seen_pct(program: Program) -> float:
+    """Compute the percent of a corrected program's kernel time that a trace ran with the same inputs."""
+    kernels = program.kernels.with_columns(seen=~find_corrected_kernels(program))
+    return compute_time_share(kernels, "dur_ns", pl.col("seen"))
 
 
 def get_kernel_key(layout: Layout) -> tuple[float, ...]:

@@ -158,7 +158,7 @@ def judge_memory_fit(
 def _judge_recorded_memory(allocated: float, reserved: float, buckets: float, room: float) -> MemoryFit:
     """Judge by the recorded peaks: allocated tensors are needed, and no more than the reserved memory."""
     most = reserved + buckets
-    fits = True if most <= room else False if allocated > room else None
+    fits = _compare_bounds(allocated, most, room)
     reason = told.MEMORY_RECORDED(allocated_bytes=allocated, reserved_bytes=reserved, usable_bytes=room)
     if buckets:
         reason = told.MEMORY_RECORDED_PLUS_BUCKETS(**reason.values, buckets_bytes=buckets)
@@ -187,7 +187,7 @@ def _judge_scaled_memory(
         held = [min(state.parameter_gradient_bytes + one, allocated) for one in optimizer]
     grown = sorted((in_flight - 1) * (allocated - one) for one in held)
     least, most = allocated + grown[0], reserved + grown[-1]
-    fits = True if most <= room else False if least > room else None
+    fits = _compare_bounds(least, most, room)
     return MemoryFit(least, most, fits, told.MEMORY_BOUNDS(min_bytes=least, max_bytes=most, usable_bytes=room))
 
 
@@ -203,10 +203,15 @@ def _judge_captured_memory(facts: CaptureFacts, in_flight: float, buckets: float
     gradients = min(facts.parameter_bytes, made) if facts.trains else 0
     ends = made * in_flight, gradients + (made - gradients) * in_flight
     least, most = (facts.held_bytes + buckets + end for end in (min(ends), max(ends)))
-    fits = True if most <= room else False if least > room else None
+    fits = _compare_bounds(least, most, room)
     if least == most:
         return MemoryFit(least, most, fits, told.MEMORY_CAPTURED(peak_bytes=most, usable_bytes=room))
     return MemoryFit(least, most, fits, told.MEMORY_CAPTURED_SCALED(min_bytes=least, max_bytes=most, usable_bytes=room))
+
+
+def _compare_bounds(least: float, most: float, room: float) -> bool | None:
+    """Return whether what lies between two bounds fits; ``None`` where that is open."""
+    return True if most <= room else False if least > room else None
 
 
 def _compute_traced_bucket_bytes(program: Program, state: ModelState | None) -> float:

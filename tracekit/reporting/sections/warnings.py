@@ -21,7 +21,7 @@ from tracekit.messages import Message
 from tracekit.messages import report_warnings as told
 from tracekit.messages.model_configs import CONFIG_WITHOUT_FIT
 from tracekit.messages.trace_contents import DEVICE_NOT_RECORDED
-from tracekit.parallelism.relayout import find_corrected_kernels
+from tracekit.parallelism.relayout import compute_seen_pct
 from tracekit.reporting.sections import unlike_steps
 from tracekit.run import MAX_TRUSTED_ERROR_PCT, MeasuredRun
 from tracekit.workload.ops.index_distribution import SKEWED_ALPHA, USUAL_ALPHA
@@ -113,8 +113,7 @@ def _warn_of_capture(run: MeasuredRun) -> Iterator[Message]:
     if facts is None:
         return
     if facts.measured_by:
-        seen = ~find_corrected_kernels(run.program)
-        seen_pct = compute_time_share(run.kernels.with_columns(seen=seen), "dur_ns", pl.col("seen"))
+        seen_pct = compute_seen_pct(run.program)
         yield told.CAPTURE_SHARPENED(trace=facts.measured_by, seen_pct=seen_pct, gpu=facts.gpu)
     else:
         yield told.NOTHING_MEASURED(gpu=facts.gpu)

@@ -81,16 +81,15 @@ def compute_gradient_work(
     build = next((build for pattern, build in KERNELS if re.search(pattern, kernel)), None)
     if build is None:
         return None
-    usual, even, skewed = (
-        _expect_segments(signature, item_bytes, alpha)
-        for alpha in (USUAL_ALPHA if zipf is None else zipf, UNIFORM_ALPHA, SKEWED_ALPHA)
-    )
-    if usual is None or even is None or skewed is None:
+    usual = _expect_segments(signature, item_bytes, USUAL_ALPHA if zipf is None else zipf)
+    if usual is None:
         return None
     columns = build(usual)
     if zipf is not None:
         return columns
-    bytes_, clocks = (_compare_work(name, (build(even), build(skewed)), columns) for name in ("bytes", "serial_clocks"))
+    bounds = (_expect_segments(signature, item_bytes, alpha) for alpha in (UNIFORM_ALPHA, SKEWED_ALPHA))
+    others = [build(indices) for indices in bounds if indices is not None]
+    bytes_, clocks = (_compare_work(name, others, columns) for name in ("bytes", "serial_clocks"))
     # Even indices leave no thread with more to do than others, but not fewer bytes: only skewed ones do.
     low, high = min(1.0, *bytes_), max(1.0, *bytes_, *clocks)
     return columns | {"work_low": low, "work_high": high} if low < high else columns

@@ -213,7 +213,7 @@ def match_lookups(ops: pl.DataFrame) -> dict[int, list[int]]:
         backward = BACKWARD_FUNCTION.search(name)
         shapes = json.loads(dims)
         if backward is None:
-            known += _parse_lookup(name, shapes, json.loads(types or "[]"))
+            known += parse_lookup(name, shapes, json.loads(types or "[]"))
         elif shapes and len(shapes[0]) == 2:
             kind = backward.group(1).lower()
             fits = [i for i, (k, sums, one) in enumerate(known) if k == kind and sums == shapes[0][0] * one[1]]
@@ -222,8 +222,8 @@ def match_lookups(ops: pl.DataFrame) -> dict[int, list[int]]:
     return found
 
 
-def _parse_lookup(name: str, shapes: list[Any], types: list[str]) -> Iterator[tuple[str, int, list[int]]]:
-    """Parse a look-up: its kind, the number of its sums, and what the backward pass needs."""
+def parse_lookup(name: str, shapes: list[Any], types: list[str]) -> Iterator[tuple[str, int, list[int]]]:
+    """Parse a look-up, if it is one: its kind, the number of its sums, and the values of ``_LookedUp``."""
     for pattern, (weights, tables, indices, offsets) in (SPLIT_LOOKUP, DENSE_LOOKUP):
         kind = pattern.search(name)
         if kind and len(shapes) > offsets and all(_is_tensor(shapes[i]) for i in (tables, indices, offsets)):

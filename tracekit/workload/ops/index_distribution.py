@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from tracekit.arrays import Floats
 
 SINGLE_ROWS = 256
 """The most frequent rows, of which each is a group of its own."""
