@@ -50,6 +50,10 @@ _ARRAY_COLUMNS = (
     "indexed",
     "across",
     "serial_clocks",
+    "warp_clocks",
+    "accessed_bytes",
+    "reuse_bytes",
+    "host_bytes",
     "paged",
     "in_job",
     "release",
@@ -169,7 +173,8 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
     one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1)
     weighted = one_by_many | family.is_in("moe")
     # 0 also where nobody knows.
-    x |= {name: np.nan_to_num(numbers[name]) for name in ("indexed", "across", "paged", "serial_clocks")}
+    x |= {name: np.nan_to_num(numbers[name]) for name in ("indexed", "across", "paged", "serial_clocks", "reuse_bytes")}
+    x |= {name: np.nan_to_num(numbers[name] * x["share"]) for name in ("warp_clocks", "accessed_bytes", "host_bytes")}
     x |= {
         "attended": count_attended_pairs(x),
         "reach": count_attended_keys(x),

@@ -18,7 +18,10 @@ INTEGER_COLUMNS = (
 )  # fmt: skip
 COUNT_COLUMNS = INTEGER_COLUMNS[: INTEGER_COLUMNS.index("ranks") + 1]
 """Integers that count something; an empty tensor's zero counts as one. (`window` 0 means none.)"""
-FLOAT_COLUMNS = ("flops", "bytes", "measured_us", "share", "release", "serial_clocks")
+FLOAT_COLUMNS = (
+    "flops", "bytes", "measured_us", "share", "release", "serial_clocks", "warp_clocks", "accessed_bytes",
+    "reuse_bytes", "host_bytes",
+)  # fmt: skip
 STRING_COLUMNS = (
     "family", "dtype", "kv_dtype", "routing", "collective", "framework", "engine", "direction", "copy_kind", "part",
 )  # fmt: skip
@@ -92,7 +95,10 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         pages of a serving engine's cache). ``channels`` are those of one group of a convolution; ``height`` and
         ``width`` are those of its output images. ``cache_width`` are elements that a cache holds per
         key and key head where values are part of the keys; null: keys and values apart.
-        ``serial_clocks`` are those of the thread with most to do one after the other, where others have much less.
+        ``serial_clocks`` are those of the thread with most to do one after the other, where others have much less,
+        ``warp_clocks`` those of all warps together where each waits for its loads. ``accessed_bytes`` are loads and
+        stores with those of rows loaded again, half of which hit a cache of ``reuse_bytes``. ``host_bytes`` go over the
+        link to the host's memory and aren't in ``bytes``.
         ``part`` is the role of a norm's kernel: 'sums', 'column sums' or
         'scaling' where several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm. It is
         'fused' for a norm, softmax or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else
@@ -173,6 +179,7 @@ def add_law(table: pl.DataFrame) -> pl.DataFrame:
       algorithm.
     - A kernel that does one part of a norm is a reduction or an elementwise kernel. A generated norm is a reduction.
     - A copy that moves several elements at once is an elementwise kernel.
+    - A look-up in embedding tables whose warps wait for one row after the other has a law of its own.
 
     Args:
         table: From ``complete_columns``. ``dtype`` is what the kernel really runs in, ``asked``, if there, what it was
@@ -212,6 +219,8 @@ def _build_law_expression(asked_column: str) -> pl.Expr:
         .then(pl.lit("elementwise"))
         .when((pl.col("family") == "copy") & ~pl.col("indexed"))
         .then(pl.lit("elementwise"))
+        .when((pl.col("family") == "embedding") & pl.col("warp_clocks").is_not_null())
+        .then(pl.lit("lookup"))
         .when((pl.col("family") == "norm") & part.is_not_null())
         .then(part)
         .when(plain)

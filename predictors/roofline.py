@@ -31,7 +31,8 @@ def compute_bound_us(law: str, x: Columns, gpu: Hardware) -> Floats:
     """
     size = x["work_bytes"]
     memory = size / x["copy_gbps"] / 1e3 if law == "memcpy" else compute_memory_bound_us(size, gpu)
-    return np.asarray(np.maximum(compute_arithmetic_us(law, x, gpu), memory))
+    host = x["host_bytes"] / gpu.gpu.pcie_gbps / 1e3
+    return np.asarray(np.maximum(np.maximum(compute_arithmetic_us(law, x, gpu), memory), host))
 
 
 def compute_arithmetic_us(law: str, x: Columns, gpu: Hardware) -> Floats:

@@ -13,6 +13,7 @@ from predictors.kernel_identity import parse_framework
 from tracekit.errors import TraceError, TracekitError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
+from tracekit.index_distribution import ZipfPattern
 from tracekit.inference_rules import select_rules
 from tracekit.ingest import correlations
 from tracekit.joined_ranks import join_rank_traces
@@ -238,7 +239,7 @@ def prepare_run(
         model = read_model_config(model_config)
         ranks = tuple(replace(each, model=model) for each in ranks)
     if zipf is not None:
-        ranks = tuple(replace(each, zipf=zipf) for each in ranks)
+        ranks = tuple(replace(each, indices=ZipfPattern(zipf)) for each in ranks)
     ranks, time_faults = _correct_times(ranks)
     source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
     job = join_rank_traces(ranks, steps, source.gpu if source else None, without, progress)

@@ -248,6 +248,26 @@ KERNELS = TableSchema(
             "Families bound by memory: clocks of the thread that has most to do one after the other, where others have "
             "much less, as in the gradient of the row that is looked up most often; null: threads have about as much.",
         ),
+        TableColumn(
+            "warp_clocks",
+            pl.Float64,
+            "Look-ups: clocks of all warps together, where each waits for one load after the other; null: they don't.",
+        ),
+        TableColumn(
+            "accessed_bytes",
+            pl.Float64,
+            "Look-ups: bytes that threads load and store, with rows loaded again, of which bytes has only the first "
+            "load; null: nothing is loaded again.",
+        ),
+        TableColumn(
+            "reuse_bytes", pl.Float64, "Look-ups: what a cache must hold so that half of the rows loaded again hit it."
+        ),
+        TableColumn(
+            "host_bytes",
+            pl.Float64,
+            "Look-ups and updates: bytes over the link to the host's memory, in one direction, where weights or an "
+            "optimizer's states lie there; bytes doesn't have them.",
+        ),
         TableColumn("winograd", pl.Boolean, "conv: whether its window and stride suit Winograd's algorithm."),
         TableColumn(
             "channels",

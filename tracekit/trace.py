@@ -10,6 +10,7 @@ import polars as pl
 from tracekit.capture_facts import CaptureFacts
 from tracekit.errors import TraceError
 from tracekit.format import abbreviate_names, format_quantity
+from tracekit.index_distribution import IndexPattern
 from tracekit.messages import Message
 from tracekit.messages import ranks as messages
 from tracekit.model_config import ModelConfig
@@ -77,7 +78,7 @@ class RankTrace:
         ledger: What became of the file's events (``schema.LEDGER``).
         captured: Captures of the CUDA graphs; ``None`` if none was recorded.
         model: Sizes of the model that it ran, from a ``config.json``; ``None`` if none was given.
-        zipf: Exponent of Zipf's law by which rows of embedding tables are looked up; ``None`` if nobody tells.
+        indices: How rows of embedding tables are looked up; ``None`` if nobody knows.
     """
 
     source: str
@@ -96,7 +97,7 @@ class RankTrace:
     ledger: pl.DataFrame
     captured: CapturedGraphs | None = None
     model: ModelConfig | None = None
-    zipf: float | None = None
+    indices: IndexPattern | None = None
 
     @property
     def has_shapes(self) -> bool:

@@ -147,6 +147,8 @@ STREAM = Law(
     covers_op=False,
     unseen_gpu_fraction=0.4,  # what is left of GPUs without many measurements is within 5 %
 )
+LOOKUP = replace(STREAM, unseen_gpu_fraction=0.0)
+"""Few look-ups were measured: what the law leaves of three GPUs says nothing of a fourth."""
 ROWS = replace(
     STREAM,
     terms=compute_row_terms,
@@ -178,6 +180,7 @@ LAWS: dict[str, Law] = {
     "decode": DECODE,
     "latent": LATENT,
     **dict.fromkeys(("elementwise", "copy", "embedding", "optimizer", "memset"), STREAM),
+    "lookup": LOOKUP,
     "reduction": REDUCTION,
     "softmax": SOFTMAX,
     "norm": ROWS,
@@ -195,6 +198,6 @@ EXPONENTIAL_LAWS = ("prefill", "encoder", "sequence")
 SUBSTITUTE_LAWS: dict[str, str] = {
     "conv half": "gemm half", "conv fp8": "gemm fp8", "conv fp8_block": "gemm fp8_block", "conv nvfp4": "gemm nvfp4",
     "moe fp32": "moe half", "copy": "elementwise", "reduction": "elementwise", "embedding": "elementwise",
-    "optimizer": "elementwise", "memset": "elementwise",
+    "lookup": "elementwise",     "optimizer": "elementwise", "memset": "elementwise",
 }  # fmt: skip
 """Substitute law whose constants are used where a law has no measurements."""

@@ -34,6 +34,10 @@ SUM_CYCLES_PER_ELEMENT = 0.6
 """What an SM full of such blocks takes for an element: 0.53 to 0.77 on H100, A100 and B200 (KernelBench's instance and
 group norms, less their scaling)."""
 
+HOST_ROWS_RATE_FRACTION = 0.65
+"""Of the link's rate, at which rows come from and go to the host's memory, in each direction: FBGEMM's updates in
+managed memory take 0.63 on an H100 (NVIDIA/recsys-examples)."""
+
 CYCLES_PER_BLOCK, CYCLES_PER_THREAD, FULL_SM_THREADS = 250.0, 1.1, 2048.0
 """What an SM takes for a block whose threads sum up together, and for each thread of it, where 2,048 threads run at
 once: fitted to short rows by ``reduce_kernel`` in jobs on B200, A100 and V100, and to layer norms over few columns."""
@@ -119,10 +123,21 @@ def _compute_streamed_terms(
     drawn = L2_BYTES_PER_SM_CLOCK * np.minimum(x["blocks"] * c["alone"], gpu.sms)
     cycles = np.maximum(x["elements"] * per_element / busy / c["compute"], size * passes / drawn)
     cycles = np.maximum(np.maximum(cycles, of_a_block), _compute_short_block_cycles(x, gpu))
+    cycles = np.maximum(cycles, x["warp_clocks"] * gpu.gpu.warp_size / (gpu.sms * gpu.gpu.max_threads_per_sm))
     compute = x["work_flops"] / (gpu.vector_tflops * 1e6) + cycles / gpu.clock_mhz
     memory = compute_memory_us(size, gpu, {**c, "memory": c["memory"] * gpu.written_gbps / gpu.bandwidth_gbps})
     floor = np.where(x["generated"] > 0, GENERATED_FLOOR_CYCLES, c["floor"])
-    return LatencyTerms(floor / gpu.clock_mhz, compute, memory * passes)
+    again = _compute_reread_us(x, gpu, c) + x["host_bytes"] / (gpu.gpu.pcie_gbps * HOST_ROWS_RATE_FRACTION) / 1e3
+    return LatencyTerms(floor / gpu.clock_mhz, compute, memory * passes + again)
+
+
+def _compute_reread_us(x: Columns, gpu: Hardware, c: Constants) -> Floats:
+    """Compute the time of rows that are loaded again, from the cache if it holds them."""
+    again = np.maximum(x["accessed_bytes"] - x["work_bytes"], 0.0)
+    hits = gpu.usable_cache_bytes / (gpu.usable_cache_bytes + x["reuse_bytes"])
+    memory_gbps = gpu.bandwidth_gbps * c["memory"]
+    cache_gbps = np.maximum(gpu.cache_gbps, memory_gbps)
+    return np.asarray(again * (hits / cache_gbps + (1 - hits) / memory_gbps) / 1e3)
 
 
 def _compute_short_block_cycles(x: Columns, gpu: Hardware) -> Floats:

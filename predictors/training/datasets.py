@@ -21,7 +21,8 @@ KEY_COLUMNS = (
     "source", "gpu", *IDENTITY_COLUMNS, "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k",
     "rows", "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "paged",
     "cache_width", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks", "threads_per_block",
-    "indexed", "across", "channels", "height", "width", "part",
+    "indexed", "across", "channels", "height", "width", "part", "serial_clocks",
+    "warp_clocks", "accessed_bytes", "reuse_bytes",
 )  # fmt: skip
 
 

@@ -22,8 +22,11 @@ RECORDED_TRACES = "h100-sxm_"
 """How names of our own recorded samples begin. Their products in half precision aren't fitted: of back-to-back steps on
 one machine, they say that a cold start costs next to nothing, and other jobs' time on an H100 goes from 6 to 22 % too
 fast in the median (five jobs, tests/validation/notes/whole_jobs.md)."""
+LOOKUPS_TABLE = Path(__file__).with_name("lookups.parquet")
+"""Look-ups in embedding tables (tests/validation/tabulate_lookups.py)."""
 WORK_COLUMNS = ("family", "dtype", "direction", "share", "batch", "m", "n", "k", "rows", "cols", "flops", "bytes",
         "channels", "blocks", "threads_per_block", "indexed", "across", "part")  # fmt: skip
+LOOKUP_COLUMNS = (*WORK_COLUMNS, "serial_clocks", "warp_clocks", "accessed_bytes", "reuse_bytes")
 TRACE_COLUMNS = ("gpu", "trace", *WORK_COLUMNS, "measured_us", "count")
 
 

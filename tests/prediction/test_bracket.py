@@ -24,11 +24,12 @@ def test_both_ends_of_the_bracket_are_predicted():
         {
             "bytes": [8000, 8000],
             "batch": None,
+            "host_bytes": None,
             "serial_clocks": [None, 100],
             "work_low": [None, 0.25],
             "work_high": [None, 2.0],
         },
-        schema_overrides={"batch": pl.Float64, "work_low": pl.Float64, "work_high": pl.Float64},
+        schema_overrides={"batch": pl.Float64, "host_bytes": pl.Float64, "work_low": pl.Float64, "work_high": pl.Float64},
     )
     assert [end["serial_clocks"].to_list() for end in apply_work_bounds(kernels)] == [[25], [200]]
     times = with_bracket(kernels)
@@ -40,7 +41,7 @@ def test_both_ends_of_the_bracket_are_predicted():
 @given(st.lists(st.tuples(st.floats(1, 1e9), st.floats(0.001, 1), st.floats(1, 4)), min_size=1, max_size=20))
 def test_intervals_only_grow(rows):
     kernels = pl.DataFrame(rows, schema=["bytes", "work_low", "work_high"], orient="row").with_columns(
-        batch=pl.lit(None, pl.Float64), serial_clocks=pl.lit(None, pl.Int64)
+        batch=pl.lit(None, pl.Float64), host_bytes=pl.lit(None, pl.Float64), serial_clocks=pl.lit(None, pl.Int64)
     )
     before, after = by_bytes(kernels), with_bracket(kernels)
     assert (after["low_us"] <= before["low_us"]).all()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictors import load_gpu, predict
+from tracekit.index_distribution import ZipfPattern, get_distribution
 from tracekit.workload.ops.embedding_gradients import LISTING_CLOCKS, SUMMING_CLOCKS, compute_gradient_work
-from tracekit.workload.ops.index_distribution import IndexDistribution, get_distribution
 from tracekit.workload.ops.memory_traffic import Columns
 from tracekit.workload.signature import Signature
 
@@ -43,19 +43,19 @@ def test_expected_draws_equal_drawn_ones(rows: int, alpha: float) -> None:
     chosen, draws, size = np.random.default_rng(0), 30_000, 10
     weights = np.arange(1.0, rows + 1) ** -alpha
     counts = chosen.multinomial(draws, weights / weights.sum(), size=5)
-    expected = IndexDistribution(rows, alpha)
+    expected = get_distribution(rows, alpha)
     assert expected.expect_unique(draws) == pytest.approx((counts > 0).sum(1).mean(), rel=0.01)
     assert expected.expect_parts(draws, size) == pytest.approx(np.ceil(counts / size).sum(1).mean(), rel=0.1)
     assert expected.expect_most_frequent(draws) == pytest.approx(counts[:, 0].mean(), rel=0.1, abs=0.5)
 
 
 def test_two_even_draws_of_two_rows_give_one_and_a_half_rows() -> None:
-    assert IndexDistribution(2, 0.0).expect_unique(2) == pytest.approx(1.5)
+    assert get_distribution(2, 0.0).expect_unique(2) == pytest.approx(1.5)
 
 
 def test_shares_of_few_rows_by_hand() -> None:
     # Shares of 6, 3 and 2 elevenths.
-    assert IndexDistribution(3, 1.0).expect_most_frequent(110) == pytest.approx(60)
+    assert get_distribution(3, 1.0).expect_most_frequent(110) == pytest.approx(60)
 
 
 @given(
@@ -65,7 +65,7 @@ def test_shares_of_few_rows_by_hand() -> None:
     size=st.integers(1, 100),
 )
 def test_expectations_keep_their_order(rows: int, draws: int, alpha: float, size: int) -> None:
-    drawn = IndexDistribution(rows, alpha)
+    drawn = get_distribution(rows, alpha)
     unique, parts, most = drawn.expect_unique(draws), drawn.expect_parts(draws, size), drawn.expect_most_frequent(draws)
     assert 0 < unique <= min(rows, draws) * (1 + 1e-6)
     assert unique * (1 - 1e-6) <= parts <= draws
@@ -145,7 +145,7 @@ def test_clocks_of_one_thread_bound_the_time_whatever_the_bandwidth() -> None:
 
 @pytest.mark.parametrize("zipf", [0.0, 0.8, 1.5])
 def test_a_given_exponent_leaves_no_bracket(zipf: float) -> None:
-    columns = compute_gradient_work(make_signature(), "sum_and_scatter", 4, zipf)
+    columns = compute_gradient_work(make_signature(), "sum_and_scatter", 4, ZipfPattern(zipf))
     assert columns is not None
     drawn = get_distribution(ROWS, zipf)
     assert columns["rows"] == round(drawn.expect_parts(INDICES, 10))

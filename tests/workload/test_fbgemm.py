@@ -2,10 +2,10 @@
 
 import pytest
 
+from tracekit.index_distribution import USUAL_ALPHA, get_distribution
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
-from tracekit.workload.ops.fbgemm import LOADING_CLOCKS, UPDATING_CLOCKS
-from tracekit.workload.ops.index_distribution import get_distribution
+from tracekit.workload.ops.table_lookups import LOADING_CLOCKS, UPDATING_CLOCKS
 
 # 1792 indices into 3 tables, summed for 128 samples: 384 sums, 16 wide.
 INDICES, TABLES, SAMPLES, WIDTH = 1792, 3, 128, 16
@@ -50,9 +50,9 @@ UPDATES = [
 READ, CHANGED = WIDTH * 4 + 12, 2 * 2 * WIDTH + 8
 
 
-def count_update_bytes(weights: int = 640_000, indices: int = INDICES) -> int:
-    """Return the bytes of an update with as many different rows as the usual distribution draws from each table."""
-    unique = TABLES * get_distribution(weights // (WIDTH * TABLES)).expect_unique(indices // TABLES)
+def count_update_bytes(weights: int = 640_000, indices: int = INDICES, alpha: float = USUAL_ALPHA) -> int:
+    """Return the bytes of an update with as many different rows as a distribution draws from each table."""
+    unique = TABLES * get_distribution(weights // (WIDTH * TABLES), alpha).expect_unique(indices / TABLES)
     return round(indices * READ + unique * CHANGED)
 
 
@@ -61,14 +61,14 @@ def test_each_index_reads_a_gradient_and_each_different_row_is_changed():
     bytes_ = count_update_bytes()
     assert [(row["family"], row["bytes"]) for row in rows] == [("optimizer", bytes_)] * 2
     for row in rows:
-        assert row["work_low"] * bytes_ == pytest.approx(INDICES * READ, rel=1e-4)
-        assert row["work_high"] * bytes_ == pytest.approx(INDICES * (READ + CHANGED), rel=1e-4)
+        assert row["work_low"] * bytes_ == pytest.approx(count_update_bytes(alpha=1.2), rel=1e-4)
+        assert row["work_high"] * bytes_ == pytest.approx(count_update_bytes(alpha=0.0), rel=1e-4)
     assert [row["share"] for row in rows] == [pytest.approx(1 / 3), pytest.approx(2 / 3)]
 
 
 @pytest.mark.parametrize(("indices", "blocks"), [(60, 0), (3 * 597, 2)])
 def test_a_block_updates_rows_only_if_some_are_drawn_often(indices, blocks):
-    most = get_distribution(640_000 // (WIDTH * TABLES)).expect_most_frequent(indices // TABLES)
+    most = get_distribution(640_000 // (WIDTH * TABLES)).expect_most_frequent(indices / TABLES)
     assert (most > 32) == (blocks > 0)
     cta, warp = (row["serial_clocks"] for row in backward(lookup(TraceBuilder(), 0, indices=indices), UPDATES))
     assert warp == UPDATING_CLOCKS
@@ -97,8 +97,9 @@ def test_a_lookup_as_an_op_of_its_own():
     kernel = "void split_embedding_codegen_forward_unweighted_kernel<c10::Half, float, float, long, 4ul, 32ul>"
     row = build_kernel_table(builder.kernel(kernel, 60, 30, launch=10).load().rank()).row(0, named=True)
     summed = TABLES * SAMPLES * WIDTH * 4
+    unique = TABLES * get_distribution(640_000 // (WIDTH * TABLES)).expect_unique(INDICES / TABLES)
     assert (row["family"], row["bytes"]) == (
-        "embedding", INDICES * WIDTH * 2 + summed + 8 * (INDICES + TABLES * SAMPLES + 1),
+        "embedding", round(unique * WIDTH * 2) + summed + 8 * (INDICES + TABLES * SAMPLES + 1),
     )  # fmt: skip
 
 
@@ -135,7 +136,7 @@ def test_a_lookup_without_indices_updates_nothing():
     assert backward(lookup(TraceBuilder(), 0, indices=0), UPDATES[:1])[0]["bytes"] is None
 
 
-@pytest.mark.parametrize(("samples", "kind"), [(64, "rowwise_adagrad"), (SAMPLES, "lamb")])
+@pytest.mark.parametrize(("samples", "kind"), [(64, "rowwise_adagrad"), (SAMPLES, "rmsprop")])
 def test_without_a_lookup_that_fits_nothing_is_told(samples, kind):
     assert backward(lookup(TraceBuilder(), 0, kind=kind), UPDATES[:1], kind=kind, samples=samples)[0]["bytes"] is None
 

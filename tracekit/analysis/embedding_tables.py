@@ -1,6 +1,5 @@
 """Find the embedding tables of a recommender, by the look-ups of a step."""
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -8,11 +7,12 @@ from typing import Any
 import polars as pl
 
 from tracekit.run import MeasuredRun
-from tracekit.workload.ops.fbgemm import DENSE_LOOKUP, SPLIT_LOOKUP, parse_lookup
+from tracekit.workload.ops.embedding import BAG_OPS
+from tracekit.workload.ops.fbgemm_calls import LOOKUP_OPS, PLACEMENTS, parse_lookup
+from tracekit.workload.ops.table_lookups import Placement
 from tracekit.workload.signature import Signature
 
-BAG_OPS = ("aten::_embedding_bag", "aten::_embedding_bag_forward_only")
-LOOKUP_COLUMNS = ("op", "input_dims", "input_types")
+LOOKUP_COLUMNS = ("op", "input_dims", "input_types", "concrete_inputs")
 DENSE = "dense"
 """Kind of look-ups whose tables no optimizer of FBGEMM updates."""
 FP32_BYTES = 4
@@ -53,6 +53,7 @@ class _TableSet:
     tables: int
     weights: int
     item_bytes: int
+    on_host: bool = False
 
 
 def find_embedding_tables(run: MeasuredRun) -> EmbeddingTables | None:
@@ -62,7 +63,7 @@ def find_embedding_tables(run: MeasuredRun) -> EmbeddingTables | None:
         run: The measured run.
     """
     looked_up = run.kernels.filter(
-        pl.col("op").is_in(BAG_OPS) | pl.col("op").str.contains(f"{SPLIT_LOOKUP[0].pattern}|{DENSE_LOOKUP[0].pattern}"),
+        pl.col("op").is_in(BAG_OPS) | pl.col("op").str.contains(LOOKUP_OPS),
         pl.col("family") == "embedding",
         pl.col("rows").is_not_null(),
         run.is_in_chosen_steps,
@@ -77,7 +78,7 @@ def find_embedding_tables(run: MeasuredRun) -> EmbeddingTables | None:
         return None
     steps = max(run.measured_step.steps, 1)
     sets = [(one, max(round(count / steps), 1)) for one, count in found.items()]
-    weights = [(one.weights * count, one.item_bytes) for one, count in sets]
+    weights = [(one.weights * count, one.item_bytes) for one, count in sets if not one.on_host]
     widths = looked_up["cols"].to_numpy()
     return EmbeddingTables(
         tables=sum(one.tables * count for one, count in sets),
@@ -87,20 +88,21 @@ def find_embedding_tables(run: MeasuredRun) -> EmbeddingTables | None:
         most_width=int(widths.max()),
         indices=round(int(looked_up["rows"].sum()) / steps),
         optimizers=tuple(sorted({one.optimizer for one in found if one.optimizer})),
-        on_host=sum(one.tables * count for one, count in sets if not one.weights),
+        on_host=sum(one.tables * count for one, count in sets if one.on_host or not one.weights),
     )
 
 
 def _describe_set(row: dict[str, Any]) -> _TableSet | None:
     """Describe the tables of one look-up; None where its shapes aren't those of a known version."""
-    op, dims, types = row["op"], row["input_dims"], row["input_types"]
-    if op in BAG_OPS:
-        table = Signature.parse(op, dims, types, None).get_tensor(0)
+    signature = Signature.parse(*(row[name] for name in LOOKUP_COLUMNS))
+    if signature.op in BAG_OPS:
+        table = signature.get_tensor(0)
         if table is None:
             return None
         return _TableSet(row["rank"], "", 1, table.numel, int(table.get_item_bytes(FP32_BYTES)))
-    found = next(parse_lookup(op, json.loads(dims), json.loads(types or "[]")), None)
+    found = parse_lookup(signature)
     if found is None:
         return None
-    kind, _, (_, tables, weight_bytes, weights) = found
-    return _TableSet(row["rank"], "" if kind == DENSE else kind, tables, weights, int(weight_bytes))
+    kind, tables = "" if found.kind == DENSE else found.kind, found.looked_up
+    on_host = PLACEMENTS[tables.placement] is not Placement.DEVICE
+    return _TableSet(row["rank"], kind, tables.tables, tables.weights, tables.weight_bytes, on_host)

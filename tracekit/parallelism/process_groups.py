@@ -8,7 +8,7 @@ from tracekit.messages import layout_errors
 from tracekit.parallelism.collective_calls import list_collectives
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.program import Program
-from tracekit.workload.ops.fbgemm import LOOKUP_OP
+from tracekit.workload.ops.fbgemm_calls import LOOKUP_OPS
 from tracekit.workload.phases import BACKWARD, OPTIMIZER
 
 GROUP_NAME_PATTERNS: Mapping[str, str] = {
@@ -101,7 +101,7 @@ def infer_layout(program: Program) -> Layout:
     moved = dict(summed.iter_rows())
     sharded = moved.get("reduce_scatter", 0.0) > moved.get("all_reduce", 0.0)
     ep = sizes.get("ep", 1)
-    tables = ep > 1 and program.kernels["op"].str.contains(LOOKUP_OP).any()
+    tables = ep > 1 and program.kernels["op"].str.contains(LOOKUP_OPS).any()
     return Layout(dp=dp, tp=tp, pp=pp, ep=ep, sharded=sharded, splits_tables=tables)
 
 

@@ -8,7 +8,9 @@ from tracekit.parallelism.layout import LayoutError
 from tracekit.workload.time_share import compute_time_share
 
 WORK_BOUNDS = ("work_low", "work_high")
-"""Columns of the kernel table: factors on ``bytes``, ``serial_clocks`` and on the ``batch`` of GEMMs."""
+"""Columns of the kernel table: factors on ``BOUNDED`` columns."""
+BOUNDED = ("bytes", "host_bytes", "serial_clocks", "batch")
+"""Traffic and clocks, and the ``batch`` of GEMMs."""
 
 MAX_UNKNOWN_PCT = 5.0
 """Percent of GPU time that may stay unscaled because its work is unknown: the largest error that this can cause."""
@@ -41,7 +43,7 @@ def apply_work_bounds(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame
         kernels: The kernel table; ``work_low`` and ``work_high`` are null where the work is known exactly.
     """
     bracketed = kernels.with_row_index("row").drop_nulls("work_low")
-    low, high = (bracketed.with_columns(pl.col("bytes", "batch", "serial_clocks") * pl.col(end)) for end in WORK_BOUNDS)
+    low, high = (bracketed.with_columns(pl.col(BOUNDED) * pl.col(end)) for end in WORK_BOUNDS)
     return low, high
 
 

@@ -35,7 +35,7 @@ def build_kernel_table(
         without: Inference rules that are off.
     """
     owned = _join_owners(trace, step_table.find_steps(trace) if steps is None else steps)
-    work_of = op_work.compute_work_of_calls(owned.select(op_work.CALL_COLUMNS).unique(), trace.zipf)
+    work_of = op_work.compute_work_of_calls(owned.select(op_work.CALL_COLUMNS).unique(), trace.indices)
     described = owned.rename({"bytes": "recorded_bytes"}).join(
         work_of, on=op_work.CALL_COLUMNS, how="left", nulls_equal=True, maintain_order="left"
     )

@@ -8,6 +8,7 @@ import polars as pl
 
 from predictors.kernels import ROW_FAMILIES, TENSOR_FAMILIES
 from tracekit import schema
+from tracekit.index_distribution import IndexPattern
 from tracekit.workload import autograd_functions
 from tracekit.workload.classify import classify_activity, is_helper
 from tracekit.workload.names import (
@@ -21,6 +22,7 @@ from tracekit.workload.names import (
 )
 from tracekit.workload.ops import (
     compute_work,
+    embedding,
     embedding_gradients,
     fbgemm,
     function_passes,
@@ -46,6 +48,7 @@ WORK_COLUMNS = (
     "causal", "window", "cache_width", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind",
     "indexed",
     "across", "winograd", "part", "channels", "height", "width", "tokens", "experts", "top_k", "serial_clocks",
+    "warp_clocks", "accessed_bytes", "reuse_bytes", "host_bytes",
 )  # fmt: skip
 KERNEL_NAME_COLUMNS = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
 GEMM_SIZE_COLUMNS = ("batch", "m", "n", "k")
@@ -75,14 +78,14 @@ EXTRA_TYPES = {
 }
 
 
-def compute_work_of_calls(signatures: pl.DataFrame, zipf: float | None = None) -> pl.DataFrame:
+def compute_work_of_calls(signatures: pl.DataFrame, pattern: IndexPattern | None = None) -> pl.DataFrame:
     """Compute family, dtype and work of each distinct kernel in each distinct call.
 
     Args:
         signatures: The calls, with ``CALL_COLUMNS``.
-        zipf: Exponent of Zipf's law by which rows of embedding tables are looked up; ``None`` if nobody tells.
+        pattern: How rows of embedding tables are looked up; ``None`` if nobody knows.
     """
-    rows = [row | _describe_call(row | {"zipf": zipf}) for row in signatures.iter_rows(named=True)]
+    rows = [row | _describe_call(row | {"pattern": pattern}) for row in signatures.iter_rows(named=True)]
     types = schema.KERNELS.dtypes | EXTRA_TYPES
     return pl.DataFrame(
         rows, schema={name: types[name] for name in (*CALL_COLUMNS, *WORK_COLUMNS, *KERNEL_NAME_COLUMNS, "shares")}
@@ -176,16 +179,20 @@ def _compute_work(signature: Signature, family: str, by_name: str | None, row: d
 
 def _compute_own_part(signature: Signature, name: str, item_bytes: int, row: dict[str, Any]) -> Columns | None:
     """Compute the work of a kernel of an op whose kernels each have a part of their own; ``None`` for other ops."""
+    pattern: IndexPattern | None = row["pattern"]
     if fbgemm.FBGEMM_OPS.search(signature.op):
-        columns = fbgemm.compute_fbgemm_work(signature, name, item_bytes, row["zipf"])
-        return {**(columns or {}), "shares": fbgemm.UPDATE_KERNEL.search(name) is not None}
+        columns = fbgemm.compute_fbgemm_work(signature, name, item_bytes, pattern)
+        return {**(columns or {}), "shares": fbgemm.SHARING_KERNEL.search(name) is not None}
     if row["place"] is not None:
         return gemm_sequences.compute_gemm_in_sequence(signature, row["place"], row["products"]) or {}
     if signature.op in recurrent.STATE_AND_DIRECTION_POSITIONS:
         return recurrent.compute_recurrent_work(signature, name, row["of_call"], item_bytes) or {}
     if state_space.STATE_SPACE_OPS.search(signature.op):
         return state_space.compute_state_space_work(signature, name, item_bytes) or {}
-    return embedding_gradients.compute_gradient_work(signature, name, item_bytes, row["zipf"])
+    looked_up = embedding.compute_bag_lookup(signature, item_bytes, pattern)
+    if looked_up is not None:
+        return looked_up | {"shares": True}
+    return embedding_gradients.compute_gradient_work(signature, name, item_bytes, pattern)
 
 
 def _classify_variant(op: str, kernel: str, family: str) -> Columns:

@@ -16,6 +16,7 @@ from tracekit.analysis.lost_kernels import count_lost_launches
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps
 from tracekit.capture_facts import UNKNOWN_CAPTURED_US
 from tracekit.format import shorten_kernel_name
+from tracekit.index_distribution import SKEWED_ALPHA, USUAL_ALPHA
 from tracekit.ingest.ranks import abbreviate_ranks
 from tracekit.messages import Message
 from tracekit.messages import report_warnings as told
@@ -24,7 +25,6 @@ from tracekit.messages.trace_contents import DEVICE_NOT_RECORDED
 from tracekit.parallelism.relayout import compute_seen_pct
 from tracekit.reporting.sections import unlike_steps
 from tracekit.run import MAX_TRUSTED_ERROR_PCT, MeasuredRun
-from tracekit.workload.ops.index_distribution import SKEWED_ALPHA, USUAL_ALPHA
 from tracekit.workload.steps import count_optimizer_steps, is_whole_trace
 from tracekit.workload.time_share import compute_time_share
 

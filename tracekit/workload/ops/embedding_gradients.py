@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tracekit.workload.ops.index_distribution import SKEWED_ALPHA, UNIFORM_ALPHA, USUAL_ALPHA, get_distribution
+from tracekit.index_distribution import BRACKET, USUAL_PATTERN, IndexPattern
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns
 from tracekit.workload.signature import Signature
 
@@ -66,7 +66,7 @@ class SortedIndices:
 
 
 def compute_gradient_work(
-    signature: Signature, kernel: str, item_bytes: int, zipf: float | None = None
+    signature: Signature, kernel: str, item_bytes: int, pattern: IndexPattern | None = None
 ) -> Columns | None:
     """Compute the work of one kernel of a sorted gradient; ``None`` for other ops and kernels.
 
@@ -74,20 +74,20 @@ def compute_gradient_work(
         signature: The op.
         kernel: The kernel's name.
         item_bytes: Bytes per element where the signature has no type.
-        zipf: Exponent of the indices' distribution; ``None`` if nobody tells, so that others are the bounds.
+        pattern: How indices are distributed; ``None`` if nobody knows, so that others are the bounds.
     """
     if signature.op not in TABLE_ROWS_ARGUMENT:
         return None
     build = next((build for pattern, build in KERNELS if re.search(pattern, kernel)), None)
     if build is None:
         return None
-    usual = _expect_segments(signature, item_bytes, USUAL_ALPHA if zipf is None else zipf)
+    usual = _expect_segments(signature, item_bytes, pattern or USUAL_PATTERN)
     if usual is None:
         return None
     columns = build(usual)
-    if zipf is not None:
+    if pattern is not None:
         return columns
-    bounds = (_expect_segments(signature, item_bytes, alpha) for alpha in (UNIFORM_ALPHA, SKEWED_ALPHA))
+    bounds = (_expect_segments(signature, item_bytes, likely) for likely in BRACKET)
     others = [build(indices) for indices in bounds if indices is not None]
     bytes_, clocks = (_compare_work(name, others, columns) for name in ("bytes", "serial_clocks"))
     # Even indices leave no thread with more to do than others, but not fewer bytes: only skewed ones do.
@@ -101,13 +101,13 @@ def _compare_work(name: str, others: Sequence[Columns], usual: Columns) -> list[
     return [float(other[name] or 0) / float(base) for other in others] if base else []
 
 
-def _expect_segments(signature: Signature, item_bytes: int, alpha: float) -> SortedIndices | None:
+def _expect_segments(signature: Signature, item_bytes: int, pattern: IndexPattern) -> SortedIndices | None:
     gradient, indices = signature.get_tensor(0), signature.get_tensor(INDICES)
     rows = signature.get_integer(TABLE_ROWS_ARGUMENT[signature.op])
     if gradient is None or indices is None or not gradient.shape or not indices.numel:
         return None
     # A table of unknown size counts as one of as many rows as there are indices.
-    drawn = get_distribution(rows or indices.numel, alpha)
+    drawn = pattern.get_distribution(rows or indices.numel)
     most = drawn.expect_most_frequent(indices.numel)
     return SortedIndices(
         indices=indices.numel,

@@ -32,7 +32,8 @@ INHERITED_COLUMNS = (
     "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal",
     "window", "cache_width", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks",
     "process_group", "group_description", "group_ranks", "share", "family", "winograd",
-    "channels", "height", "width", "part", "across", "serial_clocks",
+    "channels", "height", "width", "part", "across", "serial_clocks", "warp_clocks",
+    "accessed_bytes", "reuse_bytes", "host_bytes",
 )  # fmt: skip
 
 
