@@ -79,6 +79,7 @@ LAW_TITLES = {
     "copy": "Copies and joins on the GPU",
     "reduction": "Reductions",
     "embedding": "Embeddings",
+    "lookup": "Look-ups in embedding tables",
     "optimizer": "Optimizers",
     "memset": "Fills",
 }

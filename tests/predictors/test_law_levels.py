@@ -28,6 +28,10 @@ FEW_IMAGES = {"m": 3 * 10 * 20, "n": 48, "k": 40 * 9, "channels": 40, "height": 
 EXPERTS = {"family": "moe", "hidden": 4096, "inter": 14336, "topk": 2, "experts": 8}
 HEADS = {"family": "attention", "batch": 4, "heads": 32, "kv_heads": 8, "head_dim": 128}
 QUERIES = HEADS | {"q_len": 2048, "kv_len": 2048}
+LOOKUPS = {
+    "family": "embedding", "dtype": "fp32", "rows": 1e6, "cols": 128, "bytes": 3e8, "accessed_bytes": 6e8,
+    "reuse_bytes": 1e7, "warp_clocks": 2e9, "serial_clocks": 20_000,
+}  # fmt: skip
 KERNELS: dict[str, dict[str, object]] = {
     **{
         f"product {m}x{n}x{k} {dtype}": {"family": "gemm", "m": m, "n": n, "k": k, "dtype": dtype}
@@ -77,6 +81,8 @@ KERNELS: dict[str, dict[str, object]] = {
         for family in ("elementwise", "copy", "embedding", "optimizer", "memset", "reduction")
         for size in (1e5, 1e9)
     },
+    "look-ups in tables": LOOKUPS,
+    "look-ups in the host's memory": LOOKUPS | {"host_bytes": 1e8},
     "broadcast sum": {"family": "elementwise", "bytes": 1e8, "dtype": "bf16", "indexed": True},
     "transposition": {"family": "copy", "bytes": 1e8, "dtype": "bf16", "indexed": True, "across": True},
     "depthwise convolution": {"family": "conv", "batch": 96, "m": 32 * 56 * 56, "n": 1, "k": 9, "dtype": "bf16"},

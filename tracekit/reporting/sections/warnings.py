@@ -119,8 +119,10 @@ def _warn_of_capture(run: MeasuredRun) -> Iterator[Message]:
         yield told.NOTHING_MEASURED(gpu=facts.gpu)
     if facts.collectives:
         yield told.CAPTURED_COLLECTIVES_MISSING(collectives=facts.collectives)
-    assumed_pct = compute_time_share(run.kernels, "dur_ns", pl.col("serial_clocks").is_not_null())
-    if assumed_pct > MIN_ASSUMED_PCT and run.trace.zipf is None:
+    # Warps of a look-up wait for its rows, whichever they are.
+    drawn = pl.col("serial_clocks").is_not_null() & pl.col("warp_clocks").is_null()
+    assumed_pct = compute_time_share(run.kernels, "dur_ns", drawn)
+    if assumed_pct > MIN_ASSUMED_PCT and run.trace.indices is None:
         yield told.INDICES_ASSUMED(time_pct=assumed_pct, alpha=f"{USUAL_ALPHA:g}", skewed=f"{SKEWED_ALPHA:g}")
     unknown = run.kernels.filter(pl.col("work_from").is_null()).height
     if unknown:
