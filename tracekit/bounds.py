@@ -44,6 +44,7 @@ MAX_OP_ELEMENTS = 1 << 44
 """Elements of a tensor: more than a rack of GPUs holds, so that counts of bytes and operations fit into 64 bits."""
 MAX_EXECUTION_TRACE_BYTES = 1 << 30
 """An execution trace, which is read at once."""
+MAX_INDEX_FILE_BYTES = 8 << 30
 MAX_MODEL_CONFIG_BYTES = 4 << 20
 """A model's `config.json`, which takes a few thousand bytes."""
 MAX_MODEL_LAYERS = 10_000

@@ -10,6 +10,7 @@ TracekitError                   the command line ends with exit code 1
 ├── CalibrationError            a calibration is unreadable or unusable
 ├── CaptureError                a program to capture is missing, fails, or launches nothing
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
+├── IndexFileError              a file of look-ups is unreadable or empty
 ├── LayoutError                 a layout is impossible for a job (tracekit.parallelism.layout)
 ├── ModelConfigError            a model's config.json is unreadable, or of layers that aren't known
 ├── RequestError                an option has an impossible value
@@ -81,6 +82,10 @@ class CalibrationError(TracekitError):
 
 class CaptureError(TracekitError):
     """A program to capture is missing, fails, or launches no kernels, or what captures it isn't installed."""
+
+
+class IndexFileError(TracekitError):
+    """A file of indices into embedding tables is unreadable, or has none."""
 
 
 class ModelConfigError(TracekitError):

@@ -28,6 +28,8 @@ UNIFORM_ALPHA, USUAL_ALPHA, SKEWED_ALPHA = 0.0, 1.05, 1.2
 """Exponents: of even indices, the one that stands for an unknown distribution, and of skewed indices. Published
 benchmarks of recommenders draw with 1.05 to 1.2 (NVIDIA/recsys-examples); words of a text come with about 1."""
 BISECTION_STEPS = 40
+MIN_RARE_MEAN = 1e-3
+"""How often a row is drawn in the mean, at least, where hardly any was drawn twice: more draws find more rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,3 +158,55 @@ def join_distributions(distributions: Sequence[IndexDistribution]) -> IndexDistr
     """Join the distributions of several tables to the mean of a table."""
     counts, shares = (np.concatenate([getattr(one, name) for one in distributions]) for name in ("counts", "shares"))
     return IndexDistribution(counts, shares, sum(one.tables for one in distributions))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPattern:
+    """Look-ups as they were recorded, of one table or the mean of several.
+
+    Attributes:
+        recorded: Their distribution.
+    """
+
+    recorded: IndexDistribution
+
+    def get_distribution(self, rows: int) -> IndexDistribution:
+        """Return the distribution over a table of so many rows, of which the rarest may never have been drawn.
+
+        A table of fewer rows than were recorded has the most frequent ones.
+        """
+        return self.recorded if rows >= self.recorded.counts.sum() / self.recorded.tables else self._keep(rows)
+
+    def _keep(self, rows: int) -> IndexDistribution:
+        known = self.recorded
+        order = np.argsort(-known.shares, kind="stable")
+        counts, shares = known.counts[order], known.shares[order]
+        kept = np.clip(rows * known.tables - (np.cumsum(counts) - counts), 0.0, counts)
+        return IndexDistribution(kept, shares * known.tables / (kept * shares).sum(), known.tables)
+
+
+def estimate_distribution(times: Floats, rows: Floats) -> IndexDistribution:
+    """Estimate the distribution of a table, so many rows of which were drawn so many times.
+
+    Most rare rows weren't drawn by chance. The rows drawn once and twice, ``f1`` and ``f2``, are those of a class that
+    is drawn ``2 f2 / f1`` times in the mean, as a Poisson distribution with this mean has so many ones and twos. What
+    it has of higher counts is taken off the rows that were drawn as often.
+
+    Args:
+        times: How often; above 0.
+        rows: How many rows.
+    """
+    counted = np.round(times)
+    once, twice = (float(rows[counted == count].sum()) for count in (1, 2))
+    mean = max(2 * twice / once, MIN_RARE_MEAN) if once else 2.0
+    rare = once / (mean * np.exp(-mean)) if once else twice
+    often = counted > 2
+    likely = np.exp(-mean + counted[often] * np.log(mean) - _compute_log_factorials(counted[often]))
+    counts = np.append(np.maximum(rows[often] - (rare * likely if once else 0.0), 0.0), rare)
+    expected = np.append(times[often], mean)
+    return IndexDistribution(counts, expected / (counts * expected).sum())
+
+
+def _compute_log_factorials(numbers: Floats) -> Floats:
+    """Compute the logarithms of factorials by Stirling's series, within 1e-4 from 3 on."""
+    return np.asarray(numbers * np.log(numbers) - numbers + np.log(2 * np.pi * numbers) / 2 + 1 / (12 * numbers))

@@ -13,7 +13,7 @@ from predictors.kernel_identity import parse_framework
 from tracekit.errors import TraceError, TracekitError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
-from tracekit.index_distribution import ZipfPattern
+from tracekit.index_distribution import IndexPattern
 from tracekit.inference_rules import select_rules
 from tracekit.ingest import correlations
 from tracekit.joined_ranks import join_rank_traces
@@ -203,7 +203,7 @@ def prepare_run(
     without_rules: Sequence[str] = (),
     model_config: str | Path | None = None,
     framework: str | None = None,
-    zipf: float | None = None,
+    indices: IndexPattern | None = None,
     progress: ProgressCallback = lambda stage: None,
 ) -> MeasuredRun:
     """Classify a trace's kernels, build the dependency graph, and replay it.
@@ -217,7 +217,7 @@ def prepare_run(
         model_config: The ``config.json`` of the model that a serving engine ran; by default the one given with the
             traces, if any.
         framework: The serving engine that ran it, such as ``"vllm"`` or ``"vllm==0.19.0"``.
-        zipf: Exponent of Zipf's law by which rows of embedding tables are looked up; by default unknown.
+        indices: How rows of embedding tables are looked up; by default unknown.
         progress: Called with the name of each stage as it begins.
 
     Raises:
@@ -238,8 +238,8 @@ def prepare_run(
     if model_config is not None:
         model = read_model_config(model_config)
         ranks = tuple(replace(each, model=model) for each in ranks)
-    if zipf is not None:
-        ranks = tuple(replace(each, indices=ZipfPattern(zipf)) for each in ranks)
+    if indices is not None:
+        ranks = tuple(replace(each, indices=indices) for each in ranks)
     ranks, time_faults = _correct_times(ranks)
     source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
     job = join_rank_traces(ranks, steps, source.gpu if source else None, without, progress)

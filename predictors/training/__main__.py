@@ -24,7 +24,13 @@ from predictors.training.report import format_card, format_markdown
 from predictors.training.widths import compute_coverage
 from predictors.weights_file import SHIPPED_WEIGHTS, load_weights, save_weights
 
-BUNDLED_TABLES = (traces.TRACES_TABLE, traces.LOOKUPS_TABLE, published.RATES_TABLE, published.KERNELS_TABLE, published.ATTENTION_TABLE)
+BUNDLED_TABLES = (
+    traces.TRACES_TABLE,
+    traces.LOOKUPS_TABLE,
+    published.RATES_TABLE,
+    published.KERNELS_TABLE,
+    published.ATTENTION_TABLE,
+)
 
 
 def main() -> None:

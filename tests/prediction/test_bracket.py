@@ -29,7 +29,12 @@ def test_both_ends_of_the_bracket_are_predicted():
             "work_low": [None, 0.25],
             "work_high": [None, 2.0],
         },
-        schema_overrides={"batch": pl.Float64, "host_bytes": pl.Float64, "work_low": pl.Float64, "work_high": pl.Float64},
+        schema_overrides={
+            "batch": pl.Float64,
+            "host_bytes": pl.Float64,
+            "work_low": pl.Float64,
+            "work_high": pl.Float64,
+        },
     )
     assert [end["serial_clocks"].to_list() for end in apply_work_bounds(kernels)] == [[25], [200]]
     times = with_bracket(kernels)

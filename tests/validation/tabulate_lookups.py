@@ -2,8 +2,8 @@
 
 python -m tests.validation.tabulate_lookups FOLDER -o predictors/training/lookups.parquet
 
-FBGEMM's look-ups in the traces of a folder, whose indices are assumed to be usual, and PyTorch's of `make on-gpu` on the
-H200 by the distribution of their indices. Those of the H100 test what comes out (kernels/lookups).
+FBGEMM's look-ups in the traces of a folder, whose indices are assumed to be usual, and PyTorch's of `make on-gpu` on
+the H200 by the distribution of their indices. Those of the H100 test what comes out (kernels/lookups).
 """
 
 import argparse
@@ -66,7 +66,10 @@ def main() -> None:
     args = parser.parse_args()
     traces = [path for path in sorted(args.folder.glob(TRACES)) if EXECUTION_TRACE not in path.name]
     frames = [tabulate_bags(GPU), *map(tabulate_trace, traces)]
-    table = pl.concat([frame.select("gpu", "trace", *LOOKUP_COLUMNS, "measured_us", "count") for frame in frames], how="vertical_relaxed")
+    table = pl.concat(
+        [frame.select("gpu", "trace", *LOOKUP_COLUMNS, "measured_us", "count") for frame in frames],
+        how="vertical_relaxed",
+    )
     table.write_parquet(args.output, compression="zstd", compression_level=19)
     print(table.group_by("gpu").len().sort("gpu"))
 

@@ -12,6 +12,7 @@ from predictors import predict
 from tests.kernels import kernel_of
 from tracekit.index_distribution import IndexDistribution, ZipfPattern, get_distribution, join_distributions
 from tracekit.workload.ops.embedding import BAG_CLOCKS, BAG_LOAD_CLOCKS
+from tracekit.workload.ops.table_lookups import BAG_CLOCKS as FBGEMM_BAG_CLOCKS
 from tracekit.workload.ops.table_lookups import (
     HOST_REREAD_FRACTION,
     OPTIMIZER_STATE,
@@ -22,7 +23,6 @@ from tracekit.workload.ops.table_lookups import (
     compute_lookup_columns,
     compute_update_columns,
 )
-from tracekit.workload.ops.table_lookups import BAG_CLOCKS as FBGEMM_BAG_CLOCKS
 
 EVEN = ZipfPattern(0.0)
 # One row, of which 4 of 10 draws are all of one table's.

@@ -36,7 +36,7 @@ INDICES_ASSUMED = Template(
     Severity.WARNING,
     "{time_pct} of the GPU's time depends on how often each row of a table is looked up, which nothing tells: Zipf's "
     "law with an exponent of {alpha} is assumed. The intervals reach from even indices to an exponent of {skewed}.",
-    "{--zipf} tells the exponent.",
+    "{--zipf} tells the exponent, {--indices} a file of look-ups.",
 )
 
 STEPS_UNMARKED = Template(

@@ -53,7 +53,7 @@ def measure(
         without_rules=split_values(request.without_rule),
         model_config=request.model_config,
         framework=request.framework,
-        zipf=request.zipf,
+        indices=request.index_pattern,
         progress=progress,
     )
 

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from tracekit.bounds import MAX_COUNT
 from tracekit.errors import RequestError, StepError
+from tracekit.index_distribution import IndexPattern, ZipfPattern
+from tracekit.capturing.index_files import read_index_pattern
+from tracekit.messages import index_files as index_messages
 from tracekit.messages import requests as messages
 from tracekit.numbers import NUMBER_PATTERN
 from tracekit.request.option import Option, Request, split_values
@@ -133,6 +136,15 @@ class RunOptions(StepOptions):
             maximum=5,
         ),
     ] = None
+    indices: Annotated[
+        str | None,
+        Option(
+            "Recorded indices into embedding tables, or how often rows are drawn: .npy, .npz, .pt, .csv, "
+            "locality_stats.txt.",
+            "Indices of look-ups",
+            "FILE",
+        ),
+    ] = None
     without_rule: Annotated[
         str | Sequence[str],
         Option("Inference rule to switch off. `tracekit info -v` lists them.", "Inference rules to switch off"),
@@ -149,6 +161,19 @@ class RunOptions(StepOptions):
         if self.framework is not None:
             check_framework(self.framework)
         select_rules(split_values(self.without_rule))
+        if self.zipf is not None and self.indices is not None:
+            raise RequestError(index_messages.INDICES_GIVEN_TWICE())
+
+    @property
+    def index_pattern(self) -> IndexPattern | None:
+        """How rows of embedding tables are looked up; None if nobody tells.
+
+        Raises:
+            IndexFileError: The file can't be read, or has no look-ups.
+        """
+        if self.indices is not None:
+            return read_index_pattern(self.indices)
+        return None if self.zipf is None else ZipfPattern(self.zipf)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,8 @@ class Ask(ExportRequest, ProgramOptions):
 
     model_config: ClassVar[None] = None  # type: ignore[misc]
     """No option here: the server reads no file that a request names. It takes the one uploaded with the traces."""
+    indices: ClassVar[None] = None  # type: ignore[misc]
+    """Likewise."""
     host_from: ClassVar[None] = None  # type: ignore[misc]
     """Likewise. `info` of such a trace prints its host's speed, which `host` takes."""
     measured: ClassVar[None] = None  # type: ignore[misc]

@@ -29,8 +29,8 @@ sums up twice. In eight V100 ranks of a DLRM with at most 2,000 indices (v100_dl
 us, a block's 15 to 37; a warp's takes 12 on an A100 with 57,000 (a100_dlrm_control)."""
 
 BAG_CLOCKS, ROW_CLOCKS = 2500, 1500
-"""Clocks of FBGEMM's warp for a bag, and for each of its rows: in look-ups of 15 rows, 82 wide, 1,560 for each row on an
-A100 where all warps run at once (a100_dlrm_control), 2,240 on a V100 (v100_dlrm_test); of 10 rows on an H100 about 1,700
+"""Clocks of FBGEMM's warp for a bag, and for each of its rows: in look-ups of 15 rows, 82 wide, 1,560 for each row on
+an A100 full of warps (a100_dlrm_control), 2,240 on a V100 (v100_dlrm_test); of 10 rows on an H100 about 1,700
 (torchrec#2365). Kernels with few bags take about as long for each row."""
 
 
@@ -166,7 +166,9 @@ def _compute_lookup(tables: Sequence[TableLookup], output_bytes: float) -> Colum
         listed += one.tables * (one.indices + one.bags) * INDEX_BYTES
     shape = (round(indices), round(drawn / max(indices, 1)))
     columns = build_traffic_columns(shape, flops=round(drawn), bytes_=round(moved + written + listed) + INDEX_BYTES)
-    again = {"accessed_bytes": accessed + written + listed + INDEX_BYTES, "reuse_bytes": reuse} if accessed > moved else {}
+    again = (
+        {"accessed_bytes": accessed + written + listed + INDEX_BYTES, "reuse_bytes": reuse} if accessed > moved else {}
+    )
     return columns | again | ({"host_bytes": hosted} if hosted else {})
 
 

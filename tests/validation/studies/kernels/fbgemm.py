@@ -1,8 +1,8 @@
 """FBGEMM's look-ups and their backward passes in traces of recommenders, from shapes alone.
 
-The law of look-ups was fitted on these traces too; kernels/lookups has a GPU that was left out. Clocks of a row's update
-were chosen on the eight V100 ranks; nothing else on the A100. How indices are distributed is assumed, as no trace
-records it.
+The law of look-ups was fitted on these traces too; kernels/lookups has a GPU that was left out. Clocks of a row's
+update were chosen on the eight V100 ranks; nothing else on the A100. How indices are distributed is assumed, as no
+trace records it.
 """
 
 from collections.abc import Iterator

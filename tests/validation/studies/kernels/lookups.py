@@ -1,8 +1,8 @@
 """Look-ups and their gradients by `EmbeddingBag`, captured without a GPU, against times by the distribution of indices.
 
 The tables of `make on-gpu`. A captured program doesn't tell how its indices are distributed: one usual distribution is
-assumed (Zipf's law, 1.05), even and very skewed indices are the bounds. The law of look-ups was fitted on the H200's, and
-the clocks of a gradient's longest thread chosen there; the H100 is left out of every choice. Zeroing the table's
+assumed (Zipf's law, 1.05), even and very skewed indices are the bounds. The law of look-ups was fitted on the H200's,
+and the clocks of a gradient's longest thread chosen there; the H100 is left out of every choice. Zeroing the table's
 gradient isn't counted.
 """
 
