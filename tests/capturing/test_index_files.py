@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tracekit as tk
+from tracekit.capturing.index_files import read_index_pattern
 from tracekit.errors import IndexFileError, RequestError
 from tracekit.index_distribution import get_distribution
-from tracekit.capturing.index_files import read_index_pattern
 
 INDICES = [7, 7, 2, 7, 9, 2]
 """Three rows: one drawn three times, one twice, one once."""

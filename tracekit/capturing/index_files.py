@@ -11,7 +11,7 @@ import gzip
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 import polars as pl
@@ -71,7 +71,7 @@ def _read_torch(file: Path) -> IndexDistribution:
         import torch
     except ImportError as error:
         raise IndexFileError(messages.INDICES_NEED_TORCH(path=str(file))) from error
-    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+    with cast(IO[bytes], gzip.open(file)) if file.suffix == ".gz" else file.open("rb") as stream:
         found = torch.load(stream, map_location="cpu", weights_only=True)
     if isinstance(found, Mapping):
         named: dict[str, Any] = dict(found)

@@ -15,7 +15,10 @@ INDICES_EMPTY = Template(
     "Give whole numbers, 0 or more: an array for each table, or indices, offsets and lengths.",
 )
 INDICES_NEED_TORCH = Template(
-    "indices-need-torch", Severity.ERROR, "{path} holds tensors, which PyTorch reads.", "pip install torch"
+    "indices-need-torch",
+    Severity.ERROR,
+    "{path} holds tensors, which PyTorch reads; it isn't installed.",
+    "Install it: pip install torch.",
 )
 INDICES_TOO_LARGE = Template(
     "indices-too-large", Severity.ERROR, "{path} holds more than {limit_bytes}.", "Give the indices of fewer batches."

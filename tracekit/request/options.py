@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from tracekit.bounds import MAX_COUNT
 from tracekit.errors import RequestError, StepError
-from tracekit.index_distribution import IndexPattern, ZipfPattern
-from tracekit.capturing.index_files import read_index_pattern
 from tracekit.messages import index_files as index_messages
 from tracekit.messages import requests as messages
 from tracekit.numbers import NUMBER_PATTERN
 from tracekit.request.option import Option, Request, split_values
 
 if TYPE_CHECKING:
+    from tracekit.index_distribution import IndexPattern
     from tracekit.parallelism.layout import LayoutRequest
 
 MAX_CONTEXT = 2**27
@@ -165,12 +164,15 @@ class RunOptions(StepOptions):
             raise RequestError(index_messages.INDICES_GIVEN_TWICE())
 
     @property
-    def index_pattern(self) -> IndexPattern | None:
+    def index_pattern(self) -> "IndexPattern | None":
         """How rows of embedding tables are looked up; None if nobody tells.
 
         Raises:
             IndexFileError: The file can't be read, or has no look-ups.
         """
+        from tracekit.capturing.index_files import read_index_pattern
+        from tracekit.index_distribution import ZipfPattern
+
         if self.indices is not None:
             return read_index_pattern(self.indices)
         return None if self.zipf is None else ZipfPattern(self.zipf)
