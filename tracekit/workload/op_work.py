@@ -25,6 +25,7 @@ from tracekit.workload.ops import (
     embedding,
     embedding_gradients,
     fbgemm,
+    fbgemm_inference,
     function_passes,
     gemm_sequences,
     helper_kernels,
@@ -190,6 +191,7 @@ def _compute_own_part(signature: Signature, name: str, item_bytes: int, row: dic
     if state_space.STATE_SPACE_OPS.search(signature.op):
         return state_space.compute_state_space_work(signature, name, item_bytes) or {}
     looked_up = embedding.compute_bag_lookup(signature, item_bytes, pattern)
+    looked_up = looked_up or fbgemm_inference.compute_quantised_lookup(signature, pattern)
     if looked_up is not None:
         return looked_up | {"shares": True}
     return embedding_gradients.compute_gradient_work(signature, name, item_bytes, pattern)

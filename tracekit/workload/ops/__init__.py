@@ -13,7 +13,6 @@ from tracekit.workload.ops import (
     conv,
     elementwise,
     embedding,
-    fbgemm_inference,
     fourier,
     gemm,
     indexing,
@@ -46,7 +45,6 @@ FORMULAS: dict[str, Formula] = {
 
 OP_TRAFFIC: dict[str, TrafficFormula] = {
     **elementwise.TRAFFIC,
-    **fbgemm_inference.TRAFFIC,
     **fourier.TRAFFIC,
     **indexing.TRAFFIC,
     **embedding.TRAFFIC,

@@ -55,6 +55,7 @@ class TableLookup:
         pattern: How the indices are distributed; None if nobody knows.
         placement: Where the weights lie.
         tables: Equal tables.
+        index_bytes: Bytes of an index.
     """
 
     rows: int
@@ -65,6 +66,7 @@ class TableLookup:
     pattern: IndexPattern | None = None
     placement: Placement = Placement.DEVICE
     tables: int = 1
+    index_bytes: float = INDEX_BYTES
 
     @property
     def row_bytes(self) -> float:
@@ -163,7 +165,7 @@ def _compute_lookup(tables: Sequence[TableLookup], output_bytes: float) -> Colum
         indices += one.tables * one.indices
         drawn += one.tables * one.indices * one.width
         written += one.tables * one.bags * one.width * output_bytes
-        listed += one.tables * (one.indices + one.bags) * INDEX_BYTES
+        listed += one.tables * (one.indices + one.bags) * one.index_bytes
     shape = (round(indices), round(drawn / max(indices, 1)))
     columns = build_traffic_columns(shape, flops=round(drawn), bytes_=round(moved + written + listed) + INDEX_BYTES)
     again = (
