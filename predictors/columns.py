@@ -53,11 +53,14 @@ _ARRAY_COLUMNS = (
     "warp_clocks",
     "accessed_bytes",
     "reuse_bytes",
+    "streamed_bytes",
     "host_bytes",
     "paged",
     "in_job",
     "release",
 )
+_SHARED_COLUMNS = ("warp_clocks", "accessed_bytes", "streamed_bytes", "host_bytes")
+"""Of the whole op: a kernel has its share."""
 _NAME_COLUMNS = ("family", "framework", "engine", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
 UNKNOWN_RELEASE = -1.0
 
@@ -174,7 +177,7 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
     weighted = one_by_many | family.is_in("moe")
     # 0 also where nobody knows.
     x |= {name: np.nan_to_num(numbers[name]) for name in ("indexed", "across", "paged", "serial_clocks", "reuse_bytes")}
-    x |= {name: np.nan_to_num(numbers[name] * x["share"]) for name in ("warp_clocks", "accessed_bytes", "host_bytes")}
+    x |= {name: np.nan_to_num(numbers[name] * x["share"]) for name in _SHARED_COLUMNS}
     x |= {
         "attended": count_attended_pairs(x),
         "reach": count_attended_keys(x),

@@ -20,7 +20,7 @@ COUNT_COLUMNS = INTEGER_COLUMNS[: INTEGER_COLUMNS.index("ranks") + 1]
 """Integers that count something; an empty tensor's zero counts as one. (`window` 0 means none.)"""
 FLOAT_COLUMNS = (
     "flops", "bytes", "measured_us", "share", "release", "serial_clocks", "warp_clocks", "accessed_bytes",
-    "reuse_bytes", "host_bytes",
+    "reuse_bytes", "streamed_bytes", "host_bytes",
 )  # fmt: skip
 STRING_COLUMNS = (
     "family", "dtype", "kv_dtype", "routing", "collective", "framework", "engine", "direction", "copy_kind", "part",
@@ -97,7 +97,8 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         key and key head where values are part of the keys; null: keys and values apart.
         ``serial_clocks`` are those of the thread with most to do one after the other, where others have much less,
         ``warp_clocks`` those of all warps together where each waits for its loads. ``accessed_bytes`` are loads and
-        stores with those of rows loaded again, half of which hit a cache of ``reuse_bytes``. ``host_bytes`` go over the
+        stores with those of rows loaded again, half of which hit a cache of ``reuse_bytes``; ``streamed_bytes`` are
+        those side by side in the memory. ``host_bytes`` go over the
         link to the host's memory and aren't in ``bytes``.
         ``part`` is the role of a norm's kernel: 'sums', 'column sums' or
         'scaling' where several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm. It is
@@ -179,7 +180,8 @@ def add_law(table: pl.DataFrame) -> pl.DataFrame:
       algorithm.
     - A kernel that does one part of a norm is a reduction or an elementwise kernel. A generated norm is a reduction.
     - A copy that moves several elements at once is an elementwise kernel.
-    - A look-up in embedding tables whose warps wait for one row after the other has a law of its own.
+    - Look-ups in embedding tables, whose warps wait for one row after the other, and updates of their rows have a law
+      of their own: rows lie anywhere in the memory.
 
     Args:
         table: From ``complete_columns``. ``dtype`` is what the kernel really runs in, ``asked``, if there, what it was
@@ -219,7 +221,7 @@ def _build_law_expression(asked_column: str) -> pl.Expr:
         .then(pl.lit("elementwise"))
         .when((pl.col("family") == "copy") & ~pl.col("indexed"))
         .then(pl.lit("elementwise"))
-        .when((pl.col("family") == "embedding") & pl.col("warp_clocks").is_not_null())
+        .when(pl.col("family").is_in(["embedding", "optimizer"]) & pl.col("warp_clocks").is_not_null())
         .then(pl.lit("lookup"))
         .when((pl.col("family") == "norm") & part.is_not_null())
         .then(part)

@@ -251,7 +251,7 @@ KERNELS = TableSchema(
         TableColumn(
             "warp_clocks",
             pl.Float64,
-            "Look-ups: clocks of all warps together, where each waits for one load after the other; null: they don't.",
+            "Look-ups: clocks of all warps together, where each waits for its loads; updates of rows: 0.",
         ),
         TableColumn(
             "accessed_bytes",
@@ -261,6 +261,11 @@ KERNELS = TableSchema(
         ),
         TableColumn(
             "reuse_bytes", pl.Float64, "Look-ups: what a cache must hold so that half of the rows loaded again hit it."
+        ),
+        TableColumn(
+            "streamed_bytes",
+            pl.Float64,
+            "Look-ups and updates: bytes of results and lists, side by side in the memory; rows lie anywhere.",
         ),
         TableColumn(
             "host_bytes",

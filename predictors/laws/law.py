@@ -28,7 +28,7 @@ from predictors.laws.attention import (
 from predictors.laws.convolutions import compute_conv_fp32_terms, compute_conv_terms
 from predictors.laws.gemm import compute_gemm_fp32_terms, compute_gemm_terms, compute_moe_terms
 from predictors.laws.terms import Constants, LatencyTerms
-from predictors.laws.vector import compute_memcpy_terms, compute_row_terms, compute_stream_terms
+from predictors.laws.vector import compute_lookup_terms, compute_memcpy_terms, compute_row_terms, compute_stream_terms
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,12 @@ STREAM = Law(
     covers_op=False,
     unseen_gpu_fraction=0.4,  # what is left of GPUs without many measurements is within 5 %
 )
-LOOKUP = replace(STREAM, unseen_gpu_fraction=0.0)
+LOOKUP = replace(
+    STREAM,
+    terms=compute_lookup_terms,
+    unseen_gpu_fraction=0.0,
+    priors=dict(STREAM.priors) | {"memory": (0.5, 0.15)},  # of rows anywhere: FBGEMM's updates on a V100
+)
 """Few look-ups were measured: what the law leaves of three GPUs says nothing of a fourth."""
 ROWS = replace(
     STREAM,

@@ -34,6 +34,8 @@ SUM_CYCLES_PER_ELEMENT = 0.6
 """What an SM full of such blocks takes for an element: 0.53 to 0.77 on H100, A100 and B200 (KernelBench's instance and
 group norms, less their scaling)."""
 
+STREAMED_RATE_FRACTION = 0.8
+"""Of the memory's rate, at which look-ups read lists and write sums."""
 HOST_ROWS_RATE_FRACTION = 0.65
 """Of the link's rate, at which rows come from and go to the host's memory, in each direction: FBGEMM's updates in
 managed memory take 0.63 on an H100 (NVIDIA/recsys-examples)."""
@@ -123,21 +125,31 @@ def _compute_streamed_terms(
     drawn = L2_BYTES_PER_SM_CLOCK * np.minimum(x["blocks"] * c["alone"], gpu.sms)
     cycles = np.maximum(x["elements"] * per_element / busy / c["compute"], size * passes / drawn)
     cycles = np.maximum(np.maximum(cycles, of_a_block), _compute_short_block_cycles(x, gpu))
-    cycles = np.maximum(cycles, x["warp_clocks"] * gpu.gpu.warp_size / (gpu.sms * gpu.gpu.max_threads_per_sm))
     compute = x["work_flops"] / (gpu.vector_tflops * 1e6) + cycles / gpu.clock_mhz
     memory = compute_memory_us(size, gpu, {**c, "memory": c["memory"] * gpu.written_gbps / gpu.bandwidth_gbps})
     floor = np.where(x["generated"] > 0, GENERATED_FLOOR_CYCLES, c["floor"])
-    again = _compute_reread_us(x, gpu, c) + x["host_bytes"] / (gpu.gpu.pcie_gbps * HOST_ROWS_RATE_FRACTION) / 1e3
-    return LatencyTerms(floor / gpu.clock_mhz, compute, memory * passes + again)
+    return LatencyTerms(floor / gpu.clock_mhz, compute, memory * passes)
 
 
-def _compute_reread_us(x: Columns, gpu: Hardware, c: Constants) -> Floats:
-    """Compute the time of rows that are loaded again, from the cache if it holds them."""
+def compute_lookup_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
+    """A kernel that looks rows of tables up, or updates them.
+
+    - Rows lie anywhere in the memory, of whose rate they take a smaller part than what lies side by side.
+    - Rows that are loaded again come from the cache, if it holds them.
+    - Rows of tables in the host's memory come over the link.
+    - A warp waits for one row after the other, and the GPU has place for so many warps.
+    """
+    terms = compute_stream_terms(x, gpu, c)
+    memory_gbps = gpu.bandwidth_gbps * c["memory"]
+    rows_us = (x["work_bytes"] - x["streamed_bytes"]) / memory_gbps / 1e3
+    streamed_us = x["streamed_bytes"] / (gpu.bandwidth_gbps * STREAMED_RATE_FRACTION) / 1e3
     again = np.maximum(x["accessed_bytes"] - x["work_bytes"], 0.0)
     hits = gpu.usable_cache_bytes / (gpu.usable_cache_bytes + x["reuse_bytes"])
-    memory_gbps = gpu.bandwidth_gbps * c["memory"]
-    cache_gbps = np.maximum(gpu.cache_gbps, memory_gbps)
-    return np.asarray(again * (hits / cache_gbps + (1 - hits) / memory_gbps) / 1e3)
+    again_us = again * (hits / np.maximum(gpu.cache_gbps, memory_gbps) + (1 - hits) / memory_gbps) / 1e3
+    hosted_us = x["host_bytes"] / (gpu.gpu.pcie_gbps * HOST_ROWS_RATE_FRACTION) / 1e3
+    waited = x["warp_clocks"] * gpu.gpu.warp_size / (gpu.sms * gpu.gpu.max_threads_per_sm) / gpu.clock_mhz
+    memory_us = np.maximum(rows_us, 0.0) + streamed_us + again_us + hosted_us
+    return LatencyTerms(terms.floor_us, np.maximum(terms.compute_us, waited), memory_us)
 
 
 def _compute_short_block_cycles(x: Columns, gpu: Hardware) -> Floats:

@@ -22,7 +22,7 @@ KEY_COLUMNS = (
     "rows", "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "paged",
     "cache_width", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks", "threads_per_block",
     "indexed", "across", "channels", "height", "width", "part", "serial_clocks",
-    "warp_clocks", "accessed_bytes", "reuse_bytes",
+    "warp_clocks", "accessed_bytes", "reuse_bytes", "streamed_bytes",
 )  # fmt: skip
 
 

@@ -1,9 +1,10 @@
-"""Tabulate measured look-ups in embedding tables, from which the predictors learn their law.
+"""Tabulate measured look-ups in embedding tables and updates of their rows, from which the predictors learn their law.
 
 python -m tests.validation.tabulate_lookups FOLDER -o predictors/training/lookups.parquet
 
-FBGEMM's look-ups in the traces of a folder, whose indices are assumed to be usual, and PyTorch's of `make on-gpu` on
-the H200 by the distribution of their indices. Those of the H100 test what comes out (kernels/lookups).
+FBGEMM's look-ups and updates in the traces of a folder, whose indices are assumed to be usual, and PyTorch's look-ups
+of `make on-gpu` on the H200 by the distribution of their indices. Those of the H100 test what comes out
+(kernels/lookups).
 """
 
 import argparse
@@ -23,6 +24,9 @@ from tracekit.workload.op_work import CALL_COLUMNS, compute_work_of_calls
 GPU = "h200-sxm"
 TRACES = "*_dlrm_*.json.gz"
 EXECUTION_TRACE = ".et."
+MIN_UPDATE_BYTES = 10**7
+"""Of updates of fewer bytes, the slowest thread sets the time."""
+LOOKUP_KERNEL = "_codegen_forward_"
 BAG_KERNEL = "EmbeddingBag_updateOutputKernel_sum_mean"
 
 
@@ -30,7 +34,8 @@ def tabulate_trace(path: Path) -> pl.DataFrame:
     """Return the distinct look-ups of a trace with their usual times."""
     run = prepare_run(tk.load(path))
     assert run.gpu is not None, path
-    found = run.kernels.filter(pl.col("warp_clocks").is_not_null(), pl.col("dur_ns") > 0)
+    large = pl.col("name").str.contains(LOOKUP_KERNEL) | (pl.col("bytes") > MIN_UPDATE_BYTES)
+    found = run.kernels.filter(pl.col("warp_clocks").is_not_null(), pl.col("dur_ns") > 0, large)
     timed = found.select(*LOOKUP_COLUMNS, measured_us=pl.col("dur_ns") / 1e3)
     kernels = timed.group_by(LOOKUP_COLUMNS, maintain_order=True).agg(summarize_times(), pl.len().alias("count"))
     return kernels.with_columns(gpu=pl.lit(run.gpu.slug), trace=pl.lit(path.name.partition(".")[0]))

@@ -112,7 +112,7 @@ def scale_batch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.D
         "blocks": vector & ~of_channels,
         "cols": vector & along,
         "flops": vector,
-        **dict.fromkeys(("serial_clocks", "warp_clocks", "accessed_bytes", "host_bytes"), vector),
+        **dict.fromkeys(("serial_clocks", "warp_clocks", "accessed_bytes", "streamed_bytes", "host_bytes"), vector),
         "bytes": vector | pl.col("side").is_not_null(),
     }
     fixed = {"bytes": _compute_fixed_bytes()}

@@ -121,8 +121,7 @@ def compute_update_columns(tables: Sequence[TableLookup], optimizer: str) -> Col
     if optimizer not in OPTIMIZER_STATE:
         return None
     columns = _bracket_bytes(tables, lambda known: _compute_update(known, optimizer))
-    # It looks up where each element lies.
-    return columns | {"indexed": True, "across": True}
+    return columns | {"warp_clocks": 0.0}
 
 
 def count_block_clocks(tables: Sequence[TableLookup]) -> int:
@@ -168,19 +167,20 @@ def _compute_lookup(tables: Sequence[TableLookup], output_bytes: float) -> Colum
         listed += one.tables * (one.indices + one.bags) * one.index_bytes
     shape = (round(indices), round(drawn / max(indices, 1)))
     columns = build_traffic_columns(shape, flops=round(drawn), bytes_=round(moved + written + listed) + INDEX_BYTES)
-    again = (
-        {"accessed_bytes": accessed + written + listed + INDEX_BYTES, "reuse_bytes": reuse} if accessed > moved else {}
-    )
-    return columns | again | ({"host_bytes": hosted} if hosted else {})
+    columns |= {"streamed_bytes": written + listed} | ({"host_bytes": hosted} if hosted else {})
+    if accessed <= moved:
+        return columns
+    return columns | {"accessed_bytes": accessed + written + listed + INDEX_BYTES, "reuse_bytes": reuse}
 
 
 def _compute_update(tables: Sequence[TableLookup], optimizer: str) -> Columns:
-    indices, drawn, moved, hosted = 0.0, 0.0, 0.0, 0.0
+    indices, drawn, moved, hosted, listed = 0.0, 0.0, 0.0, 0.0, 0.0
     for one in tables:
         unique = one.tables * one.expect_unique()
         weights = unique * one.row_bytes * (1 if optimizer == DENSE else 2)
         state = unique * 2 * compute_state_bytes(optimizer, one.width)
-        moved += one.tables * one.indices * (one.width * FP32_BYTES + INDEX_BYTES + POSITION_BYTES)
+        listed += one.tables * one.indices * (one.index_bytes + POSITION_BYTES)
+        moved += one.tables * one.indices * one.width * FP32_BYTES
         indices += one.tables * one.indices
         drawn += one.tables * one.indices * one.width
         # The cache only holds weights. Reading and writing go over the link at once, one in each direction.
@@ -189,8 +189,8 @@ def _compute_update(tables: Sequence[TableLookup], optimizer: str) -> Columns:
         hosted += weights / 2 if one.placement is Placement.MANAGED else 0
         hosted += state / 2 if one.placement is not Placement.DEVICE else 0
     shape = (round(indices), round(drawn / max(indices, 1)))
-    columns = build_traffic_columns(shape, flops=round(4 * drawn), bytes_=round(moved))
-    return columns | ({"host_bytes": hosted} if hosted else {})
+    columns = build_traffic_columns(shape, flops=round(4 * drawn), bytes_=round(moved + listed))
+    return columns | {"streamed_bytes": listed} | ({"host_bytes": hosted} if hosted else {})
 
 
 def _bracket_bytes(tables: Sequence[TableLookup], compute: Callable[[Sequence[TableLookup]], Columns]) -> Columns:
