@@ -78,3 +78,10 @@ def test_a_table_of_tokens_is_no_recommenders() -> None:
 def test_look_ups_without_shapes_tell_no_tables() -> None:
     builder = TraceBuilder(A100).op("aten::_embedding_bag", 0, 40)
     assert find_tables(builder.kernel("EmbeddingBag_updateOutputKernel_sum_mean", 50, 30, launch=5)) is None
+
+
+def test_tables_and_their_states_have_to_fit() -> None:
+    """640 million halves, and Adagrad's state in fp32 for each."""
+    builder = add_fbgemm(TraceBuilder(A100), 0, weights=1000 * WEIGHTS)
+    target = tk.predict(builder.load(), gpu="h100-sxm")["h100-sxm"]
+    assert target.memory.min_bytes == 1000 * WEIGHTS * (2 + 4)

@@ -6,10 +6,11 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.workload.ops.embedding import BAG_OPS
 from tracekit.workload.ops.fbgemm_calls import LOOKUP_OPS, PLACEMENTS, parse_lookup
-from tracekit.workload.ops.table_lookups import Placement
+from tracekit.workload.ops.table_lookups import OPTIMIZER_STATE, Placement, compute_state_bytes
 from tracekit.workload.signature import Signature
 
 LOOKUP_COLUMNS = ("op", "input_dims", "input_types", "concrete_inputs")
@@ -54,6 +55,7 @@ class _TableSet:
     weights: int
     item_bytes: int
     on_host: bool = False
+    state_bytes: float = 0.0
 
 
 def find_embedding_tables(run: MeasuredRun) -> EmbeddingTables | None:
@@ -62,22 +64,10 @@ def find_embedding_tables(run: MeasuredRun) -> EmbeddingTables | None:
     Args:
         run: The measured run.
     """
-    looked_up = run.kernels.filter(
-        pl.col("op").is_in(BAG_OPS) | pl.col("op").str.contains(LOOKUP_OPS),
-        pl.col("family") == "embedding",
-        pl.col("rows").is_not_null(),
-        run.is_in_chosen_steps,
-    )
-    calls = looked_up.group_by("rank", *LOOKUP_COLUMNS).agg(pl.col("op_row").n_unique().alias("calls"))
-    found: Counter[_TableSet] = Counter()
-    for row in calls.iter_rows(named=True):
-        described = _describe_set(row)
-        if described:
-            found[described] += row["calls"]
-    if not found:
+    looked_up = run.kernels.filter(_is_table_lookup(), run.is_in_chosen_steps)
+    sets = list(_count_sets(looked_up, run.measured_step.steps).items())
+    if not sets:
         return None
-    steps = max(run.measured_step.steps, 1)
-    sets = [(one, max(round(count / steps), 1)) for one, count in found.items()]
     weights = [(one.weights * count, one.item_bytes) for one, count in sets if not one.on_host]
     widths = looked_up["cols"].to_numpy()
     return EmbeddingTables(
@@ -86,10 +76,37 @@ def find_embedding_tables(run: MeasuredRun) -> EmbeddingTables | None:
         weight_bytes=sum(held * size for held, size in weights),
         least_width=int(widths.min()),
         most_width=int(widths.max()),
-        indices=round(int(looked_up["rows"].sum()) / steps),
-        optimizers=tuple(sorted({one.optimizer for one in found if one.optimizer})),
+        indices=round(int(looked_up["rows"].sum()) / max(run.measured_step.steps, 1)),
+        optimizers=tuple(sorted({one.optimizer for one, _ in sets if one.optimizer})),
         on_host=sum(one.tables * count for one, count in sets if one.on_host or not one.weights),
     )
+
+
+def _is_table_lookup() -> pl.Expr:
+    """Select the kernels that look rows of embedding tables up."""
+    named = pl.col("op").is_in(BAG_OPS) | pl.col("op").str.contains(LOOKUP_OPS)
+    return named & (pl.col("family") == "embedding") & pl.col("rows").is_not_null()
+
+
+def compute_table_bytes(program: Program) -> float:
+    """Compute the bytes of tables on the GPU with their optimizers' states, of the rank that has most of them."""
+    looked_up = program.kernels.filter(_is_table_lookup(), program.is_in_chosen_steps)
+    held: Counter[int] = Counter()
+    for one, count in _count_sets(looked_up, program.chosen_steps["step"].n_unique()).items():
+        if not one.on_host:
+            held[one.rank] += round(count * (one.weights * one.item_bytes + one.state_bytes))
+    return max(held.values(), default=0)
+
+
+def _count_sets(looked_up: pl.DataFrame, steps: int) -> dict[_TableSet, int]:
+    """Count the equal sets of tables of a step, by its look-ups."""
+    calls = looked_up.group_by("rank", *LOOKUP_COLUMNS).agg(pl.col("op_row").n_unique().alias("calls"))
+    found: Counter[_TableSet] = Counter()
+    for row in calls.iter_rows(named=True):
+        described = _describe_set(row)
+        if described:
+            found[described] += row["calls"]
+    return {one: max(round(count / max(steps, 1)), 1) for one, count in found.items()}
 
 
 def _describe_set(row: dict[str, Any]) -> _TableSet | None:
@@ -105,4 +122,6 @@ def _describe_set(row: dict[str, Any]) -> _TableSet | None:
         return None
     kind, tables = "" if found.kind == DENSE else found.kind, found.looked_up
     on_host = PLACEMENTS[tables.placement] is not Placement.DEVICE
-    return _TableSet(row["rank"], kind, tables.tables, tables.weights, tables.weight_bytes, on_host)
+    rows = tables.weights / found.width if found.width else 0.0
+    state = rows * compute_state_bytes(kind, found.width) if kind in OPTIMIZER_STATE and found.width else 0.0
+    return _TableSet(row["rank"], kind, tables.tables, tables.weights, tables.weight_bytes, on_host, state)

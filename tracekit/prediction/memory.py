@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from predictors import Gpu
+from tracekit.analysis.embedding_tables import compute_table_bytes
 from tracekit.capture_facts import CaptureFacts
 from tracekit.messages import Message
 from tracekit.messages import prediction_notes as told
@@ -74,11 +75,13 @@ class MemoryNeeds:
         model_state: Parameters, gradients and optimizer state; None where unknown.
         max_forward_bytes: Upper bound on what the forward pass writes; None where unknown.
         bucket_bytes: DDP's buckets in the layout of the trace.
+        table_bytes: Embedding tables with their optimizers' states; 0 where there are none.
     """
 
     model_state: ModelState | None
     max_forward_bytes: float | None
     bucket_bytes: float
+    table_bytes: float = 0.0
 
 
 def estimate_memory_needs(program: Program) -> MemoryNeeds:
@@ -86,7 +89,8 @@ def estimate_memory_needs(program: Program) -> MemoryNeeds:
     tables = program.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any()
     state, captured = None if tables else _compute_model_state(program), program.trace.capture_facts
     if captured is None or not captured.peak_bytes:
-        return MemoryNeeds(state, _compute_forward_bytes(program), _compute_traced_bucket_bytes(program, state))
+        held = compute_table_bytes(program) if tables else 0.0
+        return MemoryNeeds(state, _compute_forward_bytes(program), _compute_traced_bucket_bytes(program, state), held)
     if not captured.trains:
         state = ModelState(captured.parameter_bytes, 0, 0, 0)
     written = captured.peak_bytes - captured.held_bytes
@@ -132,7 +136,7 @@ def judge_memory_fit(
         if in_flight == 1:
             return _judge_recorded_memory(allocated, reserved, lacking, room)
         return _judge_scaled_memory(state, allocated, reserved + lacking, in_flight, room)
-    least = state.parameter_gradient_bytes * held_part + state.min_optimizer_bytes * part if state else None
+    least = _compute_least_bytes(known, held_part, part, crowded)
     staged = layouts is not None and layouts[1].pp > layouts[0].pp
     whole = state.largest_two_fraction if state and staged else 0.0
     most = None
@@ -153,6 +157,14 @@ def judge_memory_fit(
     if most is None:
         return MemoryFit(least, most, None, told.MEMORY_BOUND_BELOW_ONLY(min_bytes=least, usable_bytes=room))
     return MemoryFit(least, most, None, told.MEMORY_BOUNDS(min_bytes=least, max_bytes=most, usable_bytes=room))
+
+
+def _compute_least_bytes(known: MemoryNeeds, held_part: float, part: float, crowded: float) -> float | None:
+    """Compute what a rank holds at least; of embedding tables only where no rank holds more or fewer of them."""
+    state = known.model_state
+    if state:
+        return state.parameter_gradient_bytes * held_part + state.min_optimizer_bytes * part
+    return known.table_bytes or None if held_part == part == crowded else None
 
 
 def _judge_recorded_memory(allocated: float, reserved: float, buckets: float, room: float) -> MemoryFit:
