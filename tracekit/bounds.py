@@ -51,6 +51,16 @@ MAX_MODEL_LAYERS = 10_000
 """Layers of a model: many times those of the models in use."""
 MAX_MODEL_SIZE = (1 << 31) - 1
 """A size in a model's `config.json`: those of 32 bits."""
+MAX_TABLES = 10_000
+"""Embedding tables of a recommender: several times those of the largest known."""
+MAX_TABLE_ROWS = 1 << 40
+"""Rows of an embedding table: a hundred times those of the largest known."""
+MAX_TABLE_WIDTH = 1 << 16
+"""Values of a row of an embedding table, which has up to 1,024."""
+MAX_POOLING = 1_000_000
+"""Look-ups of a sample in an embedding table; histories of users have up to some ten thousand."""
+MAX_ZIPF_ALPHA = 5
+"""Exponent of Zipf's law; beyond, all look-ups draw one row."""
 MAX_METADATA_BYTES = 4096
 """A value of the metadata that is kept."""
 MAX_EVENT_KINDS = 256

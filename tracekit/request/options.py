@@ -10,7 +10,7 @@ from enum import StrEnum
 from math import inf
 from typing import TYPE_CHECKING, Annotated
 
-from tracekit.bounds import MAX_COUNT
+from tracekit.bounds import MAX_COUNT, MAX_ZIPF_ALPHA
 from tracekit.errors import RequestError, StepError
 from tracekit.messages import index_files as index_messages
 from tracekit.messages import requests as messages
@@ -132,7 +132,7 @@ class RunOptions(StepOptions):
             "Skew of look-ups",
             "ALPHA",
             minimum=0,
-            maximum=5,
+            maximum=MAX_ZIPF_ALPHA,
         ),
     ] = None
     indices: Annotated[
