@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tracekit.capturing.fbgemm_ops import name_fbgemm_kernels
+
 PLAIN = ("vectorized_elementwise_kernel",)
 PLACED = ("elementwise_kernel",)
 """Of tensors that don't lie as they are gone through."""
@@ -67,6 +69,8 @@ TO_CHANNELS_LAST, FROM_CHANNELS_LAST = "nchwToNhwcKernel", "nhwcToNchwKernel"
 
 def list_kernel_names(op: str, given: Sequence[Any]) -> tuple[str, ...]:
     """List the kernels that an op launches with its arguments."""
+    if op.startswith("fbgemm::"):
+        return name_fbgemm_kernels(op, given)
     if op in BY_ARGUMENTS:
         return BY_ARGUMENTS[op](given)
     names = next(names for pattern, names in NAMES if re.search(pattern, op))

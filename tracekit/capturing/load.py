@@ -1,17 +1,18 @@
-"""Load the program to capture: a function of a Python file, or a model of a Hugging Face config."""
+"""Load the program to capture: a function of a Python file, a model of a Hugging Face config, or a DLRM of its own."""
 
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tracekit.capturing.loaded_program import LoadedProgram
 from tracekit.capturing.options import DTYPES
 from tracekit.capturing.program_names import CONFIG_SUFFIX
+from tracekit.dlrm_config import DlrmConfig
 from tracekit.errors import CaptureError
 from tracekit.messages import captures as messages
 
@@ -26,24 +27,9 @@ NO_FUSED_ATTENTION = "does not support an attention implementation"
 """How transformers says that a model has no fused attention."""
 
 
-@dataclass(frozen=True)
-class LoadedProgram:
-    """A model on the meta device, and what it is called with.
-
-    Attributes:
-        name: Of the program.
-        model: A module, or a function.
-        inputs: Its arguments.
-        keywords: Its keyword arguments.
-    """
-
-    name: str
-    model: Any
-    inputs: tuple[Any, ...] = ()
-    keywords: dict[str, Any] | None = None
-
-
-def load_program(program: str, *, batch: int | None, tokens: int, dtype: str, training: bool) -> LoadedProgram:
+def load_program(
+    program: str, *, batch: int | None, tokens: int, dtype: str, training: bool, dlrm: DlrmConfig | None = None
+) -> LoadedProgram:
     """Load what a name stands for: ``FILE.py:FUNCTION``, or a model's ``config.json``.
 
     Args:
@@ -52,10 +38,16 @@ def load_program(program: str, *, batch: int | None, tokens: int, dtype: str, tr
         tokens: Of a config: tokens of each.
         dtype: Of a config: 'bf16', 'fp16' or 'fp32'.
         training: Whether its step has a backward pass.
+        dlrm: What the config says, where it is one of a DLRM.
 
     Raises:
         CaptureError: It can't be loaded.
     """
+    if dlrm:
+        import_torch()
+        from tracekit.capturing.dlrm import build_dlrm
+
+        return build_dlrm(dlrm, batch or dlrm.batch_size, dtype, training=training)
     if program.endswith(CONFIG_SUFFIX):
         return load_config_model(Path(program), batch or 1, tokens, dtype, training=training)
     return load_function(program, batch)

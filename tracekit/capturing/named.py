@@ -1,6 +1,7 @@
-"""Capture what a name stands for: a function of a Python file, or a model of a Hugging Face config."""
+"""Capture what a name stands for: a function of a Python file, a model of a Hugging Face config, or a DLRM."""
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from tracekit import ingest
@@ -9,16 +10,19 @@ from tracekit.capturing.options import CaptureOptions
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.program_names import CONFIG_SUFFIX
 from tracekit.capturing.timed_trace import REFERENCE_GPU, TimeCorrection, load_captured
+from tracekit.dlrm_config import DlrmConfig, DlrmEdits, read_dlrm_config
+from tracekit.errors import RequestError
+from tracekit.messages import dlrm_configs as messages
 from tracekit.trace import Trace
 
-DEFAULT_TOKENS, DEFAULT_DTYPE = 2048, "bf16"
+DEFAULT_TOKENS, DEFAULT_DTYPE, DLRM_DTYPE = 2048, "bf16", "fp32"
 
 
 class NamedProgram:
     """A program by its name, which can be captured at several batches.
 
     Args:
-        name: ``FILE.py:FUNCTION``, or a Hugging Face ``config.json``.
+        name: ``FILE.py:FUNCTION``, a Hugging Face ``config.json``, or that of a DLRM.
         options: How it is captured.
     """
 
@@ -36,14 +40,29 @@ class NamedProgram:
         """
         return self._is_config or takes_batch(self._name)
 
+    @cached_property
+    def dlrm(self) -> DlrmConfig | None:
+        """Its configuration as a DLRM, with the changes that the options ask for; None if it is none.
+
+        Raises:
+            ModelConfigError: It has impossible values.
+            RequestError: Options that only a DLRM has, or hasn't.
+        """
+        found, edits = read_dlrm_config(self._name) if self._is_config else None, self._options.dlrm_edits
+        if found is None and edits != DlrmEdits():
+            raise RequestError(messages.DLRM_OPTIONS(program=self._name))
+        if found is not None and self._options.seq is not None:
+            raise RequestError(messages.DLRM_WITHOUT_TOKENS())
+        return None if found is None else edits.apply(found)
+
     @property
     def max_tokens(self) -> int | None:
-        """The most tokens of a sequence: of a config those that it has positions for; None for a function.
+        """The most tokens of a sequence: of a config those that it has positions for; None where there are none.
 
         Raises:
             CaptureError: The config can't be read.
         """
-        return read_max_tokens(Path(self._name)) if self._is_config else None
+        return read_max_tokens(Path(self._name)) if self._is_config and not self.dlrm else None
 
     def capture_batch(self, batch: int | None, tokens: int | None = None) -> CapturedProgram:
         """Capture it at a batch; None for its own.
@@ -61,9 +80,14 @@ class NamedProgram:
         return self._captured[size]
 
     def _capture(self, batch: int | None, tokens: int) -> CapturedProgram:
-        options = self._options
+        options, dlrm = self._options, self.dlrm
         given = load_program(
-            self._name, batch=batch, tokens=tokens, dtype=options.dtype or DEFAULT_DTYPE, training=options.train
+            self._name,
+            batch=batch,
+            tokens=tokens,
+            dtype=options.dtype or (DLRM_DTYPE if dlrm else DEFAULT_DTYPE),
+            training=options.train,
+            **({"dlrm": dlrm} if dlrm else {}),
         )
         found = capture(
             given.model,
@@ -76,8 +100,8 @@ class NamedProgram:
             name=given.name,
             keywords=given.keywords,
         )
-        size = batch or int(self._is_config)
-        facts = replace(found.facts, batch=size, tokens=size * tokens if self._is_config else 0)
+        size = batch or (dlrm.batch_size if dlrm else int(self._is_config))
+        facts = replace(found.facts, batch=size, tokens=size * tokens if self._is_config and not dlrm else 0)
         return replace(found, facts=facts)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tracekit.capturing.fbgemm_ops import FBGEMM, FBGEMM_CAPTURED
 from tracekit.capturing.following_ops import list_following_ops
 from tracekit.capturing.kernel_names import TF32, lies_by_pixel, list_kernel_names
 from tracekit.capturing.live_memory import LiveMemory
@@ -103,7 +104,7 @@ class Capture(TorchDispatchMode):
         with pause_profiling():
             result = _lay_out(func, args, func(*args, **(kwargs or {})))
         self.memory.note(result)
-        name = func._schema.name.removeprefix("aten::")
+        name = func._schema.name.removeprefix("aten::").removeprefix(FBGEMM_CAPTURED.removesuffix(FBGEMM))
         if not NO_KERNEL.search(name):
             defaults = (argument.default_value for argument in func._schema.arguments[len(args) :])
             op, given = ("copy_", (result, *args)) if name in ("_to_copy", "clone") else (name, (*args, *defaults))
@@ -138,14 +139,14 @@ def build_call(op: str, given: Sequence[Any], *, tf32: bool = False) -> Call:
     """Build the call of an op.
 
     Args:
-        op: Its name, without ``aten::``.
+        op: Its name, without ``aten::``; that of another library with its namespace.
         given: Its arguments.
         tf32: Whether products of fp32 run in TF32.
     """
     single = next((arg.dtype for arg in given if isinstance(arg, Tensor)), None) is torch.float32
     names = list_kernel_names(op, given)
     return Call(
-        f"aten::{op}",
+        op if "::" in op else f"aten::{op}",
         [_dims(arg) for arg in given],
         [_type(arg) for arg in given],
         [_concrete(arg) for arg in given],

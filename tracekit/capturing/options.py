@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from tracekit.dlrm_config import DlrmEdits, parse_mlp
+from tracekit.embedding_table_spec import parse_table_spec
 from tracekit.errors import RequestError
 from tracekit.messages import captures as messages
 
@@ -27,6 +29,9 @@ class CaptureOptions:
         seq: Of a config: tokens of each sequence; None for the default.
         dtype: Of a config: type of its parameters; None for the default.
         measured: A recorded trace of the program, which corrects its times; None for none.
+        table: Of a DLRM: embedding tables in place of its own, as :func:`parse_table_spec` takes them.
+        bottom_mlp: Of a DLRM: widths of its bottom MLP; None for its own.
+        top_mlp: Likewise.
     """
 
     train: bool = False
@@ -38,6 +43,9 @@ class CaptureOptions:
     seq: int | None = None
     dtype: str | None = None
     measured: str | None = None
+    table: tuple[str, ...] = ()
+    bottom_mlp: str | None = None
+    top_mlp: str | None = None
 
     def __post_init__(self) -> None:
         known = [*OPTIMIZERS, *(FUSED + one for one in OPTIMIZERS)]
@@ -49,3 +57,13 @@ class CaptureOptions:
             raise RequestError(messages.AUTOCAST_UNKNOWN(autocast=self.autocast))
         if self.dtype not in (None, *DTYPES):
             raise RequestError(messages.DTYPE_UNKNOWN(dtype=self.dtype, known=list(DTYPES)))
+        _ = self.dlrm_edits
+
+    @property
+    def dlrm_edits(self) -> DlrmEdits:
+        """What changes in a DLRM's configuration."""
+        return DlrmEdits(
+            tables=tuple(map(parse_table_spec, self.table)),
+            bottom_mlp=parse_mlp(self.bottom_mlp) if self.bottom_mlp is not None else (),
+            top_mlp=parse_mlp(self.top_mlp) if self.top_mlp is not None else (),
+        )

@@ -111,10 +111,11 @@ def capture(
     parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
     if isinstance(model, torch.nn.Module):
         model.train(training).zero_grad()
+    trained = [parameter for parameter in parameters if parameter.requires_grad and parameter.numel()]
     is_fused = (optimizer or "").startswith(FUSED)
-    update = None if is_fused else _build_optimizer(torch, optimizer, parameters)
+    update = None if is_fused else _build_optimizer(torch, optimizer, trained)
     held = [*parameters, *_list_tensors(torch, model, inputs, keywords or {})]
-    states = _count_state_bytes(optimizer, parameters)
+    states = _count_state_bytes(optimizer, trained)
     with profile_ops() as profile, ExitStack() as modes:
         modes.enter_context(torch.device("meta"))
         modes.enter_context(torch.set_grad_enabled(training))
@@ -141,9 +142,9 @@ def capture(
     found = CapturedProgram(called, tuple(seen.calls), profile, facts)
     if compiled:
         found = found.fuse_calls()
-    if not is_fused or not parameters:
+    if not is_fused or not trained:
         return found
-    return found.add_call(build_fused_call(str(optimizer).removeprefix(FUSED), parameters))
+    return found.add_call(build_fused_call(str(optimizer).removeprefix(FUSED), trained))
 
 
 def tabulate_kernels(calls: "Sequence[Call]") -> pl.DataFrame:

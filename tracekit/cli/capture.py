@@ -15,7 +15,7 @@ ProgramName = Annotated[
     str,
     typer.Argument(
         metavar="FILE.py:FUNCTION|CONFIG.json",
-        help="A function that returns a model and its inputs, or a Hugging Face config (needs transformers).",
+        help="A function that returns a model and its inputs, a Hugging Face config (needs transformers), or a DLRM's.",
     ),
 ]
 Targets = Annotated[list[str] | None, typer.Option("--gpu", "-g", metavar="NAME", help="A target GPU.")]

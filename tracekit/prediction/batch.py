@@ -69,15 +69,20 @@ def infer_rank_batch(program: Program, samples: float | None = None) -> StepBatc
 
     A serving engine annotates the tokens of its batches. Otherwise the result is None where the first layer is neither
     a convolution nor an embedding with recorded shapes, and where inference replays CUDA graphs, whose ops aren't
-    recorded.
+    recorded; but a captured program may know its batch.
 
     Args:
         program: The program.
         samples: Samples that one rank processes, given by the caller; None to infer them from the trace.
     """
     if samples is None:
-        return _infer_batch(program)
+        return _infer_batch(program) or _read_captured_batch(program)
     return StepBatch(float(samples), "samples", given=True)
+
+
+def _read_captured_batch(program: Program) -> StepBatch | None:
+    facts = program.trace.capture_facts
+    return StepBatch(float(facts.batch), "samples", given=True) if facts and facts.batch else None
 
 
 def _infer_batch(program: Program) -> StepBatch | None:

@@ -1,5 +1,6 @@
 """How a program that never ran is captured; see :mod:`tracekit.capturing`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated
 
@@ -7,7 +8,7 @@ from tracekit.bounds import MAX_COUNT
 from tracekit.capturing.options import CaptureOptions
 from tracekit.errors import RequestError
 from tracekit.messages import captures as messages
-from tracekit.request.option import Option, Request
+from tracekit.request.option import Option, Request, split_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +45,29 @@ class ProgramOptions(Request):
     dtype: Annotated[
         str | None,
         Option(
-            "Of a config: type of its parameters, bf16 (default), fp16 or fp32.", "Config: type of parameters", "TYPE"
+            "Of a config: type of its parameters, bf16 (default), fp16 or fp32 (of a DLRM the default).",
+            "Config: type of parameters",
+            "TYPE",
         ),
     ] = None
 
+    table: Annotated[
+        str | Sequence[str],
+        Option(
+            "Of a DLRM's config: embedding tables in place of its own, [COUNT*]ROWSxWIDTH[:POOLING[:ALPHA]], such as "
+            "26*1000000x128:20.",
+            "DLRM: embedding tables",
+            "TABLE",
+        ),
+    ] = ()
+    bottom_mlp: Annotated[
+        str | None,
+        Option("Of a DLRM's config: widths of its bottom MLP, such as 512,256,128.", "DLRM: bottom MLP", "WIDTHS"),
+    ] = None
+    top_mlp: Annotated[
+        str | None,
+        Option("Of a DLRM's config: widths of its top MLP, such as 1024,512,1.", "DLRM: top MLP", "WIDTHS"),
+    ] = None
     measured: Annotated[
         str | None,
         Option(
@@ -65,7 +85,8 @@ class ProgramOptions(Request):
     @property
     def capture(self) -> CaptureOptions:
         """The same without what front ends need."""
-        return CaptureOptions(**{field.name: getattr(self, field.name) for field in fields(CaptureOptions)})
+        given = {field.name: getattr(self, field.name) for field in fields(CaptureOptions)}
+        return CaptureOptions(**(given | {"table": split_values(self.table)}))
 
     def refuse_without_program(self) -> None:
         """Refuse options of programs for what is none.

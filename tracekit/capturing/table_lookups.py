@@ -1,0 +1,100 @@
+"""Look up rows of embedding tables that the backward pass updates, so that a capture sees what CUDA runs.
+
+A sparse gradient has no storage, so PyTorch's can't be captured: the functions here run its ops one by one. Of FBGEMM's
+they run stand-ins.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from tracekit.capturing.fbgemm_ops import BACKWARD, FBGEMM_CAPTURED, FORWARD
+
+LEARNING_RATE = 0.1
+
+
+class SparseBagLookup(Function):
+    """Sum rows of one table, to which SGD adds a sparse gradient, as PyTorch does.
+
+    The gradient of each sum is copied to each of its rows, and added to the table.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, needs_gradient: Tensor, table: Tensor, indices: Tensor, offsets: Tensor) -> Tensor:
+        """Look up.
+
+        Args:
+            ctx: What the backward pass gets.
+            needs_gradient: A parameter, so that there is a backward pass: of the table there is no dense gradient.
+            table: The table.
+            indices: Rows.
+            offsets: Where the rows of each sum begin.
+        """
+        del needs_gradient
+        ctx.save_for_backward(table, indices)
+        sums: Tensor = torch.ops.aten._embedding_bag(table, indices, offsets, False, 0, True)[0]
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+        """Update the table."""
+        table, indices = ctx.saved_tensors
+        rows = torch.ops.aten.index_select(gradients[0], 0, indices)
+        torch.ops.aten.index_add_(table, 0, indices, rows, alpha=-LEARNING_RATE)
+        return (None,) * 4
+
+
+class BatchedLookup(Function):
+    """Sum rows of several tables in one kernel, and update them, as FBGEMM does."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, needs_gradient: Tensor, tables: "BatchedTables", weights: Tensor, indices: Tensor, offsets: Tensor
+    ) -> Tensor:
+        """Look up.
+
+        Args:
+            ctx: What the backward pass gets.
+            needs_gradient: As for :class:`SparseBagLookup`.
+            tables: Their sizes.
+            weights: Their elements.
+            indices: Rows of all tables.
+            offsets: Where the rows of each sum begin, and where the last ones end.
+        """
+        del needs_gradient
+        ctx.save_for_backward(weights, indices, offsets)
+        ctx.tables = tables
+        none, each = indices.new_empty(0), indices.new_empty(tables.count)
+        width = tables.width
+        sums: Tensor = _get_op(FORWARD)(weights, none, none, each, each, each, width, width, indices, offsets)
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+        """Update the tables."""
+        weights, indices, offsets = ctx.saved_tensors
+        tables = ctx.tables
+        none, each = indices.new_empty(0), indices.new_empty(tables.count)
+        update, bits = _get_op(BACKWARD.format(optimizer=tables.optimizer)), tables.rows.bit_length()
+        update(gradients[0], weights, none, none, each, each, each, tables.width, each, bits, indices, offsets)
+        return (None,) * 5
+
+
+class BatchedTables:
+    """Sizes of tables that are looked up together.
+
+    Args:
+        count: Number of tables.
+        rows: Of all tables together.
+        width: Likewise.
+        optimizer: What updates them.
+    """
+
+    def __init__(self, count: int, rows: int, width: int, optimizer: str) -> None:
+        self.count, self.rows, self.width, self.optimizer = count, rows, width, optimizer
+
+
+def _get_op(name: str) -> Any:
+    return getattr(getattr(torch.ops, FBGEMM_CAPTURED), name)
