@@ -144,15 +144,8 @@ def test_without_a_lookup_that_fits_nothing_is_told(samples, kind):
 @pytest.mark.parametrize(
     ("op", "kernel", "dims", "types", "family", "bytes_"),
     [
-        ("fbgemm::permute_2D_sparse_data", "void fbgemm_gpu::permute_2D_data_kernel<false, int, int>",
-         [[24], [24, 16], [1920], [], []], ["int", "int", "int", "", "Scalar"], "copy", 2 * 4 * 1920),
-        ("fbgemm::permute_2D_sparse_data", "void fbgemm_gpu::permute_2D_lengths_kernel<int>",
-         [[24], [24, 16], [1920], [], []], ["int", "int", "int", "", "Scalar"], "copy", 2 * 4 * 24 * 16),
         ("torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >",
          "void permute_pooled_embs_kernel<float>(float const*)", [[4096, 768]], ["float"], "copy", 2 * 4 * 4096 * 768),
-        ("fbgemm::bounds_check_indices", "void bounds_check_indices_kernel<long, false>()",
-         [[6], [33398], [393217], [], [1]], ["long", "long", "long", "Scalar", "long"], "reduction",
-         8 * (33398 + 393217)),
         ("fbgemm::FloatToFP8RowwiseQuantized",
          "void fbgemm_gpu::(anonymous namespace)::_compute_FP8_quantize_cuda_kernel<float>(float const*)",
          [[100, 256], []], ["float", "Scalar"], "elementwise", 5 * 25600),

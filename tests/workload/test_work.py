@@ -392,7 +392,7 @@ def test_gradients_of_a_layer_norms_weights_read_input_and_gradient(kernel: str,
 
 
 def test_sorting_an_ops_indices_is_not_its_work():
-    kernel = "void at_cuda_detail::cub::detail::radix_sort::DeviceRadixSortSingleTileKernel<int>"
+    kernel = "void at_cuda_detail::cub::detail::radix_sort::DeviceRadixSortOnesweepKernel<int>"
     assert kernel_of("aten::_index_put_impl_", kernel, [[8192, 351], [8192], [], [], []])["bytes"] is None
     assert kernel_of("aten::sort", kernel, [[8192, 351], [], []])["bytes"] is not None
 

@@ -159,6 +159,13 @@ def _name_sorted_gradient(indices: int, bits: int, summing: str) -> tuple[str, .
     )
 
 
+def _name_index_gradient(given: Sequence[Any]) -> tuple[str, ...]:
+    """Name the kernel that adds to elements, where each axis behind the first index has one, or to rows."""
+    target, indices = given[:2]
+    each = len(indices) == target.dim() and indices[-1] is not None
+    return ("indexing_backward_kernel_stride_1",) if each else ("indexing_backward_kernel",)
+
+
 def _name_nothing(given: Sequence[Any]) -> tuple[str, ...]:
     """Name no kernel: other ops that this one calls launch them."""
     del given
@@ -174,6 +181,7 @@ BY_ARGUMENTS: dict[str, Callable[[Sequence[Any]], tuple[str, ...]]] = {
     "_scaled_dot_product_flash_attention_backward": _name_attention_backward,
     "cat": _name_join,
     "stack": _name_join,
+    "index_put": _name_index_gradient,
     "embedding_dense_backward": _name_table_gradient,
     "_embedding_bag_backward": _name_bag_gradient,
     "select_backward": _name_nothing,

@@ -31,6 +31,7 @@ from tracekit.workload.ops import (
     helper_kernels,
     norm,
     optimizer,
+    recommender_ops,
     recurrent,
     reduction,
     state_space,
@@ -181,6 +182,9 @@ def _compute_work(signature: Signature, family: str, by_name: str | None, row: d
 def _compute_own_part(signature: Signature, name: str, item_bytes: int, row: dict[str, Any]) -> Columns | None:
     """Compute the work of a kernel of an op whose kernels each have a part of their own; ``None`` for other ops."""
     pattern: IndexPattern | None = row["pattern"]
+    of_recommender = recommender_ops.compute_recommender_work(signature, name, item_bytes)
+    if of_recommender is not None:
+        return of_recommender
     if fbgemm.FBGEMM_OPS.search(signature.op):
         columns = fbgemm.compute_fbgemm_work(signature, name, item_bytes, pattern)
         return {**(columns or {}), "shares": fbgemm.SHARING_KERNEL.search(name) is not None}

@@ -61,10 +61,7 @@ class _KernelTraffic:
 
 
 KERNEL_TRAFFIC = (
-    _KernelTraffic(re.compile(r"permute_2D_data_kernel|permute_indices_weights_kernel"), (2, 3), (2, 3)),
-    _KernelTraffic(re.compile(r"permute_2D_lengths_kernel"), (1,), (1,)),
     _KernelTraffic(re.compile(r"permute_pooled_embs_kernel"), (0,), (0,)),
-    _KernelTraffic(re.compile(r"bounds_check_indices_kernel"), (1, 2)),
     _KernelTraffic(re.compile(r"_get_FP8_qparam_cuda_kernel"), (0,)),
     _KernelTraffic(re.compile(r"_compute_FP8_quantize_cuda_kernel"), (0,), cast_bytes=1),
     _KernelTraffic(re.compile(r"_FP8rowwise_to_float_cuda_kernel"), (0,), cast_bytes=4),

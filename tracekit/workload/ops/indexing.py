@@ -13,7 +13,10 @@ from tracekit.workload.ops.memory_traffic import (
     make_single_pass,
     sum_bytes,
 )
-from tracekit.workload.signature import Signature
+from tracekit.workload.signature import Signature, Tensor
+
+MIN_PRODUCTS = 3
+"""Results whose dot products a recommender takes, at least: the dense one and two tables'."""
 
 
 def compute_traffic(signature: Signature, item_bytes: int) -> Columns | None:
@@ -75,6 +78,8 @@ def _make_scatter(*, adds: bool = False, rows: bool = False) -> TrafficFormula:
 def _compute_index(signature: Signature, item_bytes: int) -> Columns | None:
     """Compute advanced indexing: the broadcast indices replace axes of the source; an axis without index stays."""
     source, indices = signature.get_tensor(0), signature.get_tensors(1)
+    if source is not None and not indices:
+        return _compute_triangle(source, item_bytes)
     masks = any(index.dtype in ("bool", "uint8") for index in indices)
     if source is None or not indices or masks or len(signature.dims[1]) > len(source.shape):
         return None
@@ -82,6 +87,20 @@ def _compute_index(signature: Signature, item_bytes: int) -> Columns | None:
     kept = math.prod(size for size, shape in zip_longest(source.shape, signature.dims[1]) if not shape)
     moved = (min(picked * kept, source.numel) + picked * kept) * source.get_item_bytes(item_bytes)
     return build_traffic_columns((picked, kept), flops=0, bytes_=moved + sum_bytes(indices, INDEX_BYTES))
+
+
+def _compute_triangle(source: Tensor, item_bytes: int) -> Columns | None:
+    """Compute what lies below the diagonal of each square: what a recommender takes of its dot products.
+
+    No sizes are recorded of indices that leave out an axis. Nothing else takes elements of one square per sample.
+    """
+    if len(source.shape) != 3 or source.shape[1] != source.shape[2] or source.shape[1] < MIN_PRODUCTS:
+        return None
+    samples, results, _ = source.shape
+    picked = results * (results - 1) // 2
+    moved = 2 * samples * picked * source.get_item_bytes(item_bytes)
+    columns = build_traffic_columns((samples, picked), flops=0, bytes_=round(moved) + 2 * picked * INDEX_BYTES)
+    return columns | {"across": True}
 
 
 def _compute_index_put(signature: Signature, item_bytes: int) -> Columns | None:
