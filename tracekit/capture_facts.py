@@ -7,6 +7,9 @@ from zlib import crc32
 
 import msgspec
 
+from tracekit.embedding_table_spec import TableSpec
+from tracekit.errors import RequestError
+
 FACTS_KEY = "tracekit_capture"
 """Top-level key of a trace that holds them."""
 
@@ -32,6 +35,7 @@ class CaptureFacts:
         collectives: Collectives that its ops have and the trace lacks.
         measured_by: Name of a recorded trace that corrected the times; empty without one.
         seen: The ops that it ran with the same inputs, as :func:`hash_inputs` tells them.
+        tables: Embedding tables of a recommender's configuration.
     """
 
     gpu: str
@@ -45,6 +49,7 @@ class CaptureFacts:
     collectives: Size = 0
     measured_by: str = ""
     seen: tuple[int, ...] = ()
+    tables: tuple[TableSpec, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return the facts as a trace keeps them."""
@@ -59,7 +64,7 @@ class CaptureFacts:
         values = {field.name: noted[field.name] for field in fields(cls) if field.name in noted}
         try:
             return msgspec.convert(values, cls)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, RequestError):
             return None
 
 

@@ -22,7 +22,10 @@ from tracekit.messages import dlrm_configs as messages
 MODEL_TYPE = "dlrm"
 INTERACTIONS = ("dot", "dcn", "cat")
 EMBEDDING_BAG, FBGEMM = "embedding_bag", "fbgemm"
-TABLE_OPTIMIZERS = {EMBEDDING_BAG: ("sgd",), FBGEMM: ("sgd", "rowwise_adagrad", "adagrad")}
+TABLE_OPTIMIZERS = {
+    EMBEDDING_BAG: ("sgd",),
+    FBGEMM: ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam"),
+}
 """Libraries that look up rows, and what they update tables by."""
 BOTTOM_MLP, TOP_MLP = (512, 256), (1024, 1024, 512, 256, 1)
 """Widths where a configuration has none, those of MLPerf's DLRM; the bottom one's last is that of the tables."""

@@ -25,6 +25,7 @@ from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
 from tracekit.replay.step_time import StepTime, merge_ranks
+from tracekit.table_skews import find_table_skews
 from tracekit.timing import correct_times
 from tracekit.trace import RankTrace, Trace
 
@@ -217,7 +218,7 @@ def prepare_run(
         model_config: The ``config.json`` of the model that a serving engine ran; by default the one given with the
             traces, if any.
         framework: The serving engine that ran it, such as ``"vllm"`` or ``"vllm==0.19.0"``.
-        indices: How rows of embedding tables are looked up; by default unknown.
+        indices: How rows of embedding tables are looked up; by default unknown, or as a captured program has it.
         progress: Called with the name of each stage as it begins.
 
     Raises:
@@ -238,8 +239,7 @@ def prepare_run(
     if model_config is not None:
         model = read_model_config(model_config)
         ranks = tuple(replace(each, model=model) for each in ranks)
-    if indices is not None:
-        ranks = tuple(replace(each, indices=indices) for each in ranks)
+    ranks = tuple(replace(each, indices=indices or find_table_skews(each.capture_facts)) for each in ranks)
     ranks, time_faults = _correct_times(ranks)
     source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
     job = join_rank_traces(ranks, steps, source.gpu if source else None, without, progress)

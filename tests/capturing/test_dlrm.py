@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from tests.codes import has_code
+from tracekit.capture_facts import FACTS_KEY, CaptureFacts
 from tracekit.capturing.options import CaptureOptions
 from tracekit.dlrm_config import DlrmConfig, DlrmEdits, parse_dlrm_config, parse_mlp, read_dlrm_config
 from tracekit.embedding_table_spec import TableSpec
 from tracekit.errors import ModelConfigError, RequestError, TracekitError
+from tracekit.index_distribution import IndexPattern, ZipfPattern
+from tracekit.run import prepare_run
+from tracekit.table_skews import TableSkews, find_table_skews
+from tracekit.workload.ops.fbgemm import compute_fbgemm_work
+from tracekit.workload.signature import Signature
 
 torch = pytest.importorskip("torch")
 
@@ -183,8 +189,9 @@ def test_fbgemm_looks_up_in_all_tables_at_once(capture_step: Capture) -> None:
     step = capture_step(lookup="fbgemm", table_optimizer="rowwise_adagrad")
     (looked_up,) = (call for call in step.calls if "codegen_forward" in call.op)
     assert looked_up.op == "fbgemm::split_embedding_codegen_forward_unweighted_cuda"
-    assert (looked_up.dims[0], looked_up.dims[4], looked_up.dims[8:]) == ([2050 * 16], [3], [[384], [3 * 64 + 1]])
+    assert (looked_up.dims[0], looked_up.dims[4], looked_up.dims[8:10]) == ([2050 * 16], [3], [[384], [3 * 64 + 1]])
     assert looked_up.concrete[6] == "48"
+    assert looked_up.concrete[10:] == ["[1000, 1000, 50]", "[16, 16, 16]", "[160, 160, 64]"]
     (updated,) = (call for call in step.calls if "codegen_rowwise_adagrad" in call.op)
     assert updated.kernels.count("DeviceRadixSortOnesweepKernel") == 2
     assert updated.dims[0] == [64, 48]
@@ -193,8 +200,6 @@ def test_fbgemm_looks_up_in_all_tables_at_once(capture_step: Capture) -> None:
 
 
 def test_fbgemms_kernels_are_known(tmp_path: Path) -> None:
-    from tracekit.run import prepare_run
-
     path = tmp_path / "dlrm.json"
     path.write_text(json.dumps(CONFIG | {"lookup": "fbgemm"}))
     trace, _ = capture_named(str(path), CaptureOptions(train=True), None)
@@ -205,6 +210,59 @@ def test_fbgemms_kernels_are_known(tmp_path: Path) -> None:
         "split_embedding_backward_codegen_sgd_unweighted_kernel_cta_per_row_1",
         "split_embedding_backward_codegen_sgd_unweighted_kernel_warp_per_row_1",
     ]
+
+
+def test_each_table_of_fbgemm_has_its_own_rows() -> None:
+    """All 64 bags of a table of one row read that row, and those of the large one a row each."""
+    sizes = ["[1, 1000000]", "[16, 16]", "[64, 64]"]
+    dims = [[16_000_016], [0], [0], [2], [2], [2], [], [], [128], [129], [], [], []]
+    concrete = ["", "", "", "", "", "", "32", "16", "", "", *sizes]
+    types = ["float", "float", "float", "int", "long int", "int", "Scalar", "Scalar", "long int", "long int"]
+    signature = Signature.parse(
+        "fbgemm::split_embedding_codegen_forward_unweighted_cuda",
+        json.dumps(dims),
+        json.dumps([*types, *["ScalarList"] * 3]),
+        json.dumps(concrete),
+    )
+    columns = compute_fbgemm_work(signature, "split_embedding_codegen_forward_unweighted_kernel", 4, ZipfPattern(0))
+    assert columns is not None
+    listed, written = (128 + 128 + 1) * 8, 128 * 16 * 4
+    assert columns["bytes"] == pytest.approx(listed + written + (1 + 64) * 16 * 4, rel=0.01)
+
+
+@pytest.mark.parametrize("lookup", ["embedding_bag", "fbgemm"])
+def test_each_table_has_its_own_skew(tmp_path: Path, lookup: str) -> None:
+    def sum_bytes(alpha: float | None, zipf: float | None = None) -> int:
+        path = tmp_path / "dlrm.json"
+        tables = [{"rows": 100_000, "width": 16, "pooling": 100} | ({"alpha": alpha} if alpha is not None else {})]
+        path.write_text(json.dumps(CONFIG | {"tables": tables, "lookup": lookup}))
+        trace, _ = capture_named(str(path), CaptureOptions(), None)
+        kernels = prepare_run(trace, indices=None if zipf is None else ZipfPattern(zipf)).program.kernels
+        return int(kernels.filter(kernels["op"].str.contains("embedding"))["bytes"].sum())
+
+    assert sum_bytes(0.0) > sum_bytes(1.05) > sum_bytes(5.0)
+    assert sum_bytes(None) == sum_bytes(1.05)
+    assert sum_bytes(0.0, zipf=5.0) == sum_bytes(5.0)
+
+
+def test_tables_of_one_size_have_their_mean_skew() -> None:
+    def find(*tables: TableSpec) -> IndexPattern | None:
+        return find_table_skews(CaptureFacts("l4", 0, 0, 0, 0, False, tables=tables))
+
+    assert find(TableSpec(1, 7, 8), TableSpec(2, 9, 8)) is None
+    assert find() is None
+    assert find_table_skews(None) is None
+    assert find(TableSpec(3, 7, 8, alpha=0.4), TableSpec(1, 7, 8, alpha=2.0), TableSpec(1, 9, 8)) == TableSkews(
+        {7: pytest.approx(0.8), 9: 1.05}
+    )
+
+
+def test_facts_keep_tables_and_drop_impossible_ones() -> None:
+    facts = CaptureFacts("l4", 0, 0, 0, 0, False, tables=(TableSpec(2, 7, 8, 1.5, 0.3),))
+    noted = json.loads(json.dumps(facts.to_dict()))
+    assert CaptureFacts.from_metadata({FACTS_KEY: noted}) == facts
+    noted["tables"][0]["rows"] = 0
+    assert CaptureFacts.from_metadata({FACTS_KEY: noted}) is None
 
 
 def test_cross_layers_keep_the_width(capture_step: Capture) -> None:

@@ -18,9 +18,7 @@ from tracekit.capturing.options import DTYPES
 from tracekit.capturing.table_lookups import BatchedLookup, BatchedTables, SparseBagLookup
 from tracekit.dlrm_config import FBGEMM, DlrmConfig
 from tracekit.embedding_table_spec import TableSpec
-
-ROW_STATES = {"sgd": 0, "rowwise_adagrad": 1}
-"""Values that an optimizer keeps for a row of a table; others keep one for each element."""
+from tracekit.workload.ops.table_lookups import compute_state_bytes
 
 
 def build_dlrm(config: DlrmConfig, batch: int, dtype: str, *, training: bool) -> LoadedProgram:
@@ -33,18 +31,22 @@ def build_dlrm(config: DlrmConfig, batch: int, dtype: str, *, training: bool) ->
         training: Whether the labels are given too, so that it returns its loss.
     """
     with torch.device("meta"):
-        model = Dlrm(config).to(getattr(torch, DTYPES[dtype]))
+        model = Dlrm(config, batch).to(getattr(torch, DTYPES[dtype]))
         dense = torch.empty(batch, config.dense_features, dtype=getattr(torch, DTYPES[dtype]))
-        lookups = [_make_lookup(tables, batch) for tables in model.lookups.list_inputs()]
+        lookups = [_make_lookup(tables, batch, model.lookups.ends) for tables in model.lookups.list_inputs()]
         labels = torch.empty(batch, dtype=dense.dtype) if training else None
     return LoadedProgram(config.name.rpartition("/")[2], model, (dense, lookups, labels))
 
 
-def _make_lookup(tables: Sequence[TableSpec], batch: int) -> tuple[Tensor, Tensor]:
-    """Make the indices of some tables, and where those of each sum begin."""
-    indices = sum(round(batch * table.pooling) for table in tables)
-    ends = int(len(tables) > 1)
+def _make_lookup(tables: Sequence[TableSpec], batch: int, ends: int) -> tuple[Tensor, Tensor]:
+    """Make the indices of some tables, and where those of each sum begin, with or without the last one's end."""
+    indices = sum(_count_indices(table, batch) for table in tables)
     return torch.empty(indices, dtype=torch.int64), torch.empty(len(tables) * batch + ends, dtype=torch.int64)
+
+
+def _count_indices(table: TableSpec, batch: int) -> int:
+    """Return how many rows of a table a batch looks up."""
+    return round(batch * table.pooling)
 
 
 class Dlrm(nn.Module):
@@ -52,14 +54,15 @@ class Dlrm(nn.Module):
 
     Args:
         config: Its sizes.
+        batch: Samples.
     """
 
-    def __init__(self, config: DlrmConfig) -> None:
+    def __init__(self, config: DlrmConfig, batch: int) -> None:
         super().__init__()
         tables = [table for table in config.tables for _ in range(table.count)]
         self.bottom = _build_mlp(config.dense_features, config.bottom_widths) if config.bottom_widths else None
         self.lookups: BagLookups | BatchedLookups = (
-            BatchedLookups(tables, config.table_optimizer)
+            BatchedLookups(tables, config.table_optimizer, batch)
             if config.lookup == FBGEMM
             else BagLookups(tables, sparse=config.has_sparse_gradients)
         )
@@ -85,6 +88,9 @@ class BagLookups(nn.Module):
         tables: Each table.
         sparse: Whether the backward pass updates the tables by a sparse gradient, in place of a dense one.
     """
+
+    ends = 0
+    """How many ends follow the starts of sums."""
 
     def __init__(self, tables: Sequence[TableSpec], *, sparse: bool) -> None:
         super().__init__()
@@ -112,19 +118,21 @@ class BatchedLookups(nn.Module):
     Args:
         tables: Each table.
         optimizer: What updates the tables, in the backward pass.
+        batch: Samples.
     """
 
-    def __init__(self, tables: Sequence[TableSpec], optimizer: str) -> None:
+    ends = 1
+
+    def __init__(self, tables: Sequence[TableSpec], optimizer: str, batch: int) -> None:
         super().__init__()
         self._specs = tables
-        rows = sum(one.rows for one in tables)
-        elements = sum(one.rows * one.width for one in tables)
         self._widths = [one.width for one in tables]
-        self._sizes = BatchedTables(len(tables), rows, sum(self._widths), optimizer)
-        self.weights = nn.Parameter(torch.empty(elements), requires_grad=False)
+        rows, indices = [one.rows for one in tables], [_count_indices(one, batch) for one in tables]
+        self._sizes = BatchedTables(rows, self._widths, indices, optimizer)
+        self.weights = nn.Parameter(torch.empty(sum(one.rows * one.width for one in tables)), requires_grad=False)
         self.needs_gradient = nn.Parameter(torch.empty(0))
-        states = ROW_STATES.get(optimizer)
-        self.register_buffer("states", torch.empty(elements if states is None else states * rows))
+        states = sum(one.rows * compute_state_bytes(optimizer, one.width) for one in tables)
+        self.register_buffer("states", torch.empty(round(states), dtype=torch.uint8))
 
     def list_inputs(self) -> Iterator[Sequence[TableSpec]]:
         """List the tables of each pair of indices and offsets."""

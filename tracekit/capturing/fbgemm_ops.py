@@ -1,7 +1,8 @@
 """Stand-ins for FBGEMM's look-ups in several tables at once, which tell their results' shapes and their kernels.
 
 FBGEMM needn't be installed. Its arguments are those of ``split_embedding_codegen_forward_unweighted_cuda`` and
-``split_embedding_backward_codegen_*_unweighted_exact_cuda``, up to the last one that tells a size.
+``split_embedding_backward_codegen_*_unweighted_exact_cuda``, up to the last one that tells a size. Behind them are the
+sizes of each table, which no recording has.
 """
 
 from collections.abc import Sequence
@@ -15,22 +16,24 @@ FBGEMM_CAPTURED = "tracekit_fbgemm"
 """Namespace of the stand-ins: FBGEMM itself may be there too."""
 FORWARD = "split_embedding_codegen_forward_unweighted_cuda"
 BACKWARD = "split_embedding_backward_codegen_{optimizer}_unweighted_exact_cuda"
-OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad")
+OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam")
 WIDTH, OFFSETS, HASH_BITS = 6, 9, 9
 """Arguments: all tables' widths together, the starts of each sum's indices; bits of a row's number in the backward."""
 BITS_PER_PASS = 8
 """Of a radix sort."""
 
+_SIZES = "int[] table_rows, int[] table_widths, int[] table_indices"
 _LIBRARY = Library(FBGEMM_CAPTURED, "DEF")
 _LIBRARY.define(
     f"{FORWARD}(Tensor dev_weights, Tensor uvm_weights, Tensor lxu_cache_weights, Tensor weights_placements, "
-    "Tensor weights_offsets, Tensor D_offsets, int total_D, int max_D, Tensor indices, Tensor offsets) -> Tensor"
+    f"Tensor weights_offsets, Tensor D_offsets, int total_D, int max_D, Tensor indices, Tensor offsets, {_SIZES}) "
+    "-> Tensor"
 )
 for _optimizer in OPTIMIZERS:
     _LIBRARY.define(
         f"{BACKWARD.format(optimizer=_optimizer)}(Tensor grad_output, Tensor dev_weights, Tensor uvm_weights, "
         "Tensor lxu_cache_weights, Tensor weights_placements, Tensor weights_offsets, Tensor D_offsets, int max_D, "
-        "Tensor hash_size_cumsum, int total_hash_size_bits, Tensor indices, Tensor offsets) -> ()"
+        f"Tensor hash_size_cumsum, int total_hash_size_bits, Tensor indices, Tensor offsets, {_SIZES}) -> ()"
     )
 
 

@@ -101,7 +101,13 @@ class NamedProgram:
             keywords=given.keywords,
         )
         size = batch or (dlrm.batch_size if dlrm else int(self._is_config))
-        facts = replace(found.facts, batch=size, tokens=size * tokens if self._is_config and not dlrm else 0)
+        tokens_known = self._is_config and not dlrm
+        facts = replace(
+            found.facts,
+            batch=size,
+            tokens=size * tokens if tokens_known else 0,
+            tables=dlrm.tables if dlrm else (),
+        )
         return replace(found, facts=facts)
 
 

@@ -4,6 +4,7 @@ A sparse gradient has no storage, so PyTorch's can't be captured: the functions 
 they run stand-ins.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -46,12 +47,34 @@ class SparseBagLookup(Function):
         return (None,) * 4
 
 
+@dataclass(frozen=True)
+class BatchedTables:
+    """Sizes of tables that are looked up together.
+
+    Attributes:
+        rows: Of each table.
+        widths: Likewise.
+        indices: Rows looked up in each.
+        optimizer: What updates them.
+    """
+
+    rows: list[int]
+    widths: list[int]
+    indices: list[int]
+    optimizer: str
+
+    @property
+    def sizes(self) -> tuple[list[int], list[int], list[int]]:
+        """Rows, widths and indices of each table."""
+        return self.rows, self.widths, self.indices
+
+
 class BatchedLookup(Function):
     """Sum rows of several tables in one kernel, and update them, as FBGEMM does."""
 
     @staticmethod
     def forward(
-        ctx: Any, needs_gradient: Tensor, tables: "BatchedTables", weights: Tensor, indices: Tensor, offsets: Tensor
+        ctx: Any, needs_gradient: Tensor, tables: BatchedTables, weights: Tensor, indices: Tensor, offsets: Tensor
     ) -> Tensor:
         """Look up.
 
@@ -66,34 +89,22 @@ class BatchedLookup(Function):
         del needs_gradient
         ctx.save_for_backward(weights, indices, offsets)
         ctx.tables = tables
-        none, each = indices.new_empty(0), indices.new_empty(tables.count)
-        width = tables.width
-        sums: Tensor = _get_op(FORWARD)(weights, none, none, each, each, each, width, width, indices, offsets)
+        none, each = indices.new_empty(0), indices.new_empty(len(tables.rows))
+        widths = sum(tables.widths), max(tables.widths)
+        look_up = _get_op(FORWARD)
+        sums: Tensor = look_up(weights, none, none, each, each, each, *widths, indices, offsets, *tables.sizes)
         return sums
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
         """Update the tables."""
         weights, indices, offsets = ctx.saved_tensors
-        tables = ctx.tables
-        none, each = indices.new_empty(0), indices.new_empty(tables.count)
-        update, bits = _get_op(BACKWARD.format(optimizer=tables.optimizer)), tables.rows.bit_length()
-        update(gradients[0], weights, none, none, each, each, each, tables.width, each, bits, indices, offsets)
+        tables: BatchedTables = ctx.tables
+        none, each = indices.new_empty(0), indices.new_empty(len(tables.rows))
+        update, bits = _get_op(BACKWARD.format(optimizer=tables.optimizer)), sum(tables.rows).bit_length()
+        stored = weights, none, none, each, each, each
+        update(gradients[0], *stored, max(tables.widths), each, bits, indices, offsets, *tables.sizes)
         return (None,) * 5
-
-
-class BatchedTables:
-    """Sizes of tables that are looked up together.
-
-    Args:
-        count: Number of tables.
-        rows: Of all tables together.
-        width: Likewise.
-        optimizer: What updates them.
-    """
-
-    def __init__(self, count: int, rows: int, width: int, optimizer: str) -> None:
-        self.count, self.rows, self.width, self.optimizer = count, rows, width, optimizer
 
 
 def _get_op(name: str) -> Any:

@@ -6,12 +6,14 @@ the distribution of the indices (``index_distribution``).
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from tracekit.index_distribution import IndexPattern
 from tracekit.workload.ops.fbgemm_calls import LOOKUP_OP, LookedUp, LookupCall, parse_backward, parse_lookup
+from tracekit.workload.ops.fbgemm_tables import list_tables
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns, sum_bytes
 from tracekit.workload.ops.table_lookups import (
     FP32_BYTES,
@@ -83,8 +85,9 @@ def compute_fbgemm_work(
         return _compute_backward(signature, kernel, pattern)
     lookup = parse_lookup(signature)
     if lookup is not None:
-        tables = lookup.width and lookup.looked_up.split_evenly(lookup.width, lookup.bags, pattern)
-        return compute_fbgemm_lookup([tables]) if tables else None
+        if not lookup.width:
+            return None
+        return compute_fbgemm_lookup(list_tables(signature, lookup.looked_up, lookup.width, lookup.bags, pattern))
     move = next((move for move in KERNEL_TRAFFIC if move.kernel.search(kernel)), None)
     if move is None or not signature.get_tensors(0):
         return None
@@ -120,17 +123,17 @@ def _compute_backward(signature: Signature, kernel: str, pattern: IndexPattern |
         bytes_ = indices * (width * looked_up.weight_bytes + listed) + gradient[0] * gradient[1] * FP32_BYTES
         return build_traffic_columns((indices, width), flops=2 * indices * width, bytes_=bytes_)
     bags = gradient[0] * (looked_up.tables if in_bags else 1)
-    return _compute_update(looked_up.split_evenly(width, bags, pattern), kind.group(1).lower(), kernel)
+    return _compute_update(list_tables(signature, looked_up, width, bags, pattern), kind.group(1).lower(), kernel)
 
 
-def _compute_update(tables: TableLookup, optimizer: str, kernel: str) -> Columns | None:
+def _compute_update(tables: Sequence[TableLookup], optimizer: str, kernel: str) -> Columns | None:
     """Compute a kernel that sums the gradients of each different row and changes it."""
-    columns = compute_update_columns([tables], optimizer) if UPDATE_KERNEL.search(kernel) else None
+    columns = compute_update_columns(tables, optimizer) if UPDATE_KERNEL.search(kernel) else None
     if columns is None:
         return None
     if not LONG_SEGMENT_KERNEL.search(kernel):
         return columns | {"serial_clocks": UPDATING_CLOCKS}
-    return columns | {"serial_clocks": count_block_clocks([tables]) or None}
+    return columns | {"serial_clocks": count_block_clocks(tables) or None}
 
 
 def match_lookups(ops: pl.DataFrame) -> dict[int, list[int]]:
