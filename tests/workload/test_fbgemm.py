@@ -197,3 +197,15 @@ def test_lookups_in_quantised_tables(widest, pooling, row_bytes, elements):
     assert (row["family"], row["bytes"]) == ("embedding", pytest.approx(moved(size), abs=1))
     assert row["work_low"] * row["bytes"] <= moved(min(row_bytes)) + 1
     assert row["work_high"] * row["bytes"] >= max(moved(max(row_bytes)), moved(size, 0.0)) - 1
+
+
+def test_scans_of_segments_go_over_all_indices():
+    """They read and write numbers of 4 bytes; long segments are only looked for. Counters are next to nothing."""
+    kernels = (
+        "void cub::DeviceScanKernel<int>(int*)",
+        "split_embedding_backward_codegen_rowwise_adagrad_unweighted_find_long_segments(int*)",
+        "void cub::DeviceCompactInitKernel<int>(int*)",
+        "void cub::DeviceRadixSortExclusiveSumKernel<int>(int*)",
+    )
+    found = backward(lookup(TraceBuilder(), 0), kernels)
+    assert [row["bytes"] for row in found] == [8 * INDICES, 4 * INDICES, 4096, 4096]

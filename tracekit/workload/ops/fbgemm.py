@@ -15,6 +15,7 @@ from tracekit.index_distribution import IndexPattern
 from tracekit.workload.ops.fbgemm_calls import LOOKUP_OP, LookedUp, LookupCall, parse_backward, parse_lookup
 from tracekit.workload.ops.fbgemm_tables import list_tables
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns, sum_bytes
+from tracekit.workload.ops.sparse_features import build_counters
 from tracekit.workload.ops.table_lookups import (
     FP32_BYTES,
     LOADING_CLOCKS,
@@ -43,8 +44,12 @@ SORTING_BYTES_PER_INDEX = (
     (re.compile(r"linearize_index"), 2 * INDEX_BYTES + POSITION_BYTES),
     (re.compile(r"RadixSort(?:Onesweep|SingleTile)"), 2 * (INDEX_BYTES + POSITION_BYTES)),
     (re.compile(r"RadixSortHistogram|ReduceByKeyKernel"), INDEX_BYTES),
+    (re.compile(r"ScanKernel"), 2 * POSITION_BYTES),
+    (re.compile(r"find_long_segments"), POSITION_BYTES),
 )
 """Bytes per index of the kernels that sort them."""
+COUNTER_KERNEL = re.compile(r"(?:Scan|Compact)InitKernel|RadixSortExclusiveSum")
+"""Kernels that set the counters from which others go on."""
 LINEARIZING_KERNEL = re.compile(r"linearize_index")
 LINEARIZED_LISTS = 32
 """Lists of indices that a thread goes through."""
@@ -111,6 +116,8 @@ def _compute_backward(signature: Signature, kernel: str, pattern: IndexPattern |
         or 0 in (looked_up.tables, looked_up.indices)
     ):
         return None
+    if COUNTER_KERNEL.search(kernel):
+        return build_counters(signature, FP32_BYTES)
     in_bags = NOBAG.search(signature.op) is None
     indices, width = looked_up.indices, gradient[1] // looked_up.tables if in_bags else gradient[1]
     per_index = next((bytes_ for sorting, bytes_ in SORTING_BYTES_PER_INDEX if sorting.search(kernel)), None)
