@@ -49,6 +49,36 @@ def test_a_configuration_is_captured_and_asked_about(api, work, name):
     assert "nothing-measured" in {warning["code"] for warning in report["warnings"]}
 
 
+def test_a_dlrm_is_captured_with_other_tables(api, work):
+    config = {"model_type": "dlrm", "tables": ["3*1000x16:2"], "bottom_mlp": [32, 16], "top_mlp": [8, 1]}
+    job = api.begin(api.put(json.dumps(config).encode(), name="dlrm.json"))
+    work()
+    assert (api.job(job)["state"], api.job(job)["found"]["source"]["batch"]["size"]) == ("found", 2048)
+    ask = {"gpu": ["l40s"], "train": True, "optimizer": "sgd", "batch": 64, "table": ["2*50x16:4"]}
+    assert api.client.post(f"/api/v1/jobs/{job}/ask", json=ask).status_code < 300
+    work()
+    done = api.job(job)
+    assert done["state"] == "done", done
+    report = api.client.get(done["reports"]["json"]).json()
+    assert report["source"]["batch"]["size"] == 64
+    tables = report["source"]["tables"]
+    assert tables is None or tables["tables"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('{"model_type": "dlrm", "tables": []}', "dlrm-without-tables"),
+        ('{"model_type": "dlrm", "tables": ["4x"]}', "dlrm-table"),
+        ('{"model_type": "dlrm", "tables": ["4x16"], "evil": 1}', "dlrm-key-unknown"),
+    ],
+)
+def test_an_impossible_dlrm_is_refused(api, work, text, code):
+    job = api.begin(api.put(text.encode(), name="dlrm.json"))
+    work()
+    assert (api.job(job)["state"], api.job(job)["error"]["code"]) == ("failed", code)
+
+
 def test_without_transformers_a_configuration_says_so(api, work, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     job = api.begin(api.put(json.dumps(CONFIG).encode(), name="config.json"))

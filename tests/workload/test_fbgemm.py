@@ -113,7 +113,7 @@ def test_kernels_that_sort_go_over_the_indices():
     ]
     rows = backward(lookup(TraceBuilder(), 0), kernels)  # the fourth only clears a few words
     weights = INDICES * (2 * WIDTH + 12) + 4 * SAMPLES * TABLES * WIDTH
-    assert [row["bytes"] for row in rows] == [INDICES * 20, INDICES * 24, INDICES * 8, None, weights]
+    assert [row["bytes"] for row in rows] == [INDICES * 20, INDICES * 24, INDICES * 8, 4096, weights]
     assert {row["share"] for row in rows} == {1.0}
 
 
