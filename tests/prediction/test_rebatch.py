@@ -195,3 +195,15 @@ def test_and_moves_so_many_bytes(recorded: list[MeasuredRun]):
     grew = grown(small).select(ours=pl.col("bytes"), real=large.kernels["bytes"]).drop_nulls()
     assert grew.filter(pl.col("ours") < pl.col("real")).is_empty()
     assert grew["ours"].sum() == pytest.approx(grew["real"].sum(), rel=0.02)
+
+
+def test_updates_of_embedding_tables_grow_as_their_look_ups():
+    dims = [[64, 48], [32_000], [0], [0], [3], [3], [3], [], [3], [], [384], [193]]
+    types = ["float", "float", "float", "float", "int", "long int", "int", "", "long int", "", "long int", "long int"]
+    builder = TraceBuilder().op(
+        "fbgemm::split_embedding_backward_codegen_rowwise_adagrad_unweighted_exact_cuda", 0, 50, dims=dims, types=types
+    )
+    kernel = "split_embedding_backward_codegen_rowwise_adagrad_unweighted_kernel_warp_per_row_1"
+    run = prepare_run(builder.kernel(kernel, 60, 30, launch=10).load())
+    assert run.kernels["family"].to_list() == ["optimizer"]
+    assert grown(run)["bytes"][0] == 2 * run.kernels["bytes"][0]

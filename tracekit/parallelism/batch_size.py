@@ -15,6 +15,7 @@ from tracekit.messages import layout_errors
 from tracekit.parallelism.transformer_blocks import compute_activation_bytes, compute_weight_bytes, is_expert_gemm
 from tracekit.parallelism.unknown_work import check_work_known
 from tracekit.workload.ops.expert_routing import TokenSpread
+from tracekit.workload.ops.fbgemm import BACKWARD_FUNCTION, EXACT_BACKWARD_OP
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
@@ -39,6 +40,8 @@ MAX_SIDE = 2**31
 """Limit of a dimension, so that two of them fit into one 64-bit number."""
 BATCH_INDEPENDENT_FAMILIES = ("collective", "optimizer", "memset")
 """Families whose work doesn't depend on the batch."""
+TABLE_UPDATE_OP = f"{BACKWARD_FUNCTION.pattern}|{EXACT_BACKWARD_OP.pattern}"
+"""Ops of a backward pass that update embedding tables, row by row as they were looked up."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def scale_batch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.D
     Raises:
         LayoutError: Too much of the kernels' work is unknown.
     """
-    changing = kernels.filter(~pl.col("family").is_in(BATCH_INDEPENDENT_FAMILIES))
+    changing = kernels.filter(~_is_batch_independent())
     check_work_known(changing, layout_errors.BATCH_WORK_UNKNOWN, layout_errors.BATCH_SHAPES_UNKNOWN)
     parameters = _collect_parameters(kernels, ops)
     table = kernels.with_columns(side=_choose_scaled_side(parameters), grows=_find_scaled_kernels(kernels, parameters))
@@ -225,8 +228,13 @@ def _find_scaled_kernels(kernels: pl.DataFrame, parameters: ParameterShapes) -> 
     fixed = pl.col("input_dims").replace_strict(told, default=None, return_dtype=pl.Boolean)
     elements = (pl.col("rows") * pl.col("cols")).is_in([1, *parameters.element_counts])
     to_host = (pl.col("copy_kind") == "DtoH").fill_null(False)
-    never = pl.col("family").is_in(BATCH_INDEPENDENT_FAMILIES) | (pl.col("phase") == "optimizer") | to_host
+    never = _is_batch_independent() | (pl.col("phase") == "optimizer") | to_host
     return kernels.select(grows=~never & ~fixed.fill_null(elements).fill_null(False))["grows"]
+
+
+def _is_batch_independent() -> pl.Expr:
+    updates_tables = pl.col("op").str.contains(TABLE_UPDATE_OP).fill_null(value=False)
+    return pl.col("family").is_in(BATCH_INDEPENDENT_FAMILIES) & ~updates_tables
 
 
 def _pack_sides(rows: Size, cols: Size) -> Size:
