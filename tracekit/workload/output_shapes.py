@@ -4,7 +4,7 @@ Traces of 2020 and 2021 record no strides and no output size for convolutions. T
 backward pass of the same layer, which takes the output's gradient; the backward op that calls the op of each gradient;
 or, in inference, the next op that takes the output. FBGEMM's backward passes get the numbers of their look-up instead.
 Mixtures of experts get the result of the activation between their two GEMMs, and the type to which they cast their
-tokens.
+tokens. Concatenations of lists whose sizes weren't recorded get that of their result.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.workload.joined_tensors import infer_joined_shapes
 from tracekit.workload.ops import fbgemm
 from tracekit.workload.owners import find_innermost_ops
 from tracekit.workload.signature import parse_cpp_dtype
@@ -52,6 +53,7 @@ def infer_output_shapes(ops: pl.DataFrame) -> pl.Series:
         found |= dict(_infer_forward_shapes(forward, ops))
     found |= fbgemm.match_lookups(ops)
     found |= _infer_moe_activations(ops)
+    found |= infer_joined_shapes(ops)
     return _make_column("output_dims", {row: json.dumps(shape) for row, shape in found.items()}, ops.height)
 
 

@@ -91,11 +91,13 @@ def compute_work(signature: Signature, family: str, item_bytes: int = 4) -> Colu
     formula = FORMULAS.get(NUMBER_SUFFIX.sub("", signature.op) if TRITON_OP.search(signature.op) else signature.op)
     if formula is not None and family in TENSOR_CORE_FAMILIES:
         return formula(signature)
-    if not signature.tensors or family in TENSOR_CORE_FAMILIES:
+    if not (signature.tensors or signature.output) or family in TENSOR_CORE_FAMILIES:
         return None
     own = OP_TRAFFIC.get(signature.op)
     if own is not None:
         return own(signature, item_bytes)
+    if not signature.tensors:
+        return None
     if family in FAMILY_TRAFFIC and TRITON_OP.search(signature.op):
         return templates.compute_buffer_traffic(signature, item_bytes)
     traffic = FAMILY_TRAFFIC.get(family)

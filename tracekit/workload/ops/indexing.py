@@ -38,6 +38,8 @@ def _compute_concatenation(signature: Signature, item_bytes: int) -> Columns | N
         if signature.dims and signature.dims[0] and isinstance(signature.dims[0][0], list)
         else []
     )
+    if not parts and signature.output:
+        return build_traffic_columns(signature.output, flops=0, bytes_=2 * math.prod(signature.output) * item_bytes)
     numel = sum(tensor.numel for tensor in parts)
     written = sum(tensor.numel * tensor.get_item_bytes(item_bytes) for tensor in parts)
     return build_traffic_columns((numel,), flops=0, bytes_=sum_bytes(parts, item_bytes) + written) if parts else None
