@@ -204,12 +204,9 @@ def test_fbgemms_kernels_are_known(tmp_path: Path) -> None:
     path.write_text(json.dumps(CONFIG | {"lookup": "fbgemm"}))
     trace, _ = capture_named(str(path), CaptureOptions(train=True), None)
     kernels = prepare_run(trace).program.kernels
-    known = kernels.filter(kernels["bytes"].is_not_null())["name"].to_list()
-    assert [name for name in known if "codegen" in name] == [
-        "split_embedding_codegen_forward_unweighted_kernel",
-        "split_embedding_backward_codegen_sgd_unweighted_kernel_cta_per_row_1",
-        "split_embedding_backward_codegen_sgd_unweighted_kernel_warp_per_row_1",
-    ]
+    updating = kernels.filter(kernels["op"].str.contains("codegen_sgd"))
+    assert updating["bytes"].null_count() == 0
+    assert updating.height == 12
 
 
 def test_each_table_of_fbgemm_has_its_own_rows() -> None:
