@@ -306,6 +306,12 @@ def _resolve_named_gpu(name: str, trace: RankTrace) -> tuple[Resolution, Message
     return named, messages.SOURCE_GPU_RENAMED(described=described.gpu.slug, named=named.gpu.slug)
 
 
+def find_recorded_gpu(trace: RankTrace) -> Gpu | None:
+    """Find the GPU that a trace describes; None if it doesn't."""
+    found, _ = _identify_gpu(trace)
+    return found.gpu if found else None
+
+
 def _identify_gpu(trace: RankTrace) -> tuple[Resolution | None, Message | None]:
     """Identify the GPU that the trace describes; if that fails, return the reason."""
     device, facts = trace.device, trace.capture_facts

@@ -68,11 +68,13 @@ def read_or_capture(
         The trace, and what is left to ask of it.
 
     Raises:
-        TracekitError: As :func:`read_traces`; or the program can't be captured, or options of programs are given.
+        TracekitError: As :func:`read_traces`; or the program can't be captured, or options of programs are given that
+            a trace hasn't.
     """
     if not is_program(traces):
         program.refuse_without_program()
-        return read_traces(traces, rank, no_cache, memory, progress, stacks), request
+        asked = program.move_tables(request)
+        return read_traces(traces, rank, no_cache, memory, progress, stacks), asked
     from tracekit.capturing.named import capture_named
 
     progress(stages.CAPTURING())

@@ -108,9 +108,15 @@ BATCH_OF_FUNCTION = Template(
 OPTIONS_OF_PROGRAMS = Template(
     "options-of-programs",
     Severity.ERROR,
-    "{--train}, {--optimizer}, {--autocast}, {--tf32}, {--compile}, {--cuda-graph}, {--seq}, {--dtype} and "
-    "{--measured} are for programs that are captured, not for traces.",
+    "{--train}, {--optimizer}, {--autocast}, {--tf32}, {--compile}, {--cuda-graph}, {--seq}, {--dtype}, "
+    "{--bottom-mlp}, {--top-mlp} and {--measured} are for programs that are captured, not for traces.",
     "Leave them out, or give FILE.py:FUNCTION or a model's config.json.",
+)
+TABLES_OF_PROGRAMS = Template(
+    "tables-of-programs",
+    Severity.ERROR,
+    "Here {--table} is for programs that are captured, not for traces.",
+    "Leave it out, or give a DLRM's configuration.",
 )
 BATCH_FITS_NOWHERE = Template(
     "batch-fits-nowhere",

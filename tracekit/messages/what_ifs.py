@@ -97,6 +97,36 @@ DATA_LOADER_NOT_FOUND = Template(
 )
 RUN_EMPTY = Template("run-empty", Severity.ERROR, "Nothing is left of the run.", "Select fewer kernels.")
 
+TABLES_CHANGED = Template(
+    "tables-changed",
+    Severity.NOTE,
+    "embedding tables of {rows:,} rows, {width:,} wide: {kernels:count kernel} at {ratio:.3g} of the time",
+)
+TABLES_MISSING = Template(
+    "tables-missing", Severity.ERROR, "The trace has no look-ups of known sizes in embedding tables."
+)
+TABLES_UPDATED_WHOLE = Template(
+    "tables-updated-whole",
+    Severity.ERROR,
+    "An optimizer updates all rows of the tables, and the trace has no sizes of its lists.",
+    "Describe the DLRM by a configuration.",
+)
+TABLES_FIXED_NUMBER = Template(
+    "tables-fixed-number",
+    Severity.ERROR,
+    "A trace doesn't tell what {count:,} tables would change behind their look-ups.",
+    "Leave out the number, or describe the DLRM by a configuration.",
+)
+TABLES_FIXED_WIDTH = Template(
+    "tables-fixed-width",
+    Severity.ERROR,
+    "The trace's tables are {widths:list} wide, and it doesn't tell what a width of {asked:,} would change behind "
+    "their look-ups.",
+    "Give a width of theirs, or describe the DLRM by a configuration.",
+)
+TABLES_WITHOUT_GPU = Template(
+    "tables-without-gpu", Severity.ERROR, "The trace doesn't name its GPU, whose law scales look-ups."
+)
 KERNELS_SCALED = Template("kernels-scaled", Severity.NOTE, "{kernels:count kernel} at {factor:g} of the measured time")
 KERNELS_REMOVED = Template(
     "kernels-removed", Severity.NOTE, "{kernels:count kernel} and {launches:count launch} are left out"

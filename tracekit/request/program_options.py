@@ -1,14 +1,17 @@
 """How a program that never ran is captured; see :mod:`tracekit.capturing`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, TypeVar
 
 from tracekit.bounds import MAX_COUNT
 from tracekit.capturing.options import CaptureOptions
 from tracekit.errors import RequestError
 from tracekit.messages import captures as messages
 from tracekit.request.option import Option, Request, split_values
+from tracekit.request.options import EditOptions
+
+Asked = TypeVar("Asked", bound=Request)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +57,9 @@ class ProgramOptions(Request):
     table: Annotated[
         str | Sequence[str],
         Option(
-            "Of a DLRM's config: embedding tables in place of its own, [COUNT*]ROWSxWIDTH[:POOLING[:ALPHA]], such as "
-            "26*1000000x128:20.",
-            "DLRM: embedding tables",
+            "Embedding tables of a DLRM's config, [COUNT*]ROWSxWIDTH[:POOLING[:ALPHA]], such as 26*1000000x128:20; "
+            "of a trace the rows, pooling and skew of those of that width.",
+            "Embedding tables",
             "TABLE",
         ),
     ] = ()
@@ -94,5 +97,19 @@ class ProgramOptions(Request):
         Raises:
             RequestError: One is given.
         """
-        if self.capture != CaptureOptions():
+        if replace(self.capture, table=()) != CaptureOptions():
             raise RequestError(messages.OPTIONS_OF_PROGRAMS())
+
+    def move_tables(self, request: Asked) -> Asked:
+        """Return the request about a trace, whose tables an edit changes.
+
+        Raises:
+            RequestError: Tables are given, and the request takes no edits.
+        """
+        tables = split_values(self.table)
+        if not tables:
+            return request
+        if not isinstance(request, EditOptions):
+            raise RequestError(messages.TABLES_OF_PROGRAMS())
+        edits = (*split_values(request.what_if), *(f"tables({table})" for table in tables))
+        return replace(request, what_if=edits)

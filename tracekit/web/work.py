@@ -70,6 +70,7 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
         trace, request = _capture_config(sources[0], request, scratch)
     else:
         request.refuse_without_program()
+        request = request.move_tables(request)
         trace = load_recording(sources, ranks=ranks, cache=False, memory=memory_bytes, progress=enter)
     lowest = answers.measure(trace, request, enter, rank=trace.ranks[0].rank)
     run = lowest if len(trace.ranks) == 1 else answers.measure(trace, request, enter)

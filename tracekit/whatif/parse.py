@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tracekit.errors import WhatIfError
+from tracekit.embedding_table_spec import parse_table_spec
+from tracekit.errors import RequestError, WhatIfError
 from tracekit.messages import what_ifs as messages
 from tracekit.numbers import parse_number
 from tracekit.whatif.collective import overlap, serialize
@@ -22,6 +23,7 @@ from tracekit.whatif.prefetch import prefetch
 from tracekit.whatif.remove import remove
 from tracekit.whatif.scale import scale
 from tracekit.whatif.select import KernelSelection, check_pattern
+from tracekit.whatif.tables import change_tables
 
 HOST_WORK_KINDS = ("python", "op", "launch")
 
@@ -77,6 +79,14 @@ def _parse_no_sync(given: EditArguments) -> EditFunction:
     return partial(no_sync, call=call)
 
 
+def _parse_tables(given: EditArguments) -> EditFunction:
+    text = given.refuse_extra(words=1).get_word("a table, such as 40Mx128:20")
+    try:
+        return partial(change_tables, spec=parse_table_spec(text), keeps_pooling=":" not in text)
+    except RequestError as error:
+        raise WhatIfError(error.catalogue_message) from error
+
+
 def _parse_compile(given: EditArguments) -> EditFunction:
     given.refuse_extra(words=1, keys=None)
     return partial(compile_host_work, select=given.to_selection(), host=given.get_number(REMAINING_HOST_FRACTION))
@@ -113,6 +123,7 @@ EDITS: Mapping[str, tuple[str, Callable[[EditArguments], EditFunction]]] = {
     "infinite-queue": ("infinite-queue()", _make_plain_parser(infinite_queue)),
     "overlap": ("overlap(KERNELS)", _make_selection_parser(overlap)),
     "serialize": ("serialize(KERNELS)", _make_selection_parser(serialize)),
+    "tables": ("tables(ROWSxWIDTH[:POOLING[:ALPHA]])", _parse_tables),
     "host-speed": ("host-speed(SPEED) or host-speed(python=SPEED, op=SPEED, launch=SPEED)", _parse_host_speed),
 }
 """Name of each edit to its usage and the parser of its arguments. ``KERNELS`` are ``key=pattern`` pairs."""
