@@ -139,6 +139,7 @@ def capture(
     keywords: Mapping[str, Any] | None = None,
     gpu: str = "h100-sxm",
     measured: Trace | None = None,
+    batch: int | None = None,
 ) -> Trace:
     """Capture a step of a PyTorch model that never ran as a trace, without a GPU.
 
@@ -149,7 +150,8 @@ def capture(
     run its own backward pass.
 
     Args:
-        model: A module, or a function.
+        model: A module, or a function; or the name of a program, as the command line takes it: a model's config.json,
+            or FILE.py:FUNCTION.
         inputs: Its arguments.
         training: Whether the step has a backward pass.
         optimizer: The optimizer's step at its end: 'adamw', 'adam', 'sgd', or one of these with 'fused-' before it;
@@ -162,25 +164,24 @@ def capture(
         gpu: The GPU whose predicted times the trace holds.
         measured: A recorded trace of the model, on any GPU and at any batch, that corrects its times; then its GPU
             counts.
+        batch: Samples of a program that is named; None for its own.
 
     Raises:
         TracekitError: PyTorch isn't installed, an option is unknown, or the model doesn't run without data.
         PredictorError: The GPU is unknown or its name ambiguous.
     """
+    from tracekit.capturing.named import NamedProgram
+    from tracekit.capturing.options import CaptureOptions
     from tracekit.capturing.program import capture as capture_step
     from tracekit.capturing.sharpen import measure_ops
     from tracekit.capturing.timed_trace import load_captured
 
-    step = capture_step(
-        model,
-        *inputs,
-        training=training,
-        optimizer=optimizer,
-        autocast=autocast,
-        tf32=tf32,
-        compiled=compile,
-        keywords=keywords,
-    )
+    options: dict[str, Any] = {"optimizer": optimizer, "autocast": autocast, "tf32": tf32}
+    if isinstance(model, str):
+        asked = CaptureOptions(train=training, compile=compile, **options)
+        step = NamedProgram(model, asked).capture_batch(batch)
+    else:
+        step = capture_step(model, *inputs, training=training, compiled=compile, keywords=keywords, **options)
     ops = None if measured is None else measure_ops(measured)
     return load_captured(step, gpu, cuda_graph=cuda_graph, measured=ops)
 

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import tracekit as tk
 from tests.codes import has_code
 from tracekit.capture_facts import FACTS_KEY, CaptureFacts
 from tracekit.capturing.options import CaptureOptions
-from tracekit.dlrm_config import DlrmConfig, DlrmEdits, parse_dlrm_config, parse_mlp, read_dlrm_config
+from tracekit.dlrm_config import KEYS, DlrmConfig, DlrmEdits, parse_dlrm_config, parse_mlp, read_dlrm_config
 from tracekit.embedding_table_spec import TableSpec
 from tracekit.errors import ModelConfigError, RequestError, TracekitError
 from tracekit.index_distribution import IndexPattern, ZipfPattern
@@ -26,6 +29,7 @@ from tracekit.capturing.named import NamedProgram, capture_named  # noqa: E402
 from tracekit.capturing.program import CapturedProgram  # noqa: E402
 from tracekit.capturing.steps import predict_steps  # noqa: E402
 
+RECORDED = Path(__file__).parents[2] / "sample_traces" / "recorded"
 TABLES = [{"rows": 1000, "width": 16, "pooling": 2.5, "count": 2}, {"num_embeddings": 50, "embedding_dim": 16}]
 CONFIG = {
     "model_type": "dlrm",
@@ -329,6 +333,45 @@ def test_parameters_that_are_not_trained_have_no_states() -> None:
     assert updated.dims[0] == [[64, 64], [64]]
     trained_bytes, input_bytes = 64 * 64 * 4 + 512, 8 * 64 * 4
     assert step.facts.held_bytes == 2 * trained_bytes + input_bytes + 2 * trained_bytes
+
+
+def test_python_takes_the_name_of_a_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "dlrm.json"
+    path.write_text(json.dumps(CONFIG))
+    facts = tk.capture(str(path), training=True, optimizer="sgd", batch=16).rank().capture_facts
+    assert facts is not None
+    assert (facts.batch, facts.trains, facts.tables) == (16, True, parse().tables)
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "h200-sxm"])
+def test_a_configuration_tells_what_a_recorded_step_took(gpu: str, tmp_path: Path) -> None:
+    """The job of sample_traces/workloads/recommender.py: its kernels take 7.45 ms on the H100, 6.80 on the H200."""
+    path = tmp_path / "dlrm.json"
+    sizes = {"tables": ["26*100000x64:4"], "dense_features": 13, "bottom_mlp": [256, 64], "top_mlp": [512, 1]}
+    path.write_text(json.dumps(CONFIG | sizes | {"batch_size": 8192, "sparse_gradients": False}))
+    options = CaptureOptions(train=True, optimizer="fused-adamw", cuda_graph=True)
+    (step,) = predict_steps(NamedProgram(str(path), options), [gpu], None, cuda_graph=True)
+    run = prepare_run(tk.load(RECORDED / f"{gpu}_dlrm_train.json.gz"))
+    measured_us = run.kernels.filter(run.is_in_chosen_steps)["dur_ns"].sum() / 1e3
+    assert step.prediction.kernels["time_us"].sum() == pytest.approx(measured_us, rel=0.1)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["rows", "width", "count"]), inner),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), VALUES))
+def test_any_values_are_taken_or_refused(given_values: dict[str, Any]) -> None:
+    text = json.dumps(CONFIG | given_values | {"model_type": "dlrm"}).encode()
+    try:
+        found = parse_dlrm_config(text, "dlrm.json")
+    except ModelConfigError:
+        return
+    assert found is not None
+    assert found.tables
 
 
 def test_commands_take_a_dlrm(
