@@ -196,6 +196,8 @@ def test_fbgemm_looks_up_in_all_tables_at_once(capture_step: Capture) -> None:
     assert (looked_up.dims[0], looked_up.dims[4], looked_up.dims[8:10]) == ([2050 * 16], [3], [[384], [3 * 64 + 1]])
     assert looked_up.concrete[6] == "48"
     assert looked_up.concrete[10:] == ["[1000, 1000, 50]", "[16, 16, 16]", "[160, 160, 64]"]
+    (checked,) = (call for call in step.calls if call.op == "fbgemm::bounds_check_indices")
+    assert (checked.dims[:3], checked.kernels) == ([[3], [384], [193]], ("bounds_check_indices_kernel",))
     (updated,) = (call for call in step.calls if "codegen_rowwise_adagrad" in call.op)
     assert updated.kernels.count("DeviceRadixSortOnesweepKernel") == 2
     assert updated.dims[0] == [64, 48]

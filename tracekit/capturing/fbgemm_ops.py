@@ -16,6 +16,7 @@ FBGEMM_CAPTURED = "tracekit_fbgemm"
 """Namespace of the stand-ins: FBGEMM itself may be there too."""
 FORWARD = "split_embedding_codegen_forward_unweighted_cuda"
 BACKWARD = "split_embedding_backward_codegen_{optimizer}_unweighted_exact_cuda"
+BOUNDS_CHECK = "bounds_check_indices"
 OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam")
 WIDTH, OFFSETS, HASH_BITS = 6, 9, 9
 """Arguments: all tables' widths together, the starts of each sum's indices; bits of a row's number in the backward."""
@@ -28,6 +29,10 @@ _LIBRARY.define(
     f"{FORWARD}(Tensor dev_weights, Tensor uvm_weights, Tensor lxu_cache_weights, Tensor weights_placements, "
     f"Tensor weights_offsets, Tensor D_offsets, int total_D, int max_D, Tensor indices, Tensor offsets, {_SIZES}) "
     "-> Tensor"
+)
+_LIBRARY.define(
+    f"{BOUNDS_CHECK}(Tensor rows_per_table, Tensor indices, Tensor offsets, int bounds_check_mode, Tensor warning) "
+    "-> ()"
 )
 for _optimizer in OPTIMIZERS:
     _LIBRARY.define(
@@ -48,6 +53,7 @@ def _make_nothing(*given: Any) -> None:
 
 
 _LIBRARY.impl(FORWARD, _make_sums, "Meta")
+_LIBRARY.impl(BOUNDS_CHECK, _make_nothing, "Meta")
 for _optimizer in OPTIMIZERS:
     _LIBRARY.impl(BACKWARD.format(optimizer=_optimizer), _make_nothing, "Meta")
 
@@ -59,6 +65,8 @@ def name_fbgemm_kernels(op: str, given: Sequence[Any]) -> tuple[str, ...]:
         op: Its name.
         given: Its arguments.
     """
+    if op.endswith(BOUNDS_CHECK):
+        return ("bounds_check_indices_kernel",)
     if op.endswith(FORWARD):
         return ("split_embedding_codegen_forward_unweighted_kernel",)
     optimizer = next(one for one in OPTIMIZERS if op.endswith(BACKWARD.format(optimizer=one)))

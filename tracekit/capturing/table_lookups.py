@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from tracekit.capturing.fbgemm_ops import BACKWARD, FBGEMM_CAPTURED, FORWARD
+from tracekit.capturing.fbgemm_ops import BACKWARD, BOUNDS_CHECK, FBGEMM_CAPTURED, FORWARD
 
 LEARNING_RATE = 0.1
+WARNING = 1
+"""FBGEMM's usual way to check indices, ``BoundsCheckMode.WARNING``."""
 
 
 class SparseBagLookup(Function):
@@ -91,6 +93,7 @@ class BatchedLookup(Function):
         ctx.tables = tables
         none, each = indices.new_empty(0), indices.new_empty(len(tables.rows))
         widths = sum(tables.widths), max(tables.widths)
+        _get_op(BOUNDS_CHECK)(each, indices, offsets, WARNING, indices.new_empty(1))
         look_up = _get_op(FORWARD)
         sums: Tensor = look_up(weights, none, none, each, each, each, *widths, indices, offsets, *tables.sizes)
         return sums
