@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -356,6 +357,29 @@ def test_a_configuration_tells_what_a_recorded_step_took(gpu: str, tmp_path: Pat
     run = prepare_run(tk.load(RECORDED / f"{gpu}_dlrm_train.json.gz"))
     measured_us = run.kernels.filter(run.is_in_chosen_steps)["dur_ns"].sum() / 1e3
     assert step.prediction.kernels["time_us"].sum() == pytest.approx(measured_us, rel=0.1)
+
+
+LARGE = {"tables": ["4*1Mx64:10"], "bottom_mlp": [512, 64], "top_mlp": [512, 1], "batch_size": 16_384}
+
+
+@pytest.mark.parametrize(
+    "kind", [{}, {"lookup": "fbgemm", "table_optimizer": "rowwise_adagrad"}, {"sparse_gradients": False}]
+)
+@pytest.mark.parametrize("change", [{"table": "4Mx64:20"}, {"batch": 4}])
+def test_a_captured_step_changes_as_its_configuration(
+    kind: dict[str, Any], change: dict[str, Any], tmp_path: Path
+) -> None:
+    """Tables and batch of the trace, by its ops' shapes, and the same captured anew."""
+    path = tmp_path / "dlrm.json"
+    path.write_text(json.dumps(CONFIG | LARGE | kind))
+    options = CaptureOptions(train=True, optimizer="fused-adam", cuda_graph=True)
+    trace, _ = capture_named(str(path), options, None)
+    table = (f"4*{change['table']}",) if "table" in change else ()
+    anew, _ = capture_named(str(path), replace(options, table=table), 16_384 * change.get("batch", 1))
+    edits = [f"tables({change['table']})"] if "table" in change else []
+    changed = tk.predict(trace, gpu="h100-sxm", what_if=edits, batch=change.get("batch")).targets[0]
+    direct = tk.predict(anew, gpu="h100-sxm").targets[0]
+    assert changed.step.step_time_us == pytest.approx(direct.step.step_time_us, rel=0.03)
 
 
 VALUES = st.recursive(

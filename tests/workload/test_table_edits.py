@@ -62,6 +62,14 @@ def test_pooling_changes_the_indices() -> None:
     assert (values[1][5], values[2][6]) == ("4000", "4000")
 
 
+def test_a_sparse_gradient_has_a_row_for_each_row_looked_up() -> None:
+    copied = ("aten::index_select", [[64, 16], [], [640]], ["", "0", ""])
+    added = ("aten::index_add_", [[1000, 16], [], [640], [640, 16], []], ["", "0", "", "", "-0.1"])
+    other = ("aten::index_select", [[64, 8], [], [640]], ["", "0", ""])
+    _, (_, *edited) = edit(BAG, copied, added, other, rows=4000, pooling=2)
+    assert edited == [[[64, 16], [], [128]], [[4000, 16], [], [128], [128, 16], []], other[1]]
+
+
 def test_the_last_offset_may_be_an_end() -> None:
     name, dims, concrete = BAG
     _, (bag,) = edit((name, dims, [*concrete[:7], "True", "-1"]), rows=1000, pooling=2)

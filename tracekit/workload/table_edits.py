@@ -25,6 +25,8 @@ from tracekit.workload.signature import Signature
 BAG_GRADIENTS = tuple(op for op in TABLE_ROWS_ARGUMENT if "bag" in op)
 INDEX_MOVERS = r"^f(?:bgemm|b)::(?:permute_(?:\dD_)?sparse|permute_sparse_features|bounds_check|(?:block_)?bucketize)"
 """Ops that move or check indices before a look-up; they are their longest one-dimensional inputs."""
+SPARSE_GRADIENT_OPS = ("aten::index_select", "aten::index_add_", "aten::index_add")
+"""Ops that copy a sum's gradient to each of its rows, and add them to the table."""
 LISTS = 3
 """Last inputs of FBGEMM's captured calls: rows, widths and indices of each table."""
 DEVICE_AND_MANAGED = 2
@@ -92,6 +94,7 @@ def edit_table_ops(ops: pl.DataFrame, edit: TableEdit) -> EditedOps:
     """
     named = "|".join([*map(re.escape, (*BAG_OPS, *BAG_GRADIENTS)), *(call.op.pattern for call in CALLS)])
     mine = pl.col("name").str.contains(f"{named}|{EXACT_BACKWARD_OP.pattern}|{INDEX_MOVERS}")
+    mine |= pl.col("name").is_in(SPARSE_GRADIENT_OPS)
     distinct = ops.filter(mine & pl.col("input_dims").is_not_null()).select(COLUMNS).unique(maintain_order=True)
     calls = [_parse_call(row) for row in distinct.iter_rows(named=True)]
     looked_up = [found for call in calls for found in _edit_lookup(call, edit)]
@@ -100,6 +103,8 @@ def edit_table_ops(ops: pl.DataFrame, edit: TableEdit) -> EditedOps:
         _edit_gradient(call, edit)
         if before and re.search(INDEX_MOVERS, call.signature.op):
             _scale_indices(call, after / before)
+        if call.signature.op in SPARSE_GRADIENT_OPS:
+            _edit_sparse_gradient(call, edit, looked_up)
     bags = {call.signature.get_shape(0) for call in calls if call.signature.op in BAG_OPS}
     shapes = [shape for shape in bags if shape and len(shape) == 2 and edit.fits(shape[1])]
     return EditedOps(
@@ -199,6 +204,16 @@ def _edit_tables(
         each = edit.rows, edit.width, wanted // looked_up.tables
         call.concrete[-LISTS:] = [json.dumps([size] * looked_up.tables) for size in each]
     return wanted
+
+
+def _edit_sparse_gradient(call: _Call, edit: TableEdit, looked_up: Iterable[tuple[int, int, int]]) -> None:
+    """Edit a sparse gradient, which has a row for each row looked up; other ops have tensors of other sizes."""
+    counts = {old: new for width, old, new in looked_up if edit.fits(width)}
+    table, indices = call.signature.get_shape(0), call.signature.get_shape(2)
+    if not table or len(table) != 2 or not edit.fits(table[1]) or not indices or indices[0] not in counts:
+        return
+    call.replace_shape(indices, [counts[indices[0]]])
+    call.replace_shape([indices[0], table[1]], [counts[indices[0]], table[1]])
 
 
 def _scale_indices(call: _Call, ratio: float) -> None:
