@@ -20,6 +20,7 @@ from tracekit.request.options import (
     ExportRequest,
     PredictRequest,
     ReportRequest,
+    ShardRequest,
     StepOptions,
     SweepRequest,
 )
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tracekit.recording import Recording
     from tracekit.reporting import Report
     from tracekit.reporting.comparison import Comparison
+    from tracekit.sharding import ShardingPlans
     from tracekit.trace import Trace
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "predict",
     "record",
     "report",
+    "shard",
     "sweep",
 ]
 __version__ = "0.1.0"
@@ -201,6 +204,22 @@ def sweep(trace: Trace, request: SweepRequest) -> Sweep:
     from tracekit.request import answers
 
     return answers.sweep(answers.measure(trace, request), request)
+
+
+@take_options_of(ShardRequest)
+def shard(source: Trace | str | PathLike[str] | None, request: ShardRequest) -> list[ShardingPlans]:
+    """Plan how the embedding tables of a recommender are sharded over clusters: the plans for each, fastest first.
+
+    Args:
+        source: A trace, as returned by :func:`load`; a JSON file of tables; or None where ``table`` gives them.
+
+    Raises:
+        TracekitError: An option is impossible, the file can't be read, there are no tables or samples, or the tables
+            don't fit.
+    """
+    from tracekit.request import answers
+
+    return answers.shard(source, request)
 
 
 @take_options_of(ExportRequest)

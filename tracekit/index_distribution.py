@@ -123,6 +123,8 @@ class IndexDistribution:
 class IndexPattern(Protocol):
     """How look-ups are distributed over the rows of tables of any size."""
 
+    def __hash__(self) -> int: ...
+
     def get_distribution(self, rows: int) -> IndexDistribution:
         """Return the distribution over a table of so many rows."""
         ...

@@ -7,7 +7,7 @@ from tracekit.capture_facts import CaptureFacts
 from tracekit.index_distribution import USUAL_ALPHA, IndexDistribution, IndexPattern, get_distribution
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TableSkews:
     """Look-ups by Zipf's law, with an exponent for each size of a table.
 

@@ -1,7 +1,7 @@
 """Find the embedding tables of a recommender, by the look-ups of a step."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -80,6 +80,75 @@ def find_embedding_tables(run: MeasuredRun) -> EmbeddingTables | None:
         optimizers=tuple(sorted({one.optimizer for one, _ in sets if one.optimizer})),
         on_host=sum(one.tables * count for one, count in sets if one.on_host or not one.weights),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TableKind:
+    """Equal tables that a rank looks rows up in.
+
+    Attributes:
+        rank: The rank.
+        tables: Their number.
+        rows: Rows of each.
+        width: Elements of a row.
+        item_bytes: Bytes of an element.
+        optimizer: What FBGEMM updates them by; empty for another one.
+        indices: Rows looked up in a table in a step.
+        bags: Sums of a table in a step.
+    """
+
+    rank: int
+    tables: int
+    rows: int
+    width: int
+    item_bytes: int
+    optimizer: str
+    indices: float
+    bags: float
+
+
+def list_table_kinds(run: MeasuredRun) -> list[TableKind]:
+    """List the tables that a step looks rows up in; those of one look-up count as equal.
+
+    Args:
+        run: The measured run.
+    """
+    looked_up = run.kernels.filter(_is_table_lookup(), run.is_in_chosen_steps)
+    columns = ("rank", *LOOKUP_COLUMNS)
+    calls = looked_up.group_by(columns, maintain_order=True).agg(pl.col("op_row").n_unique().alias("calls"))
+    found: dict[_TableSet, list[tuple[TableKind, int]]] = {}
+    for row in calls.iter_rows(named=True):
+        one, kind = _describe_set(row), _describe_kind(row)
+        if one is not None and kind is not None:
+            found.setdefault(one, []).append((kind, row["calls"]))
+    steps = max(run.measured_step.steps, 1)
+    return [_merge_calls(calls_of_set, steps) for calls_of_set in found.values()]
+
+
+def _merge_calls(calls: list[tuple[TableKind, int]], steps: int) -> TableKind:
+    """Return the tables of equal look-ups, whose number of indices differs from step to step."""
+    total = sum(count for _, count in calls)
+    first = calls[0][0]
+    indices, bags = (sum(getattr(kind, name) * count for kind, count in calls) / total for name in ("indices", "bags"))
+    return replace(first, tables=first.tables * max(round(total / steps), 1), indices=indices, bags=bags)
+
+
+def _describe_kind(row: dict[str, Any]) -> TableKind | None:
+    signature = Signature.parse(*(row[name] for name in LOOKUP_COLUMNS))
+    if signature.op in BAG_OPS:
+        table, index, offset = (signature.get_tensor(place) for place in range(3))
+        if table is None or index is None or offset is None or len(table.shape) != 2:
+            return None
+        item = int(table.get_item_bytes(FP32_BYTES))
+        return TableKind(row["rank"], 1, table.shape[0], table.shape[1], item, "", index.numel, offset.numel)
+    found = parse_lookup(signature)
+    if found is None or not found.width or not found.looked_up.weights:
+        return None
+    known, kind = found.looked_up, "" if found.kind == DENSE else found.kind
+    width = max(round(found.width), 1)
+    rows = max(round(known.weights / (known.tables * found.width)), 1)
+    each = (known.indices / known.tables, found.bags / known.tables)
+    return TableKind(row["rank"], known.tables, rows, width, known.weight_bytes, kind, *each)
 
 
 def _is_table_lookup() -> pl.Expr:

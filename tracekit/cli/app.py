@@ -27,6 +27,7 @@ from tracekit.cli import (
     redact,
     report,
     serve,
+    shard,
     sweep,
     view,
 )
@@ -101,6 +102,7 @@ app.command("info", cls=Subcommand)(info.info)
 app.command("report", cls=Subcommand)(report.report)
 app.command("predict", cls=Subcommand)(predict.predict)
 app.command("sweep", cls=Subcommand)(sweep.sweep)
+app.command("shard", cls=Subcommand)(shard.shard)
 app.command("compare", cls=Subcommand)(compare.compare)
 app.command("export", cls=Subcommand)(export.export)
 app.command("view", cls=Subcommand)(view.view)

@@ -18,6 +18,7 @@ CAPTURING = Template("capturing", Severity.NOTE, "capture the program on tensors
 MEASURING_HOST = Template("measuring-host", Severity.NOTE, "measure this machine's CPU: a quarter of a minute")
 PREDICTING = Template("predicting", Severity.NOTE, "predict")
 PREDICTING_LAYOUTS = Template("predicting-layouts", Severity.NOTE, "predict layouts")
+PLANNING_SHARDS = Template("planning-shards", Severity.NOTE, "plan for {cluster}")
 CHECKING_FILES = Template("checking-files", Severity.NOTE, "check the files")
 WRITING_FORM = Template("writing-form", Severity.NOTE, "write {form}")
 STORING_REPORTS = Template("storing-reports", Severity.NOTE, "keep the reports")

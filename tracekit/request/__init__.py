@@ -11,6 +11,7 @@ from tracekit.request.options import (
     PredictRequest,
     ReportRequest,
     RunOptions,
+    ShardRequest,
     StepOptions,
     SweepRequest,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "Request",
     "RequestField",
     "RunOptions",
+    "ShardRequest",
     "StepOptions",
     "SweepRequest",
     "list_fields",

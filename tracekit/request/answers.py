@@ -1,13 +1,20 @@
 """Answer requests: one function for each answer, which all front ends call."""
 
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
 from tracekit import prediction, reporting
 from tracekit.analysis.profiler_overhead import remove_profiler_overhead
+from tracekit.comm import load_cluster
+from tracekit.embedding_table_spec import parse_table_spec
 from tracekit.errors import OutputError, RequestError
 from tracekit.export import kineto, launch_tables, perfetto
 from tracekit.hosts import measure_host_speed
 from tracekit.ingest import load
-from tracekit.messages import ProgressCallback
+from tracekit.messages import Message, ProgressCallback, stages
 from tracekit.messages import requests as messages
+from tracekit.messages import sharding as sharding_messages
 from tracekit.messages.outputs import TRACE_OF_ONE_TARGET_ONLY
 from tracekit.prediction import Predictions
 from tracekit.prediction import sweep as sweeps
@@ -19,10 +26,16 @@ from tracekit.request.options import (
     ExportRequest,
     ReportRequest,
     RunOptions,
+    ShardRequest,
     SweepRequest,
     TargetOptions,
 )
 from tracekit.run import MeasuredRun, prepare_run
+from tracekit.sharding import PlannedTable, ShardingPlans, ShardingSetting, plan_sharding
+from tracekit.sharding.errors import ShardingError
+from tracekit.sharding.table_file import read_table_file
+from tracekit.sharding.tables import DEFAULT_WEIGHT_TYPE, TableDefaults, expand_specs
+from tracekit.sharding.trace_tables import find_tables
 from tracekit.trace import Trace
 from tracekit.whatif import apply_edits
 
@@ -133,6 +146,53 @@ def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
         clock=request.clock,
         source_clock=request.source_clock,
     )
+
+
+def shard(
+    source: Trace | str | PathLike[str] | None,
+    request: ShardRequest,
+    progress: ProgressCallback = lambda stage: None,
+) -> list[ShardingPlans]:
+    """Plan how embedding tables are sharded over clusters.
+
+    Args:
+        source: A trace, a file of tables, or neither where the request has tables.
+        request: The clusters, the tables and the batch.
+        progress: Called with the name of each stage as it begins.
+
+    Returns:
+        The plans for each cluster, in the order of the request.
+
+    Raises:
+        TracekitError: The file can't be read, there are no tables or samples, or the tables don't fit.
+    """
+    tables, batch, notes = _find_sharded_tables(source, request, progress)
+    batch = request.batch or batch
+    if tables and not batch:
+        raise ShardingError(sharding_messages.SHARDING_BATCH_MISSING())
+    found = []
+    for name in request.clusters:
+        progress(stages.PLANNING_SHARDS(cluster=name))
+        setting = ShardingSetting(load_cluster(name), batch, request.dense_memory * 2**30, request.dense_time_us)
+        plans = plan_sharding(tables, setting)
+        found.append(replace(plans, notes=(*plans.notes, *notes)))
+    return found
+
+
+def _find_sharded_tables(
+    source: Trace | str | PathLike[str] | None, request: ShardRequest, progress: ProgressCallback
+) -> tuple[list[PlannedTable], int, list[Message]]:
+    """Find the tables to shard, the samples of a rank where a trace tells them, and what is assumed."""
+    defaults = TableDefaults(request.data_type or DEFAULT_WEIGHT_TYPE, request.optimizer, request.index_pattern)
+    given = expand_specs([parse_table_spec(text) for text in split_values(request.table)], defaults)
+    if not isinstance(source, Trace):
+        return given or ([] if source is None else read_table_file(Path(source), defaults)), 0, []
+    tables, batch = find_tables(measure(source, request, progress), defaults)
+    if given:
+        return given, batch, []
+    if request.data_type is not None:
+        tables = [replace(table, weight_type=request.data_type) for table in tables]
+    return tables, batch, [sharding_messages.SHARDING_TRACE_TABLES_EQUAL()]
 
 
 def export(

@@ -14,6 +14,7 @@ from tracekit.bounds import MAX_COUNT, MAX_ZIPF_ALPHA
 from tracekit.errors import RequestError, StepError
 from tracekit.messages import index_files as index_messages
 from tracekit.messages import requests as messages
+from tracekit.messages import sharding as sharding_messages
 from tracekit.numbers import NUMBER_PATTERN
 from tracekit.request.option import Option, Request, split_values
 
@@ -30,6 +31,18 @@ MIN_SAMPLES, MAX_SAMPLES = 1e-6, 1e12
 STEPS = re.compile(r"-?[0-9]{1,18}(:-?[0-9]{1,18})?")
 TIME = re.compile(rf"({NUMBER_PATTERN}) ?(us|µs|ms|s)")
 UNITS_US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def parse_time_us(text: str) -> float:
+    """Parse a time such as ``12.3ms``, in us.
+
+    Raises:
+        RequestError: It is none, or none at all.
+    """
+    found = TIME.fullmatch(text.strip())
+    if found is None or not (time_us := float(found[1]) * UNITS_US[found[2]]):
+        raise RequestError(messages.TIME_WITHOUT_UNIT(time=text))
+    return time_us
 
 
 class ExportFormat(StrEnum):
@@ -221,10 +234,7 @@ class EditOptions(Request):
         """Step time without the profiler."""
         if self.unprofiled_step is None:
             return None
-        found = TIME.fullmatch(self.unprofiled_step.strip())
-        if found is None or not (time_us := float(found[1]) * UNITS_US[found[2]]):
-            raise RequestError(messages.TIME_WITHOUT_UNIT(time=self.unprofiled_step))
-        return time_us
+        return parse_time_us(self.unprofiled_step)
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
@@ -495,3 +505,82 @@ class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
         self.require_target()
         super().check()
         _ = self.batch_factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardRequest(RunOptions):
+    """A plan of how embedding tables are sharded over clusters."""
+
+    cluster: Annotated[
+        str | Sequence[str],
+        Option("Cluster, such as 8xh100-sxm, or a TOML. `tracekit clusters` lists them.", "Clusters", short="-c"),
+    ] = ()
+    table: Annotated[
+        str | Sequence[str],
+        Option(
+            "Tables, in place of those of a file or trace: [COUNT*]ROWSxWIDTH[:POOLING[:ALPHA]], such as "
+            "26*1000000x128:20.",
+            "Embedding tables",
+            "TABLE",
+        ),
+    ] = ()
+    batch: Annotated[
+        int | None,
+        Option("Samples of a rank in a step; default the trace's.", "Samples", "N", minimum=1, maximum=MAX_COUNT),
+    ] = None
+    optimizer: Annotated[
+        str | None,
+        Option(
+            "What updates the tables: sgd, adagrad, rowwise_adagrad, adam, ...; default the trace's, or "
+            "rowwise_adagrad.",
+            "Optimizer of the tables",
+        ),
+    ] = None
+    data_type: Annotated[
+        str | None,
+        Option("Type of the weights: fp32 (default), fp16, bf16, int8 or fp8.", "Type of the weights", "TYPE"),
+    ] = None
+    dense_memory: Annotated[
+        float,
+        Option("GiB of a GPU that the rest of the model takes.", "GiB of other layers", "GIB", minimum=0, maximum=1e6),
+    ] = 0.0
+    dense_time: Annotated[
+        str | None,
+        Option(
+            "Forward pass of the other layers, such as 3ms: hides the exchange of the next batch's indices.",
+            "Time of other layers",
+            "TIME",
+        ),
+    ] = None
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters."""
+        return split_values(self.cluster)
+
+    @property
+    def dense_time_us(self) -> float:
+        """The forward pass of the other layers."""
+        return 0.0 if self.dense_time is None else parse_time_us(self.dense_time)
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        from tracekit.comm import load_cluster
+        from tracekit.embedding_table_spec import parse_table_spec
+        from tracekit.sharding.tables import WEIGHT_BYTES
+        from tracekit.workload.ops.table_lookups import OPTIMIZER_STATE
+
+        super().check()
+        if not self.clusters:
+            raise RequestError(sharding_messages.SHARDING_CLUSTER_MISSING())
+        for name in self.clusters:
+            load_cluster(name)
+        for text in split_values(self.table):
+            parse_table_spec(text)
+        for name, value, known in (
+            ("optimizer", self.optimizer, list(OPTIMIZER_STATE)),
+            ("data type", self.data_type, list(WEIGHT_BYTES)),
+        ):
+            if value is not None and value not in known:
+                raise RequestError(messages.OPTION_VALUE(option=name, given=repr(value), expected=" or ".join(known)))
+        _ = self.dense_time_us

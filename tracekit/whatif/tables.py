@@ -20,7 +20,8 @@ from tracekit.workload.kernel_table import build_kernel_table
 from tracekit.workload.table_edits import BAG_GRADIENTS, EditedOps, TableEdit, edit_table_ops
 
 WORK_COLUMNS = (
-    "rows", "cols", "flops", "bytes", "serial_clocks", "warp_clocks", "accessed_bytes", "reuse_bytes", "host_bytes",
+    "rows", "cols", "flops", "bytes", "serial_clocks", "warp_clocks", "accessed_bytes", "reuse_bytes", "streamed_bytes",
+    "host_bytes",
 )  # fmt: skip
 
 

@@ -10,11 +10,14 @@ memory come over the link to it.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from tracekit.index_distribution import BRACKET, USUAL_PATTERN, IndexPattern
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns
 
 FP32_BYTES = 4
+MAX_CACHED = 1 << 14
+"""Expectations that are kept: a job has many equal tables, which are looked up in each step."""
 POSITION_BYTES = 4
 """Bytes of an index's original position; indices are sorted with it, to go over each row once."""
 HOST_REREAD_FRACTION = 0.45
@@ -73,10 +76,13 @@ class TableLookup:
         """Bytes of a row."""
         return self.width * self.weight_bytes
 
+    def move_to(self, placement: Placement) -> "TableLookup":
+        """Return the look-ups with the weights elsewhere."""
+        return replace(self, placement=placement)
+
     def expect_unique(self) -> float:
         """Expect the number of different rows drawn of a table."""
-        drawn = (self.pattern or USUAL_PATTERN).get_distribution(self.rows)
-        return min(drawn.expect_unique(self.indices), self.indices)
+        return min(_expect_unique(self.pattern or USUAL_PATTERN, self.rows, self.indices), self.indices)
 
     def expect_most_frequent(self) -> float:
         """Expect how often the most frequent row of a table is drawn."""
@@ -84,8 +90,17 @@ class TableLookup:
 
     def expect_reuse_bytes(self) -> float:
         """Expect what a cache must hold so that half of the rows drawn again are found in it."""
-        drawn = (self.pattern or USUAL_PATTERN).get_distribution(self.rows)
-        return drawn.expect_reuse_rows(self.indices) * self.row_bytes
+        return _expect_reuse_rows(self.pattern or USUAL_PATTERN, self.rows, self.indices) * self.row_bytes
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _expect_unique(pattern: IndexPattern, rows: int, draws: float) -> float:
+    return pattern.get_distribution(rows).expect_unique(draws)
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _expect_reuse_rows(pattern: IndexPattern, rows: int, draws: float) -> float:
+    return pattern.get_distribution(rows).expect_reuse_rows(draws)
 
 
 def compute_lookup_columns(tables: Sequence[TableLookup], output_bytes: float = FP32_BYTES) -> Columns:

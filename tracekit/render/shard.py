@@ -1,0 +1,134 @@
+"""Render sharding plans as text and JSON."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tracekit.format import format_bytes, format_duration, format_interval, format_number, format_quantity
+from tracekit.render.dump import dump_document
+from tracekit.render.grid import Grid, GridColumn
+from tracekit.sharding import ShardingPlan, ShardingPlans
+
+BAR_WIDTH = 24
+EXCHANGES = ("sums", "gradients", "reduced", "indices")
+
+
+def render_plans(found: Sequence[ShardingPlans], top: int) -> RenderableType:
+    """Render the plans for each cluster, and the ranks of the fastest one.
+
+    Args:
+        found: The plans of each cluster.
+        top: Ranks to list.
+    """
+    parts: list[RenderableType] = []
+    for plans in found:
+        parts += [*_describe_setting(plans), Text(), _render_comparison(plans), Text()]
+    best = min(found, key=lambda plans: plans.best.time_us)
+    parts += [*_render_best(best.best, top), Text()]
+    parts += [Text(f"note: {note}", "dim") for note in dict.fromkeys(note for plans in found for note in plans.notes)]
+    return Group(*parts)
+
+
+def _describe_setting(plans: ShardingPlans) -> Iterator[Text]:
+    setting, tables = plans.setting, [one.table for one in plans.best.tables]
+    held = sum(table.weight_bytes + table.state_bytes for table in tables)
+    yield Text.assemble(
+        ("cluster    ", "bold"),
+        f"{setting.cluster.slug} · {format_quantity(setting.ranks, 'GPU')} · "
+        f"{format_quantity(setting.batch, 'sample')} a rank and step",
+    )
+    indices = setting.samples * sum(table.pooling * table.features for table in tables)
+    yield Text.assemble(
+        ("tables     ", "bold"),
+        f"{len(tables):,} · {format_bytes(held)} with the optimizer's states · "
+        f"{format_number(indices)} look-ups a step",
+    )
+
+
+def _render_comparison(plans: ShardingPlans) -> Grid:
+    columns = {
+        "plan": "word", "embeddings": "number", "90 % interval": "number", "look-up": "number", "update": "number",
+        "exchange": "number", "max/mean": "number", "fullest": "number",
+    }  # fmt: skip
+    table = Grid([GridColumn(heading, kind) for heading, kind in columns.items()], gap=1)
+    for plan in plans.plans:
+        times = {part.name: part.time_us for part in plan.parts}
+        fullest = float(plan.ranks["memory_bytes"].max())  # type: ignore[arg-type]
+        table.add_row(
+            plan.name,
+            format_duration(plan.time_us),
+            format_interval(plan.low_us, plan.high_us),
+            format_duration(times["lookup"]),
+            format_duration(times["update"]),
+            format_duration(sum(times[name] for name in EXCHANGES)),
+            f"{plan.imbalance:.2f}x",
+            f"{100 * fullest / plan.setting.capacity_bytes:.0f} %",
+        )
+    return table
+
+
+def _render_best(plan: ShardingPlan, top: int) -> Iterator[RenderableType]:
+    """Yield what the fastest plan does with the tables, and its slowest ranks."""
+    kinds = Counter(_name_kind(one.type, one.kernel, len(one.shards)) for one in plan.tables)
+    counted = [f"{count} {kind}" for kind, count in kinds.most_common()]
+    yield Text.assemble(("fastest    ", "bold"), f"{plan.setting.cluster.slug}, {plan.name}: {', '.join(counted)}")
+    yield Text()
+    busy = plan.ranks.with_columns(busy_us=plan.ranks["lookup_us"] + plan.ranks["update_us"])
+    shown = busy.sort("busy_us", "rank", descending=[True, False]).head(top)
+    longest = max(float(busy["busy_us"].max()), 1e-9)  # type: ignore[arg-type]
+    table = Grid([GridColumn(name, "number") for name in ("rank", "tables", "look-up", "update", "sends", "memory")]
+                 + [GridColumn("look-up and update", "word")], gap=1)  # fmt: skip
+    for row in shown.iter_rows(named=True):
+        table.add_row(
+            str(row["rank"]),
+            str(row["tables"]),
+            format_duration(row["lookup_us"]),
+            format_duration(row["update_us"]),
+            format_bytes(row["sent_bytes"]),
+            format_bytes(row["memory_bytes"]),
+            "█" * round(BAR_WIDTH * row["busy_us"] / longest),
+        )
+    yield table
+    if plan.ranks.height > shown.height:
+        yield Text(f"{plan.ranks.height - shown.height} more ranks: --top {plan.ranks.height}", "dim")
+
+
+def _name_kind(kind: str, kernel: str, shards: int) -> str:
+    named = kind.replace("_", "-")
+    over = f" over {shards}" if kind == "column_wise" else ""
+    return f"{named}{over}" + (" in host memory" if kernel == "fused_uvm" else "")
+
+
+def as_json(found: Sequence[ShardingPlans]) -> str:
+    """Return the JSON that ``tracekit shard --json`` prints."""
+    return dump_document({"clusters": [_serialize_plans(plans) for plans in found]})
+
+
+def _serialize_plans(plans: ShardingPlans) -> dict[str, Any]:
+    setting = plans.setting
+    return {
+        "cluster": setting.cluster.slug,
+        "gpu": setting.cluster.gpu.slug,
+        "ranks": setting.ranks,
+        "batch": setting.batch,
+        "capacity_bytes": setting.capacity_bytes,
+        "plans": [_serialize_plan(plan) for plan in plans.plans],
+        "notes": [note.to_dict() for note in plans.notes],
+    }
+
+
+def _serialize_plan(plan: ShardingPlan) -> dict[str, Any]:
+    return {
+        "plan": plan.name,
+        "time_us": plan.time_us,
+        "low_us": plan.low_us,
+        "high_us": plan.high_us,
+        "imbalance": plan.imbalance,
+        "parts": [dataclasses.asdict(part) for part in plan.parts],
+        "ranks": plan.ranks.drop("capacity_bytes").to_dicts(),
+        "shards": plan.shards.to_dicts(),
+    }

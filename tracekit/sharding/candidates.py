@@ -1,0 +1,119 @@
+"""List the ways to shard a table: torchrec's sharding types, and where its weights lie.
+
+    table_wise        the whole table on one rank
+    column_wise       columns over some ranks: each looks up a part of every row
+    row_wise          rows over all ranks: each sums up what it has, and the sums are reduced
+    table_row_wise    rows over the ranks of one node
+    data_parallel     the whole table on every rank, which looks up its own samples; gradients are reduced
+
+What of a table doesn't fit anywhere lies in the host's memory.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tracekit.sharding.setting import ShardingSetting
+from tracekit.sharding.tables import PlannedTable
+from tracekit.workload.ops.table_lookups import Placement, TableLookup
+
+MIN_SHARD_WIDTH = 32
+"""Elements of the narrowest column shard: FBGEMM's warp of 32 threads loads four elements each, and a row of fewer
+leaves most of it idle."""
+VECTOR_ELEMENTS = 4
+"""FBGEMM loads four elements at once, so that widths are multiples of it."""
+SUM_BYTES, INDEX_BYTES = 4, 8
+"""Bytes of an element of a sum and of its gradient, and of an index."""
+MAX_REPLICA_BYTES = 1 << 30
+"""Largest table that every rank may hold: the gradient of a larger one takes longer than any exchange of sums."""
+
+
+class ShardingType(StrEnum):
+    """How a table is split, by torchrec's name."""
+
+    TABLE_WISE = "table_wise"
+    COLUMN_WISE = "column_wise"
+    ROW_WISE = "row_wise"
+    TABLE_ROW_WISE = "table_row_wise"
+    DATA_PARALLEL = "data_parallel"
+
+
+class ComputeKernel(StrEnum):
+    """Where the weights lie and what updates them, by torchrec's name."""
+
+    FUSED = "fused"
+    HOST = "fused_uvm"
+    DENSE = "dense"
+
+
+@dataclass(frozen=True, slots=True)
+class TableOption:
+    """A way to shard a table.
+
+    Attributes:
+        type: How it is split.
+        kernel: Where its weights lie.
+        columns: Column shards; 1 where rows stay whole.
+    """
+
+    type: ShardingType
+    kernel: ComputeKernel = ComputeKernel.FUSED
+    columns: int = 1
+
+    @property
+    def label(self) -> str:
+        """Short name."""
+        split = f"{self.type} over {self.columns}" if self.type is ShardingType.COLUMN_WISE else str(self.type)
+        return f"{split}, in host memory" if self.kernel is ComputeKernel.HOST else split
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether its shards may lie on any rank; those of other types have their ranks by the type."""
+        return self.type in (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
+
+    def count_shards(self, setting: ShardingSetting) -> int:
+        """Count the ranks that hold a shard."""
+        if self.type is ShardingType.TABLE_ROW_WISE:
+            return setting.ranks_per_node
+        return self.columns if self.is_placed else setting.ranks
+
+
+def list_options(table: PlannedTable, setting: ShardingSetting) -> list[TableOption]:
+    """List the ways to shard a table with its weights on the GPUs, and last in the host's memory."""
+    shared = [TableOption(ShardingType.TABLE_WISE)]
+    shared += [
+        TableOption(ShardingType.COLUMN_WISE, columns=count)
+        for count in _list_column_shards(table.width, setting.ranks)
+    ]
+    if table.rows >= setting.ranks > 1:
+        shared.append(TableOption(ShardingType.ROW_WISE))
+    if setting.cluster.nodes > 1 and table.rows >= setting.ranks_per_node > 1:
+        shared.append(TableOption(ShardingType.TABLE_ROW_WISE))
+    if setting.ranks > 1 and table.weight_bytes <= MAX_REPLICA_BYTES:
+        shared.append(TableOption(ShardingType.DATA_PARALLEL, ComputeKernel.DENSE))
+    return [*shared, TableOption(ShardingType.TABLE_WISE, ComputeKernel.HOST)]
+
+
+def _list_column_shards(width: int, ranks: int) -> list[int]:
+    """List the numbers of column shards, each twice the one before: of equal width, one a rank at most."""
+    counts = [1 << power for power in range(1, ranks.bit_length()) if 1 << power <= ranks]
+    return [n for n in counts if width % (n * VECTOR_ELEMENTS) == 0 and width // n >= MIN_SHARD_WIDTH]
+
+
+def describe_shard(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> TableLookup:
+    """Return the look-ups of a shard; rows count as spread evenly over the ranks that split them, as hashing does."""
+    drawn, width = table.pooling * table.features, table.width // option.columns
+    if option.type is ShardingType.DATA_PARALLEL:
+        return table.describe_lookup(table.rows, width, setting.batch * drawn, setting.batch * table.features)
+    over = 1 if option.is_placed else option.count_shards(setting)
+    indices, bags = setting.samples * drawn / over, setting.samples * table.features
+    lookup = table.describe_lookup(-(-table.rows // over), width, indices, bags)
+    return lookup.move_to(Placement.MANAGED) if option.kernel is ComputeKernel.HOST else lookup
+
+
+def compute_shard_bytes(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> float:
+    """Return the bytes of the GPU's memory that a shard takes: weights, the optimizer's state, and its sums twice."""
+    over = 1 if option.type is ShardingType.DATA_PARALLEL else option.count_shards(setting)
+    held = 0.0 if option.kernel is ComputeKernel.HOST else (table.weight_bytes + table.state_bytes) / over
+    lookup = describe_shard(table, option, setting)
+    gradient = table.weight_bytes if option.type is ShardingType.DATA_PARALLEL else 0.0
+    return held + gradient + 2 * lookup.bags * lookup.width * SUM_BYTES + lookup.indices * INDEX_BYTES

@@ -1,0 +1,199 @@
+"""What a shard costs the rank that holds it, for all tables and all ways to shard them in one prediction.
+
+Kernels of a rank look rows of all its tables up at once, so that their times add up but for one start. A shard's time
+is that of a kernel of its own, less the time of a kernel with next to nothing to do. What ranks send is added up too;
+the rank with most of it sets the time of the exchange.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from predictors import predict
+from tracekit.arrays import Floats
+from tracekit.comm import predict as predict_collectives
+from tracekit.sharding.candidates import (
+    INDEX_BYTES,
+    SUM_BYTES,
+    ComputeKernel,
+    ShardingType,
+    TableOption,
+    compute_shard_bytes,
+    describe_shard,
+    list_options,
+)
+from tracekit.sharding.setting import ShardingSetting
+from tracekit.sharding.tables import PlannedTable
+from tracekit.workload.ops.memory_traffic import Columns
+from tracekit.workload.ops.table_lookups import (
+    UPDATING_CLOCKS,
+    TableLookup,
+    compute_fbgemm_lookup,
+    compute_update_columns,
+    count_block_clocks,
+)
+
+MESSAGE_SIZES = np.geomspace(1.0, 2.0**40, 81)
+"""Bytes at which collectives are predicted; in between, the time is interpolated."""
+DENSE_UPDATE = "dense"
+
+
+class Load(IntEnum):
+    """What adds up on a rank: two times in us, bytes that it sends in each direction, bytes of indices, of memory."""
+
+    LOOKUP = 0
+    UPDATE = 1
+    SENT = 2
+    INDICES = 3
+    MEMORY = 4
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to shard a table, with what it costs.
+
+    Attributes:
+        option: The way.
+        shards: Ranks that hold a shard.
+        load: What one shard costs its rank, by ``Load``.
+        scattered_bytes: Buffer of sums that all ranks reduce-scatter, and whose gradients they gather.
+        node_bytes: The same within a node.
+        reduced_bytes: Gradient that all ranks reduce.
+    """
+
+    option: TableOption
+    shards: int
+    load: Floats
+    scattered_bytes: float = 0.0
+    node_bytes: float = 0.0
+    reduced_bytes: float = 0.0
+
+
+def build_candidates(tables: Sequence[PlannedTable], setting: ShardingSetting) -> list[list[Candidate]]:
+    """Build all ways to shard each table."""
+    options = [(table, option) for table in tables for option in list_options(table, setting)]
+    lookups = [describe_shard(table, option, setting) for table, option in options]
+    lookup_us = predict_bodies(lookups, None, setting)
+    update_us = predict_bodies(lookups, [_choose_update(table, option) for table, option in options], setting)
+    found: dict[str, list[Candidate]] = {table.name: [] for table in tables}
+    for (table, option), lookup, forward, backward in zip(options, lookups, lookup_us, update_us, strict=True):
+        memory = compute_shard_bytes(table, option, setting)
+        found[table.name].append(_build_candidate(table, option, lookup, setting, (forward, backward, memory)))
+    return list(found.values())
+
+
+def _choose_update(table: PlannedTable, option: TableOption) -> str:
+    return DENSE_UPDATE if option.kernel is ComputeKernel.DENSE else table.optimizer
+
+
+def _build_candidate(
+    table: PlannedTable,
+    option: TableOption,
+    lookup: TableLookup,
+    setting: ShardingSetting,
+    costs: tuple[float, float, float],
+) -> Candidate:
+    forward, backward, memory = costs
+    sums = lookup.bags * lookup.width * SUM_BYTES
+    away = (setting.ranks - 1) / setting.ranks
+    indices = 0.0 if option.type is ShardingType.DATA_PARALLEL else lookup.indices * INDEX_BYTES * away
+    sent = sums * away if option.is_placed else 0.0
+    if option.type is ShardingType.TABLE_ROW_WISE:
+        sent = sums / setting.ranks_per_node * away
+    return Candidate(
+        option,
+        option.count_shards(setting),
+        np.array([forward, backward, sent, indices, memory]),
+        scattered_bytes=sums if option.type is ShardingType.ROW_WISE else 0.0,
+        node_bytes=sums if option.type is ShardingType.TABLE_ROW_WISE else 0.0,
+        reduced_bytes=table.weight_bytes if option.type is ShardingType.DATA_PARALLEL else 0.0,
+    )
+
+
+def predict_bodies(
+    lookups: Sequence[TableLookup], optimizers: Sequence[str] | None, setting: ShardingSetting
+) -> Floats:
+    """Predict look-ups, or with ``optimizers`` updates, without the start of their kernels, in us."""
+    rows: list[Columns] = []
+    for number, lookup in enumerate(lookups):
+        columns = compute_fbgemm_lookup([lookup]) if optimizers is None else None
+        if optimizers is not None:
+            columns = compute_update_columns([lookup], optimizers[number])
+        assert columns is not None
+        # Single threads of many tables wait at the same time.
+        rows.append(columns | {"serial_clocks": None})
+    nothing: Columns = {name: 0.0 for name in rows[0] if name not in ("serial_clocks", "work_low", "work_high")}
+    predicted = predict_times([*rows, nothing | {"bytes": 1}], optimizers is not None, setting)
+    times: Floats = predicted["time_us"].to_numpy()
+    return np.asarray(np.maximum(times[:-1] - times[-1], 0.0))
+
+
+def predict_times(rows: Sequence[Columns], updates: bool, setting: ShardingSetting) -> pl.DataFrame:
+    """Predict kernels of FBGEMM on the cluster's GPU, with their intervals."""
+    family = "optimizer" if updates else "embedding"
+    kernels = pl.DataFrame([{"family": family, "dtype": "fp32"} | row for row in rows], infer_schema_length=None)
+    return predict(kernels, setting.cluster.gpu).select("time_us", "low_us", "high_us")
+
+
+def describe_rank(lookups: Sequence[TableLookup], optimizer: str | None) -> Columns:
+    """Return the columns of a rank's kernels: its look-up, or its two updates together."""
+    if optimizer is None:
+        return compute_fbgemm_lookup(lookups)
+    columns = compute_update_columns(lookups, optimizer)
+    assert columns is not None
+    return columns | {"serial_clocks": UPDATING_CLOCKS + count_block_clocks(lookups)}
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Times of the collectives between ranks, by the bytes of the buffer of the rank that has most.
+
+    Attributes:
+        setting: The cluster.
+    """
+
+    setting: ShardingSetting
+
+    def compute_us(self, collective: str, bytes_: Floats | float, *, within_node: bool = False) -> Floats:
+        """Compute the time of a collective; none where nothing is sent."""
+        times = self._times["node" if within_node else "all", collective]["time_us"]
+        return self._interpolate(times, bytes_)
+
+    def compute_interval_us(
+        self, collective: str, bytes_: float, *, within_node: bool = False
+    ) -> tuple[float, float, float]:
+        """Compute the time of a collective and its interval."""
+        columns = self._times["node" if within_node else "all", collective]
+        low, time, high = (float(self._interpolate(columns[name], bytes_)) for name in ("low_us", "time_us", "high_us"))
+        return low, time, high
+
+    @staticmethod
+    def _interpolate(times: Floats, bytes_: Floats | float) -> Floats:
+        size = np.asarray(bytes_, np.float64)
+        found = np.exp(np.interp(np.log(np.maximum(size, 1.0)), np.log(MESSAGE_SIZES), np.log(np.maximum(times, 1e-6))))
+        return np.asarray(np.where(size > 0, found, 0.0))
+
+    @cached_property
+    def _times(self) -> dict[tuple[str, str], dict[str, Floats]]:
+        collectives = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce")
+        groups = {"all": self.setting.ranks, "node": self.setting.ranks_per_node}
+        keys = [(group, name) for group in groups for name in collectives]
+        table = pl.DataFrame(
+            {
+                "collective": [name for _, name in keys for _ in MESSAGE_SIZES],
+                "bytes": np.tile(MESSAGE_SIZES, len(keys)),
+                "ranks": [groups[group] for group, _ in keys for _ in MESSAGE_SIZES],
+                "dtype": "fp32",
+            }
+        )
+        found = predict_collectives(table, self.setting.cluster)
+        parts = (found.slice(number * MESSAGE_SIZES.size, MESSAGE_SIZES.size) for number in range(len(keys)))
+        columns = ("time_us", "low_us", "high_us")
+        return {
+            key: {name: part[name].fill_null(0.0).to_numpy() for name in columns}
+            for key, part in zip(keys, parts, strict=True)
+        }

@@ -1,0 +1,154 @@
+"""Plans of sharded tables, as plain data."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from tracekit.messages import Message
+from tracekit.sharding.candidates import ComputeKernel, ShardingType
+from tracekit.sharding.setting import ShardingSetting
+from tracekit.sharding.tables import PlannedTable
+
+PARTS = ("lookup", "sums", "update", "gradients", "reduced", "indices")
+"""Parts of a step's embedding time, one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableShard:
+    """A part of a table on a rank.
+
+    Attributes:
+        rank: The rank.
+        row: Its first row.
+        column: Its first column.
+        rows: Rows.
+        columns: Columns.
+    """
+
+    rank: int
+    row: int
+    column: int
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedTable:
+    """A table with its shards.
+
+    Attributes:
+        table: The table.
+        type: How it is split.
+        kernel: Where its weights lie.
+        shards: Its shards, by rank.
+    """
+
+    table: PlannedTable
+    type: ShardingType
+    kernel: ComputeKernel
+    shards: tuple[TableShard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartTime:
+    """Time of a part of the step, that of its slowest rank.
+
+    Attributes:
+        name: One of ``PARTS``.
+        time_us: Time.
+        low_us: Lower end of the 90 % interval.
+        high_us: Upper end.
+        rank: The slowest rank; None where all have the same part.
+    """
+
+    name: str
+    time_us: float
+    low_us: float
+    high_us: float
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class ShardingPlan:
+    """How all tables are sharded, and what that takes.
+
+    Attributes:
+        name: What ways to shard a table were allowed.
+        setting: The cluster and the batch.
+        tables: The tables with their shards.
+        parts: Times of the parts of a step.
+        ranks: One row per rank: ``rank``, ``tables``, ``lookup_us``, ``update_us``, ``sent_bytes`` (sums that it
+            sends), ``memory_bytes``, ``capacity_bytes``.
+    """
+
+    name: str
+    setting: ShardingSetting
+    tables: tuple[ShardedTable, ...]
+    parts: tuple[PartTime, ...]
+    ranks: pl.DataFrame
+
+    @property
+    def time_us(self) -> float:
+        """Embedding time of a step: look-ups, updates, and exchanges that nothing hides."""
+        return sum(part.time_us for part in self.parts)
+
+    @property
+    def low_us(self) -> float:
+        """Lower end of the interval: of all parts together, as their errors are those of one law."""
+        return sum(part.low_us for part in self.parts)
+
+    @property
+    def high_us(self) -> float:
+        """Upper end of the interval."""
+        return sum(part.high_us for part in self.parts)
+
+    @property
+    def imbalance(self) -> float:
+        """Time of the slowest rank's kernels over the mean rank's."""
+        busy = self.ranks["lookup_us"] + self.ranks["update_us"]
+        mean = float(busy.mean() or 0.0)  # type: ignore[arg-type]
+        return float(busy.max()) / mean if mean else 1.0  # type: ignore[arg-type]
+
+    @cached_property
+    def shards(self) -> pl.DataFrame:
+        """One row per shard: ``table``, ``type``, ``kernel``, ``rank``, ``row``, ``column``, ``rows``, ``columns``."""
+        return pl.DataFrame(
+            [
+                {"table": one.table.name, "type": str(one.type), "kernel": str(one.kernel), "rank": shard.rank,
+                 "row": shard.row, "column": shard.column, "rows": shard.rows, "columns": shard.columns}
+                for one in self.tables
+                for shard in one.shards
+            ]
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ShardingPlans:
+    """Plans for one cluster, the fastest first.
+
+    Attributes:
+        setting: The cluster and the batch.
+        plans: The plans.
+        notes: What is assumed.
+    """
+
+    setting: ShardingSetting
+    plans: tuple[ShardingPlan, ...]
+    notes: tuple[Message, ...] = ()
+
+    @property
+    def best(self) -> ShardingPlan:
+        """The fastest plan."""
+        return self.plans[0]
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return one row per plan: its times, the slowest rank's share, and the fullest rank's memory."""
+        return pl.DataFrame(
+            [
+                {"plan": plan.name, "time_us": plan.time_us, "low_us": plan.low_us, "high_us": plan.high_us}
+                | {f"{part.name}_us": part.time_us for part in plan.parts}
+                | {"imbalance": plan.imbalance, "memory_bytes": plan.ranks["memory_bytes"].max()}
+                for plan in self.plans
+            ]
+        )

@@ -1,0 +1,221 @@
+"""Search for the fastest assignment: the longest tables first, then changes at the slowest ranks.
+
+    greedy   tables by what they cost, each on the ranks that are least busy with it
+    change   at the slowest rank: another way to shard a table, a shard moved, two shards swapped
+
+The search ends where no change of these helps.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tracekit.arrays import Floats, Ints
+from tracekit.sharding.assignment import STARTED_US, Assignment, compute_rank_us, compute_shared_us
+from tracekit.sharding.candidates import ComputeKernel
+from tracekit.sharding.loads import Candidate, Exchange, Load
+
+MAX_CHANGES = 2000
+MAX_TRIED_TABLES = 24
+"""Tables at the slowest rank whose other ways are tried, and shards that are swapped: those that cost most."""
+
+Choice = Callable[[Sequence[Candidate]], Sequence[int]]
+"""Which ways to shard a table are allowed, in the order in which they are preferred."""
+
+
+def assign_greedily(
+    candidates: Sequence[Sequence[Candidate]], exchange: Exchange, allowed: Choice
+) -> Assignment | None:
+    """Assign tables one by one, those that cost most first; None where one fits nowhere.
+
+    Args:
+        candidates: Ways to shard each table.
+        exchange: Times of collectives.
+        allowed: The ways that are allowed; the first that fits is taken.
+    """
+    found = Assignment(candidates, exchange)
+    first = np.array([ways[allowed(ways)[0]].load for ways in candidates])
+    size = first[:, Load.MEMORY] / exchange.setting.capacity_bytes
+    order = np.argsort(-np.maximum(compute_rank_us(first, exchange), size * compute_rank_us(first, exchange).max()))
+    for table in order.tolist():
+        for choice in allowed(candidates[table]):
+            ranks = found.find_ranks(table, choice)
+            if ranks is not None:
+                found.put(table, choice, ranks)
+                break
+        else:
+            return None
+    return found
+
+
+def improve(start: Assignment, allowed: Choice) -> Assignment:
+    """Change an assignment until nothing helps.
+
+    Args:
+        start: The assignment.
+        allowed: The ways to shard a table that are allowed.
+    """
+    best, best_us = start.copy(), start.compute_step_us()
+    for _ in range(MAX_CHANGES):
+        changes = (_try_moves, _try_swaps, _try_other_ways)
+        change = next((one for attempt in changes if (one := attempt(best, best_us, allowed)) is not None), None)
+        if change is None:
+            return best
+        for table, choice, ranks in change:
+            best.take(table)
+            best.put(table, choice, ranks)
+        best_us = best.compute_step_us()
+    return best
+
+
+Change = list[tuple[int, int, Ints]]
+
+
+def _find_slowest(assignment: Assignment) -> list[int]:
+    """Find the ranks with most to do, in all and in each kind of load but memory."""
+    busy = compute_rank_us(assignment.loads, assignment.exchange)
+    kinds = assignment.loads[:, : Load.MEMORY].argmax(axis=0)
+    return list(dict.fromkeys([int(busy.argmax()), *map(int, kinds)]))
+
+
+def _list_shards(assignment: Assignment, rank: int) -> list[int]:
+    """List the tables with a shard on a rank that may lie elsewhere, those that cost most first."""
+    placed = [
+        table
+        for table, ranks in enumerate(assignment.ranks)
+        if assignment.get_candidate(table).option.is_placed and rank in ranks
+    ]
+    costs = np.array([assignment.get_candidate(table).load for table in placed]).reshape(len(placed), len(Load))
+    order = np.argsort(-compute_rank_us(costs, assignment.exchange), kind="stable")
+    return [placed[place] for place in order.tolist()]
+
+
+def _compute_changed_us(assignment: Assignment, rank: int, leaves: Floats, arrives: Floats) -> Floats:
+    """Compute the step's time where loads leave a rank and arrive at each of the others.
+
+    Args:
+        assignment: The assignment.
+        rank: The rank that they leave.
+        leaves: What the rank loses, by change, other rank and load.
+        arrives: What the other rank gets.
+
+    Returns:
+        Times by change and other rank; infinite where memory doesn't suffice.
+    """
+    loads = assignment.loads
+    others = loads.copy()
+    others[rank] = 0.0
+    top = np.sort(others, axis=0)[-2:]
+    # The most of all ranks but two: of the two largest, the one that isn't the other rank's.
+    rest = np.where(others == top[-1], top[0], top[-1])
+    here, there = loads[rank] - leaves, loads + arrives
+    most = np.maximum(np.maximum(here, there), rest)
+    fits = np.maximum(here, there)[..., Load.MEMORY] <= assignment.capacity_bytes
+    fits[..., rank] = False
+    return np.where(fits, compute_rank_us(most, assignment.exchange), np.inf)
+
+
+def _try_moves(assignment: Assignment, best_us: float, allowed: Choice) -> Change | None:
+    """Move a shard from a slow rank to another one."""
+    del allowed
+    shared = assignment.compute_shared_us()
+    for rank in _find_slowest(assignment):
+        tables = _list_shards(assignment, rank)
+        if not tables:
+            continue
+        moved = np.array([assignment.get_candidate(table).load for table in tables])[:, None, :]
+        times = _compute_changed_us(assignment, rank, moved, moved) + shared
+        for number, table in enumerate(tables):
+            times[number, assignment.ranks[table]] = np.inf
+        place, other = divmod(int(times.argmin()), times.shape[1])
+        if times[place, other] < best_us - _get_least_gain(best_us):
+            return [_move(assignment, tables[place], rank, other)]
+    return None
+
+
+def _try_swaps(assignment: Assignment, best_us: float, allowed: Choice) -> Change | None:
+    """Swap a shard of a slow rank for one of another."""
+    del allowed
+    shared = assignment.compute_shared_us()
+    for rank in _find_slowest(assignment):
+        mine = _list_shards(assignment, rank)[:MAX_TRIED_TABLES]
+        pairs = [
+            (table, int(other))
+            for table in range(len(assignment.ranks))
+            if assignment.get_candidate(table).option.is_placed and rank not in assignment.ranks[table]
+            for other in assignment.ranks[table]
+        ]
+        if not mine or not pairs:
+            continue
+        theirs = np.array([assignment.get_candidate(table).load for table, _ in pairs])
+        others = np.array([other for _, other in pairs])
+        best = (np.inf, 0, 0)
+        for number, table in enumerate(mine):
+            difference = assignment.get_candidate(table).load - theirs
+            times = _compute_pair_us(assignment, rank, others, difference) + shared
+            times[np.isin(others, assignment.ranks[table])] = np.inf
+            place = int(times.argmin())
+            best = min(best, (float(times[place]), number, place))
+        if best[0] < best_us - _get_least_gain(best_us):
+            table, (swapped, other) = mine[best[1]], pairs[best[2]]
+            return [_move(assignment, table, rank, other), _move(assignment, swapped, other, rank)]
+    return None
+
+
+def _compute_pair_us(assignment: Assignment, rank: int, others: Ints, difference: Floats) -> Floats:
+    """Compute the step's time where a rank loses what one other rank gets, for each of several changes."""
+    loads = assignment.loads
+    rest = loads.copy()
+    rest[rank] = 0.0
+    top = np.sort(rest, axis=0)[-2:]
+    most = np.where(rest[others] == top[-1], top[0], top[-1])
+    here, there = loads[rank] - difference, loads[others] + difference
+    pair = np.maximum(here, there)
+    times = compute_rank_us(np.maximum(pair, most), assignment.exchange)
+    return np.where(pair[:, Load.MEMORY] <= assignment.capacity_bytes, times, np.inf)
+
+
+def _try_other_ways(assignment: Assignment, best_us: float, allowed: Choice) -> Change | None:
+    """Shard a table of a slow rank in another way."""
+    best: tuple[float, Change | None] = (best_us - _get_least_gain(best_us), None)
+    tried: set[int] = set()
+    for rank in _find_slowest(assignment):
+        holders = [table for table, ranks in enumerate(assignment.ranks) if rank in ranks]
+        costs = [float(assignment.get_candidate(table).load[:2].sum()) for table in holders]
+        order = np.argsort(-np.array(costs), kind="stable")[:MAX_TRIED_TABLES]
+        tried |= {holders[place] for place in order.tolist()}
+    for table in sorted(tried):
+        choice, ranks = assignment.chosen[table], assignment.ranks[table]
+        assignment.take(table)
+        for other in allowed(assignment.candidates[table]):
+            places = assignment.find_ranks(table, other) if other != choice else None
+            if places is not None:
+                time = _time_with(assignment, assignment.candidates[table][other], places)
+                if time < best[0]:
+                    best = (time, [(table, other, places)])
+        assignment.put(table, choice, ranks)
+    return best[1]
+
+
+def _time_with(assignment: Assignment, candidate: Candidate, ranks: Ints) -> float:
+    """Compute the step's time with one more table."""
+    loads = assignment.loads.copy()
+    loads[ranks] += candidate.load
+    added = np.array([candidate.scattered_bytes, candidate.node_bytes, candidate.reduced_bytes])
+    shared = compute_shared_us(assignment.shared_bytes + added, assignment.exchange)
+    return float(compute_rank_us(loads.max(axis=0), assignment.exchange)) + shared
+
+
+def _move(assignment: Assignment, table: int, rank: int, other: int) -> tuple[int, int, Ints]:
+    ranks = assignment.ranks[table]
+    return table, assignment.chosen[table], np.sort(np.where(ranks == rank, other, ranks))
+
+
+def _get_least_gain(best_us: float) -> float:
+    return min(best_us * 1e-4, STARTED_US)
+
+
+def allow_all(ways: Sequence[Candidate]) -> list[int]:
+    """Allow all ways to shard a table, the cheapest first; the host's memory last."""
+    on_host = [way.option.kernel is ComputeKernel.HOST for way in ways]
+    return sorted(range(len(ways)), key=lambda place: (on_host[place], place))
