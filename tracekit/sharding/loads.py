@@ -75,15 +75,16 @@ class Candidate:
 
 def build_candidates(tables: Sequence[PlannedTable], setting: ShardingSetting) -> list[list[Candidate]]:
     """Build all ways to shard each table."""
-    options = [(table, option) for table in tables for option in list_options(table, setting)]
-    lookups = [describe_shard(table, option, setting) for table, option in options]
+    options = [(number, option) for number, table in enumerate(tables) for option in list_options(table, setting)]
+    lookups = [describe_shard(tables[number], option, setting) for number, option in options]
     lookup_us = predict_bodies(lookups, None, setting)
-    update_us = predict_bodies(lookups, [_choose_update(table, option) for table, option in options], setting)
-    found: dict[str, list[Candidate]] = {table.name: [] for table in tables}
-    for (table, option), lookup, forward, backward in zip(options, lookups, lookup_us, update_us, strict=True):
-        memory = compute_shard_bytes(table, option, setting)
-        found[table.name].append(_build_candidate(table, option, lookup, setting, (forward, backward, memory)))
-    return list(found.values())
+    update_us = predict_bodies(lookups, [_choose_update(tables[number], option) for number, option in options], setting)
+    found: list[list[Candidate]] = [[] for _ in tables]
+    for (number, option), lookup, forward, backward in zip(options, lookups, lookup_us, update_us, strict=True):
+        memory = compute_shard_bytes(tables[number], option, setting)
+        costs = forward, backward, memory
+        found[number].append(_build_candidate(tables[number], option, lookup, setting, costs))
+    return found
 
 
 def _choose_update(table: PlannedTable, option: TableOption) -> str:

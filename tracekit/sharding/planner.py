@@ -35,13 +35,53 @@ def _allow_only(*types: ShardingType) -> Choice:
     return allowed
 
 
-PLANS: dict[str, Choice] = {
-    "table-wise": _allow_only(ShardingType.TABLE_WISE),
-    "column-wise": _allow_only(ShardingType.COLUMN_WISE, ShardingType.TABLE_WISE),
-    "row-wise": _allow_only(ShardingType.ROW_WISE, ShardingType.TABLE_WISE),
-    "row-wise in nodes": _allow_only(ShardingType.TABLE_ROW_WISE),
+TABLE, COLUMN, ROW = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE
+NODE, COPY = ShardingType.TABLE_ROW_WISE, ShardingType.DATA_PARALLEL
+PLANS: dict[str, tuple[ShardingType, ...]] = {
+    "table-wise": (TABLE,),
+    "column-wise": (COLUMN, TABLE),
+    "row-wise": (ROW, TABLE),
+    "row-wise in nodes": (NODE, TABLE),
+    "data-parallel": (COPY, TABLE),
 }
-"""Plans of one way to shard tables each, placed as well as possible, to compare the best with."""
+"""Plans of one way to shard tables each, placed as well as possible, to compare the best with; what the first type
+isn't possible for takes the next."""
+MIXTURES = ((TABLE, COPY), (ROW, COPY), (TABLE, COLUMN, COPY), (TABLE, ROW))
+"""Further mixtures of ways that the search starts from: each kind of exchange that a plan does without saves its
+latency, which changes of single tables don't find."""
+
+
+def find_assignments(
+    candidates: Sequence[Sequence[Candidate]],
+    exchange: Exchange,
+    progress: Callable[[str], None] = lambda name: None,
+) -> dict[str, Assignment]:
+    """Find the fastest assignment, and the best of each way to shard tables.
+
+    Args:
+        candidates: Ways to shard each table.
+        exchange: Times of collectives.
+        progress: Called with the name of each plan as its search begins.
+
+    Returns:
+        Assignments by the names of plans; none where nothing fits.
+    """
+    found: dict[str, Assignment] = {}
+    for name, types in PLANS.items():
+        progress(name)
+        start = assign_greedily(candidates, exchange, _allow_only(*types))
+        if start is not None and any(start.get_candidate(t).option.type is types[0] for t in range(len(candidates))):
+            found[name] = improve(start, _allow_only(*types))
+    progress(BEST)
+    starts = [*found.values()]
+    for types in MIXTURES:
+        starts += filter(None, [assign_greedily(candidates, exchange, _allow_only(*types), weighs=True)])
+    for weighs in (False, True):
+        starts += filter(None, [assign_greedily(candidates, exchange, allow_all, weighs=weighs)])
+    improved = [improve(start, allow_all) for start in starts]
+    if improved:
+        found[BEST] = min(improved, key=Assignment.compute_step_us)
+    return found
 
 
 def plan_sharding(
@@ -67,33 +107,12 @@ def plan_sharding(
     exchange = Exchange(setting)
     candidates = build_candidates(tables, setting)
     _check_memory(tables, candidates, setting)
-    found: dict[str, Assignment] = {}
-    for name, allowed in PLANS.items():
-        progress(name)
-        start = assign_greedily(candidates, exchange, allowed)
-        if start is not None and _has_own_way(start, name):
-            found[name] = improve(start, allowed)
-    progress(BEST)
-    starts = [*found.values(), *filter(None, [assign_greedily(candidates, exchange, allow_all)])]
-    if not starts:
+    found = find_assignments(candidates, exchange, progress)
+    if BEST not in found:
         raise ShardingError(_describe_shortage(tables, setting))
-    improved = [improve(start, allow_all) for start in starts]
-    best = min(improved, key=Assignment.compute_step_us)
-    plans = [evaluate_assignment(BEST, tables, best)]
-    plans += [evaluate_assignment(name, tables, one) for name, one in found.items()]
+    plans = [evaluate_assignment(name, tables, one) for name, one in found.items()]
     ranked = _drop_equal(sorted(plans, key=lambda plan: (plan.time_us, plan.name != BEST)))
     return ShardingPlans(setting, tuple(ranked), tuple(_collect_notes(tables, ranked)))
-
-
-def _has_own_way(assignment: Assignment, name: str) -> bool:
-    """Return whether a plan has at least one table sharded by what its name says."""
-    types = {
-        "table-wise": ShardingType.TABLE_WISE,
-        "column-wise": ShardingType.COLUMN_WISE,
-        "row-wise": ShardingType.ROW_WISE,
-        "row-wise in nodes": ShardingType.TABLE_ROW_WISE,
-    }
-    return any(assignment.get_candidate(t).option.type is types[name] for t in range(len(assignment.chosen)))
 
 
 def _check_memory(

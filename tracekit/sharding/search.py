@@ -6,7 +6,7 @@
 The search ends where no change of these helps.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -24,28 +24,37 @@ Choice = Callable[[Sequence[Candidate]], Sequence[int]]
 
 
 def assign_greedily(
-    candidates: Sequence[Sequence[Candidate]], exchange: Exchange, allowed: Choice
+    candidates: Sequence[Sequence[Candidate]], exchange: Exchange, allowed: Choice, *, weighs: bool = False
 ) -> Assignment | None:
     """Assign tables one by one, those that cost most first; None where one fits nowhere.
 
     Args:
         candidates: Ways to shard each table.
         exchange: Times of collectives.
-        allowed: The ways that are allowed; the first that fits is taken.
+        allowed: The ways that are allowed.
+        weighs: Whether the way that adds least to the step is taken; else the first that fits.
     """
     found = Assignment(candidates, exchange)
     first = np.array([ways[allowed(ways)[0]].load for ways in candidates])
     size = first[:, Load.MEMORY] / exchange.setting.capacity_bytes
     order = np.argsort(-np.maximum(compute_rank_us(first, exchange), size * compute_rank_us(first, exchange).max()))
     for table in order.tolist():
-        for choice in allowed(candidates[table]):
-            ranks = found.find_ranks(table, choice)
-            if ranks is not None:
-                found.put(table, choice, ranks)
-                break
-        else:
+        fitting = _list_fitting(found, table, allowed)
+        if weighs:
+            fitting = iter(sorted(fitting, key=lambda one: _time_with(found, candidates[table][one[0]], one[1]))[:1])
+        place = next(fitting, None)
+        if place is None:
             return None
+        found.put(table, *place)
     return found
+
+
+def _list_fitting(assignment: Assignment, table: int, allowed: Choice) -> Iterator[tuple[int, Ints]]:
+    """Yield the allowed ways for which there is room, with the ranks."""
+    for choice in allowed(assignment.candidates[table]):
+        ranks = assignment.find_ranks(table, choice)
+        if ranks is not None:
+            yield choice, ranks
 
 
 def improve(start: Assignment, allowed: Choice) -> Assignment:

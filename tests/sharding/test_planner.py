@@ -1,0 +1,170 @@
+"""Plans of sharded tables: against the exact best, invariants, and by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.validation.exact_sharding import measure_excess
+from tracekit.comm import load_cluster
+from tracekit.index_distribution import ZipfPattern
+from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
+from tracekit.sharding.assignment import Assignment
+from tracekit.sharding.candidates import ShardingType, TableOption, compute_shard_bytes, describe_shard, list_options
+from tracekit.sharding.errors import ShardingError
+from tracekit.sharding.loads import Exchange, build_candidates
+from tracekit.sharding.planner import BEST
+from tracekit.sharding.search import allow_all, assign_greedily, improve
+
+EIGHT = ShardingSetting(load_cluster("8xh100-sxm"), batch=1024)
+TWO_NODES = ShardingSetting(load_cluster("2x8xh100-sxm@ndr400"), batch=1024)
+TABLE = PlannedTable("user", rows=1_000_000, width=128, pooling=20.0, pattern=ZipfPattern(1.05))
+
+tables_of_any_kind = st.lists(
+    st.builds(
+        lambda rows, width, pooling, alpha: (rows, width, pooling, alpha),
+        st.sampled_from([3, 1000, 10**6, 4 * 10**7, 3 * 10**8]),
+        st.sampled_from([16, 64, 128, 256]),
+        st.sampled_from([1.0, 5.0, 40.0]),
+        st.sampled_from([None, 0.0, 1.2]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def name_tables(kinds):
+    patterns = {alpha: None if alpha is None else ZipfPattern(alpha) for *_, alpha in kinds}
+    return [
+        PlannedTable(f"table_{number}", rows, width, pooling, patterns[alpha])
+        for number, (rows, width, pooling, alpha) in enumerate(kinds)
+    ]
+
+
+def test_plans_are_within_five_percent_of_the_best():
+    excess = [measure_excess(seed) for seed in range(60)]
+    assert min(excess) > -1e-9
+    assert np.quantile(excess, 0.95) <= 0.05
+
+
+def test_what_a_shard_looks_up_by_hand():
+    """8 ranks of 1,024 samples: 163,840 rows for the owner of a table, 20,480 for each of eight owners of its rows."""
+    whole = describe_shard(TABLE, TableOption(ShardingType.TABLE_WISE), EIGHT)
+    assert (whole.rows, whole.width, whole.indices, whole.bags) == (10**6, 128, 163_840, 8192)
+    half = describe_shard(TABLE, TableOption(ShardingType.COLUMN_WISE, columns=2), EIGHT)
+    assert (half.rows, half.width, half.indices, half.bags) == (10**6, 64, 163_840, 8192)
+    rows = describe_shard(TABLE, TableOption(ShardingType.ROW_WISE), EIGHT)
+    assert (rows.rows, rows.width, rows.indices, rows.bags) == (125_000, 128, 20_480, 8192)
+    copy = describe_shard(TABLE, TableOption(ShardingType.DATA_PARALLEL), EIGHT)
+    assert (copy.rows, copy.indices, copy.bags) == (10**6, 20_480, 1024)
+
+
+def test_the_memory_of_a_shard_by_hand():
+    """A million rows of 512 bytes and 4 of row-wise Adagrad; sums of 8,192 samples and their gradients; indices."""
+    held = compute_shard_bytes(TABLE, TableOption(ShardingType.TABLE_WISE), EIGHT)
+    assert held == 10**6 * (512 + 4) + 2 * 8192 * 128 * 4 + 163_840 * 8
+    part = compute_shard_bytes(TABLE, TableOption(ShardingType.ROW_WISE), EIGHT)
+    assert part == 10**6 * (512 + 4) / 8 + 2 * 8192 * 128 * 4 + 20_480 * 8
+
+
+def test_ways_to_shard_a_table():
+    assert [option.label for option in list_options(TABLE, EIGHT)] == [
+        "table_wise", "column_wise over 2", "column_wise over 4", "row_wise", "data_parallel",
+        "table_wise, in host memory",
+    ]  # fmt: skip
+    assert "table_row_wise" in [option.label for option in list_options(TABLE, TWO_NODES)]
+    narrow = PlannedTable("narrow", rows=4, width=16)
+    assert [option.label for option in list_options(narrow, EIGHT)] == [
+        "table_wise", "data_parallel", "table_wise, in host memory",
+    ]  # fmt: skip
+
+
+def check_plan(plan, tables):
+    """Check that the shards of each table cover it once, and that no rank holds more than it can."""
+    assert [one.table for one in plan.tables] == tables
+    for one in plan.tables:
+        held = sum(shard.rows * shard.columns for shard in one.shards)
+        copies = len(one.shards) if one.type is ShardingType.DATA_PARALLEL else 1
+        assert held == copies * one.table.rows * one.table.width
+        assert len({shard.rank for shard in one.shards}) == len(one.shards)
+        places = sorted((shard.row, shard.column) for shard in one.shards if shard.rows)
+        assert copies > 1 or len(set(places)) == len(places)
+    assert (plan.ranks["memory_bytes"] <= plan.ranks["capacity_bytes"] * (1 + 1e-9)).all()
+    assert plan.low_us <= plan.time_us <= plan.high_us
+
+
+@settings(max_examples=15, deadline=None)
+@given(tables_of_any_kind, st.sampled_from([EIGHT, TWO_NODES]))
+def test_every_plan_holds_every_table(kinds, setting):
+    tables = name_tables(kinds)
+    found = plan_sharding(tables, setting)
+    assert BEST in [plan.name for plan in found.plans]
+    for plan in found.plans:
+        check_plan(plan, tables)
+    assert found.to_polars()["time_us"].is_sorted()
+
+
+def test_the_same_tables_give_the_same_plan():
+    tables = name_tables([(10**6, 128, 20.0, 1.05), (4 * 10**7, 64, 1.0, None), (1000, 16, 1.0, None)] * 5)
+    assert plan_sharding(tables, EIGHT).best.tables == plan_sharding(tables, EIGHT).best.tables
+
+
+def test_the_best_plan_is_no_slower_than_the_others():
+    tables = name_tables([(10**6, 128, 20.0, 1.05)] * 3 + [(10**7, 256, 1.0, 1.05)] * 5)
+    candidates, exchange = build_candidates(tables, EIGHT), Exchange(EIGHT)
+    start = assign_greedily(candidates, exchange, allow_all)
+    assert start is not None
+    assert improve(start, allow_all).compute_step_us() <= start.compute_step_us()
+
+
+def test_loads_are_those_of_the_shards():
+    """Tables that are put and taken away leave nothing."""
+    candidates, exchange = build_candidates([TABLE, TABLE], EIGHT), Exchange(EIGHT)
+    assignment = Assignment(candidates, exchange)
+    assignment.put(0, 0, np.array([3]))
+    assert assignment.loads[3].tolist() == candidates[0][0].load.tolist()
+    assignment.put(1, 3, np.arange(8))
+    assignment.take(1)
+    assignment.take(0)
+    assert np.abs(assignment.loads).max() < 1e-6
+    assert np.abs(assignment.shared_bytes).max() < 1e-6
+
+
+def test_one_heavy_table_is_split():
+    """A table of most of the look-ups makes its owner wait, unless its columns or rows are split."""
+    heavy = PlannedTable("heavy", 10**6, 256, 200.0, ZipfPattern(0.0))
+    light = [PlannedTable(f"light_{number}", 1000, 16, 1.0, ZipfPattern(0.0)) for number in range(4)]
+    found = plan_sharding([heavy, *light], EIGHT).best
+    assert len(found.tables[0].shards) > 1
+    assert found.imbalance < 2
+
+
+def test_tables_that_fit_no_gpu_lie_in_the_hosts_memory():
+    huge = PlannedTable("huge", 4 * 10**8, 16, 1.0, ZipfPattern(1.05), optimizer="adam")
+    one = ShardingSetting(load_cluster("2xl4"), batch=1024)
+    found = plan_sharding([huge, huge], one)
+    assert {str(each.kernel) for each in found.best.tables} == {"fused_uvm"}
+    assert "sharding-on-host" in [note.code for note in found.notes]
+
+
+@pytest.mark.parametrize(
+    ("tables", "setting", "code"),
+    [
+        ([], EIGHT, "sharding-tables-missing"),
+        ([TABLE], ShardingSetting(EIGHT.cluster, 10**9), "table-exceeds-memory"),
+        ([TABLE], ShardingSetting(EIGHT.cluster, 8, dense_bytes=1e12), "table-exceeds-memory"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tables, setting, code):
+    with pytest.raises(ShardingError) as caught:
+        plan_sharding(tables, setting)
+    assert caught.value.code == code
+
+
+def test_dense_layers_hide_the_exchange_of_indices():
+    hidden = ShardingSetting(EIGHT.cluster, EIGHT.batch, dense_time_us=1e6)
+    times = [
+        {part.name: part.time_us for part in plan_sharding([TABLE] * 1, one).best.parts}["indices"]
+        for one in (EIGHT, hidden)
+    ]
+    assert times[1] == 0
