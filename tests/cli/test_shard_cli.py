@@ -125,6 +125,7 @@ def test_bad_requests(run, arguments, expected):
         '[{"name": "a", "rows": 5, "width": 8}, {"name": "a", "rows": 5, "width": 8}]',
         '["5x"]',
         '{"tables": ["9x9:1:99"]}',
+        '{"tables": "9x9"}',
         "[]",
     ],
 )

@@ -44,7 +44,7 @@ SHARDING_UNREADABLE = Template(
     "sharding-unreadable",
     Severity.ERROR,
     "{path} can't be read: {reason}.",
-    'Give JSON: a list of tables, or {"tables": [...]}.',
+    'Give JSON: a list of tables, or {{"tables": [...]}}.',
 )
 SHARDING_TABLE_MALFORMED = Template(
     "sharding-table-malformed",

@@ -80,23 +80,29 @@ def read_table_file(path: Path, defaults: TableDefaults) -> list[PlannedTable]:
 def is_table_file(path: Path) -> bool:
     """Return whether a file lists tables, and is no trace."""
     try:
-        entries = _read_entries(path)
+        given = _decode(path)
     except (ShardingError, UnicodeError):
         return False
-    return all(isinstance(entry, str) or (isinstance(entry, dict) and "ph" not in entry) for entry in entries)
+    if isinstance(given, dict):
+        return "tables" in given
+    return isinstance(given, list) and not any(isinstance(entry, dict) and "ph" in entry for entry in given)
 
 
 def _read_entries(path: Path) -> list[Any]:
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_MODEL_CONFIG_BYTES + 1)
-        given = msgspec.json.decode(text) if len(text) <= MAX_MODEL_CONFIG_BYTES else None
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
-        raise ShardingError(messages.SHARDING_UNREADABLE(path=str(path), reason=str(error))) from error
+    given = _decode(path)
     entries = given.get("tables") if isinstance(given, dict) else given
     if not isinstance(entries, list):
         raise ShardingError(messages.SHARDING_UNREADABLE(path=str(path), reason="it has no list of tables"))
     return entries
+
+
+def _decode(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_MODEL_CONFIG_BYTES + 1)
+        return msgspec.json.decode(text) if len(text) <= MAX_MODEL_CONFIG_BYTES else None
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise ShardingError(messages.SHARDING_UNREADABLE(path=str(path), reason=str(error))) from error
 
 
 def _parse_entry(entry: Any, defaults: TableDefaults, first: int) -> list[PlannedTable]:
