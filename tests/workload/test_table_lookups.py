@@ -76,9 +76,10 @@ def test_an_unknown_optimizer_has_no_known_work():
     assert compute_update_columns([ONE_ROW], "shampoo") is None
 
 
-def test_a_warp_of_fbgemm_waits_for_each_row_of_its_bag():
-    columns = compute_fbgemm_lookup([ONE_ROW])
-    assert columns["warp_clocks"] == 5 * FBGEMM_BAG_CLOCKS + 10 * ROW_CLOCKS
+@pytest.mark.parametrize(("width", "bags"), [(8, 4), (32, 4), (33, 2), (64, 2), (65, 1), (512, 1)])
+def test_a_warp_of_fbgemm_waits_for_each_row_of_its_bags(width, bags):
+    columns = compute_fbgemm_lookup([TableLookup(rows=1, width=width, indices=10, bags=5, pattern=EVEN)])
+    assert columns["warp_clocks"] == (5 * FBGEMM_BAG_CLOCKS + 10 * ROW_CLOCKS) / bags
     assert columns["serial_clocks"] == FBGEMM_BAG_CLOCKS + 2 * ROW_CLOCKS
 
 

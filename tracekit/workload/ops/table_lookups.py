@@ -31,6 +31,9 @@ LOADING_CLOCKS, UPDATING_CLOCKS = 400, 17_000
 sums up twice. In eight V100 ranks of a DLRM with at most 2,000 indices (v100_dlrm_train) a warp's kernel takes 9 to 22
 us, a block's 15 to 37; a warp's takes 12 on an A100 with 57,000 (a100_dlrm_control)."""
 
+WARP_THREADS, THREAD_ELEMENTS = 32, 4
+"""Of FBGEMM's kernels, which load four elements a thread; a warp has up to four groups of threads, each with a bag
+(``FBGEMM_USE_SUBWARP_SHUFFLE`` in jinja_environment.py)."""
 BAG_CLOCKS, ROW_CLOCKS = 2500, 1500
 """Clocks of FBGEMM's warp for a bag, and for each of its rows: in look-ups of 15 rows, 82 wide, 1,560 for each row on
 an A100 full of warps (a100_dlrm_control), 2,240 on a V100 (v100_dlrm_test); of 10 rows on an H100 about 1,700
@@ -114,16 +117,25 @@ def compute_lookup_columns(tables: Sequence[TableLookup], output_bytes: float = 
 
 
 def compute_fbgemm_lookup(tables: Sequence[TableLookup], output_bytes: float = FP32_BYTES) -> Columns:
-    """Compute a look-up by FBGEMM's kernel, a warp for each bag, which waits for one row after the other.
+    """Compute a look-up by FBGEMM's kernel, in which a warp waits for one row of its bags after the other.
 
     Args:
         tables: The tables that one kernel looks rows up in.
         output_bytes: Bytes of an element of the sums.
     """
-    indices, bags = (sum(one.tables * getattr(one, name) for one in tables) for name in ("indices", "bags"))
     longest = max(BAG_CLOCKS + ROW_CLOCKS * one.indices / max(one.bags, 1) for one in tables)
-    waits = {"warp_clocks": float(BAG_CLOCKS * bags + ROW_CLOCKS * indices), "serial_clocks": round(longest)}
+    clocks = sum(
+        one.tables * (BAG_CLOCKS * one.bags + ROW_CLOCKS * one.indices) / _count_bags_of_warp(one.width)
+        for one in tables
+    )
+    waits = {"warp_clocks": float(clocks), "serial_clocks": round(longest)}
     return compute_lookup_columns(tables, output_bytes) | waits
+
+
+def _count_bags_of_warp(width: float) -> int:
+    """Count the bags that a warp sums up at once: 8 threads take rows of up to 32 elements, 16 of up to 64."""
+    groups = WARP_THREADS * THREAD_ELEMENTS / max(width, 1)
+    return next(count for count in (4, 2, 1) if count <= max(groups, 1))
 
 
 def compute_update_columns(tables: Sequence[TableLookup], optimizer: str) -> Columns | None:

@@ -12,4 +12,5 @@ TABLES = (
     "held",
     "lookups",
     "fbgemm",
+    "published_lookups",
 )
