@@ -1,8 +1,8 @@
 """FBGEMM's look-ups and updates against published times, from tables, indices and where the weights lie.
 
 None of them is in the fit, but the share of the link's rate that managed tables get was chosen on those of
-recsys-examples. A backward pass sorts the indices, then updates rows. Look-ups through a cache of managed tables aren't predicted: rows
-come and go by the cache's policy. torchrec names no GPU; an H100 is assumed.
+recsys-examples. A backward pass sorts the indices, then updates rows. Look-ups through a cache of managed tables aren't
+predicted: rows come and go by the cache's policy. torchrec names no GPU; an H100 is assumed.
 """
 
 from collections.abc import Iterator

@@ -10,5 +10,6 @@ TABLES = (
         "captured_recordings",
         "sharpened_steps",
         "served_jobs",
+        "recommenders",
     ),
 )
