@@ -61,20 +61,22 @@ def evaluate_assignment(name: str, tables: Sequence[PlannedTable], assignment: A
 def _predict_kernels(tables: Sequence[PlannedTable], assignment: Assignment, *, updates: bool) -> pl.DataFrame:
     """Predict each rank's kernels: one for the tables of each place and optimizer, one after the other."""
     setting = assignment.exchange.setting
-    groups: dict[tuple[int, str], list[TableLookup]] = {}
+    groups: dict[tuple[int, str, ComputeKernel], list[TableLookup]] = {}
+    dense_bytes = 0.0
     for number, table in enumerate(tables):
         option = assignment.get_candidate(number).option
+        is_dense = option.kernel is ComputeKernel.DENSE
+        dense_bytes += table.dense_step_bytes if is_dense else 0.0
         lookup = describe_shard(table, option, setting)
-        optimizer = DENSE_UPDATE if option.kernel is ComputeKernel.DENSE else table.optimizer
-        kind = optimizer if updates or option.kernel is ComputeKernel.DENSE else ""
+        kind = (DENSE_UPDATE if is_dense else table.optimizer) if updates else ""
         for rank in assignment.ranks[number].tolist():
-            groups.setdefault((rank, f"{kind}/{option.kernel}"), []).append(lookup)
-    rows: list[Columns] = [
-        describe_rank(lookups, kind.partition("/")[0] if updates else None) for (_, kind), lookups in groups.items()
-    ]
-    times = predict_times(rows, updates, setting).with_columns(
-        rank=pl.Series([rank for rank, _ in groups], dtype=pl.Int64)
-    )
+            groups.setdefault((rank, kind, option.kernel), []).append(lookup)
+    rows: list[Columns] = [describe_rank(lookups, kind or None) for (_, kind, _), lookups in groups.items()]
+    owners = [rank for rank, _, _ in groups]
+    if updates and dense_bytes:
+        rows += [{"bytes": dense_bytes}] * setting.ranks
+        owners += range(setting.ranks)
+    times = predict_times(rows, updates, setting).with_columns(rank=pl.Series(owners, dtype=pl.Int64))
     of_ranks = times.group_by("rank").agg(pl.col(KERNEL_COLUMNS).sum())
     everywhere = pl.DataFrame({"rank": np.arange(setting.ranks)})
     return everywhere.join(of_ranks, on="rank", how="left", maintain_order="left").fill_null(0.0)

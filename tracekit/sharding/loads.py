@@ -16,6 +16,7 @@ import polars as pl
 from predictors import predict
 from tracekit.arrays import Floats
 from tracekit.comm import predict as predict_collectives
+from tracekit.parallelism.unknown_work import BOUNDED, WORK_BOUNDS, apply_work_bounds, widen_intervals
 from tracekit.sharding.candidates import (
     INDEX_BYTES,
     SUM_BYTES,
@@ -79,12 +80,21 @@ def build_candidates(tables: Sequence[PlannedTable], setting: ShardingSetting) -
     lookups = [describe_shard(tables[number], option, setting) for number, option in options]
     lookup_us = predict_bodies(lookups, None, setting)
     update_us = predict_bodies(lookups, [_choose_update(tables[number], option) for number, option in options], setting)
+    update_us = update_us + _predict_dense_steps([(tables[number], option) for number, option in options], setting)
     found: list[list[Candidate]] = [[] for _ in tables]
     for (number, option), lookup, forward, backward in zip(options, lookups, lookup_us, update_us, strict=True):
         memory = compute_shard_bytes(tables[number], option, setting)
         costs = forward, backward, memory
         found[number].append(_build_candidate(tables[number], option, lookup, setting, costs))
     return found
+
+
+def _predict_dense_steps(options: Sequence[tuple[PlannedTable, TableOption]], setting: ShardingSetting) -> Floats:
+    """Predict the passes over the whole of replicated tables, in us; none for others."""
+    bytes_ = [table.dense_step_bytes if option.kernel is ComputeKernel.DENSE else 0.0 for table, option in options]
+    rows: list[Columns] = [{"bytes": max(one, 1.0)} for one in (*bytes_, 0.0)]
+    times: Floats = predict_times(rows, True, setting)["time_us"].to_numpy()
+    return np.asarray(np.maximum(times[:-1] - times[-1], 0.0))
 
 
 def _choose_update(table: PlannedTable, option: TableOption) -> str:
@@ -134,10 +144,15 @@ def predict_bodies(
 
 
 def predict_times(rows: Sequence[Columns], updates: bool, setting: ShardingSetting) -> pl.DataFrame:
-    """Predict kernels of FBGEMM on the cluster's GPU, with their intervals."""
+    """Predict kernels on the cluster's GPU; where indices are assumed, intervals hold other likely ones."""
     family = "optimizer" if updates else "embedding"
-    kernels = pl.DataFrame([{"family": family, "dtype": "fp32"} | row for row in rows], infer_schema_length=None)
-    return predict(kernels, setting.cluster.gpu).select("time_us", "low_us", "high_us")
+    numbers = {name: pl.Float64 for name in (*BOUNDED, *WORK_BOUNDS)}
+    described = [dict.fromkeys(numbers) | {"family": family, "dtype": "fp32"} | row for row in rows]
+    kernels = pl.DataFrame(described, schema_overrides=numbers, infer_schema_length=None)
+    times = predict(kernels, setting.cluster.gpu).select("time_us", "low_us", "high_us")
+    ends = [predict(end, setting.cluster.gpu)["time_us"] for end in apply_work_bounds(kernels) if end.height]
+    row = kernels.with_row_index("row").drop_nulls("work_low")["row"]
+    return widen_intervals(times, row, (ends[0], ends[1])) if ends else times
 
 
 def describe_rank(lookups: Sequence[TableLookup], optimizer: str | None) -> Columns:

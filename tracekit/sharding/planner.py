@@ -1,6 +1,7 @@
 """Plan: assign tables greedily with several choices of ways to shard them, improve each, and rank what comes out."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tracekit.messages import Message
 from tracekit.messages import sharding as messages
@@ -111,7 +112,9 @@ def plan_sharding(
     if BEST not in found:
         raise ShardingError(_describe_shortage(tables, setting))
     plans = [evaluate_assignment(name, tables, one) for name, one in found.items()]
-    ranked = _drop_equal(sorted(plans, key=lambda plan: (plan.time_us, plan.name != BEST)))
+    best = min(plans, key=lambda plan: plan.time_us)
+    others = sorted((plan for plan in plans if plan.tables != best.tables), key=lambda plan: plan.time_us)
+    ranked = [replace(best, name=BEST), *(plan for plan in others if plan.name != BEST)]
     return ShardingPlans(setting, tuple(ranked), tuple(_collect_notes(tables, ranked)))
 
 
@@ -139,12 +142,6 @@ def _describe_shortage(tables: Sequence[PlannedTable], setting: ShardingSetting)
     )
 
 
-def _drop_equal(plans: Sequence[ShardingPlan]) -> list[ShardingPlan]:
-    """Leave out plans that are the best one under another name."""
-    best = next(plan for plan in plans if plan.name == BEST)
-    return [plan for plan in plans if plan is best or plan.tables != best.tables]
-
-
 def _collect_notes(tables: Sequence[PlannedTable], plans: Sequence[ShardingPlan]) -> list[Message]:
     notes = []
     unknown = sum(table.pattern is None for table in tables)
@@ -153,8 +150,7 @@ def _collect_notes(tables: Sequence[PlannedTable], plans: Sequence[ShardingPlan]
     close = [plan.name for plan in plans[1:] if plan.time_us <= plans[0].time_us * (1 + DOUBTFUL_FRACTION)]
     if close:
         notes.append(messages.SHARDING_PLANS_EQUAL(plans=close, within_pct=100 * DOUBTFUL_FRACTION))
-    best = next(plan for plan in plans if plan.name == BEST)
-    hosted = sum(one.kernel is ComputeKernel.HOST for one in best.tables)
+    hosted = sum(one.kernel is ComputeKernel.HOST for one in plans[0].tables)
     if hosted:
         notes.append(messages.SHARDING_ON_HOST(tables=hosted))
     return notes

@@ -68,6 +68,11 @@ class PlannedTable:
         """Bytes of the optimizer's state."""
         return self.rows * compute_state_bytes(self.optimizer, self.width)
 
+    @property
+    def dense_step_bytes(self) -> float:
+        """Bytes that a replica's optimizer moves: a gradient is cleared and read, all weights and states change."""
+        return 4 * self.weight_bytes + 2 * self.state_bytes
+
     def describe_lookup(self, rows: int, width: int, indices: float, bags: float) -> TableLookup:
         """Return the look-ups of a shard.
 
