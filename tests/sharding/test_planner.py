@@ -153,6 +153,7 @@ def test_tables_that_fit_no_gpu_lie_in_the_hosts_memory():
         ([], EIGHT, "sharding-tables-missing"),
         ([TABLE], ShardingSetting(EIGHT.cluster, 10**9), "table-exceeds-memory"),
         ([TABLE], ShardingSetting(EIGHT.cluster, 8, dense_bytes=1e12), "table-exceeds-memory"),
+        ([PlannedTable("wide", 10, 256)] * 40, ShardingSetting(EIGHT.cluster, 10**6), "tables-exceed-memory"),
     ],
 )
 def test_what_does_not_fit_is_refused(tables, setting, code):

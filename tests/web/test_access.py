@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tracekit.errors import OutputError, TracekitError
-from tracekit.web import access, api, compare, pages, timeline, tus
+from tracekit.web import access, api, compare, pages, shard, timeline, tus
 from tracekit.web.requester import hash_network
 from tracekit.web.server import run_server
 from tracekit.web.settings import Settings, check_settings
@@ -89,7 +89,7 @@ def test_without_the_token_nothing_is_shown(guarded):
 def list_routes():
     """Every path and method, with ids that fit."""
     values = {"job_id": "0" * 32, "upload_id": "0" * 32, "link": "0" * 32, "form": "json", "name": "t", "path": "x"}
-    for route in itertools.chain(*(each.router.routes for each in (api, compare, pages, timeline, tus))):
+    for route in itertools.chain(*(each.router.routes for each in (api, compare, pages, shard, timeline, tus))):
         path = re.sub(r"{(\w+)(:\w+)?}", lambda name: values[name[1]], route.path)
         yield from ((path, method) for method in route.methods)
 

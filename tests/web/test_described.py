@@ -20,6 +20,7 @@ OPERATIONS = {
     "post /api/v1/jobs/{job_id}/ask": ("jobs", {"200", "400", "404", "409"}),
     "get /api/v1/jobs/{job_id}/report.{form}": ("jobs", {"200", "404"}),
     "get /api/v1/compare.{form}": ("jobs", {"200", "404"}),
+    "get /api/v1/shard.{form}": ("sharding", {"200", "400"}),
     "get /api/v1/gpus": ("names", {"200"}),
     "get /api/v1/clusters": ("names", {"200"}),
     "options /api/v1/uploads": ("uploads", {"204"}),

@@ -172,6 +172,18 @@ SERVER_BUSY = Template(
     "The server has as many connections and files open as it may.",
     "Try again in some seconds.",
 )
+PLAN_TOO_LARGE = Template(
+    "plan-too-large",
+    Severity.ERROR,
+    "The page plans up to {most_tables} tables on {most_ranks} GPUs, and these are {tables} on {ranks}.",
+    "tracekit shard on the command line takes more.",
+)
+PLANNER_BUSY = Template(
+    "planner-busy",
+    Severity.ERROR,
+    "Others' plans are being made.",
+    "Try again in some seconds.",
+)
 DATABASE_BUSY = Template(
     "database-busy",
     Severity.ERROR,

@@ -49,25 +49,33 @@ def _describe_setting(plans: ShardingPlans) -> Iterator[Text]:
     )
 
 
+COMPARISON_HEADINGS = (
+    "plan", "embeddings", "90 % interval", "look-up", "update", "exchange", "max/mean", "fullest",
+)  # fmt: skip
+"""Of the table of plans; the last but one is the slowest rank's kernels over the mean rank's."""
+
+
+def list_cells(plan: ShardingPlan) -> tuple[str, ...]:
+    """Return a plan's row of the table of plans."""
+    times = {part.name: part.time_us for part in plan.parts}
+    fullest = float(plan.ranks["memory_bytes"].max())  # type: ignore[arg-type]
+    return (
+        plan.name,
+        format_duration(plan.time_us),
+        format_interval(plan.low_us, plan.high_us),
+        format_duration(times["lookup"]),
+        format_duration(times["update"]),
+        format_duration(sum(times[name] for name in EXCHANGES)),
+        f"{plan.imbalance:.2f}x",
+        f"{100 * fullest / plan.setting.capacity_bytes:.0f} %",
+    )
+
+
 def _render_comparison(plans: ShardingPlans) -> Grid:
-    columns = {
-        "plan": "word", "embeddings": "number", "90 % interval": "number", "look-up": "number", "update": "number",
-        "exchange": "number", "max/mean": "number", "fullest": "number",
-    }  # fmt: skip
-    table = Grid([GridColumn(heading, kind) for heading, kind in columns.items()], gap=1)
+    kinds = {"plan": "word"}
+    table = Grid([GridColumn(heading, kinds.get(heading, "number")) for heading in COMPARISON_HEADINGS], gap=1)
     for plan in plans.plans:
-        times = {part.name: part.time_us for part in plan.parts}
-        fullest = float(plan.ranks["memory_bytes"].max())  # type: ignore[arg-type]
-        table.add_row(
-            plan.name,
-            format_duration(plan.time_us),
-            format_interval(plan.low_us, plan.high_us),
-            format_duration(times["lookup"]),
-            format_duration(times["update"]),
-            format_duration(sum(times[name] for name in EXCHANGES)),
-            f"{plan.imbalance:.2f}x",
-            f"{100 * fullest / plan.setting.capacity_bytes:.0f} %",
-        )
+        table.add_row(*list_cells(plan))
     return table
 
 

@@ -558,6 +558,12 @@ class ShardRequest(RunOptions):
         """The clusters."""
         return split_values(self.cluster)
 
+    def count_tables(self) -> int:
+        """Count the tables that are given here."""
+        from tracekit.embedding_table_spec import parse_table_spec
+
+        return sum(parse_table_spec(text).count for text in split_values(self.table))
+
     @property
     def dense_time_us(self) -> float:
         """The forward pass of the other layers."""
