@@ -27,6 +27,8 @@ RETURNED_CLASSES = (
     "tracekit.notebook.NotebookReport",
     "tracekit.reporting.Report",
     "tracekit.reporting.comparison.Comparison",
+    "tracekit.sharding.plan.ShardingPlans",
+    "tracekit.sharding.plan.ShardingPlan",
 )
 """Classes of the values that the functions of tracekit return."""
 
