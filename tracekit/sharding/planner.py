@@ -36,6 +36,16 @@ def _allow_only(*types: ShardingType) -> Choice:
     return allowed
 
 
+def _allow_first(*types: ShardingType) -> Choice:
+    """Allow only the first of some types that a table can be sharded by."""
+
+    def allowed(ways: Sequence[Candidate]) -> Sequence[int]:
+        possible = {way.option.type for way in ways}
+        return _allow_only(next((kind for kind in types if kind in possible), TABLE))(ways)
+
+    return allowed
+
+
 TABLE, COLUMN, ROW = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE
 NODE, COPY = ShardingType.TABLE_ROW_WISE, ShardingType.DATA_PARALLEL
 PLANS: dict[str, tuple[ShardingType, ...]] = {
@@ -70,9 +80,9 @@ def find_assignments(
     found: dict[str, Assignment] = {}
     for name, types in PLANS.items():
         progress(name)
-        start = assign_greedily(candidates, exchange, _allow_only(*types))
+        start = assign_greedily(candidates, exchange, _allow_first(*types))
         if start is not None and any(start.get_candidate(t).option.type is types[0] for t in range(len(candidates))):
-            found[name] = improve(start, _allow_only(*types))
+            found[name] = improve(start, _allow_first(*types))
     progress(BEST)
     starts = [*found.values()]
     for types in MIXTURES:
