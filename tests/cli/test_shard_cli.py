@@ -126,6 +126,9 @@ def test_bad_requests(run, arguments, expected):
         '["5x"]',
         '{"tables": ["9x9:1:99"]}',
         '{"tables": "9x9"}',
+        '{"tables": ["9x9"], "batch_size": 0}',
+        '{"tables": ["9x9"], "table_optimizer": "shampoo"}',
+        '{"tables": ["9x9"], "table_optimizer": 7}',
         "[]",
     ],
 )
@@ -135,6 +138,16 @@ def test_bad_tables(run, tmp_path, content):
     code, out, err = run("shard", path, *CLUSTER, "--batch", 8)
     assert (code, out) == (1, "")
     assert len(err.strip().splitlines()) <= 2
+
+
+def test_a_configuration_tells_its_batch_and_optimizer(run, tmp_path):
+    path = tmp_path / "dlrm.json"
+    path.write_text('{"tables": ["8*1Mx64:5"], "batch_size": 512, "table_optimizer": "adam", "top_mlp": [8, 1]}')
+    _, out, _ = run("shard", path, *CLUSTER, "--json")
+    _, same, _ = run("shard", path, *CLUSTER, "--json", "--batch", 512, "--optimizer", "adam")
+    _, other, _ = run("shard", path, *CLUSTER, "--json", "--optimizer", "sgd")
+    assert json.loads(out)["clusters"][0]["batch"] == 512
+    assert out == same != other
 
 
 def test_an_output_that_exists_stays(run, tables, tmp_path):

@@ -64,7 +64,7 @@ SHARDING_TABLES_TOO_MANY = Template(
 SHARDING_BATCH_MISSING = Template(
     "sharding-batch-missing",
     Severity.ERROR,
-    "A file of tables doesn't tell how many samples a rank takes in a step.",
+    "The tables don't tell how many samples a rank takes in a step.",
     "Give {--batch}, such as 8192.",
 )
 SHARDING_CLUSTER_MISSING = Template(

@@ -182,11 +182,12 @@ def shard(
 def _find_sharded_tables(
     source: Trace | str | PathLike[str] | None, request: ShardRequest, progress: ProgressCallback
 ) -> tuple[list[PlannedTable], int, list[Message]]:
-    """Find the tables to shard, the samples of a rank where a trace tells them, and what is assumed."""
+    """Find the tables to shard, the samples of a rank where the source tells them, and what is assumed."""
     defaults = TableDefaults(request.data_type or DEFAULT_WEIGHT_TYPE, request.optimizer, request.index_pattern)
     given = expand_specs([parse_table_spec(text) for text in split_values(request.table)], defaults)
     if not isinstance(source, Trace):
-        return given or ([] if source is None else read_table_file(Path(source), defaults)), 0, []
+        tables, batch = ([], 0) if source is None else read_table_file(Path(source), defaults)
+        return given or tables, batch, []
     tables, batch = find_tables(measure(source, request, progress), defaults)
     if given:
         return given, batch, []

@@ -526,13 +526,19 @@ class ShardRequest(RunOptions):
     ] = ()
     batch: Annotated[
         int | None,
-        Option("Samples of a rank in a step; default the trace's.", "Samples", "N", minimum=1, maximum=MAX_COUNT),
+        Option(
+            "Samples of a rank in a step; default the trace's or file's.",
+            "Samples",
+            "N",
+            minimum=1,
+            maximum=MAX_COUNT,
+        ),
     ] = None
     optimizer: Annotated[
         str | None,
         Option(
-            "What updates the tables: sgd, adagrad, rowwise_adagrad, adam, ...; default the trace's, or "
-            "rowwise_adagrad.",
+            "What updates the tables: sgd, adagrad, rowwise_adagrad, adam, ...; default the trace's or the file's, "
+            "else rowwise_adagrad.",
             "Optimizer of the tables",
         ),
     ] = None

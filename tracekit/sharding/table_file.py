@@ -3,9 +3,11 @@
     [{"num_embeddings": 40000000, "embedding_dim": 128, "pooling_factor": 20, "name": "user", "alpha": 1.05},
      "26*1000000x128:1"]
 
-Names of keys as in torchrec's ``EmbeddingBagConfig``, or as in a DLRM's configuration.
+Names of keys as in torchrec's ``EmbeddingBagConfig``, or as in a DLRM's configuration, which also tells the samples of
+a rank (``batch_size``) and what updates the tables (``table_optimizer``).
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from tracekit.bounds import (
+    MAX_COUNT,
     MAX_MODEL_CONFIG_BYTES,
     MAX_POOLING,
     MAX_TABLE_ROWS,
@@ -47,19 +50,31 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     optimizer: str | None = None
 
 
-def read_table_file(path: Path, defaults: TableDefaults) -> list[PlannedTable]:
+class _File(msgspec.Struct):
+    """A file that is no bare list; other keys of a DLRM's configuration say nothing about its tables."""
+
+    tables: list[Any]
+    batch_size: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None = None
+    table_optimizer: str | None = None
+
+
+def read_table_file(path: Path, defaults: TableDefaults) -> tuple[list[PlannedTable], int]:
     """Read the tables of a file.
 
     Args:
         path: The file.
         defaults: What counts for tables that don't tell it themselves.
 
+    Returns:
+        The tables, and the samples that a rank takes in a step; 0 where the file doesn't tell them.
+
     Raises:
         ShardingError: It can't be read, or a table is impossible.
     """
-    entries = _read_entries(path)
+    file = _read_file(path)
+    defaults = replace(defaults, optimizer=defaults.optimizer or file.table_optimizer)
     tables: list[PlannedTable] = []
-    for number, entry in enumerate(entries):
+    for number, entry in enumerate(file.tables):
         try:
             tables += _parse_entry(entry, defaults, len(tables))
         except (msgspec.ValidationError, RequestError, ValueError) as error:
@@ -74,7 +89,7 @@ def read_table_file(path: Path, defaults: TableDefaults) -> list[PlannedTable]:
     if twice is not None:
         reason = f"two are called {twice}"
         raise ShardingError(messages.SHARDING_TABLE_MALFORMED(number=names.index(twice), path=str(path), reason=reason))
-    return tables
+    return tables, file.batch_size or 0
 
 
 def is_table_file(path: Path) -> bool:
@@ -88,12 +103,21 @@ def is_table_file(path: Path) -> bool:
     return isinstance(given, list) and not any(isinstance(entry, dict) and "ph" in entry for entry in given)
 
 
-def _read_entries(path: Path) -> list[Any]:
+def _read_file(path: Path) -> _File:
     given = _decode(path)
-    entries = given.get("tables") if isinstance(given, dict) else given
-    if not isinstance(entries, list):
-        raise ShardingError(messages.SHARDING_UNREADABLE(path=str(path), reason="it has no list of tables"))
-    return entries
+    try:
+        file = msgspec.convert(given if isinstance(given, dict) else {"tables": given}, _File)
+        optimizer = _check_known("table_optimizer", file.table_optimizer, OPTIMIZER_STATE)
+    except ValueError as error:
+        reason = str(error).rstrip(".")
+        raise ShardingError(messages.SHARDING_UNREADABLE(path=str(path), reason=reason)) from error
+    return _File(file.tables, file.batch_size, optimizer)
+
+
+def _check_known(name: str, value: str | None, known: Collection[str]) -> str | None:
+    if value is not None and (value := value.lower().removeprefix(EXACT_PREFIX)) not in known:
+        raise ValueError(f"its {name} is {value!r}, known are {', '.join(known)}")
+    return value
 
 
 def _decode(path: Path) -> Any:
@@ -111,11 +135,8 @@ def _parse_entry(entry: Any, defaults: TableDefaults, first: int) -> list[Planne
     if not isinstance(entry, dict):
         raise ValueError(f"it is {msgspec.json.encode(entry).decode():.40}")
     found = msgspec.convert({TABLE_KEYS.get(key, key): value for key, value in entry.items()}, _Entry)
-    kind = (found.data_type or defaults.weight_type).lower()
-    updated = (found.optimizer or defaults.optimizer or DEFAULT_OPTIMIZER).lower().removeprefix(EXACT_PREFIX)
-    for name, value, known in (("data_type", kind, WEIGHT_BYTES), ("optimizer", updated, OPTIMIZER_STATE)):
-        if value not in known:
-            raise ValueError(f"its {name} is {value!r}, known are {', '.join(known)}")
+    kind = _check_known("data_type", found.data_type, WEIGHT_BYTES) or defaults.weight_type
+    updated = _check_known("optimizer", found.optimizer, OPTIMIZER_STATE) or defaults.optimizer or DEFAULT_OPTIMIZER
     spec = TableSpec(found.count, found.rows, found.width, found.pooling, found.alpha)
     tables = expand_specs([spec], TableDefaults(kind, updated, defaults.pattern), first)
     names = [table.name for table in tables] if found.name is None else _number_names(found.name, found.count)
