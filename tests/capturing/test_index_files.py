@@ -92,6 +92,14 @@ def test_tables_are_told_apart_by_their_lengths(tmp_path):
     assert drawn.expect_most_frequent(100) == pytest.approx(100)
 
 
+def test_three_tables_are_no_indices_with_lengths(tmp_path):
+    """Two tables of eight draws of one row each, and one of eight different rows."""
+    path = write_tensors(tmp_path / "a.pt", lambda torch: [torch.full((8,), 5), torch.full((8,), 5), torch.arange(8)])
+    drawn = read_index_pattern(path).recorded
+    assert drawn.tables == 3
+    assert drawn.expect_unique(8) < 8
+
+
 def test_shares_of_rows_and_draws(tmp_path):
     """Two rows drawn once and two four times, in two tables."""
     drawn = read_index_pattern(write(tmp_path / "locality_stats.txt", LOCALITY)).recorded
@@ -125,6 +133,7 @@ def test_a_smaller_table_has_the_most_frequent_rows(tmp_path):
         ("a.npy", np.array([0.5]), "indices-empty"),
         ("a.npy", np.array([-1, 2]), "indices-empty"),
         ("a.npz", {"offsets": np.arange(3)}, "indices-empty"),
+        ("a.npz", {"indices": np.arange(5), "offsets": np.arange(3), "lengths": np.array([[1, 9]])}, "indices-empty"),
         ("a.csv", "draws,rows\n0,5\n", "indices-empty"),
         ("a.csv", "draws,rows\nnan,inf\n", "indices-empty"),
         ("a.csv", "index\n5\n", "indices-unreadable"),

@@ -54,7 +54,8 @@ def read_index_pattern(path: str | Path) -> RecordedPattern:
     except IndexFileError:
         raise
     except Exception as error:  # whatever numpy, polars and PyTorch raise on a damaged file
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = said.strip().partition("\n")[0] or type(error).__name__
         raise IndexFileError(messages.INDICES_UNREADABLE(path=str(path), reason=reason)) from error
 
 
@@ -74,28 +75,37 @@ def _read_torch(file: Path) -> IndexDistribution:
     with cast(IO[bytes], gzip.open(file)) if file.suffix == ".gz" else file.open("rb") as stream:
         found = torch.load(stream, map_location="cpu", weights_only=True)
     if isinstance(found, Mapping):
-        named: dict[str, Any] = dict(found)
-    else:
-        listed = list(found) if isinstance(found, list | tuple) else [found]
-        names = COMBINED if len(listed) == len(COMBINED) else map(str, range(len(listed)))
-        named = dict(zip(names, listed, strict=True))
-    return _join_tables(file, {name: tensor.numpy() for name, tensor in named.items()})
+        return _join_tables(file, {name: tensor.numpy() for name, tensor in found.items()})
+    arrays = [tensor.numpy() for tensor in (found if isinstance(found, list | tuple) else [found])]
+    combined = dict(zip(COMBINED, arrays, strict=False))
+    is_combined = len(arrays) == len(COMBINED) and _fit_lengths(combined)
+    return _join_tables(file, combined if is_combined else {str(number): one for number, one in enumerate(arrays)})
 
 
 def _join_tables(file: Path, arrays: Mapping[str, Any]) -> IndexDistribution:
     """Join the indices of all tables; arrays of offsets and lengths tell where those of each table begin."""
     tables = {name: array for name, array in arrays.items() if name not in (OFFSETS, LENGTHS)}
     for name, array in tables.items():
-        if array.dtype.kind not in "iu" or (array.size and int(array.min()) < 0):
+        if array.dtype.kind not in "iu":
             raise IndexFileError(messages.INDICES_EMPTY(path=str(file), found=f"{name or 'it'} holds {array.dtype}"))
+        if (least := int(array.min(initial=0))) < 0:
+            raise IndexFileError(messages.INDICES_EMPTY(path=str(file), found=f"{name or 'it'} holds {least}"))
     parts: list[Ints] = list(tables.values())
     if all(name in arrays for name in COMBINED):
+        if not _fit_lengths(arrays):
+            raise IndexFileError(
+                messages.INDICES_EMPTY(path=str(file), found="its lengths aren't those of its indices")
+            )
         ends = np.cumsum(np.atleast_2d(arrays[LENGTHS]).sum(axis=1))
         parts = np.split(parts[0].ravel(), ends[:-1])
     known = [_count_draws(part) for part in parts if part.size]
     if not known:
         raise IndexFileError(messages.INDICES_EMPTY(path=str(file), found="its arrays are empty"))
     return join_distributions(known)
+
+
+def _fit_lengths(arrays: Mapping[str, Any]) -> bool:
+    return int(arrays[LENGTHS].sum()) == arrays[COMBINED[0]].size
 
 
 def _count_draws(indices: Ints) -> IndexDistribution:
