@@ -126,7 +126,7 @@ def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_tr
     assert "predicted for l40s" in page.frame_locator("iframe.report").locator(".cards").inner_text()
 
     page.goto(server.url)
-    for _ in range(6):  # the name, three links, then both ways to choose
+    for _ in range(7):  # the name, four links, then both ways to choose
         page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "folder"
     page.set_input_files("#files", {"name": "x.json", "mimeType": "text/plain", "buffer": b'{"nodes": []}'})

@@ -176,7 +176,7 @@ PLAN_TOO_LARGE = Template(
     "plan-too-large",
     Severity.ERROR,
     "The page plans up to {most_tables} tables on {most_ranks} GPUs, and these are {tables} on {ranks}.",
-    "tracekit shard on the command line takes more.",
+    "`tracekit shard` on the command line takes more.",
 )
 PLANNER_BUSY = Template(
     "planner-busy",
