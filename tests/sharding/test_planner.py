@@ -1,18 +1,20 @@
 """Plans of sharded tables: against the exact best, invariants, and by hand."""
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.validation.exact_sharding import measure_excess
-from tracekit.comm import load_cluster
+from tracekit.comm import load_cluster, predict
 from tracekit.index_distribution import ZipfPattern
 from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
 from tracekit.sharding.assignment import Assignment
 from tracekit.sharding.candidates import ShardingType, TableOption, compute_shard_bytes, describe_shard, list_options
 from tracekit.sharding.errors import ShardingError
-from tracekit.sharding.loads import Exchange, build_candidates
+from tracekit.sharding.evaluate import evaluate_assignment
+from tracekit.sharding.loads import Exchange, Load, build_candidates
 from tracekit.sharding.planner import BEST
 from tracekit.sharding.search import allow_all, assign_greedily, improve
 
@@ -128,6 +130,32 @@ def test_loads_are_those_of_the_shards():
     assignment.take(0)
     assert np.abs(assignment.loads).max() < 1e-6
     assert np.abs(assignment.shared_bytes).max() < 1e-6
+
+
+def test_an_exchange_takes_as_long_as_its_all_to_all():
+    """The owner of a table has sums of 2 ranks with 1,024 samples each: a buffer of 1 MiB, half of which it sends."""
+    two = ShardingSetting(load_cluster("2xa100-sxm-80gb"), batch=1024)
+    assignment = Assignment(build_candidates([TABLE], two), Exchange(two))
+    assignment.put(0, 0, np.array([1]))
+    plan = evaluate_assignment("owned", [TABLE], assignment)
+    call = {"collective": ["all_to_all"], "bytes": [2 * 1024 * 128 * 4], "ranks": [2], "dtype": ["fp32"]}
+    sums = next(part for part in plan.parts if part.name == "sums")
+    assert sums.time_us == pytest.approx(predict(pl.DataFrame(call), two.cluster)["time_us"].item(), rel=0.02)
+    assert plan.ranks["sent_bytes"].to_list() == [0, 1024 * 128 * 4]
+
+
+def test_nodes_reduce_their_own_tables_at_the_same_time():
+    """Sums of 16 ranks with 1,024 samples each: twice those of a table on one node, as many on each of two."""
+    candidates, exchange = build_candidates([TABLE, TABLE], TWO_NODES), Exchange(TWO_NODES)
+    way = next(n for n, one in enumerate(candidates[0]) if one.option.type is ShardingType.TABLE_ROW_WISE)
+    together, apart = (Assignment(candidates, exchange) for _ in range(2))
+    for table in range(2):
+        together.put(table, way, np.arange(8))
+        apart.put(table, way, np.arange(8) + 8 * table)
+    sums = 16 * 1024 * 128 * 4
+    assert together.loads[:, Load.NODE].tolist() == [2 * sums] * 8 + [0] * 8
+    assert apart.loads[:, Load.NODE].tolist() == [sums] * 16
+    assert apart.compute_step_us() < together.compute_step_us()
 
 
 def test_one_heavy_table_is_split():

@@ -45,15 +45,15 @@ def measure_excess(seed: int) -> float:
 def find_least_us(candidates: Sequence[Sequence[Candidate]], exchange: Exchange) -> float:
     """Return the time of the fastest assignment; infinite where none fits."""
     ranks = exchange.setting.ranks
-    loads, shared = np.zeros((1, ranks, len(Load))), np.zeros((1, 3))
+    loads, shared = np.zeros((1, ranks, len(Load))), np.zeros((1, 2))
     for ways in candidates:
         places = [(way, ranks_) for way in ways for ranks_ in list_places(way, ranks)]
         added = np.zeros((len(places), ranks, len(Load)))
         for number, (way, chosen) in enumerate(places):
             added[number, chosen] = way.load
-        more = np.array([[way.scattered_bytes, way.node_bytes, way.reduced_bytes] for way, _ in places])
+        more = np.array([[way.scattered_bytes, way.reduced_bytes] for way, _ in places])
         loads = (loads[:, None] + added).reshape(-1, ranks, len(Load))
-        shared = (shared[:, None] + more).reshape(-1, 3)
+        shared = (shared[:, None] + more).reshape(-1, 2)
     most = loads.max(axis=1)
     fits = most[:, Load.MEMORY] <= exchange.setting.capacity_bytes
     kinds, which = np.unique(shared, axis=0, return_inverse=True)

@@ -10,6 +10,8 @@ from tracekit.sharding.loads import Candidate, Exchange, Load
 
 STARTED_US = 10.0
 """Time of a plan that a change has to save: less is rounding."""
+OF_ROWS = ("reduce_scatter", "all_gather")
+"""Collectives of sums of tables split by rows, and of their gradients."""
 
 
 class Assignment:
@@ -29,7 +31,7 @@ class Assignment:
         self.chosen = [-1] * len(candidates)
         self.ranks: list[Ints] = [np.zeros(0, np.int64)] * len(candidates)
         self.loads = np.zeros((exchange.setting.ranks, len(Load)))
-        self.shared_bytes = np.zeros(3)
+        self.shared_bytes = np.zeros(2)
 
     def copy(self) -> "Assignment":
         """Return an assignment that changes on its own."""
@@ -93,11 +95,13 @@ class Assignment:
 
 
 def _get_shared_bytes(candidate: Candidate) -> Floats:
-    return np.array([candidate.scattered_bytes, candidate.node_bytes, candidate.reduced_bytes])
+    return np.array([candidate.scattered_bytes, candidate.reduced_bytes])
 
 
 def compute_rank_us(loads: Floats, exchange: Exchange) -> Floats:
     """Compute the time that loads take: look-up, update, sums and their gradients, and indices.
+
+    Nodes reduce the sums of their own tables at the same time.
 
     The dense layers' forward pass hides the exchange of the next batch's indices.
 
@@ -107,13 +111,12 @@ def compute_rank_us(loads: Floats, exchange: Exchange) -> Floats:
     """
     sums = 2 * exchange.compute_us("all_to_all", loads[..., Load.SENT])
     indices = exchange.compute_us("all_to_all", loads[..., Load.INDICES]) - exchange.setting.dense_time_us
-    return np.asarray(loads[..., Load.LOOKUP] + loads[..., Load.UPDATE] + sums + np.maximum(indices, 0.0))
+    in_node = sum(exchange.compute_us(name, loads[..., Load.NODE], within_node=True) for name in OF_ROWS)
+    return np.asarray(loads[..., Load.LOOKUP] + loads[..., Load.UPDATE] + sums + in_node + np.maximum(indices, 0.0))
 
 
 def compute_shared_us(shared_bytes: Floats, exchange: Exchange) -> float:
-    """Compute the time of reduce-scatters and gathers of sums, over all ranks and within nodes, and of all-reduces."""
-    scattered, in_node, reduced = shared_bytes
-    names = ("reduce_scatter", "all_gather")
-    total = sum(float(exchange.compute_us(name, scattered)) for name in names)
-    total += sum(float(exchange.compute_us(name, in_node, within_node=True)) for name in names)
+    """Compute the time of reduce-scatters and gathers of sums over all ranks, and of all-reduces."""
+    scattered, reduced = shared_bytes
+    total = sum(float(exchange.compute_us(name, scattered)) for name in OF_ROWS)
     return total + float(exchange.compute_us("all_reduce", reduced))

@@ -30,10 +30,10 @@ def evaluate_assignment(name: str, tables: Sequence[PlannedTable], assignment: A
     most = assignment.loads.max(axis=0)
     parts = (
         _find_slowest("lookup", lookups),
-        _predict_exchange("sums", exchange, most[Load.SENT], assignment, "reduce_scatter"),
+        _predict_exchange("sums", assignment, "reduce_scatter"),
         _find_slowest("update", updates),
-        _predict_exchange("gradients", exchange, most[Load.SENT], assignment, "all_gather"),
-        _predict_collective("reduced", exchange, "all_reduce", float(assignment.shared_bytes[2])),
+        _predict_exchange("gradients", assignment, "all_gather"),
+        _predict_collective("reduced", exchange, "all_reduce", float(assignment.shared_bytes[1])),
         _hide(_predict_collective("indices", exchange, "all_to_all", float(most[Load.INDICES])), setting.dense_time_us),
     )
     counts = np.zeros(setting.ranks, np.int64)
@@ -45,7 +45,7 @@ def evaluate_assignment(name: str, tables: Sequence[PlannedTable], assignment: A
             "tables": counts,
             "lookup_us": lookups["time_us"],
             "update_us": updates["time_us"],
-            "sent_bytes": assignment.loads[:, Load.SENT],
+            "sent_bytes": assignment.loads[:, Load.SENT] * (setting.ranks - 1) / setting.ranks,
             "memory_bytes": assignment.loads[:, Load.MEMORY],
             "capacity_bytes": np.full(setting.ranks, setting.capacity_bytes),
         }
@@ -87,16 +87,14 @@ def _find_slowest(name: str, times: pl.DataFrame) -> PartTime:
     return PartTime(name, row["time_us"], row["low_us"], row["high_us"], row["rank"])
 
 
-def _predict_exchange(
-    name: str, exchange: Exchange, sent_bytes: float, assignment: Assignment, of_rows: str
-) -> PartTime:
+def _predict_exchange(name: str, assignment: Assignment, of_rows: str) -> PartTime:
     """Predict the exchange of sums or their gradients: all-to-alls, and of tables split by rows ``of_rows``."""
-    scattered, in_node, _ = map(float, assignment.shared_bytes)
-    slowest = int(assignment.loads[:, Load.SENT].argmax()) if sent_bytes else None
+    exchange, most = assignment.exchange, assignment.loads.max(axis=0)
+    slowest = int(assignment.loads[:, Load.SENT].argmax()) if most[Load.SENT] else None
     times = [
-        exchange.compute_interval_us("all_to_all", sent_bytes),
-        exchange.compute_interval_us(of_rows, scattered),
-        exchange.compute_interval_us(of_rows, in_node, within_node=True),
+        exchange.compute_interval_us("all_to_all", most[Load.SENT]),
+        exchange.compute_interval_us(of_rows, float(assignment.shared_bytes[0])),
+        exchange.compute_interval_us(of_rows, most[Load.NODE], within_node=True),
     ]
     low, time, high = (sum(values) for values in zip(*times, strict=True))
     return PartTime(name, time, low, high, slowest)

@@ -44,13 +44,17 @@ DENSE_UPDATE = "dense"
 
 
 class Load(IntEnum):
-    """What adds up on a rank: two times in us, bytes that it sends in each direction, bytes of indices, of memory."""
+    """What adds up on a rank: two times in us, and bytes: sums for all ranks, indices, sums within its node, memory.
+
+    Those of exchanges are of the whole buffer, as ``comm.predict`` takes it: what stays on the rank is left out there.
+    """
 
     LOOKUP = 0
     UPDATE = 1
     SENT = 2
     INDICES = 3
-    MEMORY = 4
+    NODE = 4
+    MEMORY = 5
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,6 @@ class Candidate:
         shards: Ranks that hold a shard.
         load: What one shard costs its rank, by ``Load``.
         scattered_bytes: Buffer of sums that all ranks reduce-scatter, and whose gradients they gather.
-        node_bytes: The same within a node.
         reduced_bytes: Gradient that all ranks reduce.
     """
 
@@ -70,7 +73,6 @@ class Candidate:
     shards: int
     load: Floats
     scattered_bytes: float = 0.0
-    node_bytes: float = 0.0
     reduced_bytes: float = 0.0
 
 
@@ -110,17 +112,14 @@ def _build_candidate(
 ) -> Candidate:
     forward, backward, memory = costs
     sums = lookup.bags * lookup.width * SUM_BYTES
-    away = (setting.ranks - 1) / setting.ranks
-    indices = 0.0 if option.type is ShardingType.DATA_PARALLEL else lookup.indices * INDEX_BYTES * away
-    sent = sums * away if option.is_placed else 0.0
-    if option.type is ShardingType.TABLE_ROW_WISE:
-        sent = sums / setting.ranks_per_node * away
+    indices = 0.0 if option.type is ShardingType.DATA_PARALLEL else lookup.indices * INDEX_BYTES
+    in_node = sums if option.type is ShardingType.TABLE_ROW_WISE else 0.0
+    sent = sums if option.is_placed else in_node / setting.ranks_per_node
     return Candidate(
         option,
         option.count_shards(setting),
-        np.array([forward, backward, sent, indices, memory]),
+        np.array([forward, backward, sent, indices, in_node, memory]),
         scattered_bytes=sums if option.type is ShardingType.ROW_WISE else 0.0,
-        node_bytes=sums if option.type is ShardingType.TABLE_ROW_WISE else 0.0,
         reduced_bytes=table.weight_bytes if option.type is ShardingType.DATA_PARALLEL else 0.0,
     )
 

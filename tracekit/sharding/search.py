@@ -210,7 +210,7 @@ def _time_with(assignment: Assignment, candidate: Candidate, ranks: Ints) -> flo
     """Compute the step's time with one more table."""
     loads = assignment.loads.copy()
     loads[ranks] += candidate.load
-    added = np.array([candidate.scattered_bytes, candidate.node_bytes, candidate.reduced_bytes])
+    added = np.array([candidate.scattered_bytes, candidate.reduced_bytes])
     shared = compute_shared_us(assignment.shared_bytes + added, assignment.exchange)
     return float(compute_rank_us(loads.max(axis=0), assignment.exchange)) + shared
 
