@@ -1,94 +1,145 @@
-"""NVIDIA's DLRM for inference, captured without a GPU, against published throughputs.
+"""NVIDIA's DLRM on one GPU, inference and training, from its kernels' shapes, against published throughputs.
 
-Each latency has the copies of a batch to the GPU, from pageable memory, and the launches of a usual host. Nothing of it
-is in any fit.
+`published_jobs/dlrm.py` lists the kernels. With CUDA graphs a latency is the GPU's, with the copies of a batch into the
+graph's inputs; the batch lies on the GPU before. Without them a usual host makes seven calls, each of which takes as
+long as an op of captured programs. Data for training are loaded meanwhile. Nothing of it is in any fit.
 """
 
-from collections.abc import Iterator
-from itertools import groupby
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from math import exp, hypot, log
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
-import tracekit as tk
-from predictors import load_gpu, predict
-from tests.validation.published_jobs.recommenders import DENSE, FEATURES, build_inference
+from predictors import load_gpu
+from tests.validation.published_jobs.dlrm import Dlrm, HostCall
+from tests.validation.published_jobs.kernels import predict_from_shapes, sum_kernel_times
 from tests.validation.study import format_table, list_sources, read_published
+from tracekit.arrays import Floats
+from tracekit.capturing.ops import Call
+from tracekit.capturing.timed_trace import GRAPH_US_PER_OP, HOST_US_PER_OP
+from tracekit.capturing.timeline import build_trace
+from tracekit.hosts import find_usual_host
+from tracekit.run import prepare_run
 
 INPUTS = ()
-KINDS = ("GPU", "precision", "CUDA graphs", "rows", "error, median", "absolute", "within 20 %", "inside")
-HEADINGS = ("GPU", "precision", "CUDA graphs", "batch", "measured", "predicted", "error", "90 % interval")
-DENSE_BYTES, INDEX_BYTES = 4, 4
-"""Bytes of a number and of an index as they are copied; they are cast on the GPU."""
-PAGEABLE_FRACTION = 0.5
-"""Of the link's rate, at which pageable memory is copied; half is usual (tracekit's what-if pin-memory)."""
+KIND = ("source", "GPU", "precision", "CUDA graphs")
+KINDS = (*KIND, "rows", "error, median", "absolute", "within 20 %", "inside")
+HEADINGS = (*KIND, "batch", "measured", "predicted", "error", "90 % interval")
+
+
+class Outcome(NamedTuple):
+    """A predicted step beside a published one; in microseconds."""
+
+    row: dict[str, Any]
+    step_us: float
+    low_us: float
+    high_us: float
+
+    @property
+    def measured_us(self) -> float:
+        """Return the time that the published throughput gives."""
+        return float(1e6 * self.row["batch"] / self.row["samples_per_s"])
+
+    @property
+    def error_pct(self) -> float:
+        """Return the error of the step's time."""
+        return 100 * (self.step_us / self.measured_us - 1)
+
+    @property
+    def is_inside(self) -> bool:
+        """Return whether the interval holds the published time."""
+        return self.low_us <= self.measured_us <= self.high_us
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """Return what rows that are summed up have in common."""
+        row = self.row
+        return row["source"], row["gpu"], row["precision"], "on" if row["cuda_graphs"] else "off"
 
 
 def run() -> str:
     """Return the errors of each kind of rows, then a row for each published throughput."""
-    found = [(row, *predict_row(row)) for row in read_published("recommender_jobs").iter_rows(named=True)]
+    found = [predict_row(row) for row in read_published("recommender_jobs").iter_rows(named=True)]
     return "\n".join(
         (
-            "# NVIDIA's DLRM for inference\n",
+            "# NVIDIA's DLRM on one GPU\n",
             format_table(KINDS, list(summarise(found))),
-            format_table(HEADINGS, list(list_rows(found))),
+            format_table(HEADINGS, (format_outcome(one) for one in found)),
             list_sources("recommender_jobs"),
         )
     )
 
 
-Found = list[tuple[dict[str, Any], float, float, float]]
+def summarise(found: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
+    """Yield the errors of each kind of rows, and of all."""
+    groups: dict[tuple[str, ...], list[Outcome]] = defaultdict(list)
+    for one in found:
+        groups[one.kind].append(one)
+    for kind, some in [*sorted(groups.items()), (("all", "", "", ""), list(found))]:
+        errors = [one.error_pct for one in some]
+        within = sum(abs(error) <= 20 for error in errors)
+        inside = sum(one.is_inside for one in some)
+        cells = (f"{median(errors):+.0f} %", f"{median(map(abs, errors)):.0f} %", str(within), str(inside))
+        yield *kind, str(len(some)), *cells
 
 
-def summarise(found: Found) -> Iterator[tuple[str, ...]]:
-    """Yield the errors of each GPU, precision and way to launch, and of all."""
-    ordered = sorted(found, key=lambda one: _get_kind(one[0]))
-    for kind, rows in groupby(ordered, key=lambda one: _get_kind(one[0])):
-        yield (*kind, *_describe(list(rows)))
-    yield ("all", "", "", *_describe(found))
+def format_outcome(one: Outcome) -> tuple[str, ...]:
+    """Return the cells of a published throughput."""
+    times = (f"{one.measured_us / 1e3:.3g} ms", f"{one.step_us / 1e3:.3g} ms", f"{one.error_pct:+.0f} %")
+    return *one.kind, f"{one.row['batch']:,}", *times, f"{one.low_us / 1e3:.3g}–{one.high_us / 1e3:.3g} ms"
 
 
-def _get_kind(row: dict[str, Any]) -> tuple[str, str, str]:
-    return row["gpu"], row["precision"], "on" if row["cuda_graphs"] else "off"
-
-
-def _describe(found: Found) -> tuple[str, ...]:
-    pairs = [(1e6 * row["batch"] / row["samples_per_s"], time, low, high) for row, time, low, high in found]
-    errors = [100 * (time / us - 1) for us, time, _, _ in pairs]
-    inside = sum(low <= us <= high for us, _, low, high in pairs)
-    absolute = [abs(error) for error in errors]
-    within = sum(error <= 20 for error in absolute)
-    return str(len(pairs)), f"{median(errors):+.0f} %", f"{median(absolute):.0f} %", str(within), str(inside)
-
-
-def list_rows(found: Found) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each published throughput."""
-    for row, time, low, high in found:
-        us = 1e6 * row["batch"] / row["samples_per_s"]
-        yield (
-            *_get_kind(row),
-            f"{row['batch']:,}",
-            *(f"{us / 1e3:.3g} ms", f"{time / 1e3:.3g} ms", f"{100 * (time / us - 1):+.0f} %"),
-            f"{low / 1e3:.3g}–{high / 1e3:.3g} ms",
+def predict_row(row: dict[str, Any]) -> Outcome:
+    """Predict the step of a published throughput; errors of the GPU's times and of the host are independent."""
+    calls, gpu = list_calls(row), load_gpu(row["gpu"])
+    table = tabulate_kernels(calls)
+    times = predict_from_shapes(table, gpu.slug)
+    total_us, *ends_us = sum_kernel_times(table, times)
+    kernels_us, host = times["time_us"].to_numpy(), find_usual_host(gpu)
+    if row["cuda_graphs"]:
+        step_us, low_us, high_us = (
+            time_step(calls, kernels_us * end / total_us, GRAPH_US_PER_OP, gpu.slug) for end in (total_us, *ends_us)
         )
-
-
-def predict_row(row: dict[str, Any]) -> tuple[float, float, float]:
-    """Predict the latency of a batch with its interval, in us."""
-    model, *inputs = build_inference(row["batch"], row["precision"])
-    trace = tk.capture(
-        model, *inputs, tf32=row["precision"] == "tf32", cuda_graph=bool(row["cuda_graphs"]), gpu=row["gpu"]
+        return Outcome(row, step_us, low_us, high_us)
+    host_us = HOST_US_PER_OP / host.speed
+    step_us = time_step(calls, kernels_us, host_us, gpu.slug)
+    by_gpu = (log(time_step(calls, kernels_us * end / total_us, host_us, gpu.slug) / step_us) for end in ends_us)
+    by_host = (
+        log(time_step(calls, kernels_us, HOST_US_PER_OP / speed, gpu.slug) / step_us) for speed in (host.high, host.low)
     )
-    target = tk.predict(trace, gpu=row["gpu"], host="typical")[row["gpu"]]
-    copies = _predict_copies_us(row["gpu"], row["batch"])
-    return tuple(end + copies for end in (target.step.step_time_us, target.low_us, target.high_us))  # type: ignore[return-value]
+    fast, slow = (hypot(*errors) for errors in zip(by_gpu, by_host, strict=True))
+    return Outcome(row, step_us, step_us * exp(-fast), step_us * exp(slow))
 
 
-def _predict_copies_us(gpu: str, batch: int) -> float:
-    """Predict the copies of a batch to the GPU."""
-    sizes = [
-        batch * count * size / PAGEABLE_FRACTION for count, size in ((DENSE, DENSE_BYTES), (FEATURES, INDEX_BYTES))
-    ]
-    kernels = pl.DataFrame([{"family": "memcpy", "copy_kind": "HtoD", "bytes": size} for size in sizes])
-    return float(predict(kernels, load_gpu(gpu))["time_us"].sum())
+def tabulate_kernels(calls: Sequence[HostCall]) -> pl.DataFrame:
+    """Return the kernels of calls; those of equal work count as the same kernel."""
+    table = pl.DataFrame([kernel for call in calls for kernel in call.kernels], infer_schema_length=None)
+    sizes = pl.struct("m", "n", "k", "bytes").struct.json_encode()
+    return table.with_columns(name="family", op="direction", input_dims=sizes)
+
+
+def list_calls(row: dict[str, Any]) -> list[HostCall]:
+    """List the host's calls of a published step."""
+    model = Dlrm(row["batch"], row["precision"], trains=row["step"] == "train")
+    if model.trains:
+        return list(model.list_training())
+    copies = model.list_input_copies() if row["cuda_graphs"] else ()
+    return [*copies, *model.list_inference()]
+
+
+def time_step(calls: Sequence[HostCall], kernels_us: Floats, host_us: float, gpu: str) -> float:
+    """Return the step that kernels of known times make with a host, in microseconds.
+
+    Args:
+        calls: The host's.
+        kernels_us: Times of their kernels, in order.
+        host_us: The host's time for a call with one kernel.
+        gpu: Which the trace is of.
+    """
+    launches = [Call(call.name, [], [], [], ("kernel",) * len(call.kernels)) for call in calls]
+    trace = build_trace(launches, np.maximum(kernels_us, 0.001).tolist(), host_us).load()
+    return prepare_run(trace, source_gpu=gpu).measured_step.step_time_us
