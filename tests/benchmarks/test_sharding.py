@@ -30,7 +30,7 @@ def place_greedily(costs: list[float], ranks: int) -> None:
 def test_a_thousand_tables_on_128_gpus(benchmark):
     """Five kinds of plans, searched from eleven starts, against 10,000 greedy placements of the same tables.
 
-    Measured: 7 times as long, 28 CPU seconds.
+    Measured: 6 CPU seconds with these tables, about 20 with mixed widths and pooling.
     """
     tables, setting = draw_tables(), ShardingSetting(load_cluster(CLUSTER), 512)
     costs = [table.weight_bytes for table in tables]
