@@ -51,7 +51,7 @@ def find_least_us(candidates: Sequence[Sequence[Candidate]], exchange: Exchange)
         added = np.zeros((len(places), ranks, len(Load)))
         for number, (way, chosen) in enumerate(places):
             added[number, chosen] = way.load
-        more = np.array([[way.scattered_bytes, way.reduced_bytes] for way, _ in places])
+        more = np.array([way.shared_bytes for way, _ in places])
         loads = (loads[:, None] + added).reshape(-1, ranks, len(Load))
         shared = (shared[:, None] + more).reshape(-1, 2)
     most = loads.max(axis=1)

@@ -10,14 +10,10 @@ from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.workload.ops.embedding import BAG_OPS
 from tracekit.workload.ops.fbgemm_calls import LOOKUP_OPS, PLACEMENTS, parse_lookup
-from tracekit.workload.ops.table_lookups import OPTIMIZER_STATE, Placement, compute_state_bytes
+from tracekit.workload.ops.table_lookups import DENSE, FP32_BYTES, OPTIMIZER_STATE, Placement, compute_state_bytes
 from tracekit.workload.signature import Signature
 
 LOOKUP_COLUMNS = ("op", "input_dims", "input_types", "concrete_inputs")
-DENSE = "dense"
-"""Kind of look-ups whose tables no optimizer of FBGEMM updates."""
-FP32_BYTES = 4
-"""Bytes of a weight whose type isn't recorded."""
 
 
 @dataclass(frozen=True, slots=True)

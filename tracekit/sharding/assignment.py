@@ -56,7 +56,7 @@ class Assignment:
 
     def _add(self, candidate: Candidate, ranks: Ints, sign: float) -> None:
         self.loads[ranks] += sign * candidate.load
-        self.shared_bytes += sign * _get_shared_bytes(candidate)
+        self.shared_bytes += sign * candidate.shared_bytes
 
     def find_ranks(self, table: int, choice: int) -> Ints | None:
         """Find the ranks on which shards add least to the step; None where no rank has memory left for them."""
@@ -92,10 +92,6 @@ class Assignment:
     def compute_shared_us(self) -> float:
         """Compute the time of the collectives in which all ranks have the same part."""
         return compute_shared_us(self.shared_bytes, self.exchange)
-
-
-def _get_shared_bytes(candidate: Candidate) -> Floats:
-    return np.array([candidate.scattered_bytes, candidate.reduced_bytes])
 
 
 def compute_rank_us(loads: Floats, exchange: Exchange) -> Floats:

@@ -14,15 +14,16 @@ from enum import StrEnum
 
 from tracekit.sharding.setting import ShardingSetting
 from tracekit.sharding.tables import PlannedTable
-from tracekit.workload.ops.table_lookups import Placement, TableLookup
+from tracekit.workload.ops.memory_traffic import INDEX_BYTES
+from tracekit.workload.ops.table_lookups import FP32_BYTES, Placement, TableLookup
 
 MIN_SHARD_WIDTH = 32
 """Elements of the narrowest column shard: FBGEMM's warp of 32 threads loads four elements each, and a row of fewer
 leaves most of it idle."""
 VECTOR_ELEMENTS = 4
 """FBGEMM loads four elements at once, so that widths are multiples of it."""
-SUM_BYTES, INDEX_BYTES = 4, 8
-"""Bytes of an element of a sum and of its gradient, and of an index."""
+SUM_BYTES = FP32_BYTES
+"""Bytes of an element of a sum and of its gradient."""
 MAX_REPLICA_BYTES = 1 << 30
 """Largest table that every rank may hold: the gradient of a larger one takes longer than any exchange of sums."""
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from tracekit.sharding.assignment import Assignment
 from tracekit.sharding.candidates import ComputeKernel, ShardingType, TableOption, describe_shard
-from tracekit.sharding.loads import DENSE_UPDATE, Exchange, Load, describe_rank, predict_times
+from tracekit.sharding.loads import Exchange, Load, choose_update, describe_rank, predict_times
 from tracekit.sharding.plan import PartTime, ShardedTable, ShardingPlan, TableShard
 from tracekit.sharding.tables import PlannedTable
 from tracekit.workload.ops.memory_traffic import Columns
@@ -65,10 +65,9 @@ def _predict_kernels(tables: Sequence[PlannedTable], assignment: Assignment, *, 
     dense_bytes = 0.0
     for number, table in enumerate(tables):
         option = assignment.get_candidate(number).option
-        is_dense = option.kernel is ComputeKernel.DENSE
-        dense_bytes += table.dense_step_bytes if is_dense else 0.0
+        dense_bytes += table.dense_step_bytes if option.kernel is ComputeKernel.DENSE else 0.0
         lookup = describe_shard(table, option, setting)
-        kind = (DENSE_UPDATE if is_dense else table.optimizer) if updates else ""
+        kind = choose_update(table, option) if updates else ""
         for rank in assignment.ranks[number].tolist():
             groups.setdefault((rank, kind, option.kernel), []).append(lookup)
     rows: list[Columns] = [describe_rank(lookups, kind or None) for (_, kind, _), lookups in groups.items()]

@@ -18,7 +18,6 @@ from tracekit.arrays import Floats
 from tracekit.comm import predict as predict_collectives
 from tracekit.parallelism.unknown_work import BOUNDED, WORK_BOUNDS, apply_work_bounds, widen_intervals
 from tracekit.sharding.candidates import (
-    INDEX_BYTES,
     SUM_BYTES,
     ComputeKernel,
     ShardingType,
@@ -29,8 +28,9 @@ from tracekit.sharding.candidates import (
 )
 from tracekit.sharding.setting import ShardingSetting
 from tracekit.sharding.tables import PlannedTable
-from tracekit.workload.ops.memory_traffic import Columns
+from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns
 from tracekit.workload.ops.table_lookups import (
+    DENSE,
     UPDATING_CLOCKS,
     TableLookup,
     compute_fbgemm_lookup,
@@ -40,7 +40,6 @@ from tracekit.workload.ops.table_lookups import (
 
 MESSAGE_SIZES = np.geomspace(1.0, 2.0**40, 81)
 """Bytes at which collectives are predicted; in between, the time is interpolated."""
-DENSE_UPDATE = "dense"
 
 
 class Load(IntEnum):
@@ -75,13 +74,18 @@ class Candidate:
     scattered_bytes: float = 0.0
     reduced_bytes: float = 0.0
 
+    @property
+    def shared_bytes(self) -> Floats:
+        """What all ranks exchange alike: bytes that they reduce-scatter, and that they reduce."""
+        return np.array([self.scattered_bytes, self.reduced_bytes])
+
 
 def build_candidates(tables: Sequence[PlannedTable], setting: ShardingSetting) -> list[list[Candidate]]:
     """Build all ways to shard each table."""
     options = [(number, option) for number, table in enumerate(tables) for option in list_options(table, setting)]
     lookups = [describe_shard(tables[number], option, setting) for number, option in options]
     lookup_us = predict_bodies(lookups, None, setting)
-    update_us = predict_bodies(lookups, [_choose_update(tables[number], option) for number, option in options], setting)
+    update_us = predict_bodies(lookups, [choose_update(tables[number], option) for number, option in options], setting)
     update_us = update_us + _predict_dense_steps([(tables[number], option) for number, option in options], setting)
     found: list[list[Candidate]] = [[] for _ in tables]
     for (number, option), lookup, forward, backward in zip(options, lookups, lookup_us, update_us, strict=True):
@@ -99,8 +103,9 @@ def _predict_dense_steps(options: Sequence[tuple[PlannedTable, TableOption]], se
     return np.asarray(np.maximum(times[:-1] - times[-1], 0.0))
 
 
-def _choose_update(table: PlannedTable, option: TableOption) -> str:
-    return DENSE_UPDATE if option.kernel is ComputeKernel.DENSE else table.optimizer
+def choose_update(table: PlannedTable, option: TableOption) -> str:
+    """Return what updates a table: of a replica, PyTorch's optimizer after a dense gradient."""
+    return DENSE if option.kernel is ComputeKernel.DENSE else table.optimizer
 
 
 def _build_candidate(
@@ -128,14 +133,9 @@ def predict_bodies(
     lookups: Sequence[TableLookup], optimizers: Sequence[str] | None, setting: ShardingSetting
 ) -> Floats:
     """Predict look-ups, or with ``optimizers`` updates, without the start of their kernels, in us."""
-    rows: list[Columns] = []
-    for number, lookup in enumerate(lookups):
-        columns = compute_fbgemm_lookup([lookup]) if optimizers is None else None
-        if optimizers is not None:
-            columns = compute_update_columns([lookup], optimizers[number])
-        assert columns is not None
-        # Single threads of many tables wait at the same time.
-        rows.append(columns | {"serial_clocks": None})
+    kinds: Sequence[str | None] = [None] * len(lookups) if optimizers is None else optimizers
+    # Single threads of many tables wait at the same time.
+    rows = [_compute_kernels([one], kind) | {"serial_clocks": None} for one, kind in zip(lookups, kinds, strict=True)]
     nothing: Columns = {name: 0.0 for name in rows[0] if name not in ("serial_clocks", "work_low", "work_high")}
     predicted = predict_times([*rows, nothing | {"bytes": 1}], optimizers is not None, setting)
     times: Floats = predicted["time_us"].to_numpy()
@@ -156,11 +156,16 @@ def predict_times(rows: Sequence[Columns], updates: bool, setting: ShardingSetti
 
 def describe_rank(lookups: Sequence[TableLookup], optimizer: str | None) -> Columns:
     """Return the columns of a rank's kernels: its look-up, or its two updates together."""
+    columns = _compute_kernels(lookups, optimizer)
     if optimizer is None:
-        return compute_fbgemm_lookup(lookups)
-    columns = compute_update_columns(lookups, optimizer)
-    assert columns is not None
+        return columns
     return columns | {"serial_clocks": UPDATING_CLOCKS + count_block_clocks(lookups)}
+
+
+def _compute_kernels(lookups: Sequence[TableLookup], optimizer: str | None) -> Columns:
+    columns = compute_fbgemm_lookup(lookups) if optimizer is None else compute_update_columns(lookups, optimizer)
+    assert columns is not None
+    return columns
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ in general. A judgement; no public measurements of plans on one cluster were fou
 
 
 def _allow_only(*types: ShardingType) -> Choice:
-    def allowed(ways: Sequence[Candidate]) -> list[int]:
+    def allowed(ways: Sequence[Candidate]) -> Sequence[int]:
         """Allow some types on the GPUs, in their order; then all others, if none of these fits."""
         rest = allow_all(ways)
         mine = [

@@ -12,7 +12,6 @@ import numpy as np
 
 from tracekit.arrays import Floats, Ints
 from tracekit.sharding.assignment import STARTED_US, Assignment, compute_rank_us, compute_shared_us
-from tracekit.sharding.candidates import ComputeKernel
 from tracekit.sharding.loads import Candidate, Exchange, Load
 
 MAX_CHANGES = 2000
@@ -112,16 +111,20 @@ def _compute_changed_us(assignment: Assignment, rank: int, leaves: Floats, arriv
         Times by change and other rank; infinite where memory doesn't suffice.
     """
     loads = assignment.loads
-    others = loads.copy()
-    others[rank] = 0.0
-    top = np.sort(others, axis=0)[-2:]
-    # The most of all ranks but two: of the two largest, the one that isn't the other rank's.
-    rest = np.where(others == top[-1], top[0], top[-1])
     here, there = loads[rank] - leaves, loads + arrives
-    most = np.maximum(np.maximum(here, there), rest)
+    most = np.maximum(np.maximum(here, there), _find_most_elsewhere(loads, rank))
     fits = np.maximum(here, there)[..., Load.MEMORY] <= assignment.capacity_bytes
     fits[..., rank] = False
     return np.where(fits, compute_rank_us(most, assignment.exchange), np.inf)
+
+
+def _find_most_elsewhere(loads: Floats, rank: int) -> Floats:
+    """Find, for each other rank, the most of all ranks but that one and ``rank``."""
+    others = loads.copy()
+    others[rank] = 0.0
+    top = np.sort(others, axis=0)[-2:]
+    # Of the two largest, the one that isn't the other rank's.
+    return np.asarray(np.where(others == top[-1], top[0], top[-1]))
 
 
 def _try_moves(assignment: Assignment, best_us: float, allowed: Choice) -> Change | None:
@@ -174,13 +177,9 @@ def _try_swaps(assignment: Assignment, best_us: float, allowed: Choice) -> Chang
 def _compute_pair_us(assignment: Assignment, rank: int, others: Ints, difference: Floats) -> Floats:
     """Compute the step's time where a rank loses what one other rank gets, for each of several changes."""
     loads = assignment.loads
-    rest = loads.copy()
-    rest[rank] = 0.0
-    top = np.sort(rest, axis=0)[-2:]
-    most = np.where(rest[others] == top[-1], top[0], top[-1])
     here, there = loads[rank] - difference, loads[others] + difference
     pair = np.maximum(here, there)
-    times = compute_rank_us(np.maximum(pair, most), assignment.exchange)
+    times = compute_rank_us(np.maximum(pair, _find_most_elsewhere(loads, rank)[others]), assignment.exchange)
     return np.where(pair[:, Load.MEMORY] <= assignment.capacity_bytes, times, np.inf)
 
 
@@ -210,8 +209,7 @@ def _time_with(assignment: Assignment, candidate: Candidate, ranks: Ints) -> flo
     """Compute the step's time with one more table."""
     loads = assignment.loads.copy()
     loads[ranks] += candidate.load
-    added = np.array([candidate.scattered_bytes, candidate.reduced_bytes])
-    shared = compute_shared_us(assignment.shared_bytes + added, assignment.exchange)
+    shared = compute_shared_us(assignment.shared_bytes + candidate.shared_bytes, assignment.exchange)
     return float(compute_rank_us(loads.max(axis=0), assignment.exchange)) + shared
 
 
@@ -224,7 +222,6 @@ def _get_least_gain(best_us: float) -> float:
     return min(best_us * 1e-4, STARTED_US)
 
 
-def allow_all(ways: Sequence[Candidate]) -> list[int]:
-    """Allow all ways to shard a table, the cheapest first; the host's memory last."""
-    on_host = [way.option.kernel is ComputeKernel.HOST for way in ways]
-    return sorted(range(len(ways)), key=lambda place: (on_host[place], place))
+def allow_all(ways: Sequence[Candidate]) -> Sequence[int]:
+    """Allow all ways to shard a table, in the order of ``list_options``: the host's memory last."""
+    return range(len(ways))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tracekit.index_distribution import IndexPattern
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns
-from tracekit.workload.ops.table_lookups import Placement, TableLookup, compute_fbgemm_lookup
+from tracekit.workload.ops.table_lookups import Placement, TableLookup, compute_fbgemm_lookup, sum_traffic
 from tracekit.workload.signature import Signature
 
 OP = "fbgemm::int_nbit_split_embedding_codegen_lookup_function"
@@ -71,8 +71,7 @@ def compute_quantised_lookup(signature: Signature, pattern: IndexPattern | None 
 def _scale_rows(columns: Columns, lookup: TableLookup, factor: float, output_bytes: float) -> float:
     """Return the bytes moved with rows of another size, over those of ``columns``."""
     scaled = compute_fbgemm_lookup([replace(lookup, weight_bytes=lookup.weight_bytes * factor)], output_bytes)
-    moved, base = (float(one["bytes"] or 0) + float(one.get("host_bytes") or 0) for one in (scaled, columns))
-    return moved / base
+    return sum_traffic(scaled) / sum_traffic(columns)
 
 
 def _find_weights(signature: Signature) -> tuple[int, Placement]:

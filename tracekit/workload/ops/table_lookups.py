@@ -225,9 +225,9 @@ def _bracket_bytes(tables: Sequence[TableLookup], compute: Callable[[Sequence[Ta
     columns = compute(tables)
     if all(one.pattern is not None for one in tables):
         return columns
-    base = _sum_traffic(columns)
+    base = sum_traffic(columns)
     others = [
-        _sum_traffic(compute([one if one.pattern else replace(one, pattern=pattern) for one in tables]))
+        sum_traffic(compute([one if one.pattern else replace(one, pattern=pattern) for one in tables]))
         for pattern in BRACKET
     ]
     if not base:
@@ -236,5 +236,6 @@ def _bracket_bytes(tables: Sequence[TableLookup], compute: Callable[[Sequence[Ta
     return columns | {"work_low": low, "work_high": high} if low < high else columns
 
 
-def _sum_traffic(columns: Columns) -> float:
+def sum_traffic(columns: Columns) -> float:
+    """Return the bytes moved, those over the host's link included."""
     return float(columns["bytes"] or 0) + float(columns.get("host_bytes") or 0)
