@@ -72,9 +72,9 @@ def test_folding_down_to_the_kernel(opened, report):
 
 def test_both_themes(opened):
     view, _ = opened
-    before = view.evaluate("getComputedStyle(document.body).backgroundColor")
+    before = view.evaluate("getComputedStyle(document.querySelector('.report')).backgroundColor")
     view.click("#theme")
-    assert view.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    assert view.evaluate("getComputedStyle(document.querySelector('.report')).backgroundColor") != before
 
 
 def test_a_phone_scrolls_only_tables(opened):

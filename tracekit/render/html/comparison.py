@@ -11,7 +11,7 @@ from tracekit.render.compare import (
     name_unmatched_kernels,
     select_large_changes,
 )
-from tracekit.render.html.environment import get_environment, hash_script, read_asset
+from tracekit.render.html.environment import get_environment, read_asset
 from tracekit.reporting.comparison import Comparison
 
 
@@ -22,7 +22,6 @@ def render_comparison_page(comparison: Comparison, top: int) -> str:
         comparison: The two runs.
         top: Number of kernels to show in each of the tables of matched, new and vanished kernels.
     """
-    script = read_asset("compare.js")
     return (
         get_environment()
         .get_template("compare.html")
@@ -38,7 +37,5 @@ def render_comparison_page(comparison: Comparison, top: int) -> str:
             longest=max(side.high_us or side.step_time_us for side in (comparison.a, comparison.b)),
             top=top,
             style=Markup(read_asset("style.css")),
-            script=Markup(script),
-            script_source=hash_script(script.encode()),
         )
     )

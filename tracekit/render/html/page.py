@@ -1,5 +1,7 @@
 """Render the report as one self-contained page: templates, style, scripts and data in a single file."""
 
+from dataclasses import dataclass
+
 import msgspec
 from markupsafe import Markup
 
@@ -31,8 +33,43 @@ MOST_RANKS = 16
 MOST_MODULES = 300
 
 
+@dataclass(frozen=True, slots=True)
+class ReportBody:
+    """The report in parts, for a document that holds more than it.
+
+    Attributes:
+        content: An element of class ``report``: section menu, sections, and the data that the script reads.
+        style: Style sheet, which acts within that element alone.
+        script: Script, the same for all reports; runs after the content is there.
+    """
+
+    content: Markup
+    style: Markup
+    script: Markup
+
+
 def render_page(report: Report, name: OptionNames = name_option) -> str:
     """Render the report as HTML that opens from a file, makes no network requests and stays under 10 MB.
+
+    Args:
+        report: A report with or without predictions.
+        name: Names options as the front end does.
+    """
+    body = render_report_body(report, name)
+    return (
+        get_environment()
+        .get_template("page.html")
+        .render(
+            title=report.source.trace.split("/")[-1],
+            body=body,
+            style=body.style,
+            script_source=hash_script(body.script.encode()),
+        )
+    )
+
+
+def render_report_body(report: Report, name: OptionNames = name_option) -> ReportBody:
+    """Render the report for a document that holds more than it.
 
     Args:
         report: A report with or without predictions.
@@ -47,10 +84,9 @@ def render_page(report: Report, name: OptionNames = name_option) -> str:
         "kernels": kernels,
         "figures": {name: figures.build_figure(report, name) for name in CHART_NAMES},
     }
-    scripts = [get_plotlyjs(), read_asset("page.js")]
-    return (
+    content = (
         get_environment()
-        .get_template("page.html")
+        .get_template("body.html")
         .render(
             report=report,
             option_name=name,
@@ -71,10 +107,7 @@ def render_page(report: Report, name: OptionNames = name_option) -> str:
             gpus_named=name_gpus,
             target_named=name_target,
             measured_steps=format_step_count,
-            style=Markup(read_asset("style.css")),
             data=_embed_json(data),
-            scripts=[Markup(script) for script in scripts],
-            script_sources=" ".join(hash_script(script.encode()) for script in scripts),
             columns={
                 table.name: _collect_column_docs(table)
                 for table in (KERNEL_TIMES, MODULES, COLLECTIVES, COPIES, RANKS, LAWS)
@@ -82,6 +115,8 @@ def render_page(report: Report, name: OptionNames = name_option) -> str:
             | {"predicted": TARGET_COLUMN_MEANINGS},
         )
     )
+    script = f"{get_plotlyjs()}\n{read_asset('page.js')}"
+    return ReportBody(Markup(content), Markup(read_asset("style.css")), Markup(script))
 
 
 def _collect_column_docs(table: TableSchema) -> dict[str, str]:

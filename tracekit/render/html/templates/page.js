@@ -11,7 +11,9 @@
   apply(chosen || (dark.matches ? "dark" : "light"));
 
   // Charts take their colours from the style sheet.
-  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const probe = document.createElement("i");
+  document.querySelector(".report").append(probe);
+  const colour = (name) => { probe.style.color = `var(${name})`; return getComputedStyle(probe).color; };
   function themed(layout) {
     const axis = { gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line"), automargin: true };
     return {
