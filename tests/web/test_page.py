@@ -185,12 +185,6 @@ def test_by_keyboard_alone(page, shared, make_trace):
     assert page.problems == []
 
 
-def test_the_apis_page(page, shared):
-    page.goto(f"{shared.url}/api/docs")
-    page.wait_for_selector("text=Begin an upload")
-    assert page.problems == []
-
-
 @pytest.mark.parametrize("width", [390, 768])
 def test_the_first_page_is_no_wider_than_its_screen(page, shared, width):
     page.set_viewport_size({"width": width, "height": 800})

@@ -1,7 +1,6 @@
 """HTML pages: upload, trace summary and choice of targets, progress, report, and the owner's reports."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form
@@ -25,12 +24,6 @@ from tracekit.web.responses import render_page
 from tracekit.web.routes import Id, Owner, RequesterDependency, StoreDependency
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
-
-DOCS_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-
 
 PLACED_FIELDS = ("gpu", "cluster", "source_gpu", "source_cluster", "steps", "price")
 """Options that have a place of their own in the form; the others follow one another."""
@@ -59,7 +52,7 @@ def show_home(request: Request, store: StoreDependency, owner: Owner) -> HTMLRes
     """Upload, and one's own reports."""
     settings: Settings = request.app.state.settings
     return render_page(
-        "home.html", settings=settings, samples=samples.list_sample_names(), jobs=_build_job_rows(store, owner)
+        "home.html", settings=settings, samples=samples.list_sample_names(), jobs=store.jobs.list_for_owner(owner)
     )
 
 
@@ -113,7 +106,7 @@ def delete_job(store: StoreDependency, owner: Owner, job_id: Id) -> Response:
 def show_shared_report(store: StoreDependency, link: Id) -> HTMLResponse:
     """A report by its private link."""
     job = store.jobs.get_by_link(link)
-    return render_page("shared.html", job=job, expires=_format_date(job.expires), **_build_report_context(job))
+    return render_page("shared.html", job=job, **_build_report_context(job))
 
 
 @router.get("/r/{link}/report.{form}")
@@ -151,14 +144,6 @@ def _redirect_with_token(request: Request, place: str, token: str, max_age_s: in
     return RedirectResponse(place, 303, headers={"set-cookie": cookie})
 
 
-@router.get("/api/docs")
-def show_docs() -> HTMLResponse:
-    """The API's description, to read and try."""
-    answer = render_page("docs.html")
-    answer.headers["Content-Security-Policy"] = DOCS_POLICY
-    return answer
-
-
 def _build_job_context(store: Store, job: WebJob, entered: dict[str, Any] | None = None) -> dict[str, Any]:
     """Build the template variables of a job's page; chosen GPUs come first in the scrolling list."""
     wanted = entered or job.request or {}
@@ -169,7 +154,6 @@ def _build_job_context(store: Store, job: WebJob, entered: dict[str, Any] | None
         "wanted": wanted,
         "refused": None,
         "ahead": store.jobs.count_ahead(job) if job.is_active else 0,
-        "expires": _format_date(job.expires),
         "gpus": [load_gpu(slug) for slug in sorted(list_gpus(), key=lambda slug: slug not in chosen)],
         "clusters": [load_cluster(name) for name in list_clusters()],
         "fields": FIELDS,
@@ -215,14 +199,3 @@ def _build_report_context(job: WebJob) -> dict[str, Any]:
     """Build the template variables of a report: its formats by suffix, and whether its timeline can be shown."""
     forms: dict[str, ReportFormat] = {suffix: FORMATS[suffix] for suffix in job.formats}
     return {"forms": forms, "timeline": timeline.can_show_timeline(job)}
-
-
-def _build_job_rows(store: Store, owner: str) -> list[dict[str, Any]]:
-    return [
-        {"job": job, "created": _format_date(job.created), "expires": _format_date(job.expires)}
-        for job in store.jobs.list_for_owner(owner)
-    ]
-
-
-def _format_date(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,12 +1,15 @@
 """Error responses: JSON for programs, a page for people."""
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -57,6 +60,22 @@ def describe_field(field: RequestField) -> str:
     return field.option.render_help(name_field)
 
 
+def mark_time(seconds: float) -> Markup:
+    """Return a time since the epoch as an element, in UTC; browsers with scripts show it as local time."""
+    then = datetime.fromtimestamp(seconds, UTC)
+    return Markup(f'<time datetime="{then:%Y-%m-%dT%H:%M:%SZ}">{then:%Y-%m-%d %H:%M} UTC</time>')
+
+
+def mark_code(text: str) -> Markup:
+    """Return a text in which what stands between backticks is code.
+
+    Examples:
+        >>> mark_code("Where <a> is `b`.")
+        Markup('Where &lt;a&gt; is <code>b</code>.')
+    """
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
 def _create_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("tracekit.web"),
@@ -71,6 +90,8 @@ def _create_environment() -> Environment:
         format_input,
         format_values,
         describe_field,
+        mark_time,
+        mark_code,
         format.format_bytes,
         format.format_number,
         format.format_duration,

@@ -1,2 +1,0 @@
-"use strict";
-SwaggerUIBundle({ url: "/api/v1/openapi.json", dom_id: "#docs", deepLinking: true, validatorUrl: null });
