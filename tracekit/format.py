@@ -61,6 +61,39 @@ def format_dollars(amount: float | None) -> str:
     return format_number(amount) if amount >= 0.1 else f"{Decimal(f'{amount:.1e}'):f}"
 
 
+def format_price(dollars: float) -> str:
+    """Format the price of an hour: ``$2.49``, and all digits of a smaller one that aren't noise."""
+    return f"${dollars:,.2f}" if dollars >= 1 or dollars == round(dollars, 2) else f"${_round(dollars, 3)}"
+
+
+def format_likely(figure: Sequence[float], digits: int = 2) -> str:
+    """Format the likely one of low end, likely value and high end, with as many digits as :func:`format_range`."""
+    return _round(figure[1], _choose_digits(figure, digits))
+
+
+def format_range(figure: Sequence[float], digits: int = 2, sign: str = "") -> str:
+    """Format the ends of an interval: ``1.3 to 1.8``; with another digit where that doesn't separate them.
+
+    Args:
+        figure: Low end, likely value and high end.
+        digits: Significant digits.
+        sign: Sign before each number.
+    """
+    shown = _choose_digits(figure, digits)
+    return " to ".join(dict.fromkeys(f"{sign}{_round(end, shown)}" for end in (figure[0], figure[-1])))
+
+
+def _choose_digits(values: Sequence[float], digits: int) -> int:
+    """Return the significant digits that tell different values apart, at most one more than asked for."""
+    texts = {_round(value, digits) for value in values}
+    return digits if len(texts) == len(set(values)) else digits + 1
+
+
+def _round(value: float, digits: int) -> str:
+    """Round to significant digits, without an exponent."""
+    return f"{Decimal(f'{value:.{digits - 1}e}'):,f}"
+
+
 def format_percent(value: float) -> str:
     """Format a percentage: ``12 %``; below one percent with a decimal."""
     return f"{value:.1f} %" if 0 < abs(value) < 0.95 else f"{value:.0f} %"

@@ -15,10 +15,13 @@ from tracekit.format import (
     format_count,
     format_duration,
     format_interval,
+    format_likely,
     format_number,
     format_percent,
     format_percent_range,
+    format_price,
     format_quantity,
+    format_range,
 )
 
 Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Message | None"
@@ -62,10 +65,11 @@ class Template:
     """An entry of the catalogue.
 
     Fields stand in braces. A field whose name ends with ``_us``, ``_pct`` or ``_bytes`` is shown with its unit. Other
-    formats are ``{names:list}``, ``{reasons:sentences}``, ``{kernels:count kernel}``, ``{ends_us:interval}``,
-    ``{ratio:number}`` (three digits), ``{kernels:mean}`` (a count averaged over steps), ``{shares_pct:percents}``
-    (their range), ``{time_us:milliseconds}`` (as options take it) and Python's own (``{ratio:.1f}``, ``{path!r}``).
-    ``{--tp}`` is an option, named by the front end.
+    formats are ``{names:list}``, ``{reasons:sentences}``, ``{parts:words}``, ``{kernels:count kernel}``,
+    ``{ends_us:interval}``, ``{ratio:number}`` (three digits), ``{kernels:mean}`` (a count averaged over steps),
+    ``{shares_pct:percents}`` (their range), ``{time_us:milliseconds}`` (as options take it), ``{hour:price}`` and
+    Python's own (``{ratio:.1f}``, ``{path!r}``). Of a value with its interval (low, likely, high): ``{speedup:range}``,
+    ``{speedup:likely}``, ``{cost:dollars}``, ``{cost:dollar_range}``. ``{--tp}`` is an option, named by the front end.
 
     Attributes:
         code: Stable name for programs and tests: the constant's name in kebab case, such as ``"gpu-unknown"``.
@@ -230,9 +234,11 @@ class _NamedValue:
         return next((style for ending, style in _UNIT_STYLES.items() if self.name.endswith(ending)), "")
 
 
+DOLLAR_DIGITS = 3
+
 _UNIT_STYLES = {"_us": "duration", "_pct": "percent", "_bytes": "bytes"}
 
-_SEPARATORS = {"list": ", ", "sentences": " "}
+_SEPARATORS = {"list": ", ", "sentences": " ", "words": " "}
 
 _STYLES: dict[str, Callable[[Any, str], str]] = {
     "change": lambda value, _: format_change(value),
@@ -245,4 +251,9 @@ _STYLES: dict[str, Callable[[Any, str], str]] = {
     "mean": lambda value, _: format_count(value),
     "percents": lambda value, _: format_percent_range(value),
     "milliseconds": lambda value, _: f"{value / 1e3:.6g}ms",
+    "price": lambda value, _: format_price(value),
+    "likely": lambda value, _: format_likely(value),
+    "range": lambda value, _: format_range(value),
+    "dollars": lambda value, _: f"${format_likely(value, DOLLAR_DIGITS)}",
+    "dollar_range": lambda value, _: format_range(value, DOLLAR_DIGITS, "$"),
 }

@@ -38,6 +38,7 @@ from tracekit.reporting.sections import (
     warnings,
 )
 from tracekit.reporting.sections import what_if as edits
+from tracekit.reporting.sections.decide import build_decision
 from tracekit.run import MeasuredRun
 from tracekit.whatif import WhatIfResult
 
@@ -70,8 +71,10 @@ def build_report(
     chosen = run.chosen_steps.height
     idle_time, stream_idle_time = attribute_stream_idle_time(run.program, run.measured_timeline)
     replays = SpeedReplays(run)
+    summary = source.build_source_summary(run, price, batch, source.estimate_energy(run, on_source))
     return Report(
-        source=source.build_source_summary(run, price, batch, source.estimate_energy(run, on_source)),
+        source=summary,
+        decision=build_decision(run, summary, price, targets),
         replay=replay.build_replay_error(run),
         events=events.build_event_ledger(run),
         coverage=coverage.build_work_coverage(rows),

@@ -20,6 +20,7 @@ from tracekit.reporting.sections.communication import CollectiveTime
 from tracekit.reporting.sections.copies import CopyTime
 from tracekit.reporting.sections.coverage import WorkCoverage
 from tracekit.reporting.sections.critical_path import CriticalPathSection
+from tracekit.reporting.sections.decision import Decision
 from tracekit.reporting.sections.events import EventLedger
 from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime
@@ -44,6 +45,7 @@ class Report:
     """All sections of the report on a run and its predictions."""
 
     source: SourceSummary
+    decision: Decision | None
     replay: ReplayError
     events: EventLedger
     coverage: WorkCoverage

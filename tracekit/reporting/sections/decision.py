@@ -1,0 +1,94 @@
+"""The decision that a prediction is asked for: how fast, at what cost, and whether it pays."""
+
+from dataclasses import dataclass
+
+from tracekit.messages import Message
+from tracekit.reporting.sections.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class TargetDecision:
+    """What the traced work takes and costs on one target.
+
+    Attributes:
+        label: Name of the cluster, or of the GPU, as in ``targets``.
+        name: The same as people say it: ``8 × NVIDIA H100 SXM5 80 GB``.
+        gpus: GPUs that the job uses.
+        setting: What else differs from the trace: the layout, the batch, what-if edits.
+        step_us: Step time.
+        speedup: Throughput relative to the trace.
+        price: Dollars for an hour of one GPU; null if it wasn't given.
+        hourly: Dollars for an hour of all GPUs that have to be rented.
+        dollars: Dollars for ``amount`` units of work.
+        break_even: Dollars for an hour of one GPU below which the work is cheaper there than where it was traced; null
+            without a price of the trace's GPU.
+        run_hours: Hours for the whole run; null if its length wasn't given.
+        run_dollars: Dollars for the whole run.
+        joules: Joules for one unit on all GPUs in use.
+        rank: One more than the number of targets that are surely better.
+        fits: Whether the job fits into memory; null where that isn't known.
+        sentence: The answer for this target.
+    """
+
+    label: str
+    name: str
+    gpus: int
+    setting: tuple[Message, ...]
+    step_us: Figure
+    speedup: Figure
+    price: float | None
+    hourly: float | None
+    dollars: Figure | None
+    break_even: Figure | None
+    run_hours: Figure | None
+    run_dollars: Figure | None
+    joules: Figure | None
+    rank: int
+    fits: bool | None
+    sentence: Message
+
+
+@dataclass(frozen=True, slots=True)
+class TraceCosts:
+    """What the work takes and costs where it was traced.
+
+    Attributes:
+        name: Number and name of the GPUs.
+        gpus: Number of GPUs.
+        price: Dollars for an hour of one GPU; null if it wasn't given.
+        hourly: Dollars for an hour of all GPUs that have to be rented.
+        dollars: Dollars for ``amount`` units.
+        run_hours: Hours for the whole run.
+        run_dollars: Dollars for the whole run.
+        is_captured: Whether the step is predicted there too, of a captured program.
+    """
+
+    name: str
+    gpus: int
+    price: float | None
+    hourly: float | None
+    dollars: float | None
+    run_hours: float | None
+    run_dollars: float | None
+    is_captured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The targets, compared with the trace for equal work.
+
+    Attributes:
+        unit: What work is counted in: ``tokens``, ``samples``, or ``steps`` as traced.
+        amount: Number of units that ``dollars`` are for.
+        ranked_by: What the targets are ranked by.
+        here: What the work costs where it was traced.
+        sentence: The answer.
+        targets: The targets in order of rank, then of the likely figure.
+    """
+
+    unit: str
+    amount: int
+    ranked_by: str
+    here: TraceCosts
+    sentence: Message
+    targets: tuple[TargetDecision, ...]

@@ -1,0 +1,38 @@
+"""A value with its interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A value with its 90 % interval.
+
+    Attributes:
+        likely: The likely value.
+        low: Lower end of the interval.
+        high: Upper end.
+    """
+
+    likely: float
+    low: float
+    high: float
+
+    @property
+    def ordered(self) -> tuple[float, float, float]:
+        """Low end, likely value, high end: as messages take it."""
+        return self.low, self.likely, self.high
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing is open."""
+        return self.low == self.high
+
+    def scale(self, factor: float) -> Figure:
+        """Return ``factor`` times the value; the factor isn't negative."""
+        return Figure(factor * self.likely, factor * self.low, factor * self.high)
+
+    def invert(self) -> Figure:
+        """Return one over a positive value: its low end is one over the high end."""
+        return Figure(1 / self.likely, 1 / self.high, 1 / self.low)
