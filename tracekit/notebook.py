@@ -33,11 +33,16 @@ class NotebookReport(Report):
 
         return make_figure(self, name)
 
-    def to_html(self) -> str:
-        """Return the report as one self-contained page, as ``tracekit report -o report.html`` writes it."""
-        from tracekit.render.html.page import render_page
+    def to_html(self, *, with_details: bool = False) -> str:
+        """Return the report as one self-contained page, as ``tracekit report -o report.html`` writes it.
 
-        return render_page(self)
+        Args:
+            with_details: Whether to keep paths, prices and dollars.
+        """
+        from tracekit.render.html.page import render_page
+        from tracekit.render.private_details import remove_details
+
+        return render_page(self if with_details else remove_details(self))
 
     def _repr_html_(self) -> str:
         from tracekit.render.notebook import render_report_card

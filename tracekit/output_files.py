@@ -41,6 +41,34 @@ def check_writable(path: Path, *, force: bool) -> None:
         raise OutputError(outputs.OUTPUT_DIRECTORY_READ_ONLY(path=str(path), directory=str(directory)))
 
 
+def check_folder(path: Path, *, force: bool) -> None:
+    """Refuse an output folder that can't be made, or that exists already unless ``force`` allows to write into it.
+
+    Raises:
+        OutputError: It exists already, is no folder, or what it would lie in can't be written to.
+    """
+    if path.is_dir():
+        if not force:
+            raise OutputError(outputs.OUTPUT_EXISTS(path=str(path)))
+        check_writable(path / "_", force=True)
+    elif path.exists():
+        raise OutputError(outputs.OUTPUT_NOT_A_FOLDER(path=str(path)))
+    else:
+        check_writable(path, force=force)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder if there is none.
+
+    Raises:
+        OutputError: It can't be made.
+    """
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise OutputError(outputs.DIRECTORY_NOT_MADE(path=str(path), reason=error.strerror or str(error))) from error
+
+
 def fit_name(stem: str, suffix: str) -> str:
     """Return a file's name, its stem cut as far as file systems need it."""
     while len(os.fsencode(stem + suffix)) > MAX_NAME_BYTES:

@@ -47,6 +47,9 @@ HARMLESS_KEY_PATTERN = (
 )
 """Keys of a trace's metadata whose values reveal nothing."""
 
+WORKER_PATTERN = r"(?<![^\s/\\'\"(])[^\s/\\'\"(]+?(?=(?:_\d+)?\.\d{8,}\.pt\.trace\.json)"
+"""The host's or worker's name, with which PyTorch's tensorboard_trace_handler begins a file's name."""
+
 _SEARCHED_COLUMNS = {
     "op names": ("ops", "name"),
     "op inputs": ("ops", "concrete_inputs"),

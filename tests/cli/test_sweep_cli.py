@@ -21,7 +21,7 @@ def trace(tmp_path):
 
 def test_a_table_of_layouts(run, trace, tmp_path):
     to = ("--cluster", "4x8xh100-sxm@ndr400", "--price", "h100-sxm=2.5", "--samples", 32)
-    code, out, err = run("sweep", trace, *to, "-q", "-o", tmp_path / "sweep.json")
+    code, out, err = run("sweep", trace, *to, "-q", "-o", tmp_path / "sweep.json", "--with-details")
     assert (code, err) == (0, "")
     for expected in ("ranks", "samples/s", "$/1k", "up to", "8 ranks = dp 8"):
         assert expected in " ".join(out.split())

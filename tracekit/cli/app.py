@@ -28,6 +28,7 @@ from tracekit.cli import (
     report,
     serve,
     shard,
+    share,
     sweep,
     view,
 )
@@ -107,6 +108,7 @@ app.command("compare", cls=Subcommand)(compare.compare)
 app.command("export", cls=Subcommand)(export.export)
 app.command("view", cls=Subcommand)(view.view)
 app.command("doctor", cls=Subcommand)(doctor.doctor)
+app.command("share", cls=Subcommand)(share.share)
 app.command("redact", cls=Subcommand)(redact.redact)
 app.command("gpus", cls=Subcommand)(gpus.gpus)
 app.command("capture", cls=Subcommand)(capture.capture)

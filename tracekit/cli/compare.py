@@ -1,5 +1,6 @@
 """``tracekit compare``: compare two measured runs, or a prediction with a later measurement."""
 
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,25 +62,27 @@ def compare(
     from tracekit.cli.output import as_text, check_output, emit, say, show_progress, write_file
     from tracekit.render import compare as render
     from tracekit.render.html import render_comparison_page
+    from tracekit.render.private_details import remove_details
     from tracekit.reporting.comparison import compare as put_together
 
     limit = _parse_limit(fail_above)
     check_output(output, force, (".json", ".html", ".txt"), (a, b))
     with show_progress(quiet) as stage:
-        sides = []
+        sides, names = [], set()
         for place in (a, b):
             stage(stages.READING_SIDE(place=place))
-            sides.append(_read_side(place, gpu, request.step_range, no_cache, memory))
+            side, private = _read_side(place, gpu, request.step_range, no_cache, memory)
+            sides.append(side)
+            names |= private
     comparison = put_together(*sides)
-    screen = render.render_comparison(comparison, top)
     if output is not None:
-        forms = {
-            ".json": lambda: render.as_json(comparison, top),
-            ".html": lambda: render_comparison_page(comparison, top),
-            ".txt": lambda: as_text(screen),
+        forms: dict[str, Callable[[Comparison, int], str]] = {
+            ".json": render.as_json,
+            ".html": render_comparison_page,
+            ".txt": lambda one, rows: as_text(render.render_comparison(one, rows)),
         }
-        write_file(output, forms[output.suffix](), quiet)
-    emit(screen, lambda: render.as_json(comparison, top), json=json)
+        write_file(output, forms[output.suffix](remove_details(comparison, names), top), quiet)
+    emit(render.render_comparison(comparison, top), lambda: render.as_json(comparison, top), json=json)
     if limit is not None and (off := _compute_deviation_pct(comparison)) > limit:
         say(f"tracekit: {off:.1f} % is more than the {limit:g} % of --fail-above")
         raise typer.Exit(EXIT_CHANGED)
@@ -102,9 +105,12 @@ def _compute_deviation_pct(comparison: "Comparison") -> float:
     return abs(off) if comparison.prediction_and_measurement else off
 
 
-def _read_side(place: str, gpu: str | None, steps: str | None, no_cache: bool, memory: str | None) -> "ComparisonSide":
-    """Read a prediction if the file is one, else the measured run of a trace."""
+def _read_side(
+    place: str, gpu: str | None, steps: str | None, no_cache: bool, memory: str | None
+) -> tuple["ComparisonSide", set[str]]:
+    """Read a prediction if the file is one, else the measured run of a trace; and the private names in it."""
     from tracekit.cli.read import read_traces
+    from tracekit.cli.report_output import list_private_names
     from tracekit.reporting import saved_prediction
     from tracekit.reporting.comparison import to_side
 
@@ -113,5 +119,6 @@ def _read_side(place: str, gpu: str | None, steps: str | None, no_cache: bool, m
         with path.open("rb") as file:
             head = file.read(PREDICTION_HEAD_BYTES)
             if saved_prediction.is_prediction(head):
-                return saved_prediction.read_prediction(head + file.read(MAX_REPORT_BYTES), place, gpu)
-    return to_side(read_traces([place], None, no_cache, memory, lambda stage: None), steps=steps)
+                return saved_prediction.read_prediction(head + file.read(MAX_REPORT_BYTES), place, gpu), set()
+    trace = read_traces([place], None, no_cache, memory, lambda stage: None)
+    return to_side(trace, steps=steps), list_private_names(trace)

@@ -74,6 +74,10 @@ Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Also write a file, in the form that its suffix names."),
 ]
+WithDetails = Annotated[
+    bool,
+    typer.Option("--with-details", help="Also write paths, hosts, the command line, prices and dollars to the output."),
+]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output file.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also the dependency graph and its constants.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]

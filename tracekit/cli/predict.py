@@ -17,6 +17,7 @@ from tracekit.cli.options import (
     Top,
     TracesOrProgram,
     Verbose,
+    WithDetails,
 )
 from tracekit.cli.request_options import expand_requests
 from tracekit.messages import stages
@@ -46,6 +47,7 @@ def predict(
     form: Format = None,
     output: Output = None,
     force: Force = False,
+    with_details: WithDetails = False,
     no_cache: NoCache = False,
     memory: Memory = None,
     stacks: Stacks = False,
@@ -60,7 +62,7 @@ def predict(
     from tracekit.analysis.self_check import run_self_check as check_graph
     from tracekit.cli.output import say, show_progress
     from tracekit.cli.read import read_or_capture
-    from tracekit.cli.report_output import check_format, deliver_report, format_command
+    from tracekit.cli.report_output import ReportForms, check_format, deliver_report, format_command
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.render.graph_check import append_graph_check, as_dict
@@ -76,11 +78,15 @@ def predict(
         graph = check_graph(run.graph) if verbose else None
     deliver_report(
         report,
-        append_graph_check(terminal.render_predicted(report, top), graph, report.streams, report.copies),
-        lambda: as_json.dump_prediction(report, graph=as_dict(graph)),
+        ReportForms(
+            lambda one: append_graph_check(terminal.render_predicted(one, top), graph, one.streams, one.copies),
+            lambda one: as_json.dump_prediction(one, graph=as_dict(graph)),
+        ),
+        trace=trace,
         json=json,
         form=form,
         output=output,
+        with_details=with_details,
         quiet=quiet,
     )
     least = min(report.targets, key=lambda target: target.coverage.modelled)

@@ -13,6 +13,7 @@ from tracekit.cli.options import (
     Top,
     TracesOrProgram,
     Verbose,
+    WithDetails,
 )
 from tracekit.cli.request_options import expand_requests
 from tracekit.request import ReportRequest
@@ -30,6 +31,7 @@ def report(
     form: Format = None,
     output: Output = None,
     force: Force = False,
+    with_details: WithDetails = False,
     no_cache: NoCache = False,
     memory: Memory = None,
     stacks: Stacks = False,
@@ -43,7 +45,7 @@ def report(
     from tracekit.analysis.self_check import run_self_check as check_graph
     from tracekit.cli.output import show_progress
     from tracekit.cli.read import read_or_capture
-    from tracekit.cli.report_output import check_format, deliver_report, format_command
+    from tracekit.cli.report_output import ReportForms, check_format, deliver_report, format_command
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.render.graph_check import append_graph_check, as_dict
@@ -57,10 +59,14 @@ def report(
         graph = check_graph(run.graph) if verbose else None
     deliver_report(
         built,
-        append_graph_check(terminal.render_measured(built, top), graph, built.streams, built.copies),
-        lambda: as_json.dump_measured(built, top, as_dict(graph)),
+        ReportForms(
+            lambda one: append_graph_check(terminal.render_measured(one, top), graph, one.streams, one.copies),
+            lambda one: as_json.dump_measured(one, top, as_dict(graph)),
+        ),
+        trace=trace,
         json=json,
         form=form,
         output=output,
+        with_details=with_details,
         quiet=quiet,
     )

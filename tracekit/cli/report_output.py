@@ -3,16 +3,21 @@
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import RenderableType
 
 from tracekit.cli.options import OutputFormat
-from tracekit.cli.output import as_text, check_output, emit, write_file
+from tracekit.cli.output import as_text, check_output, emit, say, write_file
 from tracekit.errors import OutputError
 from tracekit.ingest.remote import is_uri, redact_uri
-from tracekit.messages import command_errors
+from tracekit.messages import command_errors, outputs
+from tracekit.redact.patterns import find_private_names
+from tracekit.render.private_details import remove_details
+from tracekit.render.sentences import has_prices
 from tracekit.reporting.model import Report
+from tracekit.trace import Trace
 
 BINARY_FORMATS = (OutputFormat.XLSX, OutputFormat.PARQUET)
 SUFFIXES = tuple(f".{form}" for form in OutputFormat)
@@ -35,48 +40,66 @@ def check_format(form: OutputFormat | None, output: Path | None, force: bool, in
         check_output(output, force, (output.suffix,) if form else SUFFIXES, inputs)
 
 
+def list_private_names(trace: Trace) -> set[str]:
+    """List the names of hosts and users that a trace's metadata holds."""
+    return find_private_names([rank.metadata for rank in trace.ranks])
+
+
+@dataclass(frozen=True, slots=True)
+class ReportForms:
+    """How a command shows its report as text and as JSON; the other forms are the same for all commands."""
+
+    screen: Callable[[Report], RenderableType]
+    as_json: Callable[[Report], str]
+
+
 def deliver_report(
     report: Report,
-    screen: RenderableType,
-    as_json: Callable[[], str],
+    forms: ReportForms,
     *,
+    trace: Trace,
     json: bool,
     form: OutputFormat | None,
     output: Path | None,
+    with_details: bool,
     quiet: bool,
 ) -> None:
     """Print a report and write its file.
 
     Without a file, the report is printed in the requested format. With a file, it is first written there, by default in
-    the format of the suffix, and the screen is printed too.
+    the format of the suffix, and the screen is printed too. :mod:`tracekit.render.private_details` has the rule of what
+    a file leaves out.
 
     Raises:
         OutputError: The file can't be written.
         TracekitError: The format needs a package that isn't installed.
     """
+    shared = report if with_details else remove_details(report, list_private_names(trace))
     if output is not None:
         wanted = form or OutputFormat(output.suffix.removeprefix("."))
-        write_file(output, _render_content(wanted, report, screen, as_json), quiet)
+        write_file(output, _render_content(wanted, shared, forms), quiet)
+        if has_prices(report) and not with_details:
+            say(str(outputs.PRICES_LEFT_OUT(path=str(output))))
     printed = OutputFormat.JSON if json else OutputFormat.TXT if output else form or OutputFormat.TXT
     if printed is OutputFormat.TXT:
-        emit(screen, as_json, json=False)
+        emit(forms.screen(report), lambda: forms.as_json(report), json=False)
     else:
         sys.stdout.flush()
-        sys.stdout.buffer.write(_render_content(printed, report, screen, as_json))
+        sys.stdout.buffer.write(_render_content(printed, report if printed is OutputFormat.JSON else shared, forms))
         sys.stdout.buffer.flush()
 
 
-def _render_content(form: OutputFormat, report: Report, screen: RenderableType, as_json: Callable[[], str]) -> bytes:
+def _render_content(form: OutputFormat, report: Report, forms: ReportForms) -> bytes:
     from tracekit.render import html, markdown, table_files, xlsx
 
-    forms: dict[OutputFormat, Callable[[], str | bytes]] = {
-        OutputFormat.HTML: lambda: html.render_page(report),
-        OutputFormat.JSON: as_json,
-        OutputFormat.MD: lambda: markdown.render_report(report),
-        OutputFormat.XLSX: lambda: xlsx.render_workbook(report),
-        OutputFormat.PARQUET: lambda: table_files.encode_parquet(report),
-        OutputFormat.CSV: lambda: table_files.encode_csv(report),
-        OutputFormat.TXT: lambda: as_text(screen),
+    renderers: dict[OutputFormat, Callable[[Report], str | bytes]] = {
+        OutputFormat.HTML: html.render_page,
+        OutputFormat.JSON: forms.as_json,
+        OutputFormat.MD: markdown.render_report,
+        OutputFormat.XLSX: xlsx.render_workbook,
+        OutputFormat.PARQUET: table_files.encode_parquet,
+        OutputFormat.CSV: table_files.encode_csv,
+        OutputFormat.TXT: lambda one: as_text(forms.screen(one)),
     }
-    content = forms[form]()
+    content = renderers[form](report)
     return content if isinstance(content, bytes) else content.encode()

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Ranks, TracesOrProgram
+from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Ranks, TracesOrProgram, WithDetails
 from tracekit.cli.request_options import expand_requests
 from tracekit.escape import write_csv
-from tracekit.messages import stages
+from tracekit.messages import outputs, stages
 from tracekit.request import SweepRequest
 from tracekit.request.program_options import ProgramOptions
 
@@ -26,6 +26,7 @@ def sweep(
     json: Json = False,
     output: Output = None,
     force: Force = False,
+    with_details: WithDetails = False,
     no_cache: NoCache = False,
     memory: Memory = None,
     quiet: Quiet = False,
@@ -34,10 +35,12 @@ def sweep(
 
     Example: tracekit sweep trace.json.gz --cluster 64x8xh100-sxm@ndr400 --price h100-sxm=2.49
     """
-    from tracekit.cli.output import as_text, check_output, emit, show_progress, write_file
+    from tracekit.cli.output import as_text, check_output, emit, say, show_progress, write_file
     from tracekit.cli.read import read_or_capture
+    from tracekit.cli.report_output import list_private_names
     from tracekit.render import sweep as render
-    from tracekit.reporting.sweep import build_sweep_report
+    from tracekit.render.private_details import remove_details
+    from tracekit.reporting.sweep import SweepReport, build_sweep_report
     from tracekit.request import answers
 
     check_output(output, force, SUFFIXES, traces)
@@ -46,15 +49,17 @@ def sweep(
         run = answers.measure(trace, request, stage)
         stage(stages.PREDICTING_LAYOUTS())
         found = build_sweep_report(answers.sweep(run, request))
-    screen = render.render_sweep(found, top)
     if output is not None:
-        forms: dict[str, Callable[[], str | bytes]] = {
-            ".json": lambda: render.as_json(found),
-            ".md": lambda: render.render_markdown(found),
-            ".xlsx": lambda: render.render_workbook(found),
-            ".csv": lambda: write_csv(found.table),
-            ".parquet": lambda: render.encode_parquet(found),
-            ".txt": lambda: as_text(screen),
+        forms: dict[str, Callable[[SweepReport], str | bytes]] = {
+            ".json": render.as_json,
+            ".md": render.render_markdown,
+            ".xlsx": render.render_workbook,
+            ".csv": lambda one: write_csv(one.table),
+            ".parquet": render.encode_parquet,
+            ".txt": lambda one: as_text(render.render_sweep(one, top)),
         }
-        write_file(output, forms[output.suffix](), quiet)
-    emit(screen, lambda: render.as_json(found), json=json)
+        shared = found if with_details else remove_details(found, list_private_names(trace))
+        write_file(output, forms[output.suffix](shared), quiet)
+        if request.prices and not with_details:
+            say(str(outputs.PRICES_LEFT_OUT(path=str(output))))
+    emit(render.render_sweep(found, top), lambda: render.as_json(found), json=json)

@@ -35,4 +35,16 @@ TRACE_OF_ONE_RANK_ONLY = Template(
     "A predicted trace is of one rank in the layout of the recorded one.",
     "Choose a rank with {--ranks}, and leave the layout as it is.",
 )
+OUTPUT_NOT_A_FOLDER = Template(
+    "output-not-a-folder",
+    Severity.ERROR,
+    "{path} is not a folder.",
+    "Name a folder, or an archive that ends in .zip.",
+)
 DIRECTORY_NOT_MADE = Template("directory-not-made", Severity.ERROR, "{path} can't be made: {reason}.")
+PRICES_LEFT_OUT = Template(
+    "prices-left-out",
+    Severity.NOTE,
+    "So that it can be shared, {path} holds no prices or dollars.",
+    "{--with-details} keeps them.",
+)

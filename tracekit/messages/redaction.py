@@ -35,3 +35,15 @@ REDACTION_TOO_LARGE = Template(
     "{path} holds more than {limit_bytes} of text, too much to redact.",
     "Record fewer steps.",
 )
+SHARED_FILE_PRIVATE = Template(
+    "shared-file-private",
+    Severity.ERROR,
+    "{name} would still hold {kinds:list}; nothing was written.",
+    "Please report it as a bug; `tracekit redact` and -o write the trace and the page one by one.",
+)
+SHARED_WRITTEN = Template(
+    "shared-written",
+    Severity.NOTE,
+    "Wrote {path}: {files:list}.",
+    "Names of ops, kernels and annotations are kept: look through them before you share it.",
+)

@@ -21,4 +21,5 @@ PREDICTING_LAYOUTS = Template("predicting-layouts", Severity.NOTE, "predict layo
 PLANNING_SHARDS = Template("planning-shards", Severity.NOTE, "plan for {cluster}")
 CHECKING_FILES = Template("checking-files", Severity.NOTE, "check the files")
 WRITING_FORM = Template("writing-form", Severity.NOTE, "write {form}")
+REDACTING = Template("redacting", Severity.NOTE, "redact the trace")
 STORING_REPORTS = Template("storing-reports", Severity.NOTE, "keep the reports")

@@ -41,6 +41,11 @@ def redact(given: str | Path, output: Path, *, force: bool = False) -> Redaction
     output_files.check_writable(output, force=force)
     source = _expand_single(given)
     output_files.refuse_input_overwrite(output, [source.path] if source.path else [])
+    return redact_source(source, output)
+
+
+def redact_source(source: TraceSource, output: Path) -> RedactionSummary:
+    """Write a copy of a trace as :func:`redact` does, wherever the trace was found."""
     data = _read_text(source)
     try:
         try:

@@ -54,8 +54,8 @@ class RedactionPatterns:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         patterns = {"a path": PATH_PATTERN, "an address": ADDRESS_PATTERN}
-        if known := sorted({re.escape(name) for name in names}, key=len, reverse=True):
-            patterns["the name of a host or user"] = rf"(?<![A-Za-z0-9])(?:{'|'.join(known)})(?![A-Za-z0-9])"
+        if known := make_name_pattern(names):
+            patterns["the name of a host or user"] = known
         self._patterns = {
             kind: re.compile(pattern) for kind, pattern in (secret_scan.SECRET_PATTERNS | patterns).items()
         }
@@ -73,6 +73,12 @@ class RedactionPatterns:
     def redact_parts(self, text: str) -> str:
         """Replace the private parts of a text and keep the rest."""
         return self._any.sub(REDACTED, text)
+
+
+def make_name_pattern(names: Iterable[str]) -> str:
+    """Return the pattern of any of the names as a word; empty without names."""
+    known = sorted({re.escape(name) for name in names}, key=len, reverse=True)
+    return rf"(?<![A-Za-z0-9])(?:{'|'.join(known)})(?![A-Za-z0-9])" if known else ""
 
 
 def find_private_names(metadata: object) -> set[str]:

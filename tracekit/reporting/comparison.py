@@ -1,5 +1,6 @@
 """Compare two runs: two measurements, or a prediction and a later measurement."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isclose
@@ -17,6 +18,7 @@ from tracekit.reporting.model import Report
 from tracekit.reporting.same_program import is_same_program
 from tracekit.reporting.sections.bars import order_parts
 from tracekit.run import prepare_run
+from tracekit.secret_scan import WORKER_PATTERN
 from tracekit.trace import Trace
 
 MATCH_COLUMNS = ("family", "op", "dtype", "shape")
@@ -254,7 +256,8 @@ def _choose_prediction(predictions: Predictions, gpu: str | None) -> Prediction:
 
 
 def _get_report_name(report: Report) -> str:
-    name = PurePath(report.provenance.trace).name.split(".")[0]
+    file = PurePath(report.provenance.trace).name
+    name = re.sub(WORKER_PATTERN, "", file).lstrip("_.").split(".")[0]
     return format.abbreviate_names(name, report.source.measured - 1)
 
 

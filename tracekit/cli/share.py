@@ -1,0 +1,93 @@
+"""``tracekit share``: the report's page and a redacted trace together, to be sent to others."""
+
+import zipfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import Force, Memory, NoCache, Quiet, Traces
+from tracekit.cli.request_options import expand_requests
+from tracekit.messages import redaction, stages
+from tracekit.request import ExportRequest
+
+DEFAULT_OUTPUT = Path("shared.zip")
+ARCHIVE_SUFFIX = ".zip"
+PAGE_NAME = "report.html"
+
+Output = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE.zip|DIR", help="A zip archive to write, or a new folder.")
+]
+
+
+@expand_requests
+def share(
+    traces: Traces,
+    request: ExportRequest,
+    output: Output = DEFAULT_OUTPUT,
+    force: Force = False,
+    no_cache: NoCache = False,
+    memory: Memory = None,
+    quiet: Quiet = False,
+) -> None:
+    """Put the report's page and a redacted trace together, without paths, hosts, users, secrets and prices.
+
+    Without a target, the page reports the measured step.
+
+    Example: tracekit share trace.json.gz --gpu h100-sxm -o shared.zip
+    """
+    from tracekit import output_files
+    from tracekit.cli.output import check_output, say, show_progress
+    from tracekit.cli.read import read_traces
+    from tracekit.cli.report_output import list_private_names
+    from tracekit.ingest.source import STDIN, expand_inputs
+    from tracekit.redact.files import redact_source
+    from tracekit.redact.leftovers import check_shared_files
+    from tracekit.render.html import render_page
+    from tracekit.render.private_details import remove_details
+    from tracekit.reporting import build_prediction_report
+    from tracekit.request import answers
+
+    if STDIN in traces:
+        raise typer.BadParameter("give files: they are read twice")
+    if output.suffix == ARCHIVE_SUFFIX:
+        check_output(output, force, (ARCHIVE_SUFFIX,), traces)
+    else:
+        output_files.check_folder(output, force=force)
+    sources = expand_inputs(traces).traces
+    with show_progress(quiet) as stage, TemporaryDirectory() as made:
+        trace = read_traces(traces, None, no_cache, memory, stage)
+        run = answers.measure(trace, request, stage)
+        stage(stages.PREDICTING())
+        report = build_prediction_report(answers.predict(run, request))
+        names = list_private_names(trace)
+        files = {PAGE_NAME: Path(made, PAGE_NAME)}
+        files[PAGE_NAME].write_text(render_page(remove_details(report, names)), encoding="utf-8")
+        for number, source in enumerate(sources):
+            stage(stages.REDACTING())
+            name = f"trace{f'-{number}' if len(sources) > 1 else ''}.redacted.json.gz"
+            files[name] = Path(made, name)
+            redact_source(source, files[name])
+        here = [source.path.resolve().parent for source in sources if source.path]
+        check_shared_files(files, names, here)
+        _write_shared(files, output)
+    if not quiet:
+        say(str(redaction.SHARED_WRITTEN(path=str(output), files=[*files])))
+
+
+def _write_shared(files: dict[str, Path], output: Path) -> None:
+    """Write the files into an archive, or a folder."""
+    from tracekit.output_files import make_folder, write_atomically
+
+    if output.suffix != ARCHIVE_SUFFIX:
+        make_folder(output)
+        for name, path in files.items():
+            with write_atomically(output / name) as partial:
+                partial.write_bytes(path.read_bytes())
+        return
+    with write_atomically(output) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in files.items():
+            # The time of writing would be that of this machine.
+            packed = zipfile.ZIP_STORED if path.suffix == ".gz" else zipfile.ZIP_DEFLATED
+            archive.writestr(zipfile.ZipInfo(name), path.read_bytes(), packed)
