@@ -66,6 +66,8 @@ MAX_METADATA_BYTES = 4096
 """A value of the metadata that is kept."""
 MAX_EVENT_KINDS = 256
 """Kinds of events counted apart; those first seen later are counted together."""
+MAX_REMEMBERED_NAMES = 1 << 14
+"""Names of kernels and ops whose families are remembered; a trace has a few hundred."""
 MAX_CATEGORY_CHARS = 80
 """Name of a category of events; PyTorch's have up to 20."""
 MAX_REASON_CHARS = 300

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Ints, compute_least_from
+from tracekit.compiled import compile_lazily
 from tracekit.graph.blocking_calls import BLOCKING_CALLS
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.trace import RankTrace
@@ -194,18 +195,23 @@ def _find_busy_intervals(
 ) -> tuple[Ints, Ints, Ints]:
     """Return when each thread is known to run ops or calls: disjoint intervals, ordered by lane and start."""
     spans = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (trace.ops, trace.calls, cpu)])
-    busy = spans.select(
-        lane=lanes.find_thread_lanes(spans), start="ts_ns", end=pl.col("ts_ns") + pl.col("dur_ns")
-    ).filter(pl.col("lane") != NONE)
-    ordered = busy.sort("lane", "start", "end")
-    reached = pl.col("end").cum_max().shift(1).over("lane")
-    islands = (
-        ordered.with_columns(island=(reached.is_null() | (pl.col("start") > reached)).cum_sum())
-        .group_by("island", maintain_order=True)
-        .agg(pl.col("lane").first(), pl.col("start").first(), pl.col("end").max())
-    )
-    return (
-        islands["lane"].to_numpy(),
-        islands["start"].to_numpy() - origin_ns,
-        islands["end"].to_numpy() - origin_ns,
-    )
+    lane, start = lanes.find_thread_lanes(spans), spans["ts_ns"].to_numpy() - origin_ns
+    order = np.lexsort((start, lane))[np.count_nonzero(lane == NONE) :]
+    lane, start, end = lane[order], start[order], start[order] + spans["dur_ns"].to_numpy()[order]
+    busy = np.empty((3, lane.size), np.int64)
+    count = _merge_overlapping(lane.size, lane, start, end, *busy)
+    return busy[0, :count], busy[1, :count], busy[2, :count]
+
+
+@compile_lazily
+def _merge_overlapping(
+    spans: int, lane: Ints, start: Ints, end: Ints, busy_lane: Ints, busy_start: Ints, busy_end: Ints
+) -> int:  # pragma: no cover - compiled
+    last = -1
+    for span in range(spans):
+        if last >= 0 and busy_lane[last] == lane[span] and start[span] <= busy_end[last]:
+            busy_end[last] = max(busy_end[last], end[span])
+        else:
+            last += 1
+            busy_lane[last], busy_start[last], busy_end[last] = lane[span], start[span], end[span]
+    return last + 1

@@ -15,6 +15,7 @@ from tracekit.timing.arrays import (
     find_blocking_calls,
 )
 from tracekit.trace import RankTrace
+from tracekit.workload.owners import number_threads
 
 RETURN_AFTER_NS = 5_000
 """A wait returns so long after the activity has ended (least of 34 public traces)."""
@@ -77,18 +78,15 @@ def lengthen_waits(trace: RankTrace, times: ActivityTimes) -> tuple[RankTrace, I
 
 def _find_next_on_thread(trace: RankTrace, waits: pl.DataFrame) -> Ints:
     """Find the start of the next call or op on the thread of each wait; ``NEVER_NS`` after the last."""
-    host = pl.concat([trace.calls.select("pid", "tid", "ts_ns"), trace.ops.select("pid", "tid", "ts_ns")])
-    thread = pl.concat([host.select("pid", "tid"), waits.select("pid", "tid")]).select(
-        pl.struct("pid", "tid").rank("dense")
-    )
-    number = thread.to_series().to_numpy().astype(np.int64)
-    start = np.concatenate([host["ts_ns"].to_numpy(), waits["ts_ns"].to_numpy()])
-    is_wait = np.arange(start.size) >= host.height
+    tables = (trace.calls, trace.ops, waits)
+    number = np.concatenate(number_threads(*tables))
+    start = np.concatenate([table["ts_ns"].to_numpy() for table in tables])
+    is_wait = np.arange(start.size) >= start.size - waits.height
     order = np.lexsort((is_wait, start, number))
     event = np.where(is_wait[order], NEVER_NS, start[order])
     found: Ints = np.empty(start.size, np.int64)
     found[order] = compute_least_of_later(event, number[order])
-    return found[host.height :]
+    return found[is_wait]
 
 
 def _replace_call_lengths(trace: RankTrace, lengths: Ints) -> RankTrace:

@@ -1,7 +1,9 @@
 """Classify a kernel into a family, by its name and by the op that launched it."""
 
 import re
+from functools import lru_cache
 
+from tracekit.bounds import MAX_REMEMBERED_NAMES
 from tracekit.workload.names import infer_family
 
 OP_FAMILY_RULES = (
@@ -44,6 +46,7 @@ GIVEN_STATISTICS_NORM = re.compile(r"bn_fw_inf|BatchNormFwdInfer|batch_norm_elem
 COMPUTE_FAMILIES = ("conv", "attention", "moe", "gemm")
 
 
+@lru_cache(MAX_REMEMBERED_NAMES)
 def classify_op(op: str | None) -> str | None:
     """Classify an op by its name; ``None`` if no rule matches."""
     if op is None or GENERATED_KERNEL.search(op):
@@ -51,6 +54,7 @@ def classify_op(op: str | None) -> str | None:
     return next((family for family, pattern in _OP_PATTERNS if pattern.search(op)), None)
 
 
+@lru_cache(MAX_REMEMBERED_NAMES)
 def classify_activity(kind: str, kernel: str, op: str | None) -> str:
     """Classify one GPU activity into a family.
 

@@ -124,10 +124,10 @@ def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: 
     told = told.with_columns(from_gradients=pl.col("guessed").fill_null(False) & _is_grid_order_consistent(told))
     buffer = pl.when(pl.col("from_gradients") | ~pl.col("guessed").fill_null(False)).then("buffer_bytes")
     recorded_dtype = pl.col("collective_dtype").replace_strict(MESSAGE_PRECISIONS, default=None, return_dtype=pl.String)
-    by_kernel = [
-        pl.when(pl.col("name").str.contains(word)).then(pl.lit(kind)) for word, kind in KERNEL_NAME_PATTERNS.items()
-    ]
-    collective = pl.when(is_collective).then(pl.coalesce(name, "asked_for", *by_kernel))
+    by_kernel = pl.col("name").replace_strict(
+        _infer_kinds_from_names(kernels.filter(is_collective)), default=None, return_dtype=pl.String
+    )
+    collective = pl.when(is_collective).then(pl.coalesce(name, "asked_for", by_kernel))
     recorded = is_collective & (pl.col("op") == RECORDING_OP)
     return told.with_columns(
         collective=collective,
@@ -136,6 +136,14 @@ def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: 
         ranks=pl.when(is_collective).then("group_size"),
         dtype=pl.when(is_collective & recorded_dtype.is_not_null()).then(recorded_dtype).otherwise("dtype"),
     ).drop("asked_for", "buffer_bytes", "guessed")
+
+
+def _infer_kinds_from_names(collectives: pl.DataFrame) -> dict[str, str | None]:
+    """Infer the kind of collective from each kernel's name."""
+    name = pl.col("name")
+    words = [pl.when(name.str.contains(word)).then(pl.lit(kind)) for word, kind in KERNEL_NAME_PATTERNS.items()]
+    names = collectives.select("name").unique()
+    return dict(names.select("name", kind=pl.coalesce(*words)).iter_rows())
 
 
 def _is_grid_order_consistent(told: pl.DataFrame) -> bool:

@@ -27,10 +27,12 @@ def fill_grouped_sends(kernels: pl.DataFrame, trace: RankTrace, item_bytes: dict
         item_bytes: Bytes of an element by its type, as torch.distributed names it.
     """
     messages = _list_queued_messages(kernels, trace.ops)
+    if messages.is_empty():
+        return kernels
     unsized = kernels.with_row_index("kernel").filter(
         pl.col("name").str.contains(KERNEL_PATTERN), pl.col("in_nelems").is_null(), pl.col("call").is_not_null()
     )
-    if messages.is_empty() or unsized.is_empty():
+    if unsized.is_empty():
         return kernels
     launches = unsized.select("kernel").hstack(trace.calls["ts_ns", *THREAD][unsized["call"].to_list()])
     joined = messages.sort("ts_ns").join_asof(

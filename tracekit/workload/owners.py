@@ -6,20 +6,25 @@ import polars as pl
 from tracekit.arrays import Ints
 from tracekit.compiled import compile_lazily
 
+NO_NUMBER = np.iinfo(np.int64).min
+"""Stands for a process or thread that wasn't recorded."""
+MAX_NUMBER = 1 << 31
+"""Numbers of processes and of threads below it make one number of 62 bits together."""
+
 
 def find_launching_calls(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
     """Find the row in ``calls`` that launched each activity; null if it isn't in the trace.
 
     Joins on the correlation id. Flow events are not used: libkineto also draws them for calls that launch nothing.
     """
-    rows = calls.with_row_index("call").drop_nulls("correlation").unique("correlation", keep="first")
-    joined = activities.join(
-        rows.select("correlation", pl.col("call").cast(pl.Int64)),
-        on="correlation",
-        how="left",
-        maintain_order="left",
-    )
-    return joined["call"]
+    noted = calls.select("correlation", row=pl.int_range(pl.len())).drop_nulls("correlation")
+    if noted.is_empty():
+        return pl.repeat(None, activities.height, dtype=pl.Int64, eager=True).alias("call")
+    ids, wanted = noted["correlation"].to_numpy(), activities["correlation"].fill_null(0).to_numpy()
+    order = np.argsort(ids, kind="stable")
+    first = order[np.searchsorted(ids, wanted, sorter=order).clip(max=ids.size - 1)]
+    is_found = (ids[first] == wanted) & activities["correlation"].is_not_null().to_numpy()
+    return pl.Series("call", np.where(is_found, noted["row"].to_numpy()[first], -1)).replace(-1, None)
 
 
 def find_innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
@@ -27,6 +32,8 @@ def find_innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
 
     A call of nonzero duration that starts exactly when an op ends comes after that op and belongs to the enclosing op.
     """
+    if ops.is_empty() or calls.is_empty():
+        return pl.repeat(None, calls.height, dtype=pl.Int64, eager=True).alias("op_row")
     op_threads, call_threads = number_threads(ops, calls)
     op_start, op_end = ops["ts_ns"].to_numpy(), (ops["ts_ns"] + ops["dur_ns"]).to_numpy()
     call_start = calls["ts_ns"].to_numpy()
@@ -54,10 +61,23 @@ def gather_rows(values: pl.Series, rows: pl.Series) -> pl.Series:
 
 
 def number_threads(*tables: pl.DataFrame) -> list[Ints]:
-    """Number each (pid, tid) densely over all tables."""
-    threads = pl.concat([table.select("pid", "tid") for table in tables])
-    numbers = threads.select(pl.struct("pid", "tid").rank("dense").cast(pl.Int64)).to_series().to_numpy()
-    return np.split(numbers, np.cumsum([table.height for table in tables])[:-1])
+    """Number each (pid, tid) over all tables, in their order."""
+    pid, tid = (
+        _number_values(np.concatenate([table[name].fill_null(NO_NUMBER).to_numpy() for table in tables]))
+        for name in ("pid", "tid")
+    )
+    return np.split(pid * (tid.max(initial=0) + 1) + tid, np.cumsum([table.height for table in tables])[:-1])
+
+
+def _number_values(values: Ints) -> Ints:
+    """Number integers from 0 in their order; those near each other need no sorting."""
+    if not values.size:
+        return values
+    least = int(values.min())
+    if int(values.max()) - least < MAX_NUMBER:
+        return values - least
+    numbers: Ints = np.unique(values, return_inverse=True)[1]
+    return numbers
 
 
 def _find_innermost(

@@ -46,6 +46,8 @@ def find_polled_kernels(trace: RankTrace, nodes: Nodes, kernels: pl.DataFrame) -
     """Find the polling loops of a trace."""
     polled = nodes.activities[kernels["name"].str.contains(POLLED_KERNELS).to_numpy()]
     polled = polled[nodes.launcher[polled - nodes.n_host] != NONE]
+    if not polled.size:
+        return NO_WAITS
     call = nodes.launcher[polled - nodes.n_host]
     resumed = _find_next_on_thread(trace, nodes, kernels[polled - nodes.n_host]["call"], nodes.end_ns[call])
     receiver = nodes.find_first_from(nodes.lane[call], resumed)

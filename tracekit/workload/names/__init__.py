@@ -1,7 +1,8 @@
 """Parse kernel names: one file per library, and general rules for family and precision of all other names."""
 
-from functools import cache
+from functools import lru_cache
 
+from tracekit.bounds import MAX_REMEMBERED_NAMES
 from tracekit.workload.names import (
     attention,
     collective,
@@ -49,18 +50,20 @@ RULES: tuple[NameRule, ...] = (
 PRODUCT_FAMILIES = ("gemm", "moe")
 
 
-@cache
+@lru_cache(MAX_REMEMBERED_NAMES)
 def parse_kernel_name(name: str) -> KernelName | None:
     """Parse a kernel's name by the rules of its library; ``None`` if no library's rule matches."""
     return next((known for rule in RULES if (known := rule.parse(name)) is not None), None)
 
 
+@lru_cache(MAX_REMEMBERED_NAMES)
 def infer_family(name: str) -> str | None:
     """Infer the family from a kernel's name; ``None`` if no rule matches."""
     known = parse_kernel_name(name)
     return known.family if known else general.match_family(name)
 
 
+@lru_cache(MAX_REMEMBERED_NAMES)
 def infer_dtype(name: str) -> str | None:
     """Infer the precision from a kernel's name; ``None`` if no rule matches."""
     known = parse_kernel_name(name)
@@ -69,6 +72,7 @@ def infer_dtype(name: str) -> str | None:
     return general.match_dtype(name)
 
 
+@lru_cache(MAX_REMEMBERED_NAMES)
 def infer_weight_dtype(name: str) -> str | None:
     """Infer the precision of the weights of a GEMM that computes with another; ``None`` if the name doesn't show it."""
     known = parse_kernel_name(name)

@@ -1,6 +1,9 @@
 """Infer family and precision by general rules, tried in order on the name as the trace has it."""
 
 import re
+from functools import lru_cache
+
+from tracekit.bounds import MAX_REMEMBERED_NAMES
 
 # Rows of family and pattern. Specific ones come first; "elementwise" and "reduction" match PyTorch's generic kernels.
 FAMILY_RULES = (
@@ -153,6 +156,7 @@ def match_dtype(kernel: str) -> str | None:
     return next((dtype for dtype, pattern in _DTYPE_PATTERNS if pattern.search(name)), None)
 
 
+@lru_cache(MAX_REMEMBERED_NAMES)
 def infer_item_bytes(kernel: str) -> int | None:
     """Infer the bytes per element from a copy's name; ``None`` if it doesn't have them."""
     moved = _COPY_ELEMENT.search(kernel)
@@ -161,6 +165,7 @@ def infer_item_bytes(kernel: str) -> int | None:
     return int(moved[1]) if moved[1] else _COPY_ELEMENT_BYTES[moved[2]]
 
 
+@lru_cache(MAX_REMEMBERED_NAMES)
 def is_indexed(name: str) -> bool | None:
     """Whether a kernel of PyTorch goes element by element; ``None`` where its name doesn't tell.
 

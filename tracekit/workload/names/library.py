@@ -4,6 +4,9 @@ Libraries that are built on CUTLASS, CuTe DSL or Composable Kernel come before t
 """
 
 import re
+from functools import lru_cache
+
+from tracekit.bounds import MAX_REMEMBERED_NAMES
 
 LIBRARY_RULES = (
     ("inductor", r"^triton_(?:poi|red|per|tem|mm|for|spl|helpers)_|^triton__\d"),
@@ -61,6 +64,7 @@ LIBRARY_RULES = (
 _PATTERNS = tuple((library, re.compile(pattern)) for library, pattern in LIBRARY_RULES)
 
 
+@lru_cache(MAX_REMEMBERED_NAMES)
 def infer_library(kernel: str) -> str | None:
     """Infer the library from a kernel's name; ``None`` if the name doesn't show it."""
     return next((library for library, pattern in _PATTERNS if pattern.search(kernel)), None)

@@ -28,6 +28,9 @@ products."""
 MIN_EQUAL_NEIGHBOURS = 8
 """Number of equal neighbouring kernels that a copy or collective needs to inherit."""
 
+WINDOWS = pl.selectors.matches(r"^[ab]\d+$")
+"""Hashes of a kernel and of those before and after it."""
+
 INHERITED_COLUMNS = (
     "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal",
     "window", "cache_width", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks",
@@ -50,15 +53,13 @@ def infer_repeated_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFram
     missing = kernels["work_from"].null_count()
     if missing in (0, kernels.height) or not kernels["work_from"].is_in(_DONORS).any():
         return kernels
-    # Correlation ids count launches; all kernels of one graph launch have the same.
-    table = kernels.with_row_index("row").sort("device", "correlation", "stream", "ts_ns", "row")
     has_grid = pl.col("blocks").is_not_null() | (pl.col("kind") != "kernel")
     for key, around, takers in (
         (LAUNCH_COLUMNS, NEIGHBOUR_COUNTS, has_grid),
         (("name",), NEIGHBOUR_COUNTS_BY_NAME, pl.col("blocks").is_null()),
     ):
-        table = _inherit(table, key, around, takers)
-    return table.sort("row").drop("row")
+        kernels = _inherit(kernels, key, around, takers)
+    return kernels
 
 
 RULE = WorkRule(
@@ -70,33 +71,35 @@ RULE = WorkRule(
 )
 
 
-def _hash_neighbours(table: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
-    """Hash the kernels before (``b1``, ``b2``, ...) and after (``a1``, ...) each kernel; 0 is the kernel itself."""
-    frame = table.select("device", b0=pl.struct(key).hash(), a0=pl.struct(key).hash())
+def _hash_neighbours(launched: pl.LazyFrame) -> pl.LazyFrame:
+    """Hash the kernels before (``b1``, ``b2``, ...) and after (``a1``, ...) each kernel, whose own hash is ``a0``."""
+    launched = launched.with_columns(b0="a0")
     for side, direction in (("b", 1), ("a", -1)):
-        frame = frame.with_columns(pl.col(f"{side}0").shift(direction).over("device").alias(f"{side}1"))
+        launched = launched.with_columns(pl.col(f"{side}0").shift(direction).over("device").alias(f"{side}1"))
         length = 1
         while length < MAX_NEIGHBOURS:
             shorter = pl.col(f"{side}{length}")
             longer = pl.struct(shorter, shorter.shift(direction * length).over("device").alias("further")).hash()
             length *= 2
-            frame = frame.with_columns(longer.alias(f"{side}{length}"))
-    return frame.drop("device")
+            launched = launched.with_columns(longer.alias(f"{side}{length}"))
+    return launched
 
 
 def _inherit(
-    table: pl.DataFrame, key: tuple[str, ...], around: tuple[tuple[int, int], ...], takers: pl.Expr
+    kernels: pl.DataFrame, key: tuple[str, ...], around: tuple[tuple[int, int], ...], takers: pl.Expr
 ) -> pl.DataFrame:
     """Inherit with each number of equal neighbours in turn; a kernel takes what it finds first."""
     shapeless = pl.col("input_dims").is_null() | ~pl.col("op").str.starts_with("aten::")
-    is_taking = table.select(takers & pl.col("work_from").is_null() & shapeless).to_series()
+    is_taking = kernels.select(takers & pl.col("work_from").is_null() & shapeless).to_series()
     if not is_taking.any():
-        return table
-    windows = _hash_neighbours(table, key)
+        return kernels
+    launched = _sort_by_launch(kernels.with_columns(is_taking=is_taking), key)
+    taking = launched.filter("is_taking").select("row", "dur_ns", "kind", WINDOWS)
+    donors = launched.filter(pl.col("work_from").is_in(_DONORS), pl.col("a0").is_in(taking["a0"].unique().implode()))
     work = pl.struct(name for name in INHERITED_COLUMNS if name != "share").hash()
-    taking = table.select("row", "dur_ns", "kind").hstack(windows).filter(is_taking)
-    donors = table.select("dur_ns", "work_from", "family", donor="row", work=work).hstack(windows)
-    donors = donors.filter(pl.col("work_from").is_in(_DONORS))
+    donors = donors.select(
+        "dur_ns", "family", WINDOWS, donor="row", work=kernels[donors["row"]].select(work).to_series()
+    )
     found = []
     for before, after in around:
         found.append(_find_donors(taking, donors, before, after))
@@ -105,14 +108,23 @@ def _inherit(
             break
     taken = pl.concat(found)
     if taken.is_empty():
-        return table
-    given = table.select(pl.col("row").alias("donor"), pl.col(INHERITED_COLUMNS).name.prefix("given "))
-    joined = table.join(taken.join(given, on="donor", how="left"), on="row", how="left", maintain_order="left")
+        return kernels
+    given = kernels.select(pl.col(INHERITED_COLUMNS).name.prefix("given "))[taken["donor"]]
+    joined = kernels.with_row_index("row").join(taken.hstack(given), on="row", how="left", maintain_order="left")
     takes = pl.col("donor").is_not_null()
     return joined.with_columns(
         *(pl.when(takes).then(f"given {name}").otherwise(name).alias(name) for name in INHERITED_COLUMNS),
         work_from=pl.when(takes).then(pl.lit("repeat")).otherwise("work_from"),
-    ).select(table.columns)
+    ).select(kernels.columns)
+
+
+def _sort_by_launch(kernels: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
+    """List the kernels in order of launch, with their ``row`` and the hashes of the kernels around them."""
+    # Correlation ids count launches; all kernels of one graph launch have the same.
+    order = ("device", "correlation", "stream", "ts_ns", "row")
+    columns = ("dur_ns", "kind", "family", "work_from", "is_taking")
+    rows = kernels.lazy().with_row_index("row").select(*order, *columns, a0=pl.struct(key).hash())
+    return _hash_neighbours(rows.sort(order)).collect()
 
 
 def _find_donors(taking: pl.DataFrame, donors: pl.DataFrame, before: int, after: int) -> pl.DataFrame:
