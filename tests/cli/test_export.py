@@ -108,7 +108,7 @@ def test_what_can_not_be_served(tmp_path):
 def test_a_timeline_needs_perfetto(tmp_path, monkeypatch):
     (tmp_path / "timeline.json").write_text("{}")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(OutputError, match="viztracer"):
+    with pytest.raises(OutputError, match=r"\[view\]"):
         create_server(tmp_path / "timeline.json", 0)
 
 
@@ -125,6 +125,9 @@ def test_a_timeline_within_perfetto(tmp_path, monkeypatch):
         threading.Thread(target=serving.serve_forever, args=(0.02,), daemon=True).start()
         assert get(serving) == (200, b"perfetto")
         assert get(serving, "/localtrace") == (200, b"{}")
+        timeline.write_text('{"tracekit":"0.1.0"}')
+        assert get(serving)[0] == 303  # to the page's address with the order of tracekit's timelines
+        assert get(serving, "/index.html") == (200, b"perfetto")
         assert get(serving, "/vizviewer_info")[0] == 200
         assert get(serving, "/../../secret")[0] == 404
         serving.shutdown()

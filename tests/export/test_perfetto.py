@@ -2,9 +2,12 @@
 
 import json
 from collections import defaultdict
-from itertools import pairwise
+from itertools import combinations, pairwise
 
+import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tracekit as tk
 from tests.conftest import SAMPLES
@@ -12,13 +15,13 @@ from tests.jobs import gradient_step, job
 from tests.prediction.test_prediction import steps_of_gemms
 from tracekit.analysis.critical_path import compute_critical_path
 from tracekit.errors import NotATraceError
-from tracekit.export.perfetto import render_timeline
+from tracekit.export.perfetto import host_tracks, render_timeline
 from tracekit.export.perfetto.tracks import CRITICAL_PATH_TID, IDLE_TID
 from tracekit.ingest import load_bytes
 from tracekit.prediction import predict
 from tracekit.replay.engine import build_measured_timeline
 from tracekit.run import prepare_run
-from tracekit.testing import A100, TraceBuilder
+from tracekit.testing import A100, MAIN_THREAD, PROCESS, TraceBuilder
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +42,11 @@ def slices(events, **wanted):
 def test_measured_and_predicted_stand_side_by_side(run, events):
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert names[0] == "measured (NVIDIA A100 SXM4 80 GB)"
-    assert names[1] == "predicted on h100-sxm (NVIDIA H100 SXM5 80 GB)"
-    measured, predicted = (slices(events, cat="kernel", pid=pid) for pid in (0, 1))
+    assert names[2] == "predicted on h100-sxm (NVIDIA H100 SXM5 80 GB)"
+    assert (names[1], names[3]) == ("CPU, measured", "CPU, predicted on h100-sxm")
+    order = {event["pid"]: event["args"]["sort_index"] for event in events if event["name"] == "process_sort_index"}
+    assert sorted(names, key=order.get) == [0, 1, 2, 3]
+    measured, predicted = (slices(events, cat="kernel", pid=pid) for pid in (0, 2))
     assert [event["dur"] for event in measured] == [900.0] * 8
     expected = predict(run, ["h100-sxm"])["h100-sxm"].kernels["time_us"]
     assert [event["dur"] for event in predicted] == pytest.approx(expected[4:].to_list(), abs=0.001)
@@ -61,14 +67,14 @@ def test_kernels_that_overlap_on_one_stream_are_drawn_on_two_threads():
         spans = sorted((kernel["ts"], kernel["ts"] + kernel["dur"]) for kernel in kernels if kernel["tid"] == tid)
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
     names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert {"stream 7", "stream 7, overlapping"} <= names
+    assert {"GPU stream 7 (compute)", "GPU stream 7 (compute, overlapping)"} <= names
 
 
 def test_what_a_layout_adds_is_drawn():
     trace = tk.load(SAMPLES / "synthetic_transformer_train.json.gz")
     predictions = tk.predict(trace, cluster="4x1xh100-sxm@eth25", dp=4)
     events = json.loads(render_timeline(predictions.run, predictions.targets, compress=False))["traceEvents"]
-    measured, predicted = (slices(events, cat="kernel", pid=pid) for pid in (0, 1))
+    measured, predicted = (slices(events, cat="kernel", pid=pid) for pid in (0, 2))
     added = [event for event in predicted if event["name"] == "all-reduce"]
     assert added
     assert not [event for event in measured if event["name"] == "all-reduce"]
@@ -81,18 +87,22 @@ def test_what_a_layout_adds_is_drawn():
 
 def test_both_begin_at_the_same_moment_and_none_before(events):
     assert all(event["ts"] >= 0 for event in events)
-    for pid in (0, 1):
+    for pid in (0, 2):
         assert min(event["ts"] for event in slices(events, pid=pid, tid=CRITICAL_PATH_TID)) == 0
 
 
-def test_slices_of_a_thread_never_overlap(events):
+def test_slices_of_a_thread_lie_within_each_other_or_apart(events):
     threads = defaultdict(list)
     for event in slices(events):
         threads[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
     assert max(map(len, threads.values())) > 1
     for spans in threads.values():
-        spans.sort()
-        assert all(end <= begin + 1e-3 for (_, end), (begin, _) in pairwise(spans))
+        opened = []
+        for begin, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+            while opened and opened[-1] <= begin + 1e-3:
+                opened.pop()
+            assert not opened or end <= opened[-1] + 1e-3
+            opened.append(end)
 
 
 def test_streams_of_two_gpus_of_one_process_are_two_threads():
@@ -113,8 +123,9 @@ def test_the_critical_path_is_whole_and_its_arrows_lead_on(run, events):
     path = slices(events, pid=0, tid=CRITICAL_PATH_TID)
     span_us = compute_critical_path(run.program, build_measured_timeline(run.graph)).span_ns / 1e3
     assert sum(event["dur"] for event in path) == pytest.approx(span_us, abs=0.01)
-    starts = {event["id"]: event for event in events if event["ph"] == "s"}
-    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    arrows = [event for event in events if event.get("cat") == "critical path"]
+    starts = {event["id"]: event for event in arrows if event["ph"] == "s"}
+    ends = {event["id"]: event for event in arrows if event["ph"] == "f"}
     assert starts.keys() == ends.keys()
     assert len(starts) == 2 * 7
     kernels = {(e["pid"], e["ts"] + e["dur"] / 2) for e in slices(events, cat="kernel")}
@@ -144,6 +155,57 @@ def test_what_was_measured_can_be_read_again_and_what_was_predicted_beside_is_re
     assert trace.device.name == "NVIDIA A100 SXM4 80 GB"
     with pytest.raises(NotATraceError, match="merged from the traces of 2 processes"):
         load_bytes(render_timeline(run, predict(run, ["h100-sxm"]).targets, compress=False), "timeline.json")
+
+
+def serve_a_layer():
+    """One layer on one thread: a kernel of 100 us that the step then waits for; ops in a module in a step."""
+    builder = TraceBuilder(A100).step(1, 0, 300).python("nn.Module: Linear_0", 5, 60)
+    builder.op("aten::linear", 10, 50).op("aten::addmm", 12, 40)
+    builder.kernel("sm80_xmma_gemm", 40, 100, launch=20, launch_dur=10)
+    builder.call("cudaDeviceSynchronize", 70, 80).op("aten::add", 200, 20, thread=77)
+    builder.label("thread_name", 0, PROCESS, MAIN_THREAD, {"name": "thread 100 (pt_main_thread)"})
+    return builder.label("thread_name", 0, PROCESS, MAIN_THREAD + 1, {"name": {"no": "text"}}).load(stacks=True)
+
+
+def test_a_cpu_thread_shows_step_module_ops_and_calls_by_its_recorded_name():
+    run = prepare_run(serve_a_layer())
+    events = json.loads(render_timeline(run, predict(run, ["t4"]).targets, compress=False))["traceEvents"]
+    titles = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert titles[1, 1] == f"CPU thread {MAIN_THREAD} (pt_main_thread)"
+    assert titles[1, 2] == "CPU thread 77"
+    measured, predicted = ({e["name"]: (e["ts"], e["dur"]) for e in slices(events, tid=1, pid=pid)} for pid in (1, 3))
+    assert (
+        list(measured)
+        == list(predicted)
+        == [
+            "ProfilerStep#1",
+            *("Linear_0", "aten::linear", "aten::addmm", "cudaLaunchKernel", "cudaDeviceSynchronize"),
+        ]
+    )
+    assert measured["aten::addmm"] == (12, 40)
+    assert predicted["aten::addmm"] == (12, 40)  # the CPU's own work takes as long
+    (kernel,) = slices(events, pid=2, cat="kernel")
+    begin, length = predicted["cudaDeviceSynchronize"]
+    assert begin + length == pytest.approx(kernel["ts"] + kernel["dur"] + 10, abs=1)  # the wait is derived
+    assert not slices(events, pid=3, tid=2)  # nothing says when a thread without calls runs there
+
+
+def test_an_arrow_leads_from_each_launch_to_its_kernel():
+    events = json.loads(render_timeline(prepare_run(serve_a_layer()), compress=False))["traceEvents"]
+    leave, arrive = (event for event in events if event.get("cat") == "launch")
+    assert (leave["ph"], leave["pid"], leave["tid"], leave["ts"]) == ("s", 1, 1, 20)
+    assert (arrive["ph"], arrive["pid"], arrive["tid"], arrive["ts"]) == ("f", 0, 7, 40)
+    assert leave["id"] == arrive["id"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30))
+def test_ends_are_cut_until_slices_are_nested(spans):
+    table = pl.DataFrame({"thread": [1] * len(spans), "start": [a for a, _ in spans], "end": [a + b for a, b in spans]})
+    cut = host_tracks.nest_slices(table)
+    assert cut["start"].to_list() == sorted(table["start"].to_list())
+    for (start, end), (later, until) in combinations(cut.select("start", "end").rows(), 2):
+        assert later >= end or until <= end or start == later
 
 
 def test_a_process_per_rank():

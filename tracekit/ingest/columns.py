@@ -45,12 +45,14 @@ class DecodedColumns:
         counts: What became of the events. Rows of a table that were read are complete once the table is taken.
         nbytes: Memory of the rows.
         rows: Number of rows.
+        thread_names: Name of each thread that has one, by process and thread; the last one given.
     """
 
     def __init__(self) -> None:
         self.counts = EventCounts()
         self.nbytes = 0
         self.rows = 0
+        self.thread_names: dict[tuple[int, int], str] = {}
         self._pieces: dict[str, dict[str, list[ColumnPiece]]] = {
             t: {f: [] for f in (_EVENT, *TABLES[t])} for t in TABLES
         }

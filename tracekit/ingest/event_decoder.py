@@ -7,7 +7,7 @@ import gc
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import Any
 
@@ -32,6 +32,10 @@ BEGIN, END = "B", "E"
 
 SPAN_PHASES = (*READ_PHASES, BEGIN, END)
 
+METADATA = "M"
+"""Phase of labels, such as the name of a thread."""
+THREAD_NAME = "thread_name"
+
 JsonScalar = int | float | str | bool | None
 
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -42,10 +46,13 @@ _NO_RAW = Raw()
 EventArgs: Any = defstruct(
     "Args",
     [
-        (f"argument_{i}", Raw, field(default=_NO_RAW, name=key))
-        if kind is ArgumentKind.RAW
-        else (f"argument_{i}", JsonScalar, field(default=None, name=key))
-        for i, (key, (_, kind)) in enumerate(ARGUMENTS.items())
+        *(
+            (f"argument_{i}", Raw, field(default=_NO_RAW, name=key))
+            if kind is ArgumentKind.RAW
+            else (f"argument_{i}", JsonScalar, field(default=None, name=key))
+            for i, (key, (_, kind)) in enumerate(ARGUMENTS.items())
+        ),
+        ("label", Raw, field(default=_NO_RAW, name="name")),
     ],
     gc=False,
 )
@@ -157,6 +164,8 @@ def add_events(
             skipped.append(row)
     for row in skipped:
         count_skipped(columns.counts, events[row].cat, events[row].ph, int(numbers[row]))
+        if events[row].ph == METADATA and events[row].name == THREAD_NAME:
+            _note_thread_name(events[row], columns)
     start_ns, dur_ns = convert_to_ns([bytes(one.ts) for one in events]), convert_to_ns(durations)
     for table, rows in tables.items():
         found = [events[row] for row in rows]
@@ -174,6 +183,14 @@ def count_skipped(counts: EventCounts, category: str | None, phase: str, first: 
     """Count events that aren't read, for their phase or else for their category."""
     template = CATEGORY_NOT_READ if phase in SPAN_PHASES else PHASE_NOT_READ
     counts.add(template, category or "", phase, count=count, first=first)
+
+
+def _note_thread_name(event: KinetoEvent, columns: DecodedColumns) -> None:
+    """Note the name of a thread; one that isn't text, or of no numbered thread, is left out."""
+    pid, tid = _convert_to_ints([event.pid, event.tid]).tolist()
+    with suppress(*JSON_ERRORS):
+        if event.args is not None and NULL not in (pid, tid):
+            columns.thread_names[pid, tid] = msgspec.json.decode(event.args.label, type=str).strip()
 
 
 def _build_column(name: str, events: Sequence[KinetoEvent], args: Sequence[Any], words: NumberedTexts) -> Ints:

@@ -57,6 +57,7 @@ def read_execution_ops(data: bytes, source: str) -> RankTrace:
         metadata={},
         warnings=(),
         ledger=build_ledger(counts),
+        thread_names=pl.DataFrame(schema=schema.THREAD_NAMES.dtypes),
     )
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from tracekit.bounds import MAX_DEVICES, MAX_MERGED_RANKS
 from tracekit.errors import NotATraceError
 from tracekit.ingest.event_decoder import JSON_ERRORS
-from tracekit.ingest.fields import ACTIVITY_KINDS
+from tracekit.ingest.fields import ACTIVITY_KINDS, TABLES
 from tracekit.ingest.rank_labels import PID_BITS, number_ranks
 from tracekit.messages import Message
 from tracekit.messages import trace_contents as messages
@@ -113,7 +113,7 @@ def _split_by_process(
 ) -> Iterator[RankPart]:
     devices = sorted(drivers)
     others = ~pl.col("pid").is_in([*devices, *drivers.values()])
-    left_out = sum(table.filter(others).height for table in tables.values())
+    left_out = sum(tables[name].filter(others).height for name in TABLES)
     warning = messages.RANKS_BY_DEVICE(path=source, ranks=len(devices), left_out=left_out)
     ranks = devices if devices[-1] < MAX_DEVICES else range(len(devices))
     for rank, device in zip(ranks, devices, strict=True):

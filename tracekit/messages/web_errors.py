@@ -286,7 +286,7 @@ TIMELINE_MISSING = Template(
     "timeline-missing",
     Severity.ERROR,
     "There is no timeline.",
-    "Its viewer comes with pip install '{package}'.",
+    "Its viewer comes with pip install '.[{extra}]' in tracekit's checkout.",
 )
 VALUES_TOO_MANY = Template(
     "values-too-many",

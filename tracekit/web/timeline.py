@@ -41,8 +41,9 @@ def can_show_timeline(job: WebJob) -> bool:
 def open_timeline(request: Request, link: Id) -> Response:
     """Perfetto's page, told where the timeline is."""
     place = _build_base_url(request, link)
+    trace = quote(f"{place}report.{TIMELINE_FORMAT}", safe="")
     return RedirectResponse(
-        f"{place}timeline/#!/viewer?hideSidebar=true&url={quote(f'{place}report.{TIMELINE_FORMAT}', safe='')}", 303
+        f"{place}timeline/#!/viewer?hideSidebar=true&url={trace}&{viewer.build_startup_commands()}", 303
     )
 
 
@@ -52,7 +53,7 @@ def serve_viewer_file(request: Request, store: StoreDependency, link: Id, path: 
     page = viewer.folder()
     file = viewer.find_asset(page, path) if page and can_show_timeline(store.jobs.get_by_link(link)) else None
     if file is None:
-        raise NotFoundError(web_errors.TIMELINE_MISSING(package=viewer.VIEWER_PACKAGE))
+        raise NotFoundError(web_errors.TIMELINE_MISSING(extra=viewer.VIEWER_EXTRA))
     policy = TIMELINE_POLICY.format(
         place=_build_base_url(request, link), inline=_hash_inline_scripts(file.with_name("index.html"))
     )

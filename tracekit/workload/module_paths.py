@@ -62,14 +62,14 @@ def _find_callers(calls: pl.DataFrame) -> tuple[Ints, Ints]:
     (thread,) = number_threads(calls)
     start, end = calls["ts_ns"].to_numpy(), (calls["ts_ns"] + calls["dur_ns"]).to_numpy()
     order = np.lexsort((-end, start, thread))
-    outer, found = _find_enclosing_calls(thread[order], start[order], end[order])
+    outer, found = find_enclosing_calls(thread[order], start[order], end[order])
     caller, depth = np.full(order.size, NO_CALLER), np.zeros(order.size, dtype=np.int64)
     caller[order] = np.where(outer == NO_CALLER, NO_CALLER, order[outer])
     depth[order] = found
     return caller, depth
 
 
-def _find_enclosing_calls(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+def find_enclosing_calls(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Find the innermost enclosing call and its depth; input ordered by thread and time, outer calls first."""
     outer, depths = np.full(start.size, NO_CALLER, dtype=np.int64), np.zeros(start.size, dtype=np.int64)
     _find_enclosing(start.size, thread, start, end, np.empty(start.size, dtype=np.int64), outer, depths)

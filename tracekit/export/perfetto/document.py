@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit.analysis.critical_path import compute_critical_path
 from tracekit.analysis.idle import attribute_idle_time
-from tracekit.export.perfetto import events, tracks
+from tracekit.export.perfetto import events, host_tracks, tracks
 from tracekit.export.perfetto.lane import Lane
 from tracekit.prediction import Prediction
 from tracekit.program import Program, round_to_ns
@@ -18,18 +18,19 @@ from tracekit.replay.engine import Timeline, replay
 from tracekit.run import MeasuredRun
 
 PIDS_PER_RANK = 100
-"""Process ids reserved for each rank: one per timeline and its CPU threads."""
-HOST_PID_OFFSET = 50
-"""Offset from the process id of a timeline's GPU to that of its CPU threads."""
+"""Process ids reserved for each rank: two per timeline, of its GPU and of its CPU threads, in the order shown."""
+ARROWS_PER_TIMELINE = 10**9
+"""Range of the ids of a timeline's arrows of one kind."""
 GZIP_LEVEL = 6
 
 
 def render_timeline(run: MeasuredRun, targets: Sequence[Prediction] = (), *, compress: bool = True) -> bytes:
     """Return a trace with one process per rank and GPU, measured first, and one thread per stream.
 
-    Each timeline contains the kernels, copies and CPU calls of the chosen steps. The critical path is a thread of its
-    own, with flow arrows between its kernels. Idle time by cause is another thread, and the kernels' utilization of the
-    roofline is a counter. CPU threads are drawn only for a run of one rank.
+    Each timeline contains the kernels and copies of the chosen steps. The critical path is a thread of its own, with
+    flow arrows between its kernels. Idle time by cause is another thread, and the kernels' utilization of the roofline
+    is a counter. For a run of one rank a second process has its CPU threads: steps, modules, ops and calls, with flow
+    arrows from each launch to its kernel.
 
     Args:
         run: The measured run.
@@ -84,11 +85,12 @@ def _build_lanes(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[La
         yield Lane(place, label, target.target.gpu.gpu.name, there, *analysed, time_us, bound_us)
 
 
-def _analyse_timeline(program: Program, timeline: Timeline) -> tuple[Timeline, pl.DataFrame, pl.DataFrame, int]:
-    """Return a timeline with its critical path, its main idle causes and its start in ns."""
+def _analyse_timeline(program: Program, timeline: Timeline) -> tuple[Timeline, pl.DataFrame, pl.DataFrame, int, int]:
+    """Return a timeline with its critical path, its main idle causes, its start in ns, and its length."""
     path = compute_critical_path(program, timeline).segments
     causes = tracks.find_main_causes(attribute_idle_time(program, timeline).segments)
-    return timeline, path, causes, tracks.find_begin_ns(program, timeline, path)
+    begin_ns = tracks.find_begin_ns(program, timeline, path)
+    return timeline, path, causes, begin_ns, tracks.find_end_ns(program, timeline, path) - begin_ns
 
 
 def _name_source_gpu(run: MeasuredRun) -> str:
@@ -104,29 +106,59 @@ def _compute_bounds(run: MeasuredRun) -> pl.Series:
 
 
 def _encode_lane(lane: Lane) -> Iterator[bytes]:
-    program = lane.program
-    for rank in tracks.list_ranks(program):
-        pid = PIDS_PER_RANK * rank + lane.index
-        said = (
-            f"rank {rank}: {lane.label}"
-            if len(tracks.list_ranks(program)) > 1 or program.trace.rank is not None
-            else lane.label
-        )
-        yield events.encode_process(pid, f"{said} ({lane.gpu_name})", pid)
-        yield events.encode_thread(pid, tracks.CRITICAL_PATH_TID, "critical path", -2)
-        yield events.encode_thread(pid, tracks.IDLE_TID, "GPU idle", -1)
-        for place, (tid, name) in enumerate(tracks.list_streams(lane, rank)):
-            yield events.encode_thread(pid, tid, name, place)
-        yield events.encode_slices(tracks.build_kernel_slices(lane, rank).with_columns(pid=pl.lit(pid)))
-        yield events.encode_slices(tracks.build_idle_slices(lane, rank).with_columns(pid=pl.lit(pid)))
-        yield events.encode_counter(
-            tracks.build_roofline_counter(lane, rank).with_columns(pid=pl.lit(pid)), "% of roofline"
-        )
-    if len(tracks.list_ranks(program)) == 1:
-        yield events.encode_process(pid + HOST_PID_OFFSET, f"CPU, {said}", pid)
-        yield events.encode_slices(tracks.build_call_slices(lane).with_columns(pid=pl.lit(pid + HOST_PID_OFFSET)))
-    path = tracks.build_critical_path_slices(lane).with_columns(
-        pid=pl.lit(PIDS_PER_RANK * tracks.list_ranks(program)[0] + lane.index)
-    )
+    ranks = tracks.list_ranks(lane.program)
+    names_rank = len(ranks) > 1 or lane.program.trace.rank is not None
+    for rank in ranks:
+        pid = _number_process(lane, rank)
+        label = f"rank {rank}: {lane.label}" if names_rank else lane.label
+        yield from _encode_gpu(lane, rank, pid, label)
+    first = _number_process(lane, ranks[0])
+    if len(ranks) == 1:
+        yield from _encode_host(lane, ranks[0], first, label)
+    path = tracks.build_critical_path_slices(lane).with_columns(pid=pl.lit(first))
     yield events.encode_slices(path)
-    yield events.encode_flows(tracks.find_critical_kernels(lane, PIDS_PER_RANK), "critical path", lane.index)
+    critical = tracks.find_critical_kernels(lane).with_columns(
+        pid=_number_process(lane, 0) + PIDS_PER_RANK * pl.col("rank")
+    )
+    arrows = critical.with_columns(id=pl.int_range(pl.len()) + lane.index * ARROWS_PER_TIMELINE)
+    yield events.encode_flows(arrows.head(-1), arrows.tail(-1).with_columns(pl.col("id") - 1), "critical path")
+
+
+def _encode_gpu(lane: Lane, rank: int, pid: int, label: str) -> Iterator[bytes]:
+    """Encode the tracks of a rank's GPUs: critical path, idle time, streams, utilization."""
+    yield events.encode_process(pid, f"{label} ({lane.gpu_name})", pid)
+    yield events.encode_thread(pid, tracks.CRITICAL_PATH_TID, "critical path", -2)
+    yield events.encode_thread(pid, tracks.IDLE_TID, "GPU idle", -1)
+    for place, (tid, name) in enumerate(tracks.list_streams(lane, rank)):
+        yield events.encode_thread(pid, tid, name, place)
+    yield events.encode_slices(tracks.build_kernel_slices(lane, rank).with_columns(pid=pl.lit(pid)))
+    yield events.encode_slices(tracks.build_idle_slices(lane, rank).with_columns(pid=pl.lit(pid)))
+    yield events.encode_counter(
+        tracks.build_roofline_counter(lane, rank).with_columns(pid=pl.lit(pid)), "% of roofline"
+    )
+
+
+def _encode_host(lane: Lane, rank: int, pid: int, label: str) -> Iterator[bytes]:
+    """Encode the tracks of the CPU threads, and arrows from their launches to the kernels of a GPU's process."""
+    cpu = pid + 1
+    threads = host_tracks.build_threads(lane.program)
+    slices = host_tracks.build_thread_slices(lane, threads)
+    drawn = threads.filter(pl.col("thread").is_in(slices["tid"].unique().implode()))
+    yield events.encode_process(cpu, f"CPU, {label}", cpu)
+    for thread, title in drawn.select("thread", "title").iter_rows():
+        yield events.encode_thread(cpu, thread, title, thread)
+    spans, calls = (
+        slices.filter(is_kind).with_columns(pid=pl.lit(cpu)) for is_kind in (~host_tracks.IS_CALL, host_tracks.IS_CALL)
+    )
+    yield events.encode_slices(spans)
+    yield events.encode_slices(calls.with_columns(args=pl.struct("correlation")))
+    base = pl.col("id") + lane.index * ARROWS_PER_TIMELINE
+    launches, kernels = tracks.find_launches(lane, threads, rank)
+    yield events.encode_flows(
+        launches.with_columns(base, pid=pl.lit(cpu)), kernels.with_columns(base, pid=pl.lit(pid)), "launch"
+    )
+
+
+def _number_process(lane: Lane, rank: int) -> int:
+    """Number the process of a rank's GPU; the next number is that of its CPU threads."""
+    return PIDS_PER_RANK * rank + 2 * lane.index

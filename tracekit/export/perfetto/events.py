@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 START_US = pl.col("start_ns") / 1e3
-SLICE_COLUMNS = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args")
+SLICE_COLUMNS = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
 
 
 def encode_process(pid: int, name: str, order: int) -> bytes:
@@ -28,10 +28,11 @@ def encode_slices(table: pl.DataFrame) -> bytes:
     """Encode complete events (``ph: X``).
 
     Args:
-        table: Columns ``cat``, ``name``, ``pid``, ``tid``, ``start_ns``, ``dur_ns``, ``args`` (a struct).
+        table: Columns ``cat``, ``name``, ``pid``, ``tid``, ``start_ns``, ``dur_ns``, and ``args``, a struct, where
+            there is something to say.
     """
     rows = table.with_columns(ph=pl.lit("X"), ts=START_US, dur=pl.col("dur_ns") / 1e3)
-    return _encode_rows(rows.select(SLICE_COLUMNS))
+    return _encode_rows(rows.select(*SLICE_COLUMNS, *rows.select(pl.col("^args$")).columns))
 
 
 def encode_counter(table: pl.DataFrame, name: str) -> bytes:
@@ -46,21 +47,20 @@ def encode_counter(table: pl.DataFrame, name: str) -> bytes:
     return _encode_rows(rows)
 
 
-def encode_flows(table: pl.DataFrame, name: str, number: int) -> bytes:
-    """Encode arrows from each row to the next.
+def encode_flows(begins: pl.DataFrame, ends: pl.DataFrame, category: str) -> bytes:
+    """Encode arrows from slice to slice.
 
     Args:
-        table: Columns ``pid``, ``tid``, ``start_ns``, ``dur_ns`` of the slices, in order.
-        name: Name of the arrows.
-        number: Number of the timeline; gives the arrows of each timeline unique ids.
+        begins: Columns ``pid``, ``tid``, ``at_ns`` (a time within the slice that an arrow leaves) and ``id``, which no
+            other arrow of the category has.
+        ends: The same of the slices that the arrows lead to.
+        category: Category and name of the arrows.
     """
-    middle = table.with_row_index("place").with_columns(ts=(pl.col("start_ns") + pl.col("dur_ns") // 2) / 1e3)
-    common = {"cat": pl.lit("critical_path"), "name": pl.lit(name)}
-    base = number * 10**9
-    begin = middle.head(-1).select("pid", "tid", "ts", ph=pl.lit("s"), id=pl.col("place") + base, **common)
-    arrives = {"ph": pl.lit("f"), "bp": pl.lit("e"), "id": pl.col("place") + base - 1}
-    end = middle.tail(-1).select("pid", "tid", "ts", **arrives, **common)
-    return b",\n".join(filter(None, (_encode_rows(begin), _encode_rows(end))))
+    place = ("pid", "tid", "id")
+    common = {"cat": pl.lit(category), "name": pl.lit(category), "ts": pl.col("at_ns") / 1e3}
+    leave = begins.select(*place, ph=pl.lit("s"), **common)
+    arrive = ends.select(*place, ph=pl.lit("f"), bp=pl.lit("e"), **common)
+    return b",\n".join(filter(None, (_encode_rows(leave), _encode_rows(arrive))))
 
 
 def _encode_metadata(what: str, pid: int, tid: int, name: str, order: int) -> bytes:

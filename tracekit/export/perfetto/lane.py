@@ -21,6 +21,7 @@ class Lane:
         critical_path: Pieces of the critical path in order.
         idle_causes: Each kernel that follows GPU idle time, with the ``cause`` of most of that time.
         origin_ns: The time to draw at 0.
+        end_ns: The last time to draw, from there.
         time_us: Time of each kernel.
         bound_us: Roofline time of each kernel on this GPU; null where unknown.
     """
@@ -33,5 +34,6 @@ class Lane:
     critical_path: pl.DataFrame
     idle_causes: pl.DataFrame
     origin_ns: int
+    end_ns: int
     time_us: pl.Series
     bound_us: pl.Series

@@ -17,6 +17,14 @@ TIDS_PER_DEVICE = 10_000
 TIDS_PER_OVERLAP = 10_000_000
 """Offset between the thread ids of kernels of one stream that overlap."""
 KIND_CATEGORIES = {"memcpy": "gpu_memcpy", "memset": "gpu_memset"}
+_ROLE = (
+    pl.when(pl.col("kind") != "kernel")
+    .then(pl.lit("copies"))
+    .when(pl.col("family") == "collective")
+    .then(pl.lit("communication"))
+    .otherwise(pl.lit("compute"))
+)
+"""What a stream's activity is for."""
 
 
 def select_chosen_rows(program: Program) -> Ints:
@@ -30,6 +38,12 @@ def find_begin_ns(program: Program, timeline: Timeline, path: pl.DataFrame) -> i
     launchers = program.graph.nodes.launcher[rows]
     launched = timeline.start_ns[launchers[launchers != NONE]]
     return int(np.concatenate([path["begin_ns"].to_numpy(), launched, timeline.activity_start_ns[rows]]).min())
+
+
+def find_end_ns(program: Program, timeline: Timeline, path: pl.DataFrame) -> int:
+    """Return the end of a timeline's chosen steps: of its critical path, or of a later kernel."""
+    ends = timeline.activity_end_ns[select_chosen_rows(program)]
+    return int(np.concatenate([path["end_ns"].to_numpy(), ends]).max())
 
 
 def find_main_causes(pieces: pl.DataFrame) -> pl.DataFrame:
@@ -74,32 +88,46 @@ def build_kernel_slices(lane: Lane, rank: int) -> pl.DataFrame:
 
 
 def list_streams(lane: Lane, rank: int) -> list[tuple[int, str]]:
-    """List the threads of a rank's kernels, with their names."""
-    table = _select_activities(lane, rank).select("thread", "stream").unique().drop_nulls().sort("thread")
-    names = {True: "stream {}, overlapping", False: "stream {}"}
-    return [(thread, names[thread - stream >= TIDS_PER_OVERLAP].format(stream)) for thread, stream in table.iter_rows()]
+    """List the threads of a rank's kernels, with their titles: GPU, stream, and what it does most of the time."""
+    table = _select_activities(lane, rank).drop_nulls("thread")
+    roles = (
+        table.with_columns(role=_ROLE)
+        .group_by("device", "stream", "role")
+        .agg(pl.col("dur_ns").sum())
+        .sort("dur_ns", "role", descending=[True, False])
+        .unique(["device", "stream"], keep="first", maintain_order=True)
+    )
+    gpu = pl.format("GPU {}", "device").fill_null("GPU") if table["device"].n_unique() > 1 else pl.lit("GPU")
+    again = pl.when(pl.col("thread") >= TIDS_PER_OVERLAP).then(pl.lit(", overlapping")).otherwise(pl.lit(""))
+    titles = (
+        table.select("thread", "device", "stream")
+        .unique()
+        .join(roles, on=["device", "stream"], nulls_equal=True)
+        .select("thread", title=pl.format("{} stream {} ({}{})", gpu, "stream", "role", again))
+    )
+    return titles.sort("thread").rows()
 
 
-def build_call_slices(lane: Lane) -> pl.DataFrame:
-    """Build one slice per runtime call that touches the GPU, on its CPU thread."""
-    program = lane.program
-    nodes, timeline = program.graph.nodes, lane.timeline
-    count = nodes.n_host - nodes.n_marks
-    ends = np.concatenate(
-        [lane.critical_path["end_ns"].to_numpy(), timeline.activity_end_ns[select_chosen_rows(program)]]
+def find_launches(lane: Lane, threads: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Find the launches and their kernels, which arrows join: ``id`` (row of the kernel), ``tid``, ``at_ns``.
+
+    Args:
+        lane: The timeline, of one rank.
+        threads: The CPU threads, with ``thread`` and ``lane``.
+        rank: The rank.
+    """
+    nodes = lane.program.graph.nodes
+    drawn = _select_activities(lane, rank).with_columns(launcher=nodes.launcher[select_chosen_rows(lane.program)])
+    launched = drawn.filter(pl.col("launcher") != NONE)
+    launcher = launched["launcher"].to_numpy()
+    called = lane.timeline.start_ns[launcher] - lane.origin_ns
+    arrows = launched.with_columns(lane=nodes.lane[launcher], called=called).join(
+        threads.drop_nulls("lane").select("lane", caller="thread"), on="lane", maintain_order="left"
     )
-    end = int(ends.max()) - lane.origin_ns
-    table = pl.DataFrame(
-        {
-            "start_ns": timeline.start_ns[:count] - lane.origin_ns,
-            "dur_ns": timeline.end_ns[:count] - timeline.start_ns[:count],
-            "name": nodes.names[:count],
-            "tid": nodes.lane[:count] + 1,
-            "correlation": nodes.correlation[:count],
-        }
+    return (
+        arrows.select(tid="caller", at_ns="called", id="kernel"),
+        arrows.select(tid="thread", id="kernel", at_ns="start_ns"),
     )
-    inside = pl.col("start_ns").is_between(0, end)
-    return table.filter(inside).with_columns(cat=pl.lit("cuda_runtime"), args=pl.struct("correlation"))
 
 
 def build_idle_slices(lane: Lane, rank: int) -> pl.DataFrame:
@@ -143,20 +171,18 @@ def build_critical_path_slices(lane: Lane) -> pl.DataFrame:
     )
 
 
-def find_critical_kernels(lane: Lane, block: int) -> pl.DataFrame:
-    """Return process, thread and time of the kernels on the critical path, in order."""
+def find_critical_kernels(lane: Lane) -> pl.DataFrame:
+    """Return rank, thread and middle of the kernels on the critical path, in order: ``rank``, ``tid``, ``at_ns``."""
     program = lane.program
     rows = lane.critical_path.filter(pl.col("on") == "gpu").drop_nulls("kernel")["kernel"].unique(maintain_order=True)
     drawn = rows.filter(rows.is_in(select_chosen_rows(program)))
-    rank = program.kernels["rank"]
-    start = pl.Series(lane.timeline.activity_start_ns - lane.origin_ns)
-    end = pl.Series(lane.timeline.activity_end_ns - lane.origin_ns)
+    start, end = lane.timeline.activity_start_ns, lane.timeline.activity_end_ns
+    middle = pl.Series(start - lane.origin_ns + (end - start) // 2)
     return pl.DataFrame(
         {
-            "pid": (block * rank + lane.index).gather(drawn),
+            "rank": program.kernels["rank"].gather(drawn),
             "tid": _assign_threads(lane).gather(drawn),
-            "start_ns": start.gather(drawn),
-            "dur_ns": (end - start).gather(drawn),
+            "at_ns": middle.gather(drawn),
         }
     )
 

@@ -1,7 +1,7 @@
 """The fast decoder: compiled code that converts the text of plain events to rows of numbers.
 
 It handles what profilers nearly always write, checks it as JSON, and stops at an event that is anything else: an escape
-or a non-ASCII letter in a name, a float where an id belongs, a begin or an end, damage.
+or a non-ASCII letter in a name, a float where an id belongs, a begin or an end, a label, damage.
 :mod:`tracekit.ingest.event_decoder` decodes that event. Events that aren't read are counted by phase and category.
 """
 
@@ -43,7 +43,7 @@ _TEXT, _RAW = KIND_OFFSETS[ArgumentKind.TEXT], KIND_OFFSETS[ArgumentKind.RAW]
 _CATEGORY_SPAN, _PHASE_PLACE = 2 * _N_TEXTS, 2 * _N_TEXTS + 2
 N_SPANS = 2 * _N_TEXTS + 3
 """Positions of an event's texts and of its category, and its phase."""
-_COMPLETE, _INSTANT, _BEGIN, _END = (ord(phase) for phase in "XiBE")
+_COMPLETE, _INSTANT, _BEGIN, _END, _METADATA = (ord(phase) for phase in "XiBEM")
 _NO_PHASE = 0
 _NO_CATEGORY = -1
 # If a key occurs twice, the last one counts. The careful decoder handles that.
@@ -238,7 +238,7 @@ def _note_phase(buffer: Bytes, first: int, last: int, spans: Ints) -> bool:
     if last - first != 3 or buffer[first] != _QUOTE or buffer[first + 1] > _LAST_ASCII:
         return False
     spans[_PHASE_PLACE] = buffer[first + 1]
-    return buffer[first + 1] != _BEGIN and buffer[first + 1] != _END
+    return buffer[first + 1] != _BEGIN and buffer[first + 1] != _END and buffer[first + 1] != _METADATA
 
 
 @jit_inline
