@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PEAK_MEMORY_KEY = "peak_memory"
 """Metadata key of the peak memory computed from a trace's [memory] events."""
 
+SYNTHETIC_KEY = "synthetic"
+"""Metadata key of traces whose times nobody measured; it says who made them."""
+
 TABLE_NAMES = ("ops", "annotations", "calls", "activities", "syncs", "overheads", "frames")
 
 
@@ -111,6 +114,11 @@ class RankTrace:
         """Whether Python calls, or the stacks of ops, were recorded and requested."""
         noted = ((self.ops[name] != "").any() for name in ("call_stack", "module_hierarchy"))
         return not self.frames.is_empty() or any(noted)
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether a program made up its times, as it says itself."""
+        return SYNTHETIC_KEY in self.metadata
 
     @property
     def capture_facts(self) -> CaptureFacts | None:

@@ -29,8 +29,9 @@ def test_predict_says_what_limits_the_step_there_and_what_was_scaled(run, tmp_pa
         builder.kernel("ampere_sgemm_128x64_nn", start + 10, 10, launch=start + 2)
         builder.op("my::op", start + 100, 20).kernel("mystery", start + 110, 10, launch=start + 102)
     out = run("predict", builder.save(tmp_path / "trace.json.gz"), "--gpu", "h100")[1]
-    assert re.search(r"On h100-sxm the CPU sets the pace of \d+ % of the step \(measured: \d+ %\)", out)
-    assert "GPU time that isn't modelled from shapes: 50 % scaled by the kind of kernel" in " ".join(out.split())
+    said = " ".join(out.split())
+    assert re.search(r"On h100-sxm the CPU sets the pace: \d+ % of the critical path \(measured: \d+ %\)", said)
+    assert "Kernel time that isn't modelled from shapes: 50 % scaled by the kind of kernel" in said
 
 
 def test_predict_json_holds_the_contract(run, trace):
@@ -61,7 +62,7 @@ def test_info_and_report_json(run, trace):
 
 
 def test_info_and_report_print_screens(run, trace):
-    assert "100 % of GPU time has its work known" in run("info", trace)[1]
+    assert "100 % of kernel time has its work known" in run("info", trace)[1]
     assert "512×512" in run("report", trace, "--top", 1)[1]
 
 

@@ -25,7 +25,7 @@ def test_strict_fails_where_too_little_is_modelled_and_answers_all_the_same(run,
     assert run("predict", trace, "--gpu", "h100-sxm", "--strict")[::2] == (0, "")
     shapeless = TraceBuilder().op("aten::mm", 0, 30).kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10)
     code, out, err = run("predict", shapeless.save(tmp_path / "t.json"), "--gpu", "l40s", "--strict", "--json")
-    assert (code, err) == (4, "tracekit: 0.0 % of the GPU time is modelled for l40s, less than the 95 % of --strict\n")
+    assert (code, err) == (4, "tracekit: 0.0 % of kernel time is modelled for l40s, less than the 95 % of --strict\n")
     assert json.loads(out)["targets"][0]["coverage"]["modelled"] == 0
 
 

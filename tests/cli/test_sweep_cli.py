@@ -79,7 +79,7 @@ def test_a_sweep_says_what_sets_the_pace(run, tmp_path):
     slow = builder.op("aten::end", 5010, 50).save(tmp_path / "slow.json")
     to = ("--cluster", "8xh100-sxm", "--cluster", "8xb200", "--world-size", 8)
     out = " ".join(run("sweep", slow, *to, "-q")[1].split())
-    assert "On #1, #2 the CPU sets the pace of" in out
+    assert "On #1, #2 the CPU sets the pace in the layout that gets most done: " in out
     assert "A faster GPU won't help there" in out
     assert "≈ gets as much done as the line above" in out
     limits = json.loads(run("sweep", slow, *to, "--json")[1])["limits"]

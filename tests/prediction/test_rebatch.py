@@ -153,7 +153,7 @@ def test_without_the_gpu_of_the_trace_another_batch_is_as_unsure_as_the_law():
 
 def test_kernels_without_shapes_are_refused():
     builder = TraceBuilder().op("aten::mm", 0, 10).kernel(GEMM, 20, 40, launch=2)
-    with pytest.raises(LayoutError, match=r"100 % of GPU time has no known work.*record_shapes"):
+    with pytest.raises(LayoutError, match=r"100 % of kernel time has no known work.*record_shapes"):
         tk.predict(builder.load(), gpu="h100-sxm", batch=2)
 
 

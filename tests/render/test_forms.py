@@ -265,7 +265,7 @@ def test_bars_stay_on_their_line_however_long_a_name_is(report, width):
     with console.capture() as capture:
         console.print(TimeBars((report.bars[0], named)))
     lines = capture.get().splitlines()
-    assert lines[0].startswith("measured ")
+    assert lines[0].startswith("synthetic ")
     assert lines[1].startswith("64x8xh100-sxm@ndr400 ")
     assert all(line.rstrip().endswith(" ms") and len(line.rstrip()) <= width for line in lines[:2])
     assert all(line.count("%") == sum(line.count(sign) for sign in "█▓▒░") for line in lines[2:])
@@ -316,5 +316,5 @@ def test_what_limits_many_targets_is_one_sentence_for_each_limit(report):
     others = [replace(host, on=f"gpu-{n}", bottleneck=replace(host.bottleneck, share=90.0 + n)) for n in range(7)]
     text = " ".join(as_text(terminal.render_predicted(replace(report, findings=(host, *others)), 0)).split())
     on = "On h100-sxm, gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6"
-    assert f"{on} the CPU sets the pace of 90 to 96 % of the step (measured: 7 %)." in text
+    assert f"{on} the CPU sets the pace: 90 to 96 % of the critical path (measured: 7 %)." in text
     assert text.count("A faster GPU won't help there") == 1

@@ -13,7 +13,7 @@ import openpyxl
 from tests.render.conftest import NASTY
 from tracekit.format import format_dollars
 from tracekit.messages import Severity, Template
-from tracekit.messages.findings import CPU_IS_BOTTLENECK, DOES_NOT_FIT
+from tracekit.messages.findings import CPU_IS_BOTTLENECK, DOES_NOT_FIT, LARGER_BATCH
 from tracekit.render import markdown, xlsx
 from tracekit.render.findings import group_findings
 from tracekit.render.html import render_page
@@ -44,12 +44,12 @@ def test_it_answers_first(report):
 
 def test_the_headline_says_what_limits_the_best_target(report):
     best = max(report.targets, key=lambda target: target.speedup)
-    limit = CPU_IS_BOTTLENECK(targets=["it"], shares_pct=[80.0], measured_pct=60.0)
+    limit = CPU_IS_BOTTLENECK(targets=["it"], shares_pct=[80.0], measured_pct=60.0, remedies=[LARGER_BATCH()])
     finding = Finding(limit, None, (), best.label, Bottleneck("host", share=80.0, share_here=60.0))
     assert build_headline(replace(report, findings=(finding,))).detail.endswith(f". {limit.render_text()}")
     busy = 100 * best.step.kernel_time_us / best.step.step_time_us
     assert build_headline(replace(report, findings=())).detail.endswith(
-        f" The GPU would be busy {busy:.0f} % of that step."
+        f" The GPU would be busy for {busy:.0f} % of that step."
     )
 
 
@@ -160,8 +160,8 @@ def test_a_job_of_several_gpus_is_told_as_one(report):
 
 def test_a_trace_without_marks_says_what_its_step_is(report):
     text = render_page(replace(report, source=replace(report.source, steps=1, steps_marked=False)))
-    assert "measured, no steps marked: all of it counts as one" in text
-    assert "measured, median of 2 steps" in render_page(report)
+    assert "synthetic, no steps marked: all of it counts as one" in text
+    assert "synthetic, median of 2 steps" in render_page(report)
 
 
 def test_the_headline_tells_of_edits(report):

@@ -12,11 +12,12 @@ from tracekit.analysis.idle import attribute_idle_time
 from tracekit.analysis.sensitivity import SpeedReplays
 from tracekit.messages.evidence import FEW_BLOCKS_LAUNCHED, SPAN_RAN
 from tracekit.prediction import predict
-from tracekit.replay.engine import build_measured_timeline
-from tracekit.reporting.findings import FINDINGS
+from tracekit.reporting.findings import FINDINGS, collect_findings
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.kernel_rows import build_kernel_rows, predict_on_source
+from tracekit.reporting.replayed_shares import compute_measured_shares, compute_target_shares
+from tracekit.reporting.sections.parts import build_step_parts
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
@@ -49,11 +50,12 @@ def found(builder: TraceBuilder, *gpus) -> dict[str, Finding]:
     """The findings without the report's other sections, which replay the step dozens of times."""
     run = prepare_run(builder.load())
     targets = tuple(predict(run, gpus).targets)
-    idle = attribute_idle_time(run.program, build_measured_timeline(run.graph))
-    case = FindingContext(
-        run, build_kernel_rows(run, targets, predict_on_source(run)), idle, SpeedReplays(run), targets
-    )
-    return {finding.code: finding for find in FINDINGS for finding in find(case)}
+    idle = attribute_idle_time(run.program, run.measured_timeline).scale_to(run.measured_step)
+    rows = build_kernel_rows(run, targets, predict_on_source(run))
+    replayed = (compute_measured_shares(run), *map(compute_target_shares, targets))
+    parts = build_step_parts(run.measured_step, replayed[0].families, idle)
+    case = FindingContext(run, rows, idle, SpeedReplays(run), parts, replayed, targets)
+    return {finding.code: finding for finding in collect_findings(case)}
 
 
 def mm(m, n, k):
@@ -386,7 +388,7 @@ def test_what_limits_a_target_with_the_edits_that_it_is_predicted_with():
     plain, edited = (tk.report(tk.predict(trace, gpu="h100-sxm", what_if=edits)) for edits in ([], ["cuda-graph()"]))
     titles = [next(f.title for f in report.findings if f.on == "h100-sxm") for report in (plain, edited)]
     assert titles == [
-        f"On h100-sxm the CPU sets the pace of {part} of the step (measured: 98 %)." for part in ("99 %", "62 %")
+        f"On h100-sxm the CPU sets the pace: {part} of the critical path (measured: 98 %)." for part in ("99 %", "62 %")
     ]
 
 
@@ -427,19 +429,23 @@ def test_a_job_that_does_not_fit():
     assert "does-not-fit" not in found(training(2**20), "t4")
 
 
-def steps(first, others):
+def steps(*durations):
     builder, now = TraceBuilder(), 0.0
-    for number, dur in enumerate((first, others, others)):
+    for number, dur in enumerate(durations):
         builder.step(number, now, dur).op("aten::add", now + 5, 20).kernel("add", now + 15, dur / 2, launch=now + 7)
         now += dur
     return builder
 
 
 def test_warm_up():
-    finding = found(steps(900, 300))["warm-up"]
-    assert "--steps 1:2" in finding.advice
+    finding = found(steps(300, 900, 300, 300))["warm-up"]
+    assert "--steps 2:3" in finding.advice
     assert finding.saves_us is None
-    assert "warm-up" not in found(steps(300, 300))
+    assert "warm-up" not in found(steps(300, 300, 300, 300))
+
+
+def test_warm_up_of_a_step_that_is_left_out_is_no_finding():
+    assert "warm-up" not in found(steps(900, 300, 300, 300))
 
 
 def regions(count):
@@ -465,9 +471,12 @@ def test_faster_than_bound():
     assert "faster-than-bound" not in too_short.found()
 
 
-def test_nothing_is_found_in_a_step_at_its_roofline():
+def test_a_step_at_its_roofline_has_nothing_but_its_largest_part():
     """A product at 90 % of the peak, and nothing else."""
-    assert Timeline().run("aten::mm", TENSOR, 3920, mm(8192, 8192, 8192)).found() == {}
+    (finding,) = Timeline().run("aten::mm", TENSOR, 3920, mm(8192, 8192, 8192)).found().values()
+    assert finding.code == "largest-kernels-at-limit"
+    assert finding.saves_us == pytest.approx(392, rel=0.05)
+    assert finding.message.values["reached_pct"] == pytest.approx(90, abs=0.5)
 
 
 def test_those_that_save_most_come_first():

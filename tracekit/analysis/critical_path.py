@@ -53,9 +53,9 @@ class CriticalPath:
     """The critical path of the chosen steps.
 
     Attributes:
-        segments: In order of time: ``begin_ns``, ``end_ns``, ``time_ns``, ``on`` (gpu, host, latency or unexplained),
-            ``edge`` (kind of edge), ``kernel`` (row of the kernel that ran, was launched or was waited for), ``op``,
-            ``family``, and ``phase`` and ``module`` if the kernel table has them.
+        segments: In order of time: ``begin_ns``, ``end_ns``, ``time_ns``, ``on`` (one of ``RESOURCES``), ``edge`` (kind
+            of edge), ``kernel`` (row of the kernel that ran, was launched or was waited for), ``op``, ``family``, and
+            ``phase`` and ``module`` if the kernel table has them.
         span_ns: From the start of the first chosen step to the end of the last one; equals the sum of the segments.
     """
 
@@ -92,13 +92,10 @@ def compute_resource_shares(program: Program, timeline: Timeline) -> dict[str, f
     """Compute the percent of the critical path by resource, in order of the alphabet; arguments as above.
 
     Returns:
-        Shares of ``RESOURCES``: those of the segments, with the GPU's collectives apart as communication.
+        Shares of ``RESOURCES``, without those that take nothing.
     """
     trail, span_ns = _follow_critical_path(program, timeline)
-    ends_at = get_nodes(program.graph, trail.vertex)
-    resource, kernel = _classify_resources(program.graph, trail, ends_at), _map_nodes_to_kernels(program.graph)[ends_at]
-    collective = (kernel != NONE) & (program.kernels["family"] == "collective").to_numpy()[kernel]
-    resource[collective & (resource == RESOURCES.index(GPU))] = RESOURCES.index(COMMUNICATION)
+    resource = _classify_resources(program.graph, program.kernels, trail)
     time_ns = np.zeros(len(RESOURCES), dtype=np.int64)
     np.add.at(time_ns, resource, trail.dur_ns)
     found = sorted(zip(RESOURCES, time_ns.tolist(), strict=True))
@@ -160,7 +157,7 @@ def _describe_segments(graph: Graph, kernels: pl.DataFrame, trail: BindingPath) 
             "begin_ns": trail.begin_ns,
             "end_ns": trail.end_ns,
             "time_ns": trail.dur_ns,
-            "on": pl.Series(RESOURCES).gather(_classify_resources(graph, trail, ends_at)),
+            "on": pl.Series(RESOURCES).gather(_classify_resources(graph, kernels, trail)),
             "edge": _EDGE_NAMES.gather(get_edge_kinds(graph, trail) % _EDGE_NAMES.len()),
             "kernel": kernel_row,
             "op": of_kernel["op"].gather(kernel_row).zip_with(pl.Series(kernel != NONE), call),
@@ -169,12 +166,15 @@ def _describe_segments(graph: Graph, kernels: pl.DataFrame, trail: BindingPath) 
     )
 
 
-def _classify_resources(graph: Graph, trail: BindingPath, ends_at: Ints) -> Ints:
-    """Return the resource of each segment as a position in ``RESOURCES``; collectives count as the GPU's."""
-    kind = get_edge_kinds(graph, trail)
+def _classify_resources(graph: Graph, kernels: pl.DataFrame, trail: BindingPath) -> Ints:
+    """Return the resource of each segment as a position in ``RESOURCES``; a running collective is communication."""
+    kind, ends_at = get_edge_kinds(graph, trail), get_nodes(graph, trail.vertex)
     resource = _RESOURCE_CODES[kind]
     resource[find_long_stream_gaps(graph, trail)] = RESOURCES.index(UNEXPLAINED)
     resource[(kind == EdgeKind.RUN) & (ends_at >= graph.nodes.n_host)] = RESOURCES.index(GPU)
+    kernel = _map_nodes_to_kernels(graph)[ends_at]
+    collective = (kernel != NONE) & (kernels["family"] == "collective").to_numpy()[kernel]
+    resource[collective & (resource == RESOURCES.index(GPU))] = RESOURCES.index(COMMUNICATION)
     return resource
 
 

@@ -6,6 +6,7 @@ gap (:mod:`tracekit.analysis.binding_edges`). A collective that waits for other 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import polars as pl
@@ -25,7 +26,7 @@ from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
-from tracekit.replay.step_time import compute_work_start_ns
+from tracekit.replay.step_time import StepTime, compute_work_start_ns
 
 END_OF_STEP = "end of the step"
 """Placeholder op of idle gaps that no kernel ended."""
@@ -42,12 +43,22 @@ class IdleBreakdown:
 
     Attributes:
         segments: ``step``, ``cause``, ``kernel`` (row of the kernel that ended the gap; null if the step ended first),
-            ``time_ns``.
+            ``waited`` (a collective ran, but only waited for other ranks), ``time_ns``.
         steps: ``step``, ``time_ns``, ``busy_ns`` (any activity worked, of any step), ``idle_ns``.
     """
 
     segments: pl.DataFrame
     steps: pl.DataFrame
+
+    def scale_to(self, step: StepTime) -> Self:
+        """Return the causes on the scale of the median step, whose idle and waiting time they then add up to.
+
+        The mean step differs from the median one, which all other figures are about.
+        """
+        median_us = pl.when("waited").then(step.waiting_us).otherwise(step.idle_us)
+        whole_ns = pl.col("time_ns").sum().over("waited")
+        scaled_ns = pl.col("time_ns") / whole_ns * median_us * 1e3 * self.steps.height
+        return replace(self, segments=self.segments.with_columns(time_ns=scaled_ns.fill_nan(0.0)))
 
     def sum_by_cause(self) -> pl.DataFrame:
         """Sum by cause, longest first: ``cause``, ``time_us`` in a mean step, ``share`` (fraction of the idle time)."""
@@ -110,7 +121,7 @@ class IdleBreakdown:
         )
 
     def _sum_with_fractions(self, pieces: pl.DataFrame, key: str) -> pl.DataFrame:
-        idle_ns = max(self.steps["idle_ns"].sum(), 1)
+        idle_ns = self.segments["time_ns"].sum() or 1
         summed = pieces.group_by(key).agg(pl.col("time_ns").sum()).sort("time_ns", key, descending=[True, False])
         return summed.select(
             key, time_us=pl.col("time_ns") / 1e3 / max(self.steps.height, 1), share=pl.col("time_ns") / idle_ns
@@ -209,11 +220,13 @@ def _build_breakdown(gaps: _WindowGaps, pieces: IdlePieces) -> IdleBreakdown:
         others.append((IdleCause.NOTHING_LAUNCHED, trailing.window, trailing.kernel, trailing.dur_ns))
     window = np.concatenate([explained.window[pieces.range_index], *(part[1] for part in others)])
     kernel = np.concatenate([explained.kernel[pieces.range_index], *(part[2] for part in others)])
+    waited = np.concatenate([np.zeros(pieces.range_index.size), *(np.full(p[1].size, p is others[0]) for p in others)])
     cause = [pieces.cause, *(np.full(part[1].size, CAUSE_CODES[part[0]]) for part in others)]
     table = gaps.within.table.select(*gaps.keys, "step")
     segments = table[window].with_columns(
         cause=pl.Series([str(one) for one in CAUSES]).gather(np.concatenate(cause)),
         kernel=pl.Series(kernel).set(pl.Series(kernel == NO_KERNEL), None),
+        waited=pl.Series(waited, dtype=pl.Boolean),
         time_ns=np.concatenate([pieces.time_ns, *(part[3] for part in others)]),
     )
     return IdleBreakdown(segments, _sum_busy_and_idle(gaps))

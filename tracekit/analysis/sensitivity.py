@@ -17,7 +17,7 @@ COLLECTIVE = "collective"
 # Fraction of the span that doubling the speed has to save for it to count as the limit.
 MIN_SAVING_FRACTION = 0.01
 # Fraction of the floor that the other resource has to account for to be the limit; the rest stays as measured.
-MIN_LIMITING_FRACTION = 0.2
+MIN_LIMITING_FRACTION = 0.5
 # Highest speed searched for a limit, and bisections of the range from 1 to it: the result is exact to 2 %.
 MAX_SPEED = 64.0
 BISECTION_STEPS = 8
@@ -33,12 +33,14 @@ class Sensitivity:
         network: ``network_speed`` and ``step_time_us``: collectives take that much less; no rows without any.
         gpu_floor_us: The step if every kernel took no time: what the host and the latencies leave.
         host_floor_us: The step if the host's own work took no time: what the GPU leaves.
+        kept_us: The step if neither took any time: latencies, and waits and gaps that the trace doesn't explain.
     """
 
     table: pl.DataFrame
     network: pl.DataFrame
     gpu_floor_us: float
     host_floor_us: float
+    kept_us: float
 
 
 class SpeedReplays:
@@ -92,6 +94,7 @@ def compute_sensitivity(
         network,
         gpu_floor_us=replays.compute_step_time_us(gpu=inf),
         host_floor_us=replays.compute_step_time_us(host=inf),
+        kept_us=replays.compute_step_time_us(gpu=inf, host=inf),
     )
 
 
@@ -100,7 +103,7 @@ def find_host_limited_gpu_speed(replays: SpeedReplays) -> float | None:
 
     Returns:
         A multiple of the measured GPU's speed, 1 if the host is already the limit. ``None`` if the host isn't the
-        limit up to a speed of 64, or if the remaining time is mostly measured waiting rather than host work.
+        limit up to a speed of 64, or if the remaining time is mostly kept as measured rather than host work.
     """
     if not _is_limited_by_rest(replays, inf, 1.0):
         return None

@@ -25,13 +25,13 @@ from tracekit.request import PredictRequest
 from tracekit.request.program_options import ProgramOptions
 
 MIN_MODELLED_PCT = 95.0
-"""Percentage of GPU time that ``--strict`` requires."""
+"""Percentage of kernel time that ``--strict`` requires."""
 EXIT_NOT_COVERED = 4
 
 Strict = Annotated[
     bool,
     typer.Option(
-        "--strict", help=f"Exit with 4 if less than {MIN_MODELLED_PCT:g} % of GPU time is modelled somewhere."
+        "--strict", help=f"Exit with 4 if less than {MIN_MODELLED_PCT:g} % of kernel time is modelled somewhere."
     ),
 ]
 
@@ -91,6 +91,6 @@ def predict(
     )
     least = min(report.targets, key=lambda target: target.coverage.modelled)
     if strict and least.coverage.modelled < MIN_MODELLED_PCT:
-        modelled = f"{least.coverage.modelled:.1f} % of the GPU time is modelled for {least.label}"
+        modelled = f"{least.coverage.modelled:.1f} % of kernel time is modelled for {least.label}"
         say(f"tracekit: {modelled}, less than the {MIN_MODELLED_PCT:g} % of --strict")
         raise typer.Exit(EXIT_NOT_COVERED)

@@ -5,6 +5,7 @@ from tracekit.doctor.checks import CAPTURE_CHECKS, CHECKS
 from tracekit.doctor.engines import build_commands, identify_engine, translate_check
 from tracekit.doctor.model import CheckContext, Diagnosis, choose_most_helpful, grade
 from tracekit.doctor.recipe import build_snippet
+from tracekit.messages.report_warnings import TIMES_SYNTHETIC
 from tracekit.run import MeasuredRun
 from tracekit.trace import Trace
 
@@ -32,5 +33,5 @@ def examine(trace: Trace, run: MeasuredRun) -> Diagnosis:
         checks=checks,
         best=choose_most_helpful(checks),
         snippet=build_commands(checks, engine) if engine else build_snippet(checks, amd=case.is_amd),
-        warnings=(*trace.warnings, *carried),
+        warnings=(*([TIMES_SYNTHETIC()] if run.trace.is_synthetic else []), *trace.warnings, *carried),
     )

@@ -29,7 +29,7 @@ CPU_CALLS_MISSING_COST = Template(
 RECORDING_MISSING = Template(
     "recording-missing",
     Severity.CHECK,
-    "none: a captured program, {measured_pct} of whose GPU time a trace measured",
+    "none: a captured program, {measured_pct} of whose kernel time a trace measured",
 )
 RECORDING_MISSING_COST = Template(
     "recording-missing-cost", Severity.CHECK, "{step_pct} of the step follows from shapes, and the CPU is the usual one"
@@ -42,11 +42,11 @@ SHAPES_MISSING_COST = Template(
     Severity.CHECK,
     "{step_pct} of the step is scaled by kernel class instead of modelled from its work",
 )
-WORK_KNOWN = Template("work-known", Severity.CHECK, "{time_pct} of GPU time has known work")
+WORK_KNOWN = Template("work-known", Severity.CHECK, "{time_pct} of kernel time has known work")
 WORK_KNOWN_EXCEPT = Template(
     "work-known-except",
     Severity.CHECK,
-    "{time_pct} of GPU time has known work; the most without: {largest:list}",
+    "{time_pct} of kernel time has known work; the most without: {largest:list}",
 )
 WORK_UNKNOWN_COST = Template(
     "work-unknown-cost",

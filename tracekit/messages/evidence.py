@@ -16,6 +16,7 @@ SPAN_RAN = Template("span-ran", Severity.NOTE, "{times:mean} times")
 CALL_MADE = Template("call-made", Severity.NOTE, "{calls:mean} calls")
 LAUNCH_LATE = Template("launch-late", Severity.NOTE, "the GPU waits for its launch")
 WAIT_BEFORE_LAUNCH = Template("wait-before-launch", Severity.NOTE, "the GPU idles after a wait")
+IDLE_BEFORE = Template("idle-before", Severity.NOTE, "the GPU is idle before it")
 SHARE_OF_CRITICAL_PATH = Template(
     "share-of-critical-path", Severity.NOTE, "{path_pct} of the critical path, measured: {measured_pct}"
 )

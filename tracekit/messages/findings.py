@@ -2,24 +2,36 @@
 
 from tracekit.messages.model import Severity, Template
 
+CUDA_GRAPHS = Template("cuda-graphs", Severity.NOTE, "CUDA graphs")
+MORE_CUDA_GRAPHS = Template("more-cuda-graphs", Severity.NOTE, "CUDA graphs around the other launches too")
+TORCH_COMPILE = Template("torch-compile", Severity.NOTE, "torch.compile")
+LARGER_BATCH = Template("larger-batch", Severity.NOTE, "a larger batch")
+FEWER_WAITS = Template("fewer-waits", Severity.NOTE, "fewer synchronisations")
+
 LAUNCH_BOUND = Template(
     "launch-bound",
     Severity.FINDING,
     "The CPU sets a floor of {floor_us}, {floor_pct} of the step, whatever the GPU.",
-    "Try CUDA graphs (what this saving stands for), torch.compile, larger batches or fewer synchronisations.",
+    "Try {remedies:list}. The saving is that of CUDA graphs.",
 )
 LAUNCH_BOUND_PARTLY = Template(
     "launch-bound-partly",
     Severity.FINDING,
     "The CPU sets a floor of {floor_us}, {floor_pct} of the step, whatever the GPU; {kept_us} of it would stay with "
     "any CPU.",
-    "Try CUDA graphs (what this saving stands for), torch.compile, larger batches or fewer synchronisations.",
+    "Try {remedies:list}. The saving is that of CUDA graphs.",
 )
 SYNCHRONISATION = Template(
     "synchronisation",
     Severity.FINDING,
     "The CPU waits for the GPU instead of launching ahead; {idle_us} of idle GPU a step follow.",
     "Wait rarely or later: .item(), nonzero, masks as indices, .cpu(), prints and unpinned copies all wait.",
+)
+DATA_LOADING_BY_WORKERS = Template(
+    "data-loading-by-workers",
+    Severity.FINDING,
+    "Waiting for the data loader takes {loading_us} of a step: its workers don't keep up.",
+    "Give it more of them (num_workers) or a larger prefetch_factor, or make preprocessing cheaper.",
 )
 DATA_LOADING = Template(
     "data-loading",
@@ -34,6 +46,12 @@ ALLOCATOR = Template(
     "Keep shapes the same, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and don't call "
     "torch.cuda.empty_cache().",
 )
+ALLOCATOR_EXPANDABLE = Template(
+    "allocator-expandable",
+    Severity.FINDING,
+    "Allocating and freeing GPU memory takes {calls_us} of a step, though its segments are expandable.",
+    "Keep shapes the same, and don't call torch.cuda.empty_cache().",
+)
 EXPOSED_COMMUNICATION = Template(
     "exposed-communication",
     Severity.FINDING,
@@ -46,6 +64,12 @@ EXPOSED_COMMUNICATION_BEHIND_CPU = Template(
     "Collectives run alone for {exposed_us}, {exposed_pct} of the step, which would be as long without them: the CPU "
     "is the limit.",
     "Shorten the CPU's work first.",
+)
+EXPOSED_COMMUNICATION_BEHIND_OTHERS = Template(
+    "exposed-communication-behind-others",
+    Severity.FINDING,
+    "Collectives run alone for {exposed_us}, {exposed_pct} of the step, which would be as long without them.",
+    "Look at the critical path: other work is the limit first.",
 )
 STRAGGLER = Template(
     "straggler",
@@ -108,6 +132,13 @@ UNFUSED_CHAINS = Template(
     "{kernels:mean} memory-bound kernels follow each other in chains, {kernels_us} of a step.",
     "Fuse them with torch.compile, or by hand: fused layers (norm with residual, bias with activation).",
 )
+UNFUSED_CHAINS_OF_COMPILED = Template(
+    "unfused-chains-of-compiled",
+    Severity.FINDING,
+    "{kernels:mean} memory-bound kernels follow each other in chains, {kernels_us} of a step, although torch.compile "
+    "is in use.",
+    'Find what it leaves out (TORCH_LOGS="graph_breaks"), or fuse them by hand: fused layers (norm with residual).',
+)
 UNFUSED_OPTIMIZER = Template(
     "unfused-optimizer",
     Severity.FINDING,
@@ -123,26 +154,47 @@ PAGEABLE_COPIES = Template(
 CPU_IS_BOTTLENECK = Template(
     "cpu-is-bottleneck",
     Severity.FINDING,
-    "On {targets:list} the CPU sets the pace of {shares_pct:percents} of the step (measured: {measured_pct}).",
-    "A faster GPU won't help there: try fewer launches, CUDA graphs, torch.compile.",
+    "On {targets:list} the CPU sets the pace: {shares_pct:percents} of the critical path (measured: {measured_pct}).",
+    "A faster GPU won't help there: try {remedies:list}.",
 )
 COMMUNICATION_IS_BOTTLENECK = Template(
     "communication-is-bottleneck",
     Severity.FINDING,
-    "On {targets:list} communication sets the pace of {shares_pct:percents} of the step (measured: {measured_pct}).",
+    "On {targets:list} communication sets the pace: {shares_pct:percents} of the critical path (measured: "
+    "{measured_pct}).",
     "Faster links would help more than a faster GPU.",
 )
 GPU_IS_BOTTLENECK = Template(
     "gpu-is-bottleneck",
     Severity.FINDING,
-    "On {targets:list} kernels set the pace of {shares_pct:percents} of the step (measured: {measured_pct}).",
+    "On {targets:list} kernels set the pace: {shares_pct:percents} of the critical path (measured: {measured_pct}).",
     "A faster GPU, or less work, shortens it.",
+)
+LATENCY_IS_BOTTLENECK = Template(
+    "latency-is-bottleneck",
+    Severity.FINDING,
+    "On {targets:list} latencies of launches and waits set the pace: {shares_pct:percents} of the critical path "
+    "(measured: {measured_pct}).",
+    "A faster GPU won't help there: try {remedies:list}.",
+)
+UNEXPLAINED_IS_BOTTLENECK = Template(
+    "unexplained-is-bottleneck",
+    Severity.FINDING,
+    "On {targets:list} time that nothing recorded explains sets the pace: {shares_pct:percents} of the critical path "
+    "(measured: {measured_pct}). It is kept as measured.",
+    "`tracekit doctor` says what to record, so that it is explained.",
 )
 MEMORY_HEADROOM = Template(
     "memory-headroom",
     Severity.FINDING,
     "The job needs at most {max_bytes} of {gpu_bytes} of memory.",
-    "Try a larger batch, which makes larger kernels ({--batch} 2); activation checkpointing isn't needed.",
+    "Try a larger batch, which makes larger kernels ({--batch} 2).",
+)
+MEMORY_HEADROOM_CHECKPOINTED = Template(
+    "memory-headroom-checkpointed",
+    Severity.FINDING,
+    "The job needs at most {max_bytes} of {gpu_bytes} of memory, and recomputes activations to save some.",
+    "Leave activation checkpointing out, or try a larger batch, which makes larger kernels ({--batch} 2).",
 )
 DOES_NOT_FIT = Template(
     "does-not-fit",
@@ -165,26 +217,105 @@ WARM_UP = Template(
 FASTER_THAN_BOUND = Template(
     "faster-than-bound",
     Severity.FINDING,
-    "{kernels:count kernel} ({time_pct:.1f} % of GPU time: {families:list}) run faster than their bound.",
+    "{kernels:count kernel} ({time_pct:.1f} % of kernel time: {families:list}) run faster than their bound.",
     "They read from the L2 cache, or tracekit overestimates their work; their times are kept as measured.",
+)
+
+LARGEST_KERNELS = Template(
+    "largest-kernels",
+    Severity.FINDING,
+    "The largest part of the step are {family} kernels: {time_us}, {step_pct} of it, at {reached_pct} of the roofline.",
+    "Kernels with a low % of the roofline have most to gain: other shapes, formats or libraries.",
+)
+LARGEST_KERNELS_AT_LIMIT = Template(
+    "largest-kernels-at-limit",
+    Severity.FINDING,
+    "The largest part of the step are {family} kernels: {time_us}, {step_pct} of it, at {reached_pct} of the roofline.",
+    "They are near what this GPU can do: less work, shorter formats or a faster GPU make them shorter.",
+)
+LARGEST_KERNELS_UNKNOWN = Template(
+    "largest-kernels-unknown",
+    Severity.FINDING,
+    "The largest part of the step are {family} kernels: {time_us}, {step_pct} of it. Most of their work isn't known.",
+    "`tracekit doctor` says what to record, so that it is.",
+)
+LARGEST_COLLECTIVES = Template(
+    "largest-collectives",
+    Severity.FINDING,
+    "The largest part of the step are collectives: {time_us}, {step_pct} of it.",
+    "Faster links, or fewer and smaller messages, make them shorter.",
+)
+LARGEST_IDLE_OF_CPU = Template(
+    "largest-idle-of-cpu",
+    Severity.FINDING,
+    "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle: {cause}.",
+    "Try {remedies:list}.",
+)
+LARGEST_IDLE_OF_LATENCY = Template(
+    "largest-idle-of-latency",
+    Severity.FINDING,
+    "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle: {cause}.",
+    "Fewer and larger kernels have fewer of these gaps: try {remedies:list}.",
+)
+LARGEST_WAITING = Template(
+    "largest-waiting",
+    Severity.FINDING,
+    "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle: {cause}.",
+    "Give the traces of all ranks: they show which one comes late, and why.",
+)
+LARGEST_WAITING_OF_ALL = Template(
+    "largest-waiting-of-all",
+    Severity.FINDING,
+    "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle: {cause}.",
+    "Ranks come late by turns: look for work that differs between them and from step to step.",
+)
+LARGEST_IDLE_IN_GRAPH = Template(
+    "largest-idle-in-graph",
+    Severity.FINDING,
+    "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle within CUDA graphs, and what "
+    "runs or waits there isn't recorded.",
+    "Record some steps without graphs (enforce_eager, --disable-cuda-graph, or torch.compile without its mode "
+    '"reduce-overhead"): they show it.',
+)
+LARGEST_IDLE_UNEXPLAINED = Template(
+    "largest-idle-unexplained",
+    Severity.FINDING,
+    "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle: {cause}.",
+    "`tracekit doctor` says what to record, so that it is explained.",
 )
 
 CPU_LIMITS_SWEEP = Template(
     "cpu-limits-sweep",
     Severity.FINDING,
-    "On {clusters:list} the CPU sets the pace of {shares_pct:percents} of the step in the layout that gets most done.",
+    "On {clusters:list} the CPU sets the pace in the layout that gets most done: {shares_pct:percents} of the critical "
+    "path.",
     "A faster GPU won't help there: try fewer launches, CUDA graphs, torch.compile.",
 )
 COMMUNICATION_LIMITS_SWEEP = Template(
     "communication-limits-sweep",
     Severity.FINDING,
-    "On {clusters:list} communication sets the pace of {shares_pct:percents} of the step in the layout that gets most"
-    " done.",
+    "On {clusters:list} communication sets the pace in the layout that gets most done: {shares_pct:percents} of the "
+    "critical path.",
     "Faster links would help more than a faster GPU.",
 )
 GPU_LIMITS_SWEEP = Template(
     "gpu-limits-sweep",
     Severity.FINDING,
-    "On {clusters:list} kernels set the pace of {shares_pct:percents} of the step in the layout that gets most done.",
+    "On {clusters:list} kernels set the pace in the layout that gets most done: {shares_pct:percents} of the critical "
+    "path.",
     "A faster GPU, or less work, shortens it.",
+)
+LATENCY_LIMITS_SWEEP = Template(
+    "latency-limits-sweep",
+    Severity.FINDING,
+    "On {clusters:list} latencies of launches and waits set the pace in the layout that gets most done: "
+    "{shares_pct:percents} of the critical path.",
+    "A faster GPU won't help there: try fewer and larger kernels.",
+)
+UNEXPLAINED_LIMITS_SWEEP = Template(
+    "unexplained-limits-sweep",
+    Severity.FINDING,
+    "On {clusters:list} time that nothing recorded explains sets the pace in the layout that gets most done: "
+    "{shares_pct:percents} of the critical path. It is kept as measured.",
+    "`tracekit doctor` says what to record, so that it is explained.",
 )

@@ -5,12 +5,12 @@ from tracekit.messages.model import Severity, Template
 BATCH_WORK_UNKNOWN = Template(
     "batch-work-unknown",
     Severity.ERROR,
-    "The batch can't be changed: {time_pct} of GPU time has no known work, most of it of {largest}.",
+    "The batch can't be changed: {time_pct} of kernel time has no known work, most of it of {largest}.",
 )
 BATCH_SHAPES_UNKNOWN = Template(
     "batch-shapes-unknown",
     Severity.ERROR,
-    "The batch can't be changed: {time_pct} of GPU time has no known work.",
+    "The batch can't be changed: {time_pct} of kernel time has no known work.",
     "Record with record_shapes=True.",
 )
 CONTEXT_UNKNOWN = Template(
@@ -22,12 +22,12 @@ CONTEXT_UNKNOWN = Template(
 TENSOR_PARALLEL_WORK_UNKNOWN = Template(
     "tensor-parallel-work-unknown",
     Severity.ERROR,
-    "Tensor parallelism can't be changed: {time_pct} of GPU time has no known work, most of it of {largest}.",
+    "Tensor parallelism can't be changed: {time_pct} of kernel time has no known work, most of it of {largest}.",
 )
 TENSOR_PARALLEL_SHAPES_UNKNOWN = Template(
     "tensor-parallel-shapes-unknown",
     Severity.ERROR,
-    "Tensor parallelism can't be changed: {time_pct} of GPU time has no known work.",
+    "Tensor parallelism can't be changed: {time_pct} of kernel time has no known work.",
     "Record with record_shapes=True.",
 )
 LAYERS_NOT_LAUNCHED = Template(
@@ -55,7 +55,7 @@ LAYERS_UNPAIRED = Template(
 EXPERT_WORK_UNKNOWN = Template(
     "expert-work-unknown",
     Severity.ERROR,
-    "Expert parallelism can't be predicted: {time_pct} of GPU time is MoE kernels without known work.",
+    "Expert parallelism can't be predicted: {time_pct} of kernel time is MoE kernels without known work.",
 )
 NO_GROUPED_EXPERTS = Template(
     "no-grouped-experts",

@@ -68,12 +68,13 @@ SOURCE_GPU_UNKNOWN = Template(
 DTYPE_UNSUPPORTED = Template(
     "dtype-unsupported",
     Severity.NOTE,
-    "{gpu} has no {dtype}, so the program doesn't run there as is: {time_pct} of GPU time is estimated in {runs_as}.",
+    "{gpu} has no {dtype}, so the program doesn't run there as is: {time_pct} of kernel time is estimated in "
+    "{runs_as}.",
 )
 ATTENTION_BUILT_FOR_A100 = Template(
     "attention-built-for-a100",
     Severity.NOTE,
-    "FlashAttention 2 ({time_pct} of GPU time there) is written for an A100 and reaches at most {rate_pct} of what "
+    "FlashAttention 2 ({time_pct} of kernel time there) is written for an A100 and reaches at most {rate_pct} of what "
     "the tensor cores of {gpu} can do.",
     "Shorten these kernels with cuDNN's attention, or FlashAttention 3 (Hopper) or 4 (Blackwell).",
 )
@@ -205,7 +206,7 @@ NODE_TOO_LARGE = Template(
 COLLECTIVES_KEPT = Template(
     "collectives-kept",
     Severity.NOTE,
-    "Collectives ({time_pct} of GPU time) are kept as measured.",
+    "Collectives ({time_pct} of kernel time) are kept as measured.",
     "Name the links with {--cluster}.",
 )
 SOURCE_CLUSTER_UNKNOWN = Template(

@@ -6,6 +6,12 @@ TARGET_NOT_PREDICTED = Template("target-not-predicted", Severity.WARNING, "Not p
 RANK_WARNED = Template("rank-warned", Severity.WARNING, "rank {rank}: {warning}")
 WARNING_REPEATED = Template("warning-repeated", Severity.WARNING, "{warning} (and {more} more like it)")
 
+TIMES_SYNTHETIC = Template(
+    "times-synthetic",
+    Severity.WARNING,
+    "The trace is synthetic: a program made up its times, and no GPU ran it. It shows what a report looks like, not "
+    "how fast anything is.",
+)
 NOTHING_MEASURED = Template(
     "nothing-measured",
     Severity.WARNING,
@@ -16,7 +22,7 @@ NOTHING_MEASURED = Template(
 CAPTURE_SHARPENED = Template(
     "capture-sharpened",
     Severity.WARNING,
-    "The program was captured without a GPU. {trace} corrected its times: it ran {seen_pct} of the GPU's time with the "
+    "The program was captured without a GPU. {trace} corrected its times: it ran {seen_pct} of kernel time with the "
     "same inputs; the others take its ratio of measured to predicted time. The CPU is the usual one beside a "
     "{gpu}.",
 )
@@ -34,7 +40,7 @@ CAPTURED_WORK_UNKNOWN = Template(
 INDICES_ASSUMED = Template(
     "indices-assumed",
     Severity.WARNING,
-    "{time_pct} of the GPU's time depends on how often each row of a table is looked up, which nothing tells: Zipf's "
+    "{time_pct} of kernel time depends on how often each row of a table is looked up, which nothing tells: Zipf's "
     "law with an exponent of {alpha} is assumed. The intervals reach from even indices to an exponent of {skewed}.",
     "{--zipf} tells the exponent, {--indices} a file of look-ups.",
 )
@@ -62,13 +68,13 @@ SEVERAL_GPUS_IN_PROCESS = Template(
 LAUNCHES_MISSING = Template(
     "launches-missing",
     Severity.WARNING,
-    "{time_pct} of the GPU's time is of kernels whose launch wasn't recorded: what they wait for stays as measured.",
+    "{time_pct} of kernel time is of kernels whose launch wasn't recorded: what they wait for stays as measured.",
     "Record ProfilerActivity.CPU and warm-up steps.",
 )
 LAUNCHES_MISSING_IN_STEPS = Template(
     "launches-missing-in-steps",
     Severity.WARNING,
-    "{time_pct} of the GPU's time is of kernels whose launch wasn't recorded: what they wait for stays as measured, "
+    "{time_pct} of kernel time is of kernels whose launch wasn't recorded: what they wait for stays as measured, "
     "and they count to no step.",
     "Record ProfilerActivity.CPU and warm-up steps.",
 )
@@ -88,7 +94,7 @@ GRAPH_REPLAYS_INCOMPLETE = Template(
 ATTENTION_MASK_UNKNOWN = Template(
     "attention-mask-unknown",
     Severity.WARNING,
-    "{time_pct} of the GPU's time is of attention whose mask isn't in the trace: it counts as unmasked. If it is "
+    "{time_pct} of kernel time is of attention whose mask isn't in the trace: it counts as unmasked. If it is "
     "causal, it does half the work.",
     "Record with a newer PyTorch, which writes the values of ops' inputs.",
 )
@@ -108,8 +114,8 @@ REPLAY_INEXACT = Template(
 GRAPH_GAPS_KEPT = Template(
     "graph-gaps-kept",
     Severity.WARNING,
-    "{step_pct} of the step lies between the kernels of CUDA graphs and is kept as it was: on a faster GPU the step "
-    "may be shorter than predicted.",
+    "For {step_pct} of the step ({idle_us}) the GPU was idle within CUDA graphs: what ran or waited there isn't "
+    "recorded, and this time is kept as measured. On a faster GPU the step may be shorter than predicted.",
 )
 GPU_STALLED = Template(
     "gpu-stalled",

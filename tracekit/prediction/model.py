@@ -16,7 +16,8 @@ from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.energy import StepEnergy
 from tracekit.prediction.memory import MemoryFit
-from tracekit.program import Program
+from tracekit.program import Program, round_to_ns
+from tracekit.replay.engine import Timeline, replay
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
 from tracekit.whatif import WhatIfResult
@@ -196,6 +197,7 @@ class Prediction(PredictedStep):
         program: The program that was replayed, inserted kernels included: the trace's kernels come first.
         replayed_kernels: Like ``kernels``, for all kernels of ``program``.
         inserted_us: Time of inserted kernels by family, over the chosen steps.
+        host_time: Factor on the duration of the host's own work.
     """
 
     target: Target
@@ -203,6 +205,12 @@ class Prediction(PredictedStep):
     program: Program
     replayed_kernels: pl.DataFrame
     inserted_us: Mapping[str, float] = field(default_factory=dict)
+    host_time: float = 1.0
+
+    def replay_timeline(self) -> Timeline:
+        """Return the timeline of the predicted steps, before any split into stages."""
+        durations_ns = round_to_ns(self.replayed_kernels["time_us"].to_numpy() * 1e3, "kernels")
+        return replay(self.program.graph, durations_ns, self.host_time)
 
     def __repr__(self) -> str:
         return f"Prediction({self.summary}, 90 % interval {format_interval(self.low_us, self.high_us)})"

@@ -278,6 +278,7 @@ class Predictor:
             batch=self.batch.scale(more) if self.batch else None,
             contention=shared,
             usual_host=usual,
+            host_time=host.likely,
         )
 
     def _hold_clock(

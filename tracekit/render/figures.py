@@ -19,7 +19,7 @@ from tracekit.reporting.sections.roofs import Roof
 PlotlySpec = dict[str, Any]
 
 MIN_BUBBLE_SHARE_PCT = 0.05
-"""Kernels with a smaller percentage of GPU time get no bubble, which limits the chart to 2000 bubbles."""
+"""Kernels with a smaller percentage of kernel time get no bubble, which limits the chart to 2000 bubbles."""
 MAX_BUBBLE_PX = 44
 MIN_BUBBLE_PX = 5
 ROOF_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")

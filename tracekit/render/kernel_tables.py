@@ -15,8 +15,8 @@ MAX_OVER_BOUND_ROWS = 10
 def make_measured_table(kernels: Sequence[KernelTime]) -> Grid:
     """Make the table of measured kernels: time, and utilization of the roofline."""
     table = make_grid(
-        ("time", "number"), ("share", "number"), ("family", "word"), ("bound by", "number"), ("% roof", "number"),
-        ("count", "number"), ("op, shapes, kernel", "text"),
+        ("time", "number"), ("of kernel time", "number"), ("family", "word"), ("bound by", "number"),
+        ("% roof", "number"), ("count", "number"), ("op, shapes, kernel", "text"),
     )  # fmt: skip
     for kernel in kernels:
         utilization = "–" if kernel.utilization is None else f"{kernel.utilization:.0f}"
@@ -61,7 +61,7 @@ def make_predicted_table(report: Report, top: int) -> Grid:
 def make_over_bound_table(report: Report) -> RenderableType:
     """Make the table of kernels faster than their bound: work counted too high, or data from the cache."""
     table = make_grid(
-        ("share", "number"), ("% roof", "number"), ("family", "word"), ("why", "word"), ("kernel", "text")
+        ("of kernel time", "number"), ("% roof", "number"), ("family", "word"), ("why", "word"), ("kernel", "text")
     )
     for row in report.over_bound[:MAX_OVER_BOUND_ROWS]:
         why = "cached" if row.cached else "counted too high"

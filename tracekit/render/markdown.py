@@ -128,7 +128,7 @@ def _generate_kernel_table(report: Report) -> Iterator[str]:
         )
         for kernel in report.kernels[:MAX_KERNELS]
     ]
-    heads = ("family", "op", "shape", "launches", report.source.label, "share", "% roof")
+    heads = ("family", "op", "shape", "launches", report.source.label, "of kernel time", "% roof")
     yield from format_table((*heads, *(target.label for target in report.targets)), rows)
     if len(report.kernels) > MAX_KERNELS:
         yield from ("", f"{MAX_KERNELS} of {len(report.kernels):,} kernels; `-o kernels.csv` has all.")

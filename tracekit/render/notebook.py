@@ -45,7 +45,7 @@ def render_report_card(report: Report) -> str:
 
 
 def _render_finding(title: str, saves_us: float | None, step_time_us: float) -> str:
-    saves = (
-        f" <b>−{format_duration(saves_us)}</b> ({format_percent(100 * saves_us / step_time_us)})" if saves_us else ""
-    )
+    saves = ""
+    if saves_us:
+        saves = f" <b>−{format_duration(saves_us)}</b> ({format_percent(100 * saves_us / step_time_us)} of the step)"
     return f"<li>{escape(shorten(title, MAX_TITLE_CHARS))}{saves}</li>"

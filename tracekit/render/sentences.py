@@ -23,6 +23,8 @@ from tracekit.reporting.sections.source import SourceSummary
 
 EQUAL_SPEEDUP_TOLERANCE = 0.01
 GPU_SPEEDS = (2.0, 5.0)
+MIN_KEPT_PCT = 5.0
+"""Least percent of the step that no speed changes for that to be said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ def build_headline(report: Report) -> Headline:
     takes = "is predicted to take" if source.is_captured else "takes"
     if not others:
         busy = 100 * source.kernel_time_us / source.step_time_us if source.step_time_us else 0.0
-        return Headline(f"A step on {here} {takes}", step, ".", f"The GPU is busy {format_percent(busy)} of it.")
+        detail = f"The GPU is busy for {format_percent(busy)} of the step. {describe_largest_part(report)}".rstrip()
+        return Headline(f"A step on {here} {takes}", step, ".", detail)
     best, among = _choose_best(others)
     there = name_target(report, best)
     if best.layout and best.layout.world_size > 1:
@@ -65,6 +68,14 @@ def build_headline(report: Report) -> Headline:
         f"{larger}{edited}: {_format_speedup(best.speedup_per_sample)}{each}.",
         " ".join((_describe_interval(report, best), _describe_bottleneck(report, best), *_describe_cheapest(report))),
     )
+
+
+def describe_largest_part(report: Report) -> str:
+    """Return the finding about the largest part of the measured step; empty without any part."""
+    if not report.parts:
+        return ""
+    about = (finding for finding in report.findings if report.parts[0].name in finding.parts)
+    return next((finding.title for finding in about), "")
 
 
 def _choose_best(targets: Sequence[PredictedStep]) -> tuple[PredictedStep, str]:
@@ -132,7 +143,7 @@ def _describe_bottleneck(report: Report, target: PredictedStep) -> str:
     busy = 100 * step.kernel_time_us / step.step_time_us if step.step_time_us else 0.0
     lacking = [finding.title for finding in there if finding.message.template is DOES_NOT_FIT]
     limits = [finding.title for finding in there if finding.bottleneck]
-    return " ".join([*lacking, *(limits or [f"The GPU would be busy {format_percent(busy)} of that step."])])
+    return " ".join([*lacking, *(limits or [f"The GPU would be busy for {format_percent(busy)} of that step."])])
 
 
 def _describe_cheapest(report: Report) -> Iterator[str]:
@@ -174,7 +185,15 @@ def format_step_count(source: SourceSummary) -> str:
 
 def name_place(place: str) -> str:
     """Return the display name of a resource on the critical path."""
-    return "GPU" if place == "gpu" else place
+    return {"gpu": "GPU", "host": "CPU", "communication": "network"}.get(place, place)
+
+
+def sum_owner_shares(report: Report) -> list[tuple[str, float]]:
+    """Sum the parts of the measured step by whose they are, in percent of the step, largest first."""
+    shares: dict[str, float] = {}
+    for part in report.parts:
+        shares[part.owner] = shares.get(part.owner, 0.0) + part.share
+    return sorted(shares.items(), key=lambda item: -item[1])
 
 
 def describe_speeds(report: Report) -> Iterator[Message]:
@@ -184,27 +203,30 @@ def describe_speeds(report: Report) -> Iterator[Message]:
     yield told.GPU_FASTER(
         steps=_describe_steps((speed, steps[speed, 1.0]) for speed in GPU_SPEEDS),
         floor_us=found.gpu_floor_us,
-        limit=_describe_limit(found.host_limits_from, "CPU"),
+        limit=_describe_limit(found.host_limits_from, "CPU", found.gpu_floor_us, found.kept_us),
     )
     yield told.CPU_FASTER(
         steps=_describe_steps((h, us) for (g, h), us in steps.items() if h is not None and g == 1.0 < h),
         floor_us=found.host_floor_us,
-        limit=_describe_limit(found.gpu_limits_from, "GPU"),
+        limit=_describe_limit(found.gpu_limits_from, "GPU", found.host_floor_us, found.kept_us),
     )
     if found.network:
         yield told.NETWORK_FASTER(
             steps=_describe_steps((speed, us) for speed, us in found.network if speed is not None and speed > 1),
             floor_us=found.network[-1][1],
         )
+    kept_pct = 100 * found.kept_us / report.source.step_time_us
+    if kept_pct >= MIN_KEPT_PCT:
+        yield told.STAYS_AT_ANY_SPEED(kept_us=found.kept_us, kept_pct=kept_pct)
 
 
 def _describe_steps(steps: Iterable[tuple[float, float]]) -> list[Message]:
     return [told.STEP_AT_SPEED(speed=speed, step_us=step_us) for speed, step_us in steps]
 
 
-def _describe_limit(speed: float | None, resource: str) -> Message:
+def _describe_limit(speed: float | None, resource: str, floor_us: float, kept_us: float) -> Message:
     if speed is None:
-        return told.LIMIT_NEVER(resource=resource)
+        return (told.LIMIT_KEPT if kept_us > floor_us / 2 else told.LIMIT_NEVER)(resource=resource)
     if speed == 1:
         return told.LIMIT_ALREADY(resource=resource)
     return told.LIMIT_FROM_SPEED(speed=speed, resource=resource)

@@ -35,6 +35,8 @@ SWEEP_LIMITS = {
     "host": findings.CPU_LIMITS_SWEEP,
     "communication": findings.COMMUNICATION_LIMITS_SWEEP,
     "gpu": findings.GPU_LIMITS_SWEEP,
+    "latency": findings.LATENCY_LIMITS_SWEEP,
+    "unexplained": findings.UNEXPLAINED_LIMITS_SWEEP,
 }
 """Sentences by the resource that limits a step."""
 

@@ -29,6 +29,8 @@ from tracekit.render.sentences import (
     format_step_count,
     is_per_sample,
     merge_target_notes,
+    name_place,
+    sum_owner_shares,
 )
 from tracekit.reporting.findings.bottleneck import merge_bottlenecks
 from tracekit.reporting.findings.finding import Finding
@@ -49,7 +51,7 @@ def render_info(report: Report) -> RenderableType:
     coverage = report.coverage
     inferred = f" ({format_percent(coverage.inferred)} inferred)" if coverage.inferred else ""
     work = (
-        f"{format_percent(coverage.work)} of GPU time has its work known{inferred}, "
+        f"{format_percent(coverage.work)} of kernel time has its work known{inferred}, "
         f"{format_percent(coverage.family)} only a family, {format_percent(coverage.unknown)} neither"
     )
     unknown = [kernel for kernel in report.kernels if not kernel.work_known][:10]
@@ -100,11 +102,11 @@ def render_measured(report: Report, top: int) -> RenderableType:
     """Render where the measured step's time goes, and its bottlenecks."""
     return Group(
         _render_source(report),
-        *_render_section("where the time goes", Group(TimeBars(report.bars), *_render_phases(report))),
+        *_render_section(TIME_TITLE, Group(TimeBars(report.bars), *_render_owners(report), *_render_phases(report))),
         *_render_section("time by module", _render_modules(report) if report.modules else None),
         *_render_section("who waits for whom, per step", _render_ranks(report) if report.ranks else None),
-        *_render_section("why the GPU was idle", _render_idle(report)),
-        *_render_section("critical path", critical_path.render_critical_path(report)),
+        *_render_section("why the GPU was idle, in % of the step", _render_idle(report)),
+        *_render_section("critical path, in % of it", critical_path.render_critical_path(report)),
         *_render_section("if GPU or CPU were faster", critical_path.render_speed_lines(report)),
         *_render_section("what if", _render_what_if(report)),
         *_render_section("findings", _render_findings(report)),
@@ -123,7 +125,7 @@ def render_predicted(report: Report, top: int) -> RenderableType:
         *_render_section("what limits it there", _render_limits(report)),
         *_render_section(energy.TITLE, _render_energy(report)),
         *_render_section("what if", _render_what_if(report)),
-        *_render_section("where the time goes", TimeBars(report.bars)),
+        *_render_section(TIME_TITLE, TimeBars(report.bars)),
         *_render_section(
             _format_kernel_count(report, top), kernel_tables.make_predicted_table(report, top) if top else None
         ),
@@ -142,6 +144,8 @@ def _render_source(report: Report) -> RenderableType:
     rank = together if source.measured > 1 else f" · rank {source.rank} of {source.ranks}" if source.ranks > 1 else ""
     exposed = f", only communicating {format_duration(source.exposed_comm_us)}" if source.exposed_comm_us else ""
     waiting = f" ({format_duration(source.waiting_us)} of it waiting for other ranks)" if source.waiting_us else ""
+    derived = f"{format_duration(replay.derived_wait_us)} of waits derived, not copied"
+    replayed = f"{format_duration(replay.step_time_us)} ({replay.error_pct:+z.2f} %) from the {source.label} kernels"
     gpu = f"{source.resolution} · {format_step_count(source)} · {format_quantity(source.kernels, 'kernel')} · shapes "
     return _render_facts(
         ("trace", source.trace + rank),
@@ -152,11 +156,7 @@ def _render_source(report: Report) -> RenderableType:
             f"{format_duration(source.step_time_us)}: GPU busy {format_duration(source.kernel_time_us)}, "
             f"idle {format_duration(source.idle_us)}" + exposed + waiting,
         ),
-        (
-            "replay",
-            f"{format_duration(replay.step_time_us)} ({replay.error_pct:+z.2f} %) from the {source.label} kernels; "
-            f"{format_duration(replay.derived_wait_us)} of waits derived, not copied",
-        ),
+        ("replay", f"{replayed}; {derived}" if replay.derived_wait_us else replayed),
     )
 
 
@@ -164,6 +164,7 @@ def _render_facts(*facts: tuple[str, str]) -> RenderableType:
     return make_facts_table(*facts, label_chars=len("source GPU"))
 
 
+TIME_TITLE = "where the time goes, in % of the step"
 PART_HEADINGS = ("GPU busy", "idle", "modelled")
 
 
@@ -222,18 +223,24 @@ def _render_energy(report: Report) -> RenderableType:
 
 
 def _describe_unmodelled(target: PredictedStep) -> Iterator[str]:
-    """Yield how the GPU time that isn't modelled was predicted."""
+    """Yield how the Kernel time that isn't modelled was predicted."""
     ways = (("scaled by the kind of kernel", target.coverage.scaled), ("kept as measured", target.coverage.unknown))
     said = [f"{format_percent(share)} {way}" for way, share in ways if share >= MIN_SHARE_PCT]
     if said:
-        yield f"GPU time that isn't modelled from shapes: {', '.join(said)}"
+        yield f"Kernel time that isn't modelled from shapes: {', '.join(said)}"
+
+
+def _render_owners(report: Report) -> Iterator[Text]:
+    """Yield whose the step's time is."""
+    owners = (f"{name_place(owner)} {format_percent(share)}" for owner, share in sum_owner_shares(report))
+    yield Text(f"whose it is: {', '.join(owners)}", style="dim")
 
 
 def _render_phases(report: Report) -> Iterator[Text]:
     """Yield the kernel time of each phase, if there are several."""
     if len(report.phases) > 1:
         parts = (f"{row.phase} {format_duration(row.time_us)} ({format_percent(row.share)})" for row in report.phases)
-        yield Text("kernels of " + ", ".join(parts), style="dim")
+        yield Text(f"kernel time: {', '.join(parts)}", style="dim")
 
 
 def _render_ranks(report: Report) -> RenderableType:
@@ -260,7 +267,7 @@ def _describe_module_coverage(report: Report) -> Iterator[tuple[str, str]]:
         modules = sum(row.modules for row in report.modules if row.path)
         yield (
             "modules",
-            f"{format_percent(share)} of GPU time was launched by "
+            f"{format_percent(share)} of kernel time was launched by "
             f"{format_quantity(modules, 'module')}: tracekit report",
         )
 
@@ -268,8 +275,8 @@ def _describe_module_coverage(report: Report) -> Iterator[tuple[str, str]]:
 def _render_modules(report: Report) -> RenderableType:
     """Render the module tree without small modules."""
     table = make_grid(
-        ("time", "number"), ("share", "number"), ("backward", "number"), ("own", "number"), ("kernels", "number"),
-        ("module", "text"),
+        ("time", "number"), ("of kernel time", "number"), ("backward", "number"), ("own", "number"),
+        ("kernels", "number"), ("module", "text"),
     )  # fmt: skip
     shown = [row for row in report.modules if row.share >= MIN_MODULE_PCT][:MOST_MODULES]
     for row in shown:

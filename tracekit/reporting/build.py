@@ -7,10 +7,10 @@ from tracekit.analysis.sensitivity import SpeedReplays
 from tracekit.prediction import Prediction, Predictions, RefusedTarget
 from tracekit.prediction.batch import StepBatch
 from tracekit.reporting import kernel_rows
-from tracekit.reporting.findings import FINDINGS
+from tracekit.reporting.findings import collect_findings
 from tracekit.reporting.findings.context import FindingContext
-from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
+from tracekit.reporting.replayed_shares import compute_measured_shares, compute_target_shares
 from tracekit.reporting.sections import (
     accuracy,
     bars,
@@ -25,6 +25,7 @@ from tracekit.reporting.sections import (
     modules,
     over_bound,
     over_time,
+    parts,
     phases,
     provenance,
     ranks,
@@ -70,6 +71,9 @@ def build_report(
     rows = kernel_rows.build_kernel_rows(run, targets, on_source)
     chosen = run.chosen_steps.height
     idle_time, stream_idle_time = attribute_stream_idle_time(run.program, run.measured_timeline)
+    step_idle = idle_time.scale_to(run.measured_step)
+    replayed = (compute_measured_shares(run), *map(compute_target_shares, targets))
+    step_parts = parts.build_step_parts(run.measured_step, replayed[0].families, step_idle)
     replays = SpeedReplays(run)
     summary = source.build_source_summary(run, price, batch, source.estimate_energy(run, on_source))
     return Report(
@@ -81,10 +85,11 @@ def build_report(
         breakdown=breakdown.build_family_times(rows, chosen),
         phases=phases.build_phase_times(rows, chosen),
         modules=modules.build_module_times(rows, chosen),
-        idle=idle.build_idle_times(run, idle_time),
+        idle=idle.build_idle_times(run, step_idle),
         streams=streams.build_stream_times(run, stream_idle_time),
         ranks=ranks.build_rank_times(run),
-        bars=bars.build_time_bars(run, targets),
+        parts=step_parts,
+        bars=bars.build_time_bars(run, targets, replayed),
         kernels=kernels.build_kernel_times(run, rows, targets),
         over_bound=over_bound.build_kernels_over_bound(rows, run.gpu),
         roofs=roofs.build_roofs(run, rows, targets),
@@ -97,7 +102,9 @@ def build_report(
         accuracy=accuracy.build_law_errors(rows, targets),
         what_if=edits.build_edit_savings(what_if, after_edits),
         provenance=provenance.build_provenance(run, targets, command),
-        findings=_collect_findings(FindingContext(run, rows, idle_time, replays, tuple(targets))),
+        findings=collect_findings(
+            FindingContext(run, rows, step_idle, replays, step_parts, replayed, tuple(targets)),
+        ),
         warnings=(
             *(one.to_message() for one in refused_targets),
             *warnings.build_warnings(run, idle_time, on_source),
@@ -124,9 +131,3 @@ def build_prediction_report(predicted: Predictions, command: str | None = None) 
         batch=predicted.batch,
         refused_targets=predicted.refused,
     )
-
-
-def _collect_findings(context: FindingContext) -> tuple[Finding, ...]:
-    """Collect the findings, largest saving first; those without a saving last."""
-    found = [finding for find in FINDINGS for finding in find(context)]
-    return tuple(sorted(found, key=lambda finding: -(finding.saves_us or 0.0)))

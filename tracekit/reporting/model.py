@@ -27,6 +27,7 @@ from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.modules import ModuleTime
 from tracekit.reporting.sections.over_bound import KernelOverBound
 from tracekit.reporting.sections.over_time import StepCourse
+from tracekit.reporting.sections.parts import StepPart
 from tracekit.reporting.sections.phases import PhaseTime
 from tracekit.reporting.sections.provenance import Provenance
 from tracekit.reporting.sections.ranks import RankTime
@@ -55,6 +56,7 @@ class Report:
     idle: tuple[IdleTime, ...]
     streams: tuple[StreamTime, ...]
     ranks: tuple[RankTime, ...]
+    parts: tuple[StepPart, ...]
     bars: tuple[TimeBar, ...]
     kernels: tuple[KernelTime, ...]
     over_bound: tuple[KernelOverBound, ...]

@@ -9,8 +9,9 @@ import polars as pl
 from tracekit.messages import Message
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.sweep import Sweep, SweepEntry, tabulate_entries
-from tracekit.reporting.findings.bottleneck import StepLimiter, find_limiter
+from tracekit.reporting.findings.bottleneck import StepLimiter, choose_limiter
 from tracekit.reporting.plain import encode_plain, read_report
+from tracekit.reporting.replayed_shares import compute_target_shares
 from tracekit.reporting.sections import idle, warnings
 
 
@@ -68,7 +69,7 @@ class SweepReport:
 def build_sweep_report(sweep: Sweep) -> SweepReport:
     """Build the report of a sweep."""
     run = sweep.run
-    limits = {label: find_limiter(one) for label, one in sweep.best.items()}
+    limits = {label: choose_limiter(compute_target_shares(one).resources) for label, one in sweep.best.items()}
     return SweepReport(
         trace=run.trace.source,
         gpu=run.gpu.slug if run.gpu else None,

@@ -27,9 +27,9 @@ STEP = TableSchema(
         TableColumn("kernel_time_us", pl.Float64, "Time in which the GPU is busy."),
         TableColumn("exposed_comm_us", pl.Float64, "The part of it in which only collectives run."),
         TableColumn("idle_us", pl.Float64, "Time in which the GPU is idle."),
-        TableColumn("modelled_pct", pl.Float64, "GPU time predicted from shapes."),
-        TableColumn("scaled_pct", pl.Float64, "GPU time scaled by the resource that limits such kernels."),
-        TableColumn("unknown_pct", pl.Float64, "GPU time kept as measured."),
+        TableColumn("modelled_pct", pl.Float64, "Kernel time predicted from shapes, percent."),
+        TableColumn("scaled_pct", pl.Float64, "Kernel time scaled by the resource that limits such kernels."),
+        TableColumn("unknown_pct", pl.Float64, "Kernel time kept as measured."),
         TableColumn("dollars_per_1000_steps", pl.Float64, "Cost on all GPUs in use, where their price was given."),
         TableColumn(
             "dollars_per_1000_traced_steps", pl.Float64, "The same for as many samples as 1,000 traced steps have."
@@ -84,7 +84,7 @@ EDITS = TableSchema(
 )
 KERNEL_TIMES = TableSchema(
     "kernels",
-    "GPU time by kernel and shape; behind the columns listed, time_us, limiter, method and tiles on each target.",
+    "Kernel time by kernel and shape; behind the columns listed, time_us, limiter, method and tiles on each target.",
     (
         TableColumn("family", pl.String, "Kind of kernel."),
         TableColumn("op", pl.String, "The CPU op that launches it."),
@@ -126,8 +126,8 @@ IDLE = TableSchema(
     (
         TableColumn("cause", pl.String, "The reason's name."),
         TableColumn("meaning", pl.String, "What it means."),
-        TableColumn("time_us", pl.Float64, "Time in a mean step."),
-        TableColumn("share", pl.Float64, "Of all idle time, percent."),
+        TableColumn("time_us", pl.Float64, "Time in the median step."),
+        TableColumn("share", pl.Float64, "Of the step, percent."),
         TableColumn("op", pl.String, "The op whose launches ended most of it."),
         TableColumn("line", pl.String, "The Python function that launched most of what ended it."),
     ),
@@ -152,7 +152,7 @@ CRITICAL = TableSchema(
     "critical path",
     "What the step would get shorter with.",
     (
-        TableColumn("on", pl.String, "gpu, host, latency or unexplained."),
+        TableColumn("on", pl.String, "gpu, communication, host, latency or unexplained."),
         TableColumn("op", pl.String, "The op that ran, was launched or was waited for."),
         TableColumn("time_us", pl.Float64, "Time on the path in a mean step."),
         TableColumn("share", pl.Float64, "Of the path, percent."),
@@ -160,7 +160,7 @@ CRITICAL = TableSchema(
 )
 MODULES = TableSchema(
     "modules",
-    "GPU time by module of the model; each with all modules inside it.",
+    "Kernel time by module of the model; each with all modules inside it.",
     (
         TableColumn("path", pl.String, "Path by class; numbers in braces: modules that are alike. Blank: no module."),
         TableColumn("depth", pl.Int64, "How many modules it is inside of."),
@@ -244,7 +244,7 @@ LAWS = TableSchema(
     "How far the model's laws were off on kernels longer than 20 µs that they were not fitted to.",
     (
         TableColumn("law", pl.String, "Kernel family and precision; half: tensor-core formats from TF32 to 16 bits."),
-        TableColumn("share", pl.Float64, "GPU time of the measured step that it models, percent."),
+        TableColumn("share", pl.Float64, "Kernel time of the measured step that it models, percent."),
         TableColumn("gpus", pl.String, "GPUs that it was fitted to."),
         TableColumn("held_out", pl.Float64, "Median error in percent on a GPU that was left out of the fit."),
         TableColumn("worst", pl.Float64, "The same for the GPU that came out worst."),

@@ -11,6 +11,7 @@ from tracekit.reporting.findings import (
     faster_than_bound,
     fusion,
     graph_breaks,
+    largest_part,
     launch_bound,
     low_utilization,
     memory,
@@ -51,3 +52,10 @@ FINDINGS: tuple[FindingFunction, ...] = (
     warmup.find_warmup_step,
     faster_than_bound.find_faster_than_bound,
 )
+
+
+def collect_findings(context: FindingContext) -> tuple[Finding, ...]:
+    """Collect the findings, largest saving first; those without a saving last. The step's largest part has one."""
+    found = [finding for find in FINDINGS for finding in find(context)]
+    found += largest_part.find_largest_part(context, found)
+    return tuple(sorted(found, key=lambda finding: -(finding.saves_us or 0.0)))

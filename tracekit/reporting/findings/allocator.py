@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from tracekit.analysis.idle_causes import IdleCause
 from tracekit.graph.recorded import host_spans
 from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
@@ -14,6 +15,8 @@ from tracekit.trace import RankTrace
 from tracekit.whatif import compute_saving_us
 from tracekit.whatif.host_work import compute_fraction_within, scale_lags
 
+EXPANDABLE_CALL_PATTERN = r"^cuMem(Create|Map|Unmap|Release)$"
+"""Calls of an allocator whose segments are expandable."""
 ALLOCATOR_CALL_PATTERN = r"^(cuda|hip)(Malloc|Free|MallocAsync|FreeAsync)$|^cu(MemCreate|MemMap|MemUnmap|MemRelease)$"
 
 
@@ -30,10 +33,12 @@ def find_allocator_calls(context: FindingContext) -> Iterator[Finding]:
         return
     made = context.select_in_steps(_select_allocator_calls)
     takes_us = float(made["dur_ns"].sum()) / 1e3 / context.step_count
+    is_expandable = bool(made["name"].str.contains(EXPANDABLE_CALL_PATTERN).any())
     yield Finding(
-        message=told.ALLOCATOR(calls_us=takes_us),
+        message=(told.ALLOCATOR_EXPANDABLE if is_expandable else told.ALLOCATOR)(calls_us=takes_us),
         saves_us=saves_us,
         evidence=context.list_longest_spans(made, lambda count: shown.CALL_MADE(calls=count)),
+        parts=(IdleCause.ALLOCATOR.value,),
     )
 
 

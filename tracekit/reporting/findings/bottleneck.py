@@ -1,16 +1,11 @@
 """Finding: the bottleneck on a target."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracekit.analysis.critical_path import compute_resource_shares
-from tracekit.arrays import Floats
-from tracekit.messages import Message
+from tracekit.messages import Message, Value
 from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
-from tracekit.prediction import Prediction
-from tracekit.program import Program, round_to_ns
-from tracekit.replay.engine import replay
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
 from tracekit.reporting.findings.finding import Bottleneck, Evidence, Finding
 
@@ -20,6 +15,8 @@ BOTTLENECKS = {
     "host": told.CPU_IS_BOTTLENECK,
     "communication": told.COMMUNICATION_IS_BOTTLENECK,
     "gpu": told.GPU_IS_BOTTLENECK,
+    "latency": told.LATENCY_IS_BOTTLENECK,
+    "unexplained": told.UNEXPLAINED_IS_BOTTLENECK,
 }
 
 
@@ -28,7 +25,7 @@ class StepLimiter:
     """The resource that takes most of a step's critical path.
 
     Attributes:
-        kind: ``host``, ``communication`` or ``gpu``.
+        kind: A key of ``BOTTLENECKS``.
         share: Percent of the critical path.
     """
 
@@ -38,62 +35,45 @@ class StepLimiter:
 
 def merge_bottlenecks(alike: Sequence[Finding]) -> Message:
     """Return one message for several targets with the same bottleneck."""
-    found = [one.bottleneck for one in alike if one.bottleneck]
-    on, shares = [one.on or "" for one in alike], [one.share for one in found]
-    return BOTTLENECKS[found[0].limit](targets=on, shares_pct=shares, measured_pct=found[0].share_here)
+    first = alike[0].message
+    shares = [one.bottleneck.share for one in alike if one.bottleneck]
+    return first.template(**{**first.values, "targets": [one.on or "" for one in alike], "shares_pct": shares})
 
 
-def find_limiter(target: Prediction) -> StepLimiter | None:
-    """Find the resource that limits a predicted step; ``None`` if none takes most of it."""
-    return _choose_limiter(_compute_target_shares(target))
+def choose_limiter(resources: Mapping[str, float]) -> StepLimiter | None:
+    """Choose the resource that limits a step; ``None`` if none takes most of its critical path.
+
+    Args:
+        resources: Percent of the critical path by resource.
+    """
+    kind = max(resources, key=lambda name: resources[name], default="")
+    return StepLimiter(kind, resources[kind]) if kind and resources[kind] >= MIN_BOTTLENECK_PCT else None
 
 
 def find_bottlenecks(context: FindingContext) -> Iterator[Finding]:
     """Find the bottleneck of every target: the resource that takes most of its critical path."""
-    here = _compute_path_shares(context.run.program, context.run.program.kernel_us)
-    for target in context.targets:
-        if context.run.gpu is not None and target.label == context.run.gpu.slug:
-            continue
-        if (finding := _make_finding(target, here, _compute_target_shares(target))) is not None:
-            yield finding
+    here, *there = (shares.resources for shares in context.replayed)
+    for target, resources in zip(context.targets, there, strict=True):
+        is_same = context.run.gpu is not None and target.label == context.run.gpu.slug
+        if not is_same and (limiter := choose_limiter(resources)) is not None:
+            yield _make_finding(context, target.label, limiter, here, resources)
 
 
-def _compute_target_shares(target: Prediction) -> dict[str, float]:
-    """Compute the percent of a predicted step by resource; the bubble of a pipeline belongs to none of them."""
-    works = 1 - target.pipeline.bubble if target.pipeline else 1.0
-    shares = _compute_path_shares(target.program, target.replayed_kernels["time_us"].to_numpy())
-    return {kind: works * share for kind, share in shares.items()}
-
-
-def _compute_path_shares(program: Program, time_us: Floats) -> dict[str, float]:
-    """Compute the percent of the critical path by resource; ``time_us`` already includes what-if edits."""
-    return compute_resource_shares(program, replay(program.graph, round_to_ns(time_us * 1e3, "kernels")))
-
-
-def _choose_limiter(shares: dict[str, float]) -> StepLimiter | None:
-    kind = max(shares, key=lambda name: shares[name], default="")
-    if kind not in BOTTLENECKS or shares[kind] < MIN_BOTTLENECK_PCT:
-        return None
-    return StepLimiter(kind, shares[kind])
-
-
-def _make_finding(target: Prediction, here: dict[str, float], there: dict[str, float]) -> Finding | None:
-    found = _choose_limiter(there)
-    if found is None:
-        return None
+def _make_finding(
+    context: FindingContext, label: str, found: StepLimiter, here: Mapping[str, float], there: Mapping[str, float]
+) -> Finding:
     ordered = sorted(there.items(), key=lambda item: -item[1])[:MAX_EVIDENCE_ROWS]
-    share_here = here.get(found.kind, 0.0)
+    template, share_here = BOTTLENECKS[found.kind], here.get(found.kind, 0.0)
+    values: dict[str, Value] = {"targets": [label], "shares_pct": [found.share], "measured_pct": share_here}
+    if "remedies" in template.fields:
+        values["remedies"] = context.list_launch_remedies()
     return Finding(
-        message=BOTTLENECKS[found.kind](targets=[target.label], shares_pct=[found.share], measured_pct=share_here),
+        message=template(**values),
         saves_us=None,
         evidence=tuple(
-            Evidence(
-                name,
-                None,
-                shown.SHARE_OF_CRITICAL_PATH(path_pct=share, measured_pct=here.get(name, 0.0)),
-            )
+            Evidence(name, None, shown.SHARE_OF_CRITICAL_PATH(path_pct=share, measured_pct=here.get(name, 0.0)))
             for name, share in ordered
         ),
-        on=target.label,
+        on=label,
         bottleneck=Bottleneck(found.kind, found.share, share_here),
     )

@@ -4,9 +4,14 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from tracekit.analysis.critical_path import HOST
+from tracekit.analysis.idle_causes import IdleCause
 from tracekit.messages import findings as told
+from tracekit.messages.model import Template
+from tracekit.reporting.findings.bottleneck import choose_limiter
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.sections.parts import COLLECTIVE
 
 MIN_EXPOSED_FRACTION = 0.05
 
@@ -21,10 +26,18 @@ def find_exposed_communication(context: FindingContext) -> Iterator[Finding]:
     if collectives.is_empty():
         return
     saves_us = context.compute_saving_us(collectives, 0.0)
-    saves = context.is_worth_reporting(saves_us)
-    message = told.EXPOSED_COMMUNICATION if saves else told.EXPOSED_COMMUNICATION_BEHIND_CPU
     yield Finding(
-        message=message(exposed_us=exposed_us, exposed_pct=100 * part),
+        message=_choose_message(context, saves_us)(exposed_us=exposed_us, exposed_pct=100 * part),
         saves_us=saves_us,
         evidence=context.list_evidence(collectives),
+        parts=(COLLECTIVE, IdleCause.RENDEZVOUS.value),
     )
+
+
+def _choose_message(context: FindingContext, saves_us: float) -> Template:
+    """Choose what to say, by whether the step would be shorter without collectives, and if not, by what limits it."""
+    if context.is_worth_reporting(saves_us):
+        return told.EXPOSED_COMMUNICATION
+    limiter = choose_limiter(context.replayed[0].resources)
+    is_cpu = limiter is not None and limiter.kind == HOST
+    return told.EXPOSED_COMMUNICATION_BEHIND_CPU if is_cpu else told.EXPOSED_COMMUNICATION_BEHIND_OTHERS

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import polars as pl
 
 import predictors
@@ -14,8 +16,11 @@ from tracekit.errors import WhatIfError
 from tracekit.format import format_shape
 from tracekit.messages import Message
 from tracekit.messages import evidence as shown
+from tracekit.messages import findings as told
 from tracekit.prediction import Prediction
 from tracekit.reporting.findings.finding import Evidence
+from tracekit.reporting.replayed_shares import ReplayedShares
+from tracekit.reporting.sections.parts import StepPart
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
 from tracekit.whatif.edited import EditFunction, compute_step_time_us
@@ -25,6 +30,10 @@ MIN_SAVING_FRACTION = 0.01
 """Fraction of the step that a finding must save to be reported."""
 MAX_EVIDENCE_ROWS = 5
 """Maximum rows of evidence."""
+MAX_GRAPH_FRACTION = 0.9
+"""Fraction of kernels in CUDA graphs from which on more graphs are no advice."""
+COMPILED_REGION_PATTERN = r"^Torch-Compiled Region|^CompiledFunction$"
+"""Ops around the regions that ``torch.compile`` made, by the current name and that of PyTorch 2.0."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +43,10 @@ class FindingContext:
     Attributes:
         run: The measured run.
         kernels: The chosen steps' kernels, as built by ``tracekit.reporting.kernel_rows``.
-        idle: Causes of the GPU's idle time.
+        idle: Causes of the GPU's idle time, on the scale of the measured step.
         replays: Replays of the run at other speeds.
+        parts: The parts of the measured step, longest first.
+        replayed: What the measured step, and then each target's, is made of.
         targets: The predictions.
     """
 
@@ -43,7 +54,21 @@ class FindingContext:
     kernels: pl.DataFrame
     idle: IdleBreakdown
     replays: SpeedReplays
+    parts: tuple[StepPart, ...]
+    replayed: tuple[ReplayedShares, ...]
     targets: tuple[Prediction, ...] = ()
+
+    @cached_property
+    def is_compiled(self) -> bool:
+        """Whether ``torch.compile`` made some of the measured code."""
+        return any(rank.ops["name"].str.contains(COMPILED_REGION_PATTERN).any() for rank in self.run.ranks)
+
+    @cached_property
+    def graph_fraction(self) -> float:
+        """Fraction of the kernels of the chosen steps that CUDA graphs launch."""
+        launches = self.run.graph.nodes.is_graph_launch
+        launcher = self.run.graph.nodes.launcher[self.kernels["kernel"].to_numpy()]
+        return float(np.append(launches, False)[launcher].mean()) if launcher.size else 0.0
 
     @property
     def step_count(self) -> int:
@@ -107,6 +132,17 @@ class FindingContext:
         if self.run.gpu is None:
             return rows["time_us"]
         return rows.select(pl.min_horizontal("model_us", "time_us")).to_series()
+
+    def list_launch_remedies(self) -> list[Message]:
+        """List what shortens the CPU's work, without what the trace shows in use already."""
+        remedies = []
+        if self.graph_fraction < MAX_GRAPH_FRACTION:
+            remedies.append(told.MORE_CUDA_GRAPHS() if self.graph_fraction else told.CUDA_GRAPHS())
+        if not self.is_compiled:
+            remedies.append(told.TORCH_COMPILE())
+        remedies.append(told.LARGER_BATCH())
+        waited_us = sum(part.time_us for part in self.parts if part.name == IdleCause.SYNC_BOUND)
+        return [*remedies, told.FEWER_WAITS()] if self.is_worth_reporting(waited_us) else remedies
 
     def sum_per_step_us(self, rows: pl.DataFrame) -> float:
         """Sum the time of some kernels in a mean step."""

@@ -25,7 +25,7 @@ class Bottleneck:
     """The resource that takes most of a target's critical path.
 
     Attributes:
-        limit: ``host``, ``communication`` or ``gpu``.
+        limit: ``host``, ``communication``, ``gpu``, ``latency`` or ``unexplained``.
         share: Percent of the target's critical path.
         share_here: Percent of the measured step's critical path.
     """
@@ -45,6 +45,7 @@ class Finding:
         evidence: The rows that show it, longest first.
         on: The target it applies to; ``None`` for the measured run.
         bottleneck: The resource that limits this target, if that is the finding.
+        parts: Names of the parts of the measured step that it is about as a whole.
     """
 
     message: Message
@@ -52,6 +53,7 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     on: str | None = None
     bottleneck: Bottleneck | None = None
+    parts: tuple[str, ...] = ()
 
     @property
     def code(self) -> str:

@@ -28,8 +28,9 @@ def find_unfused_chains(context: FindingContext) -> Iterator[Finding]:
     if not context.is_worth_reporting(saves_us):
         return
     per_step = chains.height / context.step_count
+    template = told.UNFUSED_CHAINS_OF_COMPILED if context.is_compiled else told.UNFUSED_CHAINS
     yield Finding(
-        message=told.UNFUSED_CHAINS(kernels=per_step, kernels_us=context.sum_per_step_us(chains)),
+        message=template(kernels=per_step, kernels_us=context.sum_per_step_us(chains)),
         saves_us=saves_us,
         evidence=_list_chain_evidence(context, chains),
     )

@@ -7,12 +7,9 @@ import polars as pl
 from tracekit.ingest.nesting import select_outermost
 from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
-from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.context import COMPILED_REGION_PATTERN, FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.trace import RankTrace
-
-COMPILED_REGION_PATTERN = r"^Torch-Compiled Region|^CompiledFunction$"
-"""Ops around the regions that ``torch.compile`` made, by the current name and that of PyTorch 2.0."""
 
 
 def find_graph_breaks(context: FindingContext) -> Iterator[Finding]:

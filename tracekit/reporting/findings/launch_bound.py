@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import inf
 
 from tracekit.analysis.idle_causes import IdleCause
+from tracekit.messages import Value
 from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
@@ -26,7 +27,11 @@ def find_launch_bound(context: FindingContext) -> Iterator[Finding]:
     saves_us = context.compute_edit_saving_us(lambda run: cuda_graph(run, KernelSelection({})))
     if not context.is_worth_reporting(saves_us):
         return
-    floor = {"floor_us": part * context.step_time_us, "floor_pct": 100 * part}
+    floor: dict[str, Value] = {
+        "floor_us": part * context.step_time_us,
+        "floor_pct": 100 * part,
+        "remedies": context.list_launch_remedies(),
+    }
     message = told.LAUNCH_BOUND(**floor)
     if kept >= MIN_UNSCALED_FRACTION:
         message = told.LAUNCH_BOUND_PARTLY(**floor, kept_us=kept * context.step_time_us)
@@ -34,4 +39,5 @@ def find_launch_bound(context: FindingContext) -> Iterator[Finding]:
         message=message,
         saves_us=saves_us,
         evidence=context.list_late_launches(shown.LAUNCH_LATE(), IdleCause.LAUNCH_BOUND, IdleCause.LAUNCH_LATENCY),
+        parts=(IdleCause.LAUNCH_BOUND.value, IdleCause.LAUNCH_LATENCY.value),
     )

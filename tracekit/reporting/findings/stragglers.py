@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.stragglers import find_stragglers
 from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
@@ -26,4 +27,5 @@ def find_straggler(context: FindingContext) -> Iterator[Finding]:
             )
             for row in ranks.head(MAX_EVIDENCE_ROWS).iter_rows(named=True)
         ),
+        parts=(IdleCause.RENDEZVOUS.value,),
     )

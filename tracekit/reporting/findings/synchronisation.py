@@ -21,4 +21,5 @@ def find_synchronisation(context: FindingContext) -> Iterator[Finding]:
         message=told.SYNCHRONISATION(idle_us=waited),
         saves_us=saves_us,
         evidence=context.list_late_launches(shown.WAIT_BEFORE_LAUNCH(), IdleCause.SYNC_BOUND),
+        parts=(IdleCause.SYNC_BOUND.value,),
     )

@@ -13,8 +13,12 @@ MIN_STEPS = 3
 
 
 def find_warmup_step(context: FindingContext) -> Iterator[Finding]:
-    """Find a first measured step, of at least three, that takes 30 % longer than the median of the others."""
-    steps = context.run.measured_steps
+    """Find a first measured step, of at least three, that takes 30 % longer than the median of the others.
+
+    The trace's first step doesn't count if it is left out.
+    """
+    chosen = context.run.chosen_steps["step"].implode()
+    steps = context.run.measured_steps.filter(pl.col("step").is_in(chosen))
     if steps.height < MIN_STEPS:
         return
     first_us, median_us = steps["time_ns"][0] / 1e3, float(steps["time_ns"][1:].median() or 0) / 1e3  # type: ignore[arg-type]

@@ -24,7 +24,8 @@ class LawError:
         held_out: Error on GPUs left out of the fit, percent: median over these GPUs of the median over kernels.
             ``None`` if it wasn't measured.
         worst: The same error for the worst of these GPUs.
-        on_target: Error after the fit on each target; ``None`` for a GPU without measurements.
+        on_target: Error after the fit on each target; ``None`` for a GPU without
+            kernels of more than 20 µs to compare with.
     """
 
     law: str

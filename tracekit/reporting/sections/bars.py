@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-
-import polars as pl
 
 from tracekit.prediction import Prediction
 from tracekit.replay.step_time import StepTime
+from tracekit.reporting.replayed_shares import ReplayedShares
 from tracekit.reporting.sections.source import label_times
 from tracekit.run import MeasuredRun
 
@@ -32,12 +30,18 @@ class TimeBar:
     parts: tuple[tuple[str, float], ...]
 
 
-def build_time_bars(run: MeasuredRun, targets: Sequence[Prediction]) -> tuple[TimeBar, ...]:
-    """Build the bars of the measured step and of the targets."""
-    bars = [_build_bar(run, label_times(is_captured=run.is_captured), run.measured_step, run.kernels["dur_ns"] / 1e3)]
-    bars += [
-        _build_bar(run, target.label, target.step, target.kernels["time_us"], target.inserted_us) for target in targets
-    ]
+def build_time_bars(
+    run: MeasuredRun, targets: Sequence[Prediction], replayed: Sequence[ReplayedShares]
+) -> tuple[TimeBar, ...]:
+    """Build the bars of the measured step and of the targets.
+
+    Args:
+        run: The measured run.
+        targets: Its predictions.
+        replayed: What the measured step, and then each target's, is made of.
+    """
+    steps = [(label_times(run.trace), run.measured_step), *((target.label, target.step) for target in targets)]
+    bars = [_build_bar(label, step, shares.families) for (label, step), shares in zip(steps, replayed, strict=True)]
     order = list_parts(bars)
     return tuple(replace(bar, parts=tuple(sorted(bar.parts, key=lambda part: order.index(part[0])))) for bar in bars)
 
@@ -56,21 +60,8 @@ def order_parts(parts: Iterable[str]) -> list[str]:
     ]
 
 
-def _build_bar(
-    run: MeasuredRun,
-    label: str,
-    step: StepTime,
-    time_us: pl.Series,
-    added_us: Mapping[str, float] = MappingProxyType({}),
-) -> TimeBar:
-    added = pl.DataFrame([*added_us.items()], schema={"family": pl.String, "time": pl.Float64}, orient="row")
-    rows = pl.concat(
-        [pl.DataFrame({"family": run.kernels["family"], "time": time_us}).filter(run.is_in_chosen_steps), added]
-    )
-    families = rows.group_by("family").agg(pl.col("time").sum()).sort("time", "family", descending=[True, False])
-    whole = families["time"].sum()
-    shares = [(family, time / whole) for family, time in families.iter_rows()] if whole else [(UNASSIGNED_FAMILY, 1.0)]
+def _build_bar(label: str, step: StepTime, families: Mapping[str, float]) -> TimeBar:
     works_us = step.kernel_time_us - step.waiting_us
-    parts = [(family, share * works_us) for family, share in shares]
+    parts = [(family, share * works_us) for family, share in (families or {UNASSIGNED_FAMILY: 1.0}).items()]
     waiting = [("waiting", step.waiting_us)] if step.waiting_us else []
     return TimeBar(label, step.step_time_us, (*parts, *waiting, ("idle", step.idle_us)))

@@ -22,7 +22,7 @@ class CriticalOp:
     """One op's time on the critical path.
 
     Attributes:
-        on: Where the time is spent: ``gpu``, ``host``, ``latency`` or ``unexplained``.
+        on: Where the time is spent: ``gpu``, ``communication``, ``host``, ``latency`` or ``unexplained``.
         op: The op that ran, was launched or was waited for.
         time_us: Time on the path in a mean step.
         share: Percent of the path.
@@ -54,7 +54,7 @@ class CriticalPathSection:
     """The critical path of the measured steps.
 
     Attributes:
-        places: Percent of the path on ``gpu``, ``host``, ``latency`` and ``unexplained``.
+        places: Percent of the path by where its time is spent, largest first.
         ops: The ops with most time on the path, longest first.
         omitted: Number of further ops.
         edges: Percent of the path by kind of edge, longest first.

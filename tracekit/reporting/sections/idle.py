@@ -11,13 +11,13 @@ from tracekit.run import MeasuredRun
 
 @dataclass(frozen=True, slots=True)
 class IdleTime:
-    """Idle time of the measured GPU for one cause.
+    """Idle time of the measured GPU for one cause; all of them add up to the step's idle and waiting time.
 
     Attributes:
         cause: Name of the cause.
         meaning: What it means, one clause.
-        time_us: Time in a mean step.
-        share: Percent of all idle time.
+        time_us: Time in the median step.
+        share: Percent of the step.
         op: The op whose launches ended most of it; ``None`` if the step's end did.
         line: The Python function whose launches ended most of it; ``None`` if stacks weren't read.
     """
@@ -42,5 +42,6 @@ def build_idle_times(run: MeasuredRun, idle: IdleBreakdown) -> tuple[IdleTime, .
 
 def _iter_idle_times(run: MeasuredRun, idle: IdleBreakdown) -> Iterator[IdleTime]:
     ops, lines = (idle.find_longest(run.kernels, column) for column in ("op", "python_line"))
-    for cause, time_us, part in idle.sum_by_cause().iter_rows():
-        yield IdleTime(cause, CAUSE_MEANINGS[IdleCause(cause)], time_us, 100 * part, ops.get(cause), lines.get(cause))
+    for cause, time_us, _ in idle.sum_by_cause().iter_rows():
+        share = 100 * time_us / run.measured_step.step_time_us
+        yield IdleTime(cause, CAUSE_MEANINGS[IdleCause(cause)], time_us, share, ops.get(cause), lines.get(cause))

@@ -23,6 +23,7 @@ class SpeedSensitivity:
             a host whose own work takes no time.
         gpu_floor_us: Step time if all kernels took zero time: what host and latencies leave.
         host_floor_us: Step time if the host's own work took zero time: what the GPU leaves.
+        kept_us: Step time if both took zero time: latencies, and waits and gaps that the trace doesn't explain.
         network: Speed of the network as a multiple of the measured one (``None``: infinite), and step time; empty
             without collectives.
         host_limits_from: Speed of the GPU from which on the host is the limit and a faster GPU hardly helps; ``None``
@@ -33,6 +34,7 @@ class SpeedSensitivity:
     points: tuple[tuple[float, float | None, float], ...]
     gpu_floor_us: float
     host_floor_us: float
+    kept_us: float
     network: tuple[tuple[float | None, float], ...]
     host_limits_from: float | None
     gpu_limits_from: float | None
@@ -46,6 +48,7 @@ def build_speed_sensitivity(replays: SpeedReplays) -> SpeedSensitivity:
         points=tuple((gpu, _replace_infinity(host), step_us) for gpu, host, step_us in rows.iter_rows()),
         gpu_floor_us=found.gpu_floor_us,
         host_floor_us=found.host_floor_us,
+        kept_us=found.kept_us,
         network=tuple((_replace_infinity(speed), step_us) for speed, step_us in found.network.iter_rows()),
         host_limits_from=find_host_limited_gpu_speed(replays),
         gpu_limits_from=find_gpu_limited_host_speed(replays),

@@ -13,6 +13,7 @@ from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
 from tracekit.prediction.model import compute_cost, compute_cost_per_million, compute_joules_per_unit
 from tracekit.run import MeasuredRun
+from tracekit.trace import RankTrace
 from tracekit.workload.steps import is_whole_trace
 
 IDENTIFIED_BY = {
@@ -55,6 +56,7 @@ class SourceSummary:
         host_ops: Number of distinct ops that it was measured by.
         usual_host_speed: Speed of the usual host beside that GPU; ``None`` where the GPU isn't known.
         is_captured: Whether the program was captured without a GPU, so that nothing was measured.
+        is_synthetic: Whether a program made up the trace's times.
         tables: Embedding tables that a step looks up in; ``None`` where it has none.
     """
 
@@ -84,17 +86,22 @@ class SourceSummary:
     host_ops: int = 0
     usual_host_speed: float | None = None
     is_captured: bool = False
+    is_synthetic: bool = False
     tables: EmbeddingTables | None = None
 
     @property
     def label(self) -> str:
         """What its times are called beside those of targets."""
-        return label_times(is_captured=self.is_captured)
+        return _label_times(is_captured=self.is_captured, is_synthetic=self.is_synthetic)
 
 
-def label_times(*, is_captured: bool) -> str:
+def label_times(trace: RankTrace) -> str:
     """Return what the times of a trace are called beside those of targets."""
-    return "captured" if is_captured else "measured"
+    return _label_times(is_captured=trace.capture_facts is not None, is_synthetic=trace.is_synthetic)
+
+
+def _label_times(*, is_captured: bool, is_synthetic: bool) -> str:
+    return "captured" if is_captured else "synthetic" if is_synthetic else "measured"
 
 
 def build_source_summary(
@@ -139,6 +146,7 @@ def build_source_summary(
         host_ops=host.ops if host else 0,
         usual_host_speed=find_usual_host(run.gpu).speed if run.gpu else None,
         is_captured=run.is_captured,
+        is_synthetic=run.trace.is_synthetic,
         tables=find_embedding_tables(run),
     )
 

@@ -69,6 +69,8 @@ def build_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
 
 
 def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | None) -> Iterator[Message]:
+    if run.trace.is_synthetic:
+        yield told.TIMES_SYNTHETIC()
     yield from _warn_of_capture(run)
     yield from run.provenance.job_warnings
     yield from _iter_rank_warnings(run)
@@ -95,14 +97,7 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
     yield from _warn_of_missing_ranks(run)
     yield from _warn_of_profiler_overhead(run)
     yield from _warn_of_profiler_stalls(run)
-    waits, timer = run.graph.waits, run.program.tables.step_timer
-    hidden = timer.compute_median_sum_us(waits.hidden_ns) / run.measured_step.step_time_us
-    if hidden > MIN_HIDDEN_FRACTION:
-        yield told.GRAPH_GAPS_KEPT(step_pct=100 * hidden)
-    stalled = timer.compute_median_sum_us(waits.stalled_ns) / run.measured_step.step_time_us
-    if stalled > MIN_STALLED_FRACTION:
-        yield told.GPU_STALLED(step_pct=100 * stalled)
-    yield from _warn_of_unexplained_idle(run, idle, stalled)
+    yield from _warn_of_kept_idle(run, idle.scale_to(run.measured_step))
     if run.graph.dropped:
         yield told.DEPENDENCIES_DROPPED(dependencies=run.graph.dropped)
 
@@ -131,11 +126,18 @@ def _warn_of_capture(run: MeasuredRun) -> Iterator[Message]:
         )
 
 
-def _warn_of_unexplained_idle(run: MeasuredRun, idle: IdleBreakdown, stalled: float) -> Iterator[Message]:
-    """Warn if much of the step is idle time that neither a launch nor a wait explains."""
-    causes = idle.sum_by_cause()
-    idle_us = float(causes.filter(pl.col("cause") == IdleCause.UNEXPLAINED)["time_us"].sum())
-    part = idle_us * 1e3 * idle.steps.height / max(int(idle.steps["time_ns"].sum()), 1)
+def _warn_of_kept_idle(run: MeasuredRun, idle: IdleBreakdown) -> Iterator[Message]:
+    """Warn if much of the step is idle time that no launch and no wait explains: within CUDA graphs, or elsewhere."""
+    step_us = run.measured_step.step_time_us
+    causes_us = dict(idle.sum_by_cause().select("cause", "time_us").iter_rows())
+    hidden_us, idle_us = (causes_us.get(cause, 0.0) for cause in (IdleCause.IN_GRAPH, IdleCause.UNEXPLAINED))
+    if hidden_us > MIN_HIDDEN_FRACTION * step_us:
+        yield told.GRAPH_GAPS_KEPT(idle_us=hidden_us, step_pct=100 * hidden_us / step_us)
+    stalled_us = run.program.step_timer.compute_median_sum_us(run.graph.waits.stalled_ns)
+    stalled = min(stalled_us, idle_us) / step_us
+    if stalled > MIN_STALLED_FRACTION:
+        yield told.GPU_STALLED(step_pct=100 * stalled)
+    part = idle_us / step_us
     if part - stalled <= MIN_UNEXPLAINED_FRACTION:
         return
     op = idle.sum_by_op(run.kernels, IdleCause.UNEXPLAINED)["op"][0]

@@ -1,0 +1,91 @@
+"""Finding: the largest part of the step, where no other finding is about it."""
+
+from collections.abc import Iterable, Iterator
+
+import polars as pl
+
+from tracekit.analysis.critical_path import COMMUNICATION, GPU, HOST, LATENCY
+from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
+from tracekit.messages import Message, Value
+from tracekit.messages import evidence as shown
+from tracekit.messages import findings as told
+from tracekit.messages.model import Template
+from tracekit.reporting.findings.context import FindingContext
+from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.sections.parts import COLLECTIVE, StepPart
+
+MIN_LIMIT_PCT = 60.0
+"""Percent of the roofline from which on kernels count as near what the GPU can do."""
+MIN_KNOWN_FRACTION = 0.5
+"""Fraction of a family's time whose roofline time has to be known for its percent to be said."""
+IDLE_TEMPLATES = {
+    HOST: told.LARGEST_IDLE_OF_CPU,
+    LATENCY: told.LARGEST_IDLE_OF_LATENCY,
+    COMMUNICATION: told.LARGEST_WAITING,
+}
+
+
+def find_largest_part(context: FindingContext, others: Iterable[Finding]) -> Iterator[Finding]:
+    """Find the largest part of the step, unless one of the other findings is about it.
+
+    Kernels save what they lack to the roofline; if that isn't known, and for idle time, the saving is all of it.
+    """
+    if not context.parts:
+        return
+    part = context.parts[0]
+    if any(part.name in other.parts for other in others):
+        return
+    yield _describe_idle(context, part) if part.name in CAUSE_MEANINGS else _describe_kernels(context, part)
+
+
+def _describe_kernels(context: FindingContext, part: StepPart) -> Finding:
+    kernels = context.kernels.filter(family=part.name)
+    known = kernels.filter(pl.col("bound_us") > 0)
+    known_us, whole_us = float(known["time_us"].sum()), float(kernels["time_us"].sum())
+    message, times_us = _describe_unknown(part), pl.Series([0.0]).new_from_index(0, kernels.height)
+    if part.owner == GPU and known_us >= MIN_KNOWN_FRACTION * whole_us > 0:
+        bound_us = pl.col("bound_us").fill_null(pl.col("time_us"))
+        times_us = kernels.select(pl.min_horizontal(bound_us, "time_us")).to_series()
+        message = _describe_known(part, 100 * float(known["bound_us"].sum()) / known_us)
+    return Finding(
+        message=message,
+        saves_us=max(context.compute_saving_us(kernels, times_us), 0.0),
+        evidence=context.list_evidence(kernels),
+        parts=(part.name,),
+    )
+
+
+def _describe_known(part: StepPart, reached_pct: float) -> Message:
+    template = told.LARGEST_KERNELS_AT_LIMIT if reached_pct >= MIN_LIMIT_PCT else told.LARGEST_KERNELS
+    return template(family=part.name, time_us=part.time_us, step_pct=part.share, reached_pct=min(reached_pct, 100.0))
+
+
+def _describe_unknown(part: StepPart) -> Message:
+    if part.name == COLLECTIVE:
+        return told.LARGEST_COLLECTIVES(time_us=part.time_us, step_pct=part.share)
+    return told.LARGEST_KERNELS_UNKNOWN(family=part.name, time_us=part.time_us, step_pct=part.share)
+
+
+def _describe_idle(context: FindingContext, part: StepPart) -> Finding:
+    template, cause = _choose_idle_template(context, part), IdleCause(part.name)
+    values: dict[str, Value] = {
+        "time_us": part.time_us,
+        "step_pct": part.share,
+        "cause": CAUSE_MEANINGS[cause],
+        "remedies": context.list_launch_remedies(),
+    }
+    return Finding(
+        message=template(**{name: value for name, value in values.items() if name in template.fields}),
+        saves_us=part.time_us,
+        evidence=context.list_late_launches(shown.IDLE_BEFORE(), cause),
+        parts=(part.name,),
+    )
+
+
+def _choose_idle_template(context: FindingContext, part: StepPart) -> Template:
+    if part.name == IdleCause.IN_GRAPH:
+        return told.LARGEST_IDLE_IN_GRAPH
+    has_all_ranks = len(context.run.ranks) >= context.run.trace.world_size
+    if part.name == IdleCause.RENDEZVOUS and has_all_ranks:
+        return told.LARGEST_WAITING_OF_ALL
+    return IDLE_TEMPLATES.get(part.owner, told.LARGEST_IDLE_UNEXPLAINED)
