@@ -14,6 +14,9 @@ from typing import Any, TypeVar
 from tracekit.messages import Message
 from tracekit.messages.prediction_notes import PRICE_MISSING
 from tracekit.redact.patterns import ADDRESS_PATTERN, MAX_CACHED_TEXTS, PATH_PATTERN, REDACTED, make_name_pattern
+from tracekit.reporting.model import Report
+from tracekit.reporting.sections.decide import forget_prices
+from tracekit.reporting.sections.decision import Decision
 from tracekit.reporting.sections.provenance import Provenance
 from tracekit.secret_scan import ANY_SECRET_PATTERN, WORKER_PATTERN
 
@@ -39,7 +42,7 @@ def remove_details(report: AnyReport, names: Iterable[str] = ()) -> AnyReport:
         report: The report, as plain data.
         names: Names of hosts and users, from :func:`tracekit.redact.patterns.find_private_names`.
     """
-    trace = report.provenance.trace if hasattr(report, "provenance") else getattr(report, "trace", "")
+    trace = report.provenance.trace if isinstance(report, Report) else getattr(report, "trace", "")
     shared: AnyReport = _map_values(report, _make_shortener(trace, names))
     return shared
 
@@ -87,6 +90,8 @@ def _map_values(value: Any, shorten: Callable[[str], str]) -> Any:
         return {name: _map_values(one, shorten) for name, one in value.items()}
     if not is_dataclass(value) or isinstance(value, type):
         return value
+    if isinstance(value, Decision):
+        value = forget_prices(value)
     kept = {one.name: getattr(value, one.name) for one in fields(value)}
     if isinstance(value, Provenance):
         kept |= {"command": None}

@@ -40,6 +40,17 @@ def build_decision(
     return Decision(work.unit, work.amount, "time", work.here, write_decision(ordered), ordered)
 
 
+def forget_prices(decision: Decision) -> Decision:
+    """Return the decision without prices and what follows from them; the order of the targets stays."""
+    here = replace(decision.here, price=None, hourly=None, dollars=None, run_dollars=None)
+    unpriced = [
+        replace(one, price=None, hourly=None, dollars=None, break_even=None, run_dollars=None)
+        for one in decision.targets
+    ]
+    targets = tuple(replace(one, sentence=write_target(one, here, decision.unit, decision.amount)) for one in unpriced)
+    return replace(decision, here=here, targets=targets, sentence=write_decision(targets))
+
+
 @dataclass(frozen=True)
 class EqualWork:
     """Compares targets for as much work as the traced steps do.
