@@ -5,7 +5,6 @@ VENV := .venv
 GPU_VENV := .venv-gpu
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-TRACE := sample_traces/synthetic_transformer_train.json.gz
 
 .PHONY: install demo test check docs bench fuzz on-gpu clean
 
@@ -21,7 +20,7 @@ $(INSTALLED): pyproject.toml .ci/constraints.txt
 	touch $@
 
 demo: install
-	$(BIN)/tracekit predict $(TRACE) --gpu h100-sxm --gpu l40s --gpu mi300x -f -o demo.html
+	$(BIN)/tracekit demo --force
 
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadfile

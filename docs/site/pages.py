@@ -41,10 +41,14 @@ def list_commands() -> str:
         context = typer.Context(command, info_name=f"tracekit {name}")
         lines += [f"## tracekit {name}", "", "```text", command.get_usage(context), "```", ""]
         lines += [re.sub(r"[\b]", "", command.help or ""), ""]
-        rows = []
+        rows, group = [], ""
         for parameter in command.params:
             is_option = parameter.param_type_name == "option"
             label = ", ".join(parameter.opts) if is_option else str(parameter.name).upper()
+            panel = getattr(parameter, "rich_help_panel", None) or group
+            if panel != group:
+                rows.append((f"**{panel}**", ""))
+            group = panel
             rows.append((f"`{label}`", getattr(parameter, "help", None) or ""))
         lines += [*format_table(("option", "meaning"), rows), ""]
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 import gc
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
@@ -17,7 +17,10 @@ from tracekit.cli import (
     capture,
     clusters,
     compare,
+    config,
+    demo,
     doctor,
+    explain,
     export,
     gpus,
     hosts,
@@ -32,7 +35,9 @@ from tracekit.cli import (
     sweep,
     view,
 )
-from tracekit.cli.failures import Failure, explain
+from tracekit.cli.bare_trace import choose_command, is_input
+from tracekit.cli.config_file import CONFIGURED_COMMANDS, read_config, settle_defaults
+from tracekit.cli.failures import Failure, explain_failure
 from tracekit.cli.memory_limit import check_memory_limit
 from tracekit.cli.standard_streams import drop_output, prepare_streams
 from tracekit.escape import to_line, to_lines
@@ -60,6 +65,11 @@ class SwitchHelpMixin:
 class Subcommand(SwitchHelpMixin, TyperCommand):
     """A subcommand."""
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand, and say which of its options are from the configuration."""
+        settle_defaults(ctx)
+        return super().invoke(ctx)
+
 
 class SubcommandGroup(SwitchHelpMixin, TyperGroup):
     """The group of all subcommands; its errors show wrong arguments as lines of text."""
@@ -68,6 +78,14 @@ class SubcommandGroup(SwitchHelpMixin, TyperGroup):
         """Parse the arguments in front of the subcommand."""
         with _escape_usage_errors():
             return super().make_context(*args, **options)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the subcommand's name, the subcommand, and its arguments: of a trace alone, what to do with it."""
+        if self.get_command(ctx, args[0]) is None and is_input(args[0]):
+            args = choose_command(args)
+        if args[0] in CONFIGURED_COMMANDS:
+            ctx.default_map = {args[0]: read_config().defaults}
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Parse the subcommand's arguments, and run it."""
@@ -90,33 +108,29 @@ def _escape_usage_errors() -> Iterator[None]:
 app = typer.Typer(
     name="tracekit",
     cls=SubcommandGroup,
-    no_args_is_help=True,
-    add_completion=False,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="How long a PyTorch iteration would take on another GPU, from the profiler traces of the one you have.",
-    epilog="Exit codes: 0 fine, 1 the trace or a name is at fault, 2 wrong usage, 3 --fail-above exceeded, "
+    epilog="`tracekit TRACE` alone reports it, or predicts it on the targets of your configuration. `tracekit demo` "
+    "shows a sample. `tracekit explain` is the documentation, offline.\n\n"
+    "Exit codes: 0 fine, 1 the trace or a name is at fault, 2 wrong usage, 3 --fail-above exceeded, "
     "4 --strict not met, 70 a bug, 130 interrupted.",
 )
-app.command("record", cls=Subcommand, context_settings=record.PASS_THROUGH_SETTINGS)(record.record)
-app.command("info", cls=Subcommand)(info.info)
-app.command("report", cls=Subcommand)(report.report)
-app.command("predict", cls=Subcommand)(predict.predict)
-app.command("sweep", cls=Subcommand)(sweep.sweep)
-app.command("shard", cls=Subcommand)(shard.shard)
-app.command("compare", cls=Subcommand)(compare.compare)
-app.command("export", cls=Subcommand)(export.export)
-app.command("view", cls=Subcommand)(view.view)
-app.command("doctor", cls=Subcommand)(doctor.doctor)
-app.command("share", cls=Subcommand)(share.share)
-app.command("redact", cls=Subcommand)(redact.redact)
-app.command("gpus", cls=Subcommand)(gpus.gpus)
-app.command("capture", cls=Subcommand)(capture.capture)
-app.command("clusters", cls=Subcommand)(clusters.clusters)
-app.command("hosts", cls=Subcommand)(hosts.hosts)
-app.command("calibrate", cls=Subcommand)(calibrate.calibrate)
-app.command("cache", cls=Subcommand)(cache.cache)
-app.command("serve", cls=Subcommand)(serve.serve)
+
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Predict": (predict.predict, sweep.sweep, compare.compare, capture.capture, shard.shard),
+    "Look into a trace": (report.report, info.info, doctor.doctor, export.export, view.view),
+    "Record and share": (record.record, share.share, redact.redact),
+    "Look up": (demo.demo, explain.explain, gpus.gpus, clusters.clusters, hosts.hosts),
+    "Set up": (config.config, calibrate.calibrate, cache.cache, serve.serve),
+}
+"""By the panel of the help."""
+
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        settings = record.PASS_THROUGH_SETTINGS if command is record.record else None
+        app.command(cls=Subcommand, rich_help_panel=panel, context_settings=settings)(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -127,10 +141,13 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", "-V", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
-) -> None: ...
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def main() -> None:
@@ -140,7 +157,7 @@ def main() -> None:
     gc.set_threshold(GC_THRESHOLD)
     try:
         try:
-            app()
+            app(prog_name="tracekit")
         finally:
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -152,7 +169,7 @@ def main() -> None:
 def _fail(error: Exception) -> NoReturn:
     if was_interrupted():
         exit_interrupted()
-    failure = explain(error)
+    failure = explain_failure(error)
     if failure is None:
         print(to_lines(traceback.format_exc()), end="", file=sys.stderr)  # noqa: T201
         failure = Failure("this is a bug in tracekit; please report it with the lines above", EXIT_BUG)

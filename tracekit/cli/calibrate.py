@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.cli.completion import complete_gpus
 from tracekit.cli.options import Force, Json, Memory, Quiet
 
 if TYPE_CHECKING:
@@ -23,10 +24,19 @@ Host = Annotated[
     bool, typer.Option("--host", help="Measure this machine's CPU in a quarter of a minute, without a GPU.")
 ]
 List = Annotated[bool, typer.Option("--list", help="Show what is kept.")]
-Remove = Annotated[str | None, typer.Option("--remove", metavar="GPU", help="Forget a GPU's calibration.")]
+Remove = Annotated[
+    str | None,
+    typer.Option("--remove", metavar="GPU", help="Forget a GPU's calibration.", autocompletion=complete_gpus),
+]
 CalibratedGpu = Annotated[
     str | None,
-    typer.Option("--gpu", "-g", metavar="NAME", help="The GPU, where the file doesn't say or says it wrong."),
+    typer.Option(
+        "--gpu",
+        "-g",
+        metavar="NAME",
+        help="The GPU, where the file doesn't say or says it wrong.",
+        autocompletion=complete_gpus,
+    ),
 ]
 Script = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the script to a file.")]
 

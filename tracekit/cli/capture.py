@@ -4,9 +4,11 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.completion import complete_gpus
 from tracekit.cli.options import Force, Json, Quiet
 from tracekit.cli.options import Output as TraceFile
 from tracekit.cli.request_options import expand_requests
+from tracekit.request import Panel
 from tracekit.request.program_options import ProgramOptions
 
 SUFFIXES = (".json", ".gz")
@@ -18,14 +20,28 @@ ProgramName = Annotated[
         help="A function that returns a model and its inputs, a Hugging Face config (needs transformers), or a DLRM's.",
     ),
 ]
-Targets = Annotated[list[str] | None, typer.Option("--gpu", "-g", metavar="NAME", help="A target GPU.")]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu", "-g", metavar="NAME", help="A target GPU.", rich_help_panel=Panel.TARGET, autocompletion=complete_gpus
+    ),
+]
 Batch = Annotated[
     str | None,
-    typer.Option("--batch", metavar="N", help="Samples of a step, or max for the most that a GPU's memory holds."),
+    typer.Option(
+        "--batch",
+        metavar="N",
+        help="Samples of a step, or max for the most that a GPU's memory holds.",
+        rich_help_panel=Panel.PROGRAM,
+    ),
 ]
 Longest = Annotated[
     bool,
-    typer.Option("--longest", help="Of a config: the longest sequences that a GPU's memory holds and the model takes."),
+    typer.Option(
+        "--longest",
+        help="Of a config: the longest sequences that a GPU's memory holds and the model takes.",
+        rich_help_panel=Panel.PROGRAM,
+    ),
 ]
 
 

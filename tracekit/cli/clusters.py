@@ -4,11 +4,15 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.completion import complete_clusters
 from tracekit.cli.options import Json
 
 
 def clusters(
-    name: Annotated[str | None, typer.Argument(help="One cluster, for all its figures and their sources.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="One cluster, for all its figures and their sources.", autocompletion=complete_clusters),
+    ] = None,
     json: Json = False,
 ) -> None:
     """The clusters and cloud instances that tracekit knows, or one cluster's figures with their sources.

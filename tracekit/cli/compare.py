@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracekit.bounds import MAX_REPORT_BYTES
+from tracekit.cli.completion import complete_gpus
 from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Top
 from tracekit.cli.request_options import expand_requests
 from tracekit.messages import command_errors, stages
 from tracekit.numbers import parse_number
-from tracekit.request import StepOptions
+from tracekit.request import Panel, StepOptions
 
 if TYPE_CHECKING:
     from tracekit.reporting.comparison import Comparison, ComparisonSide
@@ -37,7 +38,14 @@ def compare(
     request: StepOptions,
     gpu: Annotated[
         str | None,
-        typer.Option("--gpu", "-g", metavar="NAME", help="Which of a prediction's GPUs or clusters is meant."),
+        typer.Option(
+            "--gpu",
+            "-g",
+            metavar="NAME",
+            help="Which of a prediction's GPUs or clusters is meant.",
+            rich_help_panel=Panel.INPUT,
+            autocompletion=complete_gpus,
+        ),
     ] = None,
     fail_above: Annotated[
         str | None,
@@ -45,6 +53,7 @@ def compare(
             "--fail-above",
             metavar="PCT",
             help="Exit with 3 if B takes longer for the same work, or the prediction is off, by more.",
+            rich_help_panel=Panel.OUTPUT,
         ),
     ] = None,
     top: Top = 10,

@@ -9,17 +9,23 @@ import typer
 from tracekit.cli.options import Force, Memory, NoCache, Quiet, Ranks, Stacks, TracesOrProgram
 from tracekit.cli.request_options import expand_requests
 from tracekit.messages import stages
-from tracekit.request import ExportFormat, ExportRequest
+from tracekit.request import ExportFormat, ExportRequest, Panel
 from tracekit.request.options import EXPORT_SUFFIXES
 from tracekit.request.program_options import ProgramOptions
 
-Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; a timeline may end in .gz.")]
+Output = Annotated[
+    Path,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Where to; a timeline may end in .gz.", rich_help_panel=Panel.OUTPUT
+    ),
+]
 Format = Annotated[
     ExportFormat | None,
     typer.Option(
         "--format",
         help="perfetto: a timeline; kineto: the predicted step as a trace of the profiler; parquet and csv: a row per "
         "launched kernel. Default by the suffix.",
+        rich_help_panel=Panel.OUTPUT,
     ),
 ]
 

@@ -23,7 +23,7 @@ class Failure(NamedTuple):
     exit_code: int = EXIT_FAILURE
 
 
-def explain(error: Exception) -> Failure | None:
+def explain_failure(error: Exception) -> Failure | None:
     """Explain an error; ``None`` for one that shows a bug."""
     if isinstance(error, TracekitError):
         code = EXIT_USAGE if isinstance(error, RequestError) else EXIT_FAILURE

@@ -4,11 +4,14 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.completion import complete_gpus
 from tracekit.cli.options import Json
 
 
 def gpus(
-    name: Annotated[str | None, typer.Argument(help="One GPU, for all its figures and their sources.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="One GPU, for all its figures and their sources.", autocompletion=complete_gpus)
+    ] = None,
     json: Json = False,
 ) -> None:
     """The GPUs that tracekit knows, or one GPU's figures with their sources.

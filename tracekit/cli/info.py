@@ -23,7 +23,7 @@ def info(
     """
     from tracekit.analysis.self_check import run_self_check
     from tracekit.cli.output import emit, show_progress
-    from tracekit.cli.read import read_traces
+    from tracekit.cli.read import fill_source_gpu, read_traces
     from tracekit.inference_rules import INFERENCE_RULES
     from tracekit.render import json as as_json
     from tracekit.render import terminal
@@ -35,7 +35,7 @@ def info(
 
     with show_progress(quiet) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage, stacks)
-        run = answers.measure(trace, request, stage)
+        run = answers.measure(trace, fill_source_gpu(trace, request), stage)
         report = build_report(run)
         graph = run_self_check(run.graph) if verbose else None
     shown = append_graph_check(terminal.render_info(report), graph)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tracekit.request.option import Panel
+
 
 class OutputFormat(StrEnum):
     """Format of a report; also the suffix of its file."""
@@ -50,34 +52,62 @@ TracesOrProgram = Annotated[
     ),
 ]
 Ranks = Annotated[
-    int | None, typer.Option("--ranks", metavar="N", min=0, help="Measure one rank; default all, together.")
+    int | None,
+    typer.Option(
+        "--ranks", metavar="N", min=0, help="Measure one rank; default all, together.", rich_help_panel=Panel.INPUT
+    ),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Decode anew and don't cache.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Decode anew and don't cache.", rich_help_panel=Panel.INPUT)]
 Memory = Annotated[
     str | None,
-    typer.Option("--memory", metavar="SIZE", callback=_check_size, help="The most that a trace may take, such as 2G."),
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        callback=_check_size,
+        help="The most that a trace may take, such as 2G.",
+        rich_help_panel=Panel.INPUT,
+    ),
 ]
 Stacks = Annotated[
-    bool, typer.Option("--stacks", help="Also read Python's calls (with_stack=True): time by module, Python lines.")
+    bool,
+    typer.Option(
+        "--stacks",
+        help="Also read Python's calls (with_stack=True): time by module, Python lines.",
+        rich_help_panel=Panel.INPUT,
+    ),
 ]
-Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="Kernels to list.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Top = Annotated[int, typer.Option("--top", metavar="N", min=0, help="Kernels to list.", rich_help_panel=Panel.OUTPUT)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Panel.OUTPUT)]
 Format = Annotated[
     OutputFormat | None,
     typer.Option(
         "--format",
         metavar="FORM",
         help=f"What to print, or to write to the output: {', '.join(OutputFormat)}; default by its suffix.",
+        rich_help_panel=Panel.OUTPUT,
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Also write a file, in the form that its suffix names."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Also write a file, in the form that its suffix names.",
+        rich_help_panel=Panel.OUTPUT,
+    ),
 ]
 WithDetails = Annotated[
     bool,
-    typer.Option("--with-details", help="Also write paths, hosts, the command line, prices and dollars to the output."),
+    typer.Option(
+        "--with-details",
+        help="Also write paths, hosts, the command line, prices and dollars to the output.",
+        rich_help_panel=Panel.OUTPUT,
+    ),
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output file.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also the dependency graph and its constants.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output file.", rich_help_panel=Panel.OUTPUT)]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Also the dependency graph and its constants.", rich_help_panel=Panel.OUTPUT),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.", rich_help_panel=Panel.OUTPUT)]

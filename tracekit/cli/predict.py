@@ -21,7 +21,7 @@ from tracekit.cli.options import (
 )
 from tracekit.cli.request_options import expand_requests
 from tracekit.messages import stages
-from tracekit.request import PredictRequest
+from tracekit.request import Panel, PredictRequest
 from tracekit.request.program_options import ProgramOptions
 
 MIN_MODELLED_PCT = 95.0
@@ -31,7 +31,9 @@ EXIT_NOT_COVERED = 4
 Strict = Annotated[
     bool,
     typer.Option(
-        "--strict", help=f"Exit with 4 if less than {MIN_MODELLED_PCT:g} % of kernel time is modelled somewhere."
+        "--strict",
+        help=f"Exit with 4 if less than {MIN_MODELLED_PCT:g} % of kernel time is modelled somewhere.",
+        rich_help_panel=Panel.OUTPUT,
     ),
 ]
 

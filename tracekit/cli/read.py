@@ -7,7 +7,10 @@ from typing import TypeVar
 from tracekit import ingest
 from tracekit.capturing.program_names import is_program
 from tracekit.capturing.recordings import load_recording
+from tracekit.cli.config_file import SOURCE_GPU_KEY, read_config
+from tracekit.cli.output import say
 from tracekit.messages import ProgressCallback, stages
+from tracekit.messages.configurations import CONFIGURED_SOURCE_GPU
 from tracekit.request.options import LayoutOptions, RunOptions
 from tracekit.request.program_options import ProgramOptions
 from tracekit.trace import Trace
@@ -73,11 +76,23 @@ def read_or_capture(
     """
     if not is_program(traces):
         program.refuse_without_program()
-        asked = program.move_tables(request)
-        return read_traces(traces, rank, no_cache, memory, progress, stacks), asked
+        trace = read_traces(traces, rank, no_cache, memory, progress, stacks)
+        return trace, fill_source_gpu(trace, program.move_tables(request))
     from tracekit.capturing.named import capture_named
 
     progress(stages.CAPTURING())
     batch = request.batch if isinstance(request, LayoutOptions) else None
     trace, left = capture_named(traces[0], program.capture, batch, request.source_gpu)
     return trace, replace(request, batch=left) if isinstance(request, LayoutOptions) else request
+
+
+def fill_source_gpu(trace: Trace, request: Asked) -> Asked:
+    """Return the request with the configured source GPU, if neither it nor the trace tells one; that is said."""
+    if request.source_gpu is not None or ((device := trace.ranks[0].device) and device.name.strip()):
+        return request
+    config = read_config()
+    gpu = config.values.get(SOURCE_GPU_KEY)
+    if not isinstance(gpu, str):
+        return request
+    say(str(CONFIGURED_SOURCE_GPU(path=str(config.origins[SOURCE_GPU_KEY]), gpu=gpu)))
+    return replace(request, source_gpu=gpu)

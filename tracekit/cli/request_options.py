@@ -3,12 +3,14 @@
 import inspect
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
+from typer.models import OptionInfo
 
+from tracekit.cli.completion import COMPLETIONS
 from tracekit.messages import name_option
-from tracekit.request import Request, RequestField, list_fields
+from tracekit.request import Panel, Request, RequestField, list_fields
 
 
 def expand_requests(command: Callable[..., None]) -> Callable[..., None]:
@@ -28,6 +30,7 @@ def expand_requests(command: Callable[..., None]) -> Callable[..., None]:
         for name, parameter in given.items()
         for one in ([*map(make_parameter, list_fields(requests[name]))] if name in requests else [parameter])
     ]
+    parameters.sort(key=_rank_panel)
     shown: Any = update_wrapper(run, command)
     shown.__signature__ = inspect.Signature(parameters)
     shown.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -49,11 +52,23 @@ def annotate_option(field: RequestField) -> Any:
     help_text = field.option.render_help(name_option)
     flags = [f"--{field.name.replace('_', '-')}", *filter(None, [field.option.short])]
     if kind is bool:
-        return Annotated[bool, typer.Option(*flags, help=help_text)]
-    shown: dict[str, Any] = {"metavar": field.option.metavar, "show_default": False}
+        return Annotated[bool, typer.Option(*flags, help=help_text, rich_help_panel=field.panel)]
+    shown: dict[str, Any] = {
+        "metavar": field.option.metavar,
+        "show_default": False,
+        "rich_help_panel": field.panel,
+        "autocompletion": COMPLETIONS.get(field.name),
+    }
     if field.is_several:
         return Annotated[list[kind], typer.Option(*flags, help=f"{help_text} Repeatable.", **shown)]  # type: ignore[valid-type]
     return Annotated[kind | None, typer.Option(*flags, help=help_text, **shown)]
+
+
+def _rank_panel(parameter: inspect.Parameter) -> int:
+    """Return the place of a parameter's panel in the help; arguments come first."""
+    (declared,) = get_args(parameter.annotation)[1:]
+    panels = [*Panel]
+    return panels.index(declared.rich_help_panel) if isinstance(declared, OptionInfo) else -1
 
 
 def _is_request(annotation: Any) -> bool:

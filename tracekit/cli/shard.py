@@ -8,7 +8,7 @@ import typer
 
 from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet
 from tracekit.cli.request_options import expand_requests
-from tracekit.request import ShardRequest
+from tracekit.request import Panel, ShardRequest
 
 SUFFIXES = (".json", ".csv", ".parquet", ".txt")
 Sources = Annotated[
@@ -17,7 +17,7 @@ Sources = Annotated[
         metavar="[TRACE...|TABLES.json]", help="Traces of one job, or a file of tables.", show_default=False
     ),
 ]
-Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Ranks to list.")]
+Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Ranks to list.", rich_help_panel=Panel.OUTPUT)]
 
 
 @expand_requests

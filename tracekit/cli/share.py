@@ -10,14 +10,21 @@ import typer
 from tracekit.cli.options import Force, Memory, NoCache, Quiet, Traces
 from tracekit.cli.request_options import expand_requests
 from tracekit.messages import redaction, stages
-from tracekit.request import ExportRequest
+from tracekit.request import ExportRequest, Panel
 
 DEFAULT_OUTPUT = Path("shared.zip")
 ARCHIVE_SUFFIX = ".zip"
 PAGE_NAME = "report.html"
 
 Output = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FILE.zip|DIR", help="A zip archive to write, or a new folder.")
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE.zip|DIR",
+        help="A zip archive to write, or a new folder.",
+        rich_help_panel=Panel.OUTPUT,
+    ),
 ]
 
 

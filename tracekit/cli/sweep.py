@@ -9,11 +9,11 @@ from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Ra
 from tracekit.cli.request_options import expand_requests
 from tracekit.escape import write_csv
 from tracekit.messages import outputs, stages
-from tracekit.request import SweepRequest
+from tracekit.request import Panel, SweepRequest
 from tracekit.request.program_options import ProgramOptions
 
 SUFFIXES = (".json", ".md", ".xlsx", ".csv", ".parquet", ".txt")
-Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Layouts to list.")]
+Top = Annotated[int, typer.Option("--top", metavar="N", min=1, help="Layouts to list.", rich_help_panel=Panel.OUTPUT)]
 
 
 @expand_requests

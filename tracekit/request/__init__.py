@@ -4,7 +4,7 @@ To add an option, add a field to the group in :mod:`tracekit.request.options` th
 :mod:`tracekit.request.answers`. All front ends show it then, under the field's name.
 """
 
-from tracekit.request.option import Option, Request, RequestField, list_fields
+from tracekit.request.option import Option, Panel, Request, RequestField, list_fields
 from tracekit.request.options import (
     ExportFormat,
     ExportRequest,
@@ -20,6 +20,7 @@ __all__ = [
     "ExportFormat",
     "ExportRequest",
     "Option",
+    "Panel",
     "PredictRequest",
     "ReportRequest",
     "Request",

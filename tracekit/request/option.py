@@ -4,9 +4,10 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
+from enum import StrEnum
 from math import inf
 from numbers import Integral, Real
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 from tracekit.errors import RequestError
 from tracekit.messages import requests as messages
@@ -16,6 +17,17 @@ ABSTRACT_TYPES: Mapping[type, type] = {int: Integral, float: Real}
 """Types that also numbers of other packages have."""
 MAX_SHOWN_CHARS = 60
 LEAST_BEYOND_FLOATS = 2**1024
+
+
+class Panel(StrEnum):
+    """What an option is about: heading of its group in the command line's help, in this order."""
+
+    INPUT = "Input"
+    TARGET = "Target"
+    LAYOUT = "Layout"
+    WHAT_IF = "What if"
+    PROGRAM = "A program that never ran"
+    OUTPUT = "Output"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +42,7 @@ class Option:
         minimum: Least number.
         maximum: Largest number.
         separator: What separates several values in one field of the page.
+        panel: What it is about, where that isn't its class's :attr:`Request.panel`.
     """
 
     help: str
@@ -39,6 +52,7 @@ class Option:
     minimum: float = -inf
     maximum: float = inf
     separator: str = ","
+    panel: Panel | None = None
 
     def render_help(self, name: OptionNames) -> str:
         """Return the help of a front end."""
@@ -65,6 +79,7 @@ class RequestField:
         is_several: Whether it takes several values.
         default: Its default.
         option: Its declaration.
+        panel: What it is about.
     """
 
     name: str
@@ -73,6 +88,7 @@ class RequestField:
     is_several: bool
     default: Any
     option: Option
+    panel: Panel
 
     @property
     def is_switch(self) -> bool:
@@ -128,7 +144,13 @@ class RequestField:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Base of requests: a data class whose fields are annotated with their :class:`Option`."""
+    """Base of requests: a data class whose fields are annotated with their :class:`Option`.
+
+    Attributes:
+        panel: What the options of the class are about.
+    """
+
+    panel: ClassVar[Panel] = Panel.INPUT
 
     def __post_init__(self) -> None:
         self.check()
@@ -156,10 +178,17 @@ class Request:
 def list_fields(request: type[Request]) -> tuple[RequestField, ...]:
     """Return the fields of a class of requests."""
     hints = get_type_hints(request, include_extras=True)
-    return tuple(_describe_field(field.name, hints[field.name], field.default) for field in fields(request))
+    return tuple(
+        _describe_field(field.name, hints[field.name], field.default, _find_declaring_class(request, field.name).panel)
+        for field in fields(request)
+    )
 
 
-def _describe_field(name: str, hint: Any, default: Any) -> RequestField:
+def _find_declaring_class(request: type[Request], field: str) -> type[Request]:
+    return next(one for one in request.__mro__ if field in vars(one).get("__annotations__", {}))
+
+
+def _describe_field(name: str, hint: Any, default: Any, panel: Panel) -> RequestField:
     annotation, option = get_args(hint)
     is_union = get_origin(annotation) in (Union, types.UnionType)
     members = get_args(annotation) if is_union else (annotation,)
@@ -167,7 +196,9 @@ def _describe_field(name: str, hint: Any, default: Any) -> RequestField:
     value_types = {member for member in members if isinstance(member, type) and member is not types.NoneType}
     value_types = {member for member in value_types if get_origin(member) is None}
     value_types |= {get_args(member)[0] for member in several if get_origin(member) is Sequence}
-    return RequestField(name, annotation, tuple(sorted(value_types, key=str)), bool(several), default, option)
+    return RequestField(
+        name, annotation, tuple(sorted(value_types, key=str)), bool(several), default, option, option.panel or panel
+    )
 
 
 def split_values(value: Any) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from tracekit.messages import index_files as index_messages
 from tracekit.messages import requests as messages
 from tracekit.messages import sharding as sharding_messages
 from tracekit.numbers import NUMBER_PATTERN
-from tracekit.request.option import Option, Request, split_values
+from tracekit.request.option import Option, Panel, Request, split_values
 
 if TYPE_CHECKING:
     from tracekit.index_distribution import IndexPattern
@@ -195,6 +195,8 @@ class RunOptions(StepOptions):
 class EditOptions(Request):
     """What changes in the run before it is reported or predicted."""
 
+    panel = Panel.WHAT_IF
+
     what_if: Annotated[
         str | Sequence[str],
         Option(
@@ -245,6 +247,8 @@ class EditOptions(Request):
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions(Request):
     """Where the step is predicted, and what that costs."""
+
+    panel = Panel.TARGET
 
     gpu: Annotated[
         str | Sequence[str], Option("Target GPU. `tracekit gpus` lists them.", "GPUs", "NAME", short="-g")
@@ -356,6 +360,8 @@ class TargetOptions(Request):
 class ScheduleOptions(Request):
     """How a job that gets replicas or stages runs."""
 
+    panel = Panel.LAYOUT
+
     fsdp: Annotated[
         bool,
         Option(
@@ -397,6 +403,8 @@ class ScheduleOptions(Request):
 @dataclass(frozen=True, kw_only=True)
 class LayoutOptions(Request):
     """The job's layout on the target."""
+
+    panel = Panel.LAYOUT
 
     world_size: Annotated[int | None, WORLD_SIZE] = None
     dp: Annotated[
@@ -472,6 +480,8 @@ class PredictRequest(ExportRequest):
 class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
     """Predictions of many layouts on some targets."""
 
+    panel = Panel.LAYOUT
+
     world_size: Annotated[int | Sequence[int], WORLD_SIZE] = ()
     tp: Annotated[int | Sequence[int], TENSOR_PARALLEL] = ()
     pp: Annotated[int | Sequence[int], PIPELINE_PARALLEL] = ()
@@ -513,7 +523,12 @@ class ShardRequest(RunOptions):
 
     cluster: Annotated[
         str | Sequence[str],
-        Option("Cluster, such as 8xh100-sxm, or a TOML. `tracekit clusters` lists them.", "Clusters", short="-c"),
+        Option(
+            "Cluster, such as 8xh100-sxm, or a TOML. `tracekit clusters` lists them.",
+            "Clusters",
+            short="-c",
+            panel=Panel.TARGET,
+        ),
     ] = ()
     table: Annotated[
         str | Sequence[str],

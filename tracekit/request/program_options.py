@@ -8,7 +8,7 @@ from tracekit.bounds import MAX_COUNT
 from tracekit.capturing.options import CaptureOptions
 from tracekit.errors import RequestError
 from tracekit.messages import captures as messages
-from tracekit.request.option import Option, Request, split_values
+from tracekit.request.option import Option, Panel, Request, split_values
 from tracekit.request.options import EditOptions
 
 Asked = TypeVar("Asked", bound=Request)
@@ -17,6 +17,8 @@ Asked = TypeVar("Asked", bound=Request)
 @dataclass(frozen=True, kw_only=True)
 class ProgramOptions(Request):
     """How a program is captured."""
+
+    panel = Panel.PROGRAM
 
     train: Annotated[
         bool, Option("Of a program: a training step, forward, backward and the optimizer.", "Program: training step")

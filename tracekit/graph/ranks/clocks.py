@@ -15,7 +15,7 @@ from tracekit.rules import Rule, RuleNames
 RULE = Rule(
     "rank-clocks",
     "Collectives that need every rank end on all ranks at once, which gives the ranks' clock offsets.",
-    "Two jobs: mi300x_ddp_train of 4 ranks and v100_dlrm_train of 8 (docs/explanation/replay.md).",
+    "Two jobs: mi300x_ddp_train of 4 ranks and v100_dlrm_train of 8; `tracekit explain replay` has more.",
 )
 
 
