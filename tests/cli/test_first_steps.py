@@ -5,7 +5,6 @@ import os
 import sys
 from pathlib import Path
 
-import pexpect
 import pytest
 import typer
 
@@ -76,9 +75,11 @@ def test_names_are_completed(words, expected, monkeypatch, capsys):
 
 
 def test_bash_completes_in_a_terminal(tmp_path):
+    pexpect = pytest.importorskip("pexpect")
     (tmp_path / "tracekit").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tracekit "$@"\n')
     (tmp_path / "tracekit").chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(Path.cwd()), "TERM": "dumb"}
+    places = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(Path.cwd()), "TERM": "dumb"}
+    environment = os.environ | places
     shell = pexpect.spawn("bash", ["--norc", "--noprofile"], env=environment, encoding="utf-8", timeout=120)
     shell.sendline("bind 'set enable-bracketed-paste off'; PS1='ready> '; eval \"$(tracekit --show-completion bash)\"")
     shell.expect_exact("ready> ")
