@@ -12,6 +12,7 @@ import typer
 
 from docs.site.pages import PAGES
 from tracekit.cli.app import app
+from tracekit.cli.bare_trace import is_input
 from tracekit.messages import Severity
 from tracekit.messages.catalogue import CATALOGUE
 
@@ -58,6 +59,8 @@ def test_links_between_files_resolve(page):
 @pytest.mark.parametrize("line", list(quoted_commands()))
 def test_quoted_commands_parse(line):
     name, *arguments = shlex.split(re.split(r" (?:[|>]|&&) ", line)[0])
+    if is_input(name):
+        name, arguments = "report", [name, *arguments]
     assert typer.main.get_command(app).commands[name].make_context(name, arguments).params
 
 
