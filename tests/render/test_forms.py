@@ -17,9 +17,10 @@ from tracekit.errors import TracekitError
 from tracekit.format import format_dollars, format_duration, format_number, format_shape
 from tracekit.messages import Severity, Template
 from tracekit.prediction.batch import StepBatch
-from tracekit.render import figures, html, markdown, table_files, terminal, xlsx
+from tracekit.render import html, markdown, table_files, terminal, xlsx
 from tracekit.render import json as as_json
 from tracekit.render.bars import TimeBars
+from tracekit.render.charts import build_chart
 from tracekit.render.notebook import render_report_card
 from tracekit.reporting import tables as sections
 from tracekit.reporting.findings.finding import Finding
@@ -115,7 +116,6 @@ def test_speedups_count_samples_as_the_headline_does(fourfold):
     forms = (
         as_text(terminal.render_predicted(fourfold, 1)),
         markdown.render_report(fourfold),
-        html.render_page(fourfold),
         render_report_card(fourfold),
     )
     for text in forms:
@@ -153,8 +153,9 @@ def test_costs_stand_in_every_form_with_what_is_paid_today(report):
         assert "$/1k steps" in text
         assert "0.28" in text
         assert "–" in text
-    assert "$0.28" in html.render_page(told)
-    assert "$1,240" in html.render_page(replace(told, source=replace(told.source, dollars_per_1000_steps=1240.0)))
+    for dollars, shown in ((1 / 3.6, "$0.28"), (1240.0, "$1,240")):
+        decided = replace(report.decision, here=replace(report.decision.here, dollars=dollars))
+        assert shown in html.render_page(replace(told, decision=decided))
     assert sections.build_frames(told)["step"]["dollars_per_1000_steps"].to_list() == [1 / 3.6, None, None]
     assert "$/1k" not in markdown.render_report(report)
 
@@ -195,39 +196,38 @@ def test_whether_it_fits_stands_beside_each_target_where_one_may_not(report):
     assert [fits for fits in ("yes", "no", "?") for row in rows if f"  {fits} " in row] == ["yes", "no", "?"]
     assert "| yes |" in markdown.render_report(told)
     assert "| no |" in markdown.render_report(told)
-    assert "doesn&#39;t fit" in html.render_page(told)
-    assert "may not fit" in html.render_page(told)
+    page = html.render_page(replace(report, targets=(lacking, replace(open_, gpu=yes.gpu))))
+    assert "doesn&#39;t fit" in page
+    assert "may not fit" in page
     assert "lacks memory" in render_report_card(told)
     assert "?" not in as_text(terminal.render_predicted(report, 0))
 
 
 def test_points_of_other_batches_lie_where_their_samples_do(report, fourfold):
-    plain, larger = (figures.build_figure(one, "speeds") for one in (report, fourfold))
-    assert larger["layout"]["yaxis"]["title"]["text"] == "ms for the samples of a measured step"
-    assert "for each sample" in larger["layout"]["xaxis"]["title"]["text"]
-    for here, there in zip(sorted(plain["data"][-1]["y"]), sorted(larger["data"][-1]["y"]), strict=True):
+    plain, larger = (build_chart(one, "speeds") for one in (report, fourfold))
+    assert larger.y.title == "ms for the samples of a measured step"
+    assert "for each sample" in larger.x.title
+    for here, there in zip(sorted(plain.series[-1].y), sorted(larger.series[-1].y), strict=True):
         assert there == pytest.approx(here / 4)
 
 
 def test_roofline_points_lie_where_the_work_says(report):
-    spec = figures.build_figure(report, "roofline")
-    (gemm,) = [trace for trace in spec["data"] if trace["name"] == "gemm"]
+    chart = build_chart(report, "roofline")
+    (gemm,) = [series for series in chart.series if series.name == "gemm"]
     kernel = next(kernel for kernel in report.kernels if kernel.family == "gemm")
-    assert gemm["x"][0] == pytest.approx(kernel.flops / kernel.bytes)
-    assert gemm["y"][0] == pytest.approx(kernel.flops / (kernel.time_us * 1e-6) / 1e12)
-    roof = spec["data"][0]
-    assert roof["name"] == "a100-sxm-80gb (measured)"
+    assert gemm.x[0] == pytest.approx(kernel.flops / kernel.bytes)
+    assert gemm.y[0] == pytest.approx(kernel.flops / (kernel.time_us * 1e-6) / 1e12)
+    roof = chart.series[0]
+    assert roof.name == "a100-sxm-80gb (measured)"
     # 312 TFLOP/s in bf16 and 2039 GB/s, NVIDIA A100 data sheet.
-    assert max(roof["y"]) == pytest.approx(312, rel=0.001)
-    assert roof["y"][0] / roof["x"][0] == pytest.approx(2.039, rel=0.001)
+    assert max(roof.y) == pytest.approx(312, rel=0.001)
+    assert roof.y[0] / roof.x[0] == pytest.approx(2.039, rel=0.001)
 
 
 def test_every_gpu_has_its_roof_however_many_there_are(report):
     roofs = tuple(replace(report.roofs[0], gpu=f"gpu{number}", measured=False) for number in range(8))
-    drawn = [
-        trace.get("legendgroup") for trace in figures.build_figure(replace(report, roofs=roofs), "roofline")["data"]
-    ]
-    assert {roof.gpu for roof in roofs} <= set(drawn)
+    drawn = {series.name for series in build_chart(replace(report, roofs=roofs), "roofline").series}
+    assert {roof.gpu for roof in roofs} <= drawn
 
 
 def test_the_screen_says_what_it_leaves_out(report):
@@ -239,9 +239,9 @@ def test_the_screen_says_what_it_leaves_out(report):
 
 
 def test_bars_add_up_to_the_step(report):
-    spec = figures.build_figure(report, "time")
+    chart = build_chart(report, "time")
     for i, bar in enumerate(report.bars):
-        assert sum(trace["x"][i] for trace in spec["data"]) == pytest.approx(bar.step_time_us / 1e3)
+        assert sum(series.y[i] for series in chart.series) == pytest.approx(bar.step_time_us / 1e3)
 
 
 def test_parts_stand_in_one_order_and_those_that_only_a_target_has_are_told(report):
@@ -284,7 +284,7 @@ def test_without_colours_neighbours_in_a_bar_have_other_shades(report):
 
 def test_an_unknown_figure_is_named(report):
     with pytest.raises(TracekitError, match="roofline"):
-        figures.build_figure(report, "pie")
+        build_chart(report, "pie")
 
 
 @pytest.mark.parametrize(

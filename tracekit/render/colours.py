@@ -17,6 +17,10 @@ FAMILY_COLOURS = {
     "softmax": "#cc79a7",
     "optimizer": "#7030c0",
     "copy": "#6e3b1f",
+    "reduction": "#7a9a01",
+    "embedding": "#144d3a",
+    "memcpy": "#a1866f",
+    "memset": "#d7c4b0",
 }
 OTHER_COLOUR = "#999999"
 IDLE_COLOUR = "#444444"

@@ -1,12 +1,21 @@
 """Render the report in a notebook: an HTML card and charts."""
 
-from markupsafe import escape
-from plotly.graph_objects import Figure
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from markupsafe import escape
+
+from tracekit.errors import TracekitError
 from tracekit.format import format_duration, format_interval, format_number, format_percent, shorten
-from tracekit.render import figures
+from tracekit.messages.packages import EXTRA_MISSING
+from tracekit.render.charts import build_chart
+from tracekit.render.charts.plotly import build_plotly_spec
 from tracekit.render.sentences import build_headline, is_per_sample
 from tracekit.reporting.model import Report
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 MAX_ROWS = 5
 MAX_TITLE_CHARS = 100
@@ -16,9 +25,13 @@ def make_figure(report: Report, name: str) -> Figure:
     """Return one of the report's charts as a plotly figure.
 
     Raises:
-        TracekitError: There is no chart of that name.
+        TracekitError: There is no chart of that name, or plotly isn't installed.
     """
-    spec = figures.build_figure(report, name)
+    try:
+        from plotly.graph_objects import Figure
+    except ImportError as error:
+        raise TracekitError(EXTRA_MISSING(distribution="plotly", reason=str(error), extra="notebook")) from error
+    spec = build_plotly_spec(build_chart(report, name))
     return Figure(data=spec["data"], layout={"template": "plotly_white", **spec["layout"]})
 
 

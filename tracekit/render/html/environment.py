@@ -11,11 +11,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tracekit.escape import to_html
 from tracekit.format import (
     format_change,
+    format_count,
     format_dollars,
     format_duration,
     format_interval,
+    format_likely,
     format_number,
     format_percent,
+    format_price,
+    format_quantity,
+    format_range,
     shorten,
     shorten_kernel_name,
 )
@@ -41,19 +46,29 @@ def get_environment() -> Environment:
     )
     formats: dict[str, Any] = {
         "change": format_change,
+        "count": format_count,
+        "likely": format_likely,
+        "price": format_price,
+        "quantity": format_quantity,
+        "range": format_range,
         "duration": format_duration,
         "digits": format_number,
         "dollars": format_dollars,
         "joules": format_joules,
         "joules_interval": format_joules_interval,
         "percent": format_percent,
-        "colour": get_family_colour,
+        "colour": _get_style_colour,
         "place": name_place,
         "told": describe_batch,
     }
     made.filters.update(formats, shorten=lambda text, width=MAX_NAME_CHARS: shorten(shorten_kernel_name(text), width))
     made.globals.update(interval=format_interval)
     return made
+
+
+def _get_style_colour(family: str) -> str:
+    """Return a family's colour for a style; idle time is pale in both themes."""
+    return "var(--idle)" if family == "idle" else get_family_colour(family)
 
 
 def _clean_text(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Render the report as one self-contained page: templates, style, scripts and data in a single file."""
+"""Render the report as one self-contained page: templates, style, script and data in a single file."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,16 @@ import msgspec
 from markupsafe import Markup
 
 from predictors.hardware import GEFORCE_CLOCK_FACTOR
-from tracekit.escape import to_html
+from tracekit.escape import to_html, write_csv
 from tracekit.messages import OptionNames, name_option
-from tracekit.render import figures, what_if_rows
-from tracekit.render.colours import get_family_colour
-from tracekit.render.findings import group_findings
+from tracekit.render import what_if_rows
+from tracekit.render.charts import build_chart
+from tracekit.render.charts.roofline import MAX_BUBBLES, MIN_BUBBLE_SHARE_PCT, select_roofline_kernels
+from tracekit.render.charts.svg import draw_svg
 from tracekit.render.html.environment import get_environment, hash_script, read_asset
-from tracekit.render.html.rows import build_kernel_rows
+from tracekit.render.html.findings import build_finding_rows
+from tracekit.render.html.rows import build_kernel_families, count_shown_kernels
+from tracekit.render.html.targets import build_target_rows, describe_pricing, find_time_scale, list_first_targets
 from tracekit.render.sentences import (
     build_headline,
     collect_notes,
@@ -20,17 +23,28 @@ from tracekit.render.sentences import (
     describe_step_samples,
     format_step_count,
     merge_target_notes,
-    name_gpus,
-    name_target,
 )
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import list_parts
 from tracekit.reporting.tables import COLLECTIVES, COPIES, KERNEL_TIMES, LAWS, MODULES, RANKS, TARGET_COLUMN_MEANINGS
 from tracekit.schema import TableSchema
 
-CHART_NAMES = ("roofline", "speeds", "steps", "queues", "copies")
-MOST_RANKS = 16
-MOST_MODULES = 300
+MAX_RANKS = 16
+MAX_MODULES = 100
+MAX_DATASHEETS = 6
+SCRIPTS = ("core", "table", "kernels", "links", "figures")
+"""Files of the page's script, in the order in which they run."""
+MENU = (
+    ("targets", "GPUs"),
+    ("time", "Time"),
+    ("findings", "Findings"),
+    ("kernels", "Kernels"),
+    ("roofline", "Roofline"),
+    ("idle", "Critical path"),
+    ("accuracy", "Accuracy"),
+    ("provenance", "Sources"),
+)
+"""Sections that the menu leads to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +62,29 @@ class ReportBody:
     script: Markup
 
 
+@dataclass(frozen=True, slots=True)
+class DrawnChart:
+    """A chart as the templates show it.
+
+    Attributes:
+        title: What it shows.
+        svg: The picture.
+        csv: Its values.
+    """
+
+    title: str
+    svg: Markup
+    csv: str
+
+
 def render_page(report: Report, name: OptionNames = name_option) -> str:
-    """Render the report as HTML that opens from a file, makes no network requests and stays under 10 MB.
+    """Render the report as HTML that opens from a file, makes no network requests and stays under 500 kB.
 
     Args:
         report: A report with or without predictions.
         name: Names options as the front end does.
     """
-    body = render_report_body(report, name)
+    body = _render_body(report, name, is_alone=True)
     return (
         get_environment()
         .get_template("page.html")
@@ -69,45 +98,52 @@ def render_page(report: Report, name: OptionNames = name_option) -> str:
 
 
 def render_report_body(report: Report, name: OptionNames = name_option) -> ReportBody:
-    """Render the report for a document that holds more than it.
+    """Render the report for a document that has its own title, choice of theme and other content.
 
     Args:
         report: A report with or without predictions.
         name: Names options as the front end does.
     """
-    from plotly.offline import get_plotlyjs
+    return _render_body(report, name, is_alone=False)
 
-    kernels, omitted = build_kernel_rows(report)
-    data = {
-        "gpus": [target.label for target in report.targets],
-        "colours": {kernel.family: get_family_colour(kernel.family) for kernel in report.kernels},
-        "kernels": kernels,
-        "figures": {name: figures.build_figure(report, name) for name in CHART_NAMES},
-    }
+
+def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> ReportBody:
+    charts = {chart: _draw_chart(report, chart) for chart in _list_charts(report)}
+    targets = build_target_rows(report)
+    pricing = describe_pricing(report, targets)
+    shown = count_shown_kernels(report)
     content = (
         get_environment()
         .get_template("body.html")
         .render(
             report=report,
+            is_alone=is_alone,
             option_name=name,
-            MOST_RANKS=MOST_RANKS,
-            MOST_MODULES=MOST_MODULES,
+            MAX_RANKS=MAX_RANKS,
+            MAX_MODULES=MAX_MODULES,
+            MAX_DATASHEETS=MAX_DATASHEETS,
+            menu=[(section, text) for section, text in MENU if section != "targets" or targets],
             headline=build_headline(report),
-            findings=group_findings(report.findings),
+            targets=targets,
+            pricing=pricing,
+            time_scale=find_time_scale(report),
+            first_targets=list_first_targets(report),
+            charts=charts,
+            findings=build_finding_rows(report),
+            kernel_families=build_kernel_families(report),
+            omitted=len(report.kernels) - shown,
             edits=list(what_if_rows.build_edit_rows(report)),
             edit_headings=what_if_rows.list_headings(report),
             notes=collect_notes(report, name),
             families=list_parts(report.bars),
             larger_steps=list(merge_target_notes(report, describe_step_samples)),
             speeds=list(describe_speeds(report)),
-            omitted=omitted,
-            drawn_pct=sum(kernel.share for kernel in figures.select_roofline_kernels(report)),
-            smallest_pct=figures.MIN_BUBBLE_SHARE_PCT,
+            drawn_pct=sum(kernel.share for kernel in select_roofline_kernels(report)),
+            smallest_pct=MIN_BUBBLE_SHARE_PCT,
+            most_bubbles=MAX_BUBBLES,
             above_boost_pct=100 * (GEFORCE_CLOCK_FACTOR - 1),
-            gpus_named=name_gpus,
-            target_named=name_target,
             measured_steps=format_step_count,
-            data=_embed_json(data),
+            data=_embed_json({"csv": {chart: drawn.csv for chart, drawn in charts.items()}, "pricing": pricing}),
             columns={
                 table.name: _collect_column_docs(table)
                 for table in (KERNEL_TIMES, MODULES, COLLECTIVES, COPIES, RANKS, LAWS)
@@ -115,8 +151,33 @@ def render_report_body(report: Report, name: OptionNames = name_option) -> Repor
             | {"predicted": TARGET_COLUMN_MEANINGS},
         )
     )
-    script = f"{get_plotlyjs()}\n{read_asset('page.js')}"
-    return ReportBody(Markup(content), Markup(read_asset("style.css")), Markup(script))
+    return ReportBody(Markup(content), Markup(read_asset("style.css")), _join_scripts(is_alone=is_alone))
+
+
+def _list_charts(report: Report) -> list[str]:
+    """List the charts that have something to show."""
+    course = report.course
+    shown = {
+        "answer": bool(report.decision),
+        "time": True,
+        "roofline": bool(select_roofline_kernels(report)),
+        "speeds": True,
+        "steps": len(report.steps) > 1,
+        "queues": bool(course and course.queues),
+        "copies": bool(course and course.copies_gbps),
+    }
+    return [name for name, is_shown in shown.items() if is_shown]
+
+
+def _draw_chart(report: Report, name: str) -> DrawnChart:
+    chart = build_chart(report, name)
+    return DrawnChart(chart.title, Markup(draw_svg(chart)), write_csv(chart.to_table()))
+
+
+def _join_scripts(*, is_alone: bool) -> Markup:
+    names = (*SCRIPTS, "theme") if is_alone else SCRIPTS
+    parts = "\n".join(read_asset(f"scripts/{name}.js") for name in names)
+    return Markup(f'(() => {{\n"use strict";\n{parts}}})();\n')
 
 
 def _collect_column_docs(table: TableSchema) -> dict[str, str]:

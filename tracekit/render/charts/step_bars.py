@@ -1,0 +1,82 @@
+"""Charts of step times: where a step's time goes on each GPU, and the measured steps one by one."""
+
+from tracekit.format import format_duration, format_percent
+from tracekit.render.charts.model import Axis, Chart, Series
+from tracekit.render.colours import FAMILY_COLOURS, IDLE_COLOUR, get_family_colour
+from tracekit.reporting.model import Report
+from tracekit.reporting.sections.bars import TimeBar, list_parts
+
+MAX_TIME_RATIO = 4.0
+"""Ratio of the longest to the shortest step above which bars show percentages: the short ones would be slivers."""
+ROW_PX = 26.0
+AXES_PX = 90.0
+
+
+def build_time_chart(report: Report) -> Chart:
+    """Build the chart of where the step's time goes: one stacked bar per GPU."""
+    steps_us = [bar.step_time_us for bar in report.bars]
+    in_percent = max(steps_us) > MAX_TIME_RATIO * min(steps_us)
+    series = (
+        Series(
+            name=family,
+            kind="bars",
+            x=tuple(range(len(report.bars))),
+            y=tuple(_compute_part(bar, family, in_percent=in_percent) for bar in report.bars),
+            texts=tuple(_describe_part(bar, family) for bar in report.bars),
+            colour=get_family_colour(family),
+        )
+        for family in list_parts(report.bars)
+    )
+    return Chart(
+        name="time",
+        title="Where the time of a step goes, by family of kernels",
+        x=Axis("% of the step" if in_percent else "ms per step"),
+        y=Axis(""),
+        series=tuple(series),
+        categories=tuple(f"{bar.label}, {format_duration(bar.step_time_us)}" for bar in report.bars),
+        is_horizontal=True,
+        height_px=AXES_PX + ROW_PX * len(report.bars),
+    )
+
+
+def _compute_part(bar: TimeBar, family: str, *, in_percent: bool) -> float:
+    time_us = dict(bar.parts).get(family, 0.0)
+    return 100 * time_us / (bar.step_time_us or 1.0) if in_percent else time_us / 1e3
+
+
+def _describe_part(bar: TimeBar, family: str) -> str:
+    time_us = dict(bar.parts).get(family, 0.0)
+    share = format_percent(100 * time_us / (bar.step_time_us or 1.0))
+    return f"{bar.label}: {family} {format_duration(time_us)}, {share} of the step"
+
+
+def build_step_chart(report: Report) -> Chart:
+    """Build the chart of the measured steps: GPU busy, only communicating, idle."""
+    parts = {
+        "GPU busy": [step.kernel_time_us - step.exposed_comm_us for step in report.steps],
+        "only communication": [step.exposed_comm_us for step in report.steps],
+        "GPU idle": [max(step.time_us - step.kernel_time_us, 0.0) for step in report.steps],
+    }
+    shades = (FAMILY_COLOURS["gemm"], FAMILY_COLOURS["collective"], IDLE_COLOUR)
+    names = tuple(f"step {step.step}" for step in report.steps)
+    series = (
+        Series(
+            name=part,
+            kind="bars",
+            x=tuple(range(len(names))),
+            y=tuple(us / 1e3 for us in times),
+            texts=tuple(f"{name}: {format_duration(us)} {part}" for name, us in zip(names, times, strict=True)),
+            colour=shade,
+        )
+        for (part, times), shade in zip(parts.items(), shades, strict=True)
+        if any(times)
+    )
+    return Chart(
+        name="steps",
+        title="Duration of the measured steps",
+        x=Axis(""),
+        y=Axis("ms"),
+        series=tuple(series),
+        categories=names,
+        height_px=260,
+    )

@@ -1,0 +1,150 @@
+"""Rows of the page's table of targets, and what its script needs to recompute costs at other prices."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log
+
+from predictors import PredictorError, load_gpu
+from tracekit.messages import decisions as told
+from tracekit.prediction.model import PredictedStep
+from tracekit.reporting.model import Report
+from tracekit.reporting.sections.decision import Decision, TargetDecision
+from tracekit.reporting.sections.figure import Figure
+
+MAX_FIRST_TARGETS = 3
+"""Targets, best first, whose columns tables show before a reader chooses others."""
+US_PER_HOUR = 3.6e9
+COST_ANSWERS = (told.COSTS_MORE, told.COSTS_LESS, told.COSTS_UNDECIDED, told.COSTS_ALONE, told.PAYS_BELOW)
+"""The answers that other prices change."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRow:
+    """One target.
+
+    Attributes:
+        id: Stable identifier within the page.
+        decision: What the work takes and costs there.
+        step: The predicted step.
+        maker: Vendor and architecture; empty of a GPU that tracekit doesn't know.
+        spread_pct: Half of the interval's width, percent of the likely step.
+        low_place: Where the interval begins, percent of the table's axis of times.
+        width: How long it is, percent of that.
+        likely_place: Where the likely step is.
+        gpu_hours: GPU-hours that the decision's amount of work takes, of all GPUs that have to be rented.
+        rented: GPUs that have to be rented.
+    """
+
+    id: str
+    decision: TargetDecision
+    step: PredictedStep
+    maker: str
+    spread_pct: float
+    low_place: float
+    width: float
+    likely_place: float
+    gpu_hours: Figure
+    rented: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimeScale:
+    """A logarithmic axis on which all intervals have a place: very slow targets leave room for the others."""
+
+    low_us: float
+    high_us: float
+
+    def locate(self, time_us: float) -> float:
+        """Return the place of a time, in percent of the axis."""
+        return 100 * log(time_us / self.low_us) / log(self.high_us / self.low_us)
+
+
+def build_target_rows(report: Report) -> list[TargetRow]:
+    """Build the rows in order of rank; none without targets."""
+    if report.decision is None:
+        return []
+    scale = find_time_scale(report)
+    steps = {target.label: target for target in report.targets}
+    return [_build_row(report, one, steps[one.label], scale) for one in report.decision.targets if one.label in steps]
+
+
+def find_time_scale(report: Report) -> TimeScale:
+    """Return the axis that holds the measured step and all intervals."""
+    here_us = report.source.step_time_us
+    times = [here_us, *(us for one in report.targets for us in (one.low_us, one.high_us))]
+    positive = [us for us in times if us > 0] or [1.0]
+    return TimeScale(min(positive) / 1.1, max(positive) * 1.1)
+
+
+def list_first_targets(report: Report) -> list[str]:
+    """List the best targets, whose columns tables show before a reader chooses others."""
+    return [one.label for one in report.decision.targets[:MAX_FIRST_TARGETS]] if report.decision else []
+
+
+def _build_row(report: Report, decision: TargetDecision, step: PredictedStep, scale: TimeScale) -> TargetRow:
+    low_place = scale.locate(step.low_us or scale.low_us)
+    return TargetRow(
+        id=f"target-{decision.label}",
+        decision=decision,
+        step=step,
+        maker=_name_maker(step.gpu),
+        spread_pct=50 * (step.high_us - step.low_us) / (step.step.step_time_us or 1.0),
+        low_place=low_place,
+        width=scale.locate(step.high_us or scale.low_us) - low_place,
+        likely_place=scale.locate(step.step.step_time_us or scale.low_us),
+        gpu_hours=_compute_gpu_hours(report, decision),
+        rented=_count_rented(decision.hourly, decision.price, decision.gpus),
+    )
+
+
+def _name_maker(gpu: str) -> str:
+    try:
+        known = load_gpu(gpu)
+    except PredictorError:
+        return ""
+    return f"{known.vendor} {known.architecture}"
+
+
+def _count_rented(hourly: float | None, price: float | None, gpus: int) -> float:
+    return hourly / price if hourly and price else gpus
+
+
+def _compute_gpu_hours(report: Report, target: TargetDecision) -> Figure:
+    assert report.decision
+    hours = report.source.step_time_us / US_PER_HOUR * report.decision.amount / _count_units(report)
+    return target.speedup.invert().scale(hours * _count_rented(target.hourly, target.price, target.gpus))
+
+
+def _count_units(report: Report) -> float:
+    """Count the units of work in a measured step."""
+    return report.source.batch.size if report.source.batch else 1.0
+
+
+def describe_pricing(report: Report, rows: list[TargetRow]) -> dict[str, object] | None:
+    """Return what the page's script needs to recompute costs; None without targets."""
+    decision = report.decision
+    if decision is None:
+        return None
+    here = decision.here
+    rented = _count_rented(here.hourly, here.price, here.gpus)
+    hours = report.source.step_time_us / US_PER_HOUR * decision.amount / _count_units(report)
+    return {
+        "unit": decision.unit.removesuffix("s"),
+        "units": decision.unit,
+        "amount": decision.amount,
+        "ranked_by": decision.ranked_by,
+        "answers": {template.code: template.text for template in COST_ANSWERS},
+        "here": {"name": here.name, "price": here.price, "rented": rented, "gpu_hours": rented * hours},
+        "targets": list(_describe_targets(decision, rows)),
+    }
+
+
+def _describe_targets(decision: Decision, rows: list[TargetRow]) -> Iterator[dict[str, object]]:
+    for row in rows:
+        yield {
+            "id": row.id,
+            "gpus": row.decision.gpus,
+            "price": row.decision.price,
+            "gpu_hours": row.gpu_hours.ordered,
+            "speedup": row.decision.speedup.ordered,
+        }
