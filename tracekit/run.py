@@ -24,10 +24,11 @@ from tracekit.model_config import read_model_config
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
-from tracekit.replay.step_time import StepTime, merge_ranks
+from tracekit.replay.step_time import StepTime, StepTimer, merge_ranks
 from tracekit.table_skews import find_table_skews
 from tracekit.timing import correct_times
 from tracekit.trace import RankTrace, Trace
+from tracekit.workload.steps import drop_first_step
 
 MAX_TRUSTED_ERROR_PCT = 5.0
 """Replay error up to which prediction intervals hold; above it, the trace has waits that the graph doesn't explain."""
@@ -194,6 +195,20 @@ class MeasuredRun:
         """Return the run with other chosen steps; the measured step stays that of all of them."""
         return replace(self, program=self.program.replace_tables(chosen_steps=chosen_steps))
 
+    def measure_steps(self, asked: pl.DataFrame) -> "MeasuredRun":
+        """Return the run with other steps measured.
+
+        Args:
+            asked: The steps, some of those of the trace.
+
+        Raises:
+            StepError: Nothing ran on the GPU in any of them.
+        """
+        chosen = drop_first_step(asked, self.steps, self.kernels)
+        program = self.program.replace_tables(asked_steps=asked, chosen_steps=chosen)
+        lines = self.measured_timeline, replay(self.graph)
+        return replace(self, program=program, results=_measure_results(program.step_timer, program.graph, *lines))
+
 
 def prepare_run(
     trace: Trace,
@@ -246,8 +261,8 @@ def prepare_run(
     progress(stages.REPLAYING())
     meter = job.tables.step_timer
     lines = build_measured_timeline(job.graph), replay(job.graph)
-    as_measured, replayed = (meter.compute_median(line) for line in lines)
-    if as_measured.step_time_us <= 0:
+    results = _measure_results(meter, job.graph, *lines)
+    if results.measured_step.step_time_us <= 0:
         raise TraceError(STEP_TIME_ZERO(path=ranks[0].source))
     return MeasuredRun(
         program=Program(
@@ -265,22 +280,32 @@ def prepare_run(
                 *trace.warnings,
                 *job.notes,
                 *_warn_of_waits(job.tables.chosen_steps),
-                *as_measured.list_doubts(),
+                *results.measured_step.list_doubts(),
             ),
             source=source,
             source_doubt=doubt,
             time_faults=time_faults,
             assumptions=(messages.RULES_OFF(rules=sorted(without)),) if without else (),
         ),
-        results=RunResults(
-            measured_step=as_measured,
-            self_replay=SelfReplay(
-                step_time_us=replayed.step_time_us,
-                span_us=replayed.span_us,
-                error_pct=100 * (replayed.step_time_us / as_measured.step_time_us - 1),
-                derived_wait_us=meter.compute_median_wait_us(lines[0], job.graph.waits.derived_ns),
-                kept_wait_us=meter.compute_median_sum_us(job.graph.kept_ns),
-            ),
+        results=results,
+    )
+
+
+def _measure_results(meter: StepTimer, graph: Graph, recorded: Timeline, self_replayed: Timeline) -> RunResults:
+    """Measure the median step, as recorded and as replayed.
+
+    Raises:
+        StepError: Nothing ran on the GPU in any of the steps.
+    """
+    measured, replayed = (meter.compute_median(line) for line in (recorded, self_replayed))
+    return RunResults(
+        measured_step=measured,
+        self_replay=SelfReplay(
+            step_time_us=replayed.step_time_us,
+            span_us=replayed.span_us,
+            error_pct=100 * (replayed.step_time_us / measured.step_time_us - 1) if measured.step_time_us else 0.0,
+            derived_wait_us=meter.compute_median_wait_us(recorded, graph.waits.derived_ns),
+            kept_wait_us=meter.compute_median_sum_us(graph.kept_ns),
         ),
     )
 

@@ -55,7 +55,10 @@ def test_several_iterations_in_what_counts_as_one_step_are_said(marked, times, w
 def test_batches_of_other_kinds_than_the_measured_ones_are_said():
     builder = served("step[EXTEND bs=2 toks=64]", *["step[DECODE bs=2]"] * 3)
     (warning,) = find(builder, "other-batches")
-    assert (warning.values["step"], str(warning).partition(", which")[0]) == (0, "The engine also ran 1 prefill batch")
+    assert (warning.values["step"], str(warning).partition(": the step")[0]) == (
+        0,
+        "The engine also ran 1 prefill batch",
+    )
     assert find(builder.step(1, 0, 300), "other-batches") == []
 
 

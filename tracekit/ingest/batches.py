@@ -67,6 +67,21 @@ def find_served_batches(trace: RankTrace) -> pl.DataFrame:
     )
 
 
+def find_requests(trace: RankTrace) -> pl.DataFrame:
+    """Find how many requests of each type the batches of a trace serve, in order.
+
+    Returns:
+        ``start_ns``, ``prompts`` and ``sequences`` (that get their next token); null where the engine doesn't tell.
+    """
+    size = _NAME.extract(r"^step\[.*\bbs=(\d+)").cast(pl.Int64, strict=False)
+    marks = trace.annotations.with_columns(tokens=_BATCH_SIZE, kind=_BATCH_KIND).filter(pl.col("tokens") > 0)
+    return select_outermost(marks).select(
+        start_ns="ts_ns",
+        prompts=pl.coalesce(_PREFILL_REQUESTS, pl.when(pl.col("kind") == "prefill").then(size)),
+        sequences=pl.coalesce(_DECODE_REQUESTS, pl.when(pl.col("kind") == "decode").then(size)),
+    )
+
+
 def _parse_counts(word: str) -> dict[str, pl.Expr]:
     """Parse the counts of one type of requests, ``context`` or ``generation``."""
 

@@ -55,7 +55,7 @@ STEPS_UNMARKED = Template(
 OTHER_BATCHES = Template(
     "other-batches",
     Severity.WARNING,
-    "The engine also ran {batches:list}, which aren't measured.",
+    "The engine also ran {batches:list}: the step isn't theirs. Their times stand under serving.",
     "Measure the first with {--steps} {step}.",
 )
 BATCHES_OF_A_KIND = Template("batches-of-a-kind", Severity.WARNING, "{count} {kind} batches")

@@ -87,6 +87,8 @@ def _read_captured_batch(program: Program) -> StepBatch | None:
 
 def _infer_batch(program: Program) -> StepBatch | None:
     marked = program.chosen_steps.select(pl.col("tokens").median().cast(pl.Float64)).item()
+    if program.chosen_steps["kind"].n_unique() > 1:
+        return None  # the median of prefill and decode batches is the size of neither
     if marked is not None:
         return StepBatch(marked, "tokens", marked=True)
     ops = program.trace.ops.filter(pl.col("name").is_in(list(FIRST_LAYERS)) & pl.col("input_dims").is_not_null())

@@ -283,6 +283,7 @@ class Predictions(Mapping[str, Prediction]):
         price: Dollars for an hour of the trace's GPU; None if it wasn't given.
         batch: What the job processes in a measured step; None where unknown.
         refused: Targets on which the step can't be predicted, such as clusters too small for the layout.
+        other_batches: The predictions of a serving engine's batches of other kinds than the measured steps, by kind.
     """
 
     run: MeasuredRun
@@ -292,6 +293,7 @@ class Predictions(Mapping[str, Prediction]):
     price: float | None = None
     batch: StepBatch | None = None
     refused: tuple[RefusedTarget, ...] = ()
+    other_batches: Mapping[str, tuple[Prediction, ...]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Prediction:
         """Return the prediction for one cluster or GPU."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tracekit import calibration
 from tracekit.comm import ClusterError
@@ -10,6 +11,7 @@ from tracekit.messages import layout_errors
 from tracekit.parallelism.layout import LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import infer_job_batch
+from tracekit.prediction.batch_kinds import separate_batches
 from tracekit.prediction.cost import NO_PRICES, resolve_prices
 from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock
 from tracekit.prediction.model import Prediction, Predictions, RefusedTarget, Target
@@ -79,9 +81,7 @@ def predict(
     calibrations = calibration.load_all() if calibrated else ()
     dollars = resolve_prices(prices)
 
-    kept_clock = SustainedClock(run, parse_source_clock(source_clock, run.gpu))
-
-    def make_predictor(program: Program) -> Predictor:
+    def make_predictor(run: MeasuredRun, program: Program) -> Predictor:
         layout = infer_layout_if_needed(program, change)
         batch = infer_job_batch(program, layout, samples)
         return Predictor(
@@ -92,15 +92,20 @@ def predict(
             batch,
             dollars,
             calibrations,
-            kept_clock,
+            SustainedClock(run, parse_source_clock(source_clock, run.gpu)),
             host=parse_host(host),
             power_cap_w=parse_power_cap(power_cap),
             clock_mhz=parse_clock(clock),
         )
 
-    predictor = make_predictor(what_if.program)
+    def predict_batches(of_kind: MeasuredRun) -> tuple[Prediction, ...]:
+        program = apply_edits(of_kind.program, edits).program
+        return _predict_targets(make_predictor(of_kind, program), wanted, change)[0]
+
+    predictor = make_predictor(run, what_if.program)
     predicted, refused = _predict_targets(predictor, wanted, change)
-    before = [_predict_step_times(make_predictor, edit.program, wanted, change) for edit in what_if.edits[:-1]]
+    make_predictor_of_run = partial(make_predictor, run)
+    before = [_predict_step_times(make_predictor_of_run, edit.program, wanted, change) for edit in what_if.edits[:-1]]
     steps = [*before, _get_step_times(predicted)] if what_if.edits else []
     return Predictions(
         run,
@@ -110,6 +115,9 @@ def predict(
         price=dollars.get(run.gpu.slug) if run.gpu else None,
         batch=predictor.batch,
         refused=refused,
+        other_batches={
+            kind: predict_batches(of_kind) for kind, of_kind in separate_batches(run).items() if of_kind is not run
+        },
     )
 
 

@@ -10,6 +10,7 @@ from tracekit.reporting import saved_prediction as saved
 from tracekit.reporting.findings.finding import Evidence, Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.sensitivity import SpeedSensitivity
+from tracekit.reporting.sections.serving import ServingTimes
 from tracekit.reporting.sections.what_if import EditSaving
 
 MAX_PREDICTED_KERNELS = 2000
@@ -34,6 +35,7 @@ def dump_info(report: Report, graph: dict[str, Any] | None = None) -> str:
 def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> str:
     """Return the JSON that ``tracekit report --json`` prints, with the ``top`` kernels by time."""
     body = {
+        "serving": _serialize_serving(report.serving),
         "breakdown": [dataclasses.asdict(row) for row in report.breakdown],
         "phases": [dataclasses.asdict(row) for row in report.phases],
         "modules": [dataclasses.asdict(row) for row in report.modules],
@@ -61,6 +63,7 @@ def dump_prediction(report: Report, top: int = MAX_PREDICTED_KERNELS, graph: dic
     targets = zip(report.targets, report.bars[1:], strict=True)
     body = {
         "targets": [_serialize_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
+        "serving": _serialize_serving(report.serving),
         "refused": [dataclasses.asdict(one) for one in report.refused],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
         "kernels_omitted": max(len(report.kernels) - top, 0),
@@ -81,6 +84,12 @@ def _build_head(report: Report) -> dict[str, Any]:
         "replay": dataclasses.asdict(report.replay),
         "events": dataclasses.asdict(report.events) | {"summary": report.events.summary.to_dict()},
     }
+
+
+def _serialize_serving(serving: ServingTimes | None) -> dict[str, Any] | None:
+    if serving is None:
+        return None
+    return dataclasses.asdict(serving) | {"notes": [note.to_dict() for note in serving.notes]}
 
 
 def _serialize_speeds(speeds: SpeedSensitivity) -> dict[str, Any]:

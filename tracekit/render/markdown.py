@@ -12,7 +12,7 @@ from tracekit.format import (
     format_shape,
     shorten,
 )
-from tracekit.render import costs, energy, what_if_rows
+from tracekit.render import costs, energy, serving, what_if_rows
 from tracekit.render.findings import group_findings
 from tracekit.render.sentences import (
     build_headline,
@@ -24,6 +24,7 @@ from tracekit.render.sentences import (
 )
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import list_parts
+from tracekit.reporting.sections.serving import ServingTimes
 
 MAX_KERNELS = 20
 MAX_NAME_CHARS = 60
@@ -38,6 +39,9 @@ def _generate_lines(report: Report) -> Iterator[str]:
     said = build_headline(report)
     yield from (f"# {to_markdown(f'{said.before} {said.figure}{said.after}')}", "", to_markdown(said.detail), "")
     yield from _generate_step_table(report)
+    if report.serving:
+        yield from ("", f"## {serving.TITLE.capitalize()}", "")
+        yield from _generate_serving_lines(report.serving)
     if report.targets:
         yield from ("", f"## {energy.TITLE[0].upper()}{energy.TITLE[1:]}", "")
         yield from format_table(("GPU", *energy.list_headings(report)), [*energy.build_energy_rows(report)])
@@ -106,6 +110,14 @@ def _generate_step_table(report: Report) -> Iterator[str]:
             yield from ("", f"With the CPU usual beside {target.label}: {step} ({span}).")
     for line in (*merge_target_notes(report, describe_step_samples), *costs.explain_headings(report)):
         yield from ("", f"{to_markdown(line[0].upper() + line[1:])}.")
+
+
+def _generate_serving_lines(times: ServingTimes) -> Iterator[str]:
+    for served in times.kinds:
+        yield from (to_markdown(f"{serving.describe_batches(served)}:"), "")
+        yield from format_table(("GPU", *serving.list_headings(served)), [*serving.build_rows(served)])
+        yield ""
+    yield from (f"- {note.render(escape=to_markdown)}" for note in times.notes)
 
 
 def _generate_time_table(report: Report) -> Iterator[str]:

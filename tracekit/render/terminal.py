@@ -19,7 +19,7 @@ from tracekit.format import (
     shorten_kernel_name,
 )
 from tracekit.prediction.model import PredictedStep
-from tracekit.render import costs, critical_path, energy, kernel_tables, what_if_rows
+from tracekit.render import costs, critical_path, energy, kernel_tables, serving, what_if_rows
 from tracekit.render.bars import TimeBars
 from tracekit.render.grid import append_omitted_count, make_facts_table, make_grid, make_plain_table, make_time_list
 from tracekit.render.sentences import (
@@ -102,6 +102,7 @@ def render_measured(report: Report, top: int) -> RenderableType:
     """Render where the measured step's time goes, and its bottlenecks."""
     return Group(
         _render_source(report),
+        *_render_section(serving.TITLE, _render_serving(report)),
         *_render_section(TIME_TITLE, Group(TimeBars(report.bars), *_render_owners(report), *_render_phases(report))),
         *_render_section("time by module", _render_modules(report) if report.modules else None),
         *_render_section("who waits for whom, per step", _render_ranks(report) if report.ranks else None),
@@ -122,6 +123,7 @@ def render_predicted(report: Report, top: int) -> RenderableType:
     return Group(
         _render_source(report),
         *_render_section("predicted step", _render_targets(report)),
+        *_render_section(serving.TITLE, _render_serving(report)),
         *_render_section("what limits it there", _render_limits(report)),
         *_render_section(energy.TITLE, _render_energy(report)),
         *_render_section("what if", _render_what_if(report)),
@@ -213,6 +215,20 @@ def _render_targets(report: Report) -> RenderableType:
         *merge_target_notes(report, _describe_unmodelled),
     ]
     return Group(table, *(Text(line, style="dim") for line in said))
+
+
+def _render_serving(report: Report) -> RenderableType | None:
+    """Render the batches of a serving engine by kind."""
+    if report.serving is None:
+        return None
+    parts: list[RenderableType] = []
+    for served in report.serving.kinds:
+        parts.append(Text(serving.describe_batches(served)))
+        table = make_grid(("", "word"), *((heading, "number") for heading in serving.list_headings(served)))
+        for row in serving.build_rows(served):
+            table.add_row(*row)
+        parts.append(table)
+    return Group(*parts, *(Text(note.render(), style="dim") for note in report.serving.notes))
 
 
 def _render_energy(report: Report) -> RenderableType:

@@ -1,6 +1,7 @@
 """Build the report of a run and its predictions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from tracekit.analysis.idle import attribute_stream_idle_time
 from tracekit.analysis.sensitivity import SpeedReplays
@@ -33,6 +34,7 @@ from tracekit.reporting.sections import (
     replay,
     roofs,
     sensitivity,
+    serving,
     source,
     steps,
     streams,
@@ -42,6 +44,8 @@ from tracekit.reporting.sections import what_if as edits
 from tracekit.reporting.sections.decide import build_decision
 from tracekit.run import MeasuredRun
 from tracekit.whatif import WhatIfResult
+
+NO_BATCHES: Mapping[str, Sequence[Prediction]] = MappingProxyType({})
 
 
 def build_report(
@@ -54,6 +58,7 @@ def build_report(
     price: float | None = None,
     batch: StepBatch | None = None,
     refused_targets: Sequence[RefusedTarget] = (),
+    other_batches: Mapping[str, Sequence[Prediction]] = NO_BATCHES,
 ) -> Report:
     """Build the report of a run.
 
@@ -66,6 +71,7 @@ def build_report(
         price: Dollars for an hour of the trace's GPU; ``None`` if it isn't known.
         batch: Samples or tokens that the job processes in a measured step; ``None`` to infer them from the trace.
         refused_targets: Targets for which the step can't be predicted.
+        other_batches: The predictions of a serving engine's batches of other kinds than the measured steps, by kind.
     """
     on_source = kernel_rows.predict_on_source(run)
     rows = kernel_rows.build_kernel_rows(run, targets, on_source)
@@ -79,6 +85,7 @@ def build_report(
     return Report(
         source=summary,
         decision=build_decision(run, summary, price, targets),
+        serving=serving.build_serving_times(run, targets, other_batches),
         replay=replay.build_replay_error(run),
         events=events.build_event_ledger(run),
         coverage=coverage.build_work_coverage(rows),
@@ -130,4 +137,5 @@ def build_prediction_report(predicted: Predictions, command: str | None = None) 
         price=predicted.price,
         batch=predicted.batch,
         refused_targets=predicted.refused,
+        other_batches=predicted.other_batches,
     )

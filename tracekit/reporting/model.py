@@ -35,6 +35,7 @@ from tracekit.reporting.sections.refused import RefusedStep
 from tracekit.reporting.sections.replay import ReplayError
 from tracekit.reporting.sections.roofs import Roof
 from tracekit.reporting.sections.sensitivity import SpeedSensitivity
+from tracekit.reporting.sections.serving import ServingTimes
 from tracekit.reporting.sections.source import SourceSummary
 from tracekit.reporting.sections.steps import MeasuredStep
 from tracekit.reporting.sections.streams import StreamTime
@@ -47,6 +48,7 @@ class Report:
 
     source: SourceSummary
     decision: Decision | None
+    serving: ServingTimes | None
     replay: ReplayError
     events: EventLedger
     coverage: WorkCoverage

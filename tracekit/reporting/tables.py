@@ -1,7 +1,7 @@
 """The report's sections as tables: for spreadsheets, files and the tooltips of column headings."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 import polars as pl
 
@@ -10,6 +10,7 @@ from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
+from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sections.source import SourceSummary
 from tracekit.schema import LEDGER, TableColumn, TableSchema
 
@@ -58,6 +59,31 @@ TIME = TableSchema(
         TableColumn("part", pl.String, "Family of kernels, or idle."),
         TableColumn("time_us", pl.Float64, "Time per step."),
         TableColumn("share_pct", pl.Float64, "Of the step."),
+    ),
+)
+SERVING = TableSchema(
+    "serving",
+    "Batches of a serving engine by kind, measured and on each target.",
+    (
+        TableColumn("kind", pl.String, "prefill, decode, mixed, or the engine's own word."),
+        TableColumn("batches", pl.Int64, "How many batches the median is over."),
+        TableColumn("prompts", pl.Float64, "Prompts in a measured batch."),
+        TableColumn("sequences", pl.Float64, "Running sequences in a measured batch."),
+        TableColumn("tokens", pl.Float64, "Tokens of a measured batch."),
+        TableColumn("gpu", pl.String, "measured, or the target."),
+        TableColumn("gpus", pl.Int64, "GPUs that serve together."),
+        *(
+            TableColumn(f"{name}{end}", pl.Float64, f"{meaning}{part}")
+            for name, meaning in (
+                ("batch_us", "Time of a batch"),
+                ("first_token_us", "Time to first token, without queueing"),
+                ("output_token_us", "Time per output token"),
+                ("tokens_per_s", "Tokens a second"),
+                ("tokens_per_s_per_gpu", "Tokens a second and GPU"),
+                ("tokens_per_s_per_user", "Output tokens of one sequence a second"),
+            )
+            for end, part in (("", "."), ("_low", ", lower end of the 90 % interval."), ("_high", ", upper end."))
+        ),
     ),
 )
 FINDINGS = TableSchema(
@@ -253,6 +279,7 @@ LAWS = TableSchema(
 
 TABLES = (
     STEP,
+    SERVING,
     TIME,
     FINDINGS,
     EDITS,
@@ -275,6 +302,7 @@ def build_frames(report: Report) -> dict[str, pl.DataFrame]:
     """Build every section that has rows, by name."""
     tables: dict[TableSchema, Iterable[dict[str, object]]] = {
         STEP: _iter_step_rows(report),
+        SERVING: _iter_serving_rows(report),
         TIME: _iter_time_rows(report),
         FINDINGS: map(_build_finding_row, report.findings),
         MODULES: map(asdict, report.modules),
@@ -367,6 +395,20 @@ def _describe_energy(step: SourceSummary | PredictedStep) -> dict[str, object]:
         return {}
     ends = {"energy_low_j": energy.low_joules, "energy_high_j": energy.high_joules}
     return {"energy_j": energy.joules, **ends, "power_w": energy.power_w, "joules_per_unit": step.joules_per_unit}
+
+
+def _iter_serving_rows(report: Report) -> Iterator[dict[str, object]]:
+    nothing = dict.fromkeys(SERVING.dtypes)
+    for served in report.serving.kinds if report.serving else ():
+        counts = {name: getattr(served, name) for name in ("kind", "batches", "prompts", "sequences", "tokens")}
+        for speed in served.speeds:
+            figures = {
+                f"{field.name}{end}": value
+                for field in fields(speed)
+                if isinstance(figure := getattr(speed, field.name), Figure)
+                for end, value in (("", figure.likely), ("_low", figure.low), ("_high", figure.high))
+            }
+            yield nothing | counts | {"gpu": speed.label, "gpus": speed.gpus} | figures
 
 
 def _iter_stream_rows(report: Report) -> Iterator[dict[str, object]]:

@@ -24,6 +24,7 @@ from tracekit.format import (
     shorten,
     shorten_kernel_name,
 )
+from tracekit.render import serving
 from tracekit.render.colours import get_family_colour
 from tracekit.render.costs import describe_batch
 from tracekit.render.energy import format_joules, format_joules_interval
@@ -60,6 +61,9 @@ def get_environment() -> Environment:
         "colour": _get_style_colour,
         "place": name_place,
         "told": describe_batch,
+        "served": serving.describe_batches,
+        "serving_headings": serving.list_headings,
+        "serving_rows": serving.build_rows,
     }
     made.filters.update(formats, shorten=lambda text, width=MAX_NAME_CHARS: shorten(shorten_kernel_name(text), width))
     made.globals.update(interval=format_interval)
