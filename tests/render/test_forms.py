@@ -19,7 +19,7 @@ from tracekit.messages import Severity, Template
 from tracekit.prediction.batch import StepBatch
 from tracekit.render import html, markdown, table_files, terminal, xlsx
 from tracekit.render import json as as_json
-from tracekit.render.bars import TimeBars
+from tracekit.render.bars import SHADES, TimeBars
 from tracekit.render.charts import build_chart
 from tracekit.render.notebook import render_report_card
 from tracekit.reporting import tables as sections
@@ -268,7 +268,7 @@ def test_bars_stay_on_their_line_however_long_a_name_is(report, width):
     assert lines[0].startswith("synthetic ")
     assert lines[1].startswith("64x8xh100-sxm@ndr400 ")
     assert all(line.rstrip().endswith(" ms") and len(line.rstrip()) <= width for line in lines[:2])
-    assert all(line.count("%") == sum(line.count(sign) for sign in "█▓▒░") for line in lines[2:])
+    assert all(line.count("%") == sum(line.count(sign) for sign in f"{SHADES}░") for line in lines[2:])
 
 
 def test_without_colours_neighbours_in_a_bar_have_other_shades(report):

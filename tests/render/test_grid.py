@@ -36,3 +36,29 @@ def test_a_wide_screen_shows_it_all_and_brackets_as_they_are():
     text = drawn(200)
     assert "left out" not in text
     assert NAME in text
+
+
+@pytest.mark.parametrize("width", [24, 40])
+def test_what_was_asked_for_stays_on_a_narrow_screen(width):
+    table = make_grid(
+        ("", "word"), ("step", "figure"), ("90 % interval", "figure"), ("$/1M", "figure"), ("idle", "number")
+    )
+    table.add_row("h100-sxm", "7.06 ms", "6.14–8.13 ms", "0.0016", "2.48 ms")
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    text = capture.get()
+    assert max(map(len, text.splitlines())) <= width
+    assert "left out" not in text
+    assert "h100-sxm step 7.06 ms, 90 % interval 6.14–8.13 ms, $/1M 0.0016, idle 2.48 ms" in " ".join(text.split())
+
+
+def test_details_go_before_figures():
+    table = make_grid(("time", "figure"), ("family", "detail"), ("count", "number"), ("kernel", "text"))
+    table.add_row("399 µs", "elementwise", "12", NAME)
+    console = Console(width=30, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    text = " ".join(capture.get().split())
+    assert "left out at this width: family, count" in text
+    assert "399 µs aten::addmm" in text

@@ -87,16 +87,18 @@ def settle_defaults(context: Any) -> None:
     Args:
         context: The context of a command, parsed.
     """
+    if not context.default_map:
+        return
     named = [key for key in TARGET_KEYS if _is_from(context, key, "COMMANDLINE")]
     if named:
         context.params |= {key: [] for key in TARGET_KEYS if key not in named}
-    config = read_config() if context.default_map else None
+    config = read_config()
     used = {key: context.params[key] for key in KEYS if _is_from(context, key, "DEFAULT_MAP") and context.params[key]}
-    for path in config.files if config else ():
+    for path in config.files:
         options = [
             word
             for key, value in used.items()
-            if config and config.origins[key] == path
+            if config.origins[key] == path
             for one in ([value] if isinstance(value, str) else value)
             for word in (f"--{key.replace('_', '-')}", one)
         ]

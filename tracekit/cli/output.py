@@ -21,7 +21,7 @@ FILE_WIDTH_CHARS = 140
 
 
 class PlainText:
-    """A screen in which no text acts on the terminal, whatever it holds; styles and colours stay.
+    """A screen in which no text acts on the terminal, whatever it holds, and no line ends in blanks; styles stay.
 
     Args:
         screen: What to print.
@@ -31,8 +31,21 @@ class PlainText:
         self._screen = screen
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for segment in console.render(self._screen, options):
-            yield segment if segment.control else Segment(to_lines(segment.text), segment.style)
+        plain = (
+            segment if segment.control else Segment(to_lines(segment.text), segment.style)
+            for segment in console.render(self._screen, options)
+        )
+        for line in Segment.split_lines(plain):
+            yield from _strip_end(line)
+            yield Segment.line()
+
+
+def _strip_end(line: Sequence[Segment]) -> Iterator[Segment]:
+    """Yield a line without the blanks at its end, which nobody wants to copy."""
+    last = max((at for at, segment in enumerate(line) if segment.control or segment.text.strip(" ")), default=-1)
+    yield from line[:last]
+    for segment in line[last : last + 1]:
+        yield segment if segment.control else Segment(segment.text.rstrip(" "), segment.style)
 
 
 def make_console(*, stderr: bool = False, width: int | None = None) -> Console:

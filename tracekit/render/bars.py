@@ -1,9 +1,10 @@
 """Bars on a terminal that show where the step's time goes."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 
+from rich.color import Color, ColorSystem
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
@@ -13,6 +14,13 @@ from tracekit.reporting.sections.bars import TimeBar, list_parts
 
 MAX_BAR_CHARS = 50
 MIN_VISIBLE_FRACTION = 0.02
+SHADES = "█▓▒▚▄▌▞"
+COLOUR_SYSTEMS = {
+    "standard": ColorSystem.STANDARD,
+    "256": ColorSystem.EIGHT_BIT,
+    "truecolor": ColorSystem.TRUECOLOR,
+    "windows": ColorSystem.WINDOWS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +34,27 @@ class TimeBars:
         label = max(len(bar.label) for bar in self.bars)
         figure = max(len(format_duration(bar.step_time_us)) for bar in self.bars)
         cells = max(min(MAX_BAR_CHARS, options.max_width - label - figure - 2), 1)
-        signs = _choose_fill_characters(list_parts(self.bars), coloured=console.color_system is not None)
+        signs = _choose_fill_characters(list_parts(self.bars), console)
         yield from (_draw_bar(bar, cells / longest, label, signs) for bar in self.bars)
         yield from _draw_legend(self.bars, signs, options.max_width)
 
 
-def _choose_fill_characters(parts: Sequence[str], *, coloured: bool) -> dict[str, str]:
-    """Choose the fill character of each family; without colours, neighbours get different shades."""
-    shades = "█" if coloured else "█▓▒"
-    return {family: "░" if family == "idle" else shade for family, shade in zip(parts, cycle(shades), strict=False)}
+def _choose_fill_characters(parts: Sequence[str], console: Console) -> dict[str, str]:
+    """Choose the fill character of each part: parts that this terminal shows in one colour get different shades."""
+    alike: Counter[object] = Counter()
+    signs = {}
+    for part in parts:
+        colour = _find_shown_colour(part, console)
+        signs[part] = "░" if part == "idle" else SHADES[alike[colour] % len(SHADES)]
+        alike[colour] += part != "idle"
+    return signs
+
+
+def _find_shown_colour(part: str, console: Console) -> tuple[str, ...] | None:
+    """Return the codes by which a terminal shows a part's colour; None without colours."""
+    if console.no_color or console.color_system is None:
+        return None
+    return Color.parse(get_family_colour(part)).downgrade(COLOUR_SYSTEMS[console.color_system]).get_ansi_codes()
 
 
 def _draw_bar(bar: TimeBar, cells_per_us: float, label_width: int, signs: Mapping[str, str]) -> Text:

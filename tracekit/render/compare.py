@@ -51,7 +51,9 @@ def _render_changes(comparison: Comparison, top: int) -> Iterator[RenderableType
 
 def _render_shares(comparison: Comparison) -> Grid:
     """Render where each step's time goes: the only statement possible about two different programs."""
-    table = make_grid(("where the time goes", "text"), *((heading, "number") for heading in ("A", "of A", "B", "of B")))
+    table = make_grid(
+        ("where the time goes", "text"), ("A", "figure"), ("of A", "number"), ("B", "figure"), ("of B", "number")
+    )
     for row in select_large_changes(comparison):
         sides = ((row.a_us, comparison.a), (row.b_us, comparison.b))
         times = (("–", "") if us is None else (format_duration(us), format_step_share(us, side)) for us, side in sides)
@@ -190,7 +192,7 @@ def _render_kernels(title: str, changes: Sequence[TimeChange]) -> Iterator[Rende
 
 
 def _make_change_table(title: str, changes: Sequence[TimeChange]) -> Grid:
-    table = make_grid((title, "text"), *((heading, "number") for heading in ("A", "B", "change", "B/A")))
+    table = make_grid((title, "text"), ("A", "figure"), ("B", "figure"), ("change", "number"), ("B/A", "number"))
     for change in changes:
         table.add_row(
             shorten(change.what, MAX_NAME_CHARS),

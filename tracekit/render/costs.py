@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tracekit.format import format_dollars, format_number
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.model import PredictedStep
+from tracekit.render.grid import ColumnKind
 from tracekit.render.sentences import has_prices, is_per_sample
 from tracekit.reporting.model import Report
 
@@ -25,6 +26,11 @@ class CostColumn:
     measured: str
     format_target: Callable[[PredictedStep], str]
     meaning: str
+
+    @property
+    def kind(self) -> ColumnKind:
+        """Kind of column of a grid: throughput, which nobody asked for, may be dropped."""
+        return "number" if self.heading.endswith("/s") else "figure"
 
 
 def build_cost_columns(report: Report) -> Iterator[CostColumn]:

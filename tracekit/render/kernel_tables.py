@@ -45,7 +45,7 @@ def _format_call(kernel: KernelTime) -> str:
 def make_predicted_table(report: Report, top: int) -> Grid:
     """Make the table of the largest kernels: measured time, and predicted time on each target."""
     table = make_grid(
-        (report.source.label, "number"), *((target.label, "number") for target in report.targets), ("family", "word"),
+        (report.source.label, "figure"), *((target.label, "number") for target in report.targets), ("family", "detail"),
         ("op, shapes, kernel", "text"),
     )  # fmt: skip
     for kernel in report.kernels[:top]:

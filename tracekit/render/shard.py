@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tracekit.format import format_bytes, format_duration, format_interval, format_number, format_quantity
 from tracekit.render.dump import dump_document
-from tracekit.render.grid import Grid, GridColumn
+from tracekit.render.grid import ColumnKind, Grid, GridColumn
 from tracekit.sharding import ShardingPlan, ShardingPlans
 
 BAR_WIDTH = 24
@@ -72,7 +72,7 @@ def list_cells(plan: ShardingPlan) -> tuple[str, ...]:
 
 
 def _render_comparison(plans: ShardingPlans) -> Grid:
-    kinds = {"plan": "word"}
+    kinds: dict[str, ColumnKind] = {"plan": "word"}
     table = Grid([GridColumn(heading, kinds.get(heading, "number")) for heading in COMPARISON_HEADINGS], gap=1)
     for plan in plans.plans:
         table.add_row(*list_cells(plan))

@@ -21,7 +21,7 @@ from tracekit.parallelism.layout import Layout
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.sweep import KNEE_EFFICIENCY, TIED_THROUGHPUT_FRACTION, SweepEntry, count_replicas
 from tracekit.render.dump import dump_document as json_document
-from tracekit.render.grid import Grid, GridColumn
+from tracekit.render.grid import ColumnKind, Grid, GridColumn
 from tracekit.render.json import serialize_layout
 from tracekit.render.markdown import format_table as markdown_table
 from tracekit.render.sentences import format_fit
@@ -30,6 +30,8 @@ from tracekit.render.xlsx import render_sheets
 from tracekit.reporting.sweep import SweepReport
 
 GIB = 2**30
+KEPT_COLUMNS = ("ranks", "step", "$/1k", "$/1M")
+"""Columns of figures that a narrow screen keeps."""
 
 SWEEP_LIMITS = {
     "host": findings.CPU_LIMITS_SWEEP,
@@ -47,7 +49,7 @@ def render_sweep(sweep: SweepReport, top: int) -> RenderableType:
     """Render the layouts as text, the one with the highest throughput first."""
     shown = sweep.entries[:top]
     columns = _build_columns(sweep)
-    kinds = {"on": "word", "layout": "word"}
+    kinds: dict[str, ColumnKind] = {"on": "word", "layout": "word"} | dict.fromkeys(KEPT_COLUMNS, "figure")
     table = Grid([GridColumn(heading, kinds.get(heading, "number")) for heading in columns], gap=1)
     for entry in shown:
         table.add_row(*(cell(entry) for cell in columns.values()))

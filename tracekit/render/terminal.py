@@ -182,8 +182,8 @@ def _render_targets(report: Report) -> RenderableType:
     done = [*costs.build_cost_columns(report)]
     judged = () if all(target.memory.fits for target in report.targets) else ("fits",)
     table = make_grid(
-        ("", "word"), ("step", "number"), ("90 % interval", "number"),
-        ("per sample" if by_sample else "speedup", "number"), *((one.heading, "number") for one in done),
+        ("", "word"), ("step", "figure"), ("90 % interval", "figure"),
+        ("per sample" if by_sample else "speedup", "figure"), *((one.heading, one.kind) for one in done),
         *((fit, "mark") for fit in judged), *((one, "number") for one in PART_HEADINGS),
     )  # fmt: skip
     source = report.source
@@ -262,7 +262,7 @@ def _render_phases(report: Report) -> Iterator[Text]:
 def _render_ranks(report: Report) -> RenderableType:
     """Render the ranks that delay the others most, at most ten."""
     table = make_grid(
-        ("rank", "number"), ("busy", "number"), ("waits", "number"), ("comes last", "number"), ("holds up", "number"),
+        ("rank", "figure"), ("busy", "number"), ("waits", "number"), ("comes last", "number"), ("holds up", "figure"),
         ("clock", "number"),
     )  # fmt: skip
     for rank in sorted(report.ranks, key=lambda rank: -rank.held_up_us)[:MOST_RANKS]:
@@ -291,7 +291,7 @@ def _describe_module_coverage(report: Report) -> Iterator[tuple[str, str]]:
 def _render_modules(report: Report) -> RenderableType:
     """Render the module tree without small modules."""
     table = make_grid(
-        ("time", "number"), ("of kernel time", "number"), ("backward", "number"), ("own", "number"),
+        ("time", "figure"), ("of kernel time", "number"), ("backward", "number"), ("own", "number"),
         ("kernels", "number"), ("module", "text"),
     )  # fmt: skip
     shown = [row for row in report.modules if row.share >= MIN_MODULE_PCT][:MOST_MODULES]
