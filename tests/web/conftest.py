@@ -1,8 +1,10 @@
 """Servers: one within the test's process, and real ones that can be killed."""
 
 import contextlib
+import html
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -82,6 +84,14 @@ class Server(Api):
             os.kill(self.process.pid, sign)
         self.process.wait()
         self.client.close()
+
+
+def list_complaints(page):
+    """What a page says is wrong, at its top and beside fields; the links to the fields are left out."""
+    parts = r'role="alert"[^>]*>(.*?)</(?:section|div)>|<span class="mistake"[^>]*>(.*?)</span>'
+    found = ["".join(groups) for groups in re.findall(parts, page.text, re.DOTALL)]
+    texts = [html.unescape(re.sub(r"<[^>]+>|\s+", " ", text)).strip() for text in found]
+    return [text for text in texts if not text.endswith("Nothing is lost.")]
 
 
 def find_free_port():

@@ -1,12 +1,12 @@
 """Asking on the page: what is refused, how that is said, and what stays entered."""
 
-import html
 import re
 
 import pytest
 
 from tests.layers import NODE
 from tests.prediction.test_experts import Model
+from tests.web.conftest import list_complaints
 from tracekit.testing import TraceBuilder
 from tracekit.web.field_labels import name_field
 
@@ -31,9 +31,7 @@ def ask(api, work, make_trace):
 
 def said(page):
     """What the page says is wrong."""
-    alerts = re.findall(r'<section class="error" role="alert">(.*?)</section>', page.text, re.DOTALL)
-    assert alerts
-    return re.sub(r"<[^>]+>|\s+", " ", " ".join(alerts))
+    return " ".join(list_complaints(page))
 
 
 def test_what_was_entered_stays_when_some_of_it_is_refused(ask, api):
@@ -42,24 +40,63 @@ def test_what_was_entered_stays_when_some_of_it_is_refused(ask, api):
     assert "unknown GPU" in said(page)
     for chosen in ('value="l4" checked', 'value="t4" checked', 'value="h1000"', 'value="8xl40s"', 'value="2.5"'):
         assert chosen in page.text
-    assert 'name="price" value="l4=1, t4=.5"' in page.text
+    assert re.search(r'name="price"[^>]*>l4=1, t4=.5<', page.text)
     assert re.search(r'name="dp"[^>]* value="2"', page.text)
     assert api.job(ask.job)["ask"] is None
     again = api.client.get(f"/jobs/{ask.job}/ask")
     assert (again.status_code, again.headers["location"]) == (303, f"/jobs/{ask.job}")
 
 
+def test_all_mistakes_are_said_at_once_beside_their_fields(ask):
+    page = ask(gpu=["l4"], dp="x", batch="-1", steps="last", what_if="speed-up(2)", **{"price[l4]": "cheap"})
+    wrong = set(re.findall(r'id="mistake-([^"]+)"', page.text))
+    assert wrong == {"dp", "batch", "steps", "what_if", "price[l4]"}
+    for name in wrong:
+        assert re.search(rf'aria-invalid="true" aria-describedby="mistake-{re.escape(name)}"', page.text)
+    assert "5 fields need another look" in page.text
+    assert re.search(r'name="price\[l4\]"[^>]* value="cheap"', page.text)
+
+
+def test_prices_stand_beside_their_gpus(ask, api):
+    """A box counts while its GPU is chosen; the boxes are filled in again from what was asked."""
+    boxes = {"price[l4]": "0.8", "price[t4]": "9", "price[source]": "1.29", "cluster_price": ["2.5", ""]}
+    assert ask(gpu=["l4"], cluster=["8xh100-sxm", ""], **boxes).status_code == 303
+    asked = api.job(ask.job)["ask"]
+    assert asked["price"] == ["l4=0.8", "a100-sxm-80gb=1.29", "h100-sxm=2.5"]
+    assert asked["source_gpu"] is None
+    page = api.client.get(f"/jobs/{ask.job}").text
+    assert "choose" not in page  # it waits
+
+
+def test_a_price_needs_the_gpu_of_the_trace(api, work):
+    builder = TraceBuilder(None).op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
+    api.client.get("/")
+    job = api.begin(api.put(builder.kernel("ampere_sgemm_64x32", 20, 100, launch=10).to_json()))
+    work()
+    page = api.client.post(f"/jobs/{job}/ask", data={"gpu": "l4", "price[source]": "2"})
+    assert "its name isn't known" in said(page)
+    assert 'id="mistake-source_gpu"' in page.text
+
+
+def test_no_name_of_a_field_reads_a_file(ask, tmp_path):
+    secret = tmp_path / "lab.toml"
+    secret.write_text('name = "secret"')
+    page = ask(cluster=[str(secret), ""], gpu=[str(secret)], **{"cluster_price": ["1", ""], "price[source]": "1"})
+    assert page.status_code == 400
+    assert "the server reads no files" in said(page)
+
+
 @pytest.mark.parametrize(
     ("entered", "why"),
     [
         ({"gpu": "h1000"}, "Did you mean h100-sxm"),
-        ({"cluster": "8xh1000"}, "Unknown cluster &#39;8xh1000&#39;"),
+        ({"cluster": "8xh1000"}, "Unknown cluster '8xh1000'"),
         ({"cluster": "superpod"}, "/api/v1/clusters list those with names"),
         ({"source_gpu": "p5"}, "Its GPU is h100-sxm; “Clusters” p5 means all of it"),
         ({"gpu": "l4", "price": "l4=1, L4=2"}, "l4 has two prices, 1 and 2 dollars"),
         ({"gpu": "l4", "steps": "last"}, "is no step"),
-        ({"gpu": "l4", "batch": "1e9"}, "batch can&#39;t be"),
-        ({"gpu": "l4", "world_size": "many"}, "GPUs in use: "),
+        ({"gpu": "l4", "batch": "1e9"}, "batch can't be"),
+        ({"gpu": "l4", "world_size": "many"}, "world size can't be 'many'. Give a whole number, 1 to"),
         ({"gpu": "l4", "what_if": "speed-up(2)"}, "There is no what-if edit"),
     ],
 )
@@ -73,7 +110,7 @@ def test_a_refusal_names_nothing_of_a_command_line(ask, entered, why):
 def test_what_turns_out_later_is_said_in_the_pages_words_beside_the_earlier_report(ask):
     assert "here:" not in ask(does_it=True, gpu="l4").text
     page = ask(does_it=True, cluster=NODE, micro_batches=4)
-    assert "Give “Pipeline stages” too." in said(page)
+    assert "Give “Pipeline parallel (PP) stages” too." in said(page)
     assert "What was asked before is still here:" in page.text
     page = ask(does_it=True, cluster=NODE, source_cluster="8xt4")
     assert "“Cluster of the trace” 8xt4 has t4, the trace a100-sxm-80gb" in said(page)
@@ -81,9 +118,9 @@ def test_what_turns_out_later_is_said_in_the_pages_words_beside_the_earlier_repo
 
 def test_a_target_that_can_not_be_predicted_leaves_the_others_their_report(ask, api):
     page = ask(does_it=True, gpu="l4", cluster=[NODE, "4xl40s"], world_size=8)
-    assert "Not predicted on l4: 8 ranks = dp 8 on l4: the links between them aren't known" in html.unescape(said(page))
-    assert "Not predicted on 4xl40s: 8 ranks = dp 8 don't fit" in html.unescape(said(page))
-    assert "“GPUs in use” 4" in said(page)
+    assert "Not predicted on l4: 8 ranks = dp 8 on l4: the links between them aren't known" in said(page)
+    assert "Not predicted on 4xl40s: 8 ranks = dp 8 don't fit" in said(page)
+    assert "“World size (GPUs in use)” 4" in said(page)
     report = api.client.get(api.job(ask.job)["reports"]["json"]).json()
     assert [target["cluster"] for target in report["targets"]] == [NODE]
     assert (report["warnings"][0]["code"], report["warnings"][0]["values"]["target"]) == (
@@ -91,7 +128,7 @@ def test_a_target_that_can_not_be_predicted_leaves_the_others_their_report(ask, 
         "l4",
     )
     page = ask(does_it=True, gpu="l4", cluster=[NODE, "4xl40s"], world_size=8, dp=3)
-    assert "8 ranks can't be laid out" in html.unescape(said(page))
+    assert "8 ranks can't be laid out" in said(page)
     assert "What was asked before" in page.text
     assert 'class="error"' not in ask(does_it=True, gpu="l4").text
 
@@ -99,7 +136,7 @@ def test_a_target_that_can_not_be_predicted_leaves_the_others_their_report(ask, 
 def test_the_report_on_the_page_names_its_fields(ask, api):
     ask(does_it=True, gpu="l4", price="t4=1")
     reports = api.job(ask.job)["reports"]
-    assert "“Dollars for an hour of a GPU” l4=DOLLARS" in api.client.get(reports["html"]).text
+    assert "“Prices of GPUs” l4=DOLLARS" in api.client.get(reports["html"]).text
     assert "--price l4=DOLLARS" in api.client.get(reports["json"]).text
 
 
@@ -118,7 +155,7 @@ def test_the_gpu_that_the_trace_tells_is_not_asked_for(ask, api):
     ask(does_it=True, gpu="l4", source_gpu="a100-sxm-80gb")
     assert api.job(ask.job)["ask"]["source_gpu"] is None
     ask(does_it=True, gpu="l4", source_gpu="h100-sxm")
-    assert 'name="source_gpu" list="names" value="h100-sxm"' in ask(gpu="l4", source_gpu="h100-sxm", steps="x").text
+    assert re.search(r'name="source_gpu"[^>]* value="h100-sxm"', ask(gpu="l4", source_gpu="h100-sxm", steps="x").text)
     ask(does_it=True, gpu="t4", source_gpu="h100-sxm")
     assert api.job(ask.job)["found"]["source"]["gpu"] == "h100-sxm"
 
@@ -133,7 +170,7 @@ def test_an_address_that_is_cut_short(api, address):
 @pytest.mark.parametrize(
     ("option", "on_the_page"),
     [
-        ("tp", "“Tensor-parallel ranks”"),
+        ("tp", "“Tensor parallel (TP)”"),
         ("source-gpu", "“GPU of the trace”"),
         ("no-such-option", "the command line's --no-such-option"),
     ],

@@ -43,6 +43,7 @@ def test_the_page_shows_what_the_command_line_writes(api, two):
     page = api.client.get("/compare", params={"job": two[::-1]}).text
     assert '<option value="h100-sxm" selected>predicted on h100-sxm' in page
     assert "<b>there" not in page
+    assert "The prediction is off by" in page
     report = api.client.get("/api/v1/compare.html", params={"a": two[0], "b": two[1]})
     assert report.headers["content-security-policy"].startswith("sandbox")
     assert "The prediction is off by" in report.text

@@ -39,19 +39,20 @@ def test_from_a_dropped_trace_to_a_deleted_report(page, shared, tmp_path):
     assert stored.stat().st_size < plain.stat().st_size / 4
     assert gzip.decompress(stored.read_bytes()) == plain.read_bytes()
 
-    page.fill("#search", "hopper")
+    page.fill("#gpu-search", "hopper")
     shown = page.locator(".chip:visible").all_inner_texts()
-    assert shown
+    assert len(shown) > 5
     assert all(text.startswith(("h", "gh")) for text in shown)
     page.check("input[value=h100-sxm]")
+    page.fill("[name='price[h100-sxm]']", "2.49")
     assert page.input_value("[name=source_gpu]") == "a100-sxm-80gb"
     page.click("text=Predict")
     page.wait_for_selector("[data-state=done]")
-    report = page.frame_locator("iframe.report")
-    assert "H100" in report.locator("h1").inner_text()
-    assert page.locator(".chip").first.inner_text().startswith("h100-sxm")
+    assert "H100" in page.inner_text(".report h1")
+    assert page.locator("iframe").count() == 0
+    assert page.input_value("[name='price[h100-sxm]']") == "2.49"
 
-    forms = page.locator(".bar a").all()
+    forms = page.locator(".result a").all()
     assert len(forms) >= 4
     for form in forms:
         with page.expect_download() as download:
@@ -120,13 +121,13 @@ def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_tr
     for box in page.locator("[name=job]").all():
         box.check()
     page.click("text=Compare the two chosen")
-    assert "different programs" in page.frame_locator("iframe.report").locator("h1").inner_text()
+    assert "different programs" in page.inner_text(".report h1")
     page.select_option("[name=of_b]", "l40s")
     page.wait_for_url("**of_b=l40s**")
-    assert "predicted for l40s" in page.frame_locator("iframe.report").locator(".cards").inner_text()
+    assert "predicted for l40s" in page.inner_text(".report .cards")
 
     page.goto(server.url)
-    for _ in range(7):  # the name, four links, then both ways to choose
+    for _ in range(8):  # the name, four links, the colours, then both ways to choose
         page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "folder"
     page.set_input_files("#files", {"name": "x.json", "mimeType": "text/plain", "buffer": b'{"nodes": []}'})
@@ -164,16 +165,16 @@ def test_by_keyboard_alone(page, shared, make_trace):
     page.set_input_files("#files", {"name": "x.json", "mimeType": "text/plain", "buffer": make_trace()})
     page.wait_for_selector("[data-state=found]")
     address = page.url
-    page.focus("#search")
+    page.focus("#gpu-search")
     page.keyboard.type("a100")
     page.keyboard.press("Enter")
     assert not page.locator("[name=gpu]:checked").count()
-    page.fill("#search", "mi300x")
+    page.fill("#gpu-search", "mi300x")
     page.keyboard.press("Enter")
     assert [box.get_attribute("value") for box in page.locator("[name=gpu]:checked").all()] == ["mi300x"]
     assert (page.url, page.get_attribute("#panel", "data-state")) == (address, "found")
-    page.focus("[name=price]")
-    page.keyboard.type("mi300x=2")
+    page.focus("[name='price[mi300x]']")
+    page.keyboard.type("2")
     page.keyboard.press("Enter")
     page.wait_for_selector(".progress")
     page.focus("#missing")
@@ -183,6 +184,42 @@ def test_by_keyboard_alone(page, shared, make_trace):
     assert page.evaluate("document.activeElement.parentElement.open") is not unfolded
     assert page.evaluate("document.activeElement.id") == "missing"
     assert page.problems == []
+
+
+def test_a_form_says_all_that_is_wrong_without_a_reload(page, shared, make_trace):
+    page.goto(shared.url)
+    page.set_input_files("#files", {"name": "x.json", "mimeType": "text/plain", "buffer": make_trace()})
+    page.wait_for_selector("[data-state=found]")
+    page.evaluate("window.kept = true")
+    page.check("input[value=h100-sxm]")
+    page.fill("[name='price[h100-sxm]']", "cheap")
+    page.fill("[name=steps]", "last")
+    page.click("text=Predict")
+    page.wait_for_selector("#mistakes")
+    assert page.locator(".mistake").count() == 2
+    assert page.evaluate("document.activeElement.id") == "mistakes"
+    assert (page.input_value("[name=steps]"), page.evaluate("window.kept")) == ("last", True)
+    page.click("#mistakes a >> text=Steps")
+    assert page.evaluate("document.activeElement.name") == "steps"
+    page.keyboard.press("Control+A")
+    page.keyboard.press("Delete")
+    page.fill("[name='price[h100-sxm]']", "2.49")
+    page.click("text=Predict")
+    page.wait_for_selector("[data-state=done]")
+    assert page.evaluate("window.kept")
+
+
+def test_an_address_within_a_report(page, shared):
+    page.goto(shared.url)
+    page.click("text=Try synthetic transformer inference")
+    page.wait_for_selector("[data-state=found]")
+    page.click("text=Predict")
+    page.wait_for_selector("[data-state=done]")
+    page.click(".report nav a[href='#kernels']")
+    assert page.url.endswith("#kernels")
+    page.goto(f"{page.input_value('#link')}#kernels")
+    assert abs(page.locator("#kernels").bounding_box()["y"]) < 300
+    assert page.locator("tr.l0").count()
 
 
 @pytest.mark.parametrize("width", [390, 768])

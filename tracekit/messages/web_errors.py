@@ -269,6 +269,12 @@ CLUSTER_UNKNOWN_TO_SERVER = Template(
     "{reason}",
     "The page's field and /api/v1/clusters list those with names.",
 )
+PRICE_WITHOUT_GPU = Template(
+    "price-without-gpu",
+    Severity.ERROR,
+    "The trace's GPU has a price, but its name isn't known.",
+    "Name it in {--source-gpu}, or leave the price out.",
+)
 FIELD_INVALID = Template("field-invalid", Severity.ERROR, "{field}: {reason}.")
 WORKERS_DIED = Template(
     "workers-died",

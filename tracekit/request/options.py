@@ -62,19 +62,19 @@ EXPORT_SUFFIXES = {
 }
 
 
-WORLD_SIZE = Option("Ranks of the job on the target.", "GPUs in use", "N", minimum=1, maximum=MAX_COUNT)
+WORLD_SIZE = Option("Ranks of the job on the target.", "World size (GPUs in use)", "N", minimum=1, maximum=MAX_COUNT)
 TENSOR_PARALLEL = Option(
     "Tensor-parallel ranks on the target; of a one-GPU trace too.",
-    "Tensor-parallel ranks",
+    "Tensor parallel (TP)",
     "N",
     minimum=1,
     maximum=MAX_COUNT,
 )
 PIPELINE_PARALLEL = Option(
-    "Pipeline-parallel stages on the target.", "Pipeline stages", "N", minimum=1, maximum=MAX_COUNT
+    "Pipeline-parallel stages on the target.", "Pipeline parallel (PP) stages", "N", minimum=1, maximum=MAX_COUNT
 )
 EXPERT_PARALLEL = Option(
-    "Expert-parallel (MoE) ranks on the target.", "Expert-parallel ranks", "N", minimum=1, maximum=MAX_COUNT
+    "Expert-parallel (MoE) ranks on the target.", "Expert parallel (EP)", "N", minimum=1, maximum=MAX_COUNT
 )
 
 
@@ -210,7 +210,7 @@ class EditOptions(Request):
         float | str | None,
         Option(
             "How many times as fast the CPU is, such as 1.3 or python=1.3,op=1.2; default unchanged.",
-            "Speed of the CPU",
+            "Host speed",
             "SPEED",
         ),
     ] = None
@@ -267,7 +267,7 @@ class TargetOptions(Request):
         Mapping[str, float] | str | Sequence[str],
         Option(
             "What an hour of one GPU costs, for $ per million tokens or samples, or 1,000 steps.",
-            "Dollars for an hour of a GPU",
+            "Prices of GPUs",
             "GPU=DOLLARS",
         ),
     ] = ()
@@ -285,13 +285,13 @@ class TargetOptions(Request):
         float | str,
         Option(
             "The target's CPU: same (default), typical beside that GPU, one of `tracekit hosts`, or a speed of `info`.",
-            "CPU there",
+            "Host (CPU) of the target",
             "HOST",
         ),
     ] = "same"
     host_from: Annotated[
         str | None,
-        Option("A trace of any job on the target's machine: predicts for its CPU.", "Trace of the CPU there", "TRACE"),
+        Option("A trace of any job on the target's machine: predicts for its CPU.", "Trace of that host", "TRACE"),
     ] = None
     power_cap: Annotated[
         float | str | None, Option("Power limit of each target GPU, such as 500W.", "Power limit of a GPU", "WATTS")
@@ -366,7 +366,7 @@ class ScheduleOptions(Request):
         bool,
         Option(
             "FSDP: shard parameters, gradients and optimizer state of a one-GPU job over its data-parallel ranks.",
-            "Shard parameters (FSDP)",
+            "Fully sharded data parallel (FSDP)",
         ),
     ] = False
     micro_batches: Annotated[
@@ -409,7 +409,7 @@ class LayoutOptions(Request):
     world_size: Annotated[int | None, WORLD_SIZE] = None
     dp: Annotated[
         int | None,
-        Option("Data-parallel ranks on the target.", "Data-parallel ranks", "N", minimum=1, maximum=MAX_COUNT),
+        Option("Data-parallel ranks on the target.", "Data parallel (DP)", "N", minimum=1, maximum=MAX_COUNT),
     ] = None
     tp: Annotated[int | None, TENSOR_PARALLEL] = None
     pp: Annotated[int | None, PIPELINE_PARALLEL] = None
@@ -418,7 +418,7 @@ class LayoutOptions(Request):
         float | None,
         Option(
             "Each rank's batch on the target, as a multiple of the trace's, such as 2 or 0.5.",
-            "Times the batch",
+            "Batch, times the trace's",
             "FACTOR",
             minimum=MIN_BATCH_FACTOR,
             maximum=MAX_BATCH_FACTOR,
@@ -490,7 +490,7 @@ class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
         float | str | None,
         Option(
             "Each rank's batch, as a multiple of the trace's, or max for the largest whole one that surely fits.",
-            "Times the batch",
+            "Batch, times the trace's",
             "FACTOR",
         ),
     ] = None

@@ -17,6 +17,7 @@ from tracekit.bounds import MAX_BODY_BYTES, MAX_WRONG_TOKENS_PER_MINUTE
 from tracekit.messages import Template, web_errors
 from tracekit.web.errors import ForbiddenError, TooLargeError, TooManyError, UnauthorizedError
 from tracekit.web.failures import CLIENT_FAILURES, explain_failure
+from tracekit.web.policies import PAGE_POLICY
 from tracekit.web.requester import LOCAL_OWNER, Requester, hash_network, hash_secret
 from tracekit.web.responses import create_refusal
 from tracekit.web.settings import LOOPBACK, Settings
@@ -37,10 +38,6 @@ METHOD_HEADER = "x-http-method-override"
 TUS_FOLDER = "/api/v1/uploads"
 TUS_VERSION = "1.0.0"
 
-PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
 SECURITY_HEADERS = {
     "Content-Security-Policy": PAGE_POLICY,
     "X-Content-Type-Options": "nosniff",

@@ -16,18 +16,13 @@ from tracekit.web.ask import Ask
 from tracekit.web.errors import NotFoundError
 from tracekit.web.formats import FORMATS
 from tracekit.web.jobs import WebJob
+from tracekit.web.policies import REPORT_FILE_POLICY
 from tracekit.web.routes import ID_PATTERN, Id, Owner, RequesterDependency, StoreDependency, document_refusals
 from tracekit.web.store import Store
 
 BLOCK_BYTES = 1 << 20
 
 Form = Annotated[str, InPath(pattern=f"^({'|'.join(FORMATS)})$")]
-
-# A report is HTML made from the user's data: it runs in its own origin without network access.
-REPORT_POLICY = (
-    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-)
 
 
 class NewJob(BaseModel):
@@ -170,7 +165,7 @@ def create_report_response(store: Store, job: WebJob, form: str) -> Response:
     except FileNotFoundError:
         raise NotFoundError(web_errors.REPORT_DELETED()) from None
     disposition = "inline" if form == "html" else f'attachment; filename="{FORMATS[form].file_name}"'
-    headers = {"Content-Disposition": disposition, "Content-Security-Policy": REPORT_POLICY}
+    headers = {"Content-Disposition": disposition, "Content-Security-Policy": REPORT_FILE_POLICY}
     return StreamingResponse(_read_blocks(file), 200, headers, FORMATS[form].media_type)
 
 

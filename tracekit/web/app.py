@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 from predictors import PredictorError
 from tracekit import __version__
 from tracekit.errors import TracekitError
-from tracekit.web import api, api_docs, compare, pages, responses, shard, timeline, tus
+from tracekit.web import api, api_docs, compare, job_pages, pages, report_pages, responses, shard, timeline, tus
 from tracekit.web.access import AccessMiddleware, TokenChecker
 from tracekit.web.database import MAX_WAITING_CHANGES, READ_CONNECTIONS
 from tracekit.web.settings import Settings
@@ -51,16 +51,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
     tokens = TokenChecker(settings)
     app.state.settings, app.state.store, app.state.tokens = settings, store, tokens
-    for router in (
-        api.router,
-        api_docs.router,
-        compare.router,
-        shard.router,
-        tus.router,
-        timeline.router,
-        pages.router,
-    ):
-        app.include_router(router)
+    for area in (api, api_docs, compare, shard, tus, timeline, report_pages, job_pages, pages):
+        app.include_router(area.router)
     app.mount("/static", StaticFiles(directory=responses.STATIC), name="static")
     app.add_exception_handler(TracekitError, responses.on_tracekit_error)
     app.add_exception_handler(PredictorError, responses.on_tracekit_error)

@@ -57,8 +57,13 @@ class Ask(ExportRequest, ProgramOptions):
             too_many = web_errors.VALUES_TOO_MANY
             raise WebError(too_many(option=option.replace("_", " "), most=MAX_VALUES, max_length=MAX_TEXT_CHARS))
         for text in texts if option in FILE_OPTIONS else ():
-            if ".toml" in text.lower():
+            if names_file(text):
                 raise WebError(web_errors.SERVER_READS_NO_FILES(value=text))
+
+
+def names_file(text: str) -> bool:
+    """Return whether a value of a GPU or cluster names a file, which the server never reads."""
+    return ".toml" in text.lower()
 
 
 def _refer_to_server(error: UnknownGpuError | UnknownClusterError, template: Template) -> WebError:

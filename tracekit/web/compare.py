@@ -1,5 +1,6 @@
 """Compare two of an owner's reports, as ``tracekit compare`` does."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 from urllib.parse import urlencode
@@ -11,14 +12,14 @@ from starlette.responses import HTMLResponse, Response
 from tracekit.errors import TraceError
 from tracekit.messages import web_errors
 from tracekit.render import compare as as_json
-from tracekit.render.html import render_comparison_page
+from tracekit.render.html import render_comparison_body, render_comparison_page
 from tracekit.reporting.comparison import Comparison, ComparisonSide, compare
 from tracekit.reporting.model import Report
-from tracekit.web.api import REPORT_POLICY
 from tracekit.web.comparison_sides import REPORT_FILE, Sides, choose_sides, make_sides
 from tracekit.web.errors import NotFoundError, WebError
 from tracekit.web.jobs import WebJob
-from tracekit.web.responses import render_page
+from tracekit.web.policies import REPORT_FILE_POLICY
+from tracekit.web.report_pages import render_report_page
 from tracekit.web.routes import ID_PATTERN, Owner, StoreDependency, document_refusals
 from tracekit.web.store import Store
 
@@ -57,7 +58,9 @@ def show_comparison(
     sides = [_load_sides(store, each) for each in jobs]
     chosen = _choose_targets(sides[0], sides[1], of_a, of_b)
     query = urlencode({"a": jobs[0].id, "b": jobs[1].id, "of_a": chosen[0], "of_b": chosen[1]})
-    return render_page("compare.html", jobs=jobs, sides=sides, chosen=chosen, query=query)
+    found = _compare_jobs(jobs, sides, chosen)
+    body = render_comparison_body(found, DEFAULT_TOP_KERNELS)
+    return render_report_page("compare.html", jobs=jobs, sides=sides, chosen=chosen, query=query, body=body)
 
 
 @router.get(
@@ -80,9 +83,8 @@ def compared(
     """What changed between two measured runs, or how far a prediction was off from what was measured since."""
     jobs = [store.jobs.get(owner, job_id) for job_id in (a, b)]
     sides = [_load_sides(store, job) for job in jobs]
-    pairs = zip(jobs, sides, _choose_targets(sides[0], sides[1], of_a, of_b), strict=True)
-    found: Comparison = compare(*(_select_side(job, known, target) for job, known, target in pairs))
-    headers = {"Content-Security-Policy": REPORT_POLICY}
+    found = _compare_jobs(jobs, sides, _choose_targets(sides[0], sides[1], of_a, of_b))
+    headers = {"Content-Security-Policy": REPORT_FILE_POLICY}
     if form is ComparisonForm.JSON:
         return Response(as_json.as_json(found, top), headers=headers, media_type="application/json")
     return HTMLResponse(render_comparison_page(found, top), headers=headers)
@@ -98,6 +100,11 @@ def _load_sides(store: Store, job: WebJob) -> Sides:
 
 def _choose_targets(a: Sides, b: Sides, of_a: str | None, of_b: str | None) -> tuple[str, str]:
     return choose_sides(a, b) if of_a is None and of_b is None else (of_a or "", of_b or "")
+
+
+def _compare_jobs(jobs: Sequence[WebJob], sides: Sequence[Sides], targets: Sequence[str]) -> Comparison:
+    a, b = (_select_side(job, known, target) for job, known, target in zip(jobs, sides, targets, strict=True))
+    return compare(a, b)
 
 
 def _select_side(job: WebJob, sides: Sides, target: str) -> ComparisonSide:

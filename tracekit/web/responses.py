@@ -22,7 +22,8 @@ from tracekit.errors import TracekitError
 from tracekit.request import RequestField
 from tracekit.web.database import describe_database_error
 from tracekit.web.errors import BusyError, WebError, serialize_error
-from tracekit.web.field_labels import describe_error, name_field, render_message
+from tracekit.web.field_labels import describe_error, name_box, name_field, render_message
+from tracekit.web.picker import build_search_text
 
 log = logging.getLogger("tracekit.web")
 
@@ -90,6 +91,8 @@ def _create_environment() -> Environment:
         format_input,
         format_values,
         describe_field,
+        name_box,
+        build_search_text,
         mark_time,
         mark_code,
         format.format_bytes,

@@ -28,6 +28,7 @@ from tracekit.web.errors import serialize_error
 from tracekit.web.field_labels import name_field
 from tracekit.web.formats import FORMATS, TIMELINE_FORMAT
 from tracekit.web.jobs import WebJob
+from tracekit.web.report_body import BODY_FILE, encode_body
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
 
@@ -82,7 +83,9 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
     written, left_out, refused = _write_reports(run, request, scratch, enter)
     store.jobs.set_found(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
     enter(stages.STORING_REPORTS())
-    return written, _store_reports(job, store, scratch, [REPORT_FILE, *(f"report.{suffix}" for suffix in written)])
+    return written, _store_reports(
+        job, store, scratch, [REPORT_FILE, BODY_FILE, *(f"report.{suffix}" for suffix in written)]
+    )
 
 
 def _capture_config(source: TraceSource, request: Ask, scratch: Path) -> tuple[Trace, Ask]:
@@ -138,6 +141,7 @@ def _write_reports(
     predicted = answers.predict(run, request)
     report = build_prediction_report(predicted)
     (scratch / REPORT_FILE).write_bytes(report.to_json())
+    (scratch / BODY_FILE).write_bytes(encode_body(report))
     shown, left_out = limit_timeline_steps(predicted.run, 1 + len(report.targets))
     drawn = shown and replace(predicted, run=shown)
     written = [suffix for suffix in FORMATS if suffix != TIMELINE_FORMAT or drawn is not None]

@@ -1,4 +1,4 @@
-"""Render a comparison as a self-contained HTML page."""
+"""Render a comparison as a self-contained HTML page, or as a part of one."""
 
 from markupsafe import Markup
 
@@ -12,17 +12,24 @@ from tracekit.render.compare import (
     select_large_changes,
 )
 from tracekit.render.html.environment import get_environment, read_asset
+from tracekit.render.html.page import ReportBody, render_document
 from tracekit.reporting.comparison import Comparison
 
 
 def render_comparison_page(comparison: Comparison, top: int) -> str:
-    """Render two runs side by side as HTML that makes no network requests.
+    """Render two runs side by side as HTML that makes no network requests. Arguments as for the body."""
+    body = render_comparison_body(comparison, top)
+    return render_document(f"{comparison.a.label} and {comparison.b.label}", body)
+
+
+def render_comparison_body(comparison: Comparison, top: int) -> ReportBody:
+    """Render two runs side by side for a document that holds more than that.
 
     Args:
         comparison: The two runs.
         top: Number of kernels to show in each of the tables of matched, new and vanished kernels.
     """
-    return (
+    content = (
         get_environment()
         .get_template("compare.html")
         .render(
@@ -36,6 +43,6 @@ def render_comparison_page(comparison: Comparison, top: int) -> str:
             changes=select_large_changes(comparison),
             longest=max(side.high_us or side.step_time_us for side in (comparison.a, comparison.b)),
             top=top,
-            style=Markup(read_asset("style.css")),
         )
     )
+    return ReportBody(Markup(content), Markup(read_asset("style.css")), Markup())

@@ -84,17 +84,13 @@ def render_page(report: Report, name: OptionNames = name_option) -> str:
         report: A report with or without predictions.
         name: Names options as the front end does.
     """
-    body = _render_body(report, name, is_alone=True)
-    return (
-        get_environment()
-        .get_template("page.html")
-        .render(
-            title=report.source.trace.split("/")[-1],
-            body=body,
-            style=body.style,
-            script_source=hash_script(body.script.encode()),
-        )
-    )
+    return render_document(report.source.trace.split("/")[-1], _render_body(report, name, is_alone=True))
+
+
+def render_document(title: str, body: ReportBody) -> str:
+    """Render a document that holds nothing but a report or a comparison."""
+    template = get_environment().get_template("page.html")
+    return template.render(title=title, body=body, style=body.style, script_source=hash_script(body.script.encode()))
 
 
 def render_report_body(report: Report, name: OptionNames = name_option) -> ReportBody:

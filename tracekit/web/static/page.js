@@ -2,24 +2,28 @@
 
 // The panel is replaced while a job runs, so the event listeners are on the document.
 
+const wanted = (chip, words) => words.every((word) => chip.dataset.words.includes(word));
+
 document.addEventListener("input", (event) => {
   const list = document.getElementById(event.target.dataset.filter);
   if (!list) return;
-  const wanted = event.target.value.toLowerCase().split(/[\s_-]+/).filter(Boolean);
+  const words = event.target.value.toLowerCase().split(/[\s_-]+/).filter(Boolean);
   let shown = 0;
   for (const chip of list.querySelectorAll("[data-words]")) {
-    const fits = wanted.every((word) => chip.dataset.words.includes(word));
+    const fits = wanted(chip, words);
     chip.hidden = !fits && !chip.querySelector("input").checked;
     shown += fits;
   }
-  document.getElementById("none").hidden = shown > 0;
+  for (const family of list.querySelectorAll(".family")) family.hidden = !family.querySelector(".chip:not([hidden])");
+  list.querySelector("[data-families]").open = words.length > 0;
+  document.getElementById("no-gpu").hidden = shown > 0;
 });
 
 document.addEventListener("keydown", (event) => {
   const list = event.key === "Enter" && document.getElementById(event.target.dataset.filter);
   if (!list) return;
   event.preventDefault(); // or the form would be sent with nothing chosen
-  const left = list.querySelectorAll("[data-words]:not([hidden]) input:not(:checked)");
+  const left = list.querySelectorAll("[data-words]:not([hidden]) [type=checkbox]:not(:checked)");
   if (left.length === 1) left[0].click();
 });
 
@@ -49,6 +53,9 @@ const pair = () => {
 document.addEventListener("change", pair);
 pair();
 
+// What was wrong is where the reader goes on.
+document.addEventListener("htmx:afterSettle", () => document.getElementById("mistakes")?.focus());
+
 const absolute = () => {
   const field = document.getElementById("link");
   if (field) field.value = new URL(field.value, location.href).href;
@@ -57,11 +64,14 @@ document.addEventListener("htmx:afterSettle", absolute);
 absolute();
 
 // Files of the chosen folder that this browser didn't send.
-const unsent = document.getElementById("not-sent");
-if (unsent) {
+const showUnsent = () => {
+  const unsent = document.getElementById("not-sent");
+  if (!unsent) return;
   unsent.textContent = sessionStorage.getItem(`not sent ${unsent.dataset.job}`) ?? "";
   unsent.hidden = !unsent.textContent;
-}
+};
+document.addEventListener("htmx:afterSettle", showUnsent);
+showUnsent();
 
 // Details that the user opened or closed stay so while the panel is replaced.
 let unfolded = [];

@@ -1,0 +1,184 @@
+"""What was entered into the form of a job: read as it was typed, and checked field by field.
+
+A field is named as its option. Prices stand in boxes: ``price[GPU]`` beside each GPU, ``price[source]`` beside the
+trace's, and one beside each cluster, in their order.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from starlette.datastructures import FormData
+
+from predictors import PredictorError
+from tracekit.comm import load_cluster
+from tracekit.errors import TracekitError
+from tracekit.messages import web_errors
+from tracekit.prediction.targets import resolve_gpu_name
+from tracekit.web.ask import FIELDS, Ask, names_file
+from tracekit.web.errors import WebError, serialize_error
+
+SOURCE = "source"
+PRICE_BOX = re.compile(r"price\[([a-z0-9-]{1,80})\]")
+CONTEXT = {name: ("gpu", "cluster", "source_gpu") for name in ("price", "power_cap", "clock")}
+"""Options that are understood beside others only."""
+
+ASK = TypeAdapter(Ask)
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """What stands in the form.
+
+    Attributes:
+        values: The options as entered, without blank ones.
+        boxes: Prices beside GPUs, by the GPU's name or :data:`SOURCE`, as typed.
+        cluster_prices: Prices beside the clusters, in the order of ``values["cluster"]``.
+        recorded_gpu: The GPU that the trace names; ``None`` if it names none.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    boxes: Mapping[str, str] = field(default_factory=dict)
+    cluster_prices: Sequence[str] = ()
+    recorded_gpu: str | None = None
+
+    @classmethod
+    def from_form(cls, form: FormData, recorded_gpu: str | None) -> "Entered":
+        """Read a form."""
+        filled = [(name, value.strip()) for name, value in form.multi_items() if isinstance(value, str)]
+        clusters = [value for name, value in filled if name == "cluster"]
+        prices = [value for name, value in filled if name == "cluster_price"]
+        prices += [""] * (len(clusters) - len(prices))
+        values: dict[str, Any] = {}
+        for name, value in filled:
+            if value and name in FIELDS:
+                option = FIELDS[name]
+                parts = value.split(option.option.separator) if option.is_several else [value]
+                texts = [part.strip() for part in parts if part.strip()]
+                values[name] = [*values.get(name, ()), *texts] if option.is_several else value
+        boxes = {found[1]: value for name, value in filled if value and (found := PRICE_BOX.fullmatch(name))}
+        given = [price for cluster, price in zip(clusters, prices, strict=False) if cluster]
+        return cls(values, boxes, given, recorded_gpu)
+
+    @classmethod
+    def from_request(cls, request: Mapping[str, Any] | None, recorded_gpu: str | None) -> "Entered":
+        """Fill the form in with what was asked before: prices of GPUs that are shown stand in their boxes."""
+        defaults = {name: option.default for name, option in FIELDS.items()}
+        given = (request or {}).items()
+        values = {name: value for name, value in given if name in FIELDS and value not in ([], None, defaults[name])}
+        values["gpu"] = [_find_gpu(name) for name in values.get("gpu", ())]
+        pairs = [pair.rpartition("=") for pair in _list_price_pairs(values.pop("price", ()))]
+        prices = {_find_gpu(gpu.strip()): dollars.strip() for gpu, _, dollars in pairs}
+        boxes = {gpu: prices[gpu] for gpu in values["gpu"] if gpu in prices}
+        source = _find_gpu(values.get("source_gpu") or recorded_gpu or "")
+        if source in prices and source not in boxes:
+            boxes[SOURCE] = prices[source]
+        cluster_gpus = [_find_cluster_gpu(cluster) for cluster in values.get("cluster", ())]
+        cluster_prices = [prices.get(gpu, "") if gpu not in {*boxes, source} else "" for gpu in cluster_gpus]
+        others = prices.keys() - {*boxes, *cluster_gpus, source}
+        values["price"] = [f"{gpu}={prices[gpu]}" for gpu in prices if gpu in others]
+        return cls(values, boxes, cluster_prices, recorded_gpu)
+
+    @property
+    def source_gpu(self) -> str | None:
+        """The GPU of the trace, as entered or else as recorded."""
+        return self.values.get("source_gpu") or self.recorded_gpu
+
+    def to_options(self) -> dict[str, Any]:
+        """Return the options as a request takes them.
+
+        A source GPU that is the recorded one isn't asked for, so that the report still says how it is known.
+        """
+        options = dict(self.values)
+        if options.get("source_gpu") == self.recorded_gpu:
+            options.pop("source_gpu", None)
+        prices = [*options.get("price", ()), *(pair for _, _, pair in self._list_boxes())]
+        return options | ({"price": prices} if prices else {})
+
+    def find_mistakes(self) -> dict[str, dict[str, Any]]:
+        """Return what is wrong, as JSON shows errors, by the name of the field; by ``""`` what concerns no single one.
+
+        Each field is checked by itself, so that all mistakes are said at once; then all of them together.
+        """
+        options = self.to_options()
+        mistakes: dict[str, dict[str, Any]] = {}
+        for name in self.values:
+            checked = (name, *(other for other in CONTEXT.get(name, ()) if other not in mistakes))
+            values = self.values if name == "price" else options
+            _note_mistake(mistakes, name, {each: values[each] for each in checked if each in values})
+        for box, context, pair in self._list_boxes():
+            if not mistakes.keys() & context.keys():
+                _note_mistake(mistakes, box, context | {"price": [pair]})
+        if SOURCE in self.boxes and not self.source_gpu:
+            mistakes["source_gpu"] = serialize_error(WebError(web_errors.PRICE_WITHOUT_GPU()))
+        if not mistakes:
+            _note_mistake(mistakes, "", options)
+        return mistakes
+
+    def _list_boxes(self) -> Iterator[tuple[str, dict[str, Any], str]]:
+        """Return each filled price box beside something chosen: its name, what it is beside, and the price's text."""
+        for gpu in self.values.get("gpu", ()):
+            if price := self.boxes.get(gpu):
+                yield f"price[{gpu}]", {"gpu": [gpu]}, f"{gpu}={price}"
+        if (price := self.boxes.get(SOURCE)) and self.source_gpu:
+            yield f"price[{SOURCE}]", {"source_gpu": self.source_gpu}, f"{self.source_gpu}={price}"
+        for place, (cluster, price) in enumerate(
+            zip(self.values.get("cluster", ()), self.cluster_prices, strict=False)
+        ):
+            if price:
+                yield f"cluster_price[{place}]", {"cluster": [cluster]}, f"{_find_cluster_gpu(cluster)}={price}"
+
+
+def _find_gpu(name: str) -> str:
+    """Return a GPU's canonical name; the name itself if it isn't that of one GPU."""
+    try:
+        return name if names_file(name) else resolve_gpu_name(name).gpu.slug
+    except (TracekitError, PredictorError):
+        return name
+
+
+def _find_cluster_gpu(cluster: str) -> str:
+    """Return the canonical name of a cluster's GPU; the cluster's own name if there is no such cluster."""
+    try:
+        return cluster if names_file(cluster) else load_cluster(cluster).gpu.slug
+    except (TracekitError, PredictorError):
+        return cluster
+
+
+def _note_mistake(mistakes: dict[str, dict[str, Any]], name: str, options: Mapping[str, Any]) -> None:
+    """Note what is wrong with some options under a field's name, by default that of the one which the error names."""
+    try:
+        ASK.validate_python(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = str(first["loc"][0])
+        mistakes[name or option] = serialize_error(_explain_type(option, options.get(option), first["msg"]))
+    except (TracekitError, PredictorError) as error:
+        mistakes[name or _find_named_field(error)] = serialize_error(error)
+
+
+def _explain_type(option: str, value: Any, reason: str) -> TracekitError:
+    """Return the error of a text that isn't what its option takes, such as a number."""
+    try:
+        FIELDS[option].check(value)
+    except TracekitError as error:
+        return error
+    return WebError(web_errors.FIELD_INVALID(field=FIELDS[option].option.label, reason=reason))
+
+
+def _find_named_field(error: TracekitError | PredictorError) -> str:
+    """Return the field that an error's message names first; empty if it names none."""
+    told = error.catalogue_message if isinstance(error, TracekitError) else None
+    if told is None:
+        return ""
+    parts = [part for text in (told.template.text, told.template.hint) for part in Formatter().parse(text)]
+    named = [str(part[1]).removeprefix("--").replace("-", "_") for part in parts if str(part[1]).startswith("--")]
+    named += [str(told.values.get("option", "")).replace(" ", "_")]
+    return next((name for name in named if name in FIELDS), "")
+
+
+def _list_price_pairs(prices: Mapping[str, float] | Sequence[str]) -> list[str]:
+    return [f"{gpu}={dollars:.15g}" for gpu, dollars in prices.items()] if isinstance(prices, Mapping) else [*prices]

@@ -1,0 +1,153 @@
+"""HTML pages of a job: what was found, the choice of targets, progress, and the report."""
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from anyio import to_thread
+from fastapi import APIRouter
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from tracekit.comm import list_clusters, load_cluster
+from tracekit.render.doctor import GRADE_MEANINGS
+from tracekit.request import RequestField, RunOptions, list_fields
+from tracekit.request.options import EditOptions, LayoutOptions, ScheduleOptions, TargetOptions
+from tracekit.request.program_options import ProgramOptions
+from tracekit.web import picker
+from tracekit.web.ask import FIELDS
+from tracekit.web.entered import ASK, Entered
+from tracekit.web.errors import WebError, serialize_error
+from tracekit.web.jobs import WebJob
+from tracekit.web.report_pages import build_report_context, render_report_page
+from tracekit.web.requester import Requester
+from tracekit.web.responses import render_page
+from tracekit.web.routes import Id, Owner, RequesterDependency, StoreDependency
+from tracekit.web.store import Store
+
+FIELD_GROUPS = {
+    "Layout and batch": (LayoutOptions, ScheduleOptions),
+    "Target": (TargetOptions,),
+    "What if": (EditOptions,),
+    "Trace": (RunOptions,),
+    "Program without a GPU": (ProgramOptions,),
+}
+"""Groups of the options that have no place of their own in the form, in order."""
+PLACED_FIELDS = ("gpu", "cluster", "source_gpu", "source_cluster", "steps")
+"""Options that have a place of their own in the form."""
+NO_MISTAKES: Mapping[str, Any] = MappingProxyType({})
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/jobs/{job_id}")
+def show_job(store: StoreDependency, owner: Owner, job_id: Id) -> HTMLResponse:
+    """What a job found, asks or does, or its report."""
+    return _render_job(store, store.jobs.get(owner, job_id))
+
+
+@router.get("/jobs/{job_id}/panel")
+def show_panel(store: StoreDependency, owner: Owner, job_id: Id) -> HTMLResponse:
+    """The part of a job's page that changes by itself."""
+    return render_page("panel.html", **_build_job_context(store, store.jobs.get(owner, job_id)))
+
+
+@router.post("/jobs/{job_id}/ask")
+async def submit_request(
+    request: Request, store: StoreDependency, requester: RequesterDependency, job_id: Id
+) -> Response:
+    """Queue a job again with what was chosen, or say beside the fields why that can't be."""
+    form = await request.form()
+    return await to_thread.run_sync(partial(_submit, store, requester, job_id, form, is_partial=_is_partial(request)))
+
+
+def _submit(store: Store, requester: Requester, job_id: str, form: FormData, *, is_partial: bool) -> Response:
+    job = store.jobs.get(requester.owner, job_id)
+    entered = Entered.from_form(form, _get_recorded_gpu(job))
+    mistakes, status = entered.find_mistakes(), 400
+    if not mistakes:
+        try:
+            job = store.jobs.requeue(requester, job, ASK.validate_python(entered.to_options()).to_dict())
+        except WebError as error:
+            mistakes, status = {"": serialize_error(error)}, error.status
+    if mistakes and not is_partial:
+        return _render_job(store, job, entered, mistakes, status)
+    if mistakes:
+        return render_page("choose.html", status, **_build_job_context(store, job, entered, mistakes))
+    if not is_partial:
+        return RedirectResponse(f"/jobs/{job_id}", 303)
+    panel = render_page("panel.html", **_build_job_context(store, job))
+    panel.headers["HX-Retarget"] = "#panel"
+    return panel
+
+
+@router.get("/jobs/{job_id}/ask")
+def redirect_to_job(job_id: Id) -> Response:
+    """Where a reload leads after a refusal."""
+    return RedirectResponse(f"/jobs/{job_id}", 303)
+
+
+@router.post("/jobs/{job_id}/delete")
+def delete_job(store: StoreDependency, owner: Owner, job_id: Id) -> Response:
+    """Delete a job with everything that belongs to it."""
+    store.jobs.delete(store.jobs.get(owner, job_id))
+    return RedirectResponse("/", 303)
+
+
+def _render_job(
+    store: Store,
+    job: WebJob,
+    entered: Entered | None = None,
+    mistakes: Mapping[str, Any] = NO_MISTAKES,
+    status: int = 200,
+) -> HTMLResponse:
+    """Render a job's page, with what was entered and what is wrong with it."""
+    return render_report_page("job.html", status, **_build_job_context(store, job, entered, mistakes))
+
+
+def _build_job_context(
+    store: Store, job: WebJob, entered: Entered | None = None, mistakes: Mapping[str, Any] = NO_MISTAKES
+) -> dict[str, Any]:
+    """Build the template variables of a job's page."""
+    wanted = entered or Entered.from_request(job.request, _get_recorded_gpu(job))
+    usual = picker.list_usual_gpus(wanted.values.get("gpu", ()))
+    others = _group_fields()
+    return {
+        "job": job,
+        "wanted": wanted,
+        "mistakes": mistakes,
+        "ahead": store.jobs.count_ahead(job) if job.is_active else 0,
+        "usual": usual,
+        "families": picker.list_families(usual),
+        "groups": {},
+        "clusters": [load_cluster(name) for name in list_clusters()],
+        "fields": FIELDS,
+        "others": others,
+        "has_others": any(wanted.values.get(name) or name in mistakes for name in FIELDS.keys() - PLACED_FIELDS),
+        "meanings": GRADE_MEANINGS,
+        **build_report_context(store, job),
+    }
+
+
+def _group_fields() -> dict[str, list[RequestField]]:
+    """Return the options without a place of their own by group."""
+    left = {name: field for name, field in FIELDS.items() if name not in PLACED_FIELDS}
+    groups = {}
+    for title, requests in FIELD_GROUPS.items():
+        names = [field.name for request in requests for field in list_fields(request)]
+        groups[title] = [left.pop(name) for name in dict.fromkeys(names) if name in left]
+    groups["Trace"] += left.values()
+    return groups
+
+
+def _get_recorded_gpu(job: WebJob) -> str | None:
+    """Return the GPU that the trace names; ``None`` if it names none, or was examined under another name."""
+    gpu: str | None = (job.found or {}).get("source", {}).get("gpu")
+    return None if (job.request or {}).get("source_gpu") else gpu
+
+
+def _is_partial(request: Request) -> bool:
+    """Return whether a script asks for the part of the page that changes."""
+    return "hx-request" in request.headers

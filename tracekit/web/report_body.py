@@ -1,0 +1,31 @@
+"""The report as a part of the site's pages, stored beside its other forms."""
+
+import msgspec
+from markupsafe import Markup
+
+from tracekit.render.html import ReportBody, render_report_body
+from tracekit.reporting.model import Report
+from tracekit.web.field_labels import name_field
+from tracekit.web.jobs import WebJob
+from tracekit.web.store import Store
+
+BODY_FILE = "report.body"
+"""File beside a report's formats that holds its body, with the script and the style that belong to it."""
+
+
+def encode_body(report: Report) -> bytes:
+    """Render a report's body, and encode it for :func:`load_body`."""
+    body = render_report_body(report, name_field)
+    return msgspec.json.encode({name: str(getattr(body, name)) for name in ("content", "style", "script")})
+
+
+def load_body(store: Store, job: WebJob) -> ReportBody | None:
+    """Load the body of a job's report; ``None`` if there is no report, or only its forms."""
+    if not job.formats:
+        return None
+    try:
+        with store.files.open(f"jobs/{job.id}/{job.output}/{BODY_FILE}") as file:
+            parts = msgspec.json.decode(file.read(), type=dict[str, str])
+    except FileNotFoundError:
+        return None
+    return ReportBody(**{name: Markup(part) for name, part in parts.items()})
