@@ -177,12 +177,12 @@ def test_by_keyboard_alone(page, shared, make_trace):
     page.keyboard.type("2")
     page.keyboard.press("Enter")
     page.wait_for_selector(".progress")
-    page.focus("#missing")
+    page.focus("#trace-missing")
     unfolded = page.evaluate("document.activeElement.parentElement.open")
     page.keyboard.press("Enter")
     page.wait_for_selector("[data-state=done]")
     assert page.evaluate("document.activeElement.parentElement.open") is not unfolded
-    assert page.evaluate("document.activeElement.id") == "missing"
+    assert page.evaluate("document.activeElement.id") == "trace-missing"
     assert page.problems == []
 
 
@@ -219,7 +219,7 @@ def test_an_address_within_a_report(page, shared):
     assert page.url.endswith("#kernels")
     page.goto(f"{page.input_value('#link')}#kernels")
     assert abs(page.locator("#kernels").bounding_box()["y"]) < 300
-    assert page.locator("tr.l0").count()
+    assert page.locator("#kernel-table tbody tr").count()
 
 
 @pytest.mark.parametrize("width", [390, 768])
