@@ -21,6 +21,10 @@ _BASE_GEMMS = {"3xtf32": 3}
 """Products of the format that runs for each of a format put together from it (CUTLASS, ``OpMultiplyAddFastF32``)."""
 GEFORCE_WORDS = ("GeForce", "TITAN")
 """Words of the names of boards made for games."""
+CONSUMER_WORDS = (*GEFORCE_WORDS, "Radeon RX", "Radeon 8060S", "Arc ")
+"""Words of the names of boards for games and desktops."""
+WORKSTATION_WORDS = ("RTX", "Quadro", "Radeon", "Jetson", "GB10")
+"""Words of the names of boards for workstations, and of small computers, beside those of servers."""
 LAPTOP_WORD = "laptop"
 """The word of a slug that tells a laptop's GPU."""
 
@@ -117,6 +121,16 @@ class Gpu:
     def is_geforce(self) -> bool:
         """Whether it raises its clock beyond the printed boost clock, as boards made for games do."""
         return any(word in self.name for word in GEFORCE_WORDS)
+
+    @property
+    def is_consumer(self) -> bool:
+        """Whether it is sold for games and desktops: GeForce, TITAN, Radeon RX, Arc."""
+        return any(word in self.name for word in CONSUMER_WORDS)
+
+    @property
+    def is_datacenter(self) -> bool:
+        """Whether it is sold for servers: neither for games nor for workstations nor as a board with its CPU."""
+        return not self.is_consumer and ("Server" in self.name or not any(w in self.name for w in WORKSTATION_WORDS))
 
     @property
     def pcie_gbps(self) -> float:

@@ -7,6 +7,10 @@ from typing import Any
 
 MIN_SHOWN_US = 0.005
 """Smaller times are shown as 0."""
+HOURS = {"days": 24.0, "h": 1.0, "min": 1 / 60, "s": 1 / 3600}
+"""Units of the time of a whole run, in hours; each is used from two of it on."""
+AMOUNTS = {"T": 1e12, "B": 1e9, "M": 1e6, "k": 1e3}
+MIN_ABBREVIATED = 1e4
 
 
 def format_duration(us: float) -> str:
@@ -81,6 +85,21 @@ def format_range(figure: Sequence[float], digits: int = 2, sign: str = "") -> st
     """
     shown = _choose_digits(figure, digits)
     return " to ".join(dict.fromkeys(f"{sign}{_round(end, shown)}" for end in (figure[0], figure[-1])))
+
+
+def format_run_time(hours: float | Sequence[float]) -> str:
+    """Format the hours of a whole run: ``41 h``, or with low end, likely value and high end ``41 h (35 to 50)``."""
+    figure = (hours, hours, hours) if isinstance(hours, int | float) else hours
+    unit = next((unit for unit, size in HOURS.items() if figure[1] >= 2 * size), "s")
+    scaled = [end / HOURS[unit] for end in figure]
+    ends = f" ({format_range(scaled)})" if scaled[0] != scaled[-1] else ""
+    return f"{format_likely(scaled)} {unit}{ends}"
+
+
+def format_amount(amount: float) -> str:
+    """Format an amount as people write it: ``2B``, ``300k``, ``1,500``."""
+    letter = next((letter for letter, size in AMOUNTS.items() if amount >= size and amount >= MIN_ABBREVIATED), "")
+    return f"{amount / AMOUNTS[letter]:.4g}{letter}" if letter else f"{amount:,.0f}"
 
 
 def _choose_digits(values: Sequence[float], digits: int) -> int:

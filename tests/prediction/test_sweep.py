@@ -9,6 +9,7 @@ from tests.codes import has_code
 from tracekit.errors import RequestError, TraceError
 from tracekit.parallelism.layout import LayoutError
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
+from tracekit.prediction.cost import GivenPrices
 from tracekit.prediction.sweep import Sweep, sweep
 from tracekit.reporting import build_prediction_report
 from tracekit.reporting.sweep import SweepReport, build_sweep_report
@@ -33,7 +34,7 @@ def training(steps: int = 1) -> TraceBuilder:
 
 @pytest.fixture(scope="module")
 def found() -> Sweep:
-    return sweep(prepare_run(training().load()), [], [FAST, SLOW], prices={"a100-sxm-80gb": 2.0})
+    return sweep(prepare_run(training().load()), [], [FAST, SLOW], prices=GivenPrices({"a100-sxm-80gb": 2.0}))
 
 
 def test_world_sizes_double_from_the_traces_to_the_cluster(found):
@@ -71,7 +72,7 @@ def test_of_those_that_are_alike_the_cheapest_is_first():
     plain = sweep(run, [], nodes, world_sizes=[8])
     dear, cheap = (entry.prediction.gpu for entry in plain.entries)
     assert [entry.is_tied for entry in plain.entries] == [False, True]
-    priced = sweep(run, [], nodes, world_sizes=[8], prices={dear: 4.0, cheap: 2.0})
+    priced = sweep(run, [], nodes, world_sizes=[8], prices=GivenPrices({dear: 4.0, cheap: 2.0}))
     assert [entry.prediction.gpu for entry in priced.entries] == [cheap, dear]
     assert [entry.is_tied for entry in priced.entries] == [False, True]
 

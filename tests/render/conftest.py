@@ -1,16 +1,25 @@
 """One report for all renderers' tests: the sample with and without predictions."""
 
+from dataclasses import replace
+
 import pytest
 
 import tracekit as tk
 from tests.conftest import SAMPLES
 from tracekit.notebook import NotebookReport
 from tracekit.prediction import predict
+from tracekit.prediction.question import FASTEST
 from tracekit.reporting import build_report
+from tracekit.reporting.sections.decide import build_decision
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 NASTY = "</script><img src=x onerror=alert(1)>|=cmd()"
+
+
+def decide(report):
+    """Return a report whose decision is that of its targets."""
+    return replace(report, decision=build_decision(report.source, report.targets, FASTEST, edited=bool(report.what_if)))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import tracekit as tk
 from tests.conftest import SAMPLES
-from tests.render.conftest import NASTY
+from tests.render.conftest import NASTY, decide
 from tracekit.cli.output import as_text
 from tracekit.errors import TracekitError
 from tracekit.format import format_dollars, format_duration, format_number, format_shape
@@ -97,7 +97,7 @@ def test_csv_and_parquet_hold_every_kernel(report):
 
 def test_markdown_is_one_document(report, nasty):
     text = markdown.render_report(report)
-    assert text.startswith("# A step takes")
+    assert text.startswith("# NVIDIA H100 SXM5 80 GB: 1")
     assert f"{report.targets[0].speedup:.2f}×" in text
     rows = [line for line in text.splitlines() if line.startswith("| gemm | `")]
     assert len({line.count(" | ") for line in rows}) == 1
@@ -108,7 +108,9 @@ def test_markdown_is_one_document(report, nasty):
 def fourfold(report):
     """Four times the batch in steps that take longer: the second target's is slower in its step, not for a sample."""
     changes = zip(report.targets, (1.0075, 0.75), strict=True)
-    return replace(report, targets=tuple(replace(one, batch_ratio=4.0, speedup=s, price=2.0) for one, s in changes))
+    return decide(
+        replace(report, targets=tuple(replace(one, batch_ratio=4.0, speedup=s, price=2.0) for one, s in changes))
+    )
 
 
 def test_speedups_count_samples_as_the_headline_does(fourfold):
@@ -119,8 +121,7 @@ def test_speedups_count_samples_as_the_headline_does(fourfold):
         render_report_card(fourfold),
     )
     for text in forms:
-        assert "4.03× as fast for each sample" in text or text is forms[0]
-        assert "per sample" in text
+        assert "with 4 times the batch, per sample" in text
         assert all(figure in text for figure in ("4.03", "3.00"))
         assert not any(f"{step}{times}" in text for step in ("1.01", "0.75") for times in "x×")
     assert "A step there works through 4 times the samples of a measured one." in forms[1]
@@ -133,21 +134,12 @@ def test_speedups_count_samples_as_the_headline_does(fourfold):
 def uncounted(report: Report) -> Report:
     """As where the trace doesn't tell its batch."""
     targets = tuple(replace(one, batch=None) for one in report.targets)
-    return replace(report, source=replace(report.source, batch=None), targets=targets)
-
-
-def test_costs_of_other_batches_stand_beside_those_of_the_traced_one(report, fourfold):
-    text = as_text(terminal.render_predicted(uncounted(fourfold), 1))
-    each = fourfold.targets[0]
-    assert "as traced" in text
-    assert format_dollars(each.dollars_per_1000_steps) in text
-    assert format_dollars(each.dollars_per_1000_steps / 4) in text
-    assert "as traced" not in as_text(terminal.render_predicted(report, 1))
+    return decide(replace(report, source=replace(report.source, batch=None), targets=targets))
 
 
 def test_costs_stand_in_every_form_with_what_is_paid_today(report):
     """A dollar an hour is 1 / 3.6 dollars for 1,000 steps of a second."""
-    paid = replace(report.source, step_time_us=1e6, dollars_per_1000_steps=1 / 3.6)
+    paid = replace(report.source, step_time_us=1e6, price=1.0, dollars_per_1000_steps=1 / 3.6)
     told = uncounted(replace(report, source=paid, targets=tuple(replace(one, price=None) for one in report.targets)))
     for text in (as_text(terminal.render_predicted(told, 1)), markdown.render_report(told)):
         assert "$/1k steps" in text
@@ -162,7 +154,7 @@ def test_costs_stand_in_every_form_with_what_is_paid_today(report):
 
 def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
     """3,072 tokens in steps of 11.0 and 7.13 ms; a GPU of 2 dollars an hour."""
-    told = replace(report, targets=tuple(replace(one, price=2.0) for one in report.targets))
+    told = decide(replace(report, targets=tuple(replace(one, price=2.0) for one in report.targets)))
     target = told.targets[0]
     rate = 3072 / target.step.step_time_us * 1e6
     cost = 2.0 * 1e6 / rate / 3600
@@ -171,8 +163,8 @@ def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
         assert "tokens/s" in text
         assert format_number(rate) in text
         assert format_number(3072 / report.source.step_time_us * 1e6) in text
-        assert f"{cost:.2g}" in text
-        assert "for a million tokens" in text
+        assert format_dollars(cost) in text
+        assert "million tokens" in text or "1,000,000 tokens" in text
     assert 'title="Of 3,072 in a measured step, as its first embedding tells"' in html.render_page(told)
     passes = replace(told, source=replace(told.source, batch=StepBatch(50, "samples", passes=50)))
     assert "of 50 in a measured step in 50 passes, as its first convolution tells" in as_text(
@@ -190,7 +182,7 @@ def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
 def test_whether_it_fits_stands_beside_each_target_where_one_may_not(report):
     yes, other = report.targets
     lacking, open_ = (replace(other, memory=replace(other.memory, fits=fits)) for fits in (False, None))
-    told = replace(report, targets=(yes, lacking, open_), bars=(*report.bars, report.bars[-1]))
+    told = decide(replace(report, targets=(yes, lacking, open_), bars=(*report.bars, report.bars[-1])))
     head, *rows = as_text(terminal.render_predicted(told, 0)).partition("predicted step")[2].splitlines()[1:9]
     assert "fits" in head
     assert [fits for fits in ("yes", "no", "?") for row in rows if f"  {fits} " in row] == ["yes", "no", "?"]

@@ -12,10 +12,10 @@ from html.parser import HTMLParser
 import openpyxl
 import pytest
 
-from tests.render.conftest import NASTY
-from tracekit.format import format_dollars, format_duration
+from tests.render.conftest import NASTY, decide
+from tracekit.format import format_duration
 from tracekit.messages import Severity, Template
-from tracekit.messages.findings import CPU_IS_BOTTLENECK, DOES_NOT_FIT, LARGER_BATCH
+from tracekit.messages.findings import CPU_IS_BOTTLENECK, LARGER_BATCH
 from tracekit.render import markdown, xlsx
 from tracekit.render.charts.svg import draw_svg
 from tracekit.render.findings import group_findings
@@ -35,8 +35,9 @@ def read_kernels(text: str) -> list[str]:
 
 def test_it_answers_first(report):
     text = render_page(report)
-    target = max(report.targets, key=lambda target: target.speedup)
-    assert text.index(f"{target.speedup:.2f}× as fast") < text.index('id="kernels"')
+    answer = build_headline(report)
+    assert text.index(answer.figure) < text.index('id="kernels"')
+    assert answer.before == "NVIDIA H100 SXM5 80 GB:"
     for section in ("time", "findings", "kernels", "roofline", "speeds", "steps", "idle", "accuracy", "provenance"):
         assert f'id="{section}"' in text
 
@@ -80,91 +81,28 @@ def test_notes_say_which_targets_they_are_of(report):
     assert [said for what, said in summary if what == "note"] == ["all", f"{one.label}: {fits}"]
 
 
-def test_the_headline_compares_samples_where_the_batch_is_another(report):
-    best = max(report.targets, key=lambda target: target.speedup)
-    doubled = replace(best, batch_ratio=2.0, speedup=0.75)
-    said = build_headline(replace(report, targets=(doubled,)))
-    assert said.after == " with 2 times the batch: 1.50× as fast for each sample."
-
-
-def test_the_headline_takes_the_cheapest_then_the_surest_of_equals(report):
-    sure = replace(report.targets[0], speedup=1.99, high_us=2.0)
-    unsure, slow = replace(sure, speedup=2.0, high_us=9.0), replace(sure, speedup=1.5)
-
-    def said(*targets):
-        whole = build_headline(replace(report, targets=targets))
-        return whole.before + whole.after
-
-    assert ", as fast as any of 3, it would take: 1.99× as fast." in said(sure, unsure, slow)
-    cheap = replace(unsure, price=1.0)
-    assert ", as fast as any of 3, it would take: 2.00× as fast." in said(replace(sure, price=2.0), cheap, slow)
-    assert ", the fastest of 3, it would take: 2.00× as fast." in said(unsure, slow, slow)
-
-
-def test_what_lacks_the_memory_is_never_the_answer(report):
-    """However fast it is; where nothing has the memory, the headline says that first."""
-    fast, slow = (replace(report.targets[0], speedup=speedup) for speedup in (4.0, 2.0))
-    lacking = replace(fast, memory=replace(fast.memory, fits=False))
-    told = Finding(DOES_NOT_FIT(target="it", reason="it is too large"), None, (), fast.label)
-    whole = build_headline(replace(report, targets=(lacking, slow), findings=(told,)))
-    assert " (1 more lacks the memory), it would take" in whole.before
-    assert whole.after == ": 2.00× as fast."
-    alone = build_headline(replace(report, targets=(lacking,), findings=(told,)))
-    assert alone.after == ": 4.00× as fast."
-    assert ". The job doesn't fit into the memory of it: it is too large. " in alone.detail
-
-
-def test_the_headline_says_how_sure_it_is_and_where_it_may_be_otherwise(report):
-    """The measured step takes 11.0 ms."""
-    one = report.targets[0]
-
-    def said(low_us, high_us, **changed):
-        target = replace(one, low_us=low_us, high_us=high_us, **changed)
-        return build_headline(replace(report, targets=(target,))).detail
-
-    assert said(6e3, 9e3).startswith("90 % interval 6.00–9.00 ms. ")
-    assert said(6e3, 12e3).startswith("90 % interval 6.00–12.0 ms, so that it may be no faster. ")
-    assert "no slower" in said(10e3, 30e3, speedup=0.5)
-    assert "so that" not in said(20e3, 40e3, batch_ratio=4.0, speedup=0.4)
-
-
-def test_the_headline_says_where_the_same_samples_cost_least(report):
-    dear, cheap = (replace(one, price=price) for one, price in zip(report.targets, (9.0, 1.0), strict=True))
-    told = replace(report, targets=(dear, cheap))
-    least = f"Cheapest is AMD Instinct MI300X: ${format_dollars(cheap.dollars_per_million)} for a million tokens."
-    assert least in build_headline(told).detail
-    uncounted = replace(told, source=replace(report.source, batch=None))
-    assert f": ${format_dollars(cheap.dollars_per_1000_steps)} for 1,000 steps." in build_headline(uncounted).detail
-    lacking = replace(cheap, memory=replace(cheap.memory, fits=False))
-    today = replace(report.source, dollars_per_million=1e-4)
-    assert "Cheapest" not in build_headline(replace(report, targets=(dear, lacking))).detail
-    assert (
-        "as measured: $0.00010 for a million tokens"
-        in build_headline(replace(report, source=today, targets=(dear, lacking))).detail
-    )
-    assert "Cheapest" not in build_headline(report).detail
-    unpriced = replace(report, source=today, targets=(dear, replace(cheap, price=None)))
-    assert "Cheapest of the 2 with a price is " in build_headline(unpriced).detail
-
-
-def test_a_job_of_several_gpus_is_told_as_one(report):
+def test_the_headline_says_whose_step_it_is(report):
     """Or eight GPUs against sixty-four would read as one against sixty-four."""
-    eight = replace(report, source=replace(report.source, ranks=8))
-    assert build_headline(eight).before.startswith("A step takes 11.0 ms on 8 × NVIDIA A100")
-    assert "8 ×" not in build_headline(report).before
-    unnamed = replace(report, source=replace(report.source, ranks=8, gpu=None))
-    assert build_headline(unnamed).before.startswith("A step takes 11.0 ms on the 8 measured GPUs. ")
+    eight = decide(replace(report, targets=tuple(replace(one, ranks=8) for one in report.targets)))
+    assert build_headline(eight).before == "8 × NVIDIA H100 SXM5 80 GB:"
+    measured = replace(report, targets=(), decision=None, source=replace(report.source, ranks=8))
+    assert build_headline(measured).before == "A step on 8 × NVIDIA A100 SXM4 80 GB takes"
+    edit = EditSaving("no-sync()", "", 1, 1.0, 2.0, ())
+    assert "with the what-if edits" in build_headline(decide(replace(report, what_if=(edit,)))).before
+
+
+def test_what_lacks_the_memory_is_answered_last(report):
+    first, other = report.targets
+    lacking = replace(first, memory=replace(first.memory, fits=False))
+    assert build_headline(decide(replace(report, targets=(lacking, other)))).before == "AMD Instinct MI300X:"
+    alone = build_headline(decide(replace(report, targets=(lacking,))))
+    assert "The job doesn't fit into its memory." in alone.detail
 
 
 def test_a_trace_without_marks_says_what_its_step_is(report):
     text = render_page(replace(report, source=replace(report.source, steps=1, steps_marked=False)))
     assert "synthetic, no steps marked: all of it counts as one" in text
     assert "synthetic, median of 2 steps" in render_page(report)
-
-
-def test_the_headline_tells_of_edits(report):
-    edit = EditSaving("no-sync()", "", 1, 1.0, 2.0, ())
-    assert build_headline(replace(report, what_if=(edit,))).after.startswith(" with the what-if edits: ")
 
 
 def test_its_bytes_hang_on_the_report_alone(report):

@@ -34,6 +34,7 @@ _REQUIRED_KEYS: Mapping[str, type] = {
     "sourced": dict,
 }
 _OPTIONAL_KEYS: Mapping[str, type] = {
+    "rented_gpus": int,
     "pair_gbps": float,
     "nodes": int,
     "oversubscription": float,
@@ -47,6 +48,7 @@ _TEXT_CONTAINERS = ("aliases", "sources", "sourced")
 
 _LARGEST: Mapping[str, int] = {
     "gpus_per_node": MAX_CLUSTER_GPUS,
+    "rented_gpus": MAX_CLUSTER_GPUS,
     "nodes": MAX_CLUSTER_GPUS,
     "nics_per_node": MAX_CLUSTER_GPUS,
     "nic_gbit": 1_000_000,
@@ -72,6 +74,7 @@ class Cluster:
         network: Kind of the network between nodes: 'ib', 'roce', 'efa', 'ethernet' or 'none'.
         nics_per_node: Network adapters of a node, for all its GPUs together.
         nic_gbit: Line rate of one adapter, in one direction, in 1e9 bits/s.
+        rented_gpus: GPUs that are only rented together, those of a cloud's instance; 1 where any number is.
         pair_gbps: Bandwidth between two GPUs of a mesh, in one direction, in 1e9 bytes/s; None elsewhere.
         oversubscription: Bandwidth below the leaf switches over that above them; 1 is none.
         peer_access: Whether GPUs access each other's memory over PCI Express; if not, data goes through host memory.
@@ -89,6 +92,7 @@ class Cluster:
     network: str
     nics_per_node: int
     nic_gbit: float
+    rented_gpus: int = 1
     pair_gbps: float | None = None
     oversubscription: float = 1.0
     peer_access: bool = True
@@ -122,6 +126,10 @@ class Cluster:
             return 1
         return min(self.gpus_per_node, self.gpu.link_gpus or self.gpus_per_node)
 
+    def count_rented_gpus(self, used: int) -> int:
+        """Return the number of GPUs that have to be rented to use some of them: whole instances."""
+        return -(-used // self.rented_gpus) * self.rented_gpus
+
 
 def list_cluster_files() -> list[str]:
     """List the names of the clusters that have a file, sorted."""
@@ -153,6 +161,7 @@ def load_cluster_file(path: Path) -> Cluster:
         gpu=gpu,
         nodes=data.get("nodes", 1),
         **{key: data[key] for key in _REQUIRED_KEYS if key not in ("gpu", "sources", "sourced")},
+        rented_gpus=data.get("rented_gpus", 1),
         pair_gbps=data.get("pair_gbps"),
         oversubscription=data.get("oversubscription", 1.0),
         peer_access=data.get("peer_access", has_peer_access(gpu)),
@@ -238,7 +247,7 @@ def _check_choices(data: Mapping[str, Any], path: Path) -> None:
         raise ClusterError(messages.CLUSTER_OVERSUBSCRIPTION_INVALID(path=str(path), value=data["oversubscription"]))
     if (data["fabric"] == "mesh") != (data.get("pair_gbps", 0) > 0):
         raise ClusterError(messages.CLUSTER_PAIR_GBPS_MISPLACED(path=str(path)))
-    if data["gpus_per_node"] < 1 or data.get("nodes", 1) < 1:
+    if min(data["gpus_per_node"], data.get("nodes", 1), data.get("rented_gpus", 1)) < 1:
         raise ClusterError(messages.CLUSTER_WITHOUT_NODES(path=str(path)))
     joined = data["nics_per_node"] * data["nic_gbit"] > 0
     if joined != (data["network"] != "none") or (data.get("nodes", 1) > 1 and not joined):

@@ -69,7 +69,7 @@ CLUSTER_PAIR_GBPS_MISPLACED = Template(
     "{path}: a mesh, and nothing else, needs pair_gbps, of the links between two GPUs.",
 )
 CLUSTER_WITHOUT_NODES = Template(
-    "cluster-without-nodes", Severity.ERROR, "{path}: nodes and gpus_per_node must be at least 1."
+    "cluster-without-nodes", Severity.ERROR, "{path}: nodes, gpus_per_node and rented_gpus must be at least 1."
 )
 CLUSTER_NETWORK_CONTRADICTORY = Template(
     "cluster-network-contradictory",

@@ -55,11 +55,53 @@ COSTS_ALONE = Template(
     Severity.NOTE,
     "At {price:price} an hour, {amount:,} {units} cost {dollars:dollars} ({dollars:dollar_range}).",
 )
+COSTS_TIMES = Template(
+    "costs-times",
+    Severity.NOTE,
+    "At {price:price} an hour it costs {ratio:likely} times as much per {unit} ({ratio:range}) as {here} at "
+    "{here_price:price}; it pays below {break_even:dollars} ({break_even:dollar_range}).",
+)
+RENTED_WHOLE = Template(
+    "rented-whole",
+    Severity.NOTE,
+    "It is rented whole, for {hourly:price} an hour: dollars count its {rented:count GPU}; the job uses {used}.",
+)
+RENTED_GPUS = Template("rented-gpus", Severity.NOTE, "Its {rented:count GPU} cost {hourly:price} an hour.")
+RUN_TAKES = Template(
+    "run-takes",
+    Severity.NOTE,
+    "{amount:amount} {units} take {hours:run_time} there, {here_hours:run_time} here.",
+)
+RUN_COSTS = Template(
+    "run-costs",
+    Severity.NOTE,
+    "That costs {dollars:dollars} ({dollars:dollar_range}) there, {here_dollars:price} here.",
+)
+RUN_COSTS_THERE = Template("run-costs-there", Severity.NOTE, "That costs {dollars:dollars} ({dollars:dollar_range}).")
 LACKS_MEMORY = Template("lacks-memory", Severity.NOTE, "The job doesn't fit into its memory.")
 MAY_LACK_MEMORY = Template("may-lack-memory", Severity.NOTE, "Whether the job fits into its memory isn't known.")
 
 FIRST_BY_TIME = Template("first-by-time", Severity.NOTE, "It is the fastest of {targets}.")
 LEVEL_BY_TIME = Template(
-    "level-by-time", Severity.NOTE, "Of {targets} targets, {others:list} may be as fast: the intervals don't tell."
+    "level-by-time",
+    Severity.NOTE,
+    "Which of {targets} targets is the fastest is open: by the intervals it may be {others:list} as well.",
+)
+FIRST_BY_DOLLARS = Template("first-by-dollars", Severity.NOTE, "It is the cheapest of {targets}.")
+LEVEL_BY_DOLLARS = Template(
+    "level-by-dollars",
+    Severity.NOTE,
+    "Which of {targets} targets is the cheapest is open: by the intervals it may be {others:list} as well.",
+)
+FIRST_BY_ENERGY = Template("first-by-energy", Severity.NOTE, "It takes the least energy of {targets}.")
+LEVEL_BY_ENERGY = Template(
+    "level-by-energy",
+    Severity.NOTE,
+    "Which of {targets} targets takes the least energy is open: by the intervals it may be {others:list} as well.",
+)
+CHEAPEST = Template("cheapest", Severity.NOTE, "Cheapest of the {places} with a price is {place}.")
+CHEAPEST_OPEN = Template(
+    "cheapest-open", Severity.NOTE, "Which is the cheapest is open: by the intervals it may be {places:list}."
 )
 MORE_TARGETS = Template("more-targets", Severity.NOTE, "{targets} more")
+PRICES_DATED = Template("prices-dated", Severity.NOTE, "Prices are of {date}.")

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from tracekit.escape import to_line
 from tracekit.format import (
+    format_amount,
     format_bytes,
     format_change,
     format_count,
@@ -22,6 +23,7 @@ from tracekit.format import (
     format_price,
     format_quantity,
     format_range,
+    format_run_time,
 )
 
 Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Message | None"
@@ -64,12 +66,13 @@ def name_argument(option: str) -> str:
 class Template:
     """An entry of the catalogue.
 
-    Fields stand in braces. A field whose name ends with ``_us``, ``_pct`` or ``_bytes`` is shown with its unit. Other
-    formats are ``{names:list}``, ``{reasons:sentences}``, ``{parts:words}``, ``{kernels:count kernel}``,
+    Fields stand in braces. A field whose name ends with ``_us``, ``_pct`` or ``_bytes`` is shown with its unit.
+    Other formats are ``{names:list}``, ``{reasons:sentences}``, ``{parts:words}``, ``{kernels:count kernel}``,
     ``{ends_us:interval}``, ``{ratio:number}`` (three digits), ``{kernels:mean}`` (a count averaged over steps),
-    ``{shares_pct:percents}`` (their range), ``{time_us:milliseconds}`` (as options take it), ``{hour:price}`` and
-    Python's own (``{ratio:.1f}``, ``{path!r}``). Of a value with its interval (low, likely, high): ``{speedup:range}``,
-    ``{speedup:likely}``, ``{cost:dollars}``, ``{cost:dollar_range}``. ``{--tp}`` is an option, named by the front end.
+    ``{shares_pct:percents}`` (their range), ``{time_us:milliseconds}`` (as options take it), ``{hour:price}``,
+    ``{tokens:amount}`` (2B), ``{hours:run_time}`` and Python's own (``{ratio:.1f}``, ``{path!r}``). Of a value with
+    its interval (low, likely, high): ``{speedup:range}``, ``{speedup:likely}``, ``{cost:dollars}``,
+    ``{cost:dollar_range}``. ``{--tp}`` is an option, named by the front end.
 
     Attributes:
         code: Stable name for programs and tests: the constant's name in kebab case, such as ``"gpu-unknown"``.
@@ -252,6 +255,8 @@ _STYLES: dict[str, Callable[[Any, str], str]] = {
     "percents": lambda value, _: format_percent_range(value),
     "milliseconds": lambda value, _: f"{value / 1e3:.6g}ms",
     "price": lambda value, _: format_price(value),
+    "amount": lambda value, _: format_amount(value),
+    "run_time": lambda value, _: format_run_time(value),
     "likely": lambda value, _: format_likely(value),
     "range": lambda value, _: format_range(value),
     "dollars": lambda value, _: f"${format_likely(value, DOLLAR_DIGITS)}",

@@ -189,7 +189,7 @@ CALIBRATION_OF_OTHER_GPU = Template(
     "Kept consistent with {gpu}, which is calibrated.",
     "{--no-calibration} leaves that out.",
 )
-PRICE_MISSING = Template("price-missing", Severity.NOTE, "{gpu} has no price.", "Give it with {--price} {gpu}=DOLLARS.")
+PRICE_MISSING = Template("price-missing", Severity.NOTE, "No price is known.", "Give it with {--price} GPU=DOLLARS.")
 
 CLUSTER_PARTLY_USED = Template(
     "cluster-partly-used",

@@ -3,6 +3,12 @@
 from tracekit.messages.model import Severity, Template
 
 TARGET_NOT_PREDICTED = Template("target-not-predicted", Severity.WARNING, "Not predicted on {target}: {reason}")
+PRICE_UNUSED = Template(
+    "price-unused",
+    Severity.WARNING,
+    "The price of {gpus:list} isn't used: neither the trace's GPU nor a target is meant.",
+)
+PRICES_OLD = Template("prices-old", Severity.WARNING, "The file of prices is {days} days old, of {date}.")
 RANK_WARNED = Template("rank-warned", Severity.WARNING, "rank {rank}: {warning}")
 WARNING_REPEATED = Template("warning-repeated", Severity.WARNING, "{warning} (and {more} more like it)")
 

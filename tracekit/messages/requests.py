@@ -21,6 +21,51 @@ PRICE_NOT_DOLLARS = Template(
 PRICES_DIFFER = Template(
     "prices-differ", Severity.ERROR, "{gpu} has two prices, {first:g} and {second:g} dollars.", "Give it one."
 )
+PRICE_WITHOUT_NAME = Template(
+    "price-without-name",
+    Severity.ERROR,
+    "{--price}: {price:g} dollars could be the price of {targets:list}.",
+    "Say whose it is: h100-sxm=2.49.",
+)
+PRICE_FILE_INVALID = Template(
+    "price-file-invalid",
+    Severity.ERROR,
+    "{--prices} {path}: {reason}.",
+    'Write date = 2026-11-01, then [dollars_an_hour] and lines such as h100-sxm = 2.49 or "A100 SXM 80GB" = 1.29.',
+)
+RANK_BY_UNKNOWN = Template(
+    "rank-by-unknown", Severity.ERROR, "{--rank-by}: targets aren't ranked by {given!r}.", "Give {known:list}."
+)
+RANK_BY_WITHOUT_PRICE = Template(
+    "rank-by-without-price",
+    Severity.ERROR,
+    "{--rank-by} {ranked_by}: no target has a price.",
+    "Give some with {--price} or {--prices}.",
+)
+RUN_LENGTH_MALFORMED = Template(
+    "run-length-malformed",
+    Severity.ERROR,
+    "{option} {given!r} is no amount of work.",
+    "Give a number above 0, such as 50000, 300k, 2B or 1e9.",
+)
+RUN_LENGTH_GIVEN_TWICE = Template(
+    "run-length-given-twice",
+    Severity.ERROR,
+    "{--steps-to-run}, {--tokens-to-run} and {--samples-to-run} each say how long the job runs.",
+    "Give one of them.",
+)
+RUN_UNIT_UNKNOWN = Template(
+    "run-unit-unknown",
+    Severity.ERROR,
+    "The trace doesn't tell how many {unit} a step has.",
+    "Give steps with {--steps-to-run}, or a rank's samples in a step with {--samples}.",
+)
+RUN_UNIT_DIFFERS = Template(
+    "run-unit-differs",
+    Severity.ERROR,
+    "A step of this trace is counted in {counted}, not in {unit}.",
+    "Give the work in {counted} or steps.",
+)
 PREDICTIONS_WITH_OPTIONS = Template(
     "predictions-with-options",
     Severity.ERROR,

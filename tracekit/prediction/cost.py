@@ -1,60 +1,206 @@
-"""Parse and resolve GPU prices."""
+"""Parse prices, and find whose they are: a GPU's of the trace or of a target, or a whole cluster's."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import date
 from math import inf
 from numbers import Real
-from types import MappingProxyType
 
+from predictors import Gpu, PredictorError, resolve_gpu
+from predictors.errors import AmbiguousGpuError
+from tracekit.comm import Cluster, load_cluster
+from tracekit.comm.errors import ClusterError
 from tracekit.errors import RequestError
+from tracekit.messages import Message
 from tracekit.messages import requests as messages
+from tracekit.messages.report_warnings import PRICE_UNUSED
 from tracekit.numbers import NUMBER_PATTERN
-from tracekit.prediction.targets import resolve_gpu_name
+from tracekit.prediction.price_file import PriceFile
 
-PRICE_PATTERN = re.compile(rf"(?P<name>[^=]*[^=\s][^=]*)=\s*(?P<dollars>{NUMBER_PATTERN})\s*")
-NO_PRICES: Mapping[str, float] = MappingProxyType({})
+PRICE_PATTERN = re.compile(
+    rf"(?:(?P<name>[^=]*[^=\s][^=]*)=)?\s*\$?\s*(?P<dollars>{NUMBER_PATTERN})\s*\$?\s*(?:/\s*h(?:r|our)?)?\s*"
+)
 
 
-def parse_prices(pairs: Sequence[str]) -> dict[str, float]:
-    """Parse dollars for an hour of one GPU, by its name as written.
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What an hour of one GPU costs.
+
+    Attributes:
+        dollars: By the canonical name of the GPU, or by the display name of a cluster whose GPUs have a price of their
+            own.
+        date: Day of the file that gave some of them.
+        doubts: Warnings about them.
+    """
+
+    dollars: Mapping[str, float] = field(default_factory=dict)
+    date: str | None = None
+    doubts: tuple[Message, ...] = ()
+
+    def find(self, gpu: Gpu | None, cluster: Cluster | None) -> float | None:
+        """Return the dollars for an hour of one GPU; None without a price."""
+        of_gpu = self.dollars.get(gpu.slug) if gpu else None
+        return self.dollars.get(cluster.name, of_gpu) if cluster else of_gpu
+
+
+@dataclass(frozen=True, slots=True)
+class GivenPrices:
+    """Prices as a user gives them. Whose they are depends on the GPUs at hand: those of trace and targets.
+
+    Attributes:
+        named: Dollars by a GPU's name in any spelling, or for all of a cluster by its name.
+        unnamed: Dollars for the GPU of the only target.
+        file: A file of prices; those above win.
+    """
+
+    named: Mapping[str, float] = field(default_factory=dict)
+    unnamed: float | None = None
+    file: PriceFile | None = None
+
+    def check(self) -> None:
+        """Check amounts and names.
+
+        Raises:
+            PredictorError: Neither a GPU nor a cluster has such a name.
+            RequestError: A price is negative or no number, or a GPU has two.
+        """
+        for prices in (self.named, self.file.dollars if self.file else {}):
+            for name, dollars in prices.items():
+                if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= dollars < inf:
+                    raise RequestError(messages.PRICE_NOT_DOLLARS(gpu=name, given=repr(dollars)))
+            _merge_prices((" or ".join(_read_name(name).owners), dollars) for name, dollars in prices.items())
+
+    def resolve(
+        self,
+        source: Gpu | None,
+        targets: Sequence[Gpu],
+        clusters: Sequence[Cluster] = (),
+        today: date | None = None,
+    ) -> Prices:
+        """Find whose prices these are.
+
+        Args:
+            source: GPU of the trace.
+            targets: GPUs of the targets.
+            clusters: Clusters of trace and targets.
+            today: The day on which prices of a file are judged; by default today.
+
+        Raises:
+            PredictorError: A name may mean several of the GPUs at hand.
+            RequestError: A price without a name has several targets, or a GPU has two prices.
+        """
+        there = sorted({gpu.slug for gpu in targets})
+        at_hand = {*there, *([source.slug] if source else []), *(cluster.name for cluster in clusters)}
+        if self.unnamed is not None and len(there) != 1:
+            raise RequestError(messages.PRICE_WITHOUT_NAME(price=self.unnamed, targets=there))
+        dollars, unused = _assign_prices(self.named, at_hand, source)
+        if self.unnamed is not None:
+            dollars = _merge_prices([*dollars.items(), (there[0], self.unnamed)])
+        doubts: list[Message] = [PRICE_UNUSED(gpus=unused)] if unused else []
+        if self.file is None:
+            return Prices(dollars, doubts=tuple(doubts))
+        filed, _ = _assign_prices(self.file.dollars, at_hand - dollars.keys(), source)
+        if not filed:
+            return Prices(dollars, doubts=tuple(doubts))
+        doubts += self.file.list_doubts(today or date.today())
+        return Prices({**filed, **dollars}, self.file.date.isoformat(), tuple(doubts))
+
+
+UNPRICED = Prices()
+NO_PRICES = GivenPrices()
+
+
+def parse_prices(texts: Iterable[str], file: PriceFile | None = None) -> GivenPrices:
+    """Parse prices: ``h100-sxm=2.49``, ``H100=$2.49``, or ``2.49`` alone for the only target.
 
     Args:
-        pairs: Texts such as ``h100-sxm=2.49``.
+        texts: The texts.
+        file: Prices of a file.
 
     Raises:
-        RequestError: A text isn't a name and a number, or a name has two prices.
+        RequestError: A text is no price, or a name has two.
+    """
+    pairs = []
+    for text in texts:
+        found = PRICE_PATTERN.fullmatch(text)
+        if not found:
+            raise RequestError(messages.PRICE_NOT_A_PAIR(price=text))
+        pairs.append(((found["name"] or "").strip(), float(found["dollars"])))
+    named = _merge_prices(pairs)
+    return GivenPrices(named, named.pop("", None), file)
+
+
+def _merge_prices(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the price of each owner.
+
+    Raises:
+        RequestError: One has two.
     """
     prices: dict[str, float] = {}
-    for pair in pairs:
-        found = PRICE_PATTERN.fullmatch(pair)
-        if not found:
-            raise RequestError(messages.PRICE_NOT_A_PAIR(price=pair))
-        add_price(prices, found["name"].strip(), float(found["dollars"]))
+    for owner, dollars in pairs:
+        if prices.setdefault(owner, dollars) != dollars:
+            raise RequestError(messages.PRICES_DIFFER(gpu=owner or "target", first=prices[owner], second=dollars))
     return prices
 
 
-def add_price(prices: dict[str, float], name: str, dollars: float) -> None:
-    """Add a price.
+@dataclass(frozen=True, slots=True)
+class PricedName:
+    """A name that has a price.
+
+    Attributes:
+        owners: Whose price may be meant: canonical names of GPUs, or the display name of a cluster.
+        gpus: GPUs that the price is for: all of a cluster's.
+    """
+
+    owners: tuple[str, ...]
+    gpus: int = 1
+
+
+def _read_name(name: str) -> PricedName:
+    """Find whose price may be meant by a name.
 
     Raises:
-        RequestError: The GPU already has another price.
+        PredictorError: Nothing has that name.
     """
-    if prices.setdefault(name, dollars) != dollars:
-        raise RequestError(messages.PRICES_DIFFER(gpu=name, first=prices[name], second=dollars))
+    try:
+        found = resolve_gpu(name)
+    except AmbiguousGpuError as error:
+        return PricedName(error.candidates)
+    except PredictorError as unknown:
+        try:
+            cluster = load_cluster(name)
+        except ClusterError:
+            raise unknown from None
+        return PricedName((cluster.name,), cluster.gpus)
+    return PricedName((found.gpu.slug, *found.others))
 
 
-def resolve_prices(prices: Mapping[str, float]) -> dict[str, float]:
-    """Return prices by the canonical names of their GPUs.
+def _assign_prices(
+    prices: Mapping[str, float], at_hand: AbstractSet[str], source: Gpu | None
+) -> tuple[dict[str, float], list[str]]:
+    """Return the prices for one GPU by their owners, and the names of those that nothing at hand has.
+
+    Args:
+        prices: Dollars by name.
+        at_hand: Who may have a price.
+        source: GPU of the trace, which is meant by a name that it shares with targets.
 
     Raises:
-        PredictorError: A GPU is unknown or its name ambiguous.
-        ClusterError: A name is a cluster's instead of a GPU's.
-        RequestError: One is negative or no number, or a GPU has two.
+        AmbiguousGpuError: A price may be that of several GPUs at hand.
+        RequestError: A GPU has two prices.
     """
+    assigned, unused = [], []
     for name, dollars in prices.items():
-        if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= dollars < inf:
-            raise RequestError(messages.PRICE_NOT_DOLLARS(gpu=name, given=repr(dollars)))
-    by_slug: dict[str, float] = {}
-    for name, dollars in prices.items():
-        add_price(by_slug, resolve_gpu_name(name).gpu.slug, dollars)
-    return by_slug
+        meant = _read_name(name)
+        owners = [owner for owner in meant.owners if owner in at_hand]
+        if source and source.slug in owners:
+            owners = [source.slug]
+        if len(owners) > 1:
+            raise AmbiguousGpuError(name, owners)
+        if owners:
+            assigned.append((owners[0], dollars / meant.gpus))
+        else:
+            unused.append(name)
+    return _merge_prices(assigned), unused

@@ -14,8 +14,10 @@ from tracekit.messages.report_warnings import TARGET_NOT_PREDICTED
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.prediction.batch import StepBatch
+from tracekit.prediction.cost import UNPRICED, Prices
 from tracekit.prediction.energy import StepEnergy
 from tracekit.prediction.memory import MemoryFit
+from tracekit.prediction.question import FASTEST, Question
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
 from tracekit.replay.step_time import StepTime
@@ -101,6 +103,7 @@ class PredictedStep:
 
     Attributes:
         gpu: Canonical name of the GPU.
+        name: Display name of the cluster, or of the GPU.
         cluster: Name of the cluster that connects the GPUs; None if only the GPU was named.
         step: The median step.
         low_us: Lower end of the step time's 90 % interval.
@@ -111,6 +114,7 @@ class PredictedStep:
         notes: Assumptions and limits of this prediction.
         memory: The GPU memory that a rank needs, and whether it fits.
         ranks: GPUs in use.
+        rented: GPUs that have to be rented for that, which dollars count: whole instances of a cloud.
         layout: Layout of the job there; None where the trace's is unknown.
         price: Dollars for an hour of one GPU; None if it wasn't given.
         contention: The step with contention; None where less than 5 % of the kernels' time overlaps, and for the GPU of
@@ -123,6 +127,7 @@ class PredictedStep:
     """
 
     gpu: str
+    name: str
     cluster: str | None = None
     step: StepTime
     low_us: float
@@ -133,6 +138,7 @@ class PredictedStep:
     notes: tuple[Message, ...]
     memory: MemoryFit
     ranks: int = 1
+    rented: int = 1
     layout: Layout | None = None
     price: float | None = None
     contention: StepWithContention | None = None
@@ -162,12 +168,12 @@ class PredictedStep:
 
     @property
     def dollars_per_1000_steps(self) -> float | None:
-        """Dollars for 1,000 steps on all GPUs in use; None without a price."""
-        return compute_cost(self.price, self.ranks, self.step.step_time_us)
+        """Dollars for 1,000 steps on all GPUs rented; None without a price."""
+        return compute_cost(self.price, self.rented, self.step.step_time_us)
 
     @property
     def dollars_per_1000_traced_steps(self) -> float | None:
-        """Dollars for the samples of 1,000 traced steps on all GPUs in use; None without a price."""
+        """Dollars for the samples of 1,000 traced steps on all GPUs rented; None without a price."""
         return None if self.dollars_per_1000_steps is None else self.dollars_per_1000_steps / self.batch_ratio
 
     @property
@@ -182,8 +188,8 @@ class PredictedStep:
 
     @property
     def dollars_per_million(self) -> float | None:
-        """Dollars for a million samples or tokens on all GPUs in use; None without a price or a batch."""
-        return compute_cost_per_million(self.price, self.ranks, self.per_second)
+        """Dollars for a million samples or tokens on all GPUs rented; None without a price or a batch."""
+        return compute_cost_per_million(self.price, self.rented, self.per_second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +248,7 @@ def compute_cost(price: float | None, gpus: int, step_time_us: float) -> float |
 
     Args:
         price: Dollars for an hour of one GPU.
-        gpus: Number of GPUs in use.
+        gpus: Number of GPUs rented.
         step_time_us: Duration of a step.
     """
     return None if price is None else price * gpus * step_time_us * 1e3 / 3.6e9
@@ -253,7 +259,7 @@ def compute_cost_per_million(price: float | None, gpus: int, per_second: float |
 
     Args:
         price: Dollars for an hour of one GPU.
-        gpus: Number of GPUs in use.
+        gpus: Number of GPUs rented.
         per_second: Samples or tokens per second of all GPUs.
     """
     return None if per_second is None else compute_cost(price, gpus, 1e9 / per_second)
@@ -280,7 +286,9 @@ class Predictions(Mapping[str, Prediction]):
         what_if: The what-if edits; None without any.
         step_times_after_edits: For each edit, the target's step times with it and all edits before it; None where they
             can't be predicted.
-        price: Dollars for an hour of the trace's GPU; None if it wasn't given.
+        prices: Dollars for an hour of one GPU.
+        cluster: Where the trace was recorded; None where that is unknown.
+        question: What is to be decided.
         batch: What the job processes in a measured step; None where unknown.
         refused: Targets on which the step can't be predicted, such as clusters too small for the layout.
         other_batches: The predictions of a serving engine's batches of other kinds than the measured steps, by kind.
@@ -290,10 +298,17 @@ class Predictions(Mapping[str, Prediction]):
     targets: tuple[Prediction, ...]
     what_if: WhatIfResult | None = None
     step_times_after_edits: tuple[tuple[float | None, ...], ...] = ()
-    price: float | None = None
+    prices: Prices = UNPRICED
+    cluster: Cluster | None = None
+    question: Question = FASTEST
     batch: StepBatch | None = None
     refused: tuple[RefusedTarget, ...] = ()
     other_batches: Mapping[str, tuple[Prediction, ...]] = field(default_factory=dict)
+
+    @property
+    def price(self) -> float | None:
+        """Dollars for an hour of the trace's GPU; None if it wasn't given."""
+        return self.prices.find(self.run.gpu, self.cluster)
 
     def __getitem__(self, name: str) -> Prediction:
         """Return the prediction for one cluster or GPU."""

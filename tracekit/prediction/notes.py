@@ -1,6 +1,6 @@
 """Write the notes of a prediction: its assumptions and limits."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -22,6 +22,7 @@ from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.parallelism.pipeline_sends import SEND_LATENCY_US
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.prediction import track_record
+from tracekit.prediction.cost import Prices
 from tracekit.prediction.fixed_clock import get_highest_mhz
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import StepOnUsualHost, StepWithContention, Target
@@ -273,15 +274,15 @@ def note_memory_fit(memory: MemoryFit) -> Message:
     return (told.MEMORY_FITS if memory.fits else told.MEMORY_TOO_SMALL)(reason=memory.reason)
 
 
-def note_missing_price(prices: Mapping[str, float], gpu: Gpu) -> Iterator[Message]:
+def note_missing_price(prices: Prices, price: float | None) -> Iterator[Message]:
     """Note that the target has no price where other GPUs have one.
 
     Args:
-        prices: Dollars for an hour of one GPU, by its canonical name.
-        gpu: The target.
+        prices: All prices.
+        price: That of the target.
     """
-    if prices and gpu.slug not in prices:
-        yield told.PRICE_MISSING(gpu=gpu.slug)
+    if prices.dollars and price is None:
+        yield told.PRICE_MISSING()
 
 
 def note_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: bool) -> Iterator[Message]:

@@ -1,26 +1,28 @@
 """Predict the step of a measured run, with what-if edits, on GPUs and clusters."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from tracekit import calibration
 from tracekit.comm import ClusterError
-from tracekit.errors import TracekitError
+from tracekit.errors import RequestError, TracekitError
 from tracekit.messages import layout_errors
+from tracekit.messages import requests as messages
 from tracekit.parallelism.layout import LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import infer_job_batch
 from tracekit.prediction.batch_kinds import separate_batches
-from tracekit.prediction.cost import NO_PRICES, resolve_prices
+from tracekit.prediction.cost import NO_PRICES, GivenPrices
 from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock
 from tracekit.prediction.model import Prediction, Predictions, RefusedTarget, Target
 from tracekit.prediction.power_cap import parse_power_cap
 from tracekit.prediction.predictor import Predictor
+from tracekit.prediction.question import FASTEST, Question
 from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
 from tracekit.prediction.sustained_clock import SustainedClock
 from tracekit.prediction.target_host import SAME, parse_host
-from tracekit.prediction.targets import resolve_targets
+from tracekit.prediction.targets import resolve_prices, resolve_targets
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.whatif import apply_edits
@@ -36,13 +38,14 @@ def predict(
     source_cluster: str | None = None,
     change: LayoutRequest = UNCHANGED_LAYOUT,
     edits: Sequence[str] = (),
-    prices: Mapping[str, float] = NO_PRICES,
+    prices: GivenPrices = NO_PRICES,
     samples: float | None = None,
     calibrated: bool = True,
     host: str | float = SAME,
     power_cap: str | float | None = None,
     clock: str | float | None = None,
     source_clock: str | float | None = None,
+    question: Question = FASTEST,
 ) -> Predictions:
     """Predict the step of a measured run on each of some GPUs and clusters.
 
@@ -57,20 +60,22 @@ def predict(
         source_cluster: Where the trace was recorded; None for the usual nodes of its GPU.
         change: The requested layout.
         edits: What-if edits of the program, applied in order before the layout.
-        prices: Dollars for an hour of one GPU, by the GPU's name in any spelling.
+        prices: Dollars for an hour of one GPU.
         samples: Samples that a rank processes in a measured step; None to infer them from the trace.
         calibrated: Use the calibrations stored on this machine.
         host: Host to predict for: ``same``, ``typical``, or a multiple of the reference host's speed.
         power_cap: Power limit of each target's GPUs, in watts or as ``500W``; None for their own.
         clock: Clock that each target's GPUs are held at, in MHz or as ``1200MHz``; None for their own.
         source_clock: Mean clock of the trace's GPU while it was recorded; None where the trace has to tell.
+        question: What is to be decided.
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster is unknown, its name wrong, or the job fits on none of them.
         LayoutError: The job can't be laid out in this way on any of them.
         CalibrationError: A calibration can't be read.
-        RequestError: A price is no price, the host, the power limit or a clock none, or one too low for its GPU.
+        RequestError: A price is no price, the host, the power limit or a clock none, or one too low for its GPU; or the
+            trace doesn't tell what a step has of the question's units.
         WhatIfError: An edit finds nothing to change.
     """
     what_if = apply_edits(run.program, edits)
@@ -79,7 +84,9 @@ def predict(
     source = identify_source_cluster(run, source_cluster) if cluster_known else SourceCluster(None)
     run = fill_source_gpu(run, source)
     calibrations = calibration.load_all() if calibrated else ()
-    dollars = resolve_prices(prices)
+    dollars = resolve_prices(prices, run.gpu, source.cluster, wanted)
+    if question.rank_by.needs_prices and not any(dollars.find(one.gpu.gpu, one.cluster) is not None for one in wanted):
+        raise RequestError(messages.RANK_BY_WITHOUT_PRICE(ranked_by=question.rank_by.value))
 
     def make_predictor(run: MeasuredRun, program: Program) -> Predictor:
         layout = infer_layout_if_needed(program, change)
@@ -103,6 +110,8 @@ def predict(
         return _predict_targets(make_predictor(of_kind, program), wanted, change)[0]
 
     predictor = make_predictor(run, what_if.program)
+    if question.whole_run:
+        question.whole_run.count_steps(predictor.batch)
     predicted, refused = _predict_targets(predictor, wanted, change)
     make_predictor_of_run = partial(make_predictor, run)
     before = [_predict_step_times(make_predictor_of_run, edit.program, wanted, change) for edit in what_if.edits[:-1]]
@@ -112,7 +121,9 @@ def predict(
         predicted,
         what_if=what_if if what_if.edits else None,
         step_times_after_edits=tuple(tuple(step.get(one.label) for one in predicted) for step in steps),
-        price=dollars.get(run.gpu.slug) if run.gpu else None,
+        prices=dollars,
+        cluster=source.cluster,
+        question=question,
         batch=predictor.batch,
         refused=refused,
         other_batches={

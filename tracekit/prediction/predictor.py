@@ -1,6 +1,6 @@
 """Predict a program's step on one target after the other: predict every kernel, then replay the graph."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp
@@ -31,6 +31,7 @@ from tracekit.parallelism.stragglers import (
 from tracekit.prediction import notes
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.collectives import fill_collective_times, retarget_collectives
+from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
 from tracekit.prediction.fixed_clock import apply_clock, resolve_clock
 from tracekit.prediction.insertion_cost import separate_inserted_kernels
@@ -79,7 +80,7 @@ class Predictor:
         source: Where the run was recorded.
         layout: Layout of the trace; None if it is unknown.
         batch: What its job processes in a step; None if it is unknown.
-        prices: Dollars for an hour of one GPU, by its canonical name.
+        prices: Dollars for an hour of one GPU.
         calibrations: The calibrations in use.
         assumptions: What was assumed for inserted collectives, one clause each.
         host: Host that is predicted for, as :func:`~tracekit.prediction.target_host.parse_host` returns it.
@@ -93,7 +94,7 @@ class Predictor:
     source: SourceCluster
     layout: Layout | None
     batch: StepBatch | None
-    prices: Mapping[str, float]
+    prices: Prices
     calibrations: Sequence[calibration.Calibration]
     clock: SustainedClock
     assumptions: tuple[Message, ...] = ()
@@ -234,8 +235,11 @@ class Predictor:
         kernels = _apply_edits(program, filled.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
         source_host = self._source_host if not run.is_captured and (usual or self.host != SAME) else None
         is_host_open = not (same_gpu and self.assumptions)
+        ranks = target.layout.world_size if target.layout else program.trace.world_size
+        price = self.prices.find(gpu, target.cluster)
         return Prediction(
             gpu=gpu.slug,
+            name=target.cluster.name if target.cluster else gpu.name,
             cluster=target.cluster.slug if target.cluster else None,
             target=target,
             step=stepped.step,
@@ -267,12 +271,13 @@ class Predictor:
                 *([stepped.stragglers.note] if stepped.stragglers.note else []),
                 *stepped.step.list_doubts(),
                 notes.note_memory_fit(memory),
-                *notes.note_missing_price(self.prices, gpu),
+                *notes.note_missing_price(self.prices, price),
             ),
             memory=memory,
-            ranks=target.layout.world_size if target.layout else program.trace.world_size,
+            ranks=ranks,
             layout=target.layout,
-            price=self.prices.get(gpu.slug),
+            price=price,
+            rented=target.cluster.count_rented_gpus(ranks) if target.cluster else ranks,
             pipeline=pipeline,
             batch_ratio=more,
             batch=self.batch.scale(more) if self.batch else None,

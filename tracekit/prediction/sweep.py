@@ -16,7 +16,7 @@ from tracekit.parallelism.missing_collectives import find_missing_collectives
 from tracekit.parallelism.process_groups import infer_layout
 from tracekit.parallelism.stragglers import predict_stragglers
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
-from tracekit.prediction.cost import NO_PRICES, resolve_prices
+from tracekit.prediction.cost import NO_PRICES, GivenPrices
 from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock
 from tracekit.prediction.model import PredictedStep, Prediction, Target
 from tracekit.prediction.notes import note_outsized_node
@@ -26,7 +26,7 @@ from tracekit.prediction.source_cluster import fill_source_gpu
 from tracekit.prediction.source_cluster import identify_source_cluster as source_of
 from tracekit.prediction.sustained_clock import SustainedClock
 from tracekit.prediction.target_host import SAME, parse_host
-from tracekit.prediction.targets import resolve_targets
+from tracekit.prediction.targets import resolve_prices, resolve_targets
 from tracekit.run import MeasuredRun
 
 SWEEP_COLUMNS = {
@@ -142,7 +142,7 @@ def sweep(
     zero_bubble: bool | None = None,
     sharded: bool = False,
     batch: float | None = None,
-    prices: Mapping[str, float] = NO_PRICES,
+    prices: GivenPrices = NO_PRICES,
     samples: float | None = None,
     calibrated: bool = True,
     host: str | float = SAME,
@@ -166,7 +166,7 @@ def sweep(
         zero_bubble: Whether their stages defer weight gradients until they would wait.
         sharded: Whether the replicas of a job without data parallelism use FSDP.
         batch: Each rank's batch, as a multiple of the trace's; infinite for the largest whole one that surely fits.
-        prices: Dollars for an hour of one GPU, by the GPU's name.
+        prices: Dollars for an hour of one GPU.
         samples: Samples that a rank processes in a step; None to infer them from the trace.
         calibrated: Use the calibrations stored on this machine.
         host: Host to predict for, as :func:`tracekit.prediction.predict` takes it.
@@ -199,7 +199,7 @@ def sweep(
         *dict.fromkeys(_list_targets(old, resolve_targets((), [*clusters, *nodes]), world_sizes, changes, refused))
     ]
     calibrations = calibration.load_all() if calibrated else ()
-    dollars = resolve_prices(prices)
+    dollars = resolve_prices(prices, run.gpu, source.cluster, wanted)
     predictor = Predictor(
         run,
         run.program,

@@ -1,22 +1,31 @@
 """Resolve names of GPUs and clusters to targets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from predictors import PredictorError, Resolution, resolve_gpu
-from tracekit.comm import load_cluster
+from predictors import Gpu, PredictorError, Resolution, list_gpus, load_gpu, resolve_gpu
+from tracekit.comm import Cluster, load_cluster
 from tracekit.comm.errors import ClusterError
 from tracekit.messages import layout_errors
+from tracekit.prediction.cost import GivenPrices, Prices
 from tracekit.prediction.model import Target
 
 T = TypeVar("T")
+
+
+GPU_GROUPS: Mapping[str, Callable[[Gpu], bool]] = {
+    "all": lambda gpu: True,
+    "datacenter": lambda gpu: gpu.is_datacenter,
+    "consumer": lambda gpu: gpu.is_consumer,
+}
+"""Groups of GPUs, by the names that targets may have."""
 
 
 def resolve_targets(gpus: Sequence[str], clusters: Sequence[str] = ()) -> tuple[Target, ...]:
     """Resolve names to targets: GPUs that no cluster has, then clusters, each once and in the given order.
 
     Args:
-        gpus: Names of GPUs, in any spelling.
+        gpus: Names of GPUs, in any spelling, or of groups of them.
         clusters: Names of clusters.
 
     Raises:
@@ -25,7 +34,8 @@ def resolve_targets(gpus: Sequence[str], clusters: Sequence[str] = ()) -> tuple[
     """
     joined = _deduplicate([load_cluster(name) for name in clusters], lambda cluster: cluster)
     have = {cluster.gpu.slug for cluster in joined}
-    named = _deduplicate([resolve_gpu_name(name) for name in gpus], lambda resolution: resolution.gpu)
+    names = [name for one in gpus for name in expand_group(one)]
+    named = _deduplicate([resolve_gpu_name(name) for name in names], lambda resolution: resolution.gpu)
     slugs = {resolution.gpu.slug for resolution in named}
     on_clusters = [
         Target(Resolution(cluster.gpu, cluster.gpu.slug, "slug"), cluster, is_gpu_requested=cluster.gpu.slug in slugs)
@@ -33,6 +43,31 @@ def resolve_targets(gpus: Sequence[str], clusters: Sequence[str] = ()) -> tuple[
     ]
     alone = [Target(resolution) for resolution in named if resolution.gpu.slug not in have]
     return (*alone, *on_clusters)
+
+
+def expand_group(name: str) -> list[str]:
+    """Return the GPUs of a group; any other name as it is."""
+    belongs = GPU_GROUPS.get(name.strip().lower())
+    return [name] if belongs is None else [slug for slug in list_gpus() if belongs(load_gpu(slug))]
+
+
+def resolve_prices(
+    given: GivenPrices, source: Gpu | None, cluster: Cluster | None, targets: Sequence[Target]
+) -> Prices:
+    """Find whose the given prices are.
+
+    Args:
+        given: The prices.
+        source: GPU of the trace.
+        cluster: Where it was recorded.
+        targets: The targets.
+
+    Raises:
+        PredictorError: A name may mean several of the GPUs at hand.
+        RequestError: A price without a name has several targets, or a GPU has two prices.
+    """
+    places = (cluster, *(target.cluster for target in targets))
+    return given.resolve(source, [target.gpu.gpu for target in targets], [one for one in places if one])
 
 
 def resolve_gpu_name(name: str) -> Resolution:

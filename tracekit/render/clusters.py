@@ -53,7 +53,7 @@ def render_cluster_card(cluster: Cluster) -> RenderableType:
 
 
 def _collect_facts(cluster: Cluster) -> dict[str, Any]:
-    named = ("slug", "name", "nodes", "gpus_per_node", "fabric", "pair_gbps", "pcie_gen", "network")
+    named = ("slug", "name", "nodes", "gpus_per_node", "rented_gpus", "fabric", "pair_gbps", "pcie_gen", "network")
     rates = ("nics_per_node", "nic_gbit", "oversubscription", "gpus", "link_gbps", "pcie_gbps", "network_gbps")
     facts = {key: getattr(cluster, key) for key in (*named, *rates)}
     peers = {"peer_access": cluster.peer_access} if cluster.fabric == "pcie" else {}

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tracekit.format import format_dollars, format_number
+from tracekit.format import format_amount, format_dollars, format_number, format_run_time
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.model import PredictedStep
 from tracekit.render.grid import ColumnKind
-from tracekit.render.sentences import has_prices, is_per_sample
+from tracekit.render.sentences import has_prices
 from tracekit.reporting.model import Report
+from tracekit.reporting.sections.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ class CostColumn:
 
 
 def build_cost_columns(report: Report) -> Iterator[CostColumn]:
-    """Yield throughput columns if the trace's batch is known, and cost columns if a price was given."""
-    source, batch = report.source, report.source.batch
+    """Yield throughput columns if the trace's batch is known, and cost columns as far as prices are known."""
+    source, batch, decision = report.source, report.source.batch, report.decision
     if batch:
         yield CostColumn(
             f"{batch.unit}/s",
@@ -43,22 +44,50 @@ def build_cost_columns(report: Report) -> Iterator[CostColumn]:
             lambda one: format_number(one.per_second or 0.0),
             describe_batch(batch),
         )
-    if not has_prices(report):
+    if decision is None:
         return
-    if batch:
+    here, targets = decision.here, {one.label: one for one in decision.targets}
+    if has_prices(report):
+        priced = "a million" if batch else f"{decision.amount:,}"
         yield CostColumn(
-            "$/1M",
-            format_dollars(source.dollars_per_million),
-            lambda one: format_dollars(one.dollars_per_million),
-            f"dollars for a million {batch.unit}",
+            "$/1M" if batch else "$/1k steps",
+            format_dollars(here.dollars),
+            lambda one: _format_dollars(targets[one.label].dollars),
+            f"dollars for {priced} {decision.unit}{'' if batch else ' as traced (--samples N for a million samples)'}",
         )
-        return
-    steps = format_dollars(source.dollars_per_1000_steps)
-    meaning = "dollars for 1,000 steps (with --samples N for a million samples)"
-    yield CostColumn("$/1k steps", steps, lambda one: format_dollars(one.dollars_per_1000_steps), meaning)
-    if is_per_sample(report):
-        meaning = "dollars for as many samples as 1,000 measured steps have"
-        yield CostColumn("as traced", steps, lambda one: format_dollars(one.dollars_per_1000_traced_steps), meaning)
+    if here.price is not None:
+        yield CostColumn(
+            "pays below",
+            format_dollars(here.price),
+            lambda one: _format_dollars(targets[one.label].break_even),
+            "dollars for an hour of one GPU there at which it costs as much as here",
+        )
+    if here.run_hours is not None and decision.run_amount is not None:
+        run = f"{format_amount(decision.run_amount)} {decision.run_unit}"
+        yield CostColumn(
+            "run",
+            format_run_time(here.run_hours),
+            lambda one: _format_run(targets[one.label].run_hours),
+            f"time for {run}",
+        )
+        if has_prices(report):
+            yield CostColumn(
+                "run $",
+                format_dollars(here.run_dollars),
+                lambda one: _format_dollars(targets[one.label].run_dollars),
+                f"dollars for {run}",
+            )
+
+
+def _format_dollars(amount: Figure | None) -> str:
+    """Format dollars with their interval; a dash without a price."""
+    if amount is None:
+        return "–"
+    return f"{format_dollars(amount.likely)} ({format_dollars(amount.low)}–{format_dollars(amount.high)})"
+
+
+def _format_run(hours: Figure | None) -> str:
+    return "" if hours is None else format_run_time(hours.ordered)
 
 
 def describe_batch(batch: StepBatch) -> str:

@@ -9,6 +9,7 @@ from tracekit.render.dump import dump_document
 from tracekit.reporting import saved_prediction as saved
 from tracekit.reporting.findings.finding import Evidence, Finding
 from tracekit.reporting.model import Report
+from tracekit.reporting.sections.decision import Decision
 from tracekit.reporting.sections.sensitivity import SpeedSensitivity
 from tracekit.reporting.sections.serving import ServingTimes
 from tracekit.reporting.sections.what_if import EditSaving
@@ -62,6 +63,7 @@ def dump_prediction(report: Report, top: int = MAX_PREDICTED_KERNELS, graph: dic
     """
     targets = zip(report.targets, report.bars[1:], strict=True)
     body = {
+        "decision": _serialize_decision(report.decision) if report.decision else None,
         "targets": [_serialize_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
         "serving": _serialize_serving(report.serving),
         "refused": [dataclasses.asdict(one) for one in report.refused],
@@ -142,6 +144,15 @@ def _serialize_target(prediction: PredictedStep) -> dict[str, Any]:
         "joules_per_unit": prediction.joules_per_unit,
         "notes": [note.to_dict() for note in prediction.notes],
     }
+
+
+def _serialize_decision(decision: Decision) -> dict[str, Any]:
+    targets = [
+        dataclasses.asdict(one)
+        | {"setting": [part.to_dict() for part in one.setting], "sentence": one.sentence.to_dict()}
+        for one in decision.targets
+    ]
+    return dataclasses.asdict(decision) | {"sentence": decision.sentence.to_dict(), "targets": targets}
 
 
 def serialize_layout(of: Layout | None) -> dict[str, Any] | None:

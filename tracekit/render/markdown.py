@@ -19,6 +19,7 @@ from tracekit.render.sentences import (
     collect_notes,
     describe_step_samples,
     format_fit,
+    format_rank,
     is_per_sample,
     merge_target_notes,
 )
@@ -77,8 +78,10 @@ def _generate_step_table(report: Report) -> Iterator[str]:
     by_sample = is_per_sample(report)
     done = [*costs.build_cost_columns(report)]
     busy = format_duration(source.kernel_time_us)
+    ranked = ("rank",) * (len(report.targets) > 1)
     measured = (
         source.gpu or source.label,
+        *("" for _ in ranked),
         format_duration(source.step_time_us),
         "",
         "",
@@ -90,6 +93,7 @@ def _generate_step_table(report: Report) -> Iterator[str]:
     rows = [
         (
             target.label,
+            *(format_rank(report, target) for _ in ranked),
             format_duration(target.step.step_time_us),
             format_interval(target.low_us, target.high_us),
             f"{format_number(target.speedup_per_sample)}×",
@@ -101,7 +105,17 @@ def _generate_step_table(report: Report) -> Iterator[str]:
         for target in report.targets
     ]
     faster = "per sample" if by_sample else "speedup"
-    heads = ("GPU", "step", "90 % interval", faster, *(one.heading for one in done), "fits", "GPU busy", "modelled")
+    heads = (
+        "GPU",
+        *ranked,
+        "step",
+        "90 % interval",
+        faster,
+        *(one.heading for one in done),
+        "fits",
+        "GPU busy",
+        "modelled",
+    )
     yield from format_table(heads, [measured, *rows])
     for target in report.targets:
         if target.usual_host:

@@ -1,19 +1,15 @@
 """Sentences of the report: its headline, its notes, and step times at other speeds."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from math import inf
 
 from tracekit.escape import to_line
 from tracekit.format import (
-    format_dollars,
     format_duration,
-    format_interval,
-    format_number,
     format_percent,
     format_quantity,
 )
-from tracekit.messages import Message, OptionNames, TextEscape, name_option
+from tracekit.messages import Message, OptionNames, TextEscape, Value, name_option
 from tracekit.messages import speeds as told
 from tracekit.messages.findings import DOES_NOT_FIT
 from tracekit.prediction.memory import MemoryFit
@@ -21,7 +17,6 @@ from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.source import SourceSummary
 
-EQUAL_SPEEDUP_TOLERANCE = 0.01
 GPU_SPEEDS = (2.0, 5.0)
 MIN_KEPT_PCT = 5.0
 """Least percent of the step that no speed changes for that to be said."""
@@ -45,29 +40,17 @@ class Headline:
 
 
 def build_headline(report: Report) -> Headline:
-    """Build the answer in one sentence."""
-    source = report.source
-    here = name_gpus(report, source.gpu, source.ranks)
-    step = format_duration(source.step_time_us)
-    others = [target for target in report.targets if target.label != source.gpu]
-    takes = "is predicted to take" if source.is_captured else "takes"
-    if not others:
+    """Build the answer in one sentence: the decision, or without targets the measured step."""
+    source, decision = report.source, report.decision
+    if decision is None:
+        here = name_gpus(report, source.gpu, source.ranks)
+        takes = "is predicted to take" if source.is_captured else "takes"
         busy = 100 * source.kernel_time_us / source.step_time_us if source.step_time_us else 0.0
         detail = f"The GPU is busy for {format_percent(busy)} of the step. {describe_largest_part(report)}".rstrip()
-        return Headline(f"A step on {here} {takes}", step, ".", detail)
-    best, among = _choose_best(others)
-    there = name_target(report, best)
-    if best.layout and best.layout.world_size > 1:
-        there += f" as {best.layout.parallelism}"
-    larger = "" if best.batch_ratio == 1 else f" with {best.batch_ratio:g} times the batch"
-    edited = " with the what-if edits" if report.what_if else ""
-    each = "" if best.batch_ratio == 1 else " for each sample"
-    return Headline(
-        f"A step {takes} {step} on {here}. On {there}{among}, it would take",
-        format_duration(best.step.step_time_us),
-        f"{larger}{edited}: {_format_speedup(best.speedup_per_sample)}{each}.",
-        " ".join((_describe_interval(report, best), _describe_bottleneck(report, best), *_describe_cheapest(report))),
-    )
+        return Headline(f"A step on {here} {takes}", format_duration(source.step_time_us), ".", detail)
+    target, speed, rest = split_answer(decision.sentence)
+    best = next(one for one in report.targets if one.label == decision.targets[0].label)
+    return Headline(f"{target}:", speed, "", " ".join([*rest, _describe_bottleneck(report, best)]))
 
 
 def describe_largest_part(report: Report) -> str:
@@ -78,30 +61,27 @@ def describe_largest_part(report: Report) -> str:
     return next((finding.title for finding in about), "")
 
 
-def _choose_best(targets: Sequence[PredictedStep]) -> tuple[PredictedStep, str]:
-    """Choose the fastest target with enough memory; describe its rank among the others.
-
-    Among equally fast targets the cheapest is chosen, then the one with the lowest upper interval bound.
-    """
-    able = [target for target in targets if target.memory.fits is not False] or targets
-    most = max(target.speedup_per_sample for target in able)
-    level = [target for target in able if target.speedup_per_sample >= (1 - EQUAL_SPEEDUP_TOLERANCE) * most]
-    best = min(level, key=lambda target: (_get_cost(target), target.high_us))
-    among = ""
-    if len(able) > 1:
-        among = f", the fastest of {len(able)}" if len(level) == 1 else f", as fast as any of {len(able)}"
-    lacking = len(targets) - len(able)
-    return best, f"{among} ({lacking} more lack{'s' * (lacking == 1)} the memory)" if lacking else among
+def split_answer(answer: Message) -> tuple[str, str, list[str]]:
+    """Return the target that an answer is about, how fast it is there, and the other sentences."""
+    words, sentences = (_render_values(answer.values[name]) for name in ("target", "answers"))
+    return " ".join(words), sentences[0], sentences[1:]
 
 
-def _get_cost(target: PredictedStep) -> float:
-    """Return the dollars for the same samples; infinity where unknown."""
-    return inf if target.dollars_per_1000_traced_steps is None else target.dollars_per_1000_traced_steps
+def _render_values(values: Value) -> list[str]:
+    assert isinstance(values, tuple)
+    return [value.render() if isinstance(value, Message) else to_line(str(value)) for value in values]
 
 
 def format_fit(memory: MemoryFit) -> str:
     """Format for a table column whether a rank fits into memory."""
     return {True: "yes", False: "no", None: "?"}[memory.fits]
+
+
+def format_rank(report: Report, target: PredictedStep) -> str:
+    """Format the rank of one of several targets for a table column; ``2=`` is shared."""
+    ranks = {one.label: one.rank for one in report.decision.targets} if report.decision else {}
+    rank = ranks[target.label]
+    return f"{rank}=" if list(ranks.values()).count(rank) > 1 else str(rank)
 
 
 def is_per_sample(report: Report) -> bool:
@@ -111,29 +91,13 @@ def is_per_sample(report: Report) -> bool:
 
 def has_prices(report: Report) -> bool:
     """Return whether a price of the trace's GPU or of a target's GPU was given."""
-    costs = (report.source.dollars_per_1000_steps, *(target.dollars_per_1000_steps for target in report.targets))
-    return any(one is not None for one in costs)
+    return any(price is not None for price in (report.source.price, *(target.price for target in report.targets)))
 
 
 def describe_step_samples(target: PredictedStep) -> Iterator[str]:
     """Yield a note if a target's step has another number of samples than the measured step."""
     if target.batch_ratio != 1:
         yield f"a step there works through {target.batch_ratio:g} times the samples of a measured one"
-
-
-def _format_speedup(speedup: float) -> str:
-    if abs(speedup - 1) < EQUAL_SPEEDUP_TOLERANCE:
-        return "no faster"
-    return f"{format_number(speedup)}× as fast" if speedup > 1 else f"{format_number(1 / speedup)}× as long"
-
-
-def _describe_interval(report: Report, target: PredictedStep) -> str:
-    """Describe the interval, and say if it doesn't determine which step is faster."""
-    here = report.source.step_time_us * target.batch_ratio
-    doubt = ""
-    if target.low_us < here < target.high_us and abs(target.speedup_per_sample - 1) >= EQUAL_SPEEDUP_TOLERANCE:
-        doubt = f", so that it may be no {'faster' if target.speedup_per_sample > 1 else 'slower'}"
-    return f"90 % interval {format_interval(target.low_us, target.high_us)}{doubt}."
 
 
 def _describe_bottleneck(report: Report, target: PredictedStep) -> str:
@@ -144,22 +108,6 @@ def _describe_bottleneck(report: Report, target: PredictedStep) -> str:
     lacking = [finding.title for finding in there if finding.message.template is DOES_NOT_FIT]
     limits = [finding.title for finding in there if finding.bottleneck]
     return " ".join([*lacking, *(limits or [f"The GPU would be busy for {format_percent(busy)} of that step."])])
-
-
-def _describe_cheapest(report: Report) -> Iterator[str]:
-    """Yield the cheapest place for the same samples, of at least two with a price and enough memory."""
-    source, batch = report.source, report.source.batch
-    of = f"a million {batch.unit}" if batch else f"1,000 {'traced ' * is_per_sample(report)}steps"
-    here = source.dollars_per_million if batch else source.dollars_per_1000_steps
-    costs = [] if here is None else [(here, f"{name_gpus(report, source.gpu, source.ranks)} as measured")]
-    for target in report.targets:
-        there = target.dollars_per_million if batch else target.dollars_per_1000_traced_steps
-        if there is not None and target.memory.fits is not False:
-            costs.append((there, name_target(report, target) + " (may not fit)" * (target.memory.fits is None)))
-    if len(costs) > 1:
-        least, place = min(costs)
-        those = f" of the {len(costs)} with a price" * any(target.price is None for target in report.targets)
-        yield f"Cheapest{those} is {place}: ${format_dollars(least)} for {of}."
 
 
 def name_target(report: Report, target: PredictedStep) -> str:

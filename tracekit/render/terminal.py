@@ -26,10 +26,12 @@ from tracekit.render.sentences import (
     collect_notes,
     describe_step_samples,
     format_fit,
+    format_rank,
     format_step_count,
     is_per_sample,
     merge_target_notes,
     name_place,
+    split_answer,
     sum_owner_shares,
 )
 from tracekit.reporting.findings.bottleneck import merge_bottlenecks
@@ -121,6 +123,7 @@ def render_measured(report: Report, top: int) -> RenderableType:
 def render_predicted(report: Report, top: int) -> RenderableType:
     """Render the step on other GPUs."""
     return Group(
+        *_render_answer(report),
         _render_source(report),
         *_render_section("predicted step", _render_targets(report)),
         *_render_section(serving.TITLE, _render_serving(report)),
@@ -134,6 +137,14 @@ def render_predicted(report: Report, top: int) -> RenderableType:
         *_render_notes(report),
         *_render_warnings(report),
     )
+
+
+def _render_answer(report: Report) -> Iterator[RenderableType]:
+    """Render the decision: what a prediction is asked for."""
+    if report.decision:
+        target, speed, rest = split_answer(report.decision.sentence)
+        yield Text.assemble((f"{target}: {speed}", "bold"), " ", " ".join(rest))
+        yield Text()
 
 
 def _format_kernel_count(report: Report, top: int) -> str:
@@ -180,18 +191,23 @@ def _render_section(title: str, body: RenderableType | None) -> Iterator[Rendera
 def _render_targets(report: Report) -> RenderableType:
     by_sample = is_per_sample(report)
     done = [*costs.build_cost_columns(report)]
+    ranked = ("rank",) * (len(report.targets) > 1)
     judged = () if all(target.memory.fits for target in report.targets) else ("fits",)
     table = make_grid(
-        ("", "word"), ("step", "figure"), ("90 % interval", "figure"),
+        ("", "word"), *((rank, "mark") for rank in ranked), ("step", "figure"), ("90 % interval", "figure"),
         ("per sample" if by_sample else "speedup", "figure"), *((one.heading, one.kind) for one in done),
         *((fit, "mark") for fit in judged), *((one, "number") for one in PART_HEADINGS),
     )  # fmt: skip
     source = report.source
     gpu = (*("" for _ in judged), format_duration(source.kernel_time_us), format_duration(source.idle_us), "")
-    table.add_row(source.label, format_duration(source.step_time_us), "", "", *(one.measured for one in done), *gpu)
+    unranked = ("",) * len(ranked)
+    table.add_row(
+        source.label, *unranked, format_duration(source.step_time_us), "", "", *(one.measured for one in done), *gpu
+    )
     for target in report.targets:
         table.add_row(
             Text(target.label, style="bold"),
+            *(format_rank(report, target) for _ in ranked),
             Text(format_duration(target.step.step_time_us), style="bold"),
             format_interval(target.low_us, target.high_us),
             f"{format_number(target.speedup_per_sample)}x",
@@ -207,7 +223,12 @@ def _render_targets(report: Report) -> RenderableType:
             speedup = target.speedup_per_sample * target.step.step_time_us / usual.step_time_us
             others = len(done) + len(judged) + len(PART_HEADINGS)
             table.add_row(
-                "  usual CPU", format_duration(usual.step_time_us), span, f"{format_number(speedup)}x", *[""] * others
+                "  usual CPU",
+                *unranked,
+                format_duration(usual.step_time_us),
+                span,
+                f"{format_number(speedup)}x",
+                *[""] * others,
             )
     said = [
         *merge_target_notes(report, describe_step_samples),

@@ -5,8 +5,11 @@ from types import MappingProxyType
 
 from tracekit.analysis.idle import attribute_stream_idle_time
 from tracekit.analysis.sensitivity import SpeedReplays
+from tracekit.comm import Cluster
 from tracekit.prediction import Prediction, Predictions, RefusedTarget
 from tracekit.prediction.batch import StepBatch
+from tracekit.prediction.cost import UNPRICED, Prices
+from tracekit.prediction.question import FASTEST, Question
 from tracekit.reporting import kernel_rows
 from tracekit.reporting.findings import collect_findings
 from tracekit.reporting.findings.context import FindingContext
@@ -42,6 +45,7 @@ from tracekit.reporting.sections import (
 )
 from tracekit.reporting.sections import what_if as edits
 from tracekit.reporting.sections.decide import build_decision
+from tracekit.reporting.sections.decision import Decision
 from tracekit.run import MeasuredRun
 from tracekit.whatif import WhatIfResult
 
@@ -55,12 +59,14 @@ def build_report(
     command: str | None = None,
     what_if: WhatIfResult | None = None,
     after_edits: Sequence[Sequence[float | None]] = (),
-    price: float | None = None,
+    prices: Prices = UNPRICED,
+    cluster: Cluster | None = None,
+    question: Question = FASTEST,
     batch: StepBatch | None = None,
     refused_targets: Sequence[RefusedTarget] = (),
     other_batches: Mapping[str, Sequence[Prediction]] = NO_BATCHES,
 ) -> Report:
-    """Build the report of a run.
+    """Build the report of a run, with the targets in order of rank.
 
     Args:
         run: The measured run.
@@ -68,12 +74,20 @@ def build_report(
         command: The command line that requested the report.
         what_if: Edits of the run; the predictions include them.
         after_edits: For each edit, the steps on the targets with this edit and those before it.
-        price: Dollars for an hour of the trace's GPU; ``None`` if it isn't known.
+        prices: Dollars for an hour of one GPU.
+        cluster: Where the trace was recorded; ``None`` where that isn't known.
+        question: What is to be decided between the targets.
         batch: Samples or tokens that the job processes in a measured step; ``None`` to infer them from the trace.
         refused_targets: Targets for which the step can't be predicted.
         other_batches: The predictions of a serving engine's batches of other kinds than the measured steps, by kind.
     """
     on_source = kernel_rows.predict_on_source(run)
+    price = prices.find(run.gpu, cluster)
+    summary = source.build_source_summary(run, price, batch, source.estimate_energy(run, on_source), cluster)
+    decision = build_decision(summary, targets, question, edited=what_if is not None, prices_date=prices.date)
+    targets, after_edits = _order_targets(targets, after_edits, decision)
+    places = {target.label: place for place, target in enumerate(targets)}
+    other_batches = {kind: sorted(ones, key=lambda one: places[one.label]) for kind, ones in other_batches.items()}
     rows = kernel_rows.build_kernel_rows(run, targets, on_source)
     chosen = run.chosen_steps.height
     idle_time, stream_idle_time = attribute_stream_idle_time(run.program, run.measured_timeline)
@@ -81,10 +95,9 @@ def build_report(
     replayed = (compute_measured_shares(run), *map(compute_target_shares, targets))
     step_parts = parts.build_step_parts(run.measured_step, replayed[0].families, step_idle)
     replays = SpeedReplays(run)
-    summary = source.build_source_summary(run, price, batch, source.estimate_energy(run, on_source))
     return Report(
         source=summary,
-        decision=build_decision(run, summary, price, targets),
+        decision=decision,
         serving=serving.build_serving_times(run, targets, other_batches),
         replay=replay.build_replay_error(run),
         events=events.build_event_ledger(run),
@@ -114,6 +127,7 @@ def build_report(
         ),
         warnings=(
             *(one.to_message() for one in refused_targets),
+            *prices.doubts,
             *warnings.build_warnings(run, idle_time, on_source),
         ),
         targets=tuple(target.to_plain() for target in targets),
@@ -134,8 +148,21 @@ def build_prediction_report(predicted: Predictions, command: str | None = None) 
         command=command,
         what_if=predicted.what_if,
         after_edits=predicted.step_times_after_edits,
-        price=predicted.price,
+        prices=predicted.prices,
+        cluster=predicted.cluster,
+        question=predicted.question,
         batch=predicted.batch,
         refused_targets=predicted.refused,
         other_batches=predicted.other_batches,
     )
+
+
+def _order_targets(
+    targets: Sequence[Prediction], after_edits: Sequence[Sequence[float | None]], decision: Decision | None
+) -> tuple[Sequence[Prediction], Sequence[Sequence[float | None]]]:
+    """Bring the targets, and their steps after each edit, into the order of the decision."""
+    if decision is None:
+        return targets, after_edits
+    places = {target.label: place for place, target in enumerate(targets)}
+    order = [places[one.label] for one in decision.targets]
+    return [targets[at] for at in order], [[steps[at] for at in order] for steps in after_edits]

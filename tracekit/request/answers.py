@@ -18,9 +18,11 @@ from tracekit.messages import sharding as sharding_messages
 from tracekit.messages.outputs import TRACE_OF_ONE_TARGET_ONLY
 from tracekit.prediction import Predictions
 from tracekit.prediction import sweep as sweeps
+from tracekit.prediction.question import FASTEST
 from tracekit.reporting import Report
 from tracekit.request.option import split_values
 from tracekit.request.options import (
+    DecisionOptions,
     EditOptions,
     ExportFormat,
     ExportRequest,
@@ -103,13 +105,14 @@ def predict(run: MeasuredRun, request: ExportRequest) -> Predictions:
         source_cluster=request.source_cluster,
         change=request.layout,
         edits=request.edits,
-        prices=request.prices,
+        prices=request.given_prices,
         samples=request.samples,
         calibrated=not request.no_calibration,
         host=_find_host(request),
         power_cap=request.power_cap,
         clock=request.clock,
         source_clock=request.source_clock,
+        question=request.question if isinstance(request, DecisionOptions) else FASTEST,
     )
 
 
@@ -138,7 +141,7 @@ def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
         zero_bubble=zero_bubble,
         sharded=request.fsdp,
         batch=request.batch_factor,
-        prices=request.prices,
+        prices=request.given_prices,
         samples=request.samples,
         calibrated=not request.no_calibration,
         host=_find_host(request),

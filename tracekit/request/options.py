@@ -21,6 +21,8 @@ from tracekit.request.option import Option, Panel, Request, split_values
 if TYPE_CHECKING:
     from tracekit.index_distribution import IndexPattern
     from tracekit.parallelism.layout import LayoutRequest
+    from tracekit.prediction.cost import GivenPrices
+    from tracekit.prediction.question import Question
 
 MAX_CONTEXT = 2**27
 """Most keys of a sequence."""
@@ -251,7 +253,8 @@ class TargetOptions(Request):
     panel = Panel.TARGET
 
     gpu: Annotated[
-        str | Sequence[str], Option("Target GPU. `tracekit gpus` lists them.", "GPUs", "NAME", short="-g")
+        str | Sequence[str],
+        Option("Target GPU, or datacenter, consumer, all. `tracekit gpus` lists them.", "GPUs", "NAME", short="-g"),
     ] = ()
     cluster: Annotated[
         str | Sequence[str],
@@ -266,11 +269,20 @@ class TargetOptions(Request):
     price: Annotated[
         Mapping[str, float] | str | Sequence[str],
         Option(
-            "What an hour of one GPU costs, for $ per million tokens or samples, or 1,000 steps.",
+            "Dollars for an hour of one GPU of trace or target, such as h100-sxm=2.49; of a whole instance, p5=55; of "
+            "the only target 2.49.",
             "Prices of GPUs",
-            "GPU=DOLLARS",
+            "[GPU=]DOLLARS",
         ),
     ] = ()
+    prices: Annotated[
+        str | None,
+        Option(
+            "A file of such prices: TOML with date = 2026-11-01 and the table [dollars_an_hour].",
+            "File of prices",
+            "FILE",
+        ),
+    ] = None
     samples: Annotated[
         float | None,
         Option(
@@ -319,12 +331,19 @@ class TargetOptions(Request):
         return split_values(self.cluster)
 
     @property
-    def prices(self) -> dict[str, float]:
-        """Dollars for an hour of one GPU, by its canonical name."""
-        from tracekit.prediction.cost import parse_prices, resolve_prices
+    def given_prices(self) -> "GivenPrices":
+        """The prices, of the option and of the file.
 
-        given = self.price
-        return resolve_prices(given if isinstance(given, Mapping) else parse_prices(split_values(given)))
+        Raises:
+            RequestError: One can't be read.
+        """
+        from tracekit.prediction.cost import GivenPrices, parse_prices
+        from tracekit.prediction.price_file import read_price_file
+
+        file = None if self.prices is None else read_price_file(self.prices)
+        if isinstance(self.price, Mapping):
+            return GivenPrices(self.price, file=file)
+        return parse_prices(split_values(self.price), file)
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
@@ -344,7 +363,7 @@ class TargetOptions(Request):
             load_cluster(self.source_cluster)
         if parse_host(self.host) != SAME and self.host_from is not None:
             raise RequestError(messages.HOST_GIVEN_TWICE())
-        _ = self.prices
+        self.given_prices.check()
 
     def require_target(self) -> None:
         """Refuse a request without a target.
@@ -354,6 +373,61 @@ class TargetOptions(Request):
         """
         if not self.gpus and not self.clusters:
             raise RequestError(messages.NO_TARGET())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionOptions(Request):
+    """What is to be decided between trace and targets."""
+
+    rank_by: Annotated[
+        str,
+        Option(
+            "What targets are ranked by, for equal work: time (default), dollars, tokens-per-dollar or energy.",
+            "Rank by",
+            "FIGURE",
+        ),
+    ] = "time"
+    steps_to_run: Annotated[
+        float | str | None,
+        Option("Steps of the whole job, as traced, such as 300k: tells its hours and dollars.", "Steps to run", "N"),
+    ] = None
+    tokens_to_run: Annotated[
+        float | str | None,
+        Option("Tokens of the whole job, such as 2B: tells its hours and dollars.", "Tokens to run", "N"),
+    ] = None
+    samples_to_run: Annotated[
+        float | str | None,
+        Option("Samples of the whole job, such as 90M: tells its hours and dollars.", "Samples to run", "N"),
+    ] = None
+
+    @property
+    def question(self) -> "Question":
+        """What is to be decided.
+
+        Raises:
+            RequestError: A figure is unknown, or the length of the job none or given twice.
+        """
+        from tracekit.prediction.question import Question, RankBy, WholeRun, parse_amount
+
+        if self.rank_by not in list(RankBy):
+            raise RequestError(messages.RANK_BY_UNKNOWN(given=self.rank_by, known=[one.value for one in RankBy]))
+        lengths = {"steps": self.steps_to_run, "tokens": self.tokens_to_run, "samples": self.samples_to_run}
+        runs = []
+        for unit, given in lengths.items():
+            if given is None:
+                continue
+            amount = parse_amount(given if isinstance(given, str) else f"{given:.15g}")
+            if amount is None:
+                raise RequestError(messages.RUN_LENGTH_MALFORMED(option=f"{unit} to run", given=str(given)))
+            runs.append(WholeRun(amount, unit))
+        if len(runs) > 1:
+            raise RequestError(messages.RUN_LENGTH_GIVEN_TWICE())
+        return Question(RankBy(self.rank_by), *runs)
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        super().check()
+        _ = self.question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -467,7 +541,7 @@ class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, Tar
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictRequest(ExportRequest):
+class PredictRequest(ExportRequest, DecisionOptions):
     """Predictions on some targets."""
 
     def check(self) -> None:

@@ -8,6 +8,7 @@ from tracekit.comm import UnknownClusterError
 from tracekit.messages import Template, web_errors
 from tracekit.request import ExportRequest, Option, list_fields
 from tracekit.request.option import split_values
+from tracekit.request.options import DecisionOptions
 from tracekit.request.program_options import ProgramOptions
 from tracekit.web.errors import WebError
 
@@ -19,7 +20,7 @@ FILE_OPTIONS = ("gpu", "cluster", "source_gpu", "source_cluster", "price")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask(ExportRequest, ProgramOptions):
+class Ask(ExportRequest, DecisionOptions, ProgramOptions):
     """What to find out; names and meanings as on the command line. Without a target: the measured run only."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
@@ -32,6 +33,8 @@ class Ask(ExportRequest, ProgramOptions):
     """Likewise. `info` of such a trace prints its host's speed, which `host` takes."""
     measured: ClassVar[None] = None  # type: ignore[misc]
     """Likewise."""
+    prices: ClassVar[None] = None  # type: ignore[misc]
+    """Likewise; `price` takes them one by one."""
     ranks: Annotated[int | None, Option("Measure one rank; default all, together.", "Rank", "N", minimum=0)] = None
 
     def check(self) -> None:

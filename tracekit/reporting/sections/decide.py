@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 from tracekit.messages import Message
 from tracekit.messages import decisions as told
-from tracekit.prediction import Prediction
+from tracekit.prediction.model import PredictedStep
+from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.reporting.sections.decision import Decision, TargetDecision, TraceCosts
 from tracekit.reporting.sections.decision_sentences import write_decision, write_target
 from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sections.ranking import rank_figures
 from tracekit.reporting.sections.source import SourceSummary
-from tracekit.run import MeasuredRun
 
 PRICED_UNITS = {"tokens": 1_000_000, "samples": 1_000_000, "steps": 1_000}
 """How many units dollars are given for."""
@@ -19,51 +19,71 @@ US_PER_HOUR = 3.6e9
 
 
 def build_decision(
-    run: MeasuredRun, source: SourceSummary, price: float | None, targets: Sequence[Prediction]
+    source: SourceSummary,
+    targets: Sequence[PredictedStep],
+    question: Question,
+    *,
+    edited: bool = False,
+    prices_date: str | None = None,
 ) -> Decision | None:
     """Build the decision; None without targets.
 
     Args:
-        run: The measured run.
-        source: Its summary.
-        price: Dollars for an hour of the trace's GPU; None if it isn't known.
-        targets: The predictions.
+        source: Summary of the measured run.
+        targets: Its predictions.
+        question: What is to be decided.
+        edited: Whether the predictions include what-if edits.
+        prices_date: Day of the prices; None where it isn't known.
     """
     if not targets:
         return None
-    work = EqualWork(run, source, price)
-    ranks = rank_figures(
-        [work.compute_step(target) for target in targets], [target.memory.fits is False for target in targets]
+    work = EqualWork(source, question, edited)
+    figures = [work.compute_ranked_figure(target) for target in targets]
+    ranks = rank_figures(figures, [target.memory.fits is False for target in targets])
+    order = sorted(
+        zip(ranks, figures, targets, strict=True),
+        key=lambda row: (row[0], row[1].likely if row[1] else 0.0, row[2].label),
     )
-    decided = [work.decide(target, rank) for target, rank in zip(targets, ranks, strict=True)]
-    ordered = tuple(sorted(decided, key=lambda one: (one.rank, -one.speedup.likely, one.label)))
-    return Decision(work.unit, work.amount, "time", work.here, write_decision(ordered), ordered)
+    decided = tuple(work.decide(target, rank) for rank, _, target in order)
+    return Decision(
+        unit=work.unit,
+        amount=work.amount,
+        ranked_by=question.rank_by.value,
+        run_amount=question.whole_run.amount if question.whole_run else None,
+        run_unit=question.whole_run.unit if question.whole_run else None,
+        prices_date=prices_date,
+        here=work.here,
+        sentence=write_decision(decided, work.here, question.rank_by, prices_date),
+        targets=decided,
+    )
 
 
 def forget_prices(decision: Decision) -> Decision:
-    """Return the decision without prices and what follows from them; the order of the targets stays."""
+    """Return a decision without prices and dollars, in the same order."""
     here = replace(decision.here, price=None, hourly=None, dollars=None, run_dollars=None)
-    unpriced = [
-        replace(one, price=None, hourly=None, dollars=None, break_even=None, run_dollars=None)
+    run = WholeRun(decision.run_amount, decision.run_unit) if decision.run_amount and decision.run_unit else None
+    targets = tuple(
+        replace(target, sentence=write_target(target, here, decision.unit, decision.amount, run))
         for one in decision.targets
-    ]
-    targets = tuple(replace(one, sentence=write_target(one, here, decision.unit, decision.amount)) for one in unpriced)
-    return replace(decision, here=here, targets=targets, sentence=write_decision(targets))
+        for target in [replace(one, price=None, hourly=None, dollars=None, break_even=None, run_dollars=None)]
+    )
+    sentence = write_decision(targets, here, RankBy(decision.ranked_by), None)
+    return replace(decision, here=here, targets=targets, sentence=sentence, prices_date=None)
 
 
 @dataclass(frozen=True)
 class EqualWork:
-    """Compares targets for as much work as the traced steps do.
+    """Compares targets for the work that the traced steps do.
 
     Attributes:
-        run: The measured run.
-        source: Its summary.
-        price: Dollars for an hour of the trace's GPU; None if it isn't known.
+        source: Summary of the measured run.
+        question: What is to be decided.
+        edited: Whether the predictions include what-if edits.
     """
 
-    run: MeasuredRun
     source: SourceSummary
-    price: float | None
+    question: Question
+    edited: bool
 
     @property
     def unit(self) -> str:
@@ -76,83 +96,96 @@ class EqualWork:
         return PRICED_UNITS[self.unit]
 
     @property
-    def _units_per_step(self) -> float:
-        return self.source.batch.size if self.source.batch else 1.0
+    def _steps_per_amount(self) -> float:
+        return self.amount / (self.source.batch.size if self.source.batch else 1.0)
+
+    @property
+    def _steps_of_run(self) -> float | None:
+        """Number of traced steps that do the whole run's work."""
+        run = self.question.whole_run
+        return run.count_steps(self.source.batch) if run else None
 
     @property
     def here(self) -> TraceCosts:
         """What the work costs where it was traced."""
-        source, price = self.source, self.price
-        hourly = None if price is None else price * source.ranks
+        source, price = self.source, self.source.price
+        hourly = None if price is None else price * source.rented
+        step_hours, run_steps = source.step_time_us / US_PER_HOUR, self._steps_of_run
+        run_hours = None if run_steps is None else run_steps * step_hours
         return TraceCosts(
-            name=count_gpus(self.run.gpu.name if self.run.gpu else None, source.ranks),
+            name=count_gpus(source.gpu_name, source.ranks),
             gpus=source.ranks,
+            rented=source.rented,
             price=price,
             hourly=hourly,
-            dollars=None if hourly is None else self._compute_dollars(hourly, source.step_time_us),
-            run_hours=None,
-            run_dollars=None,
+            dollars=None if hourly is None else hourly * step_hours * self._steps_per_amount,
+            run_hours=run_hours,
+            run_dollars=None if hourly is None or run_hours is None else hourly * run_hours,
             is_captured=source.is_captured,
         )
 
-    def compute_step(self, target: Prediction) -> Figure:
+    def compute_ranked_figure(self, target: PredictedStep) -> Figure | None:
+        """Return the figure by which a target is ranked, the lower the better; None where it isn't known."""
+        if self.question.rank_by is RankBy.ENERGY:
+            return self._compute_joules(target)
+        if self.question.rank_by.needs_prices:
+            return None if target.price is None else self._compute_step(target).scale(target.price * target.rented)
+        return self._compute_step(target)
+
+    def _compute_step(self, target: PredictedStep) -> Figure:
         """Return the time for the work of one traced step, in microseconds."""
         return Figure(target.step.step_time_us, target.low_us, target.high_us).scale(1 / target.batch_ratio)
 
-    def _compute_dollars(self, hourly: float, step_us: float) -> float:
-        """Return the dollars for ``amount`` units where the work of a traced step takes so long."""
-        return hourly * step_us / US_PER_HOUR / self._units_per_step * self.amount
+    def _compute_joules(self, target: PredictedStep) -> Figure:
+        """Return the energy for one unit on all GPUs in use."""
+        drawn = Figure(target.energy.joules, target.energy.low_joules, target.energy.high_joules)
+        return drawn.scale(target.ranks / target.batch_ratio * self._steps_per_amount / self.amount)
 
-    def decide(self, target: Prediction, rank: int) -> TargetDecision:
-        """Return the figures of one target.
+    def decide(self, target: PredictedStep, rank: int) -> TargetDecision:
+        """Return the figures of one target, and its answer.
 
         Args:
             target: Its prediction.
             rank: Its rank.
         """
-        step, energy = self.compute_step(target), target.energy
-        speedup = step.invert().scale(self.source.step_time_us)
-        hourly = None if target.price is None else target.price * target.ranks
-        joules = Figure(energy.joules, energy.low_joules, energy.high_joules)
-        here = self.here
+        here, step = self.here, self._compute_step(target)
+        step_hours, run_steps = step.scale(1 / US_PER_HOUR), self._steps_of_run
+        speedup = step.invert(self.source.step_time_us)
+        hourly = None if target.price is None else target.price * target.rented
+        run_hours = None if run_steps is None else step_hours.scale(run_steps)
         decided = TargetDecision(
             label=target.label,
-            name=_name_target(target),
+            name=target.name if target.cluster else count_gpus(target.name, target.ranks),
             gpus=target.ranks,
-            setting=tuple(_describe_setting(target)),
+            rented=target.rented,
+            setting=tuple(self._describe_setting(target)),
             step_us=step.scale(target.batch_ratio),
             speedup=speedup,
             price=target.price,
             hourly=hourly,
-            dollars=None if hourly is None else step.scale(self._compute_dollars(hourly, 1.0)),
-            break_even=None if here.hourly is None else speedup.scale(here.hourly / target.ranks),
-            run_hours=None,
-            run_dollars=None,
-            joules=joules.scale(target.ranks / target.batch_ratio / self._units_per_step),
+            dollars=None if hourly is None else step_hours.scale(hourly * self._steps_per_amount),
+            break_even=None if here.hourly is None else speedup.scale(here.hourly / target.rented),
+            run_hours=run_hours,
+            run_dollars=None if hourly is None or run_hours is None else run_hours.scale(hourly),
+            joules=self._compute_joules(target),
             rank=rank,
             fits=target.memory.fits,
             sentence=told.TARGET_DECIDED(target=(), answers=()),
         )
-        return replace(decided, sentence=write_target(decided, here, self.unit, self.amount))
+        return replace(decided, sentence=write_target(decided, here, self.unit, self.amount, self.question.whole_run))
 
-
-def _name_target(target: Prediction) -> str:
-    cluster = target.target.cluster
-    return cluster.name if cluster else count_gpus(target.target.gpu.gpu.name, target.ranks)
+    def _describe_setting(self, target: PredictedStep) -> Iterator[Message]:
+        """Yield what else differs from the trace."""
+        if target.layout and target.layout.world_size > 1:
+            yield told.LAYOUT_THERE(layout=target.layout.parallelism)
+        if target.batch_ratio != 1:
+            yield told.BATCH_THERE(batch_ratio=target.batch_ratio)
+        if self.edited:
+            yield told.EDITS_THERE()
 
 
 def count_gpus(name: str | None, count: int) -> str:
-    """Return the number of GPUs and their name."""
+    """Return the number of GPUs and their name; that of the trace's GPUs may not be known."""
     if name is None:
         return "the measured GPU" if count == 1 else f"the {count} measured GPUs"
     return name if count == 1 else f"{count} × {name}"
-
-
-def _describe_setting(target: Prediction) -> Iterator[Message]:
-    """Yield what else differs from the trace."""
-    if target.layout and target.layout.world_size > 1:
-        yield told.LAYOUT_THERE(layout=target.layout.parallelism)
-    if target.batch_ratio != 1:
-        yield told.BATCH_THERE(batch_ratio=target.batch_ratio)
-    if target.program.edits:
-        yield told.EDITS_THERE()

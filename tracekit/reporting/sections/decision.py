@@ -14,11 +14,12 @@ class TargetDecision:
         label: Name of the cluster, or of the GPU, as in ``targets``.
         name: The same as people say it: ``8 × NVIDIA H100 SXM5 80 GB``.
         gpus: GPUs that the job uses.
+        rented: GPUs that have to be rented for that, and that dollars count: whole instances of a cloud.
         setting: What else differs from the trace: the layout, the batch, what-if edits.
         step_us: Step time.
         speedup: Throughput relative to the trace.
         price: Dollars for an hour of one GPU; null if it wasn't given.
-        hourly: Dollars for an hour of all GPUs that have to be rented.
+        hourly: Dollars for an hour of all rented GPUs.
         dollars: Dollars for ``amount`` units of work.
         break_even: Dollars for an hour of one GPU below which the work is cheaper there than where it was traced; null
             without a price of the trace's GPU.
@@ -33,6 +34,7 @@ class TargetDecision:
     label: str
     name: str
     gpus: int
+    rented: int
     setting: tuple[Message, ...]
     step_us: Figure
     speedup: Figure
@@ -55,8 +57,9 @@ class TraceCosts:
     Attributes:
         name: Number and name of the GPUs.
         gpus: Number of GPUs.
+        rented: GPUs that have to be rented for that, and that dollars count.
         price: Dollars for an hour of one GPU; null if it wasn't given.
-        hourly: Dollars for an hour of all GPUs that have to be rented.
+        hourly: Dollars for an hour of all rented GPUs.
         dollars: Dollars for ``amount`` units.
         run_hours: Hours for the whole run.
         run_dollars: Dollars for the whole run.
@@ -65,6 +68,7 @@ class TraceCosts:
 
     name: str
     gpus: int
+    rented: int
     price: float | None
     hourly: float | None
     dollars: float | None
@@ -80,7 +84,10 @@ class Decision:
     Attributes:
         unit: What work is counted in: ``tokens``, ``samples``, or ``steps`` as traced.
         amount: Number of units that ``dollars`` are for.
-        ranked_by: What the targets are ranked by.
+        ranked_by: What the targets are ranked by: ``time``, ``dollars``, ``tokens-per-dollar`` or ``energy``.
+        run_amount: Number of units of the whole run; null if it wasn't given.
+        run_unit: Its unit.
+        prices_date: Day of the file that prices are from.
         here: What the work costs where it was traced.
         sentence: The answer.
         targets: The targets in order of rank, then of the likely figure.
@@ -89,6 +96,9 @@ class Decision:
     unit: str
     amount: int
     ranked_by: str
+    run_amount: float | None
+    run_unit: str | None
+    prices_date: str | None
     here: TraceCosts
     sentence: Message
     targets: tuple[TargetDecision, ...]

@@ -4,16 +4,29 @@ from collections.abc import Iterator, Sequence
 
 from tracekit.messages import Message, Value
 from tracekit.messages import decisions as told
+from tracekit.prediction.question import RankBy, WholeRun
 from tracekit.reporting.sections.decision import TargetDecision, TraceCosts
 from tracekit.reporting.sections.figure import Figure
+from tracekit.reporting.sections.ranking import rank_figures
 
 LEVEL_TOLERANCE = 0.01
 """Speeds that differ by less than this share are called equal."""
+MIN_RATIO_IN_TIMES = 2.0
+"""Least ratio of costs that is said as one; smaller ones are said in percent."""
 MOST_NAMED = 3
 """Most targets that a sentence names."""
+RANK_TEMPLATES = {
+    RankBy.TIME: (told.FIRST_BY_TIME, told.LEVEL_BY_TIME),
+    RankBy.DOLLARS: (told.FIRST_BY_DOLLARS, told.LEVEL_BY_DOLLARS),
+    RankBy.TOKENS_PER_DOLLAR: (told.FIRST_BY_DOLLARS, told.LEVEL_BY_DOLLARS),
+    RankBy.ENERGY: (told.FIRST_BY_ENERGY, told.LEVEL_BY_ENERGY),
+}
+"""For each figure: what is said of a target that is surely the best, and of one that may be."""
 
 
-def write_target(target: TargetDecision, here: TraceCosts, unit: str, amount: int) -> Message:
+def write_target(
+    target: TargetDecision, here: TraceCosts, unit: str, amount: int, whole_run: WholeRun | None
+) -> Message:
     """Write the answer for one target.
 
     Args:
@@ -21,10 +34,13 @@ def write_target(target: TargetDecision, here: TraceCosts, unit: str, amount: in
         here: Those of the trace.
         unit: What work is counted in.
         amount: Number of units that dollars are for.
+        whole_run: The whole work; None if it wasn't given.
     """
     answers = [
         _write_speed(target, here),
         *_write_cost(target, here, unit, amount),
+        *_write_rent(target),
+        *(_write_run(target, here, whole_run) if whole_run else ()),
         *_write_memory(target),
     ]
     return told.TARGET_DECIDED(target=(target.name, *target.setting), answers=answers)
@@ -58,22 +74,39 @@ def _write_cost(target: TargetDecision, here: TraceCosts, unit: str, amount: int
             yield told.PAYS_BELOW(**shown)
             return
         shown |= {"price": target.price, "unit": unit.removesuffix("s")}
-        more = _compare_costs(target.dollars, here.dollars)
-        if more is None or more.low <= 0 <= more.high:
+        ratio = target.dollars.scale(1 / here.dollars) if target.dollars and here.dollars else None
+        if ratio is None or ratio.low <= 1 <= ratio.high:
             yield told.COSTS_UNDECIDED(**shown)
-        elif more.likely > 0:
-            yield told.COSTS_MORE(**shown, more_pct=more.ordered)
+        elif ratio.likely >= MIN_RATIO_IN_TIMES:
+            yield told.COSTS_TIMES(**shown, ratio=ratio.ordered)
+        elif ratio.likely > 1:
+            yield told.COSTS_MORE(**shown, more_pct=[100 * (end - 1) for end in ratio.ordered])
         else:
-            yield told.COSTS_LESS(**shown, less_pct=(-more.high, -more.likely, -more.low))
+            yield told.COSTS_LESS(**shown, less_pct=[100 * (1 - end) for end in reversed(ratio.ordered)])
     elif target.dollars is not None and target.price is not None:
         yield told.COSTS_ALONE(price=target.price, amount=amount, units=unit, dollars=target.dollars.ordered)
 
 
-def _compare_costs(there: Figure | None, here: float | None) -> Figure | None:
-    """Return by how many percent the work costs more there than here; None where one cost isn't known, or nothing."""
-    if there is None or not here:
-        return None
-    return Figure(*(100 * (dollars / here - 1) for dollars in (there.likely, there.low, there.high)))
+def _write_rent(target: TargetDecision) -> Iterator[Message]:
+    """Yield which GPUs dollars count, where there are several."""
+    if target.hourly is None:
+        return
+    if target.rented != target.gpus:
+        yield told.RENTED_WHOLE(hourly=target.hourly, rented=target.rented, used=target.gpus)
+    elif target.rented > 1:
+        yield told.RENTED_GPUS(hourly=target.hourly, rented=target.rented)
+
+
+def _write_run(target: TargetDecision, here: TraceCosts, whole_run: WholeRun) -> Iterator[Message]:
+    """Yield how long the whole run takes, and what it costs."""
+    if target.run_hours is None:
+        return
+    work: dict[str, Value] = {"amount": whole_run.amount, "units": whole_run.unit}
+    yield told.RUN_TAKES(**work, hours=target.run_hours.ordered, here_hours=here.run_hours)
+    if target.run_dollars is not None and here.run_dollars is not None:
+        yield told.RUN_COSTS(dollars=target.run_dollars.ordered, here_dollars=here.run_dollars)
+    elif target.run_dollars is not None:
+        yield told.RUN_COSTS_THERE(dollars=target.run_dollars.ordered)
 
 
 def _write_memory(target: TargetDecision) -> Iterator[Message]:
@@ -83,28 +116,52 @@ def _write_memory(target: TargetDecision) -> Iterator[Message]:
         yield told.MAY_LACK_MEMORY()
 
 
-def write_decision(targets: Sequence[TargetDecision]) -> Message:
+def write_decision(
+    targets: Sequence[TargetDecision], here: TraceCosts, rank_by: RankBy, prices_date: str | None
+) -> Message:
     """Write the answer: that for the best target, and whether it surely is the best.
 
     Args:
         targets: The targets, in order of rank.
+        here: What the work costs where it was traced.
+        rank_by: What they are ranked by.
+        prices_date: Day of the prices; None where it isn't known.
     """
     best, *others = targets
-    if not others:
-        return best.sentence
-    level = [other for other in others if other.rank == best.rank]
-    rank = (
-        told.LEVEL_BY_TIME(targets=len(targets), others=_name_some(level))
-        if level
-        else told.FIRST_BY_TIME(targets=len(targets))
-    )
     values = best.sentence.values
     answers = values["answers"]
     assert isinstance(answers, tuple)
-    return told.TARGET_DECIDED(target=values["target"], answers=(*answers, rank))
+    more = [
+        *([_write_rank(best, others, rank_by)] if others else []),
+        *([] if not others or rank_by.needs_prices else _write_cheapest(targets, here)),
+        *([told.PRICES_DATED(date=prices_date)] if prices_date else []),
+    ]
+    return told.TARGET_DECIDED(target=values["target"], answers=(*answers, *more))
 
 
-def _name_some(targets: Sequence[TargetDecision]) -> list[Value]:
-    named: list[Value] = [target.name for target in targets[:MOST_NAMED]]
-    left = len(targets) - MOST_NAMED
-    return [*named, told.MORE_TARGETS(targets=left)] if left > 0 else named
+def _write_rank(best: TargetDecision, others: Sequence[TargetDecision], rank_by: RankBy) -> Message:
+    """Write whether a target is surely the best by the figure that was asked for."""
+    level = [other.name for other in others if other.rank == best.rank]
+    first, shared = RANK_TEMPLATES[rank_by]
+    count = 1 + len(others)
+    return shared(targets=count, others=_name_some(level)) if level else first(targets=count)
+
+
+def _write_cheapest(targets: Sequence[TargetDecision], here: TraceCosts) -> Iterator[Message]:
+    """Yield where the work costs least, of at least two places with a price and enough memory."""
+    costs = [(one.name, one.dollars) for one in targets if one.dollars is not None and one.fits is not False]
+    if here.dollars is not None:
+        costs.append((here.name, Figure(here.dollars, here.dollars, here.dollars)))
+    if len(costs) < 2:
+        return
+    ranks = rank_figures([dollars for _, dollars in costs], [False] * len(costs))
+    least = [name for (name, _), rank in zip(costs, ranks, strict=True) if rank == 1]
+    if len(least) == 1:
+        yield told.CHEAPEST(place=least[0], places=len(costs))
+    else:
+        yield told.CHEAPEST_OPEN(places=_name_some(least))
+
+
+def _name_some(names: Sequence[str]) -> list[Value]:
+    left = len(names) - MOST_NAMED
+    return [*names[:MOST_NAMED], told.MORE_TARGETS(targets=left)] if left > 0 else [*names]

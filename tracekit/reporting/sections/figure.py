@@ -33,6 +33,6 @@ class Figure:
         """Return ``factor`` times the value; the factor isn't negative."""
         return Figure(factor * self.likely, factor * self.low, factor * self.high)
 
-    def invert(self) -> Figure:
-        """Return one over a positive value: its low end is one over the high end."""
-        return Figure(1 / self.likely, 1 / self.high, 1 / self.low)
+    def invert(self, numerator: float = 1.0) -> Figure:
+        """Return a number over this positive value: its low end is that over the high end."""
+        return Figure(numerator / self.likely, numerator / self.high, numerator / self.low)

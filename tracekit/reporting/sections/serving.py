@@ -125,7 +125,7 @@ def _build_batches(kind: str, run: MeasuredRun, targets: Sequence[Prediction], r
 
 
 def _build_speed(kind: str, label: str, batch_us: Figure, tokens: float, gpus: int) -> ServingSpeed:
-    per_second = batch_us.invert().scale(1e6)
+    per_second = batch_us.invert(1e6)
     tokens_per_s = per_second.scale(tokens)
     return ServingSpeed(
         label=label,

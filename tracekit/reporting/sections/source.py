@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracekit.analysis.embedding_tables import EmbeddingTables, find_embedding_tables
+from tracekit.comm import Cluster
 from tracekit.format import abbreviate_names, replace_undecodable
 from tracekit.hosts import find_usual_host, measure_host_speed
 from tracekit.parallelism.layout import LayoutRequest
@@ -32,6 +33,7 @@ class SourceSummary:
     Attributes:
         trace: Where it was read from.
         gpu: Canonical name; ``None`` if it isn't known.
+        gpu_name: Display name; ``None`` if it isn't known.
         resolution: How the GPU was identified, one sentence.
         rank: The measured rank; ``None`` for several, or outside a distributed job.
         ranks: Number of ranks of the job.
@@ -46,10 +48,12 @@ class SourceSummary:
         idle_us: Rest of the step.
         kernels: Number of GPU activities in the trace.
         shapes_recorded: Whether the profiler recorded shapes.
-        dollars_per_1000_steps: Cost on the GPUs of all ranks; ``None`` if their price wasn't given.
+        price: Dollars for an hour of one GPU; ``None`` if it wasn't given.
+        rented: GPUs that have to be rented for all ranks, which dollars count.
+        dollars_per_1000_steps: Cost on these; ``None`` without a price.
         batch: Samples or tokens that the job processes in a step; ``None`` if unknown.
         per_second: Throughput in samples or tokens per second.
-        dollars_per_million: Cost of a million samples or tokens on the GPUs of all ranks.
+        dollars_per_million: Cost of a million samples or tokens on these.
         energy: Estimated energy of the step on one GPU; ``None`` where the GPU isn't known.
         joules_per_unit: Joules for a sample or token on the GPUs of all ranks.
         host_speed: Speed of the host, as a multiple of the reference host's; ``None`` where too few ops tell it.
@@ -62,6 +66,7 @@ class SourceSummary:
 
     trace: str
     gpu: str | None
+    gpu_name: str | None
     resolution: str
     rank: int | None
     ranks: int
@@ -76,6 +81,8 @@ class SourceSummary:
     idle_us: float
     kernels: int
     shapes_recorded: bool
+    price: float | None = None
+    rented: int = 1
     dollars_per_1000_steps: float | None = None
     batch: StepBatch | None = None
     per_second: float | None = None
@@ -105,7 +112,11 @@ def _label_times(*, is_captured: bool, is_synthetic: bool) -> str:
 
 
 def build_source_summary(
-    run: MeasuredRun, price: float | None = None, batch: StepBatch | None = None, energy: StepEnergy | None = None
+    run: MeasuredRun,
+    price: float | None = None,
+    batch: StepBatch | None = None,
+    energy: StepEnergy | None = None,
+    cluster: Cluster | None = None,
 ) -> SourceSummary:
     """Build the summary of the measured run.
 
@@ -114,14 +125,17 @@ def build_source_summary(
         price: Dollars for an hour of its GPU; ``None`` if it isn't known.
         batch: Samples or tokens that the job processes in a step; ``None`` to infer them from the trace.
         energy: Of the step on one GPU; ``None`` where it wasn't estimated.
+        cluster: Where it was recorded; ``None`` where that is unknown.
     """
     ranks = max(run.trace.world_size, len(run.ranks))
+    rented = cluster.count_rented_gpus(ranks) if cluster else ranks
     batch = batch or _infer_batch(run)
     host = None if run.is_captured else measure_host_speed(run.ranks)
     per_second = batch.compute_throughput(run.measured_step.step_time_us) if batch else None
     return SourceSummary(
         trace=abbreviate_names(replace_undecodable(run.trace.source), len(run.ranks) - 1),
         gpu=run.gpu.slug if run.gpu else None,
+        gpu_name=run.gpu.name if run.gpu else None,
         resolution=_describe_resolution(run),
         rank=run.trace.rank if len(run.ranks) == 1 else None,
         ranks=ranks,
@@ -136,10 +150,12 @@ def build_source_summary(
         idle_us=run.measured_step.idle_us,
         kernels=run.kernels.height,
         shapes_recorded=run.trace.has_shapes,
-        dollars_per_1000_steps=compute_cost(price, ranks, run.measured_step.step_time_us),
+        price=price,
+        rented=rented,
+        dollars_per_1000_steps=compute_cost(price, rented, run.measured_step.step_time_us),
         batch=batch,
         per_second=per_second,
-        dollars_per_million=compute_cost_per_million(price, ranks, per_second),
+        dollars_per_million=compute_cost_per_million(price, rented, per_second),
         energy=energy,
         joules_per_unit=compute_joules_per_unit(energy, ranks, batch),
         host_speed=host.speed if host else None,
