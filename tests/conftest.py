@@ -2,10 +2,12 @@ import gc
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 from hypothesis import settings
 
 VARIABLE = "TRACEKIT_REAL_TRACES"
@@ -13,6 +15,9 @@ SAMPLES = Path(__file__).parent.parent / "sample_traces"
 CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 BROWSER_MS = 120_000
 """Longer than a stalled machine needs to open a page; Playwright's own 30 s weren't."""
+
+# Each worker of pytest-xdist has a core: threads of OpenMP (PyTorch, scikit-learn) would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
@@ -39,6 +44,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_command_line() -> Iterator[None]:
+    """Builds the command line's tree of options once, rather than for each command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
         yield
 
 

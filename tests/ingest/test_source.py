@@ -152,23 +152,31 @@ PACKED = {
 }
 
 
-@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize(
+    ("document", "packed"),
+    [*((TEXT, packed) for packed in PACKED), (LIST, "plain"), (LIST, "zip of gzip")],
+    ids=lambda part: "list" if part == LIST else "object" if part == TEXT else part,
+)
 @pytest.mark.parametrize("behind", BEHIND)
-@pytest.mark.parametrize("document", [TEXT, LIST], ids=["object", "list"])
 @pytest.mark.parametrize("small_bytes", [0, 8 << 20])
 def test_what_follows_the_document_is_said(small_bytes, document, behind, packed, tmp_path):
-    path = tmp_path / "trace"
-
-    def read(text):
-        path.write_bytes(PACKED[packed](text))
-        with expand_inputs(path).traces[0].open() as stream:
-            return decode(stream, "trace", small_bytes=small_bytes)
-
-    trace = read(document + BEHIND[behind])
+    trace = decode_packed(document + BEHIND[behind], packed, tmp_path / "trace", small_bytes)
     place = len(document) + len(BEHIND[behind]) - len(BEHIND[behind].lstrip())
     assert trace.activities.height == 1
     assert find_message(trace.warnings, "data-behind-trace").values == {"offset": place}
-    assert "data-behind-trace" not in list_codes(read(document + b"\n \0\n").warnings)
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("small_bytes", [0, 8 << 20])
+def test_blanks_behind_the_document_are_none(small_bytes, packed, tmp_path):
+    trace = decode_packed(TEXT + b"\n \0\n", packed, tmp_path / "trace", small_bytes)
+    assert "data-behind-trace" not in list_codes(trace.warnings)
+
+
+def decode_packed(text, packed, path, small_bytes):
+    path.write_bytes(PACKED[packed](text))
+    with expand_inputs(path).traces[0].open() as stream:
+        return decode(stream, "trace", small_bytes=small_bytes)
 
 
 @pytest.mark.parametrize("join", [lambda a, b: gzip.compress(a) + gzip.compress(b), lambda a, b: gzip.compress(a + b)])

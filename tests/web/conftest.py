@@ -158,6 +158,22 @@ def listening(settings, ending):
     ending.append(thread)
 
 
+@pytest.fixture(scope="module")
+def held(tmp_path_factory, ending):
+    """A server in this process for all tests of a file: what a client does, and what does the next job."""
+    settings = Settings(data=tmp_path_factory.mktemp("held"), workers=0, min_free_bytes=0)
+    with (
+        contextlib.closing(Store.open(settings)) as store,
+        listening(settings, ending) as url,
+        httpx.Client(base_url=url, timeout=60, trust_env=False) as client,
+    ):
+
+        def work():
+            worker.run_job_with_limits(store.jobs.claim("test"), settings, store)
+
+        yield Api(client), work
+
+
 @pytest.fixture
 def api(start):
     return Api(start())

@@ -99,7 +99,17 @@ def run(trace, capsys, monkeypatch):
     return invoke
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def api(held):
+    return held[0]
+
+
+@pytest.fixture(scope="module")
+def work(held):
+    return held[1]
+
+
+@pytest.fixture(scope="module")
 def job(api, work, trace):
     """A job that has looked at the trace."""
     api.client.get("/")

@@ -57,5 +57,5 @@ TARGET = Target(
     load=json.loads,
     dump=dump_case,
     suffix=".json",
-    examples=15,
+    examples=8,
 )

@@ -32,5 +32,5 @@ TARGET = Target(
     load=load_text,
     dump=dump_text,
     suffix=".toml",
-    examples=15,
+    examples=6,
 )

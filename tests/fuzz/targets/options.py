@@ -209,5 +209,5 @@ TARGET = Target(
     load=json.loads,
     dump=dump_case,
     suffix=".json",
-    examples=30,
+    examples=15,
 )

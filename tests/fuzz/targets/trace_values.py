@@ -118,5 +118,5 @@ TARGET = Target(
     load=json.loads,
     dump=dump_case,
     suffix=".json",
-    examples=20,
+    examples=8,
 )
