@@ -19,8 +19,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         OSError: It cannot be read.
         ValueError: It is no file, too large, no TOML or nested too deeply; the message says which.
     """
-    # Without O_NONBLOCK, opening a pipe waits for a writer.
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+    # Without O_NONBLOCK, opening a pipe waits for a writer; without O_BINARY, Windows changes what is read.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("not a file")
         data = file.read(MAX_TOML_BYTES + 1)

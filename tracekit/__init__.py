@@ -24,6 +24,7 @@ from tracekit.request.options import (
     StepOptions,
     SweepRequest,
 )
+from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TracekitError",
+    "__version__",
     "capture",
     "compare",
     "export_timeline",
@@ -52,7 +54,6 @@ __all__ = [
     "shard",
     "sweep",
 ]
-__version__ = "0.1.0"
 
 
 def load(

@@ -4,6 +4,7 @@ import os
 import stat
 from pathlib import Path
 
+_HAS_OWNERS = hasattr(os, "getuid")
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -14,7 +15,7 @@ def is_private(state: os.stat_result, *owners: int) -> bool:
         state: The file's state.
         owners: Numbers of other users that are trusted.
     """
-    if os.name == "nt":
+    if not _HAS_OWNERS:
         return True
     return state.st_uid in (os.getuid(), *owners) and not state.st_mode & _WRITABLE_BY_OTHERS
 
@@ -25,7 +26,7 @@ def find_public_directory(*directories: Path) -> Path | None:
     Directories that a group may write are taken, as many systems make them so; what lies in them is told by its owner.
     Those that don't exist are skipped.
     """
-    if os.name == "nt":
+    if not _HAS_OWNERS:
         return None
     for directory in directories:
         try:

@@ -1,6 +1,5 @@
 """Tell how much memory this process may use."""
 
-import os
 from pathlib import Path
 
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -18,9 +17,11 @@ def get_address_space_bytes() -> int | None:
 
 def find_memory_bytes() -> int:
     """Return the memory of the machine, the container or the process, whichever has least."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    import psutil
+
+    machine: int = psutil.virtual_memory().total
     try:
-        container = int(CONTAINER_LIMIT.read_text())
+        container = int(CONTAINER_LIMIT.read_text(encoding="ascii"))
     except (OSError, ValueError):  # no container, or "max"
         container = machine
     return min(machine, container, get_address_space_bytes() or machine)

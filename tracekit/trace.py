@@ -222,7 +222,7 @@ class Trace:
             include_last_profiler_step: HTA's own argument: by default HTA omits the last of several steps.
 
         Raises:
-            TracekitError: HolisticTraceAnalysis is not installed (``pip install '.[hta]'`` in tracekit's checkout).
+            TracekitError: HolisticTraceAnalysis is not installed (``pip install 'tracekit-gpu[hta]'``).
         """
         from tracekit.interop.hta import to_hta
 

@@ -161,7 +161,7 @@ def list_limits() -> str:
     """Return the page of limits, from the modules that name them."""
     rows = []
     for module in (bounds, toml_bounds):
-        body = ast.parse(Path(module.__file__).read_text()).body
+        body = ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body
         for given, reason in pairwise(body):
             if (
                 isinstance(given, ast.Assign)
@@ -247,7 +247,7 @@ def list_layers() -> str:
 
 def read_summary(path: Path) -> str:
     """Return the first line of a file's docstring, without its roles."""
-    summary = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
+    summary = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()[0]
     return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", summary)
 
 

@@ -52,7 +52,7 @@ def read_steps(path: Path) -> list[Op]:
     """Return the ProfilerStep annotations of a CPU trace with the ops nested in them."""
     events = [
         event
-        for event in json.loads(path.read_text())["traceEvents"]
+        for event in json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
         if event.get("cat") in ("cpu_op", "user_annotation")
     ]
     events.sort(key=lambda event: (event["ts"], -event["dur"]))

@@ -1,5 +1,6 @@
 import ctypes
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -7,9 +8,12 @@ import sys
 import numpy as np
 import pytest
 
+from tests.codes import has_code
 from tracekit.arrays import Ints
-from tracekit.compiled import CompiledLoop, compile, compile_lazily, object_cache
+from tracekit.compiled import CompiledLoop, compile, compile_lazily, library, object_cache, prebuilt
 from tracekit.compiled.announcing import announce_compilation
+from tracekit.compiled.units import Unit
+from tracekit.errors import TracekitError
 from tracekit.messages.stages import COMPILING_LOOPS
 from tracekit.testing import TraceBuilder
 
@@ -52,7 +56,7 @@ def directories(monkeypatch, tmp_path):
 @pytest.fixture
 def compiles(monkeypatch, directories, code):
     """What was announced; compiling takes no time, and nothing is stored yet."""
-    monkeypatch.setattr(compile, "compile_functions", lambda functions, parameters: code)
+    monkeypatch.setattr(compile, "compile_unit", lambda unit: code)
     told = []
     with announce_compilation(told.append):
         yield told
@@ -69,16 +73,16 @@ def test_a_loop_is_compiled_once(compiles, directories):
     assert len(list_files(directories[0])) == 1
 
 
-def test_a_changed_constant_is_compiled_anew(monkeypatch, compiles, directories):
-    run(CompiledLoop(sum_steps))
+def test_a_changed_constant_is_compiled_anew(monkeypatch):
+    before = CompiledLoop(sum_steps).describe_unit()
     monkeypatch.setitem(sum_steps.__globals__, "STEP", 5)
-    run(CompiledLoop(sum_steps))
-    assert compiles == [COMPILING_LOOPS()] * 2
-    assert len(list_files(directories[0])) == 2
+    after = CompiledLoop(sum_steps).describe_unit()
+    assert before.symbols != after.symbols
+    assert object_cache.compute_file_name(before) != object_cache.compute_file_name(after)
 
 
 def test_compiling_is_announced_only_within_the_context(directories, code, monkeypatch):
-    monkeypatch.setattr(compile, "compile_functions", lambda functions, parameters: code)
+    monkeypatch.setattr(compile, "compile_unit", lambda unit: code)
     told = []
     with announce_compilation(told.append):
         pass
@@ -118,10 +122,11 @@ def test_code_under_another_name_is_never_run(directories, code):
     assert object_cache.find_code("other.o") is None
 
 
-def test_the_name_depends_on_sources_and_processor(monkeypatch):
-    names = [object_cache.compute_file_name("loop", sources) for sources in (["ab", "c"], ["a", "bc"])]
-    monkeypatch.setattr(object_cache, "processor", lambda: ("another", "+avx1024"))
-    names.append(object_cache.compute_file_name("loop", ["ab", "c"]))
+def test_the_name_depends_on_sources_and_architecture(monkeypatch):
+    one, other = (Unit("loop", sources, {}, dict) for sources in (("ab", "c"), ("a", "bc")))
+    names = [object_cache.compute_file_name(unit) for unit in (one, other)]
+    monkeypatch.setattr(platform, "machine", lambda: "another")
+    names.append(object_cache.compute_file_name(one))
     assert len(set(names)) == 3
 
 
@@ -159,6 +164,27 @@ def test_what_is_no_object_file_is_compiled_anew(compiles, directories, code):
     assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
     assert compiles == [COMPILING_LOOPS()] * 2
     assert object_cache.find_code(file.name) == code
+
+
+@pytest.fixture
+def shipped(monkeypatch, tmp_path, code, directories):
+    """The loop in a library, as a wheel brings it, and no compiler."""
+    monkeypatch.setattr(library, "compile_unit", lambda unit: code)
+    built = library.build_library([CompiledLoop(sum_steps).describe_unit()], tmp_path)
+    monkeypatch.setattr(prebuilt, "_open_library", lambda: ctypes.CDLL(str(built)))
+    for module in ("numba", "llvmlite", "tracekit.compiled.just_in_time"):
+        monkeypatch.setitem(sys.modules, module, None)
+
+
+def test_a_shipped_library_needs_no_compiler(shipped):
+    assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
+
+
+def test_a_shipped_library_of_other_sources_is_not_used(shipped, monkeypatch):
+    monkeypatch.setitem(sum_steps.__globals__, "STEP", 5)
+    with pytest.raises(TracekitError, check=has_code("extra-missing")) as missing:
+        run(CompiledLoop(sum_steps))
+    assert "[jit]" in str(missing.value.hint)
 
 
 PROGRAM = """

@@ -40,7 +40,7 @@ def test_frames_can_be_changed_without_changing_the_trace(trace):
 
 @pytest.mark.parametrize(
     ("module", "method", "install"),
-    [("pandas", "to_pandas", "pip install pandas"), ("hta", "to_hta", "`pip install '.[hta]'` in tracekit's checkout")],
+    [("pandas", "to_pandas", "pip install pandas"), ("hta", "to_hta", "`pip install 'tracekit-gpu[hta]'`")],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(trace, monkeypatch, module, method, install):
     for name in [name for name in sys.modules if name == module or name.startswith(f"{module}.")]:

@@ -1,6 +1,7 @@
 """``tracekit serve``: serve the web page."""
 
 import gc
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -72,9 +73,12 @@ def serve(
     """
     from tracekit.errors import TracekitError
     from tracekit.ingest.memory import parse_memory_size
+    from tracekit.messages.command_errors import SERVE_NEEDS_LINUX
     from tracekit.messages.packages import EXTRA_MISSING
     from tracekit.web.settings import Settings, check_settings
 
+    if sys.platform != "linux":
+        raise TracekitError(SERVE_NEEDS_LINUX())
     settings = Settings(
         data=data or _get_data_directory(),
         host=host,

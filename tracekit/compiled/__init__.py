@@ -1,7 +1,7 @@
-"""Inner loops as machine code: compiled once per installation, then linked in a millisecond.
+"""Inner loops as machine code: from the library in the wheel, or else compiled where they run.
 
-numba compiles them. But importing numba and reading its own cache takes longer than predicting a step. So the object
-code of each loop is stored (:mod:`object_cache`), and numba is imported only if there is none.
+A wheel of a platform brings the code along (:mod:`prebuilt`). Elsewhere, as in a checkout, numba compiles it
+(:mod:`just_in_time`).
 """
 
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from threading import Lock
 from typing import Generic, ParamSpec, get_type_hints
 
 from tracekit.arrays import Bytes, Floats, Ints
-from tracekit.compiled import object_cache
-from tracekit.compiled.announcing import note_compilation
-from tracekit.compiled.linking import BYTE_ARRAY, FLOAT_ARRAY, INT_ARRAY, INTEGER, Functions, Parameters, link_functions
+from tracekit.compiled.prebuilt import find_prebuilt
+from tracekit.compiled.units import BYTE_ARRAY, FLOAT_ARRAY, INT_ARRAY, INTEGER, Functions, Unit
+from tracekit.errors import TracekitError
+from tracekit.messages.packages import EXTRA_MISSING
 
 P = ParamSpec("P")
 
-_SYMBOL = "loop"
 _KINDS = {int: INTEGER, Ints: INT_ARRAY, Floats: FLOAT_ARRAY, Bytes: BYTE_ARRAY}
 
 
@@ -46,48 +46,33 @@ class CompiledLoop(Generic[P]):
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> int:
         """Run the loop."""
         with self._lock:
-            self._linked = self._linked or self._link()
-        result: int = self._linked[_SYMBOL](*arguments, **named)
+            self._linked = self._linked or load_unit(self.describe_unit())
+        result: int = self._linked[self.function.__name__](*arguments, **named)
         return result
 
-    def _link(self) -> Functions:
-        code = self.function.__code__
+    def describe_unit(self) -> Unit:
+        """Describe what is to be compiled, with the present values of the module's constants."""
+        name, code = self.function.__name__, self.function.__code__
         used = {name: self.function.__globals__.get(name) for name in code.co_names}
         constants = {name: value for name, value in used.items() if isinstance(value, int | float)}
         hints = get_type_hints(self.function)
-        kinds = [_KINDS[hints[name]] for name in code.co_varnames[: code.co_argcount]]
-        return load_or_compile(
-            self.function.__name__,
-            (Path(code.co_filename).read_text(), repr(constants)),
-            {_SYMBOL: tuple(kinds)},
-            lambda: {_SYMBOL: self.function},
-        )
+        kinds = tuple(_KINDS[hints[parameter]] for parameter in code.co_varnames[: code.co_argcount])
+        source = Path(code.co_filename).read_text(encoding="utf-8")
+        return Unit(name, (source, repr(constants)), {name: kinds}, lambda: {name: self.function})
 
 
-def load_or_compile(
-    stem: str,
-    sources: tuple[str, ...],
-    parameters: Parameters,
-    import_functions: Callable[[], dict[str, Callable[..., int]]],
-) -> Functions:
-    """Link the stored object code of some functions, or else compile and store it.
+def load_unit(unit: Unit) -> Functions:
+    """Return the functions of a unit, compiled.
 
-    Args:
-        stem: Beginning of the file's name.
-        sources: All that the code depends on, beside the compilers.
-        parameters: Kinds of each function's parameters.
-        import_functions: Returns the functions; called only if they have to be compiled.
+    Raises:
+        TracekitError: The code is not at hand, and neither is a compiler.
     """
-    file_name = object_cache.compute_file_name(stem, sources)
-    stored = object_cache.find_code(file_name)
+    prebuilt = find_prebuilt(unit)
+    if prebuilt is not None:
+        return prebuilt
     try:
-        if stored is not None:
-            return link_functions(stored, parameters)
-    except RuntimeError:
-        pass
-    note_compilation()
-    from tracekit.compiled.compile import compile_functions
+        from tracekit.compiled.just_in_time import load_or_compile
 
-    code = compile_functions(import_functions(), parameters)
-    object_cache.store_code(file_name, code)
-    return link_functions(code, parameters)
+        return load_or_compile(unit)
+    except ModuleNotFoundError as error:
+        raise TracekitError(EXTRA_MISSING(distribution="numba", reason=str(error), extra="jit")) from error

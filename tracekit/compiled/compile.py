@@ -1,37 +1,37 @@
 """Compile inner loops to object code: numba translates to LLVM IR, and LLVM optimises and emits it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
 import numba
 from numba import types
 
-from tracekit.compiled import linking
+from tracekit.compiled import units
+from tracekit.compiled.just_in_time import create_machine
 
 _Pointer: Any = types.CPointer
 _NUMBA_TYPES = {
-    linking.INTEGER: types.int64,
-    linking.BYTE_ARRAY: _Pointer(types.uint8),
-    linking.INT8_ARRAY: _Pointer(types.int8),
-    linking.INT_ARRAY: _Pointer(types.int64),
-    linking.FLOAT_ARRAY: _Pointer(types.float64),
+    units.INTEGER: types.int64,
+    units.BYTE_ARRAY: _Pointer(types.uint8),
+    units.INT8_ARRAY: _Pointer(types.int8),
+    units.INT_ARRAY: _Pointer(types.int64),
+    units.FLOAT_ARRAY: _Pointer(types.float64),
 }
 
 
-def compile_functions(functions: Mapping[str, Callable[..., int]], parameters: linking.Parameters) -> bytes:
+def compile_unit(unit: units.Unit) -> bytes:
     """Compile functions to one object file that does not need numba at run time.
 
     Args:
-        functions: The functions by name.
-        parameters: Kinds of their parameters.
+        unit: The functions; the object file exports their symbols.
     """
-    machine = linking.create_machine()
-    whole, *others = [_compile(name, functions[name], kinds) for name, kinds in parameters.items()]
+    machine, functions = create_machine(), unit.import_functions()
+    whole, *others = [_compile(unit.symbols[name], functions[name], kinds) for name, kinds in unit.parameters.items()]
     for other in others:
         whole.link_in(other)
     for value in (*whole.functions, *whole.global_variables):
-        if not value.is_declaration and value.name not in parameters:
+        if not value.is_declaration and value.name not in unit.symbols.values():
             value.linkage = "internal"
     options = llvm.PipelineTuningOptions(speed_level=3)
     options.loop_vectorization = options.slp_vectorization = False
@@ -41,10 +41,10 @@ def compile_functions(functions: Mapping[str, Callable[..., int]], parameters: l
     return code
 
 
-def _compile(name: str, function: Callable[..., int], kinds: tuple[Any, ...]) -> Any:
+def _compile(symbol: str, function: Callable[..., int], kinds: tuple[Any, ...]) -> Any:
     """Compile a function, including everything that it calls, to an LLVM module."""
     signature = types.int64(*(_NUMBA_TYPES[kind] for kind in kinds))
     compiled = numba.cfunc(signature)(function)
     module = llvm.parse_assembly(compiled.inspect_llvm())
-    module.get_function(compiled.native_name).name = name
+    module.get_function(compiled.native_name).name = symbol
     return module

@@ -1,22 +1,22 @@
 """Store object code as files, beside this package's byte code or else in the user's cache.
 
-The file's name is a digest of everything that determines the code: the sources, the compilers, the processor. The file
-begins with a digest of that name and of the code, so that stale or incomplete code is never run. Code written by other
-users is never run either.
+The file's name is a digest of everything that determines the code: the sources, the compilers, the architecture. The
+file begins with a digest of that name and of the code, so that stale or incomplete code is never run. Code written by
+other users is never run either.
 """
 
 import hashlib
 import os
+import platform
 import tempfile
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import cache_from_source
 from pathlib import Path
 
 import llvmlite
 
-from tracekit.compiled.linking import processor
+from tracekit.compiled.units import Unit
 from tracekit.file_owners import is_private
 
 _DIGEST_BYTES = 32
@@ -70,22 +70,11 @@ def _directories() -> Iterator[Path]:
     yield Path(platformdirs.user_cache_dir("tracekit", appauthor=False)) / "native"
 
 
-def compute_file_name(stem: str, sources: Iterable[str]) -> str:
-    """Name the file of some code by everything that determines it.
-
-    Args:
-        stem: Beginning of the name.
-        sources: All that the code depends on, beside the compilers and the processor.
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (_get_numba_version(), llvmlite.__version__, *processor(), *sources):
-        digest.update(f"{len(part)} {part}".encode())
-    return f"{stem.strip('_')}-{digest.hexdigest()}.o"
-
-
-@cache
-def _get_numba_version() -> str:
-    return version("numba")
+def compute_file_name(unit: Unit) -> str:
+    """Name the file of a unit's code by everything that determines it."""
+    compilers = (version("numba"), llvmlite.__version__, platform.machine())
+    digest = hashlib.blake2b(repr((unit.digest, *compilers)).encode(), digest_size=16)
+    return f"{unit.name.strip('_')}-{digest.hexdigest()}.o"
 
 
 def _compute_digest(file_name: str, code: bytes) -> bytes:

@@ -5,7 +5,6 @@ ops, those that launched kernels are written, from their first launch to the end
 """
 
 import gzip
-from importlib.metadata import version
 
 import msgspec
 import numpy as np
@@ -21,6 +20,7 @@ from tracekit.prediction import Prediction
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
 from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS
+from tracekit.version import __version__
 
 GZIP_LEVEL = 6
 KIND_CATEGORIES = {"memcpy": "gpu_memcpy", "memset": "gpu_memset"}
@@ -52,7 +52,7 @@ def render_predicted_trace(target: Prediction, *, compress: bool = True) -> byte
         "schemaVersion": 1,
         "record_shapes": int(program.trace.has_shapes),
         "deviceProperties": [{"id": 0, "name": target.target.gpu.gpu.name}],
-        "tracekit": version("tracekit"),
+        "tracekit": __version__,
     }
     events = pl.concat(
         build(program, timeline, rows) for build in (_encode_steps, _encode_ops, _encode_calls, _encode_activities)

@@ -26,6 +26,12 @@ OUTPUT_DISK_FULL = Template(
     "There is no space left where the output goes.",
     "Make room, and run it again.",
 )
+SERVE_NEEDS_LINUX = Template(
+    "serve-needs-linux",
+    Severity.ERROR,
+    "The web page is served on Linux only; every other command works here.",
+    "Run it in Docker or, on Windows, in WSL.",
+)
 FILE_FAILED = Template("file-failed", Severity.ERROR, "{path} can't be read or written: {reason}.")
 OUTPUT_FORMAT_UNKNOWN = Template(
     "output-format-unknown",

@@ -9,5 +9,5 @@ EXTRA_MISSING = Template(
     "extra-missing",
     Severity.ERROR,
     "{distribution} can't be imported ({reason}).",
-    "`pip install '.[{extra}]'` in tracekit's checkout.",
+    "`pip install 'tracekit-gpu[{extra}]'`",
 )

@@ -101,7 +101,11 @@ def _read_cpu_name() -> str:
     listing = Path("/proc/cpuinfo")
     if not listing.is_file():
         return platform.processor()
-    names = (line.partition(":")[2].strip() for line in listing.read_text().splitlines() if "model name" in line)
+    names = (
+        line.partition(":")[2].strip()
+        for line in listing.read_text(encoding="utf-8").splitlines()
+        if "model name" in line
+    )
     return next(names, platform.processor())
 
 

@@ -7,7 +7,6 @@ A value is a number, a string, a message, a tuple or mapping of values, or a dat
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
-from importlib.metadata import version
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -17,6 +16,7 @@ from tracekit.errors import TraceError
 from tracekit.messages import Message
 from tracekit.messages.catalogue import read_message
 from tracekit.messages.reports import NOT_A_REPORT
+from tracekit.version import __version__
 
 Reader = Callable[[Any], Any]
 AnyReport = TypeVar("AnyReport")
@@ -47,7 +47,7 @@ def read_report(content: bytes | str, kind: type[AnyReport]) -> AnyReport:
     try:
         report: AnyReport = decode_plain(content, kind)
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TraceError(NOT_A_REPORT(version=version("tracekit"))) from error
+        raise TraceError(NOT_A_REPORT(version=__version__)) from error
     return report
 
 

@@ -3,7 +3,6 @@
 import gzip
 import io
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 
 import msgspec
 import polars as pl
@@ -16,6 +15,7 @@ from tracekit.prediction import Prediction
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
 from tracekit.run import MeasuredRun
+from tracekit.version import __version__
 
 PIDS_PER_RANK = 100
 """Process ids reserved for each rank: two per timeline, of its GPU and of its CPU threads, in the order shown."""
@@ -53,7 +53,7 @@ def _generate_json(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[
         "schemaVersion": 1,
         "deviceProperties": [{"id": place, "name": name} for place, name in enumerate(names)],
         "displayTimeUnit": "ms",
-        "tracekit": version("tracekit"),
+        "tracekit": __version__,
     }
     yield msgspec.json.encode(head)[:-1] + b',"traceEvents":['
     separator = b"\n"

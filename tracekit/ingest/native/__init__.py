@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
-from tracekit.compiled import load_or_compile
-from tracekit.compiled.linking import Functions
+from tracekit.compiled import load_unit
+from tracekit.compiled.units import Functions, Unit
 from tracekit.ingest.native.entry_points import ENTRY_POINTS
 
 _SOURCES = sorted((*Path(__file__).parent.glob("*.py"), Path(__file__).parents[1] / "fields.py"))
@@ -18,9 +18,14 @@ def get_loops() -> Functions:
     """Return the functions of :mod:`entries`, compiled."""
     with _lock:
         if not _linked:
-            sources = tuple(file.read_text() for file in _SOURCES)
-            _linked.append(load_or_compile("scanner", sources, ENTRY_POINTS, _import_entries))
+            _linked.append(load_unit(describe_unit()))
         return _linked[0]
+
+
+def describe_unit() -> Unit:
+    """Describe what is to be compiled."""
+    sources = tuple(file.read_text(encoding="utf-8") for file in _SOURCES)
+    return Unit("scanner", sources, ENTRY_POINTS, _import_entries)
 
 
 def _import_entries() -> dict[str, Callable[..., int]]:

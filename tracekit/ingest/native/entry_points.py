@@ -1,6 +1,6 @@
 """Names and parameters of the scanner's functions."""
 
-from tracekit.compiled.linking import BYTE_ARRAY, INT8_ARRAY, INT_ARRAY, INTEGER, Parameters
+from tracekit.compiled.units import BYTE_ARRAY, INT8_ARRAY, INT_ARRAY, INTEGER, Parameters
 
 ENTRY_POINTS: Parameters = {
     "skip_value": (BYTE_ARRAY, INTEGER, INTEGER),

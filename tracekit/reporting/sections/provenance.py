@@ -4,7 +4,6 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from predictors import Gpu
@@ -13,6 +12,7 @@ from tracekit.format import replace_undecodable
 from tracekit.prediction import Prediction
 from tracekit.run import MeasuredRun
 from tracekit.secret_scan import HARMLESS_KEY_PATTERN
+from tracekit.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def build_provenance(run: MeasuredRun, targets: Sequence[Prediction], command: s
     gpus = {gpu.slug: gpu for gpu in (run.gpu, *(target.target.gpu.gpu for target in targets)) if gpu is not None}
     told = ((key, value) for key, value in run.trace.metadata.items() if re.fullmatch(HARMLESS_KEY_PATTERN, key))
     return Provenance(
-        version=version("tracekit"),
+        version=__version__,
         command=replace_undecodable(command) if command else None,
         trace=replace_undecodable(run.trace.source),
         sha256=_hash_file(path) if path.is_file() else None,

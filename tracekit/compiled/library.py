@@ -1,0 +1,50 @@
+"""Make the library of loops that wheels bring along: compiled here, linked by the system's linker."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from setuptools import Distribution, Extension
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError
+
+from tracekit.compiled.compile import compile_unit
+from tracekit.compiled.prebuilt import LIBRARY_NAME
+from tracekit.compiled.units import Unit
+
+_LINK_OPTIONS = ["/NOENTRY"] if sys.platform == "win32" else ["-nostdlib"]
+
+
+def build_library(units: Iterable[Unit], folder: Path) -> Path:
+    """Compile units and link them; return the library's path.
+
+    Args:
+        units: What it holds.
+        folder: Where the library, and what it is made of, is written.
+
+    Raises:
+        OSError: There is no linker, or it refuses the object code.
+    """
+    objects, symbols = [], list[str]()
+    for number, unit in enumerate(units):
+        path = folder / f"{number}.o"
+        path.write_bytes(compile_unit(unit))
+        objects.append(str(path))
+        symbols += unit.symbols.values()
+    extension = Extension("loops", [], extra_objects=objects, export_symbols=symbols, extra_link_args=_LINK_OPTIONS)
+    linker = _Linker(
+        Distribution({"name": "loops", "ext_modules": [extension]}), build_lib=str(folder), build_temp=str(folder)
+    )
+    try:
+        linker.ensure_finalized()
+        linker.run()
+    except BaseError as error:
+        raise OSError(f"the loops can't be linked: {error}") from error
+    return Path(linker.get_ext_fullpath("loops")).replace(folder / LIBRARY_NAME)
+
+
+class _Linker(build_ext):
+    """Links object files alone, to a library that isn't a module of Python."""
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        return list(ext.export_symbols)
