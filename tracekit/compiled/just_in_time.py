@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 
 from tracekit.compiled import object_cache
 from tracekit.compiled.announcing import note_compilation
+from tracekit.compiled.machine import create_machine
 from tracekit.compiled.units import Functions, Unit, bind_functions
 
 _library_numbers = count()
@@ -32,14 +33,6 @@ def load_or_compile(unit: Unit) -> Functions:
     code = compile_unit(unit)
     object_cache.store_code(file_name, code)
     return link_functions(code, unit)
-
-
-def create_machine() -> Any:
-    """Create LLVM's target machine for any computer of this architecture: more features gained no time."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(opt=3, reloc="pic", codemodel="default", jit=True)
 
 
 @cache

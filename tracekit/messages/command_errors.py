@@ -62,7 +62,7 @@ VIEWER_MISSING = Template(
     "viewer-missing",
     Severity.ERROR,
     "Showing a timeline needs Perfetto's page.",
-    "Install it with pip install '.[{extra}]' in tracekit's checkout, or open the file at https://ui.perfetto.dev: "
+    "Install it with pip install 'tracekit-gpu[{extra}]', or open the file at https://ui.perfetto.dev: "
     "it stays in your browser.",
 )
 NOT_A_SAVED_PREDICTION = Template(

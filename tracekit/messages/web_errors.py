@@ -292,7 +292,7 @@ TIMELINE_MISSING = Template(
     "timeline-missing",
     Severity.ERROR,
     "There is no timeline.",
-    "Its viewer comes with pip install '.[{extra}]' in tracekit's checkout.",
+    "Its viewer comes with pip install 'tracekit-gpu[{extra}]'.",
 )
 VALUES_TOO_MANY = Template(
     "values-too-many",
