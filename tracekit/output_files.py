@@ -15,6 +15,16 @@ MAX_NAME_BYTES = 255
 """Bytes of a file's name that file systems take."""
 
 
+def refuse_standard_output(path: Path) -> None:
+    """Refuse ``-``, which stands for standard output.
+
+    Raises:
+        OutputError: It is that.
+    """
+    if str(path) == "-":
+        raise OutputError(outputs.OUTPUT_NEEDS_FILE())
+
+
 def check_writable(path: Path, *, force: bool) -> None:
     """Refuse an output that cannot be written.
 
@@ -23,8 +33,10 @@ def check_writable(path: Path, *, force: bool) -> None:
         force: Whether to overwrite an existing file.
 
     Raises:
-        OutputError: It exists already or is not a file, its directory does not exist or is not writable.
+        OutputError: It exists already or is not a file, its directory does not exist or is not writable, or it stands
+            for standard output.
     """
+    refuse_standard_output(path)
     try:
         directory = _follow_links(path).parent
         exists, is_file, in_directory = path.exists(), path.is_file(), directory.is_dir()

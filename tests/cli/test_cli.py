@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tracekit.cli.report_output import format_command
@@ -255,7 +256,7 @@ FORMS = {
     "md": b"# ",
     "xlsx": b"PK",
     "parquet": b"PAR1",
-    "csv": b"family,",
+    "csv": b"gpu,",
     "txt": b"trace",
 }
 
@@ -282,6 +283,47 @@ def test_a_format_is_printed_or_goes_to_the_output(run, trace, tmp_path):
     assert (tmp_path / "notes").read_text().startswith("# A step")
     code, _, err = run("report", trace, "-o", tmp_path / "report.pdf")
     assert (code, ".html" in err) == (1, True)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_tables_of_a_prediction_are_the_answer_with_the_kernels_beside(run, trace, tmp_path, form):
+    output, kernels = tmp_path / f"out.{form}", tmp_path / f"out.kernels.{form}"
+    assert run("predict", trace, "--gpu", "t4", "--gpu", "l4", "-o", output)[0] == 0
+    read = pl.read_csv if form == "csv" else pl.read_parquet
+    answer, launched = read(output), read(kernels)
+    data = json.loads(run("predict", trace, "--gpu", "t4", "--gpu", "l4", "--json")[1])
+    assert answer["gpu"].to_list() == ["a100-sxm-80gb", "t4", "l4"]
+    assert answer["step_time_us"].to_list()[1:] == [target["step_time_us"] for target in data["targets"]]
+    assert answer["low_us"].to_list()[1:] == [target["low_us"] for target in data["targets"]]
+    assert launched["t4.time_us"].to_list() == [kernel["predicted_us"][0] for kernel in data["kernels"]]
+    assert not [name for table in (answer, launched) for name in table.columns if " " in name]
+    code, _, err = run("predict", trace, "--gpu", "t4", "-o", tmp_path / f"other.{form}", "-q")
+    assert (code, err) == (0, "")
+    output.unlink()
+    code, _, err = run("predict", trace, "--gpu", "t4", "-o", output)
+    assert (code, "[output-exists]" in err, output.exists()) == (1, True, False)
+
+
+@pytest.mark.parametrize(
+    ("form", "begin"), [((), "# "), (("--format", "html"), "<!doctype html>"), (("--format", "txt"), "")]
+)
+def test_a_dash_is_standard_output(run, trace, tmp_path, monkeypatch, form, begin):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("predict", trace, "--gpu", "t4", "-o", "-", *form)
+    assert (code, err, out.startswith(begin)) == (0, "", True)
+    assert ("# " in out) is not ("predicted step" in out) or "html" in form
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json.gz"]
+
+
+@pytest.mark.parametrize("verb", ["sweep --gpu t4", "redact", "export", "share", "calibrate --bench"])
+def test_a_dash_is_no_file(run, trace, tmp_path, monkeypatch, verb):
+    monkeypatch.chdir(tmp_path)
+    command, *options = verb.split()
+    inputs = [] if command == "calibrate" else [trace]
+    code, out, err = run(command, *inputs, *options, "-o", "-")
+    assert (code, out) == (1, "")
+    assert "[output-needs-file]" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json.gz"]
 
 
 @pytest.mark.parametrize("verb", [("info",), ("report",), ("predict", "--gpu", "h100-sxm")])

@@ -44,16 +44,16 @@ def test_work_bound_and_utilization_of_each_kernel():
 def test_a_target_has_its_own_bound():
     run = build_run()
     product = read_table(run, predict(run, ["h100-sxm"]).targets).row(0, named=True)
-    assert product["h100-sxm bound_us"] == pytest.approx(2 * 4096**3 / 989.4e12 * 1e6, rel=0.01)
-    share = 100 * product["h100-sxm bound_us"] / product["h100-sxm time_us"]
-    assert product["h100-sxm utilization"] == pytest.approx(share)
+    assert product["h100-sxm.bound_us"] == pytest.approx(2 * 4096**3 / 989.4e12 * 1e6, rel=0.01)
+    share = 100 * product["h100-sxm.bound_us"] / product["h100-sxm.time_us"]
+    assert product["h100-sxm.utilization"] == pytest.approx(share)
 
 
 def test_a_target_has_its_own_tiles():
     """4096 x 4096 in tiles of 128 x 256 are 512 blocks for 132 SMs; with two ranks a product is another."""
     run = build_run()
     product, addition, _ = read_table(run, predict(run, ["h100-sxm"]).targets).to_dicts()
-    names = [f"h100-sxm {name}" for name in ("tile_m", "tile_n", "split_k", "waves")]
+    names = [f"h100-sxm.{name}" for name in ("tile_m", "tile_n", "split_k", "waves")]
     assert [product[name] for name in names] == [128, 256, 1, pytest.approx(512 / 132)]
     assert [addition[name] for name in names] == [None] * 4
     twice = predict(run, ["h100-sxm"], change=LayoutRequest(batch=2)).targets

@@ -47,7 +47,7 @@ def test_a_sheet_per_section(report):
     assert len(rows) == 1 + len(report.kernels)
     first = dict(zip(rows[0], rows[1], strict=True))
     assert first["time_us"] == pytest.approx(report.kernels[0].time_us)
-    assert first["h100-sxm time_us"] == pytest.approx(report.kernels[0].predicted_us[0])
+    assert first["h100-sxm.time_us"] == pytest.approx(report.kernels[0].predicted_us[0])
     assert book["kernels"]["F1"].comment.text == "Launches per step."
     steps = list(book["step"].values)
     assert [row[0] for row in steps[1:]] == ["a100-sxm-80gb", "h100-sxm", "mi300x"]
@@ -78,8 +78,24 @@ def test_edits_stand_in_every_form_with_the_steps_that_are_predicted():
             assert told in form
     book = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(report)))
     heads, one, two = book["what if"].values
-    assert dict(zip(heads, two, strict=True))["8xh100-sxm step_time_us"] == pytest.approx(target.step.step_time_us)
+    assert dict(zip(heads, two, strict=True))["8xh100-sxm.step_time_us"] == pytest.approx(target.step.step_time_us)
     assert one[0] == edits[0]
+
+
+def test_sheets_have_number_formats_and_charts(report):
+    book = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(report)))
+    steps = book["step"]
+    columns = {cell.value: cell.column for cell in steps[1]}
+    formats = {name: steps.cell(2, column).number_format for name, column in columns.items()}
+    assert (formats["step_time_us"], formats["speedup"], formats["idle_us"]) == ("#,##0.0", "0.00", "#,##0.0")
+    assert steps.cell(2, columns["step_time_us"]).value == pytest.approx(report.source.step_time_us)
+    assert book["kernels"].cell(2, 8).number_format == "0.0"
+    charted = {name: len(book[name]._charts) for name in ("step", "time", "kernels")}
+    assert charted == {"step": 1, "time": 1, "kernels": 1}
+    series = book["time"]._charts[0].series
+    assert {one.tx.strRef.f.split("!")[0] for one in series} == {"time"}
+    first = [row[0] for row in book["summary"].values]
+    assert len([label for label in first if label]) == len({label for label in first if label})
 
 
 def test_cells_are_no_formulas(nasty):
@@ -91,7 +107,7 @@ def test_cells_are_no_formulas(nasty):
 def test_csv_and_parquet_hold_every_kernel(report):
     parquet = pl.read_parquet(io.BytesIO(table_files.encode_parquet(report)))
     assert parquet["time_us"].to_list() == [kernel.time_us for kernel in report.kernels]
-    assert parquet["mi300x method"].to_list() == [kernel.methods[1] for kernel in report.kernels]
+    assert parquet["mi300x.method"].to_list() == [kernel.methods[1] for kernel in report.kernels]
     assert pl.read_csv(io.StringIO(table_files.encode_csv(report)))["name"].to_list() == parquet["name"].to_list()
 
 

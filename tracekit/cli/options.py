@@ -83,7 +83,8 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="FORM",
-        help=f"What to print, or to write to the output: {', '.join(OutputFormat)}; default by its suffix.",
+        help=f"What to print, or to write to the output: {', '.join(OutputFormat)}; default by its suffix. csv and "
+        "parquet of predictions are a row for each target, with the kernels in a file beside it.",
         rich_help_panel=Panel.OUTPUT,
     ),
 ]
@@ -94,6 +95,16 @@ Output = Annotated[
         "-o",
         metavar="FILE",
         help="Also write a file, in the form that its suffix names.",
+        rich_help_panel=Panel.OUTPUT,
+    ),
+]
+ReportOutput = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Also write a file, in the form that its suffix names; - prints Markdown instead, or what --format names.",
         rich_help_panel=Panel.OUTPUT,
     ),
 ]

@@ -97,6 +97,7 @@ def check_output(path: Path | None, force: bool, suffixes: Sequence[str], inputs
     """
     if path is None:
         return
+    output_files.refuse_standard_output(path)
     if path.suffix not in suffixes:
         raise OutputError(command_errors.OUTPUT_FORMAT_UNKNOWN(path=str(path), suffix=path.suffix, known=[*suffixes]))
     output_files.check_writable(path, force=force)

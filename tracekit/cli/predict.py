@@ -10,9 +10,9 @@ from tracekit.cli.options import (
     Json,
     Memory,
     NoCache,
-    Output,
     Quiet,
     Ranks,
+    ReportOutput,
     Stacks,
     Top,
     TracesOrProgram,
@@ -47,7 +47,7 @@ def predict(
     ranks: Ranks = None,
     json: Json = False,
     form: Format = None,
-    output: Output = None,
+    output: ReportOutput = None,
     force: Force = False,
     with_details: WithDetails = False,
     no_cache: NoCache = False,
@@ -64,14 +64,14 @@ def predict(
     from tracekit.analysis.self_check import run_self_check as check_graph
     from tracekit.cli.output import say, show_progress
     from tracekit.cli.read import read_or_capture
-    from tracekit.cli.report_output import ReportForms, check_format, deliver_report, format_command
+    from tracekit.cli.report_output import ReportForms, deliver_report, format_command, settle_output
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.render.graph_check import append_graph_check, as_dict
     from tracekit.reporting import build_prediction_report
     from tracekit.request import answers
 
-    check_format(form, output, force, traces)
+    form, output = settle_output(form, output, force, traces, has_targets=True)
     with show_progress(quiet) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)

@@ -6,9 +6,9 @@ from tracekit.cli.options import (
     Json,
     Memory,
     NoCache,
-    Output,
     Quiet,
     Ranks,
+    ReportOutput,
     Stacks,
     Top,
     TracesOrProgram,
@@ -29,7 +29,7 @@ def report(
     ranks: Ranks = None,
     json: Json = False,
     form: Format = None,
-    output: Output = None,
+    output: ReportOutput = None,
     force: Force = False,
     with_details: WithDetails = False,
     no_cache: NoCache = False,
@@ -45,13 +45,13 @@ def report(
     from tracekit.analysis.self_check import run_self_check as check_graph
     from tracekit.cli.output import show_progress
     from tracekit.cli.read import read_or_capture
-    from tracekit.cli.report_output import ReportForms, check_format, deliver_report, format_command
+    from tracekit.cli.report_output import ReportForms, deliver_report, format_command, settle_output
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.render.graph_check import append_graph_check, as_dict
     from tracekit.request import answers
 
-    check_format(form, output, force, traces)
+    form, output = settle_output(form, output, force, traces)
     with show_progress(quiet) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)

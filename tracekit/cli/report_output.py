@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
+from tracekit import output_files
 from tracekit.cli.options import OutputFormat
 from tracekit.cli.output import as_text, check_output, emit, say, write_file
 from tracekit.errors import OutputError
@@ -19,7 +20,10 @@ from tracekit.render.sentences import has_prices
 from tracekit.reporting.model import Report
 from tracekit.trace import Trace
 
+STDOUT = Path("-")
 BINARY_FORMATS = (OutputFormat.XLSX, OutputFormat.PARQUET)
+TABLE_FORMATS = (OutputFormat.CSV, OutputFormat.PARQUET)
+"""Formats of one table: of predictions it is the answer, a row for each target, and the kernels go beside it."""
 SUFFIXES = tuple(f".{form}" for form in OutputFormat)
 
 
@@ -28,16 +32,42 @@ def format_command() -> str:
     return shlex.join(["tracekit", *(redact_uri(given) if is_uri(given) else given for given in sys.argv[1:])])
 
 
-def check_format(form: OutputFormat | None, output: Path | None, force: bool, inputs: Sequence[str]) -> None:
-    """Refuse an output that can't be written before the work starts; arguments as for :func:`check_output`.
+def settle_output(
+    form: OutputFormat | None, output: Path | None, force: bool, inputs: Sequence[str], *, has_targets: bool = False
+) -> tuple[OutputFormat | None, Path | None]:
+    """Return what to print or write, and where to; refuse an output that can't be written before the work starts.
+
+    ``-`` as the output is standard output, which takes Markdown unless a format is named.
+
+    Args:
+        form: The format that is named.
+        output: As for :func:`check_output`, and so are the others.
+        force: Likewise.
+        inputs: Likewise.
+        has_targets: Whether tables of kernels go to a file beside the output.
 
     Raises:
         OutputError: The output can't be written, or a binary format would go to a terminal.
     """
+    if output == STDOUT:
+        form, output = form or OutputFormat.MD, None
     if form in BINARY_FORMATS and output is None and sys.stdout.isatty():
         raise OutputError(command_errors.OUTPUT_NOT_FOR_TERMINAL(format=str(form)))
     if output is not None:
         check_output(output, force, (output.suffix,) if form else SUFFIXES, inputs)
+        if has_targets and _get_form(form, output) in TABLE_FORMATS:
+            beside = _name_kernel_file(output)
+            check_output(beside, force, (beside.suffix,), inputs)
+    return form, output
+
+
+def _get_form(form: OutputFormat | None, output: Path) -> OutputFormat:
+    return form or OutputFormat(output.suffix.removeprefix("."))
+
+
+def _name_kernel_file(output: Path) -> Path:
+    """Name the table of kernels beside the answer: ``out.kernels.csv`` beside ``out.csv``."""
+    return output.with_name(output_files.fit_name(output.stem, f".kernels{output.suffix}"))
 
 
 def list_private_names(trace: Trace) -> set[str]:
@@ -76,8 +106,10 @@ def deliver_report(
     """
     shared = report if with_details else remove_details(report, list_private_names(trace))
     if output is not None:
-        wanted = form or OutputFormat(output.suffix.removeprefix("."))
+        wanted = _get_form(form, output)
         write_file(output, _render_content(wanted, shared, forms), quiet)
+        if report.targets and wanted in TABLE_FORMATS:
+            write_file(_name_kernel_file(output), _render_kernels(wanted, shared), quiet)
         if has_prices(report) and not with_details:
             say(str(outputs.PRICES_LEFT_OUT(path=str(output))))
     printed = OutputFormat.JSON if json else OutputFormat.TXT if output else form or OutputFormat.TXT
@@ -97,9 +129,15 @@ def _render_content(form: OutputFormat, report: Report, forms: ReportForms) -> b
         OutputFormat.JSON: forms.as_json,
         OutputFormat.MD: markdown.render_report,
         OutputFormat.XLSX: xlsx.render_workbook,
-        OutputFormat.PARQUET: table_files.encode_parquet,
-        OutputFormat.CSV: table_files.encode_csv,
+        OutputFormat.PARQUET: table_files.encode_answer_parquet if report.targets else table_files.encode_parquet,
+        OutputFormat.CSV: table_files.encode_answer_csv if report.targets else table_files.encode_csv,
         OutputFormat.TXT: lambda one: as_text(forms.screen(one)),
     }
     content = renderers[form](report)
     return content if isinstance(content, bytes) else content.encode()
+
+
+def _render_kernels(form: OutputFormat, report: Report) -> str | bytes:
+    from tracekit.render import table_files
+
+    return table_files.encode_parquet(report) if form is OutputFormat.PARQUET else table_files.encode_csv(report)

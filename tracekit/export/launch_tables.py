@@ -8,6 +8,7 @@ from tracekit.escape import write_csv
 from tracekit.prediction import Prediction
 from tracekit.render.table_files import to_parquet
 from tracekit.reporting.kernel_rows import choose_tiles, predict_on_source
+from tracekit.reporting.tables import name_target_column
 from tracekit.run import MeasuredRun
 
 
@@ -32,9 +33,9 @@ def encode_launches(run: MeasuredRun, targets: Sequence[Prediction], form: str) 
         columns = ("time_us", "low_us", "high_us", "power_w", "limiter", "method", "bound_us")
         share = _compute_utilization(there["bound_us"], there["time_us"])
         table = table.with_columns(
-            *(there[column].alias(f"{label} {column}") for column in columns),
-            share.alias(f"{label} utilization"),
-            *(column.alias(f"{label} {column.name}") for column in tiles),
+            *(there[column].alias(name_target_column(label, column)) for column in columns),
+            share.alias(name_target_column(label, "utilization")),
+            *(column.alias(name_target_column(label, column.name)) for column in tiles),
         )
     return to_parquet(table) if form == "parquet" else write_csv(table).encode()
 

@@ -3,6 +3,12 @@
 from tracekit.messages.model import Severity, Template
 
 OUTPUT_NOT_WRITTEN = Template("output-not-written", Severity.ERROR, "{path} can't be written: {reason}.")
+OUTPUT_NEEDS_FILE = Template(
+    "output-needs-file",
+    Severity.ERROR,
+    "This command writes to a file only.",
+    "Name one with {--output}; `report` and `predict` print every format with {--output} -.",
+)
 OUTPUT_NOT_A_FILE = Template(
     "output-not-a-file",
     Severity.ERROR,

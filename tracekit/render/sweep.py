@@ -30,8 +30,15 @@ from tracekit.render.xlsx import render_sheets
 from tracekit.reporting.sweep import SweepReport
 
 GIB = 2**30
-KEPT_COLUMNS = ("ranks", "step", "$/1k", "$/1M")
-"""Columns of figures that a narrow screen keeps."""
+COLUMN_KINDS: dict[str, ColumnKind] = {
+    "on": "word",
+    "layout": "word",
+    "ranks": "figure",
+    "step": "figure",
+    "$/1k": "figure",
+    "$/1M": "figure",
+}
+"""By heading; other columns are numbers that a narrow screen may drop."""
 
 SWEEP_LIMITS = {
     "host": findings.CPU_LIMITS_SWEEP,
@@ -49,8 +56,7 @@ def render_sweep(sweep: SweepReport, top: int) -> RenderableType:
     """Render the layouts as text, the one with the highest throughput first."""
     shown = sweep.entries[:top]
     columns = _build_columns(sweep)
-    kinds: dict[str, ColumnKind] = {"on": "word", "layout": "word"} | dict.fromkeys(KEPT_COLUMNS, "figure")
-    table = Grid([GridColumn(heading, kinds.get(heading, "number")) for heading in columns], gap=1)
+    table = Grid([GridColumn(heading, COLUMN_KINDS.get(heading, "number")) for heading in columns], gap=1)
     for entry in shown:
         table.add_row(*(cell(entry) for cell in columns.values()))
     left_out = len(sweep.entries) - len(shown)

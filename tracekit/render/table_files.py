@@ -1,4 +1,4 @@
-"""Export kernel tables for other programs: all kernels, none left out."""
+"""Export the answer and the kernels as tables for other programs: nothing left out."""
 
 import io
 
@@ -17,6 +17,16 @@ def encode_csv(report: Report) -> str:
 def encode_parquet(report: Report) -> bytes:
     """Return the kernels as Parquet."""
     return to_parquet(tables.build_kernel_frame(report))
+
+
+def encode_answer_csv(report: Report) -> str:
+    """Return the measured step and the predicted ones as CSV; the columns are ``tracekit.reporting.tables.STEP``."""
+    return write_csv(tables.build_answer_frame(report))
+
+
+def encode_answer_parquet(report: Report) -> bytes:
+    """Return the measured step and the predicted ones as Parquet."""
+    return to_parquet(tables.build_answer_frame(report))
 
 
 def to_parquet(table: pl.DataFrame) -> bytes:

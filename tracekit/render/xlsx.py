@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from polars import selectors as cs
 
 from tracekit.bounds import MAX_SHEET_ROWS
 from tracekit.errors import TracekitError
 from tracekit.escape import to_cell, to_sheet
 from tracekit.messages.packages import EXTRA_MISSING
 from tracekit.render.sentences import build_headline, collect_notes
+from tracekit.render.xlsx_charts import add_charts
 from tracekit.reporting import tables
 from tracekit.reporting.model import Report
 
@@ -19,6 +19,30 @@ if TYPE_CHECKING:
     from xlsxwriter import Workbook
 
 TEXT_WIDTH_PIXELS, NUMBER_WIDTH_PIXELS = 201, 103
+
+NUMBER_FORMATS = {
+    "_us": "#,##0.0",
+    "_us_low": "#,##0.0",
+    "_us_high": "#,##0.0",
+    "_pct": "0.0",
+    "share": "0.0",
+    "utilization": "0.0",
+    "speedup": "0.00",
+    "speedup_per_sample": "0.00",
+    "per_second": "#,##0",
+    "dollars_per_1000_steps": "$#,##0.0000",
+    "dollars_per_1000_traced_steps": "$#,##0.0000",
+    "dollars_per_million": "$#,##0.0000",
+    "_j": "#,##0.000",
+    "_w": "#,##0",
+    "_gbps": "#,##0.0",
+    "count": "#,##0.##",
+    "bytes": "#,##0",
+    "flops": "0.00E+00",
+    "tbps": "0.000",
+    "waves": "0.00",
+}
+"""Formats by how a column's name ends."""
 
 
 def render_workbook(report: Report) -> bytes:
@@ -73,9 +97,10 @@ def _write_summary(book: "Workbook", report: Report) -> None:
         *(("warning", str(warning)) for warning in report.warnings),
         *(("note", note) for note in collect_notes(report)),
     ]
-    for row, values in enumerate(rows):
-        for column, text in enumerate(values):
-            sheet.write_string(row, column, to_cell(text))
+    labels = [label for label, _ in rows]
+    for row, (label, text) in enumerate(rows):
+        sheet.write_string(row, 0, "" if label in labels[:row] else label)
+        sheet.write_string(row, 1, to_cell(text))
 
 
 def _write_sheet(book: "Workbook", name: str, frame: pl.DataFrame) -> None:
@@ -87,8 +112,9 @@ def _write_sheet(book: "Workbook", name: str, frame: pl.DataFrame) -> None:
             title: TEXT_WIDTH_PIXELS if dtype == pl.String else NUMBER_WIDTH_PIXELS
             for title, dtype in shown.schema.items()
         },
-        # The polars default cuts a float to three decimals.
-        column_formats={cs.numeric(): "General"},
+        column_formats={
+            title: choose_number_format(title) for title, dtype in shown.schema.items() if dtype.is_numeric()
+        },
         freeze_panes=(1, 0),
     )
     sheet = book.get_worksheet_by_name(name)
@@ -99,6 +125,13 @@ def _write_sheet(book: "Workbook", name: str, frame: pl.DataFrame) -> None:
         sheet.write_string(
             MAX_SHEET_ROWS + 1, 0, f"and {frame.height - MAX_SHEET_ROWS} more: -o kernels.parquet has all"
         )
+    add_charts(book, name, shown)
+
+
+def choose_number_format(column: str) -> str:
+    """Return how a spreadsheet shows the numbers of a column, by its name's ending; their digits stay."""
+    own = column.rpartition(".")[2]
+    return next((shown for ending, shown in NUMBER_FORMATS.items() if own.endswith(ending)), "General")
 
 
 COLUMN_DOCS: dict[str, dict[str, Any]] = {

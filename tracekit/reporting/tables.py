@@ -99,7 +99,7 @@ FINDINGS = TableSchema(
 )
 EDITS = TableSchema(
     "what if",
-    "What-if edits, each on top of those before it; behind the columns listed, step_time_us on each target.",
+    "What-if edits, each on top of those before it; behind the columns listed, GPU.step_time_us of each target.",
     (
         TableColumn("text", pl.String, "The edit as it was written."),
         TableColumn("description", pl.String, "What it did."),
@@ -110,7 +110,7 @@ EDITS = TableSchema(
 )
 KERNEL_TIMES = TableSchema(
     "kernels",
-    "Kernel time by kernel and shape; behind the columns listed, time_us, limiter, method and tiles on each target.",
+    "Kernel time by kernel and shape; behind the columns listed, GPU.time_us, limiter, method, tiles of each target.",
     (
         TableColumn("family", pl.String, "Kind of kernel."),
         TableColumn("op", pl.String, "The CPU op that launches it."),
@@ -323,6 +323,16 @@ def build_frames(report: Report) -> dict[str, pl.DataFrame]:
     return {name: frame for name, frame in built.items() if frame.height}
 
 
+def name_target_column(label: str, column: str) -> str:
+    """Name a column that every target has; without a blank, so that queries needn't quote it."""
+    return f"{label}.{column}"
+
+
+def build_answer_frame(report: Report) -> pl.DataFrame:
+    """Build the table of the measured step and the predicted ones."""
+    return _make_frame(STEP, [*_iter_step_rows(report)])
+
+
 def build_kernel_frame(report: Report) -> pl.DataFrame:
     """Build the table of all kernels, longest first: ``KERNEL_TIMES`` and each target's columns."""
     measured = [
@@ -331,7 +341,9 @@ def build_kernel_frame(report: Report) -> pl.DataFrame:
     ]
     table = _make_frame(KERNEL_TIMES, measured)
     columns = {
-        f"{target.label} {column}": pl.Series([getattr(row, field)[i] for row in report.kernels], dtype=dtype)
+        name_target_column(target.label, column): pl.Series(
+            [getattr(row, field)[i] for row in report.kernels], dtype=dtype
+        )
         for i, target in enumerate(report.targets)
         for column, field, dtype in (
             ("time_us", "predicted_us", pl.Float64),
@@ -340,7 +352,7 @@ def build_kernel_frame(report: Report) -> pl.DataFrame:
         )
     }
     tiles = {
-        f"{target.label} {name}": pl.Series(
+        name_target_column(target.label, name): pl.Series(
             [getattr(row.predicted_tiles[i], name, None) for row in report.kernels], dtype=dtype
         )
         for i, target in enumerate(report.targets)
@@ -352,7 +364,9 @@ def build_kernel_frame(report: Report) -> pl.DataFrame:
 def _build_edit_frame(report: Report) -> pl.DataFrame:
     table = _make_frame(EDITS, [asdict(row) | {"description": str(row.description)} for row in report.what_if])
     steps = {
-        f"{target.label} step_time_us": pl.Series([row.predicted_us[i] for row in report.what_if], dtype=pl.Float64)
+        name_target_column(target.label, "step_time_us"): pl.Series(
+            [row.predicted_us[i] for row in report.what_if], dtype=pl.Float64
+        )
         for i, target in enumerate(report.targets)
     }
     return table.with_columns(**steps)
