@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import zipfile
 
 import pytest
@@ -58,6 +59,19 @@ def test_a_file_holds_nothing_private_unless_asked(form, run, trace, tmp_path):
     assert "--with-details" in err
     written = [content for path in tmp_path.iterdir() for content in [read_texts(path)]]
     assert [list_private(content) for content in written] == [[]] * len(written)
+
+
+def test_prices_of_a_file_stay_in_it(run, trace, tmp_path):
+    (tmp_path / "Globex.toml").write_text(
+        "date = 2026-01-01\nsource = 'acme'\n[dollars_an_hour]\nh100-sxm = 2.4937\nA100 = 1.2913\nl4 = 0.5"
+    )
+    asked = ("predict", trace, "--gpu", "h100-sxm", "--prices", tmp_path / "Globex.toml", "-o", tmp_path / "out.html")
+    code, out, err = run(*asked)
+    assert (code, "--with-details" in err) == (0, True)
+    assert "$2.49" in out
+    page = read_texts(tmp_path / "out.html")
+    assert list_private(page) == []
+    assert not re.search(rb"[$][0-9]", re.sub(rb"<script.*?</script>|<style.*?</style>", b"", page, flags=re.S))
 
 
 @pytest.mark.parametrize("form", ["html", "md", "json"])

@@ -60,6 +60,6 @@ def sweep(
         }
         shared = found if with_details else remove_details(found, list_private_names(trace))
         write_file(output, forms[output.suffix](shared), quiet)
-        if request.prices and not with_details:
+        if not with_details and any(entry.prediction.price is not None for entry in found.entries):
             say(str(outputs.PRICES_LEFT_OUT(path=str(output))))
     emit(render.render_sweep(found, top), lambda: render.as_json(found), json=json)

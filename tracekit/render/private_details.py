@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tracekit.messages import Message
 from tracekit.messages.prediction_notes import PRICE_MISSING
+from tracekit.messages.report_warnings import PRICE_UNUSED, PRICES_OLD
 from tracekit.redact.patterns import ADDRESS_PATTERN, MAX_CACHED_TEXTS, PATH_PATTERN, REDACTED, make_name_pattern
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.decide import forget_prices
@@ -24,6 +25,8 @@ AnyReport = TypeVar("AnyReport")
 
 PRICE_FIELDS = ("price", "dollars_per_1000_steps", "dollars_per_million")
 """Fields of data classes in a report that tell a price."""
+PRICE_MESSAGES = (PRICE_MISSING, PRICE_UNUSED, PRICES_OLD)
+"""What makes no sense without them."""
 PATH_VALUES = ("path", "place")
 """Values of messages that are paths as a whole, also with blanks."""
 READ_SUFFIXES = "json|gz|zst|zip|toml|npy|npz|pt|csv|txt|py"
@@ -85,7 +88,7 @@ def _map_values(value: Any, shorten: Callable[[str], str]) -> Any:
     if isinstance(value, Message):
         return replace(value, values={name: _map_named(name, one, shorten) for name, one in value.values.items()})
     if isinstance(value, tuple):
-        return tuple(_map_values(one, shorten) for one in value if not _tells_price(one))
+        return tuple(_map_values(one, shorten) for one in value if not _is_about_prices(one))
     if isinstance(value, Mapping):
         return {name: _map_values(one, shorten) for name, one in value.items()}
     if not is_dataclass(value) or isinstance(value, type):
@@ -107,5 +110,5 @@ def _map_named(name: str, value: Any, shorten: Callable[[str], str]) -> Any:
     return _map_values(shorten_path(value) if name in PATH_VALUES and isinstance(value, str) else value, shorten)
 
 
-def _tells_price(value: Any) -> bool:
-    return isinstance(value, Message) and value.template is PRICE_MISSING
+def _is_about_prices(value: Any) -> bool:
+    return isinstance(value, Message) and value.template in PRICE_MESSAGES
