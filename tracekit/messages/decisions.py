@@ -103,5 +103,5 @@ CHEAPEST = Template("cheapest", Severity.NOTE, "Cheapest of the {places} with a 
 CHEAPEST_OPEN = Template(
     "cheapest-open", Severity.NOTE, "Which is the cheapest is open: by the intervals it may be {places:list}."
 )
-MORE_TARGETS = Template("more-targets", Severity.NOTE, "{targets} more")
+MORE_TARGETS = Template("more-targets", Severity.NOTE, "and {targets} more")
 PRICES_DATED = Template("prices-dated", Severity.NOTE, "Prices are of {date}.")

@@ -1,6 +1,6 @@
 """Table columns with throughput and cost next to the step times, as far as they are known."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tracekit.format import format_amount, format_dollars, format_number, format_run_time
@@ -34,10 +34,15 @@ class CostColumn:
         return "number" if self.heading.endswith("/s") else "figure"
 
 
-def build_cost_columns(report: Report) -> Iterator[CostColumn]:
-    """Yield throughput columns if the trace's batch is known, and cost columns as far as prices are known."""
+def build_cost_columns(report: Report, *, brief: bool = False) -> Iterator[CostColumn]:
+    """Yield throughput columns if the trace's batch is known, and cost columns as far as prices are known.
+
+    Args:
+        report: The report.
+        brief: Leave out throughput, and the intervals, which are those of the step.
+    """
     source, batch, decision = report.source, report.source.batch, report.decision
-    if batch:
+    if batch and not brief:
         yield CostColumn(
             f"{batch.unit}/s",
             format_number(source.per_second or 0.0),
@@ -52,14 +57,14 @@ def build_cost_columns(report: Report) -> Iterator[CostColumn]:
         yield CostColumn(
             "$/1M" if batch else "$/1k steps",
             format_dollars(here.dollars),
-            lambda one: _format_dollars(targets[one.label].dollars),
+            lambda one: _format_dollars(targets[one.label].dollars, brief),
             f"dollars for {priced} {decision.unit}{'' if batch else ' as traced (--samples N for a million samples)'}",
         )
     if here.price is not None:
         yield CostColumn(
             "pays below",
             format_dollars(here.price),
-            lambda one: _format_dollars(targets[one.label].break_even),
+            lambda one: _format_dollars(targets[one.label].break_even, brief),
             "dollars for an hour of one GPU there at which it costs as much as here",
         )
     if here.run_hours is not None and decision.run_amount is not None:
@@ -67,27 +72,27 @@ def build_cost_columns(report: Report) -> Iterator[CostColumn]:
         yield CostColumn(
             "run",
             format_run_time(here.run_hours),
-            lambda one: _format_run(targets[one.label].run_hours),
+            lambda one: _format_run(targets[one.label].run_hours, brief),
             f"time for {run}",
         )
         if has_prices(report):
             yield CostColumn(
                 "run $",
                 format_dollars(here.run_dollars),
-                lambda one: _format_dollars(targets[one.label].run_dollars),
+                lambda one: _format_dollars(targets[one.label].run_dollars, brief),
                 f"dollars for {run}",
             )
 
 
-def _format_dollars(amount: Figure | None) -> str:
+def _format_dollars(amount: Figure | None, brief: bool) -> str:
     """Format dollars with their interval; a dash without a price."""
-    if amount is None:
-        return "–"
+    if amount is None or brief:
+        return format_dollars(amount.likely if amount else None)
     return f"{format_dollars(amount.likely)} ({format_dollars(amount.low)}–{format_dollars(amount.high)})"
 
 
-def _format_run(hours: Figure | None) -> str:
-    return "" if hours is None else format_run_time(hours.ordered)
+def _format_run(hours: Figure | None, brief: bool) -> str:
+    return "" if hours is None else format_run_time(hours.likely if brief else hours.ordered)
 
 
 def describe_batch(batch: StepBatch) -> str:
@@ -98,7 +103,7 @@ def describe_batch(batch: StepBatch) -> str:
     return f"of {batch.size:,.0f} in a measured step{passes}, {known}"
 
 
-def explain_headings(report: Report) -> Iterator[str]:
+def explain_headings(columns: Iterable[CostColumn]) -> Iterator[str]:
     """Yield an explanation of the headings that need one."""
-    if said := [f"{one.heading}: {one.meaning}" for one in build_cost_columns(report) if one.meaning]:
+    if said := [f"{one.heading}: {one.meaning}" for one in columns if one.meaning]:
         yield "; ".join(said)

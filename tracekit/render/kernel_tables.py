@@ -51,7 +51,7 @@ def make_predicted_table(report: Report, top: int) -> Grid:
     for kernel in report.kernels[:top]:
         table.add_row(
             format_duration(kernel.time_us),
-            *map(format_duration, kernel.predicted_us),
+            *map(format_duration, kernel.predicted_us[: len(report.targets)]),
             kernel.family,
             _format_call(kernel),
         )

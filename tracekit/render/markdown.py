@@ -21,6 +21,7 @@ from tracekit.render.sentences import (
     format_fit,
     format_rank,
     is_per_sample,
+    keep_best,
     merge_target_notes,
 )
 from tracekit.reporting.model import Report
@@ -28,6 +29,8 @@ from tracekit.reporting.sections.bars import list_parts
 from tracekit.reporting.sections.serving import ServingTimes
 
 MAX_KERNELS = 20
+MOST_DETAILED_TARGETS = 6
+"""Most targets in tables with a column for each."""
 MAX_NAME_CHARS = 60
 
 
@@ -40,14 +43,15 @@ def _generate_lines(report: Report) -> Iterator[str]:
     said = build_headline(report)
     yield from (f"# {to_markdown(f'{said.before} {said.figure}{said.after}')}", "", to_markdown(said.detail), "")
     yield from _generate_step_table(report)
+    best = keep_best(report, MOST_DETAILED_TARGETS)
     if report.serving:
         yield from ("", f"## {serving.TITLE.capitalize()}", "")
         yield from _generate_serving_lines(report.serving)
     if report.targets:
         yield from ("", f"## {energy.TITLE[0].upper()}{energy.TITLE[1:]}", "")
-        yield from format_table(("GPU", *energy.list_headings(report)), [*energy.build_energy_rows(report)])
+        yield from format_table(("GPU", *energy.list_headings(report)), [*energy.build_energy_rows(best)])
     yield from ("", "## Where the time goes", "")
-    yield from _generate_time_table(report)
+    yield from _generate_time_table(best)
     if report.findings:
         yield from ("", "## What holds it back", "")
         for group in group_findings(report.findings):
@@ -61,7 +65,7 @@ def _generate_lines(report: Report) -> Iterator[str]:
             [(Code(r.text), r.description, *r.figures) for r in what_if_rows.build_edit_rows(report)],
         )
     yield from ("", "## Kernels", "")
-    yield from _generate_kernel_table(report)
+    yield from _generate_kernel_table(best)
     if told := collect_notes(report, escape=to_markdown):
         yield from ("", "## Notes", "", *(f"- {note}" for note in told))
     if report.warnings:
@@ -122,7 +126,7 @@ def _generate_step_table(report: Report) -> Iterator[str]:
             usual = target.usual_host
             step, span = format_duration(usual.step_time_us), format_interval(usual.low_us, usual.high_us)
             yield from ("", f"With the CPU usual beside {target.label}: {step} ({span}).")
-    for line in (*merge_target_notes(report, describe_step_samples), *costs.explain_headings(report)):
+    for line in (*merge_target_notes(report, describe_step_samples), *costs.explain_headings(done)):
         yield from ("", f"{to_markdown(line[0].upper() + line[1:])}.")
 
 
@@ -150,7 +154,7 @@ def _generate_kernel_table(report: Report) -> Iterator[str]:
             format_duration(kernel.time_us),
             format_percent(kernel.share),
             "–" if kernel.utilization is None else format_percent(kernel.utilization),
-            *map(format_duration, kernel.predicted_us),
+            *map(format_duration, kernel.predicted_us[: len(report.targets)]),
         )
         for kernel in report.kernels[:MAX_KERNELS]
     ]

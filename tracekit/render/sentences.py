@@ -1,7 +1,8 @@
 """Sentences of the report: its headline, its notes, and step times at other speeds."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tracekit.escape import to_line
 from tracekit.format import (
@@ -18,6 +19,10 @@ from tracekit.reporting.model import Report
 from tracekit.reporting.sections.source import SourceSummary
 
 GPU_SPEEDS = (2.0, 5.0)
+MOST_NAMED = 5
+"""Most targets that a note names."""
+MOST_ALIKE = 3
+"""Most notes of one kind about different targets; of more, the first is shown."""
 MIN_KEPT_PCT = 5.0
 """Least percent of the step that no speed changes for that to be said."""
 
@@ -188,7 +193,15 @@ def collect_notes(report: Report, name: OptionNames = name_option, escape: TextE
         name: Names options as the front end does.
         escape: Escapes texts for their destination.
     """
-    return list(merge_target_notes(report, lambda target: (note.render(name, escape) for note in target.notes), escape))
+    merged = merge_target_notes(report, lambda target: (note.render(name, escape) for note in target.notes), escape)
+    codes = {note.render(name, escape): note.code for target in report.targets for note in target.notes}
+    counts = Counter(codes.values())
+    shown: dict[str, str] = {}
+    for (text, code), note in zip(codes.items(), merged, strict=True):
+        is_repeated = counts[code] > MOST_ALIKE
+        more = f" (and {counts[code] - 1} more like it)" * is_repeated
+        shown.setdefault(code if is_repeated else text, f"{note}{more}")
+    return [*shown.values()]
 
 
 def merge_target_notes(
@@ -206,4 +219,15 @@ def merge_target_notes(
         for text in said(target):
             concerned.setdefault(text, []).append(target.label)
     for text, gpus in concerned.items():
-        yield text if len(gpus) == len(report.targets) else f"{escape(', '.join(gpus))}: {text}"
+        yield text if len(gpus) == len(report.targets) else f"{escape(_name_some(gpus))}: {text}"
+
+
+def _name_some(labels: Sequence[str]) -> str:
+    """List names, the first of many."""
+    left = len(labels) - MOST_NAMED
+    return ", ".join(labels) if left <= 1 else f"{', '.join(labels[:MOST_NAMED])} and {left} more"
+
+
+def keep_best(report: Report, most: int) -> Report:
+    """Return the report with the best targets alone, for outputs that grow with each."""
+    return replace(report, targets=report.targets[:most], bars=report.bars[: 1 + most])

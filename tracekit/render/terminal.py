@@ -21,7 +21,14 @@ from tracekit.format import (
 from tracekit.prediction.model import PredictedStep
 from tracekit.render import costs, critical_path, energy, kernel_tables, serving, what_if_rows
 from tracekit.render.bars import TimeBars
-from tracekit.render.grid import append_omitted_count, make_facts_table, make_grid, make_plain_table, make_time_list
+from tracekit.render.grid import (
+    ColumnKind,
+    append_omitted_count,
+    make_facts_table,
+    make_grid,
+    make_plain_table,
+    make_time_list,
+)
 from tracekit.render.sentences import (
     collect_notes,
     describe_step_samples,
@@ -29,17 +36,21 @@ from tracekit.render.sentences import (
     format_rank,
     format_step_count,
     is_per_sample,
+    keep_best,
     merge_target_notes,
     name_place,
     split_answer,
     sum_owner_shares,
 )
+from tracekit.replay.step_time import StepTime
 from tracekit.reporting.findings.bottleneck import merge_bottlenecks
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.source import SourceSummary
 
+MOST_TARGETS = 20
+MOST_DETAILED_TARGETS = 6
 MOST_RANKS = 10
 MOST_FINDINGS = 6
 MOST_MODULES = 24
@@ -121,22 +132,29 @@ def render_measured(report: Report, top: int) -> RenderableType:
 
 
 def render_predicted(report: Report, top: int) -> RenderableType:
-    """Render the step on other GPUs."""
+    """Render the step on other GPUs; of many targets the best."""
+    best = keep_best(report, MOST_DETAILED_TARGETS)
     return Group(
         *_render_answer(report),
         _render_source(report),
         *_render_section("predicted step", _render_targets(report)),
         *_render_section(serving.TITLE, _render_serving(report)),
         *_render_section("what limits it there", _render_limits(report)),
-        *_render_section(energy.TITLE, _render_energy(report)),
+        *_render_section(f"{energy.TITLE}{_count_best(report)}", _render_energy(best)),
         *_render_section("what if", _render_what_if(report)),
-        *_render_section(TIME_TITLE, TimeBars(report.bars)),
+        *_render_section(f"{TIME_TITLE}{_count_best(report)}", TimeBars(best.bars)),
         *_render_section(
-            _format_kernel_count(report, top), kernel_tables.make_predicted_table(report, top) if top else None
+            _format_kernel_count(report, top), kernel_tables.make_predicted_table(best, top) if top else None
         ),
         *_render_notes(report),
         *_render_warnings(report),
     )
+
+
+def _count_best(report: Report) -> str:
+    """Say how many targets a section shows, where it doesn't show all."""
+    left = len(report.targets) - MOST_DETAILED_TARGETS
+    return f" (the {MOST_DETAILED_TARGETS} best targets; all: -o report.html)" if left > 0 else ""
 
 
 def _render_answer(report: Report) -> Iterator[RenderableType]:
@@ -190,21 +208,24 @@ def _render_section(title: str, body: RenderableType | None) -> Iterator[Rendera
 
 def _render_targets(report: Report) -> RenderableType:
     by_sample = is_per_sample(report)
-    done = [*costs.build_cost_columns(report)]
+    is_long = len(report.targets) > MOST_DETAILED_TARGETS
+    done = [*costs.build_cost_columns(report, brief=is_long)]
+    priced: list[tuple[str, ColumnKind]] = [(one.heading, "number" if is_long else one.kind) for one in done]
+    times = () if is_long else PART_HEADINGS
     ranked = ("rank",) * (len(report.targets) > 1)
     judged = () if all(target.memory.fits for target in report.targets) else ("fits",)
     table = make_grid(
         ("", "word"), *((rank, "mark") for rank in ranked), ("step", "figure"), ("90 % interval", "figure"),
-        ("per sample" if by_sample else "speedup", "figure"), *((one.heading, one.kind) for one in done),
-        *((fit, "mark") for fit in judged), *((one, "number") for one in PART_HEADINGS),
+        ("per sample" if by_sample else "speedup", "figure"), *priced,
+        *((fit, "mark") for fit in judged), *((one, "number") for one in times),
     )  # fmt: skip
     source = report.source
-    gpu = (*("" for _ in judged), format_duration(source.kernel_time_us), format_duration(source.idle_us), "")
+    gpu = *("" for _ in judged), *(_format_times(source, "") if times else ())
     unranked = ("",) * len(ranked)
     table.add_row(
         source.label, *unranked, format_duration(source.step_time_us), "", "", *(one.measured for one in done), *gpu
     )
-    for target in report.targets:
+    for target in report.targets[:MOST_TARGETS]:
         table.add_row(
             Text(target.label, style="bold"),
             *(format_rank(report, target) for _ in ranked),
@@ -213,11 +234,9 @@ def _render_targets(report: Report) -> RenderableType:
             f"{format_number(target.speedup_per_sample)}x",
             *(one.format_target(target) for one in done),
             *(format_fit(target.memory) for _ in judged),
-            format_duration(target.step.kernel_time_us),
-            format_duration(target.step.idle_us),
-            format_percent(target.coverage.modelled),
+            *(_format_times(target.step, format_percent(target.coverage.modelled)) if times else ()),
         )
-        if target.usual_host:
+        if target.usual_host and not is_long:
             usual = target.usual_host
             span = format_interval(usual.low_us, usual.high_us)
             speedup = target.speedup_per_sample * target.step.step_time_us / usual.step_time_us
@@ -232,10 +251,16 @@ def _render_targets(report: Report) -> RenderableType:
             )
     said = [
         *merge_target_notes(report, describe_step_samples),
-        *costs.explain_headings(report),
+        *costs.explain_headings(done),
         *merge_target_notes(report, _describe_unmodelled),
     ]
-    return Group(table, *(Text(line, style="dim") for line in said))
+    listed = append_omitted_count(table, len(report.targets) - MOST_TARGETS, "more: --json, -o report.html")
+    return Group(listed, *(Text(line, style="dim") for line in said))
+
+
+def _format_times(step: SourceSummary | StepTime, modelled: str) -> tuple[str, str, str]:
+    """Format the cells below ``PART_HEADINGS``."""
+    return format_duration(step.kernel_time_us), format_duration(step.idle_us), modelled
 
 
 def _render_serving(report: Report) -> RenderableType | None:

@@ -8,6 +8,7 @@ from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
 from tracekit.reporting.findings.finding import Bottleneck, Evidence, Finding
+from tracekit.reporting.name_some import name_some
 
 MIN_BOTTLENECK_PCT = 50.0
 """Percent of the critical path from which on a resource is the bottleneck."""
@@ -33,11 +34,16 @@ class StepLimiter:
     share: float
 
 
+MOST_NAMED = 8
+"""Most targets that the message about several names."""
+
+
 def merge_bottlenecks(alike: Sequence[Finding]) -> Message:
     """Return one message for several targets with the same bottleneck."""
     first = alike[0].message
     shares = [one.bottleneck.share for one in alike if one.bottleneck]
-    return first.template(**{**first.values, "targets": [one.on or "" for one in alike], "shares_pct": shares})
+    targets = name_some([one.on or "" for one in alike], MOST_NAMED)
+    return first.template(**{**first.values, "targets": targets, "shares_pct": shares})
 
 
 def choose_limiter(resources: Mapping[str, float]) -> StepLimiter | None:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf, log
 
 from tracekit.messages import Message
 from tracekit.messages import decisions as told
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.reporting.sections.decision import Decision, TargetDecision, TraceCosts
-from tracekit.reporting.sections.decision_sentences import write_decision, write_target
+from tracekit.reporting.sections.decision_sentences import LEVEL_TOLERANCE, write_decision, write_target
 from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sections.ranking import rank_figures
 from tracekit.reporting.sections.source import SourceSummary
@@ -40,10 +41,7 @@ def build_decision(
     work = EqualWork(source, question, edited)
     figures = [work.compute_ranked_figure(target) for target in targets]
     ranks = rank_figures(figures, [target.memory.fits is False for target in targets])
-    order = sorted(
-        zip(ranks, figures, targets, strict=True),
-        key=lambda row: (row[0], row[1].likely if row[1] else 0.0, row[2].label),
-    )
+    order = sorted(zip(ranks, figures, targets, strict=True), key=lambda row: (row[0], *_order_level(row[1], row[2])))
     decided = tuple(work.decide(target, rank) for rank, _, target in order)
     return Decision(
         unit=work.unit,
@@ -56,6 +54,12 @@ def build_decision(
         sentence=write_decision(decided, work.here, question.rank_by, prices_date),
         targets=decided,
     )
+
+
+def _order_level(figure: Figure | None, target: PredictedStep) -> tuple[float, float, float, str]:
+    """Order targets of one rank by the likely figure; those that are about equal by price, then the surest first."""
+    level = round(log(figure.likely) / LEVEL_TOLERANCE) if figure and figure.likely > 0 else 0
+    return level, inf if target.price is None else target.price, target.high_us, target.label
 
 
 def forget_prices(decision: Decision) -> Decision:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from tracekit.messages import Message, Value
 from tracekit.messages import decisions as told
 from tracekit.prediction.question import RankBy, WholeRun
+from tracekit.reporting.name_some import name_some
 from tracekit.reporting.sections.decision import TargetDecision, TraceCosts
 from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sections.ranking import rank_figures
@@ -144,24 +145,19 @@ def _write_rank(best: TargetDecision, others: Sequence[TargetDecision], rank_by:
     level = [other.name for other in others if other.rank == best.rank]
     first, shared = RANK_TEMPLATES[rank_by]
     count = 1 + len(others)
-    return shared(targets=count, others=_name_some(level)) if level else first(targets=count)
+    return shared(targets=count, others=name_some(level, MOST_NAMED)) if level else first(targets=count)
 
 
 def _write_cheapest(targets: Sequence[TargetDecision], here: TraceCosts) -> Iterator[Message]:
     """Yield where the work costs least, of at least two places with a price and enough memory."""
-    costs = [(one.name, one.dollars) for one in targets if one.dollars is not None and one.fits is not False]
+    costs = {one.name: one.dollars for one in targets if one.dollars is not None and one.fits is not False}
     if here.dollars is not None:
-        costs.append((here.name, Figure(here.dollars, here.dollars, here.dollars)))
+        costs[here.name] = Figure(here.dollars, here.dollars, here.dollars)
     if len(costs) < 2:
         return
-    ranks = rank_figures([dollars for _, dollars in costs], [False] * len(costs))
-    least = [name for (name, _), rank in zip(costs, ranks, strict=True) if rank == 1]
+    ranks = rank_figures([*costs.values()], [False] * len(costs))
+    least = [name for name, rank in zip(costs, ranks, strict=True) if rank == 1]
     if len(least) == 1:
         yield told.CHEAPEST(place=least[0], places=len(costs))
     else:
-        yield told.CHEAPEST_OPEN(places=_name_some(least))
-
-
-def _name_some(names: Sequence[str]) -> list[Value]:
-    left = len(names) - MOST_NAMED
-    return [*names[:MOST_NAMED], told.MORE_TARGETS(targets=left)] if left > 0 else [*names]
+        yield told.CHEAPEST_OPEN(places=name_some(least, MOST_NAMED))
