@@ -48,9 +48,10 @@ def test_prices_and_layouts(run, tmp_path):
     assert run("predict", path, *to, "--price", "cheap")[0] == 2
     code, _, err = run("predict", path, *to, "--price", "h100-sxm=2.5", "--price", "h100-sxm=3")
     assert (code, "h100-sxm has two prices" in err) == (2, True)
-    for asked in (("--gpu", "p5"), (*to, "--price", "p5=98")):
-        code, _, err = run("predict", path, *asked)
-        assert (code, "p5 is a cluster, no GPU. Its GPU is h100-sxm" in err) == (1, True)
+    code, _, err = run("predict", path, "--gpu", "p5")
+    assert (code, "p5 is a cluster, no GPU. Its GPU is h100-sxm" in err) == (1, True)
+    warnings = json.loads(run("predict", path, *to, "--price", "p5=98", "--json")[1])["warnings"]
+    assert "price-unused" in [warning["code"] for warning in warnings]
     code, _, err = run("predict", path, "--cluster", "8xh100-sxm", "--tp", 2)
     assert (code, err.count("\n")) == (1, 1)
     code, out, _ = run("predict", path, *to, "--cluster", "8xh100-sxm", "--gpu", "l40s", "--json")
