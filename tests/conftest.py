@@ -19,7 +19,7 @@ BROWSER_MS = 120_000
 # Each worker of pytest-xdist has a core: threads of OpenMP (PyTorch, scikit-learn) would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("busy machine", deadline=None)
+settings.register_profile("busy machine", deadline=None, max_examples=50)
 settings.load_profile("busy machine")
 
 

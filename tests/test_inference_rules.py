@@ -1,5 +1,6 @@
 """Inference rules: listed with their evidence, and switched off one by one; times in microseconds."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,18 @@ from tracekit.messages.runs import RULES_OFF
 from tracekit.rules import Rule, RuleNames
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import A100, TraceBuilder
+from tracekit.trace import Trace
 
 NAMES = [rule.name for rule in INFERENCE_RULES]
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_transformer_train.json.gz"
 NOTIFY = "void deep_ep::internode::notify_dispatch<false, 8>(int const*, int*, int, int const*)"
 LARGE = {"grid": [100_000, 1, 1], "block": [256, 1, 1]}
 SMALL = {"grid": [64, 1, 1], "block": [256, 1, 1]}
+
+
+@cache
+def load_sample() -> Trace:
+    return tk.load(SAMPLE)
 
 
 def early_start() -> TraceBuilder:
@@ -66,13 +73,13 @@ def test_an_unknown_rule_is_refused() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_rule_can_be_off(name: str) -> None:
-    run = prepare_run(tk.load(SAMPLE), without_rules=[name])
+    run = prepare_run(load_sample(), without_rules=[name])
     assert run.self_replay.error_pct == pytest.approx(0, abs=1)
     assert run.provenance.assumptions == (RULES_OFF(rules=[name]),)
 
 
 def test_all_rules_are_on_by_default() -> None:
-    assert prepare_run(tk.load(SAMPLE)).provenance.assumptions == ()
+    assert prepare_run(load_sample()).provenance.assumptions == ()
 
 
 def test_every_rule_is_asked_whether_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,5 +121,5 @@ def test_without_optimizer_steps_the_trace_is_one_step() -> None:
 
 
 def test_the_answer_says_which_rules_were_off() -> None:
-    predictions = tk.predict(tk.load(SAMPLE), gpu="h100-sxm", without_rule=["tf32", "occupancy"])
+    predictions = tk.predict(load_sample(), gpu="h100-sxm", without_rule=["tf32", "occupancy"])
     assert "occupancy, tf32" in " ".join(map(str, tk.report(predictions).warnings))
