@@ -9,8 +9,8 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /src
 FROM python:3.13-slim
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir "$(echo /wheels/*.whl)[web,postgresql,view]" \
-    && useradd --create-home tracekit && install --directory --owner tracekit /data
-USER tracekit
+    && useradd --create-home --uid 1000 tracekit && install --directory --owner tracekit /data
+USER 1000
 ENV XDG_CACHE_HOME=/data/cache MPLCONFIGDIR=/data/cache/matplotlib
 VOLUME /data
 EXPOSE 8321

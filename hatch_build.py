@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 JIT: list[str] = PROJECT["optional-dependencies"]["jit"]
 LINUX_TAG = "manylinux_2_17_{0}.manylinux2014_{0}.musllinux_1_1_{0}"
-"""The library calls nothing, so it runs with any C library."""
+"""The library calls memset at most, so it runs with any C library."""
 MAC_TAGS = {"arm64": "macosx_11_0_arm64", "x86_64": "macosx_10_13_x86_64"}
 WINDOWS_TAGS = {"AMD64": "win_amd64", "ARM64": "win_arm64"}
 

@@ -12,7 +12,9 @@ from tracekit.compiled.compile import compile_unit
 from tracekit.compiled.prebuilt import LIBRARY_NAME
 from tracekit.compiled.units import Unit
 
-_LINK_OPTIONS = ["/NOENTRY"] if sys.platform == "win32" else ["-nostdlib"]
+_IS_WINDOWS = sys.platform == "win32"
+_LIBRARIES = ["msvcrt", "vcruntime", "ucrt", "kernel32"] if _IS_WINDOWS else []
+"""What a library's start, and memset, need; elsewhere memset is the process's own."""
 
 
 def build_library(units: Iterable[Unit], folder: Path) -> Path:
@@ -31,7 +33,15 @@ def build_library(units: Iterable[Unit], folder: Path) -> Path:
         path.write_bytes(compile_unit(unit))
         objects.append(str(path))
         symbols += unit.symbols.values()
-    extension = Extension("loops", [], extra_objects=objects, export_symbols=symbols, extra_link_args=_LINK_OPTIONS)
+    options = [] if _IS_WINDOWS else ["-nostdlib"]
+    extension = Extension(
+        "loops",
+        [],
+        extra_objects=objects,
+        export_symbols=symbols,
+        libraries=_LIBRARIES,
+        extra_link_args=options,
+    )
     linker = _Linker(
         Distribution({"name": "loops", "ext_modules": [extension]}), build_lib=str(folder), build_temp=str(folder)
     )
