@@ -32,7 +32,7 @@ from tracekit.schema import TableSchema
 MAX_RANKS = 16
 MAX_MODULES = 100
 MAX_DATASHEETS = 6
-SCRIPTS = ("core", "table", "kernels", "links", "figures")
+SCRIPTS = ("core", "table", "kernels", "links", "figures", "prices")
 """Files of the page's script, in the order in which they run."""
 MENU = (
     ("targets", "GPUs"),

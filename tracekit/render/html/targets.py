@@ -143,6 +143,7 @@ def _describe_targets(decision: Decision, rows: list[TargetRow]) -> Iterator[dic
     for row in rows:
         yield {
             "id": row.id,
+            "name": row.decision.name,
             "gpus": row.decision.gpus,
             "price": row.decision.price,
             "gpu_hours": row.gpu_hours.ordered,

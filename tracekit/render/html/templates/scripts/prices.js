@@ -1,0 +1,66 @@
+// Prices that the reader enters: costs, the price below which a target pays, its rank and the answer follow at once.
+if (data.pricing) {
+  const { here, targets, answers, unit, units, amount, ranked_by: rankedBy } = data.pricing;
+  const DEFAULT_MAX_DOLLARS = 10;
+  const round = (value, digits) => value.toLocaleString("en-US", { minimumSignificantDigits: digits, maximumSignificantDigits: digits });
+  const digitsFor = (figure, digits) => new Set(figure.map((value) => round(value, digits))).size === new Set(figure).size ? digits : digits + 1;
+  const likely = (figure, digits = 2) => round(figure[1], digitsFor(figure, digits));
+  const range = (figure, digits = 2, sign = "") => [...new Set([figure[0], figure[2]].map((value) => sign + round(value, digitsFor(figure, digits))))].join(" to ");
+  const price = (value) => "$" + value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 3 });
+  const FORMS = { likely, range, price, dollars: (figure) => "$" + likely(figure, 3), dollar_range: (figure) => range(figure, 3, "$"), ",": (value) => value.toLocaleString("en-US") };
+  const fill = (template, values) => template.replace(/\{(\w+)(?::([^}]*))?\}/g, (_, name, form) => form ? FORMS[form](values[name]) : values[name]);
+  const scale = (figure, factor) => figure && figure.map((value) => value * factor);
+
+  // As tracekit.reporting.sections.decide and decision_sentences have it.
+  const costs = (one) => one.price === null ? null : scale(one.gpu_hours, one.price);
+  const breakEven = (one) => here.price === null ? null : scale(one.speedup, here.price * here.rented / one.gpus);
+  function answer(one) {
+    const dollars = costs(one);
+    const values = { price: one.price, here: here.name, here_price: here.price, break_even: breakEven(one), unit, units, amount, dollars };
+    if (here.price === null || !here.price) return dollars ? fill(answers["costs-alone"], values) : "";
+    if (!dollars) return fill(answers["pays-below"], values);
+    const more = dollars.map((value) => 100 * (value / (here.gpu_hours * here.price) - 1));
+    if (more[0] <= 0 && more[2] >= 0) return fill(answers["costs-undecided"], values);
+    return more[1] > 0 ? fill(answers["costs-more"], { ...values, more_pct: more }) : fill(answers["costs-less"], { ...values, less_pct: more.map((value) => -value).reverse() });
+  }
+  // As tracekit.reporting.sections.ranking has it.
+  function isSurelyLess(a, b) {
+    if (!a || !b) return Boolean(a) && !b;
+    return a[1] < b[1] && Math.log(b[1] / a[1]) > Math.hypot(Math.log(a[2] / a[1]), Math.log(b[1] / b[0]));
+  }
+
+  const setCell = (cell, figure) => {
+    cell.dataset.v = figure ? figure[1] : "";
+    cell.replaceChildren(...(figure ? ["$" + likely(figure, 3), make("small", { textContent: `${round(figure[0], 3)}–${round(figure[2], 3)}` })] : ["–"]));
+  };
+  function update() {
+    const own = document.querySelector("#target-here .dollars");
+    own.textContent = here.price === null ? "–" : "$" + round(here.gpu_hours * here.price, 3);
+    for (const one of targets) {
+      const row = document.getElementById(one.id);
+      row.querySelector(".price").dataset.v = one.price ?? "";
+      setCell(row.querySelector(".dollars"), costs(one));
+      setCell(row.querySelector(".pays"), breakEven(one));
+      if (rankedBy !== "time" && rankedBy !== "energy") row.cells[0].textContent = row.cells[0].dataset.v = 1 + targets.filter((other) => isSurelyLess(costs(other), costs(one))).length;
+    }
+    const first = [...targets].sort((a, b) => document.getElementById(a.id).cells[0].textContent - document.getElementById(b.id).cells[0].textContent)[0];
+    document.getElementById("detail").textContent = `At the prices in the table, ${first.name}: ${answer(first) || "no price."}`;
+  }
+
+  function makeInputs(cell, one, name) {
+    const most = Math.max(DEFAULT_MAX_DOLLARS, 3 * (one.price ?? 0));
+    const label = `Dollars for an hour of ${name}`;
+    const number = make("input", { type: "number", min: 0, step: 0.01, value: one.price ?? "", placeholder: "$", ariaLabel: label });
+    const slider = make("input", { type: "range", min: 0, max: most, step: 0.01, value: one.price ?? 0, ariaLabel: `${label}, slider` });
+    const set = (from, to) => from.addEventListener("input", () => {
+      one.price = from.value === "" ? null : Number(from.value);
+      to.value = from.value || 0;
+      update();
+    });
+    set(number, slider);
+    set(slider, number);
+    cell.replaceChildren(number, slider);
+  }
+  makeInputs(document.querySelector("#target-here .price"), here, here.name);
+  for (const one of targets) makeInputs(document.getElementById(one.id).querySelector(".price"), one, one.name);
+}
