@@ -41,6 +41,7 @@ from tracekit.reporting.sections import (
     source,
     steps,
     streams,
+    timeline,
     warnings,
 )
 from tracekit.reporting.sections import what_if as edits
@@ -95,6 +96,8 @@ def build_report(
     replayed = (compute_measured_shares(run), *map(compute_target_shares, targets))
     step_parts = parts.build_step_parts(run.measured_step, replayed[0].families, step_idle)
     replays = SpeedReplays(run)
+    kernel_times = kernels.build_kernel_times(run, rows, targets)
+    course = over_time.build_step_course(run)
     return Report(
         source=summary,
         decision=decision,
@@ -110,12 +113,13 @@ def build_report(
         ranks=ranks.build_rank_times(run),
         parts=step_parts,
         bars=bars.build_time_bars(run, targets, replayed),
-        kernels=kernels.build_kernel_times(run, rows, targets),
+        kernels=kernel_times,
         over_bound=over_bound.build_kernels_over_bound(rows, run.gpu),
         roofs=roofs.build_roofs(run, rows, targets),
         communication=communication.build_collective_times(rows, chosen, run.program.collectives),
         copies=copies.build_copy_times(rows, chosen, run.gpu),
-        course=over_time.build_step_course(run),
+        course=course,
+        timelines=timeline.build_timelines(run, _order_targets(targets, decision), kernel_times, course),
         steps=steps.build_measured_steps(run),
         critical=critical_path.build_critical_path(run),
         speeds=sensitivity.build_speed_sensitivity(replays),
@@ -133,6 +137,12 @@ def build_report(
         targets=tuple(target.to_plain() for target in targets),
         refused=refused.build_refused_steps(refused_targets),
     )
+
+
+def _order_targets(targets: Sequence[Prediction], decision: Decision | None) -> list[Prediction]:
+    """Return the targets best first."""
+    ranks = {one.label: place for place, one in enumerate(decision.targets)} if decision else {}
+    return sorted(targets, key=lambda target: ranks[target.label])
 
 
 def build_prediction_report(predicted: Predictions, command: str | None = None) -> Report:

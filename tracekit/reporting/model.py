@@ -39,6 +39,7 @@ from tracekit.reporting.sections.serving import ServingTimes
 from tracekit.reporting.sections.source import SourceSummary
 from tracekit.reporting.sections.steps import MeasuredStep
 from tracekit.reporting.sections.streams import StreamTime
+from tracekit.reporting.sections.timeline import TimelineSection
 from tracekit.reporting.sections.what_if import EditSaving
 
 
@@ -66,6 +67,7 @@ class Report:
     communication: tuple[CollectiveTime, ...]
     copies: tuple[CopyTime, ...]
     course: StepCourse | None
+    timelines: TimelineSection | None
     steps: tuple[MeasuredStep, ...]
     critical: CriticalPathSection
     speeds: SpeedSensitivity

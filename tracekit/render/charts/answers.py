@@ -41,11 +41,9 @@ def build_answer_chart(report: Report) -> Chart:
     places = list(_list_places(report))
     assert report.decision, "a report without targets has no answer to draw"
     priced = [place for place in places if place.dollars]
-    return (
-        _build_cost_chart(report.decision, priced)
-        if any(not one.is_measured for one in priced)
-        else _build_interval_chart(places)
-    )
+    if any(not place.is_measured for place in priced):
+        return _build_cost_chart(report.decision, priced, report.source.label)
+    return _build_interval_chart(places, report.source.label)
 
 
 def _list_places(report: Report) -> Iterator[_Place]:
@@ -58,7 +56,7 @@ def _list_places(report: Report) -> Iterator[_Place]:
         yield _Place(target.label, target.speedup.invert().scale(here_ms), target.dollars)
 
 
-def _build_cost_chart(decision: Decision, places: Iterable[_Place]) -> Chart:
+def _build_cost_chart(decision: Decision, places: Iterable[_Place], here: str) -> Chart:
     """Build the chart of dollars over time: intervals are slanted lines, as the cost is the time times a price."""
     placed = sorted(places, key=lambda place: place.work_ms.likely)
     unit = f"dollars for {decision.amount:,} {decision.unit}"
@@ -82,13 +80,13 @@ def _build_cost_chart(decision: Decision, places: Iterable[_Place]) -> Chart:
         title=f"Cost over time, with 90 % intervals: {unit} over {TIME_TITLE}",
         x=_fit_axis(TIME_TITLE, times, MARGIN_FRACTION),
         y=_fit_axis(unit, costs, LEADER_FRACTION),
-        series=(*spans, *_build_markers(placed, points)),
+        series=(*spans, *_build_markers(placed, points, here)),
         labels=tuple(Label(place.name, x, y) for place, (x, y) in zip(placed, points, strict=True)),
         height_px=440,
     )
 
 
-def _build_interval_chart(places: Sequence[_Place]) -> Chart:
+def _build_interval_chart(places: Sequence[_Place], here: str) -> Chart:
     """Build the chart of the times: one row for the measured step and for each target."""
     spans = (
         Series(
@@ -109,15 +107,15 @@ def _build_interval_chart(places: Sequence[_Place]) -> Chart:
         title=f"Times with 90 % intervals: {TIME_TITLE}",
         x=_fit_axis(TIME_TITLE, [place.work_ms for place in places], MARGIN_FRACTION),
         y=Axis("", limits=(-0.6, len(places) - 0.4)),
-        series=(*spans, *_build_markers(places, points)),
+        series=(*spans, *_build_markers(places, points, here)),
         categories=tuple(place.name for place in places),
         is_horizontal=True,
         height_px=AXES_PX + ROW_PX * len(places),
     )
 
 
-def _build_markers(places: Sequence[_Place], points: Sequence[tuple[float, float]]) -> Iterator[Series]:
-    for name, colour, is_measured in (("predicted", TARGET_COLOUR, False), ("measured", HERE_COLOUR, True)):
+def _build_markers(places: Sequence[_Place], points: Sequence[tuple[float, float]], here: str) -> Iterator[Series]:
+    for name, colour, is_measured in (("predicted", TARGET_COLOUR, False), (here, HERE_COLOUR, True)):
         chosen = [(place, at) for place, at in zip(places, points, strict=True) if place.is_measured is is_measured]
         if chosen:
             yield Series(

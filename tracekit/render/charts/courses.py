@@ -16,23 +16,23 @@ HEIGHT_PX = 260
 def build_queue_chart(report: Report) -> Chart:
     """Build the chart of the launch queues over a step, one area per stream."""
     courses = report.course.queues if report.course else ()
-    y = Axis("launched, not begun")
     title = "Launches in the queue over the time of a step"
-    series = _build_series(report, courses, "areas")
-    return Chart(name="queues", title=title, x=Axis("ms of the step"), y=y, series=series, height_px=HEIGHT_PX)
+    return _build_chart("queues", title, Axis("launched, not begun"), _build_series(report, courses, "areas"))
 
 
 def build_copy_chart(report: Report) -> Chart:
     """Build the chart of the bandwidth of copies over a step, one line per kind."""
     courses = report.course.copies_gbps if report.course else ()
     title = "Bandwidth of copies over the time of a step"
-    series = _build_series(report, courses, "steps")
-    return Chart(
-        name="copies", title=title, x=Axis("ms of the step"), y=Axis("GB/s"), series=series, height_px=HEIGHT_PX
-    )
+    return _build_chart("copies", title, Axis("GB/s"), _build_series(report, courses, "lines"))
 
 
-def _build_series(report: Report, courses: Sequence[TimeCourse], kind: Literal["areas", "steps"]) -> tuple[Series, ...]:
+def _build_chart(name: str, title: str, y: Axis, series: tuple[Series, ...]) -> Chart:
+    x = Axis("ms of the step")
+    return Chart(name=name, title=title, x=x, y=y, series=series, is_over_time=bool(series), height_px=HEIGHT_PX)
+
+
+def _build_series(report: Report, courses: Sequence[TimeCourse], kind: Literal["areas", "lines"]) -> tuple[Series, ...]:
     part_ms = report.course.part_us / 1e3 if report.course else 0.0
     return tuple(
         Series(

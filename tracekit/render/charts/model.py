@@ -33,8 +33,7 @@ class Series:
 
     Attributes:
         name: What they are, for the legend.
-        kind: ``bars`` are stacked on those before them, ``steps`` are lines that keep each value for its part, and
-            ``areas`` the same, stacked and filled.
+        kind: ``bars`` and ``areas`` are stacked on those before them.
         x: Horizontal coordinates; of bars the places of their categories.
         y: Vertical coordinates; of bars their lengths.
         colour: Colour as ``#rrggbb``.
@@ -47,7 +46,7 @@ class Series:
     """
 
     name: str
-    kind: Literal["bars", "lines", "steps", "areas", "points"]
+    kind: Literal["bars", "lines", "areas", "points"]
     x: Values
     y: Values
     colour: str
@@ -81,6 +80,7 @@ class Chart:
         categories: Names of the places where bars stand, or of the rows of points.
         is_horizontal: Whether bars lie.
         labels: Names above the plot, in ascending order of ``x``; both axes need limits then.
+        is_over_time: Whether all series have the same horizontal coordinates.
         height_px: Height where its width is 960 pixels.
     """
 
@@ -92,11 +92,16 @@ class Chart:
     categories: tuple[str, ...] = ()
     is_horizontal: bool = False
     labels: tuple[Label, ...] = ()
+    is_over_time: bool = False
     height_px: float = 360.0
 
     def to_table(self) -> pl.DataFrame:
-        """Return the values that are drawn, a row each."""
-        rows = pl.concat(self._to_rows(one) for one in self.series) if self.series else pl.DataFrame()
+        """Return the values that are drawn: a row each, or a column for each series of a chart over time."""
+        if self.is_over_time:
+            columns = {series.name: series.y for series in self.series}
+            rows = pl.DataFrame({self.x.title: self.series[0].x, **columns}, strict=False)
+        else:
+            rows = pl.concat(self._to_rows(one) for one in self.series) if self.series else pl.DataFrame()
         return rows.with_columns(pl.selectors.float().round_sig_figs(DIGITS))
 
     def _to_rows(self, series: Series) -> pl.DataFrame:

@@ -9,8 +9,6 @@ from tracekit.render.colours import GREY
 
 PlotlySpec = dict[str, Any]
 
-SHAPES = {"lines": "linear", "steps": "hvh", "areas": "hvh"}
-
 
 def build_plotly_spec(chart: Chart) -> PlotlySpec:
     """Return a chart's ``data`` and ``layout`` as plotly expects them."""
@@ -56,7 +54,7 @@ def _build_trace(chart: Chart, series: Series) -> PlotlySpec:
     if series.kind == "points":
         marker = {"color": series.colour, "opacity": 0.75, "size": list(series.sizes_px), "symbol": series.marker}
         return {**trace, "type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker, "cliponaxis": False}
-    line = {"color": series.colour, "width": series.width_px, "dash": series.dash, "shape": SHAPES[series.kind]}
+    line = {"color": series.colour, "width": series.width_px, "dash": series.dash}
     stacked = {"stackgroup": "all"} if series.kind == "areas" else {}
     return {**trace, "type": "scatter", "mode": "lines", "x": x, "y": y, "line": line, **stacked}
 

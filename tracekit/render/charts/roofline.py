@@ -13,7 +13,7 @@ from tracekit.reporting.sections.roofs import Roof
 
 MIN_BUBBLE_SHARE_PCT = 0.05
 """Kernels with a smaller percentage of kernel time get no bubble."""
-MAX_BUBBLES = 250
+MAX_BUBBLES = 100
 """Kernels with most time that get a bubble: more would cover each other."""
 BUBBLE_SIZES_PX = (5.0, 8.0, 12.0, 18.0, 28.0, 44.0)
 """Diameters of bubbles: few, so that each shape is stored once in a page."""

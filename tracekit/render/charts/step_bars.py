@@ -47,7 +47,7 @@ def _compute_part(bar: TimeBar, family: str, *, in_percent: bool) -> float:
 def _describe_part(bar: TimeBar, family: str) -> str:
     time_us = dict(bar.parts).get(family, 0.0)
     share = format_percent(100 * time_us / (bar.step_time_us or 1.0))
-    return f"{bar.label}: {family} {format_duration(time_us)}, {share} of the step"
+    return f"{family}: {format_duration(time_us)}, {share} of the step"
 
 
 def build_step_chart(report: Report) -> Chart:

@@ -35,8 +35,8 @@ DASHES = {
 MARKERS = {"circle": "o", "diamond": "D"}
 BAR_WIDTH = 0.72
 """As a fraction of its row."""
-MIN_BAR_FRACTION = 5e-4
-"""Parts of a bar below this fraction of the longest are half a pixel."""
+MIN_BAR_FRACTION = 2e-3
+"""Parts of a bar below this fraction of the longest are thinner than two pixels."""
 MAX_DRAWN = 64
 """Charts that are kept: drawing takes a fifth of a second, and a report is often rendered more than once."""
 LEGEND_COLUMNS = 7
@@ -126,7 +126,7 @@ def _draw_bars(axes: Axes, chart: Chart, series: Series, begin: list[float], gro
     for i, length in enumerate(series.y):
         if length > MIN_BAR_FRACTION * longest:
             start: dict[str, Any] = {"left" if chart.is_horizontal else "bottom": begin[i]}
-            [bar] = draw(series.x[i], length, BAR_WIDTH, **colour, **start)
+            [bar] = draw(series.x[i], length, BAR_WIDTH, clip_on=False, **colour, **start)
             bar.set_gid(f"{group}-{i}")
     return Rectangle((0, 0), 1, 1, **colour)
 
@@ -157,10 +157,9 @@ def _draw_line(axes: Axes, chart: Chart, number: int, group: str) -> Artist:
         earlier = [one.y for one in chart.series[:number]]
         low = [sum(values) for values in zip(*earlier, strict=True)] if earlier else [0.0] * len(series.x)
         high = [below + value for below, value in zip(low, series.y, strict=True)]
-        return axes.fill_between(series.x, low, high, step="mid", color=series.colour, alpha=0.8, lw=0, gid=group)
-    style = "steps-mid" if series.kind == "steps" else "default"
+        return axes.fill_between(series.x, low, high, color=series.colour, alpha=0.8, lw=0, gid=group)
     width: dict[str, Any] = {"linewidth": series.width_px, "linestyle": DASHES[series.dash]}
-    [line] = axes.plot(series.x, series.y, color=series.colour, drawstyle=style, gid=group, **width)
+    [line] = axes.plot(series.x, series.y, color=series.colour, gid=group, **width)
     return line
 
 
@@ -207,10 +206,11 @@ def _tidy(written: str, chart: Chart, texts: Mapping[str, tuple[str, ...]]) -> s
     body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", body, flags=re.DOTALL)
     body = re.sub(r"font(-family)?: [^;\"]*'DejaVu Sans'[^;\"]*;? ?", _keep_font_size, body)
     body = re.sub(r'\b(d|x|y|style|transform|width|height)="[^"<]*"', _round_numbers, body)
+    body = re.sub(r"(?<=[MLQCz]) (?=[-\d])| ?\n(?=[MLQCz])", "", body)
     body = re.sub(r"\s*\n\s*", " ", body).replace(" xlink:href", " href").replace("> <", "><")
     for group, said in texts.items():
         body = _add_titles(body, group, said)
-    body = re.sub(r'<g id="[^"]*"(/?)>', r"<g\1>", body).replace(INK, "currentColor")
+    body = re.sub(r'<g id="[^"]*"', "<g", body).replace(INK, "currentColor")
     shape = f'viewBox="0 0 {WIDTH_PX:g} {chart.height_px:g}" role="img" aria-label="{escape(chart.title)}"'
     return to_html(re.sub(r"<svg[^>]*>", f'<svg xmlns="http://www.w3.org/2000/svg" {shape}>', body, count=1))
 
@@ -234,9 +234,11 @@ def _add_titles(body: str, group: str, said: tuple[str, ...]) -> str:
     if len(said) == 1:
         return f"{body[:begin]}{_make_title(said[0])}{body[begin:]}"
     end = body.index("</g>", body.index("<use", begin))
-    titles = iter(said)
-    shapes = re.sub(r"(<use[^>]*)/>", lambda use: f"{use[1]}>{_make_title(next(titles))}</use>", body[begin:end])
-    return f"{body[:begin]}{shapes}{body[end:]}"
+    shapes, titles = body[begin:end], iter(said)
+    [style] = set(re.findall(r'<use[^>]* (style="[^"]*")', shapes))
+    shapes = shapes.replace(f" {style}", "")
+    shapes = re.sub(r"(<use[^>]*)/>", lambda use: f"{use[1]}>{_make_title(next(titles))}</use>", shapes)
+    return f"{body[: begin - 1]} {style}>{shapes}{body[end:]}"
 
 
 def _make_title(text: str) -> str:

@@ -1,5 +1,6 @@
 """Render the report as one self-contained page: templates, style, script and data in a single file."""
 
+import re
 from dataclasses import dataclass
 
 import msgspec
@@ -12,10 +13,12 @@ from tracekit.render import what_if_rows
 from tracekit.render.charts import build_chart
 from tracekit.render.charts.roofline import MAX_BUBBLES, MIN_BUBBLE_SHARE_PCT, select_roofline_kernels
 from tracekit.render.charts.svg import draw_svg
+from tracekit.render.colours import FAMILY_COLOURS
 from tracekit.render.html.environment import get_environment, hash_script, read_asset
 from tracekit.render.html.findings import build_finding_rows
 from tracekit.render.html.rows import build_kernel_families, count_shown_kernels
 from tracekit.render.html.targets import build_target_rows, describe_pricing, find_time_scale, list_first_targets
+from tracekit.render.html.timeline import LABEL_PX, draw_timelines
 from tracekit.render.sentences import (
     build_headline,
     collect_notes,
@@ -30,13 +33,22 @@ from tracekit.reporting.tables import COLLECTIVES, COPIES, KERNEL_TIMES, LAWS, M
 from tracekit.schema import TableSchema
 
 MAX_RANKS = 16
-MAX_MODULES = 100
-MAX_DATASHEETS = 6
-SCRIPTS = ("core", "table", "kernels", "links", "figures", "prices")
+MAX_MODULES = 80
+MAX_DATASHEETS = 4
+PATH_COLOURS = {
+    "gpu": FAMILY_COLOURS["gemm"],
+    "communication": FAMILY_COLOURS["conv"],
+    "host": "#7b8794",
+    "latency": FAMILY_COLOURS["norm"],
+    "unexplained": "#b0b0b0",
+}
+"""Colours of the resources on the critical path, as the style sheet has them."""
+SCRIPTS = ("core", "table", "kernels", "links", "timeline", "figures", "prices")
 """Files of the page's script, in the order in which they run."""
 MENU = (
     ("targets", "GPUs"),
     ("time", "Time"),
+    ("timeline", "Timeline"),
     ("findings", "Findings"),
     ("kernels", "Kernels"),
     ("roofline", "Roofline"),
@@ -107,6 +119,8 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
     charts = {chart: _draw_chart(report, chart) for chart in _list_charts(report)}
     targets = build_target_rows(report)
     pricing = describe_pricing(report, targets)
+    timelines = draw_timelines(report)
+    left_out = {name for name, shown in (("targets", targets), ("timeline", timelines)) if not shown}
     shown = count_shown_kernels(report)
     content = (
         get_environment()
@@ -118,13 +132,17 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             MAX_RANKS=MAX_RANKS,
             MAX_MODULES=MAX_MODULES,
             MAX_DATASHEETS=MAX_DATASHEETS,
-            menu=[(section, text) for section, text in MENU if section != "targets" or targets],
+            menu=[(section, text) for section, text in MENU if section not in left_out],
             headline=build_headline(report),
             targets=targets,
             pricing=pricing,
             time_scale=find_time_scale(report),
             first_targets=list_first_targets(report),
             charts=charts,
+            timelines=timelines,
+            timeline_label_px=LABEL_PX,
+            path_colours=PATH_COLOURS,
+            path_places={resource for one in timelines for resource, _ in one.path},
             findings=build_finding_rows(report),
             kernel_families=build_kernel_families(report),
             omitted=len(report.kernels) - shown,
@@ -147,6 +165,7 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             | {"predicted": TARGET_COLUMN_MEANINGS},
         )
     )
+    content = re.sub(r"\n\s+", "\n", content)
     return ReportBody(Markup(content), Markup(read_asset("style.css")), _join_scripts(is_alone=is_alone))
 
 

@@ -25,6 +25,20 @@ function savePng(name, svg) {
   };
   image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(exportSvg(svg));
 }
+// The timeline's values are in its picture.
+function listBlocks(svg) {
+  const lines = ["timeline,lane,begin,length,quarters busy,kernel"];
+  const quote = (text) => `"${text.replace(/"/g, '""')}"`;
+  for (const path of all("[data-run]:not([hidden]) path[data-k]", svg)) {
+    const run = path.closest("[data-run]").querySelector("text").textContent;
+    const lane = path.closest("[data-scale]").previousElementSibling.textContent;
+    const name = path.querySelector("title")?.textContent ?? "";
+    for (const [, begin, top, length] of path.getAttribute("d").matchAll(/M(\d+) (\d+)h(\d+)/g)) {
+      lines.push([quote(run), quote(lane), begin, length, (16 - top) / 4, quote(name)].join(","));
+    }
+  }
+  return lines.join("\n") + "\n";
+}
 for (const figure of all("figure[data-figure]")) {
   const name = figure.dataset.figure;
   const svg = figure.querySelector("svg");
@@ -32,6 +46,6 @@ for (const figure of all("figure[data-figure]")) {
   figure.querySelector("[data-acts]").append(
     makeButton("SVG", () => saveFile(`${name}.svg`, exportSvg(svg), "image/svg+xml"), `SVG: save “${title}”`),
     makeButton("PNG", () => savePng(`${name}.png`, svg), `PNG: save “${title}”`),
-    makeButton("CSV", () => saveFile(`${name}.csv`, data.csv[name], "text/csv"), `CSV: save the data of “${title}”`),
+    makeButton("CSV", () => saveFile(`${name}.csv`, data.csv[name] ?? listBlocks(svg), "text/csv"), `CSV: save the data of “${title}”`),
   );
 }

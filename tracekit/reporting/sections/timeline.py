@@ -1,0 +1,224 @@
+"""A picture of one step: what ran on each stream, and the critical path, as measured and on each target."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracekit.analysis.critical_path import compute_critical_path
+from tracekit.analysis.raster import rasterize
+from tracekit.prediction import Prediction
+from tracekit.program import Program, round_to_ns
+from tracekit.replay.engine import Timeline, replay
+from tracekit.reporting.sections.kernels import KERNEL_KEYS, KernelTime
+from tracekit.reporting.sections.over_time import OTHER_STREAMS, StepCourse
+from tracekit.reporting.sections.source import label_times
+from tracekit.run import MeasuredRun
+
+MAX_LANES = 4
+"""Streams with a lane of their own, those with most work; the others share one."""
+MAX_BLOCKS = 1200
+"""Blocks of all timelines together."""
+MAX_BLOCKS_EACH = 400
+MAX_TARGETS = 8
+COLUMNS = (480, 360, 240, 160, 120, 80, 60)
+"""Parts of the step's time, the first with few enough blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineBlock:
+    """Parts of the time in which one kernel takes most of a stream.
+
+    Attributes:
+        begin: First part.
+        length: Number of parts.
+        quarters: How much of them the stream is busy, 1 to 4.
+        family: Family of the kernel.
+        kernel: Place of the kernel in the report's kernels; ``None`` for one that only the target has.
+    """
+
+    begin: int
+    length: int
+    quarters: int
+    family: str
+    kernel: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineLane:
+    """One stream."""
+
+    name: str
+    blocks: tuple[TimelineBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PathPart:
+    """Parts of the time that the critical path spends at one place: ``gpu``, ``host``, ``latency``, ``unexplained``."""
+
+    begin: int
+    length: int
+    on: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimeline:
+    """The step as measured, or as replayed with the times of a target.
+
+    Attributes:
+        label: ``measured`` (of a captured program ``captured``), or the target's name.
+        time_us: Length of this step.
+        columns: Number of equal parts of it.
+        path: The critical path.
+        lanes: Streams that do something, those that work longest in the measured step first.
+    """
+
+    label: str
+    time_us: float
+    columns: int
+    path: tuple[PathPart, ...]
+    lanes: tuple[TimelineLane, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSection:
+    """One step on one rank over time.
+
+    Attributes:
+        step: The chosen step whose time is nearest to the median.
+        rank: The rank; ``None`` in a run of one.
+        measured: As measured.
+        predicted: On the targets, best first.
+    """
+
+    step: int
+    rank: int | None
+    measured: StepTimeline
+    predicted: tuple[StepTimeline, ...]
+
+
+def build_timelines(
+    run: MeasuredRun, targets: Sequence[Prediction], kernels: Sequence[KernelTime], course: StepCourse | None
+) -> TimelineSection | None:
+    """Build the timelines of the middle step; ``None`` without a step that takes time.
+
+    Args:
+        run: The measured run.
+        targets: Its predictions, best first; those after the first eight are left out.
+        kernels: The report's kernels, to which blocks refer.
+        course: Says which step and rank.
+    """
+    if course is None:
+        return None
+    drawn = targets[:MAX_TARGETS]
+    painter = _Painter(
+        run=run,
+        places=_number_kernels(run, kernels),
+        course=course,
+        streams=_choose_streams(run, course),
+        max_blocks=min(MAX_BLOCKS // (1 + len(drawn)), MAX_BLOCKS_EACH),
+    )
+    measured = painter.draw(label_times(run.trace), run.program, run.measured_timeline)
+    if measured is None:
+        return None
+    predicted = (painter.draw_target(target) for target in drawn)
+    return TimelineSection(course.step, course.rank, measured, tuple(one for one in predicted if one))
+
+
+def _choose_streams(run: MeasuredRun, course: StepCourse) -> pl.DataFrame:
+    """Return the streams with a lane of their own, which is their row: those that work longest in the measured step."""
+    rank = pl.lit(True) if course.rank is None else pl.col("rank") == course.rank
+    inside = run.kernels.filter(pl.col("step") == course.step, rank)
+    streams = inside.group_by("device", "stream").agg(busy=pl.col("dur_ns").sum())
+    ordered = streams.sort("busy", "stream", descending=[True, False]).select("device", "stream")
+    return (ordered if len(ordered) <= MAX_LANES + 1 else ordered.head(MAX_LANES)).with_row_index("lane")
+
+
+def _number_kernels(run: MeasuredRun, kernels: Sequence[KernelTime]) -> pl.Series:
+    """Return the place in the report's kernels of each row of the kernel table."""
+    columns = {
+        key: [getattr(kernel, "shape" if key == "input_dims" else key) for kernel in kernels] for key in KERNEL_KEYS
+    }
+    schema = {key: run.kernels.schema[key] for key in KERNEL_KEYS}
+    numbers = pl.DataFrame(columns, schema=schema, strict=False).with_row_index("place")
+    found = run.kernels.select(KERNEL_KEYS).join(
+        numbers, on=KERNEL_KEYS, how="left", nulls_equal=True, maintain_order="left"
+    )
+    return found["place"].cast(pl.Int64)
+
+
+@dataclass(frozen=True)
+class _Painter:
+    """Draws one step of a run as it was measured and on targets.
+
+    Attributes:
+        run: The measured run.
+        places: Place in the report's kernels of each kernel.
+        course: Says which step and rank.
+        streams: Streams with a lane of their own.
+        max_blocks: Maximum number of blocks of a timeline.
+    """
+
+    run: MeasuredRun
+    places: pl.Series
+    course: StepCourse
+    streams: pl.DataFrame
+    max_blocks: int
+
+    def draw_target(self, target: Prediction) -> StepTimeline | None:
+        program = target.program.replace_tables(chosen_steps=self.run.chosen_steps)
+        durations_ns = round_to_ns(target.replayed_kernels["time_us"].to_numpy() * 1e3, "kernels")
+        return self.draw(target.label, program, replay(program.graph, durations_ns))
+
+    def draw(self, label: str, program: Program, timeline: Timeline) -> StepTimeline | None:
+        """Draw a timeline of a program; ``None`` if the step has no time there."""
+        rank = program.steps["rank"].min() if self.course.rank is None else self.course.rank
+        steps = program.steps.with_row_index("row").filter(pl.col("step") == self.course.step, pl.col("rank") == rank)
+        spans = program.step_timer.compute_step_spans(timeline)
+        if steps.is_empty() or not spans.has_duration[steps["row"][0]]:
+            return None
+        begin_ns, end_ns = (int(times[steps["row"][0]]) for times in (spans.previous_end_ns, spans.end_ns))
+        activities = self._list_activities(program, timeline).filter(
+            pl.col("rank") == rank, pl.col("end_ns") > begin_ns, pl.col("begin_ns") < end_ns
+        )
+        for columns in COLUMNS:
+            blocks = rasterize(activities, begin_ns, end_ns, columns)
+            if blocks.height <= self.max_blocks:
+                break
+        segments = compute_critical_path(program, timeline).segments.select(
+            "begin_ns", "end_ns", lane=pl.lit(0), key="on"
+        )
+        path = rasterize(segments, begin_ns, end_ns, columns).select("begin", "length", "key")
+        return StepTimeline(
+            label=label,
+            time_us=(end_ns - begin_ns) / 1e3,
+            columns=columns,
+            path=tuple(PathPart(*row) for row in path.iter_rows()),
+            lanes=tuple(self._build_lanes(blocks)),
+        )
+
+    def _list_activities(self, program: Program, timeline: Timeline) -> pl.DataFrame:
+        """List the GPU's activities with their times; the trace's kernels come first in every program."""
+        added = program.kernels.height - self.places.len()
+        places = self.places.extend_constant(None, added) if added else self.places
+        return program.kernels.join(
+            self.streams, on=["device", "stream"], how="left", nulls_equal=True, maintain_order="left"
+        ).select(
+            "rank",
+            pl.col("lane").fill_null(self.streams.height),
+            key=pl.struct(family="family", place=places),
+            begin_ns=pl.Series(timeline.activity_start_ns),
+            end_ns=pl.Series(timeline.activity_end_ns),
+        )
+
+    def _build_lanes(self, blocks: pl.DataFrame) -> Iterator[TimelineLane]:
+        names = self.streams.select(pl.format("GPU {} stream {}", "device", "stream")).to_series().to_list()
+        for lane, name in enumerate([*names, OTHER_STREAMS]):
+            mine = _list_blocks(blocks.filter(lane=lane))
+            if mine:
+                yield TimelineLane(name, mine)
+
+
+def _list_blocks(blocks: pl.DataFrame) -> tuple[TimelineBlock, ...]:
+    rows = blocks.select("begin", "length", "quarters", pl.col("key").struct.unnest())
+    return tuple(TimelineBlock(*row) for row in rows.iter_rows())
