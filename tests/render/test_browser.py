@@ -106,6 +106,17 @@ def test_an_address_opens_what_hides_its_place(opened, report):
     view.wait_for_selector(f"#{row.id} .anchor.copied")
 
 
+def test_findings_and_kernels_show_where_they_are_in_the_timeline(opened, report):
+    view, _ = opened
+    for button in ("#findings [data-acts] button", "#kernel-table .in-timeline"):
+        view.eval_on_selector(button, "button => button.click()")
+        lit = {int(path.get_attribute("data-k")) for path in view.query_selector_all("path.lit")}
+        assert lit
+        assert lit <= {block.kernel for lane in report.timelines.measured.lanes for block in lane.blocks}
+        view.click("#timeline-clear")
+        assert not view.query_selector_all("path.lit")
+
+
 def test_figures_are_saved_as_pictures_and_values(opened):
     view, heard = opened
     saved = {}
@@ -159,7 +170,7 @@ def many(tmp_path_factory):
     """The page of twenty targets, some with a price."""
     path = tmp_path_factory.mktemp("many") / "report.html"
     trace = tk.load(SAMPLES / "synthetic_transformer_inference.json.gz")
-    report = tk.report(tk.predict(trace, gpu=GPUS))
+    report = tk.report(tk.predict(trace, gpu=GPUS, price=dict.fromkeys(("a100-sxm-80gb", *GPUS[:8]), 2.0)))
     path.write_text(render_page(report), encoding="utf-8")
     return path, report
 
@@ -177,6 +188,43 @@ def test_twenty_targets_are_small_and_sort_and_filter(many, new_page):
     assert [spread[name] for name in shown] == pytest.approx(sorted(spread.values()), rel=1e-3)
     view.fill("[data-tools=target-table] [data-search]", "amd")
     assert len(list_rows(view, "target-table", 1)) == sum("AMD" in name for name in names.values())
+    view.close()
+
+
+def test_prices_recompute_costs_as_a_new_prediction_would(many, new_page):
+    path, report = many
+    view = new_page(viewport={"width": 1280, "height": 800})
+    view.goto(path.as_uri())
+    trace = tk.load(SAMPLES / "synthetic_transformer_inference.json.gz")
+    again = tk.report(tk.predict(trace, gpu=GPUS, price=dict.fromkeys(("a100-sxm-80gb", *GPUS), 3.25)))
+    view.fill("#target-here .price input[type=number]", "3.25")
+    for target in report.decision.targets:
+        view.fill(f"#target-{target.label} .price input[type=number]", "3.25")
+    for target in again.decision.targets:
+        for column, figure in (("dollars", target.dollars), ("pays", target.break_even)):
+            shown = float(view.get_attribute(f"#target-{target.label} .{column}", "data-v"))
+            assert shown == pytest.approx(figure.likely, rel=1e-4)
+    best = again.decision.targets[0]
+    answer = next(said.render() for said in best.sentence.values["answers"] if said.code.startswith("costs-"))
+    assert view.inner_text("#detail") == f"At the prices in the table, {best.name}: {answer}"
+    view.close()
+
+
+def test_the_timeline_shows_targets_and_leads_to_kernels(many, new_page):
+    path, report = many
+    view = new_page(viewport={"width": 1280, "height": 800})
+    view.goto(path.as_uri())
+    assert [run.get_attribute("data-run") for run in view.query_selector_all("[data-run]:visible")] == ["0", "1"]
+    view.select_option("#timeline-target", "3")
+    assert [run.get_attribute("data-run") for run in view.query_selector_all("[data-run]:visible")] == ["0", "3"]
+    block = view.query_selector("[data-run='0'] path[data-k]")
+    block.dispatch_event("click")
+    view.wait_for_selector(f"tr.marked[data-k='{block.get_attribute('data-k')}']")
+    with view.expect_download() as begun:
+        view.click("[data-figure=timeline] button:text-is('CSV')")
+    rows = Path(begun.value.path()).read_text().splitlines()
+    drawn = (report.timelines.measured, report.timelines.predicted[2])
+    assert len(rows) == 1 + sum(len(lane.blocks) for one in drawn for lane in one.lanes)
     view.close()
 
 

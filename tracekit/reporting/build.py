@@ -119,7 +119,7 @@ def build_report(
         communication=communication.build_collective_times(rows, chosen, run.program.collectives),
         copies=copies.build_copy_times(rows, chosen, run.gpu),
         course=course,
-        timelines=timeline.build_timelines(run, _order_targets(targets, decision), kernel_times, course),
+        timelines=timeline.build_timelines(run, targets, kernel_times, course),
         steps=steps.build_measured_steps(run),
         critical=critical_path.build_critical_path(run),
         speeds=sensitivity.build_speed_sensitivity(replays),
@@ -137,12 +137,6 @@ def build_report(
         targets=tuple(target.to_plain() for target in targets),
         refused=refused.build_refused_steps(refused_targets),
     )
-
-
-def _order_targets(targets: Sequence[Prediction], decision: Decision | None) -> list[Prediction]:
-    """Return the targets best first."""
-    ranks = {one.label: place for place, one in enumerate(decision.targets)} if decision else {}
-    return sorted(targets, key=lambda target: ranks[target.label])
 
 
 def build_prediction_report(predicted: Predictions, command: str | None = None) -> Report:

@@ -53,7 +53,7 @@ def _list_places(report: Report) -> Iterator[_Place]:
     costs = None if dollars is None else Figure(dollars, dollars, dollars)
     yield _Place(report.source.label, Figure(here_ms, here_ms, here_ms), costs, is_measured=True)
     for target in report.decision.targets:
-        yield _Place(target.label, target.speedup.invert().scale(here_ms), target.dollars)
+        yield _Place(target.label, target.speedup.invert(here_ms), target.dollars)
 
 
 def _build_cost_chart(decision: Decision, places: Iterable[_Place], here: str) -> Chart:

@@ -11,7 +11,7 @@ from tracekit.reporting.sections.kernels import KernelTime, Tiles
 
 MAX_ROWS = 400
 """Maximum number of kernels in a page."""
-MAX_ROWS_BYTES = 65_000
+MAX_ROWS_BYTES = 55_000
 """Approximate size of the rows in bytes: a page has to stay small enough for a mail."""
 ROW_BYTES = 450
 """Approximate size of a row's elements and numbers, without its names and predictions."""

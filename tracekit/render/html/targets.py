@@ -7,14 +7,23 @@ from math import log
 from predictors import PredictorError, load_gpu
 from tracekit.messages import decisions as told
 from tracekit.prediction.model import PredictedStep
+from tracekit.prediction.question import RankBy
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.decision import Decision, TargetDecision
+from tracekit.reporting.sections.decision_sentences import MIN_RATIO_IN_TIMES
 from tracekit.reporting.sections.figure import Figure
 
 MAX_FIRST_TARGETS = 3
 """Targets, best first, whose columns tables show before a reader chooses others."""
 US_PER_HOUR = 3.6e9
-COST_ANSWERS = (told.COSTS_MORE, told.COSTS_LESS, told.COSTS_UNDECIDED, told.COSTS_ALONE, told.PAYS_BELOW)
+COST_ANSWERS = (
+    told.COSTS_MORE,
+    told.COSTS_TIMES,
+    told.COSTS_LESS,
+    told.COSTS_UNDECIDED,
+    told.COSTS_ALONE,
+    told.PAYS_BELOW,
+)
 """The answers that other prices change."""
 
 
@@ -31,8 +40,7 @@ class TargetRow:
         low_place: Where the interval begins, percent of the table's axis of times.
         width: How long it is, percent of that.
         likely_place: Where the likely step is.
-        gpu_hours: GPU-hours that the decision's amount of work takes, of all GPUs that have to be rented.
-        rented: GPUs that have to be rented.
+        gpu_hours: GPU-hours that the decision's amount of work takes, of all rented GPUs.
     """
 
     id: str
@@ -44,7 +52,6 @@ class TargetRow:
     width: float
     likely_place: float
     gpu_hours: Figure
-    rented: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,6 @@ def _build_row(report: Report, decision: TargetDecision, step: PredictedStep, sc
         width=scale.locate(step.high_us or scale.low_us) - low_place,
         likely_place=scale.locate(step.step.step_time_us or scale.low_us),
         gpu_hours=_compute_gpu_hours(report, decision),
-        rented=_count_rented(decision.hourly, decision.price, decision.gpus),
     )
 
 
@@ -105,19 +111,15 @@ def _name_maker(gpu: str) -> str:
     return f"{known.vendor} {known.architecture}"
 
 
-def _count_rented(hourly: float | None, price: float | None, gpus: int) -> float:
-    return hourly / price if hourly and price else gpus
-
-
 def _compute_gpu_hours(report: Report, target: TargetDecision) -> Figure:
+    return target.speedup.invert(_compute_hours(report) * target.rented)
+
+
+def _compute_hours(report: Report) -> float:
+    """Return the hours that the decision's amount of work takes where it was traced."""
     assert report.decision
-    hours = report.source.step_time_us / US_PER_HOUR * report.decision.amount / _count_units(report)
-    return target.speedup.invert().scale(hours * _count_rented(target.hourly, target.price, target.gpus))
-
-
-def _count_units(report: Report) -> float:
-    """Count the units of work in a measured step."""
-    return report.source.batch.size if report.source.batch else 1.0
+    batch = report.source.batch
+    return report.source.step_time_us / US_PER_HOUR * report.decision.amount / (batch.size if batch else 1.0)
 
 
 def describe_pricing(report: Report, rows: list[TargetRow]) -> dict[str, object] | None:
@@ -126,15 +128,19 @@ def describe_pricing(report: Report, rows: list[TargetRow]) -> dict[str, object]
     if decision is None:
         return None
     here = decision.here
-    rented = _count_rented(here.hourly, here.price, here.gpus)
-    hours = report.source.step_time_us / US_PER_HOUR * decision.amount / _count_units(report)
     return {
         "unit": decision.unit.removesuffix("s"),
         "units": decision.unit,
         "amount": decision.amount,
-        "ranked_by": decision.ranked_by,
+        "is_ranked_by_cost": RankBy(decision.ranked_by).needs_prices,
+        "min_ratio_in_times": MIN_RATIO_IN_TIMES,
         "answers": {template.code: template.text for template in COST_ANSWERS},
-        "here": {"name": here.name, "price": here.price, "rented": rented, "gpu_hours": rented * hours},
+        "here": {
+            "name": here.name,
+            "price": here.price,
+            "rented": here.rented,
+            "gpu_hours": here.rented * _compute_hours(report),
+        },
         "targets": list(_describe_targets(decision, rows)),
     }
 
@@ -144,7 +150,8 @@ def _describe_targets(decision: Decision, rows: list[TargetRow]) -> Iterator[dic
         yield {
             "id": row.id,
             "name": row.decision.name,
-            "gpus": row.decision.gpus,
+            "rented": row.decision.rented,
+            "fits": row.step.memory.fits,
             "price": row.decision.price,
             "gpu_hours": row.gpu_hours.ordered,
             "speedup": row.decision.speedup.ordered,

@@ -1,6 +1,6 @@
 // Prices that the reader enters: costs, the price below which a target pays, its rank and the answer follow at once.
 if (data.pricing) {
-  const { here, targets, answers, unit, units, amount, ranked_by: rankedBy } = data.pricing;
+  const { here, targets, answers, unit, units, amount } = data.pricing;
   const DEFAULT_MAX_DOLLARS = 10;
   const round = (value, digits) => value.toLocaleString("en-US", { minimumSignificantDigits: digits, maximumSignificantDigits: digits });
   const digitsFor = (figure, digits) => new Set(figure.map((value) => round(value, digits))).size === new Set(figure).size ? digits : digits + 1;
@@ -13,18 +13,22 @@ if (data.pricing) {
 
   // As tracekit.reporting.sections.decide and decision_sentences have it.
   const costs = (one) => one.price === null ? null : scale(one.gpu_hours, one.price);
-  const breakEven = (one) => here.price === null ? null : scale(one.speedup, here.price * here.rented / one.gpus);
+  const breakEven = (one) => here.price === null ? null : scale(one.speedup, here.price * here.rented / one.rented);
   function answer(one) {
     const dollars = costs(one);
     const values = { price: one.price, here: here.name, here_price: here.price, break_even: breakEven(one), unit, units, amount, dollars };
     if (here.price === null || !here.price) return dollars ? fill(answers["costs-alone"], values) : "";
     if (!dollars) return fill(answers["pays-below"], values);
-    const more = dollars.map((value) => 100 * (value / (here.gpu_hours * here.price) - 1));
-    if (more[0] <= 0 && more[2] >= 0) return fill(answers["costs-undecided"], values);
-    return more[1] > 0 ? fill(answers["costs-more"], { ...values, more_pct: more }) : fill(answers["costs-less"], { ...values, less_pct: more.map((value) => -value).reverse() });
+    const ratio = scale(dollars, 1 / (here.gpu_hours * here.price));
+    if (ratio[0] <= 1 && ratio[2] >= 1) return fill(answers["costs-undecided"], values);
+    if (ratio[1] >= data.pricing.min_ratio_in_times) return fill(answers["costs-times"], { ...values, ratio });
+    if (ratio[1] > 1) return fill(answers["costs-more"], { ...values, more_pct: ratio.map((end) => 100 * (end - 1)) });
+    return fill(answers["costs-less"], { ...values, less_pct: ratio.map((end) => 100 * (1 - end)).reverse() });
   }
   // As tracekit.reporting.sections.ranking has it.
-  function isSurelyLess(a, b) {
+  function isSurelyCheaper(one, other) {
+    const [a, b] = [costs(one), costs(other)];
+    if ((one.fits === false) !== (other.fits === false)) return other.fits === false;
     if (!a || !b) return Boolean(a) && !b;
     return a[1] < b[1] && Math.log(b[1] / a[1]) > Math.hypot(Math.log(a[2] / a[1]), Math.log(b[1] / b[0]));
   }
@@ -41,9 +45,10 @@ if (data.pricing) {
       row.querySelector(".price").dataset.v = one.price ?? "";
       setCell(row.querySelector(".dollars"), costs(one));
       setCell(row.querySelector(".pays"), breakEven(one));
-      if (rankedBy !== "time" && rankedBy !== "energy") row.cells[0].textContent = row.cells[0].dataset.v = 1 + targets.filter((other) => isSurelyLess(costs(other), costs(one))).length;
+      one.rank = data.pricing.is_ranked_by_cost ? 1 + targets.filter((other) => isSurelyCheaper(other, one)).length : Number(row.cells[0].textContent);
+      row.cells[0].textContent = one.rank;
     }
-    const first = [...targets].sort((a, b) => document.getElementById(a.id).cells[0].textContent - document.getElementById(b.id).cells[0].textContent)[0];
+    const first = targets.reduce((best, one) => (one.rank < best.rank ? one : best));
     document.getElementById("detail").textContent = `At the prices in the table, ${first.name}: ${answer(first) || "no price."}`;
   }
 
