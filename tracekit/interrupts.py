@@ -51,9 +51,15 @@ def was_interrupted() -> bool:
     return _interrupted
 
 
+def ignore_interrupts() -> None:
+    """Ignore Ctrl-C from here on, where this module handles it: all is done, and the exit code stands."""
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def exit_interrupted() -> NoReturn:
     """Exit as interrupted; another Ctrl-C doesn't disturb what remains to do."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_interrupts()
     sys.exit(EXIT_INTERRUPTED)
 
 

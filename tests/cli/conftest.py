@@ -1,5 +1,6 @@
 """The command line, run in this process."""
 
+import signal
 import sys
 
 import pytest
@@ -12,10 +13,13 @@ from tracekit.testing import TraceBuilder
 def run(capsys, monkeypatch):
     """Run the command line; gives exit code, stdout and stderr."""
 
+    handling = signal.getsignal(signal.SIGINT)
+
     def invoke(*args):
         monkeypatch.setattr(sys, "argv", ["tracekit", *map(str, args)])
         with pytest.raises(SystemExit) as stop:
             main()
+        signal.signal(signal.SIGINT, handling)  # which the command ignores at its end
         captured = capsys.readouterr()
         return stop.value.code, captured.out, captured.err
 

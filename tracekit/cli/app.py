@@ -41,7 +41,7 @@ from tracekit.cli.failures import Failure, explain_failure
 from tracekit.cli.memory_limit import check_memory_limit
 from tracekit.cli.standard_streams import drop_output, prepare_streams
 from tracekit.escape import to_line, to_lines
-from tracekit.interrupts import exit_interrupted, note_interrupts, was_interrupted
+from tracekit.interrupts import exit_interrupted, ignore_interrupts, note_interrupts, was_interrupted
 
 EXIT_BUG = 70
 
@@ -160,6 +160,7 @@ def main() -> None:
             app(prog_name="tracekit")
         finally:
             sys.stdout.flush()
+            ignore_interrupts()
     except KeyboardInterrupt:
         exit_interrupted()
     except Exception as error:

@@ -96,7 +96,8 @@ def _print_script(output: Path | None, force: bool, quiet: bool) -> None:
 
 
 def _show_host(json: bool, quiet: bool) -> None:
-    from tracekit.cli.output import emit, show_progress
+    from tracekit.cli.output import emit
+    from tracekit.cli.progress import show_progress
     from tracekit.hosts.bench import bench_host
     from tracekit.messages import stages
     from tracekit.render import hosts as render
@@ -123,7 +124,8 @@ def _read_measurements(
 
     if result is not None:
         return calibration.from_bench(result, gpu)
-    from tracekit.cli.output import say, show_progress
+    from tracekit.cli.output import say
+    from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_traces
     from tracekit.run import prepare_run
 

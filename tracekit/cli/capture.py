@@ -67,7 +67,8 @@ def capture(
     from tracekit.capturing.named import NamedProgram, load_measured
     from tracekit.capturing.steps import predict_steps
     from tracekit.capturing.timed_trace import build_timed_trace
-    from tracekit.cli.output import check_output, emit, show_progress, write_file
+    from tracekit.cli.output import check_output, emit, write_file
+    from tracekit.cli.progress import show_progress
     from tracekit.messages import stages
     from tracekit.render import captured as render
 

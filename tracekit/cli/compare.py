@@ -68,7 +68,8 @@ def compare(
 
     Example: tracekit compare before.json.gz after.json.gz --fail-above 5%
     """
-    from tracekit.cli.output import as_text, check_output, emit, say, show_progress, write_file
+    from tracekit.cli.output import as_text, check_output, emit, say, write_file
+    from tracekit.cli.progress import show_progress
     from tracekit.render import compare as render
     from tracekit.render.html import render_comparison_page
     from tracekit.render.private_details import remove_details

@@ -20,13 +20,14 @@ def doctor(
 
     Example: tracekit doctor trace.json.gz
     """
-    from tracekit.cli.output import emit, show_progress
+    from tracekit.cli.output import emit
+    from tracekit.cli.progress import show_progress
     from tracekit.cli.read import fill_source_gpu, read_traces
     from tracekit.doctor import examine
     from tracekit.render import doctor as render
     from tracekit.request import answers
 
-    with show_progress(quiet) as stage:
+    with show_progress(quiet, stages.EXAMINING) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage)
         run = answers.measure(trace, fill_source_gpu(trace, request), stage, rank=trace.ranks[0].rank)
         stage(stages.EXAMINING())

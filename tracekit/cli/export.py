@@ -48,14 +48,15 @@ def export(
 
     Example: tracekit export trace.json.gz --gpu h100-sxm --steps 7 -o timeline.json.gz
     """
-    from tracekit.cli.output import check_output, say, show_progress, write_file
+    from tracekit.cli.output import check_output, say, write_file
+    from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_or_capture
     from tracekit.request import answers
 
     known = EXPORT_SUFFIXES[form] if form else list(chain(*EXPORT_SUFFIXES.values()))
     check_output(output, force, known, traces)
     form = form or next(form for form, suffixes in EXPORT_SUFFIXES.items() if output.suffix in suffixes)
-    with show_progress(quiet) as stage:
+    with show_progress(quiet, stages.PREDICTING) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)
         stage(stages.PREDICTING())

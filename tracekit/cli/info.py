@@ -22,7 +22,8 @@ def info(
     Example: tracekit info trace.json.gz
     """
     from tracekit.analysis.self_check import run_self_check
-    from tracekit.cli.output import emit, show_progress
+    from tracekit.cli.output import emit
+    from tracekit.cli.progress import show_progress
     from tracekit.cli.read import fill_source_gpu, read_traces
     from tracekit.inference_rules import INFERENCE_RULES
     from tracekit.render import json as as_json

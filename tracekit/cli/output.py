@@ -1,21 +1,18 @@
 """Output of commands: data to stdout or a file, messages and progress to stderr."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.text import Text
 
 from tracekit import output_files
 from tracekit.capturing.program_names import strip_function
 from tracekit.errors import OutputError
 from tracekit.escape import to_line, to_lines
-from tracekit.messages import Message, ProgressCallback, command_errors
-from tracekit.messages.stages import READING_TRACE
+from tracekit.messages import command_errors
 
 FILE_WIDTH_CHARS = 140
 
@@ -62,24 +59,6 @@ def say(text: str) -> None:
 def print_line(text: str) -> None:
     """Print a line on stdout."""
     typer.echo(to_line(text))
-
-
-@contextmanager
-def show_progress(quiet: bool) -> Iterator[ProgressCallback]:
-    """Yield a function that shows the current stage on stderr, on a terminal only."""
-    console = make_console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield lambda stage: None
-        return
-    from tracekit.compiled.announcing import announce_compilation
-
-    with console.status(str(READING_TRACE())) as status:
-
-        def show(stage: Message) -> None:
-            status.update(Text(str(stage)))
-
-        with announce_compilation(show):
-            yield show
 
 
 def check_output(path: Path | None, force: bool, suffixes: Sequence[str], inputs: Sequence[str] = ()) -> None:

@@ -62,7 +62,8 @@ def predict(
     Example: tracekit predict trace.json.gz --gpu h100-sxm --cluster 4x8xb200@ndr400 -o prediction.html
     """
     from tracekit.analysis.self_check import run_self_check as check_graph
-    from tracekit.cli.output import say, show_progress
+    from tracekit.cli.output import say
+    from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_or_capture
     from tracekit.cli.report_output import ReportForms, deliver_report, format_command, settle_output
     from tracekit.render import json as as_json
@@ -72,11 +73,13 @@ def predict(
     from tracekit.request import answers
 
     form, output = settle_output(form, output, force, traces, has_targets=True)
-    with show_progress(quiet) as stage:
+    with show_progress(quiet, stages.PREDICTING, stages.BUILDING_REPORT) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)
         stage(stages.PREDICTING())
-        report = build_prediction_report(answers.predict(run, request), format_command())
+        predicted = answers.predict(run, request, stage)
+        stage(stages.BUILDING_REPORT())
+        report = build_prediction_report(predicted, format_command())
         graph = check_graph(run.graph) if verbose else None
     deliver_report(
         report,

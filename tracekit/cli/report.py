@@ -16,6 +16,7 @@ from tracekit.cli.options import (
     WithDetails,
 )
 from tracekit.cli.request_options import expand_requests
+from tracekit.messages import stages
 from tracekit.request import ReportRequest
 from tracekit.request.program_options import ProgramOptions
 
@@ -43,7 +44,7 @@ def report(
     Example: tracekit report trace.json.gz --top 20 --what-if 'scale(family=gemm, 0.5)'
     """
     from tracekit.analysis.self_check import run_self_check as check_graph
-    from tracekit.cli.output import show_progress
+    from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_or_capture
     from tracekit.cli.report_output import ReportForms, deliver_report, format_command, settle_output
     from tracekit.render import json as as_json
@@ -52,9 +53,10 @@ def report(
     from tracekit.request import answers
 
     form, output = settle_output(form, output, force, traces)
-    with show_progress(quiet) as stage:
+    with show_progress(quiet, stages.BUILDING_REPORT) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)
+        stage(stages.BUILDING_REPORT())
         built = answers.report(run, request, format_command())
         graph = check_graph(run.graph) if verbose else None
     deliver_report(

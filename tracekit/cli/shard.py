@@ -38,7 +38,8 @@ def shard(
 
     Example: tracekit shard --table 26*40Mx128:1 --batch 8192 --cluster 8xh100-sxm -o plan.json
     """
-    from tracekit.cli.output import as_text, check_output, emit, show_progress, write_file
+    from tracekit.cli.output import as_text, check_output, emit, write_file
+    from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_traces
     from tracekit.escape import write_csv
     from tracekit.render import shard as render

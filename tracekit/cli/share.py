@@ -45,7 +45,8 @@ def share(
     Example: tracekit share trace.json.gz --gpu h100-sxm -o shared.zip
     """
     from tracekit import output_files
-    from tracekit.cli.output import check_output, say, show_progress
+    from tracekit.cli.output import check_output, say
+    from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_traces
     from tracekit.cli.report_output import list_private_names
     from tracekit.ingest.source import STDIN, expand_inputs
@@ -63,11 +64,16 @@ def share(
     else:
         output_files.check_folder(output, force=force)
     sources = expand_inputs(traces).traces
-    with show_progress(quiet) as stage, TemporaryDirectory() as made:
+    with (
+        show_progress(quiet, stages.PREDICTING, stages.BUILDING_REPORT, stages.REDACTING) as stage,
+        TemporaryDirectory() as made,
+    ):
         trace = read_traces(traces, None, no_cache, memory, stage)
         run = answers.measure(trace, request, stage)
         stage(stages.PREDICTING())
-        report = build_prediction_report(answers.predict(run, request))
+        predicted = answers.predict(run, request, stage)
+        stage(stages.BUILDING_REPORT())
+        report = build_prediction_report(predicted)
         names = list_private_names(trace)
         files = {PAGE_NAME: Path(made, PAGE_NAME)}
         files[PAGE_NAME].write_text(render_page(remove_details(report, names)), encoding="utf-8")

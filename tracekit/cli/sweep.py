@@ -35,7 +35,8 @@ def sweep(
 
     Example: tracekit sweep trace.json.gz --cluster 64x8xh100-sxm@ndr400 --price h100-sxm=2.49
     """
-    from tracekit.cli.output import as_text, check_output, emit, say, show_progress, write_file
+    from tracekit.cli.output import as_text, check_output, emit, say, write_file
+    from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_or_capture
     from tracekit.cli.report_output import list_private_names
     from tracekit.render import sweep as render
@@ -44,7 +45,7 @@ def sweep(
     from tracekit.request import answers
 
     check_output(output, force, SUFFIXES, traces)
-    with show_progress(quiet) as stage:
+    with show_progress(quiet, stages.PREDICTING_LAYOUTS) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage)
         run = answers.measure(trace, request, stage)
         stage(stages.PREDICTING_LAYOUTS())

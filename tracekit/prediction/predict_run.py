@@ -7,8 +7,9 @@ from functools import partial
 from tracekit import calibration
 from tracekit.comm import ClusterError
 from tracekit.errors import RequestError, TracekitError
-from tracekit.messages import layout_errors
+from tracekit.messages import ProgressCallback, layout_errors
 from tracekit.messages import requests as messages
+from tracekit.messages.stages import PREDICTING_TARGET
 from tracekit.parallelism.layout import LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import infer_job_batch
@@ -46,6 +47,7 @@ def predict(
     clock: str | float | None = None,
     source_clock: str | float | None = None,
     question: Question = FASTEST,
+    progress: ProgressCallback = lambda stage: None,
 ) -> Predictions:
     """Predict the step of a measured run on each of some GPUs and clusters.
 
@@ -68,6 +70,7 @@ def predict(
         clock: Clock that each target's GPUs are held at, in MHz or as ``1200MHz``; None for their own.
         source_clock: Mean clock of the trace's GPU while it was recorded; None where the trace has to tell.
         question: What is to be decided.
+        progress: Called with each target as its prediction begins.
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
@@ -112,7 +115,7 @@ def predict(
     predictor = make_predictor(run, what_if.program)
     if question.whole_run:
         question.whole_run.count_steps(predictor.batch)
-    predicted, refused = _predict_targets(predictor, wanted, change)
+    predicted, refused = _predict_targets(predictor, wanted, change, progress)
     make_predictor_of_run = partial(make_predictor, run)
     before = [_predict_step_times(make_predictor_of_run, edit.program, wanted, change) for edit in what_if.edits[:-1]]
     steps = [*before, _get_step_times(predicted)] if what_if.edits else []
@@ -133,7 +136,10 @@ def predict(
 
 
 def _predict_targets(
-    predictor: Predictor, wanted: Sequence[Target], change: LayoutRequest
+    predictor: Predictor,
+    wanted: Sequence[Target],
+    change: LayoutRequest,
+    progress: ProgressCallback = lambda stage: None,
 ) -> tuple[tuple[Prediction, ...], tuple[RefusedTarget, ...]]:
     """Predict the step on each target in the requested layout; return the predictions, and the targets without one.
 
@@ -143,7 +149,8 @@ def _predict_targets(
     """
     layout = apply_request(predictor.layout, change) if predictor.layout else None
     predicted, refused = [], []
-    for target in wanted:
+    for number, target in enumerate(wanted, 1):
+        progress(PREDICTING_TARGET(target=target.label, number=number, targets=len(wanted)))
         try:
             predicted.append(predictor.predict(replace(target, layout=layout)))
         except (ClusterError, LayoutError) as error:

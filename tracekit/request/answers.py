@@ -88,12 +88,13 @@ def report(run: MeasuredRun, request: ReportRequest, command: str | None = None)
     return reporting.build_report(run, command=command, what_if=apply_edits(run.program, request.edits))
 
 
-def predict(run: MeasuredRun, request: ExportRequest) -> Predictions:
+def predict(run: MeasuredRun, request: ExportRequest, progress: ProgressCallback = lambda stage: None) -> Predictions:
     """Predict the step on the request's targets; there may be none.
 
     Args:
         run: The measured run.
         request: The targets, the layout and the edits.
+        progress: Called with the name of each stage as it begins.
 
     Raises:
         TracekitError: No target can be predicted, an edit finds nothing to change, or the trace of a host tells none.
@@ -113,6 +114,7 @@ def predict(run: MeasuredRun, request: ExportRequest) -> Predictions:
         clock=request.clock,
         source_clock=request.source_clock,
         question=request.question if isinstance(request, DecisionOptions) else FASTEST,
+        progress=progress,
     )
 
 
