@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from predictors import Gpu
+from tracekit.arrays import Ints
 from tracekit.graph import Graph, build_graph
 from tracekit.graph.build import build_graph_parts
 from tracekit.graph.ranks import Collectives, align_steps, join_ranks, link_ranks
@@ -61,7 +62,7 @@ def join_rank_traces(
         classified, found, doubts = align_steps(numbers, classified, found)
         notes = (*notes, *doubts)
     asked_of_ranks = [step_table.select_steps(table, steps) for table in found]
-    table = _stack_ranks(classified, numbers)
+    table = stack_ranks(classified, numbers)
     marks = [step_table.list_step_edges(rows) for rows in found]
     collectives = join_ranks(table, without) if len(ranks) > 1 else None
     if collectives is None:
@@ -71,35 +72,46 @@ def join_rank_traces(
             marks = [rows.clear() for rows in marks]
         each = [build_graph_parts(*columns, without) for columns in zip(ranks, classified, marks, strict=True)]
         graph = link_ranks(list(zip(numbers, each, strict=True)), collectives)
-    kernels, graph = _split_collective_waits(table, graph, collectives, without)
+    kernels, kept = split_collective_waits(table, graph.work_ns, collectives, len(ranks), without)
+    graph = replace(graph, kept_ns=kept)
     if gpu is not None and precision.RULE.is_on(without):
         kernels = precision.detect_tf32(kernels, gpu)
-    every, asked = _stack_ranks(found, numbers), _stack_ranks(asked_of_ranks, numbers)
+    every, asked = stack_ranks(found, numbers), stack_ranks(asked_of_ranks, numbers)
     tables = StepTables(kernels, every, step_table.drop_first_step(asked, every, kernels), asked)
     return JoinedRanks(tables, graph, collectives, notes)
 
 
-def _stack_ranks(tables: Sequence[pl.DataFrame], ranks: Sequence[int]) -> pl.DataFrame:
+def stack_ranks(tables: Sequence[pl.DataFrame], ranks: Sequence[int]) -> pl.DataFrame:
+    """Stack a table of each rank, with the rank as the first column."""
     return pl.concat(
         table.select(pl.lit(rank, pl.Int64).alias("rank"), pl.all()) for rank, table in zip(ranks, tables, strict=True)
     )
 
 
-def _split_collective_waits(
-    kernels: pl.DataFrame, graph: Graph, collectives: Collectives | None, without: RuleNames
-) -> tuple[pl.DataFrame, Graph]:
-    """Split every collective's duration into transfer and waiting for other ranks, in the kernel table and the graph.
+def split_collective_waits(
+    kernels: pl.DataFrame, work_ns: Ints, collectives: Collectives | None, ranks: int, without: RuleNames
+) -> tuple[pl.DataFrame, Ints]:
+    """Split every collective's duration into transfer and waiting for other ranks.
 
     If all ranks of a group were read, the replay derives all waiting. Otherwise the time beyond the shortest similar
     collective counts as waiting for a rank that wasn't read, and stays as measured.
+
+    Args:
+        kernels: The kernel table; collectives alone will do.
+        work_ns: Duration of each kernel without the waiting that is derived again.
+        collectives: The collectives at which the ranks meet; ``None`` for one rank.
+        ranks: Number of ranks that were read.
+        without: Inference rules that are off.
+
+    Returns:
+        The table, and the waiting of each kernel that is kept as measured.
     """
-    recorded = kernels["dur_ns"]
-    since_last = pl.Series("dur_ns", graph.work_ns)
+    recorded, since_last = kernels["dur_ns"], pl.Series("dur_ns", work_ns)
     complete = None
     if collectives is not None:
-        everyone = pl.col("read") >= pl.col("size").fill_null(kernels["rank"].n_unique())
+        everyone = pl.col("read") >= pl.col("size").fill_null(ranks)
         complete = collectives.table.filter(everyone).select("row", "transfer_us")
     transfer = estimate_transfer_us(kernels.with_columns(since_last), complete, without)
     work = (transfer * 1e3).round().cast(pl.Int64).fill_null(since_last)
-    kept = np.maximum((since_last - work).to_numpy(), 0)
-    return kernels.with_columns(dur_ns=work, wait_ns=recorded - work), replace(graph, kept_ns=kept)
+    kept: Ints = np.maximum((since_last - work).to_numpy(), 0)
+    return kernels.with_columns(dur_ns=work, wait_ns=recorded - work), kept

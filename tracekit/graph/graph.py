@@ -160,8 +160,21 @@ def _compute_release_times(nodes: Nodes, vertex: Ints, first: Ints, released: In
     Nothing in the trace explains when these start: the first call of a thread, or work launched before the trace.
     """
     release = np.zeros(vertex.size, dtype=np.int64)
+    unexplained = find_unexplained(vertex, first, released)
+    release[vertex[2 * unexplained]] = nodes.start_ns[unexplained]
+    return release
+
+
+def find_unexplained(vertex: Ints, first: Ints, released: Ints) -> Ints:
+    """Find the nodes whose start nothing in the trace explains.
+
+    Args:
+        vertex: As in :class:`Graph`.
+        first: Likewise.
+        released: As in :class:`GraphParts`.
+    """
     start = vertex[0::2]
     unexplained = first[start] == first[start + 1]
     unexplained[released] = True
-    release[start[unexplained]] = nodes.start_ns[unexplained]
-    return release
+    found: Ints = np.flatnonzero(unexplained)
+    return found

@@ -20,11 +20,16 @@ class EarlierWork:
         row: Row of ``steps`` of each kernel; ``steps.height`` for kernels outside all steps.
         steps: All steps of the trace.
         firsts: Row of each rank's first step.
+        is_of_several: Whether the job has other ranks, in ``steps`` or not.
     """
 
-    def __init__(self, kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFrame, firsts: Ints) -> None:
+    def __init__(
+        self, kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFrame, firsts: Ints, *, is_of_several: bool
+    ) -> None:
         self._rank, self._firsts = rank, firsts
         self._recorded = _find_leftover_activities(kernels, rank, row, steps, firsts)
+        if is_of_several:
+            self._recorded = _select_awaited(self._recorded, kernels, rank, row, steps, firsts)
         self._delayed = _find_delayed_kernels(kernels, row, steps, firsts)
 
     def compute_free_times(self, timeline: Timeline, mark_ns: Ints, end_ns: Ints) -> Ints:
@@ -68,9 +73,6 @@ def _select_backlog(row: Ints, rank: Ints, start: Ints, end: Ints, mark: Ints) -
 def _find_leftover_activities(kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFrame, firsts: Ints) -> Ints:
     """Find the activities that belong to no step and began before their rank's first step.
 
-    With several ranks they count only if the rank's first step waited for them in the measurement. Otherwise the first
-    step counts from its mark in every replay: a longer step of one rank would otherwise delay the job's start.
-
     Args:
         kernels: The kernel table.
         rank: Rank index of each kernel.
@@ -83,12 +85,31 @@ def _find_leftover_activities(kernels: pl.DataFrame, rank: Ints, row: Ints, step
     began = np.full(firsts.size, MAX_TIME_NS)
     np.minimum.at(began, rank[in_steps], start[in_steps])
     end = start + kernels["dur_ns"].to_numpy()
-    mark, least = (steps[edge].to_numpy()[firsts] for edge in ("start_ns", "end_ns"))
+    mark = steps["start_ns"].to_numpy()[firsts]
     found = np.flatnonzero(~in_steps & (start < began[rank]))
     if found.size:
         found = _select_backlog(found, rank[found], start[found], end[found], mark[rank[found]])
-    if firsts.size == 1:
-        return found
+    return found
+
+
+def _select_awaited(
+    found: Ints, kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFrame, firsts: Ints
+) -> Ints:
+    """Select the leftover activities for which their rank's first step waited in the measurement.
+
+    With several ranks only these count. Otherwise the first step counts from its mark in every replay: a longer step of
+    one rank would otherwise delay the job's start.
+
+    Args:
+        found: The leftover activities.
+        kernels: The kernel table.
+        rank: Rank index of each kernel.
+        row: Row of ``steps`` of each kernel; ``steps.height`` for kernels outside all steps.
+        steps: All steps of the trace.
+        firsts: Row of each rank's first step.
+    """
+    end = (kernels["ts_ns"] + kernels["dur_ns"]).to_numpy()
+    mark, least = (steps[edge].to_numpy()[firsts] for edge in ("start_ns", "end_ns"))
     through = _compute_last_ends(end, rank, found, firsts.size)
     ended = _compute_last_ends(end, rank, np.flatnonzero(row == firsts[rank]), firsts.size)
     waited = np.maximum(ended, least) - np.maximum(through, mark) >= least - mark

@@ -7,7 +7,7 @@ no earlier than its release time. Example, two kernels on one stream that are la
     call 2 ends at 4 --launch, lag 5--> kernel B starts at max(4 + 5, 17 + 1) = 18   (1: stream edge from the end of A)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class Timeline:
             waiting for other ranks.
         lag_ns: Minimum distance along every edge that this timeline was replayed with.
         graph: The graph it is a timeline of.
+        host_alone: The same graph for a replay without the GPU's work, if other ranks change that; None for ``graph``.
     """
 
     start_ns: Ints
@@ -34,6 +35,7 @@ class Timeline:
     work_ns: Ints
     lag_ns: Ints
     graph: Graph
+    host_alone: Graph | None = None
 
     @property
     def host_node_count(self) -> int:
@@ -80,7 +82,7 @@ def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.
         host_time: Factor on the duration of the host's own work; 1.0 for the measured speed.
     """
     lag = compute_lags(graph, durations_ns, host_time)
-    times = _compute_earliest_times(graph.first, graph.src, lag, graph.release_ns)[graph.vertex]
+    times = compute_earliest_times(graph.first, graph.src, lag, graph.release_ns)[graph.vertex]
     work_ns = graph.work_ns if durations_ns is None else durations_ns
     return Timeline(times[0::2], times[1::2], work_ns, lag, graph)
 
@@ -117,10 +119,16 @@ class Replayer:
 
 def replay_host_alone(timeline: Timeline) -> Ints:
     """Replay a timeline without the GPU's work, that from before the trace included; return the starts of the nodes."""
-    graph, lag, release = timeline.graph, timeline.lag_ns.copy(), timeline.graph.release_ns.copy()
+    graph, lag = remove_gpu_work(timeline.host_alone or timeline.graph, timeline.lag_ns)
+    return compute_earliest_times(graph.first, graph.src, lag, graph.release_ns)[graph.vertex[0::2]]
+
+
+def remove_gpu_work(graph: Graph, lag_ns: Ints) -> tuple[Graph, Ints]:
+    """Return a graph and the distances along its edges without the GPU's work, that from before the trace included."""
+    lag, release = lag_ns.copy(), graph.release_ns.copy()
     lag[graph.run_edge] = lag[graph.transfer_edge] = 0
     release[graph.vertex[2 * graph.nodes.activities]] = 0
-    return _compute_earliest_times(graph.first, graph.src, lag, release)[graph.vertex[0::2]]
+    return replace(graph, release_ns=release), lag
 
 
 def compute_lags(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.0) -> Ints:
@@ -139,7 +147,7 @@ def _set_durations(graph: Graph, durations_ns: Ints, lag_ns: Ints) -> None:
     lag_ns[graph.transfer_edge] = run[graph.transfer_activity]
 
 
-def _compute_earliest_times(first: Ints, src: Ints, lag_ns: Ints, release_ns: Ints) -> Ints:
+def compute_earliest_times(first: Ints, src: Ints, lag_ns: Ints, release_ns: Ints) -> Ints:
     """Compute the longest path to every vertex; edges point forward and are sorted by destination."""
     time = release_ns.copy()
     _delay_by_edges(time.size, first, src, lag_ns, time)

@@ -100,12 +100,11 @@ class StepTimes:
     waiting_ns: Ints
 
 
-class StepTimer:
-    """Measures the steps of one run's timelines; what does not depend on the timeline is computed once.
+class JobSteps:
+    """The steps of a job, of which each rank has its own begin and end.
 
     Args:
-        kernels: The kernel table.
-        steps: All steps of the trace.
+        steps: All steps of the trace, a row per rank and step.
         chosen: Those to measure.
 
     Attributes:
@@ -114,20 +113,8 @@ class StepTimer:
         is_chosen: Marks the rows of ``steps`` to measure.
     """
 
-    def __init__(self, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
-        self._rows = steps.height
-        self._keys = steps.select(STEP_KEYS)
-        self._row = row = _index_step_rows(kernels, steps)
-        self._by_step = np.argsort(row, kind="stable")[: int((row < steps.height).sum())]
-        self._launching, self._from = np.unique(row[self._by_step], return_index=True)
-        collective = (kernels["family"] == "collective").to_numpy()
-        self._collective = collective if collective.any() else None
-        place = pl.int_range(pl.len())
-        first = steps.select(place.over("rank") == 0)
-        self.first: Bools = first.to_series().to_numpy()
-        self._windows = np.append(np.flatnonzero(self.first), self._rows)
-        self._rank = _index_ranks(kernels, steps)
-        self._earlier = EarlierWork(kernels, self._rank, row, steps, np.flatnonzero(self.first))
+    def __init__(self, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
+        self.first: Bools = steps.select(pl.int_range(pl.len()).over("rank") == 0).to_series().to_numpy()
         numbers = steps["step"].unique(maintain_order=True)
         self.numbers: list[int] = numbers.to_list()
         self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
@@ -136,22 +123,19 @@ class StepTimer:
         self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
         self.is_chosen: Bools = self._chosen[self._step]
 
-    def compute_median(
-        self, timeline: Timeline, scale: StepScale | None = None, longer: Floats | float = 1.0
-    ) -> StepTime:
-        """Compute the median chosen step of a timeline, of all ranks together.
+    def compute_median(self, each: StepTimes, scale: StepScale | None = None, longer: Floats | float = 1.0) -> StepTime:
+        """Compute the median chosen step, of all ranks together.
 
         Args:
-            timeline: The timeline.
-            scale: Scales each step to its measured time; None keeps the step times of the timeline.
+            each: Times of every step of every rank.
+            scale: Scales each step to its measured time; None keeps the step times.
             longer: Additional factor on the time of each step.
 
         Raises:
             StepError: No chosen step has times.
         """
-        each = self.compute_step_times(timeline)
         ranks = np.bincount(self._step)
-        time, known = self._merge_job_steps(each.spans)
+        time, known = self.merge_ranks(each.spans)
         if not (self._chosen & known).any():
             raise StepError(STEPS_WITHOUT_GPU_WORK())
         gpu_ns = (each.busy_ns, each.exposed_ns, each.waiting_ns)
@@ -167,10 +151,102 @@ class StepTimer:
             span_us=float(time[self._chosen & known].sum()) / 1e3,
         )
 
+    def compute_median_step_us(self, spans: StepSpans, scale: StepScale) -> float:
+        """Compute the step time of :meth:`compute_median` alone, in a fraction of the time."""
+        time, known = self.merge_ranks(spans)
+        return float(np.median(scale.apply(time)[self._chosen & known])) / 1e3
+
+    def measure_ns(self, spans: StepSpans) -> Floats:
+        """Return the time of each step of the job, all ranks together; 0 where it is unknown."""
+        time, known = self.merge_ranks(spans)
+        return np.where(known, time, 0).astype(np.float64)
+
+    def merge_ranks(self, spans: StepSpans) -> tuple[Ints, Bools]:
+        """Merge the ranks: the time of each step of the job, and whether it is known."""
+        steps, known = self._chosen.size, spans.has_times
+        begin, end = np.full(steps, MAX_TIME_NS), np.full(steps, MIN_TIME_NS)
+        np.minimum.at(begin, self._step[known], spans.begin_ns[known])
+        np.maximum.at(end, self._step[known], spans.end_ns[known])
+        in_time = np.argsort(begin, kind="stable")
+        before = np.empty_like(end)
+        before[in_time] = np.roll(end[in_time], 1)
+        return end - np.where(self._is_first_step, begin, before), begin != MAX_TIME_NS
+
+    def compute_median_sum_us(self, row_ns: Floats, job_ns: Floats | Ints | float = 0.0) -> float:
+        """Sum a time over the ranks, and return the median chosen step of the mean rank in microseconds.
+
+        Args:
+            row_ns: The time of each row of the steps.
+            job_ns: What is added to each step of the job.
+        """
+        each = (job_ns + np.bincount(self._step, row_ns)) / np.bincount(self._step)
+        return float(np.median(each[self._chosen])) / 1e3
+
+    def find_ends(self, spans: StepSpans) -> Ints:
+        """Find when each step of the job ends, on its last rank."""
+        end = np.full(self._chosen.size, MIN_TIME_NS)
+        np.maximum.at(end, self._step[spans.has_times], spans.end_ns[spans.has_times])
+        return end
+
+
+class StepTimer:
+    """Measures the steps of one run's timelines; what does not depend on the timeline is computed once.
+
+    Args:
+        kernels: The kernel table.
+        steps: All steps of the trace.
+        chosen: Those to measure.
+        is_one_of_several: Whether these are the kernels and steps of one rank of several.
+
+    Attributes:
+        job: The steps of all ranks together.
+    """
+
+    def __init__(
+        self, kernels: pl.DataFrame, steps: pl.DataFrame, chosen: pl.DataFrame, *, is_one_of_several: bool = False
+    ) -> None:
+        self.job = JobSteps(steps, chosen)
+        self._rows = steps.height
+        self._keys = steps.select(STEP_KEYS)
+        self._row = row = _index_step_rows(kernels, steps)
+        self._by_step = np.argsort(row, kind="stable")[: int((row < steps.height).sum())]
+        self._launching, self._from = np.unique(row[self._by_step], return_index=True)
+        collective = (kernels["family"] == "collective").to_numpy()
+        self._collective = collective if collective.any() else None
+        firsts = np.flatnonzero(self.job.first)
+        self._windows = np.append(firsts, self._rows)
+        self._rank = _index_ranks(kernels, steps)
+        several = is_one_of_several or firsts.size > 1
+        self._earlier = EarlierWork(kernels, self._rank, row, steps, firsts, is_of_several=several)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Step numbers of the job, in order of appearance."""
+        return self.job.numbers
+
+    @property
+    def is_chosen(self) -> Bools:
+        """Which rows of the steps are measured."""
+        return self.job.is_chosen
+
+    def compute_median(
+        self, timeline: Timeline, scale: StepScale | None = None, longer: Floats | float = 1.0
+    ) -> StepTime:
+        """Compute the median chosen step of a timeline, of all ranks together.
+
+        Args:
+            timeline: The timeline.
+            scale: Scales each step to its measured time; None keeps the step times of the timeline.
+            longer: Additional factor on the time of each step.
+
+        Raises:
+            StepError: No chosen step has times.
+        """
+        return self.job.compute_median(self.compute_step_times(timeline), scale, longer)
+
     def compute_median_step_us(self, timeline: Timeline, scale: StepScale) -> float:
         """Compute the step time of :meth:`compute_median` alone, in a fraction of the time."""
-        time, known = self._merge_job_steps(self.compute_step_spans(timeline))
-        return float(np.median(scale.apply(time)[self._chosen & known])) / 1e3
+        return self.job.compute_median_step_us(self.compute_step_spans(timeline), scale)
 
     def tabulate(self, timeline: Timeline) -> pl.DataFrame:
         """Tabulate all steps of a timeline: one row per step, or per rank and step.
@@ -183,7 +259,7 @@ class StepTimer:
         each = self.compute_step_times(timeline)
         spans = each.spans
         columns = {
-            "first": self.first,
+            "first": self.job.first,
             "begin_ns": pl.Series(spans.begin_ns).set(pl.Series(~spans.has_times), None),
             "end_ns": pl.Series(spans.end_ns).set(pl.Series(~spans.has_times), None),
             "time_ns": pl.Series(spans.end_ns - spans.previous_end_ns).set(pl.Series(~spans.has_duration), None),
@@ -193,25 +269,16 @@ class StepTimer:
 
     def measure_job_steps_ns(self, timeline: Timeline) -> Floats:
         """Return the time of each step of the job, all ranks together; 0 where it is unknown."""
-        time, known = self._merge_job_steps(self.compute_step_spans(timeline))
-        return np.where(known, time, 0).astype(np.float64)
-
-    def _merge_job_steps(self, spans: StepSpans) -> tuple[Ints, Bools]:
-        """Merge the ranks: the time of each step of the job, and whether it is known."""
-        steps, known = self._chosen.size, spans.has_times
-        begin, end = np.full(steps, MAX_TIME_NS), np.full(steps, MIN_TIME_NS)
-        np.minimum.at(begin, self._step[known], spans.begin_ns[known])
-        np.maximum.at(end, self._step[known], spans.end_ns[known])
-        in_time = np.argsort(begin, kind="stable")
-        before = np.empty_like(end)
-        before[in_time] = np.roll(end[in_time], 1)
-        return end - np.where(self._is_first_step, begin, before), begin != MAX_TIME_NS
+        return self.job.measure_ns(self.compute_step_spans(timeline))
 
     def compute_median_sum_us(self, kernel_ns: Ints) -> float:
         """Sum a per-kernel time over each chosen step of the mean rank, and return the median step in microseconds."""
+        return self.job.compute_median_sum_us(self.sum_by_step(kernel_ns))
+
+    def sum_by_step(self, kernel_ns: Ints) -> Floats:
+        """Sum a per-kernel time over each row of the steps."""
         summed = np.bincount(self._row, kernel_ns, minlength=self._rows + 1)[: self._rows]
-        each = np.bincount(self._step, summed) / np.bincount(self._step)
-        return float(np.median(each[self._chosen])) / 1e3
+        return summed.astype(np.float64)
 
     def compute_median_wait_us(self, timeline: Timeline, node_ns: Ints) -> float:
         """Sum a time of each node over each chosen step of the mean rank, and return the median step in microseconds.
@@ -224,16 +291,13 @@ class StepTimer:
         """
         hosts = timeline.host_node_count
         spans = self.compute_step_spans(timeline)
-        end = np.full(self._chosen.size, MIN_TIME_NS)
-        np.maximum.at(end, self._step[spans.has_times], spans.end_ns[spans.has_times])
+        end = self.job.find_ends(spans)
         in_time = np.argsort(end, kind="stable")
         place = np.searchsorted(end[in_time], timeline.end_ns[:hosts])
         begun = timeline.end_ns[:hosts] > spans.begin_ns.min()
         counted = begun & (place < end.size)
         of_host = np.bincount(in_time[place[counted]], node_ns[:hosts][counted], minlength=end.size)
-        of_gpu = np.bincount(self._row, node_ns[hosts:], minlength=self._rows + 1)[: self._rows]
-        each = (of_host + np.bincount(self._step, of_gpu)) / np.bincount(self._step)
-        return float(np.median(each[self._chosen])) / 1e3
+        return self.job.compute_median_sum_us(self.sum_by_step(node_ns[hosts:]), of_host)
 
     def compute_step_times(self, timeline: Timeline) -> StepTimes:
         """Compute the times of every step of every rank."""
@@ -256,8 +320,8 @@ class StepTimer:
     def compute_step_spans(self, timeline: Timeline) -> StepSpans:
         """Compute start and end of every step of every rank, without its GPU times."""
         begin_ns, end_ns, known = self._find_step_bounds(timeline)
-        previous_ns = np.where(self.first, begin_ns, np.roll(end_ns, 1))
-        return StepSpans(begin_ns, previous_ns, end_ns, known, known & (self.first | np.roll(known, 1)))
+        previous_ns = np.where(self.job.first, begin_ns, np.roll(end_ns, 1))
+        return StepSpans(begin_ns, previous_ns, end_ns, known, known & (self.job.first | np.roll(known, 1)))
 
     def _find_step_bounds(self, timeline: Timeline) -> tuple[Ints, Ints, Bools]:
         """Return start and end of every step, and whether the step has times."""
@@ -272,7 +336,7 @@ class StepTimer:
         mark, least, known = marks[: self._rows], marks[self._rows :], np.ones(self._rows, dtype=np.bool_)
         ended = self._order_step_ends(timeline, least, np.maximum(least, end), known)
         free = self._earlier.compute_free_times(timeline, mark, ended)
-        return np.maximum(mark, free[np.cumsum(self.first) - 1]), ended, known
+        return np.maximum(mark, free[np.cumsum(self.job.first) - 1]), ended, known
 
     def _order_step_ends(self, timeline: Timeline, least: Ints, end: Ints, known: Bools) -> Ints:
         """Cut every step's end to the end of the next step.
@@ -289,7 +353,7 @@ class StepTimer:
             end: End of all work of each step.
             known: Which steps have times.
         """
-        follows = known[1:] & known[:-1] & ~self.first[1:]
+        follows = known[1:] & known[:-1] & ~self.job.first[1:]
         if not (follows & (end[:-1] > end[1:])).any():
             return end
         ordered = end.copy()

@@ -1,5 +1,7 @@
 """Detect GEMMs, convolutions and attention with fp32 inputs that ran on tensor cores (TF32)."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from predictors import Gpu
@@ -30,16 +32,29 @@ def detect_tf32(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
         kernels: The kernel table, as measured.
         gpu: The GPU that it was measured on; without TF32 support nothing changes.
     """
+    return mark_tf32(kernels, find_tf32_names(kernels, gpu))
+
+
+def find_tf32_names(kernels: pl.DataFrame, gpu: Gpu) -> list[str]:
+    """Find the names of kernels of which one launch ran faster than fp32 arithmetic allows; arguments as above."""
     peak = gpu.peak_flops("fp32")
     if not gpu.supports("tf32") or peak is None:
-        return kernels
+        return []
     flops = add_work(add_law(complete_columns(kernels)))["work_flops"]
-    single = pl.col("family").is_in(TENSOR_CORE_FAMILIES) & (pl.col("dtype") == "fp32")
-    single &= ~pl.col("name").str.contains(FAST_ALGORITHM_KERNEL)
     seconds = (pl.col("dur_ns") / 1e3 + TIMER_RESOLUTION_US) / 1e6
     alone = pl.col("share") == 1
     fast = kernels.with_columns(flops=flops).filter(
-        single & alone & (pl.col("flops") / seconds > PEAK_TOLERANCE * peak)
+        _may_be_tf32() & alone & (pl.col("flops") / seconds > PEAK_TOLERANCE * peak)
     )
-    matrix = single & pl.col("name").is_in(fast["name"].unique().to_list())
+    return fast["name"].unique().to_list()
+
+
+def mark_tf32(kernels: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Set ``tf32`` on the matrix kernels of some names."""
+    matrix = _may_be_tf32() & pl.col("name").is_in(list(names))
     return kernels.with_columns(dtype=pl.when(matrix).then(pl.lit("tf32")).otherwise("dtype"))
+
+
+def _may_be_tf32() -> pl.Expr:
+    single = pl.col("family").is_in(TENSOR_CORE_FAMILIES) & (pl.col("dtype") == "fp32")
+    return single & ~pl.col("name").str.contains(FAST_ALGORITHM_KERNEL)

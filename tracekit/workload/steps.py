@@ -25,13 +25,18 @@ STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens", "w
 NO_BATCH_COLUMNS = {"kind": pl.lit(None, pl.String), "tokens": pl.lit(None, pl.Int64)}
 
 
-def find_steps(trace: RankTrace, without: RuleNames = NO_RULES) -> pl.DataFrame:
+def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool = False) -> pl.DataFrame:
     """Find the steps of a trace in order of start; among steps that start together the longest comes first.
 
     Without ProfilerStep annotations, steps are the batches of a serving engine if several are marked, or the intervals
     between the updates of an optimizer, numbered from 0. Otherwise the trace is one step, number 0, from its first
     event to its last. Marks without launches are no steps: a recording that ends with its block opens one last step
     that stays empty.
+
+    Args:
+        trace: What the rank recorded.
+        without: Inference rules that are off.
+        as_one: Whether the whole trace is one step in any case.
 
     Returns:
         ``step`` (ProfilerStep number), ``start_ns`` and ``end_ns`` on the CPU, ``pid`` and ``tid`` of the thread that
@@ -40,9 +45,9 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES) -> pl.DataFrame:
         kernel of a marked first step waited for work from before the recording, until ``waited_until_ns`` (else null).
     """
     marked = _find_profiler_steps(trace)
-    if marked.is_empty():
+    if marked.is_empty() and not as_one:
         marked = _infer_unmarked_steps(trace, without)
-    if marked.is_empty():
+    if marked.is_empty() or as_one:
         return _make_whole_trace_step(trace, without)
     found = _drop_empty_steps(marked, trace)
     late = busy_start.find_busy_start(trace, without, found["start_ns"][0])
@@ -66,15 +71,20 @@ def find_steps_of_ranks(
         The steps of each rank, and messages: which ranks lack marks that others have, and whether the step begins late.
     """
     found = [find_steps(rank, without) for rank in ranks]
-    unmarked = [rank.rank or 0 for rank in ranks if not _find_profiler_steps(rank).height]
+    unmarked = [rank.rank or 0 for rank in ranks if not has_profiler_steps(rank)]
     if not unmarked:
         return found, ()
     said = [messages.STEPS_MARKED_IN_PART(ranks=unmarked)] if len(unmarked) < len(ranks) else []
     if said or len({table.height for table in found}) > 1:
-        found = [_make_whole_trace_step(rank, without) for rank in ranks]
+        found = [find_steps(rank, without, as_one=True) for rank in ranks]
     late = [busy_start.find_busy_start(rank, without) for rank in ranks] if is_whole_trace(found[0]) else []
     waited_us = [waited / 1e3 for _, waited in filter(None, late)]
     return found, (*said, *([messages.STEP_BEGINS_LATE(waited_us=max(waited_us))] if waited_us else []))
+
+
+def has_profiler_steps(trace: RankTrace) -> bool:
+    """Return whether the profiler marked steps."""
+    return not _find_profiler_steps(trace).is_empty()
 
 
 def _find_profiler_steps(trace: RankTrace) -> pl.DataFrame:
