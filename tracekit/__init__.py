@@ -27,9 +27,12 @@ from tracekit.request.options import (
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from distributed import Client
+
+    from tracekit.fleet import FleetReport
     from tracekit.ingest import Inputs, Ranks
     from tracekit.messages import ProgressCallback
     from tracekit.notebook import NotebookReport
@@ -49,6 +52,7 @@ __all__ = [
     "export_timeline",
     "load",
     "predict",
+    "predict_fleet",
     "record",
     "report",
     "shard",
@@ -129,6 +133,58 @@ def predict(trace: Trace, request: PredictRequest) -> Predictions:
     from tracekit.request import answers
 
     return answers.predict(answers.measure(trace, request), request)
+
+
+def predict_fleet(
+    inputs: Inputs,
+    *,
+    engine: str | Client = "local",
+    gpu: str | Sequence[str] = (),
+    cluster: str | Sequence[str] = (),
+    source_gpu: str | None = None,
+    source_cluster: str | None = None,
+    steps: int | str | None = None,
+    without_rule: str | Sequence[str] = (),
+    store: str | None = None,
+    memory: str | int | None = None,
+    progress: ProgressCallback = lambda stage: None,
+) -> FleetReport:
+    """Predict a job of many ranks, rank by rank, in memory that doesn't grow with their number.
+
+    Args:
+        inputs: As for :func:`load`.
+        engine: ``local`` for this process, ``dask`` for processes of this machine, the address of a Dask scheduler, or
+            a ``distributed.Client``.
+        gpu: Target GPUs; there may be none.
+        cluster: Target clusters.
+        source_gpu: The GPU of the traces, where they don't say or say it wrong.
+        source_cluster: The cluster of the traces, where their GPU doesn't tell.
+        steps: Steps to measure, ``7`` or ``"7:9"``; all but the first by default.
+        without_rule: Inference rules to switch off.
+        store: Folder or URI that all workers reach, for the ranks' tables; each worker's own disk by default.
+        memory: Memory limit of one rank's tables.
+        progress: Called with what is being done, and for how many ranks it is.
+
+    Raises:
+        TracekitError: An option is impossible, no rank can be read, or the engine can't be reached.
+        PredictorError: A GPU is unknown or its name ambiguous.
+    """
+    from tracekit.engine import open_engine
+    from tracekit.request import answers
+
+    request = ExportRequest(
+        gpu=gpu,
+        cluster=cluster,
+        source_gpu=source_gpu,
+        source_cluster=source_cluster,
+        steps=steps,
+        without_rule=without_rule,
+    )
+    opened = open_engine(engine)
+    try:
+        return answers.predict_fleet(inputs, request, opened, progress, store=store, memory=memory)
+    finally:
+        opened.close()
 
 
 def capture(

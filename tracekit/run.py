@@ -256,7 +256,7 @@ def prepare_run(
         ranks = tuple(replace(each, model=model) for each in ranks)
     ranks = tuple(replace(each, indices=indices or find_table_skews(each.capture_facts)) for each in ranks)
     ranks, time_faults = _correct_times(ranks)
-    source, doubt = _resolve_named_gpu(source_gpu, ranks[0]) if source_gpu else _identify_gpu(ranks[0])
+    source, doubt = identify_run_gpu(source_gpu, ranks[0])
     job = join_rank_traces(ranks, steps, source.gpu if source else None, without, progress)
     progress(stages.REPLAYING())
     meter = job.tables.step_timer
@@ -321,6 +321,11 @@ def _correct_times(ranks: Sequence[RankTrace]) -> tuple[tuple[RankTrace, ...], t
     """Correct the recorded times of each rank; return what was corrected, too."""
     corrected = [correct_times(rank) for rank in ranks]
     return tuple(rank for rank, _ in corrected), tuple(message for _, found in corrected for message in found)
+
+
+def identify_run_gpu(name: str | None, trace: RankTrace) -> tuple[Resolution | None, Message | None]:
+    """Identify the GPU of a run, by the user's name or else by its trace; and return what is doubtful about it."""
+    return _resolve_named_gpu(name, trace) if name else _identify_gpu(trace)
 
 
 def _resolve_named_gpu(name: str, trace: RankTrace) -> tuple[Resolution, Message | None]:

@@ -116,6 +116,25 @@ WithDetails = Annotated[
         rich_help_panel=Panel.OUTPUT,
     ),
 ]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="Work rank by rank, for hundreds of ranks: local (this process), dask (processes of this machine), or a "
+        "Dask scheduler such as tcp://scheduler:8786. Default: all ranks in memory, with all options.",
+        rich_help_panel=Panel.RUN,
+    ),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="FOLDER",
+        help="With --engine, a path or URI that all workers reach, for the ranks' tables; default their own disks.",
+        rich_help_panel=Panel.RUN,
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output file.", rich_help_panel=Panel.OUTPUT)]
 Verbose = Annotated[
     bool,

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import (
+    EngineName,
     Force,
     Format,
     Json,
@@ -14,6 +15,7 @@ from tracekit.cli.options import (
     Ranks,
     ReportOutput,
     Stacks,
+    Store,
     Top,
     TracesOrProgram,
     Verbose,
@@ -53,6 +55,8 @@ def predict(
     no_cache: NoCache = False,
     memory: Memory = None,
     stacks: Stacks = False,
+    engine: EngineName = None,
+    store: Store = None,
     strict: Strict = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -72,6 +76,12 @@ def predict(
     from tracekit.reporting import build_prediction_report
     from tracekit.request import answers
 
+    if engine is not None:
+        from tracekit.cli.fleet import FleetArguments, predict_rank_by_rank
+
+        given = FleetArguments(engine, store, top, json, output, force, memory, not no_cache, quiet)
+        predict_rank_by_rank(traces, request, given)
+        return
     form, output = settle_output(form, output, force, traces, has_targets=True)
     with show_progress(quiet, stages.PREDICTING, stages.BUILDING_REPORT) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)

@@ -24,7 +24,7 @@ from tracekit.messages import ranks as rank_messages
 from tracekit.messages.companions import CAPTURE_SKIPPED
 from tracekit.trace import RankTrace, Trace
 
-__all__ = ["Inputs", "Ranks", "load", "load_bytes"]
+__all__ = ["Inputs", "Ranks", "load", "load_bytes", "load_rank", "strip_traceback"]
 
 Ranks = Sequence[int] | Literal["lowest"] | None
 
@@ -72,6 +72,25 @@ def load(
             *trace.warnings,
         ),
     )
+
+
+def load_rank(source: TraceSource, given: ExpandedInputs, *, cache: bool, memory_bytes: int) -> RankTrace:
+    """Read the trace of one rank of a job, with what was given for all of them.
+
+    Args:
+        source: The trace.
+        given: The expanded inputs that it is of.
+        cache: As for :func:`load`.
+        memory_bytes: Memory limit of the tables.
+
+    Raises:
+        TraceError: As for :func:`load`; or the file holds several ranks.
+    """
+    model, _ = read_given_config(given.model_configs)
+    listed = replace(source, is_listed=True)
+    loader = _TraceLoader(given, cache, memory_bytes, stacks=False, progress=lambda stage: None, needs_gpu=True)
+    (rank,) = loader.read_source(listed, memory_bytes, is_alone=False)
+    return replace(rank, model=model) if model else rank
 
 
 def load_bytes(data: bytes, source: str, *, stacks: bool = False) -> Trace:
@@ -147,7 +166,7 @@ class _TraceLoader:
             several = len(sources) > 1
             self._progress(stages.READING_FILE(number=i + 1, files=len(sources)) if several else stages.READING_TRACE())
             try:
-                found = self._read_source(source, self._memory_bytes - taken, is_alone=len(sources) == 1)
+                found = self.read_source(source, self._memory_bytes - taken, is_alone=len(sources) == 1)
                 read += found
                 taken += sum(rank.tables_bytes for rank in found)
                 if len(read) > MAX_TRACES:
@@ -155,12 +174,12 @@ class _TraceLoader:
             except skipped_files.SKIPPABLE_ERRORS as error:
                 if not source.is_listed:
                     raise
-                self.failed.append((source, _strip_traceback(error)))
+                self.failed.append((source, strip_traceback(error)))
         if not read:
             raise skipped_files.choose_error(self.failed)
         return read
 
-    def _read_source(self, source: TraceSource, memory_bytes: int, is_alone: bool) -> list[RankTrace]:
+    def read_source(self, source: TraceSource, memory_bytes: int, is_alone: bool) -> list[RankTrace]:
         """Read a file's rank, or several; a merged file that lies beside others is refused: they may be its parts."""
         ranks = self._load_decoded(source, memory_bytes, self._needs_gpu)
         if len(ranks) > 1 and source.is_listed and not is_alone:
@@ -217,7 +236,7 @@ class _TraceLoader:
         return ranks
 
 
-def _strip_traceback(error: TraceError) -> TraceError:
+def strip_traceback(error: TraceError) -> TraceError:
     """Return the error without its traceback, whose frames hold the file's buffers."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -209,7 +209,7 @@ class Predictor:
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
         same_ranks = layouts is None or layouts[0].world_size == layouts[1].world_size
         same_host = same_gpu and same_ranks and not self.assumptions and self.host == SAME
-        filled = _fill_unpredicted(times, 0.0 if same_gpu and not layouts else UNCHANGED_HALF_WIDTH)
+        filled = fill_unpredicted(times, 0.0 if same_gpu and not layouts else UNCHANGED_HALF_WIDTH)
         host = self._find_host_times(program, gpu, same_host)
         clocked = self._hold_clock(program, filled, target, layouts, host)
         filled = clocked.kernels
@@ -388,7 +388,7 @@ class _StepInterval:
     stragglers: StragglerEffect
 
 
-def _fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame:
+def fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame:
     """Fill in the measured time, with an interval, where no time was predicted.
 
     Args:

@@ -4,15 +4,18 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from tracekit import prediction, reporting
+from tracekit import fleet, prediction, reporting
 from tracekit.analysis.profiler_overhead import remove_profiler_overhead
 from tracekit.comm import load_cluster
 from tracekit.embedding_table_spec import parse_table_spec
+from tracekit.engine import Engine
 from tracekit.errors import OutputError, RequestError
 from tracekit.export import kineto, launch_tables, perfetto
+from tracekit.fleet import FleetOptions, FleetReport
 from tracekit.hosts import measure_host_speed
-from tracekit.ingest import load
-from tracekit.messages import Message, ProgressCallback, stages
+from tracekit.inference_rules import select_rules
+from tracekit.ingest import Inputs, load
+from tracekit.messages import Message, ProgressCallback, fleets, name_option, stages
 from tracekit.messages import requests as messages
 from tracekit.messages import sharding as sharding_messages
 from tracekit.messages.outputs import TRACE_OF_ONE_TARGET_ONLY
@@ -20,7 +23,7 @@ from tracekit.prediction import Predictions
 from tracekit.prediction import sweep as sweeps
 from tracekit.prediction.question import FASTEST
 from tracekit.reporting import Report
-from tracekit.request.option import split_values
+from tracekit.request.option import list_fields, split_values
 from tracekit.request.options import (
     DecisionOptions,
     EditOptions,
@@ -116,6 +119,58 @@ def predict(run: MeasuredRun, request: ExportRequest, progress: ProgressCallback
         question=request.question if isinstance(request, DecisionOptions) else FASTEST,
         progress=progress,
     )
+
+
+FLEET_OPTIONS = frozenset(
+    ("gpu", "cluster", "source_gpu", "source_cluster", "steps", "framework", "model_config", "zipf", "indices")
+) | {"without_rule", "no_calibration"}
+"""Options of a prediction that also predictions rank by rank have."""
+
+
+def predict_fleet(
+    inputs: Inputs,
+    request: ExportRequest,
+    engine: Engine,
+    progress: ProgressCallback = lambda stage: None,
+    *,
+    store: str | None = None,
+    cache: bool = False,
+    memory: str | int | None = None,
+) -> FleetReport:
+    """Predict a job of many ranks, rank by rank.
+
+    Args:
+        inputs: The traces, which are not read here.
+        request: What is known of them, and the targets.
+        engine: Works on the ranks.
+        progress: Called with what is being done.
+        store: Folder that all workers reach, for the ranks' tables; each worker's own disk by default.
+        cache: Whether to use the cache of decoded traces.
+        memory: Memory limit of the tables of the ranks that are worked on at a time.
+
+    Raises:
+        TracekitError: The request has options that only a prediction in one piece has; or as :func:`predict`.
+    """
+    for option in list_fields(type(request)):
+        value = getattr(request, option.name)
+        if option.name not in FLEET_OPTIONS and value and value != option.default:
+            raise RequestError(fleets.FLEET_OPTION(option=name_option(option.name.replace("_", "-"))))
+    options = FleetOptions(
+        gpus=request.gpus,
+        clusters=request.clusters,
+        source_gpu=request.source_gpu,
+        source_cluster=request.source_cluster,
+        steps=request.step_range,
+        without=select_rules(split_values(request.without_rule)),
+        model_config=request.model_config,
+        framework=request.framework,
+        indices=request.index_pattern,
+        calibrated=not request.no_calibration,
+        cache=cache,
+        memory=memory,
+        store=store,
+    )
+    return fleet.predict_fleet(inputs, options, engine, progress)
 
 
 def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:

@@ -1,0 +1,187 @@
+"""A job worked on rank by rank gives what one piece gives, on any engine; microseconds."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import polars as pl
+import pytest
+from distributed import Client, LocalCluster
+
+import tracekit as tk
+from tests.codes import list_codes
+from tests.jobs import recorded
+from tracekit.engine import InProcessEngine, open_engine
+from tracekit.errors import RequestError, TraceError
+from tracekit.fleet import FleetOptions, FleetReport, predict_fleet
+from tracekit.messages import Message
+from tracekit.run import prepare_run
+from tracekit.testing import TraceBuilder
+
+RANKS, STEPS = 4, 3
+REAL = Path(os.environ.get("TRACEKIT_REAL_TRACES", ""))
+needs_traces = pytest.mark.skipif(not os.environ.get("TRACEKIT_REAL_TRACES"), reason="TRACEKIT_REAL_TRACES is not set")
+
+
+def worked(rank: int, ranks: int = RANKS) -> TraceBuilder:
+    """Steps of 1,000: a product that takes longer the higher the rank, all-reduces beside another, and a wait."""
+    builder = TraceBuilder()
+    builder.metadata["distributedInfo"] = {"rank": rank, "world_size": ranks}
+    group = recorded(nelems=1 << 20, ranks=str(list(range(ranks))))
+    shape = {"dims": [[256 + rank, 512], [512, 128]], "types": ["float", "float"]}
+    for number in range(STEPS):
+        at = 1000 * number + 7 * rank
+        product = 100 + 20 * rank + 5 * number
+        builder.step(number, at, 950).op("aten::mm", at + 5, 30, **shape)
+        builder.kernel("sgemm", at + 20, product, launch=at + 10)
+        reduced = at + 25 + product
+        last = 1000 * number + 7 * (ranks - 1) + 25 + 100 + 20 * (ranks - 1) + 5 * number
+        builder.kernel("ncclDevKernel_AllReduce", reduced, last + 60 - reduced, launch=at + 40, stream=9, **group)
+        builder.kernel("relu", at + 130 + product, 200, launch=at + 50)
+        builder.call("cudaDeviceSynchronize", at + 60, 400)
+        builder.kernel(
+            "ncclDevKernel_AllReduce", at + 500, 1000 * number + 700 - at - 500, launch=at + 470, stream=9, **group
+        )
+        builder.call("cudaDeviceSynchronize", at + 600, 300)
+    return builder
+
+
+def save(folder: Path, ranks: int = RANKS) -> Path:
+    for rank in range(ranks):
+        worked(rank, ranks).save(folder / f"rank{rank}.json.gz")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("job"))
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+TARGETS = FleetOptions(gpus=("h100-sxm",), clusters=("2x8xa100-sxm-80gb@hdr200",))
+
+
+def assert_equal(a: FleetReport, b: FleetReport) -> None:
+    for one in fields(FleetReport):
+        mine, other = getattr(a, one.name), getattr(b, one.name)
+        assert mine.equals(other) if isinstance(mine, pl.DataFrame) else mine == other, one.name
+
+
+def assert_as_in_one_piece(files: list[str], options: FleetOptions) -> None:
+    fleet = predict_fleet(files, options, InProcessEngine())
+    trace = tk.load(files)
+    run = prepare_run(trace)
+    assert fleet.step == run.measured_step
+    assert fleet.replayed_us == run.self_replay.step_time_us
+    found = tk.predict(trace, gpu=options.gpus, cluster=options.clusters, no_calibration=True)
+    assert [one.label for one in fleet.targets] == [one.label for one in found.targets]
+    for one, other in zip(fleet.targets, found.targets, strict=True):
+        assert one.step == other.step
+        assert (one.low_us, one.high_us) == (other.low_us, other.high_us)
+        assert one.coverage == other.coverage
+
+
+def list_files(folder: Path) -> list[str]:
+    return sorted(map(str, folder.iterdir()))
+
+
+def test_rank_by_rank_gives_what_one_piece_gives(folder):
+    assert_as_in_one_piece(list_files(folder), FleetOptions((), TARGETS.clusters, calibrated=False))
+
+
+@needs_traces
+def test_a_real_job_gives_what_one_piece_gives():
+    files = sorted(map(str, REAL.glob("mi300x_ddp_train_rank*")))
+    options = FleetOptions(("h100-sxm",), ("2x8xmi300x@ndr400", "1x8xh200-sxm"), calibrated=False)
+    assert_as_in_one_piece(files, options)
+
+
+@needs_traces
+def test_a_recommenders_replays_are_those_of_one_piece():
+    """Its kernels are predicted rank by rank, from the errors of one rank's kernels instead of all ranks'."""
+    files = sorted(map(str, REAL.glob("v100_dlrm_train_rank*")))
+    fleet = predict_fleet(files, FleetOptions(("a100-sxm-80gb",)), InProcessEngine())
+    run = prepare_run(tk.load(files))
+    assert (fleet.step, fleet.replayed_us) == (run.measured_step, run.self_replay.step_time_us)
+    found = tk.predict(tk.load(files), gpu="a100-sxm-80gb")["a100-sxm-80gb"]
+    assert fleet["a100-sxm-80gb"].step.step_time_us == pytest.approx(found.step.step_time_us, rel=1e-3)
+
+
+def test_who_holds_up_the_job(folder):
+    fleet = predict_fleet(str(folder), FleetOptions(), InProcessEngine())
+    assert (fleet.ranks, fleet.world_size, fleet.targets) == (RANKS, RANKS, ())
+    late = fleet.stragglers.sort("held_up_us")["rank"].to_list()
+    assert late[-1] == RANKS - 1  # whose product takes longest, and begins last
+    assert fleet.steps["slowest"].to_list() == [RANKS - 1] * fleet.steps.height
+
+
+def test_dask_gives_the_same(folder, client):
+    here = predict_fleet(str(folder), TARGETS, InProcessEngine())
+    assert_equal(predict_fleet(str(folder), TARGETS, open_engine(client)), here)
+
+
+def test_a_lost_workers_ranks_are_done_again(folder, client, tmp_path):
+    """A worker is killed in the middle, and what both had written is gone."""
+    here = predict_fleet(str(folder), TARGETS, InProcessEngine())
+    killed: list[int] = []
+
+    def kill(stage: Message) -> None:
+        if stage.code == "linking-ranks" and not killed:
+            killed.append(next(iter(client.run(os.getpid).values())))
+            os.kill(killed[0], signal.SIGKILL)
+            for child in tmp_path.iterdir():
+                shutil.rmtree(child)
+
+    options = FleetOptions(TARGETS.gpus, TARGETS.clusters, store=str(tmp_path))
+    assert_equal(predict_fleet(str(folder), options, open_engine(client), kill), here)
+    assert killed
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unreadable_rank_is_named_and_the_rest_reported(tmp_path):
+    save(tmp_path)
+    (tmp_path / "rank2.json.gz").write_bytes(b"\x1f\x8bnothing")
+    fleet = predict_fleet(str(tmp_path), FleetOptions(), InProcessEngine())
+    assert fleet.ranks == RANKS - 1
+    assert fleet.stragglers["rank"].to_list() == [0, 1, 3]
+    told = next(one for one in fleet.warnings if one.code == "ranks-unreadable")
+    assert "rank2.json.gz" in str(told)
+    assert "rank-missing" in list_codes(fleet.warnings)
+
+
+def test_a_job_without_a_readable_rank_fails(tmp_path):
+    (tmp_path / "rank0.json").write_text("{")
+    with pytest.raises(TraceError):
+        predict_fleet(str(tmp_path), FleetOptions(), InProcessEngine())
+
+
+def test_one_rank_is_a_fleet_too(tmp_path):
+    worked(0, 1).save(tmp_path / "rank0.json")
+    assert_as_in_one_piece([str(tmp_path / "rank0.json")], FleetOptions(("h100-sxm",), calibrated=False))
+
+
+def test_progress_counts_all_ranks(folder):
+    seen: list[Message] = []
+    predict_fleet(str(folder), FleetOptions(), InProcessEngine(), seen.append)
+    assert [one.values["done"] for one in seen if one.code == "reading-ranks"] == list(range(RANKS + 1))
+
+
+@pytest.mark.parametrize(
+    ("engine", "code"), [("ray", "engine-unknown"), ("tcp://127.0.0.1:1", "scheduler-unreachable")]
+)
+def test_engines_that_are_none(engine, code, monkeypatch):
+    monkeypatch.setattr("tracekit.engine.on_dask.PATIENCE", "1s")
+    with pytest.raises(RequestError) as error:
+        open_engine(engine)
+    assert error.value.code == code

@@ -1,0 +1,31 @@
+"""What an engine is."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Engine(Protocol):
+    """Maps functions over the ranks of a job."""
+
+    def map(
+        self, function: Callable[[Item], Result], items: Sequence[Item], count_done: Callable[[int], object]
+    ) -> list[Result]:
+        """Return the function's result of each item, in their order.
+
+        Args:
+            function: What to do; it can be imported by its name.
+            items: What to do it with.
+            count_done: Called with the number of items that are done.
+        """
+        ...
+
+    def share_memory(self, memory_bytes: int) -> int:
+        """Return how much of the memory that is allowed one of the ranks may take that are worked on at once."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the engine started."""
+        ...

@@ -1,0 +1,177 @@
+"""Predict the kernels of one rank on a target, and sum what the job's interval and clock need of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from predictors import Gpu
+from predictors.intervals import UNCHANGED_HALF_WIDTH, sum_with_interval
+from tracekit.arrays import Floats, Ints
+from tracekit.fleet.rank_files import read_table, write_table
+from tracekit.fleet.replay import OpenRank
+from tracekit.parallelism.relayout import add_measured_times
+from tracekit.prediction.collectives import fill_collective_times
+from tracekit.prediction.kernel_times import KernelTimePredictor
+from tracekit.prediction.predictor import KERNEL_COLUMNS, MODELLED_METHODS, SCALED_METHODS, fill_unpredicted
+from tracekit.prediction.sustained_clock import change_clock, compute_demands_us, spread_slowdown
+from tracekit.program import Program, StepTables, round_to_ns
+from tracekit.replay.step_scale import StepScale
+
+END_COLUMNS = ("time_us", "low_us", "high_us")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTimes:
+    """What a rank needs to know to predict its kernels on a target.
+
+    Attributes:
+        gpu: The target's GPU.
+        source: The traces' GPU; None if unknown.
+        framework: The serving engine that ran the job, and its version.
+        calibrations: Kernels that were measured, by GPU.
+        collectives: Times of the rank's collectives there: ``row`` among its kernels, and the columns of
+            :func:`tracekit.prediction.collectives.retarget_collectives`; None without a cluster.
+        source_slowdown: How many times as long the matrix units took in the trace as at the boost clock.
+        slowdown: How many times as long they take on the target.
+        factors: Factors on all kernel times but those of collectives, and on these, at the low and the high end.
+    """
+
+    gpu: Gpu
+    source: Gpu | None
+    framework: tuple[str, str | None] | None
+    calibrations: Mapping[Gpu, pl.DataFrame]
+    collectives: pl.DataFrame | None = None
+    source_slowdown: float = 1.0
+    slowdown: float = 1.0
+    factors: tuple[tuple[float, float], tuple[float, float]] = ((1.0, 1.0), (1.0, 1.0))
+
+    @property
+    def is_same_gpu(self) -> bool:
+        """Whether the traces are of this GPU."""
+        return self.source is not None and self.source.slug == self.gpu.slug
+
+
+@dataclass(frozen=True)
+class RankKernels:
+    """The kernels of one rank on a target.
+
+    Attributes:
+        rank: The rank.
+        target: The target.
+    """
+
+    rank: OpenRank
+    target: TargetTimes
+
+    @cached_property
+    def _predictor(self) -> KernelTimePredictor:
+        return make_predictor(self.rank, self.target)
+
+    @cached_property
+    def times(self) -> pl.DataFrame:
+        """Time of each kernel, with its interval, at the clock that the job keeps."""
+        table = self._predict_kept()
+        target = self.target
+        if target.collectives is not None:
+            table = fill_collective_times(table, target.collectives)
+        table = fill_unpredicted(table, 0.0 if target.is_same_gpu else UNCHANGED_HALF_WIDTH)
+        if target.source_slowdown > 1 and not target.is_same_gpu:
+            on_source = self._predictor.on_source.select("time_us", "limiter", "runs_as")
+            there = table.select("family", "dtype").hstack(on_source)
+            table = change_clock(table, 1 / spread_slowdown(there, target.source_slowdown), target.gpu)
+        if target.slowdown > 1:
+            table = change_clock(table, spread_slowdown(table, target.slowdown), target.gpu)
+        return table
+
+    def _predict_kept(self) -> pl.DataFrame:
+        """Predict the kernels but collectives, and keep them beside the rank's tables."""
+        folder, name = self.rank.place.summary.task.folder, f"on-{self.target.gpu.slug}"
+        try:
+            return read_table(folder, name)
+        except FileNotFoundError:
+            times = self._predictor.predict(self.target.gpu, self.target.calibrations)
+            table = self._predictor.table.select(KERNEL_COLUMNS).hstack(times)
+            write_table(folder, name, table)
+            return table
+
+    def list_durations_ns(self) -> tuple[Ints, Ints, Ints]:
+        """Return the likely, low and high duration of each kernel."""
+        point = self.times["time_us"].to_numpy()
+        is_collective = (self.times["family"] == "collective").to_numpy()
+        ends = (np.where(is_collective, on_network, on_gpu) * point for on_gpu, on_network in self.target.factors)
+        likely, low, high = (round_to_ns(us * 1e3, "kernels") for us in (point, *ends))
+        return likely, low, high
+
+    def sum_demand_ns(self) -> Floats:
+        """Sum over each step what the kernels demand above idle power, in nanoseconds at the board's limit."""
+        return sum_demand_ns(self.rank, self.times, self.target.gpu)
+
+    def sum_repeats(self) -> pl.DataFrame:
+        """Sum the times of the chosen steps over repeats of each kernel, in picoseconds."""
+        chosen = self.rank.kernels["step"].is_in(self.rank.place.chosen_steps["step"].implode()).fill_null(value=False)
+        # Whole picoseconds, whose sums don't depend on the order.
+        whole = self.times.select((pl.col(END_COLUMNS) * 1e6).round().cast(pl.Int64))
+        named = self.rank.kernels.select("name", "op", "input_dims", "family").hstack(whole)
+        key = ("name", "op", "input_dims", pl.col("family") == "collective")
+        return named.filter(chosen).group_by(*key, maintain_order=True).agg(pl.col(END_COLUMNS).sum())
+
+    def sum_methods_ns(self) -> tuple[int, int, int]:
+        """Sum the measured time of the chosen steps that is modelled, scaled and unknown."""
+        chosen = self.rank.kernels["step"].is_in(self.rank.place.chosen_steps["step"].implode()).fill_null(value=False)
+        table = pl.DataFrame({"ns": self.rank.kernels["dur_ns"], "method": self.times["method"]}).filter(chosen)
+        modelled, scaled = (pl.col("method").is_in(methods) for methods in (MODELLED_METHODS, SCALED_METHODS))
+        sums = (pl.col("ns").filter(part).sum() for part in (modelled, scaled, ~(modelled | scaled)))
+        first, second, third = table.select(*(one.alias(str(i)) for i, one in enumerate(sums))).row(0)
+        return int(first), int(second), int(third)
+
+    def keeps_measured(self) -> bool:
+        """Whether all kernels take as long as measured."""
+        return bool(np.array_equal(self.times["time_us"].to_numpy(), self.times["measured_us"].to_numpy()))
+
+
+def make_predictor(rank: OpenRank, target: TargetTimes) -> KernelTimePredictor:
+    """Make the predictor of a rank's kernels."""
+    steps = rank.place.steps
+    program = Program(
+        tables=StepTables(rank.kernels, steps, steps, steps),
+        graph=rank.graph,
+        collectives=None,
+        ranks=(rank.place.summary.trace,),
+        step_scale=StepScale(np.empty(0), np.empty(0)),
+        kernel_factor=np.ones(rank.kernels.height),
+        framework=target.framework,
+    )
+    return KernelTimePredictor(add_measured_times(program), target.source)
+
+
+def sum_source_demand_ns(rank: OpenRank, target: TargetTimes) -> Floats:
+    """Sum over each step what the measured kernels demanded, on a target that is the traces' own GPU."""
+    predictor = make_predictor(rank, target)
+    return sum_demand_ns(rank, predictor.table.select("dtype").hstack(predictor.on_source), target.gpu)
+
+
+def sum_demand_ns(rank: OpenRank, kernels: pl.DataFrame, gpu: Gpu) -> Floats:
+    """Sum over each step what kernels demand above idle power, in nanoseconds at the board's limit."""
+    above_ns = np.rint(1e3 * compute_demands_us(kernels, gpu)).astype(np.int64)
+    return rank.make_timer().sum_by_step(above_ns)
+
+
+def compute_end_factors(sums: pl.DataFrame, known_bias: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Compute the factors at both ends of the interval, as :func:`compute_interval_times` does for a table of kernels.
+
+    Args:
+        sums: Of all ranks, as :meth:`RankKernels.sum_repeats` returns them.
+        known_bias: Ratio of measured to predicted times of other jobs on the target.
+    """
+    merged = sums.group_by("name", "op", "input_dims", "family").agg(pl.col(END_COLUMNS).sum())
+    found: list[tuple[float, float]] = []
+    for part in (merged.filter(~pl.col("family")), merged.filter("family")):
+        ordered = part.sort("name", "op", "input_dims")
+        likely_us, low_us, high_us = (ordered[name].to_numpy() / 1e6 for name in END_COLUMNS)
+        time, low, high = sum_with_interval(likely_us, low_us, high_us)
+        found.append((low / time, high / time) if time else (1.0, 1.0))
+    (low, high), (network_low, network_high) = found
+    return (min(low, known_bias), network_low), (max(high, known_bias), network_high)

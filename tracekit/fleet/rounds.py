@@ -1,0 +1,118 @@
+"""What is done with one rank in each round: functions that an engine maps over the ranks of a job."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Floats, Ints
+from tracekit.fleet.join import PlacedRank
+from tracekit.fleet.kernel_times import RankKernels, TargetTimes, sum_source_demand_ns
+from tracekit.fleet.replay import Durations, OpenRank, open_rank
+from tracekit.replay.compressed import CompressedRank
+from tracekit.replay.step_time import StepSpans, StepTimes
+
+
+@dataclass(frozen=True, slots=True)
+class RankTarget:
+    """A rank on a target.
+
+    Attributes:
+        place: The rank in its job.
+        times: The target; None for the measured kernel times.
+        host_times: Factors on the duration of the host's own work, one per replay: with the likely, the low and the
+            high kernel times.
+    """
+
+    place: PlacedRank
+    times: TargetTimes | None = None
+    host_times: tuple[float, ...] = (1.0,)
+
+    def change_times(self, **changed: Any) -> "RankTarget":
+        """Return the rank with other fields of its target."""
+        return replace(self, times=None if self.times is None else replace(self.times, **changed))
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRank:
+    """A rank on a target, between the rendezvous of its job.
+
+    Attributes:
+        rank: The rank.
+        met_ns: For each replay, when the rendezvous take place that it waits for: in the replay, and of the hosts
+            alone.
+    """
+
+    rank: RankTarget
+    met_ns: tuple[Ints, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSums:
+    """What a job's interval and coverage need of one rank's kernels on a target.
+
+    Attributes:
+        repeats: Of :meth:`RankKernels.sum_repeats`.
+        methods_ns: Of :meth:`RankKernels.sum_methods_ns`.
+        keeps_measured: Whether all kernels take as long as measured.
+    """
+
+    repeats: pl.DataFrame
+    methods_ns: tuple[int, int, int]
+    keeps_measured: bool
+
+
+def compress(item: RankTarget) -> CompressedRank:
+    """Compress a rank's graph for its replays."""
+    rank = open_rank(item.place)
+    return rank.compress(_list_durations(rank, item))
+
+
+def time_steps(item: BoundRank) -> list[StepTimes]:
+    """Replay a rank between its rendezvous; return the times of its steps, as recorded first if they are measured."""
+    rank = open_rank(item.rank.place)
+    timer = rank.make_timer()
+    pairs = zip(item.met_ns[::2], item.met_ns[1::2], strict=True)
+    lines = [rank.replay(one, *met) for one, met in zip(_list_durations(rank, item.rank), pairs, strict=True)]
+    if item.rank.times is None:
+        lines.insert(0, rank.build_recorded_timeline(item.met_ns[1]))
+    return [timer.compute_step_times(line) for line in lines]
+
+
+def sum_source_demand(item: RankTarget) -> Floats:
+    """Sum over each step what the measured kernels demanded of the board's power."""
+    assert item.times is not None
+    return sum_source_demand_ns(open_rank(item.place), item.times)
+
+
+def sum_demand(item: RankTarget) -> Floats:
+    """Sum over each step what the kernels demand of the target's board's power."""
+    assert item.times is not None
+    return RankKernels(open_rank(item.place), item.times).sum_demand_ns()
+
+
+def sum_times(item: RankTarget) -> TimeSums:
+    """Sum the kernel times of the chosen steps on a target."""
+    assert item.times is not None
+    kernels = RankKernels(open_rank(item.place), item.times)
+    return TimeSums(kernels.sum_repeats(), kernels.sum_methods_ns(), kernels.keeps_measured())
+
+
+def merge_steps(ranks: list[StepTimes]) -> StepTimes:
+    """Merge the steps of all ranks, rank after rank."""
+    spans = StepSpans(
+        *(
+            np.concatenate([getattr(one.spans, name) for one in ranks])
+            for name in ("begin_ns", "previous_end_ns", "end_ns", "has_times", "has_duration")
+        )
+    )
+    gpu = (np.concatenate([getattr(one, name) for one in ranks]) for name in ("busy_ns", "exposed_ns", "waiting_ns"))
+    return StepTimes(spans, *gpu)
+
+
+def _list_durations(rank: OpenRank, item: RankTarget) -> list[Durations]:
+    if item.times is None:
+        return [Durations()]
+    every = RankKernels(rank, item.times).list_durations_ns()
+    return [Durations(ns, host) for ns, host in zip(every, item.host_times, strict=False)]

@@ -1,0 +1,37 @@
+"""Jobs whose ranks are worked on one by one, by an engine."""
+
+from tracekit.messages.model import Severity, Template
+
+SCHEDULER_UNREACHABLE = Template(
+    "scheduler-unreachable",
+    Severity.ERROR,
+    "No Dask scheduler answers at {address}.",
+    "Start one with dask scheduler, or use --engine dask for processes of this machine.",
+)
+ENGINE_UNKNOWN = Template(
+    "engine-unknown",
+    Severity.ERROR,
+    "There is no engine {engine!r}.",
+    "Use local, dask, or a scheduler's address such as tcp://scheduler:8786.",
+)
+FLEET_OPTION = Template(
+    "fleet-option",
+    Severity.ERROR,
+    "With {--engine}, ranks are predicted as they are, without {option}.",
+    "Leave it out, or leave {--engine} out to predict in one piece.",
+)
+RANKS_UNREADABLE = Template(
+    "ranks-unreadable",
+    Severity.WARNING,
+    "{ranks} of {files} ranks were left out: {names:list}. The first one: {reason}",
+    "The rest is reported as if these never arrived late.",
+)
+RENDEZVOUS_DROPPED = Template(
+    "rendezvous-dropped",
+    Severity.WARNING,
+    "{collectives} arrivals at collectives contradict others and were left out.",
+)
+READING_RANKS = Template("reading-ranks", Severity.NOTE, "read ranks: {done} of {ranks}")
+LINKING_RANKS = Template("linking-ranks", Severity.NOTE, "join ranks: {done} of {ranks}")
+REPLAYING_RANKS = Template("replaying-ranks", Severity.NOTE, "replay ranks: {done} of {ranks}")
+PREDICTING_RANKS = Template("predicting-ranks", Severity.NOTE, "predict ranks: {done} of {ranks}")

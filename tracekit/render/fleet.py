@@ -1,0 +1,227 @@
+"""Render a job of many ranks: top lists and distributions, whatever the number of ranks."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from tracekit.fleet.model import FleetReport, FleetTarget
+from tracekit.format import format_duration, format_interval, format_percent, format_quantity
+from tracekit.render.dump import dump_document
+from tracekit.render.grid import append_omitted_count, make_facts_table, make_grid
+from tracekit.render.html.environment import get_environment, read_asset
+
+LABEL_CHARS = 10
+MOST_STEPS = 8
+BINS = 8
+BAR_CHARS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Ranks whose time lies in one range.
+
+    Attributes:
+        low_us: Its lower end.
+        high_us: Its upper end.
+        ranks: How many.
+        fraction: Of the fullest range.
+    """
+
+    low_us: float
+    high_us: float
+    ranks: int
+    fraction: float
+
+
+def count_ranks_by_time(fleet: FleetReport) -> list[Bin]:
+    """Count the ranks by how long their GPU is busy in a step without waiting for others."""
+    busy = fleet.stragglers["busy_us"].drop_nulls().to_numpy()
+    if busy.size < 2 or busy.min() == busy.max():
+        return []
+    counts, edges = np.histogram(busy, BINS)
+    return [
+        Bin(low, high, count, count / int(counts.max()))
+        for low, high, count in zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
+    ]
+
+
+def list_stragglers(fleet: FleetReport, top: int) -> pl.DataFrame:
+    """List the ranks that hold up the job most, and for how long."""
+    late = fleet.stragglers.filter(pl.col("held_up_us") > 0)
+    return late.sort("held_up_us", "rank", descending=[True, False]).head(top)
+
+
+def describe_job(fleet: FleetReport) -> list[tuple[str, str]]:
+    """Describe the job: its ranks, its GPU, its step and how well the replay gives it back."""
+    read = format_quantity(fleet.ranks, "rank")
+    ranks = read if fleet.ranks == fleet.world_size else f"{read} of {fleet.world_size:,}"
+    step = fleet.step
+    where = fleet.source_cluster.slug if fleet.source_cluster else fleet.gpu or "unknown GPU"
+    return [
+        ("job", f"{ranks} · {where} · {format_quantity(fleet.kernels, 'kernel')}"),
+        (
+            "step",
+            f"{format_duration(step.step_time_us)}, the GPU busy {format_duration(step.kernel_time_us)} in the mean "
+            f"rank, of which exposed communication {format_duration(step.exposed_comm_us)} and waiting for other ranks "
+            f"{format_duration(step.waiting_us)}",
+        ),
+        ("replay", f"{format_duration(fleet.replayed_us)}, error {format_percent(fleet.error_pct)}"),
+    ]
+
+
+def render_fleet(fleet: FleetReport, top: int) -> RenderableType:
+    """Render the report for a terminal.
+
+    Args:
+        fleet: The report.
+        top: Ranks and process groups to list.
+    """
+    return Group(
+        make_facts_table(*describe_job(fleet), label_chars=LABEL_CHARS),
+        *_render_part("predicted steps", _make_targets_table(fleet.targets) if fleet.targets else None),
+        *_render_part("ranks that hold up the job, in a mean step", _make_stragglers_table(fleet, top)),
+        *_render_part("ranks by busy GPU time, without waiting", _draw_bins(count_ranks_by_time(fleet))),
+        *_render_part("slowest process groups", _make_links_table(fleet, top)),
+        *_render_part("spread of ranks by step, without waiting", _make_steps_table(fleet)),
+        *(Text(f"{one.severity}: {one}", "yellow") for one in fleet.warnings),
+    )
+
+
+def _render_part(title: str, part: RenderableType | None) -> Iterator[RenderableType]:
+    if part is not None:
+        yield from (Text(), Text(title, "bold"), Padding(part, (0, 0, 0, 2)))
+
+
+def _make_targets_table(targets: tuple[FleetTarget, ...]) -> RenderableType:
+    table = make_grid(
+        ("target", "word"),
+        ("step", "number"),
+        ("90 % interval", "number"),
+        ("speedup", "number"),
+        ("modelled", "number"),
+    )
+    for one in targets:
+        table.add_row(
+            one.label,
+            format_duration(one.step.step_time_us),
+            format_interval(one.low_us, one.high_us),
+            f"{one.speedup:.2f}x",
+            format_percent(one.coverage.modelled),
+        )
+    return table
+
+
+def _make_stragglers_table(fleet: FleetReport, top: int) -> RenderableType | None:
+    late = list_stragglers(fleet, top)
+    if late.is_empty():
+        return None
+    table = make_grid(
+        ("rank", "number"), ("late by", "number"), ("last in", "number"), ("busy", "number"), ("waits", "number")
+    )
+    for row in late.iter_rows(named=True):
+        table.add_row(
+            str(row["rank"]),
+            format_duration(row["held_up_us"]),
+            format_percent(100 * row["last_share"]),
+            format_duration(row["busy_us"] or 0.0),
+            format_duration(row["wait_us"]),
+        )
+    left_out = fleet.stragglers.filter(pl.col("held_up_us") > 0).height - late.height
+    return append_omitted_count(table, left_out, "ranks more")
+
+
+def _draw_bins(bins: list[Bin]) -> RenderableType | None:
+    if not bins:
+        return None
+    table = make_grid(("from", "number"), ("ranks", "number"), ("", "text"))
+    for one in bins:
+        table.add_row(format_duration(one.low_us), f"{one.ranks:,}", "█" * round(BAR_CHARS * one.fraction))
+    return table
+
+
+def _make_links_table(fleet: FleetReport, top: int) -> RenderableType | None:
+    if fleet.links.is_empty():
+        return None
+    table = make_grid(
+        ("first rank", "number"),
+        ("ranks", "number"),
+        ("bus GB/s", "number"),
+        ("of median", "number"),
+        ("group", "text"),
+    )
+    for row in fleet.links.head(top).iter_rows(named=True):
+        table.add_row(
+            str(row["first_rank"]),
+            str(row["ranks"]),
+            f"{row['bus_gbps']:.1f}",
+            format_percent(100 * row["of_median"]),
+            row["group"],
+        )
+    return append_omitted_count(table, fleet.links.height - top, "process groups more")
+
+
+def _make_steps_table(fleet: FleetReport) -> RenderableType | None:
+    if fleet.steps.is_empty() or fleet.ranks < 2:
+        return None
+    table = make_grid(
+        ("step", "number"),
+        ("least", "number"),
+        ("median", "number"),
+        ("95 %", "number"),
+        ("most", "number"),
+        ("rank", "number"),
+    )
+    for row in fleet.steps.head(MOST_STEPS).iter_rows(named=True):
+        times = (format_duration(row[name]) for name in ("least_us", "median_us", "p95_us", "most_us"))
+        table.add_row(str(row["step"]), *times, str(row["slowest"]))
+    return append_omitted_count(table, fleet.steps.height - MOST_STEPS, "steps more")
+
+
+def render_fleet_page(fleet: FleetReport, top: int) -> str:
+    """Render the report as HTML that makes no network requests; arguments as for :func:`render_fleet`."""
+    from markupsafe import Markup
+
+    return (
+        get_environment()
+        .get_template("fleet.html")
+        .render(
+            fleet=fleet,
+            facts=describe_job(fleet),
+            late=list_stragglers(fleet, top).to_dicts(),
+            bins=count_ranks_by_time(fleet),
+            links=fleet.links.head(top).to_dicts(),
+            steps=fleet.steps.head(MOST_STEPS).to_dicts(),
+            warnings=[f"{one.severity}: {one}" for one in fleet.warnings],
+            style=Markup(read_asset("style.css")),
+        )
+    )
+
+
+def dump_fleet(fleet: FleetReport) -> str:
+    """Return the report as JSON, with a row for every rank."""
+    return dump_document(
+        {
+            "job": {
+                "source": fleet.source,
+                "gpu": fleet.gpu,
+                "source_cluster": fleet.source_cluster.slug if fleet.source_cluster else None,
+                "ranks": fleet.ranks,
+                "world_size": fleet.world_size,
+                "kernels": fleet.kernels,
+                "step": dataclasses.asdict(fleet.step),
+                "replayed_us": fleet.replayed_us,
+                "error_pct": fleet.error_pct,
+            },
+            "targets": [dataclasses.asdict(one) for one in fleet.targets],
+            "ranks": fleet.stragglers.to_dicts(),
+            "process_groups": fleet.links.to_dicts(),
+            "steps": fleet.steps.to_dicts(),
+            "warnings": [one.to_dict() for one in fleet.warnings],
+        }
+    )
