@@ -123,7 +123,7 @@ EngineName = Annotated[
         metavar="ENGINE",
         help="Work rank by rank, for hundreds of ranks: local (this process), dask (processes of this machine), or a "
         "Dask scheduler such as tcp://scheduler:8786. Default: all ranks in memory, with all options.",
-        rich_help_panel=Panel.RUN,
+        rich_help_panel=Panel.INPUT,
     ),
 ]
 Store = Annotated[
@@ -132,7 +132,7 @@ Store = Annotated[
         "--store",
         metavar="FOLDER",
         help="With --engine, a path or URI that all workers reach, for the ranks' tables; default their own disks.",
-        rich_help_panel=Panel.RUN,
+        rich_help_panel=Panel.INPUT,
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output file.", rich_help_panel=Panel.OUTPUT)]
