@@ -45,6 +45,7 @@ ANSWERED = {
     "a source cluster": {"cluster": "8xh100-sxm", "source_cluster": "dgx-a100-80gb"},
     "without a rule": {"gpu": "l4", "without_rule": ["launch-queue"]},
     "without calibrations": {"gpu": "l4", "no_calibration": True},
+    "without kept outcomes": {"gpu": "l4", "no_scoreboard": True},
 }
 REFUSED = {
     "no such GPU": {"gpu": "h1000"},

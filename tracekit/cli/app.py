@@ -29,6 +29,7 @@ from tracekit.cli import (
     record,
     redact,
     report,
+    scoreboard,
     serve,
     shard,
     share,
@@ -119,7 +120,14 @@ app = typer.Typer(
 )
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Predict": (predict.predict, sweep.sweep, compare.compare, capture.capture, shard.shard),
+    "Predict": (
+        predict.predict,
+        sweep.sweep,
+        compare.compare,
+        scoreboard.scoreboard,
+        capture.capture,
+        shard.shard,
+    ),
     "Look into a trace": (report.report, info.info, doctor.doctor, export.export, view.view),
     "Record and share": (record.record, share.share, redact.redact),
     "Look up": (demo.demo, explain.explain, gpus.gpus, clusters.clusters, hosts.hosts),

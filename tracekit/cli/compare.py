@@ -56,6 +56,14 @@ def compare(
             rich_help_panel=Panel.OUTPUT,
         ),
     ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep",
+            help="Keep how the prediction came out on this machine, without names and paths: `tracekit scoreboard`.",
+            rich_help_panel=Panel.OUTPUT,
+        ),
+    ] = False,
     top: Top = 10,
     json: Json = False,
     output: Output = None,
@@ -93,9 +101,25 @@ def compare(
         }
         write_file(output, forms[output.suffix](remove_details(comparison, names), top), quiet)
     emit(render.render_comparison(comparison, top), lambda: render.as_json(comparison, top), json=json)
+    if keep:
+        say(_keep_outcome(comparison))
     if limit is not None and (off := _compute_deviation_pct(comparison)) > limit:
         say(f"tracekit: {off:.1f} % is more than the {limit:g} % of --fail-above")
         raise typer.Exit(EXIT_CHANGED)
+
+
+def _keep_outcome(comparison: "Comparison") -> str:
+    """Keep how a prediction came out; return what became of it.
+
+    Raises:
+        TracekitError: The two sides aren't a prediction and the trace recorded since, or it can't be kept.
+    """
+    from tracekit import scoreboard
+    from tracekit.messages.scoreboard import OUTCOME_KEPT, OUTCOME_KNOWN
+    from tracekit.reporting.outcomes import make_outcome
+
+    is_new = scoreboard.keep(make_outcome(comparison))
+    return str(OUTCOME_KEPT(path=str(scoreboard.get_file())) if is_new else OUTCOME_KNOWN())
 
 
 def _compute_deviation_pct(comparison: "Comparison") -> float:

@@ -22,6 +22,7 @@ from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
+from tracekit.scoreboard import Forecast
 from tracekit.whatif import WhatIfResult
 
 
@@ -75,6 +76,21 @@ class StepOnUsualHost:
 
 
 @dataclass(frozen=True, slots=True)
+class Experience:
+    """Outcomes of earlier predictions that changed an interval.
+
+    Attributes:
+        outcomes: Number of outcomes.
+        inside: How many of them lay in their interval.
+        factor: Factor on the interval's half-widths, as logarithms.
+    """
+
+    outcomes: int
+    inside: int
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """The GPU or cluster to predict.
 
@@ -124,6 +140,8 @@ class PredictedStep:
         pipeline: The pipeline of stages that the trace doesn't have; None without.
         batch_ratio: What the job processes in a step, relative to the trace.
         batch: What the job processes in a step; None where unknown.
+        forecast: What the scoreboard keeps of it; None without an interval.
+        experience: The outcomes of earlier predictions that changed the interval; None where none did.
     """
 
     gpu: str
@@ -146,6 +164,8 @@ class PredictedStep:
     pipeline: Pipeline | None = None
     batch_ratio: float = 1.0
     batch: StepBatch | None = None
+    forecast: Forecast | None = None
+    experience: Experience | None = None
 
     def to_plain(self) -> "PredictedStep":
         """Return the numbers and notes alone."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tracekit import calibration
+from tracekit import calibration, scoreboard
 from tracekit.comm import ClusterError
 from tracekit.errors import RequestError, TracekitError
 from tracekit.messages import ProgressCallback, layout_errors
@@ -42,6 +42,7 @@ def predict(
     prices: GivenPrices = NO_PRICES,
     samples: float | None = None,
     calibrated: bool = True,
+    scored: bool = True,
     host: str | float = SAME,
     power_cap: str | float | None = None,
     clock: str | float | None = None,
@@ -65,6 +66,7 @@ def predict(
         prices: Dollars for an hour of one GPU.
         samples: Samples that a rank processes in a measured step; None to infer them from the trace.
         calibrated: Use the calibrations stored on this machine.
+        scored: Fit intervals to the outcomes kept on this machine.
         host: Host to predict for: ``same``, ``typical``, or a multiple of the reference host's speed.
         power_cap: Power limit of each target's GPUs, in watts or as ``500W``; None for their own.
         clock: Clock that each target's GPUs are held at, in MHz or as ``1200MHz``; None for their own.
@@ -87,6 +89,7 @@ def predict(
     source = identify_source_cluster(run, source_cluster) if cluster_known else SourceCluster(None)
     run = fill_source_gpu(run, source)
     calibrations = calibration.load_all() if calibrated else ()
+    board = scoreboard.load() if scored else scoreboard.Scoreboard()
     dollars = resolve_prices(prices, run.gpu, source.cluster, wanted)
     if question.rank_by.needs_prices and not any(dollars.find(one.gpu.gpu, one.cluster) is not None for one in wanted):
         raise RequestError(messages.RANK_BY_WITHOUT_PRICE(ranked_by=question.rank_by.value))
@@ -106,6 +109,7 @@ def predict(
             host=parse_host(host),
             power_cap_w=parse_power_cap(power_cap),
             clock_mhz=parse_clock(clock),
+            scoreboard=board,
         )
 
     def predict_batches(of_kind: MeasuredRun) -> tuple[Prediction, ...]:

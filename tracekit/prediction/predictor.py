@@ -33,6 +33,7 @@ from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.collectives import fill_collective_times, retarget_collectives
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
+from tracekit.prediction.experience import apply_scoreboard
 from tracekit.prediction.fixed_clock import apply_clock, resolve_clock
 from tracekit.prediction.insertion_cost import separate_inserted_kernels
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
@@ -56,6 +57,7 @@ from tracekit.prediction.track_record import find_known_bias
 from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
+from tracekit.scoreboard import Scoreboard
 from tracekit.workload.time_share import compute_time_shares
 
 MODELLED_METHODS = ("measured", "law", "transfer")
@@ -86,6 +88,7 @@ class Predictor:
         host: Host that is predicted for, as :func:`~tracekit.prediction.target_host.parse_host` returns it.
         power_cap_w: Power limit of each target's GPUs; None for their own.
         clock_mhz: Clock of each target's GPUs; None for their own.
+        scoreboard: Outcomes of earlier predictions, which intervals are fitted to.
         clock: What predicts the clock that steps keep.
     """
 
@@ -101,6 +104,7 @@ class Predictor:
     host: str | float = SAME
     power_cap_w: float | None = None
     clock_mhz: float | None = None
+    scoreboard: Scoreboard = field(default_factory=Scoreboard)
     _times_cache: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
     _kernels_cache: dict[tuple[object, ...], KernelTimePredictor] = field(default_factory=dict, repr=False)
     _predictor_cache: dict[tuple[Inserter, ...], "Predictor"] = field(default_factory=dict, repr=False)
@@ -237,7 +241,7 @@ class Predictor:
         is_host_open = not (same_gpu and self.assumptions)
         ranks = target.layout.world_size if target.layout else program.trace.world_size
         price = self.prices.find(gpu, target.cluster)
-        return Prediction(
+        prediction = Prediction(
             gpu=gpu.slug,
             name=target.cluster.name if target.cluster else gpu.name,
             cluster=target.cluster.slug if target.cluster else None,
@@ -285,6 +289,7 @@ class Predictor:
             usual_host=usual,
             host_time=host.likely,
         )
+        return apply_scoreboard(prediction, run, self.scoreboard)
 
     def _hold_clock(
         self,

@@ -6,7 +6,7 @@ from math import inf
 
 import polars as pl
 
-from tracekit import calibration
+from tracekit import calibration, scoreboard
 from tracekit.comm.cluster import load_reference_nodes
 from tracekit.errors import TracekitError
 from tracekit.format import format_quantity
@@ -145,6 +145,7 @@ def sweep(
     prices: GivenPrices = NO_PRICES,
     samples: float | None = None,
     calibrated: bool = True,
+    scored: bool = True,
     host: str | float = SAME,
     power_cap: str | float | None = None,
     clock: str | float | None = None,
@@ -169,6 +170,7 @@ def sweep(
         prices: Dollars for an hour of one GPU.
         samples: Samples that a rank processes in a step; None to infer them from the trace.
         calibrated: Use the calibrations stored on this machine.
+        scored: Fit intervals to the outcomes kept on this machine.
         host: Host to predict for, as :func:`tracekit.prediction.predict` takes it.
         power_cap: Power limit, likewise.
         clock: Clock of the targets' GPUs, likewise.
@@ -199,6 +201,7 @@ def sweep(
         *dict.fromkeys(_list_targets(old, resolve_targets((), [*clusters, *nodes]), world_sizes, changes, refused))
     ]
     calibrations = calibration.load_all() if calibrated else ()
+    board = scoreboard.load() if scored else scoreboard.Scoreboard()
     dollars = resolve_prices(prices, run.gpu, source.cluster, wanted)
     predictor = Predictor(
         run,
@@ -212,6 +215,7 @@ def sweep(
         host=parse_host(host),
         power_cap_w=parse_power_cap(power_cap),
         clock_mhz=parse_clock(clock),
+        scoreboard=board,
     )
     if batch == inf:
         wanted = [_enlarge_batch(predictor, target) for target in wanted]

@@ -142,6 +142,8 @@ def _serialize_target(prediction: PredictedStep) -> dict[str, Any]:
         "dollars_per_million": prediction.dollars_per_million,
         "energy": dataclasses.asdict(prediction.energy),
         "joules_per_unit": prediction.joules_per_unit,
+        "forecast": dataclasses.asdict(prediction.forecast) if prediction.forecast else None,
+        "experience": dataclasses.asdict(prediction.experience) if prediction.experience else None,
         "notes": [note.to_dict() for note in prediction.notes],
     }
 

@@ -18,6 +18,7 @@ from tracekit.reporting.model import Report
 from tracekit.reporting.same_program import is_same_program
 from tracekit.reporting.sections.bars import order_parts
 from tracekit.run import prepare_run
+from tracekit.scoreboard import Forecast
 from tracekit.secret_scan import WORKER_PATTERN
 from tracekit.trace import Trace
 
@@ -45,6 +46,7 @@ class ComparisonSide:
         unlisted: Number of kernels missing from ``kernels``: the shortest ones, in a file of an older version.
         ranks: Ranks of the job; ``None`` if unknown.
         batch: Samples or tokens that the job processes in a step; ``None`` if unknown.
+        forecast: What the scoreboard keeps of a prediction; ``None`` for a measurement.
     """
 
     label: str
@@ -59,6 +61,7 @@ class ComparisonSide:
     unlisted: int = 0
     ranks: int | None = None
     batch: StepBatch | None = None
+    forecast: Forecast | None = None
 
     @property
     def is_prediction(self) -> bool:
@@ -220,6 +223,7 @@ def make_predicted_side(report: Report, place: int, label: str) -> ComparisonSid
         recorded={},
         ranks=target.ranks,
         batch=target.batch,
+        forecast=target.forecast,
     )
 
 

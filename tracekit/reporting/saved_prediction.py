@@ -12,6 +12,7 @@ from tracekit.messages import command_errors
 from tracekit.prediction.batch import StepBatch
 from tracekit.reporting.comparison import ComparisonSide, build_kernel_table
 from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.scoreboard import Forecast
 
 
 class SavedKernel(msgspec.Struct):
@@ -46,6 +47,7 @@ class SavedTarget(msgspec.Struct):
     cluster: str | None = None
     layout: SavedLayout | None = None
     batch: StepBatch | None = None
+    forecast: Forecast | None = None
 
     @property
     def label(self) -> str:
@@ -113,6 +115,7 @@ def read_prediction(content: bytes, name: str, wanted: str | None) -> Comparison
         unlisted=predicted.kernels_omitted if predicted.other_kernels is None else 0,
         ranks=target.layout.world_size if target.layout else None,
         batch=target.batch,
+        forecast=target.forecast,
     )
 
 

@@ -319,6 +319,10 @@ class TargetOptions(Request):
     no_calibration: Annotated[
         bool, Option("Leave out what `tracekit calibrate` keeps on this machine.", "Leave out calibrations")
     ] = False
+    no_scoreboard: Annotated[
+        bool,
+        Option("Leave out the outcomes that `tracekit compare --keep` keeps on this machine.", "Leave out outcomes"),
+    ] = False
 
     @property
     def gpus(self) -> tuple[str, ...]:

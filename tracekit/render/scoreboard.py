@@ -1,0 +1,82 @@
+"""Render the scoreboard as text, JSON and Markdown."""
+
+import dataclasses
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tracekit.format import format_interval
+from tracekit.messages import scoreboard as told
+from tracekit.render.dump import dump_document
+from tracekit.render.grid import make_grid
+from tracekit.render.markdown import format_table
+from tracekit.scoreboard.outcome import Outcome
+from tracekit.scoreboard.summary import GroupSummary
+
+HEADINGS = ("GPU", "kind", "outcomes", "inside", "median error", "worst", "interval")
+OUTCOME_HEADINGS = ("GPU", "GPUs", "traced on", "kind", "predicted", "measured", "error", "tracekit", "weights", "date")
+EXPLANATION = (
+    "Inside: of the 90 % interval. Errors: of the predicted step, + too slow. Interval: what later ones are widened or "
+    "narrowed to, as a power; --no-scoreboard leaves that out."
+)
+
+
+def render_scoreboard(rows: Sequence[GroupSummary], file: Path) -> RenderableType:
+    """Render how predictions came out, by GPU and kind of job, and where the outcomes lie."""
+    if not rows:
+        return Group(Text(told.SCOREBOARD_EMPTY().render()), Text(str(file), style="dim"))
+    table = make_grid(*((heading, "word" if place < 2 else "number") for place, heading in enumerate(HEADINGS)))
+    for row in rows:
+        table.add_row(*_format_row(row))
+    return Group(table, Text(EXPLANATION, style="dim"), Text(str(file), style="dim"))
+
+
+def serialize_scoreboard(rows: Sequence[GroupSummary], outcomes: Sequence[Outcome]) -> str:
+    """Return the scoreboard as JSON: the summary of each group, and all outcomes."""
+    return dump_document(
+        {"groups": [dataclasses.asdict(row) for row in rows], "outcomes": [dataclasses.asdict(one) for one in outcomes]}
+    )
+
+
+def render_markdown(rows: Sequence[GroupSummary], outcomes: Sequence[Outcome]) -> str:
+    """Return the scoreboard as Markdown that can be pasted into an issue."""
+    lines = [
+        f"Outcomes of predictions, tracekit {version('tracekit')}. {EXPLANATION}",
+        "",
+        *format_table(HEADINGS, [_format_row(row) for row in rows]),
+        "",
+        *format_table(OUTCOME_HEADINGS, [_format_outcome(one) for one in outcomes]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _format_row(row: GroupSummary) -> tuple[str, ...]:
+    where = ", traced there" if row.is_same_gpu else ""
+    several = ", several GPUs" if row.is_on_several else ""
+    return (
+        row.target,
+        f"{row.kind}{several}{where}",
+        str(row.outcomes),
+        str(row.inside),
+        f"{row.median_error_pct:+.1f} %",
+        f"{row.worst_error_pct:+.1f} %",
+        f"{row.factor:.2f}",
+    )
+
+
+def _format_outcome(one: Outcome) -> tuple[str, ...]:
+    return (
+        one.target,
+        str(one.gpus),
+        one.source or "–",
+        one.kind,
+        f"{one.likely_us:.0f} µs ({format_interval(one.low_us, one.high_us)})",
+        f"{one.measured_us:.0f} µs",
+        f"{one.error_pct:+.1f} %",
+        one.version,
+        one.weights,
+        one.date,
+    )

@@ -1,0 +1,86 @@
+"""Outcomes on this machine: a file with a line of JSON for each."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from tracekit.errors import OutputError
+from tracekit.messages import Message
+from tracekit.messages import scoreboard as messages
+from tracekit.scoreboard.outcome import Outcome, PredictionGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Scoreboard:
+    """Outcomes.
+
+    Attributes:
+        outcomes: The outcomes, oldest first.
+        warnings: What couldn't be read.
+    """
+
+    outcomes: tuple[Outcome, ...] = ()
+    warnings: tuple[Message, ...] = ()
+
+    def select(self, group: PredictionGroup, weights: str) -> tuple[Outcome, ...]:
+        """Return the outcomes of a group of predictions by the same weights; others have errors of their own."""
+        return tuple(one for one in self.outcomes if one.group == group and one.weights == weights)
+
+
+def get_file() -> Path:
+    """Return the file of the outcomes."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("tracekit", appauthor=False)) / "scoreboard.jsonl"
+
+
+def load() -> Scoreboard:
+    """Load the outcomes that are kept on this machine; damaged lines are skipped with a warning."""
+    path = get_file()
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return Scoreboard()
+    except OSError as error:
+        return Scoreboard(warnings=(messages.SCOREBOARD_UNREADABLE(reason=error.strerror),))
+    lines = [line for line in content.splitlines() if line.strip()]
+    outcomes = tuple(_decode_lines(lines))
+    skipped = len(lines) - len(outcomes)
+    warnings = (messages.OUTCOMES_SKIPPED(lines=skipped),) if skipped else ()
+    return Scoreboard(outcomes, warnings)
+
+
+def keep(outcome: Outcome) -> bool:
+    """Add an outcome to the file; return whether it is new.
+
+    The line is written at once at the end of the file, so that several processes can add lines.
+
+    Raises:
+        OutputError: The file can't be written.
+    """
+    if any(replace(one, date=outcome.date) == outcome for one in load().outcomes):
+        return False
+    path = get_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            # What a crash left of a line ends here.
+            os.write(descriptor, b"\n" + msgspec.json.encode(outcome) + b"\n")
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise OutputError(messages.OUTCOME_NOT_WRITTEN(path=str(path), reason=error.strerror)) from error
+    return True
+
+
+def _decode_lines(lines: Iterable[bytes]) -> Iterable[Outcome]:
+    decoder = msgspec.json.Decoder(Outcome)
+    for line in lines:
+        try:
+            yield decoder.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue
