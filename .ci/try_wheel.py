@@ -1,4 +1,4 @@
-"""Install the wheel of a folder into a fresh environment and predict the sample: ``python .ci/try_wheel.py dist``."""
+"""Install the wheel of a folder into a fresh environment and try its commands: ``python .ci/try_wheel.py dist``."""
 
 import os
 import subprocess
@@ -10,6 +10,15 @@ from pathlib import Path
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_transformer_train.json.gz"
 MAX_MB = 350
 """Of all that the wheel brings, without pip."""
+COMMANDS = (
+    ("predict", SAMPLE, "--gpu", "h100-sxm"),
+    ("predict", SAMPLE, "--gpu", "h100-sxm", "-q", "-o", "page.html"),
+    ("report", SAMPLE, "-q", "-o", "report.json"),
+    ("doctor", SAMPLE),
+    ("export", SAMPLE, "-o", "timeline.json.gz"),
+    ("redact", SAMPLE, "-o", "redacted.json.gz"),
+    ("gpus",),
+)
 PREDICT = """
 import sys
 import tracekit as tk
@@ -35,8 +44,13 @@ def main(folder: Path) -> None:
         brought_mb = (measure_bytes(Path(place)) - bare_bytes) / 1e6
         print(f"{wheel.name}: {brought_mb:.0f} MB with what it requires")
         assert brought_mb < MAX_MB
-        subprocess.run([str(scripts / "tracekit"), "predict", str(SAMPLE), "--gpu", "h100-sxm"], check=True, cwd=place)
+        command = str(scripts / "tracekit")
+        for arguments in COMMANDS:
+            subprocess.run([command, *map(str, arguments)], check=True, cwd=place)
         subprocess.run([python, "-c", PREDICT, str(SAMPLE)], check=True, cwd=place)
+        if sys.platform != "linux":
+            served = subprocess.run([command, "serve"], capture_output=True, text=True, check=False)
+            assert (served.returncode, served.stderr.count("\n")) == (1, 1), served.stderr
 
 
 def create_environment(place: Path) -> int:
