@@ -187,6 +187,16 @@ def test_a_shipped_library_of_other_sources_is_not_used(shipped, monkeypatch):
     assert "[jit]" in str(missing.value.hint)
 
 
+@pytest.mark.parametrize("linker", ["no-such-linker", "false"])
+def test_a_linker_that_fails_is_an_os_error(linker, monkeypatch, tmp_path, code):
+    """What a wheel's build takes as a sign to require numba instead."""
+    monkeypatch.setattr(library, "compile_unit", lambda unit: code)
+    for variable in ("CC", "CXX", "LDSHARED", "LDCXXSHARED"):
+        monkeypatch.setenv(variable, linker)
+    with pytest.raises(OSError, match="can't be linked"):
+        library.build_library([CompiledLoop(sum_steps).describe_unit()], tmp_path)
+
+
 PROGRAM = """
 import sys
 import tracekit as tk

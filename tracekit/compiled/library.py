@@ -6,7 +6,7 @@ from pathlib import Path
 
 from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
-from setuptools.errors import BaseError
+from setuptools.errors import BaseError, CCompilerError
 
 from tracekit.compiled.compile import compile_unit
 from tracekit.compiled.prebuilt import LIBRARY_NAME
@@ -48,7 +48,7 @@ def build_library(units: Iterable[Unit], folder: Path) -> Path:
     try:
         linker.ensure_finalized()
         linker.run()
-    except BaseError as error:
+    except (BaseError, CCompilerError) as error:
         raise OSError(f"the loops can't be linked: {error}") from error
     return Path(linker.get_ext_fullpath("loops")).replace(folder / LIBRARY_NAME)
 
