@@ -8,6 +8,7 @@ import polars as pl
 from predictors.tiling import TILE_COLUMNS
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.prediction.model import PredictedStep
+from tracekit.reporting.answer_table import ANSWER, list_answers
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.figure import Figure
@@ -278,6 +279,7 @@ LAWS = TableSchema(
 )
 
 TABLES = (
+    ANSWER,
     STEP,
     SERVING,
     TIME,
@@ -301,6 +303,7 @@ TABLES = (
 def build_frames(report: Report) -> dict[str, pl.DataFrame]:
     """Build every section that has rows, by name."""
     tables: dict[TableSchema, Iterable[dict[str, object]]] = {
+        ANSWER: list_answers(report.decision),
         STEP: _iter_step_rows(report),
         SERVING: _iter_serving_rows(report),
         TIME: _iter_time_rows(report),

@@ -180,7 +180,8 @@ class EqualWork:
 
     def _describe_setting(self, target: PredictedStep) -> Iterator[Message]:
         """Yield what else differs from the trace."""
-        if target.layout and target.layout.world_size > 1:
+        is_plain = target.ranks == self.source.ranks and target.layout is not None and target.layout.dp == target.ranks
+        if target.layout and target.layout.world_size > 1 and not is_plain:
             yield told.LAYOUT_THERE(layout=target.layout.parallelism)
         if target.batch_ratio != 1:
             yield told.BATCH_THERE(batch_ratio=target.batch_ratio)
