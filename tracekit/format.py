@@ -35,15 +35,21 @@ def format_number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 
+MAX_UNSHOWN_COUNT = 0.05
+"""Distance from a whole number that a mean count with one decimal doesn't show."""
+
+
 def format_count(value: float) -> str:
-    """Format a count averaged over steps: ``41``, or ``40.5`` if steps differ."""
-    return f"{value:,.0f}" if value == round(value) else format_number(value)
+    """Format a count averaged over steps: ``41``, or ``40.5`` if steps differ by more than rounding shows."""
+    is_whole = abs(value - round(value)) < MAX_UNSHOWN_COUNT and (value >= 1 or not value)
+    return f"{value:,.0f}" if is_whole else format_number(value)
 
 
-def format_quantity(count: int, what: str) -> str:
-    """Format a count with its noun: ``1 kernel``, ``1,234 kernels``."""
-    ending = "" if count == 1 else "es" if what.endswith("ch") else "s"
-    return f"{count:,} {what}{ending}"
+def format_quantity(count: float, what: str) -> str:
+    """Format a count with its noun: ``1 kernel``, ``1,234 kernels``, ``40.5 launches``."""
+    shown = format_count(count)
+    ending = "" if shown == "1" else "es" if what.endswith("ch") else "s"
+    return f"{shown} {what}{ending}"
 
 
 def abbreviate_names(first: str, others: int) -> str:

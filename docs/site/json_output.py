@@ -46,6 +46,7 @@ OTHER_KEYS = {
     "code": "Stable name for programs and tests: see [messages](messages.md).",
     "severity": "`note`, `warning`, `error`, `finding` or `check`.",
     "text": "The message with its values, in one line.",
+    "effect_us": "By how much what a note says may change the step; null where that can't be worked out.",
     "link": "Address of the message in this documentation.",
     "values": "The values in the message, by name; the name's ending gives the unit.",
 }

@@ -43,7 +43,7 @@ def test_prices_and_layouts(run, tmp_path):
     assert target["layout"] == layout | unchanged | {"splits_tables": False}
     assert target["dollars_per_1000_steps"] == pytest.approx(2.5 * 32 * target["step_time_us"] / 3.6e6)
     screen = " ".join(run("predict", path, *to, "--price", "h100-sxm=2.5")[1].split())
-    assert "per sample" in screen
+    assert "throughput" in screen
     assert "$/1k steps" in screen
     assert run("predict", path, *to, "--price", "cheap")[0] == 2
     code, _, err = run("predict", path, *to, "--price", "h100-sxm=2.5", "--price", "h100-sxm=3")

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.graph.test_replays import replays
 from tracekit.doctor import Status, examine
-from tracekit.doctor.model import Check, choose_most_helpful
+from tracekit.doctor.model import Check, choose_most_helpful, grade
 from tracekit.doctor.recipe import suggest
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.ledger import build_ledger
@@ -141,6 +142,7 @@ FIRES = {
     "known_ops": (lambda: built(op="mylib::odd"), {}, Status.FAIL),
     "graphs": (lambda: built(call="cudaGraphLaunch", op="mylib::replay", shapes=False), {}, Status.FAIL),
     "collective_sizes": (communicating, {}, Status.WARN),
+    "idle": (lambda: replays(*[100] * 8), {}, Status.FAIL),
     "times": (lambda: built().kernel(GEMM, 3e6, 10, launch=700), {}, Status.WARN),
     "steps": (lambda: built(marks=False, steps=1), {}, Status.WARN),
     "steady": (lambda: built(steps=4, lengths=[1000, 1000, 1300, 1000]), {}, Status.WARN),
@@ -168,6 +170,7 @@ QUIET = {
     "known_ops": (built, {}),
     "graphs": (lambda: built(call="cudaGraphLaunch"), {}),
     "collective_sizes": (lambda: communicating(**SIZED), {}),
+    "idle": (built, {}),
     "times": (built, {}),
     "steps": (built, {}),
     "steady": (lambda: built(steps=4, lengths=[2000, 1000, 1010, 1000]), {}),
@@ -232,6 +235,30 @@ def test_the_grade_counts_failures():
     assert diagnose(built(steps=1)).grade == "B"
     assert diagnose(built(shapes=False)).grade == "C"
     assert diagnose(built(builder=TraceBuilder(device=None), shapes=False)).grade == "D"
+
+
+def test_warnings_about_separate_parts_fail_together():
+    """12 and 9 % of the step with known work in neither are as bad as 21 % in one check."""
+
+    def warn(name, cost):
+        return Check(name, name, Status.WARN, suggest(name), suggest(name), cost)
+
+    assert grade([warn("graphs", 12.0), warn("idle", 9.0)]) == "C"
+    assert grade([warn("graphs", 12.0), warn("idle", 7.0)]) == "B"
+    assert grade([warn("graphs", 12.0), warn("overhead", 60.0)]) == "B"
+
+
+def test_an_unknown_gpu_costs_what_the_kernels_take():
+    """Kernels of 900 in steps of 1000."""
+    check = find(diagnose(built(builder=TraceBuilder(device=None))), "gpu")
+    assert check.cost_pct == pytest.approx(90, abs=1)
+    assert check.cost.values["kept_pct"] == 0
+
+
+def test_a_synthetic_trace_is_said_to_be_one():
+    builder = built()
+    builder.metadata["synthetic"] = "made up"
+    assert "times-synthetic" in [warning.code for warning in diagnose(builder).warnings]
 
 
 def test_the_gpu_can_be_said():

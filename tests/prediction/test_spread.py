@@ -183,7 +183,6 @@ def test_the_same_gpu_with_other_ranks_is_a_prediction_with_an_interval(ranks):
     found = tk.predict(trace, cluster=CLUSTER, world_size=ranks)[CLUSTER]
     assert found.low_us * (1 + RELAYOUT_ERROR) <= found.step.step_time_us * 1.0001
     assert found.high_us >= found.step.step_time_us * (1 + RELAYOUT_ERROR) * 0.9999
-    assert "host-time-kept" in list_codes(found.notes)
     kept = tk.predict(trace, cluster="8xa100-sxm-80gb", world_size=8)["8xa100-sxm-80gb"]
     assert kept.low_us == pytest.approx(kept.high_us)
     assert "host-time-kept" not in list_codes(kept.notes)

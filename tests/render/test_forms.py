@@ -138,6 +138,7 @@ def test_speedups_count_samples_as_the_headline_does(fourfold):
     )
     for text in forms:
         assert "with 4 times the batch, per sample" in text
+        assert "throughput" in text
         assert all(figure in text for figure in ("4.03", "3.00"))
         assert not any(f"{step}{times}" in text for step in ("1.01", "0.75") for times in "x×")
     assert "A step there works through 4 times the samples of a measured one." in forms[1]

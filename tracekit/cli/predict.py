@@ -94,7 +94,9 @@ def predict(
     deliver_report(
         report,
         ReportForms(
-            lambda one: append_graph_check(terminal.render_predicted(one, top), graph, one.streams, one.copies),
+            lambda one: append_graph_check(
+                terminal.render_predicted(one, top, all_notes=verbose), graph, one.streams, one.copies
+            ),
             lambda one: as_json.dump_prediction(one, graph=as_dict(graph)),
         ),
         trace=trace,

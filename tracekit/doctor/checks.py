@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tracekit.doctor import dependencies, host, ranks, speed, steps, times, work
+from tracekit.doctor import dependencies, host, idle, ranks, speed, steps, times, work
 from tracekit.doctor.model import Check, CheckContext
 
 CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (
@@ -12,6 +12,7 @@ CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (
     work.check_known_ops,
     work.check_cuda_graphs,
     work.check_collective_sizes,
+    idle.check_idle_time,
     times.check_times,
     steps.check_step_marks,
     steps.check_step_spread,

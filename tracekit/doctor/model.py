@@ -16,6 +16,9 @@ from tracekit.workload.time_share import compute_time_share
 MIN_WARN_PCT = 2.0
 MIN_FAIL_PCT = 20.0
 
+SEPARATE_CHECKS = frozenset(("shapes", "known_ops", "graphs", "collective_sizes", "idle"))
+"""Checks whose costs are of parts of the step that don't overlap; predictions of these parts rest on little."""
+
 
 class Status(StrEnum):
     """Result of a check."""
@@ -141,11 +144,17 @@ def grade_cost_bound(cost_pct: float) -> Status:
 
 
 def grade(checks: Sequence[Check]) -> str:
-    """Grade the checks. A: all are ok. B: there are warnings. C: one check fails. D: several fail."""
+    """Grade the checks. A: all are ok. B: there are warnings. C: one check fails. D: several fail.
+
+    Warnings about separate parts of the step fail together if they cost as much as a check that fails.
+    """
     failed = sum(check.status is Status.FAIL for check in checks)
+    warned = [check for check in checks if check.status is Status.WARN]
+    if not failed and sum(check.cost_pct for check in warned if check.name in SEPARATE_CHECKS) >= MIN_FAIL_PCT:
+        failed = 1
     if failed:
         return "C" if failed == 1 else "D"
-    return "B" if any(check.status is Status.WARN for check in checks) else "A"
+    return "B" if warned else "A"
 
 
 def choose_most_helpful(checks: Sequence[Check]) -> Check | None:

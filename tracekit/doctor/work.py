@@ -8,23 +8,24 @@ from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.messages import doctor_checks as told
 from tracekit.parallelism.relayout import compute_seen_pct
 from tracekit.workload.kernel_table import has_work
+from tracekit.workload.time_share import compute_time_share
 
 
 def check_gpu(context: CheckContext) -> Check:
-    """Fail if the GPU that the trace was recorded on can't be identified."""
+    """Warn if the GPU that the trace was recorded on can't be identified: its measurements say nothing of others."""
     name, title = "gpu", "GPU"
     if context.run.source is not None:
         known = context.run.source
         slug = known.gpu.slug
         taken = told.GPU_TAKEN_AS(name=known.query, gpu=slug) if known.query else told.GPU_BLANK_TAKEN_AS(gpu=slug)
         return Check(name, title, Status.OK, taken)
-    cost = context.compute_step_pct(~has_work())
+    cost, kept = context.work_pct, context.compute_step_pct(~has_work())
     return Check(
         name,
         title,
-        Status.FAIL,
+        grade_cost(cost, warn=0),
         context.run.provenance.source_doubt or told.GPU_NOT_DESCRIBED(),
-        told.GPU_MISSING_COST(step_pct=cost),
+        told.GPU_MISSING_COST(step_pct=cost, kept_pct=kept),
         cost,
         told.GPU_MISSING_FIX(),
     )
@@ -68,12 +69,16 @@ def check_known_ops(context: CheckContext) -> Check | None:
     """Warn about ops with recorded shapes whose work tracekit can't count."""
     if not context.rank.has_shapes:
         return None
-    unknown = ~has_work() & (pl.col("family") != "collective") & ~_select_graph_kernels(context)
+    in_graph = _select_graph_kernels(context)
+    unknown = ~has_work() & (pl.col("family") != "collective") & ~in_graph
     cost = context.compute_step_pct(unknown)
     status = grade_cost(cost)
-    known_pct = context.compute_gpu_pct(has_work())
+    outside = context.kernels.filter(~in_graph)
+    known_pct = compute_time_share(outside, "dur_ns", has_work())
     if status is Status.OK:
-        return Check("known_ops", "Known ops", status, told.WORK_KNOWN(time_pct=known_pct))
+        has_graphs = outside.height < context.kernels.height
+        known = told.WORK_KNOWN_OUTSIDE_GRAPHS if has_graphs else told.WORK_KNOWN
+        return Check("known_ops", "Known ops", status, known(time_pct=known_pct)) if outside.height else None
     times = context.kernels.filter(unknown).group_by("op").agg(pl.col("dur_ns").sum())
     largest = [op or "kernels without an op" for op in times.sort("dur_ns", "op", descending=True)["op"].head(3)]
     return Check(

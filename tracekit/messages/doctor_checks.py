@@ -8,7 +8,8 @@ GPU_NOT_DESCRIBED = Template("gpu-not-described", Severity.CHECK, "not described
 GPU_MISSING_COST = Template(
     "gpu-missing-cost",
     Severity.CHECK,
-    "{step_pct} of the step, its kernels without known work, stays as measured on any GPU",
+    "the kernels, {step_pct} of the step, are predicted without their measurement; those without known work, "
+    "{kept_pct} of the step, stay as measured",
 )
 GPU_MISSING_FIX = Template(
     "gpu-missing-fix",
@@ -43,6 +44,11 @@ SHAPES_MISSING_COST = Template(
     "{step_pct} of the step is scaled by kernel class instead of modelled from its work",
 )
 WORK_KNOWN = Template("work-known", Severity.CHECK, "{time_pct} of kernel time has known work")
+WORK_KNOWN_OUTSIDE_GRAPHS = Template(
+    "work-known-outside-graphs",
+    Severity.CHECK,
+    "{time_pct} of the time of kernels outside of CUDA graphs has known work",
+)
 WORK_KNOWN_EXCEPT = Template(
     "work-known-except",
     Severity.CHECK,
@@ -73,6 +79,27 @@ GRAPH_CAPTURE_FIX = Template(
     Severity.CHECK,
     "give the model's config.json too ({--model-config}), or the trace of the capture (vLLM: capture_torch_profiler, "
     "SGLang: --enable-profile-cuda-graph), or record some steps without graphs (enforce_eager, --disable-cuda-graph)",
+)
+IDLE_TIME_EXPLAINED = Template(
+    "idle-time-explained", Severity.CHECK, "the GPU is idle for {idle_pct} of the step, all explained"
+)
+IDLE_TIME_SPLIT = Template(
+    "idle-time-split",
+    Severity.CHECK,
+    "the GPU is idle for {idle_pct} of the step: {graph_pct} within CUDA graphs, {open_pct} for no recorded reason, "
+    "the rest explained",
+)
+IDLE_TIME_COST = Template("idle-time-cost", Severity.CHECK, "{step_pct} of the step is kept as measured on every GPU")
+IDLE_IN_GRAPH_FIX = Template(
+    "idle-in-graph-fix",
+    Severity.CHECK,
+    "record some steps without CUDA graphs (enforce_eager, --disable-cuda-graph, torch.compile without its mode "
+    "reduce-overhead)",
+)
+IDLE_UNEXPLAINED_FIX = Template(
+    "idle-unexplained-fix",
+    Severity.CHECK,
+    "record several steps after a warm-up; leave out with {--steps} those that have it",
 )
 COLLECTIVES_SIZED = Template("collectives-sized", Severity.CHECK, "{sized} of {collectives} have a message size")
 COLLECTIVES_UNSIZED_COST = Template(

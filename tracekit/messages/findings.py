@@ -6,6 +6,9 @@ CUDA_GRAPHS = Template("cuda-graphs", Severity.NOTE, "CUDA graphs")
 MORE_CUDA_GRAPHS = Template("more-cuda-graphs", Severity.NOTE, "CUDA graphs around the other launches too")
 TORCH_COMPILE = Template("torch-compile", Severity.NOTE, "torch.compile")
 LARGER_BATCH = Template("larger-batch", Severity.NOTE, "a larger batch")
+CHANNELS_LAST = Template("channels-last", Severity.NOTE, "channels_last, which needs no conversion of layouts")
+HALF_PRECISION = Template("half-precision", Severity.NOTE, "half precision")
+OTHER_LIBRARY = Template("other-library", Severity.NOTE, "another version of the library")
 FEWER_WAITS = Template("fewer-waits", Severity.NOTE, "fewer synchronisations")
 
 LAUNCH_BOUND = Template(
@@ -113,6 +116,12 @@ LOW_UTILIZATION = Template(
     "GEMMs and convolutions of {kernels_us} per step reach only {reached_pct} of what the GPU allows.",
     "They are too small or too thin to fill it: try a larger batch, batched or grouped GEMMs, other layouts.",
 )
+LOW_UTILIZATION_OF_MANY_BLOCKS = Template(
+    "low-utilization-of-many-blocks",
+    Severity.FINDING,
+    "GEMMs and convolutions of {kernels_us} per step reach only {reached_pct} of what the GPU allows.",
+    "They are large enough to fill it: try {remedies:list}.",
+)
 UNFUSED_ATTENTION = Template(
     "unfused-attention",
     Severity.FINDING,
@@ -142,7 +151,7 @@ UNFUSED_CHAINS_OF_COMPILED = Template(
 UNFUSED_OPTIMIZER = Template(
     "unfused-optimizer",
     Severity.FINDING,
-    "The optimizer takes {kernels_us} of a step in {kernels:mean} kernels.",
+    "The optimizer takes {kernels_us} of a step in {kernels:mean kernel}.",
     "Use torch.optim.AdamW(..., fused=True), which reads and writes each parameter's state once.",
 )
 PAGEABLE_COPIES = Template(

@@ -68,10 +68,10 @@ class Template:
 
     Fields stand in braces. A field whose name ends with ``_us``, ``_pct`` or ``_bytes`` is shown with its unit.
     Other formats are ``{names:list}``, ``{reasons:sentences}``, ``{parts:words}``, ``{kernels:count kernel}``,
-    ``{ends_us:interval}``, ``{ratio:number}`` (three digits), ``{kernels:mean}`` (a count averaged over steps),
-    ``{shares_pct:percents}`` (their range), ``{time_us:milliseconds}`` (as options take it), ``{hour:price}``,
-    ``{tokens:amount}`` (2B), ``{hours:run_time}`` and Python's own (``{ratio:.1f}``, ``{path!r}``). Of a value with
-    its interval (low, likely, high): ``{speedup:range}``, ``{speedup:likely}``, ``{cost:dollars}``,
+    ``{ends_us:interval}``, ``{ratio:number}`` (three digits), ``{kernels:mean}`` or ``{kernels:mean kernel}`` (averaged
+    over steps), ``{shares_pct:percents}`` (their range), ``{time_us:milliseconds}`` (as options take it),
+    ``{hour:price}``, ``{tokens:amount}`` (2B), ``{hours:run_time}`` and Python's own (``{ratio:.1f}``, ``{path!r}``).
+    Of a value with its interval (low, likely, high): ``{speedup:range}``, ``{speedup:likely}``, ``{cost:dollars}``,
     ``{cost:dollar_range}``. ``{--tp}`` is an option, named by the front end.
 
     Attributes:
@@ -251,7 +251,7 @@ _STYLES: dict[str, Callable[[Any, str], str]] = {
     "interval": lambda value, _: format_interval(*value),
     "number": lambda value, _: format_number(value),
     "count": format_quantity,
-    "mean": lambda value, _: format_count(value),
+    "mean": lambda value, what: format_quantity(value, what) if what else format_count(value),
     "percents": lambda value, _: format_percent_range(value),
     "milliseconds": lambda value, _: f"{value / 1e3:.6g}ms",
     "price": lambda value, _: format_price(value),

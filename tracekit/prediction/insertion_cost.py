@@ -8,6 +8,7 @@ from tracekit.parallelism.ddp import COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_F
 from tracekit.parallelism.process_groups import EP_GROUP, TP_GROUP
 from tracekit.prediction import notes
 from tracekit.prediction.model import Prediction
+from tracekit.prediction.note_order import order_notes
 from tracekit.prediction.stages import count_collectives_per_step
 from tracekit.program import Program
 
@@ -50,5 +51,8 @@ def separate_inserted_kernels(prediction: Prediction, program: Program) -> Predi
         kernels=prediction.kernels.head(own),
         inserted_us=added_us,
         high_us=prediction.high_us + MAX_COLLECTIVE_SM_FRACTION * hidden_us,
-        notes=(*prediction.notes, notes.note_inserted_collectives(put_in_us, exposed_us, slower_us)),
+        notes=order_notes(
+            (*prediction.notes, notes.note_inserted_collectives(put_in_us, exposed_us, slower_us)),
+            step.step_time_us * longer,
+        ),
     )

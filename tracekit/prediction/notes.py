@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import polars as pl
 
 from predictors import Gpu, Resolution, list_gpus, load_gpu
@@ -22,6 +23,7 @@ from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.parallelism.pipeline_sends import SEND_LATENCY_US
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.prediction import track_record
+from tracekit.prediction.changed_step import ChangedStep
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.fixed_clock import get_highest_mhz
 from tracekit.prediction.memory import MemoryFit
@@ -56,6 +58,8 @@ def write_notes(
     source: SourceCluster,
     times: pl.DataFrame,
     same_gpu: bool,
+    changed: ChangedStep,
+    alone_us: float,
     contention: StepWithContention | None = None,
     pipeline: Pipeline | None = None,
 ) -> Iterator[Message]:
@@ -68,6 +72,8 @@ def write_notes(
         source: Where it was recorded.
         times: The kernels with their predicted times.
         same_gpu: Whether the target's GPU is that of the trace.
+        changed: The predicted step with changes.
+        alone_us: Time of that step in which only collectives run.
         contention: The step with contention, where enough kernels overlap.
         pipeline: The pipeline of stages that the trace doesn't have.
     """
@@ -88,11 +94,11 @@ def write_notes(
     if run.gpu is None:
         yield told.SOURCE_GPU_UNKNOWN()
     yield from _note_dtype_substitutions(gpu, times.filter(program.is_in_chosen_steps))
-    yield from _note_older_attention(program, gpu.gpu, times)
+    yield from _note_older_attention(program, gpu.gpu, times, changed)
     if not run.is_captured:
-        yield from track_record.note_track_record(run.gpu, gpu.gpu)
-    yield from _note_collectives(program, target, source, times, same_gpu)
-    if contention:
+        yield from track_record.note_track_record(run.gpu, gpu.gpu, changed)
+    yield from _note_collectives(program, target, source, times, same_gpu, alone_us)
+    if contention and changed.is_changed_by(changed.step_us + contention.step_time_us - contention.apart_us):
         yield told.KERNELS_CONTEND(
             overlap_pct=contention.overlap, apart_us=contention.apart_us, contended_us=contention.step_time_us
         )
@@ -174,7 +180,7 @@ def note_host(
     source: HostSpeed | None,
     usual: StepOnUsualHost | None,
     gpu: Gpu,
-    is_allowance_open: bool,
+    changed: ChangedStep | None,
 ) -> Iterator[Message]:
     """Note the host that was predicted for, or what the usual one would change.
 
@@ -184,10 +190,11 @@ def note_host(
         source: The trace's host.
         usual: The step with the usual host.
         gpu: GPU of the target.
-        is_allowance_open: Whether no other note states the interval's allowance for the host.
+        changed: The predicted step with changes; ``None`` where another note states the interval's allowance for the
+            host.
     """
-    if host == SAME and times != MEASURED_HOST and is_allowance_open:
-        yield told.HOST_TIME_KEPT(host_pct=HOST_SPEED_PCT)
+    if host == SAME and times != MEASURED_HOST and changed:
+        yield from _note_host_allowance(times, changed)
     if source is None:
         return
     if usual:
@@ -209,6 +216,13 @@ def note_host(
             ops=source.ops,
             speed=source.speed,
         )
+
+
+def _note_host_allowance(times: HostTimes, changed: ChangedStep) -> Iterator[Message]:
+    """Note what a host as slow as the interval allows for would change, if it is much."""
+    slow_us = changed.compute_step_us(host_time=times.high)
+    if changed.is_changed_by(slow_us):
+        yield told.HOST_TIME_KEPT(host_pct=HOST_SPEED_PCT, longer_us=abs(slow_us - changed.step_us))
 
 
 def note_captured_host(host: str | float, times: HostTimes) -> Iterator[Message]:
@@ -302,19 +316,21 @@ def note_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: b
 
 
 def _note_collectives(
-    program: Program, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool
+    program: Program, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool, alone_us: float
 ) -> Iterator[Message]:
     ranks = target.layout.world_size if target.layout else program.trace.world_size
     if target.cluster is not None and target.cluster.gpus > ranks:
         yield told.CLUSTER_PARTLY_USED(ranks=ranks, gpus=target.cluster.gpus)
     if target.cluster is not None:
         yield from note_outsized_node(target.cluster, ranks)
-    part = compute_time_share(times, "time_us", pl.col("family") == "collective")
-    if not part:
+    is_collective = pl.col("family") == "collective"
+    if not compute_time_share(times, "time_us", is_collective):
         return
     if target.cluster is None:
         if not same_gpu:
-            yield told.COLLECTIVES_KEPT(time_pct=part)
+            measured = program.kernels.filter(program.is_in_chosen_steps)
+            part = compute_time_share(measured, "dur_ns", is_collective)
+            yield told.COLLECTIVES_KEPT(time_pct=part, alone_us=alone_us)
         return
     if source.note:
         yield source.note
@@ -365,15 +381,20 @@ def _note_uncertain_collectives(program: Program, times: pl.DataFrame) -> Iterat
         yield told.COLLECTIVES_UNPREDICTED(time_pct=kept)
 
 
-def _note_older_attention(program: Program, gpu: Gpu, times: pl.DataFrame) -> Iterator[Message]:
-    """Note attention kernels that can't use the target's own matrix units."""
+def _note_older_attention(program: Program, gpu: Gpu, times: pl.DataFrame, changed: ChangedStep) -> Iterator[Message]:
+    """Note attention kernels that can't use the target's own matrix units, where the step would gain by that."""
     rate = derive_hardware(gpu).mma_rate_fraction
     if rate >= 1:
         return
     rows = program.kernels.select("name", "family", "paged", "q_len", "kv_len").hstack(times.select("time_us"))
     part = compute_time_share(rows.filter(program.is_in_chosen_steps), "time_us", is_ampere_attention())
-    if part >= MIN_OLDER_ATTENTION_PCT:
-        yield told.ATTENTION_BUILT_FOR_A100(time_pct=part, rate_pct=100 * rate, gpu=gpu.slug)
+    if part < MIN_OLDER_ATTENTION_PCT:
+        return
+    is_older = rows.select(is_ampere_attention().fill_null(False)).to_series().to_numpy()
+    step_us = changed.compute_step_us(np.where(is_older, rate, 1.0))
+    if changed.is_changed_by(step_us):
+        saves_us = changed.step_us - step_us
+        yield told.ATTENTION_BUILT_FOR_A100(time_pct=part, rate_pct=100 * rate, gpu=gpu.slug, saves_us=saves_us)
 
 
 def _note_dtype_substitutions(target: Resolution, times: pl.DataFrame) -> Iterator[Message]:

@@ -30,6 +30,7 @@ from tracekit.parallelism.stragglers import (
 )
 from tracekit.prediction import notes
 from tracekit.prediction.batch import StepBatch
+from tracekit.prediction.changed_step import ChangedStep
 from tracekit.prediction.collectives import fill_collective_times, retarget_collectives
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
@@ -40,6 +41,7 @@ from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs, judge_memory_fit
 from tracekit.prediction.model import Coverage, Prediction, StepOnUsualHost, StepWithContention, Target
+from tracekit.prediction.note_order import order_notes
 from tracekit.prediction.power_cap import apply_power_cap, resolve_power_cap
 from tracekit.prediction.profiler_cost import ProfilerCost
 from tracekit.prediction.source_cluster import SourceCluster
@@ -238,9 +240,36 @@ class Predictor:
         )
         kernels = _apply_edits(program, filled.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
         source_host = self._source_host if not run.is_captured and (usual or self.host != SAME) else None
-        is_host_open = not (same_gpu and self.assumptions)
         ranks = target.layout.world_size if target.layout else program.trace.world_size
         price = self.prices.find(gpu, target.cluster)
+        changed = ChangedStep(program, filled["time_us"].to_numpy(), host.likely, stepped.step.step_time_us)
+        alone_us = stepped.step.exposed_comm_us
+        written = (
+            *notes.note_calibrations(self.calibrations, gpu, same_gpu),
+            *notes.write_notes(
+                run, program, target, self.source, filled, same_gpu, changed, alone_us, shared, pipeline
+            ),
+            *(
+                ()
+                if same_host or pipeline or run.is_captured
+                else self._profiler_cost.note(program, filled["time_us"], stepped.step)
+            ),
+            *notes.note_power_cap(self.power_cap_w, gpu, filled),
+            *notes.note_fixed_clock(self.clock_mhz, gpu, filled),
+            *notes.note_sustained_clock(clocked, gpu),
+            *(
+                notes.note_captured_host(self.host, host)
+                if run.is_captured
+                else notes.note_host(
+                    self.host, host, source_host, usual, gpu, None if same_gpu and self.assumptions else changed
+                )
+            ),
+            *self.assumptions,
+            *([stepped.stragglers.note] if stepped.stragglers.note else []),
+            *stepped.step.list_doubts(),
+            notes.note_memory_fit(memory),
+            *notes.note_missing_price(self.prices, price),
+        )
         prediction = Prediction(
             gpu=gpu.slug,
             name=target.cluster.name if target.cluster else gpu.name,
@@ -255,28 +284,7 @@ class Predictor:
             kernels=kernels,
             program=program,
             replayed_kernels=kernels,
-            notes=(
-                *notes.note_calibrations(self.calibrations, gpu, same_gpu),
-                *notes.write_notes(run, program, target, self.source, filled, same_gpu, shared, pipeline),
-                *(
-                    ()
-                    if same_host or pipeline or run.is_captured
-                    else self._profiler_cost.note(program, filled["time_us"], stepped.step)
-                ),
-                *notes.note_power_cap(self.power_cap_w, gpu, filled),
-                *notes.note_fixed_clock(self.clock_mhz, gpu, filled),
-                *notes.note_sustained_clock(clocked, gpu),
-                *(
-                    notes.note_captured_host(self.host, host)
-                    if run.is_captured
-                    else notes.note_host(self.host, host, source_host, usual, gpu, is_host_open)
-                ),
-                *self.assumptions,
-                *([stepped.stragglers.note] if stepped.stragglers.note else []),
-                *stepped.step.list_doubts(),
-                notes.note_memory_fit(memory),
-                *notes.note_missing_price(self.prices, price),
-            ),
+            notes=order_notes(written, stepped.step.step_time_us),
             memory=memory,
             ranks=ranks,
             layout=target.layout,

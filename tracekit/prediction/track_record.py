@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from predictors import Gpu
 from predictors.hardware import derive_hardware
 from predictors.transfer import classify_kinship
 from predictors.weights_file import SHIPPED_WEIGHTS, shipped_sha256
 from tracekit.messages import Message
 from tracekit.messages import prediction_notes as told
+from tracekit.prediction.changed_step import ChangedStep
 
 TRACK_RECORD_FILE = SHIPPED_WEIGHTS / "jobs.toml"
 """Output of tests/validation/studies/whole_jobs/throughputs.py.
@@ -23,18 +26,23 @@ MIN_NOTED_ERROR_PCT = 10.0
 """Least median error for a note."""
 
 
-def note_track_record(source: Gpu | None, target: Gpu) -> Iterator[Message]:
+def note_track_record(source: Gpu | None, target: Gpu, changed: ChangedStep) -> Iterator[Message]:
     """Note that published jobs ran faster or slower on a GPU than predicted, as the traced one may too.
 
     Args:
         source: GPU of the trace. Its siblings get no note, as the published pairs are of other kinds of GPU.
         target: GPU to predict.
+        changed: The step; where such kernels hardly change it, there is no note.
     """
     of = _find_track_record(source, target)
     if of is None:
         return
+    kernels = changed.program.kernels["family"] != "collective"
+    step_us = changed.compute_step_us(np.where(kernels, 1 + of["median"] / 100, 1.0))
+    if not changed.is_changed_by(step_us):
+        return
     note = told.TARGET_PREDICTED_TOO_FAST if of["median"] > 0 else told.TARGET_PREDICTED_TOO_SLOW
-    yield note(pairs=of["pairs"], gpu=target.slug, bias_pct=abs(of["median"]), worst_pct=of["worst"])
+    yield note(pairs=of["pairs"], gpu=target.slug, bias_pct=abs(of["median"]), worst_pct=of["worst"], step_us=step_us)
 
 
 def find_known_bias(source: Gpu | None, target: Gpu) -> float:

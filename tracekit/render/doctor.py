@@ -19,7 +19,7 @@ STATUS_MARKS = {Status.OK: ("✓", "green"), Status.WARN: ("!", "bold yellow"), 
 GRADE_MEANINGS = {
     "A": "nothing is missing",
     "B": "good, with shortcomings",
-    "C": "usable; one thing costs much",
+    "C": "usable; what is missing costs much",
     "D": "predictions rest on little",
 }
 
@@ -63,7 +63,7 @@ def _serialize_check(check: Check) -> dict[str, Any]:
 
 def _describe_ranks(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     if diagnosis.world_size > 1:
-        yield ("rank", f"{diagnosis.rank} of {diagnosis.world_size}; {diagnosis.ranks_read} read")
+        yield ("rank", f"{diagnosis.rank} of {diagnosis.world_size} is checked; {diagnosis.ranks_read} read")
 
 
 def _count_statuses(diagnosis: Diagnosis) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.model import PredictedStep
+from tracekit.prediction.note_order import compute_effect_us
 from tracekit.render.dump import dump_document
 from tracekit.reporting import saved_prediction as saved
 from tracekit.reporting.findings.finding import Evidence, Finding
@@ -40,6 +41,7 @@ def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None)
         "breakdown": [dataclasses.asdict(row) for row in report.breakdown],
         "phases": [dataclasses.asdict(row) for row in report.phases],
         "modules": [dataclasses.asdict(row) for row in report.modules],
+        "parts": [dataclasses.asdict(row) for row in report.parts],
         "idle": [dataclasses.asdict(row) | {"meaning": row.meaning.to_dict()} for row in report.idle],
         "streams": [dataclasses.asdict(row) | {"causes": dict(row.causes)} for row in report.streams],
         "ranks": [dataclasses.asdict(row) for row in report.ranks],
@@ -144,7 +146,10 @@ def _serialize_target(prediction: PredictedStep) -> dict[str, Any]:
         "joules_per_unit": prediction.joules_per_unit,
         "forecast": dataclasses.asdict(prediction.forecast) if prediction.forecast else None,
         "experience": dataclasses.asdict(prediction.experience) if prediction.experience else None,
-        "notes": [note.to_dict() for note in prediction.notes],
+        "notes": [
+            note.to_dict() | {"effect_us": compute_effect_us(note, prediction.step.step_time_us)}
+            for note in prediction.notes
+        ],
     }
 
 

@@ -9,14 +9,15 @@ from tracekit.format import (
     format_interval,
     format_number,
     format_percent,
+    format_quantity,
     format_shape,
     shorten,
 )
 from tracekit.render import costs, energy, serving, what_if_rows
 from tracekit.render.findings import group_findings
+from tracekit.render.notes import choose_notes
 from tracekit.render.sentences import (
     build_headline,
-    collect_notes,
     describe_step_samples,
     format_fit,
     format_rank,
@@ -66,8 +67,11 @@ def _generate_lines(report: Report) -> Iterator[str]:
         )
     yield from ("", "## Kernels", "")
     yield from _generate_kernel_table(best)
-    if told := collect_notes(report, escape=to_markdown):
-        yield from ("", "## Notes", "", *(f"- {note}" for note in told))
+    notes = choose_notes(report, escape=to_markdown)
+    if notes.texts:
+        yield from ("", "## Notes", "", *(f"- {note}" for note in notes.texts))
+    if notes.omitted:
+        yield f"- {format_quantity(notes.omitted, 'more note')}: `tracekit predict -v`"
     if report.warnings:
         doubts = [warning.render(escape=to_markdown) for warning in report.warnings]
         yield from ("", "## Before you rely on this", "", *(f"- {doubt}" for doubt in doubts))
@@ -108,7 +112,7 @@ def _generate_step_table(report: Report) -> Iterator[str]:
         )
         for target in report.targets
     ]
-    faster = "per sample" if by_sample else "speedup"
+    faster = "throughput" if by_sample else "speedup"
     heads = (
         "GPU",
         *ranked,

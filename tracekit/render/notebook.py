@@ -11,6 +11,7 @@ from tracekit.format import format_duration, format_interval, format_number, for
 from tracekit.messages.packages import EXTRA_MISSING
 from tracekit.render.charts import build_chart
 from tracekit.render.charts.plotly import build_plotly_spec
+from tracekit.render.notes import choose_notes
 from tracekit.render.sentences import build_headline, is_per_sample
 from tracekit.reporting.model import Report
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 5
 MAX_TITLE_CHARS = 100
+MAX_WARNINGS = 3
+MAX_DOUBT_CHARS = 300
 
 
 def make_figure(report: Report, name: str) -> Figure:
@@ -39,7 +42,7 @@ def render_report_card(report: Report) -> str:
     """Render the headline, the step on each GPU and the largest findings as HTML without script, below 20 kB."""
     said = build_headline(report)
     source = report.source
-    each = " per sample" if is_per_sample(report) else ""
+    each = " the throughput" if is_per_sample(report) else ""
     rows = [(source.gpu or source.label, format_duration(source.step_time_us), "", source.label)]
     for target in report.targets[: MAX_ROWS - 1]:
         span = format_interval(target.low_us, target.high_us)
@@ -53,8 +56,15 @@ def render_report_card(report: Report) -> str:
     return (
         f"<div><p><b>{escape(said.before)} {escape(said.figure)}{escape(said.after)}</b><br>{escape(said.detail)}</p>"
         "<table><thead><tr><th>GPU</th><th>step</th><th>90 % interval</th><th></th></tr></thead>"
-        f"<tbody>{body}</tbody></table>{more}<ul>{''.join(findings)}</ul></div>"
+        f"<tbody>{body}</tbody></table>{more}<ul>{''.join(findings)}</ul>{_render_doubts(report)}</div>"
     )
+
+
+def _render_doubts(report: Report) -> str:
+    """Render what to know before relying on the figures: the first warnings, and the notes that matter most."""
+    doubts = [*map(str, report.warnings[:MAX_WARNINGS]), *choose_notes(report).texts]
+    rows = "".join(f"<li>{escape(shorten(doubt, MAX_DOUBT_CHARS))}</li>" for doubt in doubts)
+    return f"<p>Before you rely on this:</p><ul>{rows}</ul>" if rows else ""
 
 
 def _render_finding(title: str, saves_us: float | None, step_time_us: float) -> str:

@@ -1,6 +1,5 @@
 """Sentences of the report: its headline, its notes, and step times at other speeds."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +9,7 @@ from tracekit.format import (
     format_percent,
     format_quantity,
 )
-from tracekit.messages import Message, OptionNames, TextEscape, Value, name_option
+from tracekit.messages import Message, TextEscape, Value
 from tracekit.messages import speeds as told
 from tracekit.messages.findings import DOES_NOT_FIT
 from tracekit.prediction.memory import MemoryFit
@@ -21,8 +20,6 @@ from tracekit.reporting.sections.source import SourceSummary
 GPU_SPEEDS = (2.0, 5.0)
 MOST_NAMED = 5
 """Most targets that a note names."""
-MOST_ALIKE = 3
-"""Most notes of one kind about different targets; of more, the first is shown."""
 MIN_KEPT_PCT = 5.0
 """Least percent of the step that no speed changes for that to be said."""
 
@@ -183,25 +180,6 @@ def _describe_limit(speed: float | None, resource: str, floor_us: float, kept_us
     if speed == 1:
         return told.LIMIT_ALREADY(resource=resource)
     return told.LIMIT_FROM_SPEED(speed=speed, resource=resource)
-
-
-def collect_notes(report: Report, name: OptionNames = name_option, escape: TextEscape = to_line) -> list[str]:
-    """Return the notes on the predictions, without duplicates.
-
-    Args:
-        report: A report with predictions.
-        name: Names options as the front end does.
-        escape: Escapes texts for their destination.
-    """
-    merged = merge_target_notes(report, lambda target: (note.render(name, escape) for note in target.notes), escape)
-    codes = {note.render(name, escape): note.code for target in report.targets for note in target.notes}
-    counts = Counter(codes.values())
-    shown: dict[str, str] = {}
-    for (text, code), note in zip(codes.items(), merged, strict=True):
-        is_repeated = counts[code] > MOST_ALIKE
-        more = f" (and {counts[code] - 1} more like it)" * is_repeated
-        shown.setdefault(code if is_repeated else text, f"{note}{more}")
-    return [*shown.values()]
 
 
 def merge_target_notes(

@@ -19,6 +19,7 @@ from tracekit.messages import Message, findings, sweeps
 from tracekit.messages import prediction_notes as told
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.memory import MemoryFit
+from tracekit.prediction.note_order import compute_effect_us
 from tracekit.prediction.sweep import KNEE_EFFICIENCY, TIED_THROUGHPUT_FRACTION, SweepEntry, count_replicas
 from tracekit.render.dump import dump_document as json_document
 from tracekit.render.grid import ColumnKind, Grid, GridColumn
@@ -189,13 +190,21 @@ def _explain_signs(sweep: SweepReport) -> Iterator[Message]:
 
 def _collect_notes(sweep: SweepReport) -> list[Message]:
     """Collect the notes that apply to every layout."""
-    own = [set(entry.prediction.notes) for entry in sweep.entries]
-    common = [note for note in sweep.entries[0].prediction.notes if all(note in notes for notes in own)]
+    common = [*_list_common_notes(sweep)]
     staged = any(entry.prediction.pipeline for entry in sweep.entries)
     batch = told.SWEEP_KEEPS_MICRO_BATCH() if staged else told.SWEEP_KEEPS_BATCH()
     assumed = [one for one in (*sweep.assumptions, sweep.straggler_note) if one and one not in common]
     said = any(note.template is told.BATCH_PER_RANK_KEPT for note in common)
     return [*([] if said else [batch]), *assumed, *common]
+
+
+def _list_common_notes(sweep: SweepReport) -> Iterator[Message]:
+    """Yield the notes that all layouts have, and the one on the host of the layout where it matters most."""
+    own = [set(entry.prediction.notes) for entry in sweep.entries]
+    yield from (note for note in sweep.entries[0].prediction.notes if all(note in notes for notes in own))
+    hosts = [note for notes in own for note in notes if note.template is told.HOST_TIME_KEPT]
+    if len(set(hosts)) > 1:
+        yield max(hosts, key=lambda note: compute_effect_us(note, 0.0) or 0.0)
 
 
 def encode_parquet(sweep: SweepReport) -> bytes:

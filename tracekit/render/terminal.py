@@ -29,8 +29,8 @@ from tracekit.render.grid import (
     make_plain_table,
     make_time_list,
 )
+from tracekit.render.notes import choose_notes, collect_notes
 from tracekit.render.sentences import (
-    collect_notes,
     describe_step_samples,
     format_fit,
     format_rank,
@@ -56,6 +56,7 @@ MOST_FINDINGS = 6
 MOST_MODULES = 24
 MIN_MODULE_PCT = 1.0
 MIN_SHARE_PCT = 0.5
+MIN_OWNER_PCT = 0.1
 MAX_WHERE_CHARS = 60
 
 
@@ -131,8 +132,8 @@ def render_measured(report: Report, top: int) -> RenderableType:
     )
 
 
-def render_predicted(report: Report, top: int) -> RenderableType:
-    """Render the step on other GPUs; of many targets the best."""
+def render_predicted(report: Report, top: int, *, all_notes: bool = False) -> RenderableType:
+    """Render the step on other GPUs, of many targets the best; with the notes that matter most, or all of them."""
     best = keep_best(report, MOST_DETAILED_TARGETS)
     return Group(
         *_render_answer(report),
@@ -146,7 +147,7 @@ def render_predicted(report: Report, top: int) -> RenderableType:
         *_render_section(
             _format_kernel_count(report, top), kernel_tables.make_predicted_table(best, top) if top else None
         ),
-        *_render_notes(report),
+        *_render_notes(report, all_notes=all_notes),
         *_render_warnings(report),
     )
 
@@ -216,7 +217,7 @@ def _render_targets(report: Report) -> RenderableType:
     judged = () if all(target.memory.fits for target in report.targets) else ("fits",)
     table = make_grid(
         ("", "word"), *((rank, "mark") for rank in ranked), ("step", "figure"), ("90 % interval", "figure"),
-        ("per sample" if by_sample else "speedup", "figure"), *priced,
+        ("throughput" if by_sample else "speedup", "figure"), *priced,
         *((fit, "mark") for fit in judged), *((one, "number") for one in times),
     )  # fmt: skip
     source = report.source
@@ -294,8 +295,9 @@ def _describe_unmodelled(target: PredictedStep) -> Iterator[str]:
 
 def _render_owners(report: Report) -> Iterator[Text]:
     """Yield whose the step's time is."""
-    owners = (f"{name_place(owner)} {format_percent(share)}" for owner, share in sum_owner_shares(report))
-    yield Text(f"whose it is: {', '.join(owners)}", style="dim")
+    owners = [(name_place(owner), share) for owner, share in sum_owner_shares(report) if share >= MIN_OWNER_PCT]
+    said = ", ".join(f"{owner} {format_percent(share)}" for owner, share in owners)
+    yield Text(f"whose it is: {said}", style="dim")
 
 
 def _render_phases(report: Report) -> Iterator[Text]:
@@ -396,8 +398,11 @@ def _render_limits(report: Report) -> RenderableType | None:
     return Group(*lines) if lines else None
 
 
-def _render_notes(report: Report) -> Iterator[RenderableType]:
-    told = [Text(f"note: {note}", style="dim") for note in collect_notes(report)]
+def _render_notes(report: Report, *, all_notes: bool) -> Iterator[RenderableType]:
+    chosen = choose_notes(report)
+    told = [Text(f"note: {note}", style="dim") for note in (collect_notes(report) if all_notes else chosen.texts)]
+    if chosen.omitted and not all_notes:
+        told.append(Text(f"{format_quantity(chosen.omitted, 'more note')}: -v", style="dim"))
     yield from (Text(), *told) if told else ()
 
 

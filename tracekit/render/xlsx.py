@@ -10,7 +10,8 @@ from tracekit.bounds import MAX_SHEET_ROWS
 from tracekit.errors import TracekitError
 from tracekit.escape import to_cell, to_sheet
 from tracekit.messages.packages import EXTRA_MISSING
-from tracekit.render.sentences import build_headline, collect_notes
+from tracekit.render.notes import choose_notes
+from tracekit.render.sentences import build_headline
 from tracekit.render.xlsx_charts import add_charts
 from tracekit.reporting import tables
 from tracekit.reporting.model import Report
@@ -96,12 +97,12 @@ def _write_summary(book: "Workbook", report: Report) -> None:
     origin = report.provenance
     rows = [
         ("answer", f"{said.before} {said.figure}{said.after} {said.detail}"),
+        *(("note", note) for note in choose_notes(report).texts),
         ("trace", origin.trace),
         ("sha256", origin.sha256 or ""),
         ("command", origin.command or ""),
         ("tracekit", origin.version),
         *(("warning", str(warning)) for warning in report.warnings),
-        *(("note", note) for note in collect_notes(report)),
     ]
     labels = [label for label, _ in rows]
     for row, (label, text) in enumerate(rows):

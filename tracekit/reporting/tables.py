@@ -8,6 +8,7 @@ import polars as pl
 from predictors.tiling import TILE_COLUMNS
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.prediction.model import PredictedStep
+from tracekit.prediction.note_order import compute_effect_us
 from tracekit.reporting.answer_table import ANSWER, list_answers
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
@@ -96,6 +97,16 @@ FINDINGS = TableSchema(
         TableColumn("advice", pl.String, "What to try."),
         TableColumn("saves_us", pl.Float64, "Step time that it would save, by replay."),
         TableColumn("on", pl.String, "The target that it is about; blank: the measured run."),
+    ),
+)
+NOTES = TableSchema(
+    "notes",
+    "What the predictions assume, and their limits, what matters most first.",
+    (
+        TableColumn("target", pl.String, "The GPU or cluster."),
+        TableColumn("code", pl.String, "Stable name."),
+        TableColumn("text", pl.String, "What it says."),
+        TableColumn("effect_us", pl.Float64, "By how much it may change the step, where that can be worked out."),
     ),
 )
 EDITS = TableSchema(
@@ -284,6 +295,7 @@ TABLES = (
     SERVING,
     TIME,
     FINDINGS,
+    NOTES,
     EDITS,
     KERNEL_TIMES,
     MODULES,
@@ -308,6 +320,7 @@ def build_frames(report: Report) -> dict[str, pl.DataFrame]:
         SERVING: _iter_serving_rows(report),
         TIME: _iter_time_rows(report),
         FINDINGS: map(_build_finding_row, report.findings),
+        NOTES: _iter_note_rows(report),
         MODULES: map(asdict, report.modules),
         IDLE: (asdict(row) | {"meaning": str(row.meaning)} for row in report.idle),
         STREAMS: _iter_stream_rows(report),
@@ -443,6 +456,13 @@ def _iter_time_rows(report: Report) -> Iterator[dict[str, object]]:
         for part, time_us in bar.parts:
             share_pct = 100 * time_us / bar.step_time_us if bar.step_time_us else None
             yield {"gpu": bar.label, "part": part, "time_us": time_us, "share_pct": share_pct}
+
+
+def _iter_note_rows(report: Report) -> Iterator[dict[str, object]]:
+    for target in report.targets:
+        for note in target.notes:
+            effect_us = compute_effect_us(note, target.step.step_time_us)
+            yield {"target": target.label, "code": note.code, "text": str(note), "effect_us": effect_us}
 
 
 def _build_finding_row(finding: Finding) -> dict[str, object]:

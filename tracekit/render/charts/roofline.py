@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 from math import sqrt
 
-from tracekit.format import format_count, format_duration, format_number, format_percent, format_shape, shorten
+from tracekit.format import format_duration, format_number, format_percent, format_quantity, format_shape, shorten
 from tracekit.render.charts.model import Axis, Chart, Series
 from tracekit.render.colours import GREY, get_family_colour
 from tracekit.reporting.model import Report
@@ -71,7 +71,7 @@ def _describe_kernel(kernel: KernelTime) -> str:
     roof = "" if kernel.utilization is None else f", {format_percent(kernel.utilization)} of the roofline"
     what = " ".join(part for part in (kernel.dtype, shorten(format_shape(kernel.shape), 60)) if part)
     name = shorten(kernel.op or kernel.name, 60)
-    spent = f"{format_duration(kernel.time_us)} in {format_count(kernel.count)} launches per step{roof}"
+    spent = f"{format_duration(kernel.time_us)} in {format_quantity(kernel.count, 'launch')} per step{roof}"
     return ", ".join(part for part in (name, what, spent) if part)
 
 

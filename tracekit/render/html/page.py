@@ -19,9 +19,9 @@ from tracekit.render.html.findings import build_finding_rows
 from tracekit.render.html.rows import build_kernel_families, count_shown_kernels
 from tracekit.render.html.targets import build_target_rows, describe_pricing, find_time_scale, list_first_targets
 from tracekit.render.html.timeline import LABEL_PX, draw_timelines
+from tracekit.render.notes import choose_notes, collect_notes
 from tracekit.render.sentences import (
     build_headline,
-    collect_notes,
     describe_speeds,
     describe_step_samples,
     format_step_count,
@@ -148,7 +148,8 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             omitted=len(report.kernels) - shown,
             edits=list(what_if_rows.build_edit_rows(report)),
             edit_headings=what_if_rows.list_headings(report),
-            notes=collect_notes(report, name),
+            notes=choose_notes(report, name),
+            all_notes=collect_notes(report, name),
             families=list_parts(report.bars),
             larger_steps=list(merge_target_notes(report, describe_step_samples)),
             speeds=list(describe_speeds(report)),

@@ -10,10 +10,15 @@ from tracekit.messages import evidence as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
+from tracekit.workload.time_share import compute_time_share
 
 MAX_UTILIZATION = 0.3
 MIN_TIME_FRACTION = 0.03
 MAX_WAVES = 3
+MIN_LARGE_PCT = 50.0
+"""Percent of the time in kernels of more waves, from which on they aren't too small."""
+LAYOUT_CONVERSION_PATTERN = r"(?i)nchwToNhwc|nhwcToNchw"
+"""cuDNN's kernels that convert tensors to channels-last, or back."""
 
 
 def find_low_utilization(context: FindingContext) -> Iterator[Finding]:
@@ -32,10 +37,29 @@ def find_low_utilization(context: FindingContext) -> Iterator[Finding]:
         return
     reached = 100 * float(slow["bound_us"].sum()) / float(slow["time_us"].sum())
     yield Finding(
-        message=told.LOW_UTILIZATION(kernels_us=context.sum_per_step_us(slow), reached_pct=reached),
+        message=_write_message(context, slow, context.run.gpu.sms, reached),
         saves_us=saves_us,
         evidence=context.list_evidence(slow, partial(_describe_blocks, context.run.gpu.sms), blocks=pl.col("blocks")),
     )
+
+
+def _write_message(context: FindingContext, slow: pl.DataFrame, sms: int, reached_pct: float) -> Message:
+    """Write what is low, and what to try: kernels of many blocks aren't too small."""
+    values = {"kernels_us": context.sum_per_step_us(slow), "reached_pct": reached_pct}
+    is_large = pl.col("blocks") >= MAX_WAVES * sms
+    if compute_time_share(slow, "time_us", is_large.fill_null(False)) < MIN_LARGE_PCT:
+        return told.LOW_UTILIZATION(**values)
+    return told.LOW_UTILIZATION_OF_MANY_BLOCKS(**values, remedies=_list_remedies(context, slow))
+
+
+def _list_remedies(context: FindingContext, slow: pl.DataFrame) -> list[Message]:
+    converts = context.kernels["name"].str.contains(LAYOUT_CONVERSION_PATTERN).any()
+    is_full = slow["dtype"].is_in(["fp32", "tf32"]).any()
+    return [
+        *([told.CHANNELS_LAST()] if converts else []),
+        *([told.HALF_PRECISION()] if is_full else []),
+        told.OTHER_LIBRARY(),
+    ]
 
 
 def _describe_blocks(sms: int, *, launches: float, blocks: float | None) -> Message:

@@ -1,0 +1,34 @@
+"""Check of the GPU's idle time: whether the trace explains it."""
+
+from tracekit.analysis.idle import attribute_idle_time
+from tracekit.analysis.idle_causes import IdleCause
+from tracekit.doctor.model import Check, CheckContext, grade_cost
+from tracekit.messages import doctor_checks as told
+
+MIN_WARN_PCT = 5.0
+"""Percent of the step from which on idle time that nothing explains is a shortcoming."""
+
+
+def check_idle_time(context: CheckContext) -> Check | None:
+    """Warn if the GPU is idle within CUDA graphs, or for no recorded reason: predictions keep that as measured."""
+    run = context.run
+    if context.rank.calls.is_empty() or not run.measured_step.idle_us:
+        return None
+    idle = attribute_idle_time(run.program, run.measured_timeline).scale_to(run.measured_step)
+    causes_us = dict(idle.sum_by_cause().select("cause", "time_us").iter_rows())
+    hidden, unknown = (
+        context.to_step_pct(causes_us.get(cause, 0.0)) for cause in (IdleCause.IN_GRAPH, IdleCause.UNEXPLAINED)
+    )
+    idle_pct, cost = context.to_step_pct(run.measured_step.idle_us), hidden + unknown
+    evidence = told.IDLE_TIME_EXPLAINED(idle_pct=idle_pct)
+    if cost:
+        evidence = told.IDLE_TIME_SPLIT(idle_pct=idle_pct, graph_pct=hidden, open_pct=unknown)
+    return Check(
+        "idle",
+        "Idle time",
+        grade_cost(cost, warn=MIN_WARN_PCT),
+        evidence,
+        told.IDLE_TIME_COST(step_pct=cost),
+        cost,
+        told.IDLE_IN_GRAPH_FIX() if hidden >= unknown else told.IDLE_UNEXPLAINED_FIX(),
+    )

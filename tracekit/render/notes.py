@@ -1,0 +1,89 @@
+"""The notes on predictions: those that matter most, and all of them."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tracekit.escape import to_line
+from tracekit.messages import Message, OptionNames, TextEscape, name_option
+from tracekit.prediction.note_order import find_place
+from tracekit.render.sentences import merge_target_notes
+from tracekit.reporting.model import Report
+
+MOST_NOTES = 3
+MOST_ALIKE = 3
+"""Most notes of one kind about different targets; of more, the first is shown."""
+MOST_TARGETS = 3
+"""Most targets of a note that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenNotes:
+    """The notes to show.
+
+    Attributes:
+        texts: Those that matter most, one of each kind for all targets.
+        omitted: Number of kinds that are left out.
+    """
+
+    texts: list[str]
+    omitted: int
+
+
+def choose_notes(report: Report, name: OptionNames = name_option, escape: TextEscape = to_line) -> ChosenNotes:
+    """Choose the notes that matter most, by the step time that each is about; arguments as for :func:`collect_notes`.
+
+    Notes of one kind become one: that of the target where it matters most, with the names of the others.
+    """
+    kinds = sorted(_group_notes(report).values(), key=lambda kind: min(place for place, _, _ in kind))
+    texts = [_describe_kind(report, kind, name, escape) for kind in kinds[:MOST_NOTES]]
+    return ChosenNotes(texts, len(kinds) - len(texts))
+
+
+def collect_notes(report: Report, name: OptionNames = name_option, escape: TextEscape = to_line) -> list[str]:
+    """Return all notes on the predictions, without duplicates.
+
+    Args:
+        report: A report with predictions.
+        name: Names options as the front end does.
+        escape: Escapes texts for their destination.
+    """
+    merged = merge_target_notes(report, lambda target: (note.render(name, escape) for note in target.notes), escape)
+    codes = {note.render(name, escape): note.code for target in report.targets for note in target.notes}
+    counts = Counter(codes.values())
+    shown: dict[str, str] = {}
+    for (text, code), note in zip(codes.items(), merged, strict=True):
+        is_repeated = counts[code] > MOST_ALIKE
+        more = f" (and {counts[code] - 1} more like it)" * is_repeated
+        shown.setdefault(code if is_repeated else text, f"{note}{more}")
+    return [*shown.values()]
+
+
+_PlacedNote = tuple[tuple[int, float], str, Message]
+
+
+def _group_notes(report: Report) -> dict[tuple[str, int], list[_PlacedNote]]:
+    """Group the notes by kind: their place, their target and the note; a target's second of a kind is another one."""
+    kinds: dict[tuple[str, int], list[_PlacedNote]] = {}
+    for target in report.targets:
+        before: Counter[str] = Counter()
+        for note in target.notes:
+            placed = (find_place(note, target.step.step_time_us), target.label, note)
+            kinds.setdefault((note.code, before[note.code]), []).append(placed)
+            before[note.code] += 1
+    return kinds
+
+
+def _describe_kind(report: Report, kind: list[_PlacedNote], name: OptionNames, escape: TextEscape) -> str:
+    most = min(kind, key=lambda placed: placed[0])[2]
+    text = most.render(name, escape)
+    alike = [label for _, label, note in kind if note.render(name, escape) == text]
+    others = [label for _, label, _ in kind if label not in alike]
+    said = text if len(alike) == len(report.targets) else f"{escape(', '.join(_name_targets(alike)))}: {text}"
+    return f"{said} Likewise on {escape(', '.join(_name_targets(others)))}." if others else said
+
+
+def _name_targets(labels: list[str]) -> Iterator[str]:
+    yield from labels[:MOST_TARGETS]
+    if len(labels) > MOST_TARGETS:
+        yield f"{len(labels) - MOST_TARGETS} more"
