@@ -29,7 +29,9 @@ def build_startup_commands() -> str:
     Perfetto before version 53 orders processes by their number of slices, whatever the file says. A workspace has the
     order in which tracks are copied to it. Perfetto shows the number of a process behind its name.
     """
-    processes = [rf"(measured|predicted on).* \d*?0?{number}$" for number in range(MAX_ORDERED_PROCESSES)]
+    processes = [
+        rf"(measured|synthetic|captured|predicted on).* \d*?0?{number}$" for number in range(MAX_ORDERED_PROCESSES)
+    ]
     commands = [
         ("CreateWorkspace", ["tracekit"]),
         *(("CopyTracksToWorkspaceByRegex", [process, "tracekit"]) for process in processes),

@@ -14,6 +14,7 @@ from tracekit.export.perfetto.lane import Lane
 from tracekit.prediction import Prediction
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
+from tracekit.reporting.sections.source import label_times
 from tracekit.run import MeasuredRun
 from tracekit.version import __version__
 
@@ -69,7 +70,7 @@ def _build_lanes(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[La
     time_us, bound_us = run.kernels["dur_ns"] / 1e3, _compute_bounds(run)
     yield Lane(
         0,
-        "measured",
+        label_times(run.trace),
         _name_source_gpu(run),
         run.program,
         *_analyse_timeline(run.program, run.measured_timeline),

@@ -14,7 +14,7 @@ class Lane:
 
     Attributes:
         index: 0 for the measured timeline; the targets follow in order.
-        label: ``measured``, or ``predicted on`` and the target.
+        label: ``measured``, ``synthetic`` or ``captured``, as the report has it, or ``predicted on`` and the target.
         gpu_name: Full name of the GPU.
         program: The program of this timeline; a predicted one also has the kernels that a layout inserts.
         timeline: Start and end of each node.
