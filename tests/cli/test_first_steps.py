@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -49,6 +51,17 @@ def test_options_stand_in_the_panels_of_their_declarations(run):
         if len(command.params) > 10 and name not in ("serve", "record", "calibrate"):
             panels = {parameter.rich_help_panel for parameter in command.params if parameter.opts[0][:2] == "--"}
             assert panels <= {*Panel}, name
+
+
+def test_examples_in_the_help_are_commands():
+    found = 0
+    for name, command in typer.main.get_command(app).commands.items():
+        for example in re.findall(r"Example: tracekit (.+)", command.help):
+            called, *arguments = shlex.split(re.split(r" [|>] ", example)[0])
+            assert called == name
+            assert command.make_context(name, arguments).params
+            found += 1
+    assert found > 30
 
 
 @pytest.mark.parametrize(

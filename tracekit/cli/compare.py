@@ -75,6 +75,8 @@ def compare(
     """What changed between two traces, or how far a prediction was off from the trace recorded since.
 
     Example: tracekit compare before.json.gz after.json.gz --fail-above 5%
+
+    Example: tracekit compare prediction.json measured.json.gz --gpu h100-sxm
     """
     from tracekit.cli.output import as_text, check_output, emit, say, write_file
     from tracekit.cli.progress import show_progress

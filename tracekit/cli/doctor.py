@@ -19,6 +19,8 @@ def doctor(
     """Grade a trace from A to D: what a good prediction lacks, what that costs, and how to record a better one.
 
     Example: tracekit doctor trace.json.gz
+
+    Example: tracekit doctor traces/ --json
     """
     from tracekit.cli.output import emit
     from tracekit.cli.progress import show_progress

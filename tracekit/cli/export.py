@@ -47,6 +47,8 @@ def export(
     """A timeline for Perfetto with the predicted one beside the measured one, or every kernel as a table.
 
     Example: tracekit export trace.json.gz --gpu h100-sxm --steps 7 -o timeline.json.gz
+
+    Example: tracekit export trace.json.gz --gpu h100-sxm -o kernels.parquet
     """
     from tracekit.cli.output import check_output, say, write_file
     from tracekit.cli.progress import show_progress

@@ -17,6 +17,8 @@ def gpus(
     """The GPUs that tracekit knows, or one GPU's figures with their sources.
 
     Example: tracekit gpus h100
+
+    Example: tracekit gpus 'NVIDIA L40S' --json
     """
     from predictors import list_gpus, load_gpu, resolve_gpu
     from tracekit.cli.output import emit

@@ -20,6 +20,8 @@ def info(
     """What is in a trace: GPU, steps, how much can be modelled, how well the replay fits.
 
     Example: tracekit info trace.json.gz
+
+    Example: tracekit info traces/ -v
     """
     from tracekit.analysis.self_check import run_self_check
     from tracekit.cli.output import emit

@@ -64,6 +64,12 @@ def predict(
     """How long the traced step would take on other GPUs or clusters, and how sure that is.
 
     Example: tracekit predict trace.json.gz --gpu h100-sxm --cluster 4x8xb200@ndr400 -o prediction.html
+
+    Example: tracekit predict trace.json.gz --gpu h100-sxm --price h100-sxm=2.49 --price a100-sxm-80gb=1.29
+
+    Example: tracekit predict trace.json.gz --cluster 8xh100-sxm --dp 8 --json
+
+    Example: tracekit predict trace.json.gz --gpu l40s -o - | less
     """
     from tracekit.analysis.self_check import run_self_check as check_graph
     from tracekit.cli.output import say

@@ -42,6 +42,10 @@ def report(
     """Where the measured step's time goes and what holds it back.
 
     Example: tracekit report trace.json.gz --top 20 --what-if 'scale(family=gemm, 0.5)'
+
+    Example: tracekit report traces/ -o report.html
+
+    Example: tracekit report trace.json.gz --stacks --steps 7:9
     """
     from tracekit.analysis.self_check import run_self_check as check_graph
     from tracekit.cli.progress import show_progress

@@ -34,6 +34,8 @@ def sweep(
     """The traced job on many numbers of ranks: which layout gets most done, and from where on more ranks help less.
 
     Example: tracekit sweep trace.json.gz --cluster 64x8xh100-sxm@ndr400 --price h100-sxm=2.49
+
+    Example: tracekit sweep traces/ --cluster 8xmi300x --tp 1 --tp 2 --batch max -o layouts.xlsx
     """
     from tracekit.cli.output import as_text, check_output, emit, say, write_file
     from tracekit.cli.progress import show_progress
