@@ -381,7 +381,11 @@ def _render_findings(report: Report) -> RenderableType | None:
     lines = []
     for finding in report.findings[:MOST_FINDINGS]:
         saves = f" (saves up to {format_duration(finding.saves_us)})" if finding.saves_us else ""
-        lines.append(Text.assemble("• ", finding.title, (saves, "bold"), " ", (finding.advice, "dim")))
+        lines.append(
+            Text.assemble(
+                "• ", finding.title, (saves, "bold"), " ", (f"{finding.advice} [{finding.message.code}]", "dim")
+            )
+        )
     if len(report.findings) > MOST_FINDINGS:
         lines.append(Text(f"  and {len(report.findings) - MOST_FINDINGS} more: -o report.html", style="dim"))
     return Group(*lines)
@@ -408,4 +412,4 @@ def _render_notes(report: Report, *, all_notes: bool) -> Iterator[RenderableType
 
 def _render_warnings(report: Report) -> Iterator[RenderableType]:
     for warning in report.warnings:
-        yield Text(f"warning: {warning}", style="yellow")
+        yield Text(f"warning: {warning} [{warning.code}]", style="yellow")
