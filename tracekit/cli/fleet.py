@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracekit.cli.output import as_text, check_output, emit, show_progress, write_file
+from tracekit.cli.output import as_text, check_output, emit, write_file
+from tracekit.cli.progress import show_progress
 from tracekit.engine import open_engine
 from tracekit.render import fleet as render
 from tracekit.request import PredictRequest, answers

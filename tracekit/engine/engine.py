@@ -22,6 +22,10 @@ class Engine(Protocol):
         """
         ...
 
+    def run_everywhere(self, function: Callable[[Item], object], item: Item) -> None:
+        """Call a function once in each process that may have worked on ranks."""
+        ...
+
     def share_memory(self, memory_bytes: int) -> int:
         """Return how much of the memory that is allowed one of the ranks may take that are worked on at once."""
         ...

@@ -32,6 +32,10 @@ class InProcessEngine:
                 raise
             return [future.result() for future in futures]
 
+    def run_everywhere(self, function: Callable[[Item], object], item: Item) -> None:
+        """Call the function."""
+        function(item)
+
     def share_memory(self, memory_bytes: int) -> int:
         """Return how much one rank may take."""
         return memory_bytes // self._threads

@@ -77,6 +77,10 @@ class DaskEngine:
         finally:
             self._client.cancel(futures)
 
+    def run_everywhere(self, function: Callable[[Item], object], item: Item) -> None:
+        """Call the function in each worker, as far as they are alive."""
+        self._client.run(function, item, on_error="ignore")
+
     def share_memory(self, memory_bytes: int) -> int:
         """Return how much one rank may take: as much as allowed, or half of what its worker has."""
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()

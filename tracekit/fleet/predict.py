@@ -1,6 +1,5 @@
 """Predict a job of many ranks, in rounds over its ranks."""
 
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,7 @@ from tracekit.index_distribution import IndexPattern
 from tracekit.ingest import Inputs
 from tracekit.ingest import memory as sizes
 from tracekit.ingest import ranks as places
-from tracekit.ingest.source import expand_inputs
+from tracekit.ingest.source import ExpandedInputs, TraceSource, expand_inputs
 from tracekit.messages import Message, ProgressCallback, Template, fleets
 from tracekit.messages.steps import STEP_TIME_ZERO
 from tracekit.model_config import read_model_config
@@ -111,8 +110,7 @@ def predict_fleet(
     try:
         return fleet.predict(inputs, store)
     finally:
-        engine.map(remove_files, [store], lambda done: None)
-        shutil.rmtree(store, ignore_errors=True)
+        engine.run_everywhere(remove_files, store)
 
 
 @dataclass
@@ -167,18 +165,18 @@ class _Fleet:
         given = expand_inputs(inputs)
         model = read_model_config(self.options.model_config) if self.options.model_config else None
         gpu = resolve_gpu(self.options.source_gpu).gpu if self.options.source_gpu else None
-        companions = given._replace(traces=[])
+        memory_bytes = self.engine.share_memory(sizes.parse_memory_size(self.options.memory))
         tasks = [
             RankTask(
                 source=source,
-                given=companions,
+                given=_select_companions(given, source),
                 folder=f"{store}/{place}",
                 without=self.options.without,
                 model=model,
                 indices=self.options.indices,
                 gpu=gpu,
                 cache=self.options.cache,
-                memory_bytes=self.engine.share_memory(sizes.parse_memory_size(self.options.memory)),
+                memory_bytes=memory_bytes,
             )
             for place, source in enumerate(given.traces)
         ]
@@ -316,6 +314,14 @@ def _make_run(
         RunProvenance(len(ranks), (), source, None),
         RunResults(measured, SelfReplay(replayed.step_time_us, replayed.span_us, error_pct, 0.0, 0.0)),
     )
+
+
+def _select_companions(given: ExpandedInputs, source: TraceSource) -> ExpandedInputs:
+    """Select what was given beside the traces that may be of one of them, so that tasks stay small."""
+    rank = places.parse_rank_from_name(source.name)
+    told = [(one, places.parse_rank_from_name(one.name)) for one in given.execution_traces]
+    own = [one for one, other in told if rank is None or other in (rank, None)]
+    return given._replace(traces=[], execution_traces=own, others=[])
 
 
 def _parse_framework(options: FleetOptions) -> tuple[str, str | None] | None:

@@ -1,5 +1,6 @@
 """One rank on disk or object storage: its kernel table and its dependency graph, as Parquet files."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,9 +93,9 @@ def read_table(folder: str, name: str) -> pl.DataFrame:
 
 
 def remove_files(folder: str) -> None:
-    """Remove a folder of ranks."""
+    """Remove a folder of ranks, which another worker may be removing too."""
     system, path = _locate(folder)
-    if system.exists(path):
+    with suppress(FileNotFoundError):
         system.rm(path, recursive=True)
 
 

@@ -1,6 +1,7 @@
 """Work on one rank alone: read it, build its kernel table and its graph, and summarise what other ranks need."""
 
 from dataclasses import dataclass, replace
+from io import BytesIO
 
 import polars as pl
 
@@ -125,7 +126,7 @@ def _summarize(task: RankTask, rank: RankTrace) -> RankSummary:
     return RankSummary(
         task=task,
         trace=_drop_tables(rank),
-        kernels=collectives,
+        kernels=copy_table(collectives),
         kernel_count=kernels.height,
         kernel_steps=kernels["step"].drop_nulls().unique(),
         steps=steps,
@@ -149,7 +150,12 @@ def _complete(rank: RankTrace, task: RankTask) -> RankTrace:
 def _drop_tables(rank: RankTrace) -> RankTrace:
     """Return the rank's facts: without its tables, but for the first activity."""
     empty = {name: getattr(rank, name).clear() for name in (*TABLE_NAMES, "ledger")}
-    return replace(rank, **{**empty, "activities": rank.activities.head(1)}, captured=None)
+    return replace(rank, **{**empty, "activities": copy_table(rank.activities.head(1))}, captured=None)
+
+
+def copy_table(table: pl.DataFrame) -> pl.DataFrame:
+    """Copy a table: some rows of one keep all of it in memory."""
+    return pl.read_ipc(BytesIO(table.write_ipc(None).getvalue()))
 
 
 def _find_late_start_us(rank: RankTrace, steps: pl.DataFrame, without: RuleNames) -> float | None:
