@@ -295,7 +295,7 @@ def test_a_worker_taken_for_dead_leaves_the_others_report(api, hasty, make_trace
     assert hasty.jobs.finish(second, ["json"])
     assert not hasty.jobs.finish(first, formats)
     assert not hasty.jobs.set_found(first, {"source": {}})
-    assert not hasty.jobs.set_stage(first, "late")
+    assert not hasty.jobs.set_stage(first, "late", 0.5)
     hasty.jobs.note_worker_death("first")
     hasty.jobs.release_worker_job("first")
     hasty.jobs.fail_worker_job("first", WebError(web_errors.SERVER_BUG()))

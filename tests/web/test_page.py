@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.axe import find_barriers
+
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_inference.json.gz"
 
 
@@ -33,7 +35,7 @@ def test_from_a_dropped_trace_to_a_deleted_report(page, shared, tmp_path):
     page.set_input_files("#files", plain)
     page.wait_for_selector("[data-state=running], [data-state=found]")
     page.wait_for_selector("[data-state=found]")
-    assert page.inner_text("h1") == "my <trace>.json"
+    assert page.inner_text(".name") == "my <trace>.json"
     assert "a100-sxm-80gb" in page.inner_text(".found")
     (stored,) = uploads(server) - before
     assert stored.stat().st_size < plain.stat().st_size / 4
@@ -110,7 +112,7 @@ def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_tr
     page.set_input_files("#folder", folder)
     page.wait_for_selector("[data-state=found]")
     assert "2 of 2" in page.inner_text(".found")
-    assert page.inner_text("h1") == "job (3 files)"
+    assert page.inner_text(".name") == "job (3 files)"
     assert page.inner_text("#not-sent") == "1 file not sent, no trace by name: job/notes.txt."
     assert page.is_visible("text=1 file left out, not one rank's PyTorch profiler trace: config.json")
     page.check("input[value=l40s]")
@@ -209,17 +211,73 @@ def test_a_form_says_all_that_is_wrong_without_a_reload(page, shared, make_trace
     assert page.evaluate("window.kept")
 
 
-def test_an_address_within_a_report(page, shared):
+def test_a_report_has_addresses_within_and_sliders(page, shared):
+    """Each setting of the sliders is a report with an address of its own; back leads to the one before."""
     page.goto(shared.url)
     page.click("text=Try synthetic transformer inference")
     page.wait_for_selector("[data-state=found]")
+    page.check("input[value=h100-sxm]")
     page.click("text=Predict")
     page.wait_for_selector("[data-state=done]")
+    first = page.url
     page.click(".report nav a[href='#kernels']")
-    assert page.url.endswith("#kernels")
+    assert page.url == f"{first}#kernels"
     page.goto(f"{page.input_value('#link')}#kernels")
     assert abs(page.locator("#kernels").bounding_box()["y"]) < 300
     assert page.locator("#kernel-table tbody tr").count()
+    assert page.locator("#adjust [type=range]").count() == 0
+    assert page.is_visible("text=works on this machine only")
+
+    page.goto(first)
+    page.evaluate("window.kept = true")
+    assert page.inner_text("#adjust output >> nth=0") == "1"
+    page.fill("#adjust [name=batch]", "1")
+    assert page.inner_text("#adjust output >> nth=0") == "2"
+    page.wait_for_selector("#recomputing progress")
+    page.wait_for_url(lambda url: url != first)
+    assert page.input_value("#adjust [name=batch]") == "1"
+    assert page.evaluate("window.kept")
+    assert find_barriers(page) == []
+    page.reload()
+    assert page.input_value("#adjust [name=batch]") == "1"
+    page.go_back()
+    page.wait_for_selector("#adjust output:has-text('1')")
+    assert page.url == first
+    assert page.problems == []
+
+
+def test_an_upload_without_a_connection_says_so_and_goes_on(page, shared, tmp_path, make_trace):
+    source = tmp_path / "trace.json.gz"
+    source.write_bytes(gzip.compress(make_trace()))
+    page.goto(shared.url)
+    page.context.set_offline(True)
+    page.set_input_files("#files", source)
+    page.wait_for_selector("#resume")
+    assert page.inner_text("#trouble").startswith("This computer is offline.")
+    assert page.inner_text("#list .broken span:last-child") == "interrupted"
+    page.context.set_offline(False)
+    page.wait_for_url("**/jobs/*")
+
+
+def test_pages_work_without_scripts(new_page, shared, make_trace):
+    """All but uploads, which take scripts or the API."""
+    with closing(new_page(java_script_enabled=False)) as page:
+        page.goto(shared.url)
+        page.click("text=Try synthetic transformer inference")
+        while page.locator("[data-state=found]").count() == 0:
+            page.reload()
+        page.check("input[value=h100-sxm]")
+        page.fill("[name='price[h100-sxm]']", "2.49")
+        page.fill("[name=steps]", "last")
+        page.click("text=Predict")
+        assert "is no step" in page.inner_text("#mistake-steps")
+        assert page.input_value("[name='price[h100-sxm]']") == "2.49"
+        page.fill("[name=steps]", "")
+        page.click("text=Predict")
+        while page.locator("[data-state=done]").count() == 0:
+            page.reload()
+        assert page.is_visible("#target-table")
+        assert page.is_visible("text=UTC")
 
 
 @pytest.mark.parametrize("width", [390, 768])

@@ -19,6 +19,7 @@ from tracekit.web.jobs import WebJob
 from tracekit.web.policies import REPORT_FILE_POLICY
 from tracekit.web.routes import ID_PATTERN, Id, Owner, RequesterDependency, StoreDependency, document_refusals
 from tracekit.web.store import Store
+from tracekit.web.tables import SPLIT
 
 BLOCK_BYTES = 1 << 20
 
@@ -36,8 +37,10 @@ class JobBody(BaseModel):
     """A job."""
 
     id: str
-    state: str = Field(description="queued, running, found, done or failed")
+    state: str = Field(description="queued, running, found, done, failed, or split: the traces are of several runs")
     stage: str = Field(description="what is being done")
+    done_fraction: float = Field(description="how much of the job is done, 0 to 1")
+    parts: list[str] = Field(description="jobs that this one was split into, one for each run")
     ahead: int = Field(description="jobs that wait in front of it")
     uploads: list[str] = Field(description="names of the files")
     ask: dict[str, Any] | None
@@ -140,6 +143,8 @@ def build_job_body(store: Store, job: WebJob) -> JobBody:
         id=job.id,
         state=job.state,
         stage=job.stage,
+        done_fraction=job.done_fraction,
+        parts=[part.id for part in store.jobs.list_parts(job)] if job.state == SPLIT else [],
         ahead=store.jobs.count_ahead(job) if job.is_active else 0,
         uploads=list(job.uploads),
         ask=job.request,

@@ -1,6 +1,7 @@
 """HTML pages of a job: what was found, the choice of targets, progress, and the report."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -11,12 +12,15 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from predictors import PredictorError
 from tracekit.comm import list_clusters, load_cluster
+from tracekit.errors import TracekitError
 from tracekit.render.doctor import GRADE_MEANINGS
 from tracekit.request import RequestField, RunOptions, list_fields
 from tracekit.request.options import EditOptions, LayoutOptions, ScheduleOptions, TargetOptions
 from tracekit.request.program_options import ProgramOptions
 from tracekit.web import picker
+from tracekit.web.adjust import adjust_request, list_sliders
 from tracekit.web.ask import FIELDS
 from tracekit.web.entered import ASK, Entered
 from tracekit.web.errors import WebError, serialize_error
@@ -25,7 +29,9 @@ from tracekit.web.report_pages import build_report_context, render_report_page
 from tracekit.web.requester import Requester
 from tracekit.web.responses import render_page
 from tracekit.web.routes import Id, Owner, RequesterDependency, StoreDependency
+from tracekit.web.several_pages import build_several_context
 from tracekit.web.store import Store
+from tracekit.web.tables import DONE, SPLIT
 
 FIELD_GROUPS = {
     "Layout and batch": (LayoutOptions, ScheduleOptions),
@@ -60,7 +66,7 @@ async def submit_request(
 ) -> Response:
     """Queue a job again with what was chosen, or say beside the fields why that can't be."""
     form = await request.form()
-    return await to_thread.run_sync(partial(_submit, store, requester, job_id, form, is_partial=_is_partial(request)))
+    return await to_thread.run_sync(partial(_submit, store, requester, job_id, form, is_partial=_wants_part(request)))
 
 
 def _submit(store: Store, requester: Requester, job_id: str, form: FormData, *, is_partial: bool) -> Response:
@@ -69,7 +75,7 @@ def _submit(store: Store, requester: Requester, job_id: str, form: FormData, *, 
     mistakes, status = entered.find_mistakes(), 400
     if not mistakes:
         try:
-            job = store.jobs.requeue(requester, job, ASK.validate_python(entered.to_options()).to_dict())
+            _queue_request(store, requester, job, ASK.validate_python(entered.to_options()).to_dict())
         except WebError as error:
             mistakes, status = {"": serialize_error(error)}, error.status
     if mistakes and not is_partial:
@@ -78,8 +84,56 @@ def _submit(store: Store, requester: Requester, job_id: str, form: FormData, *, 
         return render_page("choose.html", status, **_build_job_context(store, job, entered, mistakes))
     if not is_partial:
         return RedirectResponse(f"/jobs/{job_id}", 303)
+    return _render_panel(store, store.jobs.get(requester.owner, job_id))
+
+
+def _queue_request(store: Store, requester: Requester, job: WebJob, request: dict[str, Any]) -> None:
+    """Queue a job again, or the runs that it was split into."""
+    for one in store.jobs.list_parts(job) if job.state == SPLIT else [job]:
+        store.jobs.requeue(requester, one, request)
+
+
+@router.post("/jobs/{job_id}/adjust")
+async def submit_sliders(
+    request: Request, store: StoreDependency, requester: RequesterDependency, job_id: Id
+) -> Response:
+    """Recompute a report with what its sliders changed, as a report of its own."""
+    form = await request.form()
+    return await to_thread.run_sync(partial(_adjust, store, requester, job_id, form, is_partial=_wants_part(request)))
+
+
+def _adjust(store: Store, requester: Requester, job_id: str, form: FormData, *, is_partial: bool) -> Response:
+    job = store.jobs.get(requester.owner, job_id)
+    values = {name: value for name, value in form.items() if isinstance(value, str)}
+    try:
+        request = ASK.validate_python(adjust_request(job, values)).to_dict()
+        variant = job if request == job.request else store.jobs.create_variant(requester, job, request)
+    except (TracekitError, PredictorError) as error:
+        if not is_partial:
+            raise
+        return render_page("recomputing.html", 400, job=replace(job, error=serialize_error(error)))
+    return _render_recomputing(store, variant) if is_partial else RedirectResponse(f"/jobs/{variant.id}", 303)
+
+
+@router.get("/jobs/{job_id}/progress")
+def show_progress(store: StoreDependency, owner: Owner, job_id: Id) -> HTMLResponse:
+    """How far a recomputation is; once it is done, the panel with its report."""
+    return _render_recomputing(store, store.jobs.get(owner, job_id))
+
+
+def _render_recomputing(store: Store, job: WebJob) -> HTMLResponse:
+    """Render the progress beside the sliders, or the panel with the report, which gets an address of its own."""
+    if job.state != DONE:
+        return render_page("recomputing.html", job=job, ahead=store.jobs.count_ahead(job))
+    panel = _render_panel(store, job)
+    panel.headers["HX-Push-Url"] = f"/jobs/{job.id}"
+    return panel
+
+
+def _render_panel(store: Store, job: WebJob) -> HTMLResponse:
+    """Render a job's panel in place of the one that is shown."""
     panel = render_page("panel.html", **_build_job_context(store, job))
-    panel.headers["HX-Retarget"] = "#panel"
+    panel.headers.update({"HX-Retarget": "#panel", "HX-Reswap": "outerHTML"})
     return panel
 
 
@@ -111,7 +165,11 @@ def _build_job_context(
     store: Store, job: WebJob, entered: Entered | None = None, mistakes: Mapping[str, Any] = NO_MISTAKES
 ) -> dict[str, Any]:
     """Build the template variables of a job's page."""
-    wanted = entered or Entered.from_request(job.request, _get_recorded_gpu(job))
+    several: dict[str, Any] = {"is_waiting": job.is_active}
+    if job.state == SPLIT:
+        several = build_several_context(store, job)
+    asked = next((column.job.request for column in several.get("columns", ())), job.request)
+    wanted = entered or Entered.from_request(asked, _get_recorded_gpu(job))
     usual = picker.list_usual_gpus(wanted.values.get("gpu", ()))
     others = _group_fields()
     return {
@@ -127,7 +185,8 @@ def _build_job_context(
         "others": others,
         "has_others": any(wanted.values.get(name) or name in mistakes for name in FIELDS.keys() - PLACED_FIELDS),
         "meanings": GRADE_MEANINGS,
-        **build_report_context(store, job),
+        **several,
+        **build_report_context(store, job, list_sliders(job)),
     }
 
 
@@ -148,6 +207,6 @@ def _get_recorded_gpu(job: WebJob) -> str | None:
     return None if (job.request or {}).get("source_gpu") else gpu
 
 
-def _is_partial(request: Request) -> bool:
+def _wants_part(request: Request) -> bool:
     """Return whether a script asks for the part of the page that changes."""
     return "hx-request" in request.headers

@@ -26,11 +26,14 @@ from tracekit.web.errors import ConflictError, DiskFullError, NotFoundError, Web
 from tracekit.web.files import Files
 from tracekit.web.requester import Requester
 from tracekit.web.settings import Settings
-from tracekit.web.tables import DELETED, DONE, FAILED, FOUND, JOBS, QUEUED, RUNNING
+from tracekit.web.tables import DELETED, DONE, FAILED, FOUND, JOBS, QUEUED, RUNNING, SPLIT
 from tracekit.web.uploads import UploadStore
 
 MAX_DEATHS = 3
 """Workers that may die at one job."""
+
+MIN_FRACTION = 0.1
+"""Part of a job after which the time left is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class WebJob:
         link: Random, 128 bits; everyone who has it may read the report.
         owner: The owner's id.
         uploads: Names of the files.
-        state: ``queued``, ``running``, ``found`` (examined, no request yet), ``done``, ``failed`` or ``deleted``.
+        state: ``queued``, ``running``, ``found`` (examined, no request yet), ``done``, ``failed``, ``deleted``, or
+            ``split``: the traces are of several runs, each of which is a job of its own.
         request: The request; ``None`` if there is none yet.
         stage: The worker's current stage.
         found: Summary of the traces; ``None`` until they are examined.
@@ -55,6 +59,10 @@ class WebJob:
         created: Time of creation in seconds since the epoch, like the times below.
         queued: Time when the job was last queued.
         expires: Time when the job is deleted.
+        base: Id of the job whose traces this one shares, to answer another request about them.
+        split_from: Id of the job that was split into this one and others.
+        begun: Time when a worker last claimed the job.
+        done_fraction: How much of the job its worker has done.
     """
 
     id: str
@@ -74,11 +82,27 @@ class WebJob:
     created: float
     queued: float
     expires: float
+    base: str | None
+    split_from: str | None
+    begun: float | None
+    done_fraction: float
 
     @property
     def is_active(self) -> bool:
         """True while the job is queued or running."""
         return self.state in (QUEUED, RUNNING)
+
+    @property
+    def traces_id(self) -> str:
+        """Id of the job that holds the traces: itself, or the one that it shares them with."""
+        return self.base or self.id
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Estimated time until it is done; ``None`` before it can be told."""
+        if self.state != RUNNING or self.begun is None or self.done_fraction < MIN_FRACTION:
+            return None
+        return (time.time() - self.begun) * (1 - self.done_fraction) / self.done_fraction
 
     @property
     def name(self) -> str:
@@ -105,27 +129,28 @@ class JobQueue:
             DiskFullError: The disk is full; the uploads stay available for another job.
         """
         uploads = self._uploads.find_complete(requester.owner, upload_ids)
-        now, job_id = time.time(), secrets.token_hex(16)
-        values = {
-            "id": job_id,
-            "link": secrets.token_hex(16),
-            "owner": requester.owner,
-            "network": requester.network,
-            "uploads": [upload.name for upload in uploads],
-            "state": QUEUED,
-            "request": request,
-            "stage": str(WAITING_FOR_WORKER()),
-            "formats": [],
-            "attempts": 0,
-            "created": now,
-            "queued": now,
-            "expires": now + self._settings.keep_s,
-        }
+        values = _make_row(requester, [upload.name for upload in uploads], request, time.time() + self._settings.keep_s)
         with self._database.transaction() as connection:
             quotas.check_jobs(connection, self._settings, requester)
-            self._uploads.take(connection, uploads, job_id, now + self._settings.keep_s)
+            self._uploads.take(connection, uploads, values["id"], values["expires"])
             connection.execute(insert(JOBS).values(values))
-        return self.get(requester.owner, job_id)
+        return self.get(requester.owner, values["id"])
+
+    def create_variant(self, requester: Requester, job: WebJob, request: dict[str, Any]) -> WebJob:
+        """Queue a job that answers another request about a job's traces; return an earlier one with this request.
+
+        Raises:
+            TooManyError: Too many jobs wait, or are kept.
+        """
+        is_related = or_(JOBS.c.id == job.traces_id, JOBS.c.base == job.traces_id)
+        for row in self._database.read(select(JOBS).where(is_related, JOBS.c.state != FAILED, _is_kept())):
+            if row["request"] == request:
+                return _from_row(row)
+        values = _make_row(requester, job.uploads, request, job.expires) | {"base": job.traces_id, "found": job.found}
+        with self._database.transaction() as connection:
+            quotas.check_jobs(connection, self._settings, requester)
+            connection.execute(insert(JOBS).values(values))
+        return self.get(job.owner, values["id"])
 
     def get(self, owner: str, job_id: str) -> WebJob:
         """Return one of the owner's jobs.
@@ -143,9 +168,19 @@ class JobQueue:
         """
         return self._select_one(JOBS.c.link == link)
 
+    def exists(self, job_id: str) -> bool:
+        """Return whether a job is still kept."""
+        return bool(self._database.read(select(JOBS.c.id).where(JOBS.c.id == job_id, _is_kept())))
+
     def list_for_owner(self, owner: str) -> list[WebJob]:
-        """Return the owner's jobs, newest first."""
-        query = select(JOBS).where(JOBS.c.owner == owner, _is_kept()).order_by(JOBS.c.created.desc())
+        """Return the owner's jobs, newest first, without those made from others."""
+        is_first = and_(JOBS.c.base.is_(None), JOBS.c.split_from.is_(None))
+        query = select(JOBS).where(JOBS.c.owner == owner, is_first, _is_kept()).order_by(JOBS.c.created.desc())
+        return [_from_row(row) for row in self._database.read(query)]
+
+    def list_parts(self, job: WebJob) -> list[WebJob]:
+        """Return the jobs that a job was split into, in the order of their files."""
+        query = select(JOBS).where(JOBS.c.split_from == job.id, _is_kept()).order_by(JOBS.c.created, JOBS.c.id)
         return [_from_row(row) for row in self._database.read(query)]
 
     def count_ahead(self, job: WebJob) -> int:
@@ -164,7 +199,7 @@ class JobQueue:
             update(JOBS)
             .where(JOBS.c.id == job.id, JOBS.c.state.in_((FOUND, DONE, FAILED)))
             .values(state=QUEUED, request=request, stage=str(WAITING_FOR_WORKER()), error=None)
-            .values(attempts=0, deaths=0, queued=time.time(), network=requester.network)
+            .values(attempts=0, deaths=0, queued=time.time(), network=requester.network, done_fraction=0.0)
         )
         with self._database.transaction() as connection:
             quotas.check_queue(connection, self._settings, requester)
@@ -173,10 +208,11 @@ class JobQueue:
         return self.get(job.owner, job.id)
 
     def delete(self, job: WebJob) -> None:
-        """Delete the job with its uploads and reports; its worker stops."""
+        """Delete the job with its uploads, its reports and those made from its traces; their workers stop."""
+        is_related = or_(*(column == job.traces_id for column in (JOBS.c.id, JOBS.c.base, JOBS.c.split_from)))
         with suppress(DiskFullError):  # then removing its files makes room, and its row is deleted below
-            self._database.write(update(JOBS).where(JOBS.c.id == job.id).values(state=DELETED, claim=None))
-        self._remove(job.id)
+            self._database.write(update(JOBS).where(is_related).values(state=DELETED, claim=None))
+        self._remove(job.traces_id)
 
     def claim(self, worker: str) -> WebJob | None:
         """Claim the next job for a worker: one that waits, or whose worker stopped renewing its claim."""
@@ -189,7 +225,7 @@ class JobQueue:
             update(JOBS)
             .where(JOBS.c.id == following.with_for_update(skip_locked=True).scalar_subquery())
             .values(state=RUNNING, worker=worker, claim=secrets.token_hex(16), lease=now + self._settings.lease_s)
-            .values(attempts=JOBS.c.attempts + 1)
+            .values(attempts=JOBS.c.attempts + 1, begun=now, done_fraction=0.0)
             .returning(JOBS)
         )
         return _from_row(rows[0]) if rows else None
@@ -198,13 +234,34 @@ class JobQueue:
         """Renew the worker's claim; return false if the job is no longer the worker's."""
         return self._update_claimed(job, lease=time.time() + self._settings.lease_s)
 
-    def set_stage(self, job: WebJob, stage: str) -> bool:
-        """Store the worker's current stage; return false if the job is no longer the worker's."""
-        return self._update_claimed(job, stage=stage)
+    def set_stage(self, job: WebJob, stage: str, done_fraction: float) -> bool:
+        """Store the worker's current stage and how far it is; return false if the job is no longer the worker's."""
+        return self._update_claimed(job, stage=stage, done_fraction=done_fraction)
 
     def set_found(self, job: WebJob, found: dict[str, Any]) -> bool:
         """Store the summary of the traces; return false if the job is no longer its worker's."""
         return self._update_claimed(job, found=found)
+
+    def split(self, job: WebJob, parts: Sequence[Sequence[str]]) -> bool:
+        """Queue a job of its own for each part of the job's uploads; return false if it is no longer its worker's.
+
+        Args:
+            job: The job.
+            parts: Ids of the uploads of each.
+        """
+        uploads = {upload.id: upload for upload in self._uploads.list_for_job(job.id)}
+        is_claimed = and_(JOBS.c.id == job.id, JOBS.c.claim == job.claim, JOBS.c.state == RUNNING)
+        with self._database.transaction() as connection:
+            network = connection.execute(select(JOBS.c.network).where(is_claimed)).scalar_one_or_none()
+            if network is None:
+                return False
+            for ids in parts:
+                names = [uploads[upload_id].name for upload_id in ids]
+                values = _make_row(Requester(job.owner, network), names, job.request, job.expires)
+                connection.execute(insert(JOBS).values(values | {"split_from": job.id}))
+                self._uploads.move(connection, ids, values["id"])
+            connection.execute(update(JOBS).where(is_claimed).values(state=SPLIT, claim=None))
+        return True
 
     def finish(self, job: WebJob, formats: Sequence[str], report_bytes: int = 0) -> bool:
         """Mark the job as done, or as examined without ``formats``; return false if it is no longer its worker's."""
@@ -263,6 +320,9 @@ class JobQueue:
             shutil.rmtree(left[name], ignore_errors=True)
 
     def _remove(self, job_id: str) -> None:
+        made_from_it = select(JOBS.c.id).where(or_(JOBS.c.base == job_id, JOBS.c.split_from == job_id))
+        for row in self._database.read(made_from_it):
+            self._remove(row["id"])
         for upload in self._uploads.list_for_job(job_id):
             self._uploads.remove(upload)
         self._files.remove(f"jobs/{job_id}")
@@ -281,6 +341,28 @@ class JobQueue:
     def _list_worker_jobs(self, worker: str) -> list[WebJob]:
         rows = self._database.read(select(JOBS).where(JOBS.c.worker == worker, JOBS.c.state == RUNNING))
         return [_from_row(row) for row in rows]
+
+
+def _make_row(
+    requester: Requester, names: Sequence[str], request: dict[str, Any] | None, expires: float
+) -> dict[str, Any]:
+    """Make the row of a new job that waits."""
+    now = time.time()
+    return {
+        "id": secrets.token_hex(16),
+        "link": secrets.token_hex(16),
+        "owner": requester.owner,
+        "network": requester.network,
+        "uploads": [*names],
+        "state": QUEUED,
+        "request": request,
+        "stage": str(WAITING_FOR_WORKER()),
+        "formats": [],
+        "attempts": 0,
+        "created": now,
+        "queued": now,
+        "expires": expires,
+    }
 
 
 def _is_kept() -> ColumnElement[bool]:

@@ -1,20 +1,27 @@
 """Pages that hold a report: what they may do, and the script that belongs to the report."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter
+from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
 from tracekit.messages import web_errors
+from tracekit.web.adjust import Slider
 from tracekit.web.errors import NotFoundError
 from tracekit.web.formats import FORMATS, ReportFormat
 from tracekit.web.jobs import WebJob
 from tracekit.web.policies import REPORT_PAGE_POLICY
 from tracekit.web.report_body import load_body
-from tracekit.web.responses import render_page
+from tracekit.web.responses import ENVIRONMENT, render_page
 from tracekit.web.routes import Id, StoreDependency
 from tracekit.web.store import Store
 from tracekit.web.timeline import can_show_timeline
+
+ADJUST_HOOK = '<form id="adjust" aria-label="Recompute" hidden></form>'
+"""Where a report's body leaves room for the sliders."""
 
 router = APIRouter(include_in_schema=False)
 
@@ -26,10 +33,19 @@ def render_report_page(name: str, status: int = 200, **values: Any) -> HTMLRespo
     return page
 
 
-def build_report_context(store: Store, job: WebJob) -> dict[str, Any]:
-    """Build the template variables of a report: itself, its forms by suffix, and whether its timeline can be shown."""
+def build_report_context(store: Store, job: WebJob, sliders: Sequence[Slider] = ()) -> dict[str, Any]:
+    """Build the template variables of a report: its body, its forms by suffix, and whether its timeline can be shown.
+
+    Args:
+        store: Where the report is.
+        job: Its job.
+        sliders: What its owner may change.
+    """
     forms: dict[str, ReportFormat] = {suffix: FORMATS[suffix] for suffix in job.formats}
     body = None if job.is_active else load_body(store, job)
+    if body and sliders:
+        form = ENVIRONMENT.get_template("adjust.html").render(job=job, sliders=sliders)
+        body = replace(body, content=Markup(body.content.replace(Markup(ADJUST_HOOK), Markup(form), 1)))
     return {"forms": forms, "body": body, "timeline": can_show_timeline(job)}
 
 

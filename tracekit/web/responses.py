@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from tracekit.web.field_labels import describe_error, name_box, name_field, rend
 from tracekit.web.picker import build_search_text
 
 log = logging.getLogger("tracekit.web")
+
+MINUTE_S = 60
 
 STATIC = Path(__file__).parent / "static"
 
@@ -61,6 +64,16 @@ def describe_field(field: RequestField) -> str:
     return field.option.render_help(name_field)
 
 
+def format_remaining(seconds: float) -> str:
+    """Format an estimated time in whole units.
+
+    Examples:
+        >>> format_remaining(7.2), format_remaining(130)
+        ('8 s', '3 min')
+    """
+    return f"{ceil(seconds)} s" if seconds < MINUTE_S else f"{ceil(seconds / MINUTE_S)} min"
+
+
 def mark_time(seconds: float) -> Markup:
     """Return a time since the epoch as an element, in UTC; browsers with scripts show it as local time."""
     then = datetime.fromtimestamp(seconds, UTC)
@@ -94,6 +107,7 @@ def _create_environment() -> Environment:
         name_box,
         build_search_text,
         mark_time,
+        format_remaining,
         mark_code,
         format.format_bytes,
         format.format_number,

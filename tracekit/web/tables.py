@@ -24,6 +24,7 @@ class JsonText(TypeDecorator[Any]):
 
 
 QUEUED, RUNNING, FOUND, DONE, FAILED, DELETED = "queued", "running", "found", "done", "failed", "deleted"
+SPLIT = "split"
 """States of a job."""
 
 METADATA = MetaData()
@@ -69,7 +70,13 @@ JOBS = Table(
     Column("network", Text, nullable=False, server_default=""),
     Column("deaths", Integer, nullable=False, server_default="0"),
     Column("report_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("base", Text),
+    Column("split_from", Text),
+    Column("begun", Double),
+    Column("done_fraction", Double, nullable=False, server_default="0"),
     Index("jobs_by_state", "state", "queued"),
     Index("jobs_by_owner", "owner", "created"),
     Index("jobs_by_network", "network"),
+    Index("jobs_by_base", "base"),
+    Index("jobs_by_split_from", "split_from"),
 )

@@ -224,6 +224,10 @@ class UploadStore:
         if taken.rowcount < len(uploads):
             raise ConflictError(web_errors.UPLOAD_TAKEN())
 
+    def move(self, connection: Connection, upload_ids: Sequence[str], job: str) -> None:
+        """Assign uploads of one job to another."""
+        connection.execute(update(UPLOADS).where(UPLOADS.c.id.in_(upload_ids)).values(job=job))
+
     def list_for_job(self, job: str) -> list[Upload]:
         """Return the uploads of a job."""
         query = select(UPLOADS).where(UPLOADS.c.job == job).order_by(UPLOADS.c.name, UPLOADS.c.id)

@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from tracekit.capturing.named import capture_named
 from tracekit.capturing.program_names import is_config_text
 from tracekit.capturing.recordings import load_recording
 from tracekit.doctor import examine
+from tracekit.errors import TraceError
 from tracekit.export.excerpt import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
-from tracekit.messages import Message, ProgressCallback, stages
+from tracekit.messages import ProgressCallback, stages
 from tracekit.render.doctor import serialize_diagnosis
 from tracekit.reporting import build_prediction_report, kernel_rows
 from tracekit.reporting.sections import coverage, idle, source, warnings
@@ -25,12 +27,15 @@ from tracekit.web import unpack_limits
 from tracekit.web.ask import Ask
 from tracekit.web.comparison_sides import REPORT_FILE
 from tracekit.web.errors import serialize_error
-from tracekit.web.field_labels import name_field
 from tracekit.web.formats import FORMATS, TIMELINE_FORMAT
 from tracekit.web.jobs import WebJob
+from tracekit.web.prepared import KEEPER, PreparedRun
+from tracekit.web.progress import JobProgress
 from tracekit.web.report_body import BODY_FILE, encode_body
 from tracekit.web.settings import Settings
+from tracekit.web.several_runs import SeveralRunsError, split_doubtful, split_refused
 from tracekit.web.store import Store
+from tracekit.web.uploads import Upload
 
 # Fraction of a worker's address space available to the tables; the rest is for everything else.
 TABLES_FRACTION = 0.5
@@ -51,41 +56,73 @@ def execute_job(job: WebJob, settings: Settings, store: Store) -> None:
         formats, report_bytes = _run_stages(job, settings, store, scratch)
         if not store.jobs.finish(job, formats, report_bytes):
             store.files.remove(f"jobs/{job.id}/{job.claim}")
+    except SeveralRunsError as error:
+        store.jobs.split(job, error.parts)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) -> tuple[list[str], int]:
     """Run the job's stages; return the formats written, none if nothing was requested yet, and their bytes."""
+    enter = JobProgress(store, job).enter
     request = Ask(**job.request or {})
-
-    def enter(stage: Message) -> None:
-        store.jobs.set_stage(job, stage.render(name_field))
-
-    enter(stages.CHECKING_FILES())
-    sources = _fetch_sources(job, settings, store, scratch)
-    ranks = None if request.ranks is None else [request.ranks]
-    memory_bytes = int(settings.worker_bytes * TABLES_FRACTION)
-    if len(sources) == 1 and is_config_text(sources[0].read_head()):
-        enter(stages.CAPTURING())
-        trace, request = _capture_config(sources[0], request, scratch)
+    prepared = KEEPER.get(job, request)
+    if prepared is None:
+        prepared, request = _prepare(job, request, settings, store, scratch, enter)
     else:
-        request.refuse_without_program()
         request = request.move_tables(request)
-        trace = load_recording(sources, ranks=ranks, cache=False, memory=memory_bytes, progress=enter)
-    lowest = answers.measure(trace, request, enter, rank=trace.ranks[0].rank)
-    run = lowest if len(trace.ranks) == 1 else answers.measure(trace, request, enter)
-    enter(stages.EXAMINING())
-    known = summarize_traces(trace, run, lowest)
+    known = prepared.known
     store.jobs.set_found(job, known)
     if job.request is None:
         return [], 0
-    written, left_out, refused = _write_reports(run, request, scratch, enter)
+    written, left_out, refused = _write_reports(prepared.run, request, scratch, enter)
     store.jobs.set_found(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
     enter(stages.STORING_REPORTS())
-    return written, _store_reports(
-        job, store, scratch, [REPORT_FILE, BODY_FILE, *(f"report.{suffix}" for suffix in written)]
-    )
+    files = [REPORT_FILE, BODY_FILE, *(f"report.{suffix}" for suffix in written)]
+    return written, _store_reports(job, store, scratch, files)
+
+
+def _prepare(
+    job: WebJob, request: Ask, settings: Settings, store: Store, scratch: Path, enter: ProgressCallback
+) -> tuple[PreparedRun, Ask]:
+    """Read the traces and measure the run, which is kept for other requests; return what is left to ask of it."""
+    enter(stages.CHECKING_FILES())
+    uploads = store.uploads.list_for_job(job.traces_id)
+    sources = _fetch_sources(uploads, settings, store, scratch)
+    is_config = len(sources) == 1 and is_config_text(sources[0].read_head())
+    if is_config:
+        enter(stages.CAPTURING())
+        trace, left = _capture_config(sources[0], request, scratch)
+    else:
+        request.refuse_without_program()
+        left = request.move_tables(request)
+        trace = _load_trace(sources, uploads, left, settings, enter)
+    lowest = answers.measure(trace, left, enter, rank=trace.ranks[0].rank)
+    run = lowest if len(trace.ranks) == 1 else answers.measure(trace, left, enter)
+    enter(stages.EXAMINING())
+    prepared = PreparedRun(run, summarize_traces(trace, run, lowest))
+    if not is_config:
+        KEEPER.keep(job, request, prepared)
+    return prepared, left
+
+
+def _load_trace(
+    sources: Sequence[TraceSource], uploads: Sequence[Upload], request: Ask, settings: Settings, enter: ProgressCallback
+) -> Trace:
+    """Load the traces of one run.
+
+    Raises:
+        SeveralRunsError: They are of several runs.
+    """
+    ranks = None if request.ranks is None else [request.ranks]
+    memory_bytes = int(settings.worker_bytes * TABLES_FRACTION)
+    try:
+        trace = load_recording(sources, ranks=ranks, cache=False, memory=memory_bytes, progress=enter)
+    except TraceError as error:
+        split_refused(error, uploads)
+        raise
+    split_doubtful(trace, uploads)
+    return trace
 
 
 def _capture_config(source: TraceSource, request: Ask, scratch: Path) -> tuple[Trace, Ask]:
@@ -114,11 +151,10 @@ def summarize_traces(trace: Trace, run: MeasuredRun, lowest: MeasuredRun) -> dic
     }
 
 
-def _fetch_sources(job: WebJob, settings: Settings, store: Store, scratch: Path) -> list[TraceSource]:
+def _fetch_sources(uploads: Sequence[Upload], settings: Settings, store: Store, scratch: Path) -> list[TraceSource]:
     """Fetch the uploads, with the names that their owner gave them."""
     seen: Counter[str] = Counter()
     named: list[TraceSource] = []
-    uploads = store.uploads.list_for_job(job.id)
     for upload in uploads:
         seen[upload.name] += 1
         name = upload.name if seen[upload.name] == 1 else f"{upload.name} ({seen[upload.name]})"

@@ -19,6 +19,7 @@ from tracekit.errors import TracekitError, TraceTooLargeError
 from tracekit.messages import web_errors
 from tracekit.web.errors import BusyError, DiskFullError, WebError
 from tracekit.web.jobs import WebJob
+from tracekit.web.prepared import KEEPER
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
 
@@ -44,6 +45,7 @@ def main() -> None:
             if job is not None:
                 run_job_with_limits(job, settings, store)
                 continue
+            KEEPER.drop_unused(store)
         time.sleep(POLL_INTERVAL_S)
 
 

@@ -53,12 +53,23 @@ const pair = () => {
 document.addEventListener("change", pair);
 pair();
 
+document.addEventListener("input", (event) => {
+  const shown = event.target.type === "range" && event.target.closest("label").querySelector("output");
+  if (!shown) return;
+  const value = Number(event.target.value);
+  shown.value = Number((shown.dataset.power === "true" ? 2 ** value : value).toPrecision(3));
+  event.target.setAttribute("aria-valuetext", shown.value);
+});
+
 // What was wrong is where the reader goes on.
 document.addEventListener("htmx:afterSettle", () => document.getElementById("mistakes")?.focus());
 
+const LOOPBACK = ["127.0.0.1", "localhost", "[::1]"];
 const absolute = () => {
   const field = document.getElementById("link");
-  if (field) field.value = new URL(field.value, location.href).href;
+  if (!field) return;
+  field.value = new URL(field.value, location.href).href;
+  document.getElementById("link-reach").hidden = !LOOPBACK.includes(location.hostname);
 };
 document.addEventListener("htmx:afterSettle", absolute);
 absolute();

@@ -28,8 +28,16 @@ class Transfer {
   }
 
   show(text, part) {
+    this.row.classList.remove("broken");
     this.state.textContent = text;
     if (part !== undefined) this.bar.value = part;
+  }
+
+  // The bar keeps showing what has arrived.
+  interrupt() {
+    if (this.id) return;
+    this.row.classList.add("broken");
+    this.state.textContent = this.upload || this.packed ? "interrupted" : "not sent yet";
   }
 
   async data() {
@@ -50,6 +58,11 @@ class Transfer {
         retryDelays: RETRIES_MS,
         removeFingerprintOnSuccess: true,
         fingerprint: async () => ["tracekit", this.name, this.file.size, this.file.lastModified, this.packed.size].join("|"),
+        onShouldRetry: (error) => {
+          const again = tus.defaultOptions.onShouldRetry(error); // not while the browser is offline
+          if (again) this.show("the connection broke; trying again");
+          return again;
+        },
         onProgress: (sent, all) => this.show(`${size(sent)} of ${size(all)}`, all ? sent / all : 1),
         onSuccess: done,
         onError: failed,
@@ -60,7 +73,7 @@ class Transfer {
       }, failed);
     });
     this.id = this.upload.url.split("/").pop();
-    this.show("there", 1);
+    this.show("received", 1);
   }
 }
 
@@ -83,7 +96,10 @@ function said(error) {
     const { message, hint } = JSON.parse(body).error;
     return `${message} ${hint}`;
   } catch {
-    return error.originalRequest ? "The connection broke. What has arrived is kept." : error.message;
+    const isBroken = error.originalRequest || error instanceof TypeError; // fetch reports a lost connection as this
+    if (!isBroken) return error.message;
+    const reason = navigator.onLine ? "The server can't be reached." : "This computer is offline.";
+    return `${reason} What has arrived is kept: Resume goes on from there.`;
   }
 }
 
@@ -132,6 +148,7 @@ async function run() {
     trouble(said(error));
     waiting.length = 0;
     await Promise.allSettled(lanes); // or what is still on its way would be sent a second time
+    for (const transfer of transfers) transfer.interrupt();
     element("resume").hidden = false;
   }
 }
@@ -161,6 +178,7 @@ const listed = (input) => [...input.files].map((file) => ({ file, name: file.web
 element("files").addEventListener("change", (event) => begin(listed(event.target)));
 element("folder").addEventListener("change", (event) => begin(listed(event.target)));
 element("resume").addEventListener("click", run);
+addEventListener("online", () => element("resume").hidden || run());
 element("cancel").addEventListener("click", cancel);
 drop.addEventListener("dragover", (event) => {
   event.preventDefault();
