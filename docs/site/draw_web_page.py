@@ -37,14 +37,14 @@ def draw(page: Page, address: str) -> None:
     open_page(page, address)
     page.click(SAMPLE)
     page.wait_for_selector("[data-state=found]", timeout=120_000)
-    for name in ("h100-sxm", "l40s"):
+    page.fill("[name='price[source]']", "1.29")
+    for name, dollars in (("h100-sxm", "2.49"), ("l40s", "0.80")):
         page.check(f"input[value={name}]")
+        page.fill(f"[name='price[{name}]']", dollars)
     page.screenshot(path=DOCS / "web_found.png", full_page=True)
     page.click("text=Predict")
     page.wait_for_selector("[data-state=done]", timeout=120_000)
     page.emulate_media(color_scheme="dark")
-    page.frame_locator("iframe.report").locator("h1").wait_for(timeout=60_000)
-    page.wait_for_timeout(2000)
     page.screenshot(path=DOCS / "web_report.png")
 
 

@@ -68,6 +68,16 @@ def test_prices_stand_beside_their_gpus(ask, api):
     assert "choose" not in page  # it waits
 
 
+def test_what_was_asked_stands_in_the_form_again(ask, api):
+    """However it was written: names in any spelling, dollars with their sign, a group of GPUs."""
+    ask(does_it=True, gpu=["L4", "consumer"], price="L4=$0.80, A100=1.29, 8xh100-sxm=20", rank_by="dollars")
+    page = api.client.get(f"/jobs/{ask.job}").text
+    for chosen in ('value="l4" checked', 'value="consumer" checked'):
+        assert chosen in page
+    assert re.search(r'name="price\[l4\]"[^>]* value="\$0.80"', page)
+    assert re.search(r'name="rank_by"[^>]* value="dollars"', page)
+
+
 def test_a_price_needs_the_gpu_of_the_trace(api, work):
     builder = TraceBuilder(None).op("aten::mm", 0, 30, dims=[[512, 512], [512, 512]], types=["float", "float"])
     api.client.get("/")
@@ -134,10 +144,10 @@ def test_a_target_that_can_not_be_predicted_leaves_the_others_their_report(ask, 
 
 
 def test_the_report_on_the_page_names_its_fields(ask, api):
-    ask(does_it=True, gpu="l4", price="t4=1")
+    ask(does_it=True, gpu="l4")
     reports = api.job(ask.job)["reports"]
-    assert "“Prices of GPUs” l4=DOLLARS" in api.client.get(reports["html"]).text
-    assert "--price l4=DOLLARS" in api.client.get(reports["json"]).text
+    assert "“Host speed” changes it." in api.client.get(reports["html"]).text
+    assert "“Host speed”" not in api.client.get(reports["json"]).text
 
 
 def test_gpus_in_use(api, work, tmp_path, tracekit_json):

@@ -7,6 +7,7 @@ from math import isnan, log2
 from typing import Any
 
 from tracekit.comm import load_cluster
+from tracekit.prediction.targets import expand_group
 from tracekit.web.jobs import WebJob
 
 NODE = re.compile(r"[1-8]x([a-z0-9-]+)")
@@ -96,7 +97,7 @@ def _count_ranks(job: WebJob) -> int:
 def _move_to_gpus(request: Mapping[str, Any], gpus: int, ranks: int) -> dict[str, Any]:
     """Return the targets with another number of GPUs each: the links between those of a GPU alone are a node's."""
     nodes = [found[1] for name in request["cluster"] if (found := NODE.fullmatch(name))]
-    alone = [*request["gpu"], *nodes]
+    alone = [*(gpu for name in request["gpu"] for gpu in expand_group(name)), *nodes]
     others = [name for name in request["cluster"] if not NODE.fullmatch(name)]
     targets = {"gpu": alone, "cluster": others}
     if gpus > 1:

@@ -70,7 +70,8 @@ class Entered:
         given = (request or {}).items()
         values = {name: value for name, value in given if name in FIELDS and value not in ([], None, defaults[name])}
         values["gpu"] = [_find_gpu(name) for name in values.get("gpu", ())]
-        pairs = [pair.rpartition("=") for pair in _list_price_pairs(values.pop("price", ()))]
+        texts = _list_price_texts(values.pop("price", ()))
+        pairs = [text.rpartition("=") for text in texts if "=" in text]
         prices = {_find_gpu(gpu.strip()): dollars.strip() for gpu, _, dollars in pairs}
         boxes = {gpu: prices[gpu] for gpu in values["gpu"] if gpu in prices}
         source = _find_gpu(values.get("source_gpu") or recorded_gpu or "")
@@ -79,7 +80,8 @@ class Entered:
         cluster_gpus = [_find_cluster_gpu(cluster) for cluster in values.get("cluster", ())]
         cluster_prices = [prices.get(gpu, "") if gpu not in {*boxes, source} else "" for gpu in cluster_gpus]
         others = prices.keys() - {*boxes, *cluster_gpus, source}
-        values["price"] = [f"{gpu}={prices[gpu]}" for gpu in prices if gpu in others]
+        nameless = [text for text in texts if "=" not in text]
+        values["price"] = [*nameless, *(f"{gpu}={prices[gpu]}" for gpu in prices if gpu in others)]
         return cls(values, boxes, cluster_prices, recorded_gpu)
 
     @property
@@ -180,5 +182,5 @@ def _find_named_field(error: TracekitError | PredictorError) -> str:
     return next((name for name in named if name in FIELDS), "")
 
 
-def _list_price_pairs(prices: Mapping[str, float] | Sequence[str]) -> list[str]:
+def _list_price_texts(prices: Mapping[str, float] | Sequence[str]) -> list[str]:
     return [f"{gpu}={dollars:.15g}" for gpu, dollars in prices.items()] if isinstance(prices, Mapping) else [*prices]

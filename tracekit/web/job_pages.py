@@ -15,9 +15,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from predictors import PredictorError
 from tracekit.comm import list_clusters, load_cluster
 from tracekit.errors import TracekitError
+from tracekit.prediction.targets import GPU_GROUPS, expand_group
 from tracekit.render.doctor import GRADE_MEANINGS
 from tracekit.request import RequestField, RunOptions, list_fields
-from tracekit.request.options import EditOptions, LayoutOptions, ScheduleOptions, TargetOptions
+from tracekit.request.options import DecisionOptions, EditOptions, LayoutOptions, ScheduleOptions, TargetOptions
 from tracekit.request.program_options import ProgramOptions
 from tracekit.web import picker
 from tracekit.web.adjust import adjust_request, list_sliders
@@ -35,6 +36,7 @@ from tracekit.web.tables import DONE, SPLIT
 
 FIELD_GROUPS = {
     "Layout and batch": (LayoutOptions, ScheduleOptions),
+    "Answer": (DecisionOptions,),
     "Target": (TargetOptions,),
     "What if": (EditOptions,),
     "Trace": (RunOptions,),
@@ -179,7 +181,7 @@ def _build_job_context(
         "ahead": store.jobs.count_ahead(job) if job.is_active else 0,
         "usual": usual,
         "families": picker.list_families(usual),
-        "groups": {},
+        "groups": {name: len(expand_group(name)) for name in GPU_GROUPS},
         "clusters": [load_cluster(name) for name in list_clusters()],
         "fields": FIELDS,
         "others": others,
