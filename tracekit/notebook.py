@@ -24,10 +24,10 @@ class NotebookReport(Report):
         """Return a chart.
 
         Args:
-            name: ``"time"``, ``"roofline"``, ``"speeds"`` or ``"steps"``.
+            name: ``"answer"``, ``"time"``, ``"roofline"``, ``"speeds"``, ``"steps"``, ``"queues"`` or ``"copies"``.
 
         Raises:
-            TracekitError: There is no chart of that name.
+            TracekitError: There is no chart of that name, or plotly isn't installed.
         """
         from tracekit.render.notebook import make_figure
 

@@ -30,10 +30,10 @@ def test_the_card_says_how_many_gpus_it_leaves_out(report):
     assert "and 2 more:" in many._repr_html_()
 
 
-@pytest.mark.parametrize("name", ["time", "roofline", "speeds", "steps"])
-def test_every_chart_is_a_figure(report, name):
-    figure = report.figure(name)
-    assert figure.data
+@pytest.mark.parametrize("name", ["answer", "time", "roofline", "speeds", "steps", "queues", "copies"])
+def test_every_chart_is_a_figure(report, nasty, name):
+    assert report.figure(name).data
+    assert nasty.figure(name).layout
     with pytest.raises(TracekitError, match="roofline"):
         report.figure("pie")
 

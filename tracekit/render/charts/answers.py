@@ -39,20 +39,19 @@ class _Place:
 def build_answer_chart(report: Report) -> Chart:
     """Build the chart of cost over time, or without prices that of the times, with 90 % intervals."""
     places = list(_list_places(report))
-    assert report.decision, "a report without targets has no answer to draw"
     priced = [place for place in places if place.dollars]
-    if any(not place.is_measured for place in priced):
+    if report.decision and any(not place.is_measured for place in priced):
         return _build_cost_chart(report.decision, priced, report.source.label)
     return _build_interval_chart(places, report.source.label)
 
 
 def _list_places(report: Report) -> Iterator[_Place]:
     """Yield the trace's own GPU and the targets, best first."""
-    assert report.decision
-    here_ms, dollars = report.source.step_time_us / 1e3, report.decision.here.dollars
+    decision, here_ms = report.decision, report.source.step_time_us / 1e3
+    dollars = decision.here.dollars if decision else None
     costs = None if dollars is None else Figure(dollars, dollars, dollars)
     yield _Place(report.source.label, Figure(here_ms, here_ms, here_ms), costs, is_measured=True)
-    for target in report.decision.targets:
+    for target in decision.targets if decision else ():
         yield _Place(target.label, target.speedup.invert(here_ms), target.dollars)
 
 
