@@ -2,6 +2,12 @@
 
 from tracekit.messages.model import Severity, Template
 
+BEST_LAYOUT = Template(
+    "best-layout",
+    Severity.NOTE,
+    "Most is done by {ranks:count GPU} of {target} as {layout}: {speedup:range} times the traced job's throughput "
+    "(most likely {speedup:likely}).",
+)
 CLUSTER_NUMBERED = Template("cluster-numbered", Severity.NOTE, "{number} is {cluster}")
 RANKS_THAT_HELP = Template(
     "ranks-that-help",

@@ -106,6 +106,7 @@ class Sweep:
         refused: Layouts that can't be predicted, and why.
         straggler_note: What is assumed of the slowest rank of the largest layout; None without.
         assumptions: What is assumed of inserted collectives, and of nodes larger than any known one.
+        price_doubts: What is odd about the given prices.
     """
 
     run: MeasuredRun
@@ -117,6 +118,7 @@ class Sweep:
     refused: tuple[Message, ...]
     straggler_note: Message | None = None
     assumptions: tuple[Message, ...] = ()
+    price_doubts: tuple[Message, ...] = ()
 
     def __repr__(self) -> str:
         return f"Sweep({format_quantity(len(self.entries), 'layout')} on {', '.join(self.knees)}: see .table)"
@@ -232,6 +234,7 @@ def sweep(
         ranked,
         straggler_note=predict_stragglers(run.program, predictor.spread, old, largest).note,
         assumptions=tuple(dict.fromkeys(assumed)),
+        price_doubts=dollars.doubts,
     )
 
 

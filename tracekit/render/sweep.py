@@ -17,6 +17,7 @@ from tracekit.format import (
 )
 from tracekit.messages import Message, findings, sweeps
 from tracekit.messages import prediction_notes as told
+from tracekit.messages.decisions import COSTS_ALONE
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.note_order import compute_effect_us
@@ -28,6 +29,7 @@ from tracekit.render.markdown import format_table as markdown_table
 from tracekit.render.sentences import format_fit
 from tracekit.render.table_files import to_parquet
 from tracekit.render.xlsx import render_sheets
+from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sweep import SweepReport
 
 GIB = 2**30
@@ -67,7 +69,8 @@ def render_sweep(sweep: SweepReport, top: int) -> RenderableType:
     notes = [Text(f"note: {note}", "dim") for note in (*_explain_signs(sweep), *_collect_notes(sweep))]
     refused = [Text(f"left out: {why}", "yellow") for why in sweep.refused]
     doubts = [Text(f"warning: {doubt}", "yellow") for doubt in sweep.warnings]
-    return Group(source, Text(), table, *more, Text(), *said, *notes, *refused, *doubts)
+    answer = Text(" ".join(map(str, _describe_best(sweep))), "bold")
+    return Group(answer, Text(), source, Text(), table, *more, Text(), *said, *notes, *refused, *doubts)
 
 
 def render_markdown(sweep: SweepReport) -> str:
@@ -80,7 +83,11 @@ def render_markdown(sweep: SweepReport) -> str:
     lines += [f"left out: {_to_markdown(why)}" for why in sweep.refused]
     lines += [f"warning: {_to_markdown(doubt)}" for doubt in sweep.warnings]
     title = f"# {to_markdown(sweep.trace)} in {len(rows)} layouts"
-    return "\n".join([title, "", *markdown_table([*columns], rows), "", *(f"- {line}" for line in lines)]) + "\n"
+    answer = " ".join(map(_to_markdown, _describe_best(sweep)))
+    return (
+        "\n".join([title, "", answer, "", *markdown_table([*columns], rows), "", *(f"- {line}" for line in lines)])
+        + "\n"
+    )
 
 
 def _to_markdown(message: Message) -> str:
@@ -149,6 +156,22 @@ def _number_clusters(sweep: SweepReport) -> dict[str, str]:
 def _format_memory(memory: MemoryFit) -> str:
     bounds = [format_number(size / GIB) for size in (memory.min_bytes, memory.max_bytes) if size is not None]
     return f"{'–'.join(bounds)} {format_fit(memory)}" if bounds else format_fit(memory)
+
+
+def _describe_best(sweep: SweepReport) -> Iterator[Message]:
+    """Yield what the layout that gets most done gains over the traced job, and what it costs."""
+    entry = sweep.entries[0]
+    best = entry.prediction
+    step = Figure(best.step.step_time_us, best.low_us, best.high_us)
+    yield sweeps.BEST_LAYOUT(
+        ranks=best.ranks,
+        target=best.name,
+        layout=(best.layout or Layout()).parallelism,
+        speedup=step.invert(sweep.step_time_us * best.batch_ratio).ordered,
+    )
+    if best.price is not None and entry.dollars_per_million is not None:
+        dollars = step.scale(entry.dollars_per_million / best.step.step_time_us)
+        yield COSTS_ALONE(price=best.price, amount=1_000_000, units=sweep.unit, dollars=dollars.ordered)
 
 
 def _describe_knees(sweep: SweepReport) -> Iterator[Message]:
@@ -221,6 +244,7 @@ def as_json(sweep: SweepReport) -> str:
             "layout": serialize_layout(sweep.layout),
             "step_time_us": sweep.step_time_us,
         },
+        "decision": [line.to_dict() for line in _describe_best(sweep)],
         "unit": sweep.unit,
         "layouts": [_serialize_entry(entry) for entry in sweep.entries],
         "knees": dict(sweep.knees),

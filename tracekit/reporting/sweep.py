@@ -82,5 +82,5 @@ def build_sweep_report(sweep: Sweep) -> SweepReport:
         refused=sweep.refused,
         straggler_note=sweep.straggler_note,
         assumptions=sweep.assumptions,
-        warnings=warnings.build_warnings(run, idle.analyze_idle_time(run)),
+        warnings=(*sweep.price_doubts, *warnings.build_warnings(run, idle.analyze_idle_time(run))),
     )
