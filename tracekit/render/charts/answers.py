@@ -142,7 +142,7 @@ def _fit_axis(title: str, values: Sequence[Figure], above: float) -> Axis:
     low, high = min(value.low for value in values), max(value.high for value in values)
     if not high > MAX_LINEAR_RATIO * low > 0:
         low = max(low - MARGIN_FRACTION * (high - low), 0.0)
-        return Axis(title, limits=(low, high + above * (high - low) or 1.0))
+        return Axis(title, limits=(low, high + (above * (high - low) or 1.0)))
     first, last = log10(low), log10(high)
     limits = (10 ** (first - MARGIN_FRACTION * (last - first)), 10 ** (last + above * (last - first)))
     return Axis(title, is_logarithmic=True, limits=limits, ticks=choose_ticks(limits))
