@@ -5,6 +5,7 @@ from tracekit.analysis.idle_causes import IdleCause
 from tracekit.doctor.model import Check, CheckContext, grade_cost
 from tracekit.messages import doctor_checks as told
 
+MIN_SHOWN_PCT = 0.1
 MIN_WARN_PCT = 5.0
 """Percent of the step from which on idle time that nothing explains is a shortcoming."""
 
@@ -21,7 +22,7 @@ def check_idle_time(context: CheckContext) -> Check | None:
     )
     idle_pct, cost = context.to_step_pct(run.measured_step.idle_us), hidden + unknown
     evidence = told.IDLE_TIME_EXPLAINED(idle_pct=idle_pct)
-    if cost:
+    if cost >= MIN_SHOWN_PCT:
         evidence = told.IDLE_TIME_SPLIT(idle_pct=idle_pct, graph_pct=hidden, open_pct=unknown)
     return Check(
         "idle",
