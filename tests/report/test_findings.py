@@ -479,6 +479,43 @@ def test_a_step_at_its_roofline_has_nothing_but_its_largest_part():
     assert finding.message.values["reached_pct"] == pytest.approx(90, abs=0.5)
 
 
+def test_the_largest_part_of_a_step_may_be_idle_within_graphs():
+    """Eight pauses of 100 between two kernels of 10 each, 3 from replay to replay, after 200 without any."""
+    finding = found(replays(*[100] * 8))["largest-idle-in-graph"]
+    assert finding.message.values["step_pct"] == pytest.approx(100 * 800 / 1184, abs=1)
+    assert finding.saves_us == finding.message.values["time_us"]
+    assert finding.parts == ("in_graph",)
+
+
+def test_collectives_that_other_work_hides_are_the_largest_part_without_being_the_limit():
+    """Of 900, a collective runs beside short kernels for 800; they are split, and the kernels take as long alone."""
+    builder = TraceBuilder()
+    for number in range(9):
+        builder.kernel("gemm", 10 + 100 * number, 95, launch=2 * number)
+    all_reduce(builder, 20, 800, 10_000_000, 30)
+    all_reduce(builder, 21, 800, 10_000_000, 32)
+    builder.events[-1]["tid"] = builder.events[-1]["args"]["stream"] = 10
+    finding = found(builder)["largest-collectives-hidden"]
+    assert finding.saves_us < 0.1 * float(str(finding.message.values["time_us"]))
+
+
+def test_advice_that_is_followed_already_is_left_out():
+    loads = loading(1000)
+    for event in loads.events:
+        if "_SingleProcessDataLoaderIter" in event["name"]:
+            event["name"] = event["name"].replace("_SingleProcess", "_MultiProcessing")
+    assert "data-loading-by-workers" in found(loads)
+    expandable = allocating(900)
+    for event in expandable.events:
+        event["name"] = event["name"].replace("cudaMalloc", "cuMemCreate")
+    assert "allocator-expandable" in found(expandable)
+    compiled = slow_host().op("Torch-Compiled Region: 0/0", 1100, 20)
+    assert [one.code for one in found(compiled)["launch-bound"].message.values["remedies"]] == [
+        "cuda-graphs",
+        "larger-batch",
+    ]
+
+
 def test_those_that_save_most_come_first():
     report = tk.report(attention().load())
     savings = [finding.saves_us or 0.0 for finding in report.findings]

@@ -254,6 +254,12 @@ LARGEST_COLLECTIVES = Template(
     "The largest part of the step are collectives: {time_us}, {step_pct} of it.",
     "Faster links, or fewer and smaller messages, make them shorter.",
 )
+LARGEST_COLLECTIVES_HIDDEN = Template(
+    "largest-collectives-hidden",
+    Severity.FINDING,
+    "The largest part of the step are collectives: {time_us}, {step_pct} of it. Other work hides most of that.",
+    "Look at the critical path first: without collectives the step would hardly be shorter.",
+)
 LARGEST_IDLE_OF_CPU = Template(
     "largest-idle-of-cpu",
     Severity.FINDING,

@@ -18,6 +18,8 @@ MIN_LIMIT_PCT = 60.0
 """Percent of the roofline from which on kernels count as near what the GPU can do."""
 MIN_KNOWN_FRACTION = 0.5
 """Fraction of a family's time whose roofline time has to be known for its percent to be said."""
+MIN_EXPOSED_FRACTION = 0.1
+"""Fraction of the collectives' time that the step has to lose without them for them to count as a limit."""
 IDLE_TEMPLATES = {
     HOST: told.LARGEST_IDLE_OF_CPU,
     LATENCY: told.LARGEST_IDLE_OF_LATENCY,
@@ -42,28 +44,34 @@ def _describe_kernels(context: FindingContext, part: StepPart) -> Finding:
     kernels = context.kernels.filter(family=part.name)
     known = kernels.filter(pl.col("bound_us") > 0)
     known_us, whole_us = float(known["time_us"].sum()), float(kernels["time_us"].sum())
-    message, times_us = _describe_unknown(part), pl.Series([0.0]).new_from_index(0, kernels.height)
-    if part.owner == GPU and known_us >= MIN_KNOWN_FRACTION * whole_us > 0:
+    is_known = part.owner == GPU and known_us >= MIN_KNOWN_FRACTION * whole_us > 0
+    times_us = pl.Series([0.0]).new_from_index(0, kernels.height)
+    if is_known:
         bound_us = pl.col("bound_us").fill_null(pl.col("time_us"))
         times_us = kernels.select(pl.min_horizontal(bound_us, "time_us")).to_series()
-        message = _describe_known(part, 100 * float(known["bound_us"].sum()) / known_us)
+    saves_us = max(context.compute_saving_us(kernels, times_us), 0.0)
+    reached_pct = 100 * float(known["bound_us"].sum()) / known_us if is_known else None
     return Finding(
-        message=message,
-        saves_us=max(context.compute_saving_us(kernels, times_us), 0.0),
+        message=_describe_family(part, saves_us, reached_pct),
+        saves_us=saves_us,
         evidence=context.list_evidence(kernels),
         parts=(part.name,),
     )
 
 
+def _describe_family(part: StepPart, saves_us: float, reached_pct: float | None) -> Message:
+    if reached_pct is not None:
+        return _describe_known(part, reached_pct)
+    if part.name != COLLECTIVE:
+        return told.LARGEST_KERNELS_UNKNOWN(family=part.name, time_us=part.time_us, step_pct=part.share)
+    is_hidden = saves_us < MIN_EXPOSED_FRACTION * part.time_us
+    template = told.LARGEST_COLLECTIVES_HIDDEN if is_hidden else told.LARGEST_COLLECTIVES
+    return template(time_us=part.time_us, step_pct=part.share)
+
+
 def _describe_known(part: StepPart, reached_pct: float) -> Message:
     template = told.LARGEST_KERNELS_AT_LIMIT if reached_pct >= MIN_LIMIT_PCT else told.LARGEST_KERNELS
     return template(family=part.name, time_us=part.time_us, step_pct=part.share, reached_pct=min(reached_pct, 100.0))
-
-
-def _describe_unknown(part: StepPart) -> Message:
-    if part.name == COLLECTIVE:
-        return told.LARGEST_COLLECTIVES(time_us=part.time_us, step_pct=part.share)
-    return told.LARGEST_KERNELS_UNKNOWN(family=part.name, time_us=part.time_us, step_pct=part.share)
 
 
 def _describe_idle(context: FindingContext, part: StepPart) -> Finding:
