@@ -1,12 +1,14 @@
 """A job worked on rank by rank gives what one piece gives, on any engine; microseconds."""
 
+import json
 import os
 import shutil
 import signal
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from distributed import Client, LocalCluster
@@ -14,10 +16,13 @@ from distributed import Client, LocalCluster
 import tracekit as tk
 from tests.codes import list_codes
 from tests.jobs import recorded
+from tracekit.cli.output import as_text
 from tracekit.engine import InProcessEngine, open_engine
 from tracekit.errors import RequestError, TraceError
 from tracekit.fleet import FleetOptions, FleetReport, predict_fleet
 from tracekit.messages import Message
+from tracekit.render.fleet import dump_fleet, render_fleet, render_fleet_page
+from tracekit.request import PredictRequest, answers
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
@@ -63,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster,
         Client(cluster) as client,
     ):
         yield client
@@ -185,3 +190,32 @@ def test_engines_that_are_none(engine, code, monkeypatch):
     with pytest.raises(RequestError) as error:
         open_engine(engine)
     assert error.value.code == code
+
+
+def test_options_that_need_all_ranks_at_once_are_refused(folder):
+    with pytest.raises(RequestError) as error:
+        answers.predict_fleet(str(folder), PredictRequest(gpu="h100-sxm", tp=2), InProcessEngine())
+    assert error.value.code == "fleet-option"
+    assert "--tp" in str(error.value)
+
+
+def test_a_thousand_ranks_are_as_readable_as_four(folder):
+    """Top lists and distributions on screen and page; every rank in JSON."""
+    fleet = predict_fleet(str(folder), TARGETS, InProcessEngine())
+    busy_us = np.linspace(100, 300, 1024)
+    ranks = pl.DataFrame({"rank": range(1024), "busy_us": busy_us, "held_up_us": busy_us, "wait_us": 400 - busy_us})
+    many = replace(fleet, ranks=1024, stragglers=ranks.with_columns(last_share=0.1, clock_ahead_us=0.0))
+    screen, page = as_text(render_fleet(many, 5)), render_fleet_page(many, 5)
+    assert len(screen.splitlines()) < 60
+    assert page.count("<tr") < 60
+    assert "1,019 ranks more" in screen.replace("1019", "1,019")
+    assert all(f">{rank}<" in page for rank in range(1019, 1024))
+    assert "https:" not in page
+    told = json.loads(dump_fleet(many))
+    assert len(told["ranks"]) == 1024
+    assert [one["label"] for one in told["targets"]] == [one.label for one in fleet.targets]
+
+
+def test_python_takes_an_engine_by_name(folder):
+    fleet = tk.predict_fleet(str(folder), engine="local", gpu="h100-sxm")
+    assert fleet["h100-sxm"].low_us < fleet["h100-sxm"].step.step_time_us < fleet["h100-sxm"].high_us

@@ -13,8 +13,12 @@ PATIENCE = "10s"
 """How long a scheduler may take to answer."""
 RETRIES = 3
 """How often a rank is done again that failed for another reason than its trace."""
-WORKER_SETTINGS = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
-"""Environment of local workers: each has one processor."""
+WORKER_SETTINGS = {
+    "POLARS_MAX_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+}
+"""Environment of local workers: each has one processor, and nobody looks at Dask's profile of it."""
 
 
 class DaskEngine:
@@ -41,7 +45,7 @@ class DaskEngine:
             n_workers=workers,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             env=WORKER_SETTINGS,
             silence_logs=logging.CRITICAL,
         )

@@ -218,7 +218,7 @@ def dump_fleet(fleet: FleetReport) -> str:
                 "replayed_us": fleet.replayed_us,
                 "error_pct": fleet.error_pct,
             },
-            "targets": [dataclasses.asdict(one) for one in fleet.targets],
+            "targets": [{"label": one.label, **dataclasses.asdict(one)} for one in fleet.targets],
             "ranks": fleet.stragglers.to_dicts(),
             "process_groups": fleet.links.to_dicts(),
             "steps": fleet.steps.to_dicts(),
