@@ -257,7 +257,7 @@ FORMS = {
     "xlsx": b"PK",
     "parquet": b"PAR1",
     "csv": b"gpu,",
-    "txt": b"trace",
+    "txt": b"NVIDIA T4: ",
 }
 
 
@@ -292,10 +292,13 @@ def test_tables_of_a_prediction_are_the_answer_with_the_kernels_beside(run, trac
     read = pl.read_csv if form == "csv" else pl.read_parquet
     answer, launched = read(output), read(kernels)
     data = json.loads(run("predict", trace, "--gpu", "t4", "--gpu", "l4", "--json")[1])
-    assert answer["gpu"].to_list() == ["a100-sxm-80gb", "t4", "l4"]
+    targets = [target["gpu"] for target in data["targets"]]
+    assert answer["gpu"].to_list() == ["a100-sxm-80gb", *targets]
     assert answer["step_time_us"].to_list()[1:] == [target["step_time_us"] for target in data["targets"]]
     assert answer["low_us"].to_list()[1:] == [target["low_us"] for target in data["targets"]]
-    assert launched["t4.time_us"].to_list() == [kernel["predicted_us"][0] for kernel in data["kernels"]]
+    assert launched["t4.time_us"].to_list() == [
+        kernel["predicted_us"][targets.index("t4")] for kernel in data["kernels"]
+    ]
     assert not [name for table in (answer, launched) for name in table.columns if " " in name]
     code, _, err = run("predict", trace, "--gpu", "t4", "-o", tmp_path / f"other.{form}", "-q")
     assert (code, err) == (0, "")
