@@ -277,8 +277,14 @@ def _make_missing_rank_error(rank: int, known: Sequence[int]) -> TraceError:
 def _decode_source(
     source: TraceSource, memory_bytes: int, needs_gpu: bool, stacks: bool, progress: ProgressCallback
 ) -> list[RankTrace]:
+    from tracekit.ingest import formats
     from tracekit.ingest.decode import decode_ranks
+    from tracekit.ingest.formats.tables import ForeignFile
 
+    if source.path is not None and source.path.is_dir():
+        return formats.read_path(
+            formats.NSIGHT, ForeignFile(source.path, source.name, memory_bytes), needs_gpu=needs_gpu
+        )
     with source.open() as stream:
         try:
             first, *others = decode_ranks(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tracekit.compiled.announcing import announce_compilation
 from tracekit.errors import NotATraceError, TraceError
-from tracekit.ingest import foreign
+from tracekit.ingest import foreign, formats
 from tracekit.ingest.build import build_rank_traces
 from tracekit.ingest.decoded_file import DecodedFile
 from tracekit.ingest.event_decoder import JSON_ERRORS
@@ -74,6 +74,9 @@ def decode_ranks(
     head = _read_up_to(stream, max(small_bytes + 1, foreign.HEAD_BYTES)).removeprefix(codecs.BOM_UTF8)
     if template := foreign.identify_unread_format(head):
         raise NotATraceError(template(path=source))
+    if form := formats.identify_format(head, source):
+        limit = memory_bytes or parse_memory_size(None)
+        return formats.read_stream(form, _PrefixedStream(head, stream), source, limit, needs_gpu=needs_gpu)
     tool = foreign.identify_tool(head, source)
     if tool is not None:
         raise NotATraceError(trace_files.TRACE_OF_OTHER_TOOL(path=source, tool=tool))

@@ -21,7 +21,6 @@ _TOOL_MARKS = {
     "Bazel": (rb'"bazel_version"', rb'"build_id"\s*:'),
     "rocprof": (rb'"ROCProfiler', rb'"otherData"\s*:\s*\{\s*"sys.os'),
     "Nsight Systems": (rb'"NsysVersion"', rb'"(?:CudaEvent|TraceProcessEvent)"'),
-    "Nsight Systems or rocprof (an SQLite database)": (rb"\ASQLite format 3\0",),
     "Nsight Compute": (rb'\A(?:==PROF==.*\n)*"ID","Process ID"', rb"\ANVR\0"),
     "pickle (PyTorch's checkpoints and memory snapshots)": (rb"\A\x80[\x02-\x05]",),
     "speedscope": (rb"speedscope\.app/file-format",),

@@ -27,9 +27,12 @@ from tracekit.messages import Message, trace_files
 from tracekit.model_config import is_model_config
 
 STDIN = "-"
+NSIGHT_FOLDER_MARK = "StringIds.parquet"
+"""A file of each folder that ``nsys export --type parquetdir`` writes."""
 
-_TRACE_NAME = re.compile(r"\.json(\.(gz|gzip|zst|zip))?$|\.(zip|gz|zst)$", re.IGNORECASE)
-_ARCHIVED_NAME = re.compile(r"\.json(\.(gz|gzip|zst))?$", re.IGNORECASE)
+_FORMATS = r"\.(json|sqlite|pftrace|perfetto-trace|xplane\.pb|et)"
+_TRACE_NAME = re.compile(rf"{_FORMATS}(\.(gz|gzip|zst|zip))?$|\.(zip|gz|zst)$", re.IGNORECASE)
+_ARCHIVED_NAME = re.compile(rf"{_FORMATS}(\.(gz|gzip|zst))?$", re.IGNORECASE)
 _CAPTURE_NAME = re.compile(
     r"(?:^|[/\\:])(?:capture_traces[/\\:][^/\\:]*|[^/\\:]*capture_(?:trace|rank)[^/\\:]*)$", re.IGNORECASE
 )
@@ -243,6 +246,8 @@ def _make_missing_file_error(path: Path) -> TraceNotFoundError:
 
 
 def _list_path(path: Path) -> list[TraceSource]:
+    if (path / NSIGHT_FOLDER_MARK).is_file():
+        return [TraceSource(_replace_unprintable(str(path)), partial(_open_path, path), path=path, can_reopen=False)]
     if path.is_dir():
         return _split_by_name(str(path), _walk_directory(path))
     if path.exists() or not glob.has_magic(str(path)):

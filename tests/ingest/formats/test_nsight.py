@@ -1,0 +1,144 @@
+"""Nsight Systems' exports hold the same kernels, launches and steps as the trace they are written from."""
+
+import sqlite3
+
+import polars as pl
+import pytest
+
+import tracekit as tk
+from tests.codes import has_code, list_codes
+from tests.ingest.formats.nsight_files import build_tables, write_database, write_parquet_folder
+from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
+from tracekit.run import prepare_run
+from tracekit.testing import TraceBuilder
+
+SHAPES = [[4096, 4096], [4096, 4096]]
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """Two steps: a GEMM of known shape, a pinned copy, a memset and a wait for them."""
+    builder = TraceBuilder()
+    for number in range(2):
+        at = 1000 * number
+        builder.step(number, at, 900).op("aten::mm", at + 1, 40, dims=SHAPES)
+        builder.kernel(
+            "ampere_bf16_s16816gemm_bf16_128x128", at + 20, 300, launch=at + 5,
+            grid=[32, 32, 1], block=[256, 1, 1], **{"registers per thread": 128, "shared memory": 4096},
+        )  # fmt: skip
+        name = "Memcpy HtoD (Pinned -> Device)"
+        builder.kernel(name, at + 330, 20, launch=at + 50, kind="gpu_memcpy", call="cudaMemcpyAsync", bytes=4096)
+        builder.kernel(
+            "Memset (Device)", at + 360, 2, launch=at + 60, kind="gpu_memset", call="cudaMemsetAsync", bytes=64
+        )
+        builder.call("cudaDeviceSynchronize", at + 70, 300)
+    return builder.load()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "sqlite.gz", "parquet"])
+def path(request, recorded, tmp_path_factory):
+    import gzip
+
+    folder = tmp_path_factory.mktemp("nsight")
+    tables = build_tables(recorded.ranks[0])
+    if request.param == "parquet":
+        return write_parquet_folder(folder / "report", tables)
+    database = write_database(folder / "report.sqlite", tables)
+    if request.param == "sqlite":
+        return database
+    (folder / "report.sqlite.gz").write_bytes(gzip.compress(database.read_bytes()))
+    return folder / "report.sqlite.gz"
+
+
+def test_an_export_has_what_the_profiler_recorded(recorded, path):
+    there, here = recorded.ranks[0], tk.load(path).ranks[0]
+    for table, columns in {
+        "activities": ("ts_ns", "dur_ns", "name", "kind", "stream", "device", "bytes", "blocks", "threads_per_block",
+                       "registers_per_thread", "shared_memory_bytes"),
+        "calls": ("ts_ns", "dur_ns", "name", "pid", "tid", "correlation"),
+        "ops": ("ts_ns", "dur_ns", "name", "pid", "tid", "input_dims"),
+        "annotations": ("ts_ns", "dur_ns", "name"),
+    }.items():  # fmt: skip
+        assert here.tables[table].select(columns).equals(there.tables[table].select(columns)), table
+    assert here.device == there.device
+    assert list_codes(here.warnings)[0] == "format-lacks"
+
+
+def test_it_predicts_as_the_profilers_trace_does(recorded, path):
+    there, here = prepare_run(recorded), prepare_run(tk.load(path))
+    assert here.measured_step.step_time_us == there.measured_step.step_time_us
+    columns = ("name", "op", "step", "family", "m", "n", "k", "copy_kind", "call")
+    assert here.kernels.select(columns).equals(there.kernels.select(columns))
+
+
+def test_ranges_that_count_are_steps(recorded, tmp_path):
+    tables = build_tables(recorded.ranks[0])
+    renamed = tables["NVTX_EVENTS"].with_columns(pl.col("text").str.replace("ProfilerStep#", "iteration "))
+    database = write_database(tmp_path / "report.sqlite", tables | {"NVTX_EVENTS": renamed})
+    assert prepare_run(tk.load(database)).program.steps["step"].to_list() == [0, 1]
+
+
+def test_an_old_report_lacks_tables_and_columns(recorded, tmp_path):
+    tables = build_tables(recorded.ranks[0])
+    kernels = tables["CUPTI_ACTIVITY_KIND_KERNEL"]
+    old = {
+        "StringIds": tables["StringIds"],
+        "CUPTI_ACTIVITY_KIND_KERNEL": kernels.select("start", "end", "streamId", shortName="demangledName"),
+    }
+    rank = tk.load(write_database(tmp_path / "old.sqlite", old)).ranks[0]
+    assert rank.activities["name"].unique().to_list() == ["ampere_bf16_s16816gemm_bf16_128x128"]
+    assert rank.device is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "code"),
+    [
+        (lambda data: data[:5000], DamagedTraceError, "format-damaged"),
+        (lambda data: data[:100] + b"\xff" * (len(data) - 100), DamagedTraceError, "format-damaged"),
+        (lambda data: data[:16], DamagedTraceError, "format-damaged"),
+    ],
+)
+def test_a_damaged_database_is_one_clear_error(recorded, tmp_path, damage, error, code):
+    path = write_database(tmp_path / "report.sqlite", build_tables(recorded.ranks[0]))
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(error, check=has_code(code)):
+        tk.load(path)
+
+
+@pytest.mark.parametrize(
+    ("tables", "error", "code"),
+    [
+        ({"customers": ["name"]}, NotATraceError, "database-of-other-tool"),
+        ({"StringIds": ["id", "value"]}, NoGpuActivityError, "nsight-without-cuda"),
+    ],
+)
+def test_a_database_without_kernels_is_refused(tmp_path, tables, error, code):
+    filled = {name: pl.DataFrame({column: [1] for column in columns}) for name, columns in tables.items()}
+    with pytest.raises(error, check=has_code(code)):
+        tk.load(write_database(tmp_path / "other.sqlite", filled))
+
+
+def test_hostile_tables_are_not_queried(recorded, tmp_path):
+    tables = build_tables(recorded.ranks[0])
+    kernels = tables.pop("CUPTI_ACTIVITY_KIND_KERNEL")
+    path = write_database(tmp_path / "hostile.sqlite", tables | {"k": kernels})
+    with sqlite3.connect(path) as database:
+        endless = "WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM n) SELECT start, start FROM n"
+        database.execute(f"CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS {endless}")
+    assert tk.load(path).ranks[0].activities["kind"].unique().sort().to_list() == ["memcpy", "memset"]
+
+
+def test_text_where_numbers_belong_is_survived(recorded, tmp_path):
+    tables = build_tables(recorded.ranks[0])
+    kernels = tables["CUPTI_ACTIVITY_KIND_KERNEL"].with_columns(streamId=pl.lit("seven"), gridX=pl.lit(2**62))
+    path = write_database(tmp_path / "odd.sqlite", tables | {"CUPTI_ACTIVITY_KIND_KERNEL": kernels})
+    found = tk.load(path).ranks[0].activities.filter(kind="kernel")
+    assert found["stream"].to_list() == [0, 0]
+    assert found["blocks"].to_list() == [None, None]
+
+
+def test_a_parquet_file_that_is_none_is_named(recorded, tmp_path):
+    folder = write_parquet_folder(tmp_path / "report", build_tables(recorded.ranks[0]))
+    (folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet").write_bytes(b"PAR1 cut short")
+    with pytest.raises(DamagedTraceError, match="CUPTI_ACTIVITY_KIND_KERNEL", check=has_code("format-damaged")):
+        tk.load(folder)

@@ -1,0 +1,94 @@
+"""Traces of other tools than PyTorch's profiler, read into the same tables.
+
+To add a format: a module with a function ``read`` of a :class:`~tracekit.ingest.formats.tables.ForeignFile`, and a row
+in ``FORMATS``.
+"""
+
+import re
+import tempfile
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+
+from tracekit.ingest.build import build_rank_traces
+from tracekit.ingest.formats.tables import ForeignFile, to_decoded_file
+from tracekit.ingest.window import FillableStream
+from tracekit.messages.formats import FORMAT_LACKS
+from tracekit.trace import RankTrace
+
+BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format of traces.
+
+    Attributes:
+        tool: What writes it.
+        module: The module that reads it.
+        mark: Pattern that the head of such a file matches; ``None`` where only the name tells.
+        name: Pattern that its name matches, without the ending of a compression.
+        lacks: What PyTorch's profiler records and this format doesn't have.
+    """
+
+    tool: str
+    module: str
+    mark: bytes | None
+    name: str | None
+    lacks: tuple[str, ...]
+
+
+NSIGHT = Format(
+    tool="Nsight Systems",
+    module="nsight",
+    mark=rb"\ASQLite format 3\0",
+    name=None,
+    lacks=("sizes of collectives", "waits for events", "ops and shapes but those of emit_nvtx(record_shapes=True)"),
+)
+FORMATS = (NSIGHT,)
+
+
+def identify_format(head: bytes, source: str) -> Format | None:
+    """Return the format of a file; ``None`` for PyTorch's own and for unknown ones.
+
+    Args:
+        head: The first bytes of the file.
+        source: Its name.
+    """
+    name = re.sub(r"\.(?:gz|gzip|zst)$", "", source.lower())
+    for form in FORMATS:
+        if (form.mark and re.search(form.mark, head)) or (form.name and re.search(form.name, name)):
+            return form
+    return None
+
+
+def read_stream(
+    form: Format, stream: FillableStream, source: str, memory_bytes: int, *, needs_gpu: bool
+) -> list[RankTrace]:
+    """Read a file of another format.
+
+    Args:
+        form: Its format.
+        stream: Its content, uncompressed.
+        source: Its name in messages.
+        memory_bytes: Memory limit of its tables.
+        needs_gpu: Whether to refuse a trace without GPU activity.
+
+    Raises:
+        TraceError: It is damaged, too large, holds no GPU activity, or another package is needed to read it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace"
+        buffer = memoryview(bytearray(BLOCK_BYTES))
+        with path.open("wb") as copy:
+            while got := stream.readinto(buffer):
+                copy.write(buffer[:got])
+        return read_path(form, ForeignFile(path, source, memory_bytes), needs_gpu=needs_gpu)
+
+
+def read_path(form: Format, file: ForeignFile, *, needs_gpu: bool) -> list[RankTrace]:
+    """Read a file, or a folder, of another format; arguments as for :func:`read_stream`."""
+    found = import_module(f"{__name__}.{form.module}").read(file)
+    ranks = build_rank_traces(to_decoded_file(found), file.name, needs_gpu=needs_gpu)
+    lacks = FORMAT_LACKS(tool=form.tool, lacks=form.lacks)
+    return [replace(rank, warnings=(lacks, *rank.warnings)) for rank in ranks]

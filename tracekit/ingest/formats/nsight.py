@@ -1,0 +1,157 @@
+"""Read Nsight Systems' exports: what CUPTI recorded, and NVTX ranges as ops, steps and annotations.
+
+Columns are documented in "SQLite Export Schema Reference" of Nsight Systems' user guide. Tables are created only for
+what was recorded, and columns were added over the years.
+"""
+
+import polars as pl
+
+from tracekit.errors import NoGpuActivityError, NotATraceError
+from tracekit.ingest.formats.nsight_tables import ReadTable, open_database, open_parquet_folder
+from tracekit.ingest.formats.nvtx import split_ranges
+from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, format_vector
+from tracekit.messages.formats import DATABASE_OF_OTHER_TOOL, NSIGHT_WITHOUT_CUDA
+
+KERNELS, CALLS, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
+COPIES, SETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+
+_ACTIVITY = ("start", "end", "deviceId", "streamId", "correlationId", "graphNodeId")
+_LAUNCHED = {
+    "deviceId": "device",
+    "streamId": "stream",
+    "correlationId": "correlation",
+    "graphNodeId": "graph_node_id",
+}
+_COPY_KINDS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+"""CUpti_ActivityMemcpyKind; the others are of CUDA arrays."""
+_MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
+"""Nsight's CUDA_MEMOPR_MEMORY_KIND."""
+_SYNC_NAMES = {3: "Stream Sync", 4: "Context Sync"}
+"""CUpti_ActivitySynchronizationType, named as Kineto does. Nsight doesn't say which record an event wait is for."""
+_PUSH_POP_RANGE, _START_END_RANGE = 59, 60
+"""NVTX event types of ranges."""
+_THREAD_BITS = 24
+"""A global thread id holds the thread in its lowest bits, and the process in those above."""
+
+
+def read(file: ForeignFile) -> ForeignTrace:
+    """Read what ``nsys export`` wrote with ``--type sqlite``, or the folder of ``--type parquetdir``.
+
+    Raises:
+        TraceError: It is damaged, too large, or holds no GPU activity.
+    """
+    if file.path.is_dir():
+        return _read_report(open_parquet_folder(file), file)
+    with open_database(file) as read_table:
+        return _read_report(read_table, file)
+
+
+def _read_report(read: ReadTable, file: ForeignFile) -> ForeignTrace:
+    texts = read("StringIds", ("id", "value")).unique("id", keep="first")
+    if texts.is_empty():
+        raise NotATraceError(DATABASE_OF_OTHER_TOOL(path=file.name))
+    kernels, copies, sets = _read_kernels(read, texts), _read_copies(read), _read_sets(read)
+    if kernels.is_empty() and copies.is_empty() and sets.is_empty():
+        raise NoGpuActivityError(NSIGHT_WITHOUT_CUDA(path=file.name))
+    ops, annotations = split_ranges(_read_ranges(read, texts))
+    tables = {
+        "ops": ops,
+        "annotations": annotations,
+        "calls": _read_calls(read, texts),
+        "kernel": kernels,
+        "memcpy": copies,
+        "memset": sets,
+        "syncs": _read_syncs(read),
+    }
+    return ForeignTrace(tables, _read_keys(read), _read_thread_names(read, texts))
+
+
+def _read_kernels(read: ReadTable, texts: pl.DataFrame) -> pl.DataFrame:
+    sizes = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+    memory = ("staticSharedMemory", "dynamicSharedMemory")
+    rows = read(KERNELS, (*_ACTIVITY, "demangledName", "shortName", "registersPerThread", *memory, *sizes))
+    return (
+        _name_rows(rows.with_columns(nameId=pl.coalesce("demangledName", "shortName")), texts)
+        .rename({**_LAUNCHED, "registersPerThread": "registers_per_thread"})
+        .with_columns(
+            *_measure_span(),
+            grid=format_vector(*sizes[:3]),
+            block=format_vector(*sizes[3:]),
+            shared_memory_bytes=pl.sum_horizontal(memory),
+        )
+    )
+
+
+def _read_copies(read: ReadTable) -> pl.DataFrame:
+    rows = read(COPIES, (*_ACTIVITY, "bytes", "copyKind", "srcKind", "dstKind"))
+    kind, source, target = (
+        pl.col(column).replace_strict(names, default=None, return_dtype=pl.String)
+        for column, names in (("copyKind", _COPY_KINDS), ("srcKind", _MEMORY_KINDS), ("dstKind", _MEMORY_KINDS))
+    )
+    memory = pl.format(" ({} -> {})", source, target).fill_null("")
+    name = pl.format("Memcpy {}{}", kind.fill_null("of an array"), memory)
+    return rows.rename(_LAUNCHED).with_columns(*_measure_span(), name=name)
+
+
+def _read_sets(read: ReadTable) -> pl.DataFrame:
+    rows = read(SETS, (*_ACTIVITY, "bytes"))
+    return rows.rename(_LAUNCHED).with_columns(*_measure_span(), name=pl.lit("Memset (Device)"))
+
+
+def _read_calls(read: ReadTable, texts: pl.DataFrame) -> pl.DataFrame:
+    rows = read(CALLS, ("start", "end", "globalTid", "correlationId", "nameId"))
+    return _name_rows(rows, texts).with_columns(*_measure_span(), *_split_thread(), correlation="correlationId")
+
+
+def _read_syncs(read: ReadTable) -> pl.DataFrame:
+    rows = read(SYNCS, ("start", "end", "streamId", "correlationId", "syncType"))
+    name = pl.col("syncType").replace_strict(_SYNC_NAMES, default=None, return_dtype=pl.String)
+    # Of a synchronisation that is none of one stream, Nsight writes the largest number.
+    stream = pl.when(pl.col("streamId") < 2**31 - 1).then("streamId").otherwise(-1)
+    table = rows.with_columns(*_measure_span(), name=name, stream=stream, correlation="correlationId")
+    return table.drop_nulls("name")
+
+
+def _read_ranges(read: ReadTable, texts: pl.DataFrame) -> pl.DataFrame:
+    rows = read(RANGES, ("start", "end", "eventType", "text", "textId", "globalTid"))
+    ranges = rows.filter(pl.col("eventType").is_in([_PUSH_POP_RANGE, _START_END_RANGE])).drop_nulls("end")
+    named = ranges.join(texts, left_on="textId", right_on="id", how="left", maintain_order="left")
+    return named.with_columns(*_measure_span(), *_split_thread(), name=pl.coalesce("text", "value")).drop_nulls("name")
+
+
+def _read_keys(read: ReadTable) -> dict[str, object]:
+    columns = ("id", "cuDevice", "name", "smCount", "totalMemory", "computeMajor", "computeMinor")
+    gpus = read("TARGET_INFO_GPU", columns).drop_nulls("name")
+    devices = gpus.select(
+        id=pl.coalesce(pl.when(pl.col("cuDevice") >= 0).then("cuDevice"), "id"),
+        name="name",
+        numSms=pl.col("smCount").fill_null(0),
+        totalGlobalMem=pl.col("totalMemory").fill_null(0),
+        computeMajor="computeMajor",
+        computeMinor="computeMinor",
+    )
+    began = read("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))["utcEpochNs"].drop_nulls()
+    base = {"baseTimeNanoseconds": began[0]} if len(began) and 0 <= began[0] < 2**62 else {}
+    return {**base, **({"deviceProperties": devices.to_dicts()} if devices.height else {})}
+
+
+def _read_thread_names(read: ReadTable, texts: pl.DataFrame) -> dict[tuple[int, int], str]:
+    rows = _name_rows(read("ThreadNames", ("nameId", "globalTid")), texts).select(*_split_thread(), "name")
+    return {(pid, tid): name for pid, tid, name in rows.drop_nulls().iter_rows()}
+
+
+def _name_rows(rows: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
+    """Look up the texts that ``nameId`` numbers."""
+    named = rows.join(texts, left_on="nameId", right_on="id", how="left", maintain_order="left")
+    return named.with_columns(name=pl.col("value").fill_null("unknown"))
+
+
+def _measure_span() -> tuple[pl.Expr, pl.Expr]:
+    return pl.col("start").alias("ts_ns"), (pl.col("end") - pl.col("start")).alias("dur_ns")
+
+
+def _split_thread() -> tuple[pl.Expr, pl.Expr]:
+    """Split a global thread id into process and thread."""
+    thread, size = pl.col("globalTid"), 1 << _THREAD_BITS
+    return (thread // size % size).alias("pid"), (thread % size).alias("tid")

@@ -1,0 +1,86 @@
+"""Hand the tables of another format to the stages that build a trace, as if its events had been decoded."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Ints
+from tracekit.errors import TraceTooLargeError
+from tracekit.ingest.columns import DecodedColumns
+from tracekit.ingest.decoded_file import DecodedFile, FileDamage
+from tracekit.ingest.fields import INTS, NO_TEXT, NULL, TABLES
+from tracekit.messages import trace_files
+
+
+class ForeignTrace(NamedTuple):
+    """What a reader finds in a file.
+
+    Attributes:
+        tables: Rows by the names and fields of ``fields.TABLES``, all optional; times are nanoseconds.
+        keys: What Kineto writes as top-level keys: ``deviceProperties``, ``baseTimeNanoseconds``.
+        thread_names: Name of each thread that has one, by process and thread.
+    """
+
+    tables: Mapping[str, pl.DataFrame]
+    keys: Mapping[str, object]
+    thread_names: Mapping[tuple[int, int], str] = {}
+
+
+class ForeignFile(NamedTuple):
+    """A file to read, uncompressed on this machine.
+
+    Attributes:
+        path: Where it is.
+        name: Its name in messages.
+        memory_bytes: Memory limit of its tables.
+    """
+
+    path: Path
+    name: str
+    memory_bytes: int
+
+    def check_size(self, size_bytes: int) -> None:
+        """Check what was read so far against the memory limit.
+
+        Raises:
+            TraceTooLargeError: It is more.
+        """
+        if size_bytes > self.memory_bytes:
+            raise TraceTooLargeError(trace_files.TRACE_TOO_LARGE(path=self.name, limit_bytes=self.memory_bytes))
+
+
+def to_decoded_file(trace: ForeignTrace) -> DecodedFile:
+    """Convert what a reader found to what the decoders of Kineto's events return."""
+    columns = DecodedColumns()
+    columns.thread_names.update(trace.thread_names)
+    words = _collect_words(trace.tables.values())
+    passed = 0
+    for name, table in trace.tables.items():
+        numbers = np.arange(passed, passed + table.height)
+        columns.add(name, {field: _encode_column(table, field, words) for field in TABLES[name]}, numbers)
+        passed += table.height
+    keys = {key: msgspec.json.encode(value) for key, value in trace.keys.items()}
+    return DecodedFile(keys, columns, [word.encode() for word in words.categories], FileDamage(events=passed))
+
+
+def format_vector(*sizes: str) -> pl.Expr:
+    """Write columns as Kineto writes a grid or a block: ``[8,1,1]``."""
+    return pl.format("[{},{},{}]", *sizes)
+
+
+def _collect_words(tables: Iterable[pl.DataFrame]) -> pl.Enum:
+    texts = [table[f].drop_nulls().unique() for table in tables for f in table.columns if table[f].dtype == pl.String]
+    return pl.Enum(pl.concat(texts).unique(maintain_order=True)) if texts else pl.Enum([])
+
+
+def _encode_column(table: pl.DataFrame, field: str, words: pl.Enum) -> Ints:
+    """Return a field's numbers, or the numbers of its texts."""
+    null = NULL if field in INTS else NO_TEXT
+    if field not in table.columns:
+        return np.full(table.height, null)
+    column = table[field] if field in INTS else table[field].cast(words).to_physical()
+    return column.cast(pl.Int64, strict=False).fill_null(null).to_numpy()

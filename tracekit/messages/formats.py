@@ -1,0 +1,28 @@
+"""Files of other tools than PyTorch's profiler that are read."""
+
+from tracekit.messages.model import Severity, Template
+
+FORMAT_DAMAGED = Template(
+    "format-damaged",
+    Severity.ERROR,
+    "{path} is no {form} that can be read ({reason:.200}).",
+    "Copy or export the file again.",
+)
+DATABASE_OF_OTHER_TOOL = Template(
+    "database-of-other-tool",
+    Severity.ERROR,
+    "{path} is an SQLite database, but none that Nsight Systems exported (it has no table StringIds).",
+    "Export one: `nsys export --type sqlite report.nsys-rep`.",
+)
+NSIGHT_WITHOUT_CUDA = Template(
+    "nsight-without-cuda",
+    Severity.ERROR,
+    "{path} holds no kernels, copies or memsets.",
+    "Record with `nsys profile --trace=cuda,nvtx`, with `--cuda-graph-trace=node` where CUDA graphs run.",
+)
+FORMAT_LACKS = Template(
+    "format-lacks",
+    Severity.WARNING,
+    "Read as a trace of {tool}, which has no: {lacks:list}.",
+    "A trace of torch.profiler has them.",
+)
