@@ -131,3 +131,11 @@ def test_a_timeline_within_perfetto(tmp_path, monkeypatch):
         assert get(serving, "/vizviewer_info")[0] == 200
         assert get(serving, "/../../secret")[0] == 404
         serving.shutdown()
+
+
+def test_chakras_traces_are_a_file_per_rank_in_a_folder(run, trace, tmp_path):
+    folder = tmp_path / "et"
+    assert run("export", trace, "--format", "chakra", "-o", folder)[0] == 0
+    assert [file.name for file in folder.iterdir()] == ["rank.0.et"]
+    assert run("export", trace, "--format", "chakra", "-o", folder)[0] == 1
+    assert run("export", trace, "--format", "chakra", "-o", folder, "--force")[0] == 0

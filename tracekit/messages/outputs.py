@@ -54,3 +54,15 @@ PRICES_LEFT_OUT = Template(
     "So that it can be shared, {path} holds no prices or dollars.",
     "{--with-details} keeps them.",
 )
+CHAKRA_NEEDS_PACKAGE = Template(
+    "chakra-needs-package",
+    Severity.ERROR,
+    "Chakra's execution traces need another package.",
+    "`pip install 'tracekit-gpu[formats]'`",
+)
+CHAKRA_OF_ONE_TARGET = Template(
+    "chakra-of-one-target",
+    Severity.ERROR,
+    "Execution traces are of the measured step or of one target, and {targets} are asked for.",
+    "Name one GPU with {--gpu}, or none.",
+)

@@ -10,7 +10,7 @@ from tracekit.comm import load_cluster
 from tracekit.embedding_table_spec import parse_table_spec
 from tracekit.engine import Engine
 from tracekit.errors import OutputError, RequestError
-from tracekit.export import kineto, launch_tables, perfetto
+from tracekit.export import chakra, kineto, launch_tables, perfetto
 from tracekit.fleet import FleetOptions, FleetReport
 from tracekit.hosts import measure_host_speed
 from tracekit.inference_rules import select_rules
@@ -18,10 +18,11 @@ from tracekit.ingest import Inputs, load
 from tracekit.messages import Message, ProgressCallback, fleets, name_option, stages
 from tracekit.messages import requests as messages
 from tracekit.messages import sharding as sharding_messages
-from tracekit.messages.outputs import TRACE_OF_ONE_TARGET_ONLY
+from tracekit.messages.outputs import CHAKRA_OF_ONE_TARGET, TRACE_OF_ONE_TARGET_ONLY
 from tracekit.prediction import Predictions
 from tracekit.prediction import sweep as sweeps
 from tracekit.prediction.question import FASTEST
+from tracekit.replay.engine import replay
 from tracekit.reporting import Report
 from tracekit.request.option import list_fields, split_values
 from tracekit.request.options import (
@@ -285,6 +286,30 @@ def export(
             raise OutputError(TRACE_OF_ONE_TARGET_ONLY(targets=len(predicted.targets)))
         return kineto.render_predicted_trace(predicted.targets[0], compress=compress), predicted
     return launch_tables.encode_launches(predicted.run, predicted.targets, form.value), predicted
+
+
+def export_execution_traces(run: MeasuredRun, request: ExportRequest) -> tuple[dict[str, bytes], Predictions]:
+    """Encode the measured steps, or those predicted for one target, as Chakra's execution traces.
+
+    Args:
+        run: The measured run.
+        request: The target, if any, the layout and the edits.
+
+    Returns:
+        The content of each rank's file by its name, and the predictions.
+
+    Raises:
+        TracekitError: As :func:`predict`; or there are several targets.
+    """
+    if request.edits or request.layout.has_changes:
+        request.require_target()
+    predicted = predict(run, request)
+    if len(predicted.targets) > 1:
+        raise OutputError(CHAKRA_OF_ONE_TARGET(targets=len(predicted.targets)))
+    target = predicted.targets[0] if predicted.targets else None
+    program = target.program if target else predicted.run.program
+    timeline = target.replay_timeline() if target else replay(program.graph)
+    return chakra.render_execution_traces(program, timeline), predicted
 
 
 def _find_host(request: TargetOptions) -> str | float:

@@ -48,19 +48,21 @@ def parse_time_us(text: str) -> float:
 
 
 class ExportFormat(StrEnum):
-    """Format of an exported file."""
+    """Format of an exported file; Chakra's are a folder with a file per rank."""
 
     PERFETTO = "perfetto"
     KINETO = "kineto"
     PARQUET = "parquet"
     CSV = "csv"
+    CHAKRA = "chakra"
 
 
-EXPORT_SUFFIXES = {
+EXPORT_SUFFIXES: dict[ExportFormat, tuple[str, ...]] = {
     ExportFormat.PERFETTO: (".json", ".gz"),
     ExportFormat.KINETO: (".json", ".gz"),
     ExportFormat.PARQUET: (".parquet",),
     ExportFormat.CSV: (".csv",),
+    ExportFormat.CHAKRA: (),
 }
 
 

@@ -1,0 +1,148 @@
+"""Chakra's execution traces: dependencies are CUDA's, times are the replay's."""
+
+import builtins
+from itertools import pairwise
+
+import pytest
+
+from tests.codes import has_code
+from tracekit.errors import OutputError
+from tracekit.ingest.formats.chakra_schema import NodeType, load_messages
+from tracekit.request import ExportRequest, answers
+from tracekit.run import prepare_run
+from tracekit.testing import TraceBuilder
+
+GATHER = {
+    "Collective name": "_allgather_base", "dtype": "BFloat16", "In msg nelems": 1000, "Out msg nelems": 8000,
+    "Group size": 8, "Process Group Name": "1", "Process Group Ranks": "[0, 1, 2, 3, 4, 5, 6, 7]",
+}  # fmt: skip
+LATENCIES_US = 30
+"""Of two steps: from launches to kernels, and between kernels, which the nodes don't have."""
+
+
+def three_steps():
+    """Steps of 1000: two GEMMs of 300 on one stream, an all-gather of 50 on another, and a wait for the GPU."""
+    builder = TraceBuilder()
+    for number in range(3):
+        at = 1000 * number
+        builder.step(number, at, 1000).op("aten::mm", at + 1, 40, dims=[[64, 64], [64, 64]])
+        for place in (0, 1):
+            builder.kernel("ampere_sgemm_64x64", at + 20 + 301 * place, 300, launch=at + 5 + 10 * place)
+        builder.op("record_param_comms", at + 45, 10)
+        builder.kernel("ncclDevKernel_AllGather", at + 60, 50, launch=at + 47, stream=20, **GATHER)
+        builder.call("cudaDeviceSynchronize", at + 60, 570)
+    return builder
+
+
+def read_nodes(content):
+    """Return the nodes of a file by id."""
+    nodes, at = {}, 0
+    messages = load_messages()
+    kind = messages["GlobalMetadata"]
+    while at < len(content):
+        size = shift = 0
+        while True:
+            byte = content[at]
+            at, size, shift = at + 1, size | (byte & 0x7F) << shift, shift + 7
+            if byte < 0x80:
+                break
+        message = kind.FromString(content[at : at + size])
+        at += size
+        if kind is messages["Node"]:
+            nodes[message.id] = message
+        kind = messages["Node"]
+    return nodes
+
+
+def compute_ends(nodes):
+    """Return the end of each node, when each starts as soon as it may; dependencies must point back."""
+    ends = {}
+    for number, node in nodes.items():
+        ends[number] = max((ends[other] for other in node.data_deps), default=0) + node.duration_micros
+    return ends
+
+
+def list_ancestors(nodes, number):
+    found, todo = set(), [number]
+    while todo:
+        new = set(nodes[todo.pop()].data_deps) - found
+        found |= new
+        todo += new
+    return found
+
+
+def read_attributes(node):
+    found = {}
+    for one in node.attr:
+        ((kind, value),) = ((field.name, value) for field, value in one.ListFields() if field.name != "name")
+        found[one.name] = list(value.values) if kind == "int64_list" else value
+    return found
+
+
+@pytest.fixture(scope="module")
+def run():
+    return prepare_run(three_steps().load())
+
+
+@pytest.fixture(scope="module")
+def nodes(run):
+    files, _ = answers.export_execution_traces(run, ExportRequest())
+    assert list(files) == ["rank.0.et"]
+    return read_nodes(files["rank.0.et"])
+
+
+def test_the_longest_path_is_the_replayed_step(run, nodes):
+    longest = max(compute_ends(nodes).values())
+    assert run.chosen_steps["step"].to_list() == [1, 2]
+    # From the first launch of step 1, at 1005, to the end of the last wait, at 2630.
+    assert longest == pytest.approx(1625, abs=LATENCIES_US)
+
+
+def test_a_kernel_follows_its_launch_and_its_stream(nodes):
+    gemms = [node for node in nodes.values() if node.name == "ampere_sgemm_64x64"]
+    assert [node.duration_micros for node in gemms] == [300] * 4
+    for before, node in pairwise(gemms):
+        names = {nodes[other].name for other in node.data_deps}
+        assert "cudaLaunchKernel" in names
+        assert before.id in list_ancestors(nodes, node.id)
+    end = next(node for node in nodes.values() if node.name == "cudaDeviceSynchronize returns")
+    awaited = {nodes[other].name for other in list_ancestors(nodes, end.id)}
+    assert awaited >= {"ampere_sgemm_64x64", "ncclDevKernel_AllGather", "cudaDeviceSynchronize"}
+
+
+def test_a_collective_has_what_a_simulator_sends(nodes):
+    gather, _ = (node for node in nodes.values() if node.type == NodeType.COMM_COLL)
+    noted = read_attributes(gather)
+    assert noted["comm_type"] == 2
+    assert noted["comm_size"] == 16_000
+    assert noted["pg_name"] == "1"
+    assert noted["pg_ranks"] == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert not noted["is_cpu_op"]
+
+
+def test_the_predicted_step_has_the_predicted_times(run):
+    request = ExportRequest(gpu=["h100-sxm"])
+    files, predicted = answers.export_execution_traces(run, request)
+    assert files == answers.export_execution_traces(run, request)[0]
+    gemms = [node for node in read_nodes(files["rank.0.et"]).values() if node.name == "ampere_sgemm_64x64"]
+    times = predicted.targets[0].kernels.filter(run.kernels.filter(run.program.is_in_chosen_steps)["family"] == "gemm")
+    assert [node.duration_micros for node in gemms] == pytest.approx(times["time_us"].to_list(), abs=1)
+
+
+def test_two_targets_are_refused(run):
+    with pytest.raises(OutputError, check=has_code("chakra-of-one-target")):
+        answers.export_execution_traces(run, ExportRequest(gpu=["h100-sxm", "b200"]))
+
+
+def test_without_protobuf_the_package_is_named(run, monkeypatch):
+    original = builtins.__import__
+
+    def refuse(name, *arguments, **named):
+        if name.startswith("google"):
+            raise ImportError(name)
+        return original(name, *arguments, **named)
+
+    load_messages.cache_clear()
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(OutputError, check=has_code("chakra-needs-package")):
+        answers.export_execution_traces(run, ExportRequest())
