@@ -125,7 +125,8 @@ def test_the_predicted_step_has_the_predicted_times(run):
     files, predicted = answers.export_execution_traces(run, request)
     assert files == answers.export_execution_traces(run, request)[0]
     gemms = [node for node in read_nodes(files["rank.0.et"]).values() if node.name == "ampere_sgemm_64x64"]
-    times = predicted.targets[0].kernels.filter(run.kernels.filter(run.program.is_in_chosen_steps)["family"] == "gemm")
+    target = predicted.targets[0]
+    times = target.replayed_kernels.filter(target.program.is_in_chosen_steps & (run.kernels["family"] == "gemm"))
     assert [node.duration_micros for node in gemms] == pytest.approx(times["time_us"].to_list(), abs=1)
 
 
