@@ -1,0 +1,106 @@
+"""Options of a job's layout and schedule on the target."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tracekit.bounds import MAX_COUNT
+from tracekit.request.option import Option, Panel, Request
+
+MAX_CONTEXT = 2**27
+"""Most keys of a sequence."""
+MIN_BATCH_FACTOR, MAX_BATCH_FACTOR = 1e-3, 1e6
+
+WORLD_SIZE = Option("Ranks of the job on the target.", "World size (GPUs in use)", "N", minimum=1, maximum=MAX_COUNT)
+TENSOR_PARALLEL = Option(
+    "Tensor-parallel ranks on the target; of a one-GPU trace too.",
+    "Tensor parallel (TP)",
+    "N",
+    minimum=1,
+    maximum=MAX_COUNT,
+)
+PIPELINE_PARALLEL = Option(
+    "Pipeline-parallel stages on the target.", "Pipeline parallel (PP) stages", "N", minimum=1, maximum=MAX_COUNT
+)
+EXPERT_PARALLEL = Option(
+    "Expert-parallel (MoE) ranks on the target.", "Expert parallel (EP)", "N", minimum=1, maximum=MAX_COUNT
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleOptions(Request):
+    """How a job that gets replicas or stages runs."""
+
+    panel = Panel.LAYOUT
+
+    fsdp: Annotated[
+        bool,
+        Option(
+            "FSDP: shard parameters, gradients and optimizer state of a one-GPU job over its data-parallel ranks.",
+            "Fully sharded data parallel (FSDP)",
+        ),
+    ] = False
+    micro_batches: Annotated[
+        int | None,
+        Option(
+            "Micro-batches of a step; default the trace's, times {--pp}.",
+            "Micro-batches",
+            "N",
+            minimum=1,
+            maximum=MAX_COUNT,
+        ),
+    ] = None
+    pp_schedule: Annotated[
+        str | None,
+        Option(
+            "1f1b (default), zero-bubble (ZB-H1), interleaved (2 chunks of layers a stage), or interleaved:N.",
+            "Pipeline schedule",
+        ),
+    ] = None
+
+    @property
+    def schedule(self) -> tuple[int | None, bool | None]:
+        """Chunks of layers on each stage, and whether weight gradients are deferred; None for the default."""
+        from tracekit.parallelism.layout import parse_schedule
+
+        return parse_schedule(self.pp_schedule)
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        super().check()
+        _ = self.schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutOptions(Request):
+    """The job's layout on the target."""
+
+    panel = Panel.LAYOUT
+
+    world_size: Annotated[int | None, WORLD_SIZE] = None
+    dp: Annotated[
+        int | None,
+        Option("Data-parallel ranks on the target.", "Data parallel (DP)", "N", minimum=1, maximum=MAX_COUNT),
+    ] = None
+    tp: Annotated[int | None, TENSOR_PARALLEL] = None
+    pp: Annotated[int | None, PIPELINE_PARALLEL] = None
+    ep: Annotated[int | None, EXPERT_PARALLEL] = None
+    batch: Annotated[
+        float | None,
+        Option(
+            "Each rank's batch on the target, as a multiple of the trace's, such as 2 or 0.5.",
+            "Batch, times the trace's",
+            "FACTOR",
+            minimum=MIN_BATCH_FACTOR,
+            maximum=MAX_BATCH_FACTOR,
+        ),
+    ] = None
+    context: Annotated[
+        int | None,
+        Option(
+            "Keys that each sequence of a decode batch sees on the target.",
+            "Context of a decode batch",
+            "TOKENS",
+            minimum=1,
+            maximum=MAX_CONTEXT,
+        ),
+    ] = None

@@ -1,0 +1,53 @@
+"""Requests of a report, an export and a prediction."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit.request.options.decision import DecisionOptions
+from tracekit.request.options.edits import EditOptions
+from tracekit.request.options.layout import LayoutOptions, ScheduleOptions
+from tracekit.request.options.run import RunOptions
+from tracekit.request.options.target import TargetOptions
+
+if TYPE_CHECKING:
+    from tracekit.parallelism.layout import LayoutRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportRequest(RunOptions, EditOptions):
+    """A report of the measured run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, TargetOptions):
+    """The measured run, with predictions beside it if there are targets."""
+
+    @property
+    def layout(self) -> "LayoutRequest":
+        """The requested layout."""
+        from tracekit.parallelism.layout import LayoutRequest
+
+        chunks, zero_bubble = self.schedule
+        return LayoutRequest(
+            world_size=self.world_size,
+            dp=self.dp,
+            tp=self.tp,
+            pp=self.pp,
+            ep=self.ep,
+            micro_batches=self.micro_batches,
+            chunks=chunks,
+            batch=self.batch,
+            fsdp=self.fsdp or None,
+            zero_bubble=zero_bubble,
+            context=self.context,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictRequest(ExportRequest, DecisionOptions):
+    """Predictions on some targets."""
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        self.require_target()
+        super().check()

@@ -1,0 +1,147 @@
+"""Options of where a step is predicted, and what that costs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from tracekit.errors import RequestError
+from tracekit.messages import requests as messages
+from tracekit.request.option import Option, Panel, Request, split_values
+
+if TYPE_CHECKING:
+    from tracekit.prediction.cost import GivenPrices
+
+MIN_SAMPLES, MAX_SAMPLES = 1e-6, 1e12
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions(Request):
+    """Where the step is predicted, and what that costs."""
+
+    panel = Panel.TARGET
+
+    gpu: Annotated[
+        str | Sequence[str],
+        Option("Target GPU, or datacenter, consumer, all. `tracekit gpus` lists them.", "GPUs", "NAME", short="-g"),
+    ] = ()
+    cluster: Annotated[
+        str | Sequence[str],
+        Option(
+            "Target cluster, such as 4x8xh100-sxm@ndr400, or a TOML. `tracekit clusters` lists them.",
+            "Clusters",
+        ),
+    ] = ()
+    source_cluster: Annotated[
+        str | None, Option("The cluster of the trace, where its GPU doesn't tell.", "Cluster of the trace")
+    ] = None
+    price: Annotated[
+        Mapping[str, float] | str | Sequence[str],
+        Option(
+            "Dollars for an hour of one GPU of trace or target, such as h100-sxm=2.49; of a whole instance, p5=55; of "
+            "the only target 2.49.",
+            "Prices of GPUs",
+            "[GPU=]DOLLARS",
+        ),
+    ] = ()
+    prices: Annotated[
+        str | None,
+        Option(
+            "A file of such prices: TOML with date = 2026-11-01 and the table [dollars_an_hour].",
+            "File of prices",
+            "FILE",
+        ),
+    ] = None
+    samples: Annotated[
+        float | None,
+        Option(
+            "Samples per rank in a traced step, where the trace doesn't tell.",
+            "Samples per rank and step",
+            "N",
+            minimum=MIN_SAMPLES,
+            maximum=MAX_SAMPLES,
+        ),
+    ] = None
+    host: Annotated[
+        float | str,
+        Option(
+            "The target's CPU: same (default), typical beside that GPU, one of `tracekit hosts`, or a speed of `info`.",
+            "Host (CPU) of the target",
+            "HOST",
+        ),
+    ] = "same"
+    host_from: Annotated[
+        str | None,
+        Option("A trace of any job on the target's machine: predicts for its CPU.", "Trace of that host", "TRACE"),
+    ] = None
+    power_cap: Annotated[
+        float | str | None, Option("Power limit of each target GPU, such as 500W.", "Power limit of a GPU", "WATTS")
+    ] = None
+    clock: Annotated[
+        float | str | None,
+        Option("Clock that each target GPU is held at, such as 1200MHz.", "Clock of a GPU", "MHZ"),
+    ] = None
+    source_clock: Annotated[
+        float | str | None,
+        Option("Mean clock of the trace's GPU meanwhile, such as 1350MHz.", "Clock of the trace's GPU", "MHZ"),
+    ] = None
+    no_calibration: Annotated[
+        bool, Option("Leave out what `tracekit calibrate` keeps on this machine.", "Leave out calibrations")
+    ] = False
+    no_scoreboard: Annotated[
+        bool,
+        Option("Leave out the outcomes that `tracekit compare --keep` keeps on this machine.", "Leave out outcomes"),
+    ] = False
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The target GPUs."""
+        return split_values(self.gpu)
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The target clusters."""
+        return split_values(self.cluster)
+
+    @property
+    def given_prices(self) -> "GivenPrices":
+        """The prices, of the option and of the file.
+
+        Raises:
+            RequestError: One can't be read.
+        """
+        from tracekit.prediction.cost import GivenPrices, parse_prices
+        from tracekit.prediction.price_file import read_price_file
+
+        file = None if self.prices is None else read_price_file(self.prices)
+        if isinstance(self.price, Mapping):
+            return GivenPrices(self.price, file=file)
+        return parse_prices(split_values(self.price), file)
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        from tracekit.comm import load_cluster
+        from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock, resolve_clock
+        from tracekit.prediction.power_cap import parse_power_cap, resolve_power_cap
+        from tracekit.prediction.target_host import SAME, parse_host
+        from tracekit.prediction.targets import resolve_targets
+
+        super().check()
+        cap_w, clock_mhz = parse_power_cap(self.power_cap), parse_clock(self.clock)
+        parse_source_clock(self.source_clock, None)
+        for target in resolve_targets(self.gpus, self.clusters):
+            resolve_power_cap(cap_w, target.gpu.gpu)
+            resolve_clock(clock_mhz, target.gpu.gpu)
+        if self.source_cluster is not None:
+            load_cluster(self.source_cluster)
+        if parse_host(self.host) != SAME and self.host_from is not None:
+            raise RequestError(messages.HOST_GIVEN_TWICE())
+        self.given_prices.check()
+
+    def require_target(self) -> None:
+        """Refuse a request without a target.
+
+        Raises:
+            RequestError: There is none.
+        """
+        if not self.gpus and not self.clusters:
+            raise RequestError(messages.NO_TARGET())
