@@ -19,9 +19,9 @@ from tracekit.messages.findings import CPU_IS_BOTTLENECK, LARGER_BATCH
 from tracekit.render import markdown, xlsx
 from tracekit.render.charts.svg import draw_svg
 from tracekit.render.findings import group_findings
+from tracekit.render.headline import build_headline
 from tracekit.render.html import render_page
 from tracekit.render.html.rows import MAX_ROWS, build_kernel_families
-from tracekit.render.sentences import build_headline
 from tracekit.reporting.findings.finding import Bottleneck, Finding
 from tracekit.reporting.sections.what_if import EditSaving
 

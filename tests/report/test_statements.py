@@ -22,9 +22,11 @@ from tracekit.messages.catalogue import find_templates
 from tracekit.messages.prediction_notes import MEMORY_FITS
 from tracekit.prediction.note_order import compute_effect_us
 from tracekit.render import markdown, terminal
+from tracekit.render.headline import build_headline
 from tracekit.render.html import render_page
 from tracekit.render.notes import MOST_NOTES, choose_notes, collect_notes
-from tracekit.render.sentences import build_headline, describe_speeds, sum_owner_shares
+from tracekit.render.speeds import describe_speeds
+from tracekit.render.step_facts import sum_owner_shares
 from tracekit.reporting import build_report
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.parts import COLLECTIVE

@@ -16,7 +16,7 @@ from tracekit.ingest.remote import is_uri, redact_uri
 from tracekit.messages import command_errors, outputs
 from tracekit.redact.patterns import find_private_names
 from tracekit.render.private_details import remove_details
-from tracekit.render.sentences import has_prices
+from tracekit.render.step_facts import has_prices
 from tracekit.reporting.model import Report
 from tracekit.trace import Trace
 

@@ -7,7 +7,7 @@ from tracekit.format import format_amount, format_dollars, format_number, format
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.model import PredictedStep
 from tracekit.render.grid import ColumnKind
-from tracekit.render.sentences import has_prices
+from tracekit.render.step_facts import has_prices
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.figure import Figure
 

@@ -5,7 +5,8 @@ from rich.text import Text
 
 from tracekit.format import format_duration, format_percent, shorten, shorten_kernel_name
 from tracekit.render.grid import make_time_list
-from tracekit.render.sentences import describe_speeds, name_place
+from tracekit.render.speeds import describe_speeds
+from tracekit.render.step_facts import name_place
 from tracekit.reporting.model import Report
 
 MAX_OPS = 5

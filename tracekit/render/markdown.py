@@ -15,22 +15,21 @@ from tracekit.format import (
 )
 from tracekit.render import costs, energy, serving, what_if_rows
 from tracekit.render.findings import group_findings
-from tracekit.render.notes import choose_notes
-from tracekit.render.sentences import (
-    build_headline,
+from tracekit.render.headline import build_headline
+from tracekit.render.notes import choose_notes, merge_target_notes
+from tracekit.render.step_facts import (
+    MOST_DETAILED_TARGETS,
     describe_step_samples,
     format_fit,
     format_rank,
     is_per_sample,
     keep_best,
-    merge_target_notes,
 )
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import list_parts
 from tracekit.reporting.sections.serving import ServingTimes
 
 MAX_KERNELS = 20
-MOST_DETAILED_TARGETS = 6
 """Most targets in tables with a column for each."""
 MAX_NAME_CHARS = 60
 

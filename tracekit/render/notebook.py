@@ -11,8 +11,9 @@ from tracekit.format import format_duration, format_interval, format_number, for
 from tracekit.messages.packages import EXTRA_MISSING
 from tracekit.render.charts import build_chart
 from tracekit.render.charts.plotly import build_plotly_spec
+from tracekit.render.headline import build_headline
 from tracekit.render.notes import choose_notes
-from tracekit.render.sentences import build_headline, is_per_sample
+from tracekit.render.step_facts import is_per_sample
 from tracekit.reporting.model import Report
 
 if TYPE_CHECKING:

@@ -1,18 +1,20 @@
 """The notes on predictions: those that matter most, and all of them."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tracekit.escape import to_line
 from tracekit.messages import Message, OptionNames, TextEscape, name_option
+from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.note_order import find_place
-from tracekit.render.sentences import merge_target_notes
 from tracekit.reporting.model import Report
 
 MOST_NOTES = 3
 MOST_ALIKE = 3
 """Most notes of one kind about different targets; of more, the first is shown."""
+MOST_NAMED = 5
+"""Most targets that a note names."""
 MOST_TARGETS = 3
 """Most targets of a note that are named."""
 
@@ -87,3 +89,27 @@ def _name_targets(labels: list[str]) -> Iterator[str]:
     yield from labels[:MOST_TARGETS]
     if len(labels) > MOST_TARGETS:
         yield f"{len(labels) - MOST_TARGETS} more"
+
+
+def merge_target_notes(
+    report: Report, said: Callable[[PredictedStep], Iterable[str]], escape: TextEscape = to_line
+) -> Iterator[str]:
+    """Yield each text about the targets once, preceded by the targets that it applies to unless it applies to all.
+
+    Args:
+        report: A report with predictions.
+        said: Returns the texts about a target, escaped.
+        escape: Escapes the names of targets.
+    """
+    concerned: dict[str, list[str]] = {}
+    for target in report.targets:
+        for text in said(target):
+            concerned.setdefault(text, []).append(target.label)
+    for text, gpus in concerned.items():
+        yield text if len(gpus) == len(report.targets) else f"{escape(_name_some(gpus))}: {text}"
+
+
+def _name_some(labels: Sequence[str]) -> str:
+    """List names, the first of many."""
+    left = len(labels) - MOST_NAMED
+    return ", ".join(labels) if left <= 1 else f"{', '.join(labels[:MOST_NAMED])} and {left} more"

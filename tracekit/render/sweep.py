@@ -8,13 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tracekit.escape import to_markdown
-from tracekit.format import (
-    format_dollars,
-    format_duration,
-    format_interval,
-    format_number,
-    format_percent,
-)
+from tracekit.format import format_dollars, format_duration, format_interval, format_number, format_percent
 from tracekit.messages import Message, findings, sweeps
 from tracekit.messages import prediction_notes as told
 from tracekit.messages.decisions import COSTS_ALONE
@@ -26,7 +20,7 @@ from tracekit.render.dump import dump_document as json_document
 from tracekit.render.grid import ColumnKind, Grid, GridColumn
 from tracekit.render.json import serialize_layout
 from tracekit.render.markdown import format_table as markdown_table
-from tracekit.render.sentences import format_fit
+from tracekit.render.step_facts import format_fit
 from tracekit.render.table_files import to_parquet
 from tracekit.render.xlsx import render_sheets
 from tracekit.reporting.sections.figure import Figure

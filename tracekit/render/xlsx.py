@@ -10,8 +10,8 @@ from tracekit.bounds import MAX_SHEET_ROWS
 from tracekit.errors import TracekitError
 from tracekit.escape import to_cell, to_sheet
 from tracekit.messages.packages import EXTRA_MISSING
+from tracekit.render.headline import build_headline
 from tracekit.render.notes import choose_notes
-from tracekit.render.sentences import build_headline
 from tracekit.render.xlsx_charts import add_charts
 from tracekit.reporting import tables
 from tracekit.reporting.model import Report

@@ -8,7 +8,7 @@ from tracekit.prediction.model import PredictedStep
 from tracekit.render.charts.model import Axis, Chart, Label, Series
 from tracekit.render.charts.ticks import choose_ticks
 from tracekit.render.colours import FAMILY_COLOURS
-from tracekit.render.sentences import is_per_sample
+from tracekit.render.step_facts import is_per_sample
 from tracekit.reporting.model import Report
 
 HOST_STYLES = (

@@ -28,7 +28,7 @@ from tracekit.render import serving
 from tracekit.render.colours import get_family_colour
 from tracekit.render.costs import describe_batch
 from tracekit.render.energy import format_joules, format_joules_interval
-from tracekit.render.sentences import name_place
+from tracekit.render.step_facts import name_place
 
 MAX_NAME_CHARS = 60
 """Maximum length of a name in a table; a tooltip shows the full name."""

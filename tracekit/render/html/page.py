@@ -14,19 +14,15 @@ from tracekit.render.charts import build_chart
 from tracekit.render.charts.roofline import MAX_BUBBLES, MIN_BUBBLE_SHARE_PCT, select_roofline_kernels
 from tracekit.render.charts.svg import draw_svg
 from tracekit.render.colours import FAMILY_COLOURS
+from tracekit.render.headline import build_headline
 from tracekit.render.html.environment import get_environment, hash_script, read_asset
 from tracekit.render.html.findings import build_finding_rows
 from tracekit.render.html.rows import build_kernel_families, count_shown_kernels
 from tracekit.render.html.targets import build_target_rows, describe_pricing, find_time_scale, list_first_targets
 from tracekit.render.html.timeline import LABEL_PX, draw_timelines
-from tracekit.render.notes import choose_notes, collect_notes
-from tracekit.render.sentences import (
-    build_headline,
-    describe_speeds,
-    describe_step_samples,
-    format_step_count,
-    merge_target_notes,
-)
+from tracekit.render.notes import choose_notes, collect_notes, merge_target_notes
+from tracekit.render.speeds import describe_speeds
+from tracekit.render.step_facts import describe_step_samples, format_step_count
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import list_parts
 from tracekit.reporting.tables import COLLECTIVES, COPIES, KERNEL_TIMES, LAWS, MODULES, RANKS, TARGET_COLUMN_MEANINGS
