@@ -32,7 +32,6 @@ _TOOL_FILE_NAMES = {
     "Nsight Compute": r"\.ncu-rep$",
     "Windows' event tracing": r"\.etl$",
     "TensorBoard": r"(?:^|[/.])tfevents\.",
-    "TensorFlow or JAX": r"\.xplane\.pb$",
     "Perfetto": r"\.(?:pftrace|perfetto-trace)$",
 }
 _KINETO_MARKS = re.compile(

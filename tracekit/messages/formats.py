@@ -8,6 +8,12 @@ FORMAT_DAMAGED = Template(
     "{path} is no {form} that can be read ({reason:.200}).",
     "Copy or export the file again.",
 )
+FORMAT_NEEDS_PACKAGE = Template(
+    "format-needs-package",
+    Severity.ERROR,
+    "{path}: reading {form} needs another package.",
+    "`pip install 'tracekit-gpu[formats]'`",
+)
 DATABASE_OF_OTHER_TOOL = Template(
     "database-of-other-tool",
     Severity.ERROR,
@@ -19,6 +25,18 @@ NSIGHT_WITHOUT_CUDA = Template(
     Severity.ERROR,
     "{path} holds no kernels, copies or memsets.",
     "Record with `nsys profile --trace=cuda,nvtx`, with `--cuda-graph-trace=node` where CUDA graphs run.",
+)
+ROCPROF_WITHOUT_KERNELS = Template(
+    "rocprof-without-kernels",
+    Severity.ERROR,
+    "{path} holds no kernels and no copies.",
+    "Record with `rocprofv3 --kernel-trace --hip-trace --memory-copy-trace`.",
+)
+XPLANE_WITHOUT_KERNELS = Template(
+    "xplane-without-kernels",
+    Severity.ERROR,
+    "{path} holds no kernels of a GPU.",
+    "Profiles of TPUs aren't read; of GPUs, profile with jax.profiler.trace.",
 )
 FORMAT_LACKS = Template(
     "format-lacks",

@@ -45,7 +45,21 @@ NSIGHT = Format(
     name=None,
     lacks=("sizes of collectives", "waits for events", "ops and shapes but those of emit_nvtx(record_shapes=True)"),
 )
-FORMATS = (NSIGHT,)
+ROCPROF = Format(
+    tool="rocprofv3",
+    module="rocprofv3",
+    mark=rb'\A\s*\{\s*"rocprofiler-sdk-tool"\s*:',
+    name=None,
+    lacks=("sizes of collectives", "waits for events", "ops and shapes but those of emit_nvtx(record_shapes=True)"),
+)
+XPLANE = Format(
+    tool="JAX or XLA",
+    module="xplane",
+    mark=None,
+    name=r"\.xplane\.pb$",
+    lacks=("shapes", "GPU's name", "sizes of collectives", "waits for events"),
+)
+FORMATS = (NSIGHT, ROCPROF, XPLANE)
 
 
 def identify_format(head: bytes, source: str) -> Format | None:

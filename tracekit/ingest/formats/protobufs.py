@@ -1,8 +1,13 @@
 """Message classes of small protobuf schemas, for the package ``protobuf``, which not every installation has."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+from tracekit.errors import DamagedTraceError, NotATraceError
+from tracekit.ingest.formats.tables import ForeignFile
+from tracekit.messages.formats import FORMAT_DAMAGED, FORMAT_NEEDS_PACKAGE
 
 Schema = Mapping[str, Sequence[str]]
 """Fields of each message as in a ``.proto`` file: ``repeated uint64 ids = 4``. Enums are int32, which encodes alike."""
@@ -43,3 +48,40 @@ def _add_field(message: Any, text: str, package: str, schema: Schema) -> None:
     else:
         field.type = getattr(field, f"TYPE_{kind.upper()}")
         field.options.packed = bool(repeated) and kind not in ("string", "bytes")
+
+
+def parse_message(file: ForeignFile, form: str, load: Callable[[], dict[str, Any]], name: str) -> Any:
+    """Parse a file that is one message.
+
+    Args:
+        file: The file.
+        form: Its format in messages.
+        load: Loads the classes of its schema.
+        name: The message.
+
+    Raises:
+        TraceError: It is none, too large, or the package ``protobuf`` isn't installed.
+    """
+    file.check_size(file.path.stat().st_size)
+    with name_failures(file, form):
+        return load()[name].FromString(file.path.read_bytes())
+
+
+@contextmanager
+def name_failures(file: ForeignFile, form: str) -> Iterator[None]:
+    """Turn the failures of the protobuf library into errors about a file.
+
+    Raises:
+        DamagedTraceError: The file is none of this format.
+        NotATraceError: The package isn't installed.
+    """
+    try:
+        yield
+    except ImportError:
+        raise NotATraceError(FORMAT_NEEDS_PACKAGE(path=file.name, form=form)) from None
+    except Exception as error:
+        from google.protobuf.message import DecodeError
+
+        if not isinstance(error, DecodeError | UnicodeDecodeError):
+            raise
+        raise DamagedTraceError(FORMAT_DAMAGED(path=file.name, form=form, reason=str(error))) from error
