@@ -38,6 +38,17 @@ XPLANE_WITHOUT_KERNELS = Template(
     "{path} holds no kernels of a GPU.",
     "Profiles of TPUs aren't read; of GPUs, profile with jax.profiler.trace.",
 )
+CHAKRA_WITHOUT_KERNELS = Template(
+    "chakra-without-kernels",
+    Severity.ERROR,
+    "{path} has no node that a GPU runs.",
+    "Link the trace of the host with that of the device first: `chakra_trace_link`.",
+)
+CHAKRA_CIRCULAR = Template(
+    "chakra-circular",
+    Severity.ERROR,
+    "{path} is no trace: {nodes:count node} wait for one another in a circle.",
+)
 FORMAT_LACKS = Template(
     "format-lacks",
     Severity.WARNING,

@@ -20,6 +20,7 @@ from tracekit.arrays import Bools, Ints
 from tracekit.errors import StepError
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
+from tracekit.ingest.formats.chakra_schema import HOST_WORK_NAME, RETURN_SUFFIX
 from tracekit.messages.steps import STEPS_WITHOUT_GPU_WORK
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
@@ -29,7 +30,7 @@ HOST_WORK = (EdgeKind.PROGRAM, EdgeKind.HANDOVER, EdgeKind.SYNC)
 """Edges whose lag is work of a thread: between two calls, and after a wait for the GPU."""
 BEGIN, BODY, END = range(3)
 """Parts of a node, of which most have only a body; part ``p`` of node ``i`` is numbered ``3 i + p``."""
-HOST_WORK_NAME, UNTRACED_NAME, MARK_NAME = "host work", "before the first dependency", "step mark"
+UNTRACED_NAME, MARK_NAME = "before the first dependency", "step mark"
 
 
 def build_node_table(program: Program, timeline: Timeline) -> pl.DataFrame:
@@ -137,7 +138,7 @@ class _Parts:
         node = np.flatnonzero(chosen)
         start = self._timeline.end_ns if part == END else self._timeline.start_ns
         vertex = 2 * node + (part == END)
-        suffix = {BEGIN: " begins", BODY: "", END: " returns"}[part]
+        suffix = {BEGIN: " begins", BODY: "", END: RETURN_SUFFIX}[part]
         return self._build(
             part=3 * node + part,
             node=node,

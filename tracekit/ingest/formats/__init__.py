@@ -59,7 +59,14 @@ XPLANE = Format(
     name=r"\.xplane\.pb$",
     lacks=("shapes", "GPU's name", "sizes of collectives", "waits for events"),
 )
-FORMATS = (NSIGHT, ROCPROF, XPLANE)
+CHAKRA = Format(
+    tool="Chakra",
+    module="chakra",
+    mark=None,
+    name=r"\.et$",
+    lacks=("GPU's name", "grids of kernels", "strides", "steps", "times below a microsecond"),
+)
+FORMATS = (NSIGHT, ROCPROF, XPLANE, CHAKRA)
 
 
 def identify_format(head: bytes, source: str) -> Format | None:

@@ -11,6 +11,11 @@ from tracekit.ingest.formats.protobufs import build_messages
 
 VERSION = "0.0.4"
 
+HOST_WORK_NAME = "host work"
+"""Name of a node for what a thread does between its calls."""
+RETURN_SUFFIX = " returns"
+"""Ends the name of the node for the end of a call that waits for the GPU."""
+
 _SCHEMA = {
     "Int64List": ("repeated int64 values = 1",),
     "AttributeProto": (
