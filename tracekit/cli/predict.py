@@ -1,6 +1,7 @@
 """``tracekit predict``: predict the traced step on other GPUs."""
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,9 +23,15 @@ from tracekit.cli.options import (
     WithDetails,
 )
 from tracekit.cli.request_options import expand_requests
+from tracekit.errors import RequestError
 from tracekit.messages import stages
+from tracekit.messages.fleets import STORE_WITHOUT_ENGINE
 from tracekit.request import Panel, PredictRequest
 from tracekit.request.program_options import ProgramOptions
+
+if TYPE_CHECKING:
+    from tracekit.fleet import FleetTarget
+    from tracekit.prediction.model import PredictedStep
 
 MIN_MODELLED_PCT = 95.0
 """Percentage of kernel time that ``--strict`` requires."""
@@ -42,6 +49,7 @@ Strict = Annotated[
 
 @expand_requests
 def predict(
+    invocation: typer.Context,
     traces: TracesOrProgram,
     request: PredictRequest,
     program: ProgramOptions,
@@ -72,7 +80,6 @@ def predict(
     Example: tracekit predict trace.json.gz --gpu l40s -o - | less
     """
     from tracekit.analysis.self_check import run_self_check as check_graph
-    from tracekit.cli.output import say
     from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_or_capture
     from tracekit.cli.report_output import ReportForms, deliver_report, format_command, settle_output
@@ -83,11 +90,14 @@ def predict(
     from tracekit.request import answers
 
     if engine is not None:
-        from tracekit.cli.fleet import FleetArguments, predict_rank_by_rank
+        from tracekit.cli.fleet import FleetArguments, predict_rank_by_rank, refuse_other_options
 
-        given = FleetArguments(engine, store, top, json, output, force, memory, not no_cache, quiet)
-        predict_rank_by_rank(traces, request, given)
+        refuse_other_options(invocation)
+        given = FleetArguments(engine, store, top, json, form, output, force, with_details, no_cache, memory, quiet)
+        _exit_if_unmodelled(strict, predict_rank_by_rank(traces, request, given).targets)
         return
+    if store is not None:
+        raise RequestError(STORE_WITHOUT_ENGINE())
     form, output = settle_output(form, output, force, traces, has_targets=True)
     with show_progress(quiet, stages.PREDICTING, stages.BUILDING_REPORT) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
@@ -112,7 +122,14 @@ def predict(
         with_details=with_details,
         quiet=quiet,
     )
-    least = min(report.targets, key=lambda target: target.coverage.modelled)
+    _exit_if_unmodelled(strict, report.targets)
+
+
+def _exit_if_unmodelled(strict: bool, targets: "Iterable[PredictedStep | FleetTarget]") -> None:
+    """Exit if too little is modelled for ``--strict``."""
+    from tracekit.cli.output import say
+
+    least = min(targets, key=lambda target: target.coverage.modelled)
     if strict and least.coverage.modelled < MIN_MODELLED_PCT:
         modelled = f"{least.coverage.modelled:.1f} % of kernel time is modelled for {least.label}"
         say(f"tracekit: {modelled}, less than the {MIN_MODELLED_PCT:g} % of --strict")

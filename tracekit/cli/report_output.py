@@ -55,14 +55,20 @@ def settle_output(
         raise OutputError(command_errors.OUTPUT_NOT_FOR_TERMINAL(format=str(form)))
     if output is not None:
         check_output(output, force, (output.suffix,) if form else SUFFIXES, inputs)
-        if has_targets and _get_form(form, output) in TABLE_FORMATS:
+        if has_targets and get_form(form, output) in TABLE_FORMATS:
             beside = _name_kernel_file(output)
             check_output(beside, force, (beside.suffix,), inputs)
     return form, output
 
 
-def _get_form(form: OutputFormat | None, output: Path) -> OutputFormat:
+def get_form(form: OutputFormat | None, output: Path) -> OutputFormat:
+    """Return the format of a file: the one that is named, or that of its suffix."""
     return form or OutputFormat(output.suffix.removeprefix("."))
+
+
+def choose_printed_form(form: OutputFormat | None, output: Path | None, *, json: bool) -> OutputFormat:
+    """Return the format to print in: beside a file it is the screen."""
+    return OutputFormat.JSON if json else OutputFormat.TXT if output else form or OutputFormat.TXT
 
 
 def _name_kernel_file(output: Path) -> Path:
@@ -106,13 +112,13 @@ def deliver_report(
     """
     shared = report if with_details else remove_details(report, list_private_names(trace))
     if output is not None:
-        wanted = _get_form(form, output)
+        wanted = get_form(form, output)
         write_file(output, _render_content(wanted, shared, forms), quiet)
         if report.targets and wanted in TABLE_FORMATS:
             write_file(_name_kernel_file(output), _render_kernels(wanted, shared), quiet)
         if has_prices(report) and not with_details:
             say(str(outputs.PRICES_LEFT_OUT(path=str(output))))
-    printed = OutputFormat.JSON if json else OutputFormat.TXT if output else form or OutputFormat.TXT
+    printed = choose_printed_form(form, output, json=json)
     if printed is OutputFormat.TXT:
         emit(forms.screen(report), lambda: forms.as_json(report), json=False)
     else:

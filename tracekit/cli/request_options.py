@@ -66,9 +66,9 @@ def annotate_option(field: RequestField) -> Any:
 
 def _rank_panel(parameter: inspect.Parameter) -> int:
     """Return the place of a parameter's panel in the help; arguments come first."""
-    (declared,) = get_args(parameter.annotation)[1:]
     panels = [*Panel]
-    return panels.index(declared.rich_help_panel) if isinstance(declared, OptionInfo) else -1
+    declared = [one for one in get_args(parameter.annotation) if isinstance(one, OptionInfo)]
+    return panels.index(declared[0].rich_help_panel) if declared else -1
 
 
 def _is_request(annotation: Any) -> bool:

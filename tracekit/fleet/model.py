@@ -45,7 +45,7 @@ class FleetReport:
     """A job of many ranks: its measured step, who holds it up, and its step on targets.
 
     Attributes:
-        source: Name of the first trace.
+        trace: Name of the first trace.
         gpu: Canonical name of the traces' GPU; None if unknown.
         source_cluster: The cluster of the traces; None if unknown.
         ranks: Number of ranks that were read.
@@ -60,7 +60,7 @@ class FleetReport:
         warnings: What is wrong with the traces or left out.
     """
 
-    source: str
+    trace: str
     gpu: str | None
     source_cluster: Cluster | None
     ranks: int

@@ -142,7 +142,7 @@ class _Fleet:
             demand_ns = self._sum_source_demand(joined, source)
             cluster, targets = self._predict_targets(joined, run, job, demand_ns)
         return FleetReport(
-            source=summaries[0].trace.source,
+            trace=summaries[0].trace.source,
             gpu=run.gpu.slug if run.gpu else None,
             source_cluster=cluster,
             ranks=len(joined.ranks),
@@ -345,7 +345,7 @@ def _compute_coverage(methods_ns: Sequence[tuple[int, int, int]]) -> Coverage:
 
 def _name_unreadable(unreadable: Sequence[UnreadableRank], files: int) -> Message:
     names = [PurePath(one.source).name for one in unreadable]
-    shown = [*names[:MAX_NAMED], *([f"and {len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else [])]
+    shown = (*names[:MAX_NAMED], *([f"and {len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else ()))
     return fleets.RANKS_UNREADABLE(
         ranks=len(unreadable), files=files, names=shown, reason=unreadable[0].error.catalogue_message
     )

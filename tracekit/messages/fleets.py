@@ -17,8 +17,14 @@ ENGINE_UNKNOWN = Template(
 FLEET_OPTION = Template(
     "fleet-option",
     Severity.ERROR,
-    "With {--engine}, ranks are predicted as they are, without {option}.",
+    "With {--engine}, a job is predicted as it is, without {option}.",
     "Leave it out, or leave {--engine} out to predict in one piece.",
+)
+STORE_WITHOUT_ENGINE = Template(
+    "store-without-engine",
+    Severity.ERROR,
+    "{--store} keeps the tables of ranks that an engine works on.",
+    "Leave it out, or name the engine with {--engine}.",
 )
 RANKS_UNREADABLE = Template(
     "ranks-unreadable",

@@ -208,7 +208,7 @@ def dump_fleet(fleet: FleetReport) -> str:
     return dump_document(
         {
             "job": {
-                "source": fleet.source,
+                "source": fleet.trace,
                 "gpu": fleet.gpu,
                 "source_cluster": fleet.source_cluster.slug if fleet.source_cluster else None,
                 "ranks": fleet.ranks,
