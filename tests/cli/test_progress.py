@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from tracekit.cli.progress import MEASURING, compute_share_done
 from tracekit.messages import stages
+from tracekit.request.stage_plan import EFFORTS, MEASURING, compute_share_done
 from tracekit.testing import TraceBuilder
 
 PLAN = (*MEASURING, stages.PREDICTING, stages.BUILDING_REPORT)
@@ -25,8 +25,8 @@ def test_the_share_grows_with_files_stages_and_targets():
     assert shares[0] == 0
     assert shares == sorted(set(shares))
     assert shares[-1] < 1
-    # Reading is 5 of 18.5 parts, of which the second of two files begins at the half.
-    assert shares[1] == pytest.approx(2.5 / 18.5)
+    # The second of two files begins at the half of reading.
+    assert shares[1] == pytest.approx(EFFORTS[stages.READING_TRACE] / 2 / sum(EFFORTS[stage] for stage in PLAN))
 
 
 def test_a_stage_that_is_not_planned_leaves_the_share():

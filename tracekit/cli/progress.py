@@ -5,35 +5,7 @@ from contextlib import contextmanager
 
 from tracekit.cli.output import make_console
 from tracekit.messages import Message, ProgressCallback, Template, stages
-
-Plan = tuple[Template, ...]
-
-MEASURING: Plan = (
-    stages.READING_TRACE,
-    stages.CLASSIFYING_KERNELS,
-    stages.LINKING_DEPENDENCIES,
-    stages.REPLAYING,
-)
-"""The stages of most commands."""
-
-EFFORTS = {
-    stages.READING_TRACE: 5,
-    stages.READING_FILE: 5,
-    stages.CLASSIFYING_KERNELS: 1,
-    stages.LINKING_DEPENDENCIES: 1.5,
-    stages.REPLAYING: 1,
-    stages.CAPTURING: 5,
-    stages.PREDICTING: 6,
-    stages.PREDICTING_TARGET: 6,
-    stages.PREDICTING_LAYOUTS: 12,
-    stages.BUILDING_REPORT: 4,
-    stages.EXAMINING: 4,
-    stages.REDACTING: 5,
-}
-"""How long stages take, relative to each other, on traces of 8 to 60 MB."""
-SAME_STAGE = {stages.READING_FILE: stages.READING_TRACE, stages.PREDICTING_TARGET: stages.PREDICTING}
-"""Stages that count what they have done, by those of a plan that they stand for."""
-COUNTS = {stages.READING_FILE: "files", stages.PREDICTING_TARGET: "targets"}
+from tracekit.request.stage_plan import MEASURING, compute_share_done
 
 
 @contextmanager
@@ -42,7 +14,7 @@ def show_progress(quiet: bool, *further: Template) -> Iterator[ProgressCallback]
 
     Args:
         quiet: Show nothing.
-        further: The command's stages after :data:`MEASURING`.
+        further: The command's stages after those that measure a run.
     """
     console = make_console(stderr=True)
     if quiet or not console.is_terminal:
@@ -68,24 +40,3 @@ def show_progress(quiet: bool, *further: Template) -> Iterator[ProgressCallback]
 
         with announce_compilation(show):
             yield show
-
-
-def compute_share_done(stage: Message, plan: Plan) -> float | None:
-    """Return the fraction of the work that is done as a stage begins; None for a stage that isn't planned.
-
-    Args:
-        stage: The stage; one that counts files or targets begins anew for each.
-        plan: All stages, in order.
-    """
-    planned = SAME_STAGE.get(stage.template, stage.template)
-    if planned not in plan:
-        return None
-    efforts = [EFFORTS[one] for one in plan]
-    place = plan.index(planned)
-    begun = sum(efforts[:place])
-    if stage.template in COUNTS:
-        count, number = stage.values[COUNTS[stage.template]], stage.values["number"]
-        assert isinstance(count, int)
-        assert isinstance(number, int)
-        begun += efforts[place] * (number - 1) / count
-    return begun / sum(efforts)
