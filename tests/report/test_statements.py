@@ -222,7 +222,8 @@ def test_a_synthetic_trace_is_called_so(report: Report) -> None:
 
 CHANGES = {
     *("target-predicted-too-fast", "target-predicted-too-slow", "host-time-kept", "power-capped", "clock-fixed"),
-    *("clock-lowered", "inserted-slow-kernels", "replay-inexact", "idle-time-split", "steps-spread-cost"),
+    *("clock-lowered", "inserted-slow-kernels", "replay-inexact", "steps-spread-cost"),
+    *("idle-time-split", "idle-time-in-graphs", "idle-time-unexplained"),
     *("replay-error", *(f"{resource}-is-bottleneck" for resource in ("cpu", "communication", "gpu", "latency"))),
     "unexplained-is-bottleneck",
 }

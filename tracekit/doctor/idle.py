@@ -3,6 +3,7 @@
 from tracekit.analysis.idle import attribute_idle_time
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.doctor.model import Check, CheckContext, grade_cost
+from tracekit.messages import Message
 from tracekit.messages import doctor_checks as told
 
 MIN_SHOWN_PCT = 0.1
@@ -21,15 +22,23 @@ def check_idle_time(context: CheckContext) -> Check | None:
         context.to_step_pct(causes_us.get(cause, 0.0)) for cause in (IdleCause.IN_GRAPH, IdleCause.UNEXPLAINED)
     )
     idle_pct, cost = context.to_step_pct(run.measured_step.idle_us), hidden + unknown
-    evidence = told.IDLE_TIME_EXPLAINED(idle_pct=idle_pct)
-    if cost >= MIN_SHOWN_PCT:
-        evidence = told.IDLE_TIME_SPLIT(idle_pct=idle_pct, graph_pct=hidden, open_pct=unknown)
     return Check(
         "idle",
         "Idle time",
         grade_cost(cost, warn=MIN_WARN_PCT),
-        evidence,
+        _describe_idle_time(idle_pct, hidden, unknown),
         told.IDLE_TIME_COST(step_pct=cost),
         cost,
         told.IDLE_IN_GRAPH_FIX() if hidden >= unknown else told.IDLE_UNEXPLAINED_FIX(),
     )
+
+
+def _describe_idle_time(idle_pct: float, graph_pct: float, open_pct: float) -> Message:
+    """Say what part of the step is idle, and what parts of that the trace doesn't explain, if they are worth a word."""
+    if graph_pct >= MIN_SHOWN_PCT and open_pct >= MIN_SHOWN_PCT:
+        return told.IDLE_TIME_SPLIT(idle_pct=idle_pct, graph_pct=graph_pct, open_pct=open_pct)
+    if graph_pct >= MIN_SHOWN_PCT:
+        return told.IDLE_TIME_IN_GRAPHS(idle_pct=idle_pct, graph_pct=graph_pct)
+    if open_pct >= MIN_SHOWN_PCT:
+        return told.IDLE_TIME_UNEXPLAINED(idle_pct=idle_pct, open_pct=open_pct)
+    return told.IDLE_TIME_EXPLAINED(idle_pct=idle_pct)

@@ -25,7 +25,7 @@ def check_gpu(context: CheckContext) -> Check:
         title,
         grade_cost(cost, warn=0),
         context.run.provenance.source_doubt or told.GPU_NOT_DESCRIBED(),
-        told.GPU_MISSING_COST(step_pct=cost, kept_pct=kept),
+        told.GPU_MISSING_COST_KEPT(step_pct=cost, kept_pct=kept) if kept else told.GPU_MISSING_COST(step_pct=cost),
         cost,
         told.GPU_MISSING_FIX(),
     )

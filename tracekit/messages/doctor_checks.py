@@ -8,8 +8,12 @@ GPU_NOT_DESCRIBED = Template("gpu-not-described", Severity.CHECK, "not described
 GPU_MISSING_COST = Template(
     "gpu-missing-cost",
     Severity.CHECK,
-    "the kernels, {step_pct} of the step, are predicted without their measurement; those without known work, "
-    "{kept_pct} of the step, stay as measured",
+    "the kernels, {step_pct} of the step, are predicted without their measurement",
+)
+GPU_MISSING_COST_KEPT = Template(
+    "gpu-missing-cost-kept",
+    Severity.CHECK,
+    f"{GPU_MISSING_COST.text}; those without known work, {{kept_pct}} of the step, stay as measured",
 )
 GPU_MISSING_FIX = Template(
     "gpu-missing-fix",
@@ -82,6 +86,16 @@ GRAPH_CAPTURE_FIX = Template(
 )
 IDLE_TIME_EXPLAINED = Template(
     "idle-time-explained", Severity.CHECK, "the GPU is idle for {idle_pct} of the step, all explained"
+)
+IDLE_TIME_IN_GRAPHS = Template(
+    "idle-time-in-graphs",
+    Severity.CHECK,
+    "the GPU is idle for {idle_pct} of the step: {graph_pct} within CUDA graphs, the rest explained",
+)
+IDLE_TIME_UNEXPLAINED = Template(
+    "idle-time-unexplained",
+    Severity.CHECK,
+    "the GPU is idle for {idle_pct} of the step: {open_pct} for no recorded reason, the rest explained",
 )
 IDLE_TIME_SPLIT = Template(
     "idle-time-split",
