@@ -62,7 +62,14 @@ def test_a_change_that_is_not_seen_has_no_sign():
 
 def test_what_rounds_up_to_the_next_digit_has_no_fourth_one():
     assert [format_number(value) for value in (0.999, 9.996, -99.96, 999.6)] == ["1.00", "10.0", "-100", "1,000"]
-    assert [format_percent(value) for value in (0, 0.94, 0.97, 99.6)] == ["0 %", "0.9 %", "1 %", "100 %"]
+    assert [format_percent(value) for value in (0, 0.04, 0.05, 0.94, 0.97, 99.6)] == [
+        "0 %",
+        "<0.1 %",
+        "0.1 %",
+        "0.9 %",
+        "1 %",
+        "100 %",
+    ]
     assert format_interval(7.06e3, 999.7e3) == "0.01–1.00 s"
 
 

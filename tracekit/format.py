@@ -120,7 +120,9 @@ def _round(value: float, digits: int) -> str:
 
 
 def format_percent(value: float) -> str:
-    """Format a percentage: ``12 %``; below one percent with a decimal."""
+    """Format a percentage: ``12 %``; below one percent with a decimal, ``<0.1 %`` where that would be 0."""
+    if 0 < abs(value) < 0.05:
+        return "<0.1 %"
     return f"{value:.1f} %" if 0 < abs(value) < 0.95 else f"{value:.0f} %"
 
 

@@ -30,8 +30,8 @@ class CostColumn:
 
     @property
     def kind(self) -> ColumnKind:
-        """Kind of column of a grid: throughput, which nobody asked for, may be dropped."""
-        return "number" if self.heading.endswith("/s") else "figure"
+        """Kind of column of a grid: throughput, which nobody asked for, and prices, which are known, may be dropped."""
+        return "number" if self.heading.endswith(("/s", "/h")) else "figure"
 
 
 def build_cost_columns(report: Report, *, brief: bool = False) -> Iterator[CostColumn]:
@@ -63,9 +63,9 @@ def build_cost_columns(report: Report, *, brief: bool = False) -> Iterator[CostC
     if here.price is not None:
         yield CostColumn(
             "pays below",
-            format_dollars(here.price),
+            "",
             lambda one: _format_dollars(targets[one.label].break_even, brief),
-            "dollars for an hour of one GPU there at which it costs as much as here",
+            "the price there at which it costs as much as here",
         )
     if here.run_hours is not None and decision.run_amount is not None:
         run = f"{format_amount(decision.run_amount)} {decision.run_unit}"
@@ -82,6 +82,13 @@ def build_cost_columns(report: Report, *, brief: bool = False) -> Iterator[CostC
                 lambda one: _format_dollars(targets[one.label].run_dollars, brief),
                 f"dollars for {run}",
             )
+    if has_prices(report):
+        yield CostColumn(
+            "$/h",
+            format_dollars(here.price),
+            lambda one: format_dollars(targets[one.label].price),
+            "dollars for an hour of one GPU",
+        )
 
 
 def _format_dollars(amount: Figure | None, brief: bool) -> str:

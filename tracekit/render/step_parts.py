@@ -69,7 +69,8 @@ def render_idle(report: Report) -> RenderableType | None:
     """Render why the GPU was idle, if it was."""
     if not report.idle:
         return None
-    return make_time_list((row.time_us, row.share, _describe_idle(row)) for row in report.idle)
+    shown = [row for row in report.idle if row.share >= MIN_OWNER_PCT]
+    return make_time_list((row.time_us, row.share, _describe_idle(row)) for row in shown)
 
 
 def _describe_idle(row: IdleTime) -> Text:
