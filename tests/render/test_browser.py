@@ -142,6 +142,8 @@ def test_a_phone_scrolls_only_tables(opened):
     view, _ = opened
     view.set_viewport_size({"width": 390, "height": 800})
     assert view.evaluate("document.documentElement.scrollWidth") <= 390
+    view.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert view.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_the_menu_is_at_hand_on_a_phone(opened):
