@@ -54,6 +54,27 @@ def test_one_user_sees_nothing_of_anothers(start, as_api, make_trace, work):
     assert other.client.get(f"{done['link']}/report.json").status_code == 200
 
 
+def test_what_is_shared_has_no_prices_nor_paths_unless_its_owner_wants_them(start, as_api, make_trace, work):
+    mine, other = as_api(start()), as_api(start())
+    owner_of(mine.client), owner_of(other.client)
+    ask = {"gpu": ["h100-sxm"], "price": ["h100-sxm=2.4937", "a100-sxm-80gb=1.2913"]}
+    priced = mine.begin(mine.put(make_trace(), "acme/job/trace.json"), ask=ask)
+    plain = mine.begin(mine.put(make_trace()), ask={"gpu": ["h100-sxm"]})
+    work(), work()
+    link = mine.job(priced)["link"]
+    for form in ("html", "json", "md"):
+        file = f"/api/v1/jobs/{priced}/report.{form}"
+        for hidden in (mine.client.get(file), other.client.get(f"{link}/report.{form}?details=1")):
+            assert hidden.status_code == 200
+            assert not any(text in hidden.text for text in ("2.49", "1.29", "acme"))
+        assert "2.49" in mine.client.get(f"{file}?details=1").text
+    assert not any(text in other.client.get(link).text for text in ("2.49", "1.29", "acme"))
+    page = mine.client.get(f"/jobs/{priced}").text
+    assert "2.49" in page
+    assert "?details=1" in page
+    assert "?details=1" not in other.client.get(link).text + mine.client.get(f"/jobs/{plain}").text
+
+
 def test_ids_are_long_and_never_alike(api, make_trace):
     jobs = [api.job(api.begin(api.put(make_trace()))) for _ in range(5)]
     secrets = [text for job in jobs for text in (job["id"], job["link"].removeprefix("/r/"))]

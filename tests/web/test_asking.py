@@ -195,7 +195,7 @@ def test_the_cluster_of_the_trace_tells_the_gpu_that_the_trace_does_not(api, wor
     ask = {"gpu": ["l4"], "source_cluster": "8xt4", "price": ["t4=0.5"]}
     job = api.begin(api.put(trace), ask=ask)
     work()
-    source = api.client.get(f"/api/v1/jobs/{job}/report.json").json()["source"]
+    source = api.client.get(f"/api/v1/jobs/{job}/report.json?details=1").json()["source"]
     assert source["gpu"] == "t4"
     assert source["dollars_per_1000_steps"] > 0
 

@@ -79,7 +79,7 @@ def test_prices_are_written_as_on_the_command_line(api, work, make_trace, tmp_pa
     (tmp_path / "trace.json").write_bytes(trace)
     to = ("--gpu", "h100-sxm", "--price", "h100-sxm=2.49", "--price", "a100-sxm-80gb=1.5")
     printed = tracekit_json(tmp_path, "predict", "trace.json", *to)
-    report = api.client.get(f"/api/v1/jobs/{job}/report.json").json()
+    report = api.client.get(f"/api/v1/jobs/{job}/report.json?details=1").json()
     assert report == printed
     assert report["source"]["dollars_per_1000_steps"] > 0
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, BinaryIO
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi import Path as InPath
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 from starlette.responses import Response, StreamingResponse
@@ -17,6 +17,7 @@ from tracekit.web.errors import NotFoundError
 from tracekit.web.formats import FORMATS
 from tracekit.web.jobs import WebJob
 from tracekit.web.policies import REPORT_FILE_POLICY
+from tracekit.web.report_files import open_report
 from tracekit.web.routes import ID_PATTERN, Id, Owner, RequesterDependency, StoreDependency, document_refusals
 from tracekit.web.store import Store
 from tracekit.web.tables import SPLIT
@@ -24,6 +25,8 @@ from tracekit.web.tables import SPLIT
 BLOCK_BYTES = 1 << 20
 
 Form = Annotated[str, InPath(pattern=f"^({'|'.join(FORMATS)})$")]
+
+Details = Annotated[bool, Query(description="With prices, paths and names of hosts and users, otherwise left out.")]
 
 
 class NewJob(BaseModel):
@@ -118,9 +121,9 @@ def delete(store: StoreDependency, owner: Owner, job_id: Id) -> Response:
     response_class=Response,
     responses=document_refusals(404) | {200: {"content": {form.media_type: {} for form in FORMATS.values()}}},
 )
-def report(store: StoreDependency, owner: Owner, job_id: Id, form: Form) -> Response:
+def report(store: StoreDependency, owner: Owner, job_id: Id, form: Form, details: Details = False) -> Response:
     """The report in one of its forms."""
-    return create_report_response(store, store.jobs.get(owner, job_id), form)
+    return create_report_response(store, store.jobs.get(owner, job_id), form, with_details=details)
 
 
 @router.get("/gpus", tags=["names"], summary="The GPUs that tracekit knows", responses=document_refusals())
@@ -157,7 +160,7 @@ def build_job_body(store: Store, job: WebJob) -> JobBody:
     )
 
 
-def create_report_response(store: Store, job: WebJob, form: str) -> Response:
+def create_report_response(store: Store, job: WebJob, form: str, *, with_details: bool) -> Response:
     """Create the response with one form of a job's report; browsers download all forms except HTML.
 
     Raises:
@@ -166,7 +169,7 @@ def create_report_response(store: Store, job: WebJob, form: str) -> Response:
     if form not in job.formats:
         raise NotFoundError(web_errors.REPORT_PENDING())
     try:
-        file = store.files.open(f"jobs/{job.id}/{job.output}/report.{form}")
+        file = open_report(store, job, form, with_details=with_details)
     except FileNotFoundError:
         raise NotFoundError(web_errors.REPORT_DELETED()) from None
     disposition = "inline" if form == "html" else f'attachment; filename="{FORMATS[form].file_name}"'

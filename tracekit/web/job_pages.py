@@ -188,7 +188,7 @@ def _build_job_context(
         "has_others": any(wanted.values.get(name) or name in mistakes for name in FIELDS.keys() - PLACED_FIELDS),
         "meanings": GRADE_MEANINGS,
         **several,
-        **build_report_context(store, job, list_sliders(job)),
+        **build_report_context(store, job, is_owner=True, sliders=list_sliders(job)),
     }
 
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Form
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tracekit.render.private_details import shorten_path
 from tracekit.web import access, samples
 from tracekit.web.api import Form as ReportForm
 from tracekit.web.api import create_report_response
@@ -38,13 +39,14 @@ def create_sample_job(store: StoreDependency, requester: RequesterDependency, na
 def show_shared_report(store: StoreDependency, link: Id) -> HTMLResponse:
     """A report by its private link."""
     job = store.jobs.get_by_link(link)
-    return render_report_page("shared.html", job=job, **build_report_context(store, job))
+    context = build_report_context(store, job, is_owner=False)
+    return render_report_page("shared.html", job=job, run_name=shorten_path(job.name), **context)
 
 
 @router.get("/r/{link}/report.{form}")
 def download_shared_report(store: StoreDependency, link: Id, form: ReportForm) -> Response:
     """One form of a report by its private link."""
-    return create_report_response(store, store.jobs.get_by_link(link), form)
+    return create_report_response(store, store.jobs.get_by_link(link), form, with_details=False)
 
 
 @router.get("/login")

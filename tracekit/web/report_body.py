@@ -7,24 +7,22 @@ from tracekit.render.html import ReportBody, render_report_body
 from tracekit.reporting.model import Report
 from tracekit.web.field_labels import name_field
 from tracekit.web.jobs import WebJob
+from tracekit.web.report_files import BODY_FORM, open_report
 from tracekit.web.store import Store
-
-BODY_FILE = "report.body"
-"""File beside a report's formats that holds its body, with the script and the style that belong to it."""
 
 
 def encode_body(report: Report) -> bytes:
-    """Render a report's body, and encode it for :func:`load_body`."""
+    """Render a report's body, and encode it with its script and its style for :func:`load_body`."""
     body = render_report_body(report, name_field)
     return msgspec.json.encode({name: str(getattr(body, name)) for name in ("content", "style", "script")})
 
 
-def load_body(store: Store, job: WebJob) -> ReportBody | None:
+def load_body(store: Store, job: WebJob, *, with_details: bool) -> ReportBody | None:
     """Load the body of a job's report; ``None`` if there is no report, or only its forms."""
     if not job.formats:
         return None
     try:
-        with store.files.open(f"jobs/{job.id}/{job.output}/{BODY_FILE}") as file:
+        with open_report(store, job, BODY_FORM, with_details=with_details) as file:
             parts = msgspec.json.decode(file.read(), type=dict[str, str])
     except FileNotFoundError:
         return None

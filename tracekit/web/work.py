@@ -17,7 +17,9 @@ from tracekit.errors import TraceError
 from tracekit.export.excerpt import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
 from tracekit.messages import ProgressCallback, stages
+from tracekit.redact.patterns import find_private_names
 from tracekit.render.doctor import serialize_diagnosis
+from tracekit.render.private_details import remove_details
 from tracekit.reporting import build_prediction_report, kernel_rows
 from tracekit.reporting.sections import coverage, idle, source, warnings
 from tracekit.request import answers
@@ -31,7 +33,8 @@ from tracekit.web.formats import FORMATS, TIMELINE_FORMAT
 from tracekit.web.jobs import WebJob
 from tracekit.web.prepared import KEEPER, PreparedRun
 from tracekit.web.progress import JobProgress
-from tracekit.web.report_body import BODY_FILE, encode_body
+from tracekit.web.report_body import encode_body
+from tracekit.web.report_files import BODY_FORM, name_report_file
 from tracekit.web.settings import Settings
 from tracekit.web.several_runs import SeveralRunsError, split_doubtful, split_refused
 from tracekit.web.store import Store
@@ -78,7 +81,7 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
     written, left_out, refused = _write_reports(prepared.run, request, scratch, enter)
     store.jobs.set_found(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
     enter(stages.STORING_REPORTS())
-    files = [REPORT_FILE, BODY_FILE, *(f"report.{suffix}" for suffix in written)]
+    files = sorted(path.name for pattern in ("report.*", "details.*") for path in scratch.glob(pattern))
     return written, _store_reports(job, store, scratch, files)
 
 
@@ -172,18 +175,28 @@ def _fetch_sources(uploads: Sequence[Upload], settings: Settings, store: Store, 
 def _write_reports(
     run: MeasuredRun, request: Ask, scratch: Path, enter: ProgressCallback
 ) -> tuple[list[str], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Write all formats; return them, what they leave out, and the targets that couldn't be predicted."""
+    """Write all formats; return them, what they leave out, and the targets that couldn't be predicted.
+
+    They are written without details, and with them too where that differs.
+    """
     enter(stages.PREDICTING())
     predicted = answers.predict(run, request)
+    enter(stages.BUILDING_REPORT())
     report = build_prediction_report(predicted)
+    shared = remove_details(report, find_private_names([rank.metadata for rank in run.ranks]))
+    versions = {False: shared, True: report} if report != shared else {False: shared}
     (scratch / REPORT_FILE).write_bytes(report.to_json())
-    (scratch / BODY_FILE).write_bytes(encode_body(report))
+    for with_details, version in versions.items():
+        (scratch / name_report_file(BODY_FORM, with_details=with_details)).write_bytes(encode_body(version))
     shown, left_out = limit_timeline_steps(predicted.run, 1 + len(report.targets))
     drawn = shown and replace(predicted, run=shown)
     written = [suffix for suffix in FORMATS if suffix != TIMELINE_FORMAT or drawn is not None]
     for suffix in written:
         enter(stages.WRITING_FORM(form=FORMATS[suffix].title))
-        (scratch / f"report.{suffix}").write_bytes(FORMATS[suffix].render(report, drawn or predicted))
+        for with_details, version in versions.items():
+            if suffix != TIMELINE_FORMAT or not with_details:
+                content = FORMATS[suffix].render(version, drawn or predicted)
+                (scratch / name_report_file(suffix, with_details=with_details)).write_bytes(content)
     told = [{"target": one.label, **serialize_error(one.error)} for one in predicted.refused]
     return written, [left_out.to_dict()] if left_out else [], told
 
