@@ -78,8 +78,6 @@ BINARY = {
     "gemm.ncu-rep": "Nsight Compute",
     "merged.etl": "Windows' event tracing",
     "events.out.tfevents.1700000000.host.1.0": "TensorBoard",
-    "host.xplane.pb": "TensorFlow or JAX",
-    "trace.pftrace": "Perfetto",
 }
 
 
@@ -90,6 +88,16 @@ def test_binary_files_of_other_tools_are_told_by_their_names(name, tmp_path):
     with pytest.raises(NotATraceError, check=has_code("trace-of-other-tool")) as caught:
         tracekit.load(path)
     assert caught.value.catalogue_message.values["tool"] == BINARY[name]
+    path.write_bytes(GOOD)
+    assert tracekit.load(path).ranks
+
+
+@pytest.mark.parametrize("name", ["host.xplane.pb", "trace.pftrace", "rank.0.et"])
+def test_formats_known_by_their_names_may_hold_a_trace_of_pytorch(name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(bytes(range(1, 200)))
+    with pytest.raises(DamagedTraceError, check=has_code("format-damaged")):
+        tracekit.load(path)
     path.write_bytes(GOOD)
     assert tracekit.load(path).ranks
 

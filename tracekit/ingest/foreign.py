@@ -32,7 +32,6 @@ _TOOL_FILE_NAMES = {
     "Nsight Compute": r"\.ncu-rep$",
     "Windows' event tracing": r"\.etl$",
     "TensorBoard": r"(?:^|[/.])tfevents\.",
-    "Perfetto": r"\.(?:pftrace|perfetto-trace)$",
 }
 _KINETO_MARKS = re.compile(
     rb'"(?:deviceProperties|cupti_version|roctracer_version|baseTimeNanoseconds|distributedInfo|record_shapes)"\s*:'
@@ -47,7 +46,7 @@ _UNREAD_FORMATS = (
     (rb"\A\s*<(?i:!doctype|html|head|\?xml)", trace_files.FILE_IS_WEB_PAGE),
     (rb"\Aversion https://git-lfs", trace_files.FILE_IS_LFS_POINTER),
 )
-_JSON_START = re.compile(rb"\s*[\[{]")
+JSON_START = re.compile(rb"\s*[\[{]")
 
 
 def identify_unread_format(head: bytes) -> Template | None:
@@ -67,6 +66,6 @@ def identify_tool(head: bytes, source: str) -> str | None:
         return None
     # Compiled here rather than on import: few files get as far as this.
     by_mark = next((name for name, marks in _TOOL_MARKS.items() if re.search(b"|".join(marks), head)), None)
-    if by_mark or _JSON_START.match(head):
+    if by_mark or JSON_START.match(head):
         return by_mark
     return next((name for name, pattern in _TOOL_FILE_NAMES.items() if re.search(pattern, source)), None)

@@ -49,6 +49,12 @@ CHAKRA_CIRCULAR = Template(
     Severity.ERROR,
     "{path} is no trace: {nodes:count node} wait for one another in a circle.",
 )
+PERFETTO_WITHOUT_KERNELS = Template(
+    "perfetto-without-kernels",
+    Severity.ERROR,
+    "{path} holds no kernels and no copies as rocprofv3 writes them.",
+    "Of other programs, give the JSON.",
+)
 FORMAT_LACKS = Template(
     "format-lacks",
     Severity.WARNING,

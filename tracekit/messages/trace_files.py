@@ -22,8 +22,8 @@ TRACES_NOT_FOUND = Template(
     "traces-not-found",
     Severity.ERROR,
     "{path} holds no traces ({others:count other file}).",
-    "Their names end in .json, .sqlite, .xplane.pb or .et, also with .gz or .zst, or in .zip; in a directory they may "
-    "lie one level down.",
+    "Their names end in .json, .sqlite, .pftrace, .xplane.pb or .et, also with .gz or .zst, or in .zip; in a directory "
+    "they may lie one level down.",
 )
 PROTOCOL_NEEDS_PACKAGE = Template(
     "protocol-needs-package",

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from tracekit.ingest.build import build_rank_traces
+from tracekit.ingest.foreign import JSON_START
 from tracekit.ingest.formats.tables import ForeignFile, to_decoded_file
 from tracekit.ingest.window import FillableStream
 from tracekit.messages.formats import FORMAT_LACKS
@@ -66,7 +67,14 @@ CHAKRA = Format(
     name=r"\.et$",
     lacks=("GPU's name", "grids of kernels", "strides", "steps", "times below a microsecond"),
 )
-FORMATS = (NSIGHT, ROCPROF, XPLANE, CHAKRA)
+PERFETTO = Format(
+    tool="rocprofv3",
+    module="perfetto",
+    mark=None,
+    name=r"\.(?:pftrace|perfetto-trace)$",
+    lacks=("GPU's name", *ROCPROF.lacks),
+)
+FORMATS = (NSIGHT, ROCPROF, XPLANE, CHAKRA, PERFETTO)
 
 
 def identify_format(head: bytes, source: str) -> Format | None:
@@ -78,7 +86,9 @@ def identify_format(head: bytes, source: str) -> Format | None:
     """
     name = re.sub(r"\.(?:gz|gzip|zst)$", "", source.lower())
     for form in FORMATS:
-        if (form.mark and re.search(form.mark, head)) or (form.name and re.search(form.name, name)):
+        if form.mark and re.search(form.mark, head):
+            return form
+        if form.name and re.search(form.name, name) and not JSON_START.match(head):
             return form
     return None
 
