@@ -198,7 +198,6 @@ FOREIGN = {
     "clang": {"traceEvents": [event("", "Total ExecuteCompiler", 1, 2, {})], "beginningOfTime": 1},
     "Bazel": {"otherData": {"bazel_version": "7"}, "traceEvents": []},
     "speedscope": {"$schema": "https://www.speedscope.app/file-format-schema.json", "profiles": []},
-    "Nsight Systems": b"SQLite format 3\0\x10\0\x01\x01",
     "Nsight Compute": b'==PROF== Connected to process 7\n"ID","Process ID","Kernel Name"\n"0","7","gemm"\n',
     "pickle": b"\x80\x04\x95\x10\0\0\0",
     "ExecutionTraceObserver": {"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []},
