@@ -127,7 +127,7 @@ GPU_STALLED = Template(
     "gpu-stalled",
     Severity.WARNING,
     "For {step_pct} of the step the GPU stood still with work launched and nothing recorded to wait for (a kernel's "
-    "first launch does that): this time is kept as it was.",
+    "first launch does that): this time is kept as measured.",
 )
 DEPENDENCIES_DROPPED = Template(
     "dependencies-dropped",
