@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
-from tracekit.doctor import dependencies, host, idle, ranks, speed, steps, times, work
+from tracekit.doctor import dependencies, host, idle, ranks, speed, steps, times, trace_format, work
 from tracekit.doctor.model import Check, CheckContext
 
 CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (
+    trace_format.check_format,
     work.check_gpu,
     host.check_cpu_activity,
     work.check_shapes,

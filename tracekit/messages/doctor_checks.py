@@ -330,3 +330,6 @@ EVENTS_UNCOUNTED_COST = Template("events-uncounted-cost", Severity.CHECK, "what 
 EVENTS_MISSING_FIX = Template("events-missing-fix", Severity.CHECK, "copy or record the file again")
 RECORD_BATCHES = Template("record-batches", Severity.CHECK, "record a dozen batches or more, under load")
 RECORD_WITH = Template("record-with", Severity.CHECK, "{options:list}")
+
+FORMAT_OF_TOOL = Template("format-of-tool", Severity.CHECK, "a trace of {tool}, which has no: {lacks:list}")
+FORMAT_FIX = Template("format-fix", Severity.CHECK, "record with torch.profiler")

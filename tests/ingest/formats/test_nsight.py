@@ -8,6 +8,7 @@ import pytest
 import tracekit as tk
 from tests.codes import has_code, list_codes
 from tests.ingest.formats.nsight_files import build_tables, write_database, write_parquet_folder
+from tracekit.doctor.examine import examine
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -69,6 +70,12 @@ def test_it_predicts_as_the_profilers_trace_does(recorded, path):
     assert here.measured_step.step_time_us == there.measured_step.step_time_us
     columns = ("name", "op", "step", "family", "m", "n", "k", "copy_kind", "call")
     assert here.kernels.select(columns).equals(there.kernels.select(columns))
+
+
+def test_the_doctor_says_what_the_format_lacks(path):
+    trace = tk.load(path)
+    check = next(check for check in examine(trace, prepare_run(trace)).checks if check.name == "format")
+    assert check.evidence.code == "format-of-tool"
 
 
 def test_ranges_that_count_are_steps(recorded, tmp_path):
