@@ -11,7 +11,6 @@ from starlette.responses import HTMLResponse
 from tracekit.web.responses import render_page
 
 SCHEMA_PREFIX = "#/components/schemas/"
-LIMIT_WORDS = {"minimum": "at least", "maximum": "at most"}
 
 Schema = Mapping[str, Any]
 

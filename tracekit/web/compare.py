@@ -9,16 +9,15 @@ from fastapi import APIRouter, Query
 from pydantic import StringConstraints
 from starlette.responses import HTMLResponse, Response
 
-from tracekit.errors import TraceError
 from tracekit.messages import web_errors
 from tracekit.render import compare as as_json
 from tracekit.render.html import render_comparison_body, render_comparison_page
 from tracekit.reporting.comparison import Comparison, ComparisonSide, compare
-from tracekit.reporting.model import Report
-from tracekit.web.comparison_sides import REPORT_FILE, Sides, choose_sides, make_sides
+from tracekit.web.comparison_sides import Sides, choose_sides, make_sides
 from tracekit.web.errors import NotFoundError, WebError
 from tracekit.web.jobs import WebJob
 from tracekit.web.policies import REPORT_FILE_POLICY
+from tracekit.web.report_data import load_report
 from tracekit.web.report_pages import render_report_page
 from tracekit.web.routes import ID_PATTERN, Owner, StoreDependency, document_refusals
 from tracekit.web.store import Store
@@ -91,11 +90,10 @@ def compared(
 
 
 def _load_sides(store: Store, job: WebJob) -> Sides:
-    try:
-        with store.files.open(f"jobs/{job.id}/{job.output}/{REPORT_FILE}") as file:
-            return make_sides(Report.from_json(file.read()), job.name)
-    except (FileNotFoundError, TraceError):
-        raise NotFoundError(web_errors.REPORT_NOT_COMPARABLE(name=job.name)) from None
+    report = load_report(store, job)
+    if report is None:
+        raise NotFoundError(web_errors.REPORT_NOT_COMPARABLE(name=job.name))
+    return make_sides(report, job.name)
 
 
 def _choose_targets(a: Sides, b: Sides, of_a: str | None, of_b: str | None) -> tuple[str, str]:

@@ -6,8 +6,6 @@ from tracekit.reporting.comparison import ComparisonSide, make_measured_side, ma
 from tracekit.reporting.model import Report
 
 MEASURED_LABEL = ""
-REPORT_FILE = "report.data"
-"""File beside a report's formats that holds :meth:`Report.to_json`."""
 
 Sides = Mapping[str, ComparisonSide]
 """Sides by the target's label; the key of the measured run is :data:`MEASURED_LABEL`."""

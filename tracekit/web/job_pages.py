@@ -1,6 +1,6 @@
 """HTML pages of a job: what was found, the choice of targets, progress, and the report."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -67,8 +67,7 @@ async def submit_request(
     request: Request, store: StoreDependency, requester: RequesterDependency, job_id: Id
 ) -> Response:
     """Queue a job again with what was chosen, or say beside the fields why that can't be."""
-    form = await request.form()
-    return await to_thread.run_sync(partial(_submit, store, requester, job_id, form, is_partial=_wants_part(request)))
+    return await _handle_form(_submit, request, store, requester, job_id)
 
 
 def _submit(store: Store, requester: Requester, job_id: str, form: FormData, *, is_partial: bool) -> Response:
@@ -100,8 +99,7 @@ async def submit_sliders(
     request: Request, store: StoreDependency, requester: RequesterDependency, job_id: Id
 ) -> Response:
     """Recompute a report with what its sliders changed, as a report of its own."""
-    form = await request.form()
-    return await to_thread.run_sync(partial(_adjust, store, requester, job_id, form, is_partial=_wants_part(request)))
+    return await _handle_form(_adjust, request, store, requester, job_id)
 
 
 def _adjust(store: Store, requester: Requester, job_id: str, form: FormData, *, is_partial: bool) -> Response:
@@ -209,6 +207,10 @@ def _get_recorded_gpu(job: WebJob) -> str | None:
     return None if (job.request or {}).get("source_gpu") else gpu
 
 
-def _wants_part(request: Request) -> bool:
-    """Return whether a script asks for the part of the page that changes."""
-    return "hx-request" in request.headers
+async def _handle_form(
+    handler: Callable[..., Response], request: Request, store: Store, requester: Requester, job_id: str
+) -> Response:
+    """Read a form and handle it in a thread; a script gets only the part of the page that changes."""
+    form = await request.form()
+    is_partial = "hx-request" in request.headers
+    return await to_thread.run_sync(partial(handler, store, requester, job_id, form, is_partial=is_partial))

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from tracekit.errors import TraceError
-from tracekit.reporting.model import Report
-from tracekit.web.comparison_sides import MEASURED_LABEL, REPORT_FILE, Sides, make_sides
+from tracekit.web.comparison_sides import MEASURED_LABEL, Sides, make_sides
 from tracekit.web.field_labels import name_field
 from tracekit.web.jobs import WebJob
+from tracekit.web.report_data import load_report
 from tracekit.web.store import Store
 
 
@@ -49,12 +48,8 @@ def build_several_context(store: Store, job: WebJob) -> dict[str, Any]:
 
 def _build_column(store: Store, job: WebJob) -> RunColumn:
     source = (job.found or {}).get("source", {})
-    if not job.formats or job.is_active:
-        return RunColumn(job, source, {}, "")
-    try:
-        with store.files.open(f"jobs/{job.id}/{job.output}/{REPORT_FILE}") as file:
-            report = Report.from_json(file.read())
-    except (FileNotFoundError, TraceError):
+    report = None if not job.formats or job.is_active else load_report(store, job)
+    if report is None:
         return RunColumn(job, source, {}, "")
     sentence = report.decision.sentence.render(name_field) if report.decision else ""
     return RunColumn(job, source, make_sides(report, job.name), sentence)

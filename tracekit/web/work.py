@@ -27,13 +27,13 @@ from tracekit.run import MeasuredRun
 from tracekit.trace import Trace
 from tracekit.web import unpack_limits
 from tracekit.web.ask import Ask
-from tracekit.web.comparison_sides import REPORT_FILE
 from tracekit.web.errors import serialize_error
 from tracekit.web.formats import FORMATS, TIMELINE_FORMAT
 from tracekit.web.jobs import WebJob
 from tracekit.web.prepared import KEEPER, PreparedRun
 from tracekit.web.progress import JobProgress
 from tracekit.web.report_body import encode_body
+from tracekit.web.report_data import REPORT_FILE
 from tracekit.web.report_files import BODY_FORM, name_report_file
 from tracekit.web.settings import Settings
 from tracekit.web.several_runs import SeveralRunsError, split_doubtful, split_refused
