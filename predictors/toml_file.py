@@ -40,6 +40,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     return document
 
 
+def describe_failure(error: OSError | ValueError) -> str:
+    """Return why :func:`read_toml` failed, without the path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def _is_flat(value: object, levels: int) -> bool:
     """Return whether a value has at most so many levels of tables and lists."""
     return levels >= 0 and all(_is_flat(one, levels - 1) for one in _list_items(value))

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,6 +13,7 @@ from typing import Any
 import platformdirs
 import typer
 
+from predictors.toml_file import describe_failure, read_toml
 from tracekit.errors import TracekitError
 from tracekit.messages import configurations as messages
 
@@ -26,7 +26,6 @@ KEYS = (*TARGET_KEYS, SOURCE_GPU_KEY, "host", "price", "prices")
 """What can be configured: the names of the options."""
 CONFIGURED_COMMANDS = ("predict", "sweep", "share")
 """Commands that take targets and their prices."""
-MAX_CONFIG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -113,11 +112,11 @@ def _is_from(context: Any, key: str, source: str) -> bool:
 
 def _read_file(path: Path) -> dict[str, str | list[str]]:
     try:
-        with path.open("rb") as file:
-            content = tomllib.loads(file.read(MAX_CONFIG_BYTES).decode())
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise TracekitError(messages.CONFIGURATION_UNREADABLE(path=str(path), reason=reason or "")) from error
+        content = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise TracekitError(
+            messages.CONFIGURATION_UNREADABLE(path=str(path), reason=describe_failure(error))
+        ) from error
     for key in content:
         if key not in KEYS:
             known = get_close_matches(key, KEYS, n=1) or KEYS

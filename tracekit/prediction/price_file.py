@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from predictors.toml_file import read_toml
+from predictors.toml_file import describe_failure, read_toml
 from tracekit.errors import RequestError
 from tracekit.messages import Message
 from tracekit.messages import requests as messages
@@ -59,10 +59,8 @@ def read_price_file(path: str | Path) -> PriceFile:
     """
     try:
         data = read_toml(Path(path))
-    except OSError as error:
-        raise RequestError(messages.PRICE_FILE_INVALID(path=str(path), reason=error.strerror or str(error))) from error
-    except ValueError as error:
-        raise RequestError(messages.PRICE_FILE_INVALID(path=str(path), reason=str(error))) from error
+    except (OSError, ValueError) as error:
+        raise RequestError(messages.PRICE_FILE_INVALID(path=str(path), reason=describe_failure(error))) from error
     fault = _find_fault(data)
     if fault:
         raise RequestError(messages.PRICE_FILE_INVALID(path=str(path), reason=fault))
