@@ -8,6 +8,7 @@ from tracekit.messages import Message, Value
 from tracekit.messages.findings import DOES_NOT_FIT
 from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.model import Report
+from tracekit.reporting.sections.decide import count_gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def build_headline(report: Report) -> Headline:
     """Build the answer in one sentence: the decision, or without targets the measured step."""
     source, decision = report.source, report.decision
     if decision is None:
-        here = name_gpus(report, source.gpu, source.ranks)
+        here = count_gpus(source.gpu_name, source.ranks)
         takes = "is predicted to take" if source.is_captured else "takes"
         busy = 100 * source.kernel_time_us / source.step_time_us if source.step_time_us else 0.0
         detail = f"The GPU is busy for {format_percent(busy)} of the step. {describe_largest_part(report)}".rstrip()
@@ -68,12 +69,3 @@ def _describe_bottleneck(report: Report, target: PredictedStep) -> str:
     lacking = [finding.title for finding in there if finding.message.template is DOES_NOT_FIT]
     limits = [finding.title for finding in there if finding.bottleneck]
     return " ".join([*lacking, *(limits or [f"The GPU would be busy for {format_percent(busy)} of that step."])])
-
-
-def name_gpus(report: Report, slug: str | None, count: int) -> str:
-    """Return the number of GPUs and their full name."""
-    names = {gpu.slug: gpu.name for gpu in report.provenance.gpus}
-    if slug is None:
-        return "the measured GPU" if count == 1 else f"the {count} measured GPUs"
-    name = names.get(slug, slug)
-    return name if count == 1 else f"{count} × {name}"

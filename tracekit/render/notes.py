@@ -81,14 +81,8 @@ def _describe_kind(report: Report, kind: list[_PlacedNote], name: OptionNames, e
     text = most.render(name, escape)
     alike = [label for _, label, note in kind if note.render(name, escape) == text]
     others = [label for _, label, _ in kind if label not in alike]
-    said = text if len(alike) == len(report.targets) else f"{escape(', '.join(_name_targets(alike)))}: {text}"
-    return f"{said} Likewise on {escape(', '.join(_name_targets(others)))}." if others else said
-
-
-def _name_targets(labels: list[str]) -> Iterator[str]:
-    yield from labels[:MOST_TARGETS]
-    if len(labels) > MOST_TARGETS:
-        yield f"{len(labels) - MOST_TARGETS} more"
+    said = text if len(alike) == len(report.targets) else f"{escape(_name_some(alike, MOST_TARGETS))}: {text}"
+    return f"{said} Likewise on {escape(_name_some(others, MOST_TARGETS))}." if others else said
 
 
 def merge_target_notes(
@@ -106,10 +100,10 @@ def merge_target_notes(
         for text in said(target):
             concerned.setdefault(text, []).append(target.label)
     for text, gpus in concerned.items():
-        yield text if len(gpus) == len(report.targets) else f"{escape(_name_some(gpus))}: {text}"
+        yield text if len(gpus) == len(report.targets) else f"{escape(_name_some(gpus, MOST_NAMED))}: {text}"
 
 
-def _name_some(labels: Sequence[str]) -> str:
-    """List names, the first of many."""
-    left = len(labels) - MOST_NAMED
-    return ", ".join(labels) if left <= 1 else f"{', '.join(labels[:MOST_NAMED])} and {left} more"
+def _name_some(labels: Sequence[str], most: int) -> str:
+    """List names; of many the first ``most``, and how many more there are."""
+    left = len(labels) - most
+    return ", ".join(labels) if left <= 1 else f"{', '.join(labels[:most])} and {left} more"

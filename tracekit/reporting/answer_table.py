@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from tracekit.reporting.figure_columns import list_figure_columns, spread_figure
 from tracekit.reporting.sections.decision import Decision
-from tracekit.reporting.sections.figure import Figure
 from tracekit.schema import TableColumn, TableSchema
 
 FIGURES = {
@@ -27,11 +27,7 @@ ANSWER = TableSchema(
         TableColumn("gpus", pl.Int64, "GPUs in use."),
         TableColumn("rented", pl.Int64, "GPUs that dollars count: whole instances of a cloud."),
         TableColumn("price", pl.Float64, "Dollars for an hour of one GPU."),
-        *(
-            TableColumn(f"{name}{end}", pl.Float64, f"{meaning}{said}.")
-            for name, meaning in FIGURES.items()
-            for end, said in (("", ""), ("_low", ": lower end of its 90 % interval"), ("_high", ": upper end"))
-        ),
+        *(column for name, meaning in FIGURES.items() for column in list_figure_columns(name, meaning)),
         TableColumn("fits_in_memory", pl.Boolean, "Whether a rank fits into memory; blank where that isn't known."),
         TableColumn("answer", pl.String, "The same in words."),
     ),
@@ -44,10 +40,5 @@ def list_answers(decision: Decision | None) -> Iterator[dict[str, object]]:
         row: dict[str, object] = {"rank": target.rank, "target": target.label, "gpus": target.gpus}
         row |= {"rented": target.rented, "price": target.price}
         for name in FIGURES:
-            row |= _spread_figure(name, getattr(target, name))
+            row |= spread_figure(name, getattr(target, name))
         yield row | {"fits_in_memory": target.fits, "answer": str(target.sentence)}
-
-
-def _spread_figure(name: str, figure: Figure | None) -> dict[str, float | None]:
-    likely, low, high = (figure.likely, figure.low, figure.high) if figure else (None, None, None)
-    return {name: likely, f"{name}_low": low, f"{name}_high": high}

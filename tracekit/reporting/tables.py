@@ -10,6 +10,7 @@ from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.note_order import compute_effect_us
 from tracekit.reporting.answer_table import ANSWER, list_answers
+from tracekit.reporting.figure_columns import list_figure_columns, spread_figure
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.figure import Figure
@@ -75,7 +76,7 @@ SERVING = TableSchema(
         TableColumn("gpu", pl.String, "measured, or the target."),
         TableColumn("gpus", pl.Int64, "GPUs that serve together."),
         *(
-            TableColumn(f"{name}{end}", pl.Float64, f"{meaning}{part}")
+            column
             for name, meaning in (
                 ("batch_us", "Time of a batch"),
                 ("first_token_us", "Time to first token, without queueing"),
@@ -84,7 +85,7 @@ SERVING = TableSchema(
                 ("tokens_per_s_per_gpu", "Tokens a second and GPU"),
                 ("tokens_per_s_per_user", "Output tokens of one sequence a second"),
             )
-            for end, part in (("", "."), ("_low", ", lower end of the 90 % interval."), ("_high", ", upper end."))
+            for column in list_figure_columns(name, meaning)
         ),
     ),
 )
@@ -432,13 +433,11 @@ def _iter_serving_rows(report: Report) -> Iterator[dict[str, object]]:
     for served in report.serving.kinds if report.serving else ():
         counts = {name: getattr(served, name) for name in ("kind", "batches", "prompts", "sequences", "tokens")}
         for speed in served.speeds:
-            figures = {
-                f"{field.name}{end}": value
-                for field in fields(speed)
-                if isinstance(figure := getattr(speed, field.name), Figure)
-                for end, value in (("", figure.likely), ("_low", figure.low), ("_high", figure.high))
-            }
-            yield nothing | counts | {"gpu": speed.label, "gpus": speed.gpus} | figures
+            row = nothing | counts | {"gpu": speed.label, "gpus": speed.gpus}
+            for field in fields(speed):
+                if isinstance(figure := getattr(speed, field.name), Figure):
+                    row |= spread_figure(field.name, figure)
+            yield row
 
 
 def _iter_stream_rows(report: Report) -> Iterator[dict[str, object]]:

@@ -49,8 +49,8 @@ def _list_places(report: Report) -> Iterator[_Place]:
     """Yield the trace's own GPU and the targets, best first."""
     decision, here_ms = report.decision, report.source.step_time_us / 1e3
     dollars = decision.here.dollars if decision else None
-    costs = None if dollars is None else Figure(dollars, dollars, dollars)
-    yield _Place(report.source.label, Figure(here_ms, here_ms, here_ms), costs, is_measured=True)
+    costs = None if dollars is None else Figure.from_exact(dollars)
+    yield _Place(report.source.label, Figure.from_exact(here_ms), costs, is_measured=True)
     for target in decision.targets if decision else ():
         yield _Place(target.label, target.speedup.invert(here_ms), target.dollars)
 
@@ -61,16 +61,8 @@ def _build_cost_chart(decision: Decision, places: Iterable[_Place], here: str) -
     unit = f"dollars for {decision.amount:,} {decision.unit}"
     times, costs = [place.work_ms for place in placed], [place.dollars for place in placed if place.dollars]
     spans = (
-        Series(
-            name=f"{place.name}, interval",
-            kind="lines",
-            x=(time.low, time.high),
-            y=(cost.low, cost.high),
-            colour=TARGET_COLOUR,
-            width_px=3,
-            is_in_legend=False,
-        )
-        for place, time, cost in zip(placed, times, costs, strict=True)
+        _build_span(place, (cost.low, cost.high))
+        for place, cost in zip(placed, costs, strict=True)
         if not place.is_measured
     )
     points = [(time.likely, cost.likely) for time, cost in zip(times, costs, strict=True)]
@@ -87,19 +79,7 @@ def _build_cost_chart(decision: Decision, places: Iterable[_Place], here: str) -
 
 def _build_interval_chart(places: Sequence[_Place], here: str) -> Chart:
     """Build the chart of the times: one row for the measured step and for each target."""
-    spans = (
-        Series(
-            name=f"{place.name}, interval",
-            kind="lines",
-            x=(place.work_ms.low, place.work_ms.high),
-            y=(row, row),
-            colour=TARGET_COLOUR,
-            width_px=3,
-            is_in_legend=False,
-        )
-        for row, place in enumerate(places)
-        if not place.is_measured
-    )
+    spans = (_build_span(place, (row, row)) for row, place in enumerate(places) if not place.is_measured)
     points = [(place.work_ms.likely, float(row)) for row, place in enumerate(places)]
     return Chart(
         name="answer",
@@ -110,6 +90,19 @@ def _build_interval_chart(places: Sequence[_Place], here: str) -> Chart:
         categories=tuple(place.name for place in places),
         is_horizontal=True,
         height_px=AXES_PX + ROW_PX * len(places),
+    )
+
+
+def _build_span(place: _Place, y: tuple[float, float]) -> Series:
+    """Build the line of a place's interval between two vertical positions."""
+    return Series(
+        name=f"{place.name}, interval",
+        kind="lines",
+        x=(place.work_ms.low, place.work_ms.high),
+        y=y,
+        colour=TARGET_COLOUR,
+        width_px=3,
+        is_in_legend=False,
     )
 
 

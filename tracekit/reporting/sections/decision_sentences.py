@@ -152,7 +152,7 @@ def _write_cheapest(targets: Sequence[TargetDecision], here: TraceCosts) -> Iter
     """Yield where the work costs least, of at least two places with a price and enough memory."""
     costs = {one.name: one.dollars for one in targets if one.dollars is not None and one.fits is not False}
     if here.dollars is not None:
-        costs[here.name] = Figure(here.dollars, here.dollars, here.dollars)
+        costs[here.name] = Figure.from_exact(here.dollars)
     if len(costs) < 2:
         return
     ranks = rank_figures([*costs.values()], [False] * len(costs))

@@ -19,6 +19,11 @@ class Figure:
     low: float
     high: float
 
+    @classmethod
+    def from_exact(cls, value: float) -> Figure:
+        """Return the figure of a value that was measured or given."""
+        return cls(value, value, value)
+
     @property
     def ordered(self) -> tuple[float, float, float]:
         """Low end, likely value, high end: as messages take it."""

@@ -110,7 +110,7 @@ def _build_batches(kind: str, run: MeasuredRun, targets: Sequence[Prediction], r
     gpus = max(run.trace.world_size, len(run.ranks))
     time_us = run.measured_step.step_time_us
     label = label_times(run.trace)
-    measured = _build_speed(kind, label, Figure(time_us, time_us, time_us), tokens, gpus)
+    measured = _build_speed(kind, label, Figure.from_exact(time_us), tokens, gpus)
     predicted = (
         _build_speed(
             kind,
