@@ -51,6 +51,8 @@ def test_options_stand_in_the_panels_of_their_declarations(run):
         if len(command.params) > 10 and name not in ("serve", "record", "calibrate"):
             panels = {parameter.rich_help_panel for parameter in command.params if parameter.opts[0][:2] == "--"}
             assert panels <= {*Panel}, name
+            helps = [parameter.help or "" for parameter in command.params]
+            assert not [text for text in helps if re.search(r"\[[a-z#/@]", text)], "rich reads it as markup"
 
 
 def test_examples_in_the_help_are_commands():

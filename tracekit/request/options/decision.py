@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tracekit.errors import RequestError
 from tracekit.messages import requests as messages
-from tracekit.request.option import Option, Request
+from tracekit.request.option import Option, Panel, Request
 
 if TYPE_CHECKING:
     from tracekit.prediction.question import Question
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class DecisionOptions(Request):
     """What is to be decided between trace and targets."""
+
+    panel = Panel.TARGET
 
     rank_by: Annotated[
         str,

@@ -44,7 +44,7 @@ class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, Tar
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictRequest(ExportRequest, DecisionOptions):
+class PredictRequest(DecisionOptions, ExportRequest):
     """Predictions on some targets."""
 
     def check(self) -> None:

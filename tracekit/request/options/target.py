@@ -46,7 +46,7 @@ class TargetOptions(Request):
     prices: Annotated[
         str | None,
         Option(
-            "A file of such prices: TOML with date = 2026-11-01 and the table [dollars_an_hour].",
+            "A file of such prices: TOML with date = 2026-11-01 and a table dollars_an_hour.",
             "File of prices",
             "FILE",
         ),
