@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import version
 from math import exp, log
 
 from predictors import Gpu, list_gpus
@@ -15,6 +14,7 @@ from tracekit.run import MeasuredRun
 from tracekit.scoreboard import Forecast, Scoreboard
 from tracekit.scoreboard.interval_rule import compute_width_factor
 from tracekit.scoreboard.outcome import CUSTOM_GPU
+from tracekit.version import __version__
 
 BATCH_KINDS = ("prefill", "decode", "mixed")
 DIGEST_CHARS = 16
@@ -63,7 +63,7 @@ def make_forecast(prediction: Prediction, run: MeasuredRun) -> Forecast | None:
         low_us=low,
         likely_us=likely,
         high_us=high,
-        version=version("tracekit"),
+        version=__version__,
         weights=identify_weights(),
     )
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -15,6 +14,7 @@ from tracekit.render.grid import make_grid
 from tracekit.render.markdown import format_table
 from tracekit.scoreboard.outcome import Outcome
 from tracekit.scoreboard.summary import GroupSummary
+from tracekit.version import __version__
 
 HEADINGS = ("GPU", "kind", "outcomes", "inside", "median error", "worst", "interval")
 OUTCOME_HEADINGS = ("GPU", "GPUs", "traced on", "kind", "predicted", "measured", "error", "tracekit", "weights", "date")
@@ -44,7 +44,7 @@ def serialize_scoreboard(rows: Sequence[GroupSummary], outcomes: Sequence[Outcom
 def render_markdown(rows: Sequence[GroupSummary], outcomes: Sequence[Outcome]) -> str:
     """Return the scoreboard as Markdown that can be pasted into an issue."""
     lines = [
-        f"Outcomes of predictions, tracekit {version('tracekit')}. {EXPLANATION}",
+        f"Outcomes of predictions, tracekit {__version__}. {EXPLANATION}",
         "",
         *format_table(HEADINGS, [_format_row(row) for row in rows]),
         "",
