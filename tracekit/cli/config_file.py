@@ -13,7 +13,6 @@ from typing import Any
 import platformdirs
 import typer
 
-from predictors.toml_file import describe_failure, read_toml
 from tracekit.errors import TracekitError
 from tracekit.messages import configurations as messages
 
@@ -111,6 +110,8 @@ def _is_from(context: Any, key: str, source: str) -> bool:
 
 
 def _read_file(path: Path) -> dict[str, str | list[str]]:
+    from predictors.toml_file import describe_failure, read_toml
+
     try:
         content = read_toml(path)
     except (OSError, ValueError) as error:
