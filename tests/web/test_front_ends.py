@@ -143,7 +143,7 @@ def to_form(options):
 
 
 def read_report(api, job):
-    return api.client.get(api.job(job)["reports"]["json"]).json()
+    return api.client.get(api.job(job)["reports"]["json"], params={"details": True}).json()
 
 
 @pytest.mark.parametrize("case", ANSWERED)
@@ -247,6 +247,6 @@ def test_the_page_and_the_api_have_every_option(api, job):
     schema = api.client.get("/api/v1/openapi.json").json()["components"]["schemas"]["Ask"]["properties"]
     for field in list_fields(PredictRequest):
         # The server reads no file that a request names; a model's configuration is uploaded with the traces.
-        expected = field.name not in ("model_config", "host_from", "indices")
+        expected = field.name not in ("model_config", "host_from", "indices", "prices")
         assert (f'name="{field.name}"' in page) == (field.name in schema) == expected
         assert not expected or schema[field.name]["description"]
