@@ -43,7 +43,15 @@ def read_rows(sweep: Any) -> list[dict[str, str]]:
 
 def report(sweep: Sweep, **changed: Any) -> Any:
     """What the report adds to a sweep, which the table only passes on."""
-    told = {"trace": "t.json", "layout": "8 ranks", "limits": {}, "refused": (), "warnings": (), "assumptions": ()}
+    told = {
+        "trace": "t.json",
+        "step_time_us": 500.0,
+        "layout": "8 ranks",
+        "limits": {},
+        "refused": (),
+        "warnings": (),
+        "assumptions": (),
+    }
     fields = {name: getattr(sweep, name) for name in ("entries", "unit", "knees") if hasattr(sweep, name)}
     return SimpleNamespace(**told | {"straggler_note": None} | fields | changed)
 
