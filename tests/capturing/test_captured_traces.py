@@ -172,12 +172,14 @@ def test_long_lists_of_parameters_have_their_sizes(trained: Trace) -> None:
 
 
 def test_the_headline_predicts_instead_of_telling(trained: Trace) -> None:
+    from tracekit.format import format_interval
     from tracekit.render.headline import build_headline
     from tracekit.reporting import build_prediction_report
 
     for gpu in ("h100-sxm", "l40s"):
         report = build_prediction_report(tk.predict(trained, gpu=gpu))
-        assert "predicted to take" in build_headline(report).before
+        target = report.targets[0]
+        assert format_interval(target.low_us, target.high_us) in build_headline(report).figure
 
 
 def test_the_doctor_finds_no_recording(trained: Trace) -> None:

@@ -190,7 +190,7 @@ def test_of_two_clusters_of_one_gpu_either_can_be_chosen():
     content = as_json.dump_prediction(build_report(predictions.run, predictions.targets)).encode()
     for name in predictions:
         assert saved_prediction.read_prediction(content, "p.json", name).label == f"p, predicted on {name}"
-    with pytest.raises(TracekitError, match=r"several of h100-sxm\. Choose with --gpu: 8xh100-sxm, 2x"):
+    with pytest.raises(TracekitError, match=r"several of h100-sxm\. Choose with --gpu: 2x8xh100-sxm@ndr400, 8x"):
         saved_prediction.read_prediction(content, "p.json", "h100")
 
 
