@@ -13,7 +13,7 @@ from tracekit.trace import RankTrace
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ServingEngine:
     """A serving engine.
 
     Attributes:
@@ -27,7 +27,7 @@ class Engine:
     commands: tuple[str, ...]
 
 
-VLLM = Engine(
+VLLM = ServingEngine(
     "vLLM",
     {
         recipe.SHAPES: "torch_profiler_record_shapes: true",
@@ -45,7 +45,7 @@ VLLM = Engine(
     ),
 )
 """Switches of --profiler-config in vLLM 0.13 and newer (vllm/config/profiler.py)."""
-SGLANG = Engine(
+SGLANG = ServingEngine(
     "SGLang",
     {recipe.SHAPES: "record_shapes: true", recipe.NO_STACKS: "with_stack: false"},
     (
@@ -60,14 +60,14 @@ SGLANG = Engine(
 SGLANG_MARK = r"^step\["
 
 
-def identify_engine(trace: RankTrace) -> Engine | None:
+def identify_engine(trace: RankTrace) -> ServingEngine | None:
     """Identify the engine by its marks; None if it marks no batches."""
     if find_batches(trace).is_empty():
         return None
     return SGLANG if trace.annotations.select(pl.col("name").str.contains(SGLANG_MARK).any()).item() else VLLM
 
 
-def translate_check(check: Check, engine: Engine) -> Check:
+def translate_check(check: Check, engine: ServingEngine) -> Check:
     """Return the check with what fixes it on this engine; without a fix if the engine has no switch for it."""
     if not check.option:
         return check
@@ -77,7 +77,7 @@ def translate_check(check: Check, engine: Engine) -> Check:
     return replace(check, fix=RECORD_BATCHES() if recipe.SCHEDULE in check.option else None, option="")
 
 
-def build_commands(checks: Sequence[Check], engine: Engine) -> str:
+def build_commands(checks: Sequence[Check], engine: ServingEngine) -> str:
     """Build the recommended commands, if any check asks for another recording."""
     needed = any(check.fix is not None for check in checks if check.status is not Status.OK)
     return "\n".join(engine.commands) + "\n" if needed else ""

@@ -1,6 +1,6 @@
 """XPlane, the profiles of JAX and XLA, written by hand."""
 
-import builtins
+import sys
 
 import pytest
 
@@ -89,14 +89,7 @@ def test_a_profile_of_a_tpu_is_refused(tmp_path):
 def test_without_protobuf_the_package_is_named(tmp_path, monkeypatch):
     path = tmp_path / "host.xplane.pb"
     path.write_bytes(build_space().SerializeToString())
-    original = builtins.__import__
-
-    def refuse(name, *arguments, **named):
-        if name.startswith("google"):
-            raise ImportError(name)
-        return original(name, *arguments, **named)
-
     load_messages.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
     with pytest.raises(NotATraceError, match=r"tracekit-gpu\[formats\]", check=has_code("format-needs-package")):
         tk.load(path)

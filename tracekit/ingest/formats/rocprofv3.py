@@ -129,7 +129,7 @@ class Process(Struct):
     buffer_records: Records = field(default_factory=Records)
 
 
-class Report(Struct):
+class ToolDocument(Struct):
     """The file."""
 
     processes: list[Process] = field(name="rocprofiler-sdk-tool")
@@ -144,7 +144,7 @@ def read(file: ForeignFile) -> ForeignTrace:
     """
     file.check_size(file.path.stat().st_size)
     try:
-        processes = msgspec.json.decode(file.path.read_bytes(), type=Report).processes
+        processes = msgspec.json.decode(file.path.read_bytes(), type=ToolDocument).processes
     except JSON_ERRORS as error:
         reason = str(error)
         raise DamagedTraceError(FORMAT_DAMAGED(path=file.name, form="JSON of rocprofv3", reason=reason)) from error

@@ -9,13 +9,13 @@ from tracekit.messages import decisions as told
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import RankBy
 from tracekit.reporting.model import Report
+from tracekit.reporting.sections.decide import US_PER_HOUR, count_steps
 from tracekit.reporting.sections.decision import Decision, TargetDecision
 from tracekit.reporting.sections.decision_sentences import MIN_RATIO_IN_TIMES
 from tracekit.reporting.sections.figure import Figure
 
 MAX_FIRST_TARGETS = 3
 """Targets, best first, whose columns tables show before a reader chooses others."""
-US_PER_HOUR = 3.6e9
 COST_ANSWERS = (
     told.COSTS_MORE,
     told.COSTS_TIMES,
@@ -118,8 +118,7 @@ def _compute_gpu_hours(report: Report, target: TargetDecision) -> Figure:
 def _compute_hours(report: Report) -> float:
     """Return the hours that the decision's amount of work takes where it was traced."""
     assert report.decision
-    batch = report.source.batch
-    return report.source.step_time_us / US_PER_HOUR * report.decision.amount / (batch.size if batch else 1.0)
+    return report.source.step_time_us / US_PER_HOUR * count_steps(report.source, report.decision.amount)
 
 
 def describe_pricing(report: Report, rows: list[TargetRow]) -> dict[str, object] | None:

@@ -101,7 +101,7 @@ class EqualWork:
 
     @property
     def _steps_per_amount(self) -> float:
-        return self.amount / (self.source.batch.size if self.source.batch else 1.0)
+        return count_steps(self.source, self.amount)
 
     @property
     def _steps_of_run(self) -> float | None:
@@ -187,6 +187,11 @@ class EqualWork:
             yield told.BATCH_THERE(batch_ratio=target.batch_ratio)
         if self.edited:
             yield told.EDITS_THERE()
+
+
+def count_steps(source: SourceSummary, amount: int) -> float:
+    """Return the number of traced steps that do an amount of work."""
+    return amount / (source.batch.size if source.batch else 1.0)
 
 
 def count_gpus(name: str | None, count: int) -> str:
