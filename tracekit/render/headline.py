@@ -34,8 +34,7 @@ def build_headline(report: Report) -> Headline:
     if decision is None:
         here = count_gpus(source.gpu_name, source.ranks)
         takes = "is predicted to take" if source.is_captured else "takes"
-        busy = 100 * source.kernel_time_us / source.step_time_us if source.step_time_us else 0.0
-        detail = f"The GPU is busy for {format_percent(busy)} of the step. {describe_largest_part(report)}".rstrip()
+        detail = f"The GPU is busy for {format_percent(source.busy_pct or 0.0)} of the step. {describe_largest_part(report)}".rstrip()
         return Headline(f"A step on {here} {takes}", format_duration(source.step_time_us), ".", detail)
     target, speed, rest = split_answer(decision.sentence)
     best = next(one for one in report.targets if one.label == decision.targets[0].label)
@@ -64,8 +63,6 @@ def _render_values(values: Value) -> list[str]:
 def _describe_bottleneck(report: Report, target: PredictedStep) -> str:
     """Describe missing memory, and the target's bottleneck or else its GPU utilization."""
     there = [finding for finding in report.findings if finding.on == target.label]
-    step = target.step
-    busy = 100 * step.kernel_time_us / step.step_time_us if step.step_time_us else 0.0
     lacking = [finding.title for finding in there if finding.message.template is DOES_NOT_FIT]
     limits = [finding.title for finding in there if finding.bottleneck]
-    return " ".join([*lacking, *(limits or [f"The GPU would be busy for {format_percent(busy)} of that step."])])
+    return " ".join([*lacking, *(limits or [f"The GPU would be busy for {format_percent(target.step.busy_pct or 0.0)} of that step."])])

@@ -47,6 +47,11 @@ class StepTime:
         """Part of the step time in which the GPU runs nothing."""
         return max(self.step_time_us - self.kernel_time_us, 0.0)
 
+    @property
+    def busy_pct(self) -> float | None:
+        """Percent of the step in which the GPU runs anything; None for a step without a time."""
+        return 100 * self.kernel_time_us / self.step_time_us if self.step_time_us else None
+
     def list_doubts(self) -> list[Message]:
         """List why the figures contradict each other."""
         if self.kernel_time_us <= MAX_BUSY_FRACTION * self.step_time_us:

@@ -97,6 +97,11 @@ class SourceSummary:
     tables: EmbeddingTables | None = None
 
     @property
+    def busy_pct(self) -> float | None:
+        """Percent of the step in which the GPU ran anything; None for a step without a time."""
+        return 100 * self.kernel_time_us / self.step_time_us if self.step_time_us else None
+
+    @property
     def label(self) -> str:
         """What its times are called beside those of targets."""
         return _label_times(is_captured=self.is_captured, is_synthetic=self.is_synthetic)
