@@ -34,7 +34,8 @@ def build_headline(report: Report) -> Headline:
     if decision is None:
         here = count_gpus(source.gpu_name, source.ranks)
         takes = "is predicted to take" if source.is_captured else "takes"
-        detail = f"The GPU is busy for {format_percent(source.busy_pct or 0.0)} of the step. {describe_largest_part(report)}".rstrip()
+        busy = format_percent(source.busy_pct or 0.0)
+        detail = f"The GPU is busy for {busy} of the step. {describe_largest_part(report)}".rstrip()
         return Headline(f"A step on {here} {takes}", format_duration(source.step_time_us), ".", detail)
     target, speed, rest = split_answer(decision.sentence)
     best = next(one for one in report.targets if one.label == decision.targets[0].label)
@@ -65,4 +66,5 @@ def _describe_bottleneck(report: Report, target: PredictedStep) -> str:
     there = [finding for finding in report.findings if finding.on == target.label]
     lacking = [finding.title for finding in there if finding.message.template is DOES_NOT_FIT]
     limits = [finding.title for finding in there if finding.bottleneck]
-    return " ".join([*lacking, *(limits or [f"The GPU would be busy for {format_percent(target.step.busy_pct or 0.0)} of that step."])])
+    busy = format_percent(target.step.busy_pct or 0.0)
+    return " ".join([*lacking, *(limits or [f"The GPU would be busy for {busy} of that step."])])

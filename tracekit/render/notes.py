@@ -14,9 +14,9 @@ MOST_NOTES = 3
 MOST_ALIKE = 3
 """Most notes of one kind about different targets; of more, the first is shown."""
 MOST_NAMED = 5
-"""Most targets that a note names."""
-MOST_TARGETS = 3
-"""Most targets of a note that are named."""
+"""Most targets that a text about some of them names."""
+MOST_NAMED_BRIEFLY = 3
+"""Most targets that one of the notes that matter most names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ def _describe_kind(report: Report, kind: list[_PlacedNote], name: OptionNames, e
     text = most.render(name, escape)
     alike = [label for _, label, note in kind if note.render(name, escape) == text]
     others = [label for _, label, _ in kind if label not in alike]
-    said = text if len(alike) == len(report.targets) else f"{escape(_name_some(alike, MOST_TARGETS))}: {text}"
-    return f"{said} Likewise on {escape(_name_some(others, MOST_TARGETS))}." if others else said
+    said = text if len(alike) == len(report.targets) else f"{escape(_name_some(alike, MOST_NAMED_BRIEFLY))}: {text}"
+    return f"{said} Likewise on {escape(_name_some(others, MOST_NAMED_BRIEFLY))}." if others else said
 
 
 def merge_target_notes(

@@ -14,6 +14,7 @@ from tracekit.errors import NoGpuActivityError
 from tracekit.ingest.formats.nvtx import split_ranges
 from tracekit.ingest.formats.perfetto_schema import load_messages
 from tracekit.ingest.formats.protobufs import parse_message
+from tracekit.ingest.formats.rocm_copies import name_copies
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace
 from tracekit.messages.formats import PERFETTO_WITHOUT_KERNELS
 
@@ -30,7 +31,6 @@ _ARGUMENTS = {
     "group_segment_size": "shared_memory_bytes", "workgroup_size": "threads", "grid_size": "work_items",
 }  # fmt: skip
 _ROW = {"name": pl.String, **dict.fromkeys(_ARGUMENTS.values(), pl.Int64)}
-_DIRECTIONS = {"HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD"}
 
 
 def read(file: ForeignFile) -> ForeignTrace:
@@ -47,8 +47,7 @@ def read(file: ForeignFile) -> ForeignTrace:
         raise NoGpuActivityError(PERFETTO_WITHOUT_KERNELS(path=file.name))
     tables = {name: _build_frame(rows[name]) for name in _TABLES.values()}
     ops, annotations = split_ranges(tables.pop("ranges"))
-    direction = pl.col("name").str.extract(f"({'|'.join(_DIRECTIONS)})$").replace(_DIRECTIONS)
-    copies = tables["memcpy"].with_columns(name=pl.coalesce(pl.format("Memcpy {}", direction), "name"))
+    copies = tables["memcpy"].with_columns(name=name_copies(pl.col("name")))
     return ForeignTrace(tables | {"memcpy": copies, "ops": ops, "annotations": annotations}, {})
 
 

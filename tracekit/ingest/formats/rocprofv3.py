@@ -9,12 +9,12 @@ from msgspec import Struct, field
 from tracekit.errors import DamagedTraceError, NoGpuActivityError
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.formats.nvtx import split_ranges
+from tracekit.ingest.formats.rocm_copies import name_copies
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, format_vector
 from tracekit.messages.formats import FORMAT_DAMAGED, ROCPROF_WITHOUT_KERNELS
 
 GPU_AGENT = 2
 """Type of an agent that is a GPU (``ROCPROFILER_AGENT_TYPE_GPU``)."""
-_DIRECTIONS = {"HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD", "HOST_TO_HOST": "HtoH"}
 
 
 class Handle(Struct, gc=False):
@@ -223,8 +223,7 @@ def _build_copies(process: Process, gpus: dict[int, int]) -> pl.DataFrame:
         "bytes": [one.bytes for one in records],
     }
     table = _name_operations(records, process.strings)
-    direction = pl.col("name").str.extract(f"({'|'.join(_DIRECTIONS)})$").replace(_DIRECTIONS)
-    named = table.with_columns(name=pl.coalesce(pl.format("Memcpy {}", direction), pl.lit("Memcpy")))
+    named = table.with_columns(name=name_copies(pl.lit("Memcpy")))
     return named.hstack(pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64)))
 
 
