@@ -36,7 +36,7 @@ def measure_family_times_ns(program: Program, timeline: Timeline) -> dict[str, f
 
 
 def _split_time_ns(family: Ints, families: int, start: Ints, end: Ints, opens: Ints, closes: Ints) -> Floats:
-    """Split the time within the windows among the families, in proportion to how many kernels of each run."""
+    """Split the time within the windows among the families: kernels that run at once have equal parts of it."""
     times = np.concatenate([start, end, opens, closes])
     order = np.argsort(times, kind="stable")
     length = np.diff(times[order])
@@ -44,5 +44,8 @@ def _split_time_ns(family: Ints, families: int, start: Ints, end: Ints, opens: I
     change = np.repeat([1, -1, 1, -1], [start.size, end.size, opens.size, closes.size])
     running, within = (np.cumsum((change * rows)[order])[:-1] for rows in (is_kernel, 1 - is_kernel))
     each = np.where((within > 0) & (running > 0), length / np.maximum(running, 1), 0.0)
-    of = np.concatenate([family, family, np.full(opens.size + closes.size, families)])
-    return np.array([np.cumsum((change * (of == code))[order])[:-1] @ each for code in range(families)])
+    # What a kernel that ran from the first moment on would have had by each moment.
+    passed = np.empty(times.size)
+    passed[order] = np.append(0.0, np.cumsum(each))
+    worked = passed[start.size : 2 * start.size] - passed[: start.size]
+    return np.bincount(family, worked, minlength=families)

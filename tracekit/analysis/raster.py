@@ -25,7 +25,7 @@ def rasterize(intervals: pl.DataFrame, begin_ns: int, end_ns: int, columns: int)
         by lane and time.
     """
     width_ns = max(end_ns - begin_ns, 1) / columns
-    inside = intervals.filter(pl.col("end_ns") > begin_ns, pl.col("begin_ns") < end_ns)
+    inside = intervals.lazy().filter(pl.col("end_ns") > begin_ns, pl.col("begin_ns") < end_ns)
     placed = inside.select(
         "lane",
         "key",
@@ -54,4 +54,5 @@ def rasterize(intervals: pl.DataFrame, begin_ns: int, end_ns: int, columns: int)
         most.group_by(block=(~is_next.fill_null(False)).cum_sum(), maintain_order=True)
         .agg(pl.col("lane", "key", "quarters").first(), begin=column.first(), length=pl.len().cast(pl.Int64))
         .select("lane", "begin", "length", "quarters", "key")
+        .collect()
     )
