@@ -110,7 +110,9 @@ def deliver_report(
         OutputError: The file can't be written.
         TracekitError: The format needs a package that isn't installed.
     """
-    shared = report if with_details else remove_details(report, list_private_names(trace))
+    printed = choose_printed_form(form, output, json=json)
+    is_shared = output is not None or printed not in (OutputFormat.TXT, OutputFormat.JSON)
+    shared = remove_details(report, list_private_names(trace)) if is_shared and not with_details else report
     if output is not None:
         wanted = get_form(form, output)
         write_file(output, _render_content(wanted, shared, forms), quiet)
@@ -118,7 +120,6 @@ def deliver_report(
             write_file(_name_kernel_file(output), _render_kernels(wanted, shared), quiet)
         if has_prices(report) and not with_details:
             say(str(outputs.PRICES_LEFT_OUT(path=str(output))))
-    printed = choose_printed_form(form, output, json=json)
     if printed is OutputFormat.TXT:
         emit(forms.screen(report), lambda: forms.as_json(report), json=False)
     else:
