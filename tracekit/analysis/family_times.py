@@ -48,4 +48,4 @@ def _split_time_ns(family: Ints, families: int, start: Ints, end: Ints, opens: I
     passed = np.empty(times.size)
     passed[order] = np.append(0.0, np.cumsum(each))
     worked = passed[start.size : 2 * start.size] - passed[: start.size]
-    return np.bincount(family, worked, minlength=families)
+    return np.bincount(family, worked, minlength=families).astype(np.float64)
