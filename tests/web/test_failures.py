@@ -336,7 +336,8 @@ def test_what_reports_take_is_noted(api: Any, store: Store, settings: Settings, 
     work()
     [row] = store.database.read(select(JOBS.c.report_bytes, JOBS.c.output))
     kept = list((settings.data / "files" / "jobs" / job / row["output"]).iterdir())
-    assert {path.name for path in kept} == {"report.data", *(f"report.{form}" for form in api.job(job)["reports"])}
+    forms = ("body", "data", *api.job(job)["reports"])
+    assert {path.name for path in kept} == {f"report.{form}" for form in forms}
     assert row["report_bytes"] == sum(path.stat().st_size for path in kept)
 
 

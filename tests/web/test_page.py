@@ -277,7 +277,7 @@ def test_pages_work_without_scripts(new_page, shared, make_trace):
         while page.locator("[data-state=done]").count() == 0:
             page.reload()
         assert page.is_visible("#target-table")
-        assert page.is_visible("text=UTC")
+        assert page.is_visible("footer.job time:text('UTC')")
 
 
 @pytest.mark.parametrize("width", [390, 768])

@@ -60,7 +60,7 @@ def test_a_stream_reserves_what_it_takes(visit, monkeypatch):
 
 
 def test_reports_count(visit, as_api, make_trace, work):
-    client = visit(max_stored_bytes=1_000_000)()
+    client = visit(max_stored_bytes=200_000)()
     api = as_api(client)
     job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
     work()
