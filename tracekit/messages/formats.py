@@ -49,10 +49,16 @@ CHAKRA_CIRCULAR = Template(
     Severity.ERROR,
     "{path} is no trace: {nodes:count node} wait for one another in a circle.",
 )
+TORCH_PERFETTO_WITHOUT_KERNELS = Template(
+    "torch-perfetto-without-kernels",
+    Severity.ERROR,
+    "{path} holds no kernels, copies or memsets of a GPU.",
+    "Record with ProfilerActivity.CUDA.",
+)
 PERFETTO_WITHOUT_KERNELS = Template(
     "perfetto-without-kernels",
     Severity.ERROR,
-    "{path} holds no kernels and no copies as rocprofv3 writes them.",
+    "{path} holds no kernels and no copies as rocprofv3 or PyTorch's profiler write them.",
     "Of other programs, give the JSON.",
 )
 FORMAT_LACKS = Template(

@@ -10,14 +10,22 @@ from hypothesis import strategies as st
 
 from tests.fuzz.target import Target
 from tests.fuzz.targets.trace_bytes import apply_cuts, cuts
-from tests.ingest.formats import nsight_files, test_chakra_in, test_perfetto, test_rocprofv3, test_xplane
+from tests.ingest.formats import (
+    nsight_files,
+    test_chakra_in,
+    test_perfetto,
+    test_perfetto_torch,
+    test_rocprofv3,
+    test_xplane,
+    torch_perfetto_files,
+)
 from tracekit.errors import TracekitError
 from tracekit.ingest.decode import decode_ranks
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 
-BASES = ("report.sqlite", "results.json", "host.xplane.pb", "trace.pftrace", "rank.0.et")
+BASES = ("report.sqlite", "results.json", "host.xplane.pb", "trace.pftrace", "torch.pftrace", "rank.0.et")
 
 
 @cache
@@ -35,6 +43,8 @@ def make_base(name: str) -> bytes:
             path.write_bytes(test_xplane.build_space().SerializeToString())
         elif name == "trace.pftrace":
             path.write_bytes(test_perfetto.build_trace().SerializeToString())
+        elif name == "torch.pftrace":
+            torch_perfetto_files.write(path, test_perfetto_torch.build_trace().to_dict()["traceEvents"])
         else:
             gpu = {"is_cpu_op": False, "stream": 7, "comm_type": 0, "comm_size": 64}
             test_chakra_in.write(path, (1, "a", 4, 10, [], {"is_cpu_op": True}), (2, "b", 7, 10, [1], gpu))

@@ -28,7 +28,7 @@ class Format:
         tool: What writes it.
         module: The module that reads it.
         mark: Pattern that the head of such a file matches; ``None`` where only the name tells.
-        name: Pattern that its name matches, without the ending of a compression.
+        name: Pattern that its name matches, without the ending of a compression; where there are both, both match.
         lacks: What PyTorch's profiler records and this format doesn't have.
     """
 
@@ -74,7 +74,14 @@ PERFETTO = Format(
     name=r"\.(?:pftrace|perfetto-trace)$",
     lacks=("GPU's name", *ROCPROF.lacks),
 )
-FORMATS = (NSIGHT, ROCPROF, XPLANE, CHAKRA, PERFETTO)
+TORCH_PERFETTO = Format(
+    tool="PyTorch's Perfetto export",
+    module="perfetto_torch",
+    mark=rb"cpu_op|cuda_runtime|cuda_driver|registers_per_thread|External id|cuda_sync_kind",
+    name=PERFETTO.name,
+    lacks=("GPU's name", "ranks", "directions of copies", "Python stacks"),
+)
+FORMATS = (NSIGHT, ROCPROF, XPLANE, CHAKRA, TORCH_PERFETTO, PERFETTO)
 
 
 def identify_format(head: bytes, source: str) -> Format | None:
@@ -85,12 +92,13 @@ def identify_format(head: bytes, source: str) -> Format | None:
         source: Its name.
     """
     name = re.sub(r"\.(?:gz|gzip|zst)$", "", source.lower())
-    for form in FORMATS:
-        if form.mark and re.search(form.mark, head):
-            return form
-        if form.name and re.search(form.name, name) and not JSON_START.match(head):
-            return form
-    return None
+    return next((form for form in FORMATS if _matches(form, head, name)), None)
+
+
+def _matches(form: Format, head: bytes, name: str) -> bool:
+    if form.name and (not re.search(form.name, name) or JSON_START.match(head)):
+        return False
+    return not form.mark or re.search(form.mark, head) is not None
 
 
 def read_stream(

@@ -12,13 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import polars as pl
 
 from tracekit.errors import DamagedTraceError, NoGpuActivityError
-from tracekit.ingest.fields import INTS, TABLES
 from tracekit.ingest.formats.chakra_schema import COLLECTIVES, HOST_WORK_NAME, RETURN_SUFFIX, NodeType, load_messages
 from tracekit.ingest.formats.protobufs import name_failures
-from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace
+from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_table
 from tracekit.messages.formats import CHAKRA_CIRCULAR, CHAKRA_WITHOUT_KERNELS, FORMAT_DAMAGED
 
 FORM = "execution trace of Chakra"
@@ -90,7 +88,7 @@ def read(file: ForeignFile) -> ForeignTrace:
         if node.is_on_cpu and node.dur_ns and node.name != HOST_WORK_NAME:
             rows["calls" if _CALL.match(node.name) else "ops"].append(_build_cpu_row(node))
     _add_activities(on_gpu, nodes, rows)
-    return ForeignTrace({name: _build_frame(name, found) for name, found in rows.items()}, {})
+    return ForeignTrace({name: build_table(name, found) for name, found in rows.items()}, {})
 
 
 def _list_messages(file: ForeignFile) -> Iterator[Any]:
@@ -250,16 +248,3 @@ def _describe_communication(node: Node) -> dict[str, Any]:
         "receiver": node.notes.get("comm_dst"),
         "sender": node.notes.get("comm_src"),
     }
-
-
-def _build_frame(table: str, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
-    """Build a table; values of the wrong type, which attributes may have, are left out."""
-    columns = {}
-    for name in TABLES[table]:
-        values = [row.get(name) for row in rows]
-        if name in INTS:
-            numbers = [v if isinstance(v, int) and abs(v) < 2**63 else None for v in values]
-            columns[name] = pl.Series(numbers, dtype=pl.Int64)
-        else:
-            columns[name] = pl.Series([v if isinstance(v, str) else None for v in values], dtype=pl.String)
-    return pl.DataFrame(columns)

@@ -12,6 +12,7 @@ import polars as pl
 
 from tracekit.errors import NoGpuActivityError
 from tracekit.ingest.formats.nvtx import split_ranges
+from tracekit.ingest.formats.perfetto_packets import list_categories, list_packets, name_event, name_note
 from tracekit.ingest.formats.perfetto_schema import load_messages
 from tracekit.ingest.formats.protobufs import parse_message
 from tracekit.ingest.formats.rocm_copies import name_copies
@@ -20,8 +21,6 @@ from tracekit.messages.formats import PERFETTO_WITHOUT_KERNELS
 
 FORM = "Perfetto trace"
 SLICE_BEGIN = 1
-STATE_CLEARED = 1
-"""Flag of a packet after which the texts that were numbered before are forgotten."""
 PROCESS = 1
 _TABLES = {"kernel_dispatch": "kernel", "memory_copy": "memcpy", "hip_api": "calls", "marker_api": "ranges"}
 """Table of each category of rocprofv3's slices."""
@@ -53,21 +52,14 @@ def read(file: ForeignFile) -> ForeignTrace:
 
 def _list_slices(trace: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the category of each slice, and its name and arguments."""
-    known: dict[int, dict[str, dict[int, str]]] = defaultdict(lambda: defaultdict(dict))
-    for packet in trace.packet:
-        sequence = packet.trusted_packet_sequence_id
-        if packet.sequence_flags & STATE_CLEARED:
-            known.pop(sequence, None)
-        texts = known[sequence]
-        for field, entries in packet.interned_data.ListFields():
-            texts[field.name].update((entry.iid, entry.name) for entry in entries)
+    for packet, texts in list_packets(trace):
         event = packet.track_event
         if event.type != SLICE_BEGIN:
             continue
-        categories = [*event.categories, *(texts["event_categories"].get(iid, "") for iid in event.category_iids)]
-        row: dict[str, Any] = {"name": event.name or texts["event_names"].get(event.name_iid, "unknown")}
+        categories = list_categories(event, texts)
+        row: dict[str, Any] = {"name": name_event(event, texts)}
         for note in event.debug_annotations:
-            column = _ARGUMENTS.get(note.name or texts["debug_annotation_names"].get(note.name_iid, ""))
+            column = _ARGUMENTS.get(name_note(note, texts))
             if column:
                 row[column] = note.uint_value if note.HasField("uint_value") else note.int_value
         yield (categories[0] if categories else ""), row

@@ -1,8 +1,8 @@
 """Hand the tables of another format to the stages that build a trace, as if its events had been decoded."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,6 +14,7 @@ from tracekit.ingest.columns import DecodedColumns
 from tracekit.ingest.decoded_file import DecodedFile, FileDamage
 from tracekit.ingest.fields import INTS, NO_TEXT, NULL, TABLES
 from tracekit.messages import trace_files
+from tracekit.messages.ledger import CATEGORY_NOT_READ
 
 
 class ForeignTrace(NamedTuple):
@@ -23,11 +24,13 @@ class ForeignTrace(NamedTuple):
         tables: Rows by the names and fields of ``fields.TABLES``, all optional; times are nanoseconds.
         keys: What Kineto writes as top-level keys: ``deviceProperties``, ``baseTimeNanoseconds``.
         thread_names: Name of each thread that has one, by process and thread.
+        unread: Number of events that aren't read, by category.
     """
 
     tables: Mapping[str, pl.DataFrame]
     keys: Mapping[str, object]
     thread_names: Mapping[tuple[int, int], str] = {}
+    unread: Mapping[str, int] = {}
 
 
 class ForeignFile(NamedTuple):
@@ -63,6 +66,9 @@ def to_decoded_file(trace: ForeignTrace) -> DecodedFile:
         numbers = np.arange(passed, passed + table.height)
         columns.add(name, {field: _encode_column(table, field, words) for field in TABLES[name]}, numbers)
         passed += table.height
+    for category, count in trace.unread.items():
+        columns.counts.add(CATEGORY_NOT_READ, category, count=count)
+        passed += count
     keys = {key: msgspec.json.encode(value) for key, value in trace.keys.items()}
     return DecodedFile(keys, columns, [word.encode() for word in words.categories], FileDamage(events=passed))
 
@@ -70,6 +76,19 @@ def to_decoded_file(trace: ForeignTrace) -> DecodedFile:
 def format_vector(*sizes: str) -> pl.Expr:
     """Write columns as Kineto writes a grid or a block: ``[8,1,1]``."""
     return pl.format("[{},{},{}]", *sizes)
+
+
+def build_table(name: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Build a table of ``fields.TABLES`` from its rows; values of a wrong type are left out."""
+    columns = {}
+    for field in TABLES[name]:
+        values = [row.get(field) for row in rows]
+        if field in INTS:
+            numbers = [v if isinstance(v, int) and abs(v) < 2**63 else None for v in values]
+            columns[field] = pl.Series(numbers, dtype=pl.Int64)
+        else:
+            columns[field] = pl.Series([v if isinstance(v, str) else None for v in values], dtype=pl.String)
+    return pl.DataFrame(columns)
 
 
 def _collect_words(tables: Iterable[pl.DataFrame]) -> pl.Enum:
