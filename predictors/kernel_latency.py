@@ -35,6 +35,7 @@ from predictors.result import (
 )
 from predictors.scaling import MeasuredTimes
 from predictors.source_limits import compute_source_limits
+from predictors.stack_errors import KernelErrors, StackErrors, tabulate_errors
 from predictors.tiling import describe_tiles
 from predictors.transfer import (
     SourceErrors,
@@ -104,6 +105,8 @@ class Batch:
         kernels: As for ``predict``.
         source_gpu: As for ``predict``.
         weights: As for ``predict``.
+        job_errors: What :meth:`tabulate_errors` tells of all kernels of a job that these are part of; by default they
+            are all.
 
     Raises:
         UnknownGpuError: No GPU has the name of the source.
@@ -113,10 +116,15 @@ class Batch:
     """
 
     def __init__(
-        self, kernels: pl.DataFrame, *, source_gpu: str | Gpu | None = None, weights: str | Path | None = None
+        self,
+        kernels: pl.DataFrame,
+        *,
+        source_gpu: str | Gpu | None = None,
+        weights: str | Path | None = None,
+        job_errors: StackErrors | None = None,
     ) -> None:
         self._source = derive_hardware(_to_gpu(source_gpu)) if source_gpu is not None else None
-        self._weights = load_weights(weights)
+        self._weights, self._job_errors = load_weights(weights), job_errors
         table = complete_columns(kernels)
         table = table.with_columns(tensor_core=pl.when(_may_use_matrix_units(self._source)).then("tensor_core"))
         self._measured = table["measured_us"].to_numpy()
@@ -152,9 +160,7 @@ class Batch:
 
     def _predict(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame]) -> tuple[ModelTimes, LaunchTimes]:
         """Return the model's times of the distinct kernels, and the times of each row."""
-        target, source = derive_hardware(_to_gpu(gpu)), self._source
-        calibrated = {key: own for one in calibrations.items() for key, own in self._calibrate_gpu(*one).items()}
-        weights = replace(self._weights, calibrated=calibrated)
+        target, source, weights = derive_hardware(_to_gpu(gpu)), self._source, self._calibrate(calibrations)
         alone = self._peers.evaluate_calibrated(target, weights)
         alone = _limit_by_calibrations(
             alone, self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations)
@@ -204,6 +210,29 @@ class Batch:
         target = derive_hardware(_to_gpu(gpu))
         tiles: pl.DataFrame = describe_tiles(self._runs.split_for_gpu(target), target, self._weights)[self._row]
         return tiles
+
+    def tabulate_errors(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame] | None = None) -> KernelErrors:
+        """Tabulate what the model misses on the source, which has to be known.
+
+        Args:
+            gpu: As for ``predict``; another one than the source.
+            calibrations: As for ``predict``.
+        """
+        assert self._source is not None
+        source, target, weights = self._source, derive_hardware(_to_gpu(gpu)), self._calibrate(calibrations or {})
+        rows = self._runs.split_for_gpu(source)
+        plain, calibrated = (
+            tabulate_errors(rows, self._row, self._compare_with_source(source, one)[0])
+            if one is self._weights or one.calibrated
+            else None
+            for one in (self._weights, weights)
+        )
+        assert plain is not None
+        return KernelErrors(plain, calibrated, self._find_calibrated(source, target, weights))
+
+    def _calibrate(self, calibrations: Mapping[Gpu, pl.DataFrame]) -> Weights:
+        calibrated = {key: own for one in calibrations.items() for key, own in self._calibrate_gpu(*one).items()}
+        return replace(self._weights, calibrated=calibrated)
 
     def _calibrate_gpu(self, gpu: Gpu, kernels: pl.DataFrame) -> CalibrationTable:
         if gpu not in self._offsets:
@@ -284,16 +313,28 @@ class Batch:
     def _get_source_errors(self, source: Hardware, target: Hardware, weights: Weights) -> tuple[SourceErrors, Floats]:
         """What the model misses on the source, and the part of the counted work that the measured times allow."""
         # The trace itself tells how its GPU runs; a calibration of it matters where the target has one to compare with.
-        key = bool(weights.calibrated) and all(
-            weights.find_calibrated_rows(self._runs.split_for_gpu(gpu).table, gpu).any() for gpu in (source, target)
-        )
+        job = self._job_errors
+        key = job.is_calibrated if job else all(self._find_calibrated(source, target, weights))
         if key not in self._missed:
-            rows, measured = self._runs.split_for_gpu(source), np.maximum(self._measured, MIN_MEASURED_US)
-            there = evaluate_kernels(rows, source, weights if key else self._weights)
-            log_ratio = np.log(measured / there.time_us[self._row])
-            done = np.fmin(measured / there.bound_us[self._row], 1.0)
-            self._missed[key] = split_source_errors(rows, self._row, log_ratio), done
+            log_ratio, done = self._compare_with_source(source, weights if key else self._weights)
+            rows = self._runs.split_for_gpu(source)
+            self._missed[key] = split_source_errors(rows, self._row, log_ratio, job.medians if job else None), done
         return self._missed[key]
+
+    def _find_calibrated(self, source: Hardware, target: Hardware, weights: Weights) -> tuple[bool, bool]:
+        """Return whether calibrations say something of the kernels on the source, and on the target."""
+        here, there = (
+            bool(weights.calibrated)
+            and bool(weights.find_calibrated_rows(self._runs.split_for_gpu(gpu).table, gpu).any())
+            for gpu in (source, target)
+        )
+        return here, there
+
+    def _compare_with_source(self, source: Hardware, weights: Weights) -> tuple[Floats, Floats]:
+        """Return log(measured / modelled) on the source, and the part of the counted work that was done there."""
+        measured = np.maximum(self._measured, MIN_MEASURED_US)
+        there = evaluate_kernels(self._runs.split_for_gpu(source), source, weights)
+        return np.log(measured / there.time_us[self._row]), np.fmin(measured / there.bound_us[self._row], 1.0)
 
 
 def _may_use_matrix_units(source: Hardware | None) -> pl.Expr:

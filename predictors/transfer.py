@@ -16,10 +16,8 @@ from predictors.gpu_order import is_no_worse
 from predictors.hardware import Hardware
 from predictors.laws.law import EXPONENTIAL_LAWS, LAWS
 from predictors.model import KernelsByLaw
+from predictors.stack_errors import clip_errors, compute_medians, compute_stack_offsets, tabulate_errors
 from predictors.weights_file import Weights
-
-OFFSET_PSEUDO_COUNT = 4.0
-"""A stack's offset is trusted like this many kernels' worth of measurements says zero."""
 
 KERNEL_EXPONENTS = {"sibling": 0.7, "class": 0.4, "other": 0.15, "vendor": 0.1}
 """Exponent of a kernel's own part where the data has no pairs of such GPUs (study of modern GPUs, section 2)."""
@@ -28,8 +26,6 @@ STACK_EXPONENTS = {"sibling": 0.95, "class": 0.75, "other": 0.5, "vendor": 0.25}
 UNFITTED_EXPONENTS = {"sibling": 0.95, "class": 0.8, "other": 0.6, "vendor": 0.25}
 """Exponent of a kernel's own part where the law or, but for products, the kernel's framework was never fitted: most
 of it is work that the law doesn't count, such as strided reads, and that goes where the kernel goes."""
-MAX_LAW_LOG_ERROR = math.log(2.0)
-"""Beyond a factor of two the law doesn't describe the kernel; what goes beyond is carried over whole."""
 BOARD_HALF_WIDTH = 0.05
 """How far boards of one die are apart, as a logarithm: 5 % and more on one node (stas00/ml-engineering, silicon
 lottery)."""
@@ -51,7 +47,7 @@ class SourceErrors:
     Attributes:
         stack: Part that all kernels of one law and software stack have in common.
         kernel: Part of each kernel alone.
-        excess: Part beyond ``MAX_LAW_LOG_ERROR``.
+        excess: Part beyond ``stack_errors.MAX_LAW_LOG_ERROR``.
         kernels: Distinct kernels as they run on the source.
     """
 
@@ -61,21 +57,21 @@ class SourceErrors:
     kernels: KernelsByLaw
 
 
-def split_source_errors(kernels: KernelsByLaw, row: Ints, log_ratio: Floats) -> SourceErrors:
+def split_source_errors(
+    kernels: KernelsByLaw, row: Ints, log_ratio: Floats, medians: pl.DataFrame | None = None
+) -> SourceErrors:
     """Splits the logarithm of measured over modelled time on the source.
 
     Args:
         kernels: Distinct kernels as they run on the source.
         row: Which of them each measurement.
         log_ratio: log(measured / modelled); NaN where there is no measurement.
+        medians: Of all kernels of a job that these are part of (``stack_errors.compute_medians``); None of these.
     """
-    groups = kernels.table.select(pl.struct("law", pl.col("framework").is_not_null()).rank("dense").alias("group"))
-    group = groups["group"].gather(row)
-    typical = np.clip(log_ratio, -MAX_LAW_LOG_ERROR, MAX_LAW_LOG_ERROR)
-    ratio = pl.DataFrame({"group": group, "ratio": pl.Series(typical, nan_to_null=True)})
-    count = pl.col("ratio").count().over("group")
-    shrunk = pl.col("ratio").median().over("group") * (count / (count + OFFSET_PSEUDO_COUNT))
-    offset = ratio.select(pl.when(pl.col("ratio").is_not_null()).then(shrunk).fill_null(0.0))[:, 0].to_numpy()
+    if medians is None:
+        medians = compute_medians(tabulate_errors(kernels, row, log_ratio))
+    typical = clip_errors(log_ratio)
+    offset = np.where(np.isnan(log_ratio), 0.0, compute_stack_offsets(kernels, medians)[row])
     return SourceErrors(offset, np.nan_to_num(typical - offset), np.nan_to_num(log_ratio - typical), kernels)
 
 

@@ -9,9 +9,9 @@ import pytest
 from predictors import load_gpu, predict
 from predictors.hardware import derive_hardware
 from predictors.model import KernelsByLaw
+from predictors.stack_errors import MAX_LAW_LOG_ERROR
 from predictors.transfer import (
     KERNEL_EXPONENTS,
-    MAX_LAW_LOG_ERROR,
     UNFITTED_EXPONENTS,
     classify_kinship,
     compute_sibling_ends,

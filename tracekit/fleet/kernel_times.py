@@ -8,12 +8,14 @@ import numpy as np
 import polars as pl
 
 from predictors import Gpu
-from predictors.intervals import UNCHANGED_HALF_WIDTH, sum_with_interval
+from predictors.intervals import UNCHANGED_HALF_WIDTH
+from predictors.stack_errors import StackErrors
 from tracekit.arrays import Floats, Ints
 from tracekit.fleet.rank_files import read_table, write_table
 from tracekit.fleet.replay import OpenRank
 from tracekit.parallelism.relayout import add_measured_times
 from tracekit.prediction.collectives import fill_collective_times
+from tracekit.prediction.intervals import PS_PER_US, compute_end_factors
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.predictor import KERNEL_COLUMNS, MODELLED_METHODS, SCALED_METHODS, fill_unpredicted
 from tracekit.prediction.sustained_clock import change_clock, compute_demands_us, spread_slowdown
@@ -36,6 +38,7 @@ class TargetTimes:
             :func:`tracekit.prediction.collectives.retarget_collectives`; None without a cluster.
         source_slowdown: How many times as long the matrix units took in the trace as at the boost clock.
         slowdown: How many times as long they take on the target.
+        job_errors: What the model misses of all ranks' kernels on the traces' GPU; None where it is the target.
         factors: Factors on all kernel times but those of collectives, and on these, at the low and the high end.
     """
 
@@ -46,6 +49,7 @@ class TargetTimes:
     collectives: pl.DataFrame | None = None
     source_slowdown: float = 1.0
     slowdown: float = 1.0
+    job_errors: tuple[StackErrors, ...] | None = None
     factors: tuple[tuple[float, float], tuple[float, float]] = ((1.0, 1.0), (1.0, 1.0))
 
     @property
@@ -67,7 +71,8 @@ class RankKernels:
     target: TargetTimes
 
     @cached_property
-    def _predictor(self) -> KernelTimePredictor:
+    def predictor(self) -> KernelTimePredictor:
+        """What predicts them."""
         return make_predictor(self.rank, self.target)
 
     @cached_property
@@ -79,7 +84,7 @@ class RankKernels:
             table = fill_collective_times(table, target.collectives)
         table = fill_unpredicted(table, 0.0 if target.is_same_gpu else UNCHANGED_HALF_WIDTH)
         if target.source_slowdown > 1 and not target.is_same_gpu:
-            on_source = self._predictor.on_source.select("time_us", "limiter", "runs_as")
+            on_source = self.predictor.on_source.select("time_us", "limiter", "runs_as")
             there = table.select("family", "dtype").hstack(on_source)
             table = change_clock(table, 1 / spread_slowdown(there, target.source_slowdown), target.gpu)
         if target.slowdown > 1:
@@ -92,8 +97,8 @@ class RankKernels:
         try:
             return read_table(folder, name)
         except FileNotFoundError:
-            times = self._predictor.predict(self.target.gpu, self.target.calibrations)
-            table = self._predictor.table.select(KERNEL_COLUMNS).hstack(times)
+            times = self.predictor.predict(self.target.gpu, self.target.calibrations)
+            table = self.predictor.table.select(KERNEL_COLUMNS).hstack(times)
             write_table(folder, name, table)
             return table
 
@@ -110,22 +115,27 @@ class RankKernels:
         return sum_demand_ns(self.rank, self.times, self.target.gpu)
 
     def sum_repeats(self) -> pl.DataFrame:
-        """Sum the times of the chosen steps over repeats of each kernel, in picoseconds."""
-        chosen = self.rank.kernels["step"].is_in(self.rank.place.chosen_steps["step"].implode()).fill_null(value=False)
-        # Whole picoseconds, whose sums don't depend on the order.
-        whole = self.times.select((pl.col(END_COLUMNS) * 1e6).round().cast(pl.Int64))
+        """Sum the times over repeats of each kernel, in whole picoseconds, in the chosen steps and besides."""
+        whole = self.times.select((pl.col(END_COLUMNS) * PS_PER_US).round().cast(pl.Int64))
         named = self.rank.kernels.select("name", "op", "input_dims", "family").hstack(whole)
         key = ("name", "op", "input_dims", pl.col("family") == "collective")
-        return named.filter(chosen).group_by(*key, maintain_order=True).agg(pl.col(END_COLUMNS).sum())
+        return named.group_by(*key, chosen=self._is_chosen, maintain_order=True).agg(pl.col(END_COLUMNS).sum())
 
-    def sum_methods_ns(self) -> tuple[int, int, int]:
-        """Sum the measured time of the chosen steps that is modelled, scaled and unknown."""
-        chosen = self.rank.kernels["step"].is_in(self.rank.place.chosen_steps["step"].implode()).fill_null(value=False)
-        table = pl.DataFrame({"ns": self.rank.kernels["dur_ns"], "method": self.times["method"]}).filter(chosen)
+    def sum_methods_ns(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """Sum the measured time that is modelled, scaled and unknown: of the chosen steps, and of all kernels."""
+        table = pl.DataFrame({"ns": self.rank.kernels["dur_ns"], "method": self.times["method"]})
         modelled, scaled = (pl.col("method").is_in(methods) for methods in (MODELLED_METHODS, SCALED_METHODS))
-        sums = (pl.col("ns").filter(part).sum() for part in (modelled, scaled, ~(modelled | scaled)))
-        first, second, third = table.select(*(one.alias(str(i)) for i, one in enumerate(sums))).row(0)
-        return int(first), int(second), int(third)
+        sums = [pl.col("ns").filter(part).sum() for part in (modelled, scaled, ~(modelled | scaled))]
+        chosen, every = (
+            one.select(**{str(i): part for i, part in enumerate(sums)}).row(0)
+            for one in (table.filter(self._is_chosen), table)
+        )
+        return chosen, every
+
+    @property
+    def _is_chosen(self) -> pl.Series:
+        chosen = self.rank.place.chosen_steps["step"].implode()
+        return self.rank.kernels["step"].is_in(chosen).fill_null(value=False)
 
     def keeps_measured(self) -> bool:
         """Whether all kernels take as long as measured."""
@@ -144,7 +154,7 @@ def make_predictor(rank: OpenRank, target: TargetTimes) -> KernelTimePredictor:
         kernel_factor=np.ones(rank.kernels.height),
         framework=target.framework,
     )
-    return KernelTimePredictor(add_measured_times(program), target.source)
+    return KernelTimePredictor(add_measured_times(program), target.source, job_errors=target.job_errors)
 
 
 def sum_source_demand_ns(rank: OpenRank, target: TargetTimes) -> Floats:
@@ -159,19 +169,23 @@ def sum_demand_ns(rank: OpenRank, kernels: pl.DataFrame, gpu: Gpu) -> Floats:
     return rank.make_timer().sum_by_step(above_ns)
 
 
-def compute_end_factors(sums: pl.DataFrame, known_bias: float) -> tuple[tuple[float, float], tuple[float, float]]:
+def compute_factors(sums: pl.DataFrame, known_bias: float) -> tuple[tuple[float, float], tuple[float, float]]:
     """Compute the factors at both ends of the interval, as :func:`compute_interval_times` does for a table of kernels.
 
     Args:
         sums: Of all ranks, as :meth:`RankKernels.sum_repeats` returns them.
         known_bias: Ratio of measured to predicted times of other jobs on the target.
     """
-    merged = sums.group_by("name", "op", "input_dims", "family").agg(pl.col(END_COLUMNS).sum())
-    found: list[tuple[float, float]] = []
-    for part in (merged.filter(~pl.col("family")), merged.filter("family")):
-        ordered = part.sort("name", "op", "input_dims")
-        likely_us, low_us, high_us = (ordered[name].to_numpy() / 1e6 for name in END_COLUMNS)
-        time, low, high = sum_with_interval(likely_us, low_us, high_us)
-        found.append((low / time, high / time) if time else (1.0, 1.0))
-    (low, high), (network_low, network_high) = found
-    return (min(low, known_bias), network_low), (max(high, known_bias), network_high)
+    on_gpu, on_network = (
+        compute_end_factors(*_sum_ranks(sums.filter(part)), known_bias=bias)
+        for part, bias in ((~pl.col("family"), known_bias), (pl.col("family"), 1.0))
+    )
+    return (on_gpu[0], on_network[0]), (on_gpu[1], on_network[1])
+
+
+def _sum_ranks(sums: pl.DataFrame) -> tuple[Floats, Floats, Floats]:
+    """Sum over the ranks: the chosen steps, or all kernels where nothing ran in these."""
+    counted = sums.filter("chosen") if sums["chosen"].any() else sums
+    merged = counted.group_by("name", "op", "input_dims").agg(pl.col(END_COLUMNS).sum())
+    time, low, high = (merged[name].cast(pl.Float64).to_numpy() for name in END_COLUMNS)
+    return time, low, high

@@ -12,15 +12,16 @@ import polars as pl
 
 from predictors import Resolution, resolve_gpu
 from predictors.kernel_identity import parse_framework
+from predictors.stack_errors import StackErrors
 from tracekit import calibration
 from tracekit.analysis.stragglers import find_stragglers
 from tracekit.arrays import Floats
 from tracekit.comm import Cluster
 from tracekit.engine import Engine
 from tracekit.errors import TraceError
-from tracekit.fleet import rounds
+from tracekit.fleet import job_errors, rounds
 from tracekit.fleet.join import JoinedFleet, PlacedRank, find_repeats, join_fleet
-from tracekit.fleet.kernel_times import TargetTimes, compute_end_factors
+from tracekit.fleet.kernel_times import TargetTimes, compute_factors
 from tracekit.fleet.links import measure_links
 from tracekit.fleet.model import FleetReport, FleetTarget
 from tracekit.fleet.rank_files import NO_GRAPH, remove_files
@@ -121,6 +122,7 @@ class _Fleet:
     engine: Engine
     progress: ProgressCallback
     warnings: list[Message] = field(default_factory=list)
+    _errors: dict[str, tuple[StackErrors, ...]] = field(default_factory=dict)
 
     def predict(self, inputs: Inputs, store: str) -> FleetReport:
         summaries = self._summarize(inputs, store)
@@ -251,6 +253,7 @@ class _Fleet:
         common = TargetTimes(
             gpu, run.gpu, run.program.framework, calibration.build_tables(known, gpu), source_slowdown=source_slowdown
         )
+        common = replace(common, job_errors=self._find_errors(joined, common))
         cluster = target.cluster
         collectives = retarget_collectives(run.program, source.cluster, cluster) if cluster else None
         times = [replace(common, collectives=_select(collectives, joined, place)) for place in joined.ranks]
@@ -259,7 +262,7 @@ class _Fleet:
         if regulates_clock(gpu) and not common.is_same_gpu:
             items = self._hold_clock(joined, run, job, items)
         sums = self._run_round(rounds.sum_times, items, fleets.PREDICTING_RANKS)
-        factors = compute_end_factors(pl.concat([one.repeats for one in sums]), find_known_bias(run.gpu, gpu))
+        factors = compute_factors(pl.concat([one.repeats for one in sums]), find_known_bias(run.gpu, gpu))
         items = [
             replace(one.change_times(factors=factors), host_times=(host.likely, host.low, host.high)) for one in items
         ]
@@ -277,6 +280,20 @@ class _Fleet:
             speedup=run.measured_step.step_time_us / step.step_time_us,
             coverage=_compute_coverage([one.methods_ns for one in sums]),
         )
+
+    def _find_errors(self, joined: JoinedFleet, times: TargetTimes) -> tuple[StackErrors, ...] | None:
+        """Find what the model misses of all ranks' kernels on their GPU; None if nothing is carried from there."""
+        if times.source is None or times.is_same_gpu:
+            return None
+        key = times.gpu.slug if times.calibrations else ""
+        if key not in self._errors:
+            items = [RankTarget(place, times) for place in joined.ranks]
+            cells = self._run_round(job_errors.sort_errors, items, fleets.PREDICTING_RANKS)
+            bounds = job_errors.bound_errors(cells)
+            asked = [job_errors.BoundErrors(one, bounds) for one in items]
+            between = pl.concat(self._run_round(job_errors.select_errors, asked, fleets.PREDICTING_RANKS))
+            self._errors[key] = job_errors.merge_errors(cells, bounds, between)
+        return self._errors[key]
 
     def _hold_clock(
         self, joined: JoinedFleet, run: MeasuredRun, job: JobSteps, items: Sequence[RankTarget]
@@ -337,8 +354,10 @@ def _select(collectives: pl.DataFrame | None, joined: JoinedFleet, place: Placed
     return rows.with_columns(row="place").drop("rank", "place")
 
 
-def _compute_coverage(methods_ns: Sequence[tuple[int, int, int]]) -> Coverage:
-    sums = np.sum(np.array(methods_ns, dtype=np.int64), axis=0)
+def _compute_coverage(methods_ns: Sequence[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> Coverage:
+    """Compute the coverage of the chosen steps, or of all kernels if nothing ran in these."""
+    chosen, every = np.sum(np.array(methods_ns, dtype=np.int64), axis=0)
+    sums = chosen if chosen.any() else every
     total = int(sums.sum())
     return Coverage(*(100 * float(part) / total for part in sums)) if total else Coverage(0.0, 0.0, 100.0)
 

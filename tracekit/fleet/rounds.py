@@ -59,7 +59,7 @@ class TimeSums:
     """
 
     repeats: pl.DataFrame
-    methods_ns: tuple[int, int, int]
+    methods_ns: tuple[tuple[int, int, int], tuple[int, int, int]]
     keeps_measured: bool
 
 

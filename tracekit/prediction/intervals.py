@@ -6,6 +6,9 @@ import polars as pl
 from predictors.intervals import sum_with_interval
 from tracekit.arrays import Bools, Floats, Ints
 
+PS_PER_US = 1e6
+"""Sums of whole picoseconds don't depend on the order."""
+
 
 def lengthen_times(times: pl.DataFrame, factor: str, half_width: pl.Expr) -> pl.DataFrame:
     """Multiply times by a factor whose error widens their intervals; those with a factor of 1 stay as they are.
@@ -49,9 +52,32 @@ def compute_interval_times(
     ends = point.copy(), point.copy()
     for part in (is_collective, ~is_collective):
         mine = part & counted if (part & counted).any() else part
-        sums = [np.bincount(repeat[mine], side[mine]).astype(np.float64) for side in (point, low, high)]
-        time, *reached = sum_with_interval(sums[0], sums[1], sums[2])
-        for end, at, further in zip(ends, reached, (np.minimum, np.maximum), strict=True):
-            factor = at / time if time else 1.0
-            end[part] *= factor if part is is_collective else further(factor, known_bias)
+        bias = 1.0 if part is is_collective else known_bias
+        sums = (_sum_repeats(side[mine], repeat[mine]) for side in (point, low, high))
+        for end, factor in zip(ends, compute_end_factors(*sums, known_bias=bias), strict=True):
+            end[part] *= factor
     return point, *ends
+
+
+def _sum_repeats(time_us: Floats, repeat: Ints) -> Floats:
+    """Sum the times of each kernel's repeats, in whole picoseconds."""
+    return np.bincount(repeat, np.rint(time_us * PS_PER_US)).astype(np.float64)
+
+
+def compute_end_factors(time_ps: Floats, low_ps: Floats, high_ps: Floats, *, known_bias: float) -> tuple[float, float]:
+    """Compute the factors on all times of one GPU or network at the ends of the interval of their sum.
+
+    Whoever adds up the same times in another order, or in parts, gets the same factors, bit for bit.
+
+    Args:
+        time_ps: Time of all repeats of each kernel, in whole picoseconds.
+        low_ps: Likewise the lower ends of their intervals.
+        high_ps: The upper ends.
+        known_bias: A factor that lies in the interval.
+    """
+    order = np.lexsort((high_ps, low_ps, time_ps))
+    order = order[high_ps[order] > 0]
+    time_us, low_us, high_us = (side[order] / PS_PER_US for side in (time_ps, low_ps, high_ps))
+    time, low, high = sum_with_interval(time_us, low_us, high_us)
+    lower, upper = (low / time, high / time) if time else (1.0, 1.0)
+    return min(lower, known_bias), max(upper, known_bias)

@@ -1,6 +1,6 @@
 """Predict the kernels of a run in one layout, on one GPU after the other."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import exp
 
@@ -10,6 +10,7 @@ import polars as pl
 from predictors import Batch, Gpu
 from predictors.arrays import Floats
 from predictors.kernels import MEMORY_FAMILIES
+from predictors.stack_errors import KernelErrors, StackErrors
 from tracekit.parallelism.unknown_work import apply_work_bounds, widen_intervals
 
 LAYOUT_CHANGE = "^(nchwToNhwc|nhwcToNchw)Kernel$"
@@ -25,18 +26,30 @@ class KernelTimePredictor:
         source_gpu: GPU of the trace; None if unknown.
         by_shape: Whether the times are no measurements, so that shapes alone tell those on a target.
         half_width: Half-width, as a logarithm, of an error that all times have besides; 0 for none.
+        job_errors: What :meth:`tabulate_errors` tells of all kernels of the job, in the same order, where these are a
+            part of them.
     """
 
     def __init__(
-        self, table: pl.DataFrame, source_gpu: Gpu | None, *, by_shape: bool = False, half_width: float = 0.0
+        self,
+        table: pl.DataFrame,
+        source_gpu: Gpu | None,
+        *,
+        by_shape: bool = False,
+        half_width: float = 0.0,
+        job_errors: Sequence[StackErrors] | None = None,
     ) -> None:
+        own, *of_ends = job_errors or (None, None, None)
         self.table = table
         self._source, self._times_by_shape, self._half_width = source_gpu, by_shape, half_width
         told = table.drop("measured_us") if by_shape else table
-        self._batch = Batch(told, source_gpu=None if by_shape else source_gpu)
+        self._batch = Batch(told, source_gpu=None if by_shape else source_gpu, job_errors=own)
         low, high = apply_work_bounds(told)
         self._bracketed = low["row"]
-        self._ends = Batch(low, source_gpu=source_gpu), Batch(high, source_gpu=source_gpu)
+        self._ends = [
+            Batch(end, source_gpu=source_gpu, job_errors=errors)
+            for end, errors in zip((low, high), of_ends, strict=True)
+        ]
         self._derived = table["derived"].arg_true()
         self._by_law = Batch(table[self._derived].drop("measured_us"), source_gpu=source_gpu)
 
@@ -69,6 +82,15 @@ class KernelTimePredictor:
             return times
         low, high = (end.predict_time_us(gpu, calibrations) for end in self._ends)
         return widen_intervals(times, self._bracketed, (low, high))
+
+    def tabulate_errors(self, gpu: Gpu, calibrations: Mapping[Gpu, pl.DataFrame]) -> list[KernelErrors]:
+        """Tabulate what the model misses on the trace's own GPU: with the likely, the least and the most work.
+
+        Args:
+            gpu: The target, another GPU than the trace's, which has to be known.
+            calibrations: As for :meth:`predict`.
+        """
+        return [batch.tabulate_errors(gpu, calibrations) for batch in (self._batch, *self._ends)]
 
     def compute_clock_ratio(self, gpu: Gpu, fraction: float) -> Floats:
         """Return how many times as long each kernel takes at a fraction of the clock, by the laws.
