@@ -2,9 +2,9 @@
 
 from tracekit import secret_scan
 from tracekit.doctor.checks import CAPTURE_CHECKS, CHECKS
-from tracekit.doctor.engines import build_commands, identify_engine, translate_check
 from tracekit.doctor.model import CheckContext, Diagnosis, choose_most_helpful, grade
 from tracekit.doctor.recipe import build_snippet
+from tracekit.doctor.recorders import build_commands, identify_recorder, translate_check
 from tracekit.messages.report_warnings import TIMES_SYNTHETIC
 from tracekit.run import MeasuredRun
 from tracekit.trace import Trace
@@ -20,9 +20,9 @@ def examine(trace: Trace, run: MeasuredRun) -> Diagnosis:
     case = CheckContext.from_trace(trace, run)
     wanted = CAPTURE_CHECKS if run.is_captured else CHECKS
     checks = tuple(found.drop_cost_if_ok() for check in wanted if (found := check(case)) is not None)
-    engine = identify_engine(run.trace)
-    if engine is not None:
-        checks = tuple(translate_check(check, engine) for check in checks)
+    recorder = identify_recorder(run.trace)
+    if recorder is not None:
+        checks = tuple(translate_check(check, recorder) for check in checks)
     carried = dict.fromkeys(one for rank in trace.ranks for one in secret_scan.build_secret_warnings(rank))
     return Diagnosis(
         source=trace.source,
@@ -32,6 +32,6 @@ def examine(trace: Trace, run: MeasuredRun) -> Diagnosis:
         grade=grade(checks),
         checks=checks,
         best=choose_most_helpful(checks),
-        snippet=build_commands(checks, engine) if engine else build_snippet(checks, amd=case.is_amd),
+        snippet=build_commands(checks, recorder) if recorder else build_snippet(checks, amd=case.is_amd),
         warnings=(*([TIMES_SYNTHETIC()] if run.trace.is_synthetic else []), *trace.warnings, *carried),
     )

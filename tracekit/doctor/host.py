@@ -100,7 +100,9 @@ def check_graph_replays(context: CheckContext) -> Check | None:
 
 
 def check_overhead(context: CheckContext) -> Check | None:
-    """Warn about recording options that slow the host down; older traces don't record their options."""
+    """Warn about recording options that slow the host down; older traces and other tools don't record their options."""
+    if context.has_format:
+        return None
     noted = context.rank.metadata.keys() & {"record_shapes", *SLOWING_OPTIONS}
     if not context.rank.metadata or (context.rank.has_shapes and not noted):
         return None

@@ -8,6 +8,7 @@ from typing import Self
 import polars as pl
 
 from tracekit.messages import Message
+from tracekit.messages.formats import FORMAT_LACKS
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload.time_share import compute_time_share
@@ -80,6 +81,11 @@ class CheckContext:
     def rank(self) -> RankTrace:
         """The measured rank."""
         return self.run.trace
+
+    @property
+    def has_format(self) -> bool:
+        """Whether another tool than PyTorch's profiler recorded it."""
+        return any(message.template is FORMAT_LACKS for message in self.rank.warnings)
 
     @property
     def is_amd(self) -> bool:

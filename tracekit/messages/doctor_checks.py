@@ -142,12 +142,12 @@ STEPS_MARKED = Template("steps-marked", Severity.CHECK, "{marked} marked, {measu
 STEPS_WITHOUT_MARKS = Template(
     "steps-without-marks",
     Severity.CHECK,
-    "no ProfilerStep marks: the whole trace counts as one step",
+    "no marks of steps: the whole trace counts as one step",
 )
 STEPS_WITHOUT_MARKS_SEVERAL = Template(
     "steps-without-marks-several",
     Severity.CHECK,
-    "no ProfilerStep marks: the whole trace counts as one step, though the optimizer ran {updates} times",
+    "no marks of steps: the whole trace counts as one step, though the optimizer ran {updates} times",
 )
 STEPS_WITHOUT_MARKS_COST = Template(
     "steps-without-marks-cost",

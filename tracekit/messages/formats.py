@@ -67,3 +67,15 @@ FORMAT_LACKS = Template(
     "Read as a trace of {tool}, which has no: {lacks:list}.",
     "A trace of torch.profiler has them.",
 )
+FORMAT_WITHOUT_OPS = Template(
+    "format-without-ops",
+    Severity.WARNING,
+    "No ops were recorded: kernels can't be told apart by op or shape.",
+    "{advice}",
+)
+FORMAT_WITHOUT_SHAPES = Template(
+    "format-without-shapes",
+    Severity.WARNING,
+    "Shapes were not recorded: kernels are scaled by class, not modelled.",
+    "{advice}",
+)

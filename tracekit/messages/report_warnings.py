@@ -75,14 +75,14 @@ LAUNCHES_MISSING = Template(
     "launches-missing",
     Severity.WARNING,
     "{time_pct} of kernel time is of kernels whose launch wasn't recorded: what they wait for stays as measured.",
-    "Record ProfilerActivity.CPU and warm-up steps.",
+    "Record the CPU's calls, and warm-up steps.",
 )
 LAUNCHES_MISSING_IN_STEPS = Template(
     "launches-missing-in-steps",
     Severity.WARNING,
     "{time_pct} of kernel time is of kernels whose launch wasn't recorded: what they wait for stays as measured, "
     "and they count to no step.",
-    "Record ProfilerActivity.CPU and warm-up steps.",
+    "Record the CPU's calls, and warm-up steps.",
 )
 KERNELS_LOST = Template(
     "kernels-lost",

@@ -97,6 +97,24 @@ def test_an_old_report_lacks_tables_and_columns(recorded, tmp_path):
     assert rank.device is None
 
 
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_a_wait_for_an_event_names_the_record_that_it_is_for(recorded, tmp_path, with_ids):
+    event = {"contextId": [1] * 2, "eventId": [5] * 2, "eventSyncId": [77, 78]}
+    records = pl.DataFrame({"streamId": [7, 9], "correlationId": [11, 13], **event})
+    waits = pl.DataFrame(
+        {"start": [50, 60], "end": [50, 60], "streamId": [20, 2**32 - 1], "correlationId": [12, 14]}
+        | {"syncType": [2, 1], **event}
+    )
+    if not with_ids:
+        records, waits = records.drop("eventSyncId"), waits.drop("eventSyncId")
+    tables = build_tables(recorded.ranks[0])
+    tables |= {"CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": waits, "CUPTI_ACTIVITY_KIND_CUDA_EVENT": records}
+    rank = tk.load(write_database(tmp_path / "report.sqlite", tables)).ranks[0]
+    found = rank.syncs.select("name", "stream", "wait_on_record", "wait_on_stream").rows()
+    assert found == [("Stream Wait Event", 20, 11, 7), ("Event Sync", -1, 13, 9)]
+    assert "waits for events" not in str(rank.warnings[0])
+
+
 @pytest.mark.parametrize(
     ("damage", "error", "code"),
     [

@@ -71,6 +71,29 @@ def test_streams_threads_and_hlo_ops(tmp_path):
     assert rank.calls["tid"].unique().to_list() == [77]
 
 
+def test_what_amd_and_python_write_besides(tmp_path):
+    """As XLA 0.8 writes it on an MI300X."""
+    space = build_space()
+    gpu, host = PlaneBuilder(space, "/device:GPU:1"), PlaneBuilder(space, "/host:CPU")
+    figures = {"core_count": 304, "memory_size": 206141652992, "compute_cap_major": 9, "compute_cap_minor": 4}
+    for name, value in figures.items():
+        kind = gpu.number(gpu.stats, gpu.plane.stat_metadata, name)
+        gpu.plane.stats.add(metadata_id=kind, uint64_value=value)
+    details = " grid:1280,1,1 block:256,1,1 private_mem:0 group_mem:2112 occ_pct:0"
+    for start in (50, 150, 250):
+        gpu.event("Stream #3(Kernel)", "loop_fusion.kd", start, 40, correlation_id=20 + start, kernel_details=details)
+    gpu.event("Stream #4", "CopyHostToDevice", 20, 10, correlation_id=9, memcpy_details="kind:Unknown size:64 async:1")
+    host.event("python3", "$train.py:12 step", 0, 400)
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(space.SerializeToString())
+    rank = tk.load(path).ranks[0]
+    kernel, copy = rank.activities.filter(stream=3), rank.activities.filter(stream=4)
+    assert kernel.select("name", "blocks", "shared_memory_bytes").row(0) == ("loop_fusion", 1280, 2112)
+    assert copy.select("kind", "name", "bytes").rows() == [("memcpy", "Memcpy HtoD", 64)]
+    assert (rank.device.sms, rank.annotations["name"].to_list()) == (304, ["ProfilerStep#5"])
+    assert prepare_run(tk.load(path)).source.gpu.slug == "mi300x"
+
+
 def test_a_cut_file_is_one_clear_error(tmp_path):
     path = tmp_path / "host.xplane.pb"
     content = build_space().SerializeToString()

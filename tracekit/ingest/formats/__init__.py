@@ -12,12 +12,16 @@ from pathlib import Path
 
 from tracekit.ingest.build import build_rank_traces
 from tracekit.ingest.foreign import JSON_START
-from tracekit.ingest.formats.tables import ForeignFile, to_decoded_file
+from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, to_decoded_file
 from tracekit.ingest.window import FillableStream
-from tracekit.messages.formats import FORMAT_LACKS
+from tracekit.messages import Message
+from tracekit.messages.formats import FORMAT_LACKS, FORMAT_WITHOUT_OPS, FORMAT_WITHOUT_SHAPES
+from tracekit.messages.trace_contents import OPS_NOT_RECORDED, SHAPES_NOT_RECORDED
 from tracekit.trace import RankTrace
 
 BLOCK_BYTES = 1 << 20
+WAITS = "waits for events"
+OPS = "ops and shapes but those of emit_nvtx(record_shapes=True)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class Format:
         mark: Pattern that the head of such a file matches; ``None`` where only the name tells.
         name: Pattern that its name matches, without the ending of a compression; where there are both, both match.
         lacks: What PyTorch's profiler records and this format doesn't have.
+        advice: How to record ops and shapes with this tool; ``None`` where PyTorch's own advice is right.
     """
 
     tool: str
@@ -37,6 +42,7 @@ class Format:
     mark: bytes | None
     name: str | None
     lacks: tuple[str, ...]
+    advice: str | None = ""
 
 
 NSIGHT = Format(
@@ -44,21 +50,27 @@ NSIGHT = Format(
     module="nsight",
     mark=rb"\ASQLite format 3\0",
     name=None,
-    lacks=("sizes of collectives", "waits for events", "ops and shapes but those of emit_nvtx(record_shapes=True)"),
+    lacks=(
+        "sizes of collectives",
+        f"{WAITS} without --cuda-event-trace=true",
+        "ops and shapes but those of emit_nvtx(record_shapes=True)",
+    ),
+    advice="Record with `nsys profile --trace=cuda,nvtx`, under torch.autograd.profiler.emit_nvtx(record_shapes=True).",
 )
 ROCPROF = Format(
     tool="rocprofv3",
     module="rocprofv3",
     mark=rb'\A\s*\{\s*"rocprofiler-sdk-tool"\s*:',
     name=None,
-    lacks=("sizes of collectives", "waits for events", "ops and shapes but those of emit_nvtx(record_shapes=True)"),
+    lacks=("sizes of collectives", WAITS, OPS),
+    advice="Record with `rocprofv3 --runtime-trace`, under torch.autograd.profiler.emit_nvtx(record_shapes=True).",
 )
 XPLANE = Format(
     tool="JAX or XLA",
     module="xplane",
     mark=None,
     name=r"\.xplane\.pb$",
-    lacks=("shapes", "GPU's name", "sizes of collectives", "waits for events"),
+    lacks=("shapes", "sizes of collectives", WAITS),
 )
 CHAKRA = Format(
     tool="Chakra",
@@ -73,6 +85,7 @@ PERFETTO = Format(
     mark=None,
     name=r"\.(?:pftrace|perfetto-trace)$",
     lacks=("GPU's name", *ROCPROF.lacks),
+    advice=ROCPROF.advice,
 )
 TORCH_PERFETTO = Format(
     tool="PyTorch's Perfetto export",
@@ -80,7 +93,9 @@ TORCH_PERFETTO = Format(
     mark=rb"cpu_op|cuda_runtime|cuda_driver|registers_per_thread|External id|cuda_sync_kind",
     name=PERFETTO.name,
     lacks=("GPU's name", "ranks", "directions of copies", "Python stacks"),
+    advice=None,
 )
+_TRANSLATED = {OPS_NOT_RECORDED.code: FORMAT_WITHOUT_OPS, SHAPES_NOT_RECORDED.code: FORMAT_WITHOUT_SHAPES}
 FORMATS = (NSIGHT, ROCPROF, XPLANE, CHAKRA, TORCH_PERFETTO, PERFETTO)
 
 
@@ -129,5 +144,21 @@ def read_path(form: Format, file: ForeignFile, *, needs_gpu: bool) -> list[RankT
     """Read a file, or a folder, of another format; arguments as for :func:`read_stream`."""
     found = import_module(f"{__name__}.{form.module}").read(file)
     ranks = build_rank_traces(to_decoded_file(found), file.name, needs_gpu=needs_gpu)
-    lacks = FORMAT_LACKS(tool=form.tool, lacks=form.lacks)
-    return [replace(rank, warnings=(lacks, *rank.warnings)) for rank in ranks]
+    lacks = FORMAT_LACKS(
+        tool=form.tool, lacks=[what for what in form.lacks if not (what.startswith(WAITS) and _has_waits(found))]
+    )
+    return [
+        replace(rank, warnings=(lacks, *(_translate_warning(one, form.advice) for one in rank.warnings)))
+        for rank in ranks
+    ]
+
+
+def _translate_warning(warning: Message, advice: str | None) -> Message:
+    """Return the warning with what to do about it in this tool."""
+    template = _TRANSLATED.get(warning.code)
+    return warning if template is None or advice is None else template(advice=advice)
+
+
+def _has_waits(trace: ForeignTrace) -> bool:
+    syncs = trace.tables.get("syncs")
+    return syncs is not None and "wait_on_record" in syncs.columns and syncs["wait_on_record"].count() > 0

@@ -14,7 +14,7 @@ from tracekit.messages.formats import DATABASE_OF_OTHER_TOOL, NSIGHT_WITHOUT_CUD
 
 KERNELS, CALLS, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 COPIES, SETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
-SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+SYNCS, RECORDS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 
 _ACTIVITY = ("start", "end", "deviceId", "streamId", "correlationId", "graphNodeId")
 _LAUNCHED = {
@@ -27,8 +27,9 @@ _COPY_KINDS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 """CUpti_ActivityMemcpyKind; the others are of CUDA arrays."""
 _MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
 """Nsight's CUDA_MEMOPR_MEMORY_KIND."""
-_SYNC_NAMES = {3: "Stream Sync", 4: "Context Sync"}
-"""CUpti_ActivitySynchronizationType, named as Kineto does. Nsight doesn't say which record an event wait is for."""
+_EVENT_SYNC_NAMES = {1: "Event Sync", 2: "Stream Wait Event"}
+_SYNC_NAMES = {3: "Stream Sync", 4: "Context Sync"} | _EVENT_SYNC_NAMES
+"""CUpti_ActivitySynchronizationType, named as Kineto does."""
 _PUSH_POP_RANGE, _START_END_RANGE = 59, 60
 """NVTX event types of ranges."""
 _THREAD_BITS = 24
@@ -105,12 +106,39 @@ def _read_calls(read: ReadTable, texts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _read_syncs(read: ReadTable) -> pl.DataFrame:
-    rows = read(SYNCS, ("start", "end", "streamId", "correlationId", "syncType"))
+    """Read what was waited for; of the waits for an event, those whose record ``--cuda-event-trace=true`` noted."""
+    rows = read(SYNCS, ("start", "end", "streamId", "syncType", *_EVENT))
     name = pl.col("syncType").replace_strict(_SYNC_NAMES, default=None, return_dtype=pl.String)
     # Of a synchronisation that is none of one stream, Nsight writes the largest number.
     stream = pl.when(pl.col("streamId") < 2**31 - 1).then("streamId").otherwise(-1)
-    table = rows.with_columns(*_measure_span(), name=name, stream=stream, correlation="correlationId")
-    return table.drop_nulls("name")
+    table = _find_records(rows.with_columns(*_measure_span(), name=name, stream=stream), read)
+    known = pl.col("wait_on_record").is_not_null() | ~pl.col("name").is_in(list(_EVENT_SYNC_NAMES.values()))
+    return table.drop_nulls("name").filter(known).with_columns(correlation="correlationId")
+
+
+_EVENT = ("correlationId", "globalPid", "contextId", "eventId", "eventSyncId")
+_SAME_EVENT = ["globalPid", "contextId", "eventId"]
+
+
+def _find_records(syncs: pl.DataFrame, read: ReadTable) -> pl.DataFrame:
+    """Find the record that each wait for an event is for.
+
+    ``eventSyncId`` says it since 2024; before, it is the last record of the event that was called before the wait.
+    """
+    known = pl.col(_SAME_EVENT).fill_null(0)
+    records = read(RECORDS, ("streamId", *_EVENT)).with_columns(known).drop_nulls("correlationId")
+    told = records.select("globalPid", "eventSyncId", by_id="correlationId").filter(pl.col("eventSyncId") > 0)
+    last = records.select(*_SAME_EVENT, "correlationId", by_order="correlationId").sort("correlationId")
+    waits = (
+        syncs.with_columns(known)
+        .join(told.unique(["globalPid", "eventSyncId"], keep="last"), on=["globalPid", "eventSyncId"], how="left")
+        .sort("correlationId")
+        .join_asof(last, on="correlationId", by=_SAME_EVENT, check_sortedness=False)
+    )
+    is_for_event = pl.col("name").is_in(list(_EVENT_SYNC_NAMES.values()))
+    record = pl.when(is_for_event).then(pl.coalesce("by_id", "by_order"))
+    streams = records.select(wait_on_record="correlationId", wait_on_stream="streamId").unique("wait_on_record")
+    return waits.with_columns(wait_on_record=record).join(streams, on="wait_on_record", how="left")
 
 
 def _read_ranges(read: ReadTable, texts: pl.DataFrame) -> pl.DataFrame:

@@ -1,7 +1,8 @@
 """Read XPlane, the profiles of JAX, XLA and TensorFlow: kernels by stream, runtime calls, and HLO ops as ops.
 
 A plane is a GPU or the host, a line of it a stream or a thread. Lines that are derived from others, such as XLA Ops,
-are left out.
+are left out. Details of kernels and copies are texts: ``regs:32 static_shared:0 dynamic_shared:0 grid:2,1,1
+block:64,1,1`` on NVIDIA, and since 2025 ``grid:2,1,1 block:64,1,1 private_mem:0 group_mem:2112`` on AMD.
 """
 
 import re
@@ -21,12 +22,21 @@ _GPU_PLANE = re.compile(r"^/device:GPU:(\d{1,9})$")
 _HOST_PLANE = re.compile(r"^/host:(?:CPU|CUPTI|ROCTRACER|RoctracerApi)")
 _STREAM_LINE = re.compile(r"^Stream #(\d{1,9})")
 _CALL = r"^(?:cu|cuda|hip)[A-Z]\w+$"
-_COPY, _SET = r"(?i)^memcpy", r"(?i)^memset"
-_DIRECTION = r"(?i)^memcpy([HDP])2([HDP])$"
+_COPY, _SET = r"(?i)^(?:memcpy|Copy(?:Host|Device)To)", r"(?i)^memset"
+_DIRECTIONS = {r"(?i)^memcpy([HDP])2([HDP])$": "Memcpy ${1}to${2}", r"^Copy([HD])\w+To([HD])\w+$": "Memcpy ${1}to${2}"}
+_PYTHON_MARK = "$"
+"""Begins the name of a call of a Python function."""
+_MAX_REGISTERS = 1 << 10
+"""More than any GPU gives a thread; XLA wrote addresses there on AMD."""
+_SHARED_MEMORY = ("static_shared", "dynamic_shared", "group_mem")
 _STEP = "step_num"
 _PS_PER_NS = 1_000
 _READ_STATS = {"correlation_id", "kernel_details", "memcpy_details", "hlo_op", _STEP}
 
+_PROPERTIES = {
+    "numSms": "core_count", "totalGlobalMem": "memory_size", "computeMajor": "compute_cap_major",
+    "computeMinor": "compute_cap_minor",
+}  # fmt: skip
 _ROW = {
     "ts_ns": pl.Int64, "dur_ns": pl.Int64, "name": pl.String, "device": pl.Int64, "lane": pl.Int64,
     "correlation_id": pl.Int64, "kernel_details": pl.String, "memcpy_details": pl.String, "hlo_op": pl.String,
@@ -43,6 +53,8 @@ def read(file: ForeignFile) -> ForeignTrace:
     space = parse_message(file, FORM, load_messages, "XSpace")
     rows = pl.DataFrame(list(_list_rows(space)), schema=_ROW, orient="row")
     on_gpu, host = rows.drop_nulls("device"), rows.filter(pl.col("device").is_null())
+    is_python = host["name"].str.starts_with(_PYTHON_MARK)
+    host = host.filter(~is_python)
     if on_gpu.is_empty():
         raise NoGpuActivityError(XPLANE_WITHOUT_KERNELS(path=file.name))
     activities = _build_activities(on_gpu)
@@ -59,7 +71,21 @@ def read(file: ForeignFile) -> ForeignTrace:
         "memcpy": activities.filter(is_copy),
         "memset": activities.filter(is_set & ~is_copy),
     }
-    return ForeignTrace(tables, {})
+    unread = {"python_function": int(is_python.sum())} if is_python.any() else {}
+    return ForeignTrace(tables, _describe_gpus(space), unread=unread)
+
+
+def _describe_gpus(space: Any) -> dict[str, object]:
+    """Return the figures of each GPU, which XPlane doesn't name."""
+    found = []
+    for plane in space.planes:
+        gpu = _GPU_PLANE.match(plane.name)
+        names = {entry.key: entry.value.name for entry in plane.stat_metadata}
+        stats = {names.get(stat.metadata_id): stat.int64_value or stat.uint64_value for stat in plane.stats}
+        if gpu and stats.get("core_count"):
+            properties = {key: stats[name] for key, name in _PROPERTIES.items() if name in stats}
+            found.append({"id": int(gpu[1]), "name": "", **properties})
+    return {"deviceProperties": found} if found else {}
 
 
 def _list_rows(space: Any) -> Iterator[tuple[Any, ...]]:
@@ -107,16 +133,20 @@ def _read_stats(event: Any, read_stats: dict[int, str], stat_names: dict[int, st
 
 
 def _build_activities(rows: pl.DataFrame) -> pl.DataFrame:
-    """Parse details such as ``regs:32 static_shared:0 dynamic_shared:0 grid:2,1,1 block:64,1,1``."""
+    """Parse the details."""
     details = pl.col("kernel_details").str
-    shared = (details.extract(rf"{part}_shared:(\d{{1,12}})").cast(pl.Int64) for part in ("static", "dynamic"))
+    shared = (details.extract(rf"{part}:(\d{{1,12}})").cast(pl.Int64) for part in _SHARED_MEMORY)
+    registers = details.extract(r"regs:(\d{1,12})").cast(pl.Int64)
+    name = pl.col("name").str.replace(r"\.kd$", "")
+    for pattern, direction in _DIRECTIONS.items():
+        name = name.str.replace(pattern, direction)
     return rows.with_columns(
-        name=pl.col("name").str.replace(_DIRECTION, "Memcpy ${1}to${2}"),
+        name=name,
         stream="lane",
         correlation="correlation_id",
         grid=pl.format("[{}]", details.extract(r"grid:([\d,]{1,60})")),
         block=pl.format("[{}]", details.extract(r"block:([\d,]{1,60})")),
-        registers_per_thread=details.extract(r"regs:(\d{1,9})").cast(pl.Int64),
+        registers_per_thread=pl.when(registers <= _MAX_REGISTERS).then(registers),
         shared_memory_bytes=pl.when(pl.col("kernel_details").is_not_null()).then(pl.sum_horizontal(shared)),
         bytes=pl.col("memcpy_details").str.extract(r"size:(\d{1,18})").cast(pl.Int64),
     )
