@@ -50,7 +50,7 @@ def test_the_scanner_against_the_careful_decoder(benchmark, text):
 
     Measured: a fifth, and of 54 MB 0.15 against 0.9 s of CPU. A whole command gains less than a factor of two: a
     prediction takes 2.1 s with it, 2.7 s without. Its place is files that don't fit in memory as objects: it reads 3 GB
-    in 1.5 GB of memory.
+    in 1.6 GB of memory.
     """
     fast(text)
     benchmark(careful, text)
@@ -76,11 +76,14 @@ with open(sys.argv[1], "rb", buffering=0) as file:
 
 
 def test_memory_against_the_size_of_the_file(large, tmp_path):
-    """Over what a small trace takes, reading needs less than 1.5 bytes per byte of JSON."""
+    """Over what a small trace takes, reading needs less than 1 byte per byte of JSON.
+
+    Measured: 0.6 to 0.8; a process that reads 3.0 GB (hta_df_index_resolver_54mb 62 times) takes at most 1.6 GB.
+    """
     small = TraceBuilder().op("aten::mm", 0, 30).kernel("gemm", 20, 100, launch=10).save(tmp_path / "small.json")
     command = [sys.executable, "-c", MEASURE, str(large), str(small), str(2 << 30)]
     used = int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-    assert used < 1.5 * large.stat().st_size
+    assert used < large.stat().st_size
 
 
 FRESH = """

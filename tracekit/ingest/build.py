@@ -28,6 +28,7 @@ from tracekit.messages import Message
 from tracekit.messages import trace_contents as messages
 from tracekit.messages.launch_ids import IDS_AMBIGUOUS, IDS_BY_ORDER, IDS_EXTERNAL
 from tracekit.messages.ledger import CATEGORY_NOT_READ, EVENTS_READ, METADATA_NOT_READ, NAMES_CHANGED
+from tracekit.process_memory import release_freed_memory
 from tracekit.trace import PEAK_MEMORY_KEY, RankTrace, TraceDevice
 
 THREADS = schema.THREAD_NAMES.name
@@ -85,6 +86,7 @@ def build_rank_traces(
     """
     read = _make_table_reader(decoded, _read_time_base(decoded.keys, source))
     tables = {table: read(table) for table in TABLES} | {THREADS: _build_thread_names(decoded)}
+    release_freed_memory()
     parts = split_ranks(tables, decoded.keys, labels, source)
     first, *others = [_build_rank_trace(part, decoded, source, needs_gpu) for part in parts]
     told = () if parts[0].warning is None else (parts[0].warning,)
@@ -259,17 +261,21 @@ def _check_completeness(damage: FileDamage, calls: pl.DataFrame, activities: pl.
 
 
 def _build_activities(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    launches = calls.filter(pl.col("grid").is_not_null()).unique("correlation", keep="last")
-    geometry = launches.select("correlation", call_blocks="blocks", call_threads="threads_per_block")
-    joined = activities.join(geometry, on="correlation", how="left", maintain_order="left")
-    blocks, threads = _multiply_elements(joined["grid"]), _multiply_elements(joined["block"])
-    table = joined.with_columns(
+    blocks, threads = _multiply_elements(activities["grid"]), _multiply_elements(activities["block"])
+    table = activities.with_columns(
         device=pl.coalesce("device", "pid"),
         stream=pl.coalesce("stream", "tid"),
         bytes=pl.coalesce("bytes", "size"),
-        blocks=pl.coalesce("call_blocks", blocks),
-        threads_per_block=pl.coalesce("call_threads", threads),
+        blocks=blocks,
+        threads_per_block=threads,
     )
+    launches = calls.filter(pl.col("grid").is_not_null()).unique("correlation", keep="last")
+    if launches.height:
+        geometry = launches.select("correlation", call_blocks="blocks", call_threads="threads_per_block")
+        table = table.join(geometry, on="correlation", how="left", maintain_order="left").with_columns(
+            blocks=pl.coalesce("call_blocks", "blocks"),
+            threads_per_block=pl.coalesce("call_threads", "threads_per_block"),
+        )
     return _sort_by_start(schema.ACTIVITIES.conform(table))
 
 
@@ -321,7 +327,10 @@ def _multiply_vector(text: str) -> int | None:
 
 
 def _sort_by_start(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame[argsort_by_start(frame["ts_ns"].to_numpy(), frame["dur_ns"].to_numpy(), lambda rows: frame[rows])]
+    """Sort rows by start. Columns without values aren't moved: nulls that were never written take no memory."""
+    order = argsort_by_start(frame["ts_ns"].to_numpy(), frame["dur_ns"].to_numpy(), lambda rows: frame[rows])
+    empty = {name: pl.lit(None, dtype) for name, dtype in frame.schema.items() if not frame[name].count()}
+    return frame.drop(empty)[order].with_columns(**empty).select(frame.columns) if frame.height else frame
 
 
 def _decode_key(keys: Mapping[str, bytes], key: str) -> object:

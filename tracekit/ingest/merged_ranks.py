@@ -54,6 +54,8 @@ def split_ranks(tables: Tables, keys: Mapping[str, bytes], labels: Sequence[byte
         return list(_split_by_label(tables, keys, labels, source))
     if labels:
         tables = {name: _drop_label(table) for name, table in tables.items()}
+    if _has_one_process(tables["calls"]):
+        return [RankPart(tables, keys)]
     launching = _join_launches(tables)
     processes = _count_processes(launching)
     if processes == 1:
@@ -158,6 +160,12 @@ def _join_launches(tables: Tables) -> pl.DataFrame:
     activities = pl.concat(tables[kind].select("correlation", "ts_ns", device="pid") for kind in ACTIVITY_KINDS)
     calls = tables["calls"].select("correlation", "name", "pid", call_ns="ts_ns")
     return calls.drop_nulls("correlation").join(activities.drop_nulls("correlation"), on="correlation")
+
+
+def _has_one_process(calls: pl.DataFrame) -> bool:
+    """Return whether the calls show by themselves that one process made them: each has a correlation id of its own."""
+    ids = calls["correlation"].drop_nulls()
+    return calls["pid"].n_unique() <= 1 and ids.n_unique() == len(ids)
 
 
 def _count_processes(launching: pl.DataFrame) -> int:
