@@ -14,6 +14,7 @@ import pytest
 
 import tracekit as tk
 from tests.codes import has_code
+from tests.ingest.formats import nsight_files
 from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceNotFoundError
 from tracekit.redact import files, redact
 from tracekit.redact.patterns import RedactionPatterns, find_private_names
@@ -367,3 +368,15 @@ def test_names_that_kineto_doesnt_escape_are_redacted_too(tmp_path):
     redact(tmp_path / "trace.json", tmp_path / "out.json")
     events = json.loads((tmp_path / "out.json").read_bytes())["traceEvents"]
     assert [event["name"] for event in events if event.get("cat") == "kernel"] == ["gemm"]
+
+
+def test_traces_of_other_tools_are_named_and_kept(tmp_path):
+    trace = TraceBuilder().kernel("gemm", 20, 100, launch=10).load()
+    tables = nsight_files.build_tables(trace.ranks[0])
+    given = (
+        nsight_files.write_database(tmp_path / "report.sqlite", tables),
+        nsight_files.write_parquet_folder(tmp_path / "report_pqtdir", tables),
+    )
+    for path in given:
+        with pytest.raises(NotATraceError, match="Nsight Systems", check=has_code("redaction-of-other-tool")):
+            redact(path, tmp_path / "out.json.gz")

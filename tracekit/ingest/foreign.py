@@ -43,6 +43,7 @@ _UNREAD_FORMATS = (
     (rb"\A(?s:.{257})ustar", trace_files.FILE_IS_TAR),
     (rb"\A(?:\x1f\x8b|\x28\xb5\x2f\xfd|PK\x03\x04)", trace_files.FILE_COMPRESSED_TWICE),
     (rb"\A(?:\xfd7zXZ|BZh\d|7z\xbc\xaf|Rar!)", trace_files.COMPRESSION_UNKNOWN),
+    (rb"\APAR1", trace_files.FILE_IS_PARQUET),
     (rb"\A\s*<(?i:!doctype|html|head|\?xml)", trace_files.FILE_IS_WEB_PAGE),
     (rb"\Aversion https://git-lfs", trace_files.FILE_IS_LFS_POINTER),
 )

@@ -30,7 +30,7 @@ STDIN = "-"
 NSIGHT_FOLDER_MARK = "StringIds.parquet"
 """A file of each folder that ``nsys export --type parquetdir`` writes."""
 
-_FORMATS = r"\.(json|sqlite|pftrace|perfetto-trace|xplane\.pb|et)"
+_FORMATS = r"\.(json|sqlite|db|pftrace|perfetto-trace|xplane\.pb|et)"
 _TRACE_NAME = re.compile(rf"{_FORMATS}(\.(gz|gzip|zst|zip))?$|\.(zip|gz|zst)$", re.IGNORECASE)
 _ARCHIVED_NAME = re.compile(rf"{_FORMATS}(\.(gz|gzip|zst))?$", re.IGNORECASE)
 _CAPTURE_NAME = re.compile(

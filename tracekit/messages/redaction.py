@@ -23,6 +23,12 @@ REDACTION_NEEDS_NAME = Template(
 REDACTION_OF_SEVERAL = Template(
     "redaction-of-several", Severity.ERROR, "{path} and {others} more were given.", "Redact them one by one."
 )
+REDACTION_OF_OTHER_TOOL = Template(
+    "redaction-of-other-tool",
+    Severity.ERROR,
+    "{path} was written by {tool}: only the JSON of PyTorch's profiler can be redacted.",
+    "Nothing was written. `tracekit export` writes its kernels as JSON, which can be.",
+)
 REDACTION_OF_OTHER_JSON = Template(
     "redaction-of-other-json",
     Severity.ERROR,

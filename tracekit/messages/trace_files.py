@@ -22,8 +22,8 @@ TRACES_NOT_FOUND = Template(
     "traces-not-found",
     Severity.ERROR,
     "{path} holds no traces ({others:count other file}).",
-    "Their names end in .json, .sqlite, .pftrace, .xplane.pb or .et, also with .gz or .zst, or in .zip; in a directory "
-    "they may lie one level down.",
+    "Their names end in .json, .sqlite, .db, .pftrace, .xplane.pb or .et, also with .gz or .zst, or in .zip; in a "
+    "directory they may lie one level down.",
 )
 PROTOCOL_NEEDS_PACKAGE = Template(
     "protocol-needs-package",
@@ -124,6 +124,12 @@ FILE_IN_UTF16 = Template(
 )
 FILE_IS_TAR = Template(
     "file-is-tar", Severity.ERROR, "{path} is a tar archive.", "Unpack it first; zip archives are read as they are."
+)
+FILE_IS_PARQUET = Template(
+    "file-is-parquet",
+    Severity.ERROR,
+    "{path} is a single Parquet table.",
+    "Of Nsight Systems' export name the whole folder; where only files can be given, export with --type sqlite.",
 )
 FILE_COMPRESSED_TWICE = Template(
     "file-compressed-twice", Severity.ERROR, "{path} is compressed twice.", "Unpack it once."

@@ -14,6 +14,8 @@ from msgspec import Raw
 from tracekit import output_files
 from tracekit.bounds import MAX_REDACTED_BYTES
 from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceTooLargeError
+from tracekit.ingest.foreign import HEAD_BYTES
+from tracekit.ingest.formats import NSIGHT, identify_format
 from tracekit.ingest.remote import is_uri
 from tracekit.ingest.salvage import repair_names
 from tracekit.ingest.source import STDIN, TraceSource, expand_inputs
@@ -46,7 +48,11 @@ def redact(given: str | Path, output: Path, *, force: bool = False) -> Redaction
 
 def redact_source(source: TraceSource, output: Path) -> RedactionSummary:
     """Write a copy of a trace as :func:`redact` does, wherever the trace was found."""
+    if source.path is not None and source.path.is_dir():
+        raise NotATraceError(messages.REDACTION_OF_OTHER_TOOL(path=source.name, tool=NSIGHT.tool))
     data = _read_text(source)
+    if form := identify_format(data[:HEAD_BYTES], source.name):
+        raise NotATraceError(messages.REDACTION_OF_OTHER_TOOL(path=source.name, tool=form.tool))
     try:
         try:
             redactor, chunks = _create_redactor(data, source.name)

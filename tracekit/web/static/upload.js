@@ -3,7 +3,8 @@
 const element = (id) => document.getElementById(id);
 const drop = element("drop");
 const limits = { bytes: Number(drop.dataset.mostBytes), files: Number(drop.dataset.mostFiles) };
-const TRACE = /\.(json|gz|gzip|zst|zip)$/i;
+// As _TRACE_NAME of tracekit/ingest/source.py.
+const TRACE = /\.(json|sqlite|db|pftrace|perfetto-trace|xplane\.pb|et)(\.(gz|gzip|zst|zip))?$|\.(zip|gz|zst)$/i;
 // A restarting server may take minutes to respond.
 const RETRIES_MS = [0, 1000, 3000, 5000, 10000, 20000, 30000, 60000, 60000];
 const SIMULTANEOUS = 3;
@@ -115,7 +116,7 @@ function leaveOut(names) {
 function begin(entries) {
   const kept = entries.length > 1 ? entries.filter((entry) => TRACE.test(entry.name)) : entries;
   const shown = entries.filter((entry) => !kept.includes(entry) && !entry.name.split("/").pop().startsWith("."));
-  if (!kept.length) return trouble("There are no traces in it: their names end in .json, .json.gz, .json.zst or .zip.");
+  if (!kept.length) return trouble("There are no traces in it: their names end in .json, .sqlite, .db, .pftrace, .xplane.pb or .et, also with .gz or .zst, or in .zip.");
   if (kept.length > limits.files) return trouble(`${kept.length} files are more than ${limits.files}, the most that this server takes.`);
   drop.hidden = true;
   element("transfer").hidden = false;
