@@ -17,7 +17,7 @@ FORMAT_NEEDS_PACKAGE = Template(
 DATABASE_OF_OTHER_TOOL = Template(
     "database-of-other-tool",
     Severity.ERROR,
-    "{path} is an SQLite database, but none that Nsight Systems exported (it has no table StringIds).",
+    "{path} is an SQLite database, but none of Nsight Systems (it has no table StringIds) and none of rocprofv3.",
     "Export one: `nsys export --type sqlite report.nsys-rep`.",
 )
 NSIGHT_WITHOUT_CUDA = Template(

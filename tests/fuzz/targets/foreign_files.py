@@ -15,6 +15,7 @@ from tests.ingest.formats import (
     test_chakra_in,
     test_perfetto,
     test_perfetto_torch,
+    test_rocpd,
     test_rocprofv3,
     test_xplane,
     torch_perfetto_files,
@@ -25,7 +26,7 @@ from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 
-BASES = ("report.sqlite", "results.json", "host.xplane.pb", "trace.pftrace", "torch.pftrace", "rank.0.et")
+BASES = ("report.sqlite", "results.db", "results.json", "host.xplane.pb", "trace.pftrace", "torch.pftrace", "rank.0.et")
 
 
 @cache
@@ -37,6 +38,8 @@ def make_base(name: str) -> bytes:
             builder = TraceBuilder().op("aten::mm", 0, 30, dims=[[64, 64], [64, 64]])
             trace = builder.kernel("ampere_sgemm_64x32", 20, 100, launch=10).load()
             nsight_files.write_database(path, nsight_files.build_tables(trace.ranks[0]))
+        elif name == "results.db":
+            nsight_files.write_database(path, test_rocpd.build_tables())
         elif name == "results.json":
             test_rocprofv3.write(path, test_rocprofv3.build_report())
         elif name == "host.xplane.pb":

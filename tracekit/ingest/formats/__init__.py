@@ -65,6 +65,7 @@ ROCPROF = Format(
     lacks=("sizes of collectives", WAITS, OPS),
     advice="Record with `rocprofv3 --runtime-trace`, under torch.autograd.profiler.emit_nvtx(record_shapes=True).",
 )
+ROCPD = replace(ROCPROF, module="rocpd", mark=rb"\ASQLite format 3\0(?s:.*?)rocpd_kernel_dispatch")
 XPLANE = Format(
     tool="JAX or XLA",
     module="xplane",
@@ -96,7 +97,7 @@ TORCH_PERFETTO = Format(
     advice=None,
 )
 _TRANSLATED = {OPS_NOT_RECORDED.code: FORMAT_WITHOUT_OPS, SHAPES_NOT_RECORDED.code: FORMAT_WITHOUT_SHAPES}
-FORMATS = (NSIGHT, ROCPROF, XPLANE, CHAKRA, TORCH_PERFETTO, PERFETTO)
+FORMATS = (ROCPD, NSIGHT, ROCPROF, XPLANE, CHAKRA, TORCH_PERFETTO, PERFETTO)
 
 
 def identify_format(head: bytes, source: str) -> Format | None:

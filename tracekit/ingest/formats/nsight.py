@@ -44,8 +44,8 @@ def read(file: ForeignFile) -> ForeignTrace:
     """
     if file.path.is_dir():
         return _read_report(open_parquet_folder(file), file)
-    with open_database(file) as read_table:
-        return _read_report(read_table, file)
+    with open_database(file) as tables:
+        return _read_report(tables.read, file)
 
 
 def _read_report(read: ReadTable, file: ForeignFile) -> ForeignTrace:

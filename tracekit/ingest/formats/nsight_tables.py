@@ -1,4 +1,4 @@
-"""Read the tables that ``nsys export`` writes: an SQLite database, or a folder of Parquet files."""
+"""Read tables: those of an SQLite database, or those that ``nsys export`` writes as a folder of Parquet files."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,9 @@ from tracekit.errors import DamagedTraceError
 from tracekit.ingest.formats.tables import ForeignFile
 from tracekit.messages.formats import FORMAT_DAMAGED
 
-TEXT_COLUMNS = frozenset({"value", "text", "name"})
+TEXT_COLUMNS = frozenset(
+    {"value", "text", "name", "string", "display_name", "kernel_name", "product_name", "type", "extdata"}
+)
 """Columns that hold text; all others that are read hold integers."""
 ROWS_AT_ONCE = 100_000
 MAX_VALUE_BYTES = 1 << 20
@@ -23,8 +25,8 @@ ReadTable = Callable[[str, Sequence[str]], pl.DataFrame]
 
 
 @contextmanager
-def open_database(file: ForeignFile) -> Iterator[ReadTable]:
-    """Open an SQLite database, and yield the function that reads its tables.
+def open_database(file: ForeignFile) -> Iterator["SqliteTables"]:
+    """Open an SQLite database, and yield its tables.
 
     Raises:
         DamagedTraceError: It is cut short or corrupt.
@@ -35,7 +37,7 @@ def open_database(file: ForeignFile) -> Iterator[ReadTable]:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.text_factory = _decode_text
-            yield _SqliteTables(connection, file).read
+            yield SqliteTables(connection, file)
     except sqlite3.Error as error:
         raise DamagedTraceError(FORMAT_DAMAGED(path=file.name, form="SQLite database", reason=str(error))) from error
 
@@ -68,20 +70,24 @@ def _make_damaged_error(path: Path, error: Exception) -> DamagedTraceError:
     return DamagedTraceError(FORMAT_DAMAGED(path=str(path), form="Parquet file", reason=reason))
 
 
-class _SqliteTables:
-    """The tables of a database; views and virtual tables, which nsys doesn't write, aren't among them."""
+class SqliteTables:
+    """The tables of a database; views and virtual tables aren't among them.
+
+    Attributes:
+        names: Their names.
+    """
 
     def __init__(self, connection: sqlite3.Connection, file: ForeignFile) -> None:
         self._connection = connection
         self._file = file
         self._size_bytes = 0
         found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'")
-        self._names = {name for (name,) in found.fetchall()}
+        self.names = {name for (name,) in found.fetchall()}
 
     def read(self, table: str, columns: Sequence[str]) -> pl.DataFrame:
         """Read some columns of a table."""
         types = _choose_types(columns)
-        if table not in self._names:
+        if table not in self.names:
             return pl.DataFrame(schema=types)
         known = {name for _, name, *_ in self._connection.execute(f'PRAGMA table_info("{table}")')}
         wanted = ", ".join(_select_column(name, name in known) for name in columns)
