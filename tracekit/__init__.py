@@ -18,6 +18,7 @@ from tracekit.request.keywords import take_options_of
 from tracekit.request.options import (
     ExportFormat,
     ExportRequest,
+    FleetRequest,
     PredictRequest,
     ReportRequest,
     ShardRequest,
@@ -143,6 +144,9 @@ def predict_fleet(
     cluster: str | Sequence[str] = (),
     source_gpu: str | None = None,
     source_cluster: str | None = None,
+    price: Mapping[str, float] | str | Sequence[str] = (),
+    samples: float | None = None,
+    rank_by: str = "time",
     steps: int | str | None = None,
     without_rule: str | Sequence[str] = (),
     store: str | None = None,
@@ -159,6 +163,9 @@ def predict_fleet(
         cluster: Target clusters.
         source_gpu: The GPU of the traces, where they don't say or say it wrong.
         source_cluster: The cluster of the traces, where their GPU doesn't tell.
+        price: Dollars for an hour of one GPU of trace or target, ``{"h100-sxm": 2.49}``.
+        samples: Samples per rank in a traced step, where the trace doesn't tell.
+        rank_by: What targets are ranked by: ``time``, ``dollars``, ``tokens-per-dollar`` or ``energy``.
         steps: Steps to measure, ``7`` or ``"7:9"``; all but the first by default.
         without_rule: Inference rules to switch off.
         store: Folder or URI that all workers reach, for the ranks' tables; each worker's own disk by default.
@@ -172,11 +179,14 @@ def predict_fleet(
     from tracekit.engine import open_engine
     from tracekit.request import answers
 
-    request = ExportRequest(
+    request = FleetRequest(
         gpu=gpu,
         cluster=cluster,
         source_gpu=source_gpu,
         source_cluster=source_cluster,
+        price=price,
+        samples=samples,
+        rank_by=rank_by,
         steps=steps,
         without_rule=without_rule,
     )

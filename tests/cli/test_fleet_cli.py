@@ -15,12 +15,12 @@ OPTIONS = {one.name: one for one in PREDICT.params}
 TAKEN = {
     *("traces", "engine", "store", "memory", "no_cache"),
     *("gpu", "cluster", "source_gpu", "source_cluster", "steps", "framework", "model_config", "zipf", "indices"),
-    *("without_rule", "no_calibration"),
-    *("top", "json", "form", "output", "force", "with_details", "strict", "quiet"),
+    *("price", "prices", "samples", "rank_by", "steps_to_run", "tokens_to_run", "samples_to_run"),
+    *("without_rule", "no_calibration", "no_scoreboard"),
+    *("top", "json", "form", "output", "force", "with_details", "strict", "verbose", "quiet"),
 }
 VALUES = {
-    "rank_by": "energy", "steps_to_run": "10", "tokens_to_run": "10", "samples_to_run": "10", "ranks": "0",
-    "price": "h100-sxm=2", "prices": "prices.toml", "samples": "8", "host": "typical", "host_from": "host.json",
+    "ranks": "0", "host": "typical", "host_from": "host.json",
     "power_cap": "500W", "clock": "1200MHz", "source_clock": "1200MHz", "world_size": "2", "dp": "2", "tp": "2",
     "pp": "2", "ep": "2", "batch": "2", "context": "4096", "micro_batches": "4", "pp_schedule": "1f1b",
     "what_if": "no-sync(aten::item)", "host_speed": "2", "unprofiled_step": "1ms", "optimizer": "adamw --train",
@@ -28,12 +28,6 @@ VALUES = {
     "measured": "run.json",
 }  # fmt: skip
 """A value of each option that is refused and takes one."""
-
-
-@pytest.fixture(autouse=True)
-def prices(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "prices.toml").write_text("date = 2026-11-01\n[dollars_an_hour]\nh100-sxm = 2\n")
 
 
 @pytest.fixture
@@ -55,11 +49,20 @@ def test_what_a_fleet_does_not_take_is_refused(run, name):
     assert "[fleet-option]" in err
 
 
-def test_configured_prices_are_refused_too(run, tmp_path, monkeypatch):
-    (tmp_path / "own.toml").write_text("[price]\nh100-sxm = 2\n")
+def test_the_answer_comes_first(run, job, tmp_path, monkeypatch):
+    """Speed, dollars and break-even, at prices of the configuration; a file holds no dollars."""
+    (tmp_path / "own.toml").write_text("[price]\nh100-sxm = 2\na100-sxm-80gb = 1\n")
     monkeypatch.setenv("TRACEKIT_CONFIG", str(tmp_path / "own.toml"))
-    code, _, err = run("predict", "nowhere", "--engine", "local", "--gpu", "h100-sxm")
-    assert (code, "[fleet-option]" in err) == (2, True)
+    told = ("predict", job, "--engine", "local", "--gpu", "a100-sxm-80gb", "--no-cache", "-q")
+    code, screen, _ = run(*told, "-o", tmp_path / "out.json")
+    answer = " ".join(screen[: screen.index("\n\n")].split())
+    assert (code, answer[:26]) == (0, "2 × NVIDIA A100 SXM4 80 GB")
+    assert "At $1.00 an hour" in answer
+    assert "it pays below $" in answer
+    decision = json.loads((tmp_path / "out.json").read_text())["decision"]
+    assert decision["targets"][0]["rank"] == 1
+    assert decision["targets"][0]["dollars"] is None
+    assert "$" not in (tmp_path / "out.json").read_text()
 
 
 @pytest.mark.parametrize("form", ["md", "xlsx", "parquet", "csv"])
@@ -80,7 +83,7 @@ def test_forms_of_a_fleet(run, job, tmp_path):
     told = ("predict", job, "--engine", "local", "--gpu", "h100-sxm", "--no-cache", "-q")
     code, page, err = run(*told, "-o", "-", "--format", "html")
     assert (code, page[:15], err) == (0, "<!doctype html>", "")
-    assert run(*told, "-o", "-")[1].startswith("job ")
+    assert run(*told, "-o", "-")[1].startswith("2 × NVIDIA H100 SXM5")
     printed = json.loads(run(*told, "--format", "json", "-o", tmp_path / "out.data", "--json")[1])
     assert printed["job"]["source"] == str(job / "rank0.json")
     assert json.loads((tmp_path / "out.data").read_text()) == printed | {

@@ -25,7 +25,12 @@ from tracekit.fleet import FleetOptions, FleetReport, predict_fleet, rounds
 from tracekit.fleet.kernel_times import RankKernels
 from tracekit.fleet.replay import open_rank
 from tracekit.messages import Message
+from tracekit.prediction.cost import GivenPrices
+from tracekit.prediction.model import PredictedStep
+from tracekit.prediction.question import FASTEST
 from tracekit.render.fleet import dump_fleet, render_fleet, render_fleet_page
+from tracekit.reporting.sections.decide import build_decision
+from tracekit.reporting.sections.source import build_source_summary
 from tracekit.request import PredictRequest, answers
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -87,6 +92,9 @@ def assert_equal(a: FleetReport, b: FleetReport) -> None:
         assert mine.equals(other) if isinstance(mine, pl.DataFrame) else mine == other, one.name
 
 
+PRICES = {"h100-sxm": 2.49, "a100-sxm-80gb": 1.29}
+COMMON = {one.name for one in fields(PredictedStep)} - {"notes", "contention", "usual_host"}
+"""Of a prediction, what a fleet's has too."""
 TIMES = ("time_us", "low_us", "high_us", "bound_us", "utilization", "method")
 
 
@@ -108,17 +116,20 @@ def predict_with_kernels(files: list[str], options: FleetOptions) -> tuple[Fleet
 
 
 def assert_as_in_one_piece(files: list[str], options: FleetOptions) -> None:
+    options = replace(options, prices=GivenPrices(PRICES))
     fleet, kernels = predict_with_kernels(files, options)
     trace = tk.load(files)
     run = prepare_run(trace)
     assert fleet.step == run.measured_step
     assert fleet.replayed_us == run.self_replay.step_time_us
-    found = tk.predict(trace, gpu=options.gpus, cluster=options.clusters, no_calibration=True)
-    assert [one.label for one in fleet.targets] == [one.label for one in found.targets]
-    for one, other in zip(fleet.targets, found.targets, strict=True):
-        assert one.step == other.step
-        assert (one.low_us, one.high_us) == (other.low_us, other.high_us)
-        assert one.coverage == other.coverage
+    found = tk.predict(trace, gpu=options.gpus, cluster=options.clusters, price=PRICES, no_calibration=True)
+    summary = build_source_summary(found.run, found.price, found.batch, cluster=found.cluster)
+    assert fleet.decision == build_decision(summary, found.targets, FASTEST)
+    assert len(fleet.targets) == len(found.targets)
+    for one in fleet.targets:
+        other = found[one.label]
+        for name in COMMON:
+            assert getattr(one, name) == getattr(other, name), name
         assert kernels[one.label].select(TIMES).equals(other.kernels.select(TIMES))
 
 

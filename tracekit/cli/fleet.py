@@ -36,6 +36,7 @@ class FleetArguments:
     with_details: bool
     no_cache: bool
     memory: str | None
+    verbose: bool
     quiet: bool
 
 
@@ -76,7 +77,8 @@ def predict_rank_by_rank(traces: Sequence[str], request: PredictRequest, given: 
     printed = choose_printed_form(form, output, json=given.json)
     if printed in (OutputFormat.TXT, OutputFormat.JSON):
         is_json = printed is OutputFormat.JSON
-        emit(render.render_fleet(found, given.top), lambda: render.dump_fleet(found), json=is_json)
+        screen = render.render_fleet(found, given.top, all_notes=given.verbose)
+        emit(screen, lambda: render.dump_fleet(found), json=is_json)
     else:
         sys.stdout.write(_make_renderers(shared, given.top)[printed]())
     return found

@@ -30,7 +30,6 @@ from tracekit.request import Panel, PredictRequest
 from tracekit.request.program_options import ProgramOptions
 
 if TYPE_CHECKING:
-    from tracekit.fleet import FleetTarget
     from tracekit.prediction.model import PredictedStep
 
 MIN_MODELLED_PCT = 95.0
@@ -93,7 +92,9 @@ def predict(
         from tracekit.cli.fleet import FleetArguments, predict_rank_by_rank, refuse_other_options
 
         refuse_other_options(invocation)
-        given = FleetArguments(engine, store, top, json, form, output, force, with_details, no_cache, memory, quiet)
+        given = FleetArguments(
+            engine, store, top, json, form, output, force, with_details, no_cache, memory, verbose, quiet
+        )
         _exit_if_unmodelled(strict, predict_rank_by_rank(traces, request, given).targets)
         return
     if store is not None:
@@ -125,7 +126,7 @@ def predict(
     _exit_if_unmodelled(strict, report.targets)
 
 
-def _exit_if_unmodelled(strict: bool, targets: "Iterable[PredictedStep | FleetTarget]") -> None:
+def _exit_if_unmodelled(strict: bool, targets: "Iterable[PredictedStep]") -> None:
     """Exit if too little is modelled for ``--strict``."""
     from tracekit.cli.output import say
 

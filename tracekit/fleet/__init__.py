@@ -5,7 +5,7 @@ its compressed graph (:mod:`tracekit.replay.compressed`). A replay of the job ta
 compresses its graph, the rendezvous of all are replayed together, and each replays its own graph between them.
 """
 
-from tracekit.fleet.model import FleetReport, FleetTarget
+from tracekit.fleet.model import FleetReport
 from tracekit.fleet.predict import FleetOptions, predict_fleet
 
-__all__ = ["FleetOptions", "FleetReport", "FleetTarget", "predict_fleet"]
+__all__ = ["FleetOptions", "FleetReport", "predict_fleet"]

@@ -15,12 +15,14 @@ from tracekit.fleet.rank_files import read_table, write_table
 from tracekit.fleet.replay import OpenRank
 from tracekit.parallelism.relayout import add_measured_times
 from tracekit.prediction.collectives import fill_collective_times
+from tracekit.prediction.energy import list_kernel_energies
 from tracekit.prediction.intervals import PS_PER_US, compute_end_factors
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.predictor import KERNEL_COLUMNS, MODELLED_METHODS, SCALED_METHODS, fill_unpredicted
 from tracekit.prediction.sustained_clock import change_clock, compute_demands_us, spread_slowdown
 from tracekit.program import Program, StepTables, round_to_ns
 from tracekit.replay.step_scale import StepScale
+from tracekit.trace import RankTrace
 
 END_COLUMNS = ("time_us", "low_us", "high_us")
 
@@ -114,6 +116,12 @@ class RankKernels:
         """Sum over each step what the kernels demand above idle power, in nanoseconds at the board's limit."""
         return sum_demand_ns(self.rank, self.times, self.target.gpu)
 
+    def sum_energies(self) -> tuple[Floats, Floats, Floats]:
+        """Sum over each step what :func:`tracekit.prediction.energy.list_kernel_energies` lists."""
+        timer = self.rank.make_timer()
+        drawn, time, unknown = (timer.sum_by_step(one) for one in list_kernel_energies(self.times, self.target.gpu))
+        return drawn, time, unknown
+
     def sum_repeats(self) -> pl.DataFrame:
         """Sum the times over repeats of each kernel, in whole picoseconds, in the chosen steps and besides."""
         whole = self.times.select((pl.col(END_COLUMNS) * PS_PER_US).round().cast(pl.Int64))
@@ -144,17 +152,28 @@ class RankKernels:
 
 def make_predictor(rank: OpenRank, target: TargetTimes) -> KernelTimePredictor:
     """Make the predictor of a rank's kernels."""
+    program = make_program(rank, rank.place.summary.trace, target.framework)
+    return KernelTimePredictor(add_measured_times(program), target.source, job_errors=target.job_errors)
+
+
+def make_program(rank: OpenRank, trace: RankTrace, framework: tuple[str, str | None] | None) -> Program:
+    """Make the program of a rank alone.
+
+    Args:
+        rank: The rank.
+        trace: Its trace, as far as the program's user needs it.
+        framework: The serving engine that ran it, and its version.
+    """
     steps = rank.place.steps
-    program = Program(
+    return Program(
         tables=StepTables(rank.kernels, steps, steps, steps),
         graph=rank.graph,
         collectives=None,
-        ranks=(rank.place.summary.trace,),
+        ranks=(trace,),
         step_scale=StepScale(np.empty(0), np.empty(0)),
         kernel_factor=np.ones(rank.kernels.height),
-        framework=target.framework,
+        framework=framework,
     )
-    return KernelTimePredictor(add_measured_times(program), target.source, job_errors=target.job_errors)
 
 
 def sum_source_demand_ns(rank: OpenRank, target: TargetTimes) -> Floats:

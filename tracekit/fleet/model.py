@@ -8,36 +8,10 @@ import polars as pl
 from tracekit.comm import Cluster
 from tracekit.format import format_duration
 from tracekit.messages import Message
-from tracekit.prediction.model import Coverage
+from tracekit.prediction.model import PredictedStep
 from tracekit.replay.step_time import StepTime
-
-
-@dataclass(frozen=True, slots=True)
-class FleetTarget:
-    """The job's step on one target.
-
-    Attributes:
-        gpu: Canonical name of the GPU.
-        cluster: Name of the cluster; None if only the GPU was named.
-        step: The median step.
-        low_us: Lower end of the step time's 90 % interval.
-        high_us: Upper end.
-        speedup: Measured step time over predicted.
-        coverage: How the GPU time was predicted.
-    """
-
-    gpu: str
-    cluster: str | None
-    step: StepTime
-    low_us: float
-    high_us: float
-    speedup: float
-    coverage: Coverage
-
-    @property
-    def label(self) -> str:
-        """Name of the cluster, or of the GPU."""
-        return self.cluster or self.gpu
+from tracekit.reporting.sections.decision import Decision
+from tracekit.reporting.sections.source import SourceSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +19,8 @@ class FleetReport:
     """A job of many ranks: its measured step, who holds it up, and its step on targets.
 
     Attributes:
+        source: Summary of the measured job, as in the report of a trace in one piece.
+        decision: How fast, at what cost, and whether it pays, likewise; None without targets.
         trace: Name of the first trace.
         gpu: Canonical name of the traces' GPU; None if unknown.
         source_cluster: The cluster of the traces; None if unknown.
@@ -56,10 +32,12 @@ class FleetReport:
         stragglers: A row per rank, as :func:`tracekit.analysis.stragglers.find_stragglers` returns it.
         links: A row per process group of one size: how fast its collectives were (:mod:`tracekit.fleet.links`).
         steps: A row per step: quantiles over the ranks of what each takes without waiting for others.
-        targets: The predictions.
+        targets: The predictions, in order of rank.
         warnings: What is wrong with the traces or left out.
     """
 
+    source: SourceSummary
+    decision: Decision | None
     trace: str
     gpu: str | None
     source_cluster: Cluster | None
@@ -71,7 +49,7 @@ class FleetReport:
     stragglers: pl.DataFrame
     links: pl.DataFrame
     steps: pl.DataFrame
-    targets: tuple[FleetTarget, ...]
+    targets: tuple[PredictedStep, ...]
     warnings: tuple[Message, ...]
 
     @property
@@ -79,9 +57,9 @@ class FleetReport:
         """Error of the replay, in percent."""
         return 100 * (self.replayed_us / self.step.step_time_us - 1)
 
-    def __getitem__(self, name: str) -> FleetTarget:
+    def __getitem__(self, name: str) -> PredictedStep:
         """Return the prediction for a cluster or a GPU, by its canonical name."""
-        found: Mapping[str, FleetTarget] = {one.label: one for one in self.targets}
+        found: Mapping[str, PredictedStep] = {one.label: one for one in self.targets}
         return found[name]
 
     def __repr__(self) -> str:

@@ -13,17 +13,20 @@ import polars as pl
 from predictors import Resolution, resolve_gpu
 from predictors.kernel_identity import parse_framework
 from predictors.stack_errors import StackErrors
-from tracekit import calibration
+from tracekit import calibration, scoreboard
 from tracekit.analysis.stragglers import find_stragglers
 from tracekit.arrays import Floats
-from tracekit.comm import Cluster
+from tracekit.comm import ClusterError
 from tracekit.engine import Engine
 from tracekit.errors import TraceError
 from tracekit.fleet import job_errors, rounds
+from tracekit.fleet.decide import decide
+from tracekit.fleet.job_facts import JobQuestion, describe_job
 from tracekit.fleet.join import JoinedFleet, PlacedRank, find_repeats, join_fleet
 from tracekit.fleet.kernel_times import TargetTimes, compute_factors
 from tracekit.fleet.links import measure_links
-from tracekit.fleet.model import FleetReport, FleetTarget
+from tracekit.fleet.model import FleetReport
+from tracekit.fleet.predicted_step import JobOnTargets, build_predicted_step
 from tracekit.fleet.rank_files import NO_GRAPH, remove_files
 from tracekit.fleet.rounds import RankTarget
 from tracekit.fleet.summary import RankSummary, RankTask, UnreadableRank, summarize_rank
@@ -35,12 +38,17 @@ from tracekit.ingest.source import ExpandedInputs, TraceSource, expand_inputs
 from tracekit.messages import Message, ProgressCallback, Template, fleets
 from tracekit.messages.steps import STEP_TIME_ZERO
 from tracekit.model_config import read_model_config
+from tracekit.parallelism.layout import LayoutError
 from tracekit.prediction.collectives import retarget_collectives
-from tracekit.prediction.model import Coverage, Target
+from tracekit.prediction.cost import NO_PRICES, GivenPrices
+from tracekit.prediction.model import PredictedStep, RefusedTarget, Target
+from tracekit.prediction.predict_run import check_question, merge_refusals
+from tracekit.prediction.predictor import find_layout_change
+from tracekit.prediction.question import FASTEST, Question
 from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
 from tracekit.prediction.sustained_clock import compute_source_slowdown, compute_target_slowdown, regulates_clock
 from tracekit.prediction.target_host import MEASURED_HOST, SIMILAR_HOST
-from tracekit.prediction.targets import resolve_targets
+from tracekit.prediction.targets import resolve_prices, resolve_targets
 from tracekit.prediction.track_record import find_known_bias
 from tracekit.program import Program
 from tracekit.replay.compressed import CompressedJob
@@ -70,7 +78,11 @@ class FleetOptions:
         model_config: The ``config.json`` of the model that a serving engine ran.
         framework: The serving engine that ran it.
         indices: How rows of embedding tables are looked up.
+        prices: Dollars for an hour of one GPU.
+        samples: Samples that a rank processes in a measured step; None to infer them from the trace.
+        question: What is to be decided between the targets.
         calibrated: Use the calibrations stored on this machine.
+        scored: Fit intervals to the outcomes kept on this machine.
         cache: Use the cache of decoded traces.
         memory: Memory limit of one rank's tables, such as ``"2G"``.
         store: Folder that all workers reach, for the ranks' tables; each worker's own disk by default.
@@ -85,7 +97,11 @@ class FleetOptions:
     model_config: str | None = None
     framework: str | None = None
     indices: IndexPattern | None = None
+    prices: GivenPrices = NO_PRICES
+    samples: float | None = None
+    question: Question = FASTEST
     calibrated: bool = True
+    scored: bool = True
     cache: bool = False
     memory: str | int | None = None
     store: str | None = None
@@ -138,24 +154,29 @@ class _Fleet:
         self.warnings += step.list_doubts()
         scale = StepScale(job.measure_ns(measured.spans), job.measure_ns(replayed.spans))
         run = _make_run(joined, source, (step, job.compute_median(replayed)), scale, _parse_framework(self.options))
-        cluster: Cluster | None = None
-        targets: tuple[FleetTarget, ...] = ()
+        on_targets: JobOnTargets | None = None
+        targets: tuple[PredictedStep, ...] = ()
         if self.options.gpus or self.options.clusters:
             demand_ns = self._sum_source_demand(joined, source)
-            cluster, targets = self._predict_targets(joined, run, job, demand_ns)
+            on_targets, targets = self._predict_targets(joined, run, job, demand_ns)
+        kernels = sum(one.kernel_count for one in summaries)
+        summary, decision = decide(run, kernels, on_targets, targets, self.options.question)
+        places = {one.label: place for place, one in enumerate(decision.targets)} if decision else {}
         return FleetReport(
+            source=summary,
+            decision=decision,
             trace=summaries[0].trace.source,
-            gpu=run.gpu.slug if run.gpu else None,
-            source_cluster=cluster,
+            gpu=summary.gpu,
+            source_cluster=on_targets.source.cluster if on_targets else None,
             ranks=len(joined.ranks),
             world_size=max(one.trace.world_size for one in summaries),
-            kernels=sum(one.kernel_count for one in summaries),
+            kernels=kernels,
             step=step,
             replayed_us=run.self_replay.step_time_us,
             stragglers=_tabulate_stragglers(run, measured, job),
             links=measure_links(joined.collectives),
             steps=_spread_steps(run, measured, job),
-            targets=targets,
+            targets=tuple(sorted(targets, key=lambda one: places[one.label])),
             warnings=tuple(dict.fromkeys(self.warnings)),
         )
 
@@ -225,33 +246,55 @@ class _Fleet:
         return np.concatenate(self._run_round(rounds.sum_source_demand, items, fleets.PREDICTING_RANKS))
 
     def _predict_targets(
-        self, joined: JoinedFleet, run: MeasuredRun, job: JobSteps, demand_ns: Floats | None
-    ) -> tuple[Cluster | None, tuple[FleetTarget, ...]]:
-        wanted = resolve_targets(self.options.gpus, self.options.clusters)
-        known = bool(self.options.clusters) or self.options.source_cluster is not None
-        source = identify_source_cluster(run, self.options.source_cluster) if known else SourceCluster(None)
+        self, joined: JoinedFleet, run: MeasuredRun, steps: JobSteps, demand_ns: Floats | None
+    ) -> tuple[JobOnTargets, tuple[PredictedStep, ...]]:
+        options, wanted = self.options, resolve_targets(self.options.gpus, self.options.clusters)
+        known = bool(options.clusters) or options.source_cluster is not None
+        source = identify_source_cluster(run, options.source_cluster) if known else SourceCluster(None)
         run = fill_source_gpu(run, source)
+        prices = resolve_prices(options.prices, run.gpu, source.cluster, wanted)
+        check_question(options.question, prices, wanted)
+        self.warnings += prices.doubts
+        asked = JobQuestion(joined.ranks[0], run.program.framework, options.samples)
+        (facts,) = self._run_round(describe_job, [asked], fleets.PREDICTING_RANKS)
+        job = JobOnTargets(
+            run,
+            steps,
+            source,
+            facts,
+            prices,
+            calibration.load_all() if options.calibrated else (),
+            scoreboard.load() if options.scored else scoreboard.Scoreboard(),
+        )
+        if options.question.whole_run:
+            options.question.whole_run.count_steps(facts.batch)
         slowdown = 1.0
         if demand_ns is not None:
-            demand_us = job.compute_median_sum_us(demand_ns)
+            demand_us = steps.compute_median_sum_us(demand_ns)
             slowdown = compute_source_slowdown(demand_us, run.measured_step.step_time_us)
-        return source.cluster, tuple(
-            self._predict_target(joined, run, job, source, target, slowdown) for target in wanted
-        )
+        predicted, refused = [], []
+        for target in wanted:
+            try:
+                find_layout_change(facts.layout, replace(target, layout=facts.layout))
+                predicted.append(self._predict_target(joined, job, target, slowdown))
+            except (ClusterError, LayoutError) as error:
+                refused.append(RefusedTarget(target.label, error))
+        if refused and not predicted:
+            raise merge_refusals(refused)
+        self.warnings += [one.to_message() for one in refused]
+        return job, tuple(predicted)
 
     def _predict_target(
-        self,
-        joined: JoinedFleet,
-        run: MeasuredRun,
-        job: JobSteps,
-        source: SourceCluster,
-        target: Target,
-        source_slowdown: float,
-    ) -> FleetTarget:
+        self, joined: JoinedFleet, job: JobOnTargets, target: Target, source_slowdown: float
+    ) -> PredictedStep:
+        run, steps, source = job.run, job.steps, job.source
         gpu = target.gpu.gpu
-        known = calibration.load_all() if self.options.calibrated else ()
         common = TargetTimes(
-            gpu, run.gpu, run.program.framework, calibration.build_tables(known, gpu), source_slowdown=source_slowdown
+            gpu,
+            run.gpu,
+            run.program.framework,
+            calibration.build_tables(job.calibrations, gpu),
+            source_slowdown=source_slowdown,
         )
         common = replace(common, job_errors=self._find_errors(joined, common))
         cluster = target.cluster
@@ -260,26 +303,17 @@ class _Fleet:
         host = MEASURED_HOST if common.is_same_gpu else SIMILAR_HOST
         items = [RankTarget(*one, (host.likely,)) for one in zip(joined.ranks, times, strict=True)]
         if regulates_clock(gpu) and not common.is_same_gpu:
-            items = self._hold_clock(joined, run, job, items)
+            items = self._hold_clock(joined, run, steps, items)
         sums = self._run_round(rounds.sum_times, items, fleets.PREDICTING_RANKS)
         factors = compute_factors(pl.concat([one.repeats for one in sums]), find_known_bias(run.gpu, gpu))
         items = [
             replace(one.change_times(factors=factors), host_times=(host.likely, host.low, host.high)) for one in items
         ]
-        step, low, high = (job.compute_median(one, run.program.step_scale) for one in self._replay(joined, items))
+        step, low, high = (steps.compute_median(one, run.program.step_scale) for one in self._replay(joined, items))
         ends = [one.step_time_us for one in (step, low, high)]
         cancels = all(one.keeps_measured for one in sums) and host.likely == 1
         error = 0.0 if cancels else abs(run.self_replay.error_pct) / 100
-        busy_us = min(step.kernel_time_us, step.step_time_us)
-        return FleetTarget(
-            gpu=gpu.slug,
-            cluster=target.cluster.slug if target.cluster else None,
-            step=replace(step, kernel_time_us=busy_us, exposed_comm_us=min(step.exposed_comm_us, busy_us)),
-            low_us=min(ends) / (1 + error),
-            high_us=max(ends) * (1 + error),
-            speedup=run.measured_step.step_time_us / step.step_time_us,
-            coverage=_compute_coverage([one.methods_ns for one in sums]),
-        )
+        return build_predicted_step(job, target, step, (min(ends) / (1 + error), max(ends) * (1 + error)), sums)
 
     def _find_errors(self, joined: JoinedFleet, times: TargetTimes) -> tuple[StackErrors, ...] | None:
         """Find what the model misses of all ranks' kernels on their GPU; None if nothing is carried from there."""
@@ -352,14 +386,6 @@ def _select(collectives: pl.DataFrame | None, joined: JoinedFleet, place: Placed
     own = joined.tables.kernels.select("rank", pl.col("place").cast(pl.UInt32))
     rows = collectives.with_columns(own[collectives["row"]]).filter(pl.col("rank") == place.number)
     return rows.with_columns(row="place").drop("rank", "place")
-
-
-def _compute_coverage(methods_ns: Sequence[tuple[tuple[int, int, int], tuple[int, int, int]]]) -> Coverage:
-    """Compute the coverage of the chosen steps, or of all kernels if nothing ran in these."""
-    chosen, every = np.sum(np.array(methods_ns, dtype=np.int64), axis=0)
-    sums = chosen if chosen.any() else every
-    total = int(sums.sum())
-    return Coverage(*(100 * float(part) / total for part in sums)) if total else Coverage(0.0, 0.0, 100.0)
 
 
 def _name_unreadable(unreadable: Sequence[UnreadableRank], files: int) -> Message:

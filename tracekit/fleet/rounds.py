@@ -55,11 +55,13 @@ class TimeSums:
     Attributes:
         repeats: Of :meth:`RankKernels.sum_repeats`.
         methods_ns: Of :meth:`RankKernels.sum_methods_ns`.
+        energies: Of :meth:`RankKernels.sum_energies`.
         keeps_measured: Whether all kernels take as long as measured.
     """
 
     repeats: pl.DataFrame
     methods_ns: tuple[tuple[int, int, int], tuple[int, int, int]]
+    energies: tuple[Floats, Floats, Floats]
     keeps_measured: bool
 
 
@@ -96,7 +98,7 @@ def sum_times(item: RankTarget) -> TimeSums:
     """Sum the kernel times of the chosen steps on a target."""
     assert item.times is not None
     kernels = RankKernels(open_rank(item.place), item.times)
-    return TimeSums(kernels.sum_repeats(), kernels.sum_methods_ns(), kernels.keeps_measured())
+    return TimeSums(kernels.sum_repeats(), kernels.sum_methods_ns(), kernels.sum_energies(), kernels.keeps_measured())
 
 
 def merge_steps(ranks: list[StepTimes]) -> StepTimes:

@@ -107,14 +107,23 @@ class UnreadableRank:
 def summarize_rank(task: RankTask) -> RankSummary | UnreadableRank:
     """Read a rank, write its tables, and summarise it."""
     try:
-        rank = ingest.load_rank(task.source, task.given, cache=task.cache, memory_bytes=task.memory_bytes)
+        rank, time_faults = read_trace(task)
     except TraceError as error:
         return UnreadableRank(task.source.name, ingest.strip_traceback(error))
-    return _summarize(task, rank)
+    return _summarize(task, rank, time_faults)
 
 
-def _summarize(task: RankTask, rank: RankTrace) -> RankSummary:
-    rank, time_faults = correct_times(_complete(rank, task))
+def read_trace(task: RankTask) -> tuple[RankTrace, tuple[Message, ...]]:
+    """Read a rank's trace, with what the request tells of it, and return what of its times was corrected.
+
+    Raises:
+        TraceError: It can't be read.
+    """
+    rank = ingest.load_rank(task.source, task.given, cache=task.cache, memory_bytes=task.memory_bytes)
+    return correct_times(_complete(rank, task))
+
+
+def _summarize(task: RankTask, rank: RankTrace, time_faults: tuple[Message, ...]) -> RankSummary:
     steps = step_table.find_steps(rank, task.without, as_one=task.as_one_step)
     kernels = build_kernel_table(rank, steps, task.without)
     marks = step_table.list_step_edges(steps)

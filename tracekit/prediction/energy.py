@@ -9,6 +9,7 @@ import polars as pl
 from predictors import Gpu
 from predictors.hardware import derive_hardware
 from predictors.power import UNKNOWN_WORK_HALF_WIDTH, load_power_law
+from tracekit.arrays import Ints
 from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
 
@@ -64,17 +65,39 @@ def sum_kernel_energy(program: Program, kernels: pl.DataFrame, replayed: StepTim
         replayed: The median step of that program with these times.
         gpu: The GPU.
     """
+    drawn_mj, total_us, unknown_us = (
+        program.step_timer.compute_median_sum_us(one) for one in list_kernel_energies(kernels, gpu)
+    )
+    return average_kernel_energy(drawn_mj, total_us, unknown_us, replayed, gpu)
+
+
+def list_kernel_energies(kernels: pl.DataFrame, gpu: Gpu) -> tuple[Ints, Ints, Ints]:
+    """List what each kernel draws above idle power in microjoules, its time, and that of unknown work; nanoseconds.
+
+    Arguments as for :func:`sum_kernel_energy`.
+    """
     law, time_ns, watts = load_power_law(), kernels["time_us"].to_numpy() * 1e3, kernels["power_w"].to_numpy()
     nothing = np.full(watts.size, np.nan)
     watts = np.where(np.isnan(watts), gpu.tdp_w * law.compute_draw(nothing, nothing, time_ns / 1e3), watts)
     above_w = np.fmax(watts - compute_idle_w(gpu), 0.0)
     unknown = np.where(kernels["bound_us"].is_null().to_numpy(), time_ns, 0.0)
-    # Microjoules, as whole numbers like the times.
-    drawn_mj, total_us, unknown_us = (
-        program.step_timer.compute_median_sum_us(np.rint(one).astype(np.int64))
-        for one in (above_w * time_ns / 1e3, time_ns, unknown)
-    )
-    known = law.get_half_width(derive_hardware(gpu).architecture)
+    drawn, time, of_unknown = (np.rint(one).astype(np.int64) for one in (above_w * time_ns / 1e3, time_ns, unknown))
+    return drawn, time, of_unknown
+
+
+def average_kernel_energy(
+    drawn_mj: float, total_us: float, unknown_us: float, replayed: StepTime, gpu: Gpu
+) -> KernelEnergy:
+    """Average the power of a median step's kernels.
+
+    Args:
+        drawn_mj: What they draw above idle power, in millijoules.
+        total_us: Their time.
+        unknown_us: That of kernels of unknown work.
+        replayed: As for :func:`sum_kernel_energy`.
+        gpu: The GPU.
+    """
+    known = load_power_law().get_half_width(derive_hardware(gpu).architecture)
     half_width = hypot(known, UNKNOWN_WORK_HALF_WIDTH * unknown_us / total_us if total_us else 0.0)
     return KernelEnergy(1e3 * drawn_mj / replayed.kernel_time_us if replayed.kernel_time_us else 0.0, half_width)
 

@@ -3,32 +3,37 @@
 from dataclasses import replace
 from functools import cache
 from math import exp, log
+from typing import TypeVar
 
 from predictors import Gpu, list_gpus
 from predictors.weights_file import shipped_sha256
 from tracekit.format import format_interval
 from tracekit.messages import scoreboard as told
 from tracekit.parallelism.process_groups import is_training
-from tracekit.prediction.model import Experience, Prediction
-from tracekit.run import MeasuredRun
+from tracekit.prediction.model import Experience, PredictedStep
+from tracekit.program import Program
 from tracekit.scoreboard import Forecast, Scoreboard
 from tracekit.scoreboard.interval_rule import compute_width_factor
 from tracekit.scoreboard.outcome import CUSTOM_GPU
 from tracekit.version import __version__
 
+Step = TypeVar("Step", bound=PredictedStep)
+
 BATCH_KINDS = ("prefill", "decode", "mixed")
 DIGEST_CHARS = 16
 
 
-def apply_scoreboard(prediction: Prediction, run: MeasuredRun, board: Scoreboard) -> Prediction:
+def apply_scoreboard(prediction: Step, gpu: Gpu, source: Gpu | None, kind: str, board: Scoreboard) -> Step:
     """Return a prediction with its forecast, and the interval that the outcomes of such predictions support.
 
     Args:
         prediction: The prediction with the shipped interval.
-        run: The measured run.
+        gpu: The target's GPU.
+        source: The trace's GPU; None where it is unknown.
+        kind: What :func:`classify_job` returns.
         board: The outcomes.
     """
-    forecast = make_forecast(prediction, run)
+    forecast = _make_forecast(prediction, gpu, source, kind)
     if forecast is None:
         return prediction
     outcomes = board.select(forecast.group, forecast.weights)
@@ -50,16 +55,16 @@ def apply_scoreboard(prediction: Prediction, run: MeasuredRun, board: Scoreboard
     )
 
 
-def make_forecast(prediction: Prediction, run: MeasuredRun) -> Forecast | None:
+def _make_forecast(prediction: PredictedStep, gpu: Gpu, source: Gpu | None, kind: str) -> Forecast | None:
     """Make what the scoreboard keeps of a prediction; None where no interval lies around a positive time."""
     low, likely, high = prediction.low_us, prediction.step.step_time_us, prediction.high_us
     if not 0 < low <= likely <= high:
         return None
     return Forecast(
-        target=_name_gpu(prediction.target.gpu.gpu),
+        target=_name_gpu(gpu),
         gpus=prediction.ranks,
-        source=_name_gpu(run.gpu) if run.gpu else None,
-        kind=classify_job(run),
+        source=_name_gpu(source) if source else None,
+        kind=kind,
         low_us=low,
         likely_us=likely,
         high_us=high,
@@ -74,12 +79,12 @@ def identify_weights() -> str:
     return shipped_sha256()[:DIGEST_CHARS]
 
 
-def classify_job(run: MeasuredRun) -> str:
+def classify_job(program: Program) -> str:
     """Return the kind of job: training, inference, or the kind of a serving engine's batches."""
-    marked = run.chosen_steps["kind"].drop_nulls().unique().to_list()
+    marked = program.chosen_steps["kind"].drop_nulls().unique().to_list()
     served = marked[0] if len(marked) == 1 and marked[0] in BATCH_KINDS else None
-    kind = served or ("training" if is_training(run.program) else "inference")
-    return f"captured {kind}" if run.is_captured else kind
+    kind = served or ("training" if is_training(program) else "inference")
+    return f"captured {kind}" if program.is_captured else kind
 
 
 def _name_gpu(gpu: Gpu) -> str:

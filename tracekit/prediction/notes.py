@@ -87,12 +87,7 @@ def write_notes(
             yield note(replicas=target.layout.dp)
     if target.layout:
         yield from _note_batch(target.layout)
-    yield from _note_gpu_name(gpu)
-    yield from _note_unlike_gpus(*(one for one in (run.gpu, gpu.gpu) if one is not None))
-    if target.is_gpu_requested:
-        yield told.GPU_ALSO_REQUESTED(gpu=gpu.gpu.slug, target=target.label)
-    if run.gpu is None:
-        yield told.SOURCE_GPU_UNKNOWN()
+    yield from note_gpus(run.gpu, target)
     yield from _note_dtype_substitutions(gpu, times.filter(program.is_in_chosen_steps))
     yield from _note_older_attention(program, gpu.gpu, times, changed)
     if not run.is_captured:
@@ -104,6 +99,22 @@ def write_notes(
         )
     if program.edits:
         yield told.EDITS_APPLIED(edits=program.edits)
+
+
+def note_gpus(source: Gpu | None, target: Target) -> Iterator[Message]:
+    """Note what the names and figures of the GPUs leave open.
+
+    Args:
+        source: The trace's GPU; None where it is unknown.
+        target: Where the job is to run.
+    """
+    gpu = target.gpu
+    yield from _note_gpu_name(gpu)
+    yield from _note_unlike_gpus(*(one for one in (source, gpu.gpu) if one is not None))
+    if target.is_gpu_requested:
+        yield told.GPU_ALSO_REQUESTED(gpu=gpu.gpu.slug, target=target.label)
+    if source is None:
+        yield told.SOURCE_GPU_UNKNOWN()
 
 
 def _note_gpu_name(gpu: Resolution) -> Iterator[Message]:
@@ -319,12 +330,11 @@ def _note_collectives(
     program: Program, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool, alone_us: float
 ) -> Iterator[Message]:
     ranks = target.layout.world_size if target.layout else program.trace.world_size
-    if target.cluster is not None and target.cluster.gpus > ranks:
-        yield told.CLUSTER_PARTLY_USED(ranks=ranks, gpus=target.cluster.gpus)
-    if target.cluster is not None:
-        yield from note_outsized_node(target.cluster, ranks)
     is_collective = pl.col("family") == "collective"
-    if not compute_time_share(times, "time_us", is_collective):
+    communicates = bool(compute_time_share(times, "time_us", is_collective))
+    if target.cluster is not None:
+        yield from note_cluster(target.cluster, ranks, source if communicates else None)
+    if not communicates:
         return
     if target.cluster is None:
         if not same_gpu:
@@ -332,11 +342,26 @@ def _note_collectives(
             part = compute_time_share(measured, "dur_ns", is_collective)
             yield told.COLLECTIVES_KEPT(time_pct=part, alone_us=alone_us)
         return
-    if source.note:
-        yield source.note
-    yield from _note_links(target.cluster, ranks)
     if "transfer_us" in times.columns:
         yield from _note_uncertain_collectives(program, times)
+
+
+def note_cluster(cluster: Cluster, ranks: int, source: SourceCluster | None) -> Iterator[Message]:
+    """Note what is assumed of a cluster.
+
+    Args:
+        cluster: The target.
+        ranks: Ranks of the job there.
+        source: Where the job was recorded; None if its ranks don't communicate.
+    """
+    if cluster.gpus > ranks:
+        yield told.CLUSTER_PARTLY_USED(ranks=ranks, gpus=cluster.gpus)
+    yield from note_outsized_node(cluster, ranks)
+    if source is None:
+        return
+    if source.note:
+        yield source.note
+    yield from _note_links(cluster, ranks)
 
 
 def _note_links(cluster: Cluster, ranks: int) -> Iterator[Message]:

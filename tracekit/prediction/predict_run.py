@@ -14,7 +14,7 @@ from tracekit.parallelism.layout import LayoutError, LayoutRequest, apply_reques
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import infer_job_batch
 from tracekit.prediction.batch_kinds import separate_batches
-from tracekit.prediction.cost import NO_PRICES, GivenPrices
+from tracekit.prediction.cost import NO_PRICES, GivenPrices, Prices
 from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock
 from tracekit.prediction.model import Prediction, Predictions, RefusedTarget, Target
 from tracekit.prediction.power_cap import parse_power_cap
@@ -91,8 +91,7 @@ def predict(
     calibrations = calibration.load_all() if calibrated else ()
     board = scoreboard.load() if scored else scoreboard.Scoreboard()
     dollars = resolve_prices(prices, run.gpu, source.cluster, wanted)
-    if question.rank_by.needs_prices and not any(dollars.find(one.gpu.gpu, one.cluster) is not None for one in wanted):
-        raise RequestError(messages.RANK_BY_WITHOUT_PRICE(ranked_by=question.rank_by.value))
+    check_question(question, dollars, wanted)
 
     def make_predictor(run: MeasuredRun, program: Program) -> Predictor:
         layout = infer_layout_if_needed(program, change)
@@ -139,6 +138,16 @@ def predict(
     )
 
 
+def check_question(question: Question, prices: Prices, wanted: Sequence[Target]) -> None:
+    """Check that a target has a price where targets are ranked by what they cost.
+
+    Raises:
+        RequestError: None has.
+    """
+    if question.rank_by.needs_prices and not any(prices.find(one.gpu.gpu, one.cluster) is not None for one in wanted):
+        raise RequestError(messages.RANK_BY_WITHOUT_PRICE(ranked_by=question.rank_by.value))
+
+
 def _predict_targets(
     predictor: Predictor,
     wanted: Sequence[Target],
@@ -160,7 +169,7 @@ def _predict_targets(
         except (ClusterError, LayoutError) as error:
             refused.append(RefusedTarget(target.label, error))
     if refused and not predicted:
-        raise _merge_errors(refused)
+        raise merge_refusals(refused)
     return tuple(predicted), tuple(refused)
 
 
@@ -178,7 +187,7 @@ def _get_step_times(predicted: Sequence[Prediction]) -> dict[str, float]:
     return {one.label: one.step.step_time_us for one in predicted}
 
 
-def _merge_errors(refused: Sequence[RefusedTarget]) -> TracekitError:
+def merge_refusals(refused: Sequence[RefusedTarget]) -> TracekitError:
     """Merge the errors of several targets into one."""
     first = refused[0].error
     if len({str(one.error) for one in refused}) == 1:

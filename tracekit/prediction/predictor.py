@@ -34,7 +34,7 @@ from tracekit.prediction.changed_step import ChangedStep
 from tracekit.prediction.collectives import fill_collective_times, retarget_collectives
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
-from tracekit.prediction.experience import apply_scoreboard
+from tracekit.prediction.experience import apply_scoreboard, classify_job
 from tracekit.prediction.fixed_clock import apply_clock, resolve_clock
 from tracekit.prediction.insertion_cost import separate_inserted_kernels
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
@@ -154,7 +154,7 @@ class Predictor:
 
     def fits(self, target: Target) -> bool:
         """Return whether memory holds the job in the target's layout, for sure; stages count as one pass each."""
-        layouts = _find_layout_change(self.layout, target)
+        layouts = find_layout_change(self.layout, target)
         held = compute_held_parameter_fraction(self.program, layouts)
         gpu = target.gpu.gpu
         needs = self._memory_needs
@@ -167,7 +167,7 @@ class Predictor:
             ClusterError: The job doesn't fit on the cluster.
             LayoutError: The job can't be laid out in this way.
         """
-        layouts = _find_layout_change(self.layout, target)
+        layouts = find_layout_change(self.layout, target)
         if layouts and not self.assumptions and (adders := find_missing_collectives(self.program, *layouts)):
             grown = self.insert_collectives(adders)
             return separate_inserted_kernels(grown.predict(target), self.program)
@@ -297,7 +297,7 @@ class Predictor:
             usual_host=usual,
             host_time=host.likely,
         )
-        return apply_scoreboard(prediction, run, self.scoreboard)
+        return apply_scoreboard(prediction, gpu, run.gpu, classify_job(run.program), self.scoreboard)
 
     def _hold_clock(
         self,
@@ -415,7 +415,7 @@ def fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame
     )
 
 
-def _find_layout_change(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None:
+def find_layout_change(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None:
     """Return the layouts of trace and target where they differ; check that the target can hold the job."""
     if old is not None and target.cluster is not None:
         layout = target.layout or old

@@ -8,7 +8,7 @@ from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.model import PredictedStep
 from tracekit.render.grid import ColumnKind
 from tracekit.render.step_facts import has_prices
-from tracekit.reporting.model import Report
+from tracekit.reporting.model import TargetsReport
 from tracekit.reporting.sections.figure import Figure
 
 
@@ -34,7 +34,7 @@ class CostColumn:
         return "number" if self.heading.endswith(("/s", "/h")) else "figure"
 
 
-def build_cost_columns(report: Report, *, brief: bool = False) -> Iterator[CostColumn]:
+def build_cost_columns(report: TargetsReport, *, brief: bool = False) -> Iterator[CostColumn]:
     """Yield throughput columns if the trace's batch is known, and cost columns as far as prices are known.
 
     Args:

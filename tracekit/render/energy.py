@@ -4,21 +4,21 @@ from collections.abc import Iterator
 
 from tracekit.format import format_number
 from tracekit.prediction.energy import StepEnergy
-from tracekit.reporting.model import Report
+from tracekit.reporting.model import TargetsReport
 
 TITLE = "energy of a step on one GPU, estimated"
 JOULES = {"kJ": 1e3, "J": 1.0, "mJ": 1e-3}
 """Unit -> joules."""
 
 
-def list_headings(report: Report) -> tuple[str, ...]:
+def list_headings(report: TargetsReport) -> tuple[str, ...]:
     """Return the headings of :func:`build_energy_rows`, which begin with the GPU's."""
     batch = report.source.batch
     per_unit = (f"per 1k {batch.unit}",) if batch else ()
     return ("energy", "90 % interval", *per_unit, "mean power", "90 % interval", "limit")
 
 
-def build_energy_rows(report: Report) -> Iterator[tuple[str, ...]]:
+def build_energy_rows(report: TargetsReport) -> Iterator[tuple[str, ...]]:
     """Yield a row for the measured step, where its GPU is known, and for each target."""
     source = report.source
     if source.energy:
@@ -39,7 +39,7 @@ def format_joules_interval(energy: StepEnergy) -> str:
     return f"{format_number(energy.low_joules / JOULES[unit])}–{number} {unit}"
 
 
-def _format_row(report: Report, energy: StepEnergy, per_unit: float | None) -> tuple[str, ...]:
+def _format_row(report: TargetsReport, energy: StepEnergy, per_unit: float | None) -> tuple[str, ...]:
     per_thousand = () if report.source.batch is None else (format_joules(1e3 * (per_unit or 0.0)),)
     power = f"{energy.power_w:.0f} W", f"{energy.low_w:.0f}–{energy.high_w:.0f} W", f"{energy.limit_w:.0f} W"
     return format_joules(energy.joules), format_joules_interval(energy), *per_thousand, *power

@@ -6,15 +6,26 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from markupsafe import Markup
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from tracekit.fleet.model import FleetReport, FleetTarget
-from tracekit.format import format_duration, format_interval, format_percent, format_quantity
+from tracekit.fleet.model import FleetReport
+from tracekit.format import format_duration, format_percent, format_quantity
+from tracekit.messages import OptionNames, name_option
+from tracekit.render import energy
 from tracekit.render.dump import dump_document
 from tracekit.render.grid import append_omitted_count, make_facts_table, make_grid
+from tracekit.render.headline import build_answer_headline
 from tracekit.render.html.environment import get_environment, read_asset
+from tracekit.render.html.page import ReportBody, render_document
+from tracekit.render.html.targets import build_target_rows, describe_pricing, find_time_scale
+from tracekit.render.json import serialize_decision, serialize_target
+from tracekit.render.notes import choose_notes
+from tracekit.render.step_facts import MOST_DETAILED_TARGETS, format_step_count
+from tracekit.render.target_table import render_targets
+from tracekit.render.terminal import render_answer, render_energy, render_notes
 
 LABEL_CHARS = 10
 MOST_STEPS = 8
@@ -75,20 +86,25 @@ def describe_job(fleet: FleetReport) -> list[tuple[str, str]]:
     ]
 
 
-def render_fleet(fleet: FleetReport, top: int) -> RenderableType:
+def render_fleet(fleet: FleetReport, top: int, *, all_notes: bool = False) -> RenderableType:
     """Render the report for a terminal.
 
     Args:
         fleet: The report.
         top: Ranks and process groups to list.
+        all_notes: Show all notes on the predictions, not those alone that matter most.
     """
+    best = dataclasses.replace(fleet, targets=fleet.targets[:MOST_DETAILED_TARGETS])
     return Group(
+        *render_answer(fleet),
         make_facts_table(*describe_job(fleet), label_chars=LABEL_CHARS),
-        *_render_part("predicted steps", _make_targets_table(fleet.targets) if fleet.targets else None),
+        *_render_part("predicted step", render_targets(fleet) if fleet.targets else None),
+        *_render_part(energy.TITLE, render_energy(best) if fleet.targets else None),
         *_render_part("ranks that hold up the job, in a mean step", _make_stragglers_table(fleet, top)),
         *_render_part("ranks by busy GPU time, without waiting", _draw_bins(count_ranks_by_time(fleet))),
         *_render_part("slowest process groups", _make_links_table(fleet, top)),
         *_render_part("spread of ranks by step, without waiting", _make_steps_table(fleet)),
+        *(render_notes(fleet, all_notes=all_notes) if fleet.targets else ()),
         *(Text(f"{one.severity}: {one}", "yellow") for one in fleet.warnings),
     )
 
@@ -96,25 +112,6 @@ def render_fleet(fleet: FleetReport, top: int) -> RenderableType:
 def _render_part(title: str, part: RenderableType | None) -> Iterator[RenderableType]:
     if part is not None:
         yield from (Text(), Text(title, "bold"), Padding(part, (0, 0, 0, 2)))
-
-
-def _make_targets_table(targets: tuple[FleetTarget, ...]) -> RenderableType:
-    table = make_grid(
-        ("target", "word"),
-        ("step", "number"),
-        ("90 % interval", "number"),
-        ("speedup", "number"),
-        ("modelled", "number"),
-    )
-    for one in targets:
-        table.add_row(
-            one.label,
-            format_duration(one.step.step_time_us),
-            format_interval(one.low_us, one.high_us),
-            f"{one.speedup:.2f}x",
-            format_percent(one.coverage.modelled),
-        )
-    return table
 
 
 def _make_stragglers_table(fleet: FleetReport, top: int) -> RenderableType | None:
@@ -185,22 +182,41 @@ def _make_steps_table(fleet: FleetReport) -> RenderableType | None:
 
 def render_fleet_page(fleet: FleetReport, top: int) -> str:
     """Render the report as HTML that makes no network requests; arguments as for :func:`render_fleet`."""
-    from markupsafe import Markup
+    return render_document(f"{fleet.ranks:,} ranks", render_fleet_body(fleet, top))
 
-    return (
+
+def render_fleet_body(fleet: FleetReport, top: int, name: OptionNames = name_option) -> ReportBody:
+    """Render the report for a document that holds more than it.
+
+    Args:
+        fleet: The report.
+        top: Ranks and process groups to list.
+        name: Names options as the front end does.
+    """
+    targets = build_target_rows(fleet)
+    content = (
         get_environment()
         .get_template("fleet.html")
         .render(
             fleet=fleet,
+            report=fleet,
+            headline=build_answer_headline(fleet.decision) if fleet.decision else None,
+            targets=targets,
+            pricing=describe_pricing(fleet, targets),
+            time_scale=find_time_scale(fleet),
+            notes=choose_notes(fleet, name),
+            option_name=name,
+            measured_steps=format_step_count,
+            is_alone=True,
             facts=describe_job(fleet),
             late=list_stragglers(fleet, top).to_dicts(),
             bins=count_ranks_by_time(fleet),
             links=fleet.links.head(top).to_dicts(),
             steps=fleet.steps.head(MOST_STEPS).to_dicts(),
-            warnings=[f"{one.severity}: {one}" for one in fleet.warnings],
-            style=Markup(read_asset("style.css")),
+            warnings=[f"{one.severity}: {one.render(name)}" for one in fleet.warnings],
         )
     )
+    return ReportBody(Markup(content), Markup(read_asset("style.css")), Markup())
 
 
 def dump_fleet(fleet: FleetReport) -> str:
@@ -218,7 +234,11 @@ def dump_fleet(fleet: FleetReport) -> str:
                 "replayed_us": fleet.replayed_us,
                 "error_pct": fleet.error_pct,
             },
-            "targets": [{"label": one.label, **dataclasses.asdict(one)} for one in fleet.targets],
+            "decision": serialize_decision(fleet.decision) if fleet.decision else None,
+            "targets": [
+                {"label": one.label, "step": dataclasses.asdict(one.step), **serialize_target(one)}
+                for one in fleet.targets
+            ],
             "ranks": fleet.stragglers.to_dicts(),
             "process_groups": fleet.links.to_dicts(),
             "steps": fleet.steps.to_dicts(),

@@ -9,6 +9,7 @@ from tracekit.messages.findings import DOES_NOT_FIT
 from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.decide import count_gpus
+from tracekit.reporting.sections.decision import Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,12 @@ def build_headline(report: Report) -> Headline:
     target, speed, rest = split_answer(decision.sentence)
     best = next(one for one in report.targets if one.label == decision.targets[0].label)
     return Headline(f"{target}:", speed, "", " ".join([*rest, _describe_bottleneck(report, best)]))
+
+
+def build_answer_headline(decision: Decision) -> Headline:
+    """Build the answer from the decision alone."""
+    target, speed, rest = split_answer(decision.sentence)
+    return Headline(f"{target}:", speed, "", " ".join(rest))
 
 
 def describe_largest_part(report: Report) -> str:

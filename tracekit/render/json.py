@@ -65,8 +65,8 @@ def dump_prediction(report: Report, top: int = MAX_PREDICTED_KERNELS, graph: dic
     """
     targets = zip(report.targets, report.bars[1:], strict=True)
     body = {
-        "decision": _serialize_decision(report.decision) if report.decision else None,
-        "targets": [_serialize_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
+        "decision": serialize_decision(report.decision) if report.decision else None,
+        "targets": [serialize_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
         "serving": _serialize_serving(report.serving),
         "refused": [dataclasses.asdict(one) for one in report.refused],
         "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
@@ -118,7 +118,8 @@ def _serialize_evidence(row: Evidence) -> dict[str, Any]:
     return {"what": row.what, "time_us": row.time_us, "detail": row.detail.to_dict() if row.detail else None}
 
 
-def _serialize_target(prediction: PredictedStep) -> dict[str, Any]:
+def serialize_target(prediction: PredictedStep) -> dict[str, Any]:
+    """Return a prediction as a dictionary."""
     return {
         "gpu": prediction.gpu,
         "cluster": prediction.cluster,
@@ -153,7 +154,8 @@ def _serialize_target(prediction: PredictedStep) -> dict[str, Any]:
     }
 
 
-def _serialize_decision(decision: Decision) -> dict[str, Any]:
+def serialize_decision(decision: Decision) -> dict[str, Any]:
+    """Return a decision as a dictionary."""
     targets = [
         dataclasses.asdict(one)
         | {"setting": [part.to_dict() for part in one.setting], "sentence": one.sentence.to_dict()}

@@ -8,7 +8,7 @@ from tracekit.escape import to_line
 from tracekit.messages import Message, OptionNames, TextEscape, name_option
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.note_order import find_place
-from tracekit.reporting.model import Report
+from tracekit.reporting.model import TargetsReport
 
 MOST_NOTES = 3
 MOST_ALIKE = 3
@@ -32,7 +32,7 @@ class ChosenNotes:
     omitted: int
 
 
-def choose_notes(report: Report, name: OptionNames = name_option, escape: TextEscape = to_line) -> ChosenNotes:
+def choose_notes(report: TargetsReport, name: OptionNames = name_option, escape: TextEscape = to_line) -> ChosenNotes:
     """Choose the notes that matter most, by the step time that each is about; arguments as for :func:`collect_notes`.
 
     Notes of one kind become one: that of the target where it matters most, with the names of the others.
@@ -42,7 +42,7 @@ def choose_notes(report: Report, name: OptionNames = name_option, escape: TextEs
     return ChosenNotes(texts, len(kinds) - len(texts))
 
 
-def collect_notes(report: Report, name: OptionNames = name_option, escape: TextEscape = to_line) -> list[str]:
+def collect_notes(report: TargetsReport, name: OptionNames = name_option, escape: TextEscape = to_line) -> list[str]:
     """Return all notes on the predictions, without duplicates.
 
     Args:
@@ -64,7 +64,7 @@ def collect_notes(report: Report, name: OptionNames = name_option, escape: TextE
 _PlacedNote = tuple[tuple[int, float], str, Message]
 
 
-def _group_notes(report: Report) -> dict[tuple[str, int], list[_PlacedNote]]:
+def _group_notes(report: TargetsReport) -> dict[tuple[str, int], list[_PlacedNote]]:
     """Group the notes by kind: their place, their target and the note; a target's second of a kind is another one."""
     kinds: dict[tuple[str, int], list[_PlacedNote]] = {}
     for target in report.targets:
@@ -76,7 +76,7 @@ def _group_notes(report: Report) -> dict[tuple[str, int], list[_PlacedNote]]:
     return kinds
 
 
-def _describe_kind(report: Report, kind: list[_PlacedNote], name: OptionNames, escape: TextEscape) -> str:
+def _describe_kind(report: TargetsReport, kind: list[_PlacedNote], name: OptionNames, escape: TextEscape) -> str:
     most = min(kind, key=lambda placed: placed[0])[2]
     text = most.render(name, escape)
     alike = [label for _, label, note in kind if note.render(name, escape) == text]
@@ -86,7 +86,7 @@ def _describe_kind(report: Report, kind: list[_PlacedNote], name: OptionNames, e
 
 
 def merge_target_notes(
-    report: Report, said: Callable[[PredictedStep], Iterable[str]], escape: TextEscape = to_line
+    report: TargetsReport, said: Callable[[PredictedStep], Iterable[str]], escape: TextEscape = to_line
 ) -> Iterator[str]:
     """Yield each text about the targets once, preceded by the targets that it applies to unless it applies to all.
 

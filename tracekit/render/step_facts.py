@@ -6,7 +6,7 @@ from dataclasses import replace
 from tracekit.format import format_quantity
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import PredictedStep
-from tracekit.reporting.model import Report
+from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.source import SourceSummary
 
 MOST_DETAILED_TARGETS = 6
@@ -18,19 +18,19 @@ def format_fit(memory: MemoryFit) -> str:
     return {True: "yes", False: "no", None: "?"}[memory.fits]
 
 
-def format_rank(report: Report, target: PredictedStep) -> str:
+def format_rank(report: TargetsReport, target: PredictedStep) -> str:
     """Format the rank of one of several targets for a table column; ``2=`` is shared."""
     ranks = {one.label: one.rank for one in report.decision.targets} if report.decision else {}
     rank = ranks[target.label]
     return f"{rank}=" if list(ranks.values()).count(rank) > 1 else str(rank)
 
 
-def is_per_sample(report: Report) -> bool:
+def is_per_sample(report: TargetsReport) -> bool:
     """Return whether a target's step has another number of samples, so that times per sample are compared."""
     return any(target.batch_ratio != 1 for target in report.targets)
 
 
-def has_prices(report: Report) -> bool:
+def has_prices(report: TargetsReport) -> bool:
     """Return whether a price of the trace's GPU or of a target's GPU was given."""
     return any(price is not None for price in (report.source.price, *(target.price for target in report.targets)))
 

@@ -18,7 +18,7 @@ from tracekit.render.step_facts import (
     format_rank,
     is_per_sample,
 )
-from tracekit.reporting.model import Report
+from tracekit.reporting.model import TargetsReport
 
 MOST_TARGETS = 20
 MIN_SHARE_PCT = 0.5
@@ -73,7 +73,7 @@ class _Columns:
         yield from ([*parts] or [""] * len(PART_HEADINGS)) if self.has_parts else ()
 
 
-def render_targets(report: Report) -> RenderableType:
+def render_targets(report: TargetsReport) -> RenderableType:
     """Render the step, its throughput and its cost, here and on each target; with few targets in detail."""
     has_details = len(report.targets) <= MOST_DETAILED_TARGETS
     columns = _Columns(
@@ -104,7 +104,7 @@ def render_targets(report: Report) -> RenderableType:
     return Group(listed, *(Text(line, style="dim") for line in said))
 
 
-def _arrange_target(report: Report, target: PredictedStep, columns: _Columns) -> Iterator[str | Text]:
+def _arrange_target(report: TargetsReport, target: PredictedStep, columns: _Columns) -> Iterator[str | Text]:
     step = target.step
     return columns.arrange_row(
         Text(target.label, style="bold"),

@@ -24,7 +24,7 @@ from tracekit.render.trace_facts import (
 )
 from tracekit.reporting.findings.bottleneck import merge_bottlenecks
 from tracekit.reporting.findings.finding import Finding
-from tracekit.reporting.model import Report
+from tracekit.reporting.model import Report, TargetsReport
 
 MOST_FINDINGS = 6
 
@@ -80,18 +80,18 @@ def render_predicted(report: Report, top: int, *, all_notes: bool = False) -> Re
     """Render the step on other GPUs, of many targets the best; with the notes that matter most, or all of them."""
     best = keep_best(report, MOST_DETAILED_TARGETS)
     return Group(
-        *_render_answer(report),
+        *render_answer(report),
         render_source(report),
         *_render_section("predicted step", render_targets(report)),
         *_render_section(serving.TITLE, _render_serving(report)),
         *_render_section("what limits it there", _render_limits(report)),
-        *_render_section(f"{energy.TITLE}{_count_best(report)}", _render_energy(best)),
+        *_render_section(f"{energy.TITLE}{_count_best(report)}", render_energy(best)),
         *_render_section("what if", _render_what_if(report)),
         *_render_section(f"{TIME_TITLE}{_count_best(report)}", TimeBars(best.bars)),
         *_render_section(
             _format_kernel_count(report, top), kernel_tables.make_predicted_table(best, top) if top else None
         ),
-        *_render_notes(report, all_notes=all_notes),
+        *render_notes(report, all_notes=all_notes),
         *_render_warnings(report),
     )
 
@@ -102,7 +102,7 @@ def _count_best(report: Report) -> str:
     return f" (the {MOST_DETAILED_TARGETS} best targets; all: -o report.html)" if left > 0 else ""
 
 
-def _render_answer(report: Report) -> Iterator[RenderableType]:
+def render_answer(report: TargetsReport) -> Iterator[RenderableType]:
     """Render the decision: what a prediction is asked for."""
     if report.decision:
         target, speed, rest = split_answer(report.decision.sentence)
@@ -138,7 +138,8 @@ def _render_serving(report: Report) -> RenderableType | None:
     return Group(*parts, *(Text(note.render(), style="dim") for note in report.serving.notes))
 
 
-def _render_energy(report: Report) -> RenderableType:
+def render_energy(report: TargetsReport) -> RenderableType:
+    """Render what a step's energy is estimated to be, here and on each target."""
     table = make_grid(("", "word"), *((heading, "number") for heading in energy.list_headings(report)))
     for row in energy.build_energy_rows(report):
         table.add_row(*row)
@@ -184,7 +185,8 @@ def _render_limits(report: Report) -> RenderableType | None:
     return Group(*lines) if lines else None
 
 
-def _render_notes(report: Report, *, all_notes: bool) -> Iterator[RenderableType]:
+def render_notes(report: TargetsReport, *, all_notes: bool) -> Iterator[RenderableType]:
+    """Render the notes on predictions: those that matter most, or all."""
     chosen = choose_notes(report)
     told = [Text(f"note: {note}", style="dim") for note in (collect_notes(report) if all_notes else chosen.texts)]
     if chosen.omitted and not all_notes:

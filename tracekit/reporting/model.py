@@ -6,7 +6,7 @@ Times are in microseconds, shares in percent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 from tracekit.format import format_duration
 from tracekit.messages import Message
@@ -41,6 +41,25 @@ from tracekit.reporting.sections.steps import MeasuredStep
 from tracekit.reporting.sections.streams import StreamTime
 from tracekit.reporting.sections.timeline import TimelineSection
 from tracekit.reporting.sections.what_if import EditSaving
+
+
+class TargetsReport(Protocol):
+    """What the decision between targets, and the tables of them, are made from."""
+
+    @property
+    def source(self) -> SourceSummary:
+        """The measured run."""
+        ...
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision; ``None`` without targets."""
+        ...
+
+    @property
+    def targets(self) -> tuple[PredictedStep, ...]:
+        """The predictions, in order of rank."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from tracekit.request.option import Option, Panel, Request, RequestField, list_f
 from tracekit.request.options import (
     ExportFormat,
     ExportRequest,
+    FleetRequest,
     PredictRequest,
     ReportRequest,
     RunOptions,
@@ -19,6 +20,7 @@ from tracekit.request.options import (
 __all__ = [
     "ExportFormat",
     "ExportRequest",
+    "FleetRequest",
     "Option",
     "Panel",
     "PredictRequest",

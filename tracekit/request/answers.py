@@ -125,7 +125,10 @@ def predict(run: MeasuredRun, request: ExportRequest, progress: ProgressCallback
 
 FLEET_OPTIONS = frozenset(
     ("gpu", "cluster", "source_gpu", "source_cluster", "steps", "framework", "model_config", "zipf", "indices")
-) | {"without_rule", "no_calibration"}
+) | {
+    *("without_rule", "no_calibration", "no_scoreboard"),
+    *("price", "prices", "samples", "rank_by", "steps_to_run", "tokens_to_run", "samples_to_run"),
+}
 """Options of a prediction that also predictions rank by rank have."""
 
 
@@ -167,7 +170,11 @@ def predict_fleet(
         model_config=request.model_config,
         framework=request.framework,
         indices=request.index_pattern,
+        prices=request.given_prices,
+        samples=request.samples,
+        question=request.question if isinstance(request, DecisionOptions) else FASTEST,
         calibrated=not request.no_calibration,
+        scored=not request.no_scoreboard,
         cache=cache,
         memory=memory,
         store=store,

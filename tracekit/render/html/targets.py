@@ -8,7 +8,7 @@ from predictors import PredictorError, load_gpu
 from tracekit.messages import decisions as told
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import RankBy
-from tracekit.reporting.model import Report
+from tracekit.reporting.model import TargetsReport
 from tracekit.reporting.sections.decide import US_PER_HOUR, count_steps
 from tracekit.reporting.sections.decision import Decision, TargetDecision
 from tracekit.reporting.sections.decision_sentences import MIN_RATIO_IN_TIMES
@@ -66,7 +66,7 @@ class TimeScale:
         return 100 * log(time_us / self.low_us) / log(self.high_us / self.low_us)
 
 
-def build_target_rows(report: Report) -> list[TargetRow]:
+def build_target_rows(report: TargetsReport) -> list[TargetRow]:
     """Build the rows in order of rank; none without targets."""
     if report.decision is None:
         return []
@@ -75,7 +75,7 @@ def build_target_rows(report: Report) -> list[TargetRow]:
     return [_build_row(report, one, steps[one.label], scale) for one in report.decision.targets if one.label in steps]
 
 
-def find_time_scale(report: Report) -> TimeScale:
+def find_time_scale(report: TargetsReport) -> TimeScale:
     """Return the axis that holds the measured step and all intervals."""
     here_us = report.source.step_time_us
     times = [here_us, *(us for one in report.targets for us in (one.low_us, one.high_us))]
@@ -83,12 +83,12 @@ def find_time_scale(report: Report) -> TimeScale:
     return TimeScale(min(positive) / 1.1, max(positive) * 1.1)
 
 
-def list_first_targets(report: Report) -> list[str]:
+def list_first_targets(report: TargetsReport) -> list[str]:
     """List the best targets, whose columns tables show before a reader chooses others."""
     return [one.label for one in report.decision.targets[:MAX_FIRST_TARGETS]] if report.decision else []
 
 
-def _build_row(report: Report, decision: TargetDecision, step: PredictedStep, scale: TimeScale) -> TargetRow:
+def _build_row(report: TargetsReport, decision: TargetDecision, step: PredictedStep, scale: TimeScale) -> TargetRow:
     low_place = scale.locate(step.low_us or scale.low_us)
     return TargetRow(
         id=f"target-{decision.label}",
@@ -111,17 +111,17 @@ def _name_maker(gpu: str) -> str:
     return f"{known.vendor} {known.architecture}"
 
 
-def _compute_gpu_hours(report: Report, target: TargetDecision) -> Figure:
+def _compute_gpu_hours(report: TargetsReport, target: TargetDecision) -> Figure:
     return target.speedup.invert(_compute_hours(report) * target.rented)
 
 
-def _compute_hours(report: Report) -> float:
+def _compute_hours(report: TargetsReport) -> float:
     """Return the hours that the decision's amount of work takes where it was traced."""
     assert report.decision
     return report.source.step_time_us / US_PER_HOUR * count_steps(report.source, report.decision.amount)
 
 
-def describe_pricing(report: Report, rows: list[TargetRow]) -> dict[str, object] | None:
+def describe_pricing(report: TargetsReport, rows: list[TargetRow]) -> dict[str, object] | None:
     """Return what the page's script needs to recompute costs; None without targets."""
     decision = report.decision
     if decision is None:

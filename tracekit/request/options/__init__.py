@@ -7,7 +7,7 @@ from tracekit.request.options.decision import DecisionOptions
 from tracekit.request.options.edits import EditOptions
 from tracekit.request.options.export_format import EXPORT_SUFFIXES, ExportFormat
 from tracekit.request.options.layout import LayoutOptions, ScheduleOptions
-from tracekit.request.options.predict import ExportRequest, PredictRequest, ReportRequest
+from tracekit.request.options.predict import ExportRequest, FleetRequest, PredictRequest, ReportRequest
 from tracekit.request.options.run import RunOptions, StepOptions
 from tracekit.request.options.shard import ShardRequest
 from tracekit.request.options.sweep import SweepRequest
@@ -19,6 +19,7 @@ __all__ = [
     "EditOptions",
     "ExportFormat",
     "ExportRequest",
+    "FleetRequest",
     "LayoutOptions",
     "PredictRequest",
     "ReportRequest",

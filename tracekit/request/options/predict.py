@@ -44,6 +44,11 @@ class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, Tar
 
 
 @dataclass(frozen=True, kw_only=True)
+class FleetRequest(DecisionOptions, ExportRequest):
+    """Predictions of a job rank by rank, on some targets or none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PredictRequest(DecisionOptions, ExportRequest):
     """Predictions on some targets."""
 
