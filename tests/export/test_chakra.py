@@ -1,11 +1,13 @@
 """Chakra's execution traces: dependencies are CUDA's, times are the replay's."""
 
+import json
 import sys
 from itertools import pairwise
 
 import pytest
 
 from tests.codes import has_code
+from tests.jobs import job, recorded
 from tracekit.errors import OutputError
 from tracekit.ingest.formats.chakra_schema import NodeType, load_messages
 from tracekit.request import ExportRequest, answers
@@ -87,7 +89,7 @@ def run():
 @pytest.fixture(scope="module")
 def nodes(run):
     files, _ = answers.export_execution_traces(run, ExportRequest())
-    assert list(files) == ["rank.0.et"]
+    assert list(files) == ["rank.0.et", "comm_groups.json"]
     return read_nodes(files["rank.0.et"])
 
 
@@ -114,7 +116,7 @@ def test_a_collective_has_what_a_simulator_sends(nodes):
     gather, _ = (node for node in nodes.values() if node.type == NodeType.COMM_COLL)
     noted = read_attributes(gather)
     assert noted["comm_type"] == 2
-    assert noted["comm_size"] == 16_000
+    assert noted["comm_size"] == 2_000  # Its own part, as Chakra's converter counts it.
     assert noted["pg_name"] == "1"
     assert noted["pg_ranks"] == [0, 1, 2, 3, 4, 5, 6, 7]
     assert not noted["is_cpu_op"]
@@ -128,6 +130,46 @@ def test_the_predicted_step_has_the_predicted_times(run):
     target = predicted.targets[0]
     times = target.replayed_kernels.filter(target.program.is_in_chosen_steps & (run.kernels["family"] == "gemm"))
     assert [node.duration_micros for node in gemms] == pytest.approx(times["time_us"].to_list(), abs=1)
+
+
+def test_ranks_begin_apart_and_send_alike_in_numbered_groups():
+    def rank(start, nelems):
+        noted = recorded("all_to_all", nelems, name="5e8f2a")
+        return (
+            TraceBuilder()
+            .step(0, start, 500 - start)
+            .kernel("gemm", start + 10, 100, launch=start + 1)
+            .kernel("ncclDevKernel_SendRecv", start + 130, 400 - start - 130, launch=start + 20, stream=9, **noted)
+        )
+
+    files, _ = answers.export_execution_traces(prepare_run(job(rank(0, 100), rank(60, 300))), ExportRequest())
+    assert json.loads(files.pop("comm_groups.json")) == {"1": [0, 1]}
+    first, second = (read_nodes(content) for content in files.values())
+    assert first[1].name == "cudaLaunchKernel"
+    assert (second[1].name, second[1].duration_micros) == ("before the first dependency", 60)
+    for nodes in (first, second):
+        (exchange,) = (read_attributes(node) for node in nodes.values() if node.type == NodeType.COMM_COLL)
+        # ASTRA-sim waits for ever where the sizes of two ranks differ, and wants a number as the group's name.
+        assert (exchange["comm_size"], exchange["pg_name"]) == (1200, "1")
+
+
+def test_messages_have_the_tag_that_simulators_ask_for():
+    noted = recorded("send") | {"Dst Rank": 1, "Src Rank": -1}
+    builder = TraceBuilder().kernel("ncclDevKernel_SendRecv", 10, 50, launch=1, **noted)
+    files, _ = answers.export_execution_traces(prepare_run(job(builder, world_size=2)), ExportRequest())
+    (send,) = (node for node in read_nodes(files["rank.0.et"]).values() if node.type == NodeType.COMM_SEND)
+    assert read_attributes(send) | {"comm_tag": 0, "comm_dst": 1, "comm_size": 4000} == read_attributes(send)
+
+
+def test_a_copy_does_not_wait_for_the_call_that_waits_for_it():
+    copy = {"call": "cudaMemcpyAsync", "kind": "gpu_memcpy", "bytes": 400}
+    builder = TraceBuilder().kernel("gemm", 20, 89, launch=2)
+    builder.kernel("Memcpy DtoH (Device -> Pageable)", 110, 10, launch=100, launch_dur=200, **copy)
+    files, _ = answers.export_execution_traces(prepare_run(builder.load()), ExportRequest())
+    nodes = read_nodes(files["rank.0.et"])
+    ends = {nodes[number].name: end for number, end in compute_ends(nodes).items()}
+    assert ends["Memcpy DtoH (Device -> Pageable)"] == pytest.approx(120, abs=LATENCIES_US)
+    assert ends["cudaMemcpyAsync returns"] == pytest.approx(300, abs=LATENCIES_US)
 
 
 def test_two_targets_are_refused(run):

@@ -1,13 +1,17 @@
 """Write the dependency graph as MLCommons Chakra's execution traces, a file per rank, for simulators like ASTRA-sim."""
 
+from tracekit.export.chakra.communication import ALL_RANKS, compute_comm_sizes, encode_groups, number_groups
 from tracekit.export.chakra.encode import encode_nodes
 from tracekit.export.chakra.select import build_node_table
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
 
+GROUPS_FILE = "comm_groups.json"
+"""Lists the ranks of process groups."""
+
 
 def render_execution_traces(program: Program, timeline: Timeline) -> dict[str, bytes]:
-    """Return the files by name, ``rank.0.et``.
+    """Return the files by name: ``rank.0.et``, and ``GROUPS_FILE`` if there are process groups but that of all ranks.
 
     Args:
         program: The program, of which the chosen steps are written.
@@ -19,4 +23,11 @@ def render_execution_traces(program: Program, timeline: Timeline) -> dict[str, b
     """
     nodes = build_node_table(program, timeline)
     ranks = nodes.partition_by("rank", maintain_order=True, as_dict=True)
-    return {f"rank.{max(rank, 0)}.et": encode_nodes(rows, program.kernels) for (rank,), rows in sorted(ranks.items())}
+    sizes, groups = compute_comm_sizes(program.kernels), number_groups(program.kernels)
+    files = {
+        f"rank.{max(rank, 0)}.et": encode_nodes(rows, program.kernels, sizes, groups)
+        for (rank,), rows in sorted(ranks.items())
+    }
+    if any(group.number != ALL_RANKS for group in groups.values()):
+        files[GROUPS_FILE] = encode_groups(groups.values())
+    return files

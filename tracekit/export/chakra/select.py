@@ -8,9 +8,12 @@ another one's start waits for, and the end of a call that waits for the GPU::
     call -> call's end          a synchronising call: its end also waits for
     kernel -> host work -> end  the kernel, and then the thread has to wake up
     call -> host work -> call   what the thread does between its calls
+    call -> host work -> end    what a blocking copy still does once the copy is launched
+    wait -> wait -> call        until those nodes begin that depend on none, in turn: simulators have one CPU
 
 Latencies between GPU activities and from a launch to its kernel aren't written: a simulator would take such nodes for
-work. Heuristic edges (launch queue, contention) aren't either, nor those between ranks, which a simulator derives.
+work. Heuristic edges (launch queue, contention) aren't either, nor those between ranks, which a simulator derives; how
+much later than the first a rank begins is, where collectives give the ranks one clock.
 """
 
 import numpy as np
@@ -45,7 +48,7 @@ def build_node_table(program: Program, timeline: Timeline) -> pl.DataFrame:
     """
     rank = _find_ranks(program, timeline)
     parts = _Parts(timeline, rank, program.kernels["name"])
-    table = pl.concat([parts.list_parts(), parts.list_host_work(), parts.list_untraced()], how="vertical_relaxed")
+    table = pl.concat([*parts.list_parts(), *parts.list_host_work(), parts.list_untraced()], how="vertical_relaxed")
     table = table.sort("place", "part").with_columns(id=pl.int_range(1, pl.len() + 1).over("rank"))
     dependencies = _number_dependencies(table, parts.list_dependencies())
     is_activity = (pl.col("part") == 3 * pl.col("node") + BODY) & (pl.col("node") >= timeline.host_node_count)
@@ -117,6 +120,30 @@ class _Parts:
         self._from = np.where(launch, 3 * (self._src // 2) + BODY, self._number_vertices(self._src))
         self._to = self._number_vertices(self._dst)
         self._works = np.isin(self._kind, HOST_WORK) & (self._lag > 0)
+        self._begin_ns = self._align_begins(dst[kind == EdgeKind.RENDEZVOUS] // 2)
+        # A copy starts early in a call that blocks until its end.
+        until_launch_ns, early = self._run_ns.copy(), launch & (self._src % 2 == 0)
+        np.minimum.at(until_launch_ns, self._src[early] // 2, self._lag[early])
+        self._rest_ns = np.where(self._ends, self._run_ns - until_launch_ns.clip(0), 0)
+
+    def _align_begins(self, waiting: Ints) -> Ints:
+        """Return when each rank's file begins: with the first rank's, if its collectives wait for other ranks.
+
+        Args:
+            waiting: Nodes that do.
+        """
+        start, rank = self._timeline.start_ns, self._rank
+        chosen = pl.DataFrame({"rank": rank, "start": start}).filter(pl.col("rank") != NONE)
+        joined = np.unique(rank[waiting])
+        first = (
+            chosen.group_by("rank")
+            .agg(pl.col("start").min())
+            .with_columns(alone=pl.when(~pl.col("rank").is_in(joined)).then("rank"))
+            .with_columns(pl.col("start").min().over("alone"))
+        )
+        begin_ns = np.zeros(int(rank.max(initial=0)) + 1, dtype=np.int64)
+        begin_ns[first["rank"].to_numpy()] = first["start"].to_numpy()
+        return begin_ns
 
     def _number_vertices(self, vertices: Ints) -> Ints:
         """Return the part that is a node's start, or its end."""
@@ -124,14 +151,12 @@ class _Parts:
         part = np.where(is_end, np.where(self._ends[node], END, BODY), np.where(self._begins[node], BEGIN, BODY))
         return 3 * node + part
 
-    def list_parts(self) -> pl.DataFrame:
+    def list_parts(self) -> tuple[pl.DataFrame, ...]:
         """List the bodies, and the beginnings and ends that others wait for."""
-        return pl.concat(
-            [
-                self._list(BEGIN, (self._rank != NONE) & self._begins),
-                self._list(BODY, self._rank != NONE),
-                self._list(END, (self._rank != NONE) & self._ends),
-            ]
+        return (
+            self._list(BEGIN, (self._rank != NONE) & self._begins),
+            self._list(BODY, self._rank != NONE),
+            self._list(END, (self._rank != NONE) & self._ends),
         )
 
     def _list(self, part: int, chosen: Bools) -> pl.DataFrame:
@@ -144,39 +169,70 @@ class _Parts:
             node=node,
             place=4 * self._vertex[vertex] + (part == BODY),
             start_ns=start[node],
-            dur_ns=self._run_ns[node] if part == BODY else np.zeros_like(node),
+            dur_ns=self._run_ns[node] - self._rest_ns[node] if part == BODY else np.zeros_like(node),
         ).with_columns(name=self._names.gather(node) + suffix)
 
-    def list_host_work(self) -> pl.DataFrame:
-        """List what threads do between two calls, and after waits."""
-        edge = np.flatnonzero(self._works)
+    def list_host_work(self) -> tuple[pl.DataFrame, ...]:
+        """List what threads do between two calls, after waits, and in blocking calls after the launch."""
+        edge, rest = np.flatnonzero(self._works), self._find_rests()
         vertex = self._src[edge]
         times = np.where(vertex % 2, self._timeline.end_ns[vertex // 2], self._timeline.start_ns[vertex // 2])
-        return self._build(
-            part=3 * self._rank.size + edge,
+        between = self._build(
+            part=self._number_work(edge),
             node=vertex // 2,
             place=4 * self._vertex[vertex] + 2,
             start_ns=times,
             dur_ns=self._lag[edge],
-        ).with_columns(name=pl.lit(HOST_WORK_NAME))
+        )
+        after = self._build(
+            part=self._number_rest(rest),
+            node=rest,
+            place=4 * self._vertex[2 * rest] + 2,
+            start_ns=self._timeline.start_ns[rest] + self._run_ns[rest] - self._rest_ns[rest],
+            dur_ns=self._rest_ns[rest],
+        )
+        return tuple(table.with_columns(name=pl.lit(HOST_WORK_NAME)) for table in (between, after))
 
     def list_untraced(self) -> pl.DataFrame:
-        """List the times from a rank's first node to those nodes that depend on none."""
+        """List the times until those nodes begin that depend on none."""
+        waits = self._list_waits().filter(pl.col("waiter") == pl.col("node"))
+        return self._build(
+            part=waits["part"].to_numpy(),
+            node=waits["node"].to_numpy(),
+            place=np.arange(-len(waits), 0),
+            start_ns=waits["begin"].to_numpy(),
+            dur_ns=(waits["start"] - waits["begin"]).to_numpy(),
+        ).with_columns(name=pl.lit(UNTRACED_NAME))
+
+    def _list_waits(self) -> pl.DataFrame:
+        """List the nodes that depend on none, with the wait before them, and the wait before that one.
+
+        Returns:
+            ``node``, ``start`` (ns), ``begin`` of the wait (ns), ``waiter`` (the node that it is named after), ``part``
+            and ``before`` (parts).
+        """
         node = self._find_sources()
-        first = pl.Series(self._rank[node]), pl.Series(self._timeline.start_ns[node])
-        since = pl.DataFrame({"rank": first[0], "start": first[1]}).select(pl.col("start").min().over("rank"))
-        begin = since["start"].to_numpy()
-        return (
-            self._build(
-                part=3 * self._rank.size + self._src.size + node,
-                node=node,
-                place=np.full(node.size, NONE),
-                start_ns=begin,
-                dur_ns=self._timeline.start_ns[node] - begin,
-            )
-            .with_columns(name=pl.lit(UNTRACED_NAME))
-            .filter(pl.col("dur_ns") > 0)
-        )
+        rank, start = self._rank[node], self._timeline.start_ns[node]
+        sources = pl.DataFrame({"rank": rank, "node": node, "start": start, "since": self._begin_ns[rank]})
+        waits = sources.group_by("rank", "start", "since").agg(waiter=pl.col("node").min()).sort("rank", "start")
+        number = pl.col("waiter") + 3 * self._rank.size + self._src.size
+        waits = waits.with_columns(
+            begin=pl.col("start").shift(1).over("rank").fill_null(pl.col("since")),
+            part=number,
+            before=number.shift(1).over("rank"),
+        ).filter(pl.col("start") > pl.col("begin"))
+        return sources.join(waits.drop("since"), on=("rank", "start")).sort("rank", "start")
+
+    def _number_work(self, edge: Ints) -> Ints:
+        return 3 * self._rank.size + edge
+
+    def _number_rest(self, node: Ints) -> Ints:
+        part: Ints = 4 * self._rank.size + self._src.size + node
+        return part
+
+    def _find_rests(self) -> Ints:
+        chosen: Bools = (self._rank != NONE) & (self._rest_ns > 0)
+        return np.flatnonzero(chosen)
 
     def _find_sources(self) -> Ints:
         is_source = self._rank != NONE
@@ -185,16 +241,20 @@ class _Parts:
 
     def list_dependencies(self) -> pl.DataFrame:
         """List which part waits for which."""
-        edge, sources = np.flatnonzero(self._works), self._find_sources()
-        work, untraced = 3 * self._rank.size + edge, 3 * self._rank.size + self._src.size + sources
+        edge, rest, waits = np.flatnonzero(self._works), self._find_rests(), self._list_waits()
+        work, after = self._number_work(edge), self._number_rest(rest)
         begins, ends = np.flatnonzero(self._begins), np.flatnonzero(self._ends)
+        chain = waits.drop_nulls("before")
         pairs = (
             (self._from[~self._works], self._to[~self._works]),
             (self._from[edge], work),
             (work, self._to[edge]),
             (3 * begins + BEGIN, 3 * begins + BODY),
             (3 * ends + BODY, 3 * ends + END),
-            (untraced, self._number_vertices(2 * sources)),
+            (3 * rest + BODY, after),
+            (after, 3 * rest + END),
+            (waits["part"].to_numpy(), self._number_vertices(2 * waits["node"].to_numpy())),
+            (chain["before"].to_numpy(), chain["part"].to_numpy()),
         )
         src, dst = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
         return pl.DataFrame({"on": src, "part": dst})

@@ -14,7 +14,14 @@ from typing import Any
 import msgspec
 
 from tracekit.errors import DamagedTraceError, NoGpuActivityError
-from tracekit.ingest.formats.chakra_schema import COLLECTIVES, HOST_WORK_NAME, RETURN_SUFFIX, NodeType, load_messages
+from tracekit.ingest.formats.chakra_schema import (
+    COLLECTIVES,
+    HOST_WORK_NAME,
+    RETURN_SUFFIX,
+    SIZED_BY_PART,
+    NodeType,
+    load_messages,
+)
 from tracekit.ingest.formats.protobufs import name_failures
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_table
 from tracekit.messages.formats import CHAKRA_CIRCULAR, CHAKRA_WITHOUT_KERNELS, FORMAT_DAMAGED
@@ -236,15 +243,17 @@ def _describe_communication(node: Node) -> dict[str, Any]:
     known = isinstance(kind, int) and node.type == NodeType.COMM_COLL and 0 <= kind < len(COLLECTIVES)
     collective = COLLECTIVES[kind] if known and isinstance(kind, int) else "send_recv"
     name = f"nccl:{collective} ({node.name})"
+    members = len(ranks) if isinstance(ranks, list) else None
+    parts = len(ranks) if isinstance(ranks, list) and ranks and collective in SIZED_BY_PART else 1
     return {
         "name": node.name if _COLLECTIVE_KERNEL.search(node.name) else name,
         "collective": _TORCH_NAMES.get(collective, "send" if node.type == NodeType.COMM_SEND else "recv"),
         "collective_dtype": "Byte",
         "in_nelems": size,
-        "out_nelems": size,
+        "out_nelems": size * parts if isinstance(size, int) else None,
         "process_group": node.notes.get("pg_name"),
         "group_ranks": str(ranks) if isinstance(ranks, list) else None,
-        "group_size": len(ranks) if isinstance(ranks, list) else None,
+        "group_size": members,
         "receiver": node.notes.get("comm_dst"),
         "sender": node.notes.get("comm_src"),
     }

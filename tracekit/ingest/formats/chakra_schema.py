@@ -51,6 +51,8 @@ COLLECTIVES = (
     "reduce_scatter_block", "barrier",
 )  # fmt: skip
 """Names of ``CollectiveCommType``, by number."""
+SIZED_BY_PART = ("all_gather", "gather")
+"""Collectives whose ``comm_size``, what a rank puts in, is only its part of the buffer."""
 
 
 @cache
