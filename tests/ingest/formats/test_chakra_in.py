@@ -62,6 +62,29 @@ def test_nodes_without_times_run_as_simulators_run_them(tmp_path):
     assert run.kernels["op"].to_list()[0] == "aten::mm"
 
 
+def test_the_jsonizer_s_form_reads_alike(tmp_path):
+    encoded = write(
+        tmp_path / "a.et",
+        (1, "aten::mm", NodeType.COMP, 10, [], {"is_cpu_op": True}),
+        (2, "gemm", NodeType.COMP, 100, [1], {"is_cpu_op": False, "stream": 7}),
+    )
+    printed = tmp_path / "a.json"
+    printed.write_text(
+        """{
+  "version": "0.0.4"
+}{
+  "id": "1", "name": "aten::mm", "type": "COMP_NODE", "durationMicros": "10",
+  "attr": [{"name": "is_cpu_op", "boolVal": true}]
+}{
+  "id": "2", "name": "gemm", "type": "COMP_NODE", "dataDeps": ["1"], "durationMicros": "100",
+  "attr": [{"name": "is_cpu_op", "boolVal": false}, {"name": "stream", "int64Val": "7"}, {"name": "x", "bytesVal": ""}]
+}"""
+    )
+    there, here = tk.load(encoded).ranks[0], tk.load(printed).ranks[0]
+    assert there.activities.equals(here.activities)
+    assert there.ops.equals(here.ops)
+
+
 def test_a_circle_is_refused(tmp_path):
     path = write(tmp_path / "a.et", (1, "a", 4, 1, [2], {}), (2, "b", 4, 1, [1], {}))
     with pytest.raises(DamagedTraceError, check=has_code("chakra-circular")):
@@ -75,7 +98,15 @@ def test_a_trace_of_the_host_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda data: data[:-3], lambda data: b"\x05" + data, lambda data: b"text, no trace"]
+    "damage",
+    [
+        lambda data: data[:-3],
+        lambda data: b"\x05" + data,
+        lambda data: b"text, no trace",
+        lambda data: b'{"version": "0.0.4"}{"id": "1", "type": "NO_NODE"}',
+        lambda data: b'{"version": "0.0.4"}{"name": "1", "attr": 1}',
+        lambda data: b'{"version": "0.0.4"}{"id": "1"',
+    ],
 )
 def test_a_damaged_file_is_one_clear_error(tmp_path, damage):
     path = write(tmp_path / "a.et", (1, "a", 4, 1, [], {}))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tracekit.ingest.build import build_rank_traces
 from tracekit.ingest.foreign import JSON_START
+from tracekit.ingest.formats import chakra_json
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, to_decoded_file
 from tracekit.ingest.window import FillableStream
 from tracekit.messages import Message
@@ -80,6 +81,7 @@ CHAKRA = Format(
     name=r"\.et$",
     lacks=("GPU's name", "grids of kernels", "strides", "steps", "times below a microsecond"),
 )
+CHAKRA_JSON = replace(CHAKRA, mark=chakra_json.MARK, name=None)
 PERFETTO = Format(
     tool="rocprofv3",
     module="perfetto",
@@ -97,7 +99,7 @@ TORCH_PERFETTO = Format(
     advice=None,
 )
 _TRANSLATED = {OPS_NOT_RECORDED.code: FORMAT_WITHOUT_OPS, SHAPES_NOT_RECORDED.code: FORMAT_WITHOUT_SHAPES}
-FORMATS = (ROCPD, NSIGHT, ROCPROF, XPLANE, CHAKRA, TORCH_PERFETTO, PERFETTO)
+FORMATS = (ROCPD, NSIGHT, ROCPROF, XPLANE, CHAKRA, CHAKRA_JSON, TORCH_PERFETTO, PERFETTO)
 
 
 def identify_format(head: bytes, source: str) -> Format | None:

@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from tracekit.errors import DamagedTraceError, NoGpuActivityError
+from tracekit.ingest.foreign import JSON_START
+from tracekit.ingest.formats.chakra_json import decode_messages
 from tracekit.ingest.formats.chakra_schema import (
     COLLECTIVES,
     HOST_WORK_NAME,
@@ -99,9 +101,13 @@ def read(file: ForeignFile) -> ForeignTrace:
 
 
 def _list_messages(file: ForeignFile) -> Iterator[Any]:
-    """Yield the nodes, which follow the metadata, each behind its length."""
+    """Yield the nodes, which follow the metadata, each behind its length or as JSON."""
     content, at, classes = file.path.read_bytes(), 0, load_messages()
     kind = classes["GlobalMetadata"]
+    if JSON_START.match(content):
+        _, *nodes = decode_messages(content.decode(), classes)
+        yield from nodes
+        return
     while at < len(content):
         size, shift = 0, 0
         while at < len(content) and content[at] & 0x80 and shift < 28:
