@@ -169,7 +169,7 @@ class _Fleet:
             gpu=summary.gpu,
             source_cluster=on_targets.source.cluster if on_targets else None,
             ranks=len(joined.ranks),
-            world_size=max(one.trace.world_size for one in summaries),
+            world_size=max(len(joined.ranks), *(one.trace.world_size for one in summaries)),
             kernels=kernels,
             step=step,
             replayed_us=run.self_replay.step_time_us,

@@ -247,7 +247,9 @@ def _make_missing_file_error(path: Path) -> TraceNotFoundError:
 
 def _list_path(path: Path) -> list[TraceSource]:
     if (path / NSIGHT_FOLDER_MARK).is_file():
-        return [TraceSource(_replace_unprintable(str(path)), partial(_open_path, path), path=path, can_reopen=False)]
+        return [_make_folder_source(path)]
+    if path.is_dir() and (folders := sorted(mark.parent for mark in path.glob(f"*/{NSIGHT_FOLDER_MARK}"))):
+        return [replace(_make_folder_source(folder), is_listed=True) for folder in folders]
     if path.is_dir():
         return _split_by_name(str(path), _walk_directory(path))
     if path.exists() or not glob.has_magic(str(path)):
@@ -258,6 +260,11 @@ def _list_path(path: Path) -> list[TraceSource]:
     return _split_by_name(
         str(path), [file for match in matches for file in (_walk_directory(match) if match.is_dir() else [match])]
     )
+
+
+def _make_folder_source(path: Path) -> TraceSource:
+    """Make the source of a folder of tables that Nsight Systems exported."""
+    return TraceSource(_replace_unprintable(str(path)), partial(_open_path, path), path=path, can_reopen=False)
 
 
 def _walk_directory(directory: Path) -> list[Path]:

@@ -167,3 +167,9 @@ def test_a_parquet_file_that_is_none_is_named(recorded, tmp_path):
     (folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet").write_bytes(b"PAR1 cut short")
     with pytest.raises(DamagedTraceError, match="CUPTI_ACTIVITY_KIND_KERNEL", check=has_code("format-damaged")):
         tk.load(folder)
+
+
+def test_folders_in_a_folder_are_ranks(recorded, tmp_path):
+    for rank in (0, 1):
+        write_parquet_folder(tmp_path / f"rank{rank}_pqtdir", build_tables(recorded.ranks[0]))
+    assert [rank.rank for rank in tk.load(tmp_path).ranks] == [0, 1]

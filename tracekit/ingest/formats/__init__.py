@@ -146,6 +146,7 @@ def read_stream(
 def read_path(form: Format, file: ForeignFile, *, needs_gpu: bool) -> list[RankTrace]:
     """Read a file, or a folder, of another format; arguments as for :func:`read_stream`."""
     found = import_module(f"{__name__}.{form.module}").read(file)
+    file.check_texts(found.tables.values())
     ranks = build_rank_traces(to_decoded_file(found), file.name, needs_gpu=needs_gpu)
     lacks = FORMAT_LACKS(
         tool=form.tool, lacks=[what for what in form.lacks if not (what.startswith(WAITS) and _has_waits(found))]

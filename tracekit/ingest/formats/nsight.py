@@ -55,7 +55,9 @@ def _read_report(read: ReadTable, file: ForeignFile) -> ForeignTrace:
     kernels, copies, sets = _read_kernels(read, texts), _read_copies(read), _read_sets(read)
     if kernels.is_empty() and copies.is_empty() and sets.is_empty():
         raise NoGpuActivityError(NSIGHT_WITHOUT_CUDA(path=file.name))
-    ops, annotations = split_ranges(_read_ranges(read, texts))
+    ranges = _read_ranges(read, texts)
+    file.check_texts([ranges])
+    ops, annotations = split_ranges(ranges)
     tables = {
         "ops": ops,
         "annotations": annotations,

@@ -17,6 +17,7 @@ TEXT_COLUMNS = frozenset(
 )
 """Columns that hold text; all others that are read hold integers."""
 ROWS_AT_ONCE = 100_000
+BYTES_PER_VALUE = 8
 MAX_VALUE_BYTES = 1 << 20
 """Longest value that is read; SQLite refuses longer ones."""
 
@@ -54,6 +55,7 @@ def open_parquet_folder(file: ForeignFile) -> ReadTable:
             return pl.DataFrame(schema=_choose_types(columns))
         try:
             found = pl.read_parquet_schema(path)
+            file.check_size(pl.scan_parquet(path).select(pl.len()).collect().item() * len(columns) * BYTES_PER_VALUE)
             frame = pl.read_parquet(path, columns=[name for name in columns if name in found])
             return frame.select(
                 (pl.col(name) if name in found else pl.lit(None)).cast(dtype, strict=False).alias(name)

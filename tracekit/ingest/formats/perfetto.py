@@ -16,7 +16,7 @@ from tracekit.ingest.formats.perfetto_packets import list_categories, list_packe
 from tracekit.ingest.formats.perfetto_schema import load_messages
 from tracekit.ingest.formats.protobufs import parse_message
 from tracekit.ingest.formats.rocm_copies import name_copies
-from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace
+from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_texts
 from tracekit.messages.formats import PERFETTO_WITHOUT_KERNELS
 
 FORM = "Perfetto trace"
@@ -29,7 +29,6 @@ _ARGUMENTS = {
     "queue": "stream", "stream_id": "stream", "copy_bytes": "bytes", "dst_agent": "device",
     "group_segment_size": "shared_memory_bytes", "workgroup_size": "threads", "grid_size": "work_items",
 }  # fmt: skip
-_ROW = {"name": pl.String, **dict.fromkeys(_ARGUMENTS.values(), pl.Int64)}
 
 
 def read(file: ForeignFile) -> ForeignTrace:
@@ -45,6 +44,7 @@ def read(file: ForeignFile) -> ForeignTrace:
     if not rows["kernel"] and not rows["memcpy"]:
         raise NoGpuActivityError(PERFETTO_WITHOUT_KERNELS(path=file.name))
     tables = {name: _build_frame(rows[name]) for name in _TABLES.values()}
+    file.check_texts(tables.values())
     ops, annotations = split_ranges(tables.pop("ranges"))
     copies = tables["memcpy"].with_columns(name=name_copies(pl.col("name")))
     return ForeignTrace(tables | {"memcpy": copies, "ops": ops, "annotations": annotations}, {})
@@ -66,10 +66,11 @@ def _list_slices(trace: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _build_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    columns = {
-        name: pl.Series([row.get(name) for row in rows], dtype=dtype, strict=False) for name, dtype in _ROW.items()
+    numbers = {
+        name: pl.Series([row.get(name) for row in rows], dtype=pl.Int64, strict=False)
+        for name in dict.fromkeys(_ARGUMENTS.values())
     }
-    return pl.DataFrame(columns).with_columns(
+    return pl.DataFrame({"name": build_texts([row["name"] for row in rows]), **numbers}).with_columns(
         dur_ns=pl.col("end_ns") - pl.col("ts_ns"),
         pid=pl.lit(PROCESS),
         grid=pl.format("[{}]", -(-pl.col("work_items") // pl.col("threads").clip(1))),

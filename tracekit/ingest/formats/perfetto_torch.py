@@ -134,8 +134,6 @@ def _read_note(note: Any, texts: Texts) -> Any:
         return [_read_note(one, texts) for one in note.array_values]
     if note.dict_entries:
         return {name_note(one, texts): _read_note(one, texts) for one in note.dict_entries}
-    if note.HasField("string_value_iid"):
-        return texts["debug_annotation_string_values"].get(note.string_value_iid)
     kinds = ("int_value", "uint_value", "string_value", "double_value", "bool_value")
     return next((getattr(note, kind) for kind in kinds if note.HasField(kind)), [])
 

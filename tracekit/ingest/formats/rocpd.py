@@ -29,6 +29,7 @@ def read(file: ForeignFile) -> ForeignTrace:
     with open_database(file) as tables:
         parts = [_Process(tables, suffix) for suffix in _list_suffixes(tables)]
         found = [part.build_tables() for part in parts]
+        file.check_texts(table for part in found for table in part.values())
         devices = [device for part in parts for device in part.describe_gpus()]
     if not any(part[kind].height for part in found for kind in ("kernel", "memcpy")):
         raise NoGpuActivityError(ROCPROF_WITHOUT_KERNELS(path=file.name))

@@ -55,6 +55,15 @@ class ForeignFile(NamedTuple):
         if size_bytes > self.memory_bytes:
             raise TraceTooLargeError(trace_files.TRACE_TOO_LARGE(path=self.name, limit_bytes=self.memory_bytes))
 
+    def check_texts(self, tables: Iterable[pl.DataFrame]) -> None:
+        """Check the texts of tables against the limit, as large as if each were stored where it occurs.
+
+        Raises:
+            TraceTooLargeError: They are more.
+        """
+        lengths = (table.select(pl.col(pl.String).str.len_bytes().sum()) for table in tables)
+        self.check_size(sum(sum(row) for length in lengths if length.width for row in length.iter_rows()))
+
 
 def to_decoded_file(trace: ForeignTrace) -> DecodedFile:
     """Convert what a reader found to what the decoders of Kineto's events return."""
@@ -87,8 +96,15 @@ def build_table(name: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
             numbers = [v if isinstance(v, int) and abs(v) < 2**63 else None for v in values]
             columns[field] = pl.Series(numbers, dtype=pl.Int64)
         else:
-            columns[field] = pl.Series([v if isinstance(v, str) else None for v in values], dtype=pl.String)
+            columns[field] = build_texts([v if isinstance(v, str) else None for v in values])
     return pl.DataFrame(columns)
+
+
+def build_texts(values: Sequence[str | None]) -> pl.Series:
+    """Build a column of texts, each stored once: a small file may refer to a long one a million times."""
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(v for v in values if v is not None))}
+    places = pl.Series([None if v is None else numbers[v] for v in values], dtype=pl.UInt32)
+    return pl.Series(list(numbers), dtype=pl.String).gather(places)
 
 
 def _collect_words(tables: Iterable[pl.DataFrame]) -> pl.Enum:

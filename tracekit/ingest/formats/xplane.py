@@ -13,7 +13,7 @@ import polars as pl
 
 from tracekit.errors import NoGpuActivityError
 from tracekit.ingest.formats.protobufs import parse_message
-from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace
+from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_texts
 from tracekit.ingest.formats.xplane_schema import load_messages
 from tracekit.messages.formats import XPLANE_WITHOUT_KERNELS
 
@@ -51,7 +51,15 @@ def read(file: ForeignFile) -> ForeignTrace:
         TraceError: It is no XPlane, too large, holds no GPU's kernels, or the package ``protobuf`` isn't installed.
     """
     space = parse_message(file, FORM, load_messages, "XSpace")
-    rows = pl.DataFrame(list(_list_rows(space)), schema=_ROW, orient="row")
+    columns = zip(*_list_rows(space), strict=True)
+    rows = pl.DataFrame(
+        [
+            build_texts(values).alias(name) if _ROW[name] == pl.String else pl.Series(name, values, dtype=_ROW[name])
+            for name, values in zip(_ROW, columns, strict=False)
+        ],
+        schema=_ROW,
+    )
+    file.check_texts([rows])
     on_gpu, host = rows.drop_nulls("device"), rows.filter(pl.col("device").is_null())
     is_python = host["name"].str.starts_with(_PYTHON_MARK)
     host = host.filter(~is_python)
