@@ -12,7 +12,6 @@ from rich.console import Console
 import tracekit as tk
 from tests.conftest import SAMPLES
 from tests.render.conftest import NASTY, decide
-from tracekit.cli.output import as_text
 from tracekit.errors import TracekitError
 from tracekit.format import format_dollars, format_duration, format_number, format_shape
 from tracekit.messages import Severity, Template
@@ -22,6 +21,7 @@ from tracekit.render import json as as_json
 from tracekit.render.bars import SHADES, TimeBars
 from tracekit.render.charts import build_chart
 from tracekit.render.notebook import render_report_card
+from tracekit.render.plain_text import as_text
 from tracekit.reporting import tables as sections
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report

@@ -19,7 +19,6 @@ from tests.conftest import SAMPLES
 from tests.doctor.test_doctor import built, diagnose, two_streams
 from tests.jobs import gradient_step, job
 from tracekit.calibration import Calibration
-from tracekit.cli.output import as_text
 from tracekit.comm import load_cluster
 from tracekit.messages import Message
 from tracekit.prediction import predict
@@ -34,6 +33,7 @@ from tracekit.render import (
     markdown,
     terminal,
 )
+from tracekit.render.plain_text import as_text
 from tracekit.reporting import build_report
 from tracekit.reporting.comparison import Comparison, make_measured_side, make_predicted_side
 from tracekit.reporting.comparison import compare as compare_sides

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import tracekit as tk
-from tracekit.cli.output import as_text
 from tracekit.prediction.sweep import Sweep
 from tracekit.render import sweep as render
+from tracekit.render.plain_text import as_text
 from tracekit.testing import TraceBuilder
 
 GIB = 1 << 30

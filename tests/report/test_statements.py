@@ -15,7 +15,6 @@ import pytest
 import tracekit as tk
 from tests.conftest import SAMPLES, VARIABLE
 from tracekit.analysis.idle_causes import IdleCause
-from tracekit.cli.output import as_text
 from tracekit.doctor import Diagnosis, examine
 from tracekit.messages import Severity, Template, doctor_checks, findings, prediction_notes, report_warnings, speeds
 from tracekit.messages.catalogue import find_templates
@@ -25,6 +24,7 @@ from tracekit.render import markdown, terminal
 from tracekit.render.headline import build_headline
 from tracekit.render.html import render_page
 from tracekit.render.notes import MOST_NOTES, choose_notes, collect_notes
+from tracekit.render.plain_text import as_text
 from tracekit.render.speeds import describe_speeds
 from tracekit.render.step_facts import sum_owner_shares
 from tracekit.reporting import build_report

@@ -78,10 +78,11 @@ def compare(
 
     Example: tracekit compare prediction.json measured.json.gz --gpu h100-sxm
     """
-    from tracekit.cli.output import as_text, check_output, emit, say, write_file
+    from tracekit.cli.output import check_output, emit, say, write_file
     from tracekit.cli.progress import show_progress
     from tracekit.render import compare as render
     from tracekit.render.html import render_comparison_page
+    from tracekit.render.plain_text import as_text
     from tracekit.render.private_details import remove_details
     from tracekit.reporting.comparison import compare as put_together
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from tracekit.cli.options import OutputFormat
-from tracekit.cli.output import as_text, check_output, emit, write_file
+from tracekit.cli.output import check_output, emit, write_file
 from tracekit.cli.progress import show_progress
 from tracekit.cli.report_output import STDOUT, choose_printed_form, get_form
 from tracekit.engine import open_engine
@@ -16,6 +16,7 @@ from tracekit.errors import RequestError
 from tracekit.fleet import FleetReport
 from tracekit.messages import fleets, name_option
 from tracekit.render import fleet as render
+from tracekit.render.plain_text import as_text
 from tracekit.render.private_details import remove_details
 from tracekit.request import PredictRequest, answers
 

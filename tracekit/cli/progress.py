@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tracekit.cli.output import make_console
 from tracekit.messages import Message, ProgressCallback, Template, stages
+from tracekit.render.plain_text import make_console
 from tracekit.request.stage_plan import MEASURING, compute_share_done
 
 

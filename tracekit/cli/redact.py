@@ -26,9 +26,9 @@ def redact(trace: TraceFile, output: RedactedPath = None, force: Force = False, 
 
     Example: tracekit redact trace.json.gz -o share.json.gz
     """
-    from tracekit.cli.output import PlainText, make_console
     from tracekit.redact import files
     from tracekit.render import redact as render
+    from tracekit.render.plain_text import PlainText, make_console
 
     path = output or files.choose_default_output(trace)
     removed = files.redact(trace, path, force=force)

@@ -10,11 +10,12 @@ from rich.console import RenderableType
 
 from tracekit import output_files
 from tracekit.cli.options import OutputFormat
-from tracekit.cli.output import as_text, check_output, emit, say, write_file
+from tracekit.cli.output import check_output, emit, say, write_file
 from tracekit.errors import OutputError
 from tracekit.ingest.remote import is_uri, redact_uri
 from tracekit.messages import command_errors, outputs
 from tracekit.redact.patterns import find_private_names
+from tracekit.render.plain_text import as_text
 from tracekit.render.private_details import remove_details
 from tracekit.render.step_facts import has_prices
 from tracekit.reporting.model import Report

@@ -38,11 +38,12 @@ def shard(
 
     Example: tracekit shard --table 26*40Mx128:1 --batch 8192 --cluster 8xh100-sxm -o plan.json
     """
-    from tracekit.cli.output import as_text, check_output, emit, write_file
+    from tracekit.cli.output import check_output, emit, write_file
     from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_traces
     from tracekit.escape import write_csv
     from tracekit.render import shard as render
+    from tracekit.render.plain_text import as_text
     from tracekit.render.table_files import to_parquet
     from tracekit.request import answers
     from tracekit.sharding.table_file import is_table_file

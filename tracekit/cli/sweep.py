@@ -37,11 +37,12 @@ def sweep(
 
     Example: tracekit sweep traces/ --cluster 8xmi300x --tp 1 --tp 2 --batch max -o layouts.xlsx
     """
-    from tracekit.cli.output import as_text, check_output, emit, say, write_file
+    from tracekit.cli.output import check_output, emit, say, write_file
     from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_or_capture
     from tracekit.cli.report_output import list_private_names
     from tracekit.render import sweep as render
+    from tracekit.render.plain_text import as_text
     from tracekit.render.private_details import remove_details
     from tracekit.reporting.sweep import SweepReport, build_sweep_report
     from tracekit.request import answers
