@@ -10,6 +10,7 @@ TracekitError                   the command line ends with exit code 1
 ├── CalibrationError            a calibration is unreadable or unusable
 ├── CaptureError                a program to capture is missing, fails, or launches nothing
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
+├── EngineError                 the engine that works on ranks doesn't answer, or is lost
 ├── IndexFileError              a file of look-ups is unreadable or empty
 ├── LayoutError                 a layout is impossible for a job (tracekit.parallelism.layout)
 ├── ModelConfigError            a model's config.json is unreadable, or of layers that aren't known
@@ -82,6 +83,10 @@ class CalibrationError(TracekitError):
 
 class CaptureError(TracekitError):
     """A program to capture is missing, fails, or launches no kernels, or what captures it isn't installed."""
+
+
+class EngineError(TracekitError):
+    """The scheduler of the engine that works on a job's ranks doesn't answer, or a rank ends its workers."""
 
 
 class IndexFileError(TracekitError):

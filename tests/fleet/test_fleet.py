@@ -18,9 +18,8 @@ from distributed import Client, LocalCluster
 import tracekit as tk
 from tests.codes import list_codes
 from tests.jobs import recorded
-from tracekit.cli.output import as_text
 from tracekit.engine import InProcessEngine, open_engine
-from tracekit.errors import RequestError, TraceError
+from tracekit.errors import RequestError, TraceError, TracekitError
 from tracekit.fleet import FleetOptions, FleetReport, predict_fleet, rounds
 from tracekit.fleet.kernel_times import RankKernels
 from tracekit.fleet.replay import open_rank
@@ -29,6 +28,7 @@ from tracekit.prediction.cost import GivenPrices
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import FASTEST
 from tracekit.render.fleet import dump_fleet, render_fleet, render_fleet_page
+from tracekit.render.plain_text import as_text
 from tracekit.reporting.sections.decide import build_decision
 from tracekit.reporting.sections.source import build_source_summary
 from tracekit.request import PredictRequest, answers
@@ -219,7 +219,7 @@ def test_progress_counts_all_ranks(folder):
 )
 def test_engines_that_are_none(engine, code, monkeypatch):
     monkeypatch.setattr("tracekit.engine.on_dask.PATIENCE", "1s")
-    with pytest.raises(RequestError) as error:
+    with pytest.raises(TracekitError) as error:
         open_engine(engine)
     assert error.value.code == code
 

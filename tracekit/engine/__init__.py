@@ -6,6 +6,6 @@ return are small: a rank's tables stay on the worker's disk.
 
 from tracekit.engine.engine import Engine
 from tracekit.engine.in_process import InProcessEngine
-from tracekit.engine.named import open_engine
+from tracekit.engine.named import check_engine, open_engine
 
-__all__ = ["Engine", "InProcessEngine", "open_engine"]
+__all__ = ["Engine", "InProcessEngine", "check_engine", "open_engine"]

@@ -19,11 +19,18 @@ class Engine(Protocol):
             function: What to do; it can be imported by its name.
             items: What to do it with.
             count_done: Called with the number of items that are done.
+
+        Raises:
+            EngineError: The engine's scheduler is lost, or an item ends the workers.
         """
         ...
 
-    def run_everywhere(self, function: Callable[[Item], object], item: Item) -> None:
-        """Call a function once in each process that may have worked on ranks."""
+    def run_everywhere(self, function: Callable[[Item], object], item: Item) -> list[object]:
+        """Call a function once in each process that may have worked on ranks; return each result or exception.
+
+        Raises:
+            EngineError: The engine's scheduler is lost.
+        """
         ...
 
     def share_memory(self, memory_bytes: int) -> int:

@@ -32,9 +32,9 @@ class InProcessEngine:
                 raise
             return [future.result() for future in futures]
 
-    def run_everywhere(self, function: Callable[[Item], object], item: Item) -> None:
-        """Call the function."""
-        function(item)
+    def run_everywhere(self, function: Callable[[Item], object], item: Item) -> list[object]:
+        """Call the function; return its result."""
+        return [function(item)]
 
     def share_memory(self, memory_bytes: int) -> int:
         """Return how much one rank may take."""

@@ -1,11 +1,12 @@
 """Open the engine that an option names."""
 
 import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Union
 
 from tracekit.engine.engine import Engine
 from tracekit.engine.in_process import InProcessEngine
-from tracekit.errors import RequestError
+from tracekit.errors import EngineError, RequestError
 from tracekit.messages import fleets as messages
 from tracekit.messages.packages import EXTRA_MISSING
 
@@ -14,6 +15,19 @@ if TYPE_CHECKING:
 
 IN_PROCESS, LOCAL_CLUSTER = "local", "dask"
 SCHEDULER_PROTOCOLS = ("tcp://", "tls://", "ucx://", "ws://", "wss://")
+
+
+def check_engine(asked: str) -> None:
+    """Refuse the name of an engine that can't be opened now; start no processes.
+
+    Raises:
+        TracekitError: As :func:`open_engine`.
+    """
+    if asked != LOCAL_CLUSTER:
+        open_engine(asked).close()
+    elif find_spec("distributed") is None:
+        missing = EXTRA_MISSING(distribution="Dask", reason="No module named 'distributed'", extra="dask")
+        raise RequestError(missing)
 
 
 def open_engine(asked: Union[str, "Client"], most: int | None = None) -> Engine:
@@ -25,7 +39,8 @@ def open_engine(asked: Union[str, "Client"], most: int | None = None) -> Engine:
         most: Ranks at a time in this process at most.
 
     Raises:
-        RequestError: There is no such engine, Dask isn't installed, or its scheduler doesn't answer.
+        RequestError: There is no such engine, or Dask isn't installed.
+        EngineError: The scheduler doesn't answer.
     """
     if asked == IN_PROCESS:
         return InProcessEngine(most)
@@ -41,5 +56,5 @@ def open_engine(asked: Union[str, "Client"], most: int | None = None) -> Engine:
     except ImportError as error:
         raise RequestError(EXTRA_MISSING(distribution="Dask", reason=str(error), extra="dask")) from error
     except (OSError, ValueError) as error:
-        raise RequestError(messages.SCHEDULER_UNREACHABLE(address=str(asked))) from error
+        raise EngineError(messages.SCHEDULER_UNREACHABLE(address=str(asked))) from error
     raise RequestError(messages.ENGINE_UNKNOWN(engine=asked))

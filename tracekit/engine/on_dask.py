@@ -1,10 +1,14 @@
 """The engine of a Dask cluster: local processes, or workers on other machines."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tracekit.engine.engine import Item, Result
+from tracekit.errors import EngineError
+from tracekit.messages import fleets as messages
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -64,6 +68,7 @@ class DaskEngine:
         """
         from distributed import Client
 
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # a lost scheduler is an error of ours
         client = Client(address, timeout=PATIENCE)
         return cls(client, (client,))
 
@@ -72,18 +77,21 @@ class DaskEngine:
     ) -> list[Result]:
         """Return the function's result of each item; see :meth:`tracekit.engine.Engine.map`."""
         from distributed import as_completed
+        from distributed.comm.core import CommClosedError
 
-        futures = self._client.map(function, items, pure=False, retries=RETRIES)
-        try:
-            for done, _ in enumerate(as_completed(futures), start=1):
-                count_done(done)
-            return list(self._client.gather(futures))
-        finally:
-            self._client.cancel(futures)
+        with _explain_losses(CancelledError, CommClosedError):
+            futures = self._client.map(function, items, pure=False, retries=RETRIES)
+            try:
+                for done, _ in enumerate(as_completed(futures), start=1):
+                    count_done(done)
+                return list(self._client.gather(futures))
+            finally:
+                self._client.cancel(futures)
 
-    def run_everywhere(self, function: Callable[[Item], object], item: Item) -> None:
-        """Call the function in each worker, as far as they are alive."""
-        self._client.run(function, item, on_error="ignore")
+    def run_everywhere(self, function: Callable[[Item], object], item: Item) -> list[object]:
+        """Call the function in each worker that is alive; see :meth:`tracekit.engine.Engine.run_everywhere`."""
+        with _explain_losses(CancelledError, OSError):
+            return list(self._client.run(function, item, on_error="return").values())
 
     def share_memory(self, memory_bytes: int) -> int:
         """Return how much one rank may take: as much as allowed, or half of what its worker has."""
@@ -95,3 +103,16 @@ class DaskEngine:
         """Close the connection, and the cluster if it was started here."""
         for one in self._owned:
             one.close()  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _explain_losses(*lost: type[Exception]) -> Iterator[None]:
+    """Turn what Dask raises for lost workers, and for a lost scheduler, into :class:`EngineError`."""
+    from distributed import KilledWorker
+
+    try:
+        yield
+    except KilledWorker as error:
+        raise EngineError(messages.WORKERS_ENDED(times=RETRIES + 1)) from error
+    except lost as error:
+        raise EngineError(messages.SCHEDULER_LOST()) from error

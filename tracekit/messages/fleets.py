@@ -8,6 +8,18 @@ SCHEDULER_UNREACHABLE = Template(
     "No Dask scheduler answers at {address}.",
     "Start one with dask scheduler, or use --engine dask for processes of this machine.",
 )
+SCHEDULER_LOST = Template(
+    "scheduler-lost",
+    Severity.ERROR,
+    "The Dask scheduler went away.",
+    "Try again once it answers; nothing of the job is kept.",
+)
+WORKERS_ENDED = Template(
+    "workers-ended",
+    Severity.ERROR,
+    "{times} Dask workers ended at the same rank, probably for want of memory.",
+    "Give each worker more memory, or fewer threads.",
+)
 ENGINE_UNKNOWN = Template(
     "engine-unknown",
     Severity.ERROR,
@@ -37,6 +49,7 @@ RENDEZVOUS_DROPPED = Template(
     Severity.WARNING,
     "{collectives} arrivals at collectives contradict others and were left out.",
 )
+OPENING_ENGINE = Template("opening-engine", Severity.NOTE, "get hold of the workers")
 READING_RANKS = Template("reading-ranks", Severity.NOTE, "read ranks: {done} of {ranks}")
 LINKING_RANKS = Template("linking-ranks", Severity.NOTE, "join ranks: {done} of {ranks}")
 REPLAYING_RANKS = Template("replaying-ranks", Severity.NOTE, "replay ranks: {done} of {ranks}")
