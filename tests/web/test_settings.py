@@ -50,6 +50,7 @@ def test_the_documented_defaults_are_those_of_the_command(monkeypatch: pytest.Mo
         assert most_bytes == parse_memory_size(told[option])
     for option, most in (
         ("max-files", settings.max_files),
+        ("engine-ranks", settings.engine_ranks),
         ("max-queued", settings.max_queued),
         ("max-jobs", settings.max_jobs_per_owner),
         ("rate", settings.max_per_minute),
@@ -70,7 +71,8 @@ def test_what_the_documentation_says_beside_the_options() -> None:
 def test_every_option_reaches_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "host": "0.0.0.0", "port": "1", "token": TOKEN, "database": "postgresql://h/d", "files": "memory://x",
-        "workers": "2", "memory": "3G", "time-limit": "5", "keep": "0.5", "max-upload": "6G", "max-unpacked": "7G",
+        "workers": "2", "engine": "local", "engine-ranks": "3",
+        "memory": "3G", "time-limit": "5", "keep": "0.5", "max-upload": "6G", "max-unpacked": "7G",
         "max-files": "8", "max-queued": "9", "max-jobs": "10", "max-stored": "11G", "rate": "12",
     }  # fmt: skip
     settings = serve(monkeypatch, *(text for name, value in given.items() for text in (f"--{name}", value)))
@@ -82,6 +84,8 @@ def test_every_option_reaches_the_server(monkeypatch: pytest.MonkeyPatch) -> Non
         database="postgresql://h/d",
         files="memory://x",
         workers=2,
+        engine="local",
+        engine_ranks=3,
         memory_bytes=3 * GIB,
         time_limit_s=5,
         keep_s=43_200,

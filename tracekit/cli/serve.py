@@ -29,6 +29,18 @@ FilesUrl = Annotated[
     typer.Option("--files", metavar="URL", help="Where uploads and reports go, such as s3://bucket/x; default --data."),
 ]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=0, help="Jobs that run at once.")]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="Where the ranks of large jobs are worked on, one by one: local (the worker), dask (processes of this "
+        "machine), or tcp://scheduler:8786. Default: all in one piece.",
+    ),
+]
+EngineRanks = Annotated[
+    int, typer.Option("--engine-ranks", metavar="N", min=2, help="Ranks from which a job is one for --engine.")
+]
 WorkerMemory = Annotated[
     str | None,
     typer.Option("--memory", metavar="SIZE", help="What a job may take, such as 8G; default 3/4 of all, shared."),
@@ -56,6 +68,8 @@ def serve(
     database: DatabaseUrl = None,
     files: FilesUrl = None,
     workers: Workers = 1,
+    engine: Engine = None,
+    engine_ranks: EngineRanks = 16,
     memory: WorkerMemory = None,
     time_limit: TimeLimit = 1800,
     keep: Keep = 7.0,
@@ -71,6 +85,7 @@ def serve(
 
     Example: tracekit serve --port 8321
     """
+    from tracekit.engine import check_engine
     from tracekit.errors import TracekitError
     from tracekit.ingest.memory import parse_memory_size
     from tracekit.messages.command_errors import SERVE_NEEDS_LINUX
@@ -80,13 +95,15 @@ def serve(
     if sys.platform != "linux":
         raise TracekitError(SERVE_NEEDS_LINUX())
     settings = Settings(
-        data=data or _get_data_directory(),
+        data=(data or _get_data_directory()).absolute(),
         host=host,
         port=port,
         token=token,
         database=database,
         files=files,
         workers=workers,
+        engine=engine,
+        engine_ranks=engine_ranks,
         memory_bytes=0 if memory is None else parse_memory_size(memory),
         time_limit_s=time_limit,
         keep_s=round(keep * 86_400),
@@ -99,6 +116,8 @@ def serve(
         max_per_minute=rate,
     )
     check_settings(settings)
+    if engine is not None:
+        check_engine(engine)
     try:
         from tracekit.web.server import run_server
     except ImportError as error:

@@ -10,14 +10,15 @@ from tracekit.run import MeasuredRun
 from tracekit.trace import Trace
 
 
-def examine(trace: Trace, run: MeasuredRun) -> Diagnosis:
+def examine(trace: Trace, run: MeasuredRun, beside: int = 0) -> Diagnosis:
     """Diagnose what a trace lacks for a good prediction.
 
     Args:
         trace: All ranks that were read.
         run: The measured run of one of them.
+        beside: Number of ranks whose traces were given, but are read elsewhere.
     """
-    case = CheckContext.from_trace(trace, run)
+    case = CheckContext.from_trace(trace, run, beside)
     wanted = CAPTURE_CHECKS if run.is_captured else CHECKS
     checks = tuple(found.drop_cost_if_ok() for check in wanted if (found := check(case)) is not None)
     recorder = identify_recorder(run.trace)

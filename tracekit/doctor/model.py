@@ -66,16 +66,18 @@ class CheckContext:
         trace: All ranks that were read.
         run: The measured run.
         kernels: Rows of the kernel table in the measured steps.
+        beside: Number of ranks whose traces were given, but are read elsewhere.
     """
 
     trace: Trace
     run: MeasuredRun
     kernels: pl.DataFrame
+    beside: int = 0
 
     @classmethod
-    def from_trace(cls, trace: Trace, run: MeasuredRun) -> Self:
+    def from_trace(cls, trace: Trace, run: MeasuredRun, beside: int = 0) -> Self:
         """Return the context of a trace and its measured run."""
-        return cls(trace, run, run.kernels.filter(run.is_in_chosen_steps))
+        return cls(trace, run, run.kernels.filter(run.is_in_chosen_steps), beside)
 
     @property
     def rank(self) -> RankTrace:

@@ -33,11 +33,11 @@ def check_all_ranks(context: CheckContext) -> Check | None:
     world = context.rank.world_size
     if world <= 1:
         return None
-    read = {rank.rank for rank in context.trace.ranks}
-    if len(read) >= world:
+    read = len({rank.rank for rank in context.trace.ranks}) + context.beside
+    if read >= world:
         return Check("ranks", "Ranks", Status.OK, told.RANKS_ALL_READ(ranks=world))
-    evidence, fix = told.RANKS_READ(ranks_read=len(read), ranks=world), told.RANKS_MISSING_FIX()
-    if len(read) > 1:
+    evidence, fix = told.RANKS_READ(ranks_read=read, ranks=world), told.RANKS_MISSING_FIX()
+    if read > 1:
         return Check("ranks", "Ranks", Status.WARN, evidence, told.RANKS_MISSING_COST(), fix=fix)
     cost = context.to_step_pct(context.run.measured_step.exposed_comm_us)
     alone = told.RANKS_ALONE_COST(step_pct=cost)

@@ -251,6 +251,24 @@ WORKER_TABLES_TOO_LARGE = Template(
     "{reason}",
     "Send fewer steps or one rank; whoever runs the server sets the limit (--memory).",
 )
+ENGINE_FAILED = Template(
+    "engine-failed",
+    Severity.ERROR,
+    "{reason}",
+    "Ask again later, or tell whoever runs the server: jobs of many ranks are worked on elsewhere ({--engine}).",
+)
+ENGINE_WITHOUT_FILES = Template(
+    "engine-without-files",
+    Severity.ERROR,
+    "{lacking} of {workers} workers of the engine can't run tracekit on the server's files.",
+    "Whoever runs the server gives all of them this version of tracekit, and {--data} under the same path.",
+)
+RANKS_WITHOUT_OPTION = Template(
+    "ranks-without-option",
+    Severity.ERROR,
+    "The {ranks} ranks of this job are worked on one by one, without “{option}”.",
+    "Leave it out, or measure one rank with {--ranks}.",
+)
 JOB_TOO_SLOW = Template(
     "job-too-slow",
     Severity.ERROR,

@@ -132,6 +132,12 @@ FLEET_OPTIONS = frozenset(
 """Options of a prediction that also predictions rank by rank have."""
 
 
+def list_refused_options(request: ExportRequest) -> list[str]:
+    """List the options of a request that only a prediction in one piece has."""
+    others = [option for option in list_fields(type(request)) if option.name not in FLEET_OPTIONS]
+    return [one.name for one in others if (value := getattr(request, one.name)) and value != one.default]
+
+
 def predict_fleet(
     inputs: Inputs,
     request: ExportRequest,
@@ -156,10 +162,8 @@ def predict_fleet(
     Raises:
         TracekitError: The request has options that only a prediction in one piece has; or as :func:`predict`.
     """
-    for option in list_fields(type(request)):
-        value = getattr(request, option.name)
-        if option.name not in FLEET_OPTIONS and value and value != option.default:
-            raise RequestError(fleets.FLEET_OPTION(option=name_option(option.name.replace("_", "-"))))
+    for option in list_refused_options(request):
+        raise RequestError(fleets.FLEET_OPTION(option=name_option(option.replace("_", "-"))))
     options = FleetOptions(
         gpus=request.gpus,
         clusters=request.clusters,

@@ -53,9 +53,9 @@ class Slider:
 
 
 def list_sliders(job: WebJob) -> list[Slider]:
-    """Return the sliders of a job's report, where they stand by its request; none without targets."""
+    """Return the sliders of a job's report, where they stand by its request; none without targets, or of a fleet."""
     request = job.request or {}
-    if not request.get("gpu") and not request.get("cluster"):
+    if job.is_fleet or not (request.get("gpu") or request.get("cluster")):
         return []
     gpus = request.get("world_size") or _count_ranks(job)
     clusters = [name for name in request.get("cluster") or () if not NODE.fullmatch(name)]

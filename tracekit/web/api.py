@@ -14,7 +14,7 @@ from tracekit.comm import list_clusters, load_cluster
 from tracekit.messages import web_errors
 from tracekit.web.ask import Ask
 from tracekit.web.errors import NotFoundError
-from tracekit.web.formats import FORMATS
+from tracekit.web.formats import FILE_FORMATS
 from tracekit.web.jobs import WebJob
 from tracekit.web.policies import REPORT_FILE_POLICY
 from tracekit.web.report_files import open_report
@@ -24,7 +24,7 @@ from tracekit.web.tables import SPLIT
 
 BLOCK_BYTES = 1 << 20
 
-Form = Annotated[str, InPath(pattern=f"^({'|'.join(FORMATS)})$")]
+Form = Annotated[str, InPath(pattern=f"^({'|'.join(FILE_FORMATS)})$")]
 
 Details = Annotated[bool, Query(description="With prices, paths and names of hosts and users, otherwise left out.")]
 
@@ -119,7 +119,7 @@ def delete(store: StoreDependency, owner: Owner, job_id: Id) -> Response:
     tags=["jobs"],
     summary="A report",
     response_class=Response,
-    responses=document_refusals(404) | {200: {"content": {form.media_type: {} for form in FORMATS.values()}}},
+    responses=document_refusals(404) | {200: {"content": {form.media_type: {} for form in FILE_FORMATS.values()}}},
 )
 def report(store: StoreDependency, owner: Owner, job_id: Id, form: Form, details: Details = False) -> Response:
     """The report in one of its forms."""
@@ -172,9 +172,9 @@ def create_report_response(store: Store, job: WebJob, form: str, *, with_details
         file = open_report(store, job, form, with_details=with_details)
     except FileNotFoundError:
         raise NotFoundError(web_errors.REPORT_DELETED()) from None
-    disposition = "inline" if form == "html" else f'attachment; filename="{FORMATS[form].file_name}"'
+    disposition = "inline" if form == "html" else f'attachment; filename="{FILE_FORMATS[form].file_name}"'
     headers = {"Content-Disposition": disposition, "Content-Security-Policy": REPORT_FILE_POLICY}
-    return StreamingResponse(_read_blocks(file), 200, headers, FORMATS[form].media_type)
+    return StreamingResponse(_read_blocks(file), 200, headers, FILE_FORMATS[form].media_type)
 
 
 def _read_blocks(file: BinaryIO) -> Iterator[bytes]:

@@ -78,3 +78,8 @@ def _refer_to_server(error: UnknownGpuError | UnknownClusterError, template: Tem
 
 FIELDS = {field.name: field for field in list_fields(Ask)}
 """The options by name."""
+
+
+def make_rank_by_rank_error(option: str, ranks: int) -> WebError:
+    """Make the error of an option that needs all ranks at once, for a job whose ranks are worked on one by one."""
+    return WebError(web_errors.RANKS_WITHOUT_OPTION(ranks=ranks, option=FIELDS[option].option.label))

@@ -18,7 +18,8 @@ from tracekit.comm import load_cluster
 from tracekit.errors import TracekitError
 from tracekit.messages import web_errors
 from tracekit.prediction.targets import resolve_gpu_name
-from tracekit.web.ask import FIELDS, Ask, names_file
+from tracekit.request.answers import list_refused_options
+from tracekit.web.ask import FIELDS, Ask, make_rank_by_rank_error, names_file
 from tracekit.web.errors import WebError, serialize_error
 
 SOURCE = "source"
@@ -100,10 +101,13 @@ class Entered:
         prices = [*options.get("price", ()), *(pair for _, _, pair in self._list_boxes())]
         return options | ({"price": prices} if prices else {})
 
-    def find_mistakes(self) -> dict[str, dict[str, Any]]:
+    def find_mistakes(self, ranks: int = 0) -> dict[str, dict[str, Any]]:
         """Return what is wrong, as JSON shows errors, by the name of the field; by ``""`` what concerns no single one.
 
         Each field is checked by itself, so that all mistakes are said at once; then all of them together.
+
+        Args:
+            ranks: The number of ranks if they are worked on one by one, which some options don't go with; else 0.
         """
         options = self.to_options()
         mistakes: dict[str, dict[str, Any]] = {}
@@ -118,6 +122,9 @@ class Entered:
             mistakes["source_gpu"] = serialize_error(WebError(web_errors.PRICE_WITHOUT_GPU()))
         if not mistakes:
             _note_mistake(mistakes, "", options)
+        if not mistakes and ranks and "ranks" not in self.values:
+            for name in list_refused_options(ASK.validate_python(options)):
+                mistakes[name] = serialize_error(make_rank_by_rank_error(name, ranks))
         return mistakes
 
     def _list_boxes(self) -> Iterator[tuple[str, dict[str, Any], str]]:

@@ -4,31 +4,54 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tracekit.export import perfetto
+from tracekit.fleet import FleetReport
 from tracekit.prediction import Predictions
-from tracekit.render import html, markdown, table_files, xlsx
+from tracekit.render import fleet, html, markdown, table_files, xlsx
 from tracekit.render import json as as_json
+from tracekit.render.plain_text import as_text
 from tracekit.reporting.model import Report
 from tracekit.web.field_labels import name_field
 
 TOP_KERNELS = 100
+TOP_RANKS = 10
 TIMELINE_FORMAT = "perfetto"
 
 
 @dataclass(frozen=True, slots=True)
-class ReportFormat:
-    """One format of a report.
+class FileFormat:
+    """One kind of file.
 
     Attributes:
         media_type: Value of ``Content-Type``.
-        render: Function that encodes a report, and the predictions that it reports, as bytes.
         title: Name on the page.
         file_name: File name of a download.
     """
 
     media_type: str
-    render: Callable[[Report, Predictions], bytes]
     title: str
     file_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFormat(FileFormat):
+    """One format of a report.
+
+    Attributes:
+        render: Function that encodes a report, and the predictions that it reports, as bytes.
+    """
+
+    render: Callable[[Report, Predictions], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFormat(FileFormat):
+    """One format of the report of ranks that an engine worked on one by one.
+
+    Attributes:
+        render: Function that encodes it.
+    """
+
+    render: Callable[[FleetReport], str]
 
 
 def _render_json(report: Report) -> str:
@@ -40,7 +63,7 @@ def _make_format(media_type: str, render: Callable[[Report], bytes | str], title
         content = render(report)
         return content.encode() if isinstance(content, str) else content
 
-    return ReportFormat(media_type, rendered, title, f"report.{suffix}")
+    return ReportFormat(media_type, title, f"report.{suffix}", rendered)
 
 
 XLSX_MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -58,8 +81,18 @@ FORMATS = {
     "parquet": _make_format("application/vnd.apache.parquet", table_files.encode_parquet, "Parquet", "parquet"),
     TIMELINE_FORMAT: ReportFormat(
         "application/gzip",
-        lambda report, predicted: perfetto.render_timeline(predicted.run, predicted.targets),
         "Timeline",
         "timeline.json.gz",
+        lambda report, predicted: perfetto.render_timeline(predicted.run, predicted.targets),
     ),
 }
+FLEET_FORMATS = {
+    "html": FleetFormat(
+        "text/html; charset=utf-8", "HTML", "report.html", lambda found: fleet.render_fleet_page(found, TOP_RANKS)
+    ),
+    "json": FleetFormat("application/json", "JSON", "report.json", fleet.dump_fleet),
+    "txt": FleetFormat(
+        "text/plain; charset=utf-8", "Text", "report.txt", lambda found: as_text(fleet.render_fleet(found, TOP_RANKS))
+    ),
+}
+FILE_FORMATS: dict[str, FileFormat] = {**FLEET_FORMATS, **FORMATS}

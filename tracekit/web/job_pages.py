@@ -73,7 +73,7 @@ async def submit_request(
 def _submit(store: Store, requester: Requester, job_id: str, form: FormData, *, is_partial: bool) -> Response:
     job = store.jobs.get(requester.owner, job_id)
     entered = Entered.from_form(form, _get_recorded_gpu(job))
-    mistakes, status = entered.find_mistakes(), 400
+    mistakes, status = entered.find_mistakes(job.ranks_one_by_one), 400
     if not mistakes:
         try:
             _queue_request(store, requester, job, ASK.validate_python(entered.to_options()).to_dict())

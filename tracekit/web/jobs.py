@@ -32,6 +32,12 @@ from tracekit.web.uploads import UploadStore
 MAX_DEATHS = 3
 """Workers that may die at one job."""
 
+FLEET_FORM = "txt"
+"""A form that only reports of ranks one by one have."""
+
+RANKS_FOUND = "rank_by_rank"
+"""What is told of traces, beside the usual, whose ranks are worked on one by one: their number."""
+
 MIN_FRACTION = 0.1
 """Part of a job after which the time left is estimated."""
 
@@ -91,6 +97,16 @@ class WebJob:
     def is_active(self) -> bool:
         """True while the job is queued or running."""
         return self.state in (QUEUED, RUNNING)
+
+    @property
+    def is_fleet(self) -> bool:
+        """True if its report is of ranks that an engine worked on one by one; it can't be compared or recomputed."""
+        return FLEET_FORM in self.formats
+
+    @property
+    def ranks_one_by_one(self) -> int:
+        """Number of its ranks if an engine works on them one by one; else 0."""
+        return int((self.found or {}).get(RANKS_FOUND, 0))
 
     @property
     def traces_id(self) -> str:

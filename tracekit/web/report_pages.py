@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 from tracekit.messages import web_errors
 from tracekit.web.adjust import Slider
 from tracekit.web.errors import NotFoundError
-from tracekit.web.formats import FORMATS, ReportFormat
+from tracekit.web.formats import FILE_FORMATS
 from tracekit.web.jobs import WebJob
 from tracekit.web.policies import REPORT_PAGE_POLICY
 from tracekit.web.report_body import load_body
@@ -45,7 +45,7 @@ def build_report_context(
         is_owner: Whether it is shown to its owner, with all details.
         sliders: What its owner may change.
     """
-    forms: dict[str, ReportFormat] = {suffix: FORMATS[suffix] for suffix in job.formats}
+    forms = {suffix: FILE_FORMATS[suffix] for suffix in job.formats}
     body = None if job.is_active else load_body(store, job, with_details=is_owner)
     if body and sliders:
         form = ENVIRONMENT.get_template("adjust.html").render(job=job, sliders=sliders)

@@ -32,6 +32,8 @@ class Settings:
         database: ``postgresql://`` URL; by default SQLite in ``data``.
         files: fsspec URL of finished uploads and reports; by default in ``data``.
         workers: Number of worker processes; 0 leaves the jobs to other servers of the same store.
+        engine: Where the ranks of large jobs are worked on, as ``predict --engine``; by default in one piece.
+        engine_ranks: Number of ranks from which a job is one for the engine.
         memory_bytes: Address space of a worker; by default three quarters of the memory, divided among the workers.
         time_limit_s: Maximum time of a job.
         lease_s: Time without a renewed claim after which a worker counts as dead.
@@ -56,6 +58,8 @@ class Settings:
     database: str | None = field(default=None, repr=False)
     files: str | None = field(default=None, repr=False)
     workers: int = 1
+    engine: str | None = None
+    engine_ranks: int = 16
     memory_bytes: int = 0
     time_limit_s: float = 1800
     lease_s: float = 30.0

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tracekit.errors import TraceError
+from tracekit.messages import Message
 from tracekit.messages import ranks as messages
-from tracekit.trace import Trace
 from tracekit.web.uploads import Upload
 
 NO_RANKS_OF_ONE_JOB = (messages.RANKS_AMBIGUOUS.code, messages.RANK_GIVEN_TWICE.code)
@@ -33,9 +33,9 @@ def split_refused(error: TraceError, uploads: Sequence[Upload]) -> None:
         _split(uploads)
 
 
-def split_doubtful(trace: Trace, uploads: Sequence[Upload]) -> None:
-    """Raise :class:`SeveralRunsError` if the ranks of a trace differ as those of one job hardly do."""
-    if any(warning.code in HARDLY_ONE_JOB for warning in trace.warnings):
+def split_doubtful(warnings: Sequence[Message], uploads: Sequence[Upload]) -> None:
+    """Raise :class:`SeveralRunsError` if warnings show that ranks differ as those of one job hardly do."""
+    if any(warning.code in HARDLY_ONE_JOB for warning in warnings):
         _split(uploads)
 
 

@@ -1,6 +1,5 @@
 """Process a job: read its traces, summarize them, predict, write the reports."""
 
-import dataclasses
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -12,16 +11,13 @@ from tracekit.bounds import MAX_MODEL_CONFIG_BYTES
 from tracekit.capturing.named import capture_named
 from tracekit.capturing.program_names import is_config_text
 from tracekit.capturing.recordings import load_recording
-from tracekit.doctor import examine
-from tracekit.errors import TraceError
+from tracekit.errors import TraceError, TraceTooLargeError
 from tracekit.export.excerpt import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
 from tracekit.messages import ProgressCallback, stages
 from tracekit.redact.patterns import find_private_names
-from tracekit.render.doctor import serialize_diagnosis
 from tracekit.render.private_details import remove_details
-from tracekit.reporting import build_prediction_report, kernel_rows
-from tracekit.reporting.sections import coverage, idle, source, warnings
+from tracekit.reporting import build_prediction_report
 from tracekit.request import answers
 from tracekit.run import MeasuredRun
 from tracekit.trace import Trace
@@ -32,12 +28,14 @@ from tracekit.web.formats import FORMATS, TIMELINE_FORMAT
 from tracekit.web.jobs import WebJob
 from tracekit.web.prepared import KEEPER, PreparedRun
 from tracekit.web.progress import JobProgress
+from tracekit.web.rank_by_rank import RankByRank
 from tracekit.web.report_body import encode_body
 from tracekit.web.report_data import REPORT_FILE
 from tracekit.web.report_files import BODY_FORM, name_report_file
 from tracekit.web.settings import Settings
 from tracekit.web.several_runs import SeveralRunsError, split_doubtful, split_refused
 from tracekit.web.store import Store
+from tracekit.web.trace_summary import summarize_traces
 from tracekit.web.uploads import Upload
 
 # Fraction of a worker's address space available to the tables; the rest is for everything else.
@@ -56,7 +54,8 @@ def execute_job(job: WebJob, settings: Settings, store: Store) -> None:
     scratch = store.jobs.get_scratch_directory(str(job.claim))
     scratch.mkdir(parents=True)
     try:
-        formats, report_bytes = _run_stages(job, settings, store, scratch)
+        formats = _run_stages(job, settings, store, scratch)
+        report_bytes = _store_reports(job, store, scratch) if formats else 0
         if not store.jobs.finish(job, formats, report_bytes):
             store.files.remove(f"jobs/{job.id}/{job.claim}")
     except SeveralRunsError as error:
@@ -65,33 +64,53 @@ def execute_job(job: WebJob, settings: Settings, store: Store) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) -> tuple[list[str], int]:
-    """Run the job's stages; return the formats written, none if nothing was requested yet, and their bytes."""
+def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) -> list[str]:
+    """Run the job's stages; return the formats written, none if nothing was requested yet."""
     enter = JobProgress(store, job).enter
     request = Ask(**job.request or {})
     prepared = KEEPER.get(job, request)
-    if prepared is None:
-        prepared, request = _prepare(job, request, settings, store, scratch, enter)
-    else:
-        request = request.move_tables(request)
-    known = prepared.known
-    store.jobs.set_found(job, known)
-    if job.request is None:
-        return [], 0
-    written, left_out, refused = _write_reports(prepared.run, request, scratch, enter)
-    store.jobs.set_found(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
-    enter(stages.STORING_REPORTS())
-    files = sorted(path.name for pattern in ("report.*", "details.*") for path in scratch.glob(pattern))
-    return written, _store_reports(job, store, scratch, files)
-
-
-def _prepare(
-    job: WebJob, request: Ask, settings: Settings, store: Store, scratch: Path, enter: ProgressCallback
-) -> tuple[PreparedRun, Ask]:
-    """Read the traces and measure the run, which is kept for other requests; return what is left to ask of it."""
+    if prepared is not None:
+        return _report(job, prepared, request.move_tables(request), store, scratch, enter)
     enter(stages.CHECKING_FILES())
     uploads = store.uploads.list_for_job(job.traces_id)
     sources = _fetch_sources(uploads, settings, store, scratch)
+    tables_bytes = int(settings.worker_bytes * TABLES_FRACTION)
+    ranks = RankByRank(job, request, uploads, sources, settings, store, scratch, tables_bytes)
+    if ranks.is_due:
+        return ranks.run()
+    try:
+        prepared, left = _prepare(job, request, uploads, sources, tables_bytes, scratch, enter)
+    except TraceTooLargeError:
+        if not ranks.is_possible:
+            raise
+    else:
+        return _report(job, prepared, left, store, scratch, enter)
+    return ranks.run()  # once what was read is forgotten
+
+
+def _report(
+    job: WebJob, prepared: PreparedRun, request: Ask, store: Store, scratch: Path, enter: ProgressCallback
+) -> list[str]:
+    """Tell what was found in the traces, and write the reports that are asked for; return their formats."""
+    known = prepared.known
+    store.jobs.set_found(job, known)
+    if job.request is None:
+        return []
+    written, left_out, refused = _write_reports(prepared.run, request, scratch, enter)
+    store.jobs.set_found(job, known | {"warnings": known["warnings"] + left_out, "refused": refused})
+    return written
+
+
+def _prepare(
+    job: WebJob,
+    request: Ask,
+    uploads: Sequence[Upload],
+    sources: Sequence[TraceSource],
+    tables_bytes: int,
+    scratch: Path,
+    enter: ProgressCallback,
+) -> tuple[PreparedRun, Ask]:
+    """Measure the run, which is kept for other requests; return what is left to ask of it."""
     is_config = len(sources) == 1 and is_config_text(sources[0].read_head())
     if is_config:
         enter(stages.CAPTURING())
@@ -99,7 +118,7 @@ def _prepare(
     else:
         request.refuse_without_program()
         left = request.move_tables(request)
-        trace = _load_trace(sources, uploads, left, settings, enter)
+        trace = _load_trace(sources, uploads, left, tables_bytes, enter)
     lowest = answers.measure(trace, left, enter, rank=trace.ranks[0].rank)
     run = lowest if len(trace.ranks) == 1 else answers.measure(trace, left, enter)
     enter(stages.EXAMINING())
@@ -110,7 +129,7 @@ def _prepare(
 
 
 def _load_trace(
-    sources: Sequence[TraceSource], uploads: Sequence[Upload], request: Ask, settings: Settings, enter: ProgressCallback
+    sources: Sequence[TraceSource], uploads: Sequence[Upload], request: Ask, tables_bytes: int, enter: ProgressCallback
 ) -> Trace:
     """Load the traces of one run.
 
@@ -118,13 +137,12 @@ def _load_trace(
         SeveralRunsError: They are of several runs.
     """
     ranks = None if request.ranks is None else [request.ranks]
-    memory_bytes = int(settings.worker_bytes * TABLES_FRACTION)
     try:
-        trace = load_recording(sources, ranks=ranks, cache=False, memory=memory_bytes, progress=enter)
+        trace = load_recording(sources, ranks=ranks, cache=False, memory=tables_bytes, progress=enter)
     except TraceError as error:
         split_refused(error, uploads)
         raise
-    split_doubtful(trace, uploads)
+    split_doubtful(trace.warnings, uploads)
     return trace
 
 
@@ -135,23 +153,6 @@ def _capture_config(source: TraceSource, request: Ask, scratch: Path) -> tuple[T
         config.write_bytes(stream.read(MAX_MODEL_CONFIG_BYTES))
     trace, left = capture_named(str(config), request.capture, request.batch, request.source_gpu)
     return trace, replace(request, batch=left)
-
-
-def summarize_traces(trace: Trace, run: MeasuredRun, lowest: MeasuredRun) -> dict[str, Any]:
-    """Summarize the traces: the source, the diagnosis and its grade, the modelled share of GPU time.
-
-    Args:
-        trace: The trace of all ranks read.
-        run: The measured run of all these ranks.
-        lowest: The measured run of the lowest rank, which the diagnosis examines.
-    """
-    rows = kernel_rows.build_kernel_rows(run, (), kernel_rows.predict_on_source(run))
-    return {
-        "source": dataclasses.asdict(source.build_source_summary(run)),
-        "coverage": dataclasses.asdict(coverage.build_work_coverage(rows)),
-        "diagnosis": serialize_diagnosis(examine(trace, lowest)),
-        "warnings": [one.to_dict() for one in warnings.build_warnings(run, idle.analyze_idle_time(run))],
-    }
 
 
 def _fetch_sources(uploads: Sequence[Upload], settings: Settings, store: Store, scratch: Path) -> list[TraceSource]:
@@ -201,8 +202,10 @@ def _write_reports(
     return written, [left_out.to_dict()] if left_out else [], told
 
 
-def _store_reports(job: WebJob, store: Store, scratch: Path, names: list[str]) -> int:
+def _store_reports(job: WebJob, store: Store, scratch: Path) -> int:
     """Store the reports under this claim, all of them or none; return their bytes."""
+    JobProgress(store, job).enter(stages.STORING_REPORTS())
+    names = sorted(path.name for pattern in ("report.*", "details.*") for path in scratch.glob(pattern))
     place = f"jobs/{job.id}/{job.claim}"
     stored_bytes = sum((scratch / name).stat().st_size for name in names)
     try:
