@@ -153,12 +153,23 @@ def test_ranks_begin_apart_and_send_alike_in_numbered_groups():
         assert (exchange["comm_size"], exchange["pg_name"]) == (1200, "1")
 
 
-def test_messages_have_the_tag_that_simulators_ask_for():
-    noted = recorded("send") | {"Dst Rank": 1, "Src Rank": -1}
-    builder = TraceBuilder().kernel("ncclDevKernel_SendRecv", 10, 50, launch=1, **noted)
-    files, _ = answers.export_execution_traces(prepare_run(job(builder, world_size=2)), ExportRequest())
-    (send,) = (node for node in read_nodes(files["rank.0.et"]).values() if node.type == NodeType.COMM_SEND)
-    assert read_attributes(send) | {"comm_tag": 0, "comm_dst": 1, "comm_size": 4000} == read_attributes(send)
+def test_one_rank_s_message_is_the_other_s():
+    noted = {"Dst Rank": 1, "Src Rank": 0}
+    ranks = [
+        TraceBuilder().kernel("ncclDevKernel_SendRecv", 10, 50, launch=1, **recorded("send") | noted) for _ in "01"
+    ]
+    files, _ = answers.export_execution_traces(prepare_run(job(*ranks)), ExportRequest())
+    found = [next(node for node in read_nodes(data).values() if node.type != NodeType.COMP) for data in files.values()]
+    assert [node.type for node in found] == [NodeType.COMM_SEND, NodeType.COMM_RECV]
+    common = {"comm_tag": 0, "comm_size": 4000}
+    for node, peer in zip(found, ({"comm_dst": 1}, {"comm_src": 0}), strict=True):
+        assert read_attributes(node) | common | peer == read_attributes(node)
+
+
+def test_a_rank_alone_sends_nothing():
+    builder = TraceBuilder().kernel("ncclDevKernel_AllGather", 10, 50, launch=1, **recorded(ranks="[0]"))
+    files, _ = answers.export_execution_traces(prepare_run(job(builder)), ExportRequest())
+    assert {node.type for node in read_nodes(files["rank.0.et"]).values()} == {NodeType.COMP}
 
 
 def test_a_copy_does_not_wait_for_the_call_that_waits_for_it():

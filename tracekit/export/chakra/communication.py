@@ -2,7 +2,7 @@
 
 - ``comm_size`` is what a rank puts in: of an all-gather its own part, unlike nccl-tests' size.
 - ASTRA-sim pairs messages by size, so that it waits for ever where an all-to-all's ranks send unlike amounts: all get
-  the largest.
+  the largest. It does so, too, where a group has one rank: then nothing is sent.
 - Names of process groups are numbers, whose ranks a file beside the traces lists; 0 is the group of all ranks.
 """
 
@@ -29,7 +29,7 @@ class ProcessGroup(NamedTuple):
 
 
 def compute_comm_sizes(kernels: pl.DataFrame) -> pl.Series:
-    """Return ``comm_size`` of each kernel in bytes; null where it is no collective or the size isn't known."""
+    """Return ``comm_size`` of each kernel in bytes; null without a collective, its size or another rank."""
     size = pl.col("bytes")
     if kernels["rank"].n_unique() > 1:
         matched = match_collectives(kernels)[0].select("collective", "row").rename({"collective": "matched"})
@@ -39,7 +39,8 @@ def compute_comm_sizes(kernels: pl.DataFrame) -> pl.Series:
         size = pl.when(is_matched).then(size.max().over("matched")).otherwise(size)
     members = pl.coalesce("ranks", pl.lit(kernels["rank"].n_unique()))
     part = pl.when(pl.col("collective").is_in(SIZED_BY_PART)).then(size // members).otherwise(size)
-    return kernels.select(comm_size=pl.when(pl.col("collective").is_not_null()).then(part).cast(pl.Int64))["comm_size"]
+    is_sent = pl.col("collective").is_not_null() & pl.col("ranks").ne_missing(1)
+    return kernels.select(comm_size=pl.when(is_sent).then(part).cast(pl.Int64))["comm_size"]
 
 
 def number_groups(kernels: pl.DataFrame) -> dict[tuple[str, str], ProcessGroup]:

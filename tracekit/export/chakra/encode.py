@@ -83,9 +83,10 @@ def _describe_communication(row: dict[str, Any], groups: Groups) -> tuple[NodeTy
         return NodeType.COMP, group if collective else []
     if collective in COLLECTIVES:
         return NodeType.COMM_COLL, [("comm_type", COLLECTIVES.index(collective)), *sized]
-    if collective == PEER_COLLECTIVE and row["receiver"] is not None:
+    # Of two ranks that exchange messages in one kernel, both name the lower as the sender.
+    if collective == PEER_COLLECTIVE and row["receiver"] not in (None, row["rank"]):
         return NodeType.COMM_SEND, [("comm_dst", row["receiver"]), *message]
-    if collective == PEER_COLLECTIVE and row["sender"] is not None:
+    if collective == PEER_COLLECTIVE and row["sender"] not in (None, row["rank"]):
         return NodeType.COMM_RECV, [("comm_src", row["sender"]), *message]
     return NodeType.COMP, sized
 
