@@ -5,7 +5,19 @@ its compressed graph (:mod:`tracekit.replay.compressed`). A replay of the job ta
 compresses its graph, the rendezvous of all are replayed together, and each replays its own graph between them.
 """
 
-from tracekit.fleet.model import FleetReport
-from tracekit.fleet.predict import FleetOptions, predict_fleet
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracekit.fleet.model import FleetReport
+    from tracekit.fleet.predict import FleetOptions, predict_fleet
 
 __all__ = ["FleetOptions", "FleetReport", "predict_fleet"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for on first use: workers need neither, and start in less time."""
+    if name in __all__:
+        from tracekit.fleet import model, predict
+
+        return getattr(model if name == "FleetReport" else predict, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
