@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tests.codes import has_code
+from tests.graph.test_occupancy import LARGE, two_streams
 from tests.jobs import job, recorded
 from tracekit.errors import OutputError
 from tracekit.ingest.formats.chakra_schema import NodeType, load_messages
@@ -110,6 +111,15 @@ def test_a_kernel_follows_its_launch_and_its_stream(nodes):
     end = next(node for node in nodes.values() if node.name == "cudaDeviceSynchronize returns")
     awaited = {nodes[other].name for other in list_ancestors(nodes, end.id)}
     assert awaited >= {"ampere_sgemm_64x64", "ncclDevKernel_AllGather", "cudaDeviceSynchronize"}
+
+
+def test_a_kernel_follows_one_that_leaves_no_room():
+    builder = two_streams().kernel("large", 104, 1000, launch=100, **LARGE)
+    builder.kernel("small", 1099, 10, launch=200, stream=9)
+    files, _ = answers.export_execution_traces(prepare_run(builder.load()), ExportRequest())
+    nodes = read_nodes(files["rank.0.et"])
+    (small,) = (node for node in nodes.values() if node.name == "small")
+    assert "large" in {nodes[other].name for other in small.data_deps}
 
 
 def test_a_collective_has_what_a_simulator_sends(nodes):

@@ -4,7 +4,7 @@ The graph joins starts and ends. What a Chakra node can't say is split off as a 
 another one's start waits for, and the end of a call that waits for the GPU::
 
     call -> kernel              launch: the kernel's start waits for the call
-    kernel -> kernel            order of a stream, or an event between streams
+    kernel -> kernel            order of a stream, an event between streams, or no room beside a large kernel
     call -> call's end          a synchronising call: its end also waits for
     kernel -> host work -> end  the kernel, and then the thread has to wake up
     call -> host work -> call   what the thread does between its calls
@@ -12,7 +12,7 @@ another one's start waits for, and the end of a call that waits for the GPU::
     wait -> wait -> call        until those nodes begin that depend on none, in turn: simulators have one CPU
 
 Latencies between GPU activities and from a launch to its kernel aren't written: a simulator would take such nodes for
-work. Heuristic edges (launch queue, contention) aren't either, nor those between ranks, which a simulator derives; how
+work. Those of the launch queue and of stalls aren't either, nor those between ranks, which a simulator derives; how
 much later than the first a rank begins is, where collectives give the ranks one clock.
 """
 
@@ -28,7 +28,10 @@ from tracekit.messages.steps import STEPS_WITHOUT_GPU_WORK
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
 
-CAUSES = (EdgeKind.PROGRAM, EdgeKind.HANDOVER, EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.SYNC)
+CAUSES = (
+    EdgeKind.PROGRAM, EdgeKind.HANDOVER, EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.SYNC,
+    EdgeKind.OCCUPIED,
+)  # fmt: skip
 HOST_WORK = (EdgeKind.PROGRAM, EdgeKind.HANDOVER, EdgeKind.SYNC)
 """Edges whose lag is work of a thread: between two calls, and after a wait for the GPU."""
 BEGIN, BODY, END = range(3)
