@@ -32,6 +32,8 @@ _TABLE_OF_STAGE = {"Kernel": "kernel", "Memcpy": "memcpy", "Memset": "memset"}
 _FIELD_OF_EXTRA = {"stream id": "stream", "device id": "device"}
 _FIELD_OF_ARGUMENT = {"registers_per_thread": "registers_per_thread", "shared_mem_dynamic": "shared_memory_bytes"}
 
+_NAMES = ("name", "name_iid")
+
 Row = dict[str, Any]
 
 
@@ -115,27 +117,29 @@ def _read_packets(trace: Any) -> Found:
 
 def _read_slice(packet: Any, texts: Texts) -> Slice:
     event = packet.track_event
-    notes = {name_note(note, texts): note for note in event.debug_annotations}
-    guessed = (category for name, category in _CATEGORY_OF_NOTE.items() if name in notes)
-    category = next((one for one in list_categories(event, texts) if one), next(guessed, ""))
+    notes = {note.name or name_note(note, texts): note for note in event.debug_annotations}
+    category = next((one for one in list_categories(event, texts) if one), "")
+    if not category:
+        category = next((one for name, one in _CATEGORY_OF_NOTE.items() if name in notes), "")
     row: Row = {"name": name_event(event, texts)}
     if "copy kind" in notes:
         row["name"] = f"Memcpy {notes['copy kind'].string_value}"
-    for name, note in notes.items():
-        if name in ARGUMENTS:
-            target, kind = ARGUMENTS[name]
-            row[target] = _convert_value(_read_note(note, texts), kind)
+    for name in notes.keys() & ARGUMENTS.keys():
+        target, kind = ARGUMENTS[name]
+        row[target] = _convert_value(_read_note(notes[name], texts), kind)
     return Slice(packet.timestamp, event.track_uuid, category, row)
 
 
 def _read_note(note: Any, texts: Texts) -> Any:
-    """Return the value of an argument, of which lists and objects have several."""
-    if note.array_values:
-        return [_read_note(one, texts) for one in note.array_values]
-    if note.dict_entries:
-        return {name_note(one, texts): _read_note(one, texts) for one in note.dict_entries}
-    kinds = ("int_value", "uint_value", "string_value", "double_value", "bool_value")
-    return next((getattr(note, kind) for kind in kinds if note.HasField(kind)), [])
+    """Return the value of an argument, of which lists and objects have several; an empty list has none."""
+    for field_, value in note.ListFields():
+        if field_.name == "array_values":
+            return [_read_note(one, texts) for one in value]
+        if field_.name == "dict_entries":
+            return {name_note(one, texts): _read_note(one, texts) for one in value}
+        if field_.name not in _NAMES:
+            return value
+    return []
 
 
 def _convert_value(value: Any, kind: ArgumentKind) -> int | str | None:

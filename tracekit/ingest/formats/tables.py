@@ -90,10 +90,11 @@ def format_vector(*sizes: str) -> pl.Expr:
 def build_table(name: str, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """Build a table of ``fields.TABLES`` from its rows; values of a wrong type are left out."""
     columns = {}
-    for field in TABLES[name]:
+    given = {field for row in rows for field in row}
+    for field in (field for field in TABLES[name] if field in given):
         values = [row.get(field) for row in rows]
         if field in INTS:
-            numbers = [v if isinstance(v, int) and abs(v) < 2**63 else None for v in values]
+            numbers = [v if type(v) is int and -(2**63) < v < 2**63 else None for v in values]
             columns[field] = pl.Series(numbers, dtype=pl.Int64)
         else:
             columns[field] = build_texts([v if isinstance(v, str) else None for v in values])
