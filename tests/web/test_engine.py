@@ -58,7 +58,7 @@ def test_one_rank_is_looked_at_before_all_are_asked_about(api, work, begin, monk
     """What all ranks at once would need is refused beside its field; of one rank it is asked."""
     job = begin()
     with monkeypatch.context() as patched:
-        patched.setattr(rank_by_rank, "open_engine", lambda name: pytest.fail("nothing is asked yet"))
+        patched.setattr(rank_by_rank, "open_engine", lambda *_: pytest.fail("nothing is asked yet"))
         work(**ENGINE)
     found = api.job(job)["found"]
     assert (found["diagnosis"]["ranks_read"], found["diagnosis"]["world_size"], found["rank_by_rank"]) == (1, 4, 4)

@@ -36,6 +36,8 @@ from tracekit.web.store import Store
 from tracekit.web.trace_summary import summarize_traces
 from tracekit.web.uploads import Upload
 
+ROOM = 2
+"""Memory that a rank may take while it is read, in sizes of its tables; ranks of one job are about alike."""
 MEANT_FOR_ONE = (ranks.RANK_MISSING.code, ranks.RANKS_MISSING.code, ONE_RANK_READ.code)
 """Warnings of one rank alone that aren't true of the job, whose others were given."""
 
@@ -93,24 +95,25 @@ class RankByRank:
         for option in answers.list_refused_options(self.request):
             raise make_rank_by_rank_error(option, len(self.given.traces))
         enter = FleetProgress(self.store, self.job, len(self.request.gpus) + len(self.request.clusters)).enter
-        found = self._examine(enter)
+        found, rank_bytes = self._examine(enter)
         self.store.jobs.set_found(self.job, found)
         if self.job.request is None:
             return []
-        report = self._predict(enter)
+        report = self._predict(enter, max(1, self.tables_bytes // (ROOM * max(rank_bytes, 1))))
         self.store.jobs.set_found(self.job, _update_summary(found, report))
         self._write_forms(report, enter)
         return list(FLEET_FORMATS)
 
-    def _examine(self, enter: ProgressCallback) -> dict[str, Any]:
-        """Summarize the traces by the lowest rank that can be read."""
+    def _examine(self, enter: ProgressCallback) -> tuple[dict[str, Any], int]:
+        """Summarize the traces by the lowest rank that can be read; return the size of its tables, too."""
         trace = self._load_first_rank(enter)
         run = answers.measure(trace, self.request, enter)
         enter(stages.EXAMINING())
         ranks = len(self.given.traces)
         found = summarize_traces(trace, run, run, beside=ranks - 1)
         warnings = [one for one in found["warnings"] if one["code"] not in MEANT_FOR_ONE]
-        return found | {"warnings": warnings, RANKS_FOUND: ranks}
+        tables_bytes = sum(rank.tables_bytes for rank in trace.ranks)
+        return found | {"warnings": warnings, RANKS_FOUND: ranks}, tables_bytes
 
     def _load_first_rank(self, enter: ProgressCallback) -> Trace:
         beside = [*self.given.execution_traces, *self.given.captures, *self.given.model_configs]
@@ -124,11 +127,11 @@ class RankByRank:
             return replace(trace, warnings=tuple(one for one in trace.warnings if one.code not in MEANT_FOR_ONE))
         raise failed[0]
 
-    def _predict(self, enter: ProgressCallback) -> FleetReport:
-        """Work on all ranks."""
+    def _predict(self, enter: ProgressCallback, most: int) -> FleetReport:
+        """Work on all ranks, in this process on so many at a time at most."""
         enter(fleets.OPENING_ENGINE())
         try:
-            engine = open_engine(str(self.settings.engine))
+            engine = open_engine(str(self.settings.engine), most)
             try:
                 _check_reach(engine, (str(self.scratch), *self._list_places()))
                 report = answers.predict_fleet(
