@@ -121,6 +121,7 @@ def test_a_wait_for_an_event_names_the_record_that_it_is_for(recorded, tmp_path,
         (lambda data: data[:5000], DamagedTraceError, "format-damaged"),
         (lambda data: data[:100] + b"\xff" * (len(data) - 100), DamagedTraceError, "format-damaged"),
         (lambda data: data[:16], DamagedTraceError, "format-damaged"),
+        (lambda _: b"# no database", DamagedTraceError, "format-damaged"),
     ],
 )
 def test_a_damaged_database_is_one_clear_error(recorded, tmp_path, damage, error, code):

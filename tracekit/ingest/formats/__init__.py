@@ -99,7 +99,9 @@ TORCH_PERFETTO = Format(
     advice=None,
 )
 _TRANSLATED = {OPS_NOT_RECORDED.code: FORMAT_WITHOUT_OPS, SHAPES_NOT_RECORDED.code: FORMAT_WITHOUT_SHAPES}
-FORMATS = (ROCPD, NSIGHT, ROCPROF, XPLANE, CHAKRA, CHAKRA_JSON, TORCH_PERFETTO, PERFETTO)
+NO_DATABASE = replace(NSIGHT, mark=None, name=r"\.(?:sqlite|db)$")
+"""Named as a database, which its reader will say it isn't."""
+FORMATS = (ROCPD, NSIGHT, ROCPROF, XPLANE, CHAKRA, CHAKRA_JSON, TORCH_PERFETTO, PERFETTO, NO_DATABASE)
 
 
 def identify_format(head: bytes, source: str) -> Format | None:

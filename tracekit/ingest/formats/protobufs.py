@@ -84,4 +84,5 @@ def name_failures(file: ForeignFile, form: str) -> Iterator[None]:
 
         if not isinstance(error, DecodeError | UnicodeDecodeError):
             raise
-        raise DamagedTraceError(FORMAT_DAMAGED(path=file.name, form=form, reason=str(error))) from error
+        reason = "its bytes aren't of this format, or it is cut short"
+        raise DamagedTraceError(FORMAT_DAMAGED(path=file.name, form=form, reason=reason)) from error
