@@ -5,6 +5,7 @@ import pytest
 import tracekit as tk
 from tests.ingest.formats import nsight_files, test_chakra_in, test_rocprofv3, test_xplane
 from tracekit.doctor import examine
+from tracekit.doctor.model import CheckContext
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
@@ -51,3 +52,10 @@ def test_advice_is_in_the_words_of_the_tool(tmp_path, write, options, command):
     told = [text for check in checks.values() if check.fix for text in (check.fix.render(),)]
     assert not [text for text in (*told, *map(str, trace.ranks[0].warnings)) if "ProfilerActivity" in text]
     assert "overhead" not in checks
+
+
+def test_amds_gpu_is_known_without_a_call_of_hip(tmp_path):
+    trace = tk.load(write_rocprof(tmp_path))
+    run = prepare_run(trace)
+    assert run.trace.calls.is_empty()
+    assert CheckContext.from_trace(trace, run).is_amd

@@ -91,8 +91,11 @@ class CheckContext:
 
     @property
     def is_amd(self) -> bool:
-        """Whether HIP launched the work."""
-        return bool(self.rank.calls["name"].str.starts_with("hip").any())
+        """Whether HIP launched the work, or the GPU is AMD's."""
+        source = self.run.source
+        return bool(self.rank.calls["name"].str.starts_with("hip").any()) or (
+            source is not None and source.gpu.vendor == "amd"
+        )
 
     def compute_gpu_pct(self, rows: pl.Expr) -> float:
         """Compute the percent of the measured steps' GPU time in some rows of the kernel table."""
