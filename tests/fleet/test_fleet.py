@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +14,14 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster
 
 import tracekit as tk
-from tests.codes import list_codes
+from tests.codes import has_code, list_codes
 from tests.jobs import recorded
 from tracekit.engine import InProcessEngine, open_engine
-from tracekit.errors import RequestError, TraceError, TracekitError
+from tracekit.engine.on_dask import DaskEngine
+from tracekit.errors import EngineError, RequestError, TraceError, TracekitError
 from tracekit.fleet import FleetOptions, FleetReport, predict_fleet, rounds
 from tracekit.fleet.kernel_times import RankKernels
 from tracekit.fleet.replay import open_rank
@@ -222,6 +224,20 @@ def test_engines_that_are_none(engine, code, monkeypatch):
     with pytest.raises(TracekitError) as error:
         open_engine(engine)
     assert error.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [(CancelledError(), "scheduler-lost"), (KilledWorker("task", None, []), "workers-ended")],
+)
+def test_what_dask_loses_is_said(raised, code):
+    def lose(*_, **__):
+        raise raised
+
+    engine = DaskEngine(SimpleNamespace(map=lose, run=lose))
+    for work in (lambda: engine.map(str, [1], print), lambda: engine.run_everywhere(str, 1)):
+        with pytest.raises(EngineError, check=has_code(code)):
+            work()
 
 
 def test_options_that_need_all_ranks_at_once_are_refused(folder):

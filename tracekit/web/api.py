@@ -47,7 +47,9 @@ class JobBody(BaseModel):
     ahead: int = Field(description="jobs that wait in front of it")
     uploads: list[str] = Field(description="names of the files")
     ask: dict[str, Any] | None
-    found: dict[str, Any] | None = Field(description="source, coverage, diagnosis and warnings")
+    found: dict[str, Any] | None = Field(
+        description="source, coverage, diagnosis, warnings; rank_by_rank: ranks for the engine"
+    )
     error: dict[str, Any] | None = Field(description="message, hint and code")
     reports: dict[str, str] = Field(description="address of each form")
     link: str = Field(description="private link: whoever has it can read the report")
