@@ -1,7 +1,7 @@
 """The fast decoder: compiled code that converts the text of plain events to rows of numbers.
 
 It handles what profilers nearly always write, checks it as JSON, and stops at an event that is anything else: an escape
-or a non-ASCII letter in a name, a float where an id belongs, a begin or an end, a label, damage.
+or a non-ASCII letter in a name, a float where an id belongs, a begin or an end, the name of a thread, damage.
 :mod:`tracekit.ingest.event_decoder` decodes that event. Events that aren't read are counted by phase and category.
 """
 
@@ -44,6 +44,7 @@ _CATEGORY_SPAN, _PHASE_PLACE = 2 * _N_TEXTS, 2 * _N_TEXTS + 2
 N_SPANS = 2 * _N_TEXTS + 3
 """Positions of an event's texts and of its category, and its phase."""
 _COMPLETE, _INSTANT, _BEGIN, _END, _METADATA = (ord(phase) for phase in "XiBEM")
+_THREAD_NAME = tuple(b'"thread_name"')
 _NO_PHASE = 0
 _NO_CATEGORY = -1
 # If a key occurs twice, the last one counts. The careful decoder handles that.
@@ -95,6 +96,8 @@ def scan_events(
         if count[0] + _N_TEXTS >= starts.size or starts[count[0]] + stop - at > arena.size - SLACK_BYTES:
             return BUFFERS_FULL, at, filled, events
         if table == _NOT_READ:
+            if spans[_PHASE_PLACE] == _METADATA and _names_thread(buffer, at, stop):
+                return UNUSUAL, at, filled, events
             phase, first, last = spans[_PHASE_PLACE], spans[_CATEGORY_SPAN], spans[_CATEGORY_SPAN + 1]
             category = _NO_CATEGORY
             if first >= 0:
@@ -115,6 +118,19 @@ def scan_events(
             filled += 1
         events += 1
         at = stop
+
+
+@jit_inline
+def _names_thread(buffer: Bytes, at: int, stop: int) -> bool:
+    """Return whether a label may be the name of a thread: its text holds ``"thread_name"``."""
+    length = len(_THREAD_NAME)
+    for start in range(at, stop - length):
+        matched = 0
+        while matched < length and buffer[start + matched] == _THREAD_NAME[matched]:
+            matched += 1
+        if matched == length:
+            return True
+    return False
 
 
 @jit_inline
@@ -238,7 +254,7 @@ def _note_phase(buffer: Bytes, first: int, last: int, spans: Ints) -> bool:
     if last - first != 3 or buffer[first] != _QUOTE or buffer[first + 1] > _LAST_ASCII:
         return False
     spans[_PHASE_PLACE] = buffer[first + 1]
-    return buffer[first + 1] != _BEGIN and buffer[first + 1] != _END and buffer[first + 1] != _METADATA
+    return buffer[first + 1] != _BEGIN and buffer[first + 1] != _END
 
 
 @jit_inline
