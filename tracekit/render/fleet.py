@@ -29,6 +29,8 @@ from tracekit.render.terminal import render_answer, render_energy, render_notes
 
 LABEL_CHARS = 10
 MOST_STEPS = 8
+MIN_LATE_FRACTION = 1e-4
+"""Least part of a step by which a rank that holds up the job is listed: of 20 ms, 2 µs."""
 BINS = 8
 BAR_CHARS = 32
 
@@ -64,8 +66,12 @@ def count_ranks_by_time(fleet: FleetReport) -> list[Bin]:
 
 def list_stragglers(fleet: FleetReport, top: int) -> pl.DataFrame:
     """List the ranks that hold up the job most, and for how long."""
-    late = fleet.stragglers.filter(pl.col("held_up_us") > 0)
-    return late.sort("held_up_us", "rank", descending=[True, False]).head(top)
+    return _find_late_ranks(fleet).sort("held_up_us", "rank", descending=[True, False]).head(top)
+
+
+def _find_late_ranks(fleet: FleetReport) -> pl.DataFrame:
+    """Find the ranks that hold up the job by more than a clock is inexact."""
+    return fleet.stragglers.filter(pl.col("held_up_us") > MIN_LATE_FRACTION * fleet.step.step_time_us)
 
 
 def describe_job(fleet: FleetReport) -> list[tuple[str, str]]:
@@ -129,7 +135,7 @@ def _make_stragglers_table(fleet: FleetReport, top: int) -> RenderableType | Non
             format_duration(row["busy_us"] or 0.0),
             format_duration(row["wait_us"]),
         )
-    left_out = fleet.stragglers.filter(pl.col("held_up_us") > 0).height - late.height
+    left_out = _find_late_ranks(fleet).height - late.height
     return append_omitted_count(table, left_out, "ranks more")
 
 
