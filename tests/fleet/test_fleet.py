@@ -110,7 +110,7 @@ def predict_with_kernels(files: list[str], options: FleetOptions) -> tuple[Fleet
         kernels[label, item.place.number] = RankKernels(open_rank(item.place), item.times).times
         return rounds.sum_times(item)
 
-    with patch("tracekit.fleet.predict.rounds", SimpleNamespace(**{**vars(rounds), "sum_times": sum_times})):
+    with patch("tracekit.fleet.targets.rounds", SimpleNamespace(**{**vars(rounds), "sum_times": sum_times})):
         fleet = predict_fleet(files, options, InProcessEngine())
     labels = [f"{one.gpu} {one.cluster is not None}" for one in fleet.targets]
     each = [pl.concat(table for key, table in sorted(kernels.items()) if key[0] == label) for label in labels]

@@ -28,6 +28,9 @@ CLUSTER_SETTINGS = {
 """Settings of a local cluster, whose profile and dashboard nobody looks at: by default watching them takes a tenth of a
 processor. Workers get these settings from this process, whatever their environment says."""
 
+CLIENT_SETTINGS = {"distributed.admin.large-graph-warning-threshold": "1GB"}
+"""Settings while ranks are handed out: 70 kB of each of a thousand are no reason for a warning."""
+
 
 class DaskEngine:
     """Works on ranks in the workers of a Dask cluster.
@@ -82,10 +85,11 @@ class DaskEngine:
         self, function: Callable[[Item], Result], items: Sequence[Item], count_done: Callable[[int], object]
     ) -> list[Result]:
         """Return the function's result of each item; see :meth:`tracekit.engine.Engine.map`."""
+        import dask
         from distributed import as_completed
         from distributed.comm.core import CommClosedError
 
-        with _explain_losses(CancelledError, CommClosedError):
+        with _explain_losses(CancelledError, CommClosedError), dask.config.set(CLIENT_SETTINGS):
             futures = self._client.map(function, items, pure=False, retries=RETRIES)
             try:
                 for done, _ in enumerate(as_completed(futures), start=1):

@@ -5,19 +5,21 @@ its compressed graph (:mod:`tracekit.replay.compressed`). A replay of the job ta
 compresses its graph, the rendezvous of all are replayed together, and each replays its own graph between them.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracekit.fleet.model import FleetReport
-    from tracekit.fleet.predict import FleetOptions, predict_fleet
+    from tracekit.fleet.options import FleetOptions
+    from tracekit.fleet.predict import predict_fleet
 
 __all__ = ["FleetOptions", "FleetReport", "predict_fleet"]
+
+_MODULES = {"FleetOptions": "options", "FleetReport": "model", "predict_fleet": "predict"}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for on first use: workers need neither, and start in less time."""
-    if name in __all__:
-        from tracekit.fleet import model, predict
-
-        return getattr(model if name == "FleetReport" else predict, name)
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

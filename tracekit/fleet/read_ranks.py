@@ -1,0 +1,94 @@
+"""Read the traces of all ranks of a job."""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from predictors import resolve_gpu
+from tracekit.fleet.join import find_repeats
+from tracekit.fleet.options import FleetOptions
+from tracekit.fleet.runner import FleetRunner
+from tracekit.fleet.summary import RankSummary, RankTask, UnreadableRank, summarize_rank
+from tracekit.ingest import Inputs
+from tracekit.ingest import memory as sizes
+from tracekit.ingest import ranks as places
+from tracekit.ingest.source import ExpandedInputs, TraceSource, expand_inputs
+from tracekit.messages import Message, fleets
+from tracekit.model_config import read_model_config
+
+MAX_NAMED = 5
+"""Unreadable ranks that are named; of further ones the number is."""
+
+
+def read_ranks(inputs: Inputs, options: FleetOptions, runner: FleetRunner, store: str) -> list[RankSummary]:
+    """Read each rank in a worker, and return the summaries in order of rank.
+
+    Args:
+        inputs: As for :func:`tracekit.ingest.load`.
+        options: What is known of the job.
+        runner: Works on the ranks; ranks that can't be read are among its warnings.
+        store: Folder of the ranks' tables.
+
+    Raises:
+        TraceError: No rank can be read, or two are of one rank.
+    """
+    given = expand_inputs(inputs)
+    tasks = _list_tasks(given, options, runner, store)
+    found = runner.run_round(summarize_rank, tasks, fleets.READING_RANKS)
+    summaries = [one for one in found if isinstance(one, RankSummary)]
+    unreadable = [one for one in found if isinstance(one, UnreadableRank)]
+    if not summaries:
+        raise unreadable[0].error
+    if unreadable:
+        runner.warnings.append(_name_unreadable(unreadable, len(found)))
+    summaries = _repeat_ranks(summaries, runner)
+    trace = places.combine_ranks([one.trace for one in summaries])
+    runner.warnings += [*given.doubts, *trace.warnings, *(fault for one in summaries[:1] for fault in one.time_faults)]
+    order = {rank.source: place for place, rank in enumerate(trace.ranks)}
+    return sorted(summaries, key=lambda one: order[one.trace.source])
+
+
+def _list_tasks(given: ExpandedInputs, options: FleetOptions, runner: FleetRunner, store: str) -> list[RankTask]:
+    model = read_model_config(options.model_config) if options.model_config else None
+    gpu = resolve_gpu(options.source_gpu).gpu if options.source_gpu else None
+    memory_bytes = runner.engine.share_memory(sizes.parse_memory_size(options.memory))
+    return [
+        RankTask(
+            source=source,
+            given=_select_companions(given, source),
+            folder=f"{store}/{place}",
+            without=options.without,
+            model=model,
+            indices=options.indices,
+            gpu=gpu,
+            cache=options.cache,
+            memory_bytes=memory_bytes,
+        )
+        for place, source in enumerate(given.traces)
+    ]
+
+
+def _repeat_ranks(summaries: list[RankSummary], runner: FleetRunner) -> list[RankSummary]:
+    """Read again what the ranks together show was read wrongly alone."""
+    again = [one.task for one in find_repeats(summaries)]
+    if not again:
+        return summaries
+    by_source = {one.task.source.name: one for one in summaries}
+    repeated = runner.run_round(summarize_rank, again, fleets.READING_RANKS)
+    by_source |= {one.task.source.name: one for one in repeated if isinstance(one, RankSummary)}
+    return list(by_source.values())
+
+
+def _select_companions(given: ExpandedInputs, source: TraceSource) -> ExpandedInputs:
+    """Select what was given beside the traces that may be of one of them, so that tasks stay small."""
+    rank = places.parse_rank_from_name(source.name)
+    told = [(one, places.parse_rank_from_name(one.name)) for one in given.execution_traces]
+    own = [one for one, other in told if rank is None or other in (rank, None)]
+    return given._replace(traces=[], execution_traces=own, others=[])
+
+
+def _name_unreadable(unreadable: Sequence[UnreadableRank], files: int) -> Message:
+    names = [PurePath(one.source).name for one in unreadable]
+    shown = (*names[:MAX_NAMED], *([f"and {len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else ()))
+    return fleets.RANKS_UNREADABLE(
+        ranks=len(unreadable), files=files, names=shown, reason=unreadable[0].error.catalogue_message
+    )
