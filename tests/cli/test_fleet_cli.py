@@ -1,5 +1,6 @@
 """``tracekit predict --engine``: no option is ignored."""
 
+import html
 import json
 import os
 
@@ -108,3 +109,15 @@ def test_strict(run, tmp_path):
     code, out, err = run("predict", path, "--engine", "local", "--gpu", "l40s", "--strict", "--json", "-q")
     assert (code, err) == (4, "tracekit: 0.0 % of kernel time is modelled for l40s, less than the 95 % of --strict\n")
     assert json.loads(out)["targets"][0]["coverage"]["modelled"] == 0
+
+
+def test_the_page_has_all_notes(run, job, tmp_path):
+    """The terminal says how many it leaves out; the page holds each that JSON has."""
+    told = ("predict", job, "--engine", "local", "--cluster", "1x8xb200", "--no-cache", "--force")
+    _, screen, _ = run(*told, "-o", tmp_path / "out.html")
+    run(*told, "-q", "-o", tmp_path / "out.json")
+    notes = json.loads((tmp_path / "out.json").read_text())["targets"][0]["notes"]
+    page = html.unescape((tmp_path / "out.html").read_text())
+    assert len(notes) > 3
+    assert "more note" in screen
+    assert [one["code"] for one in notes if one["text"] not in page] == []

@@ -13,7 +13,7 @@ REPORT_NOT_COMPARABLE = Template(
     "report-not-comparable",
     Severity.ERROR,
     "{name} has no report to compare yet.",
-    "Only reports that are done can be compared; ask anew for one of an older tracekit.",
+    "Only reports that are done, and not of ranks one by one, can be compared; ask anew for one of an older tracekit.",
 )
 TARGET_NOT_IN_REPORT = Template(
     "target-not-in-report",

@@ -22,7 +22,7 @@ from tracekit.render.html.environment import get_environment, read_asset
 from tracekit.render.html.page import ReportBody, render_document
 from tracekit.render.html.targets import build_target_rows, describe_pricing, find_time_scale
 from tracekit.render.json import serialize_decision, serialize_target
-from tracekit.render.notes import choose_notes
+from tracekit.render.notes import choose_notes, collect_notes
 from tracekit.render.step_facts import MOST_DETAILED_TARGETS, format_step_count
 from tracekit.render.target_table import render_targets
 from tracekit.render.terminal import render_answer, render_energy, render_notes
@@ -211,6 +211,7 @@ def render_fleet_body(fleet: FleetReport, top: int, name: OptionNames = name_opt
             pricing=describe_pricing(fleet, targets),
             time_scale=find_time_scale(fleet),
             notes=choose_notes(fleet, name),
+            all_notes=collect_notes(fleet, name),
             option_name=name,
             measured_steps=format_step_count,
             is_alone=True,
