@@ -221,14 +221,15 @@ class Batch:
         assert self._source is not None
         source, target, weights = self._source, derive_hardware(_to_gpu(gpu)), self._calibrate(calibrations or {})
         rows = self._runs.split_for_gpu(source)
-        plain, calibrated = (
-            tabulate_errors(rows, self._row, self._compare_with_source(source, one)[0])
-            if one is self._weights or one.calibrated
-            else None
-            for one in (self._weights, weights)
+
+        def tabulate(weights: Weights) -> pl.DataFrame:
+            return tabulate_errors(rows, self._row, self._compare_with_source(source, weights)[0])
+
+        return KernelErrors(
+            tabulate(self._weights),
+            tabulate(weights) if weights.calibrated else None,
+            self._find_calibrated(source, target, weights),
         )
-        assert plain is not None
-        return KernelErrors(plain, calibrated, self._find_calibrated(source, target, weights))
 
     def _calibrate(self, calibrations: Mapping[Gpu, pl.DataFrame]) -> Weights:
         calibrated = {key: own for one in calibrations.items() for key, own in self._calibrate_gpu(*one).items()}

@@ -58,6 +58,6 @@ class FleetOptions:
         return bool(self.gpus or self.clusters)
 
     @property
-    def engine(self) -> tuple[str, str | None] | None:
+    def serving_engine(self) -> tuple[str, str | None] | None:
         """The serving engine's name and version; None if it isn't given."""
         return parse_framework(self.framework) if self.framework else None

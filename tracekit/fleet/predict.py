@@ -64,7 +64,7 @@ def _predict(summaries: Sequence[RankSummary], options: FleetOptions, runner: Fl
         raise TraceError(STEP_TIME_ZERO(path=summaries[0].trace.source))
     runner.warnings += step.list_doubts()
     scale = StepScale(steps.measure_ns(measured.spans), steps.measure_ns(replayed.spans))
-    run = _make_run(joined, source, (step, steps.compute_median(replayed)), scale, options.engine)
+    run = _make_run(joined, source, (step, steps.compute_median(replayed)), scale, options.serving_engine)
     job, targets = FleetPredictor(runner, joined, options).predict(run, steps) if options.has_targets else (None, ())
     kernels = sum(one.kernel_count for one in summaries)
     summary, decision = decide(run, kernels, job, targets, options.question)

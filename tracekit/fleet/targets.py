@@ -93,7 +93,7 @@ class FleetPredictor:
         gpu = job.run.gpu
         if gpu is None or not regulates_clock(gpu):
             return 1.0
-        times = TargetTimes(gpu, gpu, self.options.engine, {})
+        times = TargetTimes(gpu, gpu, job.run.program.framework, {})
         items = [RankTarget(place, times) for place in self.joined.ranks]
         demand_ns = np.concatenate(self.runner.run_round(rounds.sum_source_demand, items, fleets.PREDICTING_RANKS))
         return compute_source_slowdown(job.steps.compute_median_sum_us(demand_ns), job.run.measured_step.step_time_us)

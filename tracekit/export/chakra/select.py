@@ -16,6 +16,8 @@ work. Those of the launch queue and of stalls aren't either, nor those between r
 much later than the first a rank begins is, where collectives give the ranks one clock.
 """
 
+from functools import cached_property
+
 import numpy as np
 import polars as pl
 
@@ -177,7 +179,7 @@ class _Parts:
 
     def list_host_work(self) -> tuple[pl.DataFrame, ...]:
         """List what threads do between two calls, after waits, and in blocking calls after the launch."""
-        edge, rest = np.flatnonzero(self._works), self._find_rests()
+        edge, rest = np.flatnonzero(self._works), self._rests
         vertex = self._src[edge]
         times = np.where(vertex % 2, self._timeline.end_ns[vertex // 2], self._timeline.start_ns[vertex // 2])
         between = self._build(
@@ -198,7 +200,7 @@ class _Parts:
 
     def list_untraced(self) -> pl.DataFrame:
         """List the times until those nodes begin that depend on none."""
-        waits = self._list_waits().filter(pl.col("waiter") == pl.col("node"))
+        waits = self._waits.filter(pl.col("waiter") == pl.col("node"))
         return self._build(
             part=waits["part"].to_numpy(),
             node=waits["node"].to_numpy(),
@@ -207,8 +209,9 @@ class _Parts:
             dur_ns=(waits["start"] - waits["begin"]).to_numpy(),
         ).with_columns(name=pl.lit(UNTRACED_NAME))
 
-    def _list_waits(self) -> pl.DataFrame:
-        """List the nodes that depend on none, with the wait before them, and the wait before that one.
+    @cached_property
+    def _waits(self) -> pl.DataFrame:
+        """The nodes that depend on none, with the wait before them, and the wait before that one.
 
         Returns:
             ``node``, ``start`` (ns), ``begin`` of the wait (ns), ``waiter`` (the node that it is named after), ``part``
@@ -233,7 +236,8 @@ class _Parts:
         part: Ints = 4 * self._rank.size + self._src.size + node
         return part
 
-    def _find_rests(self) -> Ints:
+    @cached_property
+    def _rests(self) -> Ints:
         chosen: Bools = (self._rank != NONE) & (self._rest_ns > 0)
         return np.flatnonzero(chosen)
 
@@ -244,7 +248,7 @@ class _Parts:
 
     def list_dependencies(self) -> pl.DataFrame:
         """List which part waits for which."""
-        edge, rest, waits = np.flatnonzero(self._works), self._find_rests(), self._list_waits()
+        edge, rest, waits = np.flatnonzero(self._works), self._rests, self._waits
         work, after = self._number_work(edge), self._number_rest(rest)
         begins, ends = np.flatnonzero(self._begins), np.flatnonzero(self._ends)
         chain = waits.drop_nulls("before")

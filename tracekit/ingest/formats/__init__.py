@@ -51,11 +51,7 @@ NSIGHT = Format(
     module="nsight",
     mark=rb"\ASQLite format 3\0",
     name=None,
-    lacks=(
-        "sizes of collectives",
-        f"{WAITS} without --cuda-event-trace=true",
-        "ops and shapes but those of emit_nvtx(record_shapes=True)",
-    ),
+    lacks=("sizes of collectives", f"{WAITS} without --cuda-event-trace=true", OPS),
     advice="Record with `nsys profile --trace=cuda,nvtx`, under torch.autograd.profiler.emit_nvtx(record_shapes=True).",
 )
 ROCPROF = Format(

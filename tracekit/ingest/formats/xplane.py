@@ -23,7 +23,7 @@ _HOST_PLANE = re.compile(r"^/host:(?:CPU|CUPTI|ROCTRACER|RoctracerApi)")
 _STREAM_LINE = re.compile(r"^Stream #(\d{1,9})")
 _CALL = r"^(?:cu|cuda|hip)[A-Z]\w+$"
 _COPY, _SET = r"(?i)^(?:memcpy|Copy(?:Host|Device)To)", r"(?i)^memset"
-_DIRECTIONS = {r"(?i)^memcpy([HDP])2([HDP])$": "Memcpy ${1}to${2}", r"^Copy([HD])\w+To([HD])\w+$": "Memcpy ${1}to${2}"}
+_DIRECTIONS = r"(?i)^memcpy([HDP])2([HDP])$", r"^Copy([HD])\w+To([HD])\w+$"
 _PYTHON_MARK = "$"
 """Begins the name of a call of a Python function."""
 _MAX_REGISTERS = 1 << 10
@@ -146,8 +146,8 @@ def _build_activities(rows: pl.DataFrame) -> pl.DataFrame:
     shared = (details.extract(rf"{part}:(\d{{1,12}})").cast(pl.Int64) for part in _SHARED_MEMORY)
     registers = details.extract(r"regs:(\d{1,12})").cast(pl.Int64)
     name = pl.col("name").str.replace(r"\.kd$", "")
-    for pattern, direction in _DIRECTIONS.items():
-        name = name.str.replace(pattern, direction)
+    for pattern in _DIRECTIONS:
+        name = name.str.replace(pattern, "Memcpy ${1}to${2}")
     return rows.with_columns(
         name=name,
         stream="lane",
