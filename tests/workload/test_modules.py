@@ -133,6 +133,7 @@ def test_backward_kernels_belong_to_the_module_of_their_forward_op():
         ("AddmmBackward0", 5, 300, AUTOGRAD_THREAD),
         ("torch::autograd::AccumulateGrad", None, 400, AUTOGRAD_THREAD),
         ("on one thread", 5, 500, 100),
+        ("of no forward op", 99, 600, AUTOGRAD_THREAD),
     ):
         numbered = {} if number is None else {"Sequence number": number, "Fwd thread id": 1}
         node = f"autograd::engine::evaluate_function: {name}"
@@ -144,6 +145,7 @@ def test_backward_kernels_belong_to_the_module_of_their_forward_op():
         "AddmmBackward0": "Net.Linear",
         "torch::autograd::AccumulateGrad": None,
         "on one thread": "Net.Linear",
+        "of no forward op": None,
     }
     assert told(builder, "python_line")["ReluBackward0"] == "train.py(9): step"
 

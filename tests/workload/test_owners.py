@@ -1,5 +1,6 @@
 """Every activity finds the call, the op and the step that launched it."""
 
+import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,3 +85,16 @@ def test_innermost_is_the_latest_started_op_that_is_still_open(spans):
         expected = max(open_ops, default=None)
         found = None if owner is None else trace.ops["name"][owner]
         assert found == (None if expected is None else f"op {expected[0]} {-expected[1]} {call['tid']}")
+
+
+SPANS = {"ts_ns": pl.Int64, "dur_ns": pl.Int64, "pid": pl.Int64, "tid": pl.Int64}
+
+
+def test_a_call_without_a_start_lies_in_no_op():
+    """As the forward op of a node of the backward pass that has none; the others keep their ops."""
+    ops = pl.DataFrame([(0, 100, 1, 1), (None, 5, 1, 1), (10, 20, 1, 1)], schema=SPANS, orient="row")
+    calls = pl.DataFrame(
+        [(50, 0, 1, 1), (None, 0, None, None), (12, None, 1, 1), (None, 0, 1, 1)], schema=SPANS, orient="row"
+    )
+    assert find_innermost_ops(calls, ops).to_list() == [0, None, 2, None]
+    assert find_innermost_ops(calls.filter(pl.col("ts_ns").is_null()), ops).to_list() == [None, None]

@@ -31,13 +31,16 @@ def find_innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     """Find the row in ``ops`` of the innermost op around the start of each call on its thread; null if there is none.
 
     A call of nonzero duration that starts exactly when an op ends comes after that op and belongs to the enclosing op.
+    Without a start, a call lies in no op, and an op around no call.
     """
+    if calls["ts_ns"].null_count() or ops["ts_ns"].null_count():
+        return _find_innermost_of_timed(calls, ops)
     if ops.is_empty() or calls.is_empty():
         return pl.repeat(None, calls.height, dtype=pl.Int64, eager=True).alias("op_row")
     op_threads, call_threads = number_threads(ops, calls)
-    op_start, op_end = ops["ts_ns"].to_numpy(), (ops["ts_ns"] + ops["dur_ns"]).to_numpy()
+    op_start, op_end = ops["ts_ns"].to_numpy(), (ops["ts_ns"] + ops["dur_ns"].fill_null(0)).to_numpy()
     call_start = calls["ts_ns"].to_numpy()
-    call_within = call_start + (calls["dur_ns"] > 0).to_numpy()
+    call_within = call_start + (calls["dur_ns"].fill_null(0) > 0).to_numpy()
     op_order = np.lexsort((-op_end, op_start, op_threads))
     call_order = np.lexsort((call_start, call_threads))
     found = _find_innermost(
@@ -51,6 +54,15 @@ def find_innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     owners = np.full(calls.height, -1, dtype=np.int64)
     owners[call_order[found >= 0]] = op_order[found[found >= 0]]
     return pl.Series("op_row", owners).replace(-1, None)
+
+
+def _find_innermost_of_timed(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
+    """Find the same where starts are missing: numpy would turn them, and all others, into floating-point numbers."""
+    timed, around = calls["ts_ns"].is_not_null(), ops["ts_ns"].is_not_null()
+    found = find_innermost_ops(calls.filter(timed), ops.filter(around))
+    rows = pl.DataFrame({"row": timed.arg_true(), "op_row": gather_rows(around.arg_true().cast(pl.Int64), found)})
+    every = pl.DataFrame({"row": pl.int_range(calls.height, dtype=rows.schema["row"], eager=True)})
+    return every.join(rows, on="row", how="left", maintain_order="left")["op_row"]
 
 
 def gather_rows(values: pl.Series, rows: pl.Series) -> pl.Series:
