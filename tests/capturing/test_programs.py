@@ -1,6 +1,7 @@
 """Programs as they are named: functions of files, configs, and the command."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +17,17 @@ from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
 torch = pytest.importorskip("torch")
 
 
+from tracekit.capturing import foreign_code  # noqa: E402
 from tracekit.capturing.load import MAX_TOKENS, LoadedProgram, load_program, read_max_tokens  # noqa: E402
 from tracekit.capturing.named import NamedProgram  # noqa: E402
 from tracekit.capturing.options import CaptureOptions  # noqa: E402
 from tracekit.capturing.steps import TOKENS_STEP, predict_steps  # noqa: E402
+from tracekit.messages.captures import CAPTURE_NEEDS_TRANSFORMERS, CONFIG_MODEL_UNKNOWN  # noqa: E402
 
 PROGRAM = """
+import os
+import sys
+
 import torch
 from torch import nn
 
@@ -63,6 +69,52 @@ def packed():
 
 def nothing():
     return (lambda x: x), torch.zeros(4)
+
+
+class OwnError(BaseException):
+    pass
+
+
+class Leaves(nn.Module):
+    def __init__(self, place):
+        super().__init__()
+        self.place = place
+
+    def train(self, mode=True):
+        if self.place == "train":
+            raise OwnError
+
+    def forward(self, x):
+        if self.place == "forward":
+            sys.exit(3)
+        return x + 1
+
+
+def leaving():
+    sys.exit(4)
+
+
+def leaving_in_train():
+    return Leaves("train"), torch.zeros(4)
+
+
+def leaving_in_forward():
+    return Leaves("forward"), torch.zeros(4)
+
+
+def train_returns_nothing():
+    return Leaves(""), torch.zeros(4)
+
+
+def interrupting():
+    raise KeyboardInterrupt
+
+
+def talking():
+    print("{not JSON")
+    os.write(1, b"{raw")
+    os.system("echo '{child'")
+    return nn.Linear(WIDTH, WIDTH), torch.zeros(8, WIDTH)
 """
 
 
@@ -96,6 +148,7 @@ def test_inputs_follow_the_model_or_are_a_tuple(program: Path, name: str) -> Non
         ("{}:missing", "function-missing"),
         ("{}:broken", "program-unreadable"),
         ("{}:alone", "inputs-missing"),
+        ("{}:leaving", "program-unreadable"),
         ("{}x.py:make", "program-unreadable"),
     ],
 )
@@ -109,6 +162,55 @@ def test_a_config_needs_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     with pytest.raises(CaptureError, check=has_code("capture-needs-transformers")):
         load_program(str(tmp_path / "config.json"), batch=1, tokens=1, dtype="bf16", training=False)
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "named"),
+    [
+        (ModuleNotFoundError("No module named 'tqdm'", name="tqdm"), "package-unusable", "No module named 'tqdm'"),
+        (ImportError("libcudart.so.12: no such file"), "package-unusable", "libcudart.so.12"),
+        (ModuleNotFoundError("No module", name="transformers"), "capture-needs-transformers", "transformers"),
+    ],
+)
+def test_what_a_package_lacks_is_named(
+    monkeypatch: pytest.MonkeyPatch, raised: ImportError, code: str, named: str
+) -> None:
+    def fail(name: str) -> None:
+        raise raised
+
+    monkeypatch.setattr(foreign_code, "import_module", fail)
+    with pytest.raises(CaptureError, match=re.escape(named), check=has_code(code)):
+        foreign_code.import_package("transformers", CAPTURE_NEEDS_TRANSFORMERS)
+
+
+def test_the_missing_module_behind_another_error_is_named() -> None:
+    with pytest.raises(CaptureError, match=r"ModuleNotFoundError: No module named 'tqdm'\.") as failed:  # noqa: SIM117
+        with foreign_code.name_failures(lambda error: CONFIG_MODEL_UNKNOWN(path="a", error=error)):
+            raise RuntimeError("Failed to import (look up):\n...") from ModuleNotFoundError("No module named 'tqdm'")
+    assert failed.value.code == CONFIG_MODEL_UNKNOWN.code
+
+
+@pytest.mark.parametrize("name", ["leaving_in_train", "leaving_in_forward"])
+def test_what_ends_the_program_is_said(program: Path, name: str) -> None:
+    with pytest.raises(CaptureError, check=has_code("capture-failed")):
+        NamedProgram(f"{program}:{name}", CaptureOptions()).capture_batch(None)
+
+
+def test_a_model_whose_train_returns_nothing_is_captured(program: Path) -> None:
+    assert len(NamedProgram(f"{program}:train_returns_nothing", CaptureOptions()).capture_batch(None).calls) == 1
+
+
+def test_ctrl_c_in_a_program_stays_ctrl_c(program: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        load_program(f"{program}:interrupting", batch=1, tokens=1, dtype="bf16", training=False)
+
+
+def test_what_a_program_prints_is_not_among_the_answer(program: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    NamedProgram(f"{program}:talking", CaptureOptions()).capture_batch(None)
+    sys.stdout.write("answer\n")
+    written = capfd.readouterr()
+    assert written.out == "answer\n"
+    assert sorted(written.err.replace("{raw", "{raw\n").split()) == ["JSON", "{child", "{not", "{raw"]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tracekit.capturing.foreign_code import describe_error, import_package, name_failures
 from tracekit.capturing.loaded_program import LoadedProgram
 from tracekit.capturing.options import DTYPES
 from tracekit.capturing.program_names import CONFIG_SUFFIX
@@ -75,11 +76,8 @@ def load_function(program: str, batch: int | None = None) -> LoadedProgram:
     function, name = _find_function(program), program.rpartition(":")[2]
     torch = import_torch()
     given = {BATCH_ARGUMENT: batch} if batch is not None and takes_batch(program) else {}
-    try:
-        with torch.device("meta"):
-            found = function(**given)
-    except Exception as error:
-        raise CaptureError(messages.PROGRAM_UNREADABLE(path=program, error=describe_error(error))) from error
+    with name_failures(lambda error: messages.PROGRAM_UNREADABLE(path=program, error=error)), torch.device("meta"):
+        found = function(**given)
     if not isinstance(found, tuple) or len(found) < 2 or not callable(found[0]):
         raise CaptureError(messages.INPUTS_MISSING(function=name, found=type(found).__name__))
     model, *inputs = found
@@ -118,20 +116,15 @@ def load_config_model(
         CaptureError: transformers isn't installed, or knows no such model.
     """
     torch = import_torch()
-    try:
-        import transformers
-    except ImportError as error:
-        raise CaptureError(messages.CAPTURE_NEEDS_TRANSFORMERS()) from error
-    transformers.logging.set_verbosity_error()
-    try:
+    transformers = import_package("transformers", messages.CAPTURE_NEEDS_TRANSFORMERS)
+    with name_failures(lambda error: messages.CONFIG_MODEL_UNKNOWN(path=str(config), error=error)):
+        transformers.logging.set_verbosity_error()
         given = json.loads(config.read_text(encoding="utf-8"))
         given.pop(OWN_CODE, None)
         known, head = transformers.AutoConfig.for_model(**given), _choose_head(transformers, given)
         with torch.device("meta"):
             model = _build_model(head, known, attention)
             words = torch.empty(batch, tokens, dtype=torch.int64)
-    except Exception as error:
-        raise CaptureError(messages.CONFIG_MODEL_UNKNOWN(path=str(config), error=describe_error(error))) from error
     keywords = {"input_ids": words, "use_cache": False} | ({"labels": words} if training else {})
     return LoadedProgram(given.get("model_type", config.stem), model.to(getattr(torch, DTYPES[dtype])), (), keywords)
 
@@ -165,17 +158,16 @@ def _find_function(program: str) -> Callable[..., Any]:
 
 @cache
 def _import_function(path: Path, name: str) -> Callable[..., Any]:
-    try:
+    folder = str(path.parent.resolve())
+    with name_failures(lambda error: messages.PROGRAM_UNREADABLE(path=str(path), error=error)):
         text = path.read_text(encoding="utf-8")
         module = ModuleType(path.stem)
         module.__file__ = str(path)
-        sys.path.insert(0, str(path.parent.resolve()))
+        sys.path.insert(0, folder)
         try:
             exec(compile(text, str(path), "exec"), module.__dict__)
         finally:
-            sys.path.pop(0)
-    except Exception as error:
-        raise CaptureError(messages.PROGRAM_UNREADABLE(path=str(path), error=describe_error(error))) from error
+            sys.path.remove(folder)
     function = module.__dict__.get(name)
     if not callable(function):
         functions = [key for key, value in module.__dict__.items() if callable(value) and not key.startswith("_")]
@@ -189,14 +181,4 @@ def import_torch() -> Any:
     Raises:
         CaptureError: It isn't installed.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise CaptureError(messages.CAPTURE_NEEDS_TORCH()) from error
-    return torch
-
-
-def describe_error(error: Exception) -> str:
-    """Return the kind and the first line of an error."""
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return import_package("torch", messages.CAPTURE_NEEDS_TORCH)

@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tracekit import ingest
+from tracekit.capturing.foreign_code import move_prints_to_stderr
 from tracekit.capturing.load import load_program, read_max_tokens, takes_batch
 from tracekit.capturing.options import CaptureOptions
 from tracekit.capturing.program import CapturedProgram, capture
@@ -38,7 +39,8 @@ class NamedProgram:
         Raises:
             CaptureError: It can't be loaded.
         """
-        return self._is_config or takes_batch(self._name)
+        with move_prints_to_stderr():
+            return self._is_config or takes_batch(self._name)
 
     @cached_property
     def dlrm(self) -> DlrmConfig | None:
@@ -76,7 +78,8 @@ class NamedProgram:
         """
         size = batch, tokens or self._options.seq or DEFAULT_TOKENS
         if size not in self._captured:
-            self._captured[size] = self._capture(*size)
+            with move_prints_to_stderr():
+                self._captured[size] = self._capture(*size)
         return self._captured[size]
 
     def _capture(self, batch: int | None, tokens: int) -> CapturedProgram:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.capture_facts import CaptureFacts
-from tracekit.capturing.load import describe_error, import_torch
+from tracekit.capturing.foreign_code import name_failures
+from tracekit.capturing.load import import_torch
 from tracekit.capturing.options import DTYPES, FUSED, CaptureOptions
 from tracekit.errors import CaptureError
 from tracekit.messages import captures as messages
@@ -108,25 +109,22 @@ def capture(
     from tracekit.capturing.ops import Capture
 
     called = name or type(model).__name__
-    parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
-    if isinstance(model, torch.nn.Module):
-        model.train(training).zero_grad()
-    trained = [parameter for parameter in parameters if parameter.requires_grad and parameter.numel()]
     is_fused = (optimizer or "").startswith(FUSED)
-    update = None if is_fused else _build_optimizer(torch, optimizer, trained)
-    held = [*parameters, *_list_tensors(torch, model, inputs, keywords or {})]
-    states = _count_state_bytes(optimizer, trained)
-    with profile_ops() as profile, ExitStack() as modes:
-        modes.enter_context(torch.device("meta"))
-        modes.enter_context(torch.set_grad_enabled(training))
-        seen = modes.enter_context(Capture(tf32=tf32, held=held))
-        modes.enter_context(choose_as_cuda(getattr(torch, DTYPES[autocast]) if autocast else None))
-        try:
+    with name_failures(lambda error: messages.CAPTURE_FAILED(program=called, error=error)):
+        parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
+        if isinstance(model, torch.nn.Module):
+            model.train(training)
+            model.zero_grad()
+        trained = [parameter for parameter in parameters if parameter.requires_grad and parameter.numel()]
+        update = None if is_fused else _build_optimizer(torch, optimizer, trained)
+        held = [*parameters, *_list_tensors(torch, model, inputs, keywords or {})]
+        states = _count_state_bytes(optimizer, trained)
+        with profile_ops() as profile, ExitStack() as modes:
+            modes.enter_context(torch.device("meta"))
+            modes.enter_context(torch.set_grad_enabled(training))
+            seen = modes.enter_context(Capture(tf32=tf32, held=held))
+            modes.enter_context(choose_as_cuda(getattr(torch, DTYPES[autocast]) if autocast else None))
             _run_step(model, inputs, keywords or {}, training, update)
-        except CaptureError:
-            raise
-        except Exception as error:
-            raise CaptureError(messages.CAPTURE_FAILED(program=called, error=describe_error(error))) from error
     if not seen.calls:
         raise CaptureError(messages.CAPTURE_EMPTY(program=called))
     sizes = [parameter.numel() for parameter in parameters]

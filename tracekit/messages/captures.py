@@ -14,6 +14,12 @@ CAPTURE_NEEDS_TRANSFORMERS = Template(
     "Hugging Face's transformers isn't installed here.",
     "Run pip install transformers.",
 )
+PACKAGE_UNUSABLE = Template(
+    "package-unusable",
+    Severity.ERROR,
+    "{package} is installed here, but can't be imported: {error}.",
+    "Install what it lacks.",
+)
 CAPTURE_FAILED = Template(
     "capture-failed",
     Severity.ERROR,
