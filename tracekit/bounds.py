@@ -46,6 +46,8 @@ MAX_EXECUTION_TRACE_BYTES = 1 << 30
 """An execution trace, which is read at once."""
 MAX_INDEX_FILE_BYTES = 8 << 30
 """A file of indices into embedding tables: those of dlrm_datasets unpack to 7 GB."""
+MAX_COUNTS_FILE_BYTES = 64 << 20
+"""Counts of embedding tables' rows as text, which take some thousand bytes."""
 MAX_MODEL_CONFIG_BYTES = 4 << 20
 """A model's `config.json`, which takes a few thousand bytes."""
 MAX_MODEL_LAYERS = 10_000

@@ -28,6 +28,9 @@ UNIFORM_ALPHA, USUAL_ALPHA, SKEWED_ALPHA = 0.0, 1.05, 1.2
 """Exponents: of even indices, the one that stands for an unknown distribution, and of skewed indices. Published
 benchmarks of recommenders draw with 1.05 to 1.2 (NVIDIA/recsys-examples); words of a text come with about 1."""
 BISECTION_STEPS = 40
+MAX_DRAWN_RATIO = 2.0
+"""How many times the recorded draws those of the rare rows may be: if more, no Poisson distribution tells their number,
+and the rows drawn once and twice are all there are."""
 MIN_RARE_MEAN = 1e-3
 """How often a row is drawn in the mean, at least, where hardly any was drawn twice: more draws find more rows."""
 
@@ -201,6 +204,9 @@ def estimate_distribution(times: Floats, rows: Floats) -> IndexDistribution:
     counted = np.round(times)
     once, twice = (float(rows[counted == count].sum()) for count in (1, 2))
     mean = max(2 * twice / once, MIN_RARE_MEAN) if once else 2.0
+    drawn = mean + np.log(once) if once else -np.inf
+    if drawn > np.log(MAX_DRAWN_RATIO * (times * rows).sum()):
+        once, twice, mean = 0.0, once + twice, (once + 2 * twice) / (once + twice)
     rare = once / (mean * np.exp(-mean)) if once else twice
     often = counted > 2
     likely = np.exp(-mean + counted[often] * np.log(mean) - _compute_log_factorials(counted[often]))

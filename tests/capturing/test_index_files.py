@@ -1,6 +1,9 @@
 """Files of indices into embedding tables: each form, what they tell, and bad ones."""
 
 import gzip
+import os
+import zipfile
+from io import BytesIO
 
 import numpy as np
 import pytest
@@ -136,6 +139,35 @@ def test_a_smaller_table_has_the_most_frequent_rows(tmp_path):
         ("a.npz", {"indices": np.arange(5), "offsets": np.arange(3), "lengths": np.array([[1, 9]])}, "indices-empty"),
         ("a.csv", "draws,rows\n0,5\n", "indices-empty"),
         ("a.csv", "draws,rows\nnan,inf\n", "indices-empty"),
+        ("a.csv", "draws,rows\n0.1,0.5\n", "indices-empty"),
+        ("a.csv", "draws,rows\n3,10\n-1,5\n", "indices-empty"),
+        ("a.csv", "draws,rows\n3,10\n,5\n", "indices-empty"),
+        ("a.csv", "draws,rows\n1e308,1e308\n1,1\n", "indices-empty"),
+        ("a.csv", f"draws,rows\n{1 << 40},{1 << 40}\n", "indices-empty"),
+        (
+            "a.npz",
+            {"indices": np.arange(10), "offsets": np.arange(3), "lengths": np.array([[20], [-10]])},
+            "indices-empty",
+        ),
+        (
+            "a.npz",
+            {"indices": np.arange(4), "offsets": np.arange(3), "lengths": np.array([[3.5], [0.5]])},
+            "indices-empty",
+        ),
+        (
+            "a.npz",
+            {"indices": np.arange(4), "offsets": np.arange(3), "lengths": np.ones((1, 2, 2), int)},
+            "indices-empty",
+        ),
+        ("a.npz", {"indices": np.array([1 << 50])}, "indices-empty"),
+        ("a.npy", np.array([1, 2**63], np.uint64), "indices-empty"),
+        ("a.txt", LOCALITY.replace("indices: 10", "indices: 0").replace("cols: 4", "cols: 0"), "indices-empty"),
+        ("a.txt", LOCALITY.replace("cols: 4", "cols: 40"), "indices-empty"),
+        ("a.txt", LOCALITY.replace("indices: 10", "indices: 1" + 5000 * "0"), "indices-empty"),
+        ("a.txt", LOCALITY.replace("fbgemm_t2", "fbgemm_t0"), "indices-empty"),
+        ("a.txt", LOCALITY.replace("fbgemm_t2", "fbgemm_t20000"), "indices-empty"),
+        ("a.txt", LOCALITY.replace("0.800", "7.000"), "indices-empty"),
+        ("a.txt", LOCALITY.replace("0.800", "0.8.0"), "indices-unreadable"),
         ("a.csv", "index\n5\n", "indices-unreadable"),
         ("a.csv", "", "indices-unreadable"),
         ("a.txt", "nothing", "indices-empty"),
@@ -151,12 +183,83 @@ def test_bad_files_are_refused(tmp_path, name, content, code):
     assert caught.value.code == code
 
 
+def refuse(path):
+    with pytest.raises(IndexFileError) as caught:
+        read_index_pattern(path)
+    return caught.value.code
+
+
 def test_objects_are_never_unpickled(tmp_path):
     array = np.array([print], dtype=object)
     np.save(tmp_path / "a.npy", array, allow_pickle=True)
+    np.savez(tmp_path / "b.npz", table=array)
+    assert refuse(tmp_path / "a.npy") == refuse(tmp_path / "b.npz") == "indices-empty"
+
+
+@pytest.mark.parametrize("shape", [(1 << 40,), (1 << 40, 1 << 40)])
+def test_an_array_is_as_long_as_its_header_says(tmp_path, shape):
+    content = BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "<i8", "fortran_order": False, "shape": shape})
+    (tmp_path / "a.npy").write_bytes(content.getvalue() + bytes(80))
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
+        archive.writestr("table.npy", content.getvalue() + bytes(80))
+    assert refuse(tmp_path / "a.npy") == refuse(tmp_path / "b.npz") == "indices-empty"
+
+
+def test_fortran_order_is_read(tmp_path):
+    lengths = np.asfortranarray([[2, 0], [1, 3]])
+    content = {"indices": np.array([5, 5, 6, 7, 7, 7]), "offsets": np.arange(5), "lengths": lengths}
+    assert read_index_pattern(write(tmp_path / "a.npz", content)).recorded.tables == 2
+
+
+def test_elements_that_are_not_stored(tmp_path):
+    """A tensor of 1 kB names one element 2^40 times; meta and sparse tensors store none."""
+    for number, content in enumerate(
+        (
+            lambda torch: torch.zeros(1, dtype=torch.int64).expand(1 << 40),
+            lambda torch: {"table": torch.arange(4).expand(1000, 4)},
+            lambda torch: torch.zeros(1 << 40, dtype=torch.int64, device="meta"),
+            lambda torch: torch.sparse_coo_tensor([[0]], [1], (1 << 40,), check_invariants=True),
+            lambda torch: {"table": 5},
+        )
+    ):
+        assert refuse(write_tensors(tmp_path / f"{number}.pt", content)) == "indices-empty"
+
+
+def test_what_is_no_tensor_says_nothing_of_pickles(tmp_path):
+    path = write_tensors(tmp_path / "a.pt", lambda torch: print)
     with pytest.raises(IndexFileError) as caught:
-        read_index_pattern(tmp_path / "a.npy")
-    assert caught.value.code == "indices-unreadable"
+        read_index_pattern(path)
+    assert "weights_only" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.pt", "a.pt.gz", "a.csv", "a.txt"])
+def test_only_regular_files_are_read(tmp_path, name):
+    (tmp_path / f"zeros-{name}").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / f"pipe-{name}")
+    (tmp_path / f"folder-{name}").mkdir()
+    codes = {refuse(tmp_path / f"{kind}-{name}") for kind in ("zeros", "pipe", "folder")}
+    assert codes == {"indices-unreadable"}
+
+
+def test_a_file_unpacks_to_little(tmp_path, monkeypatch):
+    """Zeros pack to a thousandth: the sizes unpacked count, before anything is unpacked."""
+    monkeypatch.setattr("tracekit.capturing.index_files.MIN_UNPACKED_BYTES", 1 << 16)
+    np.savez_compressed(tmp_path / "a.npz", table=np.zeros(1 << 20, np.int64))
+    (tmp_path / "a.pt.gz").write_bytes(gzip.compress(bytes(1 << 23)))
+    assert refuse(tmp_path / "a.npz") == refuse(tmp_path / "a.pt.gz") == "indices-too-large"
+
+
+def test_more_than_half_of_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tracekit.capturing.index_files.find_memory_bytes", lambda: 8000)
+    assert refuse(write(tmp_path / "a.npy", np.arange(1000))) == "indices-too-large"
+
+
+def test_rows_drawn_twice_but_for_one(tmp_path):
+    """By a Poisson distribution they would be e^200 rows."""
+    drawn = read_index_pattern(write(tmp_path / "a.csv", "draws,rows\n1,1\n2,100\n")).recorded
+    assert drawn.counts.tolist() == [101]
+    assert drawn.shares.tolist() == pytest.approx([1 / 101])
 
 
 def test_a_missing_file(tmp_path):
