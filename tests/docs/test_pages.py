@@ -1,4 +1,4 @@
-"""The pages of docs/ stay short, their links lead somewhere, and the commands they quote exist."""
+"""The links of the pages of docs/ lead somewhere, and the commands they quote exist."""
 
 import os
 import re
@@ -19,7 +19,6 @@ from tracekit.messages.catalogue import CATALOGUE
 ROOT = Path(__file__).parents[2]
 WRITTEN = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 VALIDATION = sorted(ROOT.glob("tests/validation/**/*.md"))
-MAX_WORDS = 28_500
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 COMMAND = re.compile(r"^    tracekit (.+?)(?:  +#.*)?$", re.MULTILINE)
 GENERATED = {Path(name).name for name in PAGES}
@@ -36,10 +35,6 @@ def quoted_commands():
     for page in WRITTEN:
         for match in COMMAND.finditer(page.read_text().replace("\\\n", " ")):
             yield pytest.param(match.group(1), id=f"{page.stem}: {match.group(1)[:50]}")
-
-
-def test_hand_written_pages_hold_stay_short():
-    assert sum(len(page.read_text().split()) for page in WRITTEN) <= MAX_WORDS
 
 
 @pytest.mark.parametrize("page", [*WRITTEN, *VALIDATION], ids=lambda page: str(page.relative_to(ROOT)))
