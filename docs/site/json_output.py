@@ -36,6 +36,7 @@ OTHER_KEYS = {
     "warnings": "What the reader must know of the trace.",
     "refused": "Targets on which the step can't be predicted.",
     "with_contention": "The step if kernels that run at once slow each other down; null where hardly any do.",
+    "with_same_host": "The step with a CPU like the trace's; null where the CPU hardly matters or is given.",
     "with_usual_host": "The step with the CPU usual beside that GPU; null where the CPU hardly matters or is given.",
     "time": "Where the step's time goes, in microseconds: kernel families, `communication`, `waiting`, `idle`.",
     "coverage": "Percent of kernel time that was `modelled`, `scaled` or is `unknown`, that is, kept as measured.",

@@ -43,7 +43,9 @@ def test_without_it_the_names_tell_the_library() -> None:
 
 
 def test_what_is_told_is_predicted_with() -> None:
-    untold, told = (tk.predict(build_trace(), gpu="l40s", framework=name)["l40s"] for name in (None, "vllm==0.19.0"))
+    untold, told = (
+        tk.predict(build_trace(), gpu="l40s", framework=name, host="same")["l40s"] for name in (None, "vllm==0.19.0")
+    )
     assert told.low_us < told.step.step_time_us < told.high_us
     assert told.step.kernel_time_us != untold.step.kernel_time_us
     assert told.high_us / told.low_us <= untold.high_us / untold.low_us

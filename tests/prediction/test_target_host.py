@@ -48,7 +48,8 @@ def build_trace(kernel_us: float) -> Trace:
 
 
 @pytest.mark.parametrize(
-    ("host", "parsed"), [("same", "same"), (" Typical ", "typical"), ("0.5", 0.5), (2, 2.0), (100, 100.0)]
+    ("host", "parsed"),
+    [("unknown", "unknown"), ("same", "same"), (" Typical ", "typical"), ("0.5", 0.5), (2, 2.0), (100, 100.0)],
 )
 def test_a_host_is_same_typical_or_a_speed(host: str | float, parsed: str | float) -> None:
     assert parse_host(host) == parsed
@@ -62,9 +63,17 @@ def test_anything_else_is_refused(host: str) -> None:
 
 def test_factors_are_those_of_the_hosts_speeds() -> None:
     source = HostSpeed(1.0, 20, 0.1)
+    assert compute_host_times("unknown", source, H100) == HostTimes(1.0, 0.25, 1.15)
+    assert compute_host_times("unknown", HostSpeed(3.0, 20, 0.1), H100) == HostTimes(1.0, 0.75, 3.0)
     assert compute_host_times("same", None, H100) == HostTimes(1.0, 1 / 1.15, 1.15)
     assert compute_host_times("typical", source, H100) == HostTimes(0.5, 0.25, 1.0)
     assert compute_host_times(4.0, source, H100) == HostTimes(0.25, 0.25 / 1.15, 0.25 * 1.15)
+
+
+def test_where_neither_host_is_known_both_may_be_any_usual_one() -> None:
+    """Each end is a factor 2 from the likely one, and two independent ones add up as squares."""
+    found = compute_host_times("unknown", None, H100)
+    assert (found.likely, found.low, found.high) == pytest.approx((1.0, 2 ** -(2**0.5), 2 ** (2**0.5)))
 
 
 @pytest.mark.parametrize("host", ["typical", 1.5])
@@ -86,14 +95,26 @@ def test_a_step_that_the_cpu_paces_is_as_fast_as_its_host() -> None:
 
 
 def test_both_hosts_are_answered_where_nothing_was_asked() -> None:
-    same = predict(build(kernel_us=5), ["h100-sxm"])["h100-sxm"]
-    assert same.usual_host is not None
-    assert same.usual_host.step_time_us == pytest.approx(same.step.step_time_us / 2, rel=0.05)
-    assert same.usual_host.low_us < same.usual_host.step_time_us < same.usual_host.high_us
-    assert (same.usual_host.speed_ratio, same.usual_host.machines) == (0.5, 3)
-    typical = predict(build(kernel_us=5), ["h100-sxm"], host="typical")["h100-sxm"]
-    assert typical.step.step_time_us == pytest.approx(same.usual_host.step_time_us)
-    assert (typical.low_us, typical.high_us) == pytest.approx((same.usual_host.low_us, same.usual_host.high_us))
+    run = build(kernel_us=5)
+    found = predict(run, ["h100-sxm"])["h100-sxm"]
+    assert found.usual_host is not None
+    assert found.same_host is not None
+    assert found.usual_host.step_time_us == pytest.approx(found.step.step_time_us / 2, rel=0.05)
+    assert (found.usual_host.speed_ratio, found.usual_host.machines) == (0.5, 3)
+    for host, there in (("typical", found.usual_host), ("same", found.same_host)):
+        asked = predict(run, ["h100-sxm"], host=host)["h100-sxm"]
+        assert (asked.low_us, asked.step.step_time_us, asked.high_us) == pytest.approx(
+            (there.low_us, there.step_time_us, there.high_us)
+        )
+        assert (asked.usual_host, asked.same_host) == (None, None)
+
+
+def test_the_interval_holds_both_hosts() -> None:
+    """The CPU paces the step: 0.25 to 1.15 times as long, by the usual hosts' low end and the same host's high one."""
+    found = predict(build(kernel_us=5), ["h100-sxm"])["h100-sxm"]
+    step_us = found.step.step_time_us
+    assert found.low_us == found.usual_host.low_us == pytest.approx(step_us / 4, rel=0.1)
+    assert found.high_us == found.same_host.high_us == pytest.approx(1.15 * step_us, rel=0.05)
 
 
 def test_a_step_that_the_gpu_paces_has_one_answer() -> None:
@@ -165,7 +186,7 @@ def test_all_forms_say_both(tmp_path: Path) -> None:
     shown = runner.invoke(app, ["predict", str(trace), "--gpu", "h100-sxm", "-q"])
     assert shown.exit_code == 0
     assert "usual CPU" in shown.output
-    for suffix, said in ((".md", "With the CPU usual beside h100-sxm"), (".html", "usual CPU")):
+    for suffix, said in ((".md", "With a CPU usual beside h100-sxm"), (".html", "usual CPU")):
         page = tmp_path / f"report{suffix}"
         assert runner.invoke(app, ["predict", str(trace), "--gpu", "h100-sxm", "-q", "-o", str(page)]).exit_code == 0
         assert said in page.read_text()

@@ -29,9 +29,9 @@ def _list_clusters() -> list[str]:
 
 def _list_hosts() -> list[str]:
     from tracekit.hosts.known import list_hosts
-    from tracekit.prediction.target_host import SAME, TYPICAL
+    from tracekit.prediction.target_host import SAME, TYPICAL, UNKNOWN
 
-    return [SAME, TYPICAL, *(host.slug for host in list_hosts())]
+    return [UNKNOWN, SAME, TYPICAL, *(host.slug for host in list_hosts())]
 
 
 def _list_rules() -> list[str]:

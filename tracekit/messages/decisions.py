@@ -25,6 +25,9 @@ SPEED_MAYBE_LOWER = Template(
 SPEED_LOWER = Template(
     "speed-lower", Severity.NOTE, "takes {slowdown:range} times as long (most likely {slowdown:likely})."
 )
+SPEED_WITH_SAME_CPU = Template(
+    "speed-with-same-cpu", Severity.NOTE, "With a CPU like the trace's: {speedup:range} times."
+)
 STEP_OF_CAPTURE = Template("step-of-capture", Severity.NOTE, "a step takes {step_us} ({ends_us:interval}).")
 
 COSTS_MORE = Template(

@@ -106,13 +106,20 @@ HOST_TIME_KEPT = Template(
     "faster, which changes the step by up to {longer_us}.",
     "{--host-speed} changes it.",
 )
+HOST_NOT_GIVEN = Template(
+    "host-not-given",
+    Severity.NOTE,
+    "The target's CPU isn't known: its own work may take {low_ratio:.2g} to {high_ratio:.2g} times as long as "
+    "measured, which changes the step by up to {longer_us}.",
+    "{--host} same is a CPU like the trace's.",
+)
 USUAL_HOST = Template(
     "usual-host",
     Severity.NOTE,
-    "With the CPU that is usual beside {gpu} the step takes {step_time_us} ({low_us} to {high_us}). By {ops} ops, the "
-    "trace's host is {speed_ratio:.2g} times as fast as that one. Hosts differ much; known machines with that GPU: "
-    "{machines}.",
-    "{--host} typical predicts for it; if you know the machine, give its speed.",
+    "The target's CPU isn't known, and it changes the step. One like the trace's: {same_low_us} to {same_high_us}. The "
+    "one usual beside {gpu}: {step_time_us} ({low_us} to {high_us}). The interval holds both. By {ops} ops, the "
+    "trace's host is {speed_ratio:.2g} times as fast as the usual one; known machines with that GPU: {machines}.",
+    "{--host} same or typical narrows it; if you know the machine, give its speed.",
 )
 POWER_CAPPED = Template(
     "power-capped",

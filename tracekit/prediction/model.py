@@ -57,20 +57,29 @@ class StepWithContention:
 
 
 @dataclass(frozen=True, slots=True)
-class StepOnUsualHost:
-    """The step with the CPU that is usual beside the target's GPU, instead of the measured one.
+class StepOnHost:
+    """The step with one CPU of those that the target may have.
 
     Attributes:
         step_time_us: Step time.
-        low_us: Lower end of its 90 % interval, by how far hosts differ.
+        low_us: Lower end of its 90 % interval.
         high_us: Upper end.
-        speed_ratio: How many times as fast as the usual host the trace's is.
-        machines: Known machines with that GPU.
     """
 
     step_time_us: float
     low_us: float
     high_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepOnUsualHost(StepOnHost):
+    """The step with the CPU that is usual beside the target's GPU, in an interval that holds how far hosts differ.
+
+    Attributes:
+        speed_ratio: How many times as fast as the usual host the trace's is.
+        machines: Known machines with that GPU.
+    """
+
     speed_ratio: float
     machines: int
 
@@ -122,7 +131,8 @@ class PredictedStep:
         name: Display name of the cluster, or of the GPU.
         cluster: Name of the cluster that connects the GPUs; None if only the GPU was named.
         step: The median step.
-        low_us: Lower end of the step time's 90 % interval.
+        low_us: Lower end of the step time's 90 % interval. Where the target's CPU wasn't given, it holds one like the
+            trace's and the usual ones.
         high_us: Upper end.
         speedup: Measured step time over predicted.
         coverage: How the GPU time was predicted.
@@ -135,6 +145,7 @@ class PredictedStep:
         price: Dollars for an hour of one GPU; None if it wasn't given.
         contention: The step with contention; None where less than 5 % of the kernels' time overlaps, and for the GPU of
             the trace.
+        same_host: The step with a CPU like the trace's; None where `usual_host` is.
         usual_host: The step with the usual CPU; None where it makes no difference or isn't known, and where another one
             was asked for.
         pipeline: The pipeline of stages that the trace doesn't have; None without.
@@ -160,6 +171,7 @@ class PredictedStep:
     layout: Layout | None = None
     price: float | None = None
     contention: StepWithContention | None = None
+    same_host: StepOnHost | None = None
     usual_host: StepOnUsualHost | None = None
     pipeline: Pipeline | None = None
     batch_ratio: float = 1.0

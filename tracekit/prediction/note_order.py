@@ -14,6 +14,7 @@ EFFECTS: Mapping[Template, EffectFunction] = {
     told.ATTENTION_BUILT_FOR_A100: lambda values, _: values["saves_us"],
     told.COLLECTIVES_KEPT: lambda values, _: values["alone_us"],
     told.COLLECTIVES_SLOWER_THAN_LINKS: lambda values, _: values["beyond_us"],
+    told.HOST_NOT_GIVEN: lambda values, _: values["longer_us"],
     told.HOST_TIME_KEPT: lambda values, _: values["longer_us"],
     told.INSERTED_EXPOSED: lambda values, _: values["inserted_us"],
     told.INSERTED_OVERLAPPED: lambda values, _: values["exposed_us"],

@@ -27,10 +27,10 @@ from tracekit.prediction.changed_step import ChangedStep
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.fixed_clock import get_highest_mhz
 from tracekit.prediction.memory import MemoryFit
-from tracekit.prediction.model import StepOnUsualHost, StepWithContention, Target
+from tracekit.prediction.model import StepOnHost, StepOnUsualHost, StepWithContention, Target
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.sustained_clock import ClockedKernels
-from tracekit.prediction.target_host import MEASURED_HOST, SAME, TYPICAL, HostTimes
+from tracekit.prediction.target_host import MEASURED_HOST, TRACED_HOSTS, UNKNOWN, HostTimes
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.workload.names.framework import is_ampere_attention
@@ -189,6 +189,7 @@ def note_host(
     host: str | float,
     times: HostTimes,
     source: HostSpeed | None,
+    same: StepOnHost | None,
     usual: StepOnUsualHost | None,
     gpu: Gpu,
     changed: ChangedStep | None,
@@ -199,18 +200,21 @@ def note_host(
         host: Host that was asked for.
         times: Factors on the time of its work.
         source: The trace's host.
+        same: The step with a host like the trace's.
         usual: The step with the usual host.
         gpu: GPU of the target.
         changed: The predicted step with changes; ``None`` where another note states the interval's allowance for the
             host.
     """
-    if host == SAME and times != MEASURED_HOST and changed:
-        yield from _note_host_allowance(times, changed)
+    if host in TRACED_HOSTS and not usual and times != MEASURED_HOST and changed:
+        yield from _note_host_allowance(host, times, changed)
     if source is None:
         return
-    if usual:
+    if same and usual:
         yield told.USUAL_HOST(
             gpu=gpu.slug,
+            same_low_us=same.low_us,
+            same_high_us=same.high_us,
             step_time_us=usual.step_time_us,
             low_us=usual.low_us,
             high_us=usual.high_us,
@@ -218,7 +222,7 @@ def note_host(
             speed_ratio=usual.speed_ratio,
             machines=usual.machines,
         )
-    elif host != SAME:
+    elif host not in TRACED_HOSTS:
         yield told.HOST_CHANGED(
             host=host if isinstance(host, str) else f"{host:.3g}",
             time_ratio=times.likely,
@@ -229,17 +233,22 @@ def note_host(
         )
 
 
-def _note_host_allowance(times: HostTimes, changed: ChangedStep) -> Iterator[Message]:
+def _note_host_allowance(host: str | float, times: HostTimes, changed: ChangedStep) -> Iterator[Message]:
     """Note what a host as slow as the interval allows for would change, if it is much."""
     slow_us = changed.compute_step_us(host_time=times.high)
-    if changed.is_changed_by(slow_us):
-        yield told.HOST_TIME_KEPT(host_pct=HOST_SPEED_PCT, longer_us=abs(slow_us - changed.step_us))
+    if not changed.is_changed_by(slow_us):
+        return
+    longer_us = abs(slow_us - changed.step_us)
+    if host == UNKNOWN:
+        yield told.HOST_NOT_GIVEN(low_ratio=times.low, high_ratio=times.high, longer_us=longer_us)
+    else:
+        yield told.HOST_TIME_KEPT(host_pct=HOST_SPEED_PCT, longer_us=longer_us)
 
 
 def note_captured_host(host: str | float, times: HostTimes) -> Iterator[Message]:
     """Note the host that a captured program was predicted for."""
     if times != MEASURED_HOST:
-        named = "the usual one beside that GPU" if host in (SAME, TYPICAL) else f"of speed {float(host):.3g}"
+        named = "the usual one beside that GPU" if isinstance(host, str) else f"of speed {host:.3g}"
         yield told.HOST_OF_CAPTURE(host=named, low_ratio=times.low / times.likely, high_ratio=times.high / times.likely)
 
 

@@ -22,7 +22,7 @@ from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.question import FASTEST, Question
 from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
 from tracekit.prediction.sustained_clock import SustainedClock
-from tracekit.prediction.target_host import SAME, parse_host
+from tracekit.prediction.target_host import UNKNOWN, parse_host
 from tracekit.prediction.targets import resolve_prices, resolve_targets
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
@@ -43,7 +43,7 @@ def predict(
     samples: float | None = None,
     calibrated: bool = True,
     scored: bool = True,
-    host: str | float = SAME,
+    host: str | float = UNKNOWN,
     power_cap: str | float | None = None,
     clock: str | float | None = None,
     source_clock: str | float | None = None,
@@ -67,7 +67,7 @@ def predict(
         samples: Samples that a rank processes in a measured step; None to infer them from the trace.
         calibrated: Use the calibrations stored on this machine.
         scored: Fit intervals to the outcomes kept on this machine.
-        host: Host to predict for: ``same``, ``typical``, or a multiple of the reference host's speed.
+        host: Host to predict for: ``unknown``, ``same``, ``typical``, or a multiple of the reference host's speed.
         power_cap: Power limit of each target's GPUs, in watts or as ``500W``; None for their own.
         clock: Clock that each target's GPUs are held at, in MHz or as ``1200MHz``; None for their own.
         source_clock: Mean clock of the trace's GPU while it was recorded; None where the trace has to tell.

@@ -40,7 +40,7 @@ from tracekit.prediction.insertion_cost import separate_inserted_kernels
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs, judge_memory_fit
-from tracekit.prediction.model import Coverage, Prediction, StepOnUsualHost, StepWithContention, Target
+from tracekit.prediction.model import Coverage, Prediction, StepOnHost, StepOnUsualHost, StepWithContention, Target
 from tracekit.prediction.note_order import order_notes
 from tracekit.prediction.power_cap import apply_power_cap, resolve_power_cap
 from tracekit.prediction.profiler_cost import ProfilerCost
@@ -50,7 +50,10 @@ from tracekit.prediction.sustained_clock import ClockedKernels, SustainedClock
 from tracekit.prediction.target_host import (
     MEASURED_HOST,
     SAME,
+    SIMILAR_HOST,
+    TRACED_HOSTS,
     TYPICAL,
+    UNKNOWN,
     HostTimes,
     compute_captured_host_times,
     compute_host_times,
@@ -103,7 +106,7 @@ class Predictor:
     calibrations: Sequence[calibration.Calibration]
     clock: SustainedClock
     assumptions: tuple[Message, ...] = ()
-    host: str | float = SAME
+    host: str | float = UNKNOWN
     power_cap_w: float | None = None
     clock_mhz: float | None = None
     scoreboard: Scoreboard = field(default_factory=Scoreboard)
@@ -214,7 +217,7 @@ class Predictor:
         run, gpu = self.run, target.gpu.gpu
         same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
         same_ranks = layouts is None or layouts[0].world_size == layouts[1].world_size
-        same_host = same_gpu and same_ranks and not self.assumptions and self.host == SAME
+        same_host = same_gpu and same_ranks and not self.assumptions and self.host in TRACED_HOSTS
         filled = fill_unpredicted(times, 0.0 if same_gpu and not layouts else UNCHANGED_HALF_WIDTH)
         host = self._find_host_times(program, gpu, same_host)
         clocked = self._hold_clock(program, filled, target, layouts, host)
@@ -238,8 +241,9 @@ class Predictor:
             if same_host or layouts or run.is_captured
             else self._predict_on_usual_host(program, gpu, filled, stepped.step)
         )
+        same = self._predict_on_host(program, gpu, filled, SIMILAR_HOST) if usual else None
         kernels = _apply_edits(program, filled.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
-        source_host = self._source_host if not run.is_captured and (usual or self.host != SAME) else None
+        source_host = self._source_host if not run.is_captured and (usual or self.host not in TRACED_HOSTS) else None
         ranks = target.layout.world_size if target.layout else program.trace.world_size
         price = self.prices.find(gpu, target.cluster)
         changed = ChangedStep(program, filled["time_us"].to_numpy(), host.likely, stepped.step.step_time_us)
@@ -261,7 +265,7 @@ class Predictor:
                 notes.note_captured_host(self.host, host)
                 if run.is_captured
                 else notes.note_host(
-                    self.host, host, source_host, usual, gpu, None if same_gpu and self.assumptions else changed
+                    self.host, host, source_host, same, usual, gpu, None if same_gpu and self.assumptions else changed
                 )
             ),
             *self.assumptions,
@@ -294,6 +298,7 @@ class Predictor:
             batch_ratio=more,
             batch=self.batch.scale(more) if self.batch else None,
             contention=shared,
+            same_host=same,
             usual_host=usual,
             host_time=host.likely,
         )
@@ -369,17 +374,23 @@ class Predictor:
         self, program: Program, gpu: Gpu, times: pl.DataFrame, step: StepTime
     ) -> StepOnUsualHost | None:
         """Predict the step with the usual CPU, where that changes it."""
-        if self.host != SAME or notes.has_host_speed_edit(program) or self._source_host is None:
+        if self.host != UNKNOWN or notes.has_host_speed_edit(program) or self._source_host is None:
             return None
-        kernel_us = self._compute_interval_times(times, gpu)
+        likely_us = self._compute_interval_times(times, gpu)[0]
         host = compute_host_times(TYPICAL, self._source_host, gpu)
-        fast_us, slow_us = (program.replay_step_time_us(kernel_us[0], time) for time in (host.low, host.high))
+        fast_us, slow_us = (program.replay_step_time_us(likely_us, time) for time in (host.low, host.high))
         if max(step.step_time_us / fast_us, slow_us / step.step_time_us) < MIN_HOST_EFFECT:
             return None
-        host_times = (host.likely, host.low, host.high)
+        there, usual = self._predict_on_host(program, gpu, times, host), find_usual_host(gpu)
+        return StepOnUsualHost(
+            there.step_time_us, there.low_us, there.high_us, self._source_host.speed / usual.speed, usual.machines
+        )
+
+    def _predict_on_host(self, program: Program, gpu: Gpu, times: pl.DataFrame, host: HostTimes) -> StepOnHost:
+        """Predict the step with a CPU that is some times as fast as the measured one."""
+        kernel_us, host_times = self._compute_interval_times(times, gpu), (host.likely, host.low, host.high)
         ends = [program.replay_step_time_us(us, time) for us, time in zip(kernel_us, host_times, strict=True)]
-        usual = find_usual_host(gpu)
-        return StepOnUsualHost(ends[0], min(ends), max(ends), self._source_host.speed / usual.speed, usual.machines)
+        return StepOnHost(ends[0], min(ends), max(ends))
 
     def _predict_contention(self, time_us: Floats) -> StepWithContention | None:
         """Predict the step with contention, where enough kernels overlap."""

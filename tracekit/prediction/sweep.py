@@ -25,7 +25,7 @@ from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.source_cluster import fill_source_gpu
 from tracekit.prediction.source_cluster import identify_source_cluster as source_of
 from tracekit.prediction.sustained_clock import SustainedClock
-from tracekit.prediction.target_host import SAME, parse_host
+from tracekit.prediction.target_host import UNKNOWN, parse_host
 from tracekit.prediction.targets import resolve_prices, resolve_targets
 from tracekit.run import MeasuredRun
 
@@ -148,7 +148,7 @@ def sweep(
     samples: float | None = None,
     calibrated: bool = True,
     scored: bool = True,
-    host: str | float = SAME,
+    host: str | float = UNKNOWN,
     power_cap: str | float | None = None,
     clock: str | float | None = None,
     source_clock: str | float | None = None,

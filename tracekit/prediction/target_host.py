@@ -5,12 +5,14 @@ from math import exp, hypot, log
 
 from predictors import Gpu
 from tracekit.errors import RequestError
-from tracekit.hosts import HostSpeed, find_usual_host
+from tracekit.hosts import HostSpeed, UsualHost, find_usual_host
 from tracekit.hosts.known import find_host
 from tracekit.messages import requests as messages
 from tracekit.parallelism.stragglers import HOST_SPEED_FACTOR
 
-SAME, TYPICAL = "same", "typical"
+UNKNOWN, SAME, TYPICAL = "unknown", "same", "typical"
+TRACED_HOSTS = (UNKNOWN, SAME)
+"""Hosts for which the CPU's own work most likely takes as long as in the trace."""
 MIN_SPEED, MAX_SPEED = 0.01, 100.0
 """Multiples of the reference host's speed: public traces' hosts lie between 0.1 and 2.3."""
 
@@ -33,13 +35,13 @@ SIMILAR_HOST = HostTimes(1.0, 1 / HOST_SPEED_FACTOR, HOST_SPEED_FACTOR)
 
 
 def parse_host(host: str | float) -> str | float:
-    """Parse a host: ``same``, ``typical``, the name of a known one, or a multiple of the reference host's speed.
+    """Parse a host: ``unknown``, ``same``, ``typical``, a known one's name, or a speed relative to the reference host.
 
     Raises:
         RequestError: It is none of these.
     """
     text = str(host).strip().lower()
-    if text in (SAME, TYPICAL):
+    if text in (UNKNOWN, SAME, TYPICAL):
         return text
     try:
         speed = float(text) if text.isascii() else 0.0
@@ -54,9 +56,13 @@ def parse_host(host: str | float) -> str | float:
 def compute_host_times(host: str | float, source: HostSpeed | None, gpu: Gpu) -> HostTimes:
     """Compute how much longer the CPU's own work takes on a host than on the trace's.
 
+    An unknown host is most likely like the trace's; its interval holds those usual beside the GPU, too. For example, a
+    usual host is 2 times as fast as the trace's, 1 to 4 times in its interval: the CPU's work takes 0.25 to 1.15 times
+    as long as measured.
+
     Args:
         host: From :func:`parse_host`.
-        source: The trace's host; ``None`` if it isn't known.
+        source: The trace's host; ``None`` if it isn't known, so that it is any of the usual ones.
         gpu: The target's GPU.
 
     Raises:
@@ -64,6 +70,8 @@ def compute_host_times(host: str | float, source: HostSpeed | None, gpu: Gpu) ->
     """
     if host == SAME:
         return SIMILAR_HOST
+    if host == UNKNOWN:
+        return _hold_usual_hosts(source, find_usual_host(gpu))
     if source is None:
         raise RequestError(messages.HOST_UNKNOWN(host=str(host)))
     if host == TYPICAL:
@@ -73,6 +81,16 @@ def compute_host_times(host: str | float, source: HostSpeed | None, gpu: Gpu) ->
     return HostTimes(ratio, ratio / HOST_SPEED_FACTOR, ratio * HOST_SPEED_FACTOR)
 
 
+def _hold_usual_hosts(source: HostSpeed | None, usual: UsualHost) -> HostTimes:
+    """Return the factors for a host like the trace's, in an interval that holds the usual ones."""
+    if source is None:
+        reach = exp(hypot(log(usual.high / usual.speed), log(usual.high / usual.speed)))
+        low, high = 1 / reach, reach
+    else:
+        low, high = source.speed / usual.high, source.speed / usual.low
+    return HostTimes(1.0, min(low, SIMILAR_HOST.low), max(high, SIMILAR_HOST.high))
+
+
 def compute_captured_host_times(host: str | float, source: Gpu, gpu: Gpu) -> HostTimes:
     """Compute how much longer the CPU's own work takes than in the trace of a captured program.
 
@@ -80,12 +98,12 @@ def compute_captured_host_times(host: str | float, source: Gpu, gpu: Gpu) -> Hos
     programs, and how far hosts do.
 
     Args:
-        host: From :func:`parse_host`; the trace has no host of its own, so ``same`` is the usual one too.
+        host: From :func:`parse_host`; the trace has no host of its own, so it is the usual one unless a speed is given.
         source: The trace's GPU.
         gpu: The target's GPU.
     """
     usual = find_usual_host(gpu)
-    speed = usual.speed if host in (SAME, TYPICAL) else float(host)
-    among_hosts = log(usual.high / usual.speed) if host in (SAME, TYPICAL) else 0.0
+    speed = usual.speed if isinstance(host, str) else host
+    among_hosts = log(usual.high / usual.speed) if isinstance(host, str) else 0.0
     likely, reach = find_usual_host(source).speed / speed, hypot(CAPTURED_HALF_WIDTH, among_hosts)
     return HostTimes(likely, likely * exp(-reach), likely * exp(reach))

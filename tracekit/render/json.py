@@ -135,6 +135,7 @@ def serialize_target(prediction: PredictedStep) -> dict[str, Any]:
         "waiting_us": prediction.step.waiting_us,
         "idle_us": prediction.step.idle_us,
         "with_contention": dataclasses.asdict(prediction.contention) if prediction.contention else None,
+        "with_same_host": dataclasses.asdict(prediction.same_host) if prediction.same_host else None,
         "with_usual_host": dataclasses.asdict(prediction.usual_host) if prediction.usual_host else None,
         "coverage": dataclasses.asdict(prediction.coverage),
         "fits_in_memory": prediction.memory.fits,

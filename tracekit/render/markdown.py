@@ -125,10 +125,11 @@ def _generate_step_table(report: Report) -> Iterator[str]:
     )
     yield from format_table(heads, [measured, *rows])
     for target in report.targets:
-        if target.usual_host:
-            usual = target.usual_host
-            step, span = format_duration(usual.step_time_us), format_interval(usual.low_us, usual.high_us)
-            yield from ("", f"With the CPU usual beside {target.label}: {step} ({span}).")
+        hosts = (("like the trace's", target.same_host), (f"usual beside {target.label}", target.usual_host))
+        for name, there in hosts:
+            if there:
+                step, span = format_duration(there.step_time_us), format_interval(there.low_us, there.high_us)
+                yield from ("", f"With a CPU {name}: {step} ({span}).")
     for line in (*merge_target_notes(report, describe_step_samples), *costs.explain_headings(done)):
         yield from ("", f"{to_markdown(line[0].upper() + line[1:])}.")
 

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tracekit.format import format_duration, format_interval, format_number, format_percent
-from tracekit.prediction.model import PredictedStep, StepOnUsualHost
+from tracekit.prediction.model import PredictedStep, StepOnHost
 from tracekit.render import costs
 from tracekit.render.grid import ColumnKind, Grid, append_omitted_count, make_grid
 from tracekit.render.notes import merge_target_notes
@@ -93,8 +93,9 @@ def render_targets(report: TargetsReport) -> RenderableType:
     table.add_row(*measured)
     for target in report.targets[:MOST_TARGETS]:
         table.add_row(*_arrange_target(report, target, columns))
-        if target.usual_host and has_details:
-            table.add_row(*_arrange_usual_host(target, target.usual_host, columns))
+        for name, host in (("same CPU", target.same_host), ("usual CPU", target.usual_host)):
+            if host and has_details:
+                table.add_row(*_arrange_host(name, target, host, columns))
     said = [
         *merge_target_notes(report, describe_step_samples),
         *costs.explain_headings(columns.costs),
@@ -118,12 +119,12 @@ def _arrange_target(report: TargetsReport, target: PredictedStep, columns: _Colu
     )
 
 
-def _arrange_usual_host(target: PredictedStep, usual: StepOnUsualHost, columns: _Columns) -> Iterator[str | Text]:
-    speedup = target.speedup_per_sample * target.step.step_time_us / usual.step_time_us
+def _arrange_host(name: str, target: PredictedStep, there: StepOnHost, columns: _Columns) -> Iterator[str | Text]:
+    speedup = target.speedup_per_sample * target.step.step_time_us / there.step_time_us
     return columns.arrange_row(
-        "  usual CPU",
-        format_duration(usual.step_time_us),
-        interval=format_interval(usual.low_us, usual.high_us),
+        f"  {name}",
+        format_duration(there.step_time_us),
+        interval=format_interval(there.low_us, there.high_us),
         speed=f"{format_number(speedup)}x",
     )
 

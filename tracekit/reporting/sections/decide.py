@@ -165,6 +165,7 @@ class EqualWork:
             setting=tuple(self._describe_setting(target)),
             step_us=step.scale(target.batch_ratio),
             speedup=speedup,
+            same_host_speedup=self._compare_on_same_host(target),
             price=target.price,
             hourly=hourly,
             dollars=None if hourly is None else step_hours.scale(hourly * self._steps_per_amount),
@@ -177,6 +178,14 @@ class EqualWork:
             sentence=told.TARGET_DECIDED(target=(), answers=()),
         )
         return replace(decided, sentence=write_target(decided, here, self.unit, self.amount, self.question.whole_run))
+
+    def _compare_on_same_host(self, target: PredictedStep) -> Figure | None:
+        """Return the throughput relative to the trace if the target's CPU is like the trace's."""
+        there = target.same_host
+        if there is None:
+            return None
+        step = Figure(there.step_time_us, there.low_us, there.high_us).scale(1 / target.batch_ratio)
+        return step.invert(self.source.step_time_us)
 
     def _describe_setting(self, target: PredictedStep) -> Iterator[Message]:
         """Yield what else differs from the trace."""

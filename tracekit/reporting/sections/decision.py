@@ -18,6 +18,7 @@ class TargetDecision:
         setting: What else differs from the trace: the layout, the batch, what-if edits.
         step_us: Step time.
         speedup: Throughput relative to the trace.
+        same_host_speedup: The same with a CPU like the trace's; null where `speedup` has it or the CPU hardly matters.
         price: Dollars for an hour of one GPU; null if it wasn't given.
         hourly: Dollars for an hour of all rented GPUs.
         dollars: Dollars for ``amount`` units of work.
@@ -38,6 +39,7 @@ class TargetDecision:
     setting: tuple[Message, ...]
     step_us: Figure
     speedup: Figure
+    same_host_speedup: Figure | None
     price: float | None
     hourly: float | None
     dollars: Figure | None

@@ -39,6 +39,7 @@ def write_target(
     """
     answers = [
         _write_speed(target, here),
+        *_write_speed_with_same_cpu(target),
         *_write_cost(target, here, unit, amount),
         *_write_rent(target),
         *(_write_run(target, here, whole_run) if whole_run else ()),
@@ -61,6 +62,12 @@ def _write_speed(target: TargetDecision, here: TraceCosts) -> Message:
         return faster(speedup=speedup.ordered)
     slower = told.SPEED_LOWER if speedup.high < 1 else told.SPEED_MAYBE_LOWER
     return slower(slowdown=speedup.invert().ordered)
+
+
+def _write_speed_with_same_cpu(target: TargetDecision) -> Iterator[Message]:
+    """Yield how fast the target is if its CPU is like the trace's, where that makes the answer narrower."""
+    if target.same_host_speedup is not None:
+        yield told.SPEED_WITH_SAME_CPU(speedup=target.same_host_speedup.ordered)
 
 
 def _write_cost(target: TargetDecision, here: TraceCosts, unit: str, amount: int) -> Iterator[Message]:

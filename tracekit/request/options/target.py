@@ -64,11 +64,11 @@ class TargetOptions(Request):
     host: Annotated[
         float | str,
         Option(
-            "The target's CPU: same (default), typical beside that GPU, one of `tracekit hosts`, or a speed of `info`.",
+            "The target's CPU: unknown (default), same, typical beside that GPU, one of `tracekit hosts`, or a speed.",
             "Host (CPU) of the target",
             "HOST",
         ),
-    ] = "same"
+    ] = "unknown"
     host_from: Annotated[
         str | None,
         Option("A trace of any job on the target's machine: predicts for its CPU.", "Trace of that host", "TRACE"),
@@ -122,7 +122,7 @@ class TargetOptions(Request):
         from tracekit.comm import load_cluster
         from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock, resolve_clock
         from tracekit.prediction.power_cap import parse_power_cap, resolve_power_cap
-        from tracekit.prediction.target_host import SAME, parse_host
+        from tracekit.prediction.target_host import UNKNOWN, parse_host
         from tracekit.prediction.targets import resolve_targets
 
         super().check()
@@ -133,7 +133,7 @@ class TargetOptions(Request):
             resolve_clock(clock_mhz, target.gpu.gpu)
         if self.source_cluster is not None:
             load_cluster(self.source_cluster)
-        if parse_host(self.host) != SAME and self.host_from is not None:
+        if parse_host(self.host) != UNKNOWN and self.host_from is not None:
             raise RequestError(messages.HOST_GIVEN_TWICE())
         self.given_prices.check()
 
