@@ -2,10 +2,13 @@
 
 import polars as pl
 
+from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
+from tracekit.messages.formats import FORMAT_LACKS
 from tracekit.trace import RankTrace
 
 # Calls that launch a kernel, to find launches without one. Launches and kernels are otherwise linked by correlation ID.
 KERNEL_LAUNCH_PATTERN = r"^((cuda|cu|hip)\w*Launch\w*Kernel|(cuda|cu|hip)GraphLaunch)"
+NSIGHT_TOOL = "Nsight Systems"
 CAPTURE_CALL_PATTERN = r"StreamBeginCapture|StreamEndCapture"
 
 
@@ -14,9 +17,23 @@ def count_lost_launches(rank: RankTrace) -> tuple[int, int]:
 
     Launches into a graph that is being captured start no kernel and don't count.
     """
+    launching = _find_launches(rank)
+    return launching.join(rank.activities, on="correlation", how="anti").height, launching.height
+
+
+def lacks_graphs(rank: RankTrace) -> bool:
+    """Return whether Nsight Systems recorded nothing of what CUDA graphs ran, and lost no other kernels."""
+    tool = next((one.values["tool"] for one in rank.warnings if one.template is FORMAT_LACKS), None)
+    if tool != NSIGHT_TOOL:
+        return False
+    launching = _find_launches(rank).with_columns(of_graph=pl.col("name").str.contains(GRAPH_LAUNCH_CALLS))
+    lost = launching.join(rank.activities, on="correlation", how="anti")
+    return lost.height > 0 and bool(lost["of_graph"].all()) and lost.height == launching["of_graph"].sum()
+
+
+def _find_launches(rank: RankTrace) -> pl.DataFrame:
     launches = rank.calls.filter(pl.col("name").str.contains(KERNEL_LAUNCH_PATTERN)).drop_nulls("correlation")
     capture = rank.calls.filter(pl.col("name").str.contains(CAPTURE_CALL_PATTERN))
     begins = capture.select("ts_ns", capturing=pl.col("name").str.contains("Begin"))
     found = launches.join_asof(begins, on="ts_ns", check_sortedness=False)
-    launching = found.filter(~pl.col("capturing").fill_null(False))
-    return launching.join(rank.activities, on="correlation", how="anti").height, launching.height
+    return found.filter(~pl.col("capturing").fill_null(False))

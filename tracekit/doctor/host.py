@@ -3,9 +3,10 @@
 import polars as pl
 
 from tracekit.analysis.graph_replays import count_replayed_nodes
-from tracekit.analysis.lost_kernels import count_lost_launches
+from tracekit.analysis.lost_kernels import count_lost_launches, lacks_graphs
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound
+from tracekit.ingest.whole_graphs import is_whole_graph
 from tracekit.messages import Message
 from tracekit.messages import doctor_checks as told
 from tracekit.workload.kernel_table import has_work
@@ -29,7 +30,7 @@ def check_cpu_activity(context: CheckContext) -> Check:
     if ops and calls:
         return Check(name, title, Status.OK, evidence)
     if calls:
-        cost = context.compute_step_pct(~has_work())
+        cost = context.compute_step_pct(~has_work() & ~is_whole_graph())
         lost = told.CPU_OPS_MISSING_COST(step_pct=cost)
     else:
         cost = 100.0
@@ -67,8 +68,11 @@ def check_launches_without_kernel(context: CheckContext) -> Check | None:
     missing, launches = count_lost_launches(context.rank)
     if not launches:
         return None
-    # Missing kernels are assumed to take as long as recorded ones, if any were recorded.
+    # Missing kernels are assumed to take as long as recorded ones, if any were recorded; a graph may hold any number.
     cost = min(context.work_pct * missing / (launches - missing), 100.0) if missing < launches else 100.0
+    lacks = lacks_graphs(context.rank)
+    if lacks:
+        cost = max(cost, 100 - context.work_pct)
     status = grade_cost(cost)
     return Check(
         "launches_without_kernel",
@@ -77,7 +81,7 @@ def check_launches_without_kernel(context: CheckContext) -> Check | None:
         told.LAUNCHES_UNMATCHED(lost=missing, launches=launches),
         told.LAUNCHES_UNMATCHED_COST(step_pct=cost),
         cost,
-        told.LAUNCHES_UNMATCHED_FIX(),
+        told.GRAPH_NODES_FIX() if lacks else told.LAUNCHES_UNMATCHED_FIX(),
     )
 
 

@@ -5,6 +5,7 @@ import polars as pl
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
+from tracekit.ingest.whole_graphs import is_whole_graph
 from tracekit.messages import doctor_checks as told
 from tracekit.parallelism.relayout import compute_seen_pct
 from tracekit.workload.kernel_table import has_work
@@ -52,7 +53,7 @@ def check_shapes(context: CheckContext) -> Check:
     if context.rank.has_shapes:
         part = 100 * ops["input_dims"].count() / ops.height
         return Check(name, title, Status.OK, told.SHAPES_RECORDED(ops_pct=part, ops=ops.height))
-    cost = context.compute_step_pct(~has_work() & (pl.col("family") != "collective"))
+    cost = context.compute_step_pct(~has_work() & (pl.col("family") != "collective") & ~is_whole_graph())
     return Check(
         name,
         title,
@@ -92,8 +93,8 @@ def check_known_ops(context: CheckContext) -> Check | None:
 
 
 def check_cuda_graphs(context: CheckContext) -> Check | None:
-    """Warn about kernels of CUDA graphs, which have no op unless the capture was recorded."""
-    in_graph = _select_graph_kernels(context)
+    """Warn about CUDA graphs: their kernels have no op without the capture, or the graphs were recorded as a whole."""
+    in_graph = _select_graph_kernels(context) | is_whole_graph()
     kernels = context.kernels.filter(in_graph)
     if kernels.is_empty():
         return None
@@ -102,8 +103,12 @@ def check_cuda_graphs(context: CheckContext) -> Check | None:
     captured = context.rank.captured
     counts = {"kernels": kernels.height, "launches": launches}
     evidence = told.GRAPH_KERNELS_WITHOUT_OPS(**counts)
+    fix = None if captured else told.GRAPH_CAPTURE_FIX()
     if captured:
         evidence = told.GRAPH_KERNELS_CAPTURED(**counts, captured=captured.call_row.count())
+    whole = kernels.filter(is_whole_graph()).height
+    if whole:
+        evidence, fix = told.GRAPHS_RECORDED_WHOLE(whole=whole, launches=launches), told.GRAPH_NODES_FIX()
     return Check(
         "graphs",
         "Graphs",
@@ -111,7 +116,7 @@ def check_cuda_graphs(context: CheckContext) -> Check | None:
         evidence,
         told.GRAPH_KERNELS_COST(step_pct=cost),
         cost,
-        None if captured else told.GRAPH_CAPTURE_FIX(),
+        fix,
     )
 
 

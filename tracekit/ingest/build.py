@@ -19,7 +19,7 @@ from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS, CONTROL_CHARACTERS, TABLES
 from tracekit.ingest.ledger import build_ledger, is_harmless, share_read, warn_of_dropped
-from tracekit.ingest.merged_ranks import RankPart, split_ranks
+from tracekit.ingest.merged_ranks import RankPart, split_ranks, split_recorded_processes
 from tracekit.ingest.op_inputs import drop_malformed_inputs
 from tracekit.ingest.order import argsort_by_start
 from tracekit.ingest.ranks import read_rank
@@ -87,7 +87,8 @@ def build_rank_traces(
     read = _make_table_reader(decoded, _read_time_base(decoded.keys, source))
     tables = {table: read(table) for table in TABLES} | {THREADS: _build_thread_names(decoded)}
     release_freed_memory()
-    parts = split_ranks(tables, decoded.keys, labels, source)
+    split = split_recorded_processes if decoded.has_processes else split_ranks
+    parts = split(tables, decoded.keys, labels, source)
     first, *others = [_build_rank_trace(part, decoded, source, needs_gpu) for part in parts]
     told = () if parts[0].warning is None else (parts[0].warning,)
     ledger = share_read(build_ledger(_count_file(decoded)), first.ledger, [other.ledger for other in others])

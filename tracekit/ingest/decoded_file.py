@@ -47,6 +47,7 @@ class DecodedFile:
         damage: Damage of the file.
         begins_at: Where its document begins.
         ends_at: Where the file ends, if it was read by document.
+        has_processes: Whether activities note the process that asked for them; Kineto notes their GPU there.
     """
 
     keys: dict[str, bytes]
@@ -55,3 +56,4 @@ class DecodedFile:
     damage: FileDamage
     begins_at: int = 0
     ends_at: int = 0
+    has_processes: bool = False

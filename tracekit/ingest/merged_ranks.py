@@ -68,6 +68,49 @@ def split_ranks(tables: Tables, keys: Mapping[str, bytes], labels: Sequence[byte
     return list(_split_by_process(tables, keys, drivers, source))
 
 
+def split_recorded_processes(
+    tables: Tables, keys: Mapping[str, bytes], labels: Sequence[bytes], source: str
+) -> list[RankPart]:
+    """Split the tables of a file whose activities note their process: each process that ran kernels is a rank.
+
+    Ranks are numbered by GPU and process. What other processes did is left out; of a file of one rank, their calls
+    are, whose correlation ids may be those of the rank's. Arguments and errors are those of :func:`split_ranks`, which
+    splits what notes no process.
+    """
+    found = _list_kernel_processes(tables)
+    if found.is_empty():
+        return split_ranks(tables, keys, labels, source)
+    if found.height > MAX_MERGED_RANKS:
+        raise NotATraceError(messages.TRACES_MERGED(path=source, processes=found.height))
+    processes = found["pid"].to_list()
+    if len(processes) == 1:
+        own = pl.col("pid").is_null() | (pl.col("pid") == processes[0])
+        asked = {name: tables[name].filter(own) for name in (*ACTIVITY_KINDS, "calls", "syncs")}
+        return [RankPart({**tables, **asked}, keys)]
+    left_out = sum(tables[name].filter(~pl.col("pid").is_in(processes)).height for name in TABLES)
+    has_own_gpu = found["device"].explode().is_unique().all()
+    said = messages.RANKS_BY_DEVICE if has_own_gpu else messages.RANKS_SHARE_GPU
+    warning = said(path=source, ranks=len(processes), left_out=left_out)
+    return [
+        RankPart(
+            {name: table.filter(pl.col("pid") == process) for name, table in tables.items()},
+            _set_rank(keys, rank, len(processes), keys.get("deviceProperties")),
+            warning,
+        )
+        for rank, process in enumerate(processes)
+    ]
+
+
+def _list_kernel_processes(tables: Tables) -> pl.DataFrame:
+    """List the processes that ran kernels, or if none did, copies and sets, by GPU: ``pid``, ``device``."""
+    for kinds in (("kernel",), ACTIVITY_KINDS):
+        activities = pl.concat(tables[kind].select("pid", "device") for kind in kinds).drop_nulls("pid")
+        if activities.height:
+            break
+    devices = activities.group_by("pid").agg(pl.col("device").unique())
+    return devices.sort(pl.col("device").list.min(), "pid", nulls_last=True)
+
+
 def number_documents(ranks: Sequence[RankTrace]) -> list[RankTrace] | None:
     """Number the ranks whose traces are documents of one file; ``None`` if they aren't ranks of one job.
 

@@ -73,6 +73,12 @@ GRAPH_KERNELS_WITHOUT_OPS = Template(
     Severity.CHECK,
     "{kernels:count kernel} out of {launches:count graph launch}; nothing tells their ops",
 )
+GRAPHS_RECORDED_WHOLE = Template(
+    "graphs-recorded-whole",
+    Severity.CHECK,
+    "{whole} of {launches:count graph launch} were recorded as a whole: what runs in them isn't known",
+)
+GRAPH_NODES_FIX = Template("graph-nodes-fix", Severity.CHECK, "nsys profile --cuda-graph-trace=node")
 GRAPH_KERNELS_COST = Template(
     "graph-kernels-cost",
     Severity.CHECK,

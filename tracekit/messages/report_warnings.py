@@ -90,6 +90,20 @@ KERNELS_LOST = Template(
     "{lost} of {launches:count launch} have no kernel in the trace: what they ran counts as idle time on every GPU.",
     "Record fewer steps at once: full buffers lose kernels.",
 )
+GRAPHS_NOT_TRACED = Template(
+    "graphs-not-traced",
+    Severity.WARNING,
+    "{lost} of {launches:count launch} have no kernel in the trace, all of CUDA graphs: what they ran counts as idle "
+    "time on every GPU.",
+    "Record with `nsys profile --cuda-graph-trace=node`.",
+)
+GRAPHS_WHOLE = Template(
+    "graphs-whole",
+    Severity.WARNING,
+    "{launches:count launch} of CUDA graphs, {time_pct} of kernel time, were recorded as a whole: what runs in them "
+    "isn't known, so their times on other GPUs are little more than a guess.",
+    "Record with `nsys profile --cuda-graph-trace=node`.",
+)
 GRAPH_REPLAYS_INCOMPLETE = Template(
     "graph-replays-incomplete",
     Severity.WARNING,

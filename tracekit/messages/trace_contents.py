@@ -63,6 +63,13 @@ RANKS_BY_DEVICE = Template(
     "other processes left out.",
     "Give a file per rank if that is wrong: trace_rank0.json, trace_rank1.json.",
 )
+RANKS_SHARE_GPU = Template(
+    "ranks-share-gpu",
+    Severity.WARNING,
+    "{path} holds the traces of {ranks:count process}, read as ranks; several ran on one GPU, so their times hold one "
+    "another's work; {left_out:count event} of other processes left out.",
+    "Give each process a GPU of its own, or record each by itself.",
+)
 
 EVENTS_LOST = Template(
     "events-lost",

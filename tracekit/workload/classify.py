@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 
 from tracekit.bounds import MAX_REMEMBERED_NAMES
+from tracekit.ingest.whole_graphs import WHOLE_GRAPH_NAME
 from tracekit.workload.names import infer_family
 
 OP_FAMILY_RULES = (
@@ -65,6 +66,8 @@ def classify_activity(kind: str, kernel: str, op: str | None) -> str:
     """
     if kind != "kernel":
         return kind
+    if re.search(WHOLE_GRAPH_NAME, kernel):
+        return "other"
     if GIVEN_STATISTICS_NORM.search(kernel):
         return "elementwise"
     by_kernel, by_op = infer_family(kernel), classify_op(op)

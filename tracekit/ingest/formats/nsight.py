@@ -4,19 +4,23 @@ Columns are documented in "SQLite Export Schema Reference" of Nsight Systems' us
 what was recorded, and columns were added over the years.
 """
 
+from collections.abc import Iterable
+
 import polars as pl
 
 from tracekit.errors import NoGpuActivityError, NotATraceError
 from tracekit.ingest.formats.nsight_tables import ReadTable, open_database, open_parquet_folder
 from tracekit.ingest.formats.nvtx import split_ranges
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, format_vector
+from tracekit.ingest.whole_graphs import WHOLE_GRAPH
 from tracekit.messages.formats import DATABASE_OF_OTHER_TOOL, NSIGHT_WITHOUT_CUDA
 
 KERNELS, CALLS, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 COPIES, SETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 SYNCS, RECORDS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 
-_ACTIVITY = ("start", "end", "deviceId", "streamId", "correlationId", "graphNodeId")
+_ACTIVITY = ("start", "end", "deviceId", "streamId", "correlationId", "graphNodeId", "globalPid")
 _LAUNCHED = {
     "deviceId": "device",
     "streamId": "stream",
@@ -52,9 +56,13 @@ def _read_report(read: ReadTable, file: ForeignFile) -> ForeignTrace:
     texts = read("StringIds", ("id", "value")).unique("id", keep="first")
     if texts.is_empty():
         raise NotATraceError(DATABASE_OF_OTHER_TOOL(path=file.name))
-    kernels, copies, sets = _read_kernels(read, texts), _read_copies(read), _read_sets(read)
-    if kernels.is_empty() and copies.is_empty() and sets.is_empty():
+    activities = {"kernel": _read_kernels(read, texts), "memcpy": _read_copies(read), "memset": _read_sets(read)}
+    activities["kernel"] = pl.concat(
+        [activities["kernel"], _read_whole_graphs(read, activities.values())], how="diagonal"
+    )
+    if all(table.is_empty() for table in activities.values()):
         raise NoGpuActivityError(NSIGHT_WITHOUT_CUDA(path=file.name))
+    ordinals = _read_ordinals(read)
     ranges = _read_ranges(read, texts)
     file.check_texts([ranges])
     ops, annotations = split_ranges(ranges)
@@ -62,12 +70,10 @@ def _read_report(read: ReadTable, file: ForeignFile) -> ForeignTrace:
         "ops": ops,
         "annotations": annotations,
         "calls": _read_calls(read, texts),
-        "kernel": kernels,
-        "memcpy": copies,
-        "memset": sets,
+        **{kind: _number_devices(table, ordinals) for kind, table in activities.items()},
         "syncs": _read_syncs(read),
     }
-    return ForeignTrace(tables, _read_keys(read), _read_thread_names(read, texts))
+    return ForeignTrace(tables, _read_keys(read), _read_thread_names(read, texts), has_processes=True)
 
 
 def _read_kernels(read: ReadTable, texts: pl.DataFrame) -> pl.DataFrame:
@@ -86,6 +92,21 @@ def _read_kernels(read: ReadTable, texts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _read_whole_graphs(read: ReadTable, recorded: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Read the launches of CUDA graphs that are one row each, as kernels.
+
+    Args:
+        read: Reads a table.
+        recorded: What else ran; of a launch whose nodes are among it, the row for all of them is left out.
+    """
+    launch = ["globalPid", "correlationId"]
+    nodes = pl.concat(table.select("globalPid", correlationId="correlation") for table in recorded)
+    rows = read(GRAPHS, (*_ACTIVITY, "graphId", "graphExecId")).join(nodes, on=launch, how="anti", nulls_equal=True)
+    graph = pl.coalesce(pl.when(pl.col(name) > 0).then(name) for name in ("graphId", "graphExecId"))
+    name = pl.format("{} {}", pl.lit(WHOLE_GRAPH), graph).fill_null(WHOLE_GRAPH)
+    return rows.rename(_LAUNCHED).with_columns(*_measure_span(), name=name)
+
+
 def _read_copies(read: ReadTable) -> pl.DataFrame:
     rows = read(COPIES, (*_ACTIVITY, "bytes", "copyKind", "srcKind", "dstKind"))
     kind, source, target = (
@@ -102,6 +123,21 @@ def _read_sets(read: ReadTable) -> pl.DataFrame:
     return rows.rename(_LAUNCHED).with_columns(*_measure_span(), name=pl.lit("Memset (Device)"))
 
 
+def _read_ordinals(read: ReadTable) -> pl.DataFrame:
+    """Read which of the machine's GPUs each process means by a number: some see only a part of them."""
+    seen = read("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid")).drop_nulls()
+    listed = _read_gpus(read).select(gpuId="row", ordinal="id").drop_nulls()
+    found = seen.join(listed, on="gpuId").unique(["pid", "cudaId"], keep="first", maintain_order=True)
+    return found.select("pid", "ordinal", device="cudaId")
+
+
+def _number_devices(activities: pl.DataFrame, ordinals: pl.DataFrame) -> pl.DataFrame:
+    """Add the process, and give each GPU its number on the machine."""
+    placed = activities.with_columns(pid=_split_process("globalPid"))
+    joined = placed.join(ordinals, on=["pid", "device"], how="left", maintain_order="left")
+    return joined.with_columns(device=pl.coalesce("ordinal", "device"))
+
+
 def _read_calls(read: ReadTable, texts: pl.DataFrame) -> pl.DataFrame:
     rows = read(CALLS, ("start", "end", "globalTid", "correlationId", "nameId"))
     return _name_rows(rows, texts).with_columns(*_measure_span(), *_split_thread(), correlation="correlationId")
@@ -115,7 +151,8 @@ def _read_syncs(read: ReadTable) -> pl.DataFrame:
     stream = pl.when(pl.col("streamId") < 2**31 - 1).then("streamId").otherwise(-1)
     table = _find_records(rows.with_columns(*_measure_span(), name=name, stream=stream), read)
     known = pl.col("wait_on_record").is_not_null() | ~pl.col("name").is_in(list(_EVENT_SYNC_NAMES.values()))
-    return table.drop_nulls("name").filter(known).with_columns(correlation="correlationId")
+    process = _split_process("globalPid").replace(0, None)
+    return table.drop_nulls("name").filter(known).with_columns(correlation="correlationId", pid=process)
 
 
 _EVENT = ("correlationId", "globalPid", "contextId", "eventId", "eventSyncId")
@@ -139,8 +176,9 @@ def _find_records(syncs: pl.DataFrame, read: ReadTable) -> pl.DataFrame:
     )
     is_for_event = pl.col("name").is_in(list(_EVENT_SYNC_NAMES.values()))
     record = pl.when(is_for_event).then(pl.coalesce("by_id", "by_order"))
-    streams = records.select(wait_on_record="correlationId", wait_on_stream="streamId").unique("wait_on_record")
-    return waits.with_columns(wait_on_record=record).join(streams, on="wait_on_record", how="left")
+    key = ["globalPid", "wait_on_record"]
+    streams = records.select("globalPid", wait_on_record="correlationId", wait_on_stream="streamId").unique(key)
+    return waits.with_columns(wait_on_record=record).join(streams, on=key, how="left")
 
 
 def _read_ranges(read: ReadTable, texts: pl.DataFrame) -> pl.DataFrame:
@@ -151,11 +189,9 @@ def _read_ranges(read: ReadTable, texts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _read_keys(read: ReadTable) -> dict[str, object]:
-    columns = ("id", "cuDevice", "name", "smCount", "totalMemory", "computeMajor", "computeMinor")
-    gpus = read("TARGET_INFO_GPU", columns).drop_nulls("name")
-    devices = gpus.select(
-        id=pl.coalesce(pl.when(pl.col("cuDevice") >= 0).then("cuDevice"), "id"),
-        name="name",
+    devices = _read_gpus(read).select(
+        "id",
+        "name",
         numSms=pl.col("smCount").fill_null(0),
         totalGlobalMem=pl.col("totalMemory").fill_null(0),
         computeMajor="computeMajor",
@@ -164,6 +200,13 @@ def _read_keys(read: ReadTable) -> dict[str, object]:
     began = read("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))["utcEpochNs"].drop_nulls()
     base = {"baseTimeNanoseconds": began[0]} if len(began) and 0 <= began[0] < 2**62 else {}
     return {**base, **({"deviceProperties": devices.to_dicts()} if devices.height else {})}
+
+
+def _read_gpus(read: ReadTable) -> pl.DataFrame:
+    """Read the machine's GPUs: their number in CUDA as ``id``, that in the report as ``row``."""
+    columns = ("id", "cuDevice", "name", "smCount", "totalMemory", "computeMajor", "computeMinor")
+    number = pl.coalesce(pl.when(pl.col("cuDevice") >= 0).then("cuDevice"), "id")
+    return read("TARGET_INFO_GPU", columns).drop_nulls("name").with_columns(id=number, row="id")
 
 
 def _read_thread_names(read: ReadTable, texts: pl.DataFrame) -> dict[tuple[int, int], str]:
@@ -183,5 +226,10 @@ def _measure_span() -> tuple[pl.Expr, pl.Expr]:
 
 def _split_thread() -> tuple[pl.Expr, pl.Expr]:
     """Split a global thread id into process and thread."""
-    thread, size = pl.col("globalTid"), 1 << _THREAD_BITS
-    return (thread // size % size).alias("pid"), (thread % size).alias("tid")
+    return _split_process("globalTid").alias("pid"), (pl.col("globalTid") % (1 << _THREAD_BITS)).alias("tid")
+
+
+def _split_process(column: str) -> pl.Expr:
+    """Split the process off a global id of a process or a thread."""
+    size = 1 << _THREAD_BITS
+    return pl.col(column) // size % size

@@ -25,12 +25,14 @@ class ForeignTrace(NamedTuple):
         keys: What Kineto writes as top-level keys: ``deviceProperties``, ``baseTimeNanoseconds``.
         thread_names: Name of each thread that has one, by process and thread.
         unread: Number of events that aren't read, by category.
+        has_processes: Whether activities and syncs note the process that asked for them.
     """
 
     tables: Mapping[str, pl.DataFrame]
     keys: Mapping[str, object]
     thread_names: Mapping[tuple[int, int], str] = {}
     unread: Mapping[str, int] = {}
+    has_processes: bool = False
 
 
 class ForeignFile(NamedTuple):
@@ -79,7 +81,13 @@ def to_decoded_file(trace: ForeignTrace) -> DecodedFile:
         columns.counts.add(CATEGORY_NOT_READ, category, count=count)
         passed += count
     keys = {key: msgspec.json.encode(value) for key, value in trace.keys.items()}
-    return DecodedFile(keys, columns, [word.encode() for word in words.categories], FileDamage(events=passed))
+    return DecodedFile(
+        keys,
+        columns,
+        [word.encode() for word in words.categories],
+        FileDamage(events=passed),
+        has_processes=trace.has_processes,
+    )
 
 
 def format_vector(*sizes: str) -> pl.Expr:

@@ -12,12 +12,13 @@ from tracekit.analysis.clock_speed import measure_clock_speed
 from tracekit.analysis.graph_replays import count_replayed_nodes
 from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
-from tracekit.analysis.lost_kernels import count_lost_launches
+from tracekit.analysis.lost_kernels import count_lost_launches, lacks_graphs
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps
 from tracekit.capture_facts import UNKNOWN_CAPTURED_US
 from tracekit.format import shorten_kernel_name
 from tracekit.index_distribution import SKEWED_ALPHA, USUAL_ALPHA
 from tracekit.ingest.ranks import abbreviate_ranks
+from tracekit.ingest.whole_graphs import is_whole_graph
 from tracekit.messages import Message
 from tracekit.messages import report_warnings as told
 from tracekit.messages.model_configs import CONFIG_WITHOUT_FIT
@@ -86,6 +87,7 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
     yield from _warn_of_several_gpus(run)
     yield from _warn_of_missing_launches(run)
     yield from _warn_of_lost_kernels(run)
+    yield from _warn_of_whole_graphs(run)
     yield from _warn_of_incomplete_replays(run)
     yield from _warn_of_unknown_masks(run)
     yield from _warn_of_model_config(run)
@@ -196,7 +198,16 @@ def _warn_of_lost_kernels(run: MeasuredRun) -> Iterator[Message]:
     """Warn about launches without a kernel."""
     missing, launches = np.sum([count_lost_launches(rank) for rank in run.ranks], axis=0)
     if missing > MIN_LOST_FRACTION * launches:
-        yield told.KERNELS_LOST(lost=int(missing), launches=int(launches))
+        said = told.GRAPHS_NOT_TRACED if all(lacks_graphs(rank) for rank in run.ranks) else told.KERNELS_LOST
+        yield said(lost=int(missing), launches=int(launches))
+
+
+def _warn_of_whole_graphs(run: MeasuredRun) -> Iterator[Message]:
+    """Warn about CUDA graphs that were recorded without their kernels."""
+    graphs = run.kernels.filter(is_whole_graph()).height
+    if graphs:
+        part = compute_time_share(run.kernels, "dur_ns", is_whole_graph())
+        yield told.GRAPHS_WHOLE(launches=graphs, time_pct=part)
 
 
 def _warn_of_incomplete_replays(run: MeasuredRun) -> Iterator[Message]:
