@@ -58,11 +58,11 @@ def find_innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
 
 def _find_innermost_of_timed(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     """Find the same where starts are missing: numpy would turn them, and all others, into floating-point numbers."""
-    timed, around = calls["ts_ns"].is_not_null(), ops["ts_ns"].is_not_null()
+    timed, around = (table["ts_ns"].is_not_null().to_numpy() for table in (calls, ops))
     found = find_innermost_ops(calls.filter(timed), ops.filter(around))
-    rows = pl.DataFrame({"row": timed.arg_true(), "op_row": gather_rows(around.arg_true().cast(pl.Int64), found)})
-    every = pl.DataFrame({"row": pl.int_range(calls.height, dtype=rows.schema["row"], eager=True)})
-    return every.join(rows, on="row", how="left", maintain_order="left")["op_row"]
+    owners = np.full(calls.height, -1, dtype=np.int64)
+    owners[np.flatnonzero(timed)[found.is_not_null().to_numpy()]] = np.flatnonzero(around)[found.drop_nulls()]
+    return pl.Series("op_row", owners).replace(-1, None)
 
 
 def gather_rows(values: pl.Series, rows: pl.Series) -> pl.Series:
