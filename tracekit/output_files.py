@@ -2,8 +2,9 @@
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tracekit.errors import OutputError
@@ -107,21 +108,74 @@ def write_atomically(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: It cannot be written.
     """
-    try:
+    with _open_partial(path) as partial:
+        with _name_write_errors(path):
+            yield partial.file
+        partial.flush()
+        partial.put_in_place()
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write files, all or none: none is put in its place before all are complete and on the disk.
+
+    Raises:
+        OutputError: One cannot be written.
+    """
+    with ExitStack() as stack:
+        partials = [stack.enter_context(_open_partial(path, number)) for number, path in enumerate(contents)]
+        for partial, content in zip(partials, contents.values(), strict=True):
+            with _name_write_errors(partial.path):
+                partial.file.write_bytes(content)
+            partial.flush()
+        for partial in partials:
+            partial.put_in_place()
+
+
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """A file that isn't in its place yet.
+
+    Attributes:
+        path: Its place.
+        target: The file that the place leads to.
+        file: Where it is meanwhile.
+    """
+
+    path: Path
+    target: Path
+    file: Path
+
+    def flush(self) -> None:
+        """Wait until it is on the disk."""
+        with _name_write_errors(self.path):
+            _flush_file(self.file)
+
+    def put_in_place(self) -> None:
+        """Replace what is in its place."""
+        with _name_write_errors(self.path):
+            self.file.replace(self.target)
+            _flush_directory(self.target.parent)
+
+
+@contextmanager
+def _open_partial(path: Path, number: int = 0) -> Iterator[_Partial]:
+    """Yield a file in the making, which is removed where it isn't put in its place."""
+    with _name_write_errors(path):
         target = _follow_links(path)
-    except OSError as error:
-        raise _make_write_error(path, error) from error
-    partial = target.with_name(f".{target.name[:MAX_NAME_LENGTH]}.{os.getpid()}")
+    partial = target.with_name(f".{target.name[:MAX_NAME_LENGTH]}.{os.getpid()}{f'.{number}' if number else ''}")
     try:
-        yield partial
-        _flush_file(partial)
-        partial.replace(target)
-        _flush_directory(target.parent)
-    except OSError as error:
-        raise _make_write_error(path, error) from error
+        yield _Partial(path, target, partial)
     finally:
         with suppress(OSError):  # nothing can be removed from a read-only disk
             partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _name_write_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _make_write_error(path, error) from error
 
 
 def _follow_links(path: Path) -> Path:

@@ -307,6 +307,61 @@ def test_tables_of_a_prediction_are_the_answer_with_the_kernels_beside(run, trac
     assert (code, "[output-exists]" in err, output.exists()) == (1, True, False)
 
 
+WRITING = {
+    "predict": (("predict", "--gpu", "t4"), ("a.html", "a.json", "a.md", "a.xlsx", "a.csv")),
+    "report": (("report",), ("a.html", "a.json", "a.csv")),
+    "export": (("export", "--gpu", "t4"), ("a.json.gz", "a.parquet", "a.csv")),
+    "rank by rank": (("predict", "--gpu", "t4", "--engine", "local"), ("a.html", "a.json")),
+    "sweep": (("sweep", "--cluster", "2xt4"), ("a.json", "a.md", "a.csv")),
+}
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_each_output_is_written(run, trace, tmp_path, monkeypatch, command):
+    (name, *options), names = WRITING[command]
+    monkeypatch.chdir(tmp_path)
+    outputs = [word for one in names for word in ("-o", one)]
+    code, _, err = run(name, trace, *options, *outputs)
+    assert (code, [line for line in err.splitlines() if line.startswith("Wrote")][: len(names)]) == (
+        0,
+        [f"Wrote {one}" for one in names],
+    )
+    assert all((tmp_path / one).stat().st_size > 0 for one in names)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "code"),
+    [
+        (("a.html", "there.json"), "output-exists"),
+        (("there.json", "a.html"), "output-exists"),
+        (("a.html", "a.exe"), "output-format-unknown"),
+        (("a.html", "missing/a.json"), "output-no-directory"),
+        (("a.csv", "a.kernels.csv"), "output-overlap"),
+    ],
+)
+def test_all_outputs_are_written_or_none(run, trace, tmp_path, monkeypatch, outputs, code):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.json").write_text("old")
+    exit_code, _, err = run("predict", trace, "--gpu", "t4", *(word for one in outputs for word in ("-o", one)))
+    assert (exit_code, f"[{code}]" in err) == (1, True)
+    assert not list(tmp_path.glob("a.*"))
+
+
+def test_an_output_named_twice_is_written_once_and_a_dash_goes_with_files(run, trace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outputs = ("-o", "-", "-o", "a.json", "-o", "./a.json", "-o", "a.html")
+    code, out, err = run("predict", trace, "--gpu", "t4", *outputs, "--format", "md")
+    assert (code, out[:2], err) == (0, "# ", "Wrote a.json\nWrote a.html\n")
+    assert json.loads((tmp_path / "a.json").read_text())["targets"]
+
+
+@pytest.mark.parametrize("command", [("redact",), ("share",)])
+def test_a_command_that_writes_to_one_place_takes_one(run, trace, tmp_path, command):
+    code, _, err = run(*command, trace, "-o", tmp_path / "a.zip", "-o", tmp_path / "b.zip")
+    assert (code, "[output-several]" in err) == (1, True)
+    assert not list(tmp_path.glob("*.zip"))
+
+
 @pytest.mark.parametrize(
     ("form", "begin"), [((), "# "), (("--format", "html"), "<!doctype html>"), (("--format", "txt"), "")]
 )

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 import tracekit
+from tests.codes import has_code
 from tests.failing_disk import fail_in_turn, failing_disk
 from tracekit import calibration, output_files
 from tracekit.calibration import Calibration
@@ -79,6 +80,21 @@ def test_what_is_left_of_a_failed_output_is_removed_where_the_disk_still_works(d
             except OutputError:
                 assert (disk / "x").read_bytes() == b"old"
         assert list_files(disk) == ["x"] or operation == "unlink"
+
+
+def test_of_several_outputs_none_is_written_where_one_fails_before_the_renames(disk):
+    contents = {disk / f"{'x' * 80}{number}": b"new" * 1000 for number in range(3)}
+    with failing_disk(disk) as counted:
+        output_files.write_together(contents)
+    assert {path.read_bytes() for path in contents} == {b"new" * 1000}
+    first_rename = counted.operations.index("replace")
+    assert first_rename >= len({"open", "write", "fsync"}) * len(contents)
+    for fail_at in range(first_rename):
+        for path in contents:
+            path.write_bytes(b"old")
+        with failing_disk(disk, fail_at), pytest.raises(OutputError, check=has_code("output-not-written")):
+            output_files.write_together(contents)
+        assert {path.read_bytes() for path in contents} == {b"old"}
 
 
 def test_a_calibration_that_is_not_kept_leaves_the_older_one(disk, monkeypatch):

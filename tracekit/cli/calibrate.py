@@ -1,5 +1,6 @@
 """``tracekit calibrate``: measurements on a GPU that improve later predictions for it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +39,9 @@ CalibratedGpu = Annotated[
         autocompletion=complete_gpus,
     ),
 ]
-Script = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the script to a file.")]
+Script = Annotated[
+    list[Path] | None, typer.Option("--output", "-o", metavar="FILE", help="Write the script to a file.")
+]
 
 
 def calibrate(
@@ -65,7 +68,7 @@ def calibrate(
     """
     if sum(map(bool, (result, bench, trace, host, list_, remove))) != 1:
         raise typer.BadParameter("give one of RESULT.json, --bench, --trace, --host, --list, --remove")
-    if output is not None and not bench:
+    if output and not bench:
         raise typer.BadParameter("-o goes with --bench, whose script it names")
     if bench:
         _print_script(output, force, quiet)
@@ -82,17 +85,16 @@ def calibrate(
         _store_calibration(*_read_measurements(result, trace or [], gpu, memory, quiet), json)
 
 
-def _print_script(output: Path | None, force: bool, quiet: bool) -> None:
+def _print_script(output: Sequence[Path] | None, force: bool, quiet: bool) -> None:
     from importlib.resources import files
 
-    from tracekit.cli.output import check_output, write_file
+    from tracekit.cli.output import check_outputs, write_files
 
     text = files("predictors").joinpath("microbench.py").read_text(encoding="utf-8")
-    if output is None:
+    if not output:
         typer.echo(text, nl=False)
         return
-    check_output(output, force, (".py",))
-    write_file(output, text, quiet)
+    write_files(dict.fromkeys(check_outputs(output, force, (".py",)), text), quiet)
 
 
 def _show_host(json: bool, quiet: bool) -> None:

@@ -67,19 +67,19 @@ def capture(
     from tracekit.capturing.named import NamedProgram, load_measured
     from tracekit.capturing.steps import predict_steps
     from tracekit.capturing.timed_trace import build_timed_trace
-    from tracekit.cli.output import check_output, emit, write_file
+    from tracekit.cli.output import check_outputs, emit, write_files
     from tracekit.cli.progress import show_progress
     from tracekit.messages import stages
     from tracekit.render import captured as render
 
-    check_output(output, force, SUFFIXES, [program])
+    paths = check_outputs(output, force, SUFFIXES, [program])
     with show_progress(quiet) as stage:
         stage(stages.CAPTURING())
         graph, measured = options.cuda_graph, load_measured(options.capture)
         named = NamedProgram(program, options.capture)
         steps = predict_steps(named, gpu or [], batch, cuda_graph=graph, longest=longest, measured=measured)
         first = steps[0]
-        if output is not None:
+        if paths:
             trace = build_timed_trace(first.program, first.prediction.gpu, cuda_graph=graph, measured=measured)
-            write_file(output, trace.to_file(compress=output.suffix == ".gz"), quiet)
+            write_files({path: trace.to_file(compress=path.suffix == ".gz") for path in paths}, quiet)
     emit(render.render_captured(steps), lambda: render.serialize_captured(steps), json=json)

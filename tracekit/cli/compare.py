@@ -78,7 +78,7 @@ def compare(
 
     Example: tracekit compare prediction.json measured.json.gz --gpu h100-sxm
     """
-    from tracekit.cli.output import check_output, emit, say, write_file
+    from tracekit.cli.output import check_outputs, emit, say, write_files
     from tracekit.cli.progress import show_progress
     from tracekit.render import compare as render
     from tracekit.render.html import render_comparison_page
@@ -87,7 +87,7 @@ def compare(
     from tracekit.reporting.comparison import compare as put_together
 
     limit = _parse_limit(fail_above)
-    check_output(output, force, (".json", ".html", ".txt"), (a, b))
+    paths = check_outputs(output, force, (".json", ".html", ".txt"), (a, b))
     with show_progress(quiet) as stage:
         sides, names = [], set()
         for place in (a, b):
@@ -96,13 +96,14 @@ def compare(
             sides.append(side)
             names |= private
     comparison = put_together(*sides)
-    if output is not None:
+    if paths:
         forms: dict[str, Callable[[Comparison, int], str]] = {
             ".json": render.as_json,
             ".html": render_comparison_page,
             ".txt": lambda one, rows: as_text(render.render_comparison(one, rows)),
         }
-        write_file(output, forms[output.suffix](remove_details(comparison, names), top), quiet)
+        shared = remove_details(comparison, names)
+        write_files({path: forms[path.suffix](shared, top) for path in paths}, quiet)
     emit(render.render_comparison(comparison, top), lambda: render.as_json(comparison, top), json=json)
     if keep:
         say(_keep_outcome(comparison))

@@ -8,9 +8,9 @@ from pathlib import Path
 import typer
 
 from tracekit.cli.options import OutputFormat
-from tracekit.cli.output import check_output, emit, write_file
+from tracekit.cli.output import emit, write_files
 from tracekit.cli.progress import show_progress
-from tracekit.cli.report_output import STDOUT, choose_printed_form, get_form
+from tracekit.cli.report_output import settle_outputs
 from tracekit.engine import open_engine
 from tracekit.errors import RequestError
 from tracekit.fleet import FleetReport
@@ -32,7 +32,7 @@ class FleetArguments:
     top: int
     json: bool
     form: OutputFormat | None
-    output: Path | None
+    output: Sequence[Path] | None
     force: bool
     with_details: bool
     no_cache: bool
@@ -63,7 +63,17 @@ def predict_rank_by_rank(traces: Sequence[str], request: PredictRequest, given: 
     Raises:
         TracekitError: As :func:`tracekit.request.answers.predict_fleet`; or the output can't be written.
     """
-    form, output = _settle_output(given, traces)
+    if given.form not in (None, *FORMS):
+        raise RequestError(fleets.FLEET_OPTION(option=f"{name_option('format')} {given.form}"))
+    to = settle_outputs(
+        given.form,
+        given.output,
+        given.force,
+        traces,
+        json=given.json,
+        forms=FORMS,
+        standard_form=OutputFormat.TXT,
+    )
     with show_progress(given.quiet) as stage:
         engine = open_engine(given.engine)
         try:
@@ -73,28 +83,15 @@ def predict_rank_by_rank(traces: Sequence[str], request: PredictRequest, given: 
         finally:
             engine.close()
     shared = found if given.with_details else remove_details(found)
-    if output is not None:
-        write_file(output, _make_renderers(shared, given.top)[get_form(form, output)](), given.quiet)
-    printed = choose_printed_form(form, output, json=given.json)
-    if printed in (OutputFormat.TXT, OutputFormat.JSON):
-        is_json = printed is OutputFormat.JSON
+    renderers = _make_renderers(shared, given.top)
+    write_files({path: renderers[form]() for path, form in to.files.items()}, given.quiet)
+    if to.printed in (OutputFormat.TXT, OutputFormat.JSON):
+        is_json = to.printed is OutputFormat.JSON
         screen = render.render_fleet(found, given.top, all_notes=given.verbose)
         emit(screen, lambda: render.dump_fleet(found), json=is_json)
     else:
-        sys.stdout.write(_make_renderers(shared, given.top)[printed]())
+        sys.stdout.write(renderers[to.printed]())
     return found
-
-
-def _settle_output(given: FleetArguments, traces: Sequence[str]) -> tuple[OutputFormat | None, Path | None]:
-    """Return what to print or write, and where to; ``-`` is standard output."""
-    form, output = given.form, given.output
-    if form not in (None, *FORMS):
-        raise RequestError(fleets.FLEET_OPTION(option=f"{name_option('format')} {form}"))
-    if output == STDOUT:
-        return form or OutputFormat.TXT, None
-    suffixes = [f".{one}" for one in FORMS]
-    check_output(output, given.force, [output.suffix] if form and output else suffixes, traces)
-    return form, output
 
 
 def _make_renderers(found: FleetReport, top: int) -> Mapping[OutputFormat, Callable[[], str]]:

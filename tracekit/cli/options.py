@@ -89,22 +89,23 @@ Format = Annotated[
     ),
 ]
 Output = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--output",
         "-o",
         metavar="FILE",
-        help="Also write a file, in the form that its suffix names.",
+        help="Also write a file, in the form that its suffix names; several may be given.",
         rich_help_panel=Panel.OUTPUT,
     ),
 ]
 ReportOutput = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--output",
         "-o",
         metavar="FILE",
-        help="Also write a file, in the form that its suffix names; - prints Markdown instead, or what --format names.",
+        help="Also write a file, in the form that its suffix names; several may be given. - prints Markdown instead, "
+        "or what --format names.",
         rich_help_panel=Panel.OUTPUT,
     ),
 ]

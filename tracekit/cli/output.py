@@ -1,6 +1,7 @@
 """Output of commands: data to stdout or a file, messages and progress to stderr."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import typer
@@ -24,23 +25,47 @@ def print_line(text: str) -> None:
     typer.echo(to_line(text))
 
 
-def check_output(path: Path | None, force: bool, suffixes: Sequence[str], inputs: Sequence[str] = ()) -> None:
-    """Refuse an output that can't be written before the work starts.
+def check_outputs(
+    paths: Sequence[Path] | None, force: bool, suffixes: Sequence[str] | None, inputs: Sequence[str] = ()
+) -> tuple[Path, ...]:
+    """Refuse outputs if one can't be written, before the work starts; return them, each once.
 
     Args:
-        path: The output file; ``None`` if there is none.
-        force: Allow overwriting an existing file.
-        suffixes: Suffixes of the known formats.
+        paths: The output files, if any.
+        force: Allow overwriting existing files.
+        suffixes: Suffixes of the known formats; None where any will do.
         inputs: Input files; they are never overwritten.
 
     Raises:
-        OutputError: The file exists already, is no file or an input, its directory doesn't exist, or its suffix names
-            no format.
+        OutputError: A file exists already, is no file or an input, its directory doesn't exist, or its suffix names no
+            format.
     """
-    if path is None:
-        return
+    found = drop_repeated(paths or ())
+    for path in found:
+        _check_output(path, force, suffixes, inputs)
+    return found
+
+
+def drop_repeated(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Return paths without those that lead where an earlier one does."""
+    return tuple({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
+
+
+def take_one_output(paths: Sequence[Path] | None) -> Path | None:
+    """Return the output of a command that writes to one place.
+
+    Raises:
+        OutputError: Several are named.
+    """
+    found = drop_repeated(paths or ())
+    if len(found) > 1:
+        raise OutputError(command_errors.OUTPUT_SEVERAL(paths=[str(path) for path in found]))
+    return found[0] if found else None
+
+
+def _check_output(path: Path, force: bool, suffixes: Sequence[str] | None, inputs: Sequence[str]) -> None:
     output_files.refuse_standard_output(path)
-    if path.suffix not in suffixes:
+    if suffixes is not None and path.suffix not in suffixes:
         raise OutputError(command_errors.OUTPUT_FORMAT_UNKNOWN(path=str(path), suffix=path.suffix, known=[*suffixes]))
     output_files.check_writable(path, force=force)
     if path.exists():
@@ -57,13 +82,14 @@ def emit(screen: RenderableType, as_json: Callable[[], str], *, json: bool) -> N
         make_console().print(PlainText(screen), soft_wrap=False)
 
 
-def write_file(path: Path, content: str | bytes, quiet: bool) -> None:
-    """Write a file atomically, and print its path.
+def write_files(contents: Mapping[Path, str | bytes], quiet: bool) -> None:
+    """Write files, all or none, and print their paths.
 
     Raises:
-        OutputError: The file can't be written.
+        OutputError: A file can't be written.
     """
-    with output_files.write_atomically(path) as partial:
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
-    if not quiet:
+    output_files.write_together(
+        {path: content.encode() if isinstance(content, str) else content for path, content in contents.items()}
+    )
+    for path in () if quiet else contents:
         say(f"Wrote {path}")

@@ -81,7 +81,7 @@ def predict(
     from tracekit.analysis.self_check import run_self_check as check_graph
     from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_or_capture
-    from tracekit.cli.report_output import ReportForms, deliver_report, format_command, settle_output
+    from tracekit.cli.report_output import ReportForms, deliver_report, format_command, settle_outputs
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.render.graph_check import append_graph_check, as_dict
@@ -99,7 +99,7 @@ def predict(
         return
     if store is not None:
         raise RequestError(STORE_WITHOUT_ENGINE())
-    form, output = settle_output(form, output, force, traces, has_targets=True)
+    to = settle_outputs(form, output, force, traces, json=json, has_targets=True)
     with show_progress(quiet, stages.PREDICTING, stages.BUILDING_REPORT) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)
@@ -116,10 +116,8 @@ def predict(
             ),
             lambda one: as_json.dump_prediction(one, graph=as_dict(graph)),
         ),
+        to,
         trace=trace,
-        json=json,
-        form=form,
-        output=output,
         with_details=with_details,
         quiet=quiet,
     )

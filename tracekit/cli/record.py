@@ -7,6 +7,7 @@ import typer
 
 from tracekit.cli.options import Quiet
 
+DEFAULT_FOLDER = Path("traces")
 PASS_THROUGH_SETTINGS = {"allow_extra_args": True, "allow_interspersed_args": False, "ignore_unknown_options": True}
 
 
@@ -14,9 +15,10 @@ def record(
     context: typer.Context,
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The script, its arguments after it.")],
     module: Annotated[bool, typer.Option("--module", "-m", help="SCRIPT is a module, as after python -m.")] = False,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the trace goes.")] = Path(
-        "traces"
-    ),
+    output: Annotated[
+        list[Path] | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Where the trace goes.", show_default=str(DEFAULT_FOLDER)),
+    ] = None,
     active: Annotated[int, typer.Option("--active", metavar="N", min=1, help="Steps to record.")] = 3,
     wait: Annotated[int, typer.Option("--wait", metavar="N", min=0, help="Steps to leave alone first.")] = 5,
     timed: Annotated[int, typer.Option("--timed", metavar="N", min=0, help="Steps to time without the profiler.")] = 5,
@@ -38,6 +40,7 @@ def record(
 
     Several ranks: torchrun --nproc-per-node 8 -m tracekit record train.py
     """
+    from tracekit.cli.output import take_one_output
     from tracekit.recording import Recording
     from tracekit.recording.plan import RecordingPlan
     from tracekit.recording.script import StepEnd, run_script
@@ -47,5 +50,5 @@ def record(
     except ValueError as error:
         raise typer.BadParameter(f"{step_end!r} is none of {', '.join(StepEnd)}") from error
     plan = RecordingPlan(wait, timed, warmup, active)
-    recording = Recording(output, plan=plan, overwrite=force, quiet=quiet)
+    recording = Recording(take_one_output(output) or DEFAULT_FOLDER, plan=plan, overwrite=force, quiet=quiet)
     run_script(script, context.args, recording, as_module=module, step_end=end, keep_running=keep_running)

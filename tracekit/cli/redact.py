@@ -8,7 +8,7 @@ import typer
 from tracekit.cli.options import Force, Quiet
 
 RedactedPath = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option("--output", "-o", metavar="FILE", help="Where to; default TRACE's name with .redacted.json.gz."),
 ]
 TraceFile = Annotated[
@@ -26,11 +26,12 @@ def redact(trace: TraceFile, output: RedactedPath = None, force: Force = False, 
 
     Example: tracekit redact trace.json.gz -o share.json.gz
     """
+    from tracekit.cli.output import take_one_output
     from tracekit.redact import files
     from tracekit.render import redact as render
     from tracekit.render.plain_text import PlainText, make_console
 
-    path = output or files.choose_default_output(trace)
+    path = take_one_output(output) or files.choose_default_output(trace)
     removed = files.redact(trace, path, force=force)
     if not quiet:
         make_console(stderr=True).print(PlainText(render.render_removed(removed, str(path))), highlight=False)

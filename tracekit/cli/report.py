@@ -50,13 +50,13 @@ def report(
     from tracekit.analysis.self_check import run_self_check as check_graph
     from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_or_capture
-    from tracekit.cli.report_output import ReportForms, deliver_report, format_command, settle_output
+    from tracekit.cli.report_output import ReportForms, deliver_report, format_command, settle_outputs
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.render.graph_check import append_graph_check, as_dict
     from tracekit.request import answers
 
-    form, output = settle_output(form, output, force, traces)
+    to = settle_outputs(form, output, force, traces, json=json)
     with show_progress(quiet, stages.BUILDING_REPORT) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)
@@ -69,10 +69,8 @@ def report(
             lambda one: append_graph_check(terminal.render_measured(one, top), graph, one.streams, one.copies),
             lambda one: as_json.dump_measured(one, top, as_dict(graph)),
         ),
+        to,
         trace=trace,
-        json=json,
-        form=form,
-        output=output,
         with_details=with_details,
         quiet=quiet,
     )

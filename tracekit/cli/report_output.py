@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from tracekit import output_files
 from tracekit.cli.options import OutputFormat
-from tracekit.cli.output import check_output, emit, say, write_file
+from tracekit.cli.output import check_outputs, drop_repeated, emit, say, write_files
 from tracekit.errors import OutputError
 from tracekit.ingest.remote import is_uri, redact_uri
 from tracekit.messages import command_errors, outputs
@@ -25,7 +25,6 @@ STDOUT = Path("-")
 BINARY_FORMATS = (OutputFormat.XLSX, OutputFormat.PARQUET)
 TABLE_FORMATS = (OutputFormat.CSV, OutputFormat.PARQUET)
 """Formats of one table: of predictions it is the answer, a row for each target, and the kernels go beside it."""
-SUFFIXES = tuple(f".{form}" for form in OutputFormat)
 
 
 def format_command() -> str:
@@ -33,43 +32,66 @@ def format_command() -> str:
     return shlex.join(["tracekit", *(redact_uri(given) if is_uri(given) else given for given in sys.argv[1:])])
 
 
-def settle_output(
-    form: OutputFormat | None, output: Path | None, force: bool, inputs: Sequence[str], *, has_targets: bool = False
-) -> tuple[OutputFormat | None, Path | None]:
-    """Return what to print or write, and where to; refuse an output that can't be written before the work starts.
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """Where a report goes.
 
-    ``-`` as the output is standard output, which takes Markdown unless a format is named.
+    Attributes:
+        printed: What is printed.
+        files: The files, with the form of each.
+        kernels: The table of kernels beside a file, by that file.
+    """
+
+    printed: OutputFormat
+    files: Mapping[Path, OutputFormat]
+    kernels: Mapping[Path, Path]
+
+
+def settle_outputs(
+    form: OutputFormat | None,
+    outputs: Sequence[Path] | None,
+    force: bool,
+    inputs: Sequence[str],
+    *,
+    json: bool,
+    has_targets: bool = False,
+    forms: Sequence[OutputFormat] = tuple(OutputFormat),
+    standard_form: OutputFormat = OutputFormat.MD,
+) -> Destinations:
+    """Return where a report goes; refuse all outputs if one can't be written, before the work starts.
+
+    ``-`` among the outputs is standard output, in the format that is named. Without it, that is the format of files,
+    and beside files the screen is printed.
 
     Args:
         form: The format that is named.
-        output: As for :func:`check_output`, and so are the others.
+        outputs: As for :func:`check_outputs`, and so are the others.
         force: Likewise.
         inputs: Likewise.
+        json: Whether JSON is printed in any case.
         has_targets: Whether tables of kernels go to a file beside the output.
+        forms: The formats that there are.
+        standard_form: What ``-`` stands for without a format.
 
     Raises:
-        OutputError: The output can't be written, or a binary format would go to a terminal.
+        OutputError: An output can't be written, or a binary format would go to a terminal.
     """
-    if output == STDOUT:
-        form, output = form or OutputFormat.MD, None
-    if form in BINARY_FORMATS and output is None and sys.stdout.isatty():
-        raise OutputError(command_errors.OUTPUT_NOT_FOR_TERMINAL(format=str(form)))
-    if output is not None:
-        check_output(output, force, (output.suffix,) if form else SUFFIXES, inputs)
-        if has_targets and get_form(form, output) in TABLE_FORMATS:
-            beside = _name_kernel_file(output)
-            check_output(beside, force, (beside.suffix,), inputs)
-    return form, output
-
-
-def get_form(form: OutputFormat | None, output: Path) -> OutputFormat:
-    """Return the format of a file: the one that is named, or that of its suffix."""
-    return form or OutputFormat(output.suffix.removeprefix("."))
-
-
-def choose_printed_form(form: OutputFormat | None, output: Path | None, *, json: bool) -> OutputFormat:
-    """Return the format to print in: beside a file it is the screen."""
-    return OutputFormat.JSON if json else OutputFormat.TXT if output else form or OutputFormat.TXT
+    given = outputs or ()
+    named = [path for path in given if path != STDOUT]
+    is_printed = len(named) < len(given)
+    screen = OutputFormat.TXT if named else form or OutputFormat.TXT
+    printed = OutputFormat.JSON if json else form or standard_form if is_printed else screen
+    if printed in BINARY_FORMATS and sys.stdout.isatty():
+        raise OutputError(command_errors.OUTPUT_NOT_FOR_TERMINAL(format=str(printed)))
+    of_files = None if is_printed else form
+    paths = check_outputs(named, force, None if of_files else [f".{one}" for one in forms], inputs)
+    files = {path: of_files or OutputFormat(path.suffix.removeprefix(".")) for path in paths}
+    kernels = {path: _name_kernel_file(path) for path in paths if has_targets and files[path] in TABLE_FORMATS}
+    for beside in kernels.values():
+        if len(drop_repeated([*paths, beside])) == len(paths):
+            raise OutputError(command_errors.OUTPUT_OVERLAP(path=str(beside)))
+    check_outputs([*kernels.values()], force, None, inputs)
+    return Destinations(printed, files, kernels)
 
 
 def _name_kernel_file(output: Path) -> Path:
@@ -91,41 +113,30 @@ class ReportForms:
 
 
 def deliver_report(
-    report: Report,
-    forms: ReportForms,
-    *,
-    trace: Trace,
-    json: bool,
-    form: OutputFormat | None,
-    output: Path | None,
-    with_details: bool,
-    quiet: bool,
+    report: Report, forms: ReportForms, to: Destinations, *, trace: Trace, with_details: bool, quiet: bool
 ) -> None:
-    """Print a report and write its file.
+    """Print a report and write its files.
 
-    Without a file, the report is printed in the requested format. With a file, it is first written there, by default in
-    the format of the suffix, and the screen is printed too. :mod:`tracekit.render.private_details` has the rule of what
-    a file leaves out.
+    :mod:`tracekit.render.private_details` has the rule of what a file leaves out.
 
     Raises:
-        OutputError: The file can't be written.
+        OutputError: A file can't be written; then none is.
         TracekitError: The format needs a package that isn't installed.
     """
-    printed = choose_printed_form(form, output, json=json)
-    is_shared = output is not None or printed not in (OutputFormat.TXT, OutputFormat.JSON)
+    is_shared = bool(to.files) or to.printed not in (OutputFormat.TXT, OutputFormat.JSON)
     shared = remove_details(report, list_private_names(trace)) if is_shared and not with_details else report
-    if output is not None:
-        wanted = get_form(form, output)
-        write_file(output, _render_content(wanted, shared, forms), quiet)
-        if report.targets and wanted in TABLE_FORMATS:
-            write_file(_name_kernel_file(output), _render_kernels(wanted, shared), quiet)
-        if has_prices(report) and not with_details:
-            say(str(outputs.PRICES_LEFT_OUT(path=str(output))))
-    if printed is OutputFormat.TXT:
+    contents = {path: _render_content(form, shared, forms) for path, form in to.files.items()}
+    if report.targets:
+        contents |= {beside: _render_kernels(to.files[path], shared) for path, beside in to.kernels.items()}
+    write_files(contents, quiet)
+    if to.files and has_prices(report) and not with_details:
+        say(str(outputs.PRICES_LEFT_OUT(paths=[*map(str, to.files)])))
+    if to.printed is OutputFormat.TXT:
         emit(forms.screen(report), lambda: forms.as_json(report), json=False)
     else:
+        told = report if to.printed is OutputFormat.JSON else shared
         sys.stdout.flush()
-        sys.stdout.buffer.write(_render_content(printed, report if printed is OutputFormat.JSON else shared, forms))
+        sys.stdout.buffer.write(_render_content(to.printed, told, forms))
         sys.stdout.buffer.flush()
 
 
@@ -145,7 +156,9 @@ def _render_content(form: OutputFormat, report: Report, forms: ReportForms) -> b
     return content if isinstance(content, bytes) else content.encode()
 
 
-def _render_kernels(form: OutputFormat, report: Report) -> str | bytes:
+def _render_kernels(form: OutputFormat, report: Report) -> bytes:
     from tracekit.render import table_files
 
-    return table_files.encode_parquet(report) if form is OutputFormat.PARQUET else table_files.encode_csv(report)
+    if form is OutputFormat.PARQUET:
+        return table_files.encode_parquet(report)
+    return table_files.encode_csv(report).encode()

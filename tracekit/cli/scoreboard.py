@@ -19,19 +19,19 @@ def scoreboard(export: Export = None, json: Json = False, force: Force = False) 
     Example: tracekit scoreboard --export outcomes.md
     """
     from tracekit import scoreboard as board
-    from tracekit.cli.output import check_output, emit, say, write_file
+    from tracekit.cli.output import check_outputs, emit, say, write_files
     from tracekit.prediction.experience import identify_weights
     from tracekit.render import scoreboard as render
     from tracekit.scoreboard.summary import summarize_outcomes
 
-    check_output(export, force, (".md", ".json"))
+    check_outputs([export] if export else (), force, (".md", ".json"))
     found = board.load()
     rows = summarize_outcomes(found.outcomes, identify_weights())
     for warning in found.warnings:
         say(f"warning: {warning}")
     if export is not None:
         form = render.render_markdown if export.suffix == ".md" else render.serialize_scoreboard
-        write_file(export, form(rows, found.outcomes), quiet=False)
+        write_files({export: form(rows, found.outcomes)}, quiet=False)
     emit(
         render.render_scoreboard(rows, board.get_file()),
         lambda: render.serialize_scoreboard(rows, found.outcomes),

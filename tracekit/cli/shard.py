@@ -38,7 +38,7 @@ def shard(
 
     Example: tracekit shard --table 26*40Mx128:1 --batch 8192 --cluster 8xh100-sxm -o plan.json
     """
-    from tracekit.cli.output import check_output, emit, write_file
+    from tracekit.cli.output import check_outputs, emit, write_files
     from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_traces
     from tracekit.escape import write_csv
@@ -50,19 +50,18 @@ def shard(
     from tracekit.sharding.torchrec_plan import encode_torchrec_plan
 
     given = sources or []
-    check_output(output, force, SUFFIXES, given)
+    paths = check_outputs(output, force, SUFFIXES, given)
     with show_progress(quiet) as stage:
         is_file = len(given) == 1 and is_table_file(Path(given[0]))
         trace = read_traces(given, None, no_cache, memory, stage) if given and not is_file else None
         found = answers.shard(given[0] if is_file else trace, request, stage)
     best = min(found, key=lambda plans: plans.best.time_us).best
     screen = render.render_plans(found, top)
-    if output is not None:
-        forms: dict[str, Callable[[], str | bytes]] = {
-            ".json": lambda: encode_torchrec_plan(best),
-            ".csv": lambda: write_csv(best.shards),
-            ".parquet": lambda: to_parquet(best.shards),
-            ".txt": lambda: as_text(screen),
-        }
-        write_file(output, forms[output.suffix](), quiet)
+    forms: dict[str, Callable[[], str | bytes]] = {
+        ".json": lambda: encode_torchrec_plan(best),
+        ".csv": lambda: write_csv(best.shards),
+        ".parquet": lambda: to_parquet(best.shards),
+        ".txt": lambda: as_text(screen),
+    }
+    write_files({path: forms[path.suffix]() for path in paths}, quiet)
     emit(screen, lambda: render.as_json(found), json=json)

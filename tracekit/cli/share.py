@@ -17,12 +17,13 @@ ARCHIVE_SUFFIX = ".zip"
 PAGE_NAME = "report.html"
 
 Output = Annotated[
-    Path,
+    list[Path] | None,
     typer.Option(
         "--output",
         "-o",
         metavar="FILE.zip|DIR",
         help="A zip archive to write, or a new folder.",
+        show_default=str(DEFAULT_OUTPUT),
         rich_help_panel=Panel.OUTPUT,
     ),
 ]
@@ -32,7 +33,7 @@ Output = Annotated[
 def share(
     traces: Traces,
     request: ExportRequest,
-    output: Output = DEFAULT_OUTPUT,
+    output: Output = None,
     force: Force = False,
     no_cache: NoCache = False,
     memory: Memory = None,
@@ -45,7 +46,7 @@ def share(
     Example: tracekit share trace.json.gz --gpu h100-sxm -o shared.zip
     """
     from tracekit import output_files
-    from tracekit.cli.output import check_output, say
+    from tracekit.cli.output import check_outputs, say, take_one_output
     from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_traces
     from tracekit.cli.report_output import list_private_names
@@ -59,10 +60,11 @@ def share(
 
     if STDIN in traces:
         raise typer.BadParameter("give files: they are read twice")
-    if output.suffix == ARCHIVE_SUFFIX:
-        check_output(output, force, (ARCHIVE_SUFFIX,), traces)
+    place = take_one_output(output) or DEFAULT_OUTPUT
+    if place.suffix == ARCHIVE_SUFFIX:
+        check_outputs([place], force, (ARCHIVE_SUFFIX,), traces)
     else:
-        output_files.check_folder(output, force=force)
+        output_files.check_folder(place, force=force)
     sources = expand_inputs(traces).traces
     with (
         show_progress(quiet, stages.PREDICTING, stages.BUILDING_REPORT, stages.REDACTING) as stage,
@@ -84,9 +86,9 @@ def share(
             redact_source(source, files[name])
         here = [source.path.resolve().parent for source in sources if source.path]
         check_shared_files(files, names, here)
-        _write_shared(files, output)
+        _write_shared(files, place)
     if not quiet:
-        say(str(redaction.SHARED_WRITTEN(path=str(output), files=[*files])))
+        say(str(redaction.SHARED_WRITTEN(path=str(place), files=[*files])))
 
 
 def _write_shared(files: dict[str, Path], output: Path) -> None:

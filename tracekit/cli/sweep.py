@@ -37,7 +37,7 @@ def sweep(
 
     Example: tracekit sweep traces/ --cluster 8xmi300x --tp 1 --tp 2 --batch max -o layouts.xlsx
     """
-    from tracekit.cli.output import check_output, emit, say, write_file
+    from tracekit.cli.output import check_outputs, emit, say, write_files
     from tracekit.cli.progress import show_progress
     from tracekit.cli.read import read_or_capture
     from tracekit.cli.report_output import list_private_names
@@ -47,13 +47,13 @@ def sweep(
     from tracekit.reporting.sweep import SweepReport, build_sweep_report
     from tracekit.request import answers
 
-    check_output(output, force, SUFFIXES, traces)
+    paths = check_outputs(output, force, SUFFIXES, traces)
     with show_progress(quiet, stages.PREDICTING_LAYOUTS) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage)
         run = answers.measure(trace, request, stage)
         stage(stages.PREDICTING_LAYOUTS())
         found = build_sweep_report(answers.sweep(run, request))
-    if output is not None:
+    if paths:
         forms: dict[str, Callable[[SweepReport], str | bytes]] = {
             ".json": render.as_json,
             ".md": render.render_markdown,
@@ -63,7 +63,7 @@ def sweep(
             ".txt": lambda one: as_text(render.render_sweep(one, top)),
         }
         shared = found if with_details else remove_details(found, list_private_names(trace))
-        write_file(output, forms[output.suffix](shared), quiet)
+        write_files({path: forms[path.suffix](shared) for path in paths}, quiet)
         if not with_details and any(entry.prediction.price is not None for entry in found.entries):
-            say(str(outputs.PRICES_LEFT_OUT(path=str(output))))
+            say(str(outputs.PRICES_LEFT_OUT(paths=[*map(str, paths)])))
     emit(render.render_sweep(found, top), lambda: render.as_json(found), json=json)

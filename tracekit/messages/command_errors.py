@@ -39,6 +39,18 @@ OUTPUT_FORMAT_UNKNOWN = Template(
     "{path}: can't tell the format from {suffix!r}.",
     "Known: {known:list}.",
 )
+OUTPUT_SEVERAL = Template(
+    "output-several",
+    Severity.ERROR,
+    "This command writes to one place, and several are named: {paths:list}.",
+    "Give {--output} once.",
+)
+OUTPUT_OVERLAP = Template(
+    "output-overlap",
+    Severity.ERROR,
+    "{path} is named as an output, and is where the kernels' table of another one goes.",
+    "Choose another path with {--output}.",
+)
 OUTPUT_NOT_FOR_TERMINAL = Template(
     "output-not-for-terminal",
     Severity.ERROR,

@@ -51,7 +51,7 @@ DIRECTORY_NOT_MADE = Template("directory-not-made", Severity.ERROR, "{path} can'
 PRICES_LEFT_OUT = Template(
     "prices-left-out",
     Severity.NOTE,
-    "So that it can be shared, {path} holds no prices or dollars.",
+    "So that files can be shared, no prices or dollars are in {paths:list}.",
     "{--with-details} keeps them.",
 )
 CHAKRA_NEEDS_PACKAGE = Template(

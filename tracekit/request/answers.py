@@ -287,16 +287,8 @@ def export(
     Raises:
         TracekitError: As :func:`predict`; or edits or a layout have no target, or a predicted trace has several.
     """
-    if request.edits or request.layout.has_changes:
-        request.require_target()
-    predicted = predict(run, request)
-    if form is ExportFormat.PERFETTO:
-        return perfetto.render_timeline(predicted.run, predicted.targets, compress=compress), predicted
-    if form is ExportFormat.KINETO:
-        if len(predicted.targets) != 1:
-            raise OutputError(TRACE_OF_ONE_TARGET_ONLY(targets=len(predicted.targets)))
-        return kineto.render_predicted_trace(predicted.targets[0], compress=compress), predicted
-    return launch_tables.encode_launches(predicted.run, predicted.targets, form.value), predicted
+    predicted = predict_exported(run, request)
+    return encode_export(predicted, form, compress=compress), predicted
 
 
 def export_execution_traces(run: MeasuredRun, request: ExportRequest) -> tuple[dict[str, bytes], Predictions]:
@@ -312,15 +304,48 @@ def export_execution_traces(run: MeasuredRun, request: ExportRequest) -> tuple[d
     Raises:
         TracekitError: As :func:`predict`; or there are several targets.
     """
+    predicted = predict_exported(run, request)
+    return encode_execution_traces(predicted), predicted
+
+
+def predict_exported(run: MeasuredRun, request: ExportRequest) -> Predictions:
+    """Predict what is exported beside the measured run; there may be no targets, but then nothing may change.
+
+    Raises:
+        TracekitError: As :func:`predict`; or edits or a layout have no target.
+    """
     if request.edits or request.layout.has_changes:
         request.require_target()
-    predicted = predict(run, request)
+    return predict(run, request)
+
+
+def encode_export(predicted: Predictions, form: ExportFormat, *, compress: bool = True) -> bytes:
+    """Encode a run and its predictions as one file; arguments as for :func:`export`.
+
+    Raises:
+        OutputError: A predicted trace has several targets.
+    """
+    if form is ExportFormat.PERFETTO:
+        return perfetto.render_timeline(predicted.run, predicted.targets, compress=compress)
+    if form is ExportFormat.KINETO:
+        if len(predicted.targets) != 1:
+            raise OutputError(TRACE_OF_ONE_TARGET_ONLY(targets=len(predicted.targets)))
+        return kineto.render_predicted_trace(predicted.targets[0], compress=compress)
+    return launch_tables.encode_launches(predicted.run, predicted.targets, form.value)
+
+
+def encode_execution_traces(predicted: Predictions) -> dict[str, bytes]:
+    """Encode a run, or the prediction of it, as Chakra's execution traces: the content of each rank's file by its name.
+
+    Raises:
+        OutputError: There are several targets.
+    """
     if len(predicted.targets) > 1:
         raise OutputError(CHAKRA_OF_ONE_TARGET(targets=len(predicted.targets)))
     target = predicted.targets[0] if predicted.targets else None
     program = target.program if target else predicted.run.program
     timeline = target.replay_timeline() if target else replay(program.graph)
-    return chakra.render_execution_traces(program, timeline), predicted
+    return chakra.render_execution_traces(program, timeline)
 
 
 def _find_host(request: TargetOptions) -> str | float:
