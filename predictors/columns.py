@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -28,6 +28,7 @@ from predictors.work import (
     add_work,
     count_attended_keys,
     count_attended_pairs,
+    count_mask_bytes,
     get_element_bytes,
 )
 
@@ -55,6 +56,9 @@ _ARRAY_COLUMNS = (
     "reuse_bytes",
     "streamed_bytes",
     "host_bytes",
+    "mask_batch",
+    "mask_heads",
+    "mask_bytes",
     "paged",
     "in_job",
     "release",
@@ -120,6 +124,14 @@ class LawInputs:
             self.copy_kinds.take(rows),
         )
 
+    def without_masks(self) -> LawInputs:
+        """The same rows without the bias or mask of attention."""
+        masks = self.numbers["masks"]
+        if not masks.any():
+            return self
+        moved = self.numbers["work_bytes"] - masks * self.share
+        return replace(self, numbers={**self.numbers, "work_bytes": moved, "masks": np.zeros_like(masks)})
+
     def to_columns(self, gpu: Hardware) -> Columns:
         """The numeric columns of a law, with the GPU's rates as `tflops` and `copy_gbps`."""
         return {
@@ -180,6 +192,7 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
     x |= {name: np.nan_to_num(numbers[name] * x["share"]) for name in _SHARED_COLUMNS}
     x |= {
         "attended": count_attended_pairs(x),
+        "masks": count_mask_bytes(x | {name: numbers[name] for name in ("mask_batch", "mask_heads", "mask_bytes")}),
         "reach": count_attended_keys(x),
         "key_reads": count_key_reads(x, framework, on_mma=False),
         "key_reads_on_mma": count_key_reads(x, framework, on_mma=True),

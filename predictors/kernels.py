@@ -14,13 +14,13 @@ INTEGER_COLUMNS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "ranks", "blocks", "threads_per_block",
     "registers_per_thread", "shared_memory_bytes", "tile_m", "tile_n", "window", "channels",
-    "height", "width", "cache_width",
+    "height", "width", "cache_width", "mask_batch", "mask_heads",
 )  # fmt: skip
 COUNT_COLUMNS = INTEGER_COLUMNS[: INTEGER_COLUMNS.index("ranks") + 1]
 """Integers that count something; an empty tensor's zero counts as one. (`window` 0 means none.)"""
 FLOAT_COLUMNS = (
     "flops", "bytes", "measured_us", "share", "release", "serial_clocks", "warp_clocks", "accessed_bytes",
-    "reuse_bytes", "streamed_bytes", "host_bytes",
+    "reuse_bytes", "streamed_bytes", "host_bytes", "mask_bytes",
 )  # fmt: skip
 STRING_COLUMNS = (
     "family", "dtype", "kv_dtype", "routing", "collective", "framework", "engine", "direction", "copy_kind", "part",
@@ -94,7 +94,9 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         units), ``winograd`` (the convolution has a Winograd algorithm), ``paged`` (the keys of attention are in the
         pages of a serving engine's cache). ``channels`` are those of one group of a convolution; ``height`` and
         ``width`` are those of its output images. ``cache_width`` are elements that a cache holds per
-        key and key head where values are part of the keys; null: keys and values apart.
+        key and key head where values are part of the keys; null: keys and values apart. ``mask_bytes`` are those of
+        attention's bias or mask per pair of a query and a key, stored for ``mask_batch`` sequences and ``mask_heads``
+        heads of each; null: there is none.
         ``serial_clocks`` are those of the thread with most to do one after the other, where others have much less,
         ``warp_clocks`` those of all warps together where each waits for its loads. ``accessed_bytes`` are loads and
         stores with those of rows loaded again, half of which hit a cache of ``reuse_bytes``; ``streamed_bytes`` are

@@ -216,10 +216,14 @@ def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> 
 
 
 def evaluate_law(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> tuple[LatencyTerms, Floats]:
-    """The law's terms and the time with the learned correction, for rows that share a law."""
-    columns, terms = _compute_law_terms(rows, law, gpu, weights)
+    """The law's terms and the time with the learned correction, for rows that share a law.
+
+    No attention that was measured has a mask: the correction is that of the same kernel without one.
+    """
+    known = rows.without_masks()
+    columns, terms = _compute_law_terms(known, law, gpu, weights)
     twin = weights.find_twin(law, gpu)
-    of_twin = (columns, terms) if twin is None else _compute_law_terms(rows, law, twin, weights)
+    of_twin = (columns, terms) if twin is None else _compute_law_terms(known, law, twin, weights)
     learned = np.zeros(rows.share.size)
     grown = weights.get_correction(law, gpu)
     if grown is not None:
@@ -233,7 +237,10 @@ def evaluate_law(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> 
             correction = correction + own.gaussian_process.predict(
                 compute_coordinates(law, rows.frameworks, columns, terms, gpu)
             )
-        terms = _compute_law_terms(rows, law, gpu, weights, own.offset)[1]
+    if own is not None or known is not rows:
+        terms = _compute_law_terms(rows, law, gpu, weights, own.offset if own else None)[1]
+    if twin is not None and known is not rows:
+        of_twin = _compute_law_terms(rows, law, twin, weights)
     time_us = np.exp(np.log(terms.time_us) + correction)
     if twin is not None and own is None:
         there_us = of_twin[1].time_us * np.exp(LAWS[law].compute_correctable_fraction(of_twin[1]) * learned)

@@ -72,6 +72,12 @@ def count_attended_keys(x: Columns) -> Floats:
     return np.asarray(np.where(window > 0, np.minimum(window + q - 1, kv), kv))
 
 
+def count_mask_bytes(x: Columns) -> Floats:
+    """Bytes of attention's bias or mask, as far as its pairs are attended to; 0 where there is none."""
+    each = x["mask_batch"] * x["mask_heads"] * x["mask_bytes"]
+    return np.asarray(np.nan_to_num(each) * count_attended_pairs(x))
+
+
 def _compute_gemm_work(x: Columns) -> tuple[Floats, Floats]:
     batch, m, n, k = x["batch"], x["m"], x["n"], x["k"]
     moved = batch * ((m * k + k * n) * x["size"] + m * n * get_output_bytes(x))
@@ -83,10 +89,8 @@ def _compute_attention_work(x: Columns) -> tuple[Floats, Floats]:
     queries = x["batch"] * x["heads"] * x["q_len"] * x["head_dim"] * get_output_bytes(x)
     width = np.where(np.isnan(x["cache_width"]), 2 * x["head_dim"], x["cache_width"])
     keys = x["batch"] * x["kv_heads"] * count_attended_keys(x) * width * x["kv_size"]
-    forward, backward = 2 * queries + keys, 4 * queries + 2 * keys
-    return np.where(x["backward"], BACKWARD_ATTENTION_FLOP_RATIO * flops, flops), np.where(
-        x["backward"], backward, forward
-    )
+    moved = np.where(x["backward"], 4 * queries + 2 * keys, 2 * queries + keys) + count_mask_bytes(x)
+    return np.where(x["backward"], BACKWARD_ATTENTION_FLOP_RATIO * flops, flops), moved
 
 
 def _compute_moe_work(x: Columns) -> tuple[Floats, Floats]:
@@ -103,7 +107,10 @@ _WORK_FORMULAS = (
     (("gemm", "conv"), ("batch", "m", "n", "k", "bytes"), _compute_gemm_work),
     (
         ("attention",),
-        ("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window", "causal", "cache_width"),
+        (
+            *("batch", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window", "causal", "cache_width"),
+            *("mask_batch", "mask_heads", "mask_bytes"),
+        ),
         _compute_attention_work,
     ),
     (("moe",), ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep"), _compute_moe_work),

@@ -218,6 +218,13 @@ KERNELS = TableSchema(
             pl.Int64,
             "attention: elements that the cache holds per key and key head, where values are part of the keys.",
         ),
+        TableColumn(
+            "mask_bytes",
+            pl.Float64,
+            "attention: bytes of the bias or mask, and of its gradient, per pair of a query and a key; null: none.",
+        ),
+        TableColumn("mask_batch", pl.Int64, "attention: sequences for which the mask is stored; 1: all share one."),
+        TableColumn("mask_heads", pl.Int64, "attention: heads for which the mask is stored; 1: all share one."),
         TableColumn("paged", pl.Boolean, "attention: keys lie in pages of a serving engine's cache; null: unknown."),
         TableColumn("rows", pl.Int64, "Families bound by memory: independent rows."),
         TableColumn("cols", pl.Int64, "Families bound by memory: elements per row."),

@@ -110,7 +110,8 @@ def _compute_tiled_terms(x: Columns, gpu: Hardware, c: Constants, cut: Attention
         combine_overlapped_us(spread, longest) * (products + exponentials)
         + np.maximum(blocks / gpu.sms, 1.0) * cut.block_cycles
     )
-    again = c["traffic"] * x["work_bytes"] / (gpu.cache_gbps * c["cache"]) / 1e3
+    # Each block of queries reads the keys again, but only its own part of the mask.
+    again = c["traffic"] * (x["work_bytes"] - x["masks"]) / (gpu.cache_gbps * c["cache"]) / 1e3
     memory = (compute_memory_us(x["work_bytes"], gpu, c) + again) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
     return LatencyTerms(c["floor"] / gpu.clock_mhz + 0 * cycles, cut.passes * cycles / gpu.clock_mhz, memory)
 
@@ -137,7 +138,7 @@ def compute_decode_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerm
     compute = ((products + handling) / gpu.sms + serial) / gpu.clock_mhz
     blocks = units * np.maximum(keys / DECODE_BLOCK_KEYS, 1.0)
     memory = compute_cyclic_us(x["work_bytes"], gpu, c) * (1 + c["fill"] * np.minimum(gpu.sms / blocks, 64.0))
-    again = c["again"] * x["work_bytes"] * (reads - 1) / (gpu.cache_gbps * c["cache"]) / 1e3
+    again = c["again"] * (x["work_bytes"] - x["masks"]) * (reads - 1) / (gpu.cache_gbps * c["cache"]) / 1e3
     return LatencyTerms(c["floor"] / gpu.clock_mhz + 0 * compute, compute, memory + again)
 
 

@@ -50,7 +50,10 @@ def build_attention_call(op: str, inputs: Signature) -> Call:
         found = (place.get(argument, len(values)) for argument in arguments)
         return [values[index] if index < len(values) else blank for index in found]
 
-    dims, types, concrete = pick(inputs.dims, []), pick(inputs.types, ""), pick(inputs.concrete_inputs, "")
+    told = list(inputs.types)
+    if mask and mask.dtype == "bool":
+        told[place["mask"]] = told[place["query"]]  # converted to what is added to the scores
+    dims, types, concrete = pick(inputs.dims, []), pick(told, ""), pick(inputs.concrete_inputs, "")
     heads = [None if one is None else torch.empty(one.shape, device="meta") for one in (query, query)]
     return Call(f"aten::{name}", dims, types, concrete, list_kernel_names(name, heads))
 

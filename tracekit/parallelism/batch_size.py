@@ -111,6 +111,7 @@ def scale_batch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.D
     along = pl.col("rows").eq(1) | of_channels
     changes = {
         **sides,
+        "mask_batch": sides["batch"] & (pl.col("mask_batch") == pl.col("batch")),
         "rows": vector & ~along,
         "blocks": vector & ~of_channels,
         "cols": vector & along,

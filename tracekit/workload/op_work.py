@@ -47,7 +47,8 @@ CALL_COLUMNS = (
 WORK_COLUMNS = (
     "library", "family", "dtype", "weight_dtype", "direction",
     "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
-    "causal", "window", "cache_width", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind",
+    "causal", "window", "cache_width", "mask_bytes", "mask_batch", "mask_heads",
+    "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind",
     "indexed",
     "across", "winograd", "part", "channels", "height", "width", "tokens", "experts", "top_k", "serial_clocks",
     "warp_clocks", "accessed_bytes", "reuse_bytes", "streamed_bytes", "host_bytes",

@@ -4,14 +4,98 @@ Positions of the arguments follow PyTorch's native_functions.yaml; ``flash`` and
 heads, width], ``scaled_dot_product`` and cuDNN ones [batch, heads, tokens, width].
 """
 
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from tracekit.workload.ops.memory_traffic import Columns, Formula
-from tracekit.workload.signature import Signature
+from tracekit.workload.signature import Signature, Tensor
 
 Shape = tuple[int, ...]
 
 MIN_WINDOWS_PER_SEQUENCE = 4
 """Minimum ratio of a sequence to its window. Only the sequence's start sees fewer keys than a window: an eighth of its
 work."""
+
+
+MASK_AXES = 4
+"""Batch, heads, queries, keys; a mask with fewer axes is broadcast over the first ones."""
+HALF_BYTES = 2
+"""Bytes per element of a mask of unknown type."""
+BIAS_GRADIENT = 3
+"""Place of the bias in the flags that say which gradients are wanted: query, key, value, bias."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskArgument:
+    """Where an op has the bias that it adds to the scores, or their mask.
+
+    Attributes:
+        position: Position of the argument; ``None``: its place differs between releases, and its shape [queries, keys]
+            tells it.
+        wanted: In a backward op, position of the flag, or list of flags, that says whether its gradient is computed.
+    """
+
+    position: int | None = None
+    wanted: int | None = None
+
+    def find(self, signature: Signature, pairs: tuple[int, int]) -> list[Tensor]:
+        """Return the masks of a call, with their gradients if these are arguments.
+
+        Args:
+            signature: The call.
+            pairs: Number of queries and of keys in memory.
+        """
+        if self.position is not None:
+            return signature.get_tensors(self.position)
+        return [tensor for tensor in signature.tensors if tensor.shape == pairs]
+
+    def has_gradient(self, signature: Signature) -> bool:
+        """Return whether the mask's gradient is computed; false where that isn't recorded."""
+        flags = signature.get_value(self.wanted) if self.wanted is not None else False
+        return flags is True or (isinstance(flags, list) and flags[BIAS_GRADIENT : BIAS_GRADIENT + 1] == [True])
+
+
+ANYWHERE = MaskArgument()
+
+
+def build_mask_columns(masks: Iterable[Tensor], columns: Columns, *, has_gradient: bool = False) -> Columns:
+    """Build the columns of a bias or mask, which is read once as it is stored: an expanded axis once.
+
+    Its gradient is written for all that it was expanded to.
+
+    Args:
+        masks: Tensors of up to ``MASK_AXES`` axes; other inputs have none.
+        columns: The attention's columns.
+        has_gradient: Whether the gradient is computed too.
+    """
+    found = [mask for mask in masks if mask.numel > 1 and len(mask.shape) <= MASK_AXES]
+    if not found:
+        return {}
+    batch, heads, q_len, kv_len = (int(columns[name] or 1) for name in ("batch", "heads", "q_len", "kv_len"))
+    stored = [max(sizes) for sizes in zip(*map(_count_stored_axes, found), strict=True)]
+    of_batch, of_heads = (batch, heads) if has_gradient else stored[:2]
+    bytes_ = sum(math.prod(_count_stored_axes(mask)) * mask.get_item_bytes(HALF_BYTES) for mask in found)
+    if has_gradient:
+        bytes_ += batch * heads * q_len * kv_len * found[0].get_item_bytes(HALF_BYTES)
+    return {
+        "mask_bytes": bytes_ / (of_batch * of_heads * q_len * kv_len), "mask_batch": of_batch, "mask_heads": of_heads
+    }  # fmt: skip
+
+
+def _count_stored_axes(mask: Tensor) -> list[int]:
+    """Return the mask's sizes along ``MASK_AXES`` axes as far as they are stored: 1 where it is broadcast."""
+    strides = mask.strides if len(mask.strides) == len(mask.shape) else (1,) * len(mask.shape)
+    sizes = [size if stride else 1 for size, stride in zip(mask.shape, strides, strict=True)]
+    return [1] * (MASK_AXES - len(sizes)) + sizes
+
+
+def _read_mask(mask: MaskArgument | None, signature: Signature, columns: Columns, queries: int) -> Columns:
+    """Build the mask's columns for attention with other ``columns``, where ``queries`` lie one after another."""
+    if mask is None:
+        return {}
+    masks = mask.find(signature, (queries, int(columns["kv_len"] or 0)))
+    return build_mask_columns(masks, columns, has_gradient=mask.has_gradient(signature))
 
 
 def compute_head_width(q: Shape, k: Shape, v: Shape | None) -> int:
@@ -68,6 +152,7 @@ def _make_formula(
     starts: tuple[int, ...] = (),
     backward: bool | None = None,
     window: int | None = None,
+    mask: MaskArgument | None = None,
 ) -> Formula:
     """Make the formula of an op with query, key, value from ``first`` on and is_causal (or a mask kind) at ``causal``.
 
@@ -80,6 +165,7 @@ def _make_formula(
         backward: Whether it is a backward op; by default, ops with gradients before the query are.
         window: Position of the number of earlier keys that a query sees, -1 if all; the number of later keys comes
             next.
+        mask: The bias or mask.
     """
     has_gradients = first > 0 if backward is None else backward
     order = (0, 1, 2) if tokens_first else (0, 2, 1)
@@ -91,7 +177,7 @@ def _make_formula(
         if any(signature.get_shape(index) for index in starts):
             return None
         masked = bool(signature.get_value(causal))
-        return build_attention_columns(
+        built = build_attention_columns(
             tuple(q[axis] for axis in order),
             tuple(k[axis] for axis in order),
             compute_head_width(q, k, signature.get_shape(first + 2)),
@@ -99,6 +185,7 @@ def _make_formula(
             backward=has_gradients,
             window=_parse_window(signature, window, masked),
         )
+        return built | _read_mask(mask, signature, built, q[order[1]])
 
     return columns
 
@@ -112,6 +199,7 @@ def _make_packed_formula(
     first: int = 0,
     backward: bool | None = None,
     window: int | None = None,
+    mask: MaskArgument | None = None,
 ) -> Formula:
     """Make the formula of an op over sequences stored one after another, [tokens, heads, width].
 
@@ -134,7 +222,7 @@ def _make_packed_formula(
         keys = batch * kv_len if paged and (batch == 1 or q_len == kv_len) else k[0]
         if q[0] != batch * q_len or keys != batch * kv_len:
             return None
-        return build_attention_columns(
+        built = build_attention_columns(
             (batch, q_len, q[1]),
             (batch, kv_len, k[-2]),
             compute_head_width(q, k, signature.get_shape(first + 2)),
@@ -143,6 +231,7 @@ def _make_packed_formula(
             window=seen,
             paged=paged,
         )
+        return built | _read_mask(mask, signature, built, q[0])
 
     return columns
 
@@ -170,14 +259,16 @@ FORMULAS: dict[str, Formula] = {
         _make_formula(causal=9, window=12, first=1, tokens_first=True, starts=(4,), backward=False),
         _make_packed_formula(starts=4, longest=6, causal=9, window=12, first=1, backward=False),
     ),
-    "aten::_efficient_attention_forward": _make_formula(causal=9, tokens_first=True, starts=(4,)),
-    "aten::scaled_dot_product_attention": _make_formula(causal=5),
+    "aten::_efficient_attention_forward": _make_formula(causal=9, tokens_first=True, starts=(4,), mask=MaskArgument(3)),
+    "aten::scaled_dot_product_attention": _make_formula(causal=5, mask=MaskArgument(3)),
     "aten::_scaled_dot_product_flash_attention": _make_formula(causal=4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _make_formula(causal=4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _make_formula(causal=7, first=1),
-    "aten::_scaled_dot_product_efficient_attention": _make_formula(causal=6),
-    "aten::_scaled_dot_product_cudnn_attention": _make_formula(causal=6),
-    "aten::_cudnn_attention_forward": _make_formula(causal=10),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _make_formula(causal=4, mask=MaskArgument(5)),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _make_formula(
+        causal=7, first=1, mask=MaskArgument(8)
+    ),
+    "aten::_scaled_dot_product_efficient_attention": _make_formula(causal=6, mask=MaskArgument(3)),
+    "aten::_scaled_dot_product_cudnn_attention": _make_formula(causal=6, mask=MaskArgument(3)),
+    "aten::_cudnn_attention_forward": _make_formula(causal=10, mask=MaskArgument(3)),
     "flash_attn::_flash_attn_forward": _make_formula(causal=5, window=6, tokens_first=True),
     "flash_attn::_flash_attn_varlen_forward": _make_packed_formula(starts=3, longest=5, causal=9, window=10),
     "flash_attn::_flash_attn_backward": _make_formula(causal=11, window=12, first=1, tokens_first=True),
@@ -199,10 +290,18 @@ FORMULAS: dict[str, Formula] = {
         _make_formula(causal=16, window=17, first=1, tokens_first=True, starts=(6,)),
         _make_packed_formula(starts=6, longest=10, causal=16, window=17, first=1),
     ),
-    "xformers::efficient_attention_forward_cutlass": _make_formula(causal=9, tokens_first=True, starts=(4,)),
-    "xformers::efficient_attention_backward_cutlass": _make_formula(causal=14, first=1, tokens_first=True, starts=(6,)),
-    "xformers::efficient_attention_forward_ck": _make_formula(causal=9, tokens_first=True, starts=(4,)),
-    "xformers::efficient_attention_backward_ck": _make_formula(causal=15, first=1, tokens_first=True, starts=(5,)),
+    "xformers::efficient_attention_forward_cutlass": _make_formula(
+        causal=9, tokens_first=True, starts=(4,), mask=MaskArgument(3)
+    ),
+    "xformers::efficient_attention_backward_cutlass": _make_formula(
+        causal=14, first=1, tokens_first=True, starts=(6,), mask=MaskArgument(4)
+    ),
+    "xformers::efficient_attention_forward_ck": _make_formula(
+        causal=9, tokens_first=True, starts=(4,), mask=MaskArgument(3)
+    ),
+    "xformers::efficient_attention_backward_ck": _make_formula(
+        causal=15, first=1, tokens_first=True, starts=(5,), mask=MaskArgument(4)
+    ),
     "xformers_flash::flash_fwd": _try_formulas(
         _make_formula(causal=10, tokens_first=True), _make_packed_formula(starts=3, longest=6, causal=10)
     ),
@@ -218,25 +317,33 @@ FORMULAS: dict[str, Formula] = {
             _make_packed_formula(starts=7, longest=12, causal=24, window=25, paged=True),
         ),
     ),
-    "aiter::mha_fwd": _make_formula(causal=5, window=6, tokens_first=True),
-    "aiter::fmha_v3_fwd": _make_formula(causal=5, window=6, tokens_first=True),
-    "aiter::mha_bwd": _make_formula(causal=8, window=9, first=1, tokens_first=True),
-    "aiter::fmha_v3_bwd": _make_formula(causal=8, window=9, first=1, tokens_first=True),
-    "aiter::mha_varlen_fwd": _make_packed_formula(starts=3, longest=5, causal=12, window=13),
-    "aiter::fmha_v3_varlen_fwd": _make_packed_formula(starts=3, longest=5, causal=12, window=13),
-    "aiter::mha_varlen_bwd": _make_packed_formula(starts=6, longest=8, causal=13, window=14, first=1),
-    "aiter::fmha_v3_varlen_bwd": _make_packed_formula(starts=6, longest=8, causal=13, window=14, first=1),
+    "aiter::mha_fwd": _make_formula(causal=5, window=6, tokens_first=True, mask=ANYWHERE),
+    "aiter::fmha_v3_fwd": _make_formula(causal=5, window=6, tokens_first=True, mask=ANYWHERE),
+    "aiter::mha_bwd": _make_formula(causal=8, window=9, first=1, tokens_first=True, mask=ANYWHERE),
+    "aiter::fmha_v3_bwd": _make_formula(causal=8, window=9, first=1, tokens_first=True, mask=ANYWHERE),
+    "aiter::mha_varlen_fwd": _make_packed_formula(starts=3, longest=5, causal=12, window=13, mask=ANYWHERE),
+    "aiter::fmha_v3_varlen_fwd": _make_packed_formula(starts=3, longest=5, causal=12, window=13, mask=ANYWHERE),
+    "aiter::mha_varlen_bwd": _make_packed_formula(starts=6, longest=8, causal=13, window=14, first=1, mask=ANYWHERE),
+    "aiter::fmha_v3_varlen_bwd": _make_packed_formula(
+        starts=6, longest=8, causal=13, window=14, first=1, mask=ANYWHERE
+    ),
     "sage_fwd": _make_formula(causal=-1),
-    "aiter::mha_batch_prefill": _make_packed_formula(starts=3, longest=6, causal=12, paged=True),
+    "aiter::mha_batch_prefill": _make_packed_formula(starts=3, longest=6, causal=12, paged=True, mask=ANYWHERE),
     "aten::_flash_attention_backward": _try_formulas(
         _make_formula(causal=11, window=15, first=1, tokens_first=True, starts=(6,)),
         _make_packed_formula(starts=6, longest=8, causal=11, window=15, first=1),
     ),
-    "aten::_efficient_attention_backward": _make_formula(causal=14, first=1, tokens_first=True, starts=(6,)),
+    "aten::_efficient_attention_backward": _make_formula(
+        causal=14, first=1, tokens_first=True, starts=(6,), mask=MaskArgument(4, wanted=15)
+    ),
     "aten::_scaled_dot_product_flash_attention_backward": _make_formula(causal=11, first=1),
-    "aten::_scaled_dot_product_efficient_attention_backward": _make_formula(causal=11, first=1),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _make_formula(causal=14, first=1),
-    "aten::_cudnn_attention_backward": _make_formula(causal=14, first=1),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _make_formula(causal=5),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _make_formula(causal=13, first=1),
+    "aten::_scaled_dot_product_efficient_attention_backward": _make_formula(
+        causal=11, first=1, mask=MaskArgument(4, wanted=10)
+    ),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _make_formula(causal=14, first=1, mask=MaskArgument(8)),
+    "aten::_cudnn_attention_backward": _make_formula(causal=14, first=1, mask=MaskArgument(8)),
+    "aten::_scaled_dot_product_fused_attention_overrideable": _make_formula(causal=5, mask=MaskArgument(3)),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _make_formula(
+        causal=13, first=1, mask=MaskArgument(4, wanted=5)
+    ),
 }

@@ -3,7 +3,7 @@
 Backward passes have the inputs of their forward call, so one formula serves both.
 """
 
-from tracekit.workload.ops.attention import Shape, build_attention_columns, compute_head_width
+from tracekit.workload.ops.attention import Shape, build_attention_columns, build_mask_columns, compute_head_width
 from tracekit.workload.ops.memory_traffic import Columns
 from tracekit.workload.signature import Signature
 
@@ -65,7 +65,9 @@ def _compute_fused(signature: Signature) -> Columns | None:
         q, k = ((shape[1], shape[0], *shape[2:]) for shape in (q, k))
     causal = q[1] == k[1]
     bracket: Columns = {"work_low": 1.0, "work_high": 2.0} if causal else {}
-    return _build_columns(q, k, width, causal, signature) | bracket
+    columns = _build_columns(q, k, width, causal, signature)
+    masks = [tensor for tensor in signature.tensors if tensor.shape[-2:] == (q[1], k[1])][:1]
+    return columns | build_mask_columns(masks, columns) | bracket
 
 
 _FUNCTION_FORMULAS = {

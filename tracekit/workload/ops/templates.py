@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from tracekit.workload.ops.attention import build_attention_columns
+from tracekit.workload.ops.attention import build_attention_columns, build_mask_columns
 from tracekit.workload.ops.memory_traffic import Columns, build_traffic_columns, find_largest, sum_bytes
 from tracekit.workload.signature import Signature, Tensor
 
@@ -135,8 +135,8 @@ def _infer_gemm(signature: Signature, batched: bool) -> Columns | None:
 def _infer_attention(signature: Signature) -> Columns | None:
     """Infer attention from query, key, value [batch, heads, tokens, width]; unmasked blocks of keys are integers.
 
-    The number of unmasked blocks isn't recorded. The mask is assumed to be causal. The bounds are one block per query
-    and all of them.
+    A bias of the scores is a buffer [.., queries, keys]. The number of unmasked blocks isn't recorded. The mask is
+    assumed to be causal. The bounds are one block per query and all of them.
     """
     q, k = signature.get_shape(0), signature.get_shape(1)
     if q is None or k is None or len(q) != 4 or len(k) != 4:
@@ -145,6 +145,13 @@ def _infer_attention(signature: Signature) -> Columns | None:
     columns = build_attention_columns(
         (q[0], q[2], q[1]), (k[0], k[2], k[1]), q[3], causal=blocks > 1, backward="backward" in signature.op
     )
+    operands = {signature.get_shape(place) for place in range(3)}
+    captured = [
+        tensor
+        for tensor in signature.tensors[3:]
+        if tensor.shape[-2:] == (q[2], k[2]) and tensor.shape not in operands and not _is_block_list(tensor)
+    ]
+    columns |= build_mask_columns(captured, columns)
     return columns | {"work_low": 2 / blocks, "work_high": 2.0} if blocks > 1 else columns
 
 

@@ -33,7 +33,8 @@ WINDOWS = pl.selectors.matches(r"^[ab]\d+$")
 
 INHERITED_COLUMNS = (
     "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal",
-    "window", "cache_width", "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks",
+    "window", "cache_width", "mask_bytes", "mask_batch", "mask_heads",
+    "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks",
     "process_group", "group_description", "group_ranks", "share", "family", "winograd",
     "channels", "height", "width", "part", "across", "serial_clocks", "warp_clocks",
     "accessed_bytes", "reuse_bytes", "streamed_bytes", "host_bytes",
