@@ -493,3 +493,33 @@ def test_of_documents_of_any_length_a_short_window_tells_the_work(window, batch)
 def test_sequences_of_several_lengths_in_one_are_no_long_sequence():
     dims = [[1, 256, 8, 64]] * 3 + [[], [4], [4]] + [[]] * 4
     assert kernel_of("aten::_efficient_attention_forward", FLASH, dims, [BF16] * len(dims))["q_len"] is None
+
+
+def gemv_tensors(operand):
+    return ", ".join(f"cublasGemvTensorStridedBatched<{operand}>" for operand in (f"{operand} const",) * 2 + (operand,))
+
+
+# The first type of its template is the accumulator's.
+@pytest.mark.parametrize(
+    ("name", "left", "right", "dtype", "types", "bytes_"),
+    [
+        (
+            f"void gemmSN_TN_kernel<float, 128, 16, 2, 4, 8, 9, false, {gemv_tensors('__nv_bfloat16')} >",
+            [512, 4, 32], [512, 32, 65536], "bf16", BF16, 2_416_050_176,
+        ),
+        (
+            f"void gemmk1_kernel<int, float, 256, 5, false, false, false, false, {gemv_tensors('__half')}, float, 0>",
+            [64, 256, 1], [64, 1, 256], "fp16", "c10::Half", 8_454_144,
+        ),
+        (f"void gemmSN_NN_kernel<float, 256, 4, 2, {gemv_tensors('float')} >", [1, 2, 2], [1, 2, 2], "fp32", FLOAT, 48),
+        ("gemmSN_TN_kernel<float, 128, 16, 2, 4, 8", [1, 2, 2], [1, 2, 2], "bf16", BF16, 24),  # cut short
+        (
+            f"void gemvNSP_kernel<float, float, float, float, 1, cublasGemvParams<{gemv_tensors('__half')}, float> >",
+            [1, 2, 2], [1, 2, 2], "fp16", "c10::Half", 24,
+        ),
+    ],
+)  # fmt: skip
+def test_small_products_of_cublas_compute_with_their_operands_type(name, left, right, dtype, types, bytes_):
+    row = kernel_of("aten::bmm", name, [left, right], [types, types])
+    assert (row["family"], row["dtype"]) == ("gemm", dtype)
+    assert add_work(add_law(complete_columns(pl.DataFrame([row]))))["work_bytes"].item() == bytes_

@@ -23,6 +23,9 @@ XMMA_TYPES = r"[a-z0-9]+_(?P<type>tf32|bf16|f16|f32|f64|e4m3|e5m2|i8)[a-z0-9]*_[
 XMMA_TILE = r"tilesize(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)(?:_stage(?P<stages>\d+))?"
 TYPES = {"__nv_bfloat16": "bf16", "__half": "fp16", "float": "fp32", "double": "fp64"}
 TYPE = rf"(?P<type>{'|'.join(TYPES)})"
+OPERAND = rf"cublasGemvTensor\w*<\s*{TYPE}"
+"""The first operand among a template's arguments; the types in front of it may be the accumulator's."""
+SMALL_GEMM = r"\b(?:gemmSN_[NT]{2}_kernel|gemmk1_kernel)"
 
 MX_RULES = tuple(
     NameRule(
@@ -99,8 +102,8 @@ RULES = (
         column_major=True,
         split=SPLIT,
     ),
+    NameRule(re.compile(rf"\b(?:gemv\w*|gemvx::kernel)<.*?{OPERAND}"), "gemm", dtypes=TYPES, tensor_core=False, rows=1),
     NameRule(re.compile(rf"\b(?:gemv\w*|gemvx::kernel)<.*?{TYPE}"), "gemm", dtypes=TYPES, tensor_core=False, rows=1),
-    NameRule(
-        re.compile(rf"\b(?:gemmSN_[NT]{{2}}_kernel|gemmk1_kernel)<.*?{TYPE}"), "gemm", dtypes=TYPES, tensor_core=False
-    ),
+    NameRule(re.compile(rf"{SMALL_GEMM}<.*?{OPERAND}"), "gemm", dtypes=TYPES, tensor_core=False),
+    NameRule(re.compile(SMALL_GEMM), "gemm", tensor_core=False),
 )
