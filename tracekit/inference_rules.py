@@ -25,12 +25,13 @@ from tracekit.ingest import correlations
 from tracekit.messages import rules as messages
 from tracekit.replay import collective_transfer
 from tracekit.rules import Rule, RuleNames
-from tracekit.workload import busy_start, precision, steps
+from tracekit.workload import busy_start, precision, steps, unmarked_steps
 from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES
 
 INFERENCE_RULES: tuple[Rule, ...] = (
     correlations.RULE,
     steps.RULE,
+    *unmarked_steps.RULES,
     busy_start.RULE,
     *DIRECTION_RULES,
     *WORK_RULES,

@@ -102,7 +102,11 @@ OPS = TableSchema(
     ),
 )
 
-ANNOTATIONS = TableSchema("annotations", "Named ranges: record_function, ProfilerStep#N.", (*_SPAN, *_THREAD))
+ANNOTATIONS = TableSchema(
+    "annotations",
+    "Named ranges: record_function, ProfilerStep#N, a serving worker's execute_model.",
+    (*_SPAN, *_THREAD),
+)
 
 CALLS = TableSchema(
     "calls",

@@ -145,7 +145,8 @@ def _note_steps(summaries: Sequence[RankSummary]) -> list[Message]:
     unmarked = [one.trace.rank or 0 for one in summaries if not one.is_marked]
     said = [step_messages.STEPS_MARKED_IN_PART(ranks=unmarked)] if 0 < len(unmarked) < len(summaries) else []
     late = [one.late_us for one in summaries if one.late_us is not None]
-    return [*said, *([step_messages.STEP_BEGINS_LATE(waited_us=max(late))] if late else [])]
+    sources = step_table.describe_sources([one.steps for one in summaries]) if unmarked else []
+    return [*said, *sources, *([step_messages.STEP_BEGINS_LATE(waited_us=max(late))] if late else [])]
 
 
 def _choose_steps(

@@ -17,13 +17,14 @@ from tracekit.ingest.device_properties import find_device
 from tracekit.ingest.distinct_names import check_distinct_names
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_decoder import JSON_ERRORS
-from tracekit.ingest.fields import ACTIVITY_KINDS, CONTROL_CHARACTERS, TABLES
+from tracekit.ingest.fields import ACTIVITY_KINDS, CONTROL_CHARACTERS, TABLES, WORKER_TABLE
 from tracekit.ingest.ledger import build_ledger, is_harmless, share_read, warn_of_dropped
 from tracekit.ingest.merged_ranks import RankPart, split_ranks, split_recorded_processes
 from tracekit.ingest.op_inputs import drop_malformed_inputs
 from tracekit.ingest.order import argsort_by_start
 from tracekit.ingest.ranks import read_rank
 from tracekit.ingest.stream_decoder import make_cut_short_error
+from tracekit.ingest.worker_calls import select_worker_calls
 from tracekit.messages import Message
 from tracekit.messages import trace_contents as messages
 from tracekit.messages.launch_ids import IDS_AMBIGUOUS, IDS_BY_ORDER, IDS_EXTERNAL
@@ -102,6 +103,7 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
     if marks.any():
         annotations = _sort_by_start(pl.concat(schema.ANNOTATIONS.conform(t) for t in (annotations, ops.filter(marks))))
         ops = ops.filter(~marks)
+    annotations = _add_worker_calls(annotations, take(WORKER_TABLE), take("frames"))
     ops, unreadable = drop_malformed_inputs(schema.OPS.conform(ops))
     recorded = take("calls").with_columns(pl.col("name").str.replace(CALL_VERSION_SUFFIX, ""))
     launched = pl.concat(take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS)
@@ -144,6 +146,14 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
         ledger=build_ledger(_count_changes(part, warnings, activities.height)),
         thread_names=take(THREADS),
     )
+
+
+def _add_worker_calls(annotations: pl.DataFrame, *frames: pl.DataFrame) -> pl.DataFrame:
+    """Add the calls of a serving engine's worker, which tell its steps, to the named ranges."""
+    found = pl.concat(schema.ANNOTATIONS.conform(select_worker_calls(table)) for table in frames)
+    if found.is_empty():
+        return annotations
+    return _sort_by_start(pl.concat([schema.ANNOTATIONS.conform(annotations), found]))
 
 
 _COUNT_FIELDS = ("events", "ops", "marks", "ambiguous", "kernels")

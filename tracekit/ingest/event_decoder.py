@@ -6,7 +6,7 @@ It decodes files that are too small for the fast decoder (:mod:`scan`), and even
 import gc
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import Any
@@ -21,7 +21,19 @@ from tracekit.bounds import MAX_INT_DIGITS
 from tracekit.ingest.columns import DecodedColumns
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_times import convert_to_ns
-from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, STACK_FIELDS, TABLES, ArgumentKind, select_categories
+from tracekit.ingest.fields import (
+    ARGUMENTS,
+    INTS,
+    NO_TEXT,
+    NULL,
+    PYTHON_CATEGORY,
+    STACK_FIELDS,
+    TABLES,
+    WORKER_TABLE,
+    ArgumentKind,
+    select_categories,
+)
+from tracekit.ingest.worker_calls import is_worker_call
 from tracekit.messages.ledger import CATEGORY_NOT_READ, PHASE_NOT_READ
 
 READ_PHASES = ("X", "i")
@@ -156,8 +168,9 @@ def add_events(
     tables: dict[str, list[int]] = defaultdict(list)
     skipped: list[int] = []
     for row, one in enumerate(events):
-        if one.ph in READ_PHASES and one.cat in table_of:
-            tables[table_of[one.cat]].append(row)
+        table = _choose_table(one, table_of) if one.ph in READ_PHASES else None
+        if table is not None:
+            tables[table].append(row)
             if one.ph == "i" and durations[row] in _MISSING:
                 durations[row] = b"0"
         else:
@@ -177,6 +190,13 @@ def add_events(
             elif name not in built:
                 built[name] = _build_column(name, found, args, words)
         columns.add(table, built, numbers[rows])
+
+
+def _choose_table(event: KinetoEvent, table_of: Mapping[str, str]) -> str | None:
+    """Return the table of an event; none if it isn't read."""
+    if event.cat == PYTHON_CATEGORY and event.cat not in table_of and is_worker_call(event.name):
+        return WORKER_TABLE
+    return table_of.get(event.cat or "")
 
 
 def count_skipped(counts: EventCounts, category: str | None, phase: str, first: int, count: int = 1) -> None:

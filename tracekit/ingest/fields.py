@@ -102,6 +102,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "syncs": (*_SPAN, "pid", "stream", "correlation", "wait_on_stream", "wait_on_record"),
     "overheads": (*_SPAN, "pid"),
     "frames": ("ts_ns", "dur_ns", "python_id", "name", *_THREAD),
+    "worker_calls": (*_SPAN, *_THREAD),
     "memory": (*_SPAN, "pid", "device_type", "device_id", "allocated_bytes", "reserved_bytes"),
 }  # fmt: skip
 """Fields of the rows of each table."""
@@ -138,7 +139,10 @@ CATEGORIES = {
 ACTIVITY_KINDS = ("kernel", "memcpy", "memset")
 """Tables of GPU activities."""
 
-STACK_CATEGORIES = {"python_function": "frames"}
+PYTHON_CATEGORY, WORKER_TABLE = "python_function", "worker_calls"
+"""Category of Python calls; without stacks, those of :mod:`worker_calls` alone are read, into a table of their own."""
+
+STACK_CATEGORIES = {PYTHON_CATEGORY: "frames"}
 """Table of Python calls, most of a trace that holds them; read only on request."""
 
 

@@ -53,3 +53,46 @@ STEP_TIME_ZERO = Template(
     "{path} has no step that takes any time.",
     "Its events' times are all the same: record the trace again.",
 )
+STEPS_FROM_UPDATES = Template(
+    "steps-from-updates",
+    Severity.NOTE,
+    "No ProfilerStep is marked: a step runs from one update of the optimizer to the next.",
+)
+STEPS_FROM_WORKER = Template(
+    "steps-from-worker",
+    Severity.NOTE,
+    "No step is marked: each call of {name:.80} in Python is one.",
+    "If that is wrong, switch the rule off: {--without-rules} worker-call-steps.",
+)
+STEPS_FROM_RANGES = Template(
+    "steps-from-ranges",
+    Severity.NOTE,
+    "No ProfilerStep is marked: each range {name!r:.80} is a step, as they repeat with about the same GPU work.",
+    "If that is wrong, switch the rule off: {--without-rules} repeated-range-steps.",
+)
+STEPS_FROM_GRAPHS = Template(
+    "steps-from-graphs",
+    Severity.NOTE,
+    "No step is marked: each round of {name} graph launches is one, as they repeat in this order.",
+    "If that is wrong, switch the rule off: {--without-rules} graph-launch-steps.",
+)
+STEP_FROM_RANGE = Template(
+    "step-from-range",
+    Severity.NOTE,
+    "No step is marked: the range {name!r:.80} is the step, and ranges before it that prepare the run are left out.",
+    "If that is wrong, switch the rule off: {--without-rules} setup-ranges.",
+)
+STEP_WITHOUT_SETUP = Template(
+    "step-without-setup",
+    Severity.NOTE,
+    "No step is marked: all but what prepares the run counts as one. Left out, with what lies before: {name:.200}.",
+    "If that is wrong, switch the rule off: {--without-rules} setup-ranges.",
+)
+SOURCES = {
+    template.code: template
+    for template in (
+        *(STEPS_FROM_UPDATES, STEPS_FROM_WORKER, STEPS_FROM_RANGES, STEPS_FROM_GRAPHS),
+        *(STEP_FROM_RANGE, STEP_WITHOUT_SETUP),
+    )
+}
+"""Messages that say by what steps were found, by code."""

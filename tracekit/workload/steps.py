@@ -12,7 +12,7 @@ from tracekit.messages import Message
 from tracekit.messages import steps as messages
 from tracekit.rules import NO_RULES, Rule, RuleNames
 from tracekit.trace import RankTrace
-from tracekit.workload import busy_start, phases
+from tracekit.workload import busy_start, phases, setup_ranges, unmarked_steps
 
 OPTIMIZER_STEP_MARK = r"^Optimizer\.step#"
 WHOLE_TRACE_STEP = 0
@@ -21,17 +21,23 @@ RULE = Rule(
     "Without step marks, a step runs from one update of the optimizer to the next.",
     "ResNet of facebookresearch/param, which marks no steps: without the rule all of its updates count as one step.",
 )
-STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens", "whole")
-NO_BATCH_COLUMNS = {"kind": pl.lit(None, pl.String), "tokens": pl.lit(None, pl.Int64)}
+STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens", "found_by", "found_name", "whole")
+NO_BATCH_COLUMNS = {
+    "kind": pl.lit(None, pl.String),
+    "tokens": pl.lit(None, pl.Int64),
+    "found_by": pl.lit(None, pl.String),
+    "found_name": pl.lit(None, pl.String),
+}
 
 
 def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool = False) -> pl.DataFrame:
     """Find the steps of a trace in order of start; among steps that start together the longest comes first.
 
-    Without ProfilerStep annotations, steps are the batches of a serving engine if several are marked, or the intervals
-    between the updates of an optimizer, numbered from 0. Otherwise the trace is one step, number 0, from its first
-    event to its last. Marks without launches are no steps: a recording that ends with its block opens one last step
-    that stays empty.
+    Without ProfilerStep annotations, steps are the first of these that there are, numbered from 0: the batches that a
+    serving engine marks, the intervals between the updates of an optimizer, calls of a serving engine's worker, named
+    ranges that repeat evenly, rounds of graph launches. Otherwise the trace is one step, number 0, from its first event
+    to its last, or what lies between ranges that prepare the run. Marks without launches are no steps: a recording that
+    ends with its block opens one last step that stays empty.
 
     Args:
         trace: What the rank recorded.
@@ -41,8 +47,10 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool 
     Returns:
         ``step`` (ProfilerStep number), ``start_ns`` and ``end_ns`` on the CPU, ``pid`` and ``tid`` of the thread that
         runs the training or serving loop (null without CPU events), ``kind`` and ``tokens`` of an engine's batches
-        (else null), ``whole``, which is true for the one step of a trace without marks, and ``waited_ns``: how long a
-        kernel of a marked first step waited for work from before the recording, until ``waited_until_ns`` (else null).
+        (else null), ``found_by`` (code of the message that says by what, unless a mark says so) and ``found_name``
+        (the name of that), ``whole``, which is true for the one step of a trace without marks, and ``waited_ns``: how
+        long a kernel of a marked first step waited for work from before the recording, until ``waited_until_ns`` (else
+        null).
     """
     marked = _find_profiler_steps(trace)
     if marked.is_empty() and not as_one:
@@ -79,7 +87,18 @@ def find_steps_of_ranks(
         found = [find_steps(rank, without, as_one=True) for rank in ranks]
     late = [busy_start.find_busy_start(rank, without) for rank in ranks] if is_whole_trace(found[0]) else []
     waited_us = [waited / 1e3 for _, waited in filter(None, late)]
-    return found, (*said, *([messages.STEP_BEGINS_LATE(waited_us=max(waited_us))] if waited_us else []))
+    return found, (
+        *said,
+        *describe_sources(found),
+        *([messages.STEP_BEGINS_LATE(waited_us=max(waited_us))] if waited_us else []),
+    )
+
+
+def describe_sources(steps: Sequence[pl.DataFrame]) -> list[Message]:
+    """Say by what the steps of the ranks were found, unless marks say so; of ranks that are alike once."""
+    told = pl.concat(table.select("found_by", "found_name") for table in steps).drop_nulls("found_by")
+    sources = told.group_by("found_by", maintain_order=True).agg(pl.col("found_name").first()).rows()
+    return [messages.SOURCES[code](**({} if name is None else {"name": name})) for code, name in sources]
 
 
 def has_profiler_steps(trace: RankTrace) -> bool:
@@ -105,13 +124,17 @@ def _find_profiler_steps(trace: RankTrace) -> pl.DataFrame:
 
 
 def _infer_unmarked_steps(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
-    """Infer steps from other marks: an engine's batches, or else updates of parameters, of which there are several."""
-    served = batches.find_batches(trace)
-    if served.is_empty() and RULE.is_on(without):
-        served = _infer_optimizer_steps(trace)
-        if served.height < 2:
-            return served.clear()
-    return served.select(pl.int_range(pl.len()).alias("step"), *STEP_COLUMNS[1:-1], whole=False)
+    """Infer steps from the first of other marks that there are; none if there are no such marks."""
+    found = batches.find_batches(trace)
+    if found.is_empty() and RULE.is_on(without):
+        updates = _infer_optimizer_steps(trace)
+        found = updates if updates.height > 1 else updates.clear()
+    if found.is_empty():
+        found = unmarked_steps.infer_steps(trace, without)
+    table = found.select(
+        pl.col(name) if name in found.columns else NO_BATCH_COLUMNS[name].alias(name) for name in STEP_COLUMNS[1:-1]
+    )
+    return table.select(pl.int_range(pl.len()).alias("step"), pl.all(), whole=False)
 
 
 def _infer_optimizer_steps(trace: RankTrace) -> pl.DataFrame:
@@ -129,7 +152,11 @@ def _infer_optimizer_steps(trace: RankTrace) -> pl.DataFrame:
         return marks.clear()
     rounds = marks.filter(pl.col("name") == last["name"][-1]).with_row_index("step")
     start_ns = pl.col("end_ns").shift(1).fill_null(_list_spans(trace)["ts_ns"].min())
-    found = rounds.select(pl.col("step").cast(pl.Int64), "pid", "tid", "end_ns", start_ns=start_ns, **NO_BATCH_COLUMNS)
+    found = rounds.select(
+        *(pl.col("step").cast(pl.Int64), "pid", "tid", "end_ns"),
+        start_ns=start_ns,
+        found_by=pl.lit(messages.STEPS_FROM_UPDATES.code),
+    )
     forward = trace.calls.filter(phases.find_enclosing_phases(trace.calls, trace.ops, trace.annotations).is_null())[
         "ts_ns"
     ]
@@ -162,7 +189,8 @@ def _list_spans(trace: RankTrace) -> pl.DataFrame:
 
 
 def _make_whole_trace_step(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
-    late = busy_start.find_busy_start(trace, without)
+    measured = setup_ranges.find_measured_stretch(trace, without)
+    late = None if measured else busy_start.find_busy_start(trace, without)
     spans = _list_spans(trace)
     main = spans.group_by("pid", "tid").len().sort("len", "pid", "tid", descending=[True, False, False]).head(1)
     span = spans.select(
@@ -174,6 +202,11 @@ def _make_whole_trace_step(trace: RankTrace, without: RuleNames) -> pl.DataFrame
     )
     if late:  # the thread's time doesn't tell when the kernel starts on a faster host
         main = main.clear()
+    if measured:
+        told = measured.name or ", ".join(measured.left_out)
+        code = messages.STEP_WITHOUT_SETUP.code if measured.name is None else messages.STEP_FROM_RANGE.code
+        edges = {"start_ns": measured.start_ns, "end_ns": measured.end_ns, "found_by": code, "found_name": told}
+        span = span.with_columns(whole=False, **{name: pl.lit(value) for name, value in edges.items()})
     return span.join(main.select("pid", "tid"), how="left", on=pl.lit(True)).select(
         *STEP_COLUMNS, waited_ns=pl.lit(None, pl.Int64), waited_until_ns=pl.lit(None, pl.Int64)
     )

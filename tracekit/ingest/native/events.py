@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.arrays import Bytes, Ints
-from tracekit.ingest.fields import INTS, NO_TEXT, NULL, TEXTS, ArgumentKind
+from tracekit.ingest.fields import INTS, NO_TEXT, NULL, PYTHON_CATEGORY, TEXTS, ArgumentKind
 from tracekit.ingest.native.constants import (
     BUFFERS_FULL,
     LIST_CLOSED,
@@ -33,6 +33,7 @@ from tracekit.ingest.native.jsontext import (
     skip_value,
 )
 from tracekit.ingest.native.numbers import read_int, read_time
+from tracekit.ingest.worker_calls import WORKER_FUNCTIONS
 
 _NOT_READ = -1
 _PH, _CAT, _NAME, _PID, _TID, _TS, _DUR, _ARGS = range(len(EVENT_KEYS))
@@ -45,6 +46,9 @@ N_SPANS = 2 * _N_TEXTS + 3
 """Positions of an event's texts and of its category, and its phase."""
 _COMPLETE, _INSTANT, _BEGIN, _END, _METADATA = (ord(phase) for phase in "XiBEM")
 _THREAD_NAME = tuple(b'"thread_name"')
+_PYTHON_LENGTH, _PYTHON_FIRST = len(PYTHON_CATEGORY), ord(PYTHON_CATEGORY[0])
+_WORKER_TEXT = np.frombuffer("".join(f' {name}"' for name in WORKER_FUNCTIONS).encode(), np.uint8)
+_WORKER_ENDS = np.cumsum([len(name) + 2 for name in WORKER_FUNCTIONS])
 _NO_PHASE = 0
 _NO_CATEGORY = -1
 # If a key occurs twice, the last one counts. The careful decoder handles that.
@@ -99,6 +103,9 @@ def scan_events(
             if spans[_PHASE_PLACE] == _METADATA and _names_thread(buffer, at, stop):
                 return UNUSUAL, at, filled, events
             phase, first, last = spans[_PHASE_PLACE], spans[_CATEGORY_SPAN], spans[_CATEGORY_SPAN + 1]
+            is_python = last - first == _PYTHON_LENGTH and buffer[first] == _PYTHON_FIRST
+            if is_python and _names_worker(buffer, at, stop):
+                return UNUSUAL, at, filled, events
             category = _NO_CATEGORY
             if first >= 0:
                 category = find_or_add_text(slots, starts, arena, count, buffer, first, last)
@@ -130,6 +137,24 @@ def _names_thread(buffer: Bytes, at: int, stop: int) -> bool:
             matched += 1
         if matched == length:
             return True
+    return False
+
+
+@jit_inline
+def _names_worker(buffer: Bytes, at: int, stop: int) -> bool:
+    """Return whether a Python call may run a batch: its text holds a string that ends with such a function."""
+    for quote in range(at + _PYTHON_LENGTH, stop):
+        if buffer[quote] != _QUOTE:
+            continue
+        first = 0
+        for end in _WORKER_ENDS:
+            start = quote + 1 - (end - first)
+            matched = 0
+            while matched < end - first and start >= at and buffer[start + matched] == _WORKER_TEXT[first + matched]:
+                matched += 1
+            if matched == end - first:
+                return True
+            first = end
     return False
 
 
