@@ -31,6 +31,24 @@ def test_a_slow_step_is_said_with_its_time_and_cause():
 
 
 @pytest.mark.parametrize(
+    ("longer", "code"),
+    [
+        ((0, 0, 40_000), "steps-differ-from-mean"),
+        ((0, 0, 40_000, 20_000), "steps-differ"),
+        ((0, 0, 40_000, 20_000, 60_000), "steps-differ-from-mean"),
+        ((0, 0, 0, 20_000, 60_000), "steps-differ-from-mean"),
+        ((0, 0, 0, 0, 60_000), "steps-differ"),
+    ],
+)
+def test_a_median_that_no_step_takes_is_said_to_be_a_mean(longer: tuple[float, ...], code: str) -> None:
+    """The first step isn't measured; of the others each is so much longer."""
+    run = prepare_run(job(*longer).load())
+    found = unlike_steps.find_unlike_steps(run, idle.analyze_idle_time(run))
+    assert found
+    assert unlike_steps.build_warning(found).code == code
+
+
+@pytest.mark.parametrize(
     ("record", "told"),
     [
         (lambda builder, at: builder.op("aten::to", at, 9000), "towards the next launch, in aten::to)"),

@@ -153,11 +153,29 @@ def test_ranks_that_share_each_layer_have_their_part_of_it():
     assert gemms.select("n", "k").rows()[:4] == [(384, 512), (512, 256), (1024, 512), (512, 512)]
 
 
-@pytest.mark.parametrize("names", [LAYER, (*LAYER, GEMM, *LAYER), (*LAYER, *LAYER, *LAYER)], ids=len)
-def test_another_model_is_said_to_fit_nothing(names):
+@pytest.mark.parametrize(
+    ("names", "code", "seen"),
+    [
+        (LAYER, "fit-layers-differ", 1),
+        ((*LAYER, *LAYER, *LAYER), "fit-layers-differ", 3),
+        ((*LAYER, *[GEMM] * 5, *LAYER), "fit-gemms-differ", 9),
+        ((*LAYER, GEMM, *LAYER), "fit-ends-differ", 5),
+        ((*LAYER, *LAYER, GEMM, GEMM), "fit-ends-differ", 4),
+    ],
+)
+def test_of_another_model_the_first_count_that_differs_is_said(names, code, seen):
+    """The model has two layers with four GEMMs each."""
     run = prepare_run(serve(*names).load(), model_config=write(DENSE))
     assert not (run.kernels["work_from"] == "model").any()
-    assert "config-without-fit" in list_codes(build_report(run).warnings)
+    (warning,) = [one for one in build_report(run).warnings if one.code == "config-without-fit"]
+    difference = warning.values["difference"]
+    assert (difference.code, difference.values["seen"]) == (code, seen)
+
+
+def test_a_trace_without_batches_is_said_to_have_none():
+    run = prepare_run(TraceBuilder().kernel(GEMM, 20, 10, launch=10).load(), model_config=write(DENSE))
+    (warning,) = [one for one in build_report(run).warnings if one.code == "config-without-fit"]
+    assert warning.values["difference"].code == "fit-without-batches"
 
 
 def test_work_that_shapes_tell_stays():

@@ -43,7 +43,24 @@ CONFIG_SKIPPED = Template("config-skipped", Severity.WARNING, "The model configu
 CONFIG_WITHOUT_FIT = Template(
     "config-without-fit",
     Severity.WARNING,
-    "{path} fits none of the trace's batches: they aren't {layers} layers of attention with the GEMMs that it "
-    "describes.",
+    "{path} fits none of the trace's batches: {difference}.",
     "Give the config.json of the model that the trace ran.",
+)
+FIT_WITHOUT_BATCHES = Template("fit-without-batches", Severity.NOTE, "no serving engine marks any")
+FIT_LAYERS_DIFFER = Template(
+    "fit-layers-differ",
+    Severity.NOTE,
+    "most of them run attention in {seen:count layer}, and the model has {layers}",
+)
+FIT_GEMMS_DIFFER = Template(
+    "fit-gemms-differ",
+    Severity.NOTE,
+    "they run attention in as many layers as the model has, {layers}, but from one layer's to the next's most have "
+    "{seen:count GEMM}, and the model {expected:list} (with {ranks:count rank} sharing a layer)",
+)
+FIT_ENDS_DIFFER = Template(
+    "fit-ends-differ",
+    Severity.NOTE,
+    "they have as many layers as the model, {layers}, and as many GEMMs in most, {seen}, but others before the first "
+    "or behind the last attention",
 )

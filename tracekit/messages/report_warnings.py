@@ -212,6 +212,13 @@ STEPS_DIFFER = Template(
     "{min_ratio:g}: {largest:list}. The step shown is the median one.",
     "Choose others with {--steps}.",
 )
+STEPS_DIFFER_FROM_MEAN = Template(
+    "steps-differ-from-mean",
+    Severity.WARNING,
+    "{differing} of {measured:count step} differ from the mean of the two middle ones, {mean_us}, by more than a "
+    "factor of {min_ratio:g}: {largest:list}. The step shown is that mean, and none of them.",
+    "Choose one with {--steps}.",
+)
 STEP_TOOK = Template("step-took", Severity.WARNING, "step {step} took {time_us}")
 STEP_GPU_WORKED_MORE = Template(
     "step-gpu-worked-more",

@@ -16,6 +16,9 @@ MIN_RATIO_TO_MEDIAN = 1.3
 """Ratio to the median step, or its inverse, above which a step is named. Steps of one job differ by a few percent; the
 warm-up finding uses the same ratio."""
 
+MAX_DISTANCE_OF_MEDIAN = 0.02
+"""How far a step may be from the median, as a part of it, to be called the median step."""
+
 MAX_NAMED_STEPS = 3
 """Most steps that the warning names."""
 
@@ -34,12 +37,14 @@ class UnlikeSteps:
         count: Number of steps that differ.
         step_count: Number of measured steps.
         median_us: The median step.
+        has_median: Whether a step takes about as long; else the median is the mean of the two middle ones.
     """
 
     descriptions: tuple[Message, ...]
     count: int
     step_count: int
     median_us: float
+    has_median: bool
 
 
 def find_unlike_steps(run: MeasuredRun, idle: IdleBreakdown) -> UnlikeSteps | None:
@@ -57,12 +62,13 @@ def find_unlike_steps(run: MeasuredRun, idle: IdleBreakdown) -> UnlikeSteps | No
     unlike = steps.filter(off > pl.lit(MIN_RATIO_TO_MEDIAN).log()).sort(off, "step", descending=[True, False])
     if unlike.is_empty():
         return None
+    has_median = steps.select((off <= MAX_DISTANCE_OF_MEDIAN).any()).item()
     parts = _compare_parts(idle, steps)
     rows = unlike.head(MAX_NAMED_STEPS).select("step", "time_ns").iter_rows()
     described = (
         _describe_step(run, idle, parts.filter(step=step), step, time_ns, time_ns - median_ns) for step, time_ns in rows
     )
-    return UnlikeSteps(tuple(described), unlike.height, steps.height, median_ns / 1e3)
+    return UnlikeSteps(tuple(described), unlike.height, steps.height, median_ns / 1e3, has_median)
 
 
 def _compare_parts(idle: IdleBreakdown, steps: pl.DataFrame) -> pl.DataFrame:
@@ -132,10 +138,7 @@ def _find_host_work(run: MeasuredRun, idle: IdleBreakdown, step: int) -> str | N
 
 def build_warning(found: UnlikeSteps) -> Message:
     """Build the warning."""
-    return told.STEPS_DIFFER(
-        differing=found.count,
-        measured=found.step_count,
-        median_us=found.median_us,
-        min_ratio=MIN_RATIO_TO_MEDIAN,
-        largest=found.descriptions,
-    )
+    counts = {"differing": found.count, "measured": found.step_count, "min_ratio": MIN_RATIO_TO_MEDIAN}
+    if found.has_median:
+        return told.STEPS_DIFFER(median_us=found.median_us, largest=found.descriptions, **counts)
+    return told.STEPS_DIFFER_FROM_MEAN(mean_us=found.median_us, largest=found.descriptions, **counts)

@@ -28,6 +28,7 @@ from tracekit.reporting.sections import unlike_steps
 from tracekit.run import MAX_TRUSTED_ERROR_PCT, MeasuredRun
 from tracekit.workload.steps import count_optimizer_steps, is_whole_trace
 from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.work_inference.model_layers import describe_misfit
 
 # Percent of the GPU's time without recorded launches, from which on the report warns.
 MIN_UNLAUNCHED_PCT = 50.0
@@ -227,7 +228,7 @@ def _warn_of_model_config(run: MeasuredRun) -> Iterator[Message]:
     model = run.trace.model
     told = run.kernels["work_from"]
     if model is not None and told.null_count() and not (told == "model").any():
-        yield CONFIG_WITHOUT_FIT(path=model.name, layers=len(model.layers))
+        yield CONFIG_WITHOUT_FIT(path=model.name, difference=describe_misfit(run.kernels, run.trace))
 
 
 def _warn_of_unknown_masks(run: MeasuredRun) -> Iterator[Message]:

@@ -11,6 +11,8 @@ import polars as pl
 
 from tracekit.ingest import batches
 from tracekit.ingest.capture_windows import select_within
+from tracekit.messages import Message
+from tracekit.messages import model_configs as messages
 from tracekit.model_config import ModelConfig, TransformerLayer
 from tracekit.trace import RankTrace
 from tracekit.workload.work_inference import model_roles as roles
@@ -99,6 +101,31 @@ def _list_changes() -> tuple[tuple[pl.Expr, Mapping[str, pl.Expr]], ...]:
     )
 
 
+def describe_misfit(kernels: pl.DataFrame, trace: RankTrace) -> Message:
+    """Say which count of the batches first differs from the model's: of batches, of layers, of GEMMs in a layer.
+
+    Args:
+        kernels: As for :func:`infer_model_work`, which found nothing.
+        trace: The trace, with a model.
+    """
+    layers = len(trace.model.layers) if trace.model else 0
+    segmented = _cut_segments(kernels, trace).drop_nulls("batch_of_engine")
+    if trace.model is None or segmented.is_empty():
+        return messages.FIT_WITHOUT_BATCHES()
+    seen = segmented.group_by("batch_of_engine").agg(pl.col("segment").max().fill_null(0))
+    if not (seen["segment"] == layers).any():
+        return messages.FIT_LAYERS_DIFFER(seen=seen["segment"].mode().sort()[0], layers=layers)
+    inner = segmented.join(seen.filter(segment=layers), on="batch_of_engine", how="semi")
+    inner = inner.filter(pl.col("segment").is_between(1, max(layers - 1, 1)))
+    found = inner.group_by(SEGMENT_KEY).agg(pl.col("is_product").sum())["is_product"].mode().sort()[0]
+    ranks = _count_tensor_parallel_ranks(kernels, trace)
+    variants = [roles.list_roles(trace.model, each, ranks) for each in roles.list_fusions(trace.model)]
+    expected = sorted({each.filter(pl.col("segment") == 1).height for each in variants})
+    if found in expected:
+        return messages.FIT_ENDS_DIFFER(layers=layers, seen=found)
+    return messages.FIT_GEMMS_DIFFER(layers=layers, seen=found, expected=expected, ranks=ranks)
+
+
 def _place_in_segments(kernels: pl.DataFrame, trace: RankTrace, layers: int) -> pl.DataFrame:
     """Place the kernels of the batches with as many layers as the model.
 
@@ -107,6 +134,22 @@ def _place_in_segments(kernels: pl.DataFrame, trace: RankTrace, layers: int) -> 
         ``segment``, the ``place`` of each GEMM in its segment, ``is_product``, ``is_attention``, ``tokens``, and the
         columns of :func:`count_queries_and_keys`.
     """
+    segmented = _cut_segments(kernels, trace)
+    complete = pl.col("segment").max().over("batch_of_engine") == layers
+    within = segmented.with_columns(
+        batch_of_engine=pl.when(complete).then("batch_of_engine"),
+        products_before=pl.col("is_product").cast(pl.Int64).cum_sum().over(SEGMENT_KEY) - pl.col("is_product"),
+    )
+    is_cast = ~pl.col("is_product") & pl.col("dtype").is_in(CAST_DTYPES)
+    cast = pl.when(is_cast).then("dtype").max().over(*SEGMENT_KEY, "products_before")
+    return within.with_columns(
+        place=pl.when("is_product").then("products_before"),
+        dtype=pl.when("is_product", pl.col("work_from").is_null()).then(pl.coalesce("dtype", cast)).otherwise("dtype"),
+    )
+
+
+def _cut_segments(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
+    """Cut each batch at every attention into segments, numbered from 0."""
     served = batches.find_served_batches(trace)
     windows = served.select("pid", "begin", "end", "batch")
     called = select_within(trace.calls.select("correlation", "pid", "ts_ns"), windows).select("correlation", "batch")
@@ -127,18 +170,7 @@ def _place_in_segments(kernels: pl.DataFrame, trace: RankTrace, layers: int) -> 
     done = pl.col("is_product").cum_sum().over("batch_of_engine")
     before = pl.when("is_attention").then(done).forward_fill().shift(1).over("batch_of_engine")
     begins = pl.col("is_attention") & before.ne_missing(done)
-    segmented = table.with_columns(segment=begins.cast(pl.Int64).cum_sum().over("batch_of_engine"))
-    complete = pl.col("segment").max().over("batch_of_engine") == layers
-    within = segmented.with_columns(
-        batch_of_engine=pl.when(complete).then("batch_of_engine"),
-        products_before=pl.col("is_product").cast(pl.Int64).cum_sum().over(SEGMENT_KEY) - pl.col("is_product"),
-    )
-    is_cast = ~pl.col("is_product") & pl.col("dtype").is_in(CAST_DTYPES)
-    cast = pl.when(is_cast).then("dtype").max().over(*SEGMENT_KEY, "products_before")
-    return within.with_columns(
-        place=pl.when("is_product").then("products_before"),
-        dtype=pl.when("is_product", pl.col("work_from").is_null()).then(pl.coalesce("dtype", cast)).otherwise("dtype"),
-    )
+    return table.with_columns(segment=begins.cast(pl.Int64).cum_sum().over("batch_of_engine"))
 
 
 def _choose_roles(placed: pl.DataFrame, model: ModelConfig, ranks: int) -> pl.DataFrame:
