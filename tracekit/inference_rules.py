@@ -19,6 +19,7 @@ from tracekit.graph.inferred import (
     submission,
     sync_targets,
     thread_handovers,
+    unrecorded_work,
 )
 from tracekit.graph.ranks import clocks
 from tracekit.ingest import correlations
@@ -40,6 +41,7 @@ INFERENCE_RULES: tuple[Rule, ...] = (
     submission.RULE,
     pageable_copies.RULE,
     sync_targets.RULE,
+    unrecorded_work.RULE,
     launch_queue.RULE,
     copy_gaps.RULE,
     cuda_graph_gaps.RULE,

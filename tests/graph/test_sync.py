@@ -4,6 +4,7 @@ import pytest
 
 from tests.graphs import graph_of, play
 from tracekit.graph import Graph
+from tracekit.rules import NO_RULES, RuleNames
 from tracekit.testing import TraceBuilder
 
 
@@ -13,12 +14,12 @@ def end_of_cpu(graph: Graph, *durations: float) -> float:
     return float(timeline.end_ns[timeline.host_node_count - 1]) / 1000
 
 
-def late(call: str, kernel: float, by: float) -> Graph:
+def late(call: str, kernel: float, by: float, without: RuleNames = NO_RULES) -> Graph:
     """A kernel from 10 on; a call from 30 until it is over, and longer by what is asked for; an op of 10."""
     launch = "hipLaunchKernel" if call.startswith("hip") else "cudaLaunchKernel"
     builder = TraceBuilder().kernel("gemm", 10, kernel, launch=0, call=launch)
     builder.call(call, 30, kernel - 20 + by)
-    return graph_of(builder.op("aten::item", kernel + by + 10, 10))
+    return graph_of(builder.op("aten::item", kernel + by + 10, 10), without=without)
 
 
 @pytest.mark.parametrize("call", ["cudaDeviceSynchronize", "cudaStreamSynchronize"])
@@ -44,8 +45,11 @@ def test_what_a_call_does_after_its_wait_stays():
 
 
 def test_a_stream_that_a_call_only_may_have_waited_for_has_to_end_right_before_it():
+    """Unless what the call waited for isn't recorded."""
     graph = late("cudaStreamSynchronize", 4500, by=200)
-    assert end_of_cpu(graph, 0) == end_of_cpu(graph)
+    assert end_of_cpu(graph, 0) == 10 + 200 + 10
+    without = late("cudaStreamSynchronize", 4500, by=200, without=frozenset({"unrecorded-work"}))
+    assert end_of_cpu(without, 0) == end_of_cpu(without)
 
 
 def test_a_pageable_copy_waits_and_then_moves_what_came():

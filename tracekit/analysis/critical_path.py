@@ -27,6 +27,8 @@ from tracekit.replay.engine import Timeline
 LOCATION_COLUMNS = ("phase", "module")
 GPU, HOST, LATENCY, UNEXPLAINED = "gpu", "host", "latency", "unexplained"
 COMMUNICATION = "communication"
+UNRECORDED_WORK = "work that isn't in the trace"
+"""What the path shows instead of an op where the GPU ran something that isn't recorded."""
 RESOURCES = (GPU, HOST, LATENCY, UNEXPLAINED, COMMUNICATION)
 _RESOURCE_BY_EDGE_KIND = {
     EdgeKind.RUN: HOST,
@@ -39,7 +41,8 @@ _RESOURCE_BY_EDGE_KIND = {
     EdgeKind.QUEUE: LATENCY,
     EdgeKind.RENDEZVOUS: GPU,
     EdgeKind.OCCUPIED: LATENCY,
-    EdgeKind.STALL: LATENCY,
+    EdgeKind.STALL: UNEXPLAINED,
+    EdgeKind.UNRECORDED: GPU,
 }
 _EDGE_NAMES = pl.Series([*(kind.name.lower() for kind in EdgeKind), UNEXPLAINED])
 _RESOURCE_CODES = np.array(
@@ -146,10 +149,12 @@ def _find_last_vertex(program: Program, timeline: Timeline, step: int, index: in
 
 def _describe_segments(graph: Graph, kernels: pl.DataFrame, trail: BindingPath) -> pl.DataFrame:
     """Describe the segments as in :class:`CriticalPath`, in the order of the binding path."""
-    ends_at = get_nodes(graph, trail.vertex)
-    kernel = _map_nodes_to_kernels(graph)[ends_at]
+    ends_at, kind = get_nodes(graph, trail.vertex), get_edge_kinds(graph, trail)
+    is_unrecorded = pl.Series(kind == EdgeKind.UNRECORDED)
+    kernel = np.where(is_unrecorded, NONE, _map_nodes_to_kernels(graph)[ends_at])
     kernel_row = pl.Series(kernel).set(pl.Series(kernel == NONE), None)
     call = graph.nodes.names.gather(pl.Series(ends_at).set(pl.Series(ends_at >= graph.nodes.n_host), None))
+    call = call.set(is_unrecorded, UNRECORDED_WORK)
     places_of = [column for column in LOCATION_COLUMNS if column in kernels.columns]
     of_kernel = kernels.select("family", *places_of, op=pl.coalesce("op", "name"))
     return pl.DataFrame(
@@ -158,7 +163,7 @@ def _describe_segments(graph: Graph, kernels: pl.DataFrame, trail: BindingPath) 
             "end_ns": trail.end_ns,
             "time_ns": trail.dur_ns,
             "on": pl.Series(RESOURCES).gather(_classify_resources(graph, kernels, trail)),
-            "edge": _EDGE_NAMES.gather(get_edge_kinds(graph, trail) % _EDGE_NAMES.len()),
+            "edge": _EDGE_NAMES.gather(kind % _EDGE_NAMES.len()),
             "kernel": kernel_row,
             "op": of_kernel["op"].gather(kernel_row).zip_with(pl.Series(kernel != NONE), call),
             **{name: of_kernel[name].gather(kernel_row) for name in ("family", *places_of)},

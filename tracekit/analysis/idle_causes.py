@@ -51,6 +51,7 @@ class IdleCause(StrEnum):
     KERNEL_GAP = "kernel_gap"
     IN_GRAPH = "in_graph"
     NOTHING_LAUNCHED = "nothing_launched"
+    UNRECORDED = "unrecorded"
     UNEXPLAINED = "unexplained"
 
 
@@ -68,6 +69,7 @@ CAUSE_MEANINGS: dict[IdleCause, Message] = {
     IdleCause.KERNEL_GAP: told.IDLE_KERNEL_GAP(),
     IdleCause.IN_GRAPH: told.IDLE_IN_GRAPH(),
     IdleCause.NOTHING_LAUNCHED: told.IDLE_NOTHING_LAUNCHED(),
+    IdleCause.UNRECORDED: told.IDLE_UNRECORDED_WORK(),
     IdleCause.UNEXPLAINED: told.IDLE_NOTHING_RECORDED(),
 }
 
@@ -83,6 +85,7 @@ _CAUSE_BY_EDGE_KIND = {
     EdgeKind.RENDEZVOUS: IdleCause.RENDEZVOUS,
     EdgeKind.OCCUPIED: IdleCause.DEPENDENCY,
     EdgeKind.STALL: IdleCause.UNEXPLAINED,
+    EdgeKind.UNRECORDED: IdleCause.UNRECORDED,
 }
 CAUSES = tuple(IdleCause)
 CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES)}
@@ -200,7 +203,8 @@ def _compute_sync_blame_end(
     is subtracted.
     """
     kind = get_edge_kinds(graph, trail)
-    waits = np.flatnonzero((kind == EdgeKind.SYNC) | (kind == EdgeKind.QUEUE))
+    is_wait = np.isin(kind, (EdgeKind.SYNC, EdgeKind.QUEUE, EdgeKind.UNRECORDED))
+    waits = np.flatnonzero(is_wait & (node < graph.nodes.n_host))
     call, node_end = node[waits], trail.vertex[waits]
     own = np.zeros(graph.vertex.size, dtype=np.int64)
     run = graph.kind == EdgeKind.RUN

@@ -64,7 +64,8 @@ class SpeedReplays:
         if key not in self._step_times_us:
             speed = gpu if network == 1.0 else np.where(self._is_collective, gpu * network, gpu)
             durations_ns = self.run.program.to_durations_ns(self._kernel_us / speed)
-            self._step_times_us[key] = self.run.program.measure_step_us(self._replayer.replay(durations_ns, 1 / host))
+            line = self._replayer.replay(durations_ns, 1 / host, 1 / gpu)
+            self._step_times_us[key] = self.run.program.measure_step_us(line)
         return self._step_times_us[key]
 
 
@@ -75,7 +76,7 @@ def compute_sensitivity(
 
     Args:
         replays: Replays of the run.
-        gpu_speeds: Multiples of the measured GPU's speed, for all kernels and copies.
+        gpu_speeds: Multiples of the measured GPU's speed, for all kernels and copies, recorded or not.
         host_speeds: Multiples of the measured host's speed.
     """
     rows = [(gpu, host, replays.compute_step_time_us(gpu, host)) for host in host_speeds for gpu in gpu_speeds]

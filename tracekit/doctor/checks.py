@@ -14,6 +14,7 @@ CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (
     work.check_cuda_graphs,
     work.check_collective_sizes,
     idle.check_idle_time,
+    idle.check_unrecorded_work,
     times.check_times,
     steps.check_step_marks,
     steps.check_step_spread,

@@ -1,7 +1,8 @@
-"""Check of the GPU's idle time: whether the trace explains it."""
+"""Checks of the GPU's idle time: whether the trace explains it, and whether the GPU was idle at all."""
 
 from tracekit.analysis.idle import attribute_idle_time
 from tracekit.analysis.idle_causes import IdleCause
+from tracekit.analysis.unrecorded_work import measure_unrecorded_time
 from tracekit.doctor.model import Check, CheckContext, grade_cost
 from tracekit.messages import Message
 from tracekit.messages import doctor_checks as told
@@ -21,7 +22,8 @@ def check_idle_time(context: CheckContext) -> Check | None:
     hidden, unknown = (
         context.to_step_pct(causes_us.get(cause, 0.0)) for cause in (IdleCause.IN_GRAPH, IdleCause.UNEXPLAINED)
     )
-    idle_pct, cost = context.to_step_pct(run.measured_step.idle_us), hidden + unknown
+    idle_us = run.measured_step.idle_us - causes_us.get(IdleCause.UNRECORDED, 0.0)
+    idle_pct, cost = context.to_step_pct(idle_us), hidden + unknown
     return Check(
         "idle",
         "Idle time",
@@ -30,6 +32,23 @@ def check_idle_time(context: CheckContext) -> Check | None:
         told.IDLE_TIME_COST(step_pct=cost),
         cost,
         told.IDLE_IN_GRAPH_FIX() if hidden >= unknown else told.IDLE_UNEXPLAINED_FIX(),
+    )
+
+
+def check_unrecorded_work(context: CheckContext) -> Check | None:
+    """Warn if the CPU waited for work of the GPU that the trace doesn't hold."""
+    found = measure_unrecorded_time(context.run.program)
+    if found is None:
+        return None
+    cost = context.to_step_pct(found.time_us)
+    return Check(
+        "unrecorded_work",
+        "Waits",
+        grade_cost(cost, warn=0.0),
+        told.UNRECORDED_WORK_WAITED_FOR(waits=found.waits, time_us=found.time_us),
+        told.UNRECORDED_WORK_COST(step_pct=cost),
+        cost,
+        told.UNRECORDED_WORK_FIX(),
     )
 
 

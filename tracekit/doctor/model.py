@@ -17,7 +17,7 @@ from tracekit.workload.time_share import compute_time_share
 MIN_WARN_PCT = 2.0
 MIN_FAIL_PCT = 20.0
 
-SEPARATE_CHECKS = frozenset(("shapes", "known_ops", "graphs", "collective_sizes", "idle"))
+SEPARATE_CHECKS = frozenset(("shapes", "known_ops", "graphs", "collective_sizes", "idle", "unrecorded_work"))
 """Checks whose costs are of parts of the step that don't overlap; predictions of these parts rest on little."""
 
 

@@ -5,9 +5,8 @@ activity and are treated as launches. Programs built for a default stream per th
 (HIP: ``_spt``).
 """
 
-DEVICE_SYNC_CALLS = (
-    r"^(cudaDeviceSynchronize|hipDeviceSynchronize|cuCtxSynchronize|cudaFree|hipFree|zeContextSynchronize)$"
-)
+DEVICE_WAIT_CALLS = r"^(cudaDeviceSynchronize|hipDeviceSynchronize|cuCtxSynchronize|zeContextSynchronize)$"
+DEVICE_SYNC_CALLS = rf"{DEVICE_WAIT_CALLS}|^(cudaFree|hipFree)$"
 STREAM_SYNC_CALLS = (
     r"^(cudaStreamSynchronize|hipStreamSynchronize|cuStreamSynchronize)(_ptsz|_spt)?$"
     r"|^(urQueueFinish|zeCommandQueueSynchronize|zeCommandListHostSynchronize)$"
@@ -16,6 +15,8 @@ EVENT_SYNC_CALLS = (
     r"^(cudaEventSynchronize|hipEventSynchronize|cuEventSynchronize)$"
     r"|^(urEventWait|zeEventHostSynchronize|zeFenceHostSynchronize)$"
 )
+WAIT_CALLS = "|".join((DEVICE_WAIT_CALLS, STREAM_SYNC_CALLS, EVENT_SYNC_CALLS))
+"""Calls that do nothing but wait; freeing memory is work besides."""
 BLOCKING_CALLS = "|".join((DEVICE_SYNC_CALLS, STREAM_SYNC_CALLS, EVENT_SYNC_CALLS))
 ROCM_CLOCK_ERROR_NS = 10_000
 """Up to which ROCm's clocks of GPU and CPU disagree in good traces: a device synchronisation of

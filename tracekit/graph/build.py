@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit.graph import stream_waits
 from tracekit.graph.graph import Graph, GraphParts, MeasuredWaits, assemble_graph
-from tracekit.graph.inferred import launch_ahead, launch_queue, polled_kernels, thread_handovers
+from tracekit.graph.inferred import launch_ahead, launch_queue, polled_kernels, thread_handovers, unrecorded_work
 from tracekit.graph.nodes import Nodes, collect_nodes
 from tracekit.graph.recorded import cuda_sync_events
 from tracekit.graph.semantics import host_syncs, launches, program_order, streams
@@ -37,14 +37,19 @@ def build_graph_parts(
     """Build nodes and edges of one rank; arguments as for :func:`build_graph`."""
     nodes = collect_nodes(trace, kernels, marks)
     known = cuda_sync_events.find_recorded_waits(trace, nodes, kernels)
-    launch_edges = launches.link_launches(nodes, kernels, known.waiter, without)
-    blocking = host_syncs.link_host_syncs(nodes, kernels, known, without)
+    unrecorded = unrecorded_work.NO_WORK
+    if unrecorded_work.RULE.is_on(without):
+        unrecorded = unrecorded_work.find_unrecorded_work(nodes, kernels, trace.overheads)
+    launch_edges = launches.link_launches(nodes, kernels, known.waiter, unrecorded.copies, without)
+    blocking = host_syncs.link_host_syncs(nodes, kernels, known, unrecorded, without)
     queue_edges, own_ns = launch_queue.NO_QUEUE, blocking.own_ns
     if launch_queue.RULE.is_on(without):
         queue_edges, own_ns = launch_queue.link_launch_queue(nodes, blocking.own_ns)
     stream = streams.link_streams(nodes, kernels, launch_edges, without)
     sms = trace.device.sms if trace.device else 0
-    waits = stream_waits.link_stream_waits(nodes, kernels, sms, known, launch_edges, stream.edges, without)
+    waits = stream_waits.link_stream_waits(
+        nodes, kernels, sms, known, launch_edges, stream.edges, unrecorded.edges, without
+    )
     polled = _find_host_waits(trace, nodes, kernels, without)
     handed = thread_handovers.NO_HANDOVERS
     if thread_handovers.RULE.is_on(without):
@@ -62,14 +67,18 @@ def build_graph_parts(
         waits.stalls,
         blocking.edges,
         queue_edges,
+        unrecorded.edges,
+        blocking.unrecorded,
     )
+    derived_ns = order.idle_ns + nodes.dur_ns[: nodes.n_host] - own_ns
+    derived_ns[unrecorded.calls] -= unrecorded.calls_ns
     return GraphParts(
         nodes=nodes,
         run_ns=np.concatenate([own_ns, nodes.dur_ns[nodes.n_host :] - stream.early_ns]),
         edges=edges,
         released=waits.carried_in,
         waits=MeasuredWaits(
-            derived_ns=np.concatenate([order.idle_ns + nodes.dur_ns[: nodes.n_host] - own_ns, stream.early_ns]),
+            derived_ns=np.concatenate([derived_ns, stream.early_ns]),
             hidden_ns=stream.hidden_ns,
             stalled_ns=waits.stalled_ns,
         ),

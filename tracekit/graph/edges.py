@@ -11,8 +11,8 @@ class EdgeKind(IntEnum):
 
     ``RUN``, ``PROGRAM``, ``LAUNCH`` and ``STREAM`` follow from CUDA semantics and from what the trace records.
     ``EVENT`` and ``SYNC`` edges are recorded where the trace has ``cuda_sync`` events, and inferred elsewhere.
-    ``RENDEZVOUS`` edges are as good as the matching of collectives. ``HANDOVER``, ``OCCUPIED``, ``QUEUE`` and ``STALL``
-    are heuristics.
+    ``RENDEZVOUS`` edges are as good as the matching of collectives. ``HANDOVER``, ``OCCUPIED``, ``QUEUE``, ``STALL``
+    and ``UNRECORDED`` are heuristics.
     """
 
     RUN = 0
@@ -26,6 +26,7 @@ class EdgeKind(IntEnum):
     RENDEZVOUS = 8
     OCCUPIED = 9
     STALL = 10
+    UNRECORDED = 11
 
 
 # Kinds that are work of host threads: calls, and the time between calls. Run edges of GPU activities are among them.
@@ -40,6 +41,7 @@ INFERRED_KINDS = (
     EdgeKind.QUEUE,
     EdgeKind.RENDEZVOUS,
     EdgeKind.OCCUPIED,
+    EdgeKind.UNRECORDED,
 )
 
 

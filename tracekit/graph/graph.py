@@ -89,6 +89,11 @@ class Graph:
         """The edges of ``HOST_KINDS``."""
         return np.flatnonzero(np.isin(np.arange(len(EdgeKind)), HOST_KINDS)[self.kind])
 
+    @cached_property
+    def unrecorded_edges(self) -> Ints:
+        """The edges that stand for work of the GPU which the trace doesn't hold."""
+        return np.flatnonzero(self.kind == EdgeKind.UNRECORDED)
+
     @property
     def work_ns(self) -> Ints:
         """Measured duration of each activity without waiting for other ranks or for the previous activity."""

@@ -48,12 +48,14 @@ def link_stream_waits(
     recorded: RecordedWaits,
     launch: Edges,
     stream: Edges,
+    unrecorded: Edges,
     without: RuleNames,
 ) -> StreamWaits:
     """Build the edges from the end of each awaited activity to the start of the one that waited."""
     ready = np.full(nodes.start_ns.size, np.iinfo(np.int64).min)
     np.maximum.at(ready, launch.dst // 2, nodes.get_vertex_times(launch.src) + launch.lag_ns)
     np.maximum.at(ready, stream.dst // 2, nodes.end_ns[stream.src // 2] + stream.lag_ns)
+    np.maximum.at(ready, unrecorded.dst // 2, nodes.get_vertex_times(unrecorded.src) + unrecorded.lag_ns)
     known = _build_recorded_edges(nodes, recorded)
     np.maximum.at(ready, known.dst // 2, nodes.end_ns[known.src // 2] + known.lag_ns)
     launched = nodes.activities[nodes.launcher != NONE]

@@ -121,6 +121,21 @@ IDLE_UNEXPLAINED_FIX = Template(
     Severity.CHECK,
     "record several steps after a warm-up; leave out with {--steps} those that have it",
 )
+UNRECORDED_WORK_WAITED_FOR = Template(
+    "unrecorded-work-waited-for",
+    Severity.CHECK,
+    "{waits:mean wait} of the CPU in a step, {time_us} together, went on after all recorded work of the GPU had ended",
+)
+UNRECORDED_WORK_COST = Template(
+    "unrecorded-work-cost",
+    Severity.CHECK,
+    "what the GPU ran for {step_pct} of the step isn't in the trace: predictions of it are a guess",
+)
+UNRECORDED_WORK_FIX = Template(
+    "unrecorded-work-fix",
+    Severity.CHECK,
+    "record fewer steps at once, as full buffers lose kernels, and without CUDA graphs that repeat parts",
+)
 COLLECTIVES_SIZED = Template("collectives-sized", Severity.CHECK, "{sized} of {collectives} have a message size")
 COLLECTIVES_UNSIZED_COST = Template(
     "collectives-unsized-cost",

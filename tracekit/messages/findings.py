@@ -292,6 +292,13 @@ LARGEST_IDLE_IN_GRAPH = Template(
     "Record some steps without graphs (enforce_eager, --disable-cuda-graph, or torch.compile without its mode "
     '"reduce-overhead"): they show it.',
 )
+LARGEST_UNRECORDED_WORK = Template(
+    "largest-unrecorded-work",
+    Severity.FINDING,
+    "For the largest part of the step, {time_us} or {step_pct} of it, the GPU runs something that isn't in the trace: "
+    "waits of the CPU last that much longer than all recorded work.",
+    "`tracekit doctor` says what to record, so that it is there.",
+)
 LARGEST_IDLE_UNEXPLAINED = Template(
     "largest-idle-unexplained",
     Severity.FINDING,

@@ -38,3 +38,6 @@ IDLE_NOTHING_LAUNCHED = Template("idle-nothing-launched", Severity.NOTE, "nothin
 IDLE_NOTHING_RECORDED = Template(
     "idle-nothing-recorded", Severity.NOTE, "nothing in the trace says what the next kernel waited for"
 )
+IDLE_UNRECORDED_WORK = Template(
+    "idle-unrecorded-work", Severity.NOTE, "the CPU waited for work of the GPU that isn't in the trace"
+)

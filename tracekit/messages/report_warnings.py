@@ -111,6 +111,13 @@ GRAPH_REPLAYS_INCOMPLETE = Template(
     "graph have: what they ran counts as idle time on every GPU.",
     "Record fewer steps at once: full buffers lose kernels.",
 )
+UNRECORDED_WORK = Template(
+    "unrecorded-work",
+    Severity.WARNING,
+    "{waits:mean wait} of the CPU in a step went on for {time_us} after all recorded work of the GPU had ended: it ran "
+    "something that isn't in the trace. Predictions scale it like the recorded kernels, from none of it to all of it.",
+    "Record fewer steps at once, so that no kernels are lost, and without CUDA graphs that repeat parts.",
+)
 ATTENTION_MASK_UNKNOWN = Template(
     "attention-mask-unknown",
     Severity.WARNING,

@@ -101,11 +101,19 @@ class Replayer:
         self._lag, self._host_time = graph.lag_ns.copy(), 1.0
         self._host_lag = graph.lag_ns[graph.host_edges].astype(np.float64)
         self._scaled_lag = np.empty_like(self._host_lag)
+        self._unrecorded_lag = graph.lag_ns[graph.unrecorded_edges].astype(np.float64)
         self._time, self._by_node = np.empty_like(graph.release_ns), np.empty_like(graph.release_ns)
 
-    def replay(self, durations_ns: Ints, host_time: float = 1.0) -> Timeline:
-        """Replay as :func:`replay` does; the timeline holds until the next call."""
+    def replay(self, durations_ns: Ints, host_time: float = 1.0, unrecorded_time: float = 1.0) -> Timeline:
+        """Replay as :func:`replay` does; the timeline holds until the next call.
+
+        Args:
+            durations_ns: As for :func:`replay`.
+            host_time: Likewise.
+            unrecorded_time: Factor on the duration of the GPU's work that isn't in the trace.
+        """
         graph = self._graph
+        self._lag[graph.unrecorded_edges] = np.rint(self._unrecorded_lag * unrecorded_time)
         if host_time != self._host_time:
             scaled = np.multiply(self._host_lag, host_time, out=self._scaled_lag)
             self._lag[graph.host_edges] = np.rint(scaled, out=scaled)

@@ -15,7 +15,7 @@ from tracekit.whatif.select import check_pattern
 
 
 def no_sync(program: Program, call: str = "") -> EditedProgram:
-    """Let calls return without waiting for the GPU.
+    """Let calls return without waiting for the GPU; a wait for work that isn't in the trace stays.
 
     Args:
         program: The program.

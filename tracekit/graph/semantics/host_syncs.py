@@ -13,6 +13,7 @@ from tracekit.arrays import Bools, Ints
 from tracekit.graph.blocking_calls import DEVICE_SYNC_CALLS, ROCM_CLOCK_ERROR_NS
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices
 from tracekit.graph.inferred import pageable_copies, sync_targets
+from tracekit.graph.inferred.unrecorded_work import UnrecordedWork
 from tracekit.graph.issue_order import IssuedActivities
 from tracekit.graph.nodes import NONE, Nodes
 from tracekit.graph.recorded.cuda_sync_events import RecordedWaits
@@ -31,15 +32,30 @@ PINNED_COPY_NAME = "Pinned"
 
 @dataclass(frozen=True, slots=True)
 class BlockingWaits:
-    """Edges of blocking calls, duration of every host node without its waits, and the number of inferred edges."""
+    """Edges of blocking calls, duration of every host node without its waits, and the number of inferred edges.
+
+    ``unrecorded`` are the edges of the calls that went on waiting for work that the trace doesn't hold: as nothing says
+    on which stream it ran, it is behind all that the call waits for.
+    """
 
     edges: Edges
+    unrecorded: Edges
     own_ns: Ints
     n_inferred: int
 
 
-def link_host_syncs(nodes: Nodes, kernels: pl.DataFrame, recorded: RecordedWaits, without: RuleNames) -> BlockingWaits:
-    """Build edges from the activities that blocking calls wait for to the ends of these calls."""
+def link_host_syncs(
+    nodes: Nodes, kernels: pl.DataFrame, recorded: RecordedWaits, unrecorded: UnrecordedWork, without: RuleNames
+) -> BlockingWaits:
+    """Build edges from the activities that blocking calls wait for to the ends of these calls.
+
+    Args:
+        nodes: The nodes.
+        kernels: The kernel table.
+        recorded: The waits that the trace records.
+        unrecorded: The waits for work that the trace doesn't hold.
+        without: Inference rules that are off.
+    """
     issued = IssuedActivities(nodes)
     inferred = sync_targets.infer_sync_targets(nodes, issued, recorded.known_calls, without)
     found = [
@@ -61,12 +77,21 @@ def link_host_syncs(nodes: Nodes, kernels: pl.DataFrame, recorded: RecordedWaits
     waited = (nodes.end_ns[activity] > nodes.start_ns[call]) & _is_last(nodes, call, late)
     at_once = waited & (late < MAX_RETURN_LAG_NS)
     near = ~np.isin(call, inferred[1]) | (late < sync_targets.MAX_RETURN_FRACTION * nodes.dur_ns[call])
-    afterwards = _measure_work_afterwards(nodes, call, late, waited & ~at_once & near)
+    works = waited & ~at_once & near & ~np.isin(call, unrecorded.calls)
+    afterwards = _measure_work_afterwards(nodes, call, late, works)
     usual = np.minimum(_estimate_return_lag(nodes, call, late, at_once & ~fed), late.max(initial=0))
     lag = np.where(fed, late, np.where(afterwards[call] > 0, afterwards[call], usual))
-    own = np.where(afterwards > 0, afterwards, _estimate_own_time(nodes, np.unique(call[at_once])))
+    own = np.where(afterwards > 0, afterwards, _estimate_own_time(nodes, np.union1d(call[at_once], unrecorded.calls)))
     edges = Edges(EdgeKind.SYNC, to_end_vertices(activity), to_end_vertices(call), lag)
-    return BlockingWaits(edges, own, inferred[1].size)
+    return BlockingWaits(edges, _link_unrecorded_work(activity, call, unrecorded), own, inferred[1].size)
+
+
+def _link_unrecorded_work(activity: Ints, call: Ints, unrecorded: UnrecordedWork) -> Edges:
+    goes_on = np.isin(call, unrecorded.calls)
+    activity, call = activity[goes_on], call[goes_on]
+    order = np.argsort(unrecorded.calls)
+    lag = unrecorded.calls_ns[order[np.searchsorted(unrecorded.calls, call, sorter=order)]]
+    return Edges(EdgeKind.UNRECORDED, to_end_vertices(activity), to_end_vertices(call), lag)
 
 
 def _pair_device_syncs(nodes: Nodes, issued: IssuedActivities) -> tuple[Ints, Ints]:

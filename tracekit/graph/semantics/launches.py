@@ -22,7 +22,7 @@ MIN_SAMPLES = 5
 MIN_SAMPLES_BY_TYPE = 2
 
 
-def link_launches(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints, without: RuleNames) -> Edges:
+def link_launches(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints, held_copies: Ints, without: RuleNames) -> Edges:
     """Build launch edges: the lag is the median latency of similar launches on an idle stream, 0 after a graph's call.
 
     Where a graph or the kernel of a slow call started just before its call returned, the lag from the call's end is
@@ -37,17 +37,20 @@ def link_launches(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints, without:
         nodes: The nodes.
         kernels: The kernel table.
         held_back: Activities known to have waited for another stream: no samples of the latency.
+        held_copies: Copies that waited for work that isn't recorded, likewise: their launch isn't what delayed them.
         without: Inference rules that are off.
     """
     launched = nodes.activities[nodes.launcher != NONE]
     launcher = nodes.launcher[nodes.launcher != NONE]
     idle = _find_idle_stream_launches(nodes)
+    held_back = np.concatenate([held_back, held_copies])
     latency = _estimate_latency(nodes, kernels, idle, held_back)[nodes.launcher != NONE]
     submitted = submission.assume_prompt_submission(launched)
     if submission.RULE.is_on(without):
         is_kernel = (kernels["kind"] == "kernel").to_numpy()
         submitted = submission.find_submission_times(nodes, launcher, launched, is_kernel)
-    at_end, early, late = submitted.at_end, submitted.early_ns, submitted.late_ns
+    at_end, early = submitted.at_end, submitted.early_ns
+    late = np.where(np.isin(launched, held_copies), 0, submitted.late_ns)
     source = np.where(at_end, to_end_vertices(launcher), to_start_vertices(launcher))
     lag = np.where(at_end, -early, np.where(late > 0, late, latency))
     first_piece = (pageable_copies.find_staged_copies(nodes, kernels, without) & idle)[launched - nodes.n_host]

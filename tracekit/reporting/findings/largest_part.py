@@ -93,6 +93,8 @@ def _describe_idle(context: FindingContext, part: StepPart) -> Finding:
 def _choose_idle_template(context: FindingContext, part: StepPart) -> Template:
     if part.name == IdleCause.IN_GRAPH:
         return told.LARGEST_IDLE_IN_GRAPH
+    if part.name == IdleCause.UNRECORDED:
+        return told.LARGEST_UNRECORDED_WORK
     has_all_ranks = len(context.run.ranks) >= context.run.trace.world_size
     if part.name == IdleCause.RENDEZVOUS and has_all_ranks:
         return told.LARGEST_WAITING_OF_ALL

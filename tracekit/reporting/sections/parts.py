@@ -16,7 +16,7 @@ IDLE_OWNERS: Mapping[str, str] = {
         HOST,
     ),
     **dict.fromkeys((IdleCause.LAUNCH_LATENCY, IdleCause.KERNEL_GAP, IdleCause.DEPENDENCY), LATENCY),
-    **dict.fromkeys((IdleCause.WAITS_FOR_COMPUTE, IdleCause.WAITS_FOR_COPY), GPU),
+    **dict.fromkeys((IdleCause.WAITS_FOR_COMPUTE, IdleCause.WAITS_FOR_COPY, IdleCause.UNRECORDED), GPU),
     **dict.fromkeys((IdleCause.WAITS_FOR_COMMUNICATION, IdleCause.RENDEZVOUS), COMMUNICATION),
     **dict.fromkeys((IdleCause.IN_GRAPH, IdleCause.NOTHING_LAUNCHED, IdleCause.UNEXPLAINED), UNEXPLAINED),
 }

@@ -14,6 +14,7 @@ from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.lost_kernels import count_lost_launches, lacks_graphs
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps
+from tracekit.analysis.unrecorded_work import measure_unrecorded_time
 from tracekit.capture_facts import UNKNOWN_CAPTURED_US
 from tracekit.format import shorten_kernel_name
 from tracekit.index_distribution import SKEWED_ALPHA, USUAL_ALPHA
@@ -90,6 +91,8 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
     yield from _warn_of_lost_kernels(run)
     yield from _warn_of_whole_graphs(run)
     yield from _warn_of_incomplete_replays(run)
+    if waited := measure_unrecorded_time(run.program):
+        yield told.UNRECORDED_WORK(waits=waited.waits, time_us=waited.time_us)
     yield from _warn_of_unknown_masks(run)
     yield from _warn_of_model_config(run)
     if run.provenance.source_doubt:
