@@ -79,6 +79,38 @@ def test_an_activity_is_awaited_if_it_ended_shortly_before_or_just_after_its_wai
     assert (with_rule > without) is waits
 
 
+def two_gpus(told: bool, copy: str = "Memcpy PtoP (Device -> Device)", lag: float = 2) -> TraceBuilder:
+    """A kernel of 500 on GPU 0, something of 100 behind it, and a kernel of 500 on GPU 1 that starts ``lag`` later."""
+    kind = "gpu_memcpy" if copy.startswith("Memcpy") else "kernel"
+    builder = TraceBuilder().kernel("gemm", 10, 500, launch=0).kernel(copy, 511, 100, launch=10, kind=kind)
+    builder.call("cudaStreamWaitEvent", 15 if told else 40, 2)
+    return builder.kernel("gemm", 611 + lag, 500, launch=20, device=1)
+
+
+@pytest.mark.parametrize(
+    ("told", "copy"), [(True, "Memcpy PtoP (Device -> Device)"), (False, "Memcpy PtoP"), (True, "add")]
+)
+@pytest.mark.parametrize("lag", [2, 50])
+def test_without_device_waits_a_gpu_does_not_wait_for_another(told, copy, lag) -> None:
+    """It then starts as measured. A delay of 581 may be for what ended 50 before, as between the streams of one GPU."""
+    starts = [list_starts(run, 100, 100, 500)[2] for run in measure(two_gpus(told, copy, lag), "device-waits")]
+    assert starts[0] == pytest.approx(211 + lag, abs=1)
+    assert starts[1] == 611 + lag
+
+
+def test_a_gpu_that_was_not_told_to_wait_for_a_kernel_of_another_does_not() -> None:
+    """GPUs that work side by side end kernels at about the same time."""
+    starts = [list_starts(run, 100, 100, 500)[2] for run in measure(two_gpus(False, "add"), "device-waits")]
+    assert starts[0] == starts[1]
+
+
+def test_without_unrecorded_work_the_cpu_works_as_long_as_its_wait_went_on() -> None:
+    """A kernel from 10 to 510; the call returns at 1510, and an op takes 10."""
+    builder = TraceBuilder().kernel("gemm", 10, 500, launch=0).call("cudaStreamSynchronize", 30, 1480)
+    ends = [end_of_cpu(run, 100) for run in measure(builder.op("aten::item", 1510, 10), "unrecorded-work")]
+    assert ends == [1520 - 400, 1520]
+
+
 def test_without_long_delays_a_stream_waits_only_for_what_had_just_ended() -> None:
     """The last kernel was launched at 20 and starts at 1000, 50 after the only other work ended."""
     builder = TraceBuilder().kernel("early", 10, 2, launch=0, stream=9).kernel("gemm", 20, 930, launch=10)

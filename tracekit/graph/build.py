@@ -46,9 +46,8 @@ def build_graph_parts(
     if launch_queue.RULE.is_on(without):
         queue_edges, own_ns = launch_queue.link_launch_queue(nodes, blocking.own_ns)
     stream = streams.link_streams(nodes, kernels, launch_edges, without)
-    sms = trace.device.sms if trace.device else 0
     waits = stream_waits.link_stream_waits(
-        nodes, kernels, sms, known, launch_edges, stream.edges, unrecorded.edges, without
+        trace, nodes, kernels, known, launch_edges, stream.edges, unrecorded.edges, without
     )
     polled = _find_host_waits(trace, nodes, kernels, without)
     handed = thread_handovers.NO_HANDOVERS

@@ -7,7 +7,15 @@ from tracekit.graph.nodes import NONE, Nodes
 
 
 def find_last_ended(
-    nodes: Nodes, device: Ints, waiting: Ints, since: Ints, until: Ints, depth: int, called: Ints | None = None
+    nodes: Nodes,
+    device: Ints,
+    waiting: Ints,
+    since: Ints,
+    until: Ints,
+    depth: int,
+    called: Ints | None = None,
+    *,
+    elsewhere: bool = False,
 ) -> Ints:
     """Return the last activity that ended between two times on another stream of the same device; ``NONE`` without one.
 
@@ -19,6 +27,7 @@ def find_last_ended(
         until: Latest end that counts.
         depth: How many of the last activities to end are checked.
         called: Launch time of each activity, if only activities launched before the waiting one count.
+        elsewhere: Whether activities of other devices count instead.
     """
     by_end = nodes.activities[np.argsort(nodes.end_ns[nodes.activities], kind="stable")]
     last = np.searchsorted(nodes.end_ns[by_end], until, side="right") - 1
@@ -30,7 +39,7 @@ def find_last_ended(
             & (nodes.end_ns[candidate] >= since)
             & (nodes.start_ns[candidate] < nodes.start_ns[waiting])
             & (nodes.lane[candidate] != nodes.lane[waiting])
-            & (device[candidate - nodes.n_host] == device[waiting - nodes.n_host])
+            & ((device[candidate - nodes.n_host] != device[waiting - nodes.n_host]) == elsewhere)
         )
         if called is not None:
             fits &= called[candidate - nodes.n_host] < called[waiting - nodes.n_host]

@@ -3,7 +3,8 @@
 The rules, in order:
 
 1. The trace records the awaited activity.
-2. An activity on another stream of the device ended right then (:mod:`.inferred.event_waits`).
+2. An activity on another stream of the device ended right then (:mod:`.inferred.event_waits`), or one of another device
+   that it was told to wait for (:mod:`.inferred.device_waits`).
 3. A large kernel held the GPU until then (:mod:`.inferred.occupancy`).
 4. It is the first activity of its stream (:mod:`.inferred.carried_in`).
 5. The delay is long (:mod:`.inferred.long_delays`).
@@ -17,10 +18,11 @@ import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
-from tracekit.graph.inferred import carried_in, event_waits, gpu_stalls, long_delays, occupancy
+from tracekit.graph.inferred import carried_in, device_waits, event_waits, gpu_stalls, long_delays, occupancy
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
 from tracekit.graph.recorded.cuda_sync_events import RecordedWaits
 from tracekit.rules import RuleNames
+from tracekit.trace import RankTrace
 
 # Shorter delays are jitter of the launch latency.
 MIN_DELAY_NS = 3_000
@@ -42,9 +44,9 @@ class StreamWaits:
 
 
 def link_stream_waits(
+    trace: RankTrace,
     nodes: Nodes,
     kernels: pl.DataFrame,
-    sms: int,
     recorded: RecordedWaits,
     launch: Edges,
     stream: Edges,
@@ -64,8 +66,12 @@ def link_stream_waits(
     awaited = np.full(delayed.size, NONE)
     if event_waits.RULE.is_on(without):
         awaited = event_waits.find_just_ended(nodes, device, delayed)
+    if device_waits.RULE.is_on(without):
+        alone = awaited == NONE
+        awaited[alone] = device_waits.find_ended_elsewhere(trace, nodes, kernels, device, delayed[alone], ready)
     occupied = Edges(EdgeKind.OCCUPIED, *[EMPTY_NODES] * 3)
     if occupancy.RULE.is_on(without):
+        sms = trace.device.sms if trace.device else 0
         occupied = occupancy.link_occupancy(nodes, kernels, sms, delayed[awaited == NONE])
     held = occupied.dst[nodes.start_ns[occupied.src // 2] <= ready[occupied.dst // 2] + MIN_DELAY_NS] // 2
     rest = (awaited == NONE) & ~np.isin(delayed, held)
