@@ -10,6 +10,7 @@ import numpy as np
 
 from predictors.arrays import Bools, Floats
 from predictors.gpu import Gpu
+from predictors.precision import find_supported_dtype
 
 L2_BYTES_PER_SM_CLOCK = 64.0
 """Most bytes per clock through one SM's port to the L2 (NVIDIA since Volta, AMD CDNA: 64 B)."""
@@ -119,11 +120,15 @@ class Hardware:
         return self.cache_bytes * (0.65 if partitioned else 1.0)
 
     def get_tflops(self, dtype: str | None) -> float:
-        """Peak rate of matrix products in `dtype`, dense; of fp32 where it has none, of fp64 a 64th of that."""
-        peak = self.gpu.peak_flops(dtype or "fp32")
-        if peak is None:
-            peak = self.gpu.vector_tflops["fp32"] * 1e12 / (64 if dtype == "fp64" else 1)
-        per_clock = self.matrix_flops_per_clock * RATE_OVER_16_BIT.get(dtype or "fp32", 1.0)
+        """Peak rate of matrix products in `dtype`, dense; in the dtype that runs instead where it has no such units.
+
+        Where it has none of fp64, that is a 64th of the vector rate in fp32.
+        """
+        runs_as = find_supported_dtype(dtype or "fp32", self.gpu)
+        peak = self.gpu.peak_flops(runs_as) or self.gpu.vector_tflops["fp32"] * 1e12
+        if dtype == "fp64" != runs_as:
+            peak = self.gpu.vector_tflops["fp32"] * 1e12 / 64
+        per_clock = self.matrix_flops_per_clock * RATE_OVER_16_BIT.get(runs_as, 1.0)
         return min(peak / 1e12 * self.clock_factor, per_clock * self.sms * self.clock_mhz / 1e6)
 
     @property

@@ -33,7 +33,7 @@ from predictors.result import (
     build_result,
     compute_half_widths,
 )
-from predictors.scaling import MeasuredTimes
+from predictors.scaling import MeasuredTimes, ScaledTimes
 from predictors.source_limits import compute_source_limits
 from predictors.stack_errors import KernelErrors, StackErrors, tabulate_errors
 from predictors.tiling import describe_tiles
@@ -42,7 +42,7 @@ from predictors.transfer import (
     cap_same_die_interval,
     classify_kinship,
     compare_gpus,
-    compute_sibling_ends,
+    compute_interval_ends,
     compute_target_correction,
     enforce_dominance,
     keep_host_copy_overhead,
@@ -260,15 +260,18 @@ class Batch:
             kept, METHOD_UNCHANGED, np.where(shapeless, METHOD_SCALED, np.where(known, METHOD_TRANSFER, method))
         )
         time, width = np.where(kept, measured, time), np.where(kept, UNCHANGED_HALF_WIDTH, width)
-        if shapeless.any():
-            time[shapeless], width[shapeless] = self._scale_times(shapeless, source, target, weights)
         least, most = (limit[row] for limit in compute_source_limits(self._runs, self._peers, source, target))
+        ends = [
+            np.where((free & np.isfinite(ratio))[row] & ~kept, measured * ratio[row], np.nan)
+            for ratio in compute_interval_ends(*map(self._runs.split_for_gpu, (target, source)), source, target)
+        ]
+        if shapeless.any():
+            scaled = self._scale_times(shapeless, source, target, weights)
+            time[shapeless], width[shapeless] = scaled.time_us, scaled.half_width
+            ends[0][shapeless] = np.fmax(ends[0][shapeless], scaled.least_us)
+            ends[1][shapeless] = np.fmin(ends[1][shapeless], scaled.most_us)
         time = np.fmin(np.fmax(time, measured * least), measured * most)
         width = cap_same_die_interval(width, measured, table, row, source, target)
-        ends = (
-            np.where((free & np.isfinite(ratio))[row] & ~kept, measured * ratio[row], np.nan)
-            for ratio in compute_sibling_ends(self._runs.split_for_gpu(target), source, target)
-        )
         return LaunchTimes(np.fmax(time, least_us), width, method, *ends)
 
     def _carry_times(
@@ -288,17 +291,17 @@ class Batch:
         kinships = classify_kinship(source, gpu), classify_kinship(source.on_mma, gpu.on_mma)
         return (*kinships, id(self._runs.split_for_gpu(gpu)))
 
-    def _scale_times(
-        self, shapeless: Bools, source: Hardware, target: Hardware, weights: Weights
-    ) -> tuple[Floats, Floats]:
-        """Return times and half-widths of rows without a shape: by an equivalent kernel or a resource's ratio."""
+    def _scale_times(self, shapeless: Bools, source: Hardware, target: Hardware, weights: Weights) -> ScaledTimes:
+        """Return times of rows without a shape, by an equivalent kernel or a resource's ratio, and their intervals."""
         there, alike = self._get_shapeless(shapeless, source)
-        time, bracket = there.scale_with_bracket(target)
-        width = np.where(alike.told, EQUIVALENT_HALF_WIDTH, SCALED_HALF_WIDTH + bracket)
+        scaled = there.scale_with_bracket(target)
+        time, width = scaled.time_us, np.where(alike.told, EQUIVALENT_HALF_WIDTH, SCALED_HALF_WIDTH + scaled.half_width)
         if not alike.told.all():
             for slug in self._weights.order.list_better(target.gpu):
                 time = np.fmax(time, there.scale(load_hardware(slug)))
-        return np.where(alike.told, alike.predict_times(target, weights), time), width
+        time = np.where(alike.told, there.limit(target, alike.predict_times(target, weights)), time)
+        beyond = np.exp(SCALED_HALF_WIDTH)
+        return ScaledTimes(time, width, scaled.least_us / beyond, scaled.most_us * beyond)
 
     def _get_shapeless(self, shapeless: Bools, source: Hardware) -> tuple[MeasuredTimes, EquivalentKernels]:
         """What kernels without shapes took on the source, and what takes as long; mostly the same for each target."""

@@ -39,7 +39,7 @@ def resolve_dtypes(table: pl.DataFrame, gpu: Gpu) -> pl.Series:
     Returns:
         One dtype per row, null where the row has none.
     """
-    nearest = {dtype: _find_supported_dtype(dtype, gpu) for dtype in DTYPE_FALLBACKS}
+    nearest = {dtype: find_supported_dtype(dtype, gpu) for dtype in DTYPE_FALLBACKS}
     by_tf32 = (pl.col("dtype") == "fp32") & pl.lit(has_tf32(gpu))
     convolution = (pl.col("family") == "conv") & pl.col("tensor_core").fill_null(True)
     attention = (pl.col("family") == "attention") & (pl.col("framework") == "memeff")
@@ -56,7 +56,7 @@ def resolve_dtypes(table: pl.DataFrame, gpu: Gpu) -> pl.Series:
 
 def get_format_key(gpu: Gpu, dtypes: Collection[str]) -> tuple[str | bool, ...]:
     """What `runs_as` depends on: GPUs with the same run every kernel of some dtypes in the same format."""
-    return (has_tf32(gpu), *(_find_supported_dtype(dtype, gpu) for dtype in DTYPE_FALLBACKS if dtype in dtypes))
+    return (has_tf32(gpu), *(find_supported_dtype(dtype, gpu) for dtype in DTYPE_FALLBACKS if dtype in dtypes))
 
 
 def has_tf32(gpu: Gpu) -> bool:
@@ -64,5 +64,6 @@ def has_tf32(gpu: Gpu) -> bool:
     return gpu.vendor == "nvidia" and gpu.supports("tf32")
 
 
-def _find_supported_dtype(dtype: str, gpu: Gpu) -> str:
-    return next((d for d in (dtype, *DTYPE_FALLBACKS[dtype]) if gpu.supports(d)), "fp32")
+def find_supported_dtype(dtype: str, gpu: Gpu) -> str:
+    """Return the nearest dtype that a GPU has units for: fp8 on an A100 is bf16, bf16 on a V100 fp16."""
+    return next((d for d in (dtype, *DTYPE_FALLBACKS.get(dtype, ())) if gpu.supports(d)), "fp32")

@@ -14,10 +14,13 @@ from predictors.arrays import Bools, Floats, Ints
 from predictors.categorical import CategoricalColumn
 from predictors.gpu_order import is_no_worse
 from predictors.hardware import Hardware
+from predictors.kernels import MEMORY_FAMILIES
 from predictors.laws.law import EXPONENTIAL_LAWS, LAWS
 from predictors.model import KernelsByLaw
+from predictors.roofline import WINOGRAD_SAVING
 from predictors.stack_errors import clip_errors, compute_medians, compute_stack_offsets, tabulate_errors
 from predictors.weights_file import Weights
+from predictors.work import compare_element_bytes
 
 KERNEL_EXPONENTS = {"sibling": 0.7, "class": 0.4, "other": 0.15, "vendor": 0.1}
 """Exponent of a kernel's own part where the data has no pairs of such GPUs (study of modern GPUs, section 2)."""
@@ -34,8 +37,23 @@ SIBLING_HALF_WIDTH = 0.15
 from 20 us on, recorded on an H100 and an H200, none of 5,300 does; of those that engines ran in one version on pairs of
 H100, H200, B200, B300, GB200 and GB300 it holds prefill attention 99 %, decode 92 to 99 %, GEMMs 87 to 98 %, MoE 87 to
 98 % (aiconfigurator at 095f58a5)."""
+ARCHITECTURE_HALF_WIDTH = 0.5
+"""The same between architectures of one vendor, for libraries' kernels; PyTorch's own change more with its version. Of
+engines' GEMMs, MoE and prefill attention on pairs of A100, L40S, H100, B200 and RTX PRO 6000, 0 to 10 % lie beyond it
+on either side, mostly under 3 % (aiconfigurator at 095f58a5); of fp32 operators on pairs of P4, P100, V100, T4 and
+A100, 0 to 12 %, mostly under 3 % (NeuSight)."""
+ORDERED_HALF_WIDTH = math.log(1.1)
+"""The same on a GPU that is better in everything. More than 1.1 times as long as on an A100 took 0 to 0.5 % of engines'
+kernels on an H100 and 0.1 to 1.4 % on a B200; as on an H100, on a B200, 1 % of GEMMs in bf16, 7 % in fp8, 2 % of
+prefill, 4 % of MoE; as on an H100, on an H200, 1 to 4 %."""
 LAWS_CHOSEN_ANEW = ("encoder",)
 """Laws of kernels that an engine chooses anew for each GPU of an architecture: there it holds 57 to 99 %."""
+DECODING_LAWS = ("decode", "latent")
+"""Laws of kernels that better GPUs may run more slowly: on a B200, 56 % took more than 1.1 times as long as on an H100,
+as 30 % of encoders' attention and 45 % of block-scaled GEMMs did. So did 67 % of MIOpen's convolutions on an MI300X and
+an MI210 (its find databases)."""
+WINOGRAD_LAW = "conv fp32"
+"""Law of convolutions that Winograd's algorithms save multiplications of; in other formats there are none."""
 LIBRARY_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "sequence", "decode", "latent")
 """Laws whose kernels come from a vendor's libraries; the others' are PyTorch's own, the same code on every GPU."""
 
@@ -172,27 +190,85 @@ def compute_sibling_ratios(kernels: KernelsByLaw, source: Hardware, target: Hard
         source: GPU that was measured.
         target: Its sibling.
     """
-    rate = kernels.dtype.map(lambda dtype: target.get_tflops(dtype) / source.get_tflops(dtype))
+    rate = _compare_rates(kernels, kernels, source, target)
     least, most = target.bound_time_ratio(source, rate, _has_law_kind(EXPONENTIAL_LAWS, kernels.law))
     copies = kernels.law.is_in("memcpy")
     return np.where(copies, 0.0, least), np.where(copies, np.inf, most)
 
 
-def compute_sibling_ends(kernels: KernelsByLaw, source: Hardware, target: Hardware) -> tuple[Floats, Floats]:
-    """Return the ends of intervals on a sibling as ratios to the times on the source; NaN where there are none.
+def compute_interval_ends(
+    kernels: KernelsByLaw, there: KernelsByLaw, source: Hardware, target: Hardware
+) -> tuple[Floats, Floats]:
+    """Return the ends of intervals on a target as ratios to the times on the source; NaN where there are none.
+
+    No kernel gains or loses much more than the resource that differs most, and none is much slower on a GPU that is
+    better in everything. That holds of the measurements of one vendor (``ORDERED_HALF_WIDTH``), but for kernels that
+    are chosen anew (``_are_chosen_anew``).
 
     Args:
         kernels: Distinct kernels as they run on the target.
+        there: The same as they run on the source.
         source: GPU that was measured.
         target: GPU to predict.
     """
-    if source.architecture != target.architecture:
+    if source.gpu.vendor != target.gpu.vendor:
         none = np.full(kernels.table.height, np.nan)
         return none, none
-    least, most = compute_sibling_ratios(kernels, source, target)
-    ends = least * math.exp(-SIBLING_HALF_WIDTH), most * math.exp(SIBLING_HALF_WIDTH)
-    chosen_anew = kernels.law.is_in(*LAWS_CHOSEN_ANEW)
+    siblings = source.architecture == target.architecture
+    least, most = (
+        compute_sibling_ratios(kernels, source, target) if siblings else _bound_ratios(kernels, there, source, target)
+    )
+    rank, ordered = compare_gpus(target, source), ~kernels.law.is_in(*DECODING_LAWS)
+    of_library = _has_law_kind(LIBRARY_LAWS, kernels.law)
+    beyond = SIBLING_HALF_WIDTH if siblings else np.where(of_library, ARCHITECTURE_HALF_WIDTH, np.inf)
+    below, above = (
+        np.where(ordered & no_worse & alike, ORDERED_HALF_WIDTH, beyond)
+        for no_worse, alike in ((rank.worse, least >= 1), (rank.better, most <= 1))
+    )
+    chosen_anew = _are_chosen_anew(kernels, there, source, siblings=siblings)
+    ends = least * np.exp(-below), most * np.exp(above)
     return np.where(chosen_anew, np.nan, ends[0]), np.where(chosen_anew, np.nan, ends[1])
+
+
+def _bound_ratios(
+    kernels: KernelsByLaw, there: KernelsByLaw, source: Hardware, target: Hardware
+) -> tuple[Floats, Floats]:
+    """Return the least and the largest ratio of times by the resource that differs most, in the formats on each."""
+    rate = _compare_rates(kernels, there, source, target)
+    spared = np.where(there.law.is_in(WINOGRAD_LAW), WINOGRAD_SAVING, 1.0)
+    spares = np.where(kernels.law.is_in(WINOGRAD_LAW), WINOGRAD_SAVING, 1.0)
+    exponentials = _has_law_kind(EXPONENTIAL_LAWS, kernels.law)
+    least = target.bound_time_ratio(source, rate * spares, exponentials)[0]
+    most = target.bound_time_ratio(source, rate / spared, exponentials)[1]
+    wider = compare_element_bytes(there.dtype, kernels.dtype)
+    copies = kernels.law.is_in("memcpy")
+    least, most = least * np.fmin(wider, 1.0), most * np.fmax(wider, 1.0)
+    return np.where(copies, 0.0, least), np.where(copies, np.inf, most)
+
+
+def _compare_rates(kernels: KernelsByLaw, there: KernelsByLaw, source: Hardware, target: Hardware) -> Floats:
+    """Return the target's rate of the arithmetic over the source's; 1 for kernels that go through memory.
+
+    These follow the rate in fp64 only, which may be a 64th of that in fp32.
+    """
+    rate = kernels.dtype.map(target.get_tflops) / there.dtype.map(source.get_tflops)
+    passes = CategoricalColumn.from_series(kernels.table["family"]).is_in(*MEMORY_FAMILIES, "memcpy")
+    return np.where(passes & ~kernels.dtype.is_in("fp64"), 1.0, rate)
+
+
+def _are_chosen_anew(kernels: KernelsByLaw, there: KernelsByLaw, source: Hardware, *, siblings: bool) -> Bools:
+    """Return which kernels are others on the target, so that resources tell little of their ratio.
+
+    Between architectures they are those of decoding, of encoders and of block-scaled fp8, and of AMD's libraries.
+    """
+    if siblings:
+        return kernels.law.is_in(*LAWS_CHOSEN_ANEW)
+    anew = (*LAWS_CHOSEN_ANEW, *DECODING_LAWS, "gemm fp8_block")
+    decoding = (pl.col("family") == "attention") & pl.col("split_k").fill_null(value=False)
+    block_scaled = (pl.col("family") == "gemm") & (pl.col("asked") == "fp8_block").fill_null(value=False)
+    without_law = kernels.table.select(pl.col("law").is_null() & (decoding | block_scaled))[:, 0].to_numpy()
+    chosen = kernels.law.is_in(*anew) | there.law.is_in(*anew) | without_law
+    return chosen | (_has_law_kind(LIBRARY_LAWS, kernels.law) & (source.gpu.vendor != "nvidia"))
 
 
 def keep_host_copy_overhead(

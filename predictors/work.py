@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import polars as pl
 
@@ -13,6 +15,8 @@ BACKWARD_ATTENTION_FLOP_RATIO = 2.5
 """Backward over forward FLOPs of attention: five matrix products instead of two (FlashAttention-2, section 3.1)."""
 DEFAULT_ELEMENT_BYTES = 2.0
 """Of an element whose format nobody knows."""
+MAX_SCALES_RATIO = 1.1
+"""How many times as many bytes a format takes for its scales, at most."""
 
 
 def add_work(table: pl.DataFrame) -> pl.DataFrame:
@@ -49,6 +53,12 @@ def add_work(table: pl.DataFrame) -> pl.DataFrame:
 def get_element_bytes(dtype: str | None) -> float:
     """Bytes per element of a format."""
     return DTYPE_BYTES.get(dtype or "", DEFAULT_ELEMENT_BYTES)
+
+
+def compare_element_bytes(here: CategoricalColumn, there: CategoricalColumn) -> Floats:
+    """How many times as many bytes elements take in the formats on another GPU; the scales of a format don't count."""
+    ratio = there.map(get_element_bytes) / here.map(get_element_bytes)
+    return np.where(np.abs(np.log(ratio)) < math.log(MAX_SCALES_RATIO), 1.0, ratio)
 
 
 def get_output_bytes(x: Columns) -> Floats:

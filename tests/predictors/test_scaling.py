@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
-from predictors.hardware import GEFORCE_CLOCK_FACTOR
+from predictors.hardware import GEFORCE_CLOCK_FACTOR, derive_hardware
 from predictors.scaling import FIXED_LATENCY_CYCLES
 
 A100, H100 = load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm")
@@ -44,6 +44,49 @@ def test_a_tiny_kernel_only_gains_from_the_clock():
 def test_fewer_blocks_than_sms_gain_nothing_from_more_of_them():
     row = scaled("a100-sxm-80gb", "h100-sxm", family="gemm", dtype="bf16", measured_us=500.0, blocks=4)
     assert row["time_us"] == pytest.approx(500 * A100.boost_clock_mhz / H100.boost_clock_mhz)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "dtype", "ratio"),
+    [
+        ("h800-sxm", "a100-sxm-80gb", "fp8", 1978.9 / 312),
+        ("h800-sxm", "v100-sxm-32gb", "fp8", 1978.9 / 125),
+        ("a100-sxm-80gb", "v100-sxm-32gb", "bf16", 312 / 125),
+        ("b200", "h100-sxm", "nvfp4", load_gpu("b200").tensor_tflops["fp4"] / 1978.9),
+        ("h100-sxm", "v100-sxm-32gb", "int8", 1978.9 / 125),
+        ("mi355x", "a100-sxm-80gb", "mxfp4", load_gpu("mi355x").tensor_tflops["fp4"] / 312),
+        ("a100-sxm-80gb", "v100-sxm-32gb", "tf32", 156 / 15.7),
+    ],
+)
+@pytest.mark.parametrize("blocks", [None, 100_000])
+def test_a_dtype_that_a_gpu_lacks_goes_with_the_one_that_runs_instead(source, target, dtype, ratio, blocks):
+    row = scaled(source, target, family="moe", dtype=dtype, measured_us=1e5, blocks=blocks)
+    assert row["time_us"] == pytest.approx(1e5 * ratio, rel=1e-3)
+    assert row["high_us"] < 2 * row["time_us"]
+
+
+def test_a_gpu_has_a_rate_in_any_dtype():
+    """In that of what runs instead, at its own rate; in fp64 a 64th of fp32 where there is none."""
+    v100, a100, rtx = (derive_hardware(load_gpu(name)) for name in ("v100-sxm-32gb", "a100-sxm-80gb", "rtx-4060"))
+    assert [a100.get_tflops(dtype) for dtype in ("fp8", "fp8_block", "nvfp4", "mxfp8")] == [312.0] * 4
+    assert [v100.get_tflops(dtype) for dtype in ("bf16", "fp8", "int8", "tf32")] == [125.0, 125.0, 125.0, 15.7]
+    assert a100.get_tflops("int8") == 624
+    assert a100.on_mma.get_tflops("fp8") == a100.get_tflops("bf16")
+    assert rtx.get_tflops("fp64") <= rtx.get_tflops("fp32") / 32
+
+
+def test_most_of_the_sms_are_not_few():
+    """112 blocks on an H800 leave 20 of its 132 SMs to others: an L40S has 733 TFLOP/s in fp8, of 1978.9."""
+    row = scaled("h800-sxm", "l40s", family="moe", dtype="fp8", measured_us=1000.0, blocks=112)
+    assert row["time_us"] == pytest.approx(1000 * 1978.9 / 733, rel=0.005)
+
+
+def test_few_blocks_lose_what_one_sm_loses():
+    """40 blocks: 1978.9 TFLOP/s on 132 SMs become 733 on 142, 989.4 become 312 on 108."""
+    l40s = scaled("h800-sxm", "l40s", family="moe", dtype="fp8", measured_us=10000.0, blocks=40)
+    assert l40s["time_us"] == pytest.approx(10000 * 1978.9 / 132 / (733 / 142), rel=0.002)
+    a100 = scaled("h100-sxm", "a100-sxm-80gb", family="moe", dtype="fp16", measured_us=10000.0, blocks=40)
+    assert a100["time_us"] == pytest.approx(10000 * 989.4 / 132 / (312 / 108), rel=0.002)
 
 
 def test_what_multiplies_in_an_untold_precision_goes_with_the_16_bit_rates():
