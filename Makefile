@@ -6,7 +6,7 @@ GPU_VENV := .venv-gpu
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install demo test check docs bench fuzz on-gpu clean
+.PHONY: install demo test test-all check docs bench fuzz on-gpu clean
 
 install: $(INSTALLED)
 
@@ -23,7 +23,11 @@ demo: install
 	$(BIN)/tracekit demo --force
 
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not heavy"
+
+# What takes long or seldom finds out anything: fits, storms, whole models, all pages in a browser.
+test-all: install
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m heavy
 
 check: install docs
 	$(BIN)/ruff check .
