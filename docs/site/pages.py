@@ -6,6 +6,7 @@ import tomllib
 from itertools import pairwise
 from pathlib import Path
 
+import polars as pl
 import typer
 
 import tracekit
@@ -222,6 +223,31 @@ def list_measurements() -> str:
     )
 
 
+def list_compositions() -> str:
+    """Return the page of which inputs meet which questions, from the table that a test keeps."""
+    table = pl.read_csv(ROOT / "tests/golden/answers/what_composes.csv", infer_schema=False)
+    kinds = table["input"].to_list()
+    questions = table.drop("input").to_dict(as_series=False)
+    rows = [
+        (f"`{asked}`" if asked[0] == "-" else asked, *map(_link_outcome, cells)) for asked, cells in questions.items()
+    ]
+    return "\n".join(
+        (
+            "# What composes",
+            "",
+            "Each kind of input with each question of `tracekit predict`: ✓ works; otherwise the message that says "
+            "why it can't be answered.",
+            "",
+            *format_table(("question", *kinds), rows),
+        )
+    )
+
+
+def _link_outcome(outcome: str) -> str:
+    """Return the cell of an answered or refused question."""
+    return "✓" if outcome == "works" else f"[{outcome}](messages.md#{outcome})"
+
+
 def list_layers() -> str:
     """Return the page of folders, layers and import contracts, from docstrings and pyproject.toml."""
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
@@ -261,6 +287,7 @@ PAGES = {
     "reference/messages.md": list_messages,
     "reference/rules.md": list_rules,
     "reference/limits.md": list_limits,
+    "reference/what-composes.md": list_compositions,
     "reference/gpus.md": list_gpus,
     "reference/gpu-accuracy.md": list_gpu_accuracy,
     "reference/clusters.md": list_clusters,

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 from tests.jobs import gradient_step
 from tracekit.cli.app import app
 
-
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "answers"
 RECORDED = sorted(path.name for path in (ROOT / "sample_traces" / "recorded").glob("*.json.gz"))
@@ -27,6 +26,8 @@ PLACES = {
     TRAIN: "sample_traces/synthetic_transformer_train.json.gz",
     GPT2: "sample_traces/recorded/h100-sxm_gpt2_train.json.gz",
 }
+PRICES = "--price h100-sxm=2.5 --price l40s=0.9 --price a100-sxm-80gb=1.2"
+PAIR = "sample_traces/recorded/h100-sxm_gpt2_train.json.gz sample_traces/recorded/h200-sxm_gpt2_train.json.gz"
 COMMANDS = {
     "info": "info TRAIN -v",
     "report": "report TRAIN --top 5",
@@ -34,8 +35,8 @@ COMMANDS = {
     "edits": "predict GPT2 --gpu b200 --what-if 'scale(family=gemm, 0.5)' --what-if 'cuda-graph()' --top 2",
     "host": "predict GPT2 --gpu b200 --host typical --top 2",
     "host_speed": "predict GPT2 --gpu b200 --host-speed 1.3 --top 2",
-    "prices": "predict TRAIN --gpu h100-sxm --gpu l40s --price h100-sxm=2.5 --price l40s=0.9 --price a100-sxm-80gb=1.2 --tokens-to-run 1e12 --top 2",
-    "rank_by": "predict TRAIN --gpu h100-sxm --gpu l40s --price h100-sxm=2.5 --price l40s=0.9 --rank-by dollars --top 2",
+    "prices": f"predict TRAIN --gpu h100-sxm --gpu l40s {PRICES} --tokens-to-run 1e12 --top 2",
+    "rank_by": f"predict TRAIN --gpu h100-sxm --gpu l40s {PRICES} --rank-by dollars --top 2",
     "power": "predict GPT2 --gpu b200 --power-cap 600W --top 2",
     "clock": "predict GPT2 --gpu b200 --clock 1200MHz --source-clock 1500MHz --top 2",
     "batch": "predict GPT2 --gpu b200 --batch 2 --top 2",
@@ -52,7 +53,7 @@ COMMANDS = {
     "fleet": "predict RANKS --cluster 8xh100-sxm --engine local",
     "shard": "shard --table 8*1Mx128:20 --table 2*40Mx64:1 --batch 4096 --cluster 8xa100-sxm-80gb",
     "recommender": "predict sample_traces/dlrm_dcnv2.json --gpu h100-sxm --gpu b200 --batch 4096 --train --top 5",
-    "compare": "compare sample_traces/recorded/h100-sxm_gpt2_train.json.gz sample_traces/recorded/h200-sxm_gpt2_train.json.gz",
+    "compare": f"compare {PAIR}",
     "doctor": "doctor TRAIN",
 }
 """A command line of each kind; names in capitals stand for traces."""

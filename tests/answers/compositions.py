@@ -1,0 +1,151 @@
+"""What composes: each kind of input with each kind of question, run as commands.
+
+A cell is ``works`` or the code of the message that refuses it.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+from typer.testing import CliRunner, Result
+
+import tracekit as tk
+from tests.fleet.test_fleet import save as save_ranks
+from tests.ingest.formats.nsight_files import build_tables, write_database
+from tests.jobs import served
+from tracekit.cli.app import app
+from tracekit.errors import TracekitError
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "tests" / "golden" / "answers" / "what_composes.csv"
+SAMPLE = ROOT / "sample_traces" / "synthetic_transformer_train.json.gz"
+WORKS, USAGE, CRASH = "works", "usage", "crash"
+PROGRAM = """
+import torch
+from torch import nn
+
+def make():
+    layers = [layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.ReLU())]
+    return nn.Sequential(*layers), torch.empty(64, 256)
+"""
+CONFIG = """{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256, "intermediate_size": 512,
+"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 1000,
+"torch_dtype": "bfloat16"}
+"""
+ON_EIGHT = "--cluster 8xh100-sxm"
+ASKS = {
+    "a GPU": "--gpu b200",
+    "a cluster": ON_EIGHT,
+    "--dp": f"{ON_EIGHT} --dp 8",
+    "--tp": f"{ON_EIGHT} --tp 2",
+    "--pp": f"{ON_EIGHT} --pp 2 --micro-batches 4",
+    "--ep": f"{ON_EIGHT} --dp 8 --ep 8",
+    "--fsdp": f"{ON_EIGHT} --dp 8 --fsdp",
+    "--batch": "--gpu b200 --batch 2",
+    "--context": "--gpu b200 --context 4096",
+    "--compile": "--gpu b200 --compile",
+    "--train": "--gpu b200 --train",
+    "--host": "--gpu b200 --host typical",
+    "--clock": "--gpu b200 --clock 1200MHz",
+    "--power-cap": "--gpu b200 --power-cap 600W",
+    "--what-if": "--gpu b200 --what-if scale(family=gemm,0.5)",
+    "--measured": "--gpu b200 --measured MEASURED",
+    "--price": "--gpu b200 --price b200=5",
+    "--engine": "--gpu b200 --engine local",
+    "--json": "--gpu b200 --json",
+    **{f"-o {suffix}": f"--gpu b200 -o OUT.{suffix}" for suffix in ("html", "md", "json", "xlsx", "csv", "parquet")},
+}
+"""The options of `tracekit predict` behind each question."""
+
+
+def make_rank(folder: Path) -> list[str]:
+    """One rank of a training job."""
+    return [str(SAMPLE)]
+
+
+def make_ranks(folder: Path) -> list[str]:
+    """Two ranks in one piece."""
+    (folder / "ranks").mkdir()
+    return [str(save_ranks(folder / "ranks", 2))]
+
+
+def make_fleet(folder: Path) -> list[str]:
+    """Two ranks, rank by rank."""
+    (folder / "fleet").mkdir()
+    return [str(save_ranks(folder / "fleet", 2)), "--engine", "local"]
+
+
+def make_program(folder: Path) -> list[str]:
+    """A program that never ran."""
+    (folder / "model.py").write_text(PROGRAM)
+    return [f"{folder / 'model.py'}:make"]
+
+
+def make_config(folder: Path) -> list[str]:
+    """A language model's config.json."""
+    (folder / "config.json").write_text(CONFIG)
+    return [str(folder / "config.json")]
+
+
+def make_recommender(folder: Path) -> list[str]:
+    """A recommender's tables and layers."""
+    return [str(ROOT / "sample_traces" / "dlrm_dcnv2.json")]
+
+
+def make_served(folder: Path) -> list[str]:
+    """A trace of a serving engine."""
+    marks = ("execute_context_0(0)_generation_8(8)",) * 4
+    return [str(served(*marks).save(folder / "served.json"))]
+
+
+def make_nsight(folder: Path) -> list[str]:
+    """A database of Nsight Systems."""
+    return [str(write_database(folder / "report.sqlite", build_tables(tk.load(SAMPLE).rank())))]
+
+
+def make_chakra(folder: Path) -> list[str]:
+    """A graph in Chakra's format."""
+    place = folder / "chakra"
+    done = CliRunner().invoke(app, ["export", str(SAMPLE), "--format", "chakra", "-o", str(place), "-q"])
+    assert done.exit_code == 0, done.output
+    return [str(next(place.glob("*.et")))]
+
+
+INPUTS: dict[str, Callable[[Path], list[str]]] = {
+    "one rank": make_rank,
+    "ranks": make_ranks,
+    "ranks, --engine": make_fleet,
+    "program": make_program,
+    "config.json": make_config,
+    "recommender": make_recommender,
+    "served trace": make_served,
+    "Nsight": make_nsight,
+    "Chakra": make_chakra,
+}
+"""How to make an input of each kind in an empty folder: what stands behind `tracekit predict`."""
+
+
+def run_row(kind: str, folder: Path) -> Iterator[str]:
+    """Yield the cells of one kind of input, in the order of the questions."""
+    words = INPUTS[kind](folder)
+    for number, options in enumerate(ASKS.values()):
+        places = {"MEASURED": str(SAMPLE)} | {
+            f"OUT.{suffix}": str(folder / f"{number}.{suffix}")
+            for suffix in ("html", "md", "json", "xlsx", "csv", "parquet")
+        }
+        asked = [places.get(word, word) for word in options.split()]
+        yield name_outcome(CliRunner().invoke(app, ["predict", *words, *asked, "-q"]))
+
+
+def name_outcome(done: Result) -> str:
+    """Name how a command ended."""
+    if done.exit_code == 0:
+        return WORKS
+    if isinstance(done.exception, TracekitError):
+        return done.exception.catalogue_message.code
+    return USAGE if done.exit_code == 2 else CRASH
+
+
+def read_table() -> pl.DataFrame:
+    """Read the table: a row per kind of input, a column per question."""
+    return pl.read_csv(TABLE, infer_schema=False)
