@@ -133,6 +133,8 @@ ACTIVITIES = TableSchema(
         TableColumn("bytes", pl.Int64, "Bytes copied or set."),
         TableColumn("blocks", pl.Int64, "Thread blocks (work-groups) launched."),
         TableColumn("threads_per_block", pl.Int64, "Threads per block."),
+        TableColumn("grid", pl.String, "Thread blocks along each axis, JSON; null where these aren't ``blocks``."),
+        TableColumn("block", pl.String, "Threads of a block along each axis, JSON."),
         TableColumn("registers_per_thread", pl.Int64, "Registers per thread."),
         TableColumn("shared_memory_bytes", pl.Int64, "Shared memory per block, static and dynamic."),
         TableColumn("graph_node_id", pl.Int64, "Node of the CUDA graph that it was replayed from."),
@@ -175,7 +177,11 @@ KERNELS = TableSchema(
     "kernels",
     "One row per GPU activity, joined to what launched it, with the work it does.",
     (
-        *(c for c in ACTIVITIES.columns if c.name not in ("bytes", "module_fqn") and c not in COLLECTIVE_COLUMNS),
+        *(
+            c
+            for c in ACTIVITIES.columns
+            if c.name not in ("bytes", "module_fqn", "grid", "block") and c not in COLLECTIVE_COLUMNS
+        ),
         TableColumn("call", pl.Int64, "Row in the calls table that launched it; null: launched before the trace."),
         TableColumn("op", pl.String, "Innermost CPU op that owns the launch; of collectives nccl: and the name."),
         TableColumn("op_row", pl.Int64, "That op's row in the ops table."),

@@ -193,6 +193,24 @@ def test_a_copy_does_not_wait_for_the_call_that_waits_for_it():
     assert ends["cudaMemcpyAsync returns"] == pytest.approx(300, abs=LATENCIES_US)
 
 
+def test_a_kernel_does_not_wait_for_the_rest_of_its_launch():
+    builder = TraceBuilder().kernel("early", 30, 10, launch=10, launch_dur=90, call="cudaLaunchKernelExC")
+    files, _ = answers.export_execution_traces(prepare_run(builder.load()), ExportRequest())
+    nodes = {node.name: node for node in read_nodes(files["rank.0.et"]).values()}
+    call, rest = nodes["cudaLaunchKernelExC"], nodes["host work"]
+    assert nodes["early"].data_deps[:] == [call.id] == rest.data_deps[:]
+    assert call.start_time_micros + call.duration_micros == nodes["early"].start_time_micros
+    assert call.duration_micros + rest.duration_micros == 90
+
+
+# 0.3 us are 0 whole microseconds, and a node of none has no work.
+def test_no_kernel_takes_no_time():
+    builder = TraceBuilder().kernel("short", 30.1, 0.3, launch=10).kernel("whole", 40, 5, launch=20)
+    files, _ = answers.export_execution_traces(prepare_run(builder.load()), ExportRequest())
+    durations = {node.name: node.duration_micros for node in read_nodes(files["rank.0.et"]).values()}
+    assert (durations["short"], durations["whole"]) == (1, 5)
+
+
 def test_two_targets_are_refused(run):
     with pytest.raises(OutputError, check=has_code("chakra-of-one-target")):
         answers.export_execution_traces(run, ExportRequest(gpu=["h100-sxm", "b200"]))

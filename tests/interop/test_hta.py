@@ -119,6 +119,7 @@ def training():
         builder.event("gpu_user_annotation", "forward", at + 60.75, 490.1, 7, {"External id": 3})
         builder.kernel("ncclDevKernel_AllReduce_Sum_f32", at + 200.7, 350, launch=at + 90, stream=20)
         builder.kernel("late_kernel", at + 900.5, 120, launch=at + 600)
+        builder.event("gpu_user_annotation", "with the last kernel", at + 900.5, 120, 7, {"External id": 4})
         builder.call("cudaDeviceSynchronize", at + 700, 290.333)
     return builder
 

@@ -5,6 +5,7 @@ ops, those that launched kernels are written, from their first launch to the end
 """
 
 import gzip
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from tracekit.prediction import Prediction
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
 from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS
+from tracekit.trace import RankTrace
 from tracekit.version import __version__
 
 GZIP_LEVEL = 6
@@ -27,6 +29,8 @@ KIND_CATEGORIES = {"memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 KEYS = {column: (name, kind) for name, (column, kind) in reversed(ARGUMENTS.items())}
 """Kineto's name of each argument and its type, by our column."""
 COLLECTIVE_NAMES = [column.name for column in COLLECTIVE_COLUMNS]
+FLOW = "ac2g"
+"""Kineto's name for arrows from the CPU to the GPU."""
 LISTS_AS_TEXT = ("group_ranks", "collective_id")
 
 
@@ -48,30 +52,76 @@ def render_predicted_trace(target: Prediction, *, compress: bool = True) -> byte
     rows = np.flatnonzero(program.is_in_chosen_steps.to_numpy())
     if not rows.size:
         raise StepError(STEPS_WITHOUT_GPU_WORK())
+    timeline = _cut_earlier_wait(program, timeline)
     head = {
         "schemaVersion": 1,
         "record_shapes": int(program.trace.has_shapes),
         "deviceProperties": [{"id": 0, "name": target.target.gpu.gpu.name}],
+        **_describe_rank(program.trace),
         "tracekit": __version__,
     }
+    calls, activities = _build_calls(program, timeline, rows), _build_activities(program, timeline, rows)
     events = pl.concat(
-        build(program, timeline, rows) for build in (_encode_steps, _encode_ops, _encode_calls, _encode_activities)
+        (
+            _encode_steps(program, timeline),
+            _encode_ops(program, timeline, rows),
+            _encode_events(calls, [_encode_op_id(), _encode_argument("correlation")]),
+            _encode_activities(activities),
+            _encode_flows(calls, activities),
+        )
     )
     text = ",\n".join(events.to_list()).encode()
     content = msgspec.json.encode(head)[:-1] + b',"traceEvents":[\n' + text + b"\n]}\n"
     return gzip.compress(content, GZIP_LEVEL, mtime=0) if compress else content
 
 
-def _encode_steps(program: Program, timeline: Timeline, rows: Ints) -> pl.Series:
-    """Encode the marks of the chosen steps; a trace without marks gets none."""
+def _describe_rank(rank: RankTrace) -> dict[str, dict[str, object]]:
+    """Return what PyTorch writes of a rank in a job, as far as it is known; nothing of a trace without a rank."""
+    if rank.rank is None:
+        return {}
+    noted = rank.metadata.get("distributedInfo")
+    backend = noted.get("backend") if isinstance(noted, dict) else None
+    told = {"backend": backend if isinstance(backend, str) else None, "rank": rank.rank}
+    size = rank.world_size if rank.world_size > rank.rank else None
+    return {"distributedInfo": {key: value for key, value in {**told, "world_size": size}.items() if value is not None}}
+
+
+def _cut_earlier_wait(program: Program, timeline: Timeline) -> Timeline:
+    """Let the CPU do nothing before the first chosen step begins, which may wait for earlier work of the GPU.
+
+    That work isn't written, and the step doesn't count the wait::
+
+        CPU   |launch|launch|                         ->               ||
+        GPU    .... earlier work ....|= kernel =|= ..     .............|= kernel =|= ..
+    """
+    if not timeline.mark_count:
+        return timeline
+    spans, chosen = program.step_timer.compute_step_spans(timeline), program.step_timer.is_chosen
+    begin = spans.begin_ns[chosen & spans.has_times].min()
+    hosts = np.arange(timeline.start_ns.size) < timeline.host_node_count
+    start, end = (np.where(hosts, np.maximum(ns, begin), ns) for ns in (timeline.start_ns, timeline.end_ns))
+    return replace(timeline, start_ns=start, end_ns=end)
+
+
+def _encode_steps(program: Program, timeline: Timeline) -> pl.Series:
+    """Encode the marks of the chosen steps; a trace without marks gets none.
+
+    A mark lasts until the step's work on the GPU ends, or until the next mark begins.
+    """
     marks = timeline.start_ns[timeline.host_node_count - timeline.mark_count : timeline.host_node_count].reshape(2, -1)
-    times = {"begin": marks[0], "end": marks[1]} if marks.size else {"begin": None, "end": None}
     name = pl.format("ProfilerStep#{}", "step")
     table = program.steps.select("whole", "step", "pid", "tid", name=name).with_columns(
-        **{key: pl.Series(values, dtype=pl.Int64) if values is not None else None for key, values in times.items()}
+        cat=pl.lit("user_annotation"),
+        ended=pl.Series(program.step_timer.compute_step_spans(timeline).end_ns),
+        **{
+            key: pl.Series(marks[row], dtype=pl.Int64) if marks.size else None
+            for row, key in enumerate(("begin", "end"))
+        },
     )
     chosen = table.join(program.chosen_steps.select("step"), on="step", how="semi").filter(~pl.col("whole"))
-    return _encode_events(chosen.drop_nulls("begin").with_columns(cat=pl.lit("user_annotation")), [])
+    known = chosen.drop_nulls("begin").sort("begin")
+    following = pl.col("begin").shift(-1).over("pid", "tid").fill_null(pl.col("ended"))
+    return _encode_events(known.with_columns(end=pl.max_horizontal("end", pl.min_horizontal("ended", following))), [])
 
 
 def _encode_ops(program: Program, timeline: Timeline, rows: Ints) -> pl.Series:
@@ -87,8 +137,8 @@ def _encode_ops(program: Program, timeline: Timeline, rows: Ints) -> pl.Series:
     return _encode_events(table, [_encode_op_id(), *map(_encode_argument, noted)])
 
 
-def _encode_calls(program: Program, timeline: Timeline, rows: Ints) -> pl.Series:
-    """Encode the calls between the first activity and the last, and those that launched these."""
+def _build_calls(program: Program, timeline: Timeline, rows: Ints) -> pl.DataFrame:
+    """Build the calls between the first activity and the last, and those that launched these, with ``op_row``."""
     nodes = program.graph.nodes
     count = nodes.n_host - nodes.n_marks
     first, last = timeline.activity_start_ns[rows].min(), timeline.activity_end_ns[rows].max()
@@ -96,8 +146,12 @@ def _encode_calls(program: Program, timeline: Timeline, rows: Ints) -> pl.Series
     shown = (start >= first) & (start <= last)
     launchers = nodes.launcher[rows]
     shown[launchers[launchers != NONE]] = True
+    owners = pl.DataFrame({"node": launchers, "op_row": program.kernels["op_row"].gather(rows)}).filter(
+        pl.col("node") != NONE
+    )
     table = pl.DataFrame(
         {
+            "node": np.arange(count),
             "name": nodes.names[:count],
             "correlation": nodes.correlation[:count],
             "begin": start,
@@ -106,23 +160,47 @@ def _encode_calls(program: Program, timeline: Timeline, rows: Ints) -> pl.Series
     ).filter(pl.Series(shown))
     threads = program.trace.calls.select("correlation", "pid", "tid").unique("correlation", keep="first")
     placed = table.join(threads, on="correlation", how="left", maintain_order="left")
-    return _encode_events(placed.with_columns(cat=pl.lit("cuda_runtime")), [_encode_argument("correlation")])
+    owned = placed.join(owners.unique("node", keep="first"), on="node", how="left", maintain_order="left")
+    return owned.with_columns(cat=pl.lit("cuda_runtime"))
 
 
-def _encode_activities(program: Program, timeline: Timeline, rows: Ints) -> pl.Series:
-    """Encode the kernels and copies."""
-    table = program.trace.activities[rows].with_columns(
+def _build_activities(program: Program, timeline: Timeline, rows: Ints) -> pl.DataFrame:
+    """Build the kernels and copies."""
+    return program.trace.activities[rows].with_columns(
         program.kernels["op_row"].gather(rows),
         begin=timeline.activity_start_ns[rows],
         end=timeline.activity_end_ns[rows],
         cat=pl.col("kind").replace(KIND_CATEGORIES),
-        pid=pl.lit(0),
+        pid=pl.lit(0, pl.Int64),
         tid="stream",
         device=pl.lit(0),
     )
-    shape = [pl.format('"grid":[{},1,1]', "blocks"), pl.format('"block":[{},1,1]', "threads_per_block")]
+
+
+def _encode_activities(table: pl.DataFrame) -> pl.Series:
+    shape = [
+        pl.format(f'"{name}":{{}}', pl.when(pl.col(count).is_not_null()).then(pl.coalesce(name, flat)))
+        for name, count in (("grid", "blocks"), ("block", "threads_per_block"))
+        for flat in (pl.format("[{},1,1]", count),)
+    ]
     noted = ["device", "stream", "correlation", "bytes", "registers_per_thread", "shared_memory_bytes", "graph_node_id"]
     return _encode_events(table, [_encode_op_id(), *shape, *map(_encode_argument, noted + COLLECTIVE_NAMES)])
+
+
+def _encode_flows(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
+    """Encode the arrows from calls to what they launched: one from each call, one to each activity."""
+    begins = calls.join(activities, on="correlation", how="semi")
+    ends = activities.join(calls, on="correlation", how="semi")
+    return pl.concat([_encode_arrows(begins, ph="s"), _encode_arrows(ends, ph="f", bp="e")])
+
+
+def _encode_arrows(table: pl.DataFrame, **phase: str) -> pl.Series:
+    """Encode one end of arrows, at the start of events with ``correlation``."""
+    named = {"cat": FLOW, "name": FLOW, **phase}
+    arrow = pl.struct(
+        "pid", "tid", id="correlation", ts=pl.col("begin") / 1e3, **{name: pl.lit(text) for name, text in named.items()}
+    )
+    return table.select(event=arrow.struct.json_encode())["event"]
 
 
 def _encode_op_id() -> pl.Expr:

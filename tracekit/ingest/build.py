@@ -65,6 +65,9 @@ CHANGES = {
 # c10's number for it, among the types of devices.
 CPU_DEVICE_TYPE = 0
 
+BLANKS_BETWEEN_TEXTS = r'("(?:[^"\\]|\\.)*")|\s+'
+"""Blanks of a JSON list: of a text like ``long int``, group 1, they belong to the value."""
+
 USED_KEYS = ("deviceProperties", "distributedInfo")
 """Top-level keys that are used at any length."""
 
@@ -206,7 +209,9 @@ def _make_table_reader(decoded: DecodedFile, base_ns: int) -> Callable[[str], pl
     changed = int((words != texts).sum())
     if changed:
         decoded.columns.counts.add(NAMES_CHANGED, count=changed)
-    compact = words.str.replace_all(r"\s+", "").str.replace(r'^"(.*)"$', "$1")
+    lists = words.str.replace_all(BLANKS_BETWEEN_TEXTS, "$1")
+    texts_alone = words.str.replace_all(r"\s+", "").str.replace(r'^"(.*)"$', "$1")
+    compact = texts_alone.zip_with(words.str.starts_with('"'), lists)
     compact = compact.set(compact.is_in(["[]", ""]), None)
     decoded.words.clear()
     start = pl.col("ts_ns") + base_ns
@@ -282,11 +287,17 @@ def _build_activities(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataF
     )
     launches = calls.filter(pl.col("grid").is_not_null()).unique("correlation", keep="last")
     if launches.height:
-        geometry = launches.select("correlation", call_blocks="blocks", call_threads="threads_per_block")
+        geometry = launches.select(
+            "correlation", call_blocks="blocks", call_threads="threads_per_block", call_grid="grid", call_block="block"
+        )
         table = table.join(geometry, on="correlation", how="left", maintain_order="left").with_columns(
             blocks=pl.coalesce("call_blocks", "blocks"),
             threads_per_block=pl.coalesce("call_threads", "threads_per_block"),
+            grid=pl.coalesce("call_grid", "grid"),
+            block=pl.coalesce("call_block", "block"),
         )
+    in_blocks = table["blocks"].eq(_multiply_elements(table["grid"]))
+    table = table.with_columns(grid=pl.when(in_blocks).then("grid"))
     return _sort_by_start(schema.ACTIVITIES.conform(table))
 
 

@@ -177,7 +177,7 @@ def _add_gpu_annotations(table: Any, marks: pl.DataFrame, result: Any) -> Any:
     if marks.is_empty():
         return table
     own = _convert_events(marks.with_columns(pl.col("ts") - int(result.min_ts)), result.symbol_table)
-    own = own[own["ts"] < table.loc[table["stream"] >= 0, "ts"].max()]
+    own = own[own["ts"] <= table.loc[table["stream"] >= 0, "ts"].max()]
     texts = _INPUT_COLUMNS.values()
     missing = {name: _NOT_RECORDED if name in texts else -1 for name in table.columns if name not in own.columns}
     return import_package("pandas", "pandas").concat([table, own.assign(**missing)]).sort_values("index")

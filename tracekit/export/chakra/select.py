@@ -8,8 +8,10 @@ another one's start waits for, and the end of a call that waits for the GPU::
     call -> call's end          a synchronising call: its end also waits for
     kernel -> host work -> end  the kernel, and then the thread has to wake up
     call -> host work -> call   what the thread does between its calls
-    call -> host work -> end    what a blocking copy still does once the copy is launched
+    call -> host work -> end    what a call still does once its kernel or copy has started
     wait -> wait -> call        until those nodes begin that depend on none, in turn: simulators have one CPU
+
+Times are whole microseconds, Chakra's unit; a kernel takes at least one, as a node of none is a mere dependency.
 
 Latencies between GPU activities and from a launch to its kernel aren't written: a simulator would take such nodes for
 work. Those of the launch queue and of stalls aren't either, nor those between ranks, which a simulator derives; how
@@ -63,7 +65,7 @@ def build_node_table(program: Program, timeline: Timeline) -> pl.DataFrame:
         "id",
         "name",
         start_us=pl.col("start_ns") // 1000,
-        dur_us=end_us - pl.col("start_ns") // 1000,
+        dur_us=pl.max_horizontal(end_us - pl.col("start_ns") // 1000, pl.when(is_activity).then(1)),
         deps=pl.col("deps").fill_null(pl.lit([], dtype=pl.List(pl.Int64))),
         activity=pl.when(is_activity).then(pl.col("node") - timeline.host_node_count),
     )
@@ -121,15 +123,16 @@ class _Parts:
         self._begins, self._ends = np.zeros(rank.size, np.bool_), np.zeros(rank.size, np.bool_)
         self._begins[self._src[~launch & (self._src % 2 == 0)] // 2] = True
         self._ends[self._dst[self._dst % 2 == 1] // 2] = True
+        # What a call launches may start before it returns: what follows is the call's rest, which delays no kernel.
+        until_launch_ns, early = self._run_ns.copy(), launch & (self._src % 2 == 0)
+        np.minimum.at(until_launch_ns, self._src[early] // 2, self._lag[early])
+        self._ends |= until_launch_ns < self._run_ns
         # A launch is a call's body: the end of a call that copies from pageable memory waits for its own copy.
         self._from = np.where(launch, 3 * (self._src // 2) + BODY, self._number_vertices(self._src))
         self._to = self._number_vertices(self._dst)
         self._works = np.isin(self._kind, HOST_WORK) & (self._lag > 0)
         self._begin_ns = self._align_begins(dst[kind == EdgeKind.RENDEZVOUS] // 2)
-        # A copy starts early in a call that blocks until its end.
-        until_launch_ns, early = self._run_ns.copy(), launch & (self._src % 2 == 0)
-        np.minimum.at(until_launch_ns, self._src[early] // 2, self._lag[early])
-        self._rest_ns = np.where(self._ends, self._run_ns - until_launch_ns.clip(0), 0)
+        self._rest_ns = np.where(self._ends, self._run_ns - until_launch_ns, 0)
 
     def _align_begins(self, waiting: Ints) -> Ints:
         """Return when each rank's file begins: with the first rank's, if its collectives wait for other ranks.
