@@ -106,13 +106,12 @@ def predict_with_kernels(files: list[str], options: FleetOptions) -> tuple[Fleet
 
     def sum_times(item: rounds.RankTarget) -> rounds.TimeSums:
         assert item.times is not None
-        label = f"{item.times.gpu.slug} {item.times.collectives is not None}"
-        kernels[label, item.place.number] = RankKernels(open_rank(item.place), item.times).times
+        kernels[item.times.gpu.slug, item.place.number] = RankKernels(open_rank(item.place), item.times).times
         return rounds.sum_times(item)
 
     with patch("tracekit.fleet.targets.rounds", SimpleNamespace(**{**vars(rounds), "sum_times": sum_times})):
         fleet = predict_fleet(files, options, InProcessEngine())
-    labels = [f"{one.gpu} {one.cluster is not None}" for one in fleet.targets]
+    labels = [one.gpu for one in fleet.targets]
     each = [pl.concat(table for key, table in sorted(kernels.items()) if key[0] == label) for label in labels]
     return fleet, dict(zip((one.label for one in fleet.targets), each, strict=True))
 

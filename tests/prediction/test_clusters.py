@@ -11,7 +11,7 @@ from tests.jobs import gradient_step, recorded
 from tests.jobs import job as jointly
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
-from tracekit.comm.cluster import CLUSTER_FOLDER
+from tracekit.comm.cluster import CLUSTER_FOLDER, compute_rate_spread
 from tracekit.parallelism.layout import Layout, LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.collectives import retarget_collectives
@@ -138,10 +138,56 @@ def test_a_size_that_was_not_recorded_comes_from_the_launch_and_widens_the_inter
     assert row["high_us"] > max(least, most)
 
 
-def test_without_a_cluster_collectives_stay():
-    prediction = tk.predict(job(400).load(), gpu="h100-sxm")["h100-sxm"]
+def test_without_a_cluster_the_links_of_the_gpus_usual_nodes_are_assumed():
+    """As over these links by name, in an interval at least 1.5 times as wide on both sides; said first."""
+    alone = tk.predict(job(400).load(), gpu="h100-sxm")["h100-sxm"]
+    named = tk.predict(job(400).load(), cluster="8xh100-sxm")["8xh100-sxm"]
+    (time, low, high), (its_time, its_low, its_high) = (
+        one.kernels.select("time_us", "low_us", "high_us").row(1) for one in (alone, named)
+    )
+    assert time == its_time == pytest.approx(400 * model_us("8xh100-sxm", 8) / model_us(SOURCE, 8))
+    assert (low, high) == pytest.approx((its_low / 1.5, its_high * 1.5))
+    assert alone.notes[0].code == "links-assumed"
+    assert alone.notes[0].values["cluster"] == "8xh100-sxm"
+    assert "collectives-kept" not in list_codes(alone.notes)
+    assert (alone.cluster, alone.label, alone.rented) == (None, "h100-sxm", 8)
+
+
+def test_beyond_one_node_the_network_of_the_usual_nodes_is_assumed():
+    """Known nodes of H100s have between 100 and 400 Gbit/s for each GPU, so the interval holds a fourth of the rate."""
+    alone = tk.predict(job(900, ranks=32).load(), gpu="h100-sxm")["h100-sxm"]
+    assert find_message(alone.notes, "links-assumed").values["cluster"] == "4xdgx-h100"
+    named = tk.predict(job(900, ranks=32).load(), cluster="4xdgx-h100")["4xdgx-h100"]
+    spread = compute_rate_spread(load_cluster("4xdgx-h100"))
+    assert spread >= 2
+    assert alone.kernels["high_us"][1] == pytest.approx(named.kernels["high_us"][1] * spread)
+
+
+@pytest.mark.parametrize(("gpu", "ranks"), [("rtx-3070", 8), ("rtx-4090", 16), ("a100-sxm-80gb", 8)])
+def test_without_known_usual_links_and_on_the_traces_own_gpu_collectives_stay(gpu: str, ranks: int):
+    prediction = tk.predict(job(400, ranks=ranks).load(), gpu=gpu)[gpu]
     assert prediction.kernels["time_us"][1] == 400
-    assert "collectives-kept" in list_codes(prediction.notes)
+    assert "links-assumed" not in list_codes(prediction.notes)
+    assert ("collectives-kept" in list_codes(prediction.notes)) == (gpu != "a100-sxm-80gb")
+
+
+def test_assumed_links_leave_the_measured_job_without_a_cluster():
+    predictions = tk.predict(job(400).load(), gpu="h100-sxm", price={"a100-sxm-80gb": 1.0, "h100-sxm": 2.0})
+    assert predictions.cluster is None
+    assert predictions["h100-sxm"].price == 2.0
+
+
+GENERIC = "ncclDevKernel_Generic_2(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def test_a_generic_kernel_is_predicted_as_the_collective_that_its_op_names():
+    """32 MiB in bf16 over 8 ranks, as by a kernel that names its all-reduce."""
+    builder = TraceBuilder()
+    builder.metadata["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 8}
+    builder.op("aten::mm", 0, 20, dims=[[512, 512]] * 2, types=["float"] * 2).kernel("sgemm", 15, 100, launch=5)
+    builder.op("vllm::all_reduce", 30, 10, dims=[[4096, 4096], []], types=["c10::BFloat16", ""])
+    builder.kernel(GENERIC, 116, 400, launch=32)
+    assert times(builder, "8xh100-sxm") == pytest.approx(times(job(400), "8xh100-sxm"))
 
 
 def test_a_collective_of_unknown_size_that_does_not_fit_is_refused():

@@ -94,3 +94,57 @@ def test_impossible_sizes_of_stored_weights_have_no_bytes() -> None:
     sizes = {"family": "gemm", "dtype": "bf16", "weight_dtype": "int4", "batch": 1, **dict.fromkeys("mnk", 1 << 40)}
     row = pl.DataFrame([{**sizes, "bytes": None}], schema_overrides={"bytes": pl.Int64})
     assert fill_stored_weights(row)["bytes"].to_list() == [None]
+
+
+GENERIC_KERNEL = "ncclDevKernel_Generic_2(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def describe_generic(op: str, concrete: list[str] | None = None) -> tuple[str | None, int | None]:
+    """Kind and bytes of a kernel that doesn't tell its collective, below an op that was given 8 KiB in bf16."""
+    dims, types = [[64, 64], []], ["c10::BFloat16", ""]
+    builder = TraceBuilder().op(op, 0, 40, dims=dims, types=types, concrete=concrete)
+    row = build_kernel_table(builder.kernel(GENERIC_KERNEL, 50, 300, launch=10).load().rank()).row(0, named=True)
+    return row["collective"], row["bytes"]
+
+
+@pytest.mark.parametrize(
+    ("op", "told"),
+    [
+        ("vllm::all_reduce", ("all_reduce", 8192)),
+        ("sglang::inplace_all_reduce", ("all_reduce", 8192)),
+        ("nccl:all_reduce", ("all_reduce", 8192)),
+        ("c10d::allreduce_", ("all_reduce", 8192)),
+        ("vllm::reduce_scatter", ("reduce_scatter", 8192)),
+        ("sglang::reg_all_gather_into_tensor", ("all_gather", None)),
+        ("torchrec::all_to_all_single", ("all_to_all", 8192)),
+        ("nccl:broadcast", ("broadcast", 8192)),
+        ("c10d::reduce_", ("reduce", 8192)),
+        ("c10d::send", ("send_recv", 8192)),
+        ("aten::broadcast_to", (None, None)),
+        ("mylib::reduce_noise", (None, None)),
+    ],
+)
+def test_the_op_tells_the_collective_of_a_kernel_that_does_not(op: str, told: tuple[str | None, int | None]) -> None:
+    assert describe_generic(op) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("allreduce", "all_reduce"), ("_allgather_base", "all_gather"), ("all_to_allv", "all_to_all")]
+)
+def test_a_recorded_call_names_its_collective_among_its_values(name: str, kind: str) -> None:
+    assert describe_generic("record_param_comms", ["", "('0', '')", "0", name, "8"])[0] == kind
+
+
+def test_a_mark_around_the_launch_names_the_collective_too() -> None:
+    builder = TraceBuilder().annotation("nccl:all_reduce", 0, 40).op("mine::exchange", 1, 30)
+    row = build_kernel_table(builder.kernel(GENERIC_KERNEL, 50, 300, launch=10).load().rank()).row(0, named=True)
+    assert row["collective"] == "all_reduce"
+
+
+def test_a_kernel_that_tells_its_collective_is_believed_before_the_op() -> None:
+    builder = (
+        TraceBuilder()
+        .op("vllm::all_reduce", 0, 40)
+        .kernel("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", 50, 9, launch=9)
+    )
+    assert build_kernel_table(builder.load().rank())["collective"].to_list() == ["reduce_scatter"]

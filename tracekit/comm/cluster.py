@@ -190,6 +190,21 @@ def find_largest_node_gpus(gpu: Gpu) -> int | None:
     return max((data["gpus_per_node"] for data in _load_files().values() if data["gpu"] == gpu.slug), default=None)
 
 
+def compute_rate_spread(cluster: Cluster) -> float:
+    """Compute how many times faster or slower the links of other known nodes with a cluster's GPU are; at least 1.
+
+    Those of a node count where the cluster is one, else those of the network.
+    """
+
+    def get_rate(one: Cluster) -> float:
+        return one.network_gbps if cluster.nodes > 1 else (one.pair_gbps or one.link_gbps or one.pcie_gbps)
+
+    alike = [name for name, data in _load_files().items() if data["gpu"] == cluster.gpu.slug]
+    rates = [get_rate(load_cluster_file(CLUSTER_FOLDER / f"{name}.toml")) for name in alike]
+    own, others = get_rate(cluster), [rate for rate in rates if rate > 0]
+    return max((max(rate / own, own / rate) for rate in others), default=1.0)
+
+
 @cache
 def _load_files() -> Mapping[str, Mapping[str, Any]]:
     return {

@@ -30,7 +30,7 @@ def decide(
     """
     if job is None:
         return replace(build_source_summary(run), kernels=kernels), None
-    price = job.prices.find(job.run.gpu, job.source.cluster)
-    told = build_source_summary(job.run, price, job.facts.batch, cluster=job.source.cluster)
+    price = job.prices.find(job.run.gpu, job.source.shown)
+    told = build_source_summary(job.run, price, job.facts.batch, cluster=job.source.shown)
     summary = replace(told, kernels=kernels, shapes_recorded=job.facts.shapes_recorded)
     return summary, build_decision(summary, targets, question, prices_date=job.prices.date)

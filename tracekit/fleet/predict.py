@@ -74,7 +74,7 @@ def _predict(summaries: Sequence[RankSummary], options: FleetOptions, runner: Fl
         decision=decision,
         trace=summaries[0].trace.source,
         gpu=summary.gpu,
-        source_cluster=job.source.cluster if job else None,
+        source_cluster=job.source.shown if job else None,
         ranks=len(joined.ranks),
         world_size=max(len(joined.ranks), *(one.trace.world_size for one in summaries)),
         kernels=kernels,

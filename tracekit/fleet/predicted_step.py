@@ -139,4 +139,4 @@ def _write_notes(job: JobOnTargets, target: Target, step: StepTime, sums: Sequen
         yield from notes.note_cluster(target.cluster, job.ranks, job.source if spent_ns else None)
     elif spent_ns and not is_same:
         part = 100 * spent_ns / sum(_sum_methods_ns(sums))
-        yield told.COLLECTIVES_KEPT(time_pct=part, alone_us=step.exposed_comm_us)
+        yield from notes.note_links(target, job.source, part, step.exposed_comm_us)

@@ -19,14 +19,14 @@ from tracekit.fleet.rounds import RankTarget
 from tracekit.fleet.runner import FleetRunner
 from tracekit.messages import fleets
 from tracekit.parallelism.layout import LayoutError
-from tracekit.prediction.collectives import retarget_collectives
+from tracekit.prediction.collectives import retarget_to_target
 from tracekit.prediction.model import PredictedStep, RefusedTarget, Target
 from tracekit.prediction.predict_run import check_question, merge_refusals
 from tracekit.prediction.predictor import find_layout_change
-from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
+from tracekit.prediction.source_cluster import fill_source_gpu, identify_needed_cluster
 from tracekit.prediction.sustained_clock import compute_source_slowdown, compute_target_slowdown, regulates_clock
 from tracekit.prediction.target_host import MEASURED_HOST, SIMILAR_HOST
-from tracekit.prediction.targets import resolve_prices, resolve_targets
+from tracekit.prediction.targets import assume_usual_links, resolve_prices, resolve_targets
 from tracekit.prediction.track_record import find_known_bias
 from tracekit.replay.step_time import JobSteps
 from tracekit.run import MeasuredRun
@@ -57,7 +57,7 @@ class FleetPredictor:
         Raises:
             TracekitError: As :func:`tracekit.prediction.predict`.
         """
-        wanted = resolve_targets(self.options.gpus, self.options.clusters)
+        wanted = assume_usual_links(resolve_targets(self.options.gpus, self.options.clusters), run)
         job = self._describe_job(run, steps, wanted)
         slowdown = self._compute_source_slowdown(job)
         predicted, refused = [], []
@@ -74,10 +74,9 @@ class FleetPredictor:
 
     def _describe_job(self, run: MeasuredRun, steps: JobSteps, wanted: Sequence[Target]) -> JobOnTargets:
         options = self.options
-        known = bool(options.clusters) or options.source_cluster is not None
-        source = identify_source_cluster(run, options.source_cluster) if known else SourceCluster(None)
+        source = identify_needed_cluster(run, options.source_cluster, options.clusters, wanted)
         run = fill_source_gpu(run, source)
-        prices = resolve_prices(options.prices, run.gpu, source.cluster, wanted)
+        prices = resolve_prices(options.prices, run.gpu, source.shown, wanted)
         check_question(options.question, prices, wanted)
         self.runner.warnings += prices.doubts
         asked = JobQuestion(self.joined.ranks[0], run.program.framework, options.samples)
@@ -109,8 +108,7 @@ class FleetPredictor:
             source_slowdown=source_slowdown,
         )
         common = replace(common, job_errors=self._find_errors(common))
-        cluster = target.cluster
-        collectives = retarget_collectives(run.program, source.cluster, cluster) if cluster else None
+        collectives = retarget_to_target(run.program, source.cluster, target)
         times = [replace(common, collectives=_select(collectives, joined, place)) for place in joined.ranks]
         host = MEASURED_HOST if common.is_same_gpu else SIMILAR_HOST
         items = [RankTarget(*one, (host.likely,)) for one in zip(joined.ranks, times, strict=True)]

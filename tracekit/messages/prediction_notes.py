@@ -217,6 +217,13 @@ COLLECTIVES_KEPT = Template(
     "the step.",
     "Name the links with {--cluster}.",
 )
+LINKS_ASSUMED = Template(
+    "links-assumed",
+    Severity.NOTE,
+    "Collectives ({time_pct} of the measured kernel time) are predicted over the links of {cluster}, the usual nodes "
+    "of that GPU, and within what other nodes have.",
+    "Name the real ones with {--cluster}.",
+)
 SOURCE_CLUSTER_UNKNOWN = Template(
     "source-cluster-unknown",
     Severity.NOTE,

@@ -3,6 +3,7 @@
 import polars as pl
 
 from tracekit.comm import Cluster
+from tracekit.comm.cluster import compute_rate_spread
 from tracekit.parallelism.collective_calls import (
     CALL_COLUMNS,
     SIZE_COLUMNS,
@@ -13,10 +14,14 @@ from tracekit.parallelism.collective_calls import (
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.process_groups import infer_group_roles
 from tracekit.parallelism.relayout import relayout_collectives
+from tracekit.prediction.model import Target
 from tracekit.program import Program
 
 RATIO_SIZES = {"ratio_least": "least_bytes", "ratio": "bytes", "ratio_most": "most_bytes"}
 """Size column for the ratio with the least, the likely and the largest message."""
+MIN_ASSUMED_LINKS_FACTOR = 1.5
+"""Factor on both ends of the times over assumed links, at least: nodes of the same GPU and links differ in how many of
+their GPUs a job uses and in what else the network carries."""
 
 
 def retarget_collectives(
@@ -51,6 +56,31 @@ def retarget_collectives(
     new = relayout_collectives(old, infer_group_roles(program), *layouts) if layouts else old
     everyone = program.collectives is not None and len(program.ranks) == program.trace.world_size
     return _compute_times(old, new, source, target, dur_us, everyone)
+
+
+def retarget_to_target(
+    program: Program, source: Cluster | None, target: Target, layouts: tuple[Layout, Layout] | None = None
+) -> pl.DataFrame | None:
+    """Predict the same on a target's cluster, or over the links that are assumed; None where neither is known.
+
+    Intervals of times over assumed links hold those over the links of other known nodes of the GPU.
+
+    Args:
+        program: The program.
+        source: Cluster of the trace; None if it is unknown.
+        target: The target.
+        layouts: Layouts of the trace and on the target; None where the layout stays.
+
+    Raises:
+        ClusterError: The job doesn't fit on the cluster.
+    """
+    if target.cluster is not None:
+        return retarget_collectives(program, source, target.cluster, layouts)
+    if target.links is None:
+        return None
+    factor = max(compute_rate_spread(target.links), MIN_ASSUMED_LINKS_FACTOR)
+    found = retarget_collectives(program, source, target.links, layouts)
+    return found.with_columns(low_us=pl.col("low_us") / factor, high_us=pl.col("high_us") * factor)
 
 
 def _compute_times(

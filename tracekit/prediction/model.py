@@ -108,12 +108,14 @@ class Target:
         cluster: The cluster that connects the GPUs; None if only the GPU was named.
         layout: Layout of the job there; None as in the trace.
         is_gpu_requested: Whether the cluster's GPU was also requested without a cluster.
+        links: The usual nodes of the GPU, whose links are assumed where only the GPU was named; None where they aren't.
     """
 
     gpu: Resolution
     cluster: Cluster | None = None
     layout: Layout | None = None
     is_gpu_requested: bool = False
+    links: Cluster | None = None
 
     @property
     def label(self) -> str:

@@ -31,7 +31,10 @@ EFFECTS: Mapping[Template, EffectFunction] = {
 """By how much each note's subject changes the step in microseconds, from its values and the predicted step."""
 
 DECISIVE = frozenset(
-    (told.MEMORY_TOO_SMALL, told.DTYPE_UNSUPPORTED, told.GPU_UNLIKE_KNOWN, told.GPU_NAME_AMBIGUOUS, STEPS_OVERLAP)
+    (
+        *(told.MEMORY_TOO_SMALL, told.DTYPE_UNSUPPORTED, told.GPU_UNLIKE_KNOWN, told.GPU_NAME_AMBIGUOUS, STEPS_OVERLAP),
+        told.LINKS_ASSUMED,
+    )
 )
 """Notes that put the whole prediction in question."""
 BACKGROUND = frozenset((told.JOB_LAYOUT, told.MEMORY_FITS, told.EDITS_APPLIED, told.CALIBRATION_OF_OTHER_GPU))

@@ -345,14 +345,31 @@ def _note_collectives(
         yield from note_cluster(target.cluster, ranks, source if communicates else None)
     if not communicates:
         return
-    if target.cluster is None:
-        if not same_gpu:
-            measured = program.kernels.filter(program.is_in_chosen_steps)
-            part = compute_time_share(measured, "dur_ns", is_collective)
-            yield told.COLLECTIVES_KEPT(time_pct=part, alone_us=alone_us)
-        return
+    if target.cluster is None and not same_gpu:
+        measured = program.kernels.filter(program.is_in_chosen_steps)
+        part = compute_time_share(measured, "dur_ns", is_collective)
+        if target.links is None or (times.filter(is_collective)["method"] != "kept").any():
+            yield from note_links(target, source, part, alone_us)
     if "transfer_us" in times.columns:
         yield from _note_uncertain_collectives(program, times)
+
+
+def note_links(target: Target, source: SourceCluster, time_pct: float, alone_us: float) -> Iterator[Message]:
+    """Note what happens to collectives where only a GPU was named.
+
+    Args:
+        target: The target.
+        source: Where the job was recorded.
+        time_pct: Their part of the measured kernel time, in percent.
+        alone_us: Time of a step in which nothing else runs.
+    """
+    if target.links is None:
+        yield told.COLLECTIVES_KEPT(time_pct=time_pct, alone_us=alone_us)
+        return
+    yield told.LINKS_ASSUMED(time_pct=time_pct, cluster=target.links.slug)
+    if source.note:
+        yield source.note
+    yield from _note_links(target.links, target.links.gpus)
 
 
 def note_cluster(cluster: Cluster, ranks: int, source: SourceCluster | None) -> Iterator[Message]:

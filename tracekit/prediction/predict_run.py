@@ -20,10 +20,10 @@ from tracekit.prediction.model import Prediction, Predictions, RefusedTarget, Ta
 from tracekit.prediction.power_cap import parse_power_cap
 from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.question import FASTEST, Question
-from tracekit.prediction.source_cluster import SourceCluster, fill_source_gpu, identify_source_cluster
+from tracekit.prediction.source_cluster import fill_source_gpu, identify_needed_cluster
 from tracekit.prediction.sustained_clock import SustainedClock
 from tracekit.prediction.target_host import UNKNOWN, parse_host
-from tracekit.prediction.targets import resolve_prices, resolve_targets
+from tracekit.prediction.targets import assume_usual_links, resolve_prices, resolve_targets
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.whatif import apply_edits
@@ -84,13 +84,12 @@ def predict(
         WhatIfError: An edit finds nothing to change.
     """
     what_if = apply_edits(run.program, edits)
-    wanted = resolve_targets(gpus, clusters)
-    cluster_known = bool(clusters) or source_cluster is not None
-    source = identify_source_cluster(run, source_cluster) if cluster_known else SourceCluster(None)
+    wanted = assume_usual_links(resolve_targets(gpus, clusters), run)
+    source = identify_needed_cluster(run, source_cluster, clusters, wanted)
     run = fill_source_gpu(run, source)
     calibrations = calibration.load_all() if calibrated else ()
     board = scoreboard.load() if scored else scoreboard.Scoreboard()
-    dollars = resolve_prices(prices, run.gpu, source.cluster, wanted)
+    dollars = resolve_prices(prices, run.gpu, source.shown, wanted)
     check_question(question, dollars, wanted)
 
     def make_predictor(run: MeasuredRun, program: Program) -> Predictor:
@@ -128,7 +127,7 @@ def predict(
         what_if=what_if if what_if.edits else None,
         step_times_after_edits=tuple(tuple(step.get(one.label) for one in predicted) for step in steps),
         prices=dollars,
-        cluster=source.cluster,
+        cluster=source.shown,
         question=question,
         batch=predictor.batch,
         refused=refused,

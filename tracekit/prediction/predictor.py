@@ -31,7 +31,7 @@ from tracekit.parallelism.stragglers import (
 from tracekit.prediction import notes
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.changed_step import ChangedStep
-from tracekit.prediction.collectives import fill_collective_times, retarget_collectives
+from tracekit.prediction.collectives import fill_collective_times, retarget_to_target
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
 from tracekit.prediction.experience import apply_scoreboard, classify_job
@@ -177,8 +177,8 @@ class Predictor:
         of_stage = get_stage_layouts(layouts)
         times = self._predict_kernels(target.gpu.gpu, of_stage)
         program = self.program
-        if target.cluster is not None:
-            collectives = retarget_collectives(program, self.source.cluster, target.cluster, of_stage)
+        collectives = retarget_to_target(program, self.source.cluster, target, of_stage)
+        if collectives is not None:
             times = fill_collective_times(times, collectives)
             program = _remove_rendezvous(program, collectives.filter("alone")["row"].to_numpy())
         return self._replay_target(program, target, layouts, times)

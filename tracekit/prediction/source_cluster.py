@@ -1,13 +1,15 @@
 """Identify the cluster on which a trace was recorded: given, or assumed to be the usual nodes of its GPU."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from predictors import Resolution
+from predictors import Gpu, Resolution
 from tracekit.comm import Cluster, ClusterError, load_cluster
 from tracekit.comm.cluster import load_reference_nodes
 from tracekit.messages import Message, layout_errors
 from tracekit.messages import prediction_notes as told
+from tracekit.prediction.model import Target
 from tracekit.run import MeasuredRun
 
 WORKER_FILE_NAME = re.compile(r"([^/\\]+)_\d+\.\d+\.pt\.trace\.json")
@@ -21,10 +23,17 @@ class SourceCluster:
     Attributes:
         cluster: The cluster; None if it is unknown.
         note: How it was inferred, or why it is unknown; None if the user gave it.
+        is_asked_for: Whether the user named a cluster; if not, it only serves to predict over assumed links.
     """
 
     cluster: Cluster | None
     note: Message | None = None
+    is_asked_for: bool = True
+
+    @property
+    def shown(self) -> Cluster | None:
+        """The cluster that the measured job is said to have run on, and is priced by."""
+        return self.cluster if self.is_asked_for else None
 
 
 def identify_source_cluster(run: MeasuredRun, name: str | None = None) -> SourceCluster:
@@ -60,6 +69,38 @@ def identify_source_cluster(run: MeasuredRun, name: str | None = None) -> Source
 def _assume_cluster(name: str, nodes: int) -> SourceCluster:
     found = load_cluster(name)
     return SourceCluster(found, told.SOURCE_CLUSTER_ASSUMED(cluster=found.slug, nodes=nodes))
+
+
+def identify_needed_cluster(
+    run: MeasuredRun, name: str | None, clusters: Sequence[str], targets: Sequence[Target]
+) -> SourceCluster:
+    """Identify the cluster of a run where targets need it: where the user named one, or links are assumed.
+
+    Args:
+        run: The measured run.
+        name: Name of the cluster, if the user gave one.
+        clusters: Names of the target clusters.
+        targets: The targets.
+
+    Raises:
+        ClusterError: As :func:`identify_source_cluster`.
+    """
+    asked = bool(clusters) or name is not None
+    if not asked and not any(target.links for target in targets):
+        return SourceCluster(None)
+    return replace(identify_source_cluster(run, name), is_asked_for=asked)
+
+
+def find_usual_nodes(gpu: Gpu, ranks: int) -> Cluster | None:
+    """Return as many usual nodes of a GPU as some ranks need; None where these or their network aren't known."""
+    usual = load_reference_nodes().get(gpu.slug)
+    if usual is None:
+        return None
+    node = load_cluster(usual)
+    nodes = -(-ranks // node.gpus_per_node)
+    if nodes == 1:
+        return load_cluster(f"{node.gpus_per_node}x{gpu.slug}")
+    return None if node.network == "none" else load_cluster(f"{nodes}x{usual}")
 
 
 def fill_source_gpu(run: MeasuredRun, source: SourceCluster) -> MeasuredRun:

@@ -1,7 +1,10 @@
 """Resolve names of GPUs and clusters to targets."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
+
+import polars as pl
 
 from predictors import Gpu, PredictorError, Resolution, list_gpus, load_gpu, resolve_gpu
 from tracekit.comm import Cluster, load_cluster
@@ -9,6 +12,8 @@ from tracekit.comm.errors import ClusterError
 from tracekit.messages import layout_errors
 from tracekit.prediction.cost import GivenPrices, Prices
 from tracekit.prediction.model import Target
+from tracekit.prediction.source_cluster import find_usual_nodes
+from tracekit.run import MeasuredRun
 
 T = TypeVar("T")
 
@@ -43,6 +48,24 @@ def resolve_targets(gpus: Sequence[str], clusters: Sequence[str] = ()) -> tuple[
     ]
     alone = [Target(resolution) for resolution in named if resolution.gpu.slug not in have]
     return (*alone, *on_clusters)
+
+
+def assume_usual_links(targets: Sequence[Target], run: MeasuredRun) -> tuple[Target, ...]:
+    """Give targets of which only the GPU is named the links of its usual nodes, where several ranks communicate.
+
+    Args:
+        targets: As they were named. The trace's own GPU keeps what was measured.
+        run: The measured run.
+    """
+    grouped = run.kernels.filter(pl.col("family") == "collective")["ranks"].max()
+    ranks = max(run.trace.world_size, int(grouped) if isinstance(grouped, int | float) else 0)
+    if ranks == 1 or not (run.kernels["family"] == "collective").any():
+        return tuple(targets)
+    own = run.gpu.slug if run.gpu else None
+    return tuple(
+        one if one.cluster or one.gpu.gpu.slug == own else replace(one, links=find_usual_nodes(one.gpu.gpu, ranks))
+        for one in targets
+    )
 
 
 def expand_group(name: str) -> list[str]:

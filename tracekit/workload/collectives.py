@@ -84,6 +84,19 @@ KERNEL_NAME_PATTERNS = {
     EXPERT_EXCHANGE: "all_to_all",
     "reduce_scatter_cross_device": "reduce_scatter",
 }
+OP_NAME_PATTERNS = {
+    r"(?i)all_?(?:to|2)_?all": "all_to_all",
+    r"(?i)reduce_?scatter": "reduce_scatter",
+    r"(?i)all_?gather": "all_gather",
+    r"(?i)all_?reduce": "all_reduce",
+    r"(?i)(?:^|:)_?broadcast_?(?:coalesced_?|oop)?$": "broadcast",
+    r"(?i)(?:^|:)_?reduce_?(?:oop)?$": "reduce",
+    r"(?i)(?:^|:)(?:i?(?:send|recv)_?(?:any_source_?)?|batch_isend_irecv)$": "send_recv",
+}
+"""Kinds by what an op, a mark or a recorded call is named, whoever's it is: ``vllm::all_reduce``, ``nccl:all_gather``,
+``sglang::reg_all_gather_into_tensor``. They count where the kernel doesn't tell, as RCCL's generic one doesn't."""
+TENSOR_OPS = r"^aten::"
+"""Ops that compute on one GPU, whatever they are named (``aten::broadcast_tensors``)."""
 FUNCTIONAL_PREFIX = "_c10d_functional::"
 """Prefix of ops that call those above with a list of tensors. A list's type isn't recorded; the wrapper's first input
 has it."""
@@ -127,7 +140,8 @@ def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: 
     by_kernel = pl.col("name").replace_strict(
         _infer_kinds_from_names(kernels.filter(is_collective)), default=None, return_dtype=pl.String
     )
-    collective = pl.when(is_collective).then(pl.coalesce(name, "asked_for", by_kernel))
+    collective = pl.when(is_collective).then(pl.coalesce(name, "asked_for", by_kernel, "named"))
+    buffer = pl.coalesce(buffer, pl.when(collective == pl.col("named")).then("named_bytes"))
     recorded = is_collective & (pl.col("op") == RECORDING_OP)
     return told.with_columns(
         collective=collective,
@@ -135,7 +149,7 @@ def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: 
         bytes=pl.when(is_collective).then(pl.coalesce(size, buffer)).otherwise("bytes"),
         ranks=pl.when(is_collective).then("group_size"),
         dtype=pl.when(is_collective & recorded_dtype.is_not_null()).then(recorded_dtype).otherwise("dtype"),
-    ).drop("asked_for", "buffer_bytes", "guessed")
+    ).drop("asked_for", "buffer_bytes", "guessed", "named", "named_bytes")
 
 
 def _infer_kinds_from_names(collectives: pl.DataFrame) -> dict[str, str | None]:
@@ -162,7 +176,8 @@ def _infer_buffers(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: pl.Dat
 
     Returns:
         ``asked_for`` (kind of collective), ``buffer_bytes``, and ``guessed``: whether the bytes are those of the
-        gradients before it.
+        gradients before it. ``named`` is the kind that the innermost op or mark around it is named after, and
+        ``named_bytes`` the buffer that this op was given.
     """
     unsized = (pl.col("family") == "collective") & pl.col("in_nelems").is_null() & pl.col("op_row").is_not_null()
     launched = kernels.filter(unsized).group_by("op_row").agg(pl.first("dtype"), kernel=pl.first("name")).sort("op_row")
@@ -172,6 +187,7 @@ def _infer_buffers(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: pl.Dat
     asker, wrapper = find_innermost_ops(owners, askers), find_innermost_ops(owners, functional)
     spans = pl.concat([table.select("name", "ts_ns", "dur_ns", "pid", "tid") for table in (ops, annotations)])
     exchange = find_innermost_ops(owners, spans.filter(pl.col("name").str.contains(ALL_TO_ALL_OP)))
+    named = _find_named_kinds(owners, ops, annotations)
     asked = launched.with_columns(
         owners["name", "input_dims", "input_types"],
         asker=gather_rows(askers["name"], asker),
@@ -180,11 +196,54 @@ def _infer_buffers(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: pl.Dat
         asker_types=gather_rows(askers["input_types"], asker),
         wrapper_types=gather_rows(functional["input_types"], wrapper),
         exchanges=exchange.is_not_null(),
+        named=named["kind"],
+        named_bytes=named["bytes"],
     )
     buckets = find_gradient_buckets(ops)
     rows = [(row["op_row"], *_infer_buffer(row, buckets)) for row in asked.iter_rows(named=True)]
     schema = {"op_row": pl.Int64, "asked_for": pl.String, "buffer_bytes": pl.Int64, "guessed": pl.Boolean}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    return pl.DataFrame(rows, schema=schema, orient="row").hstack(asked.select("named", "named_bytes"))
+
+
+def _find_named_kinds(owners: pl.DataFrame, ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
+    """Find the ``kind`` of collective that the innermost op or mark around each op is named after, and its ``bytes``.
+
+    A recorded call names the collective among its values. An all-gather is given a rank's part of its buffer only.
+    """
+    inputs = ("input_dims", "input_types", "concrete_inputs")
+    marks = annotations.select("name", "ts_ns", "dur_ns", "pid", "tid").with_columns(
+        pl.lit(None, pl.String).alias(name) for name in inputs
+    )
+    spans = pl.concat([ops.select(*marks.columns), marks]).filter(~pl.col("name").str.contains(TENSOR_OPS))
+    kinds = spans["name"].unique()
+    by_name = pl.col("name").replace_strict(kinds, _infer_named_kinds(kinds), default=None, return_dtype=pl.String)
+    spans = spans.with_columns(kind=pl.coalesce(by_name, _find_recorded_kind())).drop_nulls("kind")
+    inner = find_innermost_ops(owners, spans)
+    found = spans.select(gather_rows(spans[name], inner) for name in ("kind", "input_dims", "input_types"))
+    given = [
+        None if kind == SIZED_BY_OUTPUT else _compute_first_tensor_bytes(dims, types)
+        for kind, dims, types in found.iter_rows()
+    ]
+    return found.select("kind", bytes=pl.Series(given, dtype=pl.Int64))
+
+
+def _infer_named_kinds(names: pl.Series) -> pl.Series:
+    words = [pl.when(pl.col("name").str.contains(word)).then(pl.lit(kind)) for word, kind in OP_NAME_PATTERNS.items()]
+    return pl.DataFrame({"name": names}).select(pl.coalesce(*words))[:, 0]
+
+
+def _find_recorded_kind() -> pl.Expr:
+    """The kind that a call of torch.distributed recorded among its values, as one of them."""
+    quoted = [rf'"({name})"' for name in COLLECTIVE_NAMES]
+    words = [pl.col("concrete_inputs").str.extract(word) for word in quoted]
+    return pl.when(pl.col("name") == RECORDING_OP).then(pl.coalesce(*words).replace(COLLECTIVE_NAMES))
+
+
+def _compute_first_tensor_bytes(dims: str | None, types: str | None) -> int | None:
+    """Compute the bytes of the first input that is a tensor or a list of them."""
+    inputs = len(json.loads(types)) if types else 0
+    sizes = (_compute_input_bytes(dims, types, index) for index in range(inputs))
+    return next((size for size in sizes if size), None)
 
 
 def _infer_buffer(row: dict[str, Any], buckets: dict[int, int]) -> tuple[str | None, int | None, bool]:
@@ -199,7 +258,7 @@ def _infer_buffer(row: dict[str, Any], buckets: dict[int, int]) -> tuple[str | N
     size = _compute_input_bytes(row["asker_dims"], types, index, item) if asked else None
     if size is not None and kind in SIZED_BY_LARGER:
         size = max(size, _compute_input_bytes(row["asker_dims"], types, 0, item) or 0)
-    gathers = kind == SIZED_BY_OUTPUT or "AllGather" in row["kernel"]
+    gathers = SIZED_BY_OUTPUT in (kind, row["named"]) or "AllGather" in row["kernel"]
     if size is None and row["name"] == RECORDING_OP and not gathers:
         size = _compute_input_bytes(row["input_dims"], row["input_types"], 0, item)
     if size is None and row["asker"] == "c10d::allreduce_" and asked:
