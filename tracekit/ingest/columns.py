@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Ints, gather_rows, make_column, make_nulls
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, TABLES, TEXTS, ArgumentKind
 from tracekit.ingest.native.scan import RowBuffers, transpose_rows
@@ -29,7 +29,6 @@ _INT_COLUMNS = {t: np.array([INTS.index(f) for f in fields if f in INTS]) for t,
 _TEXT_COLUMNS = {t: np.array([TEXTS.index(f) for f in fields if f in TEXTS]) for t, fields in TABLES.items()}
 _ORDERED_FIELDS = {t: [f for n in (INTS, TEXTS) for f in fields if f in n] for t, fields in TABLES.items()}
 
-_EMPTY_INTS = pl.Series(dtype=pl.Int64)
 _EMPTY_TABLES = {t: pl.DataFrame(schema={f: pl.Int64 if f in INTS else pl.String for f in TABLES[t]}) for t in TABLES}
 
 ColumnPiece = int | npt.NDArray[np.int32] | Ints
@@ -176,20 +175,14 @@ def _build_column(
     """Build some rows of a column."""
     texts = compact if field in _JSON_FIELDS else words
     if all(isinstance(piece, int) for piece in pieces):
-        return (_EMPTY_INTS if field in INTS else texts).clear(rows.size)
+        return make_nulls(field, rows.size, pl.Int64 if field in INTS else texts.dtype)
     return (
-        _set_nulls(_widen_pieces(pieces, NULL)[rows])
+        make_column(field, _widen_pieces(pieces, NULL)[rows], NULL)
         if field in INTS
         else _look_up_texts(texts, _widen_pieces(pieces, NO_TEXT)[rows])
     )
 
 
-def _set_nulls(values: Ints) -> pl.Series:
-    series, missing = pl.Series(values), values == NULL
-    return series.set(pl.Series(missing), None) if missing.any() else series
-
-
 def _look_up_texts(words: pl.Series, numbers: Ints) -> pl.Series:
-    rows = pl.Series(np.where(numbers < NO_TEXT, numbers + len(words) + 1, numbers))
-    missing = numbers == NO_TEXT
-    return words.gather(rows.set(pl.Series(missing), None) if missing.any() else rows)
+    rows = np.where(numbers < NO_TEXT, numbers + len(words) + 1, numbers)
+    return gather_rows(words, make_column(words.name, rows, NO_TEXT))

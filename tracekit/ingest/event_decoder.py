@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from msgspec import Raw, Struct, defstruct, field
 
-from tracekit.arrays import Ints
+from tracekit.arrays import Ints, fill_nulls
 from tracekit.bounds import MAX_INT_DIGITS
 from tracekit.ingest.columns import DecodedColumns
 from tracekit.ingest.event_counts import EventCounts
@@ -245,8 +245,10 @@ def _is_missing(value: Any) -> bool:
 
 def _convert_to_ints(values: Sequence[JsonScalar]) -> Ints:
     """Parse ids or counts in any spelling: 7, 7.0, "7", "stream 7"; ``NULL`` for anything else."""
+    if values.count(None) == len(values):
+        return np.full(len(values), NULL)
     try:
-        return pl.Series(values, dtype=pl.Int64, strict=True).fill_null(NULL).to_numpy()
+        return fill_nulls(pl.Series(values, dtype=pl.Int64, strict=True), NULL)
     except (TypeError, OverflowError):
         known = {value: _to_int(value) for value in set(values)}
         return np.fromiter(map(known.__getitem__, values), np.int64, len(values))

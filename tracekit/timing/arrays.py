@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints, compute_least_from
+from tracekit.arrays import Bools, Ints, compute_least_from, gather_rows
 from tracekit.graph.blocking_calls import (
     BLOCKING_CALLS,
     DEVICE_SYNC_CALLS,
@@ -15,7 +15,7 @@ from tracekit.graph.blocking_calls import (
 )
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.trace import RankTrace
-from tracekit.workload.owners import find_launching_calls, gather_rows
+from tracekit.workload.owners import find_launching_calls
 
 TOLERANCE_NS = 4_000
 """Deviation up to which recorded times count as right: the largest of public traces is 3.7 us."""

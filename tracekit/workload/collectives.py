@@ -5,8 +5,9 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.arrays import gather_rows
 from tracekit.workload.names.collective import DEEP_EP, EXPERT_EXCHANGE
-from tracekit.workload.owners import find_innermost_ops, gather_rows
+from tracekit.workload.owners import find_innermost_ops
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 from tracekit.workload.signature import FLOAT_DTYPES, ITEM_BYTES, Signature
 

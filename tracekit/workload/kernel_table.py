@@ -3,6 +3,7 @@
 import polars as pl
 
 from tracekit import schema
+from tracekit.arrays import gather_rows
 from tracekit.rules import NO_RULES, RuleNames
 from tracekit.trace import CapturedGraphs, RankTrace
 from tracekit.workload import (
@@ -16,7 +17,7 @@ from tracekit.workload import (
     phases,
 )
 from tracekit.workload import steps as step_table
-from tracekit.workload.owners import find_innermost_ops, find_launching_calls, gather_rows
+from tracekit.workload.owners import find_innermost_ops, find_launching_calls
 from tracekit.workload.stored_weights import fill_stored_weights
 from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES, apply_work_rules
 from tracekit.workload.work_inference.op_gemms import list_recurrent_gemms, number_op_gemms

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Ints
+from tracekit.arrays import Ints, fill_nulls, make_column, make_nulls
 from tracekit.compiled import compile_lazily
 
 NO_NUMBER = np.iinfo(np.int64).min
@@ -19,12 +19,11 @@ def find_launching_calls(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.Se
     """
     noted = calls.select("correlation", row=pl.int_range(pl.len())).drop_nulls("correlation")
     if noted.is_empty():
-        return pl.repeat(None, activities.height, dtype=pl.Int64, eager=True).alias("call")
-    ids, wanted = noted["correlation"].to_numpy(), activities["correlation"].fill_null(0).to_numpy()
+        return make_nulls("call", activities.height)
+    ids, wanted = noted["correlation"].to_numpy(), fill_nulls(activities["correlation"], NO_NUMBER)
     order = np.argsort(ids, kind="stable")
     first = order[np.searchsorted(ids, wanted, sorter=order).clip(max=ids.size - 1)]
-    is_found = (ids[first] == wanted) & activities["correlation"].is_not_null().to_numpy()
-    return pl.Series("call", np.where(is_found, noted["row"].to_numpy()[first], -1)).replace(-1, None)
+    return make_column("call", np.where(ids[first] == wanted, noted["row"].to_numpy()[first], -1), -1)
 
 
 def find_innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
@@ -36,11 +35,11 @@ def find_innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     if calls["ts_ns"].null_count() or ops["ts_ns"].null_count():
         return _find_innermost_of_timed(calls, ops)
     if ops.is_empty() or calls.is_empty():
-        return pl.repeat(None, calls.height, dtype=pl.Int64, eager=True).alias("op_row")
+        return make_nulls("op_row", calls.height)
     op_threads, call_threads = number_threads(ops, calls)
-    op_start, op_end = ops["ts_ns"].to_numpy(), (ops["ts_ns"] + ops["dur_ns"].fill_null(0)).to_numpy()
-    call_start = calls["ts_ns"].to_numpy()
-    call_within = call_start + (calls["dur_ns"].fill_null(0) > 0).to_numpy()
+    op_start, call_start = ops["ts_ns"].to_numpy(), calls["ts_ns"].to_numpy()
+    op_end = op_start + fill_nulls(ops["dur_ns"], 0)
+    call_within = call_start + (fill_nulls(calls["dur_ns"], 0) > 0)
     op_order = np.lexsort((-op_end, op_start, op_threads))
     call_order = np.lexsort((call_start, call_threads))
     found = _find_innermost(
@@ -53,7 +52,7 @@ def find_innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
     )
     owners = np.full(calls.height, -1, dtype=np.int64)
     owners[call_order[found >= 0]] = op_order[found[found >= 0]]
-    return pl.Series("op_row", owners).replace(-1, None)
+    return make_column("op_row", owners, -1)
 
 
 def _find_innermost_of_timed(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
@@ -62,20 +61,13 @@ def _find_innermost_of_timed(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Serie
     found = find_innermost_ops(calls.filter(timed), ops.filter(around))
     owners = np.full(calls.height, -1, dtype=np.int64)
     owners[np.flatnonzero(timed)[found.is_not_null().to_numpy()]] = np.flatnonzero(around)[found.drop_nulls()]
-    return pl.Series("op_row", owners).replace(-1, None)
-
-
-def gather_rows(values: pl.Series, rows: pl.Series) -> pl.Series:
-    """Gather ``values`` at ``rows``; null where the row is null."""
-    if values.is_empty():
-        return pl.Series(values.name, [None] * len(rows), dtype=values.dtype)
-    return values.gather(rows)
+    return make_column("op_row", owners, -1)
 
 
 def number_threads(*tables: pl.DataFrame) -> list[Ints]:
     """Number each (pid, tid) over all tables, in their order."""
     pid, tid = (
-        _number_values(np.concatenate([table[name].fill_null(NO_NUMBER).to_numpy() for table in tables]))
+        _number_values(np.concatenate([fill_nulls(table[name], NO_NUMBER) for table in tables]))
         for name in ("pid", "tid")
     )
     return np.split(pid * (tid.max(initial=0) + 1) + tid, np.cumsum([table.height for table in tables])[:-1])

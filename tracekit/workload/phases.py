@@ -7,8 +7,9 @@ name may give it.
 
 import polars as pl
 
+from tracekit.arrays import gather_rows
 from tracekit.trace import RankTrace
-from tracekit.workload.owners import find_innermost_ops, gather_rows
+from tracekit.workload.owners import find_innermost_ops
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
+from tracekit.arrays import fill_nulls, make_column
 from tracekit.errors import StepError
 from tracekit.ingest import batches
 from tracekit.ingest.build import NUMBERED_STEP
@@ -21,6 +23,8 @@ RULE = Rule(
     "Without step marks, a step runs from one update of the optimizer to the next.",
     "ResNet of facebookresearch/param, which marks no steps: without the rule all of its updates count as one step.",
 )
+NO_TIME = np.iinfo(np.int64).min
+"""Stands for a time that isn't known."""
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens", "found_by", "found_name", "whole")
 NO_BATCH_COLUMNS = {
     "kind": pl.lit(None, pl.String),
@@ -240,11 +244,11 @@ def list_step_edges(steps: pl.DataFrame) -> pl.DataFrame:
 
 def assign_steps(times_ns: pl.Series, steps: pl.DataFrame) -> pl.Series:
     """Return the step of each time; null outside all steps and for null times."""
-    starts = steps["start_ns"]
-    index = starts.search_sorted(times_ns.fill_null(0), side="right").cast(pl.Int64) - 1
-    row = index.clip(lower_bound=0)
-    inside = (index >= 0) & (times_ns <= steps["end_ns"].gather(row)) & times_ns.is_not_null()
-    return pl.select(pl.when(inside).then(steps["step"].gather(row))).to_series().rename("step")
+    starts, ends, numbers = (steps[name].to_numpy() for name in ("start_ns", "end_ns", "step"))
+    times = fill_nulls(times_ns, NO_TIME)
+    row = np.searchsorted(starts, times, side="right") - 1
+    inside = (row >= 0) & (times <= ends[row])
+    return make_column("step", np.where(inside, numbers[row], NO_TIME), NO_TIME)
 
 
 def select_steps(steps: pl.DataFrame, wanted: str | None) -> pl.DataFrame:
