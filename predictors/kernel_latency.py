@@ -18,7 +18,7 @@ from predictors.hardware import Hardware, derive_hardware
 from predictors.intervals import SCALED_HALF_WIDTH, UNCHANGED_HALF_WIDTH
 from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.kernels import complete_columns
-from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, evaluate_kernels
+from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, classify_bounds, evaluate_kernels
 from predictors.peers import Peers
 from predictors.power import compute_demand_w, limit_power_w
 from predictors.precision import has_tf32
@@ -204,6 +204,12 @@ class Batch:
         table = self._runs.split_for_gpu(derive_hardware(_to_gpu(gpu))).table
         work: pl.DataFrame = table.select("law", "work_flops", "work_bytes")[self._row]
         return work
+
+    def get_bound_limiters(self, gpu: str | Gpu) -> pl.Series:
+        """Return what each kernel's ``bound_us`` on a GPU depends on: 'compute' or 'memory'; null without a bound."""
+        target = derive_hardware(_to_gpu(gpu))
+        found: pl.Series = classify_bounds(self._runs.split_for_gpu(target), target)[self._row]
+        return found
 
     def get_tiles(self, gpu: str | Gpu) -> pl.DataFrame:
         """Return the tiles that each matrix product has on a GPU by its law (see ``predictors.tiling``)."""

@@ -215,6 +215,16 @@ def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> 
     return ModelTimes(kernels.table, **out, is_compute_bound=arithmetic)
 
 
+def classify_bounds(kernels: KernelsByLaw, gpu: Hardware) -> pl.Series:
+    """What each kernel's least time depends on, 'compute' or 'memory'; null where the shape isn't known."""
+    which = np.full(kernels.table.height, LIMITERS.index("unknown"))
+    for part in kernels.chunks:
+        columns = part.inputs.to_columns(gpu)
+        is_arithmetic = compute_arithmetic_us(part.law, columns, gpu) >= compute_bound_us(part.law, columns, gpu)
+        which[part.rows] = np.where(is_arithmetic, LIMITERS.index("compute"), LIMITERS.index("memory"))
+    return pl.Series("bound_by", LIMITERS).replace("unknown", None).gather(which)
+
+
 def evaluate_law(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> tuple[LatencyTerms, Floats]:
     """The law's terms and the time with the learned correction, for rows that share a law.
 

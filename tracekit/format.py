@@ -1,6 +1,7 @@
 """Format numbers for users: three digits and a unit."""
 
 import json
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -48,8 +49,14 @@ def format_count(value: float) -> str:
 def format_quantity(count: float, what: str) -> str:
     """Format a count with its noun: ``1 kernel``, ``1,234 kernels``, ``40.5 launches``."""
     shown = format_count(count)
-    ending = "" if shown == "1" else "es" if what.endswith("ch") else "s"
-    return f"{shown} {what}{ending}"
+    return f"{shown} {what if shown == '1' else form_plural(what)}"
+
+
+def form_plural(noun: str) -> str:
+    """Form a noun's plural: ``kernels``, ``copies``, ``batches``."""
+    if re.search(r"[^aeiou]y$", noun):
+        return f"{noun[:-1]}ies"
+    return f"{noun}{'es' if re.search(r'(?:[sxz]|[cs]h)$', noun) else 's'}"
 
 
 def abbreviate_names(first: str, others: int) -> str:

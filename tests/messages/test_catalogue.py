@@ -1,11 +1,13 @@
 """The catalogue: every entry reads well, every use of it fits."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 import tracekit
+from tracekit.format import form_plural
 from tracekit.messages.catalogue import AREAS, CATALOGUE, find_templates, read_message
 from tracekit.messages.model import Template
 
@@ -43,6 +45,19 @@ def test_every_template_is_used() -> None:
         if isinstance(node, ast.Name | ast.Attribute)
     }
     assert sorted(TEMPLATES.keys() - used) == []
+
+
+COUNTED = re.compile(r":(?:count|mean) ([^}]+)\}")
+
+
+def test_counted_nouns_have_their_plural() -> None:
+    hand = {"copy": "copies", "process": "processes", "batch": "batches", "mesh": "meshes", "index": "indexes"}
+    assert {noun: form_plural(noun) for noun in hand} == hand
+    assert [form_plural(noun) for noun in ("day", "GPU", "trace")] == ["days", "GPUs", "traces"]
+    nouns = {noun for one in CATALOGUE.values() for noun in COUNTED.findall(f"{one.text}{one.hint}")}
+    assert len(nouns) > 30
+    assert [noun for noun in nouns if re.search(r"[^aeiou]ys$|(?:[^e]s|[xz]|[cs]h)s$", form_plural(noun))] == []
+    assert [noun for noun in nouns if form_plural(noun).endswith("sses") and not noun.endswith("ss")] == []
 
 
 @pytest.mark.parametrize("template", CATALOGUE.values(), ids=CATALOGUE)

@@ -196,10 +196,8 @@ def _encode_flows(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
 
 def _encode_arrows(table: pl.DataFrame, **phase: str) -> pl.Series:
     """Encode one end of arrows, at the start of events with ``correlation``."""
-    named = {"cat": FLOW, "name": FLOW, **phase}
-    arrow = pl.struct(
-        "pid", "tid", id="correlation", ts=pl.col("begin") / 1e3, **{name: pl.lit(text) for name, text in named.items()}
-    )
+    named = [pl.lit(text).alias(name) for name, text in {"cat": FLOW, "name": FLOW, **phase}.items()]
+    arrow = pl.struct(["pid", "tid", *named], id="correlation", ts=pl.col("begin") / 1e3)
     return table.select(event=arrow.struct.json_encode())["event"]
 
 

@@ -12,18 +12,24 @@ from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction import Prediction
 from tracekit.run import MeasuredRun
 
+RATES = ("compute", "memory")
+"""What a bound may depend on."""
+
 
 def predict_on_source(run: MeasuredRun) -> pl.DataFrame:
     """Return each kernel's work, and what the model alone says of it on the source GPU.
 
     Returns:
         One row per kernel of the kernel table: the work (``law`` that models it, ``work_flops``, ``work_bytes``),
-        ``bound_us``, ``limiter``, the time ``model_us``, and ``power_w``, the board's power in the measured time; the
-        last four are null if the GPU isn't known.
+        ``bound_us``, ``limiter`` (latency or a link where these take most of the time, else what the bound depends on),
+        the time ``model_us``, and ``power_w``, the board's power in the measured time; the last four are null if the
+        GPU isn't known.
     """
     if run.gpu is not None:
         batch = Batch(run.kernels)
-        alone = batch.on(run.gpu).select("bound_us", "limiter", model_us="time_us")
+        bound_by = batch.get_bound_limiters(run.gpu)
+        told = pl.when(pl.col("limiter").is_in(RATES)).then(bound_by).otherwise("limiter").alias("limiter")
+        alone = batch.on(run.gpu).select("bound_us", told, model_us="time_us")
         power_w = batch.predict_power_w(run.gpu, run.kernels["dur_ns"] / 1e3)
         return batch.get_work(run.gpu).hstack([*alone, power_w])
     unknown = {"bound_us": pl.Float64, "limiter": pl.String, "model_us": pl.Float64, "power_w": pl.Float64}

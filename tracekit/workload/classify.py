@@ -1,11 +1,17 @@
-"""Classify a kernel into a family, by its name and by the op that launched it."""
+"""Classify a kernel into a family, by its name and by the op that launched it.
+
+An op with a formula has the family that the formula is registered for (``tracekit.workload.ops``); rules tell that of
+all others.
+"""
 
 import re
 from functools import lru_cache
 
+from predictors.kernels import TENSOR_FAMILIES
 from tracekit.bounds import MAX_REMEMBERED_NAMES
 from tracekit.ingest.whole_graphs import WHOLE_GRAPH_NAME
 from tracekit.workload.names import infer_family
+from tracekit.workload.ops import FORMULA_FAMILIES, OP_TRAFFIC, TRAFFIC_FAMILIES
 
 OP_FAMILY_RULES = (
     (
@@ -49,10 +55,11 @@ COMPUTE_FAMILIES = ("conv", "attention", "moe", "gemm")
 
 @lru_cache(MAX_REMEMBERED_NAMES)
 def classify_op(op: str | None) -> str | None:
-    """Classify an op by its name; ``None`` if no rule matches."""
+    """Classify an op by its formula or its name; ``None`` if it has none and no rule matches."""
     if op is None or GENERATED_KERNEL.search(op):
         return None
-    return next((family for family, pattern in _OP_PATTERNS if pattern.search(op)), None)
+    by_name = next((family for family, pattern in _OP_PATTERNS if pattern.search(op)), None)
+    return FORMULA_FAMILIES.get(op) or by_name or TRAFFIC_FAMILIES.get(op)
 
 
 @lru_cache(MAX_REMEMBERED_NAMES)
@@ -71,6 +78,8 @@ def classify_activity(kind: str, kernel: str, op: str | None) -> str:
     if GIVEN_STATISTICS_NORM.search(kernel):
         return "elementwise"
     by_kernel, by_op = infer_family(kernel), classify_op(op)
+    if op in OP_TRAFFIC and by_kernel in TENSOR_FAMILIES:
+        return by_op or "other"  # its formula is one of memory traffic, whatever the kernel's name sounds like
     if by_kernel == "gemm" and by_op in COMPUTE_FAMILIES:
         return by_op
     if by_kernel == "moe" and by_op == "gemm":

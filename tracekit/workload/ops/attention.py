@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tracekit.workload.ops.memory_traffic import Columns, Formula
+from tracekit.workload.ops.memory_traffic import Columns, Formula, find_unread_reason, leave_unread
 from tracekit.workload.signature import Signature, Tensor
 
 Shape = tuple[int, ...]
@@ -233,7 +233,7 @@ def _make_packed_formula(
         )
         return built | _read_mask(mask, signature, built, q[0])
 
-    return columns
+    return leave_unread(columns, "the pages of the batch's keys are read, of a cache's") if paged else columns
 
 
 def _parse_window(signature: Signature, index: int | None, causal: bool) -> int | None:
@@ -247,7 +247,12 @@ def _parse_window(signature: Signature, index: int | None, causal: bool) -> int 
 
 def _try_formulas(*formulas: Formula) -> Formula:
     """Return a formula that tries several and returns the first result."""
-    return lambda signature: next(filter(None, (formula(signature) for formula in formulas)), None)
+
+    def columns(signature: Signature) -> Columns | None:
+        return next(filter(None, (formula(signature) for formula in formulas)), None)
+
+    reasons = list(filter(None, map(find_unread_reason, formulas)))
+    return leave_unread(columns, reasons[0]) if reasons else columns
 
 
 FORMULAS: dict[str, Formula] = {

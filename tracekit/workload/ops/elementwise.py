@@ -3,7 +3,13 @@
 import math
 from collections.abc import Iterable
 
-from tracekit.workload.ops.memory_traffic import Columns, TrafficFormula, build_traffic_columns, sum_bytes
+from tracekit.workload.ops.memory_traffic import (
+    Columns,
+    TrafficFormula,
+    build_traffic_columns,
+    make_single_pass,
+    sum_bytes,
+)
 from tracekit.workload.signature import INTEGER_DTYPES, Signature, Tensor
 
 WRITE_ONLY_OPS = (
@@ -33,6 +39,9 @@ ARGUMENT_COUNTS = {
     3: ("add", "clamp", "gelu_backward", "lerp", "rsub", "sub", "threshold", "threshold_backward", "where"),
     4: ("addcdiv", "addcmul", "leaky_relu_backward", "nan_to_num"),
 }  # fmt: skip
+OUTPUTS = 1
+"""Most tensors of an op behind its arguments."""
+touch_all = make_single_pass(flops_per_element=1)
 _ARGUMENT_COUNTS = {f"aten::{op}": count for count, ops in ARGUMENT_COUNTS.items() for op in ops}
 
 # The last argument of these is a number. If a tensor follows it, that is the output; before 2021 the output came first.
@@ -41,6 +50,8 @@ SCALED_OPS = ("aten::add", "aten::addcdiv", "aten::addcmul", "aten::rsub", "aten
 
 def compute_traffic(signature: Signature, item_bytes: int) -> Columns | None:
     """Compute the traffic of an elementwise op: inputs read once, the output written once."""
+    if len(signature.dims) > _ARGUMENT_COUNTS.get(signature.op, len(signature.dims)) + OUTPUTS:
+        return touch_all(signature, item_bytes)  # arguments of another op than the name says
     tensors = _get_inputs(signature)
     if not tensors:
         return None

@@ -3,7 +3,14 @@
 import math
 
 from tracekit.index_distribution import IndexPattern
-from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, TrafficFormula, build_traffic_columns
+from tracekit.workload.ops.memory_traffic import (
+    INDEX_BYTES,
+    PICKED,
+    Columns,
+    TrafficFormula,
+    build_traffic_columns,
+    leave_unread,
+)
 from tracekit.workload.ops.table_lookups import TableLookup, compute_lookup_columns
 from tracekit.workload.signature import Signature
 
@@ -74,7 +81,7 @@ def _compute_embedding_gradient(signature: Signature, item_bytes: int) -> Column
 
 
 TRAFFIC: dict[str, TrafficFormula] = {
-    "aten::embedding": _make_row_lookup(1),
+    "aten::embedding": leave_unread(_make_row_lookup(1), PICKED),
     "aten::embedding_dense_backward": _compute_embedding_gradient,
-    "aten::index_select": _make_row_lookup(2, axis=1),
+    "aten::index_select": leave_unread(_make_row_lookup(2, axis=1), PICKED),
 }

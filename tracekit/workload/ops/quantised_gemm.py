@@ -1,4 +1,4 @@
-"""Compute GEMMs with quantised operands and grouped GEMMs: torchao, bitsandbytes, TransformerEngine.
+"""Compute GEMMs with quantised operands and grouped GEMMs: torchao, bitsandbytes, TransformerEngine, Primus-Turbo.
 
 A weight that is narrower than the arithmetic is read as it is stored: such rows have ``bytes`` of their own.
 """
@@ -111,6 +111,25 @@ def _make_int8_formula(*, transposed: bool) -> Formula:
     return columns
 
 
+def _compute_flagged(signature: Signature) -> Columns | None:
+    """Compute the GEMM of two matrices, each perhaps with its scale after it, the type of the output, and two flags.
+
+    The flags say which matrix is transposed. 4-bit operands store two elements in each along k.
+    """
+    places = [place for place in range(3) if len(signature.get_shape(place) or ()) == 2]
+    if len(places) < 2 or places[0] != 0:
+        return None
+    flags = 5 if places[-1] == 2 else 3
+    shapes = []
+    for place, flag in ((0, flags), (places[-1], flags + 1)):
+        shape, turned = signature.get_shape(place), signature.get_value(flag)
+        if shape is None or not isinstance(turned, bool):
+            return None
+        shapes.append(shape[::-1] if turned else shape)
+    (m, k), (depth, n) = shapes
+    return {"batch": 1, "m": m, "n": n, "k": _count_packed_elements(signature) * k} if k == depth else None
+
+
 def _compute_linear_function(signature: Signature) -> Columns | None:
     """Compute TransformerEngine's autograd function around one GEMM."""
     known = gemm_sequences.find_linear_sizes(signature)
@@ -130,6 +149,11 @@ FORMULAS: dict[str, Formula] = {
     "bitsandbytes::int8_linear_matmul": _make_int8_formula(transposed=True),
     "bitsandbytes::gemv_4bit": _make_packed_weight_formula(outputs=2, scales=(3,)),
     "bitsandbytes::gemm_4bit": _make_packed_weight_formula(outputs=2, scales=(3, 7)),
+    **{
+        f"{library}::hipblaslt_gemm{kind}": _compute_flagged
+        for library in ("primus_turbo_cpp_extension", "primus_turbo")
+        for kind in ("", "_fp8", "_fp4")
+    },
     "_Linear": _compute_linear_function,
     "_LayerNormLinear": _compute_linear_function,
 }

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from tracekit.workload.ops.memory_traffic import (
     INDEX_BYTES,
+    PICKED,
     Columns,
     TrafficFormula,
     build_traffic_columns,
     find_largest,
+    leave_unread,
     sum_bytes,
 )
 from tracekit.workload.signature import INTEGER_DTYPES, ITEM_BYTES, Signature, parse_cpp_dtype
@@ -107,8 +109,8 @@ def _make_nll_loss(target: int) -> TrafficFormula:
 TRAFFIC: dict[str, TrafficFormula] = {
     **dict.fromkeys(("aten::cumsum", "aten::cumprod", "aten::logcumsumexp", "aten::_logcumsumexp"), _compute_scan),
     "aten::sort": _compute_sort,
-    "aten::nll_loss_forward": _make_nll_loss(1),
-    "aten::nll_loss2d_forward": _make_nll_loss(1),
-    "aten::nll_loss_backward": _make_nll_loss(2),
-    "aten::nll_loss2d_backward": _make_nll_loss(2),
+    "aten::nll_loss_forward": leave_unread(_make_nll_loss(1), PICKED),
+    "aten::nll_loss2d_forward": leave_unread(_make_nll_loss(1), PICKED),
+    "aten::nll_loss_backward": leave_unread(_make_nll_loss(2), PICKED),
+    "aten::nll_loss2d_backward": leave_unread(_make_nll_loss(2), PICKED),
 }

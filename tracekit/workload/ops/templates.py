@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tracekit.workload.ops.attention import build_attention_columns, build_mask_columns
-from tracekit.workload.ops.memory_traffic import Columns, build_traffic_columns, find_largest, sum_bytes
+from tracekit.workload.ops.memory_traffic import Columns, build_traffic_columns, find_largest, leave_unread, sum_bytes
 from tracekit.workload.signature import Signature, Tensor
 
 READ_LIMITS = ((re.compile(r"_select_(?!backward|scatter)"), 1), (re.compile(r"_slice_(?!backward|scatter)"), 2))
@@ -55,6 +55,9 @@ def compute_buffer_traffic(signature: Signature, item_bytes: int) -> Columns:
         return build_traffic_columns(largest.shape, flops=largest.numel, bytes_=moved)
     bytes_ = sum(min(tensor.stored_elements, each * over) * tensor.get_item_bytes(item_bytes) for tensor in tensors)
     return build_traffic_columns(largest.shape, flops=over, bytes_=bytes_)
+
+
+leave_unread(compute_buffer_traffic, "a slice, or rows of a table, are read of a buffer")
 
 
 def _is_in_place(signature: Signature, tensors: Sequence[Tensor], largest: Tensor) -> bool:

@@ -1,0 +1,59 @@
+"""Each field of a requested layout changes a prediction, or is refused: none is accepted and then not read."""
+
+from dataclasses import fields
+from functools import cache
+
+import pytest
+
+import tracekit as tk
+from tests.codes import has_code
+from tests.conftest import SAMPLES
+from tracekit.parallelism.layout import LayoutError, LayoutRequest
+from tracekit.prediction import predict
+from tracekit.run import prepare_run
+
+CLUSTER = "8xh100-sxm"
+TRAINING, DECODING = "synthetic_transformer_train.json.gz", "recorded/h100-sxm_llama_decode.json.gz"
+STAGES = {"pp": 2, "micro_batches": 8}
+CHANGES = {
+    "world_size": (TRAINING, {}, 8),
+    "dp": (TRAINING, {}, 8),
+    "tp": (TRAINING, {}, 2),
+    "pp": (TRAINING, {}, 2),
+    "micro_batches": (TRAINING, STAGES, 16),
+    "chunks": (TRAINING, STAGES, 2),
+    "zero_bubble": (TRAINING, STAGES, True),
+    "batch": (TRAINING, {}, 2.0),
+    "fsdp": (TRAINING, {"dp": 8}, True),
+    "context": (DECODING, {}, 4096),
+}
+"""Trace, what else is asked for, and the field's value."""
+REFUSED = {"ep": (TRAINING, {}, 8, "no-grouped-experts")}
+
+
+@cache
+def compute_step_us(sample: str, **asked: object) -> float:
+    predicted = predict(load(sample), [], clusters=[CLUSTER], change=LayoutRequest(**asked))
+    return predicted.targets[0].step.step_time_us
+
+
+@cache
+def load(sample: str):
+    return prepare_run(tk.load(SAMPLES / sample))
+
+
+def test_every_field_is_tried():
+    assert {field.name for field in fields(LayoutRequest)} == {*CHANGES, *REFUSED}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_a_field_changes_the_step(field):
+    sample, others, value = CHANGES[field]
+    assert compute_step_us(sample, **{**others, field: value}) != compute_step_us(sample, **others)
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_a_field_is_refused_where_nothing_would_change(field):
+    sample, others, value, code = REFUSED[field]
+    with pytest.raises(LayoutError, check=has_code(code)):
+        compute_step_us(sample, **{**others, field: value})
