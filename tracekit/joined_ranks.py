@@ -61,7 +61,7 @@ def join_rank_traces(
     if len(ranks) > 1 and not any(step_table.is_whole_trace(table) for table in found):
         classified, found, doubts = align_steps(numbers, classified, found)
         notes = (*notes, *doubts)
-    asked_of_ranks = [step_table.select_steps(table, steps) for table in found]
+    asked_of_ranks = step_table.select_steps_of_ranks(found, steps)
     table = stack_ranks(classified, numbers)
     marks = [step_table.list_step_edges(rows) for rows in found]
     collectives = join_ranks(table, without) if len(ranks) > 1 else None

@@ -58,6 +58,7 @@ class Program:
         kernel_factor: Factor of the what-if edits on each kernel's time in every replay.
         edits: The what-if edits, as the user wrote them.
         framework: The serving engine that ran it, and its version if known; ``None`` if the user doesn't say.
+        accepted_tokens: Tokens that each sequence gets in a step of speculative decoding; ``None`` if nobody tells.
     """
 
     tables: StepTables
@@ -68,6 +69,7 @@ class Program:
     kernel_factor: Floats
     edits: tuple[str, ...] = ()
     framework: tuple[str, str | None] | None = None
+    accepted_tokens: float | None = None
 
     @property
     def kernels(self) -> pl.DataFrame:

@@ -10,14 +10,15 @@ import polars as pl
 
 from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
 from predictors.kernel_identity import parse_framework
-from tracekit.errors import TraceError, TracekitError
+from tracekit.errors import RequestError, TraceError, TracekitError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.index_distribution import IndexPattern
 from tracekit.inference_rules import select_rules
 from tracekit.ingest import correlations
+from tracekit.ingest.batches import find_speculation
 from tracekit.joined_ranks import join_rank_traces
-from tracekit.messages import Message, ProgressCallback, stages
+from tracekit.messages import Message, ProgressCallback, requests, stages
 from tracekit.messages import runs as messages
 from tracekit.messages.steps import STEP_BEGINS_LATE, STEP_TIME_ZERO
 from tracekit.model_config import read_model_config
@@ -220,6 +221,7 @@ def prepare_run(
     model_config: str | Path | None = None,
     framework: str | None = None,
     indices: IndexPattern | None = None,
+    accepted_tokens: float | None = None,
     progress: ProgressCallback = lambda stage: None,
 ) -> MeasuredRun:
     """Classify a trace's kernels, build the dependency graph, and replay it.
@@ -234,12 +236,14 @@ def prepare_run(
             traces, if any.
         framework: The serving engine that ran it, such as ``"vllm"`` or ``"vllm==0.19.0"``.
         indices: How rows of embedding tables are looked up; by default unknown, or as a captured program has it.
+        accepted_tokens: Tokens that each sequence gets in a step of speculative decoding; by default unknown.
         progress: Called with the name of each stage as it begins.
 
     Raises:
         ModelConfigError: ``model_config`` can't be read, or describes layers that aren't known.
         StepError: The trace doesn't have these steps.
         TraceError: The trace doesn't have this rank, or all its steps have zero duration.
+        RequestError: No batch of the trace verifies so many tokens for a sequence.
         PredictorError: ``source_gpu`` is unknown or ambiguous, or ``framework`` is unknown.
         RuleError: There is no such inference rule.
         TracekitError: ``trace`` is a file name instead of a trace.
@@ -255,6 +259,8 @@ def prepare_run(
         model = read_model_config(model_config)
         ranks = tuple(replace(each, model=model) for each in ranks)
     ranks = tuple(replace(each, indices=indices or find_table_skews(each.capture_facts)) for each in ranks)
+    if accepted_tokens is not None:
+        check_accepted_tokens(ranks[0], accepted_tokens)
     ranks, time_faults = _correct_times(ranks)
     source, doubt = identify_run_gpu(source_gpu, ranks[0])
     job = join_rank_traces(ranks, steps, source.gpu if source else None, without, progress)
@@ -273,6 +279,7 @@ def prepare_run(
             step_scale=StepScale(*(meter.measure_job_steps_ns(line) for line in lines)),
             kernel_factor=np.ones(job.tables.kernels.height),
             framework=parse_framework(framework) if framework else None,
+            accepted_tokens=accepted_tokens,
         ),
         provenance=RunProvenance(
             ranks_read=len(trace.ranks),
@@ -308,6 +315,15 @@ def _measure_results(meter: StepTimer, graph: Graph, recorded: Timeline, self_re
             kept_wait_us=meter.compute_median_sum_us(graph.kept_ns),
         ),
     )
+
+
+def check_accepted_tokens(trace: RankTrace, accepted: float) -> None:
+    """Raise :class:`~tracekit.errors.RequestError` if no batch verifies so many tokens for a sequence."""
+    found = find_speculation(trace)
+    if found is None:
+        raise RequestError(requests.TOKENS_NOT_SPECULATED())
+    if accepted > found.per_sequence:
+        raise RequestError(requests.ACCEPTED_TOKENS_TOO_MANY(accepted=accepted, verified=found.per_sequence))
 
 
 def _warn_of_waits(chosen: pl.DataFrame) -> Iterator[Message]:

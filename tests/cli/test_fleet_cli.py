@@ -16,6 +16,7 @@ OPTIONS = {one.name: one for one in PREDICT.params}
 TAKEN = {
     *("traces", "engine", "store", "memory", "no_cache"),
     *("gpu", "cluster", "source_gpu", "source_cluster", "steps", "framework", "model_config", "zipf", "indices"),
+    "accepted_tokens",
     *("price", "prices", "samples", "rank_by", "steps_to_run", "tokens_to_run", "samples_to_run"),
     *("without_rule", "no_calibration", "no_scoreboard"),
     *("top", "json", "form", "output", "force", "with_details", "strict", "verbose", "quiet"),

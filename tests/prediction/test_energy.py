@@ -24,7 +24,9 @@ from tracekit.trace import Trace
 
 H100 = load_gpu("h100-sxm")
 SAMPLE = Path("sample_traces/synthetic_transformer_train.json.gz")
-STEP = StepTime(step_time_us=10e3, kernel_time_us=8e3, exposed_comm_us=0, waiting_us=0, steps=1, span_us=10e3)
+STEP = StepTime(
+    step_time_us=10e3, kernel_time_us=8e3, exposed_comm_us=0, waiting_us=0, steps=1, span_us=10e3, mean_us=10e3
+)
 
 
 def build_trace(launches: int = 10) -> Trace:

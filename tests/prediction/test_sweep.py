@@ -173,15 +173,17 @@ def test_every_pass_of_a_step_counts():
     assert infer_rank_batch(prepare_run(builder.load()).program) == StepBatch(2 * 4 * 512, "tokens", passes=2)
 
 
-def test_of_steps_that_differ_the_median_counts():
-    """Sequences padded to the longest of their batch: the steps' times are the median step's too."""
+def test_of_steps_that_differ_the_mean_counts():
+    """Sequences padded to the longest of their batch: throughput is of the mean step, too."""
     builder = TraceBuilder()
     for number, length in enumerate((4096, 64, 512, 128)):  # the first step is not measured
         now = 1000 * number
         builder.step(number, now, 900)
         builder.op("aten::embedding", now, 30, dims=[[50257, 768], [4, length]], types=["float", "long int"])
         builder.kernel("k", now + 20, 10, launch=now + 10)
-    assert infer_rank_batch(prepare_run(builder.load(), steps="0:3").program) == StepBatch(4 * 128, "tokens")
+    assert infer_rank_batch(prepare_run(builder.load(), steps="0:3").program) == StepBatch(
+        4 * (64 + 512 + 128) / 3, "tokens"
+    )
 
 
 def test_a_layer_that_autocast_calls_from_within_itself_counts_once():

@@ -156,7 +156,7 @@ def uncounted(report: Report) -> Report:
 
 def test_costs_stand_in_every_form_with_what_is_paid_today(report):
     """A dollar an hour is 1 / 3.6 dollars for 1,000 steps of a second."""
-    paid = replace(report.source, step_time_us=1e6, price=1.0, dollars_per_1000_steps=1 / 3.6)
+    paid = replace(report.source, step_time_us=1e6, mean_us=1e6, price=1.0, dollars_per_1000_steps=1 / 3.6)
     told = uncounted(replace(report, source=paid, targets=tuple(replace(one, price=None) for one in report.targets)))
     for text in (as_text(terminal.render_predicted(told, 1)), markdown.render_report(told)):
         assert "$/1k steps" in text
@@ -188,7 +188,8 @@ def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
         terminal.render_predicted(passes, 1)
     )
     found = json.loads(as_json.dump_prediction(told))
-    assert found["source"]["batch"] == {"size": 3072, "unit": "tokens", "passes": 1, "given": False, "marked": False}
+    batch = {"size": 3072, "unit": "tokens", "passes": 1, "given": False, "marked": False, "least": None, "most": None}
+    assert found["source"]["batch"] == batch
     assert found["targets"][0]["per_second"] == pytest.approx(rate)
     assert found["targets"][0]["dollars_per_million"] == pytest.approx(cost)
     row = sections.build_frames(told)["step"].row(1, named=True)

@@ -62,7 +62,7 @@ def test_each_column_has_its_unit(swept: Sweep) -> None:
     changed = change(
         swept,
         memory,
-        {"step_time_us": 1234.0, "exposed_comm_us": 56.0},
+        {"step_time_us": 1234.0, "mean_us": 1234.0, "exposed_comm_us": 56.0},
         {"efficiency": 0.75, "is_tied": True},
         low_us=1000.0,
         high_us=2000.0,

@@ -117,14 +117,18 @@ def _follow_critical_path(program: Program, timeline: Timeline) -> tuple[Binding
 def _find_spans_in_a_row(program: Program, timeline: Timeline) -> pl.DataFrame:
     """Find the spans of chosen steps in a row, all ranks together: ``begin_ns``, ``end_ns``, last ``step`` and ``row``.
 
-    Example: of the steps 5, 6, 7 and 8, the chosen ones 5, 6 and 8 make two spans.
+    Example: of the steps 5, 6, 7 and 8, the chosen ones 5, 6 and 8 make two spans. A step that begins at its mark, as
+    steps before it weren't recorded, begins a span, too.
     """
     spans = program.step_timer.compute_step_spans(timeline)
     rows = np.flatnonzero(spans.has_duration & program.step_timer.is_chosen)
     times = {"row": rows, "begin_ns": spans.previous_end_ns[rows], "end_ns": spans.end_ns[rows]}
     numbers = pl.DataFrame({"step": program.step_timer.numbers}, schema={"step": pl.Int64}).with_row_index("place")
-    table = pl.DataFrame({"step": program.steps["step"][rows], **times}).join(numbers, on="step").sort("place", "row")
-    in_a_row = pl.col("place").cast(pl.Int64).diff().fill_null(0) <= 1
+    anew = program.step_timer.job.begins_at_mark[rows]
+    steps = pl.DataFrame({"step": program.steps["step"][rows], "anew": anew, **times})
+    table = steps.join(numbers, on="step").sort("place", "row")
+    later = pl.col("place").cast(pl.Int64).diff().fill_null(0)
+    in_a_row = (later == 0) | ((later == 1) & ~pl.col("anew").all().over("place"))
     return (
         table.group_by(span=(~in_a_row).cum_sum(), maintain_order=True)
         .agg(

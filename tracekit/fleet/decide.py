@@ -14,7 +14,7 @@ from tracekit.run import MeasuredRun
 
 def decide(
     run: MeasuredRun,
-    kernels: int,
+    counts: tuple[int, int],
     job: JobOnTargets | None,
     targets: Sequence[PredictedStep],
     question: Question,
@@ -23,14 +23,15 @@ def decide(
 
     Args:
         run: The measured run, of whose kernels only the collectives are here.
-        kernels: Number of all kernels.
+        counts: Number of all kernels, and of the GPUs that a rank drives.
         job: The job on its targets; None without targets.
         targets: The predictions.
         question: What is to be decided.
     """
+    kernels, gpus_per_rank = counts
     if job is None:
-        return replace(build_source_summary(run), kernels=kernels), None
+        return replace(build_source_summary(run, gpus_per_rank=gpus_per_rank), kernels=kernels), None
     price = job.prices.find(job.run.gpu, job.source.shown)
-    told = build_source_summary(job.run, price, job.facts.batch, cluster=job.source.shown)
+    told = build_source_summary(job.run, price, job.facts.batch, cluster=job.source.shown, gpus_per_rank=gpus_per_rank)
     summary = replace(told, kernels=kernels, shapes_recorded=job.facts.shapes_recorded)
     return summary, build_decision(summary, targets, question, prices_date=job.prices.date)

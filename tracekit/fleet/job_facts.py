@@ -1,6 +1,6 @@
 """What one rank's whole trace tells of its job: its layout, its batch, its memory, and its kind."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -13,6 +13,7 @@ from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import StepBatch, infer_job_batch
 from tracekit.prediction.experience import classify_job
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs
+from tracekit.run import check_accepted_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +24,13 @@ class JobQuestion:
         place: The rank.
         framework: The serving engine that ran the job, and its version.
         samples: Samples that a rank processes in a step; None to infer them.
+        accepted_tokens: Tokens that each sequence gets in a step of speculative decoding; None if unknown.
     """
 
     place: PlacedRank
     framework: tuple[str, str | None] | None
     samples: float | None
+    accepted_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,10 @@ def describe_job(item: JobQuestion) -> JobFacts:
     """Read a rank's trace again, and describe its job."""
     rank, (trace, _) = open_rank(item.place), read_trace(item.place.summary.task)
     chosen = item.place.steps.filter(pl.col("step").is_in(item.place.chosen_steps["step"].implode()))
-    program = make_program(rank, trace, item.framework).replace_tables(chosen_steps=chosen)
+    if item.accepted_tokens is not None:
+        check_accepted_tokens(trace, item.accepted_tokens)
+    made = replace(make_program(rank, trace, item.framework), accepted_tokens=item.accepted_tokens)
+    program = made.replace_tables(chosen_steps=chosen)
     layout = infer_layout_if_needed(program, LayoutRequest())
     return JobFacts(
         layout=layout,

@@ -13,6 +13,7 @@ from tracekit.graph.ranks.rendezvous import build_rendezvous_points
 from tracekit.joined_ranks import split_collective_waits, stack_ranks
 from tracekit.messages import Message
 from tracekit.messages import steps as step_messages
+from tracekit.messages.report_warnings import SEVERAL_GPUS_IN_PROCESS
 from tracekit.program import StepTables
 from tracekit.replay.compressed import RankLinks
 from tracekit.rules import RuleNames
@@ -60,6 +61,7 @@ class JoinedFleet:
         collectives: The collectives at which the ranks meet; ``None`` for one rank.
         rendezvous: Number of rendezvous.
         notes: What the ranks disagree on.
+        gpus_per_rank: GPUs that a rank drives, of several ranks the one that drives most.
     """
 
     ranks: tuple[PlacedRank, ...]
@@ -67,6 +69,7 @@ class JoinedFleet:
     collectives: Collectives | None
     rendezvous: int
     notes: tuple[Message, ...]
+    gpus_per_rank: int = 1
 
 
 def find_repeats(summaries: Sequence[RankSummary]) -> list[RankSummary]:
@@ -134,7 +137,10 @@ def join_fleet(summaries: Sequence[RankSummary], wanted: str | None, without: Ru
     ]
     mismatches = collectives.mismatches if collectives else ()
     whole = replace(tables, kernels=split)
-    return JoinedFleet(tuple(placed), whole, collectives, count, (*notes, *mismatches))
+    gpus = max(one.gpus for one in summaries)
+    if gpus > 1:
+        notes.append(SEVERAL_GPUS_IN_PROCESS(gpus=gpus))
+    return JoinedFleet(tuple(placed), whole, collectives, count, (*notes, *mismatches), gpus)
 
 
 _NOTHING = np.empty(0, np.int64)
@@ -146,7 +152,8 @@ def _note_steps(summaries: Sequence[RankSummary]) -> list[Message]:
     said = [step_messages.STEPS_MARKED_IN_PART(ranks=unmarked)] if 0 < len(unmarked) < len(summaries) else []
     late = [one.late_us for one in summaries if one.late_us is not None]
     sources = step_table.describe_sources([one.steps for one in summaries]) if unmarked else []
-    return [*said, *sources, *([step_messages.STEP_BEGINS_LATE(waited_us=max(late))] if late else [])]
+    begun = [step_messages.STEP_BEGINS_LATE(waited_us=max(late))] if late else []
+    return [*said, *sources, *begun, *step_table.note_repeated_labels([one.steps for one in summaries])]
 
 
 def _choose_steps(
@@ -158,7 +165,7 @@ def _choose_steps(
 ) -> StepTables:
     """Choose the steps that are measured; ``steps`` are those of each rank, as it numbers them and as the job does."""
     every = stack_ranks(steps[1], numbers)
-    asked = stack_ranks([step_table.select_steps(table, wanted) for table in steps[1]], numbers)
+    asked = stack_ranks(step_table.select_steps_of_ranks(steps[1], wanted), numbers)
     with_kernels = pl.concat(
         [
             new.filter(old["step"].is_in(one.kernel_steps.implode())).select("step")

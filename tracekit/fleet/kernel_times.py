@@ -1,6 +1,6 @@
 """Predict the kernels of one rank on a target, and sum what the job's interval and clock need of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,10 +19,11 @@ from tracekit.prediction.energy import list_kernel_energies
 from tracekit.prediction.intervals import PS_PER_US, compute_end_factors
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.predictor import KERNEL_COLUMNS, MODELLED_METHODS, SCALED_METHODS, fill_unpredicted
-from tracekit.prediction.sustained_clock import change_clock, compute_demands_us, spread_slowdown
+from tracekit.prediction.sustained_clock import change_clock, choose_slowdown, spread_slowdown, to_demands_ns
 from tracekit.program import Program, StepTables, round_to_ns
 from tracekit.replay.step_scale import StepScale
 from tracekit.trace import RankTrace
+from tracekit.workload.gpus import number_gpus
 
 END_COLUMNS = ("time_us", "low_us", "high_us")
 
@@ -38,8 +39,9 @@ class TargetTimes:
         calibrations: Kernels that were measured, by GPU.
         collectives: Times of the rank's collectives there: ``row`` among its kernels, and the columns of
             :func:`tracekit.prediction.collectives.retarget_collectives`; None without a cluster.
-        source_slowdown: How many times as long the matrix units took in the trace as at the boost clock.
-        slowdown: How many times as long they take on the target.
+        source_slowdown: How many times as long the matrix units took in the trace as at the boost clock, by GPU of a
+            rank.
+        slowdown: How many times as long they take on the target, likewise.
         job_errors: What the model misses of all ranks' kernels on the traces' GPU; None where it is the target.
         factors: Factors on all kernel times but those of collectives, and on these, at the low and the high end.
     """
@@ -49,8 +51,8 @@ class TargetTimes:
     framework: tuple[str, str | None] | None
     calibrations: Mapping[Gpu, pl.DataFrame]
     collectives: pl.DataFrame | None = None
-    source_slowdown: float = 1.0
-    slowdown: float = 1.0
+    source_slowdown: tuple[float, ...] = (1.0,)
+    slowdown: tuple[float, ...] = (1.0,)
     job_errors: tuple[StackErrors, ...] | None = None
     factors: tuple[tuple[float, float], tuple[float, float]] = ((1.0, 1.0), (1.0, 1.0))
 
@@ -85,13 +87,17 @@ class RankKernels:
         if target.collectives is not None:
             table = fill_collective_times(table, target.collectives)
         table = fill_unpredicted(table, 0.0 if target.is_same_gpu else UNCHANGED_HALF_WIDTH)
-        if target.source_slowdown > 1 and not target.is_same_gpu:
+        if max(target.source_slowdown) > 1 and not target.is_same_gpu:
             on_source = self.predictor.on_source.select("time_us", "limiter", "runs_as")
             there = table.select("family", "dtype").hstack(on_source)
-            table = change_clock(table, 1 / spread_slowdown(there, target.source_slowdown), target.gpu)
-        if target.slowdown > 1:
-            table = change_clock(table, spread_slowdown(table, target.slowdown), target.gpu)
+            table = change_clock(table, 1 / spread_slowdown(there, self._choose(target.source_slowdown)), target.gpu)
+        if max(target.slowdown) > 1:
+            table = change_clock(table, spread_slowdown(table, self._choose(target.slowdown)), target.gpu)
         return table
+
+    def _choose(self, slowdown: Sequence[float]) -> pl.Series:
+        """Return the slowdown of each kernel's GPU."""
+        return choose_slowdown(np.array(slowdown), number_gpus(self.rank.kernels))
 
     def _predict_kept(self) -> pl.DataFrame:
         """Predict the kernels but collectives, and keep them beside the rank's tables."""
@@ -113,13 +119,13 @@ class RankKernels:
         return likely, low, high
 
     def sum_demand_ns(self) -> Floats:
-        """Sum over each step what the kernels demand above idle power, in nanoseconds at the board's limit."""
+        """Sum over each step what the kernels demand of each GPU above idle, in nanoseconds at the board's limit."""
         return sum_demand_ns(self.rank, self.times, self.target.gpu)
 
     def sum_energies(self) -> tuple[Floats, Floats, Floats]:
-        """Sum over each step what :func:`tracekit.prediction.energy.list_kernel_energies` lists."""
+        """Sum over each step on each GPU what :func:`tracekit.prediction.energy.list_kernel_energies` lists."""
         timer = self.rank.make_timer()
-        drawn, time, unknown = (timer.sum_by_step(one) for one in list_kernel_energies(self.times, self.target.gpu))
+        drawn, time, unknown = (timer.sum_by_gpu(one) for one in list_kernel_energies(self.times, self.target.gpu))
         return drawn, time, unknown
 
     def sum_repeats(self) -> pl.DataFrame:
@@ -177,15 +183,14 @@ def make_program(rank: OpenRank, trace: RankTrace, framework: tuple[str, str | N
 
 
 def sum_source_demand_ns(rank: OpenRank, target: TargetTimes) -> Floats:
-    """Sum over each step what the measured kernels demanded, on a target that is the traces' own GPU."""
+    """Sum over each step what the measured kernels demanded of each GPU, on a target that is the traces' own GPU."""
     predictor = make_predictor(rank, target)
     return sum_demand_ns(rank, predictor.table.select("dtype").hstack(predictor.on_source), target.gpu)
 
 
 def sum_demand_ns(rank: OpenRank, kernels: pl.DataFrame, gpu: Gpu) -> Floats:
-    """Sum over each step what kernels demand above idle power, in nanoseconds at the board's limit."""
-    above_ns = np.rint(1e3 * compute_demands_us(kernels, gpu)).astype(np.int64)
-    return rank.make_timer().sum_by_step(above_ns)
+    """Sum over each step what kernels demand of each GPU above idle power, in nanoseconds at the board's limit."""
+    return rank.make_timer().sum_by_gpu(to_demands_ns(kernels, gpu))
 
 
 def compute_factors(sums: pl.DataFrame, known_bias: float) -> tuple[tuple[float, float], tuple[float, float]]:

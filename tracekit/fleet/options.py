@@ -24,6 +24,7 @@ class FleetOptions:
         model_config: The ``config.json`` of the model that a serving engine ran.
         framework: The serving engine that ran it.
         indices: How rows of embedding tables are looked up.
+        accepted_tokens: Tokens that each sequence gets in a step of speculative decoding; None if unknown.
         prices: Dollars for an hour of one GPU.
         samples: Samples that a rank processes in a measured step; None to infer them from the trace.
         question: What is to be decided between the targets.
@@ -43,6 +44,7 @@ class FleetOptions:
     model_config: str | None = None
     framework: str | None = None
     indices: IndexPattern | None = None
+    accepted_tokens: float | None = None
     prices: GivenPrices = NO_PRICES
     samples: float | None = None
     question: Question = FASTEST

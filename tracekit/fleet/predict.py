@@ -67,7 +67,7 @@ def _predict(summaries: Sequence[RankSummary], options: FleetOptions, runner: Fl
     run = _make_run(joined, source, (step, steps.compute_median(replayed)), scale, options.serving_engine)
     job, targets = FleetPredictor(runner, joined, options).predict(run, steps) if options.has_targets else (None, ())
     kernels = sum(one.kernel_count for one in summaries)
-    summary, decision = decide(run, kernels, job, targets, options.question)
+    summary, decision = decide(run, (kernels, joined.gpus_per_rank), job, targets, options.question)
     places = {one.label: place for place, one in enumerate(decision.targets)} if decision else {}
     return FleetReport(
         source=summary,

@@ -9,13 +9,14 @@ import polars as pl
 from predictors import Gpu
 from tracekit.calibration import Calibration
 from tracekit.fleet.job_facts import JobFacts
-from tracekit.fleet.rounds import TimeSums
+from tracekit.fleet.rounds import TimeSums, merge_gpus
 from tracekit.messages import Message
 from tracekit.messages import prediction_notes as told
 from tracekit.prediction import notes
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, average_kernel_energy, estimate_step_energy
 from tracekit.prediction.experience import apply_scoreboard
+from tracekit.prediction.mean_step import bound_mean_step
 from tracekit.prediction.memory import judge_memory_fit
 from tracekit.prediction.model import Coverage, PredictedStep, Target
 from tracekit.prediction.note_order import order_notes
@@ -38,6 +39,7 @@ class JobOnTargets:
         prices: Dollars for an hour of one GPU.
         calibrations: The calibrations in use.
         scoreboard: Outcomes of earlier predictions.
+        gpus_per_rank: GPUs that each rank drives.
     """
 
     run: MeasuredRun
@@ -47,30 +49,37 @@ class JobOnTargets:
     prices: Prices
     calibrations: Sequence[Calibration]
     scoreboard: Scoreboard
+    gpus_per_rank: int = 1
 
     @property
     def ranks(self) -> int:
-        """Number of GPUs in use."""
+        """Number of ranks."""
         return self.facts.layout.world_size if self.facts.layout else self.run.trace.world_size
 
 
 def build_predicted_step(
-    job: JobOnTargets, target: Target, replayed: StepTime, ends_us: tuple[float, float], sums: Sequence[TimeSums]
+    job: JobOnTargets,
+    target: Target,
+    replays: Sequence[StepTime],
+    ends_us: tuple[float, float],
+    sums: Sequence[TimeSums],
 ) -> PredictedStep:
     """Build the prediction for one target.
 
     Args:
         job: The job.
         target: The target.
-        replayed: The median step.
+        replays: The step with the likely, low and high kernel times.
         ends_us: Ends of its interval.
         sums: What each rank's kernels sum up to.
     """
-    run, gpu, cluster = job.run, target.gpu.gpu, target.cluster
+    run, gpu, cluster, replayed = job.run, target.gpu.gpu, target.cluster, replays[0]
     step = scale_to_pipeline_step(replayed, replayed.step_time_us, None, None)
     price = job.prices.find(gpu, cluster)
     memory = judge_memory_fit(run.program, run.gpu, gpu, known=job.facts.memory)
     coverage = _compute_coverage(sums)
+    mean_low_us, mean_high_us = bound_mean_step(replays, step.mean_us, ends_us)
+    gpus = job.ranks * job.gpus_per_rank
     written = (
         *_write_notes(job, target, step, sums),
         *step.list_doubts(),
@@ -84,13 +93,16 @@ def build_predicted_step(
         step=step,
         low_us=ends_us[0],
         high_us=ends_us[1],
+        mean_low_us=mean_low_us,
+        mean_high_us=mean_high_us,
         speedup=run.measured_step.step_time_us / step.step_time_us,
         coverage=coverage,
         energy=_estimate_energy(job, gpu, (replayed, step), ends_us, sums),
         notes=order_notes(written, step.step_time_us),
         memory=memory,
         ranks=job.ranks,
-        rented=cluster.count_rented_gpus(job.ranks) if cluster else job.ranks,
+        gpus_per_rank=job.gpus_per_rank,
+        rented=cluster.count_rented_gpus(gpus) if cluster else gpus,
         layout=job.facts.layout,
         price=price,
         batch=job.facts.batch,
@@ -105,7 +117,7 @@ def _estimate_energy(
     ends_us: tuple[float, float],
     sums: Sequence[TimeSums],
 ) -> StepEnergy:
-    each = (np.concatenate(one) for one in zip(*(one.energies for one in sums), strict=True))
+    each = (merge_gpus(one) for one in zip(*(one.energies for one in sums), strict=True))
     drawn_mj, total_us, unknown_us = map(job.steps.compute_median_sum_us, each)
     replayed, step = steps
     drawn = average_kernel_energy(drawn_mj, total_us, unknown_us, replayed, gpu)

@@ -1,5 +1,6 @@
 """What is done with one rank in each round: functions that an engine maps over the ranks of a job."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,13 +84,13 @@ def time_steps(item: BoundRank) -> list[StepTimes]:
 
 
 def sum_source_demand(item: RankTarget) -> Floats:
-    """Sum over each step what the measured kernels demanded of the board's power."""
+    """Sum over each step what the measured kernels demanded of each board's power."""
     assert item.times is not None
     return sum_source_demand_ns(open_rank(item.place), item.times)
 
 
 def sum_demand(item: RankTarget) -> Floats:
-    """Sum over each step what the kernels demand of the target's board's power."""
+    """Sum over each step what the kernels demand of the power of each of the target's boards."""
     assert item.times is not None
     return RankKernels(open_rank(item.place), item.times).sum_demand_ns()
 
@@ -99,6 +100,13 @@ def sum_times(item: RankTarget) -> TimeSums:
     assert item.times is not None
     kernels = RankKernels(open_rank(item.place), item.times)
     return TimeSums(kernels.sum_repeats(), kernels.sum_methods_ns(), kernels.sum_energies(), kernels.keeps_measured())
+
+
+def merge_gpus(ranks: Sequence[Floats]) -> Floats:
+    """Merge sums by GPU and step of all ranks, rank after rank; NaN where a rank has fewer GPUs than others."""
+    gpus = max(one.shape[0] for one in ranks)
+    padded = (np.pad(one, ((0, gpus - one.shape[0]), (0, 0)), constant_values=np.nan) for one in ranks)
+    return np.concatenate(list(padded), axis=1)
 
 
 def merge_steps(ranks: list[StepTimes]) -> StepTimes:

@@ -23,6 +23,7 @@ from tracekit.timing import correct_times
 from tracekit.trace import TABLE_NAMES, RankTrace
 from tracekit.workload import busy_start, precision
 from tracekit.workload import steps as step_table
+from tracekit.workload.gpus import count_gpus_per_rank
 from tracekit.workload.kernel_table import build_kernel_table
 
 
@@ -75,6 +76,7 @@ class RankSummary:
         time_faults: Recorded times that break physics and were corrected.
         origin_ns: Start of the trace.
         dropped: Edges of its graph that contradict others.
+        gpus: GPUs that it drives.
     """
 
     task: RankTask
@@ -89,6 +91,7 @@ class RankSummary:
     time_faults: tuple[Message, ...]
     origin_ns: int
     dropped: int
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,7 @@ def _summarize(task: RankTask, rank: RankTrace, time_faults: tuple[Message, ...]
         time_faults=time_faults,
         origin_ns=parts.nodes.origin_ns,
         dropped=graph.dropped,
+        gpus=count_gpus_per_rank(kernels.with_columns(rank=0)),
     )
 
 

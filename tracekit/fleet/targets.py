@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import polars as pl
 
 from predictors.stack_errors import StackErrors
@@ -19,12 +18,18 @@ from tracekit.fleet.rounds import RankTarget
 from tracekit.fleet.runner import FleetRunner
 from tracekit.messages import fleets
 from tracekit.parallelism.layout import LayoutError
+from tracekit.prediction.batch import note_open_acceptance
 from tracekit.prediction.collectives import retarget_to_target
 from tracekit.prediction.model import PredictedStep, RefusedTarget, Target
 from tracekit.prediction.predict_run import check_question, merge_refusals
 from tracekit.prediction.predictor import find_layout_change
 from tracekit.prediction.source_cluster import fill_source_gpu, identify_needed_cluster
-from tracekit.prediction.sustained_clock import compute_source_slowdown, compute_target_slowdown, regulates_clock
+from tracekit.prediction.sustained_clock import (
+    average_by_gpu,
+    compute_source_slowdown,
+    compute_target_slowdown,
+    regulates_clock,
+)
 from tracekit.prediction.target_host import MEASURED_HOST, SIMILAR_HOST
 from tracekit.prediction.targets import assume_usual_links, resolve_prices, resolve_targets
 from tracekit.prediction.track_record import find_known_bias
@@ -63,7 +68,7 @@ class FleetPredictor:
         predicted, refused = [], []
         for target in wanted:
             try:
-                find_layout_change(job.facts.layout, replace(target, layout=job.facts.layout))
+                find_layout_change(job.facts.layout, replace(target, layout=job.facts.layout), job.gpus_per_rank)
                 predicted.append(self._predict_target(job, target, slowdown))
             except (ClusterError, LayoutError) as error:
                 refused.append(RefusedTarget(target.label, error))
@@ -79,25 +84,28 @@ class FleetPredictor:
         prices = resolve_prices(options.prices, run.gpu, source.shown, wanted)
         check_question(options.question, prices, wanted)
         self.runner.warnings += prices.doubts
-        asked = JobQuestion(self.joined.ranks[0], run.program.framework, options.samples)
+        asked = JobQuestion(self.joined.ranks[0], run.program.framework, options.samples, options.accepted_tokens)
         (facts,) = self.runner.run_round(describe_job, [asked], fleets.PREDICTING_RANKS)
+        self.runner.warnings += note_open_acceptance(facts.batch)
         if options.question.whole_run:
             options.question.whole_run.count_steps(facts.batch)
         calibrations = calibration.load_all() if options.calibrated else ()
         outcomes = scoreboard.load() if options.scored else scoreboard.Scoreboard()
-        return JobOnTargets(run, steps, source, facts, prices, calibrations, outcomes)
+        gpus_per_rank = self.joined.gpus_per_rank
+        return JobOnTargets(run, steps, source, facts, prices, calibrations, outcomes, gpus_per_rank)
 
-    def _compute_source_slowdown(self, job: JobOnTargets) -> float:
-        """Compute by how much the clock that the measured step kept is below the boost clock."""
+    def _compute_source_slowdown(self, job: JobOnTargets) -> tuple[float, ...]:
+        """Compute by how much the clock that each GPU kept in the measured step is below the boost clock."""
         gpu = job.run.gpu
         if gpu is None or not regulates_clock(gpu):
-            return 1.0
+            return (1.0,)
         times = TargetTimes(gpu, gpu, job.run.program.framework, {})
         items = [RankTarget(place, times) for place in self.joined.ranks]
-        demand_ns = np.concatenate(self.runner.run_round(rounds.sum_source_demand, items, fleets.PREDICTING_RANKS))
-        return compute_source_slowdown(job.steps.compute_median_sum_us(demand_ns), job.run.measured_step.step_time_us)
+        demand_ns = rounds.merge_gpus(self.runner.run_round(rounds.sum_source_demand, items, fleets.PREDICTING_RANKS))
+        step_us = job.run.measured_step.step_time_us
+        return tuple(compute_source_slowdown(one, step_us) for one in average_by_gpu(job.steps, demand_ns).tolist())
 
-    def _predict_target(self, job: JobOnTargets, target: Target, source_slowdown: float) -> PredictedStep:
+    def _predict_target(self, job: JobOnTargets, target: Target, source_slowdown: tuple[float, ...]) -> PredictedStep:
         run, steps, source, joined = job.run, job.steps, job.source, self.joined
         gpu = target.gpu.gpu
         common = TargetTimes(
@@ -119,13 +127,11 @@ class FleetPredictor:
         items = [
             replace(one.change_times(factors=factors), host_times=(host.likely, host.low, host.high)) for one in items
         ]
-        step, low, high = (
-            steps.compute_median(one, run.program.step_scale) for one in self.runner.replay(joined, items)
-        )
-        ends = [one.step_time_us for one in (step, low, high)]
+        replays = [steps.compute_median(one, run.program.step_scale) for one in self.runner.replay(joined, items)]
+        ends = [one.step_time_us for one in replays]
         cancels = all(one.keeps_measured for one in sums) and host.likely == 1
         error = 0.0 if cancels else abs(run.self_replay.error_pct) / 100
-        return build_predicted_step(job, target, step, (min(ends) / (1 + error), max(ends) * (1 + error)), sums)
+        return build_predicted_step(job, target, replays, (min(ends) / (1 + error), max(ends) * (1 + error)), sums)
 
     def _find_errors(self, times: TargetTimes) -> tuple[StackErrors, ...] | None:
         """Find what the model misses of all ranks' kernels on their GPU; None if nothing is carried from there."""
@@ -142,11 +148,12 @@ class FleetPredictor:
         return self._errors[key]
 
     def _hold_clock(self, run: MeasuredRun, job: JobSteps, items: Sequence[RankTarget]) -> list[RankTarget]:
-        """Return the ranks at the clock that the step keeps on the target."""
+        """Return the ranks at the clock that each GPU keeps on the target."""
         (boost,) = self.runner.replay(self.joined, items)
-        demand = np.concatenate(self.runner.run_round(rounds.sum_demand, items, fleets.PREDICTING_RANKS))
+        demand_ns = rounds.merge_gpus(self.runner.run_round(rounds.sum_demand, items, fleets.PREDICTING_RANKS))
         step_us = job.compute_median_step_us(boost.spans, run.program.step_scale)
-        slowdown = max(compute_target_slowdown(job.compute_median_sum_us(demand), step_us), 1.0)
+        demands_us = average_by_gpu(job, demand_ns)
+        slowdown = tuple(max(compute_target_slowdown(one, step_us), 1.0) for one in demands_us.tolist())
         return [one.change_times(slowdown=slowdown) for one in items]
 
 

@@ -1,5 +1,7 @@
 """Batches that serving engines annotate: vLLM's ``execute_...`` and SGLang's ``step[...]``."""
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from tracekit.ingest.capture_windows import find_sized_annotations, select_within
@@ -94,6 +96,44 @@ def _parse_counts(word: str) -> dict[str, pl.Expr]:
         "queries": pl.coalesce(extract(numbers + _TOKEN_COUNT), extract(numbers + _SUMS)),
         "pairs": pl.coalesce(extract(numbers + _TOKENS_AND_PAIRS, 2), extract(numbers + _SUMS, 2)),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding of the mean batch: a draft's tokens are verified together, and some are accepted.
+
+    Attributes:
+        sequences: Sequences that get tokens, each at least one.
+        verified: Tokens that are verified for them, each sequence's next one included.
+    """
+
+    sequences: float
+    verified: float
+
+    @property
+    def per_sequence(self) -> float:
+        """Tokens that are verified for a sequence."""
+        return self.verified / self.sequences
+
+
+def find_speculation(trace: RankTrace, start_ns: pl.Series | None = None) -> Speculation | None:
+    """Find how many tokens decoding batches verify; None if they have no more tokens than sequences, or don't tell.
+
+    Args:
+        trace: What the rank recorded.
+        start_ns: Starts of the batches that count; by default all.
+    """
+    size, tokens = (_NAME.extract(rf"^step\[.*\b{word}=(\d+)").cast(pl.Int64, strict=False) for word in ("bs", "toks"))
+    decodes = ~pl.col("kind").is_in(["prefill", "mixed"])
+    marks = trace.annotations.with_columns(tokens=_BATCH_SIZE, kind=_BATCH_KIND).filter(pl.col("tokens") > 0)
+    counts = select_outermost(marks).select(
+        "ts_ns",
+        sequences=pl.coalesce(_DECODE_REQUESTS, pl.when(decodes).then(size)),
+        verified=pl.coalesce(_parse_counts("generation")["queries"], pl.when(decodes).then(tokens)),
+    )
+    chosen = counts if start_ns is None else counts.filter(pl.col("ts_ns").is_in(start_ns.implode()))
+    sequences, verified = chosen.drop_nulls().select(pl.col("sequences", "verified").mean()).row(0)
+    return Speculation(sequences, verified) if sequences and verified > sequences else None
 
 
 def find_call_batch_sizes(trace: RankTrace, calls: pl.DataFrame) -> pl.DataFrame:

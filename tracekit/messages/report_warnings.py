@@ -69,7 +69,8 @@ BATCH_OF_A_KIND = Template("batch-of-a-kind", Severity.WARNING, "{count} {kind} 
 SEVERAL_GPUS_IN_PROCESS = Template(
     "several-gpus-in-process",
     Severity.WARNING,
-    "A process drove {gpus} GPUs: busy and idle are of them together, and predictions are for as many.",
+    "A process drove {gpus} GPUs: busy means that any of them was, kernel times are of all, energy is of the mean one, "
+    "and dollars are for as many.",
 )
 LAUNCHES_MISSING = Template(
     "launches-missing",
@@ -216,14 +217,16 @@ STEPS_DIFFER = Template(
     "steps-differ",
     Severity.WARNING,
     "{differing} of {measured:count step} differ from the median one, {median_us}, by more than a factor of "
-    "{min_ratio:g}: {largest:list}. The step shown is the median one.",
+    "{min_ratio:g}: {largest:list}. The step shown is the median one; throughput and what a run takes and costs are of "
+    "the mean one, {mean_us}.",
     "Choose others with {--steps}.",
 )
 STEPS_DIFFER_FROM_MEAN = Template(
     "steps-differ-from-mean",
     Severity.WARNING,
-    "{differing} of {measured:count step} differ from the mean of the two middle ones, {mean_us}, by more than a "
-    "factor of {min_ratio:g}: {largest:list}. The step shown is that mean, and none of them.",
+    "{differing} of {measured:count step} differ from the mean of the two middle ones, {median_us}, by more than a "
+    "factor of {min_ratio:g}: {largest:list}. The step shown is that mean, and none of them; throughput and what a run "
+    "takes and costs are of the mean of all, {mean_us}.",
     "Choose one with {--steps}.",
 )
 STEP_TOOK = Template("step-took", Severity.WARNING, "step {step} took {time_us}")

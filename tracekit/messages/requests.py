@@ -72,6 +72,18 @@ PREDICTIONS_WITH_OPTIONS = Template(
     "Predictions are reported as they were made; options don't apply.",
     "Give the options to the prediction.",
 )
+TOKENS_NOT_SPECULATED = Template(
+    "tokens-not-speculated",
+    Severity.ERROR,
+    "No decode batch of the trace has more tokens than sequences, so that none are speculated.",
+    "Leave out {--accepted-tokens}.",
+)
+ACCEPTED_TOKENS_TOO_MANY = Template(
+    "accepted-tokens-too-many",
+    Severity.ERROR,
+    "{--accepted-tokens} {accepted:number}: a decode batch verifies {verified:number} tokens for a sequence.",
+    "Give from 1 to as many.",
+)
 FRAMEWORK_UNKNOWN = Template(
     "framework-unknown",
     Severity.ERROR,

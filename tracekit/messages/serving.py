@@ -16,8 +16,22 @@ OUTPUT_TOKEN_ASSUMED = Template(
 TOKENS_SPECULATED = Template(
     "tokens-speculated",
     Severity.NOTE,
-    "A sequence of a decode batch has {queries_per_sequence:number} tokens: with speculative decoding those accepted "
-    "divide its time.",
+    "A decode batch verifies {verified:number} tokens for a sequence (speculative decoding). From 1 to all of them are "
+    "accepted: the likely figures are for {accepted:number}.",
+    "{--accepted-tokens} tells.",
+)
+TOKENS_ACCEPTED = Template(
+    "tokens-accepted",
+    Severity.NOTE,
+    "A decode batch verifies {verified:number} tokens for a sequence (speculative decoding); {accepted:number} are "
+    "accepted, as given.",
+)
+ACCEPTANCE_UNKNOWN = Template(
+    "acceptance-unknown",
+    Severity.WARNING,
+    "The trace doesn't tell how many of the speculated tokens are accepted: throughput, dollars and hours are for "
+    "{likely:mean token} in a step, and intervals hold {least:mean} to {most:mean}.",
+    "{--accepted-tokens} tells.",
 )
 PREFILL_NOT_TRACED = Template(
     "prefill-not-traced",

@@ -22,6 +22,18 @@ STEPS_OVERLAP = Template(
     "step falls into the time of another.",
     "Choose others with {--steps}, or measure one rank with {--ranks}.",
 )
+STEP_NUMBERS_REPEATED = Template(
+    "step-numbers-repeated",
+    Severity.WARNING,
+    "The marks of steps repeat their numbers ({labels}): the steps are numbered {numbers} in order of time.",
+    "{--steps} chooses by these.",
+)
+STEPS_OF_OTHER_WORK = Template(
+    "steps-of-other-work",
+    Severity.WARNING,
+    "Steps {others} do other work than steps {usual}, as those of validation and of training do: they aren't measured.",
+    "Measure some with {--steps} {steps}.",
+)
 STEPS_RENUMBERED = Template(
     "steps-renumbered",
     Severity.NOTE,

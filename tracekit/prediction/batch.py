@@ -5,8 +5,11 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from tracekit.ingest.batches import Speculation, find_speculation
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.ingest.nesting import select_outermost
+from tracekit.messages import Message
+from tracekit.messages.serving import ACCEPTANCE_UNKNOWN
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.process_groups import is_training
 from tracekit.program import Program
@@ -30,11 +33,14 @@ class StepBatch:
     """The samples or tokens that one rank, or all ranks of a job together, process in a step.
 
     Attributes:
-        size: Number of units.
+        size: Number of units, in the mean step.
         unit: 'samples' or 'tokens'; 'steps' of a replica in a sweep of a trace that reveals neither.
         passes: Calls of the first layer per rank and step, such as one for each diffusion step.
         given: Whether the caller gave the size.
         marked: Whether a serving engine's annotation gave the size.
+        least: The least number, where nobody tells how many speculated tokens are accepted; None where the number is
+            known.
+        most: The largest number, likewise.
     """
 
     size: float
@@ -42,10 +48,18 @@ class StepBatch:
     passes: int = 1
     given: bool = False
     marked: bool = False
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest number."""
+        return (self.size if self.least is None else self.least, self.size if self.most is None else self.most)
 
     def scale(self, factor: float) -> "StepBatch":
         """Return a batch that is ``factor`` times as large."""
-        return replace(self, size=self.size * factor)
+        least, most = (None if end is None else end * factor for end in (self.least, self.most))
+        return replace(self, size=self.size * factor, least=least, most=most)
 
     def compute_throughput(self, step_time_us: float) -> float:
         """Return the units processed per second by steps of this duration."""
@@ -65,11 +79,11 @@ def infer_job_batch(program: Program, layout: Layout | None, samples: float | No
 
 
 def infer_rank_batch(program: Program, samples: float | None = None) -> StepBatch | None:
-    """Infer what one rank processes in a step (the median of several steps).
+    """Infer what one rank processes in a step (the mean of several steps).
 
-    A serving engine annotates the tokens of its batches. Otherwise the result is None where the first layer is neither
-    a convolution nor an embedding with recorded shapes, and where inference replays CUDA graphs, whose ops aren't
-    recorded; but a captured program may know its batch.
+    A serving engine annotates the tokens of its batches; of those that it speculates, the accepted ones count.
+    Otherwise the result is None where the first layer is neither a convolution nor an embedding with recorded shapes,
+    and where inference replays CUDA graphs, whose ops aren't recorded; but a captured program may know its batch.
 
     Args:
         program: The program.
@@ -86,13 +100,13 @@ def _read_captured_batch(program: Program) -> StepBatch | None:
 
 
 def _infer_batch(program: Program) -> StepBatch | None:
-    marked = program.chosen_steps.select(pl.col("tokens").median().cast(pl.Float64)).item()
-    if program.chosen_steps["kind"].n_unique() > 1:
-        return None  # the median of prefill and decode batches is the size of neither
-    if marked is not None:
-        return StepBatch(marked, "tokens", marked=True)
+    chosen_steps = program.chosen_steps.filter(rank=program.chosen_steps["rank"][0])
+    if chosen_steps["kind"].n_unique() > 1:
+        return None  # the mean of prefill and decode batches is the size of neither
+    if chosen_steps["tokens"].null_count() < chosen_steps.height:
+        return _read_marked_batch(program, chosen_steps)
     ops = program.trace.ops.filter(pl.col("name").is_in(list(FIRST_LAYERS)) & pl.col("input_dims").is_not_null())
-    chosen = ops.with_columns(step=assign_steps(ops["ts_ns"], program.chosen_steps)).drop_nulls("step")
+    chosen = ops.with_columns(step=assign_steps(ops["ts_ns"], chosen_steps)).drop_nulls("step")
     layers = select_outermost(chosen, "pid", "tid")  # autocast calls a layer again from within itself
     if layers.is_empty() or (
         not is_training(program) and program.trace.calls["name"].str.contains(GRAPH_LAUNCH_CALLS).any()
@@ -108,8 +122,50 @@ def _infer_batch(program: Program) -> StepBatch | None:
     steps = calls.group_by("step").agg(pl.col("size").sum(), passes=pl.len()).sort("size", "passes")
     if steps.is_empty():
         return None
-    _, size, passes = steps.row(steps.height // 2)
-    return StepBatch(float(size), unit, passes)
+    _, _, passes = steps.row(steps.height // 2)
+    return StepBatch(float(steps["size"].mean()), unit, passes)  # type: ignore[arg-type]
+
+
+def _read_marked_batch(program: Program, chosen_steps: pl.DataFrame) -> StepBatch:
+    """Read a serving engine's batch; of speculated tokens those accepted count, as given or as they may be."""
+    tokens = float(chosen_steps["tokens"].mean())  # type: ignore[arg-type]
+    speculated = find_speculation(program.trace, chosen_steps["start_ns"])
+    if speculated is None:
+        return StepBatch(tokens, "tokens", marked=True)
+    others = max(tokens - speculated.verified, 0.0)
+    likely, *ends = (others + speculated.sequences * one for one in _accept(program, speculated))
+    if program.accepted_tokens is not None:
+        return StepBatch(likely, "tokens", marked=True)
+    return StepBatch(likely, "tokens", marked=True, least=ends[0], most=ends[1])
+
+
+def infer_accepted_tokens(program: Program) -> tuple[float, float, float] | None:
+    """Infer how many speculated tokens a sequence gets in a step; None without speculative decoding.
+
+    Returns:
+        The likely number, the least and the largest.
+    """
+    chosen = program.chosen_steps.filter(rank=program.chosen_steps["rank"][0])
+    found = find_speculation(program.trace, chosen["start_ns"])
+    return None if found is None else _accept(program, found)
+
+
+def _accept(program: Program, speculated: Speculation) -> tuple[float, float, float]:
+    """Return the likely, least and largest number of tokens that are accepted, as given or as they may be.
+
+    Of 4 tokens that are verified for a sequence 1 to 4 are accepted. If nobody knows more, the geometric mean, 2, is as
+    far from both.
+    """
+    most = speculated.per_sequence
+    given = program.accepted_tokens
+    return (math.sqrt(most), 1.0, most) if given is None else (min(given, most),) * 3
+
+
+def note_open_acceptance(batch: StepBatch | None) -> list[Message]:
+    """Note that nobody tells how many speculated tokens are accepted, and what is assumed."""
+    if batch is None or batch.least is None or batch.most is None:
+        return []
+    return [ACCEPTANCE_UNKNOWN(least=batch.least, most=batch.most, likely=batch.size)]
 
 
 def _count_samples_or_tokens(shape: tuple[int, ...] | None, unit: str) -> int:

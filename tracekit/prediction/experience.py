@@ -44,12 +44,18 @@ def apply_scoreboard(prediction: Step, gpu: Gpu, source: Gpu | None, kind: str, 
     inside = sum(one.is_inside for one in outcomes)
     likely = forecast.likely_us
     low, high = (likely * exp(factor * log(end / likely)) for end in (forecast.low_us, forecast.high_us))
+    mean = prediction.step.mean_us
+    mean_low, mean_high = (
+        mean * exp(factor * log(end / mean)) for end in (prediction.mean_low_us, prediction.mean_high_us)
+    )
     write = told.INTERVAL_WIDENED if factor > 1 else told.INTERVAL_NARROWED
     shipped = [format_interval(forecast.low_us, forecast.high_us)]
     return replace(
         known,
         low_us=low,
         high_us=high,
+        mean_low_us=mean_low,
+        mean_high_us=mean_high,
         experience=Experience(len(outcomes), inside, factor),
         notes=(*known.notes, write(shipped=shipped, outcomes=len(outcomes), inside=inside)),
     )

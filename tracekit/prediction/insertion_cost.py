@@ -37,7 +37,7 @@ def separate_inserted_kernels(prediction: Prediction, program: Program) -> Predi
     # Slower kernels lengthen a step only for the fraction of it in which the GPU is busy.
     hidden_us = (put_in_us - exposed_us) * min(step.kernel_time_us / step.step_time_us, 1.0)
     slower_us = COLLECTIVE_SM_FRACTION * hidden_us
-    longer = 1 + slower_us / step.step_time_us
+    longer, most_us = 1 + slower_us / step.step_time_us, MAX_COLLECTIVE_SM_FRACTION * hidden_us
     return replace(
         prediction,
         step=replace(
@@ -45,12 +45,15 @@ def separate_inserted_kernels(prediction: Prediction, program: Program) -> Predi
             step_time_us=step.step_time_us * longer,
             kernel_time_us=step.kernel_time_us + slower_us,
             span_us=step.span_us * longer,
+            mean_us=step.mean_us * longer,
         ),
         energy=prediction.energy.lengthen(longer),
         speedup=prediction.speedup / longer,
         kernels=prediction.kernels.head(own),
         inserted_us=added_us,
-        high_us=prediction.high_us + MAX_COLLECTIVE_SM_FRACTION * hidden_us,
+        high_us=prediction.high_us + most_us,
+        mean_low_us=min(prediction.mean_low_us, step.mean_us * longer),
+        mean_high_us=prediction.mean_high_us + most_us * step.mean_us / step.step_time_us,
         notes=order_notes(
             (*prediction.notes, notes.note_inserted_collectives(put_in_us, exposed_us, slower_us)),
             step.step_time_us * longer,

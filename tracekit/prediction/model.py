@@ -136,12 +136,15 @@ class PredictedStep:
         low_us: Lower end of the step time's 90 % interval. Where the target's CPU wasn't given, it holds one like the
             trace's and the usual ones.
         high_us: Upper end.
+        mean_low_us: Lower end of the mean step's 90 % interval.
+        mean_high_us: Upper end.
         speedup: Measured step time over predicted.
         coverage: How the GPU time was predicted.
         energy: Energy of the step on one GPU.
         notes: Assumptions and limits of this prediction.
         memory: The GPU memory that a rank needs, and whether it fits.
-        ranks: GPUs in use.
+        ranks: Ranks of the job.
+        gpus_per_rank: GPUs that each of them drives.
         rented: GPUs that have to be rented for that, which dollars count: whole instances of a cloud.
         layout: Layout of the job there; None where the trace's is unknown.
         price: Dollars for an hour of one GPU; None if it wasn't given.
@@ -163,12 +166,15 @@ class PredictedStep:
     step: StepTime
     low_us: float
     high_us: float
+    mean_low_us: float
+    mean_high_us: float
     speedup: float
     coverage: Coverage
     energy: StepEnergy
     notes: tuple[Message, ...]
     memory: MemoryFit
     ranks: int = 1
+    gpus_per_rank: int = 1
     rented: int = 1
     layout: Layout | None = None
     price: float | None = None
@@ -201,9 +207,14 @@ class PredictedStep:
         return self.speedup * self.batch_ratio
 
     @property
+    def gpus(self) -> int:
+        """GPUs in use."""
+        return self.ranks * self.gpus_per_rank
+
+    @property
     def dollars_per_1000_steps(self) -> float | None:
-        """Dollars for 1,000 steps on all GPUs rented; None without a price."""
-        return compute_cost(self.price, self.rented, self.step.step_time_us)
+        """Dollars for 1,000 steps, of their mean, on all GPUs rented; None without a price."""
+        return compute_cost(self.price, self.rented, self.step.mean_us)
 
     @property
     def dollars_per_1000_traced_steps(self) -> float | None:
@@ -213,12 +224,12 @@ class PredictedStep:
     @property
     def per_second(self) -> float | None:
         """Samples or tokens per second of the whole job; None where its batch is unknown."""
-        return self.batch.compute_throughput(self.step.step_time_us) if self.batch else None
+        return self.batch.compute_throughput(self.step.mean_us) if self.batch else None
 
     @property
     def joules_per_unit(self) -> float | None:
         """Joules for a sample or token on all GPUs in use; None where the batch is unknown."""
-        return compute_joules_per_unit(self.energy, self.ranks, self.batch)
+        return compute_joules_per_unit(self.energy, self.step, self.gpus, self.batch)
 
     @property
     def dollars_per_million(self) -> float | None:
@@ -299,15 +310,24 @@ def compute_cost_per_million(price: float | None, gpus: int, per_second: float |
     return None if per_second is None else compute_cost(price, gpus, 1e9 / per_second)
 
 
-def compute_joules_per_unit(energy: StepEnergy | None, gpus: int, batch: StepBatch | None) -> float | None:
-    """Compute the joules for a sample or token; None without an energy or a batch.
+def compute_joules_per_unit(
+    energy: StepEnergy | None, step: StepTime, gpus: int, batch: StepBatch | None
+) -> float | None:
+    """Compute the joules for a sample or token, of the mean step; None without an energy or a batch.
 
     Args:
-        energy: Energy of a step on one GPU.
+        energy: Energy of the median step on one GPU.
+        step: The step.
         gpus: Number of GPUs in use.
         batch: What all of them process in a step.
     """
-    return energy.joules * gpus / batch.size if energy and batch and batch.size else None
+    joules = scale_to_mean_step(energy, step).joules if energy else None
+    return joules * gpus / batch.size if joules is not None and batch and batch.size else None
+
+
+def scale_to_mean_step(energy: StepEnergy, step: StepTime) -> StepEnergy:
+    """Return the energy of the mean step, which draws as much power as the median one."""
+    return energy.lengthen(step.mean_us / step.step_time_us) if step.step_time_us else energy
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from tracekit.prediction.fixed_clock import apply_clock, resolve_clock
 from tracekit.prediction.insertion_cost import separate_inserted_kernels
 from tracekit.prediction.intervals import compute_interval_times, number_repeats
 from tracekit.prediction.kernel_times import KernelTimePredictor
+from tracekit.prediction.mean_step import bound_mean_step
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs, judge_memory_fit
 from tracekit.prediction.model import Coverage, Prediction, StepOnHost, StepOnUsualHost, StepWithContention, Target
 from tracekit.prediction.note_order import order_notes
@@ -63,6 +64,7 @@ from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
 from tracekit.scoreboard import Scoreboard
+from tracekit.workload.gpus import count_gpus_per_rank
 from tracekit.workload.time_share import compute_time_shares
 
 MODELLED_METHODS = ("measured", "law", "transfer")
@@ -170,7 +172,7 @@ class Predictor:
             ClusterError: The job doesn't fit on the cluster.
             LayoutError: The job can't be laid out in this way.
         """
-        layouts = find_layout_change(self.layout, target)
+        layouts = find_layout_change(self.layout, target, count_gpus_per_rank(self.program.kernels))
         if layouts and not self.assumptions and (adders := find_missing_collectives(self.program, *layouts)):
             grown = self.insert_collectives(adders)
             return separate_inserted_kernels(grown.predict(target), self.program)
@@ -245,6 +247,8 @@ class Predictor:
         kernels = _apply_edits(program, filled.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
         source_host = self._source_host if not run.is_captured and (usual or self.host not in TRACED_HOSTS) else None
         ranks = target.layout.world_size if target.layout else program.trace.world_size
+        gpus_per_rank = count_gpus_per_rank(program.kernels)
+        gpus = ranks * gpus_per_rank
         price = self.prices.find(gpu, target.cluster)
         changed = ChangedStep(program, filled["time_us"].to_numpy(), host.likely, stepped.step.step_time_us)
         alone_us = stepped.step.exposed_comm_us
@@ -282,6 +286,8 @@ class Predictor:
             step=stepped.step,
             low_us=stepped.low_us,
             high_us=stepped.high_us,
+            mean_low_us=stepped.mean_low_us,
+            mean_high_us=stepped.mean_high_us,
             speedup=run.measured_step.step_time_us / stepped.step.step_time_us,
             coverage=_compute_coverage(program, filled),
             energy=self._estimate_energy(program, kernels, stepped, gpu),
@@ -291,9 +297,10 @@ class Predictor:
             notes=order_notes(written, stepped.step.step_time_us),
             memory=memory,
             ranks=ranks,
+            gpus_per_rank=gpus_per_rank,
             layout=target.layout,
             price=price,
-            rented=target.cluster.count_rented_gpus(ranks) if target.cluster else ranks,
+            rented=target.cluster.count_rented_gpus(gpus) if target.cluster else gpus,
             pipeline=pipeline,
             batch_ratio=more,
             batch=self.batch.scale(more) if self.batch else None,
@@ -344,7 +351,8 @@ class Predictor:
         error = 0.0 if cancels else abs(self.run.self_replay.error_pct) / 100
         ends = late.widen_interval(step_us, low_us / (1 + error), high_us * (1 + error))
         scaled = scale_to_pipeline_step(step, step_us * late.likely_factor, pipeline, target.layout)
-        return _StepInterval(step, scaled, *ends, pipeline, late)
+        of_mean = bound_mean_step((step, low, high), scaled.mean_us, ends)
+        return _StepInterval(step, scaled, *ends, *of_mean, pipeline, late)
 
     def _estimate_energy(
         self, program: Program, kernels: pl.DataFrame, stepped: "_StepInterval", gpu: Gpu
@@ -402,12 +410,14 @@ class Predictor:
 
 @dataclass(frozen=True, slots=True)
 class _StepInterval:
-    """The step as replayed, as it is, the ends of its interval, its pipeline, and the effect of its slowest rank."""
+    """The step as replayed, as it is, the ends of its interval and the mean step's, its pipeline, its slowest rank."""
 
     replayed: StepTime
     step: StepTime
     low_us: float
     high_us: float
+    mean_low_us: float
+    mean_high_us: float
     pipeline: Pipeline | None
     stragglers: StragglerEffect
 
@@ -426,12 +436,12 @@ def fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame
     )
 
 
-def find_layout_change(old: Layout | None, target: Target) -> tuple[Layout, Layout] | None:
+def find_layout_change(old: Layout | None, target: Target, gpus_per_rank: int = 1) -> tuple[Layout, Layout] | None:
     """Return the layouts of trace and target where they differ; check that the target can hold the job."""
     if old is not None and target.cluster is not None:
         layout = target.layout or old
-        if layout.world_size > target.cluster.gpus:
-            raise _make_too_small_error(target.cluster, layout)
+        if layout.world_size * gpus_per_rank > target.cluster.gpus:
+            raise _make_too_small_error(target.cluster, layout, gpus_per_rank)
     if old is None or target.layout is None or old == target.layout:
         return None
     if target.cluster is None and not _has_same_collectives(old, target.layout):
@@ -443,8 +453,8 @@ def find_layout_change(old: Layout | None, target: Target) -> tuple[Layout, Layo
     return old, target.layout
 
 
-def _make_too_small_error(cluster: Cluster, layout: Layout) -> ClusterError:
-    replica = layout.world_size // layout.dp
+def _make_too_small_error(cluster: Cluster, layout: Layout, gpus_per_rank: int) -> ClusterError:
+    replica = layout.world_size // layout.dp * gpus_per_rank
     most = cluster.gpus // replica * replica
     shown: dict[str, Value] = {"layout": str(layout), "cluster": cluster.slug, "gpus": cluster.gpus}
     if not most:

@@ -84,7 +84,11 @@ def scale_to_pipeline_step(
     # The GPU's times are medians as replayed, the step is on the scale of the measured ones.
     busy_us = min(step.kernel_time_us, step_time_us)
     return replace(
-        step, step_time_us=step_time_us, kernel_time_us=busy_us, exposed_comm_us=min(step.exposed_comm_us, busy_us)
+        step,
+        step_time_us=step_time_us,
+        kernel_time_us=busy_us,
+        exposed_comm_us=min(step.exposed_comm_us, busy_us),
+        mean_us=step.mean_us * (step_time_us / step.step_time_us if step.step_time_us else 1.0),
     )
 
 

@@ -1,4 +1,4 @@
-"""Lower the clock of a step that would draw more than the board's limit.
+"""Lower the clock of a GPU that would draw more than the board's limit in a step.
 
 The laws of kernels were fitted to runs of milliseconds, in which a board keeps its boost clock. It regulates its power
 within tenths of a second, so in a job the mean over a step counts::
@@ -21,13 +21,16 @@ from predictors.arrays import Floats
 from predictors.hardware import derive_hardware
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.power import load_power_law
+from tracekit.arrays import Ints
 from tracekit.parallelism.relayout import add_measured_times
 from tracekit.prediction.energy import compute_idle_w
 from tracekit.prediction.fixed_clock import get_highest_mhz
 from tracekit.prediction.intervals import lengthen_times
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.program import Program
+from tracekit.replay.step_time import JobSteps
 from tracekit.run import MeasuredRun
+from tracekit.workload.gpus import number_gpus
 
 REGULATED_US = 2000.0
 """In the runs that the laws were fitted to, a kernel of this time is throttled by half as much as in a job: GEMMs of
@@ -45,9 +48,11 @@ class ClockedKernels:
 
     Attributes:
         kernels: With their times there.
-        slowdown: How many times as long the matrix units take as at the boost clock.
+        slowdown: How many times as long the matrix units take as at the boost clock; of several GPUs of a process those
+            of the most loaded one.
         longer_pct: Percent by which the kernels take longer for it.
-        demand_w: Mean power of the step without a limit, in watts; ``None`` where the clock isn't regulated.
+        demand_w: Mean power of that GPU over the step without a limit, in watts; ``None`` where the clock isn't
+            regulated.
     """
 
     kernels: pl.DataFrame
@@ -68,16 +73,17 @@ class SustainedClock:
         self._run, self._clock_mhz = run, clock_mhz
 
     @cached_property
-    def source_slowdown(self) -> float:
-        """How many times as long the matrix units took in the measured step as at the boost clock."""
+    def source_slowdown(self) -> Floats:
+        """How many times as long the matrix units took in the measured step as at the boost clock, by GPU of a rank."""
         gpu, program = self._run.gpu, self._run.program
         if gpu is not None and self._clock_mhz is not None:
-            return max(get_highest_mhz(gpu) / self._clock_mhz, 1.0)
+            return np.array([max(get_highest_mhz(gpu) / self._clock_mhz, 1.0)])
         if gpu is None or not regulates_clock(gpu) or self._run.program.has_predicted_times:
-            return 1.0
+            return np.ones(1)
         table = add_measured_times(program)
         kernels = table.select("dtype").hstack(KernelTimePredictor(table, gpu).on_source)
-        return compute_source_slowdown(sum_demand_us(program, kernels, gpu), self._run.measured_step.step_time_us)
+        demands_us, step_us = sum_demands_us(program, kernels, gpu), self._run.measured_step.step_time_us
+        return np.array([compute_source_slowdown(one, step_us) for one in demands_us.tolist()])
 
     def hold(
         self, program: Program, kernels: pl.DataFrame, gpu: Gpu, traced: KernelTimePredictor, host_time: float
@@ -91,30 +97,46 @@ class SustainedClock:
             traced: What predicted them from the run's GPU.
             host_time: How many times as long the CPU's own work takes.
         """
-        if self.source_slowdown > 1:
+        place = number_gpus(program.kernels)
+        if (self.source_slowdown > 1).any():
             there = kernels.select("family", "dtype").hstack(traced.on_source.select("time_us", "limiter", "runs_as"))
-            kernels = change_clock(kernels, 1 / spread_slowdown(there, self.source_slowdown), gpu)
+            slower = choose_slowdown(self.source_slowdown, place)
+            kernels = change_clock(kernels, 1 / spread_slowdown(there, slower), gpu)
         if not regulates_clock(gpu):
             return ClockedKernels(kernels)
         step_us = program.replay_step_time_us(kernels["time_us"].to_numpy(), host_time)
-        return lower_clock(kernels, gpu, sum_demand_us(program, kernels, gpu), step_us)
+        return lower_clock(kernels, gpu, sum_demands_us(program, kernels, gpu), step_us, place)
 
 
-def lower_clock(kernels: pl.DataFrame, gpu: Gpu, demand_us: float, step_us: float) -> ClockedKernels:
-    """Return kernels at the clock that their step keeps.
+def lower_clock(
+    kernels: pl.DataFrame, gpu: Gpu, demands_us: Floats, step_us: float, place: Ints | None = None
+) -> ClockedKernels:
+    """Return kernels at the clock that each GPU keeps in their step.
 
     Args:
         kernels: With their times at the boost clock.
         gpu: The GPU, one whose clock is regulated.
-        demand_us: What the step demands above idle power, in microseconds at the board's limit.
+        demands_us: What the step demands of each GPU of a rank above idle power, in microseconds at the board's limit.
         step_us: Time of the step.
+        place: The GPU of each kernel among those of its rank; by default the first.
     """
-    slowdown = compute_target_slowdown(demand_us, step_us)
-    held = change_clock(kernels, spread_slowdown(kernels, slowdown), gpu) if slowdown > 1 else kernels
+    slowdown = np.array([max(compute_target_slowdown(one, step_us), 1.0) for one in demands_us.tolist()])
+    slower = choose_slowdown(slowdown, np.zeros(kernels.height, np.int64) if place is None else place)
+    held = change_clock(kernels, spread_slowdown(kernels, slower), gpu) if (slowdown > 1).any() else kernels
     total_us, held_us = (float(one["time_us"].sum()) for one in (kernels, held))
     longer_pct = 100 * (held_us / total_us - 1) if total_us else 0.0
-    demand_w = compute_idle_w(gpu) + (gpu.tdp_w * demand_us / step_us if step_us else 0.0)
-    return ClockedKernels(held, slowdown, longer_pct, demand_w)
+    demand_w = compute_idle_w(gpu) + (gpu.tdp_w * float(demands_us.max()) / step_us if step_us else 0.0)
+    return ClockedKernels(held, float(slowdown.max()), longer_pct, demand_w)
+
+
+def choose_slowdown(slowdown: Floats, place: Ints) -> pl.Series:
+    """Return the slowdown of each kernel's GPU.
+
+    Args:
+        slowdown: By GPU of a rank; one for all.
+        place: The GPU of each kernel among those of its rank.
+    """
+    return pl.Series(slowdown[np.minimum(place, slowdown.size - 1)])
 
 
 def hold_clock(kernels: pl.DataFrame, gpu: Gpu, step_us: float) -> ClockedKernels:
@@ -127,7 +149,7 @@ def hold_clock(kernels: pl.DataFrame, gpu: Gpu, step_us: float) -> ClockedKernel
     """
     if not regulates_clock(gpu):
         return ClockedKernels(kernels)
-    return lower_clock(kernels, gpu, float(compute_demands_us(kernels, gpu).sum()), step_us)
+    return lower_clock(kernels, gpu, compute_demands_us(kernels, gpu).sum(keepdims=True), step_us)
 
 
 def regulates_clock(gpu: Gpu) -> bool:
@@ -135,10 +157,29 @@ def regulates_clock(gpu: Gpu) -> bool:
     return load_power_law().knows_clock_of(derive_hardware(gpu))
 
 
-def sum_demand_us(program: Program, kernels: pl.DataFrame, gpu: Gpu) -> float:
-    """Sum what the kernels of a program's median step demand above idle power, in microseconds at the board's limit."""
-    above_ns = np.rint(1e3 * compute_demands_us(kernels, gpu)).astype(np.int64)
-    return program.step_timer.compute_median_sum_us(above_ns)
+def sum_demands_us(program: Program, kernels: pl.DataFrame, gpu: Gpu) -> Floats:
+    """Sum what the kernels of a program's median step demand above idle power, in microseconds at the board's limit.
+
+    Returns:
+        The demand on each GPU of a rank, of several ranks the mean: each board regulates its own clock.
+    """
+    timer = program.step_timer
+    return average_by_gpu(timer.job, timer.sum_by_gpu(to_demands_ns(kernels, gpu)))
+
+
+def average_by_gpu(job: JobSteps, demand_ns: Floats) -> Floats:
+    """Average over the ranks what the median step demands of each GPU of a rank, in microseconds.
+
+    Args:
+        job: The steps.
+        demand_ns: Of :meth:`tracekit.replay.step_time.StepTimer.sum_by_gpu`, for the rows of all ranks.
+    """
+    return np.array([job.compute_median_sum_us(of_gpu) for of_gpu in demand_ns])
+
+
+def to_demands_ns(kernels: pl.DataFrame, gpu: Gpu) -> Ints:
+    """Return what each kernel demands above idle power, in nanoseconds at the board's limit."""
+    return np.rint(1e3 * compute_demands_us(kernels, gpu)).astype(np.int64)
 
 
 def compute_demands_us(kernels: pl.DataFrame, gpu: Gpu) -> Floats:
@@ -158,10 +199,10 @@ def compute_demands_us(kernels: pl.DataFrame, gpu: Gpu) -> Floats:
 
 
 def compute_target_slowdown(demand_us: float, step_us: float) -> float:
-    """Return how many times as long the matrix units take in a step than at the boost clock.
+    """Return how many times as long a GPU's matrix units take in a step than at the boost clock.
 
     Args:
-        demand_us: From `sum_demand_us`, with times at the boost clock.
+        demand_us: One of `sum_demands_us`, with times at the boost clock.
         step_us: Time of the step with these.
     """
     law = load_power_law()

@@ -107,7 +107,9 @@ def describe_batch(batch: StepBatch) -> str:
     first = "embedding" if batch.unit == "tokens" else "convolution"
     passes = f" in {batch.passes:,} passes" if batch.passes > 1 else ""
     known = "as given" if batch.given else "as the engine marks it" if batch.marked else f"as its first {first} tells"
-    return f"of {batch.size:,.0f} in a measured step{passes}, {known}"
+    least, most = batch.ends
+    open_to = f" ({least:,.0f} to {most:,.0f})" if least < most else ""
+    return f"of {batch.size:,.0f}{open_to} in a measured step{passes}, {known}"
 
 
 def explain_headings(columns: Iterable[CostColumn]) -> Iterator[str]:

@@ -33,7 +33,7 @@ def build_headline(report: Report) -> Headline:
     """Build the answer in one sentence: the decision, or without targets the measured step."""
     source, decision = report.source, report.decision
     if decision is None:
-        here = count_gpus(source.gpu_name, source.ranks)
+        here = count_gpus(source.gpu_name, source.gpus)
         takes = "is predicted to take" if source.is_captured else "takes"
         busy = format_percent(source.busy_pct or 0.0)
         detail = f"The GPU is busy for {busy} of the step. {describe_largest_part(report)}".rstrip()

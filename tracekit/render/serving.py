@@ -19,7 +19,8 @@ def describe_batches(served: ServedBatches) -> str:
 def list_headings(served: ServedBatches) -> tuple[str, ...]:
     """Return the headings of :func:`build_rows`, which begin with that of the GPU."""
     is_prefill, is_decode = served.kind in PREFILL_KINDS, served.kind in DECODE_KINDS
-    names = [*["first token"] * is_prefill, *["per output token"] * is_decode]
+    is_shared = not is_prefill or served.accepted is None
+    names = [*["first token"] * is_prefill, *["per output token"] * (is_decode and is_shared)]
     latency = " and ".join(names) or "batch"
     return (latency, "90 % interval", "tokens/s", *["per GPU"] * _has_several_gpus(served), *["per user"] * is_decode)
 
@@ -27,7 +28,7 @@ def list_headings(served: ServedBatches) -> tuple[str, ...]:
 def build_rows(served: ServedBatches) -> Iterator[tuple[str, ...]]:
     """Yield the cells of the measured batch and of each target's."""
     for speed in served.speeds:
-        time = speed.batch_us
+        time = speed.batch_us if served.kind in PREFILL_KINDS else speed.output_token_us or speed.batch_us
         span = "" if time.is_exact else format_interval(time.low, time.high)
         yield speed.label, format_duration(time.likely), span, *_format_rates(speed, _has_several_gpus(served))
 

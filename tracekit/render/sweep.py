@@ -164,7 +164,8 @@ def _describe_best(sweep: SweepReport) -> Iterator[Message]:
         speedup=step.invert(sweep.step_time_us * best.batch_ratio).ordered,
     )
     if best.price is not None and entry.dollars_per_million is not None:
-        dollars = step.scale(entry.dollars_per_million / best.step.step_time_us)
+        mean = Figure(best.step.mean_us, best.mean_low_us, best.mean_high_us)
+        dollars = mean.scale(entry.dollars_per_million / best.step.mean_us)
         yield COSTS_ALONE(price=best.price, amount=1_000_000, units=sweep.unit, dollars=dollars.ordered)
 
 

@@ -41,6 +41,7 @@ def render_info(report: Report) -> RenderableType:
     return Group(
         render_source(report),
         render_facts(
+            *([("steps", numbers)] if (numbers := report.source.step_numbers) else []),
             ("coverage", work),
             *describe_tables(report.source.tables),
             ("host", describe_host(report.source)),

@@ -13,6 +13,7 @@ from tracekit.replay.coverage import measure_coverage
 from tracekit.replay.earlier_work import MAX_TIME_NS, MIN_TIME_NS, EarlierWork
 from tracekit.replay.engine import Timeline
 from tracekit.replay.step_scale import StepScale
+from tracekit.workload.gpus import number_gpus
 
 STEP_KEYS = ("rank", "step")
 
@@ -25,14 +26,17 @@ class StepTime:
     """Medians over steps, in microseconds; for several ranks the GPU times are means over ranks.
 
     Attributes:
-        step_time_us: From the end of one step to the end of the next, CPU and GPU, on the last rank. A single step is
-            measured from its start, or from when the GPU had finished earlier work.
+        step_time_us: From the end of one step to the end of the next, CPU and GPU, on the last rank. A single step, and
+            one before which steps weren't recorded, is measured from its start, or from when the GPU had finished
+            earlier work.
         kernel_time_us: Part of the step time in which the GPU runs anything, of any step.
         exposed_comm_us: Part of the kernel time in which only collectives run.
         waiting_us: Part of the exposed time in which these collectives only wait for other ranks.
         steps: Number of steps that the medians are over.
         span_us: Duration of all chosen steps together. It begins at the end of the step before them, or at the start of
             the trace's first step. Unlike the median step, the span never grows when something becomes faster.
+        mean_us: The mean step, by which a run of many steps lasts and costs: where gradients are accumulated, say, the
+            median step doesn't update the parameters.
     """
 
     step_time_us: float
@@ -41,6 +45,7 @@ class StepTime:
     waiting_us: float
     steps: int
     span_us: float
+    mean_us: float
 
     @property
     def idle_us(self) -> float:
@@ -70,14 +75,20 @@ def merge_ranks(table: pl.DataFrame) -> pl.DataFrame:
     return (
         table.group_by("step", maintain_order=True)
         .agg(
-            pl.col("first").all(),
+            pl.col("first", "begins_at_mark").all(),
             pl.col("begin_ns").min(),
             pl.col("end_ns").max(),
             pl.col("busy_ns", "exposed_ns", "waiting_ns").mean(),
         )
         .sort("end_ns")
-        .with_columns(time_ns=pl.col("end_ns") - pl.when("first").then("begin_ns").otherwise(pl.col("end_ns").shift(1)))
+        .with_columns(time_ns=pl.col("end_ns") - _choose_begin(pl.col("end_ns").shift(1)))
     )
+
+
+def _choose_begin(previous_end: pl.Expr) -> pl.Expr:
+    """Choose from when a step of several ranks is measured."""
+    begun = pl.max_horizontal("begin_ns", previous_end)
+    return pl.when("first").then("begin_ns").when("begins_at_mark").then(begun).otherwise(previous_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,8 @@ class StepSpans:
     """Start and end of every row of the steps; valid only where ``has_times``.
 
     A step lasts from the end of the rank's previous step to its own end. A rank's first step begins at its mark, or
-    when the GPU has finished earlier work. A first step is never shorter than the host alone takes for its mark.
+    when the GPU has finished earlier work, and so does one before which steps weren't recorded. A first step is never
+    shorter than the host alone takes for its mark.
     """
 
     begin_ns: Ints
@@ -115,18 +127,29 @@ class JobSteps:
     Attributes:
         numbers: Step numbers of the job, in order of appearance.
         first: Marks the rows of ``steps`` that are the first of their rank.
+        begins_at_mark: Marks the others before which steps weren't recorded.
         is_chosen: Marks the rows of ``steps`` to measure.
+
+    A serving engine's last batch is recorded without the time to the next one, so that no mean counts it.
     """
 
     def __init__(self, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
         self.first: Bools = steps.select(pl.int_range(pl.len()).over("rank") == 0).to_series().to_numpy()
+        self.begins_at_mark: Bools = steps["begins_at_mark"].to_numpy() & ~self.first
         numbers = steps["step"].unique(maintain_order=True)
         self.numbers: list[int] = numbers.to_list()
         self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
         # Whether a step is the first step of every rank that has it.
-        self._is_first_step: Bools = np.bincount(self._step, self.first) == np.bincount(self._step)
+        self._is_first_step: Bools = self._hold_for_all(self.first)
+        self._begins_at_mark: Bools = self._hold_for_all(self.first | self.begins_at_mark)
         self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
+        last = np.append(self.first[1:], True)
+        self._is_cut: Bools = self._hold_for_all(last & steps["tokens"].is_not_null().to_numpy())
         self.is_chosen: Bools = self._chosen[self._step]
+
+    def _hold_for_all(self, rows: Bools) -> Bools:
+        """Return for which steps something holds on every rank."""
+        return np.asarray(np.bincount(self._step, rows) == np.bincount(self._step))
 
     def compute_median(self, each: StepTimes, scale: StepScale | None = None, longer: Floats | float = 1.0) -> StepTime:
         """Compute the median chosen step, of all ranks together.
@@ -147,13 +170,16 @@ class JobSteps:
         means = ((np.bincount(self._step, ns) / ranks)[self._chosen] for ns in gpu_ns)
         busy, exposed, waiting = (float(np.median(ns)) / 1e3 for ns in means)
         step = (time if scale is None else scale.apply(time)) * longer
+        counted = self._chosen & known
+        whole = counted & ~self._is_cut
         return StepTime(
-            step_time_us=float(np.median(step[self._chosen & known])) / 1e3,
+            step_time_us=float(np.median(step[counted])) / 1e3,
             kernel_time_us=busy,
             exposed_comm_us=exposed,
             waiting_us=waiting,
             steps=int(self._chosen.sum()),
-            span_us=float(time[self._chosen & known].sum()) / 1e3,
+            span_us=float(time[counted].sum()) / 1e3,
+            mean_us=float(np.mean(step[whole if whole.any() else counted])) / 1e3,
         )
 
     def compute_median_step_us(self, spans: StepSpans, scale: StepScale) -> float:
@@ -175,17 +201,21 @@ class JobSteps:
         in_time = np.argsort(begin, kind="stable")
         before = np.empty_like(end)
         before[in_time] = np.roll(end[in_time], 1)
-        return end - np.where(self._is_first_step, begin, before), begin != MAX_TIME_NS
+        begun = np.where(self._begins_at_mark, np.maximum(begin, before), before)
+        return end - np.where(self._is_first_step, begin, begun), begin != MAX_TIME_NS
 
-    def compute_median_sum_us(self, row_ns: Floats, job_ns: Floats | Ints | float = 0.0) -> float:
-        """Sum a time over the ranks, and return the median chosen step of the mean rank in microseconds.
+    def compute_median_sum_us(self, gpu_ns: Floats, job_ns: Floats | Ints | float = 0.0) -> float:
+        """Sum a time over the job, and return the median chosen step of the mean GPU, or rank, in microseconds.
 
         Args:
-            row_ns: The time of each row of the steps.
+            gpu_ns: The time of each row of the steps; or for each GPU of a rank, NaN in rows whose rank hasn't it.
             job_ns: What is added to each step of the job.
         """
-        each = (job_ns + np.bincount(self._step, row_ns)) / np.bincount(self._step)
-        return float(np.median(each[self._chosen])) / 1e3
+        times = np.atleast_2d(gpu_ns)
+        exists, step = ~np.isnan(times).ravel(), np.tile(self._step, times.shape[0])
+        count = np.bincount(step, exists, self._chosen.size)
+        summed = job_ns + np.bincount(step, np.nan_to_num(times).ravel(), self._chosen.size)
+        return float(np.median((summed / np.maximum(count, 1))[self._chosen])) / 1e3
 
     def find_ends(self, spans: StepSpans) -> Ints:
         """Find when each step of the job ends, on its last rank."""
@@ -216,6 +246,7 @@ class StepTimer:
         self._row = row = _index_step_rows(kernels, steps)
         self._by_step = np.argsort(row, kind="stable")[: int((row < steps.height).sum())]
         self._launching, self._from = np.unique(row[self._by_step], return_index=True)
+        self._gpu = number_gpus(kernels)
         collective = (kernels["family"] == "collective").to_numpy()
         self._collective = collective if collective.any() else None
         firsts = np.flatnonzero(self.job.first)
@@ -257,14 +288,15 @@ class StepTimer:
         """Tabulate all steps of a timeline: one row per step, or per rank and step.
 
         Returns:
-            ``rank`` (if the steps have it), ``step``, ``first``, ``begin_ns``, ``end_ns``, ``time_ns``, ``busy_ns``,
-            ``exposed_ns``, ``waiting_ns``, in the order of the steps. Times are null for a step without GPU work and
-            without marks on the CPU.
+            ``rank`` (if the steps have it), ``step``, ``first``, ``begins_at_mark``, ``begin_ns``, ``end_ns``,
+            ``time_ns``, ``busy_ns``, ``exposed_ns``, ``waiting_ns``, in the order of the steps. Times are null for a
+            step without GPU work and without marks on the CPU.
         """
         each = self.compute_step_times(timeline)
         spans = each.spans
         columns = {
             "first": self.job.first,
+            "begins_at_mark": self.job.begins_at_mark,
             "begin_ns": pl.Series(spans.begin_ns).set(pl.Series(~spans.has_times), None),
             "end_ns": pl.Series(spans.end_ns).set(pl.Series(~spans.has_times), None),
             "time_ns": pl.Series(spans.end_ns - spans.previous_end_ns).set(pl.Series(~spans.has_duration), None),
@@ -277,11 +309,20 @@ class StepTimer:
         return self.job.measure_ns(self.compute_step_spans(timeline))
 
     def compute_median_sum_us(self, kernel_ns: Ints) -> float:
-        """Sum a per-kernel time over each chosen step of the mean rank, and return the median step in microseconds."""
-        return self.job.compute_median_sum_us(self.sum_by_step(kernel_ns))
+        """Sum a per-kernel time over each chosen step of the mean GPU, and return the median step in microseconds."""
+        return self.job.compute_median_sum_us(self.sum_by_gpu(kernel_ns))
 
-    def sum_by_step(self, kernel_ns: Ints) -> Floats:
-        """Sum a per-kernel time over each row of the steps."""
+    def sum_by_gpu(self, kernel_ns: Ints) -> Floats:
+        """Sum a per-kernel time over each row of the steps, on each GPU of a rank; NaN where a rank hasn't that GPU."""
+        gpus = int(self._gpu.max(initial=0)) + 1
+        summed = np.array([self._sum_by_step(np.where(self._gpu == gpu, kernel_ns, 0)) for gpu in range(gpus)])
+        counts = np.ones(self._windows.size - 1, dtype=np.int64)
+        np.maximum.at(counts, self._rank, self._gpu + 1)
+        of_row = np.repeat(counts, np.diff(self._windows))
+        return np.where(np.arange(gpus)[:, None] < of_row, summed, np.nan)
+
+    def _sum_by_step(self, kernel_ns: Ints) -> Floats:
+        """Sum a per-kernel time over each row of the steps, on all GPUs of a rank together."""
         summed = np.bincount(self._row, kernel_ns, minlength=self._rows + 1)[: self._rows]
         return summed.astype(np.float64)
 
@@ -302,7 +343,7 @@ class StepTimer:
         begun = timeline.end_ns[:hosts] > spans.begin_ns.min()
         counted = begun & (place < end.size)
         of_host = np.bincount(in_time[place[counted]], node_ns[:hosts][counted], minlength=end.size)
-        return self.job.compute_median_sum_us(self.sum_by_step(node_ns[hosts:]), of_host)
+        return self.job.compute_median_sum_us(self._sum_by_step(node_ns[hosts:]), of_host)
 
     def compute_step_times(self, timeline: Timeline) -> StepTimes:
         """Compute the times of every step of every rank."""
@@ -325,8 +366,9 @@ class StepTimer:
     def compute_step_spans(self, timeline: Timeline) -> StepSpans:
         """Compute start and end of every step of every rank, without its GPU times."""
         begin_ns, end_ns, known = self._find_step_bounds(timeline)
-        previous_ns = np.where(self.job.first, begin_ns, np.roll(end_ns, 1))
-        return StepSpans(begin_ns, previous_ns, end_ns, known, known & (self.job.first | np.roll(known, 1)))
+        before, anew = np.roll(end_ns, 1), self.job.begins_at_mark
+        previous_ns = np.where(self.job.first, begin_ns, np.where(anew, np.maximum(begin_ns, before), before))
+        return StepSpans(begin_ns, previous_ns, end_ns, known, known & (self.job.first | anew | np.roll(known, 1)))
 
     def _find_step_bounds(self, timeline: Timeline) -> tuple[Ints, Ints, Bools]:
         """Return start and end of every step, and whether the step has times."""

@@ -73,6 +73,7 @@ def measure(
         model_config=request.model_config,
         framework=request.framework,
         indices=request.index_pattern,
+        accepted_tokens=request.accepted_tokens,
         progress=progress,
     )
 
@@ -124,7 +125,18 @@ def predict(run: MeasuredRun, request: ExportRequest, progress: ProgressCallback
 
 
 FLEET_OPTIONS = frozenset(
-    ("gpu", "cluster", "source_gpu", "source_cluster", "steps", "framework", "model_config", "zipf", "indices")
+    (
+        "gpu",
+        "cluster",
+        "source_gpu",
+        "source_cluster",
+        "steps",
+        "framework",
+        "model_config",
+        "zipf",
+        "indices",
+        "accepted_tokens",
+    )
 ) | {
     *("without_rule", "no_calibration", "no_scoreboard"),
     *("price", "prices", "samples", "rank_by", "steps_to_run", "tokens_to_run", "samples_to_run"),
@@ -174,6 +186,7 @@ def predict_fleet(
         model_config=request.model_config,
         framework=request.framework,
         indices=request.index_pattern,
+        accepted_tokens=request.accepted_tokens,
         prices=request.given_prices,
         samples=request.samples,
         question=request.question if isinstance(request, DecisionOptions) else FASTEST,

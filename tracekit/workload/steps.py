@@ -7,14 +7,16 @@ import polars as pl
 
 from tracekit.arrays import fill_nulls, make_column
 from tracekit.errors import StepError
+from tracekit.format import format_ranges
 from tracekit.ingest import batches
-from tracekit.ingest.build import NUMBERED_STEP
 from tracekit.ingest.nesting import select_outermost
 from tracekit.messages import Message
 from tracekit.messages import steps as messages
 from tracekit.rules import NO_RULES, Rule, RuleNames
 from tracekit.trace import RankTrace
 from tracekit.workload import busy_start, phases, setup_ranges, unmarked_steps
+from tracekit.workload.step_kinds import USUAL_KIND, number_kinds
+from tracekit.workload.step_marks import find_marked_steps
 
 OPTIMIZER_STEP_MARK = r"^Optimizer\.step#"
 WHOLE_TRACE_STEP = 0
@@ -32,6 +34,10 @@ NO_BATCH_COLUMNS = {
     "found_by": pl.lit(None, pl.String),
     "found_name": pl.lit(None, pl.String),
 }
+MAX_NAMED_RUNS = 8
+"""Most runs of numbers that a message names."""
+_IS_USUAL = pl.col("work") == USUAL_KIND
+NO_MARK_COLUMNS = {"label": pl.lit(None, pl.Int64), "work": pl.lit(None, pl.Int64), "begins_at_mark": pl.lit(False)}
 
 
 def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool = False) -> pl.DataFrame:
@@ -49,12 +55,14 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool 
         as_one: Whether the whole trace is one step in any case.
 
     Returns:
-        ``step`` (ProfilerStep number), ``start_ns`` and ``end_ns`` on the CPU, ``pid`` and ``tid`` of the thread that
-        runs the training or serving loop (null without CPU events), ``kind`` and ``tokens`` of an engine's batches
-        (else null), ``found_by`` (code of the message that says by what, unless a mark says so) and ``found_name``
-        (the name of that), ``whole``, which is true for the one step of a trace without marks, and ``waited_ns``: how
-        long a kernel of a marked first step waited for work from before the recording, until ``waited_until_ns`` (else
-        null).
+        ``step`` (ProfilerStep number; the place in time where these repeat), ``start_ns`` and ``end_ns`` on the CPU,
+        ``pid`` and ``tid`` of the thread that runs the training or serving loop (null without CPU events), ``kind`` and
+        ``tokens`` of an engine's batches (else null), ``found_by`` (code of the message that says by what, unless a
+        mark says so) and ``found_name`` (the name of that), ``whole``, which is true for the one step of a trace
+        without marks, ``label`` (ProfilerStep number as recorded), ``work`` (where labels repeat, its kind of work as
+        ``number_kinds`` numbers it), ``begins_at_mark`` (whether unrecorded steps lie before it), and ``waited_ns``:
+        how long a kernel of a marked first step waited for work from before the recording, until ``waited_until_ns``
+        (else null).
     """
     marked = _find_profiler_steps(trace)
     if marked.is_empty() and not as_one:
@@ -62,6 +70,9 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool 
     if marked.is_empty() or as_one:
         return _make_whole_trace_step(trace, without)
     found = _drop_empty_steps(marked, trace)
+    found = found.with_columns(number_kinds(found, assign_steps(trace.calls["ts_ns"], found), trace, without))
+    is_other_work = (pl.col("work") != pl.col("work").shift(1)).fill_null(value=False)
+    found = found.with_columns(begins_at_mark=pl.col("begins_at_mark") | is_other_work)
     late = busy_start.find_busy_start(trace, without, found["start_ns"][0])
     is_first = pl.int_range(pl.len()) == 0
     until_ns, waited_ns = late or (None, None)
@@ -80,12 +91,13 @@ def find_steps_of_ranks(
     of batches, or their optimizers different numbers of updates. Then each rank's whole trace is one step.
 
     Returns:
-        The steps of each rank, and messages: which ranks lack marks that others have, and whether the step begins late.
+        The steps of each rank, and messages: which ranks lack marks that others have, whether the step begins late, and
+        what the marks of the first rank that repeats numbers leave to be said.
     """
     found = [find_steps(rank, without) for rank in ranks]
     unmarked = [rank.rank or 0 for rank in ranks if not has_profiler_steps(rank)]
     if not unmarked:
-        return found, ()
+        return found, note_repeated_labels(found)
     said = [messages.STEPS_MARKED_IN_PART(ranks=unmarked)] if len(unmarked) < len(ranks) else []
     if said or len({table.height for table in found}) > 1:
         found = [find_steps(rank, without, as_one=True) for rank in ranks]
@@ -112,19 +124,11 @@ def has_profiler_steps(trace: RankTrace) -> bool:
 
 def _find_profiler_steps(trace: RankTrace) -> pl.DataFrame:
     """Find the profiler's own step marks."""
-    return (
-        trace.annotations.with_columns(step=pl.col("name").str.extract(NUMBERED_STEP).cast(pl.Int64, strict=False))
-        .drop_nulls("step")
-        .group_by("step")
-        .agg(
-            start_ns=pl.col("ts_ns").min(),
-            end_ns=(pl.col("ts_ns") + pl.col("dur_ns")).max(),
-            pid=pl.col("pid").first(),
-            tid=pl.col("tid").first(),
-        )
-        .sort("start_ns", "end_ns", "step", descending=[False, True, False])
-        .select("step", "start_ns", "end_ns", "pid", "tid", **NO_BATCH_COLUMNS, whole=False)
-    )
+    marked = find_marked_steps(trace)
+    own = marked.select("label", "begins_at_mark")
+    return marked.select(
+        "step", "start_ns", "end_ns", "pid", "tid", **NO_BATCH_COLUMNS, whole=False, **NO_MARK_COLUMNS
+    ).with_columns(own)
 
 
 def _infer_unmarked_steps(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
@@ -138,7 +142,7 @@ def _infer_unmarked_steps(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
     table = found.select(
         pl.col(name) if name in found.columns else NO_BATCH_COLUMNS[name].alias(name) for name in STEP_COLUMNS[1:-1]
     )
-    return table.select(pl.int_range(pl.len()).alias("step"), pl.all(), whole=False)
+    return table.select(pl.int_range(pl.len()).alias("step"), pl.all(), whole=False, **NO_MARK_COLUMNS)
 
 
 def _infer_optimizer_steps(trace: RankTrace) -> pl.DataFrame:
@@ -212,7 +216,7 @@ def _make_whole_trace_step(trace: RankTrace, without: RuleNames) -> pl.DataFrame
         edges = {"start_ns": measured.start_ns, "end_ns": measured.end_ns, "found_by": code, "found_name": told}
         span = span.with_columns(whole=False, **{name: pl.lit(value) for name, value in edges.items()})
     return span.join(main.select("pid", "tid"), how="left", on=pl.lit(True)).select(
-        *STEP_COLUMNS, waited_ns=pl.lit(None, pl.Int64), waited_until_ns=pl.lit(None, pl.Int64)
+        *STEP_COLUMNS, **NO_MARK_COLUMNS, waited_ns=pl.lit(None, pl.Int64), waited_until_ns=pl.lit(None, pl.Int64)
     )
 
 
@@ -220,6 +224,11 @@ def _select_usual_steps(steps: pl.DataFrame) -> pl.DataFrame:
     """Select the steps of the most frequent kind; all steps if they have no kind."""
     often = steps.group_by("kind").agg(pl.len(), last=pl.col("step").last()).sort("len", "last")
     return steps.filter(pl.col("kind").eq_missing(pl.lit(often["kind"][-1])))
+
+
+def _select_usual_work(steps: pl.DataFrame) -> pl.DataFrame:
+    """Select the steps of the most usual kind of work; all steps where kinds weren't told apart."""
+    return steps.filter((pl.col("work") == pl.col("work").min()).fill_null(value=True))
 
 
 def drop_first_step(asked: pl.DataFrame, steps: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
@@ -251,8 +260,24 @@ def assign_steps(times_ns: pl.Series, steps: pl.DataFrame) -> pl.Series:
     return make_column("step", np.where(inside, numbers[row], NO_TIME), NO_TIME)
 
 
+def select_steps_of_ranks(tables: Sequence[pl.DataFrame], wanted: str | None) -> list[pl.DataFrame]:
+    """Select the steps of each rank, as ``select_steps`` does; of repeated numbers those that the first rank's tell.
+
+    Args:
+        tables: The steps of each rank, with the numbers of the first.
+        wanted: As for ``select_steps``.
+
+    Raises:
+        StepError: No step of a rank matches.
+    """
+    first, *others = [select_steps(table, wanted) for table in tables]
+    if first["work"].null_count() == first.height:
+        return [first, *others]
+    return [first, *(table.join(first, on="step", how="semi", maintain_order="left") for table in tables[1:])]
+
+
 def select_steps(steps: pl.DataFrame, wanted: str | None) -> pl.DataFrame:
-    """Select the steps that ``wanted`` names.
+    """Select the steps that ``wanted`` names; of those, where numbers repeat, those of the most usual kind of work.
 
     Args:
         steps: As ``find_steps`` returns them.
@@ -263,12 +288,54 @@ def select_steps(steps: pl.DataFrame, wanted: str | None) -> pl.DataFrame:
         StepError: No step matches.
     """
     if wanted is None:
-        return _select_usual_steps(steps)
+        return _select_usual_work(_select_usual_steps(steps))
     first, _, last = wanted.partition(":")
-    lowest, highest = steps["step"][0], steps["step"][-1]
-    have = f"steps {lowest} to {highest}" if highest > lowest else f"step {lowest} only"
-    low, high = int(first), int(last or first)
-    chosen = steps.filter(pl.col("step").is_between(low, high))
+    chosen = steps.filter(pl.col("step").is_between(int(first), int(last or first)))
     if chosen.is_empty():
-        raise StepError(messages.STEP_NOT_FOUND(steps=wanted, known=have))
-    return chosen
+        raise StepError(messages.STEP_NOT_FOUND(steps=wanted, known=describe_numbers(steps)))
+    return _select_usual_work(chosen)
+
+
+def describe_numbers(steps: pl.DataFrame) -> str:
+    """Describe the numbers by which steps are asked for, ``steps 5-7, 20-22``; and the recorded ones if they repeat."""
+    numbers = _name_runs(steps["step"].unique().sort())
+    known = f"steps {numbers}" if steps.height > 1 else f"step {numbers} only"
+    labels = describe_labels(steps)
+    return f"{known} in order of time, marked {labels}" if labels else known
+
+
+def describe_labels(steps: pl.DataFrame) -> str | None:
+    """Describe the recorded numbers in order of time, ``1-2, 1-2``; ``None`` where none repeats."""
+    if not _has_repeated_labels(steps):
+        return None
+    return _name_runs(steps["label"])
+
+
+def _name_runs(numbers: pl.Series) -> str:
+    """Name numbers as runs, the first few of many."""
+    runs = format_ranges(numbers.to_list())
+    more = len(runs) - MAX_NAMED_RUNS
+    return ", ".join(runs[:MAX_NAMED_RUNS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _has_repeated_labels(steps: pl.DataFrame) -> bool:
+    return bool(steps["work"].is_not_null().any())
+
+
+def note_repeated_labels(tables: Sequence[pl.DataFrame]) -> tuple[Message, ...]:
+    """Say that numbers of steps repeat, and of kinds of steps which is measured by default.
+
+    Args:
+        tables: The steps of each rank.
+    """
+    steps = next(filter(_has_repeated_labels, tables), None)
+    if steps is None:
+        return ()
+    said = messages.STEP_NUMBERS_REPEATED(labels=_name_runs(steps["label"]), numbers=_name_runs(steps["step"]))
+    usual, others = (steps.filter(rows)["step"] for rows in (_IS_USUAL, ~_IS_USUAL))
+    if others.is_empty():
+        return (said,)
+    first, *_ = format_ranges(others.to_list())
+    return said, messages.STEPS_OF_OTHER_WORK(
+        usual=_name_runs(usual), others=_name_runs(others), steps=first.replace("-", ":")
+    )

@@ -151,12 +151,16 @@ def _find_nearest(shifts: Ints, own: pl.DataFrame, first: pl.DataFrame) -> tuple
 
 
 def _find_shift_by_number(own: pl.DataFrame, first: pl.DataFrame) -> int | None:
-    same = _list_places(own).join(_list_places(first), on="step", suffix="_first")
-    return None if same.is_empty() else int(same["place_first"][0] - same["place"][0])
+    """Return the shift at which most steps have the recorded numbers of the first rank's; ``None`` without any."""
+    label = pl.coalesce("label", "step").alias("label")
+    mine, theirs = (steps.select(label, place=pl.int_range(pl.len())) for steps in (own, first))
+    shifts = mine.join(theirs, on="label", suffix="_first").select(pl.col("place_first") - pl.col("place")).to_series()
+    return None if shifts.is_empty() else min(shifts.mode().to_list(), key=lambda shift: (abs(shift), shift))
 
 
 def _number_shifted(own: pl.DataFrame, first: pl.DataFrame, shift: int) -> pl.Series:
-    """Number a rank's steps as the first rank does, and on from its ends."""
-    place = np.arange(own.height) + shift
+    """Number a rank's steps as the first rank does, and on from its lowest and highest number."""
+    place, numbers = np.arange(own.height) + shift, first["step"].to_numpy()
     inside = np.clip(place, 0, first.height - 1)
-    return pl.Series("step", first["step"].to_numpy()[inside] + place - inside)
+    before, after = numbers.min() + place, numbers.max() + place - (first.height - 1)
+    return pl.Series("step", np.where(place < 0, before, np.where(place > inside, after, numbers[inside])))

@@ -9,10 +9,8 @@ from tracekit.messages import decisions as told
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import RankBy
 from tracekit.reporting.model import TargetsReport
-from tracekit.reporting.sections.decide import US_PER_HOUR, count_steps
 from tracekit.reporting.sections.decision import Decision, TargetDecision
 from tracekit.reporting.sections.decision_sentences import MIN_RATIO_IN_TIMES
-from tracekit.reporting.sections.figure import Figure
 
 MAX_FIRST_TARGETS = 3
 """Targets, best first, whose columns tables show before a reader chooses others."""
@@ -40,7 +38,6 @@ class TargetRow:
         low_place: Where the interval begins, percent of the table's axis of times.
         width: How long it is, percent of that.
         likely_place: Where the likely step is.
-        gpu_hours: GPU-hours that the decision's amount of work takes, of all rented GPUs.
     """
 
     id: str
@@ -51,7 +48,6 @@ class TargetRow:
     low_place: float
     width: float
     likely_place: float
-    gpu_hours: Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +95,6 @@ def _build_row(report: TargetsReport, decision: TargetDecision, step: PredictedS
         low_place=low_place,
         width=scale.locate(step.high_us or scale.low_us) - low_place,
         likely_place=scale.locate(step.step.step_time_us or scale.low_us),
-        gpu_hours=_compute_gpu_hours(report, decision),
     )
 
 
@@ -109,16 +104,6 @@ def _name_maker(gpu: str) -> str:
     except PredictorError:
         return ""
     return f"{known.vendor} {known.architecture}"
-
-
-def _compute_gpu_hours(report: TargetsReport, target: TargetDecision) -> Figure:
-    return target.speedup.invert(_compute_hours(report) * target.rented)
-
-
-def _compute_hours(report: TargetsReport) -> float:
-    """Return the hours that the decision's amount of work takes where it was traced."""
-    assert report.decision
-    return report.source.step_time_us / US_PER_HOUR * count_steps(report.source, report.decision.amount)
 
 
 def describe_pricing(report: TargetsReport, rows: list[TargetRow]) -> dict[str, object] | None:
@@ -138,7 +123,7 @@ def describe_pricing(report: TargetsReport, rows: list[TargetRow]) -> dict[str, 
             "name": here.name,
             "price": here.price,
             "rented": here.rented,
-            "gpu_hours": here.rented * _compute_hours(report),
+            "gpu_hours": here.gpu_hours,
         },
         "targets": list(_describe_targets(decision, rows)),
     }
@@ -152,6 +137,6 @@ def _describe_targets(decision: Decision, rows: list[TargetRow]) -> Iterator[dic
             "rented": row.decision.rented,
             "fits": row.step.memory.fits,
             "price": row.decision.price,
-            "gpu_hours": row.gpu_hours.ordered,
+            "gpu_hours": row.decision.gpu_hours.ordered,
             "speedup": row.decision.speedup.ordered,
         }

@@ -6,7 +6,7 @@ from math import inf, log
 
 from tracekit.messages import Message
 from tracekit.messages import decisions as told
-from tracekit.prediction.model import PredictedStep
+from tracekit.prediction.model import PredictedStep, scale_to_mean_step
 from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.reporting.sections.decision import Decision, TargetDecision, TraceCosts
 from tracekit.reporting.sections.decision_sentences import LEVEL_TOLERANCE, write_decision, write_target
@@ -100,50 +100,66 @@ class EqualWork:
         return PRICED_UNITS[self.unit]
 
     @property
-    def _steps_per_amount(self) -> float:
-        return count_steps(self.source, self.amount)
+    def _steps_per_amount(self) -> Figure:
+        batch = self.source.batch
+        if batch is None:
+            return Figure.from_exact(self.amount)
+        return Figure(batch.size, *batch.ends).invert(self.amount)
 
     @property
-    def _steps_of_run(self) -> float | None:
+    def _steps_of_run(self) -> Figure | None:
         """Number of traced steps that do the whole run's work."""
         run = self.question.whole_run
-        return run.count_steps(self.source.batch) if run else None
+        if run is None:
+            return None
+        steps = run.count_steps(self.source.batch)
+        if run.unit == "steps" or not self.source.batch:
+            return Figure.from_exact(steps)
+        return Figure(self.source.batch.size, *self.source.batch.ends).invert(self.source.batch.size * steps)
 
     @property
     def here(self) -> TraceCosts:
         """What the work costs where it was traced."""
         source, price = self.source, self.source.price
         hourly = None if price is None else price * source.rented
-        step_hours, run_steps = source.step_time_us / US_PER_HOUR, self._steps_of_run
-        run_hours = None if run_steps is None else run_steps * step_hours
+        step_hours, run_steps = source.mean_us / US_PER_HOUR, self._steps_of_run
+        run_hours = None if run_steps is None else run_steps.likely * step_hours
+        gpu_hours = source.rented * step_hours * self._steps_per_amount.likely
         return TraceCosts(
-            name=count_gpus(source.gpu_name, source.ranks),
-            gpus=source.ranks,
+            name=count_gpus(source.gpu_name, source.gpus),
+            gpus=source.gpus,
             rented=source.rented,
             price=price,
             hourly=hourly,
-            dollars=None if hourly is None else hourly * step_hours * self._steps_per_amount,
+            gpu_hours=gpu_hours,
+            dollars=None if price is None else price * gpu_hours,
             run_hours=run_hours,
             run_dollars=None if hourly is None or run_hours is None else hourly * run_hours,
+            mean_us=source.mean_us,
             is_captured=source.is_captured,
         )
 
     def compute_ranked_figure(self, target: PredictedStep) -> Figure | None:
         """Return the figure by which a target is ranked, the lower the better; None where it isn't known."""
         if self.question.rank_by is RankBy.ENERGY:
-            return self._compute_joules(target)
+            return self._compute_step_joules(target)
         if self.question.rank_by.needs_prices:
-            return None if target.price is None else self._compute_step(target).scale(target.price * target.rented)
+            return None if target.price is None else self._compute_mean(target).scale(target.price * target.rented)
         return self._compute_step(target)
 
     def _compute_step(self, target: PredictedStep) -> Figure:
-        """Return the time for the work of one traced step, in microseconds."""
+        """Return the time for the work of one traced step, the median one, in microseconds."""
         return Figure(target.step.step_time_us, target.low_us, target.high_us).scale(1 / target.batch_ratio)
 
-    def _compute_joules(self, target: PredictedStep) -> Figure:
-        """Return the energy for one unit on all GPUs in use."""
-        drawn = Figure(target.energy.joules, target.energy.low_joules, target.energy.high_joules)
-        return drawn.scale(target.ranks / target.batch_ratio * self._steps_per_amount / self.amount)
+    def _compute_mean(self, target: PredictedStep) -> Figure:
+        """Return the time for the work of one traced step, the mean one, in microseconds."""
+        return Figure(target.step.mean_us, target.mean_low_us, target.mean_high_us).scale(1 / target.batch_ratio)
+
+    def _compute_step_joules(self, target: PredictedStep) -> Figure:
+        """Return the energy for the work of one traced step, the mean one, on all GPUs in use."""
+        energy = scale_to_mean_step(target.energy, target.step)
+        drawn = Figure(energy.joules, energy.low_joules, energy.high_joules)
+        return drawn.scale(target.gpus / target.batch_ratio)
 
     def decide(self, target: PredictedStep, rank: int) -> TargetDecision:
         """Return the figures of one target, and its answer.
@@ -152,27 +168,30 @@ class EqualWork:
             target: Its prediction.
             rank: Its rank.
         """
-        here, step = self.here, self._compute_step(target)
-        step_hours, run_steps = step.scale(1 / US_PER_HOUR), self._steps_of_run
-        speedup = step.invert(self.source.step_time_us)
+        here, step, mean = self.here, self._compute_step(target), self._compute_mean(target)
+        step_hours, run_steps = mean.scale(1 / US_PER_HOUR), self._steps_of_run
         hourly = None if target.price is None else target.price * target.rented
-        run_hours = None if run_steps is None else step_hours.scale(run_steps)
+        gpu_hours = step_hours.scale(target.rented).multiply(self._steps_per_amount)
+        run_hours = None if run_steps is None else step_hours.multiply(run_steps)
+        of_mean = mean.invert(self.source.mean_us)
         decided = TargetDecision(
             label=target.label,
-            name=target.name if target.cluster else count_gpus(target.name, target.ranks),
-            gpus=target.ranks,
+            name=target.name if target.cluster else count_gpus(target.name, target.gpus),
+            gpus=target.gpus,
             rented=target.rented,
             setting=tuple(self._describe_setting(target)),
             step_us=step.scale(target.batch_ratio),
-            speedup=speedup,
+            mean_us=mean,
+            speedup=step.invert(self.source.step_time_us),
             same_host_speedup=self._compare_on_same_host(target),
             price=target.price,
             hourly=hourly,
-            dollars=None if hourly is None else step_hours.scale(hourly * self._steps_per_amount),
-            break_even=None if here.hourly is None else speedup.scale(here.hourly / target.rented),
+            dollars=None if target.price is None else gpu_hours.scale(target.price),
+            break_even=None if here.hourly is None else of_mean.scale(here.hourly / target.rented),
+            gpu_hours=gpu_hours,
             run_hours=run_hours,
             run_dollars=None if hourly is None or run_hours is None else run_hours.scale(hourly),
-            joules=self._compute_joules(target),
+            joules=self._compute_step_joules(target).multiply(self._steps_per_amount).scale(1 / self.amount),
             rank=rank,
             fits=target.memory.fits,
             sentence=told.TARGET_DECIDED(target=(), answers=()),
@@ -196,11 +215,6 @@ class EqualWork:
             yield told.BATCH_THERE(batch_ratio=target.batch_ratio)
         if self.edited:
             yield told.EDITS_THERE()
-
-
-def count_steps(source: SourceSummary, amount: int) -> float:
-    """Return the number of traced steps that do an amount of work."""
-    return amount / (source.batch.size if source.batch else 1.0)
 
 
 def count_gpus(name: str | None, count: int) -> str:

@@ -17,6 +17,7 @@ class TargetDecision:
         rented: GPUs that have to be rented for that, and that dollars count: whole instances of a cloud.
         setting: What else differs from the trace: the layout, the batch, what-if edits.
         step_us: Step time.
+        mean_us: Time for the work of one traced step, the mean one.
         speedup: Throughput relative to the trace.
         same_host_speedup: The same with a CPU like the trace's; null where `speedup` has it or the CPU hardly matters.
         price: Dollars for an hour of one GPU; null if it wasn't given.
@@ -24,7 +25,8 @@ class TargetDecision:
         dollars: Dollars for ``amount`` units of work.
         break_even: Dollars for an hour of one GPU below which the work is cheaper there than where it was traced; null
             without a price of the trace's GPU.
-        run_hours: Hours for the whole run; null if its length wasn't given.
+        gpu_hours: Hours of all rented GPUs together for ``amount`` units, by the mean step.
+        run_hours: Hours for the whole run, by the mean step; null if its length wasn't given.
         run_dollars: Dollars for the whole run.
         joules: Joules for one unit on all GPUs in use.
         rank: One more than the number of targets that are surely better.
@@ -38,12 +40,14 @@ class TargetDecision:
     rented: int
     setting: tuple[Message, ...]
     step_us: Figure
+    mean_us: Figure
     speedup: Figure
     same_host_speedup: Figure | None
     price: float | None
     hourly: float | None
     dollars: Figure | None
     break_even: Figure | None
+    gpu_hours: Figure
     run_hours: Figure | None
     run_dollars: Figure | None
     joules: Figure | None
@@ -62,9 +66,11 @@ class TraceCosts:
         rented: GPUs that have to be rented for that, and that dollars count.
         price: Dollars for an hour of one GPU; null if it wasn't given.
         hourly: Dollars for an hour of all rented GPUs.
+        gpu_hours: Hours of all rented GPUs together for ``amount`` units, by the mean step.
         dollars: Dollars for ``amount`` units.
         run_hours: Hours for the whole run.
         run_dollars: Dollars for the whole run.
+        mean_us: Mean step time.
         is_captured: Whether the step is predicted there too, of a captured program.
     """
 
@@ -73,9 +79,11 @@ class TraceCosts:
     rented: int
     price: float | None
     hourly: float | None
+    gpu_hours: float
     dollars: float | None
     run_hours: float | None
     run_dollars: float | None
+    mean_us: float
     is_captured: bool
 
 

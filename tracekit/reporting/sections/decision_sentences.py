@@ -82,7 +82,7 @@ def _write_cost(target: TargetDecision, here: TraceCosts, unit: str, amount: int
             yield told.PAYS_BELOW(**shown)
             return
         shown |= {"price": target.price, "unit": unit.removesuffix("s")}
-        ratio = target.dollars.scale(1 / here.dollars) if target.dollars and here.dollars else None
+        ratio = target.break_even.invert(target.price) if target.price else None
         if ratio is None or ratio.low <= 1 <= ratio.high:
             yield told.COSTS_UNDECIDED(**shown)
         elif ratio.likely >= MIN_RATIO_IN_TIMES:
@@ -157,9 +157,12 @@ def _write_rank(best: TargetDecision, others: Sequence[TargetDecision], rank_by:
 
 def _write_cheapest(targets: Sequence[TargetDecision], here: TraceCosts) -> Iterator[Message]:
     """Yield where the work costs least, of at least two places with a price and enough memory."""
-    costs = {one.name: one.dollars for one in targets if one.dollars is not None and one.fits is not False}
-    if here.dollars is not None:
-        costs[here.name] = Figure.from_exact(here.dollars)
+    # Of equal work: what is open about the work of a step is so everywhere.
+    costs = {
+        one.name: one.mean_us.scale(one.hourly) for one in targets if one.hourly is not None and one.fits is not False
+    }
+    if here.hourly is not None:
+        costs[here.name] = Figure.from_exact(here.hourly * here.mean_us)
     if len(costs) < 2:
         return
     ranks = rank_figures([*costs.values()], [False] * len(costs))

@@ -38,6 +38,10 @@ class Figure:
         """Return ``factor`` times the value; the factor isn't negative."""
         return Figure(factor * self.likely, factor * self.low, factor * self.high)
 
+    def multiply(self, other: Figure) -> Figure:
+        """Return the product of two values of which nobody knows whether their errors are independent."""
+        return Figure(self.likely * other.likely, self.low * other.low, self.high * other.high)
+
     def invert(self, numerator: float = 1.0) -> Figure:
         """Return a number over this positive value: its low end is that over the high end."""
         return Figure(numerator / self.likely, numerator / self.high, numerator / self.low)

@@ -1,20 +1,22 @@
 """A serving engine's batches in the words of serving: time to first token, time per output token, tokens a second."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
-from tracekit.ingest.batches import find_requests
+from tracekit.ingest.batches import find_requests, find_speculation
 from tracekit.messages import Message
 from tracekit.messages import serving as told
 from tracekit.parallelism.layout import LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction import Prediction
+from tracekit.prediction.batch import infer_accepted_tokens, infer_rank_batch
 from tracekit.prediction.batch_kinds import separate_batches
 from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sections.source import label_times
 from tracekit.run import MeasuredRun
+from tracekit.workload.gpus import count_gpus_per_rank
 
 PREFILL_KINDS, DECODE_KINDS = ("prefill", "mixed"), ("decode", "mixed")
 
@@ -28,7 +30,8 @@ class ServingSpeed:
         gpus: GPUs that serve together.
         batch_us: Time of a batch.
         first_token_us: Time to first token; null for batches without prompts.
-        output_token_us: Time per output token; null for batches without running sequences.
+        output_token_us: Time per output token, of those accepted where they are speculated; null for batches without
+            running sequences.
         tokens_per_s: Tokens of such batches, one after the other, in a second: of prompts, and of output.
         tokens_per_s_per_gpu: The same for one GPU.
         tokens_per_s_per_user: Output tokens of one sequence in a second; null for batches without running sequences.
@@ -51,9 +54,11 @@ class ServedBatches:
     Attributes:
         kind: ``prefill``, ``decode``, ``mixed``, or the engine's own word.
         batches: How many the median is over.
-        tokens: Tokens of a batch.
+        tokens: Tokens of a batch, with those that are speculated.
         prompts: Prompts in a batch; null where the engine doesn't tell.
         sequences: Running sequences in a batch, likewise.
+        accepted: Tokens that a sequence gets in a batch; null without speculative decoding.
+        verified: Tokens that are verified for a sequence, likewise.
         speeds: The measured batch, then that on each target.
     """
 
@@ -62,6 +67,8 @@ class ServedBatches:
     tokens: float
     prompts: float | None
     sequences: float | None
+    accepted: Figure | None
+    verified: float | None
     speeds: tuple[ServingSpeed, ...]
 
 
@@ -107,36 +114,61 @@ def _build_batches(kind: str, run: MeasuredRun, targets: Sequence[Prediction], r
         pl.col("tokens", "prompts", "sequences").median().cast(pl.Float64) * replicas
     )
     tokens, prompts, sequences = counts.row(0)
-    gpus = max(run.trace.world_size, len(run.ranks))
-    time_us = run.measured_step.step_time_us
-    label = label_times(run.trace)
-    measured = _build_speed(kind, label, Figure.from_exact(time_us), tokens, gpus)
+    gpus = max(run.trace.world_size, len(run.ranks)) * count_gpus_per_rank(run.kernels)
+    batch, accepted = infer_rank_batch(run.program), infer_accepted_tokens(run.program)
+    size = Figure(batch.size, *batch.ends).scale(replicas) if batch else Figure.from_exact(tokens)
+    got, step = Figure(*accepted) if accepted else None, run.measured_step
+    work = _ServedWork(kind, size, got or Figure.from_exact(1.0))
+    times = (Figure.from_exact(step.step_time_us), Figure.from_exact(step.mean_us))
+    measured = work.build_speed(label_times(run.trace), gpus, *times)
     predicted = (
-        _build_speed(
-            kind,
+        replace(work, tokens=size.scale(target.batch_ratio)).build_speed(
             target.label,
+            target.gpus,
             Figure(target.step.step_time_us, target.low_us, target.high_us),
-            tokens * target.batch_ratio,
-            target.ranks,
+            Figure(target.step.mean_us, target.mean_low_us, target.mean_high_us),
         )
         for target in targets
     )
-    return ServedBatches(kind, run.measured_step.steps, tokens, prompts, sequences, (measured, *predicted))
-
-
-def _build_speed(kind: str, label: str, batch_us: Figure, tokens: float, gpus: int) -> ServingSpeed:
-    per_second = batch_us.invert(1e6)
-    tokens_per_s = per_second.scale(tokens)
-    return ServingSpeed(
-        label=label,
-        gpus=gpus,
-        batch_us=batch_us,
-        first_token_us=batch_us if kind in PREFILL_KINDS else None,
-        output_token_us=batch_us if kind in DECODE_KINDS else None,
-        tokens_per_s=tokens_per_s,
-        tokens_per_s_per_gpu=tokens_per_s.scale(1 / gpus),
-        tokens_per_s_per_user=per_second if kind in DECODE_KINDS else None,
+    return ServedBatches(
+        kind=kind,
+        batches=step.steps,
+        tokens=tokens,
+        prompts=prompts,
+        sequences=sequences,
+        accepted=got,
+        verified=_count_verified(run),
+        speeds=(measured, *predicted),
     )
+
+
+def _count_verified(run: MeasuredRun) -> float | None:
+    found = find_speculation(run.trace, run.chosen_steps["start_ns"])
+    return found.per_sequence if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class _ServedWork:
+    """What a batch of one kind gets done: its tokens, and those that each sequence gets."""
+
+    kind: str
+    tokens: Figure
+    accepted: Figure
+
+    def build_speed(self, label: str, gpus: int, batch_us: Figure, mean_us: Figure) -> ServingSpeed:
+        """Build the speed of batches of such times, the median and the mean."""
+        tokens_per_s, decodes = mean_us.invert(1e6).multiply(self.tokens), self.kind in DECODE_KINDS
+        per_token = self.accepted.invert()
+        return ServingSpeed(
+            label=label,
+            gpus=gpus,
+            batch_us=batch_us,
+            first_token_us=batch_us if self.kind in PREFILL_KINDS else None,
+            output_token_us=batch_us.multiply(per_token) if decodes else None,
+            tokens_per_s=tokens_per_s,
+            tokens_per_s_per_gpu=tokens_per_s.scale(1 / gpus),
+            tokens_per_s_per_user=batch_us.invert(1e6).multiply(self.accepted) if decodes else None,
+        )
 
 
 def _write_notes(kinds: Sequence[ServedBatches]) -> Iterator[Message]:
@@ -144,5 +176,6 @@ def _write_notes(kinds: Sequence[ServedBatches]) -> Iterator[Message]:
     yield told.FIRST_TOKEN_ASSUMED() if named & set(PREFILL_KINDS) else told.PREFILL_NOT_TRACED()
     yield told.OUTPUT_TOKEN_ASSUMED() if named & set(DECODE_KINDS) else told.DECODE_NOT_TRACED()
     for row in kinds:
-        if row.kind == "decode" and row.sequences and row.tokens > row.sequences:
-            yield told.TOKENS_SPECULATED(queries_per_sequence=row.tokens / row.sequences)
+        if row.accepted is not None and row.verified is not None:
+            write = told.TOKENS_ACCEPTED if row.accepted.is_exact else told.TOKENS_SPECULATED
+            yield write(verified=row.verified, accepted=row.accepted.likely)

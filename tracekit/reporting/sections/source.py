@@ -15,7 +15,8 @@ from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_ker
 from tracekit.prediction.model import compute_cost, compute_cost_per_million, compute_joules_per_unit
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
-from tracekit.workload.steps import is_whole_trace
+from tracekit.workload.gpus import count_gpus_per_rank
+from tracekit.workload.steps import describe_numbers, is_whole_trace
 
 IDENTIFIED_BY = {
     "slug": "name",
@@ -37,11 +38,14 @@ class SourceSummary:
         resolution: How the GPU was identified, one sentence.
         rank: The measured rank; ``None`` for several, or outside a distributed job.
         ranks: Number of ranks of the job.
+        gpus_per_rank: GPUs that a rank drives, of several ranks the one that drives most.
         measured: Number of ranks measured together.
         steps: Number of steps that the medians are over.
+        step_numbers: Numbers of the trace's steps, as options name them; ``None`` without marks.
         steps_marked: Whether the trace marks its steps; otherwise the whole trace counts as one step.
         batches: Kind of the steps if a serving engine marked them, such as ``decode``; ``None`` for other steps.
         step_time_us: Median step time.
+        mean_us: Mean step time, which throughput, dollars and hours follow.
         kernel_time_us: Part of the step in which the GPU ran anything; for several ranks the mean.
         exposed_comm_us: Part of the kernel time in which only collectives ran.
         waiting_us: Part of the exposed time in which these only waited for other ranks.
@@ -75,12 +79,15 @@ class SourceSummary:
     steps_marked: bool
     batches: str | None
     step_time_us: float
+    mean_us: float
     kernel_time_us: float
     exposed_comm_us: float
     waiting_us: float
     idle_us: float
     kernels: int
     shapes_recorded: bool
+    gpus_per_rank: int = 1
+    step_numbers: str | None = None
     price: float | None = None
     rented: int = 1
     dollars_per_1000_steps: float | None = None
@@ -95,6 +102,11 @@ class SourceSummary:
     is_captured: bool = False
     is_synthetic: bool = False
     tables: EmbeddingTables | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in use."""
+        return self.ranks * self.gpus_per_rank
 
     @property
     def busy_pct(self) -> float | None:
@@ -122,6 +134,7 @@ def build_source_summary(
     batch: StepBatch | None = None,
     energy: StepEnergy | None = None,
     cluster: Cluster | None = None,
+    gpus_per_rank: int | None = None,
 ) -> SourceSummary:
     """Build the summary of the measured run.
 
@@ -131,12 +144,17 @@ def build_source_summary(
         batch: Samples or tokens that the job processes in a step; ``None`` to infer them from the trace.
         energy: Of the step on one GPU; ``None`` where it wasn't estimated.
         cluster: Where it was recorded; ``None`` where that is unknown.
+        gpus_per_rank: GPUs that a rank drives; ``None`` to count those of the run's kernels.
     """
+    step = run.measured_step
     ranks = max(run.trace.world_size, len(run.ranks))
-    rented = cluster.count_rented_gpus(ranks) if cluster else ranks
+    gpus_per_rank = gpus_per_rank or count_gpus_per_rank(run.kernels)
+    gpus = ranks * gpus_per_rank
+    rented = cluster.count_rented_gpus(gpus) if cluster else gpus
     batch = batch or _infer_batch(run)
     host = None if run.is_captured else measure_host_speed(run.ranks)
-    per_second = batch.compute_throughput(run.measured_step.step_time_us) if batch else None
+    per_second = batch.compute_throughput(step.mean_us) if batch else None
+    steps_marked = not is_whole_trace(run.steps)
     return SourceSummary(
         trace=abbreviate_names(replace_undecodable(run.trace.source), len(run.ranks) - 1),
         gpu=run.gpu.slug if run.gpu else None,
@@ -145,24 +163,27 @@ def build_source_summary(
         rank=run.trace.rank if len(run.ranks) == 1 else None,
         ranks=ranks,
         measured=len(run.ranks),
-        steps=run.measured_step.steps,
-        steps_marked=not is_whole_trace(run.steps),
+        steps=step.steps,
+        steps_marked=steps_marked,
         batches=" and ".join(run.chosen_steps["kind"].drop_nulls().unique().sort()) or None,
-        step_time_us=run.measured_step.step_time_us,
-        kernel_time_us=run.measured_step.kernel_time_us,
-        exposed_comm_us=run.measured_step.exposed_comm_us,
-        waiting_us=run.measured_step.waiting_us,
-        idle_us=run.measured_step.idle_us,
+        step_time_us=step.step_time_us,
+        mean_us=step.mean_us,
+        kernel_time_us=step.kernel_time_us,
+        exposed_comm_us=step.exposed_comm_us,
+        waiting_us=step.waiting_us,
+        idle_us=step.idle_us,
         kernels=run.kernels.height,
         shapes_recorded=run.trace.has_shapes,
+        gpus_per_rank=gpus_per_rank,
+        step_numbers=describe_numbers(run.steps.filter(rank=run.steps["rank"][0])) if steps_marked else None,
         price=price,
         rented=rented,
-        dollars_per_1000_steps=compute_cost(price, rented, run.measured_step.step_time_us),
+        dollars_per_1000_steps=compute_cost(price, rented, step.mean_us),
         batch=batch,
         per_second=per_second,
         dollars_per_million=compute_cost_per_million(price, rented, per_second),
         energy=energy,
-        joules_per_unit=compute_joules_per_unit(energy, ranks, batch),
+        joules_per_unit=compute_joules_per_unit(energy, step, gpus, batch),
         host_speed=host.speed if host else None,
         host_ops=host.ops if host else 0,
         usual_host_speed=find_usual_host(run.gpu).speed if run.gpu else None,

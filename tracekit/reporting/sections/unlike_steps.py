@@ -38,6 +38,7 @@ class UnlikeSteps:
         step_count: Number of measured steps.
         median_us: The median step.
         has_median: Whether a step takes about as long; else the median is the mean of the two middle ones.
+        mean_us: The mean step.
     """
 
     descriptions: tuple[Message, ...]
@@ -45,6 +46,7 @@ class UnlikeSteps:
     step_count: int
     median_us: float
     has_median: bool
+    mean_us: float
 
 
 def find_unlike_steps(run: MeasuredRun, idle: IdleBreakdown) -> UnlikeSteps | None:
@@ -68,7 +70,8 @@ def find_unlike_steps(run: MeasuredRun, idle: IdleBreakdown) -> UnlikeSteps | No
     described = (
         _describe_step(run, idle, parts.filter(step=step), step, time_ns, time_ns - median_ns) for step, time_ns in rows
     )
-    return UnlikeSteps(tuple(described), unlike.height, steps.height, median_ns / 1e3, has_median)
+    mean_us = run.measured_step.mean_us
+    return UnlikeSteps(tuple(described), unlike.height, steps.height, median_ns / 1e3, has_median, mean_us)
 
 
 def _compare_parts(idle: IdleBreakdown, steps: pl.DataFrame) -> pl.DataFrame:
@@ -138,7 +141,12 @@ def _find_host_work(run: MeasuredRun, idle: IdleBreakdown, step: int) -> str | N
 
 def build_warning(found: UnlikeSteps) -> Message:
     """Build the warning."""
-    counts = {"differing": found.count, "measured": found.step_count, "min_ratio": MIN_RATIO_TO_MEDIAN}
-    if found.has_median:
-        return told.STEPS_DIFFER(median_us=found.median_us, largest=found.descriptions, **counts)
-    return told.STEPS_DIFFER_FROM_MEAN(mean_us=found.median_us, largest=found.descriptions, **counts)
+    write = told.STEPS_DIFFER if found.has_median else told.STEPS_DIFFER_FROM_MEAN
+    return write(
+        differing=found.count,
+        measured=found.step_count,
+        median_us=found.median_us,
+        mean_us=found.mean_us,
+        min_ratio=MIN_RATIO_TO_MEDIAN,
+        largest=found.descriptions,
+    )

@@ -25,8 +25,10 @@ from tracekit.messages import report_warnings as told
 from tracekit.messages.model_configs import CONFIG_WITHOUT_FIT
 from tracekit.messages.trace_contents import DEVICE_NOT_RECORDED
 from tracekit.parallelism.relayout import compute_seen_pct
+from tracekit.prediction.batch import infer_rank_batch, note_open_acceptance
 from tracekit.reporting.sections import unlike_steps
 from tracekit.run import MAX_TRUSTED_ERROR_PCT, MeasuredRun
+from tracekit.workload.gpus import count_gpus_per_rank
 from tracekit.workload.steps import count_optimizer_steps, is_whole_trace
 from tracekit.workload.time_share import compute_time_share
 from tracekit.workload.work_inference.model_layers import describe_misfit
@@ -86,6 +88,7 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
     yield from _warn_of_other_batches(run)
     if found := unlike_steps.find_unlike_steps(run, idle):
         yield unlike_steps.build_warning(found)
+    yield from note_open_acceptance(infer_rank_batch(run.program))
     yield from _warn_of_several_gpus(run)
     yield from _warn_of_missing_launches(run)
     yield from _warn_of_lost_kernels(run)
@@ -184,8 +187,7 @@ def _warn_of_other_batches(run: MeasuredRun) -> Iterator[Message]:
 
 def _warn_of_several_gpus(run: MeasuredRun) -> Iterator[Message]:
     """Warn if figures for the GPU are figures for several GPUs of one process."""
-    devices = pl.col("device").drop_nulls().n_unique()
-    gpus = run.kernels.select(devices.over("rank")).max().item()
+    gpus = count_gpus_per_rank(run.kernels)
     if gpus > 1:
         yield told.SEVERAL_GPUS_IN_PROCESS(gpus=gpus)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from tracekit.bounds import MAX_ZIPF_ALPHA
+from tracekit.bounds import MAX_COUNT, MAX_ZIPF_ALPHA
 from tracekit.errors import RequestError, StepError
 from tracekit.messages import index_files as index_messages
 from tracekit.messages import requests as messages
@@ -24,7 +24,8 @@ class StepOptions(Request):
     steps: Annotated[
         int | str | None,
         Option(
-            "Steps to measure (ProfilerStep numbers; without these from 0); default all but the first of several.",
+            "Steps to measure (ProfilerStep numbers; without these, or where they repeat, from 0); default all but the "
+            "first of several.",
             "Steps",
             "N[:M]",
         ),
@@ -63,6 +64,16 @@ class RunOptions(StepOptions):
             "The engine that ran the trace, with its version: vllm, sglang or trtllm, such as vllm==0.19.0.",
             "Serving engine and version",
             "NAME[==VERSION]",
+        ),
+    ] = None
+    accepted_tokens: Annotated[
+        float | None,
+        Option(
+            "Tokens that a sequence gets in a step of speculative decoding, of those verified; default: from 1 to all.",
+            "Accepted tokens per sequence",
+            "N",
+            minimum=1,
+            maximum=MAX_COUNT,
         ),
     ] = None
     zipf: Annotated[

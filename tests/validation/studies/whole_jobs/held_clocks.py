@@ -72,7 +72,7 @@ def list_steps(gpu: Path, other: Path) -> Iterator[HeldClock]:
     for name, step in steps.items():
         here, there = (RECORDED / f"{folder.name}_{name}.json.gz" for folder in (gpu, other))
         if here.exists() and there.exists():
-            own = 1 / SustainedClock(prepare_run(tk.load(here))).source_slowdown
+            own = 1 / SustainedClock(prepare_run(tk.load(here))).source_slowdown.max()
             carried = predict_clock(tk.load(there), gpu.name)
             yield HeldClock(name, gpu.name, step["power_w"], step["sm_mhz"] / highest, own, carried)
 
