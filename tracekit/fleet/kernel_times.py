@@ -16,10 +16,11 @@ from tracekit.fleet.replay import OpenRank
 from tracekit.parallelism.relayout import add_measured_times
 from tracekit.prediction.collectives import fill_collective_times
 from tracekit.prediction.energy import list_kernel_energies
-from tracekit.prediction.intervals import PS_PER_US, compute_end_factors
+from tracekit.prediction.intervals import PS_PER_US, compute_end_factors, is_kept_collective
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.predictor import KERNEL_COLUMNS, MODELLED_METHODS, SCALED_METHODS, fill_unpredicted
 from tracekit.prediction.sustained_clock import change_clock, choose_slowdown, spread_slowdown, to_demands_ns
+from tracekit.prediction.unknown_time import divide_sums
 from tracekit.program import Program, StepTables, round_to_ns
 from tracekit.replay.step_scale import StepScale
 from tracekit.trace import RankTrace
@@ -114,7 +115,11 @@ class RankKernels:
         """Return the likely, low and high duration of each kernel."""
         point = self.times["time_us"].to_numpy()
         is_collective = (self.times["family"] == "collective").to_numpy()
-        ends = (np.where(is_collective, on_network, on_gpu) * point for on_gpu, on_network in self.target.factors)
+        is_kept = self.times.select(is_kept_collective()).to_series().to_numpy()
+        ends = (
+            np.where(is_kept, self.times[end].to_numpy(), np.where(is_collective, on_network, on_gpu) * point)
+            for end, (on_gpu, on_network) in zip(("low_us", "high_us"), self.target.factors, strict=True)
+        )
         likely, low, high = (round_to_ns(us * 1e3, "kernels") for us in (point, *ends))
         return likely, low, high
 
@@ -129,11 +134,20 @@ class RankKernels:
         return drawn, time, unknown
 
     def sum_repeats(self) -> pl.DataFrame:
-        """Sum the times over repeats of each kernel, in whole picoseconds, in the chosen steps and besides."""
-        whole = self.times.select((pl.col(END_COLUMNS) * PS_PER_US).round().cast(pl.Int64))
+        """Sum the times over repeats of each kernel, in whole picoseconds, in the chosen steps and besides.
+
+        Collectives that are kept as measured are left out.
+        """
+        columns = (*END_COLUMNS, "measured_us")
+        whole = self.times.select((pl.col(columns) * PS_PER_US).round().cast(pl.Int64), kept=is_kept_collective())
         named = self.rank.kernels.select("name", "op", "input_dims", "family").hstack(whole)
         key = ("name", "op", "input_dims", pl.col("family") == "collective")
-        return named.group_by(*key, chosen=self._is_chosen, maintain_order=True).agg(pl.col(END_COLUMNS).sum())
+        grouped = (
+            named.with_columns(chosen=self._is_chosen)
+            .filter(~pl.col("kept"))
+            .group_by(*key, "chosen", maintain_order=True)
+        )
+        return grouped.agg(pl.col(columns).sum())
 
     def sum_methods_ns(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Sum the measured time that is modelled, scaled and unknown: of the chosen steps, and of all kernels."""
@@ -205,6 +219,17 @@ def compute_factors(sums: pl.DataFrame, known_bias: float) -> tuple[tuple[float,
         for part, bias in ((~pl.col("family"), known_bias), (pl.col("family"), 1.0))
     )
     return (on_gpu[0], on_network[0]), (on_gpu[1], on_network[1])
+
+
+def compute_ratio(sums: pl.DataFrame) -> float:
+    """Compute predicted over measured time, as :func:`~tracekit.prediction.unknown_time.compute_work_ratio` does.
+
+    Args:
+        sums: As for :func:`compute_factors`.
+    """
+    works = sums.filter(~pl.col("family"))
+    counted = works.filter("chosen") if works["chosen"].any() else works
+    return divide_sums(int(counted["time_us"].sum()), int(counted["measured_us"].sum()))
 
 
 def _sum_ranks(sums: pl.DataFrame) -> tuple[Floats, Floats, Floats]:

@@ -14,6 +14,7 @@ from tracekit.graph import Graph
 from tracekit.replay.compressed import CompressedRank, RankReplay, compress_rank, release_ends
 from tracekit.replay.engine import Timeline, build_measured_timeline, compute_lags, remove_gpu_work, replay
 from tracekit.replay.step_time import StepTimer
+from tracekit.replay.unknown_time import MEASURED_TIMES, UnknownTimes, scale_unknown_time
 from tracekit.workload.precision import mark_tf32
 
 
@@ -24,10 +25,12 @@ class Durations:
     Attributes:
         kernel_ns: Time of each kernel, collectives without waiting; ``None`` for the measured ones.
         host_time: Factor on the duration of the host's own work.
+        unknown: Factors on the time of which the trace doesn't say what it was.
     """
 
     kernel_ns: Ints | None = None
     host_time: float = 1.0
+    unknown: UnknownTimes = MEASURED_TIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +53,14 @@ class OpenRank:
 
     def compress(self, every: Sequence[Durations]) -> CompressedRank:
         """Compress its graph for some replays: for each the replay itself, and the host alone."""
-        graph, ends = self.graph, self.place.links.end_activity
-        replays = []
+        ends, replays = self.place.links.end_activity, []
         for one in every:
+            graph = scale_unknown_time(self.graph, one.unknown)
             lag = compute_lags(graph, one.kernel_ns, one.host_time)
             alone, host_lag = remove_gpu_work(graph, lag)
             run = lag[graph.run_edge[ends]]
             replays += [RankReplay(lag, graph.release_ns, run), RankReplay(host_lag, alone.release_ns, 0 * run)]
-        return compress_rank(graph, self.place.links, replays)
+        return compress_rank(self.graph, self.place.links, replays)
 
     def replay(self, one: Durations, met_ns: Ints, met_alone_ns: Ints) -> Timeline:
         """Replay it.
@@ -67,7 +70,7 @@ class OpenRank:
             met_ns: When each rendezvous takes place that the rank waits for.
             met_alone_ns: Likewise in a replay of the hosts alone.
         """
-        graph, links = self.graph, self.place.links
+        graph, links = scale_unknown_time(self.graph, one.unknown), self.place.links
         run = compute_lags(graph, one.kernel_ns, one.host_time)[graph.run_edge[links.end_activity]]
         line = replay(release_ends(graph, links, met_ns, run), one.kernel_ns, one.host_time)
         return replace(line, host_alone=release_ends(graph, links, met_alone_ns, 0 * run))

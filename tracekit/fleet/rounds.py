@@ -13,6 +13,7 @@ from tracekit.fleet.kernel_times import RankKernels, TargetTimes, sum_source_dem
 from tracekit.fleet.replay import Durations, OpenRank, open_rank
 from tracekit.replay.compressed import CompressedRank
 from tracekit.replay.step_time import StepSpans, StepTimes
+from tracekit.replay.unknown_time import MEASURED_TIMES, UnknownTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,13 @@ class RankTarget:
         times: The target; None for the measured kernel times.
         host_times: Factors on the duration of the host's own work, one per replay: with the likely, the low and the
             high kernel times.
+        unknown_times: Likewise factors on the time of which the traces don't say what it was.
     """
 
     place: PlacedRank
     times: TargetTimes | None = None
     host_times: tuple[float, ...] = (1.0,)
+    unknown_times: tuple[UnknownTimes, ...] = (MEASURED_TIMES,)
 
     def change_times(self, **changed: Any) -> "RankTarget":
         """Return the rank with other fields of its target."""
@@ -125,4 +128,4 @@ def _list_durations(rank: OpenRank, item: RankTarget) -> list[Durations]:
     if item.times is None:
         return [Durations()]
     every = RankKernels(rank, item.times).list_durations_ns()
-    return [Durations(ns, host) for ns, host in zip(every, item.host_times, strict=False)]
+    return [Durations(*one) for one in zip(every, item.host_times, item.unknown_times, strict=False)]

@@ -11,7 +11,7 @@ from tracekit.comm import ClusterError
 from tracekit.fleet import job_errors, rounds
 from tracekit.fleet.job_facts import JobQuestion, describe_job
 from tracekit.fleet.join import JoinedFleet, PlacedRank
-from tracekit.fleet.kernel_times import TargetTimes, compute_factors
+from tracekit.fleet.kernel_times import TargetTimes, compute_factors, compute_ratio
 from tracekit.fleet.options import FleetOptions
 from tracekit.fleet.predicted_step import JobOnTargets, build_predicted_step
 from tracekit.fleet.rounds import RankTarget
@@ -30,9 +30,10 @@ from tracekit.prediction.sustained_clock import (
     compute_target_slowdown,
     regulates_clock,
 )
-from tracekit.prediction.target_host import MEASURED_HOST, SIMILAR_HOST
+from tracekit.prediction.target_host import MEASURED_HOST, SIMILAR_HOST, widen_for_stack
 from tracekit.prediction.targets import assume_usual_links, resolve_prices, resolve_targets
 from tracekit.prediction.track_record import find_known_bias
+from tracekit.prediction.unknown_time import list_unknown_times
 from tracekit.replay.step_time import JobSteps
 from tracekit.run import MeasuredRun
 
@@ -118,14 +119,17 @@ class FleetPredictor:
         common = replace(common, job_errors=self._find_errors(common))
         collectives = retarget_to_target(run.program, source.cluster, target)
         times = [replace(common, collectives=_select(collectives, joined, place)) for place in joined.ranks]
-        host = MEASURED_HOST if common.is_same_gpu else SIMILAR_HOST
+        host = MEASURED_HOST if common.is_same_gpu else widen_for_stack(SIMILAR_HOST, run.gpu, gpu)
         items = [RankTarget(*one, (host.likely,)) for one in zip(joined.ranks, times, strict=True)]
         if regulates_clock(gpu) and not common.is_same_gpu:
             items = self._hold_clock(run, steps, items)
         sums = self.runner.run_round(rounds.sum_times, items, fleets.PREDICTING_RANKS)
-        factors = compute_factors(pl.concat([one.repeats for one in sums]), find_known_bias(run.gpu, gpu))
+        repeats = pl.concat([one.repeats for one in sums])
+        factors = compute_factors(repeats, find_known_bias(run.gpu, gpu))
+        host_times = (host.likely, host.low, host.high)
+        unknown = list_unknown_times(compute_ratio(repeats), is_same_gpu=common.is_same_gpu)
         items = [
-            replace(one.change_times(factors=factors), host_times=(host.likely, host.low, host.high)) for one in items
+            replace(one.change_times(factors=factors), host_times=host_times, unknown_times=unknown) for one in items
         ]
         replays = [steps.compute_median(one, run.program.step_scale) for one in self.runner.replay(joined, items)]
         ends = [one.step_time_us for one in replays]

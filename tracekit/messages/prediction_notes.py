@@ -113,6 +113,19 @@ HOST_NOT_GIVEN = Template(
     "measured, which changes the step by up to {longer_us}.",
     "{--host} same is a CPU like the trace's.",
 )
+HOST_STACK_CHANGES = Template(
+    "host-stack-changes",
+    Severity.NOTE,
+    "The CPU's own work is carried from {source} to {target}, whose software is another: it may take {low_ratio:.2g} "
+    "to {high_ratio:.2g} times as long as likely, which changes the step by up to {longer_us}.",
+)
+UNKNOWN_TIME_VARIES = Template(
+    "unknown-time-varies",
+    Severity.NOTE,
+    "For {shorter_us} of the step the trace doesn't say what the GPU did or waited for. The interval reaches from none "
+    "of it, a step of {least_us}, to all of it.",
+    "`tracekit doctor` says what to record.",
+)
 USUAL_HOST = Template(
     "usual-host",
     Severity.NOTE,

@@ -1,9 +1,10 @@
 """A predicted step with other kernel times or another host, for what a note is worth."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tracekit.arrays import Floats
+from tracekit.graph import Graph
 from tracekit.program import Program
 
 MIN_CHANGE_FRACTION = 0.01
@@ -26,15 +27,19 @@ class ChangedStep:
     host_time: float
     step_us: float
 
-    def compute_step_us(self, kernel_factor: Floats | float = 1.0, host_time: float | None = None) -> float:
+    def compute_step_us(
+        self, kernel_factor: Floats | float = 1.0, host_time: float | None = None, graph: Graph | None = None
+    ) -> float:
         """Compute the step with other times.
 
         Args:
             kernel_factor: Factor on the time of each kernel.
             host_time: As the attribute; ``None`` for the same.
+            graph: Its dependencies; ``None`` for the same.
         """
         host = self.host_time if host_time is None else host_time
-        changed_us = self.program.replay_step_time_us(self.kernel_us * kernel_factor, host)
+        program = self.program if graph is None else replace(self.program, graph=graph)
+        changed_us = program.replay_step_time_us(self.kernel_us * kernel_factor, host)
         return self.step_us * changed_us / self._replayed_us if self._replayed_us else self.step_us
 
     def is_changed_by(self, step_us: float) -> bool:

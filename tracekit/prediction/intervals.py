@@ -39,7 +39,8 @@ def compute_interval_times(
     """Compute the kernel times to replay for the prediction and for both ends of its interval, in microseconds.
 
     Errors of one GPU's kernels are correlated, so each end scales all kernels by one factor: the one that the interval
-    of their sum allows. Collectives of one network are correlated too, and have a factor of their own.
+    of their sum allows. Collectives of one network are correlated too, and have a factor of their own. Those that are
+    kept as measured all take as long as the end of their interval says.
 
     Args:
         times: The kernels' predicted times.
@@ -49,14 +50,20 @@ def compute_interval_times(
     """
     point, low, high = (times[name].to_numpy() for name in ("time_us", "low_us", "high_us"))
     is_collective = (times["family"] == "collective").to_numpy()
-    ends = point.copy(), point.copy()
-    for part in (is_collective, ~is_collective):
+    is_kept = times.select(is_kept_collective()).to_series().to_numpy()
+    ends = np.where(is_kept, low, point), np.where(is_kept, high, point)
+    for part in (is_collective & ~is_kept, ~is_collective):
         mine = part & counted if (part & counted).any() else part
-        bias = 1.0 if part is is_collective else known_bias
+        bias = 1.0 if (part & is_collective).any() else known_bias
         sums = (_sum_repeats(side[mine], repeat[mine]) for side in (point, low, high))
         for end, factor in zip(ends, compute_end_factors(*sums, known_bias=bias), strict=True):
             end[part] *= factor
     return point, *ends
+
+
+def is_kept_collective() -> pl.Expr:
+    """Select the collectives that are kept as measured."""
+    return (pl.col("family") == "collective") & (pl.col("method") == "kept").fill_null(value=False)
 
 
 def _sum_repeats(time_us: Floats, repeat: Ints) -> Floats:

@@ -15,6 +15,7 @@ EFFECTS: Mapping[Template, EffectFunction] = {
     told.COLLECTIVES_KEPT: lambda values, _: values["alone_us"],
     told.COLLECTIVES_SLOWER_THAN_LINKS: lambda values, _: values["beyond_us"],
     told.HOST_NOT_GIVEN: lambda values, _: values["longer_us"],
+    told.HOST_STACK_CHANGES: lambda values, _: values["longer_us"],
     told.HOST_TIME_KEPT: lambda values, _: values["longer_us"],
     told.INSERTED_EXPOSED: lambda values, _: values["inserted_us"],
     told.INSERTED_OVERLAPPED: lambda values, _: values["exposed_us"],
@@ -26,6 +27,7 @@ EFFECTS: Mapping[Template, EffectFunction] = {
     told.STAGE_GATHERS_EXPOSED: lambda values, _: values["gather_us"],
     told.TARGET_PREDICTED_TOO_FAST: lambda values, step_us: abs(values["step_us"] - step_us),
     told.TARGET_PREDICTED_TOO_SLOW: lambda values, step_us: abs(values["step_us"] - step_us),
+    told.UNKNOWN_TIME_VARIES: lambda values, _: values["shorter_us"],
     told.USUAL_HOST: lambda values, step_us: abs(values["step_time_us"] - step_us),
 }
 """By how much each note's subject changes the step in microseconds, from its values and the predicted step."""

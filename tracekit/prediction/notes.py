@@ -13,6 +13,7 @@ from tracekit.calibration import Calibration
 from tracekit.comm import Cluster
 from tracekit.comm.cluster import find_largest_node_gpus
 from tracekit.format import format_duration
+from tracekit.graph import Graph
 from tracekit.hosts import HostSpeed
 from tracekit.messages import Message
 from tracekit.messages import prediction_notes as told
@@ -30,7 +31,7 @@ from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import StepOnHost, StepOnUsualHost, StepWithContention, Target
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.sustained_clock import ClockedKernels
-from tracekit.prediction.target_host import MEASURED_HOST, TRACED_HOSTS, UNKNOWN, HostTimes
+from tracekit.prediction.target_host import MEASURED_HOST, STACKS, TRACED_HOSTS, UNKNOWN, HostTimes, changes_stack
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.workload.names.framework import is_ampere_attention
@@ -243,6 +244,40 @@ def _note_host_allowance(host: str | float, times: HostTimes, changed: ChangedSt
         yield told.HOST_NOT_GIVEN(low_ratio=times.low, high_ratio=times.high, longer_us=longer_us)
     else:
         yield told.HOST_TIME_KEPT(host_pct=HOST_SPEED_PCT, longer_us=longer_us)
+
+
+def note_other_stack(source: Gpu | None, gpu: Gpu, times: HostTimes, changed: ChangedStep) -> Iterator[Message]:
+    """Note that the host's work is carried to another software stack, where that may change the step much.
+
+    Args:
+        source: GPU of the trace.
+        gpu: GPU of the target.
+        times: Factors on the host's work.
+        changed: The predicted step with changes.
+    """
+    if source is None or not changes_stack(source, gpu) or times == MEASURED_HOST:
+        return
+    slow_us = changed.compute_step_us(host_time=times.high)
+    if changed.is_changed_by(slow_us):
+        yield told.HOST_STACK_CHANGES(
+            source=STACKS[source.vendor],
+            target=STACKS[gpu.vendor],
+            low_ratio=times.low / times.likely,
+            high_ratio=times.high / times.likely,
+            longer_us=abs(slow_us - changed.step_us),
+        )
+
+
+def note_unknown_time(changed: ChangedStep, least: Graph) -> Iterator[Message]:
+    """Note that the trace doesn't say what part of the step was, if it is much.
+
+    Args:
+        changed: The predicted step with changes.
+        least: Its graph without that time.
+    """
+    least_us = changed.compute_step_us(graph=least)
+    if changed.is_changed_by(least_us):
+        yield told.UNKNOWN_TIME_VARIES(shorter_us=changed.step_us - least_us, least_us=least_us)
 
 
 def note_captured_host(host: str | float, times: HostTimes) -> Iterator[Message]:

@@ -58,10 +58,13 @@ from tracekit.prediction.target_host import (
     HostTimes,
     compute_captured_host_times,
     compute_host_times,
+    widen_for_stack,
 )
 from tracekit.prediction.track_record import find_known_bias
+from tracekit.prediction.unknown_time import compute_work_ratio, list_unknown_times
 from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
+from tracekit.replay.unknown_time import UnknownTimes, scale_unknown_time
 from tracekit.run import MeasuredRun
 from tracekit.scoreboard import Scoreboard
 from tracekit.workload.gpus import count_gpus_per_rank
@@ -74,6 +77,9 @@ MIN_HOST_EFFECT = 1.05
 SHARPENED_HALF_WIDTH = 0.05
 """Half-width, as a logarithm, of the 90 % interval of what a captured program's ops, corrected by a trace of it, leave
 open of its GPU's time: 10 of 11 programs were within 4 % (tests/validation/results/whole_jobs/sharpened_steps.md)."""
+KEPT_COLLECTIVE_FACTOR = 3.2
+"""How many times as long a collective that is kept as measured may take on another GPU with its links: all of a vLLM
+job's took 24 ms on H100s and 76 on MI300X's."""
 INNER_COLUMNS = ("transfer_us", "slowdown", "clock_slowdown", "demand_w")
 """Of predicted kernels, which the prediction itself doesn't show."""
 KERNEL_COLUMNS = ("name", "op", "input_dims", "family", "dtype", "measured_us")
@@ -224,7 +230,9 @@ class Predictor:
         host = self._find_host_times(program, gpu, same_host)
         clocked = self._hold_clock(program, filled, target, layouts, host)
         filled = clocked.kernels
-        stepped = self._compute_step_interval(program, target, layouts, filled, host)
+        ends = self._list_ends(program, filled, gpu, is_same_gpu=same_gpu and not layouts)
+        stepped = self._compute_step_interval(program, target, layouts, filled, ends, host)
+        program = ends[0].program
         pipeline = stepped.pipeline
         more = compute_batch_ratio(layouts, pipeline)
         shared = None if same_gpu or layouts else self._predict_contention(filled["time_us"].to_numpy())
@@ -239,11 +247,9 @@ class Predictor:
             compute_held_parameter_fraction(program, layouts),
         )
         usual = (
-            None
-            if same_host or layouts or run.is_captured
-            else self._predict_on_usual_host(program, gpu, filled, stepped.step)
+            None if same_host or layouts or run.is_captured else self._predict_on_usual_host(gpu, ends, stepped.step)
         )
-        same = self._predict_on_host(program, gpu, filled, SIMILAR_HOST) if usual else None
+        same = _predict_on_host(ends, self._hold_stack(SIMILAR_HOST, gpu)) if usual else None
         kernels = _apply_edits(program, filled.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
         source_host = self._source_host if not run.is_captured and (usual or self.host not in TRACED_HOSTS) else None
         ranks = target.layout.world_size if target.layout else program.trace.world_size
@@ -265,6 +271,8 @@ class Predictor:
             *notes.note_power_cap(self.power_cap_w, gpu, filled),
             *notes.note_fixed_clock(self.clock_mhz, gpu, filled),
             *notes.note_sustained_clock(clocked, gpu),
+            *notes.note_unknown_time(changed, ends[1].program.graph),
+            *notes.note_other_stack(run.gpu, gpu, host, changed),
             *(
                 notes.note_captured_host(self.host, host)
                 if run.is_captured
@@ -332,12 +340,12 @@ class Predictor:
         target: Target,
         layouts: tuple[Layout, Layout] | None,
         times: pl.DataFrame,
+        ends: "tuple[_End, _End, _End]",
         host: HostTimes,
     ) -> "_StepInterval":
-        """Compute the step and its interval from replays with the likely, low and high kernel times."""
-        kernel_us = self._compute_interval_times(times, target.gpu.gpu)
+        """Compute the step and its interval from replays with the likely, low and high times."""
         host_times = (host.likely, host.low, host.high)
-        lines = [program.replay_timeline(us, time) for us, time in zip(kernel_us, host_times, strict=True)]
+        lines = [end.program.replay_timeline(end.kernel_us, time) for end, time in zip(ends, host_times, strict=True)]
         pipeline, longer = split_into_stages(program, lines, target, layouts)
         step, low, high = (program.compute_median(line, factor) for line, factor in zip(lines, longer, strict=True))
         step_us, low_us, high_us = (one.step_time_us for one in (step, low, high))
@@ -347,12 +355,30 @@ class Predictor:
         as_traced = program is self.run.program and not pipeline
         measured_us = times["measured_us"].to_numpy()
         # The replay's error cancels in the ratio of two replays where it is the same in both.
-        cancels = as_traced and np.array_equal(kernel_us[0], measured_us) and host.likely == 1
+        cancels = as_traced and np.array_equal(ends[0].kernel_us, measured_us) and host.likely == 1
         error = 0.0 if cancels else abs(self.run.self_replay.error_pct) / 100
-        ends = late.widen_interval(step_us, low_us / (1 + error), high_us * (1 + error))
+        low_us, high_us = late.widen_interval(step_us, low_us / (1 + error), high_us * (1 + error))
         scaled = scale_to_pipeline_step(step, step_us * late.likely_factor, pipeline, target.layout)
-        of_mean = bound_mean_step((step, low, high), scaled.mean_us, ends)
-        return _StepInterval(step, scaled, *ends, *of_mean, pipeline, late)
+        of_mean = bound_mean_step((step, low, high), scaled.mean_us, (low_us, high_us))
+        return _StepInterval(step, scaled, low_us, high_us, *of_mean, pipeline, late)
+
+    def _list_ends(
+        self, program: Program, times: pl.DataFrame, gpu: Gpu, *, is_same_gpu: bool
+    ) -> "tuple[_End, _End, _End]":
+        """List what to replay for the prediction and for both ends of its interval.
+
+        Args:
+            program: The program, with the measured times of what its trace doesn't explain.
+            times: Its kernels on the target.
+            gpu: The target's GPU.
+            is_same_gpu: Whether that time is as measured on the target.
+        """
+        unknown = list_unknown_times(compute_work_ratio(program, times["time_us"].to_numpy()), is_same_gpu=is_same_gpu)
+        likely, low, high = (
+            _End(_scale_unknown(program, one), us)
+            for one, us in zip(unknown, self._compute_interval_times(times, gpu), strict=True)
+        )
+        return likely, low, high
 
     def _estimate_energy(
         self, program: Program, kernels: pl.DataFrame, stepped: "_StepInterval", gpu: Gpu
@@ -376,29 +402,28 @@ class Predictor:
             return compute_captured_host_times(self.host, self.run.gpu, gpu)
         if same_host:
             return MEASURED_HOST
-        return compute_host_times(self.host, self._source_host if self.host != SAME else None, gpu)
+        found = compute_host_times(self.host, self._source_host if self.host != SAME else None, gpu)
+        return self._hold_stack(found, gpu)
+
+    def _hold_stack(self, host: HostTimes, gpu: Gpu) -> HostTimes:
+        """Widen the factors on the host's work where the target has another software stack than the trace."""
+        return widen_for_stack(host, self.run.gpu, gpu)
 
     def _predict_on_usual_host(
-        self, program: Program, gpu: Gpu, times: pl.DataFrame, step: StepTime
+        self, gpu: Gpu, ends: "tuple[_End, _End, _End]", step: StepTime
     ) -> StepOnUsualHost | None:
         """Predict the step with the usual CPU, where that changes it."""
-        if self.host != UNKNOWN or notes.has_host_speed_edit(program) or self._source_host is None:
+        likely = ends[0]
+        if self.host != UNKNOWN or notes.has_host_speed_edit(likely.program) or self._source_host is None:
             return None
-        likely_us = self._compute_interval_times(times, gpu)[0]
         host = compute_host_times(TYPICAL, self._source_host, gpu)
-        fast_us, slow_us = (program.replay_step_time_us(likely_us, time) for time in (host.low, host.high))
+        fast_us, slow_us = (likely.compute_step_us(time) for time in (host.low, host.high))
         if max(step.step_time_us / fast_us, slow_us / step.step_time_us) < MIN_HOST_EFFECT:
             return None
-        there, usual = self._predict_on_host(program, gpu, times, host), find_usual_host(gpu)
+        there, usual = _predict_on_host(ends, self._hold_stack(host, gpu)), find_usual_host(gpu)
         return StepOnUsualHost(
             there.step_time_us, there.low_us, there.high_us, self._source_host.speed / usual.speed, usual.machines
         )
-
-    def _predict_on_host(self, program: Program, gpu: Gpu, times: pl.DataFrame, host: HostTimes) -> StepOnHost:
-        """Predict the step with a CPU that is some times as fast as the measured one."""
-        kernel_us, host_times = self._compute_interval_times(times, gpu), (host.likely, host.low, host.high)
-        ends = [program.replay_step_time_us(us, time) for us, time in zip(kernel_us, host_times, strict=True)]
-        return StepOnHost(ends[0], min(ends), max(ends))
 
     def _predict_contention(self, time_us: Floats) -> StepWithContention | None:
         """Predict the step with contention, where enough kernels overlap."""
@@ -406,6 +431,29 @@ class Predictor:
             return None
         found = self._contention_model.estimate(time_us)
         return StepWithContention(found.overlap_pct, found.uncontended.step_time_us, found.contended.step_time_us)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What is replayed for the prediction or for an end of its interval: a program, and the time of its kernels."""
+
+    program: Program
+    kernel_us: Floats
+
+    def compute_step_us(self, host_time: float) -> float:
+        return self.program.replay_step_time_us(self.kernel_us, host_time)
+
+
+def _scale_unknown(program: Program, times: UnknownTimes) -> Program:
+    graph = scale_unknown_time(program.graph, times)
+    return program if graph is program.graph else replace(program, graph=graph)
+
+
+def _predict_on_host(ends: tuple[_End, _End, _End], host: HostTimes) -> StepOnHost:
+    """Predict the step with a CPU that is some times as fast as the measured one."""
+    host_times = (host.likely, host.low, host.high)
+    steps_us = [end.compute_step_us(time) for end, time in zip(ends, host_times, strict=True)]
+    return StepOnHost(steps_us[0], min(steps_us), max(steps_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,11 +475,18 @@ def fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame
 
     Args:
         times: Predicted times, null where unknown.
-        log_half_width: Half-width of the interval of these times, as a logarithm.
+        log_half_width: Half-width of the interval of these times, as a logarithm; 0 on the GPU that measured them. Else
+            collectives, of which nothing scales, take from no time to :data:`KEPT_COLLECTIVE_FACTOR` times as long.
     """
     ends = {"low_us": exp(-log_half_width), "time_us": 1.0, "high_us": exp(log_half_width)}
+    of_collectives = {"low_us": 0.0, "time_us": 1.0, "high_us": KEPT_COLLECTIVE_FACTOR} if log_half_width else ends
+    is_collective = pl.col("family") == "collective"
+    factors = {
+        end: pl.when(is_collective).then(of_collectives[end]).otherwise(factor).fill_null(factor)
+        for end, factor in ends.items()
+    }
     return times.with_columns(
-        *(pl.col(end).fill_null(pl.col("measured_us") * factor) for end, factor in ends.items()),
+        *(pl.col(end).fill_null(pl.col("measured_us") * factor) for end, factor in factors.items()),
         method=pl.when(pl.col("time_us").is_null()).then(pl.lit("kept")).otherwise("method"),
     )
 

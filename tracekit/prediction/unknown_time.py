@@ -1,0 +1,42 @@
+"""How long what the trace doesn't explain takes on a target: likely, at least and at most."""
+
+import numpy as np
+
+from tracekit.arrays import Floats
+from tracekit.prediction.intervals import PS_PER_US
+from tracekit.program import Program
+from tracekit.replay.unknown_time import UnknownTimes
+
+
+def list_unknown_times(ratio: float, *, is_same_gpu: bool) -> tuple[UnknownTimes, UnknownTimes, UnknownTimes]:
+    """Return the likely, the low and the high factors on time of unknown origin.
+
+    Work that isn't recorded likely scales like the recorded kernels, a gap likely stays. Either may be anything from no
+    time at all to all of it; where kernels take longer, to as much longer.
+
+    Args:
+        ratio: Predicted over measured time of the recorded kernels.
+        is_same_gpu: Whether the target is the trace's own GPU, on which all of it was measured.
+    """
+    likely, most = UnknownTimes(unrecorded=ratio), max(ratio, 1.0)
+    if is_same_gpu:
+        return likely, likely, likely
+    return likely, UnknownTimes(0.0, 0.0), UnknownTimes(most, most)
+
+
+def compute_work_ratio(program: Program, time_us: Floats) -> float:
+    """Compute predicted over measured time of a program's kernels but collectives, in the chosen steps.
+
+    Args:
+        program: The program.
+        time_us: Predicted time of each kernel.
+    """
+    works = (program.kernels["family"] != "collective").to_numpy()
+    chosen = works & program.is_in_chosen_steps.to_numpy()
+    rows = chosen if chosen.any() else works
+    return divide_sums(*(int(np.rint(us[rows] * PS_PER_US).sum()) for us in (time_us, program.kernel_us)))
+
+
+def divide_sums(predicted_ps: int, measured_ps: int) -> float:
+    """Divide sums of kernel times in whole picoseconds; 1 without any measured time."""
+    return predicted_ps / measured_ps if measured_ps else 1.0
