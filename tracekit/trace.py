@@ -141,12 +141,21 @@ class RankTrace:
     @property
     def peak_memory_bytes(self) -> tuple[float, float] | None:
         """Peak GPU memory of tensors, and peak memory reserved by PyTorch's allocator, if recorded."""
-        for noted in (self.recorded_facts.get("memory"), self.metadata.get(PEAK_MEMORY_KEY)):
-            memory = noted if isinstance(noted, Mapping) else {}
-            allocated, reserved = memory.get("peak_allocated_bytes"), memory.get("peak_reserved_bytes")
-            if _is_positive_number(allocated) and _is_positive_number(reserved):
+        for allocated, reserved in self._list_memory_peaks():
+            if _is_positive_number(allocated) and _is_positive_number(reserved) and reserved >= allocated:
                 return float(allocated), float(reserved)
         return None
+
+    @property
+    def peak_allocated_bytes(self) -> float | None:
+        """Peak GPU memory of tensors, if recorded; known without the memory that the allocator reserved."""
+        known = [float(allocated) for allocated, _ in self._list_memory_peaks() if _is_positive_number(allocated)]
+        return known[0] if known else None
+
+    def _list_memory_peaks(self) -> list[tuple[object, object]]:
+        noted = (self.recorded_facts.get("memory"), self.metadata.get(PEAK_MEMORY_KEY))
+        peaks = [memory for memory in noted if isinstance(memory, Mapping)]
+        return [(memory.get("peak_allocated_bytes"), memory.get("peak_reserved_bytes")) for memory in peaks]
 
     @property
     def tables(self) -> dict[str, pl.DataFrame]:

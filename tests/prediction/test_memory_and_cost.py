@@ -279,6 +279,17 @@ def test_the_allocators_events_are_a_measured_peak():
     assert memory(builder, "l4").fits is True
 
 
+@pytest.mark.parametrize("reserved", [0, 20, None])
+def test_a_peak_of_tensors_is_a_lower_bound_without_that_of_the_allocator(reserved):
+    """60 GiB of tensors: less than that can't have been reserved."""
+    builder = noted(training(2**20), 60, reserved or 0)
+    if reserved is None:
+        del builder.events[-1]["args"]["Total Reserved"]
+    assert memory(builder, "rtx-4090").fits is False
+    assert memory(builder, "rtx-4090").min_bytes == 60 * 2**30
+    assert memory(builder, "h200-sxm").fits is True  # it has more than the trace's GPU
+
+
 def test_events_of_the_allocator_without_totals_tell_nothing():
     builder = noted(training(2**20), 10, 12)
     del builder.events[-1]["args"]["Total Allocated"]

@@ -14,6 +14,7 @@ LOSSES = frozenset(
         trace_contents.EVENTS_DISTANT,
         trace_contents.EVENTS_LOST,
         trace_contents.EVENTS_CUT,
+        trace_contents.STEPS_CUT,
         trace_contents.METADATA_LOST,
         trace_contents.STEP_MARKS_UNNUMBERED,
         trace_contents.OP_INPUTS_MALFORMED,
@@ -26,6 +27,9 @@ LOSSES = frozenset(
     )
 )
 """Warnings about parts of a file that were not read."""
+
+UNKNOWN_LOSSES = frozenset((trace_contents.EVENTS_CUT, trace_contents.STEPS_CUT))
+"""Those that leave unknown how much was lost."""
 
 
 def check_all_ranks(context: CheckContext) -> Check | None:
@@ -53,7 +57,7 @@ def check_lost_events(context: CheckContext) -> Check:
     return Check(
         "events",
         "Events",
-        grade_cost(cost, warn=0),
+        Status.FAIL if any(one.template in UNKNOWN_LOSSES for one in losses) else grade_cost(cost, warn=0),
         told.EVENTS_MISSING(losses=[*dict.fromkeys(losses)]),
         told.EVENTS_MISSING_COST(lost_pct=cost) if cost else told.EVENTS_UNCOUNTED_COST(),
         cost,

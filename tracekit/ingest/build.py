@@ -9,14 +9,16 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.bounds import MAX_METADATA_BYTES
-from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
+from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError, TraceError
 from tracekit.format import format_quantity
-from tracekit.ingest.correlations import FIRST_ORDERED_ID_KEY, KERNEL_LAUNCHES, resolve_correlations
+from tracekit.ingest.correlations import FIRST_ORDERED_ID_KEY, resolve_correlations
+from tracekit.ingest.cut_files import LAUNCH_CALLS, NUMBERED_STEP, select_whole_steps
 from tracekit.ingest.decoded_file import DecodedFile, FileDamage
 from tracekit.ingest.device_properties import find_device
 from tracekit.ingest.distinct_names import check_distinct_names
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_decoder import JSON_ERRORS
+from tracekit.ingest.event_times import add_base, is_absolute
 from tracekit.ingest.fields import ACTIVITY_KINDS, CONTROL_CHARACTERS, TABLES, WORKER_TABLE
 from tracekit.ingest.ledger import build_ledger, is_harmless, share_read, warn_of_dropped
 from tracekit.ingest.merged_ranks import RankPart, split_ranks, split_recorded_processes
@@ -25,7 +27,7 @@ from tracekit.ingest.order import argsort_by_start
 from tracekit.ingest.ranks import read_rank
 from tracekit.ingest.stream_decoder import make_cut_short_error
 from tracekit.ingest.worker_calls import select_worker_calls
-from tracekit.messages import Message
+from tracekit.messages import Message, trace_files
 from tracekit.messages import trace_contents as messages
 from tracekit.messages.launch_ids import IDS_AMBIGUOUS, IDS_BY_ORDER, IDS_EXTERNAL
 from tracekit.messages.ledger import CATEGORY_NOT_READ, EVENTS_READ, METADATA_NOT_READ, NAMES_CHANGED
@@ -34,15 +36,12 @@ from tracekit.trace import PEAK_MEMORY_KEY, RankTrace, TraceDevice
 
 THREADS = schema.THREAD_NAMES.name
 STEP_PREFIX = "ProfilerStep#"
-NUMBERED_STEP = r"^ProfilerStep#([0-9]{1,18})(?:[^0-9]|$)"
 
 # HIP reports the grid of this call in work-items, and of every other call in work-groups.
 WORK_ITEM_GRID_CALL = "hipExtModuleLaunchKernel"
 
-# A truncated or damaged file is usable only if hardly any kernel is missing. Complete traces lack the kernels of up to
-# about 1 % of their launches, at the edges of the profiling window.
+# A damaged file is usable only if hardly any kernel is missing.
 MAX_KERNELLESS_LAUNCH_FRACTION = 0.02
-LAUNCH_CALLS = f"{KERNEL_LAUNCHES}|GraphLaunch"
 
 # Suffix of CUPTI's own call names (cudaLaunchKernel_v7000), which PyTorch removes but other collectors write.
 CALL_VERSION_SUFFIX = r"_v\d{4,}$"
@@ -56,6 +55,7 @@ CHANGES = {
     messages.OP_INPUTS_MALFORMED: "ops",
     messages.ACTIVITY_SIZES_IMPOSSIBLE: "activities",
     messages.STEP_MARKS_UNNUMBERED: "annotations",
+    messages.RANGES_WITHOUT_THREAD: "annotations",
     IDS_AMBIGUOUS: "kernel",
     IDS_BY_ORDER: "kernel",
     IDS_EXTERNAL: "activities",
@@ -107,6 +107,7 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
         annotations = _sort_by_start(pl.concat(schema.ANNOTATIONS.conform(t) for t in (annotations, ops.filter(marks))))
         ops = ops.filter(~marks)
     annotations = _add_worker_calls(annotations, take(WORKER_TABLE), take("frames"))
+    annotations, lost = _drop_threadless_ranges(annotations)
     ops, unreadable = drop_malformed_inputs(schema.OPS.conform(ops))
     recorded = take("calls").with_columns(pl.col("name").str.replace(CALL_VERSION_SUFFIX, ""))
     launched = pl.concat(take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS)
@@ -117,13 +118,19 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
     activities, impossible = _drop_impossible_sizes(activities)
     sizes = pl.col("blocks", "threads_per_block")
     calls = schema.CALLS.conform(calls.with_columns(pl.when(sizes > 0).then(sizes).name.keep()))
+    whole = select_whole_steps(annotations, calls, activities)
+    if decoded.damage.cut_at is not None:
+        if not whole.is_usable:
+            raise make_cut_short_error(source, decoded.damage.cut_at)
+        annotations, lost = whole.annotations, [*lost, *whole.warnings]
     _check_completeness(decoded.damage, calls, activities, source)
     if activities.is_empty() and needs_gpu:
-        raise _make_no_gpu_error(source, ops, calls, decoded.columns.counts)
+        raise _make_no_gpu_error(source, ops, calls, decoded)
     device = find_device(part.keys, activities)
     warnings = (
         *joined.messages,
         *impossible,
+        *lost,
         *_warn_of_unnumbered_steps(annotations),
         *_describe_missing_data(ops, unreadable, device),
     )
@@ -159,7 +166,15 @@ def _add_worker_calls(annotations: pl.DataFrame, *frames: pl.DataFrame) -> pl.Da
     return _sort_by_start(pl.concat([schema.ANNOTATIONS.conform(annotations), found]))
 
 
-_COUNT_FIELDS = ("events", "ops", "marks", "ambiguous", "kernels")
+def _drop_threadless_ranges(annotations: pl.DataFrame) -> tuple[pl.DataFrame, list[Message]]:
+    """Drop named ranges whose process or thread isn't a number, where others have both: they can't be placed."""
+    placed = annotations["pid"].is_not_null() & annotations["tid"].is_not_null()
+    if placed.all() or not placed.any():
+        return annotations, []
+    return annotations.filter(placed), [messages.RANGES_WITHOUT_THREAD(ranges=int((~placed).sum()))]
+
+
+_COUNT_FIELDS = ("ranges", "events", "ops", "marks", "ambiguous", "kernels")
 """Values of warnings that say how many events were changed."""
 
 
@@ -197,9 +212,9 @@ def _find_peak_memory(events: pl.DataFrame, activities: pl.DataFrame) -> dict[st
     device = activities["device"].drop_nulls().mode()
     own = events.filter((pl.col("device_type") != CPU_DEVICE_TYPE) & pl.col("device_id").is_in(device.implode()))
     peaks = own.select(pl.col("allocated_bytes", "reserved_bytes").max()).row(0)
-    if None in peaks:
-        return {}
-    return {PEAK_MEMORY_KEY: {"peak_allocated_bytes": peaks[0], "peak_reserved_bytes": peaks[1]}}
+    names = ("peak_allocated_bytes", "peak_reserved_bytes")
+    known = {name: peak for name, peak in zip(names, peaks, strict=True) if peak is not None}
+    return {PEAK_MEMORY_KEY: known} if known else {}
 
 
 def _make_table_reader(decoded: DecodedFile, base_ns: int) -> Callable[[str], pl.DataFrame]:
@@ -214,8 +229,15 @@ def _make_table_reader(decoded: DecodedFile, base_ns: int) -> Callable[[str], pl
     compact = texts_alone.zip_with(words.str.starts_with('"'), lists)
     compact = compact.set(compact.is_in(["[]", ""]), None)
     decoded.words.clear()
-    start = pl.col("ts_ns") + base_ns
-    return lambda table: decoded.columns.take_table(table, words, compact).with_columns(start, pl.col("dur_ns").clip(0))
+
+    def read(table: str) -> pl.DataFrame:
+        found = decoded.columns.take_table(table, words, compact)
+        absolute = int(found.select(is_absolute(base_ns).sum()).item())
+        if absolute:
+            decoded.columns.counts.add(messages.TIMES_ABSOLUTE, table, count=absolute)
+        return found.with_columns(add_base(base_ns), pl.col("dur_ns").clip(0))
+
+    return read
 
 
 def _build_thread_names(decoded: DecodedFile) -> pl.DataFrame:
@@ -238,7 +260,10 @@ def _read_time_base(keys: Mapping[str, bytes], source: str) -> int:
     return base
 
 
-def _make_no_gpu_error(source: str, ops: pl.DataFrame, calls: pl.DataFrame, counts: EventCounts) -> NoGpuActivityError:
+def _make_no_gpu_error(source: str, ops: pl.DataFrame, calls: pl.DataFrame, decoded: DecodedFile) -> TraceError:
+    counts = decoded.columns.counts
+    if decoded.damage.lost_events and (decoded.damage.lost_activities or ops.is_empty()):
+        return _make_unreadable_error(source, decoded.damage)
     untimed = counts.count(messages.EVENTS_UNTIMED)
     kernels = any(one.category in ACTIVITY_KINDS for one in counts.select(messages.EVENTS_UNTIMED))
     if kernels or (untimed and ops.is_empty()):
@@ -255,16 +280,24 @@ def _make_no_gpu_error(source: str, ops: pl.DataFrame, calls: pl.DataFrame, coun
     return NoGpuActivityError(messages.TRACE_WITHOUT_GPU(path=source, ops=ops.height))
 
 
+def _make_unreadable_error(source: str, damage: FileDamage) -> DamagedTraceError:
+    """Make the error for a file whose events can't be read, with their number and the place of the first."""
+    places = {"path": source, "lost": damage.lost_events, "events": damage.events, "offset": damage.at_byte}
+    if damage.comma_number is not None:
+        return DamagedTraceError(trace_files.NUMBERS_WITH_COMMAS(**places, example=damage.comma_number))
+    return DamagedTraceError(trace_files.EVENTS_UNREADABLE(**places))
+
+
 def _check_completeness(damage: FileDamage, calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:
     """Refuse a file that lost many kernels, as the remaining ones would look faster than the job."""
-    if damage.cut_at is None and not damage.lost_activities:
+    if not damage.lost_activities:
         return
     launches = calls.filter(pl.col("name").str.contains(LAUNCH_CALLS))["correlation"].drop_nulls()
     missing = (~launches.is_in(activities["correlation"].implode())).sum()
     most = MAX_KERNELLESS_LAUNCH_FRACTION * len(launches)
-    if damage.cut_at is not None and (activities.is_empty() or missing > most):
-        raise make_cut_short_error(source, damage.cut_at)
     if min(missing, damage.lost_activities) > max(most, 1):
+        if damage.comma_number is not None:
+            raise _make_unreadable_error(source, damage)
         raise DamagedTraceError(
             messages.LAUNCHES_WITHOUT_KERNELS(
                 path=source,
@@ -379,7 +412,12 @@ def _describe_damage(decoded: DecodedFile) -> Iterable[Message]:
         yield messages.DATA_BEHIND_TRACE(offset=damage.followed_at)
     if damage.has_lost_metadata:
         yield messages.METADATA_LOST()
-    for template in (messages.EVENTS_UNTIMED, messages.EVENTS_DISTANT, messages.EVENTS_BACKWARD):
+    for template in (
+        messages.EVENTS_UNTIMED,
+        messages.EVENTS_DISTANT,
+        messages.EVENTS_BACKWARD,
+        messages.TIMES_ABSOLUTE,
+    ):
         events = decoded.columns.counts.count(template)
         if events:
             yield template(events=events)

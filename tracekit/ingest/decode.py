@@ -78,6 +78,8 @@ def decode_ranks(
         limit = memory_bytes or parse_memory_size(None)
         return formats.read_stream(form, _PrefixedStream(head, stream), source, limit, needs_gpu=needs_gpu)
     tool = foreign.identify_tool(head, source)
+    if tool == foreign.ROCPROF:
+        raise NotATraceError(trace_files.TRACE_OF_ROCPROF_V1(path=source))
     if tool is not None:
         raise NotATraceError(trace_files.TRACE_OF_OTHER_TOOL(path=source, tool=tool))
     text: FillableStream = _PrefixedStream(head, stream)

@@ -19,6 +19,7 @@ class FileDamage:
         metadata: Whether top-level keys were lost.
         followed_at: Where something begins that follows the closing bracket.
         followed_bytes: How long that is.
+        comma_number: A time with a decimal comma, which isn't JSON.
     """
 
     events: int = 0
@@ -30,6 +31,7 @@ class FileDamage:
     has_lost_metadata: bool = False
     followed_at: int | None = None
     followed_bytes: int = 0
+    comma_number: str | None = None
 
     def note_place(self, at_byte: int) -> None:
         """Remember the position of the first damage."""

@@ -7,6 +7,7 @@ from tracekit.messages import Template, trace_files
 # Enough for top-level keys before the events and for some hundred events.
 HEAD_BYTES = 1 << 18
 
+ROCPROF = "rocprof"
 _TOOL_MARKS = {
     "Chakra or PyTorch's ExecutionTraceObserver (give it together with its Kineto trace)": (
         rb'^\s*\{\s*"schema"\s*:\s*"[0-9.]+[^"]*"(?s:.{0,2000}?)"nodes"\s*:',
@@ -19,7 +20,10 @@ _TOOL_MARKS = {
     "ONNX Runtime": (rb'"name"\s*:\s*"model_loading_(?:uri|array|from)', rb'"cat"\s*:\s*"Session"'),
     "clang -ftime-trace": (rb'"beginningOfTime"', rb'"name"\s*:\s*"Total ExecuteCompiler"'),
     "Bazel": (rb'"bazel_version"', rb'"build_id"\s*:'),
-    "rocprof": (rb'"ROCProfiler', rb'"otherData"\s*:\s*\{\s*"sys.os'),
+    ROCPROF: (
+        *(rb'"ROCProfiler', rb'"otherData"\s*:\s*\{\s*"sys.os', rb'"BeginNs"\s*:(?s:.{0,300}?)"EndNs"\s*:'),
+        rb'\A"?Index"?,"?KernelName"?,',
+    ),
     "Nsight Systems": (rb'"NsysVersion"', rb'"(?:CudaEvent|TraceProcessEvent)"'),
     "Nsight Compute": (rb'\A(?:==PROF==.*\n)*"ID","Process ID"', rb"\ANVR\0"),
     "pickle (PyTorch's checkpoints and memory snapshots)": (rb"\A\x80[\x02-\x05]",),

@@ -26,6 +26,8 @@ _EFFECTS: dict[Template, tuple[str, str]] = {
     trace_contents.OP_INPUTS_MALFORMED: (CHANGED, EVENTS),
     trace_contents.ACTIVITY_SIZES_IMPOSSIBLE: (CHANGED, EVENTS),
     trace_contents.STEP_MARKS_UNNUMBERED: (CHANGED, EVENTS),
+    trace_contents.RANGES_WITHOUT_THREAD: (CHANGED, EVENTS),
+    trace_contents.TIMES_ABSOLUTE: (CHANGED, EVENTS),
     launch_ids.IDS_AMBIGUOUS: (CHANGED, EVENTS),
     launch_ids.IDS_EXTERNAL: (GUESSED, EVENTS),
     launch_ids.IDS_BY_ORDER: (GUESSED, EVENTS),

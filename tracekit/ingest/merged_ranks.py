@@ -14,7 +14,8 @@ from tracekit.errors import NotATraceError
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS, TABLES
 from tracekit.ingest.rank_labels import PID_BITS, number_ranks
-from tracekit.messages import Message
+from tracekit.ingest.reused_ids import renew_reused_ids
+from tracekit.messages import Message, launch_ids
 from tracekit.messages import trace_contents as messages
 from tracekit.trace import RankTrace
 
@@ -30,7 +31,7 @@ class RankPart(NamedTuple):
     Attributes:
         tables: Its rows by table.
         keys: Top-level keys of the file, as JSON, with this rank's ``distributedInfo`` and GPUs.
-        warning: How it was told from the others; ``None`` if the file holds one rank.
+        warning: How it was told from the others, or what told its launches apart; ``None`` if nothing had to.
     """
 
     tables: Tables
@@ -59,10 +60,12 @@ def split_ranks(tables: Tables, keys: Mapping[str, bytes], labels: Sequence[byte
     launching = _join_launches(tables)
     processes = _count_processes(launching)
     if processes == 1:
-        return [RankPart(tables, keys)]
+        return [_renew_ids(tables, keys) or RankPart(tables, keys)]
     # An export of tracekit's own has the timelines of one run on several GPUs: its version marks it.
     is_export = keys.get("tracekit", b"").startswith(b'"')
     drivers = {} if is_export else _match_processes(launching, tables)
+    if not drivers and not is_export and (renewed := _renew_ids(tables, keys)):
+        return [renewed]
     if not drivers:
         raise NotATraceError(messages.TRACES_MERGED(path=source, processes=processes))
     return list(_split_by_process(tables, keys, drivers, source))
@@ -109,6 +112,12 @@ def _list_kernel_processes(tables: Tables) -> pl.DataFrame:
             break
     devices = activities.group_by("pid").agg(pl.col("device").unique())
     return devices.sort(pl.col("device").list.min(), "pid", nulls_last=True)
+
+
+def _renew_ids(tables: Tables, keys: Mapping[str, bytes]) -> RankPart | None:
+    """Tell the uses of correlation ids apart, where one process after another, or one of them, counts them anew."""
+    renewed = renew_reused_ids(tables)
+    return None if renewed is None else RankPart(renewed[0], keys, launch_ids.IDS_REUSED(ids=renewed[1]))
 
 
 def number_documents(ranks: Sequence[RankTrace]) -> list[RankTrace] | None:

@@ -16,6 +16,7 @@ _LONE_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _ESCAPE_PAIR = re.compile(rb"\\\\")
 _NOT_FINITE = re.compile(rb"([:\[,]\s*)[-+]?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
 _LAST_COMMA = re.compile(rb",(\s*[}\]])")
+_COMMA_NUMBER = re.compile(rb'"(?:ts|dur)"\s*:\s*"?(-?\d{1,18},\d{1,9})"?(?=\s*[,}])')
 _SPACES = re.compile(rb" {2,}")
 # Kineto writes an event's name and process on one line (libkineto, output_json.cpp), and escapes nothing in the name.
 _NAME = re.compile(rb'("cat": ?"\w{1,40}", ?"name": ?")([^\n]*?)(", ?"pid": ?[^\n]{1,80}?, ?"tid": ?)')
@@ -49,6 +50,12 @@ def estimate_activities(text: bytes) -> int:
     if named:
         return sum(CATEGORIES.get(name.decode()) in ACTIVITY_KINDS for name in named)
     return 1 + len(text) // TYPICAL_EVENT_BYTES
+
+
+def find_comma_number(text: bytes) -> str | None:
+    """Find a time with a decimal comma, such as ``1000,5``; ``None`` if there is none."""
+    found = _COMMA_NUMBER.search(text)
+    return found.group(1).decode() if found else None
 
 
 def find_next_event(text: bytes) -> int:

@@ -1,5 +1,6 @@
 """Decode a file of any size block by block: its top-level keys, and its events as rows."""
 
+import io
 import json
 import re
 from dataclasses import replace
@@ -24,6 +25,9 @@ from tracekit.messages.trace_contents import EVENTS_LOST, EVENTS_REPAIRED
 # Memory of a row in the tables, with the memory needed to sort them. Measured: 118 bytes in a trace of 3 GB, some 140
 # with shapes in one of 0.8 GB.
 ROW_BYTES = 160
+
+MAX_WRAPPERS = 4
+"""Most objects or strings that may lie around a trace."""
 
 SPAN_BYTES = 1_000
 """Memory of a begin or an end that waits for its counterpart."""
@@ -94,10 +98,14 @@ class StreamDecoder:
         source: Its name in messages.
         memory_bytes: Memory limit of its tables.
         stacks: Whether to read Python calls.
+        depth: Number of wrappers around it.
     """
 
-    def __init__(self, window: StreamWindow, source: str, memory_bytes: int, stacks: bool = False) -> None:
+    def __init__(
+        self, window: StreamWindow, source: str, memory_bytes: int, stacks: bool = False, depth: int = 0
+    ) -> None:
         self.is_closed = False
+        self._depth = depth
         self._window = window
         self._stacks = stacks
         self._source = source
@@ -129,19 +137,43 @@ class StreamDecoder:
         elif first == ord("{"):
             self._window.at += 1
             self._read_top_level()
-        else:
+        elif first != ord('"') or not self._read_string():
             raise NotATraceError(trace_files.JSON_NOT_AN_OBJECT(path=self._source))
+        if not self._has_events and (wrapped := self._find_wrapped()) is not None:
+            return wrapped
         if not self._has_events:
             raise self._make_no_events_error()
         self._add_spans()
         words = dictionary.to_list(self._texts) + self._words.to_list()
         return DecodedFile(self._keys, self._columns, words, self._damage)
 
+    def _read_string(self) -> bool:
+        """Read a file that is one JSON string, which may hold a trace; false if it isn't."""
+        value = self._take_value()
+        self._keys[""] = value or b""
+        self.is_closed = value is not None
+        return self.is_closed and _unwrap(self._keys[""]) is not None
+
+    def _find_wrapped(self) -> DecodedFile | None:
+        """Decode the trace that a top-level value holds, as an object or as text; ``None`` if none does."""
+        for key, value in self._keys.items():
+            text = _unwrap(value)
+            if text is None or self._depth == MAX_WRAPPERS:
+                continue
+            window = StreamWindow(io.BytesIO(text))
+            decoder = StreamDecoder(window, self._source, self._memory_bytes, self._stacks, self._depth + 1)
+            others = {name: other for name, other in self._keys.items() if name != key}
+            found = decoder.decode()
+            return replace(found, keys={**others, **found.keys})
+        return None
+
     def _make_no_events_error(self) -> DamagedTraceError | NotATraceError:
         if self._damage.cut_at is not None:
             return make_cut_short_error(self._source, self._damage.cut_at)
         if self._damage.has_lost_metadata:
             return DamagedTraceError(trace_files.JSON_INVALID(path=self._source))
+        if "traceEvents" in self._keys or self._depth:
+            return NotATraceError(trace_files.JSON_EVENTS_NOT_A_LIST(path=self._source))
         return NotATraceError(trace_files.JSON_WITHOUT_EVENTS(path=self._source))
 
     def _read_top_level(self) -> None:
@@ -172,6 +204,11 @@ class StreamDecoder:
         if self._window.peek_byte() == ord("[") and name == "traceEvents":
             self._window.at += 1
             self._read_events()
+            return True
+        if self._window.peek_byte() == ord("{") and name == "traceEvents" and self._depth < MAX_WRAPPERS:
+            self._window.at += 1
+            self._depth += 1
+            self._read_top_level()
             return True
         value = self._take_value()
         if value is not None:
@@ -351,6 +388,7 @@ class StreamDecoder:
         """Count an unreadable event."""
         self._damage.lost_events += 1
         self._damage.lost_activities += salvage.estimate_activities(text)
+        self._damage.comma_number = self._damage.comma_number or salvage.find_comma_number(text)
         self._damage.note_place(self._window.offset)
         category, phase = salvage.find_category(text) or "", salvage.find_phase(text)
         self._columns.counts.add(EVENTS_LOST, category, phase, first=number, at_byte=self._window.offset)
@@ -359,6 +397,16 @@ class StreamDecoder:
         rows_bytes = ROW_BYTES * self._columns.rows + SPAN_BYTES * len(self._spans)
         if self._columns.nbytes + rows_bytes > self._memory_bytes:
             raise TraceTooLargeError(trace_files.TRACE_TOO_LARGE(path=self._source, limit_bytes=self._memory_bytes))
+
+
+def _unwrap(value: bytes) -> bytes | None:
+    """Return the JSON text of a value that seems to hold events, itself or as a string; ``None`` for any other."""
+    if b"traceEvents" not in value:
+        return None
+    if value[:1] != b'"':
+        return value if value[:1] in b"{[" else None
+    inner = _decode_key(value).strip()
+    return inner.encode() if inner[:1] in ("{", "[") else None
 
 
 def _decode_key(key: bytes) -> str:

@@ -18,3 +18,8 @@ IDS_EXTERNAL = Template(
     Severity.NOTE,
     "The trace has no correlation ids: kernels were matched to launches by their External ids.",
 )
+IDS_REUSED = Template(
+    "ids-reused",
+    Severity.NOTE,
+    "{ids:count correlation id} used again by later launches: each use was matched to its own work by order in time.",
+)

@@ -82,6 +82,12 @@ EVENTS_REPAIRED = Template(
 EVENTS_CUT = Template(
     "events-cut", Severity.WARNING, "The file is cut short after {length:,} bytes: events may be missing."
 )
+STEPS_CUT = Template(
+    "steps-cut",
+    Severity.WARNING,
+    "Steps {steps:list} left out: the file ends before all of their work.",
+    "Copy or record the file again.",
+)
 DATA_BEHIND_TRACE = Template(
     "data-behind-trace",
     Severity.WARNING,
@@ -103,6 +109,16 @@ EVENTS_BACKWARD = Template(
     "events-backward",
     Severity.WARNING,
     "{events:count event} with an end before the beginning: the duration is set to zero.",
+)
+TIMES_ABSOLUTE = Template(
+    "times-absolute",
+    Severity.NOTE,
+    "{events:count event} whose time counts from 1970 by itself: baseTimeNanoseconds isn't added.",
+)
+RANGES_WITHOUT_THREAD = Template(
+    "ranges-without-thread",
+    Severity.WARNING,
+    "{ranges:count named range} left out, whose process or thread isn't a number.",
 )
 STEP_MARKS_UNNUMBERED = Template(
     "step-marks-unnumbered",

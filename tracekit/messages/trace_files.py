@@ -104,11 +104,36 @@ JSON_WITHOUT_EVENTS = Template(
     "{path} is JSON, but not a PyTorch profiler trace (it has no traceEvents).",
     "Export one with torch.profiler's export_chrome_trace or tensorboard_trace_handler.",
 )
+JSON_EVENTS_NOT_A_LIST = Template(
+    "json-events-not-a-list",
+    Severity.ERROR,
+    "{path} is JSON, but its traceEvents is no list of events.",
+    "Give the file as torch.profiler wrote it: export_chrome_trace or tensorboard_trace_handler.",
+)
 TRACE_OF_OTHER_TOOL = Template(
     "trace-of-other-tool",
     Severity.ERROR,
     "{path} was written by {tool}, not by PyTorch's profiler.",
     "Give a trace of torch.profiler: export_chrome_trace or tensorboard_trace_handler.",
+)
+TRACE_OF_ROCPROF_V1 = Template(
+    "trace-of-rocprof-v1",
+    Severity.ERROR,
+    "{path} was written by rocprof (v1 or v2), whose JSON has neither launches nor ops as they are read.",
+    "Record with `rocprofv3 --runtime-trace --output-format json`, or with torch.profiler.",
+)
+EVENTS_UNREADABLE = Template(
+    "events-unreadable",
+    Severity.ERROR,
+    "{path} is damaged: {lost:,} of {events:count event} can't be read, the first at byte {offset:,}.",
+    "Copy or record the file again.",
+)
+NUMBERS_WITH_COMMAS = Template(
+    "numbers-with-commas",
+    Severity.ERROR,
+    "{path} is no valid JSON: numbers have decimal commas, as in {example}. {lost:,} of {events:count event} can't be "
+    "read, the first at byte {offset:,}.",
+    "Write it with decimal points: something changed the numbers, such as the locale of a program that wrote the file.",
 )
 FILE_EMPTY_UNPACKED = Template(
     "file-empty-unpacked",

@@ -137,6 +137,7 @@ def judge_memory_fit(
             return _judge_recorded_memory(allocated, reserved, lacking, room)
         return _judge_scaled_memory(state, allocated, reserved + lacking, in_flight, room)
     least = _compute_least_bytes(known, held_part, part, crowded)
+    least = _raise_to_recorded(least, program) if held_part == part == crowded == 1 and in_flight >= 1 else least
     staged = layouts is not None and layouts[1].pp > layouts[0].pp
     whole = state.largest_two_fraction if state and staged else 0.0
     most = None
@@ -165,6 +166,12 @@ def _compute_least_bytes(known: MemoryNeeds, held_part: float, part: float, crow
     if state:
         return state.parameter_gradient_bytes * held_part + state.min_optimizer_bytes * part
     return known.table_bytes or None if held_part == part == crowded else None
+
+
+def _raise_to_recorded(least: float | None, program: Program) -> float | None:
+    """Raise what a rank holds at least to the recorded peak of its tensors."""
+    recorded = [rank.peak_allocated_bytes for rank in program.ranks if rank.peak_allocated_bytes]
+    return max((one for one in (least, *recorded) if one is not None), default=None)
 
 
 def _judge_recorded_memory(allocated: float, reserved: float, buckets: float, room: float) -> MemoryFit:
