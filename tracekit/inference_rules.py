@@ -27,7 +27,7 @@ from tracekit.ingest import correlations
 from tracekit.messages import rules as messages
 from tracekit.replay import collective_transfer
 from tracekit.rules import Rule, RuleNames
-from tracekit.workload import busy_start, precision, step_kinds, steps, unmarked_steps
+from tracekit.workload import busy_start, contradicted_names, precision, step_kinds, steps, unmarked_steps
 from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES
 
 INFERENCE_RULES: tuple[Rule, ...] = (
@@ -36,6 +36,7 @@ INFERENCE_RULES: tuple[Rule, ...] = (
     *unmarked_steps.RULES,
     step_kinds.RULE,
     busy_start.RULE,
+    contradicted_names.RULE,
     *DIRECTION_RULES,
     *WORK_RULES,
     precision.RULE,

@@ -282,10 +282,13 @@ def _make_no_gpu_error(source: str, ops: pl.DataFrame, calls: pl.DataFrame, deco
 
 def _make_unreadable_error(source: str, damage: FileDamage) -> DamagedTraceError:
     """Make the error for a file whose events can't be read, with their number and the place of the first."""
-    places = {"path": source, "lost": damage.lost_events, "events": damage.events, "offset": damage.at_byte}
+    lost, events, offset = damage.lost_events, damage.events, damage.at_byte
     if damage.comma_number is not None:
-        return DamagedTraceError(trace_files.NUMBERS_WITH_COMMAS(**places, example=damage.comma_number))
-    return DamagedTraceError(trace_files.EVENTS_UNREADABLE(**places))
+        message = trace_files.NUMBERS_WITH_COMMAS(
+            path=source, lost=lost, events=events, offset=offset, example=damage.comma_number
+        )
+        return DamagedTraceError(message)
+    return DamagedTraceError(trace_files.EVENTS_UNREADABLE(path=source, lost=lost, events=events, offset=offset))
 
 
 def _check_completeness(damage: FileDamage, calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:

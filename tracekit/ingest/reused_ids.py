@@ -25,8 +25,9 @@ def renew_reused_ids(tables: Tables) -> tuple[Tables, int] | None:
         activity     1 2 3     1 2 3     1 2 3
 
     Returns:
-        The tables and the number of ids used again. ``None`` if there are none, or where the calls are rather those of
-        processes side by side: they take turns, overlap on a thread or on a stream, or share an id on several GPUs.
+        The tables and the number of ids used again. ``None`` if there are none, if all launches have one, or where the
+        calls are rather those of processes side by side: they take turns, overlap on a thread or on a stream, or share
+        an id on several GPUs.
     """
     calls = tables["calls"].drop_nulls("correlation").sort("ts_ns")
     lane = (pl.coalesce("device", "pid").alias("device"), pl.coalesce("stream", "tid").alias("stream"))
@@ -37,7 +38,7 @@ def renew_reused_ids(tables: Tables) -> tuple[Tables, int] | None:
     calls = calls.with_columns(use=began_anew.cast(pl.Int64).cum_sum().over("correlation"))
     launches = calls.filter(pl.col("name").str.contains(_LAUNCHES)).join(activities, on="correlation", how="semi")
     again = launches.filter(pl.col("use") > 0)["correlation"].n_unique()
-    if not again or _has_side_by_side(launches, activities):
+    if not again or launches["correlation"].n_unique() == 1 or _has_side_by_side(launches, activities):
         return None
     if not _fits(_find_uses(activities, launches), launches):
         return None

@@ -229,6 +229,13 @@ STEPS_DIFFER_FROM_MEAN = Template(
     "takes and costs are of the mean of all, {mean_us}.",
     "Choose one with {--steps}.",
 )
+KERNEL_NAMES_CONTRADICTED = Template(
+    "kernel-names-contradicted",
+    Severity.WARNING,
+    "{kernels:count kernel} have a name that can't be right for their op, such as {op:.60}, and that other kinds of "
+    "ops have too: the ops and their shapes count instead.",
+    "Record with another version of the profiler.",
+)
 STEP_TOOK = Template("step-took", Severity.WARNING, "step {step} took {time_us}")
 STEP_GPU_WORKED_MORE = Template(
     "step-gpu-worked-more",

@@ -9,6 +9,7 @@ from tracekit.trace import CapturedGraphs, RankTrace
 from tracekit.workload import (
     autograd_functions,
     collectives,
+    contradicted_names,
     grouped_sends,
     launch_sites,
     op_work,
@@ -35,7 +36,7 @@ def build_kernel_table(
         steps: The rank's steps; by default those found from the trace's own marks.
         without: Inference rules that are off.
     """
-    owned = _join_owners(trace, step_table.find_steps(trace) if steps is None else steps)
+    owned = _join_owners(trace, step_table.find_steps(trace) if steps is None else steps, without)
     work_of = op_work.compute_work_of_calls(owned.select(op_work.CALL_COLUMNS).unique(), trace.indices)
     described = owned.rename({"bytes": "recorded_bytes"}).join(
         work_of, on=op_work.CALL_COLUMNS, how="left", nulls_equal=True, maintain_order="left"
@@ -67,10 +68,11 @@ def _classify_work_source() -> pl.Expr:
     )
 
 
-def _join_owners(trace: RankTrace, steps: pl.DataFrame) -> pl.DataFrame:
+def _join_owners(trace: RankTrace, steps: pl.DataFrame, without: RuleNames) -> pl.DataFrame:
     """Join the activities to the call, op and step that launched them, and to that op's inputs."""
     call = find_launching_calls(trace.activities, trace.calls)
-    op_row = gather_rows(find_innermost_ops(trace.calls, trace.ops), call)
+    op_of_call = find_innermost_ops(trace.calls, trace.ops)
+    op_row = gather_rows(op_of_call, call)
     columns = _gather_op_columns(trace.ops, op_row)
     captured_row = pl.repeat(None, trace.activities.height, dtype=pl.Int64, eager=True)
     if trace.captured is not None:
@@ -83,19 +85,21 @@ def _join_owners(trace: RankTrace, steps: pl.DataFrame) -> pl.DataFrame:
         columns |= _fill_captured_grids(trace.activities, captured)
     module, line = launch_sites.find_launch_sites(trace, call)
     recorded = [pl.coalesce(column.name, columns.pop(column.name)) for column in schema.COLLECTIVE_COLUMNS]
+    owned = trace.activities.with_columns(
+        *recorded,
+        call=call,
+        op_row=op_row,
+        captured_row=captured_row,
+        step=_assign_steps(trace, call, steps),
+        launched_in=phases.find_launch_phases(trace, call),
+        module=pl.coalesce(module, "module_fqn"),
+        python_line=line,
+        **columns,
+    )
+    if contradicted_names.RULE.is_on(without):
+        owned = contradicted_names.replace_contradicted_names(owned, op_of_call, trace.calls)
     return (
-        trace.activities.with_columns(
-            *recorded,
-            call=call,
-            op_row=op_row,
-            captured_row=captured_row,
-            step=_assign_steps(trace, call, steps),
-            launched_in=phases.find_launch_phases(trace, call),
-            module=pl.coalesce(module, "module_fqn"),
-            python_line=line,
-            **columns,
-        )
-        .pipe(number_op_gemms)
+        owned.pipe(number_op_gemms)
         .pipe(list_recurrent_gemms)
         .with_columns(elements=parameters.infer_list_elements(parameters.count_elements_by_blocks(trace.ops)))
     )

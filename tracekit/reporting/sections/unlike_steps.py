@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.analysis.idle import IdleBreakdown
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.format import shorten_kernel_name
-from tracekit.ingest.build import NUMBERED_STEP
+from tracekit.ingest.cut_files import NUMBERED_STEP
 from tracekit.messages import Message
 from tracekit.messages import report_warnings as told
 from tracekit.run import MeasuredRun

@@ -28,6 +28,7 @@ from tracekit.parallelism.relayout import compute_seen_pct
 from tracekit.prediction.batch import infer_rank_batch, note_open_acceptance
 from tracekit.reporting.sections import unlike_steps
 from tracekit.run import MAX_TRUSTED_ERROR_PCT, MeasuredRun
+from tracekit.workload.contradicted_names import REPLACED_NAME
 from tracekit.workload.gpus import count_gpus_per_rank
 from tracekit.workload.steps import count_optimizer_steps, is_whole_trace
 from tracekit.workload.time_share import compute_time_share
@@ -96,6 +97,7 @@ def _iter_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
     yield from _warn_of_incomplete_replays(run)
     if waited := measure_unrecorded_time(run.program):
         yield told.UNRECORDED_WORK(waits=waited.waits, time_us=waited.time_us)
+    yield from _warn_of_contradicted_names(run)
     yield from _warn_of_unknown_masks(run)
     yield from _warn_of_model_config(run)
     if run.provenance.source_doubt:
@@ -234,6 +236,13 @@ def _warn_of_model_config(run: MeasuredRun) -> Iterator[Message]:
     told = run.kernels["work_from"]
     if model is not None and told.null_count() and not (told == "model").any():
         yield CONFIG_WITHOUT_FIT(path=model.name, difference=describe_misfit(run.kernels, run.trace))
+
+
+def _warn_of_contradicted_names(run: MeasuredRun) -> Iterator[Message]:
+    """Warn about kernels that are named after their op, as their own name contradicts it."""
+    replaced = run.kernels.filter(pl.col("name").str.contains(REPLACED_NAME))
+    if replaced.height:
+        yield told.KERNEL_NAMES_CONTRADICTED(kernels=replaced.height, op=replaced["op"][0])
 
 
 def _warn_of_unknown_masks(run: MeasuredRun) -> Iterator[Message]:

@@ -21,7 +21,8 @@ ATTENTION_FRAMEWORKS = {
 """Framework to a pattern of its attention kernels' names, the first that matches; the keys are those of
 ``predictors.attention_stacks``."""
 GEMM_FRAMEWORKS = {
-    "cublas": r"nvjet_|xmma_gemm|cublas|gemvx|gemv(?:2T|NSP)|gemmSN_|gemmk1_|\bdot_kernel<|"
+    "cublas": r"^kernel of aten::(?:mm|bmm|addmm|baddbmm|mv|addmv)_?$|"
+    r"nvjet_|xmma_gemm|cublas|gemvx|gemv(?:2T|NSP)|gemmSN_|gemmk1_|\bdot_kernel<|"
     r"cutlass_\d+_(?:wmma_)?tensorop|^(?:void )?(?:maxwell|volta|turing|ampere|ada|hopper)_\w*gemm",
 }
 """The same of matrix products; cuBLAS has kernels of CUTLASS, too."""

@@ -32,12 +32,14 @@ LIBRARY_RULES = (
     ("apex", r"apex|cuApplyLayerNorm|multi_tensor_axpby|MixedFusedLayerNorm"),
     ("bitsandbytes", r"kgemm_4bit|kQuantizeBlockwise|kDequantizeBlockwise|kOptimizer|kInt8"),
     ("fbgemm", r"fbgemm"),
-    ("torch", r"at::native|at::cuda|at::to_dense|^(?:void )?\(anonymous namespace\)::(?:elementwise|softmax_warp|"
+    ("torch", r"^elementwise kernel of aten::"
+              r"|at::native|at::cuda|at::to_dense|^(?:void )?\(anonymous namespace\)::(?:elementwise|softmax_warp|"
               r"multimem_|one_shot|two_shot)|\btorch::|_ZN2at|cunn_|vision::ops|cudnn_batchnorm_legacy"),
     ("cudnn", r"cudnn|implicit_convolve|implicit_gemm|convolve_|wgrad_alg|dgrad_engine|fprop|_scudnn_|RNN_|elemWiseRNN|"
               r"persistRNN_|nchwToNhwc|nhwcToNchw|bn_(?:fw|bw)_|cask_"),
     ("cusparselt", r"cusparselt"),
     ("cublas", r"nvjet|xmma_gemm|cublas|gemvx|gemv(?:2T|NSP)|gemmSN_|gemmk1_|\bdot_kernel<|splitKreduce|"
+               r"^kernel of aten::(?:mm|bmm|addmm|baddbmm|mv|addmv)_?$|"
                r"^(?:void )?(?:maxwell|volta|turing|ampere|ada|hopper)_\w*gemm"),
     ("cutlass_dsl", r"kernel_cutlass_kernel_"),
     ("cutlass", r"cutlass"),
