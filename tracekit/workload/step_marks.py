@@ -9,7 +9,7 @@ its first number, so that a number is a name, which several steps may have::
 
 import polars as pl
 
-from tracekit.ingest.build import NUMBERED_STEP
+from tracekit.ingest.cut_files import NUMBERED_STEP
 from tracekit.trace import RankTrace
 
 MAX_SHARED_FRACTION = 0.5
