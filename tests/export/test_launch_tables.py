@@ -41,13 +41,13 @@ def test_work_bound_and_utilization_of_each_kernel():
     assert {other[name] for name in ("work_flops", "work_bytes", "bound_us", "limiter", "utilization")} == {None}
 
 
-# A product on vector units: 2.4 GB take longer than 17 GFLOP at the peak of the matrix units.
+# Attention whose bias, read at the full rate, takes longer than its arithmetic at the peak, which no kernel reaches.
 def test_the_limiter_is_what_the_bound_depends_on():
-    operand = "cublasGemvTensorStridedBatched<__nv_bfloat16 const>"
-    builder = TraceBuilder().op("aten::bmm", 0, 20, dims=[[512, 4, 32], [512, 32, 65536]], types=["c10::BFloat16"] * 2)
-    builder.kernel(f"void gemmSN_TN_kernel<float, 128, 16, 2, 4, 8, 9, false, {operand}>", 20, 3000, launch=5)
+    op, query = "aten::_scaled_dot_product_efficient_attention", [1, 16, 4096, 80]
+    builder = TraceBuilder().op(op, 0, 20, dims=[*[query] * 3, [1, 16, 4096, 4096]], types=["c10::BFloat16"] * 4)
+    builder.kernel("fmha_cutlassF_bf16_aligned_64x128_rf_sm80", 20, 900, launch=5)
     (row,) = read_table(prepare_run(builder.load())).to_dicts()
-    assert row["bound_us"] == pytest.approx(2_416_050_176 / 2039e9 * 1e6, rel=0.01)
+    assert row["bound_us"] == pytest.approx(578_813_952 / 2039e9 * 1e6, rel=0.01)
     assert row["limiter"] == "memory"
 
 

@@ -523,3 +523,23 @@ def test_small_products_of_cublas_compute_with_their_operands_type(name, left, r
     row = kernel_of("aten::bmm", name, [left, right], [types, types])
     assert (row["family"], row["dtype"]) == ("gemm", dtype)
     assert add_work(add_law(complete_columns(pl.DataFrame([row]))))["work_bytes"].item() == bytes_
+
+
+# Four parts of 64 of each head of 128, of query and key, are read of a row of 6,144, turned by a row of the table of
+# sines and cosines, and written.
+@pytest.mark.parametrize(
+    ("steps", "parts"), [([2048, 128, 1], 4), ([1024, 64, 1], 1), ([], 1)], ids=["interleaved", "whole", "unknown"]
+)
+def test_generated_kernels_read_as_many_parts_of_a_packed_buffer_as_they_write(steps, parts):
+    op = "triton_poi_fused_add_index_select_mul_rms_norm_split_split_with_sizes_sub_unsqueeze_view_3"
+    written, vectors = [1024, 16, 64], [[1024, 1], [2048], [1024, 1], [2048]]
+    dims = [[1024, 6144], *vectors, [1024], [4096, 128], *[written] * 4, []]
+    strides = [[6144, 1], [1, 1], [1], [1, 1], [1], [1], [128, 1], *[steps] * 4, []]
+    types = [BF16, FLOAT, BF16, FLOAT, BF16, "long int", *[BF16] * 5, SCALAR]
+    builder = TraceBuilder().op(
+        op, 0, 50, dims=dims, types=types, concrete=[""] * 11 + ["1048576"], **{"Input Strides": strides}
+    )
+    row = build_kernel_table(builder.kernel(op, 60, 30, launch=10).load().rank()).row(0, named=True)
+    rest = 2 * 1024 * 4 + 2 * 2048 * 2 + 1024 * 8 + 1024 * 128 * 2
+    assert row["bytes"] == 2 * 1024 * 1024 * (parts + 4) + rest
+    assert parts < 4 or row["bytes"] == 17_063_936

@@ -19,6 +19,7 @@ READ_LIMITS = ((re.compile(r"_select_(?!backward|scatter)"), 1), (re.compile(r"_
 """Reads of one index along an axis, or of a slice, of which two may be read at once, as by gated units: the maximum
 number of elements read for each element of the kernel."""
 
+SELECT_NAME = re.compile(r"_index_select_")
 POINTWISE_PREFIX = "triton_poi_"
 REDUCTION_PREFIXES = ("triton_per_", "triton_red_")
 MOVE_NAME = re.compile(
@@ -46,18 +47,30 @@ def compute_buffer_traffic(signature: Signature, item_bytes: int) -> Columns:
     """
     each = 1 if MOVE_NAME.search(signature.op) else None
     each = each or next((count for pattern, count in READ_LIMITS if pattern.search(signature.op)), None)
-    tensors = _limit_tables(signature.tensors)
+    tensors = _limit_tables(signature.op, signature.tensors)
     largest = find_largest(tensors)
     over = _count_elements(signature, tensors[-1].numel, largest.numel)
     if each is None or over is None:
         again = largest.compute_bytes(item_bytes) if _is_in_place(signature, tensors, largest) else 0
         moved = sum_bytes(tensors, item_bytes) + again
         return build_traffic_columns(largest.shape, flops=largest.numel, bytes_=moved)
-    bytes_ = sum(min(tensor.stored_elements, each * over) * tensor.get_item_bytes(item_bytes) for tensor in tensors)
+    # Several parts of each row are read of one packed buffer where as many are written, such as query and key.
+    parts = sum(tensor.numel == over and _is_part_of_rows(tensor) for tensor in tensors)
+    limits = (max(each, parts) if tensor is largest and tensor.numel > over else each for tensor in tensors)
+    read = [min(tensor.stored_elements, limit * over) for tensor, limit in zip(tensors, limits, strict=True)]
+    bytes_ = sum(count * tensor.get_item_bytes(item_bytes) for count, tensor in zip(read, tensors, strict=True))
     return build_traffic_columns(largest.shape, flops=over, bytes_=bytes_)
 
 
 leave_unread(compute_buffer_traffic, "a slice, or rows of a table, are read of a buffer")
+
+
+def _is_part_of_rows(tensor: Tensor) -> bool:
+    """Return whether a buffer is a part of another's rows: elements of others lie between its own."""
+    if len(tensor.strides) != len(tensor.shape):
+        return False
+    steps = zip(tensor.strides, tensor.shape[1:], tensor.strides[1:], strict=False)
+    return any(stride > size * inner > 0 for stride, size, inner in steps)
 
 
 def _is_in_place(signature: Signature, tensors: Sequence[Tensor], largest: Tensor) -> bool:
@@ -94,16 +107,21 @@ def _count_elements(signature: Signature, last: int, most: int) -> int | None:
     return last if written else min(products[0], most)
 
 
-def _limit_tables(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the buffers; a table [n, width] is replaced by its picked rows if another buffer has one per index."""
+def _limit_tables(op: str, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the buffers; a table [n, width] is replaced by its picked rows.
+
+    A table is one of which another buffer has a row per index; of a kernel that selects rows, one as long as no other.
+    """
     held = Counter(tensor.numel for tensor in tensors)
+    lengths = Counter(tensor.shape[0] for tensor in tensors if tensor.shape)
     indices = [tensor.numel for tensor in tensors if tensor.dtype in ("int32", "int64")]
 
     def read(tensor: Tensor) -> Tensor:
         if len(tensor.shape) != 2 or held[tensor.numel] > 1:
             return tensor
         rows, width = tensor.shape
-        picked = [count for count in indices if count < rows and width > 1 and held[count * width]]
+        selected = SELECT_NAME.search(op) and lengths[rows] == 1
+        picked = [count for count in indices if count < rows and width > 1 and (selected or held[count * width])]
         return Tensor((max(picked), width), tensor.dtype) if picked else tensor
 
     return [read(tensor) for tensor in tensors]
