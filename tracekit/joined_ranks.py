@@ -11,6 +11,7 @@ from tracekit.arrays import Ints
 from tracekit.graph import Graph, build_graph
 from tracekit.graph.build import build_graph_parts
 from tracekit.graph.ranks import Collectives, align_steps, join_ranks, link_ranks
+from tracekit.graph.ranks.lost import LackingRanks, RecordedCollectives, find_lacking_ranks
 from tracekit.messages import Message, ProgressCallback, stages
 from tracekit.program import StepTables
 from tracekit.replay.collective_transfer import estimate_transfer_us
@@ -19,6 +20,7 @@ from tracekit.trace import RankTrace
 from tracekit.workload import precision
 from tracekit.workload import steps as step_table
 from tracekit.workload.kernel_table import build_kernel_table
+from tracekit.workload.lost_kernels import count_lost_launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,14 @@ class JoinedRanks:
     """The measured ranks, joined.
 
     Attributes:
+        ranks: The traces, one per rank.
         tables: The kernels and the steps of all ranks, rank after rank.
         graph: The dependency graph.
         collectives: The collectives at which the ranks meet; ``None`` for one rank.
-        notes: What the ranks disagree on.
+        notes: What the ranks disagree on, and which of them were left out.
     """
 
+    ranks: tuple[RankTrace, ...]
     tables: StepTables
     graph: Graph
     collectives: Collectives | None
@@ -41,7 +45,7 @@ class JoinedRanks:
 def join_rank_traces(
     ranks: Sequence[RankTrace], steps: str | None, gpu: Gpu | None, without: RuleNames, progress: ProgressCallback
 ) -> JoinedRanks:
-    """Classify the kernels of each rank, build their graphs, and join the ranks.
+    """Classify the kernels of each rank, build their graphs, and join the ranks that have their collectives.
 
     Args:
         ranks: The traces, one per rank.
@@ -56,8 +60,12 @@ def join_rank_traces(
     found, notes = step_table.find_steps_of_ranks(ranks, without)
     progress(stages.CLASSIFYING_KERNELS())
     classified = [build_kernel_table(rank, table, without) for rank, table in zip(ranks, found, strict=True)]
-    progress(stages.LINKING_DEPENDENCIES())
     numbers = [rank.rank or 0 for rank in ranks]
+    if lacking := _find_lacking_ranks(ranks, numbers, classified, found):
+        others = [rank for place, rank in enumerate(ranks) if place not in lacking.places]
+        joined = join_rank_traces(others, steps, gpu, without, progress)
+        return replace(joined, notes=(lacking.to_message(), *joined.notes))
+    progress(stages.LINKING_DEPENDENCIES())
     if len(ranks) > 1 and not any(step_table.is_whole_trace(table) for table in found):
         classified, found, doubts = align_steps(numbers, classified, found)
         notes = (*notes, *doubts)
@@ -78,7 +86,20 @@ def join_rank_traces(
         kernels = precision.detect_tf32(kernels, gpu)
     every, asked = stack_ranks(found, numbers), stack_ranks(asked_of_ranks, numbers)
     tables = StepTables(kernels, every, step_table.drop_first_step(asked, every, kernels), asked)
-    return JoinedRanks(tables, graph, collectives, notes)
+    return JoinedRanks(tuple(ranks), tables, graph, collectives, notes)
+
+
+def _find_lacking_ranks(
+    ranks: Sequence[RankTrace], numbers: Sequence[int], kernels: Sequence[pl.DataFrame], steps: Sequence[pl.DataFrame]
+) -> LackingRanks | None:
+    if len(ranks) < 2:
+        return None
+    return find_lacking_ranks(
+        [
+            RecordedCollectives(number, table, rows.height, count_lost_launches(rank)[0])
+            for rank, number, table, rows in zip(ranks, numbers, kernels, steps, strict=True)
+        ]
+    )
 
 
 def stack_ranks(tables: Sequence[pl.DataFrame], ranks: Sequence[int]) -> pl.DataFrame:

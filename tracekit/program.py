@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,17 +33,19 @@ class StepTables:
         chosen_steps: The steps that are measured: all figures are about these and no others.
         asked_steps: The steps that were asked for. The trace's first step starts with an empty launch queue: it is
             measured only if no other was asked for.
+        is_one_of_several: Whether they are those of one rank of several.
     """
 
     kernels: pl.DataFrame
     steps: pl.DataFrame
     chosen_steps: pl.DataFrame
     asked_steps: pl.DataFrame
+    is_one_of_several: bool = False
 
     @cached_property
     def step_timer(self) -> StepTimer:
         """The timer that measures these steps in a timeline."""
-        return StepTimer(self.kernels, self.steps, self.chosen_steps)
+        return StepTimer(self.kernels, self.steps, self.chosen_steps, is_one_of_several=self.is_one_of_several)
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,8 @@ class Program:
 
     def replace_tables(self, **tables: pl.DataFrame) -> "Program":
         """Return the program with other tables, by their names in :class:`StepTables`."""
-        return replace(self, tables=replace(self.tables, **tables))
+        changed: dict[str, Any] = dict(tables)
+        return replace(self, tables=replace(self.tables, **changed))
 
     def replay_timeline(self, kernel_us: Floats, host_time: float = 1.0) -> Timeline:
         """Replay with other kernel times and another host speed; arguments as for :meth:`replay_step`."""

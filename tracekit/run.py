@@ -65,7 +65,7 @@ class RunProvenance:
         source: The GPU the run was recorded on and how it was identified; ``None`` if it isn't known.
         source_doubt: Why the GPU isn't known although the trace describes one, or that the trace describes another
             GPU than the user named.
-        time_faults: Recorded times that break physics and were corrected.
+        rank_faults: Recorded times of each rank that break physics and were corrected.
         assumptions: Deviations from the recording.
     """
 
@@ -73,8 +73,13 @@ class RunProvenance:
     job_warnings: tuple[Message, ...]
     source: Resolution | None
     source_doubt: Message | None
-    time_faults: tuple[Message, ...] = ()
+    rank_faults: tuple[tuple[Message, ...], ...] = ()
     assumptions: tuple[Message, ...] = ()
+
+    @property
+    def time_faults(self) -> tuple[Message, ...]:
+        """Recorded times of all ranks that break physics and were corrected."""
+        return tuple(fault for found in self.rank_faults for fault in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,21 +266,22 @@ def prepare_run(
     ranks = tuple(replace(each, indices=indices or find_table_skews(each.capture_facts)) for each in ranks)
     if accepted_tokens is not None:
         check_accepted_tokens(ranks[0], accepted_tokens)
-    ranks, time_faults = _correct_times(ranks)
+    corrected = [correct_times(each) for each in ranks]
     source, doubt = identify_run_gpu(source_gpu, ranks[0])
-    job = join_rank_traces(ranks, steps, source.gpu if source else None, without, progress)
+    gpu = source.gpu if source else None
+    job = join_rank_traces([each for each, _ in corrected], steps, gpu, without, progress)
     progress(stages.REPLAYING())
     meter = job.tables.step_timer
     lines = build_measured_timeline(job.graph), replay(job.graph)
     results = _measure_results(meter, job.graph, *lines)
     if results.measured_step.step_time_us <= 0:
-        raise TraceError(STEP_TIME_ZERO(path=ranks[0].source))
+        raise TraceError(STEP_TIME_ZERO(path=job.ranks[0].source))
     return MeasuredRun(
         program=Program(
             tables=job.tables,
             graph=job.graph,
             collectives=job.collectives,
-            ranks=ranks,
+            ranks=job.ranks,
             step_scale=StepScale(*(meter.measure_job_steps_ns(line) for line in lines)),
             kernel_factor=np.ones(job.tables.kernels.height),
             framework=parse_framework(framework) if framework else None,
@@ -291,7 +297,7 @@ def prepare_run(
             ),
             source=source,
             source_doubt=doubt,
-            time_faults=time_faults,
+            rank_faults=tuple(faults for each, faults in corrected if any(each is one for one in job.ranks)),
             assumptions=(messages.RULES_OFF(rules=sorted(without)),) if without else (),
         ),
         results=results,
@@ -331,12 +337,6 @@ def _warn_of_waits(chosen: pl.DataFrame) -> Iterator[Message]:
     waited_ns = chosen["waited_ns"].drop_nulls()
     if waited_ns.len():
         yield STEP_BEGINS_LATE(waited_us=max(waited_ns.to_list()) / 1e3)
-
-
-def _correct_times(ranks: Sequence[RankTrace]) -> tuple[tuple[RankTrace, ...], tuple[Message, ...]]:
-    """Correct the recorded times of each rank; return what was corrected, too."""
-    corrected = [correct_times(rank) for rank in ranks]
-    return tuple(rank for rank, _ in corrected), tuple(message for _, found in corrected for message in found)
 
 
 def identify_run_gpu(name: str | None, trace: RankTrace) -> tuple[Resolution | None, Message | None]:

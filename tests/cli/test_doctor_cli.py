@@ -34,8 +34,8 @@ def test_doctor_json_holds_the_contract(run, trace):
     data = json.loads(out)
     assert code == 0
     assert set(data) == {
-        "schema_version", "source", "rank", "ranks_read", "world_size", "grade", "checks", "best", "snippet",
-        "warnings",
+        "schema_version", "source", "rank", "ranks_read", "ranks_examined", "world_size", "grade", "checks", "best",
+        "snippet", "warnings",
     }  # fmt: skip
     assert data["grade"] == "C"
     assert data["best"]["name"] == "shapes"

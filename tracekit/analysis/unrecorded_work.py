@@ -1,5 +1,6 @@
 """How much of the measured steps the GPU spent on work that the trace doesn't hold."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +14,37 @@ class UnrecordedTime:
     """Waits for work that isn't recorded, in the mean chosen step of the mean rank.
 
     Attributes:
-        waits: Their number.
-        time_us: How long they went on after all recorded work had ended.
+        count: Number of all waits in the chosen steps.
+        time_ns: How long they went on after all recorded work had ended.
+        steps: Number of chosen steps, of all ranks.
     """
 
-    waits: float
-    time_us: float
+    count: int
+    time_ns: int
+    steps: int
+
+    @property
+    def waits(self) -> float:
+        """Number of waits in a step."""
+        return self.count / self.steps
+
+    @property
+    def time_us(self) -> float:
+        """How long they go on in a step."""
+        return self.time_ns / 1e3 / self.steps
+
+
+def join_unrecorded_time(ranks: Sequence[UnrecordedTime | None], steps: int) -> UnrecordedTime | None:
+    """Join what some ranks waited; None without any.
+
+    Args:
+        ranks: Of each rank.
+        steps: Number of chosen steps, of all ranks.
+    """
+    found = [one for one in ranks if one is not None]
+    if not found:
+        return None
+    return UnrecordedTime(sum(one.count for one in found), sum(one.time_ns for one in found), steps)
 
 
 def measure_unrecorded_time(program: Program) -> UnrecordedTime | None:
@@ -37,4 +63,4 @@ def measure_unrecorded_time(program: Program) -> UnrecordedTime | None:
     if not within.any():
         return None
     steps = program.chosen_steps["step"].n_unique() * len(program.ranks)
-    return UnrecordedTime(float(within.sum()) / steps, float(lag_ns[within].sum()) / 1e3 / steps)
+    return UnrecordedTime(int(within.sum()), int(lag_ns[within].sum()), steps)

@@ -20,7 +20,7 @@ from io import BytesIO
 from math import isfinite
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -145,7 +145,7 @@ def _load_members(file: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, I
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
         with archive.open(member) as stream:
-            yield name, _load_array(file, name, cast(IO[bytes], stream), member.file_size)
+            yield name, _load_array(file, name, stream, member.file_size)
 
 
 def _load_array(file: Path, name: str, stream: IO[bytes], size: int) -> Ints:
@@ -198,7 +198,7 @@ def _unpack(file: Path) -> Iterator[IO[bytes]]:
             unpacked.write(part)
             _check_unpacked(file, unpacked.tell())
         unpacked.seek(0)
-        yield cast(IO[bytes], unpacked)
+        yield unpacked
 
 
 def _to_array(file: Path, tensor: Any) -> Ints:

@@ -1,5 +1,7 @@
 """``tracekit doctor``: grade a trace's suitability for predictions."""
 
+from functools import partial
+
 from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, Traces
 from tracekit.cli.request_options import expand_requests
 from tracekit.messages import stages
@@ -31,7 +33,9 @@ def doctor(
 
     with show_progress(quiet, stages.EXAMINING) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage)
-        run = answers.measure(trace, fill_source_gpu(trace, request), stage, rank=trace.ranks[0].rank)
+        asked = fill_source_gpu(trace, request)
+        measure = partial(answers.measure, trace, asked, stage)
+        run = measure(rank=trace.ranks[0].rank)
         stage(stages.EXAMINING())
-        diagnosis = examine(trace, run)
+        diagnosis = examine(trace, run, measure=lambda rank: measure(rank=rank))
     emit(render.render_diagnosis(diagnosis), lambda: render.as_json(diagnosis), json=json)

@@ -30,5 +30,7 @@ CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (
     ranks.check_lost_events,
 )
 """Each check returns ``None`` if it doesn't apply."""
+JOB_CHECKS = frozenset((ranks.check_all_ranks,))
+"""Those of all ranks together; the others look at one rank."""
 CAPTURE_CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (work.check_recording, work.check_known_ops)
 """Those of a program that was captured without a GPU."""

@@ -3,13 +3,13 @@
 import polars as pl
 
 from tracekit.analysis.graph_replays import count_replayed_nodes
-from tracekit.analysis.lost_kernels import count_lost_launches, lacks_graphs
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound
 from tracekit.ingest.whole_graphs import is_whole_graph
 from tracekit.messages import Message
 from tracekit.messages import doctor_checks as told
 from tracekit.workload.kernel_table import has_work
+from tracekit.workload.lost_kernels import count_lost_launches, lacks_graphs
 from tracekit.workload.time_share import compute_time_share
 
 SLOWING_OPTIONS = {

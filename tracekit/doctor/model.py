@@ -7,6 +7,7 @@ from typing import Self
 
 import polars as pl
 
+from tracekit.graph.ranks.lost import LackingRanks
 from tracekit.messages import Message
 from tracekit.messages.formats import FORMAT_LACKS
 from tracekit.run import MeasuredRun
@@ -67,17 +68,19 @@ class CheckContext:
         run: The measured run.
         kernels: Rows of the kernel table in the measured steps.
         beside: Number of ranks whose traces were given, but are read elsewhere.
+        lacking: Ranks whose recordings lack collectives that others took part in; None if there are none.
     """
 
     trace: Trace
     run: MeasuredRun
     kernels: pl.DataFrame
     beside: int = 0
+    lacking: LackingRanks | None = None
 
     @classmethod
-    def from_trace(cls, trace: Trace, run: MeasuredRun, beside: int = 0) -> Self:
+    def from_trace(cls, trace: Trace, run: MeasuredRun, beside: int = 0, lacking: LackingRanks | None = None) -> Self:
         """Return the context of a trace and its measured run."""
-        return cls(trace, run, run.kernels.filter(run.is_in_chosen_steps), beside)
+        return cls(trace, run, run.kernels.filter(run.is_in_chosen_steps), beside, lacking)
 
     @property
     def rank(self) -> RankTrace:
@@ -123,6 +126,7 @@ class Diagnosis:
         source: Where it was read from.
         rank: The examined rank; ``None`` outside a distributed job.
         ranks_read: Number of ranks whose traces were read.
+        ranks_examined: Number of ranks that the checks looked at.
         world_size: Number of ranks of the job.
         grade: A to D, of :func:`grade`.
         checks: All checks that apply to the trace.
@@ -134,6 +138,7 @@ class Diagnosis:
     source: str
     rank: int | None
     ranks_read: int
+    ranks_examined: int
     world_size: int
     grade: str
     checks: tuple[Check, ...]

@@ -37,6 +37,9 @@ def check_all_ranks(context: CheckContext) -> Check | None:
     world = context.rank.world_size
     if world <= 1:
         return None
+    if context.lacking:
+        lacking = context.lacking.to_message()
+        return Check("ranks", "Ranks", Status.FAIL, lacking, told.RANKS_MISSING_COST(), fix=told.RANKS_LACKING_FIX())
     read = len({rank.rank for rank in context.trace.ranks}) + context.beside
     if read >= world:
         return Check("ranks", "Ranks", Status.OK, told.RANKS_ALL_READ(ranks=world))

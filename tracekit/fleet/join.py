@@ -13,7 +13,6 @@ from tracekit.graph.ranks.rendezvous import build_rendezvous_points
 from tracekit.joined_ranks import split_collective_waits, stack_ranks
 from tracekit.messages import Message
 from tracekit.messages import steps as step_messages
-from tracekit.messages.report_warnings import SEVERAL_GPUS_IN_PROCESS
 from tracekit.program import StepTables
 from tracekit.replay.compressed import RankLinks
 from tracekit.rules import RuleNames
@@ -135,12 +134,9 @@ def join_fleet(summaries: Sequence[RankSummary], wanted: str | None, without: Ru
             summaries, numbers, found, origins, (links.get(rank, _NO_LINKS) for rank in numbers), strict=True
         )
     ]
-    mismatches = collectives.mismatches if collectives else ()
     whole = replace(tables, kernels=split)
     gpus = max(one.gpus for one in summaries)
-    if gpus > 1:
-        notes.append(SEVERAL_GPUS_IN_PROCESS(gpus=gpus))
-    return JoinedFleet(tuple(placed), whole, collectives, count, (*notes, *mismatches), gpus)
+    return JoinedFleet(tuple(placed), whole, collectives, count, tuple(notes), gpus)
 
 
 _NOTHING = np.empty(0, np.int64)

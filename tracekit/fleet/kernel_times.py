@@ -83,6 +83,14 @@ class RankKernels:
     @cached_property
     def times(self) -> pl.DataFrame:
         """Time of each kernel, with its interval, at the clock that the job keeps."""
+        table, target = self.boosted, self.target
+        if max(target.slowdown) > 1:
+            table = change_clock(table, spread_slowdown(table, self._choose(target.slowdown)), target.gpu)
+        return table
+
+    @cached_property
+    def boosted(self) -> pl.DataFrame:
+        """The same at the boost clock."""
         table = self._predict_kept()
         target = self.target
         if target.collectives is not None:
@@ -92,8 +100,6 @@ class RankKernels:
             on_source = self.predictor.on_source.select("time_us", "limiter", "runs_as")
             there = table.select("family", "dtype").hstack(on_source)
             table = change_clock(table, 1 / spread_slowdown(there, self._choose(target.source_slowdown)), target.gpu)
-        if max(target.slowdown) > 1:
-            table = change_clock(table, spread_slowdown(table, self._choose(target.slowdown)), target.gpu)
         return table
 
     def _choose(self, slowdown: Sequence[float]) -> pl.Series:

@@ -8,7 +8,8 @@ import polars as pl
 
 from predictors import Gpu
 from tracekit.calibration import Calibration
-from tracekit.fleet.job_facts import JobFacts
+from tracekit.fleet.evidence import JobFacts
+from tracekit.fleet.hosts import HostSteps
 from tracekit.fleet.rounds import TimeSums, merge_gpus
 from tracekit.messages import Message
 from tracekit.messages import prediction_notes as told
@@ -57,12 +58,38 @@ class JobOnTargets:
         return self.facts.layout.world_size if self.facts.layout else self.run.trace.world_size
 
 
+@dataclass(frozen=True, slots=True)
+class KeptClock:
+    """The clock that a step keeps.
+
+    Attributes:
+        slowdowns: How many times as long the matrix units of each GPU of a rank take as at the boost clock.
+        demand_w: What the step demands of the most loaded one at that clock; None where nothing is known of it.
+        kernels_us: Time of all kernels at the boost clock, and at the one kept.
+    """
+
+    slowdowns: tuple[float, ...] = (1.0,)
+    demand_w: float | None = None
+    kernels_us: tuple[float, float] = (0.0, 0.0)
+
+    def note(self, gpu: Gpu) -> Iterator[Message]:
+        """Note that the step's power lowers the clock of a GPU."""
+        boosted_us, held_us = self.kernels_us
+        longer_pct = 100 * (held_us / boosted_us - 1) if boosted_us else 0.0
+        return notes.note_sustained_clock(max(self.slowdowns), longer_pct, self.demand_w, gpu)
+
+
+BOOST_CLOCK = KeptClock()
+
+
 def build_predicted_step(
     job: JobOnTargets,
     target: Target,
     replays: Sequence[StepTime],
     ends_us: tuple[float, float],
     sums: Sequence[TimeSums],
+    clock: KeptClock,
+    hosts: HostSteps,
 ) -> PredictedStep:
     """Build the prediction for one target.
 
@@ -72,6 +99,8 @@ def build_predicted_step(
         replays: The step with the likely, low and high kernel times.
         ends_us: Ends of its interval.
         sums: What each rank's kernels sum up to.
+        clock: The clock that the step keeps.
+        hosts: The step with other hosts.
     """
     run, gpu, cluster, replayed = job.run, target.gpu.gpu, target.cluster, replays[0]
     step = scale_to_pipeline_step(replayed, replayed.step_time_us, None, None)
@@ -82,6 +111,8 @@ def build_predicted_step(
     gpus = job.ranks * job.gpus_per_rank
     written = (
         *_write_notes(job, target, step, sums),
+        *clock.note(gpu),
+        *hosts.notes,
         *step.list_doubts(),
         notes.note_memory_fit(memory),
         *notes.note_missing_price(job.prices, price),
@@ -106,6 +137,8 @@ def build_predicted_step(
         layout=job.facts.layout,
         price=price,
         batch=job.facts.batch,
+        same_host=hosts.same,
+        usual_host=hosts.usual,
     )
     return apply_scoreboard(found, gpu, run.gpu, job.facts.kind, job.scoreboard)
 

@@ -8,6 +8,7 @@ from tracekit.fleet.join import find_repeats
 from tracekit.fleet.options import FleetOptions
 from tracekit.fleet.runner import FleetRunner
 from tracekit.fleet.summary import RankSummary, RankTask, UnreadableRank, summarize_rank
+from tracekit.graph.ranks.lost import RecordedCollectives, find_lacking_ranks
 from tracekit.ingest import Inputs
 from tracekit.ingest import memory as sizes
 from tracekit.ingest import ranks as places
@@ -42,9 +43,23 @@ def read_ranks(inputs: Inputs, options: FleetOptions, runner: FleetRunner, store
         runner.warnings.append(_name_unreadable(unreadable, len(found)))
     summaries = _repeat_ranks(summaries, runner)
     trace = places.combine_ranks([one.trace for one in summaries])
-    runner.warnings += [*given.doubts, *trace.warnings, *(fault for one in summaries[:1] for fault in one.time_faults)]
+    runner.warnings += [*given.doubts, *trace.warnings]
     order = {rank.source: place for place, rank in enumerate(trace.ranks)}
-    return sorted(summaries, key=lambda one: order[one.trace.source])
+    return _leave_out_lacking(sorted(summaries, key=lambda one: order[one.trace.source]), runner)
+
+
+def _leave_out_lacking(summaries: list[RankSummary], runner: FleetRunner) -> list[RankSummary]:
+    """Leave out ranks that lost their collectives, as :func:`tracekit.joined_ranks.join_rank_traces` does."""
+    lacking = find_lacking_ranks(
+        [
+            RecordedCollectives(one.trace.rank or 0, one.kernels, one.steps.height, one.lost_launches)
+            for one in summaries
+        ]
+    )
+    if lacking is None:
+        return summaries
+    runner.warnings.append(lacking.to_message())
+    return [one for place, one in enumerate(summaries) if place not in lacking.places]
 
 
 def _list_tasks(given: ExpandedInputs, options: FleetOptions, runner: FleetRunner, store: str) -> list[RankTask]:

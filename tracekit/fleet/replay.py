@@ -8,13 +8,17 @@ import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.fleet.join import PlacedRank
-from tracekit.fleet.rank_files import read_rank
-from tracekit.fleet.summary import summarize_rank
+from tracekit.fleet.rank_files import StoredRank, read_rank
+from tracekit.fleet.summary import RankTask, summarize_rank
 from tracekit.graph import Graph
+from tracekit.graph.build import build_graph_parts
+from tracekit.graph.graph import assemble_graph, find_unexplained
 from tracekit.replay.compressed import CompressedRank, RankReplay, compress_rank, release_ends
 from tracekit.replay.engine import Timeline, build_measured_timeline, compute_lags, remove_gpu_work, replay
 from tracekit.replay.step_time import StepTimer
 from tracekit.replay.unknown_time import MEASURED_TIMES, UnknownTimes, scale_unknown_time
+from tracekit.trace import RankTrace
+from tracekit.workload import steps as step_table
 from tracekit.workload.precision import mark_tf32
 
 
@@ -84,19 +88,40 @@ class OpenRank:
 
 def open_rank(place: PlacedRank) -> OpenRank:
     """Read a rank's tables, or make them again where another worker had them, and place them in the job."""
-    folder = place.summary.task.folder
+    return _place(_read_tables(place.summary.task), place)
+
+
+def open_whole_rank(place: PlacedRank, trace: RankTrace) -> OpenRank:
+    """Place a rank in the job as :func:`open_rank` does, with all that is known of its graph, on its own clock.
+
+    Args:
+        place: The rank.
+        trace: Its trace, as :func:`tracekit.fleet.summary.read_trace` returns it.
+    """
+    task = place.summary.task
+    kernels, marks = _read_tables(task).kernels, step_table.list_step_edges(place.summary.steps)
+    parts = build_graph_parts(trace, kernels, marks.clear() if task.without_marks else marks, task.without)
+    graph = assemble_graph(parts)
+    unexplained = find_unexplained(graph.vertex, graph.first, parts.released)
+    return _place(StoredRank(kernels, graph, unexplained), replace(place, shift_ns=0))
+
+
+def _read_tables(task: RankTask) -> StoredRank:
     try:
-        stored = read_rank(folder)
+        return read_rank(task.folder)
     except FileNotFoundError:
-        again = summarize_rank(place.summary.task)
+        again = summarize_rank(task)
         error = getattr(again, "error", None)
         if error is not None:
             raise error from None
-        stored = read_rank(folder)
+        return read_rank(task.folder)
+
+
+def _place(rank: StoredRank, place: PlacedRank) -> OpenRank:
     return OpenRank(
         place,
-        _place_kernels(stored.kernels, stored.graph, place),
-        _place_graph(stored.graph, stored.unexplained, place),
+        _place_kernels(rank.kernels, rank.graph, place),
+        _place_graph(rank.graph, rank.unexplained, place),
     )
 
 

@@ -15,6 +15,9 @@ from tracekit.replay.compressed import CompressedRank
 from tracekit.replay.step_time import StepSpans, StepTimes
 from tracekit.replay.unknown_time import MEASURED_TIMES, UnknownTimes
 
+LIKELY, LOW, HIGH = range(3)
+"""Kernel times of a replay."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankTarget:
@@ -23,15 +26,15 @@ class RankTarget:
     Attributes:
         place: The rank in its job.
         times: The target; None for the measured kernel times.
-        host_times: Factors on the duration of the host's own work, one per replay: with the likely, the low and the
-            high kernel times.
-        unknown_times: Likewise factors on the time of which the traces don't say what it was.
+        replays: What is replayed: which of the likely, the low and the high kernel times, the factor on the duration of
+            the host's own work, and which of the unknown times.
+        unknown_times: The likely, low and high factors on the time of which the traces don't say what it was.
     """
 
     place: PlacedRank
     times: TargetTimes | None = None
-    host_times: tuple[float, ...] = (1.0,)
-    unknown_times: tuple[UnknownTimes, ...] = (MEASURED_TIMES,)
+    replays: tuple[tuple[int, float, int], ...] = ((LIKELY, 1.0, LIKELY),)
+    unknown_times: tuple[UnknownTimes, UnknownTimes, UnknownTimes] = (MEASURED_TIMES, MEASURED_TIMES, MEASURED_TIMES)
 
     def change_times(self, **changed: Any) -> "RankTarget":
         """Return the rank with other fields of its target."""
@@ -61,12 +64,14 @@ class TimeSums:
         methods_ns: Of :meth:`RankKernels.sum_methods_ns`.
         energies: Of :meth:`RankKernels.sum_energies`.
         keeps_measured: Whether all kernels take as long as measured.
+        clocked_us: Time of all kernels at the clock before the step's power lowers it, and at the one that it keeps.
     """
 
     repeats: pl.DataFrame
     methods_ns: tuple[tuple[int, int, int], tuple[int, int, int]]
     energies: tuple[Floats, Floats, Floats]
     keeps_measured: bool
+    clocked_us: tuple[float, float]
 
 
 def compress(item: RankTarget) -> CompressedRank:
@@ -102,7 +107,13 @@ def sum_times(item: RankTarget) -> TimeSums:
     """Sum the kernel times of the chosen steps on a target."""
     assert item.times is not None
     kernels = RankKernels(open_rank(item.place), item.times)
-    return TimeSums(kernels.sum_repeats(), kernels.sum_methods_ns(), kernels.sum_energies(), kernels.keeps_measured())
+    return TimeSums(
+        kernels.sum_repeats(),
+        kernels.sum_methods_ns(),
+        kernels.sum_energies(),
+        kernels.keeps_measured(),
+        (float(kernels.boosted["time_us"].sum()), float(kernels.times["time_us"].sum())),
+    )
 
 
 def merge_gpus(ranks: Sequence[Floats]) -> Floats:
@@ -128,4 +139,4 @@ def _list_durations(rank: OpenRank, item: RankTarget) -> list[Durations]:
     if item.times is None:
         return [Durations()]
     every = RankKernels(rank, item.times).list_durations_ns()
-    return [Durations(*one) for one in zip(every, item.host_times, item.unknown_times, strict=False)]
+    return [Durations(every[which], host, item.unknown_times[unknown]) for which, host, unknown in item.replays]

@@ -25,6 +25,7 @@ from tracekit.workload import busy_start, precision
 from tracekit.workload import steps as step_table
 from tracekit.workload.gpus import count_gpus_per_rank
 from tracekit.workload.kernel_table import build_kernel_table
+from tracekit.workload.lost_kernels import count_lost_launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,10 @@ class RankSummary:
         is_marked: Whether the profiler marked them.
         late_us: How long the one step of a whole trace waited for work from before the recording; ``None`` if not.
         tf32_names: Names of kernels that ran faster than fp32 arithmetic allows.
-        time_faults: Recorded times that break physics and were corrected.
         origin_ns: Start of the trace.
         dropped: Edges of its graph that contradict others.
         gpus: GPUs that it drives.
+        lost_launches: Launches without a kernel.
     """
 
     task: RankTask
@@ -88,10 +89,10 @@ class RankSummary:
     is_marked: bool
     late_us: float | None
     tf32_names: tuple[str, ...]
-    time_faults: tuple[Message, ...]
     origin_ns: int
     dropped: int
     gpus: int
+    lost_launches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,10 @@ class UnreadableRank:
 def summarize_rank(task: RankTask) -> RankSummary | UnreadableRank:
     """Read a rank, write its tables, and summarise it."""
     try:
-        rank, time_faults = read_trace(task)
+        rank, _ = read_trace(task)
     except TraceError as error:
         return UnreadableRank(task.source.name, ingest.strip_traceback(error))
-    return _summarize(task, rank, time_faults)
+    return _summarize(task, rank)
 
 
 def read_trace(task: RankTask) -> tuple[RankTrace, tuple[Message, ...]]:
@@ -126,7 +127,7 @@ def read_trace(task: RankTask) -> tuple[RankTrace, tuple[Message, ...]]:
     return correct_times(_complete(rank, task))
 
 
-def _summarize(task: RankTask, rank: RankTrace, time_faults: tuple[Message, ...]) -> RankSummary:
+def _summarize(task: RankTask, rank: RankTrace) -> RankSummary:
     steps = step_table.find_steps(rank, task.without, as_one=task.as_one_step)
     kernels = build_kernel_table(rank, steps, task.without)
     marks = step_table.list_step_edges(steps)
@@ -145,10 +146,10 @@ def _summarize(task: RankTask, rank: RankTrace, time_faults: tuple[Message, ...]
         is_marked=step_table.has_profiler_steps(rank),
         late_us=_find_late_start_us(rank, steps, task.without),
         tf32_names=_find_tf32_names(kernels.with_columns(dur_ns=run_ns), task, rank),
-        time_faults=time_faults,
         origin_ns=parts.nodes.origin_ns,
         dropped=graph.dropped,
         gpus=count_gpus_per_rank(kernels.with_columns(rank=0)),
+        lost_launches=count_lost_launches(rank)[0],
     )
 
 
@@ -161,7 +162,10 @@ def _complete(rank: RankTrace, task: RankTask) -> RankTrace:
 
 
 def _drop_tables(rank: RankTrace) -> RankTrace:
-    """Return the rank's facts: without its tables, but for the first activity."""
+    """Return the rank's facts: without its tables, but for the first activity.
+
+    What the tables and the ledger tell of the recording is among the rank's doubts (:mod:`tracekit.fleet.evidence`).
+    """
     empty = {name: getattr(rank, name).clear() for name in (*TABLE_NAMES, "ledger")}
     return replace(rank, **{**empty, "activities": copy_table(rank.activities.head(1))}, captured=None)
 

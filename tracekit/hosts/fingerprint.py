@@ -1,7 +1,7 @@
 """Measure how fast a trace's host is by what its ops and runtime calls take themselves."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -51,7 +51,16 @@ class HostSpeed:
 
 def measure_host_speed(ranks: Sequence[RankTrace]) -> HostSpeed | None:
     """Measure the speed of the host of some ranks; ``None`` where too few ops are known, or they disagree."""
-    times = list_op_times(ranks).join(load_op_times(), on="name")
+    return compare_op_times(list_timed_spans(rank) for rank in ranks[:MAX_RANKS])
+
+
+def compare_op_times(spans: Iterable[pl.DataFrame]) -> HostSpeed | None:
+    """Compare what ops take on some ranks' hosts with the reference host, as :func:`measure_host_speed` does.
+
+    Args:
+        spans: Of each rank, from :func:`list_timed_spans`.
+    """
+    times = _compute_medians(spans).join(load_op_times(), on="name")
     logs = (times["self_ns"] / times["reference_ns"]).log()
     if logs.len() < MIN_OPS:
         return None
@@ -62,8 +71,17 @@ def measure_host_speed(ranks: Sequence[RankTrace]) -> HostSpeed | None:
 
 def list_op_times(ranks: Sequence[RankTrace]) -> pl.DataFrame:
     """Return the median ``self_ns`` by ``name`` of what tells a host's speed."""
+    return _compute_medians(list_timed_spans(rank) for rank in ranks[:MAX_RANKS])
+
+
+def list_timed_spans(rank: RankTrace) -> pl.DataFrame:
+    """Return ``name`` and ``self_ns`` of each op and call that tells a host's speed."""
     timed = pl.col("name").str.contains(TIMED_NAMES) & ~pl.col("name").str.contains(WAITING_NAMES)
-    times = pl.concat([compute_self_times(rank) for rank in ranks[:MAX_RANKS]]).filter(timed, pl.col("self_ns") > 0)
+    return compute_self_times(rank).filter(timed, pl.col("self_ns") > 0)
+
+
+def _compute_medians(spans: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    times = pl.concat(spans)
     counted = times.group_by("name").agg(pl.col("self_ns").median(), count=pl.len())
     return counted.filter(pl.col("count") >= MIN_REPEATS).select("name", "self_ns").sort("name")
 

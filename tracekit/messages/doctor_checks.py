@@ -340,6 +340,13 @@ RANKS_MISSING_FIX = Template(
     Severity.CHECK,
     "record every rank, and name the folder with all their traces",
 )
+RANKS_LACKING_FIX = Template(
+    "ranks-lacking-fix", Severity.CHECK, "record these ranks again, fewer steps at once: full buffers lose kernels"
+)
+RANK_CHECKED = Template("rank-checked", Severity.CHECK, "rank {rank}: {evidence}")
+RANKS_CHECKED = Template("ranks-checked", Severity.CHECK, "rank {rank} and {more} more: {evidence}")
+RANK_UNMEASURED = Template("rank-unmeasured", Severity.CHECK, "{reason}")
+RANK_UNMEASURED_COST = Template("rank-unmeasured-cost", Severity.CHECK, "the job's step can't be measured with it")
 
 EVENTS_MISSING = Template("events-missing", Severity.CHECK, "{losses:sentences}")
 EVENTS_MISSING_COST = Template(

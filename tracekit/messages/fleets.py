@@ -50,6 +50,7 @@ RENDEZVOUS_DROPPED = Template(
     "{collectives} arrivals at collectives contradict others and were left out.",
 )
 OPENING_ENGINE = Template("opening-engine", Severity.NOTE, "get hold of the workers")
+EXAMINING_RANKS = Template("examining-ranks", Severity.NOTE, "examine ranks: {done} of {ranks}")
 READING_RANKS = Template("reading-ranks", Severity.NOTE, "read ranks: {done} of {ranks}")
 LINKING_RANKS = Template("linking-ranks", Severity.NOTE, "join ranks: {done} of {ranks}")
 REPLAYING_RANKS = Template("replaying-ranks", Severity.NOTE, "replay ranks: {done} of {ranks}")

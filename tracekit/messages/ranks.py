@@ -32,6 +32,13 @@ RANK_CHOSEN = Template(
 )
 RANK_MISSING = Template("rank-missing", Severity.WARNING, "Rank {rank} of {world_size} was not given.")
 RANKS_MISSING = Template("ranks-missing", Severity.WARNING, "Ranks {ranks} of {world_size} were not given.")
+RANKS_LACK_COLLECTIVES = Template(
+    "ranks-lack-collectives",
+    Severity.WARNING,
+    "Left out: rank {ranks}. {launches:count launch} have no kernel there, {collectives:count collective} that other "
+    "ranks took part in among them. The rest is reported as if they never arrived late.",
+    "Record fewer steps at once: full buffers lose kernels.",
+)
 WORLD_SIZES_DIFFER = Template(
     "world-sizes-differ",
     Severity.WARNING,

@@ -10,6 +10,7 @@ PRICE_UNUSED = Template(
 )
 PRICES_OLD = Template("prices-old", Severity.WARNING, "The file of prices is {days} days old, of {date}.")
 RANK_WARNED = Template("rank-warned", Severity.WARNING, "rank {rank}: {warning}")
+RANKS_WARNED = Template("ranks-warned", Severity.WARNING, "rank {rank} and {more} more: {warning}")
 WARNING_REPEATED = Template("warning-repeated", Severity.WARNING, "{warning} (and {more} more like it)")
 
 TIMES_SYNTHETIC = Template(

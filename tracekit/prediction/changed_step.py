@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 from tracekit.arrays import Floats
 from tracekit.graph import Graph
@@ -9,6 +10,24 @@ from tracekit.program import Program
 
 MIN_CHANGE_FRACTION = 0.01
 """Fraction of the step below which a change isn't worth a note."""
+
+
+class StepChanges(Protocol):
+    """A predicted step, and what it is with changes."""
+
+    @property
+    def step_us(self) -> float:
+        """The predicted step."""
+        ...
+
+    def compute_step_us(self, kernel_factor: Floats | float = 1.0, host_time: float | None = None) -> float:
+        """Compute the step with other times, as :meth:`ChangedStep.compute_step_us` does."""
+        ...
+
+
+def is_worth_note(step_us: float, changed_us: float) -> bool:
+    """Return whether a step differs enough from a predicted one to be worth a note."""
+    return abs(changed_us - step_us) >= MIN_CHANGE_FRACTION * step_us
 
 
 @dataclass(frozen=True)
@@ -44,7 +63,7 @@ class ChangedStep:
 
     def is_changed_by(self, step_us: float) -> bool:
         """Return whether a step differs enough from this one to be worth a note."""
-        return abs(step_us - self.step_us) >= MIN_CHANGE_FRACTION * self.step_us
+        return is_worth_note(self.step_us, step_us)
 
     @cached_property
     def _replayed_us(self) -> float:

@@ -13,7 +13,6 @@ from tracekit.calibration import Calibration
 from tracekit.comm import Cluster
 from tracekit.comm.cluster import find_largest_node_gpus
 from tracekit.format import format_duration
-from tracekit.graph import Graph
 from tracekit.hosts import HostSpeed
 from tracekit.messages import Message
 from tracekit.messages import prediction_notes as told
@@ -24,13 +23,12 @@ from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.parallelism.pipeline_sends import SEND_LATENCY_US
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.prediction import track_record
-from tracekit.prediction.changed_step import ChangedStep
+from tracekit.prediction.changed_step import ChangedStep, StepChanges, is_worth_note
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.fixed_clock import get_highest_mhz
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import StepOnHost, StepOnUsualHost, StepWithContention, Target
 from tracekit.prediction.source_cluster import SourceCluster
-from tracekit.prediction.sustained_clock import ClockedKernels
 from tracekit.prediction.target_host import MEASURED_HOST, STACKS, TRACED_HOSTS, UNKNOWN, HostTimes, changes_stack
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
@@ -174,15 +172,18 @@ def _compute_mean_slowdown(times: pl.DataFrame, slowdown: str) -> float:
     return float(times.select(pl.when(free_us > 0).then(pl.col("time_us").sum() / free_us).otherwise(1.0)).item())
 
 
-def note_sustained_clock(clocked: ClockedKernels, gpu: Gpu) -> Iterator[Message]:
-    """Note that the step's power lowers the clock."""
-    if clocked.demand_w is not None and clocked.longer_pct >= MIN_NOTED_LONGER_PCT:
+def note_sustained_clock(slowdown: float, longer_pct: float, demand_w: float | None, gpu: Gpu) -> Iterator[Message]:
+    """Note that the step's power lowers the clock.
+
+    Args:
+        slowdown: How many times as long the matrix units take as at the boost clock.
+        longer_pct: By how many percent all kernels take longer.
+        demand_w: What the step demands at the boost clock; None where nothing is known of it.
+        gpu: The GPU.
+    """
+    if demand_w is not None and longer_pct >= MIN_NOTED_LONGER_PCT:
         yield told.CLOCK_LOWERED(
-            gpu=gpu.slug,
-            demand=clocked.demand_w,
-            limit=gpu.tdp_w,
-            clock_pct=100 / clocked.slowdown,
-            longer_pct=clocked.longer_pct,
+            gpu=gpu.slug, demand=demand_w, limit=gpu.tdp_w, clock_pct=100 / slowdown, longer_pct=longer_pct
         )
 
 
@@ -193,7 +194,7 @@ def note_host(
     same: StepOnHost | None,
     usual: StepOnUsualHost | None,
     gpu: Gpu,
-    changed: ChangedStep | None,
+    changed: StepChanges | None,
 ) -> Iterator[Message]:
     """Note the host that was predicted for, or what the usual one would change.
 
@@ -234,10 +235,10 @@ def note_host(
         )
 
 
-def _note_host_allowance(host: str | float, times: HostTimes, changed: ChangedStep) -> Iterator[Message]:
+def _note_host_allowance(host: str | float, times: HostTimes, changed: StepChanges) -> Iterator[Message]:
     """Note what a host as slow as the interval allows for would change, if it is much."""
     slow_us = changed.compute_step_us(host_time=times.high)
-    if not changed.is_changed_by(slow_us):
+    if not is_worth_note(changed.step_us, slow_us):
         return
     longer_us = abs(slow_us - changed.step_us)
     if host == UNKNOWN:
@@ -246,7 +247,7 @@ def _note_host_allowance(host: str | float, times: HostTimes, changed: ChangedSt
         yield told.HOST_TIME_KEPT(host_pct=HOST_SPEED_PCT, longer_us=longer_us)
 
 
-def note_other_stack(source: Gpu | None, gpu: Gpu, times: HostTimes, changed: ChangedStep) -> Iterator[Message]:
+def note_other_stack(source: Gpu | None, gpu: Gpu, times: HostTimes, changed: StepChanges) -> Iterator[Message]:
     """Note that the host's work is carried to another software stack, where that may change the step much.
 
     Args:
@@ -258,7 +259,7 @@ def note_other_stack(source: Gpu | None, gpu: Gpu, times: HostTimes, changed: Ch
     if source is None or not changes_stack(source, gpu) or times == MEASURED_HOST:
         return
     slow_us = changed.compute_step_us(host_time=times.high)
-    if changed.is_changed_by(slow_us):
+    if is_worth_note(changed.step_us, slow_us):
         yield told.HOST_STACK_CHANGES(
             source=STACKS[source.vendor],
             target=STACKS[gpu.vendor],
@@ -268,15 +269,14 @@ def note_other_stack(source: Gpu | None, gpu: Gpu, times: HostTimes, changed: Ch
         )
 
 
-def note_unknown_time(changed: ChangedStep, least: Graph) -> Iterator[Message]:
+def note_unknown_time(changed: StepChanges, least_us: float) -> Iterator[Message]:
     """Note that the trace doesn't say what part of the step was, if it is much.
 
     Args:
         changed: The predicted step with changes.
-        least: Its graph without that time.
+        least_us: The step without that time.
     """
-    least_us = changed.compute_step_us(graph=least)
-    if changed.is_changed_by(least_us):
+    if is_worth_note(changed.step_us, least_us):
         yield told.UNKNOWN_TIME_VARIES(shorter_us=changed.step_us - least_us, least_us=least_us)
 
 

@@ -270,8 +270,8 @@ class Predictor:
             ),
             *notes.note_power_cap(self.power_cap_w, gpu, filled),
             *notes.note_fixed_clock(self.clock_mhz, gpu, filled),
-            *notes.note_sustained_clock(clocked, gpu),
-            *notes.note_unknown_time(changed, ends[1].program.graph),
+            *notes.note_sustained_clock(clocked.slowdown, clocked.longer_pct, clocked.demand_w, gpu),
+            *notes.note_unknown_time(changed, changed.compute_step_us(graph=ends[1].program.graph)),
             *notes.note_other_stack(run.gpu, gpu, host, changed),
             *(
                 notes.note_captured_host(self.host, host)

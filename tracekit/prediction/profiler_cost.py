@@ -13,6 +13,7 @@ from tracekit.messages.runs import PROFILER_OVERHEAD_REMOVED
 from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
+from tracekit.trace import RankTrace
 
 MIN_HOST_FRACTION = 0.1
 """Fraction of a predicted step that a host without own work would save, from which on the profiler's cost is noted."""
@@ -57,13 +58,6 @@ class ProfilerCost:
         except TracekitError:
             return None
 
-    @cached_property
-    def _recorded(self) -> list[str]:
-        noted = self._run.trace.metadata
-        is_on = {name: str(noted.get(name, 0)).lower() in ("1", "true") for name in SLOW_OPTIONS}
-        is_on["record_shapes"] |= self._run.trace.has_shapes
-        return [EVERY_OP_AND_CALL, *(option for name, option in SLOW_OPTIONS.items() if is_on[name])]
-
     def note(self, program: Program, times_us: pl.Series, step: StepTime) -> Iterator[Message]:
         """Note the cost in a predicted step, if the CPU limits it and the user hasn't taken the cost out.
 
@@ -76,13 +70,32 @@ class ProfilerCost:
             return
         kernel_us = times_us.to_numpy()
         host = 1 - program.replay_step_time_us(kernel_us, 0.0) / step.step_time_us
-        if host < MIN_HOST_FRACTION:
-            return
-        host_pct, without_us = 100 * host, program.trace.unprofiled_step_us
-        if self._without and without_us:
+        without_us, trace = program.trace.unprofiled_step_us, self._run.trace
+        if host >= MIN_HOST_FRACTION and self._without and without_us:
             still_us = self._without.replay_step_time_us(kernel_us)
-            yield told.PROFILER_COST_KNOWN(host_pct=host_pct, step_us=still_us, without_us=without_us)
-        elif self._recorded_us:
-            yield told.PROFILER_COST_RECORDED(host_pct=host_pct, recorded_us=self._recorded_us, recorded=self._recorded)
+            yield told.PROFILER_COST_KNOWN(host_pct=100 * host, step_us=still_us, without_us=without_us)
         else:
-            yield told.PROFILER_COST_UNKNOWN(host_pct=host_pct, recorded=self._recorded)
+            yield from note_host_part(host, self._recorded_us, list_recorded(trace, has_shapes=trace.has_shapes))
+
+
+def list_recorded(trace: RankTrace, *, has_shapes: bool) -> list[str]:
+    """List what the profiler recorded that takes time."""
+    is_on = {name: str(trace.metadata.get(name, 0)).lower() in ("1", "true") for name in SLOW_OPTIONS}
+    is_on["record_shapes"] |= has_shapes
+    return [EVERY_OP_AND_CALL, *(option for name, option in SLOW_OPTIONS.items() if is_on[name])]
+
+
+def note_host_part(host: float, recorded_us: float, recorded: list[str]) -> Iterator[Message]:
+    """Note that the profiler makes the host's part of a predicted step longer, if that is much.
+
+    Args:
+        host: Fraction of the step that a host without own work would save.
+        recorded_us: Recorded work of the profiler in a mean step of a mean rank.
+        recorded: What it recorded, from :func:`list_recorded`.
+    """
+    if host < MIN_HOST_FRACTION:
+        return
+    if recorded_us:
+        yield told.PROFILER_COST_RECORDED(host_pct=100 * host, recorded_us=recorded_us, recorded=recorded)
+    else:
+        yield told.PROFILER_COST_UNKNOWN(host_pct=100 * host, recorded=recorded)

@@ -63,7 +63,9 @@ def _serialize_check(check: Check) -> dict[str, Any]:
 
 def _describe_ranks(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     if diagnosis.world_size > 1:
-        yield ("rank", f"{diagnosis.rank} of {diagnosis.world_size} is checked; {diagnosis.ranks_read} read")
+        several = diagnosis.ranks_examined
+        checked = f"all {several} that were read are checked" if several > 1 else f"{diagnosis.rank} is checked"
+        yield ("ranks", f"{checked}; {diagnosis.ranks_read} of {diagnosis.world_size} read")
 
 
 def _count_statuses(diagnosis: Diagnosis) -> str:

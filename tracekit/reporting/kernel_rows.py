@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from predictors import Batch
+from predictors import Batch, Gpu
 from predictors.columns import prepare_kernels
 from predictors.tiling import TILE_COLUMNS
 from tracekit.parallelism.layout import LayoutRequest
@@ -17,7 +17,16 @@ RATES = ("compute", "memory")
 
 
 def predict_on_source(run: MeasuredRun) -> pl.DataFrame:
-    """Return each kernel's work, and what the model alone says of it on the source GPU.
+    """Return each kernel's work, and what the model alone says of it on the source GPU; see :func:`predict_alone`."""
+    return predict_alone(run.kernels, run.gpu)
+
+
+def predict_alone(kernels: pl.DataFrame, gpu: Gpu | None) -> pl.DataFrame:
+    """Return each kernel's work, and what the model alone says of it on the GPU that it ran on.
+
+    Args:
+        kernels: The kernel table.
+        gpu: The GPU; None if it isn't known.
 
     Returns:
         One row per kernel of the kernel table: the work (``law`` that models it, ``work_flops``, ``work_bytes``),
@@ -25,15 +34,15 @@ def predict_on_source(run: MeasuredRun) -> pl.DataFrame:
         the time ``model_us``, and ``power_w``, the board's power in the measured time; the last four are null if the
         GPU isn't known.
     """
-    if run.gpu is not None:
-        batch = Batch(run.kernels)
-        bound_by = batch.get_bound_limiters(run.gpu)
+    if gpu is not None:
+        batch = Batch(kernels)
+        bound_by = batch.get_bound_limiters(gpu)
         told = pl.when(pl.col("limiter").is_in(RATES)).then(bound_by).otherwise("limiter").alias("limiter")
-        alone = batch.on(run.gpu).select("bound_us", told, model_us="time_us")
-        power_w = batch.predict_power_w(run.gpu, run.kernels["dur_ns"] / 1e3)
-        return batch.get_work(run.gpu).hstack([*alone, power_w])
+        alone = batch.on(gpu).select("bound_us", told, model_us="time_us")
+        power_w = batch.predict_power_w(gpu, kernels["dur_ns"] / 1e3)
+        return batch.get_work(gpu).hstack([*alone, power_w])
     unknown = {"bound_us": pl.Float64, "limiter": pl.String, "model_us": pl.Float64, "power_w": pl.Float64}
-    work = prepare_kernels(run.kernels).select("law", "work_flops", "work_bytes")
+    work = prepare_kernels(kernels).select("law", "work_flops", "work_bytes")
     return work.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in unknown.items())
 
 

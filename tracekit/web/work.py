@@ -122,7 +122,11 @@ def _prepare(
     lowest = answers.measure(trace, left, enter, rank=trace.ranks[0].rank)
     run = lowest if len(trace.ranks) == 1 else answers.measure(trace, left, enter)
     enter(stages.EXAMINING())
-    prepared = PreparedRun(run, summarize_traces(trace, run, lowest))
+
+    def measure(rank: int | None) -> MeasuredRun:
+        return answers.measure(trace, left, enter, rank=rank)
+
+    prepared = PreparedRun(run, summarize_traces(trace, run, lowest, measure=measure))
     if not is_config:
         KEEPER.keep(job, request, prepared)
     return prepared, left

@@ -49,14 +49,18 @@ class UnlikeSteps:
     mean_us: float
 
 
-def find_unlike_steps(run: MeasuredRun, idle: IdleBreakdown) -> UnlikeSteps | None:
+def find_unlike_steps(
+    run: MeasuredRun, idle: IdleBreakdown, measured: pl.DataFrame | None = None
+) -> UnlikeSteps | None:
     """Find the measured steps that differ from the median one; None if there are none.
 
     Args:
         run: The measured run.
         idle: Idle time of its GPU, by cause.
+        measured: ``step`` and ``time_ns`` of the steps that were asked for; by default those of its timeline.
     """
-    steps = run.measured_steps.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left")
+    steps = run.measured_steps if measured is None else measured
+    steps = steps.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left")
     median_ns = steps.select(pl.col("time_ns").median().cast(pl.Float64)).item()
     if not median_ns:
         return None
@@ -121,7 +125,7 @@ def _find_host_work(run: MeasuredRun, idle: IdleBreakdown, step: int) -> str | N
     None where it can't be told: no kernel waited, its launch wasn't recorded, or several ranks were read.
     """
     waits = idle.segments.filter(pl.col("step") == step, pl.col("cause").is_in(HOST_CAUSES)).drop_nulls("kernel")
-    if waits.is_empty() or len(run.ranks) > 1:
+    if waits.is_empty() or len(run.ranks) > 1 or run.trace.calls.is_empty():
         return None
     kernel, waited_ns = waits.group_by("kernel").agg(pl.col("time_ns").sum()).sort("time_ns", "kernel").row(-1)
     start_ns, call = run.kernels.select("ts_ns", "call").row(kernel)

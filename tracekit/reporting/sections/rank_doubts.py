@@ -1,0 +1,170 @@
+"""What is doubtful about the recording of each rank, and one list of it for all ranks of a job.
+
+A job in one piece and one that is worked on rank by rank have the same: a rank's doubts need nothing of other ranks.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from predictors import Gpu
+from tracekit import secret_scan
+from tracekit.analysis.below_bound import find_below_bound
+from tracekit.analysis.clock_speed import measure_clock_speed
+from tracekit.analysis.graph_replays import count_replayed_nodes
+from tracekit.ingest.whole_graphs import is_whole_graph
+from tracekit.messages import Message
+from tracekit.messages import report_warnings as told
+from tracekit.messages.model_configs import CONFIG_WITHOUT_FIT
+from tracekit.messages.trace_contents import DEVICE_NOT_RECORDED
+from tracekit.trace import RankTrace
+from tracekit.workload.contradicted_names import REPLACED_NAME
+from tracekit.workload.gpus import count_gpus_per_rank
+from tracekit.workload.lost_kernels import count_lost_launches, lacks_graphs
+from tracekit.workload.steps import count_optimizer_steps
+from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.work_inference.model_layers import describe_misfit
+
+# Percent of the GPU's time without recorded launches, from which on the report warns.
+MIN_UNLAUNCHED_PCT = 50.0
+
+# Fraction of launches without a kernel, from which on the report warns; public traces have fewer.
+MIN_LOST_FRACTION = 0.02
+
+# Percent of the GPU's time in attention with an unknown mask, from which on the report warns.
+MIN_UNMASKED_PCT = 5.0
+
+MAX_VARIANTS = 3
+"""Warnings of one kind whose words differ by rank that are listed one by one; of more, the first is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecord:
+    """The recording of one rank.
+
+    Attributes:
+        trace: Its trace, with corrected times.
+        faults: What of its times was corrected.
+        kernels: Its kernel table, as :class:`tracekit.program.StepTables` has it.
+        is_whole_trace: Whether the whole trace counts as one step.
+        gpu: Its GPU; None if it isn't known.
+        model: What the model alone says of each kernel on the GPU, from
+            :func:`tracekit.reporting.kernel_rows.predict_on_source`; None to ask it for the kernels that matter.
+    """
+
+    trace: RankTrace
+    faults: tuple[Message, ...]
+    kernels: pl.DataFrame
+    is_whole_trace: bool
+    gpu: Gpu | None
+    model: pl.DataFrame | None = None
+
+
+def list_rank_doubts(rank: RankRecord) -> tuple[Message, ...]:
+    """List what is doubtful about a rank's recording."""
+    return tuple(_iter_rank_doubts(rank))
+
+
+def _iter_rank_doubts(rank: RankRecord) -> Iterator[Message]:
+    if rank.trace.is_synthetic:
+        yield told.TIMES_SYNTHETIC()
+    for warning in (*rank.trace.warnings, *secret_scan.build_secret_warnings(rank.trace)):
+        if warning.template is not DEVICE_NOT_RECORDED or rank.gpu is None:
+            yield warning
+    yield from rank.faults
+    if below := find_below_bound(rank.kernels, rank.gpu, rank.model):
+        yield below
+    updates = count_optimizer_steps(rank.trace) if rank.is_whole_trace else 0
+    if updates > 1:
+        yield told.STEPS_UNMARKED(updates=updates)
+    gpus = count_gpus_per_rank(rank.kernels)
+    if gpus > 1:
+        yield told.SEVERAL_GPUS_IN_PROCESS(gpus=gpus)
+    yield from _doubt_launches(rank)
+    yield from _doubt_names(rank)
+    yield from _doubt_work(rank)
+    yield from _doubt_clock(rank)
+
+
+def _doubt_launches(rank: RankRecord) -> Iterator[Message]:
+    """Doubt kernels without a launch, launches without a kernel, and replays of CUDA graphs that lack kernels."""
+    part = compute_time_share(rank.kernels, "dur_ns", pl.col("call").is_null())
+    if part > MIN_UNLAUNCHED_PCT:
+        missing = told.LAUNCHES_MISSING if rank.is_whole_trace else told.LAUNCHES_MISSING_IN_STEPS
+        yield missing(time_pct=part)
+    lost, launches = count_lost_launches(rank.trace)
+    if lost > MIN_LOST_FRACTION * launches:
+        said = told.GRAPHS_NOT_TRACED if lacks_graphs(rank.trace) else told.KERNELS_LOST
+        yield said(lost=lost, launches=launches)
+    graphs = rank.kernels.filter(is_whole_graph()).height
+    if graphs:
+        part = compute_time_share(rank.kernels, "dur_ns", is_whole_graph())
+        yield told.GRAPHS_WHOLE(launches=graphs, time_pct=part)
+    replays = count_replayed_nodes(rank.trace)
+    if replays.missing:
+        yield told.GRAPH_REPLAYS_INCOMPLETE(
+            incomplete=replays.incomplete, replays=replays.replays, missing=replays.missing
+        )
+
+
+def _doubt_names(rank: RankRecord) -> Iterator[Message]:
+    """Doubt kernels that are named after their op, as their own name contradicts it."""
+    replaced = rank.kernels.filter(pl.col("name").str.contains(REPLACED_NAME))
+    if replaced.height:
+        yield told.KERNEL_NAMES_CONTRADICTED(kernels=replaced.height, op=replaced["op"][0])
+
+
+def _doubt_work(rank: RankRecord) -> Iterator[Message]:
+    """Doubt attention whose masks weren't recorded, and a model's configuration that explains nothing."""
+    if rank.trace.has_shapes and not rank.trace.ops["concrete_inputs"].count():
+        part = compute_time_share(rank.kernels, "dur_ns", (pl.col("family") == "attention") & ~pl.col("causal"))
+        if part > MIN_UNMASKED_PCT:
+            yield told.ATTENTION_MASK_UNKNOWN(time_pct=part)
+    model, work_from = rank.trace.model, rank.kernels["work_from"]
+    if model is not None and work_from.null_count() and not (work_from == "model").any():
+        yield CONFIG_WITHOUT_FIT(path=model.name, difference=describe_misfit(rank.kernels, rank.trace))
+
+
+def _doubt_clock(rank: RankRecord) -> Iterator[Message]:
+    """Doubt a GPU that was slower than GPUs of its model usually are."""
+    model_us = None if rank.model is None else rank.model["model_us"]
+    found = measure_clock_speed(rank.kernels, rank.gpu, model_us) if rank.gpu else None
+    if found and found.is_slow:
+        fastest, slowest = found.families
+        yield told.CLOCK_LOW(
+            min_ratio=found.min_ratio, max_ratio=found.max_ratio, fastest_family=fastest, slowest_family=slowest
+        )
+
+
+def merge_rank_doubts(doubts: Sequence[tuple[int, Sequence[Message]]]) -> Iterator[Message]:
+    """Merge the doubts of all ranks: those that differ in numbers only are one, with its ranks if not all have it.
+
+    Args:
+        doubts: Each rank, with its doubts.
+    """
+    variants: dict[object, dict[str, list[tuple[int, Message]]]] = {}
+    for rank, found in doubts:
+        for one in found:
+            variants.setdefault(one.template, {}).setdefault(_mask_numbers(one), []).append((rank, one))
+    for worded in variants.values():
+        groups = list(worded.values())
+        if len(groups) > MAX_VARIANTS and len(doubts) > 1:
+            groups = [sorted((one for group in groups for one in group), key=lambda found: found[0])]
+        for group in groups:
+            yield _name_ranks(group, len(doubts))
+
+
+def _name_ranks(found: Sequence[tuple[int, Message]], ranks: int) -> Message:
+    (rank, first), *others = found
+    having = {one for one, _ in found}
+    if 1 < len(having) < ranks:
+        return told.RANKS_WARNED(rank=rank, more=len(having) - 1, warning=first)
+    said = told.WARNING_REPEATED(warning=first, more=len(others)) if others else first
+    return said if len(having) == ranks else told.RANK_WARNED(rank=rank, warning=said)
+
+
+def _mask_numbers(message: Message) -> str:
+    """Return the text of a message without its numbers."""
+    return re.sub(r"\d+", "", message.render())
