@@ -157,3 +157,33 @@ def test_a_larger_batch_has_more_masks_unless_they_are_shared(steps, of):
     rank = record(EFFICIENT, [Q, Q, Q, B], strides=[[], [], [], steps]).load().rank()
     row = scale_batch(build_kernel_table(rank), rank.ops, 2).row(0, named=True)
     assert only(row, "batch", "mask_batch", "mask_heads") == (4, of, 8)
+
+
+# Blocks of 128 keys: causal is assumed, so 512 x 513 / 2 pairs of each head are read.
+def test_a_bias_that_flex_attention_captured():
+    op, blocks, types = "triton_tem_fused_flex_attention_0", [1, 1, 4, 4], [*[HALF] * 3, "float", "int", HALF, HALF]
+    dims = [Q, Q, Q, [2, 8, 512], blocks, [8, 512, 512], Q]
+    row, plain = (
+        moved(build_kernel_table(builder.kernel(op, 60, 30, launch=10).load().rank()))
+        for builder in (
+            TraceBuilder().op(op, 0, 50, dims=dims, types=types),
+            TraceBuilder().op(op, 0, 50, dims=[*dims[:5], *dims[6:]], types=types[:-1]),
+        )
+    )
+    assert plain == SMALL_BYTES / 2
+    assert row == plain + 8 * 512 * 512 * 2 * 513 / 1024
+
+
+def test_a_bias_of_transformer_engine():
+    tokens = [512, 2, 8, 64]
+    dims = [[], [], [], tokens, tokens, tokens, [1, 8, 512, 512]]
+    table = called("FusedAttnFunc", dims, "cudnn_generated_fort_native_sdpa_sm90_flash_fprop", ["True", "512", "512"])
+    assert moved(table) == SMALL_BYTES / 2 + 8 * 512 * 512 * 2 * 513 / 1024
+
+
+# Two sequences of 512 one after another, each with its own mask.
+def test_packed_sequences_have_a_mask_for_each_query():
+    dims = [[1024, 8, 64]] * 3 + [[3], [3], *[[]] * 12, [1024, 512]]
+    concrete = ["", "", "", "", "", "512", "512", *[""] * 11]
+    kernel = "void ck_tile::kentry<2, ck_tile::FmhaFwdKernel<ck_tile::BlockFmhaPipelineQRKSVS<bf16> >>"
+    assert moved(called("aiter::mha_varlen_fwd", dims, kernel, concrete)) == SMALL_BYTES / 2 + 1024 * 512 * 2
