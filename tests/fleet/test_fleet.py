@@ -20,11 +20,13 @@ from distributed import Client, KilledWorker, LocalCluster
 import tracekit as tk
 from tests.codes import has_code, list_codes
 from tests.jobs import recorded
+from tracekit.comm import ClusterError
 from tracekit.engine import InProcessEngine, open_engine
 from tracekit.engine.on_dask import DaskEngine
 from tracekit.errors import EngineError, RequestError, TraceError, TracekitError
 from tracekit.fleet import FleetOptions, FleetReport, predict_fleet, rounds
 from tracekit.fleet.kernel_times import RankKernels
+from tracekit.fleet.options import name_fleet_option
 from tracekit.fleet.replay import open_rank
 from tracekit.messages import Message
 from tracekit.prediction.cost import GivenPrices
@@ -261,6 +263,23 @@ def test_options_that_need_all_ranks_at_once_are_refused(folder):
         answers.predict_fleet(str(folder), PredictRequest(gpu="h100-sxm", tp=2), InProcessEngine())
     assert error.value.code == "fleet-option"
     assert "--tp" in str(error.value)
+
+
+def test_a_cluster_that_is_too_small_names_no_option_that_is_refused(tmp_path):
+    for rank in range(RANKS):
+        builder = worked(rank)
+        for event in builder.events:
+            if event["name"].startswith("nccl"):
+                event["args"]["Process Group Description"] = "data_parallel"
+        builder.save(tmp_path / f"rank{rank}.json")
+    with pytest.raises(ClusterError, check=has_code("cluster-too-small-for-fleet")) as error:
+        predict_fleet(str(tmp_path), FleetOptions(clusters=("2xh100-sxm",)), InProcessEngine())
+    assert "without --engine" in str(error.value).lower()
+
+
+def test_options_that_are_refused_are_named_so():
+    assert name_fleet_option("steps") == "--steps"
+    assert name_fleet_option("what-if") == "--what-if (without --engine)"
 
 
 def test_a_thousand_ranks_are_as_readable_as_four(folder):

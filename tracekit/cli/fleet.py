@@ -14,6 +14,7 @@ from tracekit.cli.report_output import settle_outputs
 from tracekit.engine import open_engine
 from tracekit.errors import RequestError
 from tracekit.fleet import FleetReport
+from tracekit.fleet.options import FLEET_OPTIONS
 from tracekit.messages import fleets, name_option
 from tracekit.render import fleet as render
 from tracekit.render.plain_text import as_text
@@ -41,7 +42,7 @@ class FleetArguments:
     quiet: bool
 
 
-HONOURED = answers.FLEET_OPTIONS | set(FleetArguments.__dataclass_fields__) | {"traces", "strict"}
+HONOURED = FLEET_OPTIONS | set(FleetArguments.__dataclass_fields__) | {"traces", "strict"}
 """Parameters of the command that a prediction rank by rank has; all others are refused."""
 
 

@@ -5,9 +5,37 @@ from dataclasses import dataclass
 
 from predictors.kernel_identity import parse_framework
 from tracekit.index_distribution import IndexPattern
+from tracekit.messages import name_option
 from tracekit.prediction.cost import NO_PRICES, GivenPrices
 from tracekit.prediction.question import FASTEST, Question
 from tracekit.rules import NO_RULES, RuleNames
+
+FLEET_OPTIONS = frozenset(
+    (
+        "gpu",
+        "cluster",
+        "source_gpu",
+        "source_cluster",
+        "steps",
+        "framework",
+        "model_config",
+        "zipf",
+        "indices",
+        "accepted_tokens",
+    )
+) | {
+    *("without_rule", "no_calibration", "no_scoreboard"),
+    *("price", "prices", "samples", "rank_by", "steps_to_run", "tokens_to_run", "samples_to_run"),
+}
+"""Options of a prediction that also predictions rank by rank have."""
+KEPT_OPTIONS = FLEET_OPTIONS | {"engine", "store", "memory", "no_cache", "top", "verbose", "strict"}
+"""All options that a prediction rank by rank has."""
+
+
+def name_fleet_option(option: str) -> str:
+    """Name an option as the command line does; say of one that predictions rank by rank refuse that they do."""
+    name = name_option(option)
+    return name if option.replace("-", "_") in KEPT_OPTIONS else f"{name} (without {name_option('engine')})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from tracekit.fleet.replays import TargetReplays, list_host_replays
 from tracekit.fleet.rounds import LIKELY, RankTarget, TimeSums
 from tracekit.fleet.runner import FleetRunner
 from tracekit.messages import fleets
+from tracekit.messages.layout_errors import CLUSTER_TOO_SMALL
 from tracekit.parallelism.layout import LayoutError
 from tracekit.prediction.collectives import retarget_to_target
 from tracekit.prediction.energy import compute_idle_w
@@ -80,7 +81,7 @@ class FleetPredictor:
                 find_layout_change(job.facts.layout, replace(target, layout=job.facts.layout), job.gpus_per_rank)
                 predicted.append(self._predict_target(job, target, slowdown))
             except (ClusterError, LayoutError) as error:
-                refused.append(RefusedTarget(target.label, error))
+                refused.append(RefusedTarget(target.label, _explain(error)))
         if refused and not predicted:
             raise merge_refusals(refused)
         self.runner.warnings += [one.to_message() for one in refused]
@@ -173,6 +174,14 @@ class FleetPredictor:
         slowdowns = tuple(max(compute_target_slowdown(one, step_us), 1.0) for one in demands_us.tolist())
         demand_w = compute_idle_w(gpu) + (gpu.tdp_w * float(demands_us.max()) / step_us if step_us else 0.0)
         return KeptClock(slowdowns, demand_w)
+
+
+def _explain(error: ClusterError | LayoutError) -> ClusterError | LayoutError:
+    """Return the error without options that a prediction rank by rank refuses."""
+    message = error.catalogue_message
+    if message.template is not CLUSTER_TOO_SMALL:
+        return error
+    return ClusterError(fleets.CLUSTER_TOO_SMALL_FOR_FLEET(**message.values))
 
 
 def _sum(sums: Sequence[TimeSums]) -> tuple[float, float]:

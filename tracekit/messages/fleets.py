@@ -38,6 +38,12 @@ STORE_WITHOUT_ENGINE = Template(
     "{--store} keeps the tables of ranks that an engine works on.",
     "Leave it out, or name the engine with {--engine}.",
 )
+CLUSTER_TOO_SMALL_FOR_FLEET = Template(
+    "cluster-too-small-for-fleet",
+    Severity.ERROR,
+    "{layout} don't fit on {cluster}, which has {gpus:count GPU}.",
+    "Name a larger cluster. Without {--engine}, a job that fits can be predicted: {--world-size} {fitting}.",
+)
 RANKS_UNREADABLE = Template(
     "ranks-unreadable",
     Severity.WARNING,

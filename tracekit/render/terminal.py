@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tracekit.format import format_duration, format_percent, format_quantity
+from tracekit.messages import OptionNames, name_option
 from tracekit.render import critical_path, energy, kernel_tables, serving, what_if_rows
 from tracekit.render.bars import TimeBars
 from tracekit.render.grid import make_grid, make_plain_table
@@ -186,10 +187,13 @@ def _render_limits(report: Report) -> RenderableType | None:
     return Group(*lines) if lines else None
 
 
-def render_notes(report: TargetsReport, *, all_notes: bool) -> Iterator[RenderableType]:
-    """Render the notes on predictions: those that matter most, or all."""
-    chosen = choose_notes(report)
-    told = [Text(f"note: {note}", style="dim") for note in (collect_notes(report) if all_notes else chosen.texts)]
+def render_notes(
+    report: TargetsReport, *, all_notes: bool, name: OptionNames = name_option
+) -> Iterator[RenderableType]:
+    """Render the notes on predictions: those that matter most, or all; ``name`` names options."""
+    chosen = choose_notes(report, name)
+    shown = collect_notes(report, name) if all_notes else chosen.texts
+    told = [Text(f"note: {note}", style="dim") for note in shown]
     if chosen.omitted and not all_notes:
         told.append(Text(f"{format_quantity(chosen.omitted, 'more note')}: -v", style="dim"))
     yield from (Text(), *told) if told else ()

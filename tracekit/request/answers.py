@@ -12,6 +12,7 @@ from tracekit.engine import Engine
 from tracekit.errors import OutputError, RequestError
 from tracekit.export import chakra, kineto, launch_tables, perfetto
 from tracekit.fleet import FleetOptions, FleetReport
+from tracekit.fleet.options import FLEET_OPTIONS
 from tracekit.hosts import measure_host_speed
 from tracekit.inference_rules import select_rules
 from tracekit.ingest import Inputs, load
@@ -122,26 +123,6 @@ def predict(run: MeasuredRun, request: ExportRequest, progress: ProgressCallback
         question=request.question if isinstance(request, DecisionOptions) else FASTEST,
         progress=progress,
     )
-
-
-FLEET_OPTIONS = frozenset(
-    (
-        "gpu",
-        "cluster",
-        "source_gpu",
-        "source_cluster",
-        "steps",
-        "framework",
-        "model_config",
-        "zipf",
-        "indices",
-        "accepted_tokens",
-    )
-) | {
-    *("without_rule", "no_calibration", "no_scoreboard"),
-    *("price", "prices", "samples", "rank_by", "steps_to_run", "tokens_to_run", "samples_to_run"),
-}
-"""Options of a prediction that also predictions rank by rank have."""
 
 
 def list_refused_options(request: ExportRequest) -> list[str]:
