@@ -1,5 +1,6 @@
 """Plans of sharded tables: against the exact best, invariants, and by hand."""
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -17,6 +18,7 @@ from tracekit.sharding.evaluate import evaluate_assignment
 from tracekit.sharding.loads import Exchange, Load, build_candidates
 from tracekit.sharding.planner import BEST
 from tracekit.sharding.search import allow_all, assign_greedily, improve
+from tracekit.sharding.torchrec_plan import encode_torchrec_plan
 
 EIGHT = ShardingSetting(load_cluster("8xh100-sxm"), batch=1024)
 TWO_NODES = ShardingSetting(load_cluster("2x8xh100-sxm@ndr400"), batch=1024)
@@ -72,7 +74,8 @@ def test_the_memory_of_a_shard_by_hand():
 def test_ways_to_shard_a_table():
     assert [option.label for option in list_options(TABLE, EIGHT)] == [
         "table_wise", "column_wise over 2", "column_wise over 4", "row_wise", "data_parallel",
-        "table_wise, in host memory",
+        "table_wise, in host memory", "column_wise over 2, in host memory", "column_wise over 4, in host memory",
+        "row_wise, in host memory",
     ]  # fmt: skip
     assert "table_row_wise" in [option.label for option in list_options(TABLE, TWO_NODES)]
     narrow = PlannedTable("narrow", rows=4, width=16)
@@ -173,6 +176,59 @@ def test_tables_that_fit_no_gpu_lie_in_the_hosts_memory():
     found = plan_sharding([huge, huge], one)
     assert {str(each.kernel) for each in found.best.tables} == {"fused_uvm"}
     assert "sharding-on-host" in [note.code for note in found.notes]
+
+
+A100S = ShardingSetting(load_cluster("8xa100-sxm-80gb"), batch=4096)
+HUGE = PlannedTable("huge", 4 * 10**9, 128, 10.0, ZipfPattern(1.05))
+"""2,048 GB, and 16 GB of row-wise Adagrad: 1,922 GiB, which a DGX A100's host of 2,048 GiB holds."""
+
+
+def test_a_huge_table_is_split_by_rows_over_the_hosts_memory():
+    """Each rank reads an eighth of the rows over its own link; one rank alone would read all of them."""
+    found = plan_sharding([HUGE], A100S)
+    best = found.best
+    assert (best.tables[0].type, str(best.tables[0].kernel)) == (ShardingType.ROW_WISE, "fused_uvm")
+    assert best.imbalance == pytest.approx(1.0)
+    assert 1500 < best.time_us < 2500
+    assert best.ranks["host_bytes"].to_list() == pytest.approx([4e9 * (512 + 4) / 8] * 8)
+    note = next(note for note in found.notes if note.code == "sharding-on-host")
+    assert note.values == {"tables": 1, "taken_bytes": pytest.approx(4e9 * 516), "host_bytes": 2048 * 2**30}
+    assert "sharding-host-assumed" not in [note.code for note in found.notes]
+    plan = msgspec.json.decode(encode_torchrec_plan(best, "sparse"))["sparse"]["huge"]
+    assert (plan["sharding_type"], plan["compute_kernel"], plan["ranks"]) == ("row_wise", "fused_uvm", [*range(8)])
+    sizes = [shard["shard_sizes"] for shard in plan["sharding_spec"]["shards"]]
+    assert sizes == [[5 * 10**8, 128]] * 8
+
+
+def test_an_unknown_hosts_memory_is_assumed_and_said():
+    """An RTX 3070 of 8 GiB: two of them have a host of 32, of which 30.4 are for tables, of 25.6 GB and a sixteenth."""
+    two = ShardingSetting(load_cluster("2xrtx-3070"), batch=64)
+    found = plan_sharding([PlannedTable("large", 10**8, 64, 1.0)], two)
+    note = next(note for note in found.notes if note.code == "sharding-host-assumed")
+    assert note.values == {"host_bytes": 2 * 2 * 8 * 2**30, "times": 2.0}
+
+
+def test_a_part_of_a_nodes_gpus_has_its_part_of_the_hosts_memory():
+    assert load_cluster("dgx-a100").host_memory_bytes == load_cluster("8xa100-sxm-80gb").host_memory_bytes == 2**41
+    assert load_cluster("2xa100-sxm-80gb").host_memory_bytes == 2**39
+
+
+@pytest.mark.parametrize(("count", "nodes"), [(8, 1), (2, 1), (3, 2)])
+def test_tables_beyond_the_hosts_memory_are_refused_with_what_a_host_needs(count, nodes):
+    """1,922 GiB of a table, of which a host of 2,048 leaves 5 % to its system."""
+    cluster = load_cluster("8xa100-sxm-80gb" if nodes == 1 else "2x8xa100-sxm-80gb@hdr200")
+    with pytest.raises(ShardingError) as caught:
+        plan_sharding([HUGE] * count, ShardingSetting(cluster, 4096))
+    assert caught.value.code == "tables-exceed-host-memory"
+    values = caught.value.catalogue_message.values
+    assert values["host_needs_bytes"] == pytest.approx(count * 4e9 * 516 / nodes / 0.95)
+    assert (values["host_bytes"], values["nodes"]) == (2**41, nodes)
+
+
+def test_one_table_larger_than_any_host_is_refused():
+    with pytest.raises(ShardingError) as caught:
+        plan_sharding([PlannedTable("endless", 5 * 10**10, 128, 10.0)] * 8, A100S)
+    assert caught.value.code == "tables-exceed-host-memory"
 
 
 @pytest.mark.parametrize(

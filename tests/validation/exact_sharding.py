@@ -9,7 +9,7 @@ from tracekit.arrays import Floats, Ints
 from tracekit.comm import load_cluster
 from tracekit.index_distribution import ZipfPattern
 from tracekit.sharding import PlannedTable, ShardingSetting
-from tracekit.sharding.assignment import compute_rank_us, compute_shared_us
+from tracekit.sharding.assignment import compute_rank_us, compute_shared_us, fits_memory
 from tracekit.sharding.loads import Candidate, Exchange, Load, build_candidates
 from tracekit.sharding.planner import BEST, find_assignments
 
@@ -55,7 +55,7 @@ def find_least_us(candidates: Sequence[Sequence[Candidate]], exchange: Exchange)
         loads = (loads[:, None] + added).reshape(-1, ranks, len(Load))
         shared = (shared[:, None] + more).reshape(-1, 2)
     most = loads.max(axis=1)
-    fits = most[:, Load.MEMORY] <= exchange.setting.capacity_bytes
+    fits = fits_memory(most, exchange.setting)
     kinds, which = np.unique(shared, axis=0, return_inverse=True)
     same_us = np.array([compute_shared_us(kind, exchange) for kind in kinds])[which.ravel()]
     times: Floats = np.where(fits, compute_rank_us(most, exchange) + same_us, np.inf)

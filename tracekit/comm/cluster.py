@@ -35,6 +35,7 @@ _REQUIRED_KEYS: Mapping[str, type] = {
 }
 _OPTIONAL_KEYS: Mapping[str, type] = {
     "rented_gpus": int,
+    "host_memory_gib": float,
     "pair_gbps": float,
     "nodes": int,
     "oversubscription": float,
@@ -44,6 +45,10 @@ _OPTIONAL_KEYS: Mapping[str, type] = {
     "measured": list,
 }
 
+ASSUMED_HOST_MEMORY = 2.0
+"""A host's memory over that of its GPUs, where it isn't known. The nodes here with NVIDIA's GPUs for data centres have
+1.4 to 4 times."""
+
 _TEXT_CONTAINERS = ("aliases", "sources", "sourced")
 
 _LARGEST: Mapping[str, int] = {
@@ -52,6 +57,7 @@ _LARGEST: Mapping[str, int] = {
     "nodes": MAX_CLUSTER_GPUS,
     "nics_per_node": MAX_CLUSTER_GPUS,
     "nic_gbit": 1_000_000,
+    "host_memory_gib": 1_000_000,
     "pair_gbps": 1_000_000,
     "oversubscription": 10_000,
 }
@@ -75,6 +81,7 @@ class Cluster:
         nics_per_node: Network adapters of a node, for all its GPUs together.
         nic_gbit: Line rate of one adapter, in one direction, in 1e9 bits/s.
         rented_gpus: GPUs that are only rented together, those of a cloud's instance; 1 where any number is.
+        host_memory_gib: Memory of a node's hosts together, in GiB; 0 where it isn't known.
         pair_gbps: Bandwidth between two GPUs of a mesh, in one direction, in 1e9 bytes/s; None elsewhere.
         oversubscription: Bandwidth below the leaf switches over that above them; 1 is none.
         peer_access: Whether GPUs access each other's memory over PCI Express; if not, data goes through host memory.
@@ -93,6 +100,7 @@ class Cluster:
     nics_per_node: int
     nic_gbit: float
     rented_gpus: int = 1
+    host_memory_gib: float = 0.0
     pair_gbps: float | None = None
     oversubscription: float = 1.0
     peer_access: bool = True
@@ -118,6 +126,12 @@ class Cluster:
     def network_gbps(self) -> float:
         """Network bandwidth per GPU of a node, in one direction, in 1e9 bytes/s."""
         return self.nics_per_node * self.nic_gbit / 8 / self.gpus_per_node / self.oversubscription
+
+    @property
+    def host_memory_bytes(self) -> float:
+        """Memory of a node's hosts together; where it isn't known, ``ASSUMED_HOST_MEMORY`` times that of its GPUs."""
+        assumed = ASSUMED_HOST_MEMORY * self.gpus_per_node * self.gpu.memory_bytes
+        return self.host_memory_gib * 2**30 or assumed
 
     @property
     def linked_gpus(self) -> int:
@@ -162,6 +176,7 @@ def load_cluster_file(path: Path) -> Cluster:
         nodes=data.get("nodes", 1),
         **{key: data[key] for key in _REQUIRED_KEYS if key not in ("gpu", "sources", "sourced")},
         rented_gpus=data.get("rented_gpus", 1),
+        host_memory_gib=data.get("host_memory_gib", 0.0),
         pair_gbps=data.get("pair_gbps"),
         oversubscription=data.get("oversubscription", 1.0),
         peer_access=data.get("peer_access", has_peer_access(gpu)),

@@ -93,6 +93,7 @@ def _assemble_cluster(name: str, written: re.Match[str]) -> Cluster:
         name=f"{nodes} x {gpus} {gpu.name}",
         nodes=nodes,
         gpus_per_node=gpus,
+        host_memory_gib=node.host_memory_gib * gpus / node.gpus_per_node,
         network=network,
         nics_per_node=gpus if gbit else 0,
         nic_gbit=gbit,

@@ -22,6 +22,14 @@ TABLES_EXCEED_MEMORY = Template(
     "they don't fit into {usable_bytes} of {ranks:count GPU}.",
     "Take more GPUs, a smaller {--batch}, or SGD.",
 )
+TABLES_EXCEED_HOST_MEMORY = Template(
+    "tables-exceed-host-memory",
+    Severity.ERROR,
+    "The {tables:count table} with the optimizer's states ({needed_bytes}) fit neither into the GPUs' memory nor into "
+    "that of {nodes:count host} with {host_bytes} each ({told}).",
+    "A host needs at least {host_needs_bytes}: if it has, write host_memory_gib into a cluster's file; or take more "
+    "nodes.",
+)
 SHARDING_SKEW_ASSUMED = Template(
     "sharding-skew-assumed",
     Severity.NOTE,
@@ -37,8 +45,14 @@ SHARDING_PLANS_EQUAL = Template(
 SHARDING_ON_HOST = Template(
     "sharding-on-host",
     Severity.NOTE,
-    "{tables:count table} don't fit into the GPUs' memory and lie in the host's.",
+    "The weights of {tables:count table} lie in the hosts' memory: {taken_bytes} of {host_bytes} on the fullest host.",
     "Take more GPUs, or a cache (fused_uvm_caching), whose hits aren't modelled.",
+)
+SHARDING_HOST_ASSUMED = Template(
+    "sharding-host-assumed",
+    Severity.NOTE,
+    "How much memory a host has isn't known: {host_bytes} are assumed, {times:g} times that of its GPUs.",
+    "Write host_memory_gib into a cluster's file.",
 )
 SHARDING_UNREADABLE = Template(
     "sharding-unreadable",

@@ -88,8 +88,10 @@ def _render_best(plan: ShardingPlan, top: int) -> Iterator[RenderableType]:
     busy = plan.ranks.with_columns(busy_us=plan.ranks["lookup_us"] + plan.ranks["update_us"])
     shown = busy.sort("busy_us", "rank", descending=[True, False]).head(top)
     longest = max(float(busy["busy_us"].max()), 1e-9)  # type: ignore[arg-type]
-    table = Grid([GridColumn(name, "number") for name in ("rank", "tables", "look-up", "update", "sends", "memory")]
-                 + [GridColumn("look-up and update", "word")], gap=1)  # fmt: skip
+    hosts = float(plan.ranks["host_bytes"].max()) > 0  # type: ignore[arg-type]
+    headings = ("rank", "tables", "look-up", "update", "sends", "memory", *(("host",) if hosts else ()))
+    numbers = [GridColumn(name, "number") for name in headings]
+    table = Grid([*numbers, GridColumn("look-up and update", "word")], gap=1)
     for row in shown.iter_rows(named=True):
         table.add_row(
             str(row["rank"]),
@@ -98,6 +100,7 @@ def _render_best(plan: ShardingPlan, top: int) -> Iterator[RenderableType]:
             format_duration(row["update_us"]),
             format_bytes(row["sent_bytes"]),
             format_bytes(row["memory_bytes"]),
+            *((format_bytes(row["host_bytes"]),) if hosts else ()),
             "█" * round(BAR_WIDTH * row["busy_us"] / longest),
         )
     yield table
@@ -124,6 +127,7 @@ def _serialize_plans(plans: ShardingPlans) -> dict[str, Any]:
         "ranks": setting.ranks,
         "batch": setting.batch,
         "capacity_bytes": setting.capacity_bytes,
+        "host_capacity_bytes": setting.host_capacity_bytes,
         "plans": [_serialize_plan(plan) for plan in plans.plans],
         "notes": [note.to_dict() for note in plans.notes],
     }

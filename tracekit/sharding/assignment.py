@@ -7,6 +7,7 @@ import numpy as np
 from tracekit.arrays import Bools, Floats, Ints
 from tracekit.sharding.candidates import ShardingType
 from tracekit.sharding.loads import Candidate, Exchange, Load
+from tracekit.sharding.setting import ShardingSetting
 
 STARTED_US = 10.0
 """Time of a plan that a change has to save: less is rounding."""
@@ -27,7 +28,6 @@ class Assignment:
     def __init__(self, candidates: Sequence[Sequence[Candidate]], exchange: Exchange) -> None:
         self.candidates = candidates
         self.exchange = exchange
-        self.capacity_bytes = exchange.setting.capacity_bytes
         self.chosen = [-1] * len(candidates)
         self.ranks: list[Ints] = [np.zeros(0, np.int64)] * len(candidates)
         self.loads = np.zeros((exchange.setting.ranks, len(Load)))
@@ -61,7 +61,7 @@ class Assignment:
     def find_ranks(self, table: int, choice: int) -> Ints | None:
         """Find the ranks on which shards add least to the step; None where no rank has memory left for them."""
         candidate = self.candidates[table][choice]
-        free = self.loads[:, Load.MEMORY] + candidate.load[Load.MEMORY] <= self.capacity_bytes
+        free = fits_memory(self.loads + candidate.load, self.exchange.setting)
         setting = self.exchange.setting
         if candidate.option.type is ShardingType.TABLE_ROW_WISE:
             return self._find_node(candidate, free)
@@ -92,6 +92,12 @@ class Assignment:
     def compute_shared_us(self) -> float:
         """Compute the time of the collectives in which all ranks have the same part."""
         return compute_shared_us(self.shared_bytes, self.exchange)
+
+
+def fits_memory(loads: Floats, setting: ShardingSetting) -> Bools:
+    """Return which ranks' loads, by ``Load`` along the last axis, fit into the memory of GPU and host."""
+    on_gpu = loads[..., Load.MEMORY] <= setting.capacity_bytes
+    return np.asarray(on_gpu & (loads[..., Load.HOST_MEMORY] <= setting.host_capacity_bytes))
 
 
 def compute_rank_us(loads: Floats, exchange: Exchange) -> Floats:

@@ -6,10 +6,10 @@
     table_row_wise    rows over the ranks of one node
     data_parallel     the whole table on every rank, which looks up its own samples; gradients are reduced
 
-What of a table doesn't fit anywhere lies in the host's memory.
+What doesn't fit into the GPUs' memory lies in the hosts', split in the same ways but for copies.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tracekit.sharding.setting import ShardingSetting
@@ -79,7 +79,7 @@ class TableOption:
 
 
 def list_options(table: PlannedTable, setting: ShardingSetting) -> list[TableOption]:
-    """List the ways to shard a table with its weights on the GPUs, and last in the host's memory."""
+    """List the ways to shard a table with its weights on the GPUs, and last in the hosts' memory."""
     shared = [TableOption(ShardingType.TABLE_WISE)]
     shared += [
         TableOption(ShardingType.COLUMN_WISE, columns=count)
@@ -89,9 +89,10 @@ def list_options(table: PlannedTable, setting: ShardingSetting) -> list[TableOpt
         shared.append(TableOption(ShardingType.ROW_WISE))
     if setting.cluster.nodes > 1 and table.rows >= setting.ranks_per_node > 1:
         shared.append(TableOption(ShardingType.TABLE_ROW_WISE))
+    hosted = [replace(option, kernel=ComputeKernel.HOST) for option in shared]
     if setting.ranks > 1 and table.weight_bytes <= MAX_REPLICA_BYTES:
         shared.append(TableOption(ShardingType.DATA_PARALLEL, ComputeKernel.DENSE))
-    return [*shared, TableOption(ShardingType.TABLE_WISE, ComputeKernel.HOST)]
+    return [*shared, *hosted]
 
 
 def _list_column_shards(width: int, ranks: int) -> list[int]:
@@ -113,8 +114,17 @@ def describe_shard(table: PlannedTable, option: TableOption, setting: ShardingSe
 
 def compute_shard_bytes(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> float:
     """Return the bytes of the GPU's memory that a shard takes: weights, the optimizer's state, and its sums twice."""
-    over = 1 if option.type is ShardingType.DATA_PARALLEL else option.count_shards(setting)
-    held = 0.0 if option.kernel is ComputeKernel.HOST else (table.weight_bytes + table.state_bytes) / over
+    held = 0.0 if option.kernel is ComputeKernel.HOST else _compute_held_bytes(table, option, setting)
     lookup = describe_shard(table, option, setting)
     gradient = table.weight_bytes if option.type is ShardingType.DATA_PARALLEL else 0.0
     return held + gradient + 2 * lookup.bags * lookup.width * SUM_BYTES + lookup.indices * INDEX_BYTES
+
+
+def compute_host_bytes(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> float:
+    """Return the bytes of its host's memory that a shard takes: weights and the optimizer's state."""
+    return _compute_held_bytes(table, option, setting) if option.kernel is ComputeKernel.HOST else 0.0
+
+
+def _compute_held_bytes(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> float:
+    over = 1 if option.type is ShardingType.DATA_PARALLEL else option.count_shards(setting)
+    return (table.weight_bytes + table.state_bytes) / over

@@ -48,6 +48,7 @@ def evaluate_assignment(name: str, tables: Sequence[PlannedTable], assignment: A
             "sent_bytes": assignment.loads[:, Load.SENT] * (setting.ranks - 1) / setting.ranks,
             "memory_bytes": assignment.loads[:, Load.MEMORY],
             "capacity_bytes": np.full(setting.ranks, setting.capacity_bytes),
+            "host_bytes": assignment.loads[:, Load.HOST_MEMORY],
         }
     )
     sharded = tuple(

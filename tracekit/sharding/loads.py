@@ -22,6 +22,7 @@ from tracekit.sharding.candidates import (
     ComputeKernel,
     ShardingType,
     TableOption,
+    compute_host_bytes,
     compute_shard_bytes,
     describe_shard,
     list_options,
@@ -43,7 +44,7 @@ MESSAGE_SIZES = np.geomspace(1.0, 2.0**40, 81)
 
 
 class Load(IntEnum):
-    """What adds up on a rank: two times in us, and bytes: sums for all ranks, indices, sums within its node, memory.
+    """What adds up on a rank: two times in us, and bytes: sums for all ranks, indices, sums in its node, two memories.
 
     Those of exchanges are of the whole buffer, as ``comm.predict`` takes it: what stays on the rank is left out there.
     """
@@ -54,6 +55,7 @@ class Load(IntEnum):
     INDICES = 3
     NODE = 4
     MEMORY = 5
+    HOST_MEMORY = 6
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,8 @@ def build_candidates(tables: Sequence[PlannedTable], setting: ShardingSetting) -
     update_us = update_us + _predict_dense_steps([(tables[number], option) for number, option in options], setting)
     found: list[list[Candidate]] = [[] for _ in tables]
     for (number, option), lookup, forward, backward in zip(options, lookups, lookup_us, update_us, strict=True):
-        memory = compute_shard_bytes(tables[number], option, setting)
-        costs = forward, backward, memory
+        memories = tuple(one(tables[number], option, setting) for one in (compute_shard_bytes, compute_host_bytes))
+        costs = forward, backward, *memories
         found[number].append(_build_candidate(tables[number], option, lookup, setting, costs))
     return found
 
@@ -113,9 +115,9 @@ def _build_candidate(
     option: TableOption,
     lookup: TableLookup,
     setting: ShardingSetting,
-    costs: tuple[float, float, float],
+    costs: tuple[float, ...],
 ) -> Candidate:
-    forward, backward, memory = costs
+    forward, backward, *memories = costs
     sums = lookup.bags * lookup.width * SUM_BYTES
     indices = 0.0 if option.type is ShardingType.DATA_PARALLEL else lookup.indices * INDEX_BYTES
     in_node = sums if option.type is ShardingType.TABLE_ROW_WISE else 0.0
@@ -123,7 +125,7 @@ def _build_candidate(
     return Candidate(
         option,
         option.count_shards(setting),
-        np.array([forward, backward, sent, indices, in_node, memory]),
+        np.array([forward, backward, sent, indices, in_node, *memories]),
         scattered_bytes=sums if option.type is ShardingType.ROW_WISE else 0.0,
         reduced_bytes=table.weight_bytes if option.type is ShardingType.DATA_PARALLEL else 0.0,
     )

@@ -79,7 +79,7 @@ class ShardingPlan:
         tables: The tables with their shards.
         parts: Times of the parts of a step.
         ranks: One row per rank: ``rank``, ``tables``, ``lookup_us``, ``update_us``, ``sent_bytes`` (sums that it
-            sends), ``memory_bytes``, ``capacity_bytes``.
+            sends), ``memory_bytes``, ``capacity_bytes``, ``host_bytes`` (its part of the host's memory).
     """
 
     name: str

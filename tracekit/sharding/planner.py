@@ -3,16 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tracekit.comm.cluster import ASSUMED_HOST_MEMORY
 from tracekit.messages import Message
 from tracekit.messages import sharding as messages
-from tracekit.sharding.assignment import Assignment
+from tracekit.sharding.assignment import Assignment, fits_memory
 from tracekit.sharding.candidates import ComputeKernel, ShardingType
 from tracekit.sharding.errors import ShardingError
 from tracekit.sharding.evaluate import evaluate_assignment
 from tracekit.sharding.loads import Candidate, Exchange, Load, build_candidates
 from tracekit.sharding.plan import ShardingPlan, ShardingPlans
 from tracekit.sharding.search import Choice, allow_all, assign_greedily, improve
-from tracekit.sharding.setting import ShardingSetting
+from tracekit.sharding.setting import USABLE_HOST_MEMORY_FRACTION, ShardingSetting
 from tracekit.sharding.tables import PlannedTable
 
 BEST = "best found"
@@ -23,13 +24,14 @@ in general. A judgement; no public measurements of plans on one cluster were fou
 
 def _allow_only(*types: ShardingType) -> Choice:
     def allowed(ways: Sequence[Candidate]) -> Sequence[int]:
-        """Allow some types on the GPUs, in their order; then all others, if none of these fits."""
+        """Allow some types, in their order, on the GPUs first; all others if none of these is possible."""
         rest = allow_all(ways)
         mine = [
             place
+            for hosted in (False, True)
             for kind in types
             for place in rest
-            if ways[place].option.type is kind and ways[place].option.kernel is not ComputeKernel.HOST
+            if ways[place].option.type is kind and (ways[place].option.kernel is ComputeKernel.HOST) is hosted
         ]
         return mine or rest
 
@@ -120,12 +122,12 @@ def plan_sharding(
     _check_memory(tables, candidates, setting)
     found = find_assignments(candidates, exchange, progress)
     if BEST not in found:
-        raise ShardingError(_describe_shortage(tables, setting))
+        raise ShardingError(_describe_shortage(tables, candidates, setting))
     plans = [evaluate_assignment(name, tables, one) for name, one in found.items()]
     best = min(plans, key=lambda plan: plan.time_us)
     others = sorted((plan for plan in plans if plan.tables != best.tables), key=lambda plan: plan.time_us)
     ranked = [replace(best, name=BEST), *(plan for plan in others if plan.name != BEST)]
-    return ShardingPlans(setting, tuple(ranked), tuple(_collect_notes(tables, ranked)))
+    return ShardingPlans(setting, tuple(ranked), tuple(_collect_notes(setting, tables, ranked)))
 
 
 def _check_memory(
@@ -140,10 +142,16 @@ def _check_memory(
                     table=table.name, needed_bytes=least, usable_bytes=max(setting.capacity_bytes, 0.0)
                 )
             )
+        if not any(fits_memory(way.load, setting) for way in ways):
+            raise ShardingError(_describe_host_shortage(tables, candidates, setting))
 
 
-def _describe_shortage(tables: Sequence[PlannedTable], setting: ShardingSetting) -> Message:
+def _describe_shortage(
+    tables: Sequence[PlannedTable], candidates: Sequence[Sequence[Candidate]], setting: ShardingSetting
+) -> Message:
     needed = sum(table.weight_bytes + table.state_bytes for table in tables)
+    if _compute_host_needs(tables, candidates, setting) > setting.host_capacity_bytes * setting.ranks:
+        return _describe_host_shortage(tables, candidates, setting)
     return messages.TABLES_EXCEED_MEMORY(
         tables=len(tables),
         needed_bytes=needed,
@@ -152,7 +160,40 @@ def _describe_shortage(tables: Sequence[PlannedTable], setting: ShardingSetting)
     )
 
 
-def _collect_notes(tables: Sequence[PlannedTable], plans: Sequence[ShardingPlan]) -> list[Message]:
+def _describe_host_shortage(
+    tables: Sequence[PlannedTable], candidates: Sequence[Sequence[Candidate]], setting: ShardingSetting
+) -> Message:
+    """Describe that tables fit neither into the GPUs' memory nor into the hosts', and what each host would need."""
+    nodes = setting.cluster.nodes
+    needs = _compute_host_needs(tables, candidates, setting)
+    return messages.TABLES_EXCEED_HOST_MEMORY(
+        tables=len(tables),
+        needed_bytes=sum(table.weight_bytes + table.state_bytes for table in tables),
+        nodes=nodes,
+        host_bytes=setting.cluster.host_memory_bytes,
+        told="known" if setting.cluster.host_memory_gib else "assumed",
+        host_needs_bytes=needs / nodes / USABLE_HOST_MEMORY_FRACTION,
+    )
+
+
+def _compute_host_needs(
+    tables: Sequence[PlannedTable], candidates: Sequence[Sequence[Candidate]], setting: ShardingSetting
+) -> float:
+    """Compute the bytes that hosts have to hold: tables too large for the GPUs, and what the rest takes beyond them."""
+    hosted, rest = 0.0, 0.0
+    for table, ways in zip(tables, candidates, strict=True):
+        on_gpus = [way for way in ways if way.option.kernel is not ComputeKernel.HOST]
+        held = table.weight_bytes + table.state_bytes
+        if any(fits_memory(way.load, setting) for way in on_gpus):
+            rest += held
+        else:
+            hosted += held
+    return hosted + max(rest - setting.capacity_bytes * setting.ranks, 0.0)
+
+
+def _collect_notes(
+    setting: ShardingSetting, tables: Sequence[PlannedTable], plans: Sequence[ShardingPlan]
+) -> list[Message]:
     notes = []
     unknown = sum(table.pattern is None for table in tables)
     if unknown:
@@ -162,5 +203,9 @@ def _collect_notes(tables: Sequence[PlannedTable], plans: Sequence[ShardingPlan]
         notes.append(messages.SHARDING_PLANS_EQUAL(plans=close, within_pct=100 * DOUBTFUL_FRACTION))
     hosted = sum(one.kernel is ComputeKernel.HOST for one in plans[0].tables)
     if hosted:
-        notes.append(messages.SHARDING_ON_HOST(tables=hosted))
+        by_host = plans[0].ranks["host_bytes"].to_numpy().reshape(setting.cluster.nodes, -1).sum(axis=1)
+        host_bytes = setting.cluster.host_memory_bytes
+        notes.append(messages.SHARDING_ON_HOST(tables=hosted, taken_bytes=float(by_host.max()), host_bytes=host_bytes))
+        if not setting.cluster.host_memory_gib:
+            notes.append(messages.SHARDING_HOST_ASSUMED(host_bytes=host_bytes, times=ASSUMED_HOST_MEMORY))
     return notes

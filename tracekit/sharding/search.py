@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from tracekit.arrays import Floats, Ints
-from tracekit.sharding.assignment import STARTED_US, Assignment, compute_rank_us, compute_shared_us
+from tracekit.sharding.assignment import STARTED_US, Assignment, compute_rank_us, compute_shared_us, fits_memory
 from tracekit.sharding.loads import Candidate, Exchange, Load
 
 MAX_CHANGES = 2000
@@ -113,7 +113,7 @@ def _compute_changed_us(assignment: Assignment, rank: int, leaves: Floats, arriv
     loads = assignment.loads
     here, there = loads[rank] - leaves, loads + arrives
     most = np.maximum(np.maximum(here, there), _find_most_elsewhere(loads, rank))
-    fits = np.maximum(here, there)[..., Load.MEMORY] <= assignment.capacity_bytes
+    fits = fits_memory(np.maximum(here, there), assignment.exchange.setting)
     fits[..., rank] = False
     return np.where(fits, compute_rank_us(most, assignment.exchange), np.inf)
 
@@ -180,7 +180,7 @@ def _compute_pair_us(assignment: Assignment, rank: int, others: Ints, difference
     here, there = loads[rank] - difference, loads[others] + difference
     pair = np.maximum(here, there)
     times = compute_rank_us(np.maximum(pair, _find_most_elsewhere(loads, rank)[others]), assignment.exchange)
-    return np.where(pair[:, Load.MEMORY] <= assignment.capacity_bytes, times, np.inf)
+    return np.where(fits_memory(pair, assignment.exchange.setting), times, np.inf)
 
 
 def _try_other_ways(assignment: Assignment, best_us: float, allowed: Choice) -> Change | None:
@@ -223,5 +223,5 @@ def _get_least_gain(best_us: float) -> float:
 
 
 def allow_all(ways: Sequence[Candidate]) -> Sequence[int]:
-    """Allow all ways to shard a table, in the order of ``list_options``: the host's memory last."""
+    """Allow all ways to shard a table, in the order of ``list_options``: the hosts' memory last."""
     return range(len(ways))

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from tracekit.comm import Cluster
 from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
 
+USABLE_HOST_MEMORY_FRACTION = 0.95
+"""Of a host's memory, for tables: the rest is the system's and the processes'. A judgement."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardingSetting:
@@ -42,3 +45,8 @@ class ShardingSetting:
     def capacity_bytes(self) -> float:
         """Memory of a rank for its tables."""
         return USABLE_MEMORY_FRACTION * self.cluster.gpu.memory_bytes - self.dense_bytes
+
+    @property
+    def host_capacity_bytes(self) -> float:
+        """Part of a rank in its host's memory for tables, which the ranks of a host share evenly."""
+        return USABLE_HOST_MEMORY_FRACTION * self.cluster.host_memory_bytes / self.ranks_per_node
