@@ -267,9 +267,10 @@ class Batch:
         )
         time, width = np.where(kept, measured, time), np.where(kept, UNCHANGED_HALF_WIDTH, width)
         least, most = (limit[row] for limit in compute_source_limits(self._runs, self._peers, source, target))
+        of_target, of_source = (self._runs.split_for_gpu(gpu) for gpu in (target, source))
         ends = [
             np.where((free & np.isfinite(ratio))[row] & ~kept, measured * ratio[row], np.nan)
-            for ratio in compute_interval_ends(*map(self._runs.split_for_gpu, (target, source)), source, target)
+            for ratio in compute_interval_ends(of_target, of_source, source, target)
         ]
         if shapeless.any():
             scaled = self._scale_times(shapeless, source, target, weights)

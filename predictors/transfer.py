@@ -268,7 +268,7 @@ def _are_chosen_anew(kernels: KernelsByLaw, there: KernelsByLaw, source: Hardwar
     block_scaled = (pl.col("family") == "gemm") & (pl.col("asked") == "fp8_block").fill_null(value=False)
     without_law = kernels.table.select(pl.col("law").is_null() & (decoding | block_scaled))[:, 0].to_numpy()
     chosen = kernels.law.is_in(*anew) | there.law.is_in(*anew) | without_law
-    return chosen | (_has_law_kind(LIBRARY_LAWS, kernels.law) & (source.gpu.vendor != "nvidia"))
+    return np.asarray(chosen | (_has_law_kind(LIBRARY_LAWS, kernels.law) & (source.gpu.vendor != "nvidia")))
 
 
 def keep_host_copy_overhead(

@@ -208,6 +208,13 @@ def test_an_unknown_hosts_memory_is_assumed_and_said():
     assert note.values == {"host_bytes": 2 * 2 * 8 * 2**30, "times": 2.0}
 
 
+def test_where_the_gpus_hold_all_tables_none_is_offered_to_the_hosts():
+    """Eight A100s hold 8 x 76 GB: up to half of that, rows can always be split evenly."""
+    roomy, tight = (build_candidates([PlannedTable("one", rows, 128)], A100S)[0] for rows in (5 * 10**8, 7 * 10**8))
+    assert {str(way.option.kernel) for way in roomy} == {"fused"}
+    assert "fused_uvm" in {str(way.option.kernel) for way in tight}
+
+
 def test_a_part_of_a_nodes_gpus_has_its_part_of_the_hosts_memory():
     assert load_cluster("dgx-a100").host_memory_bytes == load_cluster("8xa100-sxm-80gb").host_memory_bytes == 2**41
     assert load_cluster("2xa100-sxm-80gb").host_memory_bytes == 2**39

@@ -42,6 +42,9 @@ from tracekit.workload.ops.table_lookups import (
 MESSAGE_SIZES = np.geomspace(1.0, 2.0**40, 81)
 """Bytes at which collectives are predicted; in between, the time is interpolated."""
 
+SAFE_GPU_MEMORY_FRACTION = 0.5
+"""Of the GPUs' memory, up to which tables fit into it: their rows can be split evenly, beside the sums of a step."""
+
 
 class Load(IntEnum):
     """What adds up on a rank: two times in us, and bytes: sums for all ranks, indices, sums in its node, two memories.
@@ -83,8 +86,14 @@ class Candidate:
 
 
 def build_candidates(tables: Sequence[PlannedTable], setting: ShardingSetting) -> list[list[Candidate]]:
-    """Build all ways to shard each table."""
-    options = [(number, option) for number, table in enumerate(tables) for option in list_options(table, setting)]
+    """Build all ways to shard each table: in the hosts' memory only where the GPUs' may not suffice."""
+    on_host = needs_hosts(tables, setting)
+    options = [
+        (number, option)
+        for number, table in enumerate(tables)
+        for option in list_options(table, setting)
+        if on_host or option.kernel is not ComputeKernel.HOST
+    ]
     lookups = [describe_shard(tables[number], option, setting) for number, option in options]
     lookup_us = predict_bodies(lookups, None, setting)
     update_us = predict_bodies(lookups, [choose_update(tables[number], option) for number, option in options], setting)
@@ -95,6 +104,12 @@ def build_candidates(tables: Sequence[PlannedTable], setting: ShardingSetting) -
         costs = forward, backward, *memories
         found[number].append(_build_candidate(tables[number], option, lookup, setting, costs))
     return found
+
+
+def needs_hosts(tables: Sequence[PlannedTable], setting: ShardingSetting) -> bool:
+    """Return whether tables may not fit into the GPUs' memory, however they are split."""
+    held = sum(table.weight_bytes + table.state_bytes for table in tables)
+    return held > SAFE_GPU_MEMORY_FRACTION * setting.capacity_bytes * setting.ranks
 
 
 def _predict_dense_steps(options: Sequence[tuple[PlannedTable, TableOption]], setting: ShardingSetting) -> Floats:

@@ -142,12 +142,12 @@ def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: 
         _infer_kinds_from_names(kernels.filter(is_collective)), default=None, return_dtype=pl.String
     )
     collective = pl.when(is_collective).then(pl.coalesce(name, "asked_for", by_kernel, "named"))
-    buffer = pl.coalesce(buffer, pl.when(collective == pl.col("named")).then("named_bytes"))
+    given = pl.coalesce(buffer, pl.when(collective == pl.col("named")).then("named_bytes"))
     recorded = is_collective & (pl.col("op") == RECORDING_OP)
     return told.with_columns(
         collective=collective,
         op=pl.when(recorded & collective.is_not_null()).then(OP_PREFIX + collective).otherwise("op"),
-        bytes=pl.when(is_collective).then(pl.coalesce(size, buffer)).otherwise("bytes"),
+        bytes=pl.when(is_collective).then(pl.coalesce(size, given)).otherwise("bytes"),
         ranks=pl.when(is_collective).then("group_size"),
         dtype=pl.when(is_collective & recorded_dtype.is_not_null()).then(recorded_dtype).otherwise("dtype"),
     ).drop("asked_for", "buffer_bytes", "guessed", "named", "named_bytes")
