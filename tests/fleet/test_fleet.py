@@ -140,12 +140,20 @@ def assert_as_in_one_piece(files: list[str], options: FleetOptions) -> None:
         for name in COMMON:
             assert getattr(one, name) == getattr(other, name), name
         assert describe_notes(one) == describe_notes(other)
+        assert find_overlap(one) == find_overlap(other) or not find_overlap(other)
         assert kernels[one.label].select(TIMES).equals(other.kernels.select(TIMES))
 
 
-def describe_notes(step: PredictedStep) -> list[tuple[str, object]]:
-    """Return the codes and values of the notes that both ways give."""
-    return [(one.code, round_values(one.values)) for one in step.notes if one.code not in ONLY_IN_ONE_PIECE]
+def describe_notes(step: PredictedStep) -> list[tuple[str, str]]:
+    """Return the codes and values of the notes that both ways give, in any order."""
+    left_out = ONLY_IN_ONE_PIECE | {"contention-left-out"}
+    return sorted((one.code, str(round_values(one.values))) for one in step.notes if one.code not in left_out)
+
+
+def find_overlap(step: PredictedStep) -> list[tuple[object, object]]:
+    """Return what is noted of kernels that overlap, with or without contention."""
+    told = [one.values for one in step.notes if one.code in ("contention-left-out", "kernels-contend")]
+    return [(one["overlap_pct"], one["apart_us"]) for one in told]
 
 
 def round_values(values: Mapping[str, Any]) -> dict[str, object]:

@@ -13,7 +13,7 @@ Real traces confirm the model in part (docs/explanation/replay.md). Predictions 
 it separately.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +49,35 @@ class Contention:
     contended: StepTime
 
 
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How long kernels overlap in a measurement.
+
+    Attributes:
+        overlapped_ns: Time of kernels in which another kernel or a collective ran on the same GPU.
+        total_ns: All of their time.
+    """
+
+    overlapped_ns: float
+    total_ns: float
+
+    @property
+    def percent(self) -> float:
+        """Percent of the kernels' time that overlaps."""
+        return 100 * self.overlapped_ns / self.total_ns if self.total_ns else 0.0
+
+
+def measure_overlap(program: Program, gpu: Gpu | None) -> Overlap:
+    """Measure how long the kernels of a program overlap; arguments as for :class:`ContentionModel`."""
+    return _ResourceDemand(program.kernels, gpu).measure_overlap(program.measured_timeline)
+
+
+def join_overlaps(overlaps: Iterable[Overlap]) -> Overlap:
+    """Join the overlaps of several ranks."""
+    found = list(overlaps)
+    return Overlap(sum(one.overlapped_ns for one in found), sum(one.total_ns for one in found))
+
+
 class ContentionModel:
     """Contention among the kernels of a program.
 
@@ -63,7 +92,7 @@ class ContentionModel:
     def __init__(self, program: Program, gpu: Gpu | None) -> None:
         self._program = program
         self._demand = _ResourceDemand(program.kernels, gpu)
-        self.overlap = self._demand.measure_overlap_pct(program.measured_timeline)
+        self.overlap = self._demand.measure_overlap(program.measured_timeline).percent
 
     def estimate(self, kernel_us: Floats | None = None) -> Contention:
         """Estimate a step with contention.
@@ -121,8 +150,8 @@ class _ResourceDemand:
         place = kernels.select(pl.struct({"rank", "device"} & {*kernels.columns}).rank("dense")).to_series().to_numpy()
         self._gpus = [np.flatnonzero(place == number) for number in np.unique(place)]
 
-    def measure_overlap_pct(self, timeline: Timeline) -> float:
-        """Measure the percent of the kernels' time in which another kernel or a collective ran."""
+    def measure_overlap(self, timeline: Timeline) -> Overlap:
+        """Measure for how much of the kernels' time another kernel or a collective ran."""
         both = alone = 0.0
         for rows in self._gpus:
             runs = rows[self._runs[rows]]
@@ -134,7 +163,7 @@ class _ResourceDemand:
             start, end = timeline.activity_start_ns[mine], timeline.activity_end_ns[mine]
             both += float((np.interp(end, times, crowded) - np.interp(start, times, crowded)).sum())
             alone += float((end - start).sum())
-        return 100 * both / alone if alone else 0.0
+        return Overlap(both, alone)
 
     def compute_alone_fractions(self, timeline: Timeline) -> Floats:
         """Compute the fraction of each activity's time in a timeline that it would take without contention."""

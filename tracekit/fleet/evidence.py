@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from predictors import Gpu
+from tracekit.analysis.contention import Overlap, join_overlaps, measure_overlap
 from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps
 from tracekit.analysis.unrecorded_work import UnrecordedTime, join_unrecorded_time, measure_unrecorded_time
@@ -97,6 +98,7 @@ class RankEvidence:
         held_ns: How long the profiler held up the CPU in the measured steps.
         held_by: Its work that did.
         unrecorded: Waits for work that isn't in its trace.
+        overlap: How long its kernels overlap.
         energies: What :func:`list_kernel_energies` lists of the measured kernels, by GPU and
             step; None without a known GPU.
         spans: What tells the host's speed; None if it wasn't asked.
@@ -111,6 +113,7 @@ class RankEvidence:
     held_ns: int
     held_by: tuple[str, ...]
     unrecorded: UnrecordedTime | None
+    overlap: Overlap
     energies: tuple[Floats, ...] | None
     spans: pl.DataFrame | None
     facts: JobFacts | None
@@ -153,6 +156,7 @@ def examine_rank(item: RankQuestion) -> RankEvidence:
         held_ns=int(held["dur_ns"].sum()),
         held_by=tuple(held["name"].unique().sort()),
         unrecorded=measure_unrecorded_time(program),
+        overlap=measure_overlap(program, item.gpu),
         energies=energies,
         spans=list_timed_spans(trace) if item.tells_host else None,
         facts=_describe_job(program, item) if item.tells_job else None,
@@ -206,6 +210,7 @@ class FleetEvidence:
         facts: What the first rank tells of the job.
         host: How fast the hosts of the first ranks are; None where that can't be told.
         kept_us: Waiting of collectives that is kept as measured, in the median step of a mean rank.
+        overlap_pct: Percent of the kernels' time in which others ran on the same GPU.
     """
 
     ranks: tuple[RankEvidence, ...]
@@ -213,6 +218,7 @@ class FleetEvidence:
     facts: JobFacts
     host: HostSpeed | None
     kept_us: float
+    overlap_pct: float
 
 
 def join_evidence(
@@ -246,7 +252,8 @@ def join_evidence(
     )
     host = compare_op_times(one.spans for one in found if one.spans is not None)
     kept_us = steps.compute_median_sum_us(merge_gpus([one.kept_ns for one in found]))
-    return FleetEvidence(tuple(found), job, facts, host, kept_us)
+    overlap = join_overlaps(one.overlap for one in found)
+    return FleetEvidence(tuple(found), job, facts, host, kept_us, overlap.percent)
 
 
 def _join_idle_time(found: Sequence[RankEvidence]) -> tuple[IdleBreakdown, pl.DataFrame]:

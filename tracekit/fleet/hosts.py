@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from predictors import Gpu
+from tracekit.analysis.contention import MIN_OVERLAP_PCT
 from tracekit.fleet.evidence import FleetEvidence
 from tracekit.fleet.replays import Replay, ReplayedChanges, TargetReplays, list_host_replays
 from tracekit.fleet.rounds import LIKELY, LOW
 from tracekit.hosts import HostSpeed, find_usual_host
 from tracekit.messages import Message
+from tracekit.messages.prediction_notes import CONTENTION_LEFT_OUT
 from tracekit.prediction import notes
 from tracekit.prediction.model import StepOnHost, StepOnUsualHost
 from tracekit.prediction.predictor import MIN_HOST_EFFECT
@@ -35,7 +37,7 @@ class HostSteps:
     Attributes:
         same: With a host like the trace's; None where the usual one makes no difference.
         usual: With the usual host; None where it makes none or isn't known.
-        notes: What there is to note of hosts, and of the profiler's work on them.
+        notes: What there is to note of hosts, of the profiler's work on them, and of kernels that overlap.
     """
 
     same: StepOnHost | None
@@ -86,6 +88,7 @@ class StepOnHosts:
         changed = ReplayedChanges(self.replays, self.host.likely, step.step_time_us)
         source = self.source if usual else None
         found = (
+            *_note_overlap(step, evidence),
             *self._note_profiler(step, evidence),
             *notes.note_unknown_time(changed, changed.compute_changed_us((LIKELY, self.host.likely, LOW))),
             *notes.note_other_stack(self.run.gpu, self.gpu, self.host, changed),
@@ -116,3 +119,9 @@ class StepOnHosts:
         return StepOnUsualHost(
             there.step_time_us, there.low_us, there.high_us, self.source.speed / usual.speed, usual.machines
         )
+
+
+def _note_overlap(step: StepTime, evidence: FleetEvidence) -> Iterator[Message]:
+    """Note that contention is left out where enough kernels overlap."""
+    if evidence.overlap_pct >= MIN_OVERLAP_PCT:
+        yield CONTENTION_LEFT_OUT(overlap_pct=evidence.overlap_pct, apart_us=step.step_time_us)

@@ -98,6 +98,13 @@ KERNELS_CONTEND = Template(
     "{overlap_pct} of the kernels' time overlaps other kernels: a step takes {apart_us}, as shown, if each keeps its "
     "time, and {contended_us} with contention, by a simple model.",
 )
+CONTENTION_LEFT_OUT = Template(
+    "contention-left-out",
+    Severity.NOTE,
+    "{overlap_pct} of the kernels' time overlaps other kernels: a step takes {apart_us}, as shown, if each keeps its "
+    "time. With contention it takes longer, which isn't worked out rank by rank.",
+    "Without {--engine} it is.",
+)
 EDITS_APPLIED = Template("edits-applied", Severity.NOTE, "Predicted with {edits:list}.")
 HOST_TIME_KEPT = Template(
     "host-time-kept",
