@@ -206,6 +206,7 @@ def capture(
     tf32: bool = False,
     compile: bool = False,
     cuda_graph: bool = False,
+    attention: str | None = None,
     keywords: Mapping[str, Any] | None = None,
     gpu: str = "h100-sxm",
     measured: Trace | None = None,
@@ -230,6 +231,7 @@ def capture(
         tf32: Whether products of fp32 run in TF32.
         compile: Whether torch.compile fuses the model's kernels, as far as rules tell.
         cuda_graph: Whether one CUDA graph launches all kernels.
+        attention: How attention is computed: 'eager', 'sdpa' or 'flash'; None as the config or the code says.
         keywords: Keyword arguments of the model.
         gpu: The GPU whose predicted times the trace holds.
         measured: A recorded trace of the model, on any GPU and at any batch, that corrects its times; then its GPU
@@ -246,7 +248,7 @@ def capture(
     from tracekit.capturing.sharpen import measure_ops
     from tracekit.capturing.timed_trace import load_captured
 
-    options: dict[str, Any] = {"optimizer": optimizer, "autocast": autocast, "tf32": tf32}
+    options: dict[str, Any] = {"optimizer": optimizer, "autocast": autocast, "tf32": tf32, "attention": attention}
     if isinstance(model, str):
         asked = CaptureOptions(train=training, compile=compile, **options)
         step = NamedProgram(model, asked).capture_batch(batch)

@@ -36,6 +36,8 @@ class CaptureFacts:
         measured_by: Name of a recorded trace that corrected the times; empty without one.
         seen: The ops that it ran with the same inputs, as :func:`hash_inputs` tells them.
         tables: Embedding tables of a recommender's configuration.
+        attention: How attention is computed, as was assumed or asked for; empty as the program's code has it.
+        quantization: How its config says that weights are quantized; empty where they aren't.
     """
 
     gpu: str
@@ -50,6 +52,8 @@ class CaptureFacts:
     measured_by: str = ""
     seen: tuple[int, ...] = ()
     tables: tuple[TableSpec, ...] = ()
+    attention: str = ""
+    quantization: str = ""
 
     def to_dict(self) -> dict[str, object]:
         """Return the facts as a trace keeps them."""

@@ -40,16 +40,23 @@ MAX_FLASH_WIDTH = 256
 
 
 @contextmanager
-def choose_as_cuda(autocast: torch.dtype | None = None) -> Iterator[None]:
+def choose_as_cuda(autocast: torch.dtype | None = None, attention: str | None = None) -> Iterator[list[str]]:
     """Run attention by a fused kernel and dropout in one, which PyTorch makes of several ops where there is no GPU.
 
     Args:
         autocast: Type of mixed precision, as torch.autocast has it on CUDA; that one wants a GPU. None for none.
+        attention: How it runs attention: 'eager', 'sdpa' or 'flash'; None as PyTorch chooses.
+
+    Yields:
+        The fused functions that were called.
     """
+    called: list[str] = []
+    attend_so = {"eager": attend_plainly, "flash": attend_by_flash}.get(attention or "", attend)
 
     def attend_cast(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         cast = (_cast(one, autocast) for one in (query, key, value)) if autocast else (query, key, value)
-        return attend(*cast, *args, **kwargs)
+        called.append("scaled_dot_product_attention")
+        return attend_so(*cast, *args, **kwargs)
 
     replaced: list[tuple[Any, str, Callable[..., Any]]] = [
         (functional, "scaled_dot_product_attention", attend_cast),
@@ -66,7 +73,7 @@ def choose_as_cuda(autocast: torch.dtype | None = None) -> Iterator[None]:
         if masking := sys.modules.get(HF_MASKS):
             patches.enter_context(patch.object(masking, HF_PACKED, lambda *args, **kwargs: None))
         patches.enter_context(mode)
-        yield
+        yield called
 
 
 class _Redirect(TorchFunctionMode):
@@ -101,9 +108,7 @@ def attend(
         return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[
             0
         ]
-    if enable_gqa and key.shape[-3] != query.shape[-3]:
-        shared = query.shape[-3] // key.shape[-3]
-        key, value = (one.repeat_interleave(shared, -3) for one in (key, value))
+    key, value = _share_heads(query, key, value, enable_gqa=enable_gqa)
     if attn_mask is not None:
         mask = torch.empty_like(attn_mask, dtype=query.dtype) if attn_mask.dtype is torch.bool else attn_mask
         attn_mask = mask.expand(*query.shape[:-1], key.shape[-2])
@@ -111,6 +116,49 @@ def attend(
     return torch.ops.aten._scaled_dot_product_efficient_attention(
         query, key, value, attn_mask, needs_grad, dropout_p, is_causal, scale=scale
     )[0]
+
+
+def attend_by_flash(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *args: Any, **kwargs: Any
+) -> Tensor:
+    """Compute attention by FlashAttention.
+
+    Raises:
+        CaptureError: It can't.
+    """
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    if not half or attn_mask is not None or not query.shape[-1] == value.shape[-1] <= MAX_FLASH_WIDTH:
+        raise CaptureError(messages.ATTENTION_NOT_FLASH(width=MAX_FLASH_WIDTH))
+    return attend(query, key, value, attn_mask, *args, **kwargs)
+
+
+def attend_plainly(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Compute attention by plain products and a softmax, as models did before there were fused kernels."""
+    key, value = _share_heads(query, key, value, enable_gqa=enable_gqa)
+    scores = torch.matmul(query, key.transpose(-2, -1)) * (scale or query.shape[-1] ** -0.5)
+    if is_causal:
+        attn_mask = torch.empty(query.shape[-2], key.shape[-2], dtype=query.dtype, device=query.device)
+    if attn_mask is not None:
+        scores = scores.masked_fill(attn_mask, 0.0) if attn_mask.dtype is torch.bool else scores + attn_mask
+    weights = torch.softmax(scores, -1, dtype=torch.float32).to(query.dtype)
+    return torch.matmul(drop_out(weights, dropout_p), value)
+
+
+def _share_heads(query: Tensor, key: Tensor, value: Tensor, *, enable_gqa: bool) -> tuple[Tensor, Tensor]:
+    """Return keys and values with as many heads as the queries."""
+    if not enable_gqa or key.shape[-3] == query.shape[-3]:
+        return key, value
+    shared = query.shape[-3] // key.shape[-3]
+    return key.repeat_interleave(shared, -3), value.repeat_interleave(shared, -3)
 
 
 def _refuse_recurrence(*args: Any, **kwargs: Any) -> Any:

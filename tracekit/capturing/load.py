@@ -9,6 +9,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tracekit.capturing.config_settings import (
+    ATTENTION_KEYS,
+    DEFAULT_ATTENTION,
+    FLASH_KEY,
+    pop_attention,
+    pop_quantization,
+)
 from tracekit.capturing.foreign_code import describe_error, import_package, name_failures
 from tracekit.capturing.loaded_program import LoadedProgram
 from tracekit.capturing.options import DTYPES
@@ -29,7 +36,14 @@ NO_FUSED_ATTENTION = "does not support an attention implementation"
 
 
 def load_program(
-    program: str, *, batch: int | None, tokens: int, dtype: str, training: bool, dlrm: DlrmConfig | None = None
+    program: str,
+    *,
+    batch: int | None,
+    tokens: int,
+    dtype: str,
+    training: bool,
+    attention: str | None = None,
+    dlrm: DlrmConfig | None = None,
 ) -> LoadedProgram:
     """Load what a name stands for: ``FILE.py:FUNCTION``, or a model's ``config.json``.
 
@@ -39,6 +53,7 @@ def load_program(
         tokens: Of a config: tokens of each.
         dtype: Of a config: 'bf16', 'fp16' or 'fp32'.
         training: Whether its step has a backward pass.
+        attention: Of a config: how attention is computed; None as it says.
         dlrm: What the config says, where it is one of a DLRM.
 
     Raises:
@@ -50,7 +65,7 @@ def load_program(
 
         return build_dlrm(dlrm, batch or dlrm.batch_size, dtype, training=training)
     if program.endswith(CONFIG_SUFFIX):
-        return load_config_model(Path(program), batch or 1, tokens, dtype, training=training)
+        return load_config_model(Path(program), batch or 1, tokens, dtype, training=training, attention=attention)
     return load_function(program, batch)
 
 
@@ -100,7 +115,7 @@ def read_max_tokens(config: Path) -> int:
 
 
 def load_config_model(
-    config: Path, batch: int, tokens: int, dtype: str, *, training: bool, attention: str = "sdpa"
+    config: Path, batch: int, tokens: int, dtype: str, *, training: bool, attention: str | None = None
 ) -> LoadedProgram:
     """Build a model from a Hugging Face config, with tokens as its input; nothing is downloaded.
 
@@ -110,10 +125,10 @@ def load_config_model(
         tokens: Of each.
         dtype: Type of its parameters: 'bf16', 'fp16' or 'fp32'.
         training: Whether the labels are given too, so that it returns its loss.
-        attention: How transformers computes it: "sdpa" or "eager".
+        attention: How attention is computed: 'eager', 'sdpa' or 'flash'; None as the config says.
 
     Raises:
-        CaptureError: transformers isn't installed, or knows no such model.
+        CaptureError: transformers isn't installed or knows no such model, or it is quantized in an unknown way.
     """
     torch = import_torch()
     transformers = import_package("transformers", messages.CAPTURE_NEEDS_TRANSFORMERS)
@@ -121,22 +136,39 @@ def load_config_model(
         transformers.logging.set_verbosity_error()
         given = json.loads(config.read_text(encoding="utf-8"))
         given.pop(OWN_CODE, None)
+        wanted, quantization = attention or pop_attention(given), pop_quantization(given)
+        for key in (*ATTENTION_KEYS, FLASH_KEY):
+            given.pop(key, None)
+        if quantization and training:
+            raise CaptureError(messages.CONFIG_QUANTIZED_TRAINING(method=quantization.method))
         known, head = transformers.AutoConfig.for_model(**given), _choose_head(transformers, given)
         with torch.device("meta"):
-            model = _build_model(head, known, attention)
+            model, kind = _build_model(head, known, wanted, is_asked=attention is not None)
             words = torch.empty(batch, tokens, dtype=torch.int64)
     keywords = {"input_ids": words, "use_cache": False} | ({"labels": words} if training else {})
-    return LoadedProgram(given.get("model_type", config.stem), model.to(getattr(torch, DTYPES[dtype])), (), keywords)
+    model.to(getattr(torch, DTYPES[dtype]))
+    if quantization:
+        from tracekit.capturing.fp8_layers import quantize_linear_layers
+
+        quantize_linear_layers(model, quantization)
+    method = quantization.method if quantization else ""
+    return LoadedProgram(given.get("model_type", config.stem), model, (), keywords, kind, method)
 
 
-def _build_model(head: Any, config: Any, attention: str) -> Any:
-    """Build the model; by plain products and a softmax where it has no fused attention."""
+def _build_model(head: Any, config: Any, wanted: str | None, *, is_asked: bool) -> tuple[Any, str]:
+    """Build the model, and return how its attention is computed: by plain products where it has no fused one.
+
+    FlashAttention runs through PyTorch's own function, which is told later to choose it.
+    """
+    kind = wanted or DEFAULT_ATTENTION
     try:
-        return head.from_config(config, attn_implementation=attention)
+        return head.from_config(config, attn_implementation="eager" if kind == "eager" else "sdpa"), kind
     except ValueError as error:
         if NO_FUSED_ATTENTION not in str(error):
             raise
-        return head.from_config(config, attn_implementation="eager")
+        if is_asked:
+            raise CaptureError(messages.ATTENTION_NOT_FUSED()) from error
+        return head.from_config(config, attn_implementation="eager"), "eager"
 
 
 def _choose_head(transformers: Any, config: dict[str, Any]) -> Any:

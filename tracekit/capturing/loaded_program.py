@@ -13,9 +13,13 @@ class LoadedProgram:
         model: A module, or a function.
         inputs: Its arguments.
         keywords: Its keyword arguments.
+        attention: How its attention is computed, where its config or a default says so; empty where its code does.
+        quantization: How its weights are quantized, as its config says; empty where they aren't.
     """
 
     name: str
     model: Any
     inputs: tuple[Any, ...] = ()
     keywords: dict[str, Any] | None = None
+    attention: str = ""
+    quantization: str = ""

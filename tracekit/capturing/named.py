@@ -7,10 +7,11 @@ from pathlib import Path
 from tracekit import ingest
 from tracekit.capturing.foreign_code import move_prints_to_stderr
 from tracekit.capturing.load import load_program, read_max_tokens, takes_batch
+from tracekit.capturing.loaded_program import LoadedProgram
 from tracekit.capturing.options import CaptureOptions
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.program_names import CONFIG_SUFFIX
-from tracekit.capturing.timed_trace import REFERENCE_GPU, TimeCorrection, load_captured
+from tracekit.capturing.timed_trace import DEFAULT_SETTING, REFERENCE_GPU, CaptureSetting, TimeCorrection, load_captured
 from tracekit.dlrm_config import DlrmConfig, DlrmEdits, read_dlrm_config
 from tracekit.errors import RequestError
 from tracekit.messages import dlrm_configs as messages
@@ -90,6 +91,7 @@ class NamedProgram:
             tokens=tokens,
             dtype=options.dtype or (DLRM_DTYPE if dlrm else DEFAULT_DTYPE),
             training=options.train,
+            attention=options.attention,
             **({"dlrm": dlrm} if dlrm else {}),
         )
         found = capture(
@@ -100,6 +102,7 @@ class NamedProgram:
             autocast=options.autocast,
             tf32=options.tf32,
             compiled=options.compile,
+            attention=_choose_kernel(given, options),
             name=given.name,
             keywords=given.keywords,
         )
@@ -110,8 +113,24 @@ class NamedProgram:
             batch=size,
             tokens=size * tokens if tokens_known else 0,
             tables=dlrm.tables if dlrm else (),
+            attention=_name_attention(given, options, found),
+            quantization=given.quantization,
         )
         return replace(found, facts=facts)
+
+
+def _choose_kernel(given: LoadedProgram, options: CaptureOptions) -> str | None:
+    """Return how attention's function runs; None where PyTorch chooses, or a model of transformers doesn't call it."""
+    if given.attention:
+        return "flash" if given.attention == "flash" else None
+    return options.attention
+
+
+def _name_attention(given: LoadedProgram, options: CaptureOptions, found: CapturedProgram) -> str:
+    """Return how attention is computed; empty where the program's code says so, or has none."""
+    kind = given.attention or options.attention or ""
+    sign = "softmax" if kind == "eager" else "scaled_dot_product"
+    return kind if any(sign in call.op for call in found.calls) else ""
 
 
 def load_measured(options: CaptureOptions) -> TimeCorrection | None:
@@ -128,7 +147,11 @@ def load_measured(options: CaptureOptions) -> TimeCorrection | None:
 
 
 def capture_named(
-    name: str, options: CaptureOptions, batch: float | None, gpu: str | None = None
+    name: str,
+    options: CaptureOptions,
+    batch: float | None,
+    gpu: str | None = None,
+    setting: CaptureSetting = DEFAULT_SETTING,
 ) -> tuple[Trace, float | None]:
     """Capture a program and return its trace, and the batch that is left to scale it by.
 
@@ -137,6 +160,7 @@ def capture_named(
         options: How it is captured.
         batch: Its batch, as a multiple of the program's own.
         gpu: The GPU whose times the trace holds; None for the reference.
+        setting: What else its times depend on.
 
     Raises:
         CaptureError: It can't be captured.
@@ -150,5 +174,6 @@ def capture_named(
         gpu or REFERENCE_GPU,
         cuda_graph=options.cuda_graph,
         measured=load_measured(options),
+        setting=setting,
     )
     return trace, None if chosen else batch

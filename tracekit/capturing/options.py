@@ -10,6 +10,8 @@ from tracekit.messages import captures as messages
 AUTOCAST_DTYPES = ("bf16", "fp16")
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 """Names of types -> PyTorch's."""
+ATTENTION_KINDS = ("eager", "sdpa", "flash")
+"""By plain products and a softmax, by the kernel that PyTorch chooses, and by FlashAttention."""
 FUSED = "fused-"
 """Before an optimizer's name: one kernel does all for many tensors, as with ``fused=True``."""
 OPTIMIZERS = ("adamw", "adam", "sgd")
@@ -28,6 +30,7 @@ class CaptureOptions:
         cuda_graph: Whether one CUDA graph launches all kernels.
         seq: Of a config: tokens of each sequence; None for the default.
         dtype: Of a config: type of its parameters; None for the default.
+        attention: How attention is computed: 'eager', 'sdpa' or 'flash'; None as the config or the program has it.
         measured: A recorded trace of the program, which corrects its times; None for none.
         table: Of a DLRM: embedding tables in place of its own, as :func:`parse_table_spec` takes them.
         bottom_mlp: Of a DLRM: widths of its bottom MLP; None for its own.
@@ -42,6 +45,7 @@ class CaptureOptions:
     cuda_graph: bool = False
     seq: int | None = None
     dtype: str | None = None
+    attention: str | None = None
     measured: str | None = None
     table: tuple[str, ...] = ()
     bottom_mlp: str | None = None
@@ -57,6 +61,8 @@ class CaptureOptions:
             raise RequestError(messages.AUTOCAST_UNKNOWN(autocast=self.autocast))
         if self.dtype not in (None, *DTYPES):
             raise RequestError(messages.DTYPE_UNKNOWN(dtype=self.dtype, known=list(DTYPES)))
+        if self.attention not in (None, *ATTENTION_KINDS):
+            raise RequestError(messages.ATTENTION_UNKNOWN(attention=self.attention, known=list(ATTENTION_KINDS)))
         _ = self.dlrm_edits
 
     @property

@@ -76,6 +76,7 @@ def capture(
     autocast: str | None = None,
     tf32: bool = False,
     compiled: bool = False,
+    attention: str | None = None,
     name: str | None = None,
     keywords: Mapping[str, Any] | None = None,
 ) -> CapturedProgram:
@@ -94,6 +95,7 @@ def capture(
         autocast: 'bf16' or 'fp16': mixed precision, as torch.autocast has it.
         tf32: Whether products of fp32 run in TF32.
         compiled: Whether torch.compile fuses the model's kernels, as far as rules tell.
+        attention: How scaled_dot_product_attention runs: 'eager', 'sdpa' or 'flash'; None as PyTorch chooses.
         name: Of the program; by default that of the model's class.
         keywords: Keyword arguments of the model.
 
@@ -102,7 +104,7 @@ def capture(
         RequestError: An option is unknown.
     """
     torch = import_torch()
-    CaptureOptions(train=training, optimizer=optimizer, autocast=autocast)
+    CaptureOptions(train=training, optimizer=optimizer, autocast=autocast, attention=attention)
     from tracekit.capturing.cuda_choices import choose_as_cuda
     from tracekit.capturing.live_memory import sum_bytes
     from tracekit.capturing.op_profile import profile_ops
@@ -123,8 +125,12 @@ def capture(
             modes.enter_context(torch.device("meta"))
             modes.enter_context(torch.set_grad_enabled(training))
             seen = modes.enter_context(Capture(tf32=tf32, held=held))
-            modes.enter_context(choose_as_cuda(getattr(torch, DTYPES[autocast]) if autocast else None))
+            fused = modes.enter_context(
+                choose_as_cuda(getattr(torch, DTYPES[autocast]) if autocast else None, attention)
+            )
             _run_step(model, inputs, keywords or {}, training, update)
+    if attention and not fused:
+        raise CaptureError(messages.ATTENTION_NOT_CALLED())
     if not seen.calls:
         raise CaptureError(messages.CAPTURE_EMPTY(program=called))
     sizes = [parameter.numel() for parameter in parameters]

@@ -121,8 +121,8 @@ def predict_program(
         cuda_graph: Whether one CUDA graph launches all kernels.
         measured: What a trace of the program tells of its times.
     """
-    slugs = [gpu.slug for gpu in gpus]
-    predicted = predict(prepare_run(load_captured(program, slugs[0], cuda_graph=cuda_graph, measured=measured)), slugs)
+    trace = load_captured(program, cuda_graph=cuda_graph, measured=measured)
+    predicted = predict(prepare_run(trace), [gpu.slug for gpu in gpus])
     return tuple(CapturedStep(program, one) for one in predicted.targets)
 
 

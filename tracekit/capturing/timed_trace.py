@@ -1,6 +1,7 @@
 """Build the trace of a captured program: what a recording on some GPU would hold, with predicted times."""
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from tracekit.capture_facts import UNKNOWN_CAPTURED_US, CaptureFacts
 from tracekit.capturing.program import LONG_US, CapturedProgram
 from tracekit.capturing.timeline import build_trace, describe_capture
 from tracekit.hosts import find_usual_host
+from tracekit.index_distribution import IndexPattern
 from tracekit.prediction import predict
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -25,6 +27,22 @@ median of four programs that the CPU paced on an H100 and an H200, without the p
 It holds what the CPU does for views and casts, and for the kernels that a capture doesn't see."""
 GRAPH_US_PER_OP = 0.5
 """The same of a step that one CUDA graph launches: less than any kernel takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSetting:
+    """What the times of a captured program depend on besides its GPU.
+
+    Attributes:
+        indices: How rows of embedding tables are looked up; None where nothing tells.
+        calibrated: Whether the calibrations of this machine count.
+    """
+
+    indices: IndexPattern | None = None
+    calibrated: bool = False
+
+
+DEFAULT_SETTING = CaptureSetting()
 
 
 class TimeCorrection(Protocol):
@@ -44,6 +62,7 @@ def build_timed_trace(
     *,
     cuda_graph: bool = False,
     measured: TimeCorrection | None = None,
+    setting: CaptureSetting = DEFAULT_SETTING,
 ) -> TraceBuilder:
     """Build the trace that a recording of a captured program on a GPU would be, with predicted times.
 
@@ -52,13 +71,14 @@ def build_timed_trace(
         gpu: Name of the GPU, in any spelling.
         cuda_graph: Whether a CUDA graph launches the kernels, so that the CPU has no part in the time.
         measured: What a trace of the program tells of its times; then that trace's GPU counts.
+        setting: What else its times depend on.
 
     Raises:
         PredictorError: The GPU is unknown or its name ambiguous.
     """
     there = measured.gpu if measured else resolve_gpu(gpu).gpu
     host_us = GRAPH_US_PER_OP if cuda_graph else HOST_US_PER_OP / find_usual_host(there).speed
-    facts, times_us = replace(program.facts, gpu=there.slug), predict_times(program, there)
+    facts, times_us = replace(program.facts, gpu=there.slug), predict_times(program, there, host_us, setting)
     if measured:
         facts, times_us = measured.correct(program, times_us)
     builder = build_trace(program.calls, times_us.tolist(), host_us, program.profile)
@@ -72,18 +92,39 @@ def load_captured(
     *,
     cuda_graph: bool = False,
     measured: TimeCorrection | None = None,
+    setting: CaptureSetting = DEFAULT_SETTING,
 ) -> Trace:
     """Return the same as ``tracekit.load`` would; arguments and errors as for :func:`build_timed_trace`."""
-    return build_timed_trace(program, gpu, cuda_graph=cuda_graph, measured=measured).load(stacks=True)
+    built = build_timed_trace(program, gpu, cuda_graph=cuda_graph, measured=measured, setting=setting)
+    return built.load(stacks=True)
 
 
-def predict_times(program: CapturedProgram, gpu: Gpu) -> Floats:
-    """Predict the times of a program's kernels on a GPU, in microseconds."""
+def predict_times(
+    program: CapturedProgram, gpu: Gpu, host_us: float = HOST_US_PER_OP, setting: CaptureSetting = DEFAULT_SETTING
+) -> Floats:
+    """Predict the times of a program's kernels on a GPU, in microseconds.
+
+    The first times are so long that no kernel is taken for faster than its arithmetic allows. The second are those of a
+    step that takes the first: its power, and so its clock, follow from how busy it keeps the GPU.
+
+    Args:
+        program: The program.
+        gpu: The GPU.
+        host_us: Time of the CPU for each op.
+        setting: What else the times depend on.
+    """
     kernels = sum(len(call.kernels) for call in program.calls)
-    builder = build_trace(program.calls, repeat(LONG_US, kernels), 1.0, program.profile)
+    first = _predict_once(program, gpu, repeat(LONG_US, kernels), 1.0, DEFAULT_SETTING)
+    return _predict_once(program, gpu, first.tolist(), host_us, setting)
+
+
+def _predict_once(
+    program: CapturedProgram, gpu: Gpu, times_us: Iterable[float], host_us: float, setting: CaptureSetting
+) -> Floats:
+    builder = build_trace(program.calls, times_us, host_us, program.profile)
     describe_capture(builder, replace(program.facts, gpu=gpu.slug), gpu, program.name)
-    trace = builder.load()
-    (predicted,) = predict(prepare_run(trace), [gpu.slug], calibrated=False).targets
+    run = prepare_run(builder.load(), indices=setting.indices)
+    (predicted,) = predict(run, [gpu.slug], calibrated=setting.calibrated, scored=False).targets
     known = pl.when(pl.col("method") != "kept").then("time_us").otherwise(UNKNOWN_CAPTURED_US)
     times: Floats = predicted.kernels.select(known.alias("time_us"))["time_us"].to_numpy()
     return times

@@ -31,6 +31,8 @@ FURTHER_KERNEL = 0.15
 """Time of the host for each further kernel of an op, as a part of that for its first: a launch of 5 to 6 us."""
 NS_DIGITS = 3
 """Digits of a time in microseconds that traces keep: a kernel mustn't begin a nanosecond before the last one ends."""
+WAIT_AFTER_US = 0.01
+"""From the last op's end to the wait for all kernels: rounded to one time, the wait would end with the op around it."""
 KEPT_ARGS = ("Sequence number", "Fwd thread id", "Input Dims", "Input type", "Input Strides", "Concrete Inputs")
 
 
@@ -72,7 +74,7 @@ def build_trace(
             start_us = round(max(launch_us + LAUNCH_US, done_us), NS_DIGITS)
             builder.kernel(name, start_us, duration_us, launch=launch_us, launch_dur=LAUNCH_PART * each)
             done_us = start_us + duration_us
-    end_us = float(ends[-1])
+    end_us = float(ends[-1]) + WAIT_AFTER_US
     builder.call("cudaDeviceSynchronize", end_us, max(done_us + LAUNCH_US - end_us, LAUNCH_US))
     return builder
 

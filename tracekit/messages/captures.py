@@ -53,6 +53,52 @@ MEASURED_WITHOUT_SHAPES = Template(
     "The ops of {path} have no shapes, so they can't be matched to the program's.",
     "Record it with record_shapes=True.",
 )
+CONFIG_ATTENTION = Template(
+    "config-attention",
+    Severity.ERROR,
+    "The config computes attention by {attention:list}, which can't be captured.",
+    "Give {--attention} eager, sdpa or flash in its place.",
+)
+CONFIG_QUANTIZATION = Template(
+    "config-quantization",
+    Severity.ERROR,
+    "The config's weights are quantized by a method that can't be captured: {method}.",
+    "Take quantization_config out of it to predict the model in {--dtype}.",
+)
+CONFIG_QUANTIZED_EXPERTS = Template(
+    "config-quantized-experts",
+    Severity.ERROR,
+    "The config's weights are quantized ({method}), and its experts' products can't be captured so.",
+    "Take quantization_config out of it to predict the model in {--dtype}.",
+)
+CONFIG_QUANTIZED_TRAINING = Template(
+    "config-quantized-training",
+    Severity.ERROR,
+    "The config's weights are quantized ({method}): such a model isn't trained.",
+    "Leave {--train} out, or take quantization_config out of the config.",
+)
+ATTENTION_UNKNOWN = Template(
+    "attention-unknown", Severity.ERROR, "{--attention} {attention!r} is unknown.", "Known are {known:list}."
+)
+ATTENTION_NOT_FUSED = Template(
+    "attention-not-fused",
+    Severity.ERROR,
+    "transformers computes this model's attention by plain products alone.",
+    "Leave {--attention} out, or give eager.",
+)
+ATTENTION_NOT_FLASH = Template(
+    "attention-not-flash",
+    Severity.ERROR,
+    "FlashAttention takes fp16 or bf16, heads of equal widths up to {width}, and no mask: this program's attention "
+    "differs.",
+    "Give {--attention} sdpa or eager, or {--dtype} bf16.",
+)
+ATTENTION_NOT_CALLED = Template(
+    "attention-not-called",
+    Severity.ERROR,
+    "The program doesn't call scaled_dot_product_attention, so {--attention} changes nothing.",
+    "Leave it out, and change the program.",
+)
 CAPTURE_EMPTY = Template(
     "capture-empty", Severity.ERROR, "{program} launches no kernels.", "Return what a step computes."
 )
@@ -115,7 +161,7 @@ OPTIONS_OF_PROGRAMS = Template(
     "options-of-programs",
     Severity.ERROR,
     "{--train}, {--optimizer}, {--autocast}, {--tf32}, {--compile}, {--cuda-graph}, {--seq}, {--dtype}, "
-    "{--bottom-mlp}, {--top-mlp} and {--measured} are for programs that are captured, not for traces.",
+    "{--attention}, {--bottom-mlp}, {--top-mlp} and {--measured} are for programs that are captured, not for traces.",
     "Leave them out, or give FILE.py:FUNCTION or a model's config.json.",
 )
 TABLES_OF_PROGRAMS = Template(

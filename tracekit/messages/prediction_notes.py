@@ -369,6 +369,17 @@ MEMORY_RECORDED = Template(
     Severity.NOTE,
     "it took {allocated_bytes} of tensors, {reserved_bytes} reserved; {usable_bytes} are usable",
 )
+ATTENTION_OF_CAPTURE = Template(
+    "attention-of-capture",
+    Severity.NOTE,
+    "Attention is computed by {kernels}.",
+    "{--attention} chooses another way.",
+)
+QUANTIZATION_OF_CAPTURE = Template(
+    "quantization-of-capture",
+    Severity.NOTE,
+    "The linear layers hold weights of fp8 (e4m3), and cast their inputs to it, as the config says ({method}).",
+)
 MEMORY_CAPTURED = Template(
     "memory-captured",
     Severity.NOTE,

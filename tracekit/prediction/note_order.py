@@ -35,11 +35,18 @@ EFFECTS: Mapping[Template, EffectFunction] = {
 DECISIVE = frozenset(
     (
         *(told.MEMORY_TOO_SMALL, told.DTYPE_UNSUPPORTED, told.GPU_UNLIKE_KNOWN, told.GPU_NAME_AMBIGUOUS, STEPS_OVERLAP),
-        told.LINKS_ASSUMED,
+        *(told.CLUSTER_PARTLY_USED, told.LINKS_ASSUMED),
     )
 )
 """Notes that put the whole prediction in question."""
-BACKGROUND = frozenset((told.JOB_LAYOUT, told.MEMORY_FITS, told.EDITS_APPLIED, told.CALIBRATION_OF_OTHER_GPU))
+ALWAYS_SHOWN = frozenset(
+    (
+        *(told.CALIBRATION_USED, told.CALIBRATION_OF_OTHER_GPU),
+        *(told.ATTENTION_OF_CAPTURE, told.QUANTIZATION_OF_CAPTURE),
+    )
+)
+"""Notes that are shown however many there are: of what nobody asked for by name, and other figures would follow."""
+BACKGROUND = frozenset((told.JOB_LAYOUT, told.MEMORY_FITS, told.EDITS_APPLIED))
 """Notes that change nothing."""
 
 

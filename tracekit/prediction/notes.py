@@ -36,6 +36,12 @@ from tracekit.workload.names.framework import is_ampere_attention
 from tracekit.workload.time_share import compute_time_share
 
 HOST_SPEED_EDIT = "host-speed"
+ATTENTION_KERNELS = {
+    "eager": "plain products and a softmax (eager)",
+    "sdpa": "PyTorch's fused kernel (sdpa)",
+    "flash": "FlashAttention (flash)",
+}
+"""How attention is computed, in words."""
 
 MIN_NOTED_LONGER_PCT = 0.5
 """Least percent by which the board's power limit lengthens the kernels for that to be noted."""
@@ -280,6 +286,15 @@ def note_unknown_time(changed: StepChanges, least_us: float) -> Iterator[Message
         yield told.UNKNOWN_TIME_VARIES(shorter_us=changed.step_us - least_us, least_us=least_us)
 
 
+def note_captured_program(program: Program) -> Iterator[Message]:
+    """Note how the layers of a captured program run, where its config or an option says so."""
+    facts = program.trace.capture_facts
+    if facts and facts.attention:
+        yield told.ATTENTION_OF_CAPTURE(kernels=ATTENTION_KERNELS.get(facts.attention, facts.attention))
+    if facts and facts.quantization:
+        yield told.QUANTIZATION_OF_CAPTURE(method=facts.quantization)
+
+
 def note_captured_host(host: str | float, times: HostTimes) -> Iterator[Message]:
     """Note the host that a captured program was predicted for."""
     if times != MEASURED_HOST:
@@ -360,7 +375,7 @@ def note_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: b
     Args:
         calibrations: All stored calibrations.
         gpu: The target.
-        same_gpu: Whether it is that of the trace, whose measurements are used unchanged.
+        same_gpu: Whether its times were measured there, and are used unchanged.
     """
     for one in calibrations:
         if one.gpu == gpu.slug:

@@ -8,6 +8,7 @@ from rich.text import Text
 from tracekit.capturing.steps import CapturedStep
 from tracekit.format import format_bytes, format_duration, format_interval
 from tracekit.messages.prediction_notes import CLOCK_LOWERED
+from tracekit.prediction.notes import note_captured_program
 from tracekit.render.dump import dump_json
 from tracekit.render.grid import make_plain_table
 
@@ -70,6 +71,7 @@ def render_captured(steps: Sequence[CapturedStep]) -> RenderableType:
         columns,
         Text(),
         *(Text(line) for one in steps for line in _describe_step(one)),
+        *(Text(str(note)) for note in note_captured_program(steps[0].prediction.program)),
         Text(
             "No trace was measured: times follow from shapes and the GPUs' laws, the CPU is the usual one; workspaces "
             "need memory beside the tensors.",

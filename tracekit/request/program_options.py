@@ -56,6 +56,15 @@ class ProgramOptions(Request):
         ),
     ] = None
 
+    attention: Annotated[
+        str | None,
+        Option(
+            "Of a program: attention by plain products (eager), PyTorch's fused kernel (sdpa) or FlashAttention "
+            "(flash); default as the config or the code says.",
+            "Program: attention",
+            "KIND",
+        ),
+    ] = None
     table: Annotated[
         str | Sequence[str],
         Option(

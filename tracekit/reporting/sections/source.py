@@ -216,7 +216,9 @@ def _infer_batch(run: MeasuredRun) -> StepBatch | None:
 
 def _describe_resolution(run: MeasuredRun) -> str:
     if run.is_captured and run.gpu:
-        return f"none: a captured program, with times predicted for {run.gpu.slug}"
+        facts = run.trace.capture_facts
+        attention = f", attention as {facts.attention}" if facts and facts.attention else ""
+        return f"none: a captured program, with times predicted for {run.gpu.slug}{attention}"
     if run.source is None:
         recorded = run.trace.device.name if run.trace.device else ""
         told = f"{replace_undecodable(recorded)!r}, not recognised" if recorded.strip() else "not recorded"

@@ -1,7 +1,9 @@
 """Models that never ran, captured from their Hugging Face configs, against the times that NeuSight measured.
 
 Its forward passes, and forward and backward passes, in fp32 by eager PyTorch 2.1, with attention as transformers
-computed it then. The configs are NeuSight's; transformers builds the models without weights.
+computed it then. The configs are NeuSight's; transformers builds the models without weights. A row is what a command
+says: ``tracekit predict CONFIG.json --gpu GPU --dtype fp32 --attention eager --seq TOKENS --batch SEQUENCES``, with
+``--train`` where the label has it.
 """
 
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
+import tracekit
 from predictors import load_gpu
 from tests.validation.studies.whole_jobs.fp32_models import (
     FITTED,
@@ -21,10 +24,10 @@ from tests.validation.studies.whole_jobs.fp32_models import (
     summarize_gpus,
 )
 from tests.validation.study import NEUSIGHT, MissingInputError, find_input, format_table
-from tracekit.capturing.load import load_config_model
-from tracekit.capturing.program import CapturedProgram, capture
-from tracekit.capturing.steps import predict_program
+from tracekit.capturing.named import capture_named
 from tracekit.errors import CaptureError
+from tracekit.request.program_options import ProgramOptions
+from tracekit.trace import Trace
 
 INPUTS = (NEUSIGHT,)
 CONFIGS = Path("scripts/asplos/data/DLmodel_configs")
@@ -65,15 +68,15 @@ def predict_models(checkout: Path, gpu: str) -> Iterator[tuple[str, str, float, 
         measured = read_label(label)
         program = capture_model(checkout / CONFIGS / f"{name}.json", int(batch), int(tokens), mode == "train")
         if measured is not None and program is not None:
-            step = predict_program(program, [load_gpu(gpu)])[0].prediction
+            step = tracekit.predict(program, gpu=slug)[slug]
             yield slug, label.stem, measured, step.step.step_time_us / 1e3, step.low_us / 1e3, step.high_us / 1e3
 
 
 @cache
-def capture_model(config: Path, batch: int, tokens: int, training: bool) -> CapturedProgram | None:
-    """Capture a model's step; None if transformers has no language model of that kind."""
+def capture_model(config: Path, batch: int, tokens: int, training: bool) -> Trace | None:
+    """Capture a model's step as the command does; None if transformers has no language model of that kind."""
+    options = ProgramOptions(train=training, seq=tokens, dtype="fp32", attention="eager")
     try:
-        given = load_config_model(config, batch, tokens, "fp32", training=training, attention="eager")
-        return capture(given.model, training=training, keywords=given.keywords)
+        return capture_named(str(config), options.capture, batch)[0]
     except CaptureError:
         return None
