@@ -182,7 +182,7 @@ def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
         assert format_number(3072 / report.source.step_time_us * 1e6) in text
         assert format_dollars(cost) in text
         assert "million tokens" in text or "1,000,000 tokens" in text
-    assert 'title="Of 3,072 in a measured step, as its first embedding tells"' in html.render_page(told)
+    assert 'title="Of 3,072 in a step, as its first embedding tells"' in html.render_page(told)
     passes = replace(told, source=replace(told.source, batch=StepBatch(50, "samples", passes=50)))
     assert "of 50 in a measured step in 50 passes, as its first convolution tells" in as_text(
         terminal.render_predicted(passes, 1)

@@ -11,7 +11,7 @@ from tracekit.cli.config_file import SOURCE_GPU_KEY, read_config
 from tracekit.cli.output import say
 from tracekit.messages import ProgressCallback, stages
 from tracekit.messages.configurations import CONFIGURED_SOURCE_GPU
-from tracekit.request.options import LayoutOptions, RunOptions
+from tracekit.request.options import LayoutOptions, RunOptions, TargetOptions
 from tracekit.request.program_options import ProgramOptions
 from tracekit.trace import Trace
 
@@ -79,10 +79,12 @@ def read_or_capture(
         trace = read_traces(traces, rank, no_cache, memory, progress, stacks)
         return trace, fill_source_gpu(trace, program.move_tables(request))
     from tracekit.capturing.named import capture_named
+    from tracekit.capturing.timed_trace import CaptureSetting
 
     progress(stages.CAPTURING())
     batch = request.batch if isinstance(request, LayoutOptions) else None
-    trace, left = capture_named(traces[0], program.capture, batch, request.source_gpu)
+    setting = CaptureSetting(request.index_pattern, isinstance(request, TargetOptions) and not request.no_calibration)
+    trace, left = capture_named(traces[0], program.capture, batch, request.source_gpu, setting)
     return trace, replace(request, batch=left) if isinstance(request, LayoutOptions) else request
 
 

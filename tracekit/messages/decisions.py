@@ -7,6 +7,7 @@ TARGET_DECIDED = Template("target-decided", Severity.NOTE, "{target:words}: {ans
 
 LAYOUT_THERE = Template("layout-there", Severity.NOTE, "as {layout}")
 BATCH_THERE = Template("batch-there", Severity.NOTE, "with {batch_ratio:g} times the batch, per sample")
+BATCH_OF_PROGRAM = Template("batch-of-program", Severity.NOTE, "with {batch_ratio:g} times the program's batch")
 EDITS_THERE = Template("edits-there", Severity.NOTE, "with the what-if edits")
 
 SPEED_HIGHER = Template("speed-higher", Severity.NOTE, "{speedup:range} times as fast (most likely {speedup:likely}).")
@@ -75,6 +76,7 @@ RUN_TAKES = Template(
     Severity.NOTE,
     "{amount:amount} {units} take {hours:run_time} there, {here_hours:run_time} here.",
 )
+RUN_TAKES_THERE = Template("run-takes-there", Severity.NOTE, "{amount:amount} {units} take {hours:run_time}.")
 RUN_COSTS = Template(
     "run-costs",
     Severity.NOTE,

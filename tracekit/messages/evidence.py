@@ -18,6 +18,6 @@ LAUNCH_LATE = Template("launch-late", Severity.NOTE, "the GPU waits for its laun
 WAIT_BEFORE_LAUNCH = Template("wait-before-launch", Severity.NOTE, "the GPU idles after a wait")
 IDLE_BEFORE = Template("idle-before", Severity.NOTE, "the GPU is idle before it")
 SHARE_OF_CRITICAL_PATH = Template(
-    "share-of-critical-path", Severity.NOTE, "{path_pct} of the critical path, measured: {measured_pct}"
+    "share-of-critical-path", Severity.NOTE, "{path_pct} of the critical path{measured_pct:aside}"
 )
 RANK_BUSY_AND_WAITING = Template("rank-busy-and-waiting", Severity.NOTE, "busy {busy_us}, waits {wait_us}")

@@ -163,34 +163,33 @@ PAGEABLE_COPIES = Template(
 CPU_IS_BOTTLENECK = Template(
     "cpu-is-bottleneck",
     Severity.FINDING,
-    "On {targets:list} the CPU sets the pace: {shares_pct:percents} of the critical path (measured: {measured_pct}).",
+    "On {targets:list} the CPU sets the pace: {shares_pct:percents} of the critical path{measured_pct:aside}.",
     "A faster GPU won't help there: try {remedies:list}.",
 )
 COMMUNICATION_IS_BOTTLENECK = Template(
     "communication-is-bottleneck",
     Severity.FINDING,
-    "On {targets:list} communication sets the pace: {shares_pct:percents} of the critical path (measured: "
-    "{measured_pct}).",
+    "On {targets:list} communication sets the pace: {shares_pct:percents} of the critical path{measured_pct:aside}.",
     "Faster links would help more than a faster GPU.",
 )
 GPU_IS_BOTTLENECK = Template(
     "gpu-is-bottleneck",
     Severity.FINDING,
-    "On {targets:list} kernels set the pace: {shares_pct:percents} of the critical path (measured: {measured_pct}).",
+    "On {targets:list} kernels set the pace: {shares_pct:percents} of the critical path{measured_pct:aside}.",
     "A faster GPU, or less work, shortens it.",
 )
 LATENCY_IS_BOTTLENECK = Template(
     "latency-is-bottleneck",
     Severity.FINDING,
-    "On {targets:list} latencies of launches and waits set the pace: {shares_pct:percents} of the critical path "
-    "(measured: {measured_pct}).",
+    "On {targets:list} latencies of launches and waits set the pace: {shares_pct:percents} of the critical path"
+    "{measured_pct:aside}.",
     "A faster GPU won't help there: try {remedies:list}.",
 )
 UNEXPLAINED_IS_BOTTLENECK = Template(
     "unexplained-is-bottleneck",
     Severity.FINDING,
-    "On {targets:list} time that nothing recorded explains sets the pace: {shares_pct:percents} of the critical path "
-    "(measured: {measured_pct}). It is kept as measured.",
+    "On {targets:list} time that nothing recorded explains sets the pace: {shares_pct:percents} of the critical path"
+    "{measured_pct:aside}. It is kept as measured.",
     "`tracekit doctor` says what to record, so that it is explained.",
 )
 MEMORY_HEADROOM = Template(

@@ -247,6 +247,7 @@ _STYLES: dict[str, Callable[[Any, str], str]] = {
     "change": lambda value, _: format_change(value),
     "duration": lambda value, _: format_duration(value),
     "percent": lambda value, _: format_percent(value),
+    "aside": lambda value, _: "" if value is None else f" (measured: {format_percent(value)})",
     "bytes": lambda value, _: format_bytes(value),
     "interval": lambda value, _: format_interval(*value),
     "number": lambda value, _: format_number(value),

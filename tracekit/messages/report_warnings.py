@@ -22,8 +22,8 @@ TIMES_SYNTHETIC = Template(
 NOTHING_MEASURED = Template(
     "nothing-measured",
     Severity.WARNING,
-    "Nothing was measured: the program was captured without a GPU. What is called captured or measured are times "
-    "predicted for {gpu} with its usual CPU.",
+    "Nothing was measured: the program was captured without a GPU. What is called captured are times predicted "
+    "for {gpu} with its usual CPU.",
     "A trace of it on any GPU makes this surer.",
 )
 CAPTURE_SHARPENED = Template(

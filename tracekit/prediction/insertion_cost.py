@@ -48,7 +48,7 @@ def separate_inserted_kernels(prediction: Prediction, program: Program) -> Predi
             mean_us=step.mean_us * longer,
         ),
         energy=prediction.energy.lengthen(longer),
-        speedup=prediction.speedup / longer,
+        speedup=None if prediction.speedup is None else prediction.speedup / longer,
         kernels=prediction.kernels.head(own),
         inserted_us=added_us,
         high_us=prediction.high_us + most_us,

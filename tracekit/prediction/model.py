@@ -138,7 +138,8 @@ class PredictedStep:
         high_us: Upper end.
         mean_low_us: Lower end of the mean step's 90 % interval.
         mean_high_us: Upper end.
-        speedup: Measured step time over predicted.
+        speedup: Measured step time over predicted; None of a program that never ran.
+        cluster_gpus: GPUs of the cluster; None if only the GPU was named.
         coverage: How the GPU time was predicted.
         energy: Energy of the step on one GPU.
         notes: Assumptions and limits of this prediction.
@@ -163,12 +164,13 @@ class PredictedStep:
     gpu: str
     name: str
     cluster: str | None = None
+    cluster_gpus: int | None = None
     step: StepTime
     low_us: float
     high_us: float
     mean_low_us: float
     mean_high_us: float
-    speedup: float
+    speedup: float | None
     coverage: Coverage
     energy: StepEnergy
     notes: tuple[Message, ...]
@@ -199,12 +201,13 @@ class PredictedStep:
     @property
     def summary(self) -> str:
         """Name, step time and speedup."""
-        return f"{self.label} {format_duration(self.step.step_time_us)} ({self.speedup:.2f}x)"
+        faster = "" if self.speedup is None else f" ({self.speedup:.2f}x)"
+        return f"{self.label} {format_duration(self.step.step_time_us)}{faster}"
 
     @property
-    def speedup_per_sample(self) -> float:
-        """Throughput relative to the trace."""
-        return self.speedup * self.batch_ratio
+    def speedup_per_sample(self) -> float | None:
+        """Throughput relative to the trace; None of a program that never ran."""
+        return None if self.speedup is None else self.speedup * self.batch_ratio
 
     @property
     def gpus(self) -> int:

@@ -259,7 +259,7 @@ class Predictor:
         changed = ChangedStep(program, filled["time_us"].to_numpy(), host.likely, stepped.step.step_time_us)
         alone_us = stepped.step.exposed_comm_us
         written = (
-            *notes.note_calibrations(self.calibrations, gpu, same_gpu),
+            *notes.note_calibrations(self.calibrations, gpu, same_gpu and not run.program.has_predicted_times),
             *notes.write_notes(
                 run, program, target, self.source, filled, same_gpu, changed, alone_us, shared, pipeline
             ),
@@ -268,6 +268,7 @@ class Predictor:
                 if same_host or pipeline or run.is_captured
                 else self._profiler_cost.note(program, filled["time_us"], stepped.step)
             ),
+            *notes.note_captured_program(program),
             *notes.note_power_cap(self.power_cap_w, gpu, filled),
             *notes.note_fixed_clock(self.clock_mhz, gpu, filled),
             *notes.note_sustained_clock(clocked.slowdown, clocked.longer_pct, clocked.demand_w, gpu),
@@ -290,13 +291,14 @@ class Predictor:
             gpu=gpu.slug,
             name=target.cluster.name if target.cluster else gpu.name,
             cluster=target.cluster.slug if target.cluster else None,
+            cluster_gpus=target.cluster.gpus if target.cluster else None,
             target=target,
             step=stepped.step,
             low_us=stepped.low_us,
             high_us=stepped.high_us,
             mean_low_us=stepped.mean_low_us,
             mean_high_us=stepped.mean_high_us,
-            speedup=run.measured_step.step_time_us / stepped.step.step_time_us,
+            speedup=None if run.is_captured else run.measured_step.step_time_us / stepped.step.step_time_us,
             coverage=_compute_coverage(program, filled),
             energy=self._estimate_energy(program, kernels, stepped, gpu),
             kernels=kernels,

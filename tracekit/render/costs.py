@@ -67,11 +67,11 @@ def build_cost_columns(report: TargetsReport, *, brief: bool = False) -> Iterato
             lambda one: _format_dollars(targets[one.label].break_even, brief),
             "the price there at which it costs as much as here",
         )
-    if here.run_hours is not None and decision.run_amount is not None:
+    if decision.run_amount is not None:
         run = f"{format_amount(decision.run_amount)} {decision.run_unit}"
         yield CostColumn(
             "run",
-            format_run_time(here.run_hours),
+            "" if here.run_hours is None else format_run_time(here.run_hours),
             lambda one: _format_run(targets[one.label].run_hours, brief),
             f"time for {run}",
         )
@@ -109,7 +109,7 @@ def describe_batch(batch: StepBatch) -> str:
     known = "as given" if batch.given else "as the engine marks it" if batch.marked else f"as its first {first} tells"
     least, most = batch.ends
     open_to = f" ({least:,.0f} to {most:,.0f})" if least < most else ""
-    return f"of {batch.size:,.0f}{open_to} in a measured step{passes}, {known}"
+    return f"of {batch.size:,.0f}{open_to} in a step{passes}, {known}"
 
 
 def explain_headings(columns: Iterable[CostColumn]) -> Iterator[str]:

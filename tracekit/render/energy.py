@@ -21,7 +21,7 @@ def list_headings(report: TargetsReport) -> tuple[str, ...]:
 def build_energy_rows(report: TargetsReport) -> Iterator[tuple[str, ...]]:
     """Yield a row for the measured step, where its GPU is known, and for each target."""
     source = report.source
-    if source.energy:
+    if source.energy and not (source.is_captured and report.targets):
         yield source.label, *_format_row(report, source.energy, source.joules_per_unit)
     for target in report.targets:
         yield target.label, *_format_row(report, target.energy, target.joules_per_unit)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 
 from tracekit.format import format_count, format_duration, format_percent, format_shape, shorten, shorten_kernel_name
-from tracekit.render.grid import Grid, append_omitted_count, make_grid
+from tracekit.render.grid import ColumnKind, Grid, append_omitted_count, make_grid
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.kernels import KernelTime
 
@@ -44,13 +44,14 @@ def _format_call(kernel: KernelTime) -> str:
 
 def make_predicted_table(report: Report, top: int) -> Grid:
     """Make the table of the largest kernels: measured time, and predicted time on each target."""
+    here: list[tuple[str, ColumnKind]] = [(report.source.label, "figure")] * report.has_baseline
     table = make_grid(
-        (report.source.label, "figure"), *((target.label, "number") for target in report.targets), ("family", "detail"),
+        *here, *((target.label, "number") for target in report.targets), ("family", "detail"),
         ("op, shapes, kernel", "text"),
     )  # fmt: skip
     for kernel in report.kernels[:top]:
         table.add_row(
-            format_duration(kernel.time_us),
+            *[format_duration(kernel.time_us)] * report.has_baseline,
             *map(format_duration, kernel.predicted_us[: len(report.targets)]),
             kernel.family,
             _format_call(kernel),

@@ -7,7 +7,6 @@ from tracekit.format import (
     format_count,
     format_duration,
     format_interval,
-    format_number,
     format_percent,
     format_quantity,
     format_shape,
@@ -22,6 +21,7 @@ from tracekit.render.step_facts import (
     describe_step_samples,
     format_fit,
     format_rank,
+    format_speedup,
     is_per_sample,
     keep_best,
 )
@@ -103,7 +103,7 @@ def _generate_step_table(report: Report) -> Iterator[str]:
             *(format_rank(report, target) for _ in ranked),
             format_duration(target.step.step_time_us),
             format_interval(target.low_us, target.high_us),
-            f"{format_number(target.speedup_per_sample)}×",
+            *([format_speedup(target.speedup_per_sample, "×")] if report.has_baseline else []),
             *(one.format_target(target) for one in done),
             format_fit(target.memory),
             format_duration(target.step.kernel_time_us),
@@ -111,19 +111,19 @@ def _generate_step_table(report: Report) -> Iterator[str]:
         )
         for target in report.targets
     ]
-    faster = "throughput" if by_sample else "speedup"
+    faster = ("throughput" if by_sample else "speedup",) if report.has_baseline else ()
     heads = (
         "GPU",
         *ranked,
         "step",
         "90 % interval",
-        faster,
+        *faster,
         *(one.heading for one in done),
         "fits",
         "GPU busy",
         "modelled",
     )
-    yield from format_table(heads, [measured, *rows])
+    yield from format_table(heads, [measured, *rows] if report.has_baseline else rows)
     for target in report.targets:
         hosts = (("like the trace's", target.same_host), (f"usual beside {target.label}", target.usual_host))
         for name, there in hosts:
@@ -143,9 +143,12 @@ def _generate_serving_lines(times: ServingTimes) -> Iterator[str]:
 
 
 def _generate_time_table(report: Report) -> Iterator[str]:
-    parts = [dict(bar.parts) for bar in report.bars]
-    rows = [(family, *(format_duration(part.get(family, 0.0)) for part in parts)) for family in list_parts(report.bars)]
-    return format_table(("", *(bar.label for bar in report.bars)), rows)
+    parts = [dict(bar.parts) for bar in report.compared_bars]
+    rows = [
+        (family, *(format_duration(part.get(family, 0.0)) for part in parts))
+        for family in list_parts(report.compared_bars)
+    ]
+    return format_table(("", *(bar.label for bar in report.compared_bars)), rows)
 
 
 def _generate_kernel_table(report: Report) -> Iterator[str]:
@@ -155,14 +158,15 @@ def _generate_kernel_table(report: Report) -> Iterator[str]:
             Code(shorten(kernel.op or kernel.name, MAX_NAME_CHARS)),
             shorten(format_shape(kernel.shape), MAX_NAME_CHARS),
             format_count(kernel.count),
-            format_duration(kernel.time_us),
+            *([format_duration(kernel.time_us)] if report.has_baseline else []),
             format_percent(kernel.share),
             "–" if kernel.utilization is None else format_percent(kernel.utilization),
             *map(format_duration, kernel.predicted_us[: len(report.targets)]),
         )
         for kernel in report.kernels[:MAX_KERNELS]
     ]
-    heads = ("family", "op", "shape", "launches", report.source.label, "of kernel time", "% roof")
+    here = (report.source.label,) if report.has_baseline else ()
+    heads = ("family", "op", "shape", "launches", *here, "of kernel time", "% roof")
     yield from format_table((*heads, *(target.label for target in report.targets)), rows)
     if len(report.kernels) > MAX_KERNELS:
         yield from ("", f"{MAX_KERNELS} of {len(report.kernels):,} kernels; `-o kernels.csv` has all.")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from markupsafe import escape
 
 from tracekit.errors import TracekitError
-from tracekit.format import format_duration, format_interval, format_number, format_percent, shorten
+from tracekit.format import format_duration, format_interval, format_percent, shorten
 from tracekit.messages.packages import EXTRA_MISSING
 from tracekit.render.charts import build_chart
 from tracekit.render.charts.plotly import build_plotly_spec
 from tracekit.render.headline import build_headline
 from tracekit.render.notes import choose_notes
-from tracekit.render.step_facts import is_per_sample
+from tracekit.render.step_facts import format_speedup, is_per_sample
 from tracekit.reporting.model import Report
 
 if TYPE_CHECKING:
@@ -44,12 +44,13 @@ def render_report_card(report: Report) -> str:
     said = build_headline(report)
     source = report.source
     each = " the throughput" if is_per_sample(report) else ""
-    rows = [(source.gpu or source.label, format_duration(source.step_time_us), "", source.label)]
+    here = (source.gpu or source.label, format_duration(source.step_time_us), "", source.label)
+    rows = [here] if report.has_baseline else []
     for target in report.targets[: MAX_ROWS - 1]:
         span = format_interval(target.low_us, target.high_us)
-        faster = f"{format_number(target.speedup_per_sample)}×{each}"
-        lacks = ", lacks memory" if target.memory.fits is False else ""
-        rows.append((target.label, format_duration(target.step.step_time_us), span, faster + lacks))
+        faster = format_speedup(target.speedup_per_sample, f"×{each}")
+        told = [faster] * report.has_baseline + ["lacks memory"] * (target.memory.fits is False)
+        rows.append((target.label, format_duration(target.step.step_time_us), span, ", ".join(told)))
     findings = [_render_finding(f.title, f.saves_us, source.step_time_us) for f in report.findings[:MAX_ROWS]]
     left_out = len(report.targets) - (MAX_ROWS - 1)
     more = f"<p>and {left_out} more: <code>report.to_html()</code></p>" if left_out > 0 else ""

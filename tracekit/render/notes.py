@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tracekit.escape import to_line
 from tracekit.messages import Message, OptionNames, TextEscape, name_option
 from tracekit.prediction.model import PredictedStep
-from tracekit.prediction.note_order import find_place
+from tracekit.prediction.note_order import ALWAYS_SHOWN, find_place
 from tracekit.reporting.model import TargetsReport
 
 MOST_NOTES = 3
@@ -38,7 +38,8 @@ def choose_notes(report: TargetsReport, name: OptionNames = name_option, escape:
     Notes of one kind become one: that of the target where it matters most, with the names of the others.
     """
     kinds = sorted(_group_notes(report).values(), key=lambda kind: min(place for place, _, _ in kind))
-    texts = [_describe_kind(report, kind, name, escape) for kind in kinds[:MOST_NOTES]]
+    shown = [kind for place, kind in enumerate(kinds) if place < MOST_NOTES or kind[0][2].template in ALWAYS_SHOWN]
+    texts = [_describe_kind(report, kind, name, escape) for kind in shown]
     return ChosenNotes(texts, len(kinds) - len(texts))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tracekit.format import format_quantity
+from tracekit.format import format_number, format_quantity
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.model import Report, TargetsReport
@@ -25,6 +25,11 @@ def format_rank(report: TargetsReport, target: PredictedStep) -> str:
     return f"{rank}=" if list(ranks.values()).count(rank) > 1 else str(rank)
 
 
+def format_speedup(speedup: float | None, sign: str = "x") -> str:
+    """Format how many times as fast a target is for a table column; blank where nothing is compared."""
+    return "" if speedup is None else f"{format_number(speedup)}{sign}"
+
+
 def is_per_sample(report: TargetsReport) -> bool:
     """Return whether a target's step has another number of samples, so that times per sample are compared."""
     return any(target.batch_ratio != 1 for target in report.targets)
@@ -36,9 +41,10 @@ def has_prices(report: TargetsReport) -> bool:
 
 
 def describe_step_samples(target: PredictedStep) -> Iterator[str]:
-    """Yield a note if a target's step has another number of samples than the measured step."""
+    """Yield a note if a target's step has another number of samples than the source's."""
     if target.batch_ratio != 1:
-        yield f"a step there works through {target.batch_ratio:g} times the samples of a measured one"
+        source = "the captured one" if target.speedup is None else "a measured one"
+        yield f"a step there works through {target.batch_ratio:g} times the samples of {source}"
 
 
 def format_step_count(source: SourceSummary) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tracekit.format import format_duration, format_interval, format_number, format_percent
+from tracekit.format import format_duration, format_interval, format_percent
 from tracekit.prediction.model import PredictedStep, StepOnHost
 from tracekit.render import costs
 from tracekit.render.grid import ColumnKind, Grid, append_omitted_count, make_grid
@@ -16,6 +16,7 @@ from tracekit.render.step_facts import (
     describe_step_samples,
     format_fit,
     format_rank,
+    format_speedup,
     is_per_sample,
 )
 from tracekit.reporting.model import TargetsReport
@@ -35,12 +36,14 @@ class _Columns:
         costs: Throughput and cost.
         is_ranked: Whether there are several targets to rank.
         has_fit: Whether a target's memory may be too small.
+        has_speed: Whether there is a measured step that targets are compared with.
         has_parts: Whether there are few enough targets for ``PART_HEADINGS``.
     """
 
     costs: list[costs.CostColumn]
     is_ranked: bool
     has_fit: bool
+    has_speed: bool
     has_parts: bool
 
     def make_table(self, speed_heading: str) -> Grid:
@@ -49,8 +52,9 @@ class _Columns:
         priced: list[Heading] = [(one.heading, one.kind if self.has_parts else "number") for one in self.costs]
         fits: list[Heading] = [("fits", "mark")] * self.has_fit
         parts: list[Heading] = [(heading, "number") for heading in PART_HEADINGS if self.has_parts]
-        fixed: list[Heading] = [("step", "figure"), ("90 % interval", "figure"), (speed_heading, "figure")]
-        return make_grid(("", "word"), *ranks, *fixed, *priced, *fits, *parts)
+        fixed: list[Heading] = [("step", "figure"), ("90 % interval", "figure")]
+        speeds: list[Heading] = [(speed_heading, "figure")] * self.has_speed
+        return make_grid(("", "word"), *ranks, *fixed, *speeds, *priced, *fits, *parts)
 
     def arrange_row(
         self,
@@ -67,7 +71,8 @@ class _Columns:
         """Yield the cells of a row, blank where nothing is given."""
         yield label
         yield from [rank] * self.is_ranked
-        yield from (step, interval, speed)
+        yield from (step, interval)
+        yield from [speed] * self.has_speed
         yield from [*costs] or [""] * len(self.costs)
         yield from [fit] * self.has_fit
         yield from ([*parts] or [""] * len(PART_HEADINGS)) if self.has_parts else ()
@@ -80,17 +85,19 @@ def render_targets(report: TargetsReport) -> RenderableType:
         [*costs.build_cost_columns(report, brief=not has_details)],
         is_ranked=len(report.targets) > 1,
         has_fit=not all(target.memory.fits for target in report.targets),
+        has_speed=not report.source.is_captured,
         has_parts=has_details,
     )
     table = columns.make_table("throughput" if is_per_sample(report) else "speedup")
     source = report.source
-    measured = columns.arrange_row(
-        source.label,
-        format_duration(source.step_time_us),
-        costs=(one.measured for one in columns.costs),
-        parts=_format_parts(source.kernel_time_us, source.idle_us, ""),
-    )
-    table.add_row(*measured)
+    if not source.is_captured:
+        measured = columns.arrange_row(
+            source.label,
+            format_duration(source.step_time_us),
+            costs=(one.measured for one in columns.costs),
+            parts=_format_parts(source.kernel_time_us, source.idle_us, ""),
+        )
+        table.add_row(*measured)
     for target in report.targets[:MOST_TARGETS]:
         table.add_row(*_arrange_target(report, target, columns))
         for name, host in (("same CPU", target.same_host), ("usual CPU", target.usual_host)):
@@ -112,7 +119,7 @@ def _arrange_target(report: TargetsReport, target: PredictedStep, columns: _Colu
         Text(format_duration(step.step_time_us), style="bold"),
         rank=format_rank(report, target) if columns.is_ranked else "",
         interval=format_interval(target.low_us, target.high_us),
-        speed=f"{format_number(target.speedup_per_sample)}x",
+        speed=format_speedup(target.speedup_per_sample),
         costs=(one.format_target(target) for one in columns.costs),
         fit=format_fit(target.memory),
         parts=_format_parts(step.kernel_time_us, step.idle_us, format_percent(target.coverage.modelled)),
@@ -120,12 +127,13 @@ def _arrange_target(report: TargetsReport, target: PredictedStep, columns: _Colu
 
 
 def _arrange_host(name: str, target: PredictedStep, there: StepOnHost, columns: _Columns) -> Iterator[str | Text]:
-    speedup = target.speedup_per_sample * target.step.step_time_us / there.step_time_us
+    faster = target.step.step_time_us / there.step_time_us
+    speedup = None if target.speedup_per_sample is None else target.speedup_per_sample * faster
     return columns.arrange_row(
         f"  {name}",
         format_duration(there.step_time_us),
         interval=format_interval(there.low_us, there.high_us),
-        speed=f"{format_number(speedup)}x",
+        speed=format_speedup(speedup),
     )
 
 
@@ -136,7 +144,8 @@ def _format_parts(kernel_time_us: float, idle_us: float, modelled: str) -> tuple
 
 def _describe_unmodelled(target: PredictedStep) -> Iterator[str]:
     """Yield how the kernel time that isn't modelled was predicted."""
-    ways = (("scaled by the kind of kernel", target.coverage.scaled), ("kept as measured", target.coverage.unknown))
+    unknown = "of unknown work" if target.speedup is None else "kept as measured"
+    ways = (("scaled by the kind of kernel", target.coverage.scaled), (unknown, target.coverage.unknown))
     said = [f"{format_percent(share)} {way}" for way, share in ways if share >= MIN_SHARE_PCT]
     if said:
         yield f"Kernel time that isn't modelled from shapes: {', '.join(said)}"

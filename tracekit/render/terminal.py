@@ -89,7 +89,7 @@ def render_predicted(report: Report, top: int, *, all_notes: bool = False) -> Re
         *_render_section("what limits it there", _render_limits(report)),
         *_render_section(f"{energy.TITLE}{_count_best(report)}", render_energy(best)),
         *_render_section("what if", _render_what_if(report)),
-        *_render_section(f"{TIME_TITLE}{_count_best(report)}", TimeBars(best.bars)),
+        *_render_section(f"{TIME_TITLE}{_count_best(report)}", TimeBars(best.compared_bars)),
         *_render_section(
             _format_kernel_count(report, top), kernel_tables.make_predicted_table(best, top) if top else None
         ),

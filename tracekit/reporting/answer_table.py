@@ -9,7 +9,7 @@ from tracekit.reporting.sections.decision import Decision
 from tracekit.schema import TableColumn, TableSchema
 
 FIGURES = {
-    "speedup": "Throughput relative to the trace",
+    "speedup": "Throughput relative to the trace, blank of a program that never ran",
     "dollars": "Dollars for a million tokens or samples, or 1,000 steps",
     "break_even": "Dollars for an hour of one GPU there below which the work is cheaper than where it was traced",
     "run_hours": "Hours for the whole job",

@@ -98,6 +98,16 @@ class Report:
     targets: tuple[PredictedStep, ...]
     refused: tuple[RefusedStep, ...] = ()
 
+    @property
+    def has_baseline(self) -> bool:
+        """Whether the source's step is one to compare targets with: that of a program that never ran is none."""
+        return not (self.source.is_captured and self.targets)
+
+    @property
+    def compared_bars(self) -> tuple[TimeBar, ...]:
+        """The bars of the steps that are compared."""
+        return self.bars if self.has_baseline else self.bars[1:]
+
     def to_json(self) -> bytes:
         """Return the whole report as JSON, for :meth:`from_json`.
 

@@ -26,7 +26,7 @@ STEP = TableSchema(
         TableColumn("step_time_us", pl.Float64, "Median step."),
         TableColumn("low_us", pl.Float64, "Lower end of the step's 90 % interval."),
         TableColumn("high_us", pl.Float64, "Upper end."),
-        TableColumn("speedup", pl.Float64, "Measured step time over predicted."),
+        TableColumn("speedup", pl.Float64, "Measured step time over predicted; blank of a program that never ran."),
         TableColumn("speedup_per_sample", pl.Float64, "The same per sample, where the batch differs."),
         TableColumn("kernel_time_us", pl.Float64, "Time in which the GPU is busy."),
         TableColumn("exposed_comm_us", pl.Float64, "The part of it in which only collectives run."),
@@ -398,7 +398,10 @@ def _iter_step_rows(report: Report) -> Iterator[dict[str, object]]:
     times = ("step_time_us", "kernel_time_us", "exposed_comm_us", "idle_us")
     nothing = dict.fromkeys(STEP.dtypes)
     paid = {"dollars_per_1000_steps": source.dollars_per_1000_steps, **_describe_throughput(source)}
-    yield nothing | {"gpu": source.gpu, "from": source.label} | {time: getattr(source, time) for time in times} | paid
+    if report.has_baseline:
+        yield (
+            nothing | {"gpu": source.gpu, "from": source.label} | {time: getattr(source, time) for time in times} | paid
+        )
     for target in report.targets:
         coverage = {f"{part}_pct": share for part, share in asdict(target.coverage).items()}
         interval = {"low_us": target.low_us, "high_us": target.high_us}
@@ -451,7 +454,7 @@ def _iter_stream_rows(report: Report) -> Iterator[dict[str, object]]:
 
 
 def _iter_time_rows(report: Report) -> Iterator[dict[str, object]]:
-    for bar in report.bars:
+    for bar in report.compared_bars:
         for part, time_us in bar.parts:
             share_pct = 100 * time_us / bar.step_time_us if bar.step_time_us else None
             yield {"gpu": bar.label, "part": part, "time_us": time_us, "share_pct": share_pct}

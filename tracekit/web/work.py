@@ -11,6 +11,7 @@ from tracekit.bounds import MAX_MODEL_CONFIG_BYTES
 from tracekit.capturing.named import capture_named
 from tracekit.capturing.program_names import is_config_text
 from tracekit.capturing.recordings import load_recording
+from tracekit.capturing.timed_trace import CaptureSetting
 from tracekit.errors import TraceError, TraceTooLargeError
 from tracekit.export.excerpt import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
@@ -155,7 +156,8 @@ def _capture_config(source: TraceSource, request: Ask, scratch: Path) -> tuple[T
     config = scratch / CONFIG_NAME
     with source.open() as stream:
         config.write_bytes(stream.read(MAX_MODEL_CONFIG_BYTES))
-    trace, left = capture_named(str(config), request.capture, request.batch, request.source_gpu)
+    setting = CaptureSetting(request.index_pattern, calibrated=not request.no_calibration)
+    trace, left = capture_named(str(config), request.capture, request.batch, request.source_gpu, setting)
     return trace, replace(request, batch=left)
 
 

@@ -23,7 +23,6 @@ LEADER_FRACTION = 0.2
 MARKER_PX = 9.0
 ROW_PX = 24.0
 AXES_PX = 80.0
-TIME_TITLE = "ms for the work of a measured step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +49,11 @@ def _list_places(report: Report) -> Iterator[_Place]:
     decision, here_ms = report.decision, report.source.step_time_us / 1e3
     dollars = decision.here.dollars if decision else None
     costs = None if dollars is None else Figure.from_exact(dollars)
-    yield _Place(report.source.label, Figure.from_exact(here_ms), costs, is_measured=True)
+    if report.has_baseline:
+        yield _Place(report.source.label, Figure.from_exact(here_ms), costs, is_measured=True)
+    ratios = {one.label: one.batch_ratio for one in report.targets}
     for target in decision.targets if decision else ():
-        yield _Place(target.label, target.speedup.invert(here_ms), target.dollars)
+        yield _Place(target.label, target.step_us.scale(1e-3 / ratios.get(target.label, 1.0)), target.dollars)
 
 
 def _build_cost_chart(decision: Decision, places: Iterable[_Place], here: str) -> Chart:
@@ -66,10 +67,11 @@ def _build_cost_chart(decision: Decision, places: Iterable[_Place], here: str) -
         if not place.is_measured
     )
     points = [(time.likely, cost.likely) for time, cost in zip(times, costs, strict=True)]
+    title = _name_time_axis(here)
     return Chart(
         name="answer",
-        title=f"Cost over time, with 90 % intervals: {unit} over {TIME_TITLE}",
-        x=_fit_axis(TIME_TITLE, times, MARGIN_FRACTION),
+        title=f"Cost over time, with 90 % intervals: {unit} over {title}",
+        x=_fit_axis(title, times, MARGIN_FRACTION),
         y=_fit_axis(unit, costs, LEADER_FRACTION),
         series=(*spans, *_build_markers(placed, points, here)),
         labels=tuple(Label(place.name, x, y) for place, (x, y) in zip(placed, points, strict=True)),
@@ -83,14 +85,18 @@ def _build_interval_chart(places: Sequence[_Place], here: str) -> Chart:
     points = [(place.work_ms.likely, float(row)) for row, place in enumerate(places)]
     return Chart(
         name="answer",
-        title=f"Times with 90 % intervals: {TIME_TITLE}",
-        x=_fit_axis(TIME_TITLE, [place.work_ms for place in places], MARGIN_FRACTION),
+        title=f"Times with 90 % intervals: {_name_time_axis(here)}",
+        x=_fit_axis(_name_time_axis(here), [place.work_ms for place in places], MARGIN_FRACTION),
         y=Axis("", limits=(-0.6, len(places) - 0.4)),
         series=(*spans, *_build_markers(places, points, here)),
         categories=tuple(place.name for place in places),
         is_horizontal=True,
         height_px=AXES_PX + ROW_PX * len(places),
     )
+
+
+def _name_time_axis(here: str) -> str:
+    return f"ms for the work of a {here} step"
 
 
 def _build_span(place: _Place, y: tuple[float, float]) -> Series:

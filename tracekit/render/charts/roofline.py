@@ -28,7 +28,7 @@ def build_roofline_chart(report: Report) -> Chart:
     roofs = [
         line
         for roof, dash in zip(report.roofs, cycle(DASHES), strict=False)
-        for line in _build_roof_lines(roof, dash, reach)
+        for line in _build_roof_lines(roof, dash, reach, report.source.label)
     ]
     bubbles = [_build_bubbles(family, drawn) for family in dict.fromkeys(kernel.family for kernel in drawn)]
     return Chart(
@@ -75,7 +75,7 @@ def _describe_kernel(kernel: KernelTime) -> str:
     return ", ".join(part for part in (name, what, spent) if part)
 
 
-def _build_roof_lines(roof: Roof, dash: str, reach: tuple[float, float]) -> Iterator[Series]:
+def _build_roof_lines(roof: Roof, dash: str, reach: tuple[float, float], here: str) -> Iterator[Series]:
     for i, (dtype, peak) in enumerate(roof.peak_tflops):
         ridge = peak * 1e3 / roof.bandwidth_gbps
         begin = reach[0] if i == 0 else min(ridge, reach[1])
@@ -83,7 +83,7 @@ def _build_roof_lines(roof: Roof, dash: str, reach: tuple[float, float]) -> Iter
         x = (begin, *inner, reach[1])
         limits = f"{roof.gpu} {dtype}: {format_number(peak)} TFLOP/s, {format_number(roof.bandwidth_gbps)} GB/s"
         yield Series(
-            name=f"{roof.gpu}{' (measured)' if roof.measured else ''}",
+            name=f"{roof.gpu}{f' ({here})' if roof.measured else ''}",
             kind="lines",
             x=x,
             y=tuple(min(peak, intensity * roof.bandwidth_gbps / 1e3) for intensity in x),

@@ -45,13 +45,13 @@ def build_speed_chart(report: Report) -> Chart:
     markers = _build_target_markers(report, busy_us, placed)
     series = [*lines, markers] if placed else lines
     labels = tuple(Label(one.label, x, y) for one, x, y in zip(placed, markers.x, markers.y, strict=True))
-    by_sample = is_per_sample(report)
+    by_sample, here = is_per_sample(report), report.source.label
     return Chart(
         name="speeds",
         title="Step time over the speed of the kernels",
-        x=_build_speed_axis(f"speed of the kernels{' for each sample' * by_sample}, multiple of the measured", series),
+        x=_build_speed_axis(f"speed of the kernels{' for each sample' * by_sample}, multiple of the {here}", series),
         y=_build_time_axis(
-            "ms for the samples of a measured step" if by_sample else "ms per step", series, is_labelled=bool(labels)
+            f"ms for the samples of a {here} step" if by_sample else "ms per step", series, is_labelled=bool(labels)
         ),
         series=tuple(series),
         labels=labels,
@@ -64,12 +64,14 @@ def _build_host_lines(report: Report) -> list[Series]:
     hosts = sorted({host for _, host, _ in points}, key=lambda host: inf if host is None else host)
     return [
         Series(
-            name=_name_host(host),
+            name=_name_host(host, report.source.label),
             kind="lines",
             x=tuple(gpu for gpu, other, _ in points if other == host),
             y=tuple(us / 1e3 for _, other, us in points if other == host),
             texts=tuple(
-                f"GPU {gpu:g}×, {_name_host(host)}: {format_duration(us)}" for gpu, other, us in points if other == host
+                f"GPU {gpu:g}×, {_name_host(host, report.source.label)}: {format_duration(us)}"
+                for gpu, other, us in points
+                if other == host
             ),
             colour=shade,
             width_px=2.5,
@@ -117,7 +119,7 @@ def _build_time_axis(title: str, series: Sequence[Series], *, is_labelled: bool)
     return Axis(title, is_logarithmic=True, limits=limits, ticks=choose_ticks(limits))
 
 
-def _name_host(speed: float | None) -> str:
+def _name_host(speed: float | None, here: str) -> str:
     if speed == 1:
-        return "CPU as measured"
+        return f"CPU as {here}"
     return "CPU that takes no time" if speed is None else f"CPU {speed:g}× as fast"

@@ -14,18 +14,18 @@ AXES_PX = 90.0
 
 def build_time_chart(report: Report) -> Chart:
     """Build the chart of where the step's time goes: one stacked bar per GPU."""
-    steps_us = [bar.step_time_us for bar in report.bars]
+    steps_us = [bar.step_time_us for bar in report.compared_bars]
     in_percent = max(steps_us) > MAX_TIME_RATIO * min(steps_us)
     series = (
         Series(
             name=family,
             kind="bars",
-            x=tuple(range(len(report.bars))),
-            y=tuple(_compute_part(bar, family, in_percent=in_percent) for bar in report.bars),
-            texts=tuple(_describe_part(bar, family) for bar in report.bars),
+            x=tuple(range(len(report.compared_bars))),
+            y=tuple(_compute_part(bar, family, in_percent=in_percent) for bar in report.compared_bars),
+            texts=tuple(_describe_part(bar, family) for bar in report.compared_bars),
             colour=get_family_colour(family),
         )
-        for family in list_parts(report.bars)
+        for family in list_parts(report.compared_bars)
     )
     return Chart(
         name="time",
@@ -33,9 +33,9 @@ def build_time_chart(report: Report) -> Chart:
         x=Axis("% of the step" if in_percent else "ms per step"),
         y=Axis(""),
         series=tuple(series),
-        categories=tuple(f"{bar.label}, {format_duration(bar.step_time_us)}" for bar in report.bars),
+        categories=tuple(f"{bar.label}, {format_duration(bar.step_time_us)}" for bar in report.compared_bars),
         is_horizontal=True,
-        height_px=AXES_PX + ROW_PX * len(report.bars),
+        height_px=AXES_PX + ROW_PX * len(report.compared_bars),
     )
 
 

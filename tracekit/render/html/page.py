@@ -146,7 +146,7 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             edit_headings=what_if_rows.list_headings(report),
             notes=choose_notes(report, name),
             all_notes=collect_notes(report, name),
-            families=list_parts(report.bars),
+            families=list_parts(report.compared_bars),
             larger_steps=list(merge_target_notes(report, describe_step_samples)),
             speeds=list(describe_speeds(report)),
             drawn_pct=sum(kernel.share for kernel in select_roofline_kernels(report)),

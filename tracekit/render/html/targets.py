@@ -73,8 +73,8 @@ def build_target_rows(report: TargetsReport) -> list[TargetRow]:
 
 def find_time_scale(report: TargetsReport) -> TimeScale:
     """Return the axis that holds the measured step and all intervals."""
-    here_us = report.source.step_time_us
-    times = [here_us, *(us for one in report.targets for us in (one.low_us, one.high_us))]
+    here_us = [report.source.step_time_us] * (not report.source.is_captured)
+    times = [*here_us, *(us for one in report.targets for us in (one.low_us, one.high_us))]
     positive = [us for us in times if us > 0] or [1.0]
     return TimeScale(min(positive) / 1.1, max(positive) * 1.1)
 
@@ -138,5 +138,5 @@ def _describe_targets(decision: Decision, rows: list[TargetRow]) -> Iterator[dic
             "fits": row.step.memory.fits,
             "price": row.decision.price,
             "gpu_hours": row.decision.gpu_hours.ordered,
-            "speedup": row.decision.speedup.ordered,
+            "speedup": row.decision.speedup.ordered if row.decision.speedup else None,
         }

@@ -79,15 +79,16 @@ class DrawnTimeline:
 
 
 def draw_timelines(report: Report) -> list[DrawnTimeline]:
-    """Draw the measured timeline and those of the targets, best first; none without a step that takes time."""
+    """Draw the timelines that are compared: the measured one, then those of the targets, best first; or none."""
     section = report.timelines
     if section is None:
         return []
-    measured = section.measured
+    first, *others = (*([section.measured] if report.has_baseline else []), *section.predicted)
     names = [kernel.op or kernel.name for kernel in report.kernels]
+    named = names if report.has_baseline else []
     return [
-        _draw(measured, measured, names),
-        *(_draw(one, measured, names if place == 0 else []) for place, one in enumerate(section.predicted)),
+        _draw(first, first, names),
+        *(_draw(one, first, named if place == 0 else []) for place, one in enumerate(others)),
     ]
 
 

@@ -60,7 +60,7 @@ def find_bottlenecks(context: FindingContext) -> Iterator[Finding]:
     """Find the bottleneck of every target: the resource that takes most of its critical path."""
     here, *there = (shares.resources for shares in context.replayed)
     for target, resources in zip(context.targets, there, strict=True):
-        is_same = context.run.gpu is not None and target.label == context.run.gpu.slug
+        is_same = context.run.gpu is not None and target.label == context.run.gpu.slug and not context.run.is_captured
         if not is_same and (limiter := choose_limiter(resources)) is not None:
             yield _make_finding(context, target.label, limiter, here, resources)
 
@@ -69,7 +69,8 @@ def _make_finding(
     context: FindingContext, label: str, found: StepLimiter, here: Mapping[str, float], there: Mapping[str, float]
 ) -> Finding:
     ordered = sorted(there.items(), key=lambda item: -item[1])[:MAX_EVIDENCE_ROWS]
-    template, share_here = BOTTLENECKS[found.kind], here.get(found.kind, 0.0)
+    template = BOTTLENECKS[found.kind]
+    share_here = None if context.run.is_captured else here.get(found.kind, 0.0)
     values: dict[str, Value] = {"targets": [label], "shares_pct": [found.share], "measured_pct": share_here}
     if "remedies" in template.fields:
         values["remedies"] = context.list_launch_remedies()
@@ -77,7 +78,13 @@ def _make_finding(
         message=template(**values),
         saves_us=None,
         evidence=tuple(
-            Evidence(name, None, shown.SHARE_OF_CRITICAL_PATH(path_pct=share, measured_pct=here.get(name, 0.0)))
+            Evidence(
+                name,
+                None,
+                shown.SHARE_OF_CRITICAL_PATH(
+                    path_pct=share, measured_pct=None if share_here is None else here.get(name, 0.0)
+                ),
+            )
             for name, share in ordered
         ),
         on=label,

@@ -27,12 +27,12 @@ class Bottleneck:
     Attributes:
         limit: ``host``, ``communication``, ``gpu``, ``latency`` or ``unexplained``.
         share: Percent of the target's critical path.
-        share_here: Percent of the measured step's critical path.
+        share_here: Percent of the measured step's critical path; None where nothing was measured.
     """
 
     limit: str
     share: float
-    share_here: float
+    share_here: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,10 +120,11 @@ class EqualWork:
     @property
     def here(self) -> TraceCosts:
         """What the work costs where it was traced."""
-        source, price = self.source, self.source.price
+        source = self.source
+        price = None if source.is_captured else source.price
         hourly = None if price is None else price * source.rented
         step_hours, run_steps = source.mean_us / US_PER_HOUR, self._steps_of_run
-        run_hours = None if run_steps is None else run_steps.likely * step_hours
+        run_hours = None if run_steps is None or source.is_captured else run_steps.likely * step_hours
         gpu_hours = source.rented * step_hours * self._steps_per_amount.likely
         return TraceCosts(
             name=count_gpus(source.gpu_name, source.gpus),
@@ -170,19 +171,20 @@ class EqualWork:
         """
         here, step, mean = self.here, self._compute_step(target), self._compute_mean(target)
         step_hours, run_steps = mean.scale(1 / US_PER_HOUR), self._steps_of_run
+        speedup = None if here.is_captured else step.invert(self.source.step_time_us)
         hourly = None if target.price is None else target.price * target.rented
         gpu_hours = step_hours.scale(target.rented).multiply(self._steps_per_amount)
         run_hours = None if run_steps is None else step_hours.multiply(run_steps)
         of_mean = mean.invert(self.source.mean_us)
         decided = TargetDecision(
             label=target.label,
-            name=target.name if target.cluster else count_gpus(target.name, target.gpus),
+            name=name_target(target),
             gpus=target.gpus,
             rented=target.rented,
             setting=tuple(self._describe_setting(target)),
             step_us=step.scale(target.batch_ratio),
             mean_us=mean,
-            speedup=step.invert(self.source.step_time_us),
+            speedup=speedup,
             same_host_speedup=self._compare_on_same_host(target),
             price=target.price,
             hourly=hourly,
@@ -212,9 +214,18 @@ class EqualWork:
         if target.layout and target.layout.world_size > 1 and not is_plain:
             yield told.LAYOUT_THERE(layout=target.layout.parallelism)
         if target.batch_ratio != 1:
-            yield told.BATCH_THERE(batch_ratio=target.batch_ratio)
+            batch = told.BATCH_OF_PROGRAM if self.source.is_captured else told.BATCH_THERE
+            yield batch(batch_ratio=target.batch_ratio)
         if self.edited:
             yield told.EDITS_THERE()
+
+
+def name_target(target: PredictedStep) -> str:
+    """Return the name of a target as people say it, and how much of a cluster the job leaves unused."""
+    if target.cluster_gpus is None:
+        return count_gpus(target.name, target.gpus)
+    used = f"{target.gpus:,} of the {target.cluster_gpus:,} GPUs of "
+    return f"{used if target.gpus < target.cluster_gpus else ''}{target.name}"
 
 
 def count_gpus(name: str | None, count: int) -> str:

@@ -18,7 +18,7 @@ class TargetDecision:
         setting: What else differs from the trace: the layout, the batch, what-if edits.
         step_us: Step time.
         mean_us: Time for the work of one traced step, the mean one.
-        speedup: Throughput relative to the trace.
+        speedup: Throughput relative to the trace; null of a program that never ran.
         same_host_speedup: The same with a CPU like the trace's; null where `speedup` has it or the CPU hardly matters.
         price: Dollars for an hour of one GPU; null if it wasn't given.
         hourly: Dollars for an hour of all rented GPUs.
@@ -41,7 +41,7 @@ class TargetDecision:
     setting: tuple[Message, ...]
     step_us: Figure
     mean_us: Figure
-    speedup: Figure
+    speedup: Figure | None
     same_host_speedup: Figure | None
     price: float | None
     hourly: float | None
@@ -71,7 +71,7 @@ class TraceCosts:
         run_hours: Hours for the whole run.
         run_dollars: Dollars for the whole run.
         mean_us: Mean step time.
-        is_captured: Whether the step is predicted there too, of a captured program.
+        is_captured: Whether nothing ran there, as of a captured program: then there are no dollars and no hours.
     """
 
     name: str

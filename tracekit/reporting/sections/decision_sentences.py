@@ -53,6 +53,7 @@ def _write_speed(target: TargetDecision, here: TraceCosts) -> Message:
         step = target.step_us
         return told.STEP_OF_CAPTURE(step_us=step.likely, ends_us=(step.low, step.high))
     speedup = target.speedup
+    assert speedup is not None
     if speedup.is_exact and speedup.likely == 1:
         return told.SPEED_AS_MEASURED()
     if abs(speedup.likely - 1) < LEVEL_TOLERANCE:
@@ -110,7 +111,10 @@ def _write_run(target: TargetDecision, here: TraceCosts, whole_run: WholeRun) ->
     if target.run_hours is None:
         return
     work: dict[str, Value] = {"amount": whole_run.amount, "units": whole_run.unit}
-    yield told.RUN_TAKES(**work, hours=target.run_hours.ordered, here_hours=here.run_hours)
+    if here.run_hours is None:
+        yield told.RUN_TAKES_THERE(**work, hours=target.run_hours.ordered)
+    else:
+        yield told.RUN_TAKES(**work, hours=target.run_hours.ordered, here_hours=here.run_hours)
     if target.run_dollars is not None and here.run_dollars is not None:
         yield told.RUN_COSTS(dollars=target.run_dollars.ordered, here_dollars=here.run_dollars)
     elif target.run_dollars is not None:

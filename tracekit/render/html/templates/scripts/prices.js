@@ -39,12 +39,12 @@ if (data.pricing) {
   };
   function update() {
     const own = document.querySelector("#target-here .dollars");
-    own.textContent = here.price === null ? "–" : "$" + round(here.gpu_hours * here.price, 3);
+    if (own) own.textContent = here.price === null ? "–" : "$" + round(here.gpu_hours * here.price, 3);
     for (const one of targets) {
       const row = document.getElementById(one.id);
       row.querySelector(".price").dataset.v = one.price ?? "";
       setCell(row.querySelector(".dollars"), costs(one));
-      setCell(row.querySelector(".pays"), breakEven(one));
+      if (own) setCell(row.querySelector(".pays"), breakEven(one));
       one.rank = data.pricing.is_ranked_by_cost ? 1 + targets.filter((other) => isSurelyCheaper(other, one)).length : Number(row.cells[0].textContent);
       row.cells[0].textContent = one.rank;
     }
@@ -66,6 +66,7 @@ if (data.pricing) {
     set(slider, number);
     cell.replaceChildren(number, slider);
   }
-  makeInputs(document.querySelector("#target-here .price"), here, here.name);
+  const ownPrice = document.querySelector("#target-here .price"); // A program that never ran has none.
+  if (ownPrice) makeInputs(ownPrice, here, here.name);
   for (const one of targets) makeInputs(document.getElementById(one.id).querySelector(".price"), one, one.name);
 }
