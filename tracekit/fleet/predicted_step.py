@@ -121,6 +121,7 @@ def build_predicted_step(
         gpu=gpu.slug,
         name=cluster.name if cluster else gpu.name,
         cluster=cluster.slug if cluster else None,
+        cluster_gpus=cluster.gpus if cluster else None,
         step=step,
         low_us=ends_us[0],
         high_us=ends_us[1],
