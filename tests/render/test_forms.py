@@ -184,7 +184,7 @@ def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
         assert "million tokens" in text or "1,000,000 tokens" in text
     assert 'title="Of 3,072 in a step, as its first embedding tells"' in html.render_page(told)
     passes = replace(told, source=replace(told.source, batch=StepBatch(50, "samples", passes=50)))
-    assert "of 50 in a measured step in 50 passes, as its first convolution tells" in as_text(
+    assert "of 50 in a step in 50 passes, as its first convolution tells" in as_text(
         terminal.render_predicted(passes, 1)
     )
     found = json.loads(as_json.dump_prediction(told))
@@ -215,7 +215,7 @@ def test_whether_it_fits_stands_beside_each_target_where_one_may_not(report):
 
 def test_points_of_other_batches_lie_where_their_samples_do(report, fourfold):
     plain, larger = (build_chart(one, "speeds") for one in (report, fourfold))
-    assert larger.y.title == "ms for the samples of a measured step"
+    assert larger.y.title == "ms for the samples of a synthetic step"
     assert "for each sample" in larger.x.title
     for here, there in zip(sorted(plain.series[-1].y), sorted(larger.series[-1].y), strict=True):
         assert there == pytest.approx(here / 4)
@@ -228,7 +228,7 @@ def test_roofline_points_lie_where_the_work_says(report):
     assert gemm.x[0] == pytest.approx(kernel.flops / kernel.bytes)
     assert gemm.y[0] == pytest.approx(kernel.flops / (kernel.time_us * 1e-6) / 1e12)
     roof = chart.series[0]
-    assert roof.name == "a100-sxm-80gb (measured)"
+    assert roof.name == "a100-sxm-80gb (synthetic)"
     # 312 TFLOP/s in bf16 and 2039 GB/s, NVIDIA A100 data sheet.
     assert max(roof.y) == pytest.approx(312, rel=0.001)
     assert roof.y[0] / roof.x[0] == pytest.approx(2.039, rel=0.001)
