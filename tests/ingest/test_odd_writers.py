@@ -181,6 +181,17 @@ def test_of_a_file_cut_anywhere_only_whole_steps_are_measured(order: Any) -> Non
     assert read_in_part > 10
 
 
+def test_of_steps_with_one_number_only_the_cut_one_is_left_out() -> None:
+    builder = job()
+    for event in builder.events:
+        event["name"] = event["name"].replace("ProfilerStep#3", "ProfilerStep#1")
+    text = builder.to_json()
+    at = text.rindex(b'{"ph": "X", "cat": "cpu_op"')
+    found = find_steps(load_bytes(text[: at - 2], "cut").rank())
+    assert found.height == 3
+    assert set(((found["end_ns"] - found["start_ns"]) // 1000).to_list()) == {990}
+
+
 def test_compressed_data_that_ends_early_is_read_as_plain_text_that_does(tmp_path: Any) -> None:
     text = job(200).to_json()
     (tmp_path / "cut.json.gz").write_bytes(gzip.compress(text)[: len(gzip.compress(text)) // 2])

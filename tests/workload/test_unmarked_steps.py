@@ -3,11 +3,14 @@
 import io
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
+import polars as pl
 import pytest
 
+from tests.ingest.formats.nsight_files import build_tables, write_database
 from tests.jobs import job
-from tracekit.ingest import decode
+from tracekit.ingest import decode, load
 from tracekit.rules import NO_RULES
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -299,3 +302,17 @@ def test_ranks_with_as_many_ranges_share_their_steps() -> None:
 def test_ranks_with_other_numbers_of_ranges_are_one_step_each() -> None:
     steps, _ = find_steps_of_ranks(job(ranges(*["timed region"] * 3), ranges(*["timed region"] * 4)).ranks, NO_RULES)
     assert all(is_whole_trace(table) for table in steps)
+
+
+def test_ranges_of_nsight_tell_steps_and_preparation_alike(tmp_path: Path) -> None:
+    trace = ranges(*["timed region"] * 5, at=10_000).annotation("init_model", 0, 9000)
+    trace.kernel("copy", 100, 8000, launch=50)
+    tables = build_tables(trace.load().rank())
+    steps = find_steps(load(write_database(tmp_path / "report.sqlite", tables), cache=False).rank())
+    assert steps["found_by"].to_list() == ["steps-from-ranges"] * 5
+    assert ((steps["end_ns"] - steps["start_ns"]) / 1000).to_list() == [80] * 5
+    single = tables["NVTX_EVENTS"].filter(pl.col("text") == "init_model")
+    whole = {**tables, "NVTX_EVENTS": single}
+    steps = find_steps(load(write_database(tmp_path / "one.sqlite", whole), cache=False).rank())
+    assert steps["found_by"].to_list() == ["step-without-setup"]
+    assert (steps["end_ns"][0] - steps["start_ns"][0]) / 1000 == pytest.approx(10_415 - 9000, abs=0.01)

@@ -43,23 +43,24 @@ def select_whole_steps(annotations: pl.DataFrame, calls: pl.DataFrame, activitie
     )
     called = activities["correlation"].is_in(calls["correlation"].drop_nulls().implode()).fill_null(value=False)
     orphans = activities.select("ts_ns", lacks=~called)
-    marks = annotations.with_columns(step=pl.col("name").str.extract(NUMBERED_STEP))
+    marks = annotations.with_row_index("mark").with_columns(step=pl.col("name").str.extract(NUMBERED_STEP))
     if marks["step"].is_null().all():
         return WholeSteps(annotations, (), _has_nearly_all(launches["lacks"], orphans["lacks"], calls.height > 0))
     last_ns = pl.concat(table.select(pl.col("ts_ns") + pl.col("dur_ns")) for table in (calls, activities)).max().item()
     cut = _find_cut_steps(marks.drop_nulls("step"), launches, orphans, last_ns)
-    missing = cut.filter("is_cut")["step"]
-    kept = marks.filter(~pl.col("step").is_in(missing.implode()).fill_null(value=False)).drop("step")
-    said = (trace_contents.STEPS_CUT(steps=missing.to_list()),) if len(missing) else ()
-    return WholeSteps(kept, said, cut.height > len(missing))
+    missing = cut.filter("is_cut")
+    kept = marks.join(missing, on="mark", how="anti", maintain_order="left").drop("step", "mark")
+    steps = missing["step"].unique(maintain_order=True).to_list()
+    said = (trace_contents.STEPS_CUT(steps=steps),) if steps else ()
+    return WholeSteps(kept, said, cut.height > missing.height)
 
 
 def _find_cut_steps(
     marks: pl.DataFrame, launches: pl.DataFrame, orphans: pl.DataFrame, last_ns: int | None
 ) -> pl.DataFrame:
-    """Return the steps that launch anything, in order of time, and whether they, or those before them, are cut."""
-    spans = marks.group_by("step").agg(start=pl.col("ts_ns").min(), end=(pl.col("ts_ns") + pl.col("dur_ns")).max())
-    spans = spans.sort("start", "step")
+    """Return the marks in which anything is launched, in order of time, and whether their steps are cut."""
+    end = pl.col("ts_ns") + pl.col("dur_ns")
+    spans = marks.select("mark", "step", start="ts_ns", end=end).sort("start", "mark")
     steps = pl.concat(
         [spans, _count_within(spans, launches, "launches"), _count_within(spans, orphans, "kernels")], how="horizontal"
     ).filter(pl.col("launches") > 0)
@@ -71,7 +72,7 @@ def _find_cut_steps(
         | (pl.col("launches") < (1 - MAX_MISSING_FRACTION) * before)
         | silent
     )
-    return steps.select("step", is_cut=cut.cum_max())
+    return steps.select("mark", "step", is_cut=cut.cum_max())
 
 
 def _count_within(spans: pl.DataFrame, events: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -49,6 +49,8 @@ _THREAD_NAME = tuple(b'"thread_name"')
 _PYTHON_LENGTH, _PYTHON_FIRST = len(PYTHON_CATEGORY), ord(PYTHON_CATEGORY[0])
 _WORKER_TEXT = np.frombuffer("".join(f' {name}"' for name in WORKER_FUNCTIONS).encode(), np.uint8)
 _WORKER_ENDS = np.cumsum([len(name) + 2 for name in WORKER_FUNCTIONS])
+_WORKER_LETTERS = np.isin(np.arange(256), [ord(name[-1]) for name in WORKER_FUNCTIONS])
+"""Whether each byte is the last letter of such a function."""
 _NO_PHASE = 0
 _NO_CATEGORY = -1
 # If a key occurs twice, the last one counts. The careful decoder handles that.
@@ -144,7 +146,7 @@ def _names_thread(buffer: Bytes, at: int, stop: int) -> bool:
 def _names_worker(buffer: Bytes, at: int, stop: int) -> bool:
     """Return whether a Python call may run a batch: its text holds a string that ends with such a function."""
     for quote in range(at + _PYTHON_LENGTH, stop):
-        if buffer[quote] != _QUOTE:
+        if buffer[quote] != _QUOTE or not _WORKER_LETTERS[buffer[quote - 1]]:
             continue
         first = 0
         for end in _WORKER_ENDS:
