@@ -6,8 +6,8 @@ import tracekit as tk
 from tests.codes import find_message, list_codes
 from tests.graph.test_unrecorded_work import steps_with_lost_work
 from tracekit.parallelism.stragglers import HOST_SPEED_FACTOR
+from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR
 from tracekit.prediction.model import Prediction
-from tracekit.prediction.predictor import KEPT_COLLECTIVE_FACTOR
 from tracekit.prediction.target_host import STACK_FACTOR
 from tracekit.testing import TraceBuilder
 
@@ -79,6 +79,7 @@ def test_collectives_that_are_kept_take_from_no_time_to_some_times_as_long():
     assert (row["low_us"], row["high_us"]) == (0, 900 * KEPT_COLLECTIVE_FACTOR)
     assert found.low_us < 100
     assert found.high_us > 900 * KEPT_COLLECTIVE_FACTOR
+    assert find_message(found.notes, "collectives-unpredicted").values["factor"] == KEPT_COLLECTIVE_FACTOR
     own = on(job(), "a100-sxm-80gb").kernels.row(1, named=True)
     assert (own["low_us"], own["high_us"]) == (900, 900)
 

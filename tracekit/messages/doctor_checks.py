@@ -109,7 +109,7 @@ IDLE_TIME_SPLIT = Template(
     "the GPU is idle for {idle_pct} of the step: {graph_pct} within CUDA graphs, {open_pct} for no recorded reason, "
     "the rest explained",
 )
-IDLE_TIME_COST = Template("idle-time-cost", Severity.CHECK, "{step_pct} of the step is kept as measured on every GPU")
+IDLE_TIME_COST = Template("idle-time-cost", Severity.CHECK, "{step_pct} of the step likely stays as measured")
 IDLE_IN_GRAPH_FIX = Template(
     "idle-in-graph-fix",
     Severity.CHECK,

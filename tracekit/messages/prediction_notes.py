@@ -234,7 +234,7 @@ COLLECTIVES_KEPT = Template(
     "collectives-kept",
     Severity.NOTE,
     "Collectives ({time_pct} of the measured kernel time) are kept as measured; nothing else runs for {alone_us} of "
-    "the step.",
+    "the step. The interval holds from none of their time to {factor:g} times as much.",
     "Name the links with {--cluster}.",
 )
 LINKS_ASSUMED = Template(
@@ -295,7 +295,8 @@ COLLECTIVE_SIZES_INFERRED = Template(
 COLLECTIVES_UNPREDICTED = Template(
     "collectives-unpredicted",
     Severity.NOTE,
-    "{time_pct} of the collectives' time can't be predicted and is kept as measured.",
+    "{time_pct} of the collectives' time can't be predicted and is kept as measured. The interval holds from none of "
+    "it to {factor:g} times as much.",
 )
 
 PIPELINE_USED = Template(

@@ -26,6 +26,7 @@ from tracekit.prediction import track_record
 from tracekit.prediction.changed_step import ChangedStep, StepChanges, is_worth_note
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.fixed_clock import get_highest_mhz
+from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import StepOnHost, StepOnUsualHost, StepWithContention, Target
 from tracekit.prediction.source_cluster import SourceCluster
@@ -414,7 +415,7 @@ def note_links(target: Target, source: SourceCluster, time_pct: float, alone_us:
         alone_us: Time of a step in which nothing else runs.
     """
     if target.links is None:
-        yield told.COLLECTIVES_KEPT(time_pct=time_pct, alone_us=alone_us)
+        yield told.COLLECTIVES_KEPT(time_pct=time_pct, alone_us=alone_us, factor=KEPT_COLLECTIVE_FACTOR)
         return
     yield told.LINKS_ASSUMED(time_pct=time_pct, cluster=target.links.slug)
     if source.note:
@@ -479,7 +480,7 @@ def _note_uncertain_collectives(program: Program, times: pl.DataFrame) -> Iterat
         yield told.COLLECTIVE_SIZES_INFERRED(time_pct=unsized)
     kept = compute_time_share(rows, "dur_ns", pl.col("method") == "kept")
     if kept >= MIN_NOTED_PCT:
-        yield told.COLLECTIVES_UNPREDICTED(time_pct=kept)
+        yield told.COLLECTIVES_UNPREDICTED(time_pct=kept, factor=KEPT_COLLECTIVE_FACTOR)
 
 
 def _note_older_attention(program: Program, gpu: Gpu, times: pl.DataFrame, changed: ChangedStep) -> Iterator[Message]:

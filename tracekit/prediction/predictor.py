@@ -37,7 +37,7 @@ from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_ker
 from tracekit.prediction.experience import apply_scoreboard, classify_job
 from tracekit.prediction.fixed_clock import apply_clock, resolve_clock
 from tracekit.prediction.insertion_cost import separate_inserted_kernels
-from tracekit.prediction.intervals import compute_interval_times, number_repeats
+from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR, compute_interval_times, number_repeats
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.mean_step import bound_mean_step
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs, judge_memory_fit
@@ -77,9 +77,6 @@ MIN_HOST_EFFECT = 1.05
 SHARPENED_HALF_WIDTH = 0.05
 """Half-width, as a logarithm, of the 90 % interval of what a captured program's ops, corrected by a trace of it, leave
 open of its GPU's time: 10 of 11 programs were within 4 % (tests/validation/results/whole_jobs/sharpened_steps.md)."""
-KEPT_COLLECTIVE_FACTOR = 3.2
-"""How many times as long a collective that is kept as measured may take on another GPU with its links: all of a vLLM
-job's took 24 ms on H100s and 76 on MI300X's."""
 INNER_COLUMNS = ("transfer_us", "slowdown", "clock_slowdown", "demand_w")
 """Of predicted kernels, which the prediction itself doesn't show."""
 KERNEL_COLUMNS = ("name", "op", "input_dims", "family", "dtype", "measured_us")
@@ -478,7 +475,7 @@ def fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame
     Args:
         times: Predicted times, null where unknown.
         log_half_width: Half-width of the interval of these times, as a logarithm; 0 on the GPU that measured them. Else
-            collectives, of which nothing scales, take from no time to :data:`KEPT_COLLECTIVE_FACTOR` times as long.
+            collectives, of which nothing scales, take from no time to ``KEPT_COLLECTIVE_FACTOR`` times as long.
     """
     ends = {"low_us": exp(-log_half_width), "time_us": 1.0, "high_us": exp(log_half_width)}
     of_collectives = {"low_us": 0.0, "time_us": 1.0, "high_us": KEPT_COLLECTIVE_FACTOR} if log_half_width else ends
