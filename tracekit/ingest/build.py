@@ -18,7 +18,6 @@ from tracekit.ingest.device_properties import find_device
 from tracekit.ingest.distinct_names import check_distinct_names
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_decoder import JSON_ERRORS
-from tracekit.ingest.event_times import add_base, is_absolute
 from tracekit.ingest.fields import ACTIVITY_KINDS, CONTROL_CHARACTERS, TABLES, WORKER_TABLE
 from tracekit.ingest.ledger import build_ledger, is_harmless, share_read, warn_of_dropped
 from tracekit.ingest.merged_ranks import RankPart, split_ranks, split_recorded_processes
@@ -32,6 +31,7 @@ from tracekit.messages import trace_contents as messages
 from tracekit.messages.launch_ids import IDS_AMBIGUOUS, IDS_BY_ORDER, IDS_EXTERNAL
 from tracekit.messages.ledger import CATEGORY_NOT_READ, EVENTS_READ, METADATA_NOT_READ, NAMES_CHANGED
 from tracekit.process_memory import release_freed_memory
+from tracekit.time_base import add_base, is_absolute
 from tracekit.trace import PEAK_MEMORY_KEY, RankTrace, TraceDevice
 
 THREADS = schema.THREAD_NAMES.name

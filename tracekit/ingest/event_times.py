@@ -13,9 +13,6 @@ from tracekit.ingest.fields import NULL
 MAX_TIME_US = 2**53
 """Times of this size or more are taken for missing."""
 
-MIN_BASE_NS = 10**17
-"""Of a base below it, three years after 1970, nothing tells whether times already have it."""
-
 _FEW_TIMES = 64
 """Up to so many times are converted one by one."""
 
@@ -56,16 +53,3 @@ def _convert_one(time: bytes) -> int:
     if microseconds is None or not microseconds.is_finite() or not -MAX_TIME_US < microseconds < MAX_TIME_US:
         return NULL
     return round(microseconds * 1000)
-
-
-def is_absolute(base_ns: int) -> pl.Expr:
-    """Return whether a time already counts from 1970, beside a base that others count from.
-
-    A trace lasts less than half of the time from 1970 to its base.
-    """
-    return pl.lit(base_ns >= MIN_BASE_NS) & (pl.col("ts_ns") >= base_ns // 2)
-
-
-def add_base(base_ns: int) -> pl.Expr:
-    """Add the base to the times that lack it."""
-    return pl.when(is_absolute(base_ns)).then("ts_ns").otherwise(pl.col("ts_ns") + base_ns).alias("ts_ns")

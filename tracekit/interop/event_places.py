@@ -9,9 +9,9 @@ import msgspec
 import polars as pl
 from msgspec import Raw, Struct, field
 
-from tracekit.ingest.event_times import add_base
 from tracekit.messages import Message
 from tracekit.messages import event_places as messages
+from tracekit.time_base import add_base
 
 GPU_ANNOTATION = "gpu_user_annotation"
 TIMED_PHASES = ("X", "i")
