@@ -39,7 +39,9 @@ def select_whole_steps(annotations: pl.DataFrame, calls: pl.DataFrame, activitie
     before all kernels, so that launches lack their kernels.
     """
     launches = calls.filter(pl.col("name").str.contains(LAUNCH_CALLS)).select(
-        "ts_ns", lacks=~pl.col("correlation").is_in(activities["correlation"].drop_nulls().implode())
+        "ts_ns",
+        # A launch without an id may have its kernel.
+        lacks=~pl.col("correlation").is_in(activities["correlation"].drop_nulls().implode()).fill_null(value=True),
     )
     called = activities["correlation"].is_in(calls["correlation"].drop_nulls().implode()).fill_null(value=False)
     orphans = activities.select("ts_ns", lacks=~called)
