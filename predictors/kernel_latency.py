@@ -23,6 +23,7 @@ from predictors.peers import Peers
 from predictors.power import compute_demand_w, limit_power_w
 from predictors.precision import has_tf32
 from predictors.result import (
+    METHOD_INFERRED,
     METHOD_LAW,
     METHOD_MEASURED,
     METHOD_SCALED,
@@ -275,6 +276,8 @@ class Batch:
         if shapeless.any():
             scaled = self._scale_times(shapeless, source, target, weights)
             time[shapeless], width[shapeless] = scaled.time_us, scaled.half_width
+            inferred = self._get_shapeless(shapeless, source)[1].inferred
+            method[shapeless] = np.where(inferred, METHOD_INFERRED, METHOD_SCALED)
             ends[0][shapeless] = np.fmax(ends[0][shapeless], scaled.least_us)
             ends[1][shapeless] = np.fmin(ends[1][shapeless], scaled.most_us)
         time = np.fmin(np.fmax(time, measured * least), measured * most)

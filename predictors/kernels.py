@@ -13,7 +13,7 @@ from predictors.kernel_identity import FRAMEWORKS, identify_library, parse_relea
 INTEGER_COLUMNS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
     "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "ranks", "blocks", "threads_per_block",
-    "registers_per_thread", "shared_memory_bytes", "tile_m", "tile_n", "window", "channels",
+    "registers_per_thread", "shared_memory_bytes", "tile_m", "tile_n", "covered_m", "covered_n", "window", "channels",
     "height", "width", "cache_width", "mask_batch", "mask_heads",
 )  # fmt: skip
 COUNT_COLUMNS = INTEGER_COLUMNS[: INTEGER_COLUMNS.index("ranks") + 1]
@@ -105,8 +105,9 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         ``part`` is the role of a norm's kernel: 'sums', 'column sums' or
         'scaling' where several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm. It is
         'fused' for a norm, softmax or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else
-        null. ``tokens`` of a GEMM or MoE kernel without a shape are those of the batch that it ran for. A non-finite
-        number and a negative time become null.
+        null. ``covered_m`` and ``covered_n`` of a GEMM without a shape are the sides of an output that its blocks cover
+        with their tiles, which is about as large as its own. ``tokens`` of a GEMM or MoE kernel without a shape are
+        those of the batch that it ran for. A non-finite number and a negative time become null.
 
         Whose the kernel is: ``framework`` is its library, or where nobody knows that the serving engine that ran it
         (``kernel_identity.FRAMEWORKS``; else null). ``engine`` is the engine alone, ``release`` its version as a

@@ -28,8 +28,10 @@ FP32_CONV_EXTRA_HALF_WIDTH = 0.6
 """The same of convolutions in fp32 that no algorithm of Winograd's suits. GEMMs were measured in their place, but cuDNN
 takes one of many kernels: of 91 public times a quarter are off by more than a factor of two
 (tests/validation/results/kernels/kernelbench.md; 84 % lie inside with it)."""
-METHODS = ("measured", "law", "transfer", "scaled", "kept", "unknown")
-METHOD_MEASURED, METHOD_LAW, METHOD_TRANSFER, METHOD_SCALED, METHOD_UNCHANGED, METHOD_UNKNOWN = range(len(METHODS))
+METHODS = ("measured", "law", "transfer", "inferred", "scaled", "kept", "unknown")
+METHOD_MEASURED, METHOD_LAW, METHOD_TRANSFER, METHOD_INFERRED, METHOD_SCALED, METHOD_UNCHANGED, METHOD_UNKNOWN = range(
+    len(METHODS)
+)
 
 
 def compute_half_widths(table: pl.DataFrame, gpu: Hardware, weights: Weights, source: Hardware | None = None) -> Floats:

@@ -10,6 +10,7 @@ Evidence narrows the shape further:
 - Keys split over blocks mean attention with one query, as in decoding.
 - A small known number of tokens gives the rows of a GEMM.
 - Known sides are used as they are: the names of DeepGEMM's kernels contain the sides of the weight.
+- The output that the tiles of a GEMM's blocks cover gives two sides; the time then gives the depth.
 
     measured on the source  -->  size on the curve of the source  -->  time at that size on the target
 """
@@ -58,7 +59,7 @@ class EquivalentKernels:
 
     Args:
         table: Distinct kernels with ``family``, ``dtype``, ``framework``, ``batch``, ``m``, ``n``, ``k``, ``tokens``,
-            ``tile_m``, ``tile_n``, ``split_k`` and ``blocks``.
+            ``tile_m``, ``tile_n``, ``covered_m``, ``covered_n``, ``split_k`` and ``blocks``.
         row: Row in ``table`` of each measurement.
         measured: Times on the source, in microseconds, above zero.
         source: GPU that they were measured on.
@@ -68,10 +69,20 @@ class EquivalentKernels:
     def __init__(self, table: pl.DataFrame, row: Ints, measured: Floats, source: Hardware, weights: Weights) -> None:
         sized = (pl.col("family") == "moe") & pl.all_horizontal(pl.col("n", "k").is_not_null())
         product = (pl.col("family") == "gemm") | sized
+        covers = (
+            (pl.col("family") == "gemm")
+            & pl.col("covered_n").is_not_null()
+            & pl.all_horizontal(pl.col("m", "n", "k").is_null())
+        )
         tile, few = pl.when(product).then(pl.min_horizontal("tile_m", "tile_n")), pl.col("rows").is_not_null()
-        kinds = table.with_columns(rows=_estimate_rows_from_tokens()).select(
+        rows = table.with_columns(rows=_estimate_rows_from_tokens(), channels=pl.when(covers).then("covered_n"))
+        covered = {"m": pl.coalesce("rows", "covered_m"), "n": pl.col("covered_n")}
+        sides = {name: pl.when(covers).then(side).otherwise(name) for name, side in covered.items()}
+        kinds = rows.with_columns(**sides, covers=covers).select(
             "framework",
             "blocks",
+            "channels",
+            "covers",
             *(pl.when(product).then(side) for side in ("batch", "m", "n", "k")),
             family=pl.when(few | sized).then(pl.lit("gemm")).otherwise("family"),
             dtype=pl.when(few).then(pl.col("dtype").fill_null(DEFAULT_MATRIX_DTYPE)).otherwise("dtype"),
@@ -85,6 +96,8 @@ class EquivalentKernels:
         )[:, 0]
         self.told = told.fill_null(False).to_numpy()[row]
         """Measurements that an equivalent kernel can predict."""
+        self.inferred = self.told & kinds["covers"].fill_null(False).to_numpy()[row]
+        """Those whose output's size is known."""
         of_kind = kinds.drop("blocks").select(pl.struct(pl.all()).rank("dense"))[:, 0].to_numpy()[row]
         self._mine = [self.told & (of_kind == kind) for kind in np.unique(of_kind[self.told])]
         curves = [_build_size_curve(kinds[int(row[mine][0])]) for mine in self._mine]
@@ -129,7 +142,7 @@ def _estimate_rows_from_tokens() -> pl.Expr:
 
 def _build_size_curve(kind: pl.DataFrame) -> pl.DataFrame:
     """Kernels of one kind."""
-    one = kind.select("family", "dtype", "framework", "narrow", "batch", "m", "n", "k")
+    one = kind.select("family", "dtype", "framework", "narrow", "batch", "m", "n", "k", "channels")
     if kind["family"][0] == "attention":
         sizes = DECODE_DEFAULTS if kind["splits"][0] else PREFILL_DEFAULTS
         return one.join(pl.DataFrame({"kv_len": CANDIDATE_KV_LENGTHS}), how="cross").with_columns(**sizes)

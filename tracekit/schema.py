@@ -249,6 +249,13 @@ KERNELS = TableSchema(
         ),
         TableColumn("tile_n", pl.Int64, "gemm, conv: columns that one block computes; attention: keys."),
         TableColumn("tile_k", pl.Int64, "gemm, conv: depth of one pass of a block; attention: width of a head."),
+        TableColumn(
+            "covered_m",
+            pl.Int64,
+            "GEMMs whose work isn't known: rows of an output that the tiles of all blocks cover, about as large as the "
+            "real one.",
+        ),
+        TableColumn("covered_n", pl.Int64, "Columns of that output."),
         TableColumn("stages", pl.Int64, "Pipeline stages: passes that a block loads ahead."),
         TableColumn(
             "split_k", pl.Boolean, "Whether blocks share the depth of one output tile; null: the name doesn't tell."

@@ -39,7 +39,7 @@ OTHER_KEYS = {
     "with_same_host": "The step with a CPU like the trace's; null where the CPU hardly matters or is given.",
     "with_usual_host": "The step with the CPU usual beside that GPU; null where the CPU hardly matters or is given.",
     "time": "Where the step's time goes, in microseconds: kernel families, `communication`, `waiting`, `idle`.",
-    "coverage": "Percent of kernel time that was `modelled`, `scaled` or is `unknown`, that is, kept as measured.",
+    "coverage": "Percent of kernel time that was `modelled`, `inferred`, `scaled` or is `unknown`: kept as measured.",
     "fits_in_memory": "Whether the job fits into the GPU's memory; null if the trace doesn't tell.",
     "reason": "Why the target was refused.",
     "hint": "What to try.",

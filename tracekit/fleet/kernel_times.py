@@ -18,7 +18,7 @@ from tracekit.prediction.collectives import fill_collective_times
 from tracekit.prediction.energy import list_kernel_energies
 from tracekit.prediction.intervals import PS_PER_US, compute_end_factors, is_kept_collective
 from tracekit.prediction.kernel_times import KernelTimePredictor
-from tracekit.prediction.predictor import KERNEL_COLUMNS, MODELLED_METHODS, SCALED_METHODS, fill_unpredicted
+from tracekit.prediction.predictor import KERNEL_COLUMNS, fill_unpredicted, split_by_method
 from tracekit.prediction.sustained_clock import change_clock, choose_slowdown, spread_slowdown, to_demands_ns
 from tracekit.prediction.unknown_time import divide_sums
 from tracekit.program import Program, StepTables, round_to_ns
@@ -155,11 +155,10 @@ class RankKernels:
         )
         return grouped.agg(pl.col(columns).sum())
 
-    def sum_methods_ns(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        """Sum the measured time that is modelled, scaled and unknown: of the chosen steps, and of all kernels."""
+    def sum_methods_ns(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Sum the measured time by the shares of ``Coverage``: of the chosen steps, and of all kernels."""
         table = pl.DataFrame({"ns": self.rank.kernels["dur_ns"], "method": self.times["method"]})
-        modelled, scaled = (pl.col("method").is_in(methods) for methods in (MODELLED_METHODS, SCALED_METHODS))
-        sums = [pl.col("ns").filter(part).sum() for part in (modelled, scaled, ~(modelled | scaled))]
+        sums = [pl.col("ns").filter(part).sum() for part in split_by_method()]
         chosen, every = (
             one.select(**{str(i): part for i, part in enumerate(sums)}).row(0)
             for one in (table.filter(self._is_chosen), table)

@@ -68,7 +68,7 @@ class TimeSums:
     """
 
     repeats: pl.DataFrame
-    methods_ns: tuple[tuple[int, int, int], tuple[int, int, int]]
+    methods_ns: tuple[tuple[int, ...], tuple[int, ...]]
     energies: tuple[Floats, Floats, Floats]
     keeps_measured: bool
     clocked_us: tuple[float, float]

@@ -34,11 +34,13 @@ class Coverage:
         modelled: Predicted from shapes.
         scaled: Scaled by the resource that bounds kernels of their class.
         unknown: Kept as measured.
+        inferred: Predicted from the size of the output and the measured time, without shapes.
     """
 
     modelled: float
     scaled: float
     unknown: float
+    inferred: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ from tracekit.workload.time_share import compute_time_shares
 
 MODELLED_METHODS = ("measured", "law", "transfer")
 SCALED_METHODS = ("scaled",)
+INFERRED_METHODS = ("inferred",)
 MIN_HOST_EFFECT = 1.05
 """Least factor by which a slow or a fast host among the usual ones changes a step for that to be said."""
 SHARPENED_HALF_WIDTH = 0.05
@@ -538,9 +539,15 @@ def _apply_edits(program: Program, kernels: pl.DataFrame) -> pl.DataFrame:
     return kernels.with_columns(pl.col("time_us", "low_us", "high_us") * pl.Series(program.kernel_factor))
 
 
+def split_by_method() -> tuple[pl.Expr, ...]:
+    """Return which kernels count for each share of a :class:`Coverage`, by their method."""
+    ways = (MODELLED_METHODS, SCALED_METHODS, INFERRED_METHODS)
+    modelled, scaled, inferred = (pl.col("method").is_in(methods) for methods in ways)
+    return modelled, scaled, ~(modelled | scaled | inferred), inferred
+
+
 def _compute_coverage(program: Program, kernels: pl.DataFrame) -> Coverage:
     """By measured time, over the chosen steps; over all of the trace if nothing ran in these."""
     table = pl.DataFrame({"time": program.kernels["dur_ns"], "method": kernels["method"]})
     table = table.filter(program.is_in_chosen_steps) if program.is_in_chosen_steps.any() else table
-    modelled, scaled = (pl.col("method").is_in(methods) for methods in (MODELLED_METHODS, SCALED_METHODS))
-    return Coverage(*compute_time_shares(table, "time", modelled, scaled, ~(modelled | scaled)))
+    return Coverage(*compute_time_shares(table, "time", *split_by_method()))

@@ -145,7 +145,11 @@ def _format_parts(kernel_time_us: float, idle_us: float, modelled: str) -> tuple
 def _describe_unmodelled(target: PredictedStep) -> Iterator[str]:
     """Yield how the kernel time that isn't modelled was predicted."""
     unknown = "of unknown work" if target.speedup is None else "kept as measured"
-    ways = (("scaled by the kind of kernel", target.coverage.scaled), (unknown, target.coverage.unknown))
+    ways = (
+        ("inferred from its tiles and time", target.coverage.inferred),
+        ("scaled by the kind of kernel", target.coverage.scaled),
+        (unknown, target.coverage.unknown),
+    )
     said = [f"{format_percent(share)} {way}" for way, share in ways if share >= MIN_SHARE_PCT]
     if said:
         yield f"Kernel time that isn't modelled from shapes: {', '.join(said)}"

@@ -34,6 +34,7 @@ STEP = TableSchema(
         TableColumn("modelled_pct", pl.Float64, "Kernel time predicted from shapes, percent."),
         TableColumn("scaled_pct", pl.Float64, "Kernel time scaled by the resource that limits such kernels."),
         TableColumn("unknown_pct", pl.Float64, "Kernel time kept as measured."),
+        TableColumn("inferred_pct", pl.Float64, "Kernel time of GEMMs inferred from tiles, grids and measured times."),
         TableColumn("dollars_per_1000_steps", pl.Float64, "Cost on all GPUs in use, where their price was given."),
         TableColumn(
             "dollars_per_1000_traced_steps", pl.Float64, "The same for as many samples as 1,000 traced steps have."

@@ -10,6 +10,7 @@ from tracekit.workload.work_inference import (
     grouped_gemm,
     model_layers,
     multi_tensor,
+    output_tiles,
     pointwise,
     repeats,
     softmax,
@@ -29,6 +30,7 @@ WORK_RULES = (
     softmax.RULE,
     grouped_gemm.RULE,
     tokens.RULE,
+    output_tiles.RULE,
 )
 """Rules on kernels of unknown work, in order: one that is sure of the work comes before one that gives bounds."""
 

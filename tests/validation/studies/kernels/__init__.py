@@ -1,6 +1,7 @@
 """How far off is the predicted time of a kernel?"""
 
 TABLES = (
+    "hidden_shapes",
     "in_traces",
     "vector_kernels",
     "kernelbench",
