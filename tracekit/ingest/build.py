@@ -118,8 +118,8 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
     activities, impossible = _drop_impossible_sizes(activities)
     sizes = pl.col("blocks", "threads_per_block")
     calls = schema.CALLS.conform(calls.with_columns(pl.when(sizes > 0).then(sizes).name.keep()))
-    whole = select_whole_steps(annotations, calls, activities)
     if decoded.damage.cut_at is not None:
+        whole = select_whole_steps(annotations, calls, activities)
         if not whole.is_usable:
             raise make_cut_short_error(source, decoded.damage.cut_at)
         annotations, lost = whole.annotations, [*lost, *whole.warnings]

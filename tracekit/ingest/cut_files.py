@@ -44,7 +44,7 @@ def select_whole_steps(annotations: pl.DataFrame, calls: pl.DataFrame, activitie
         lacks=~pl.col("correlation").is_in(activities["correlation"].drop_nulls().implode()).fill_null(value=True),
     )
     called = activities["correlation"].is_in(calls["correlation"].drop_nulls().implode()).fill_null(value=False)
-    orphans = activities.select("ts_ns", lacks=~called)
+    orphans = activities.select("ts_ns", lacks=~called.cast(pl.Boolean))
     marks = annotations.with_row_index("mark").with_columns(step=pl.col("name").str.extract(NUMBERED_STEP))
     if marks["step"].is_null().all():
         return WholeSteps(annotations, (), _has_nearly_all(launches["lacks"], orphans["lacks"], calls.height > 0))
