@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import tracekit as tk
-from tests.codes import find_message, list_codes
+from tests.codes import find_message
 from tests.jobs import job
 from tracekit.engine import InProcessEngine
 from tracekit.fleet import FleetOptions, predict_fleet
+from tracekit.messages import Message
 from tracekit.prediction.model import Prediction
 from tracekit.prediction.sustained_clock import sum_demands_us
 from tracekit.run import prepare_run
@@ -133,4 +134,6 @@ def test_rank_by_rank_gives_the_same(tmp_path):
     assert there.step.mean_us == pytest.approx(whole.step.mean_us, rel=1e-6)
     assert there.energy.joules == pytest.approx(whole.energy.joules, rel=1e-3)
     assert (there.gpus, there.rented, fleet.source.gpus) == (4, 4, 4)
-    assert "several-gpus-in-process" in list_codes(fleet.warnings)
+    repeated = find_message(fleet.warnings, "warning-repeated").values["warning"]
+    assert isinstance(repeated, Message)
+    assert repeated.code == "several-gpus-in-process"

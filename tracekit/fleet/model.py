@@ -53,6 +53,11 @@ class FleetReport:
     warnings: tuple[Message, ...]
 
     @property
+    def has_baseline(self) -> bool:
+        """Whether the source's step is one to compare targets with: that of a program that never ran is none."""
+        return not (self.source.is_captured and self.targets)
+
+    @property
     def error_pct(self) -> float:
         """Error of the replay, in percent."""
         return 100 * (self.replayed_us / self.step.step_time_us - 1)
