@@ -15,7 +15,7 @@ from predictors.calibrate import calibrate
 from predictors.gpu import Gpu
 from predictors.gpu_names import resolve_gpu
 from predictors.hardware import Hardware, derive_hardware
-from predictors.intervals import SCALED_HALF_WIDTH, UNCHANGED_HALF_WIDTH
+from predictors.intervals import OTHER_VENDOR_HALF_WIDTH, SCALED_HALF_WIDTH, UNCHANGED_HALF_WIDTH
 from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.kernels import complete_columns
 from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, classify_bounds, evaluate_kernels
@@ -310,7 +310,8 @@ class Batch:
             for slug in self._weights.order.list_better(target.gpu):
                 time = np.fmax(time, there.scale(load_hardware(slug)))
         time = np.where(alike.told, there.limit(target, alike.predict_times(target, weights)), time)
-        beyond = np.exp(SCALED_HALF_WIDTH)
+        same_vendor = source.gpu.vendor == target.gpu.vendor
+        beyond = np.exp(SCALED_HALF_WIDTH if same_vendor else OTHER_VENDOR_HALF_WIDTH)
         return ScaledTimes(time, width, scaled.least_us / beyond, scaled.most_us * beyond)
 
     def _get_shapeless(self, shapeless: Bools, source: Hardware) -> tuple[MeasuredTimes, EquivalentKernels]:

@@ -62,7 +62,8 @@ def test_fewer_blocks_than_sms_gain_nothing_from_more_of_them():
 def test_a_dtype_that_a_gpu_lacks_goes_with_the_one_that_runs_instead(source, target, dtype, ratio, blocks):
     row = scaled(source, target, family="moe", dtype=dtype, measured_us=1e5, blocks=blocks)
     assert row["time_us"] == pytest.approx(1e5 * ratio, rel=1e-3)
-    assert row["high_us"] < 2 * row["time_us"]
+    beyond = 2 if load_gpu(source).vendor == load_gpu(target).vendor else 3
+    assert row["high_us"] < beyond * row["time_us"]
 
 
 def test_a_gpu_has_a_rate_in_any_dtype():
