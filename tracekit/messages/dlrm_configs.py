@@ -1,48 +1,32 @@
 """A DLRM that a configuration describes."""
 
-from tracekit.messages.model import Severity, Template
+from tracekit.messages.model import error, name_templates
 
-DLRM_KEY_UNKNOWN = Template(
-    "dlrm-key-unknown", Severity.ERROR, "{path}: {key!r} is no key of {part}.", "Known are {known:list}."
-)
-DLRM_VALUE = Template("dlrm-value", Severity.ERROR, "{path}: {key} can't be {value!s:.60}.", "Give {expected}.")
-DLRM_TABLE = Template(
-    "dlrm-table",
-    Severity.ERROR,
+DLRM_KEY_UNKNOWN = error("{path}: {key!r} is no key of {part}.", "Known are {known:list}.")
+DLRM_VALUE = error("{path}: {key} can't be {value!s:.60}.", "Give {expected}.")
+DLRM_TABLE = error(
     "{path}: {place}: {reason}",
     'Write such as {{"rows": 1000000, "width": 128, "pooling": 20, "alpha": 1.05, "count": 26}}.',
 )
-DLRM_WITHOUT_TABLES = Template(
-    "dlrm-without-tables",
-    Severity.ERROR,
+DLRM_WITHOUT_TABLES = error(
     "{path} has no embedding tables.",
     'Write such as "tables": [{{"rows": 1000000, "width": 128, "pooling": 20, "count": 26}}].',
 )
-DLRM_TABLES_TOO_MANY = Template(
-    "dlrm-tables-too-many", Severity.ERROR, "{path} has {tables} embedding tables.", "Give at most {most}."
-)
-DLRM_WIDTHS_DIFFER = Template(
-    "dlrm-widths-differ",
-    Severity.ERROR,
+DLRM_TABLES_TOO_MANY = error("{path} has {tables} embedding tables.", "Give at most {most}.")
+DLRM_WIDTHS_DIFFER = error(
     "{path}: dot products need rows of one width, also at the bottom MLP's end, and there are {widths:list}.",
     'Give all tables one width and end {--bottom-mlp} with it, or choose the interaction "cat" or "dcn".',
 )
-DLRM_TABLE_OPTIMIZER = Template(
-    "dlrm-table-optimizer",
-    Severity.ERROR,
+DLRM_TABLE_OPTIMIZER = error(
     "{path}: {lookup} has no table_optimizer {optimizer!r}.",
     "It has {known:list}; with dense gradients {--optimizer} counts.",
 )
-DLRM_WITHOUT_TOKENS = Template(
-    "dlrm-without-tokens", Severity.ERROR, "A DLRM has no sequences of tokens.", "Leave out {--seq}."
-)
-DLRM_LONGEST = Template("dlrm-longest", Severity.ERROR, "A DLRM has no sequences of tokens.", "Leave out {--longest}.")
-DLRM_OPTIONS = Template(
-    "dlrm-options",
-    Severity.ERROR,
+DLRM_WITHOUT_TOKENS = error("A DLRM has no sequences of tokens.", "Leave out {--seq}.")
+DLRM_LONGEST = error("A DLRM has no sequences of tokens.", "Leave out {--longest}.")
+DLRM_OPTIONS = error(
     "{--table}, {--bottom-mlp} and {--top-mlp} change a DLRM's configuration, and {program} is none.",
     'Give a JSON with "model_type": "dlrm".',
 )
-MLP_MALFORMED = Template(
-    "mlp-malformed", Severity.ERROR, "{widths!r} is no MLP.", "Give the widths of its layers, such as 512,256,128."
-)
+MLP_MALFORMED = error("{widths!r} is no MLP.", "Give the widths of its layers, such as 512,256,128.")
+
+name_templates(globals())

@@ -1,342 +1,239 @@
 """Findings: what limits the step."""
 
-from tracekit.messages.model import Severity, Template
+from tracekit.messages.model import finding, name_templates, note
 
-CUDA_GRAPHS = Template("cuda-graphs", Severity.NOTE, "CUDA graphs")
-MORE_CUDA_GRAPHS = Template("more-cuda-graphs", Severity.NOTE, "CUDA graphs around the other launches too")
-TORCH_COMPILE = Template("torch-compile", Severity.NOTE, "torch.compile")
-LARGER_BATCH = Template("larger-batch", Severity.NOTE, "a larger batch")
-CHANNELS_LAST = Template("channels-last", Severity.NOTE, "channels_last, which needs no conversion of layouts")
-HALF_PRECISION = Template("half-precision", Severity.NOTE, "half precision")
-OTHER_LIBRARY = Template("other-library", Severity.NOTE, "another version of the library")
-FEWER_WAITS = Template("fewer-waits", Severity.NOTE, "fewer synchronisations")
+CUDA_GRAPHS = note("CUDA graphs")
+MORE_CUDA_GRAPHS = note("CUDA graphs around the other launches too")
+TORCH_COMPILE = note("torch.compile")
+LARGER_BATCH = note("a larger batch")
+CHANNELS_LAST = note("channels_last, which needs no conversion of layouts")
+HALF_PRECISION = note("half precision")
+OTHER_LIBRARY = note("another version of the library")
+FEWER_WAITS = note("fewer synchronisations")
 
-LAUNCH_BOUND = Template(
-    "launch-bound",
-    Severity.FINDING,
+LAUNCH_BOUND = finding(
     "The CPU sets a floor of {floor_us}, {floor_pct} of the step, whatever the GPU.",
     "Try {remedies:list}. The saving is that of CUDA graphs.",
 )
-LAUNCH_BOUND_PARTLY = Template(
-    "launch-bound-partly",
-    Severity.FINDING,
+LAUNCH_BOUND_PARTLY = finding(
     "The CPU sets a floor of {floor_us}, {floor_pct} of the step, whatever the GPU; {kept_us} of it would stay with "
     "any CPU.",
     "Try {remedies:list}. The saving is that of CUDA graphs.",
 )
-SYNCHRONISATION = Template(
-    "synchronisation",
-    Severity.FINDING,
+SYNCHRONISATION = finding(
     "The CPU waits for the GPU instead of launching ahead; {idle_us} of idle GPU a step follow.",
     "Wait rarely or later: .item(), nonzero, masks as indices, .cpu(), prints and unpinned copies all wait.",
 )
-DATA_LOADING_BY_WORKERS = Template(
-    "data-loading-by-workers",
-    Severity.FINDING,
+DATA_LOADING_BY_WORKERS = finding(
     "Waiting for the data loader takes {loading_us} of a step: its workers don't keep up.",
     "Give it more of them (num_workers) or a larger prefetch_factor, or make preprocessing cheaper.",
 )
-DATA_LOADING = Template(
-    "data-loading",
-    Severity.FINDING,
+DATA_LOADING = finding(
     "Waiting for the data loader takes {loading_us} of a step.",
     "Use DataLoader(num_workers=..., prefetch_factor=..., persistent_workers=True), or preprocess on the GPU.",
 )
-ALLOCATOR = Template(
-    "allocator",
-    Severity.FINDING,
+ALLOCATOR = finding(
     "Allocating and freeing GPU memory takes {calls_us} of a step.",
     "Keep shapes the same, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and don't call "
     "torch.cuda.empty_cache().",
 )
-ALLOCATOR_EXPANDABLE = Template(
-    "allocator-expandable",
-    Severity.FINDING,
+ALLOCATOR_EXPANDABLE = finding(
     "Allocating and freeing GPU memory takes {calls_us} of a step, though its segments are expandable.",
     "Keep shapes the same, and don't call torch.cuda.empty_cache().",
 )
-EXPOSED_COMMUNICATION = Template(
-    "exposed-communication",
-    Severity.FINDING,
+EXPOSED_COMMUNICATION = finding(
     "Collectives run alone for {exposed_us}, {exposed_pct} of the step.",
     "Overlap them with compute (bucket sizes, prefetch), or look for a rank that comes late.",
 )
-EXPOSED_COMMUNICATION_BEHIND_CPU = Template(
-    "exposed-communication-behind-cpu",
-    Severity.FINDING,
+EXPOSED_COMMUNICATION_BEHIND_CPU = finding(
     "Collectives run alone for {exposed_us}, {exposed_pct} of the step, which would be as long without them: the CPU "
     "is the limit.",
     "Shorten the CPU's work first.",
 )
-EXPOSED_COMMUNICATION_BEHIND_OTHERS = Template(
-    "exposed-communication-behind-others",
-    Severity.FINDING,
+EXPOSED_COMMUNICATION_BEHIND_OTHERS = finding(
     "Collectives run alone for {exposed_us}, {exposed_pct} of the step, which would be as long without them.",
     "Look at the critical path: other work is the limit first.",
 )
-STRAGGLER = Template(
-    "straggler",
-    Severity.FINDING,
+STRAGGLER = finding(
     "The others wait for rank {rank}: it comes last to {last_pct} of its collectives.",
     "Look at what it does more: data loading, logging, uneven shards or experts, a slower GPU or CPU.",
 )
-SMALL_COLLECTIVES = Template(
-    "small-collectives",
-    Severity.FINDING,
+SMALL_COLLECTIVES = finding(
     "{collectives:mean} collectives of less than 1 MiB take {collectives_us} of a step.",
     "Send them together: larger buckets (bucket_cap_mb), coalesced calls, flattened parameters.",
 )
-FULL_PRECISION = Template(
-    "full-precision",
-    Severity.FINDING,
+FULL_PRECISION = finding(
     "GEMMs take {gemms_us} of a step in fp32, without tensor cores.",
     'Run them in TF32 with torch.set_float32_matmul_precision("high"); autocast to bf16 is faster still.',
 )
-FULL_PRECISION_WITHOUT_TF32 = Template(
-    "full-precision-without-tf32",
-    Severity.FINDING,
+FULL_PRECISION_WITHOUT_TF32 = finding(
     "GEMMs take {gemms_us} of a step in fp32, without tensor cores.",
     "Run them in half precision: torch.autocast with a GradScaler.",
 )
-TENSOR_CORES_UNUSED = Template(
-    "tensor-cores-unused",
-    Severity.FINDING,
+TENSOR_CORES_UNUSED = finding(
     "Half-precision GEMMs take {gemms_us} of a step without tensor cores.",
     "Give them contiguous, 16-byte aligned inputs; look whether another backend (cuBLASLt) has a kernel.",
 )
-MISALIGNED_SHAPES = Template(
-    "misaligned-shapes",
-    Severity.FINDING,
+MISALIGNED_SHAPES = finding(
     "GEMMs with n or k not a multiple of {alignment} take {gemms_us} of a step.",
     "Pad these dimensions (vocabulary, classes, channels, sequence) to multiples of {alignment}, better 64.",
 )
-LOW_UTILIZATION = Template(
-    "low-utilization",
-    Severity.FINDING,
+LOW_UTILIZATION = finding(
     "GEMMs and convolutions of {kernels_us} per step reach only {reached_pct} of what the GPU allows.",
     "They are too small or too thin to fill it: try a larger batch, batched or grouped GEMMs, other layouts.",
 )
-LOW_UTILIZATION_OF_MANY_BLOCKS = Template(
-    "low-utilization-of-many-blocks",
-    Severity.FINDING,
+LOW_UTILIZATION_OF_MANY_BLOCKS = finding(
     "GEMMs and convolutions of {kernels_us} per step reach only {reached_pct} of what the GPU allows.",
     "They are large enough to fill it: try {remedies:list}.",
 )
-UNFUSED_ATTENTION = Template(
-    "unfused-attention",
-    Severity.FINDING,
+UNFUSED_ATTENTION = finding(
     "Attention takes {kernels_us} of a step as separate GEMMs and softmaxes.",
     "Use torch.nn.functional.scaled_dot_product_attention (FlashAttention), which never writes the scores to memory.",
 )
-OLDER_ATTENTION = Template(
-    "older-attention",
-    Severity.FINDING,
+OLDER_ATTENTION = finding(
     "FlashAttention 2 takes {kernels_us} of a step. It is written for an A100 and reaches at most {rate_pct} of what "
     "this GPU's tensor cores can do.",
     "Use torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION), or FlashAttention 3 (Hopper) or 4 (Blackwell).",
 )
-UNFUSED_CHAINS = Template(
-    "unfused-chains",
-    Severity.FINDING,
+UNFUSED_CHAINS = finding(
     "{kernels:mean} memory-bound kernels follow each other in chains, {kernels_us} of a step.",
     "Fuse them with torch.compile, or by hand: fused layers (norm with residual, bias with activation).",
 )
-UNFUSED_CHAINS_OF_COMPILED = Template(
-    "unfused-chains-of-compiled",
-    Severity.FINDING,
+UNFUSED_CHAINS_OF_COMPILED = finding(
     "{kernels:mean} memory-bound kernels follow each other in chains, {kernels_us} of a step, although torch.compile "
     "is in use.",
     'Find what it leaves out (TORCH_LOGS="graph_breaks"), or fuse them by hand: fused layers (norm with residual).',
 )
-UNFUSED_OPTIMIZER = Template(
-    "unfused-optimizer",
-    Severity.FINDING,
+UNFUSED_OPTIMIZER = finding(
     "The optimizer takes {kernels_us} of a step in {kernels:mean kernel}.",
     "Use torch.optim.AdamW(..., fused=True), which reads and writes each parameter's state once.",
 )
-PAGEABLE_COPIES = Template(
-    "pageable-copies",
-    Severity.FINDING,
+PAGEABLE_COPIES = finding(
     "Copies of pageable memory take {copies_us} of a step.",
     "Pin the host memory (DataLoader(pin_memory=True), Tensor.pin_memory) and copy with non_blocking=True.",
 )
-CPU_IS_BOTTLENECK = Template(
-    "cpu-is-bottleneck",
-    Severity.FINDING,
+CPU_IS_BOTTLENECK = finding(
     "On {targets:list} the CPU sets the pace: {shares_pct:percents} of the critical path{measured_pct:aside}.",
     "A faster GPU won't help there: try {remedies:list}.",
 )
-COMMUNICATION_IS_BOTTLENECK = Template(
-    "communication-is-bottleneck",
-    Severity.FINDING,
+COMMUNICATION_IS_BOTTLENECK = finding(
     "On {targets:list} communication sets the pace: {shares_pct:percents} of the critical path{measured_pct:aside}.",
     "Faster links would help more than a faster GPU.",
 )
-GPU_IS_BOTTLENECK = Template(
-    "gpu-is-bottleneck",
-    Severity.FINDING,
+GPU_IS_BOTTLENECK = finding(
     "On {targets:list} kernels set the pace: {shares_pct:percents} of the critical path{measured_pct:aside}.",
     "A faster GPU, or less work, shortens it.",
 )
-LATENCY_IS_BOTTLENECK = Template(
-    "latency-is-bottleneck",
-    Severity.FINDING,
+LATENCY_IS_BOTTLENECK = finding(
     "On {targets:list} latencies of launches and waits set the pace: {shares_pct:percents} of the critical path"
     "{measured_pct:aside}.",
     "A faster GPU won't help there: try {remedies:list}.",
 )
-UNEXPLAINED_IS_BOTTLENECK = Template(
-    "unexplained-is-bottleneck",
-    Severity.FINDING,
+UNEXPLAINED_IS_BOTTLENECK = finding(
     "On {targets:list} time that nothing recorded explains sets the pace: {shares_pct:percents} of the critical path"
     "{measured_pct:aside}. It is kept as measured.",
     "`tracekit doctor` says what to record, so that it is explained.",
 )
-MEMORY_HEADROOM = Template(
-    "memory-headroom",
-    Severity.FINDING,
+MEMORY_HEADROOM = finding(
     "The job needs at most {max_bytes} of {gpu_bytes} of memory.",
     "Try a larger batch, which makes larger kernels ({--batch} 2).",
 )
-MEMORY_HEADROOM_CHECKPOINTED = Template(
-    "memory-headroom-checkpointed",
-    Severity.FINDING,
+MEMORY_HEADROOM_CHECKPOINTED = finding(
     "The job needs at most {max_bytes} of {gpu_bytes} of memory, and recomputes activations to save some.",
     "Leave activation checkpointing out, or try a larger batch, which makes larger kernels ({--batch} 2).",
 )
-DOES_NOT_FIT = Template(
-    "does-not-fit",
-    Severity.FINDING,
+DOES_NOT_FIT = finding(
     "The job doesn't fit into the memory of {target}: {reason}.",
     "Shard it over more ranks (FSDP, ZeRO), offload, or take a smaller optimizer state.",
 )
-GRAPH_BREAKS = Template(
-    "graph-breaks",
-    Severity.FINDING,
+GRAPH_BREAKS = finding(
     "A step runs {regions:mean} compiled regions: its graph is broken between them.",
     'Find out why with TORCH_LOGS="graph_breaks"; torch.compile(fullgraph=True) makes breaks an error.',
 )
-WARM_UP = Template(
-    "warm-up",
-    Severity.FINDING,
+WARM_UP = finding(
     "Step {step} takes {step_us}, the others {median_us}: it is still warming up.",
     "Measure later ones with {--steps} {first}:{last}, or record with schedule(warmup=...).",
 )
-FASTER_THAN_BOUND = Template(
-    "faster-than-bound",
-    Severity.FINDING,
+FASTER_THAN_BOUND = finding(
     "{kernels:count kernel} ({time_pct:.1f} % of kernel time: {families:list}) run faster than their bound.",
     "They read from the L2 cache, or tracekit overestimates their work; their times are kept as measured.",
 )
 
-LARGEST_KERNELS = Template(
-    "largest-kernels",
-    Severity.FINDING,
+LARGEST_KERNELS = finding(
     "The largest part of the step are {family} kernels: {time_us}, {step_pct} of it, at {reached_pct} of the roofline.",
     "Kernels with a low % of the roofline have most to gain: other shapes, formats or libraries.",
 )
-LARGEST_KERNELS_AT_LIMIT = Template(
-    "largest-kernels-at-limit",
-    Severity.FINDING,
+LARGEST_KERNELS_AT_LIMIT = finding(
     "The largest part of the step are {family} kernels: {time_us}, {step_pct} of it, at {reached_pct} of the roofline.",
     "They are near what this GPU can do: less work, shorter formats or a faster GPU make them shorter.",
 )
-LARGEST_KERNELS_UNKNOWN = Template(
-    "largest-kernels-unknown",
-    Severity.FINDING,
+LARGEST_KERNELS_UNKNOWN = finding(
     "The largest part of the step are {family} kernels: {time_us}, {step_pct} of it. Most of their work isn't known.",
     "`tracekit doctor` says what to record, so that it is.",
 )
-LARGEST_COLLECTIVES = Template(
-    "largest-collectives",
-    Severity.FINDING,
+LARGEST_COLLECTIVES = finding(
     "The largest part of the step are collectives: {time_us}, {step_pct} of it.",
     "Faster links, or fewer and smaller messages, make them shorter.",
 )
-LARGEST_COLLECTIVES_HIDDEN = Template(
-    "largest-collectives-hidden",
-    Severity.FINDING,
+LARGEST_COLLECTIVES_HIDDEN = finding(
     "The largest part of the step are collectives: {time_us}, {step_pct} of it. Other work hides most of that.",
     "Look at the critical path first: without collectives the step would hardly be shorter.",
 )
-LARGEST_IDLE_OF_CPU = Template(
-    "largest-idle-of-cpu",
-    Severity.FINDING,
-    "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle: {cause}.",
-    "Try {remedies:list}.",
+LARGEST_IDLE_OF_CPU = finding(
+    "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle: {cause}.", "Try {remedies:list}."
 )
-LARGEST_IDLE_OF_LATENCY = Template(
-    "largest-idle-of-latency",
-    Severity.FINDING,
+LARGEST_IDLE_OF_LATENCY = finding(
     "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle: {cause}.",
     "Fewer and larger kernels have fewer of these gaps: try {remedies:list}.",
 )
-LARGEST_WAITING = Template(
-    "largest-waiting",
-    Severity.FINDING,
+LARGEST_WAITING = finding(
     "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle: {cause}.",
     "Give the traces of all ranks: they show which one comes late, and why.",
 )
-LARGEST_WAITING_OF_ALL = Template(
-    "largest-waiting-of-all",
-    Severity.FINDING,
+LARGEST_WAITING_OF_ALL = finding(
     "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle: {cause}.",
     "Ranks come late by turns: look for work that differs between them and from step to step.",
 )
-LARGEST_IDLE_IN_GRAPH = Template(
-    "largest-idle-in-graph",
-    Severity.FINDING,
+LARGEST_IDLE_IN_GRAPH = finding(
     "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle within CUDA graphs, and what "
     "runs or waits there isn't recorded.",
     "Record some steps without graphs (enforce_eager, --disable-cuda-graph, or torch.compile without its mode "
     '"reduce-overhead"): they show it.',
 )
-LARGEST_UNRECORDED_WORK = Template(
-    "largest-unrecorded-work",
-    Severity.FINDING,
+LARGEST_UNRECORDED_WORK = finding(
     "For the largest part of the step, {time_us} or {step_pct} of it, the GPU runs something that isn't in the trace: "
     "waits of the CPU last that much longer than all recorded work.",
     "`tracekit doctor` says what to record, so that it is there.",
 )
-LARGEST_IDLE_UNEXPLAINED = Template(
-    "largest-idle-unexplained",
-    Severity.FINDING,
+LARGEST_IDLE_UNEXPLAINED = finding(
     "For the largest part of the step, {time_us} or {step_pct} of it, the GPU is idle: {cause}.",
     "`tracekit doctor` says what to record, so that it is explained.",
 )
 
-CPU_LIMITS_SWEEP = Template(
-    "cpu-limits-sweep",
-    Severity.FINDING,
+CPU_LIMITS_SWEEP = finding(
     "On {clusters:list} the CPU sets the pace in the layout that gets most done: {shares_pct:percents} of the critical "
     "path.",
     "A faster GPU won't help there: try fewer launches, CUDA graphs, torch.compile.",
 )
-COMMUNICATION_LIMITS_SWEEP = Template(
-    "communication-limits-sweep",
-    Severity.FINDING,
+COMMUNICATION_LIMITS_SWEEP = finding(
     "On {clusters:list} communication sets the pace in the layout that gets most done: {shares_pct:percents} of the "
     "critical path.",
     "Faster links would help more than a faster GPU.",
 )
-GPU_LIMITS_SWEEP = Template(
-    "gpu-limits-sweep",
-    Severity.FINDING,
+GPU_LIMITS_SWEEP = finding(
     "On {clusters:list} kernels set the pace in the layout that gets most done: {shares_pct:percents} of the critical "
     "path.",
     "A faster GPU, or less work, shortens it.",
 )
-LATENCY_LIMITS_SWEEP = Template(
-    "latency-limits-sweep",
-    Severity.FINDING,
+LATENCY_LIMITS_SWEEP = finding(
     "On {clusters:list} latencies of launches and waits set the pace in the layout that gets most done: "
     "{shares_pct:percents} of the critical path.",
     "A faster GPU won't help there: try fewer and larger kernels.",
 )
-UNEXPLAINED_LIMITS_SWEEP = Template(
-    "unexplained-limits-sweep",
-    Severity.FINDING,
+UNEXPLAINED_LIMITS_SWEEP = finding(
     "On {clusters:list} time that nothing recorded explains sets the pace in the layout that gets most done: "
     "{shares_pct:percents} of the critical path. It is kept as measured.",
     "`tracekit doctor` says what to record, so that it is explained.",
 )
+
+name_templates(globals())

@@ -1,25 +1,17 @@
 """Ids that join GPU activities to the calls that launched them."""
 
-from tracekit.messages.model import Severity, Template
+from tracekit.messages.model import name_templates, note, warning
 
-IDS_AMBIGUOUS = Template(
-    "ids-ambiguous",
-    Severity.WARNING,
+IDS_AMBIGUOUS = warning(
     "{ambiguous:,} of {kernels:,} kernels share their correlation id with others that no CUDA graph launched: which "
-    "call and op they belong to isn't known.",
+    "call and op they belong to isn't known."
 )
-IDS_BY_ORDER = Template(
-    "ids-by-order",
-    Severity.NOTE,
-    "{kernels:,} kernels share their correlation id with others: they were matched to launches by their order.",
+IDS_BY_ORDER = note(
+    "{kernels:,} kernels share their correlation id with others: they were matched to launches by their order."
 )
-IDS_EXTERNAL = Template(
-    "ids-external",
-    Severity.NOTE,
-    "The trace has no correlation ids: kernels were matched to launches by their External ids.",
+IDS_EXTERNAL = note("The trace has no correlation ids: kernels were matched to launches by their External ids.")
+IDS_REUSED = note(
+    "{ids:count correlation id} used again by later launches: each use was matched to its own work by order in time."
 )
-IDS_REUSED = Template(
-    "ids-reused",
-    Severity.NOTE,
-    "{ids:count correlation id} used again by later launches: each use was matched to its own work by order in time.",
-)
+
+name_templates(globals())

@@ -108,6 +108,42 @@ class Template:
         return frozenset(name for name in names if not name.startswith("--"))
 
 
+def note(text: str, hint: str = "") -> Template:
+    """Return what a reader should know."""
+    return Template("", Severity.NOTE, text, hint)
+
+
+def warning(text: str, hint: str = "") -> Template:
+    """Return what makes an answer doubtful."""
+    return Template("", Severity.WARNING, text, hint)
+
+
+def error(text: str, hint: str = "") -> Template:
+    """Return why there is no answer."""
+    return Template("", Severity.ERROR, text, hint)
+
+
+def finding(text: str, hint: str = "") -> Template:
+    """Return what holds the step back."""
+    return Template("", Severity.FINDING, text, hint)
+
+
+def check(text: str, hint: str = "") -> Template:
+    """Return what the doctor looked at."""
+    return Template("", Severity.CHECK, text, hint)
+
+
+def name_templates(area: Mapping[str, object]) -> None:
+    """Give the templates of a module their codes, the constants' names: ``GPU_UNKNOWN`` is ``gpu-unknown``.
+
+    Args:
+        area: The module's ``globals()``, at its end.
+    """
+    for name, value in area.items():
+        if isinstance(value, Template) and not value.code:
+            object.__setattr__(value, "code", name.lower().replace("_", "-"))
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A template and its values.

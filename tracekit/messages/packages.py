@@ -1,13 +1,8 @@
 """Optional packages that are not installed."""
 
-from tracekit.messages.model import Severity, Template
+from tracekit.messages.model import error, name_templates
 
-PACKAGE_MISSING = Template(
-    "package-missing", Severity.ERROR, "{distribution} can't be imported ({reason}).", "`pip install {install}`"
-)
-EXTRA_MISSING = Template(
-    "extra-missing",
-    Severity.ERROR,
-    "{distribution} can't be imported ({reason}).",
-    "`pip install 'tracekit-gpu[{extra}]'`",
-)
+PACKAGE_MISSING = error("{distribution} can't be imported ({reason}).", "`pip install {install}`")
+EXTRA_MISSING = error("{distribution} can't be imported ({reason}).", "`pip install 'tracekit-gpu[{extra}]'`")
+
+name_templates(globals())

@@ -1,10 +1,7 @@
 """Messages about stored reports."""
 
-from tracekit.messages.model import Severity, Template
+from tracekit.messages.model import error, name_templates
 
-NOT_A_REPORT = Template(
-    "not-a-report",
-    Severity.ERROR,
-    "This is not a report that version {version} of tracekit wrote.",
-    "Build the report again.",
-)
+NOT_A_REPORT = error("This is not a report that version {version} of tracekit wrote.", "Build the report again.")
+
+name_templates(globals())

@@ -1,7 +1,7 @@
 """Inference rules that a user switches off."""
 
-from tracekit.messages.model import Severity, Template
+from tracekit.messages.model import error, name_templates
 
-RULE_UNKNOWN = Template(
-    "rule-unknown", Severity.ERROR, "There is no inference rule {name!r}.", "The rules are {known:list}."
-)
+RULE_UNKNOWN = error("There is no inference rule {name!r}.", "The rules are {known:list}.")
+
+name_templates(globals())
