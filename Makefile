@@ -25,9 +25,9 @@ demo: install
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not heavy"
 
-# What takes long or seldom finds out anything: fits, storms, whole models, all pages in a browser.
+# What takes long: all real traces, whole models, the pages in a browser, 200 examples of each property instead of 20.
 test-all: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m heavy
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "heavy or hypothesis" --hypothesis-profile thorough
 
 check: install docs
 	$(BIN)/ruff check .

@@ -19,8 +19,9 @@ BROWSER_MS = 120_000
 # Each worker of pytest-xdist has a core: threads of OpenMP (PyTorch, scikit-learn) would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("busy machine", deadline=None, max_examples=50)
-settings.load_profile("busy machine")
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("thorough", deadline=None, max_examples=200)
+settings.load_profile("quick")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,6 +16,8 @@ from tracekit.prediction import predict
 from tracekit.reporting import build_report
 from tracekit.run import MeasuredRun, prepare_run
 
+pytestmark = pytest.mark.heavy
+
 FOLDER = Path(os.environ.get("TRACEKIT_REAL_TRACES", ""))
 ALL = sorted(p.name for p in FOLDER.glob("*.json.gz") if ".et." not in p.name) if FOLDER.name else []
 WITH_GPU = [name for name in ALL if name != "hta_cpu_only.json.gz"]

@@ -13,6 +13,8 @@ from tracekit.hosts import measure_host_speed
 from tracekit.prediction import predict
 from tracekit.run import MeasuredRun, prepare_run
 
+pytestmark = pytest.mark.heavy
+
 FOLDER = Path(__file__).parents[1] / "sample_traces" / "recorded"
 TRACES = sorted(path.name for path in FOLDER.glob("*.json.gz"))
 JOBS = ("bert_inference", "gpt2_train_compiled", "llama_prefill", "moe_train", "resnet50_train", "vit_train")

@@ -10,6 +10,8 @@ import tracekit as tk
 from tests.codes import has_code
 from tracekit.errors import RequestError
 
+pytestmark = pytest.mark.heavy
+
 torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402

@@ -24,6 +24,8 @@ from tracekit.table_skews import TableSkews, find_table_skews
 from tracekit.workload.ops.fbgemm import compute_fbgemm_work
 from tracekit.workload.signature import Signature
 
+pytestmark = pytest.mark.heavy
+
 torch = pytest.importorskip("torch")
 
 from tracekit.capturing.named import NamedProgram, capture_named  # noqa: E402

@@ -7,6 +7,8 @@ import pytest
 
 import tracekit as tk
 
+pytestmark = pytest.mark.heavy
+
 torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402

@@ -20,6 +20,8 @@ from tracekit.reporting.sections.warnings import build_warnings
 from tracekit.run import prepare_run
 from tracekit.testing import A100, TraceBuilder
 
+pytestmark = pytest.mark.heavy
+
 SPOILT = 2
 
 

@@ -27,6 +27,8 @@ from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import RankTrace
 
+pytestmark = pytest.mark.heavy
+
 FOLDER = Path(os.environ.get("TRACEKIT_REAL_TRACES", ""))
 REAL = sorted(path for path in FOLDER.glob("*.json.gz") if ".et." not in path.name) if FOLDER.name else []
 READERS = (0, 200 << 20)

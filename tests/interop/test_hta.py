@@ -23,7 +23,7 @@ from tracekit.testing import TraceBuilder
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("hta.trace_analysis")
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.heavy]
 
 WITH_CRITICAL_PATH = ("h100_vit_inference", "hta_critical_path_cuda_event_sync", "v100_dlrm_train_rank0_of_8")
 REAL = (

@@ -9,6 +9,8 @@ from predictors import list_gpus, load_gpu, predict
 from predictors.gpu import Gpu
 from predictors.testing import check_predictor
 
+pytestmark = pytest.mark.heavy
+
 
 def ends_of_each_generation() -> list[str]:
     """The GPUs of fewest and of most SMs of each compute capability."""

@@ -7,6 +7,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from predictors.training.boost import boost
 from predictors.training.estimator import PerceptronsRegressor, SymmetricTreesRegressor
 
+pytestmark = pytest.mark.heavy
+
 RANDOM_ROWS = "each tree and step sees rows drawn at random, so that repeating a row isn't the same as weighting it"
 EXPECTED_FAILURES = {"check_sample_weight_equivalence_on_dense_data": RANDOM_ROWS}
 ROUNDED_CHECK = "check_methods_sample_order_invariance"

@@ -12,6 +12,8 @@ from tests.conftest import SAMPLES
 from tracekit.render.html import render_page
 from tracekit.render.html.rows import build_kernel_families
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def opened(new_page, report, tmp_path_factory):

@@ -32,6 +32,8 @@ from tracekit.reporting.model import Report
 from tracekit.reporting.sections.parts import COLLECTIVE
 from tracekit.run import MeasuredRun, prepare_run
 
+pytestmark = pytest.mark.heavy
+
 FOLDER = Path(os.environ.get(VARIABLE, ""))
 TARGETS = ("h100-sxm", "h200-sxm")
 SAMPLE_TRACES = (

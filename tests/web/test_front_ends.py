@@ -24,6 +24,8 @@ from tracekit.web.errors import serialize_error
 from tracekit.web.field_labels import describe_error
 from tracekit.web.formats import TOP_KERNELS
 
+pytestmark = pytest.mark.heavy
+
 ANSWERED = {
     "one GPU": {"gpu": "l4"},
     "several GPUs": {"gpu": ["H100 SXM", "l40s", "mi300x"]},

@@ -18,6 +18,8 @@ from tracekit.workload.ops import compute_work, explain_unread
 from tracekit.workload.ops.memory_traffic import sum_bytes
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
+pytestmark = pytest.mark.heavy
+
 CALL = ("op", "family", "dtype", "name", "input_dims", "input_types", "concrete_inputs", "input_strides")
 OWN = [*sorted(SAMPLES.glob("*.json.gz")), *sorted(SAMPLES.glob("recorded/h100-sxm_*.json.gz"))]
 GIVEN = sorted(Path(os.environ.get(VARIABLE, ".")).glob("*.json.gz")) if os.environ.get(VARIABLE) else []
