@@ -1,6 +1,7 @@
 """Traces that others recorded on real GPUs; see tests/conftest.py for where they lie."""
 
 import os
+from dataclasses import astuple
 from functools import cache
 from pathlib import Path
 
@@ -54,8 +55,7 @@ def test_every_trace_is_predicted(name):
     for prediction in predict(run, ["h100-sxm", "t4", "mi300x"]).values():
         assert 0 < prediction.low_us <= prediction.step.step_time_us <= prediction.high_us
         assert prediction.kernels["time_us"].is_finite().all()
-        coverage = prediction.coverage
-        assert coverage.modelled + coverage.scaled + coverage.unknown == pytest.approx(100)
+        assert sum(astuple(prediction.coverage)) == pytest.approx(100)
     if run.gpu is not None:
         own = predict(run, [run.gpu.slug])[run.gpu.slug]
         assert own.kernels["time_us"].to_list() == (run.kernels["dur_ns"] / 1e3).to_list()

@@ -49,7 +49,7 @@ def test_predict_json_holds_the_contract(run, trace):
         "gpu", "cluster", "step_time_us", "low_us", "high_us", "speedup", "kernel_time_us", "exposed_comm_us",
         "idle_us", "coverage", "fits_in_memory",
     }  # fmt: skip
-    assert set(target["coverage"]) == {"modelled", "scaled", "unknown"}
+    assert set(target["coverage"]) == {"modelled", "inferred", "scaled", "unknown"}
 
 
 def test_info_and_report_json(run, trace):

@@ -38,10 +38,10 @@ def test_predictions_have_the_edits_in_them(run, trace):
     assert data["what_if"][0]["predicted_us"] == [pytest.approx(target["step_time_us"])]
     notes = {note["code"]: note["values"] for note in target["notes"]}
     assert notes["edits-applied"] == {"edits": ["host-speed(op=1.5)"]}
-    assert "host-time-kept" not in notes
+    assert "host-not-given" not in notes
     plain = json.loads(run("predict", trace, "-g", "t4", "--json")[1])
     assert plain["what_if"] == []
-    assert "host-time-kept" in [note["code"] for note in plain["targets"][0]["notes"]]
+    assert "host-not-given" in [note["code"] for note in plain["targets"][0]["notes"]]
 
 
 def test_the_unprofiled_step_becomes_the_measured_one(run, trace):

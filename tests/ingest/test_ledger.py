@@ -23,6 +23,7 @@ from tracekit.ingest.decode import decode
 from tracekit.ingest.event_counts import MAX_EVENT_KINDS
 from tracekit.ingest.fields import CATEGORIES
 from tracekit.ingest.ledger import DROPPED, EVENTS, READ, count_events, describe_events
+from tracekit.ingest.worker_calls import is_worker_call
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import RankTrace
@@ -62,7 +63,10 @@ def count_by_hand(events: Events) -> Counter[tuple[str, str]]:
     for event in events:
         category, phase = event.get("cat") or "", event.get("ph", "")
         known = phase in ("X", "i") and category in CATEGORIES
-        counts[(CATEGORIES[category], "") if known else (category, phase)] += 1
+        if category == "python_function" and is_worker_call(event.get("name")):
+            counts["worker_calls", ""] += 1
+        else:
+            counts[(CATEGORIES[category], "") if known else (category, phase)] += 1
     return counts
 
 

@@ -87,4 +87,5 @@ def test_a_step_is_its_hosts_or_its_gpus() -> None:
     three = [Call("aten::relu", [[8]], ["float"], [""], ("vectorized_elementwise_kernel",))] * 3
     by_host, by_gpu = (prepare_run(build_trace(three, [us] * 3, host_us=50).load(), source_gpu="t4") for us in (2, 100))
     assert by_gpu.measured_step.step_time_us == pytest.approx(0.4 * 50 + 5 + 3 * 100 + 5)
-    assert by_host.measured_step.step_time_us == pytest.approx(3 * 50 + 5)
+    # The wait ends a moment after the last kernel.
+    assert by_host.measured_step.step_time_us == pytest.approx(3 * 50 + 5, abs=0.02)

@@ -146,7 +146,7 @@ def test_a_target_that_can_not_be_predicted_leaves_the_others_their_report(ask, 
 def test_the_report_on_the_page_names_its_fields(ask, api):
     ask(does_it=True, gpu="l4")
     reports = api.job(ask.job)["reports"]
-    assert "“Host speed” changes it." in api.client.get(reports["html"]).text
+    assert "“Host (CPU) of the target” same is a CPU like the trace" in api.client.get(reports["html"]).text
     assert "“Host speed”" not in api.client.get(reports["json"]).text
 
 

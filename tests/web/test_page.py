@@ -124,6 +124,7 @@ def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_tr
         box.check()
     page.click("text=Compare the two chosen")
     assert "different programs" in page.inner_text(".report h1")
+    page.wait_for_load_state()  # the list asks anew once its script is there
     page.select_option("[name=of_b]", "l40s")
     page.wait_for_url("**of_b=l40s**")
     assert "predicted for l40s" in page.inner_text(".report .cards")

@@ -137,7 +137,7 @@ def name_templates(area: Mapping[str, object]) -> None:
     """Give the templates of a module their codes, the constants' names: ``GPU_UNKNOWN`` is ``gpu-unknown``.
 
     Args:
-        area: The module's ``globals()``, at its end.
+        area: The module's ``globals()``, once all its templates are there.
     """
     for name, value in area.items():
         if isinstance(value, Template) and not value.code:

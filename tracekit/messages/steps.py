@@ -62,6 +62,8 @@ STEP_WITHOUT_SETUP = note(
     "No step is marked: all but what prepares the run counts as one. Left out, with what lies before: {name:.200}.",
     "If that is wrong, switch the rule off: {--without-rules} setup-ranges.",
 )
+name_templates(globals())
+
 SOURCES = {
     template.code: template
     for template in (
@@ -70,5 +72,3 @@ SOURCES = {
     )
 }
 """Messages that say by what steps were found, by code."""
-
-name_templates(globals())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LEAST_US = 1e-3
+"""Least time that is divided by: a nanosecond, where all of a step may be none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -43,5 +46,5 @@ class Figure:
         return Figure(self.likely * other.likely, self.low * other.low, self.high * other.high)
 
     def invert(self, numerator: float = 1.0) -> Figure:
-        """Return a number over this positive value: its low end is that over the high end."""
-        return Figure(numerator / self.likely, numerator / self.high, numerator / self.low)
+        """Return a number over this time in microseconds: its low end is that over the high end."""
+        return Figure(numerator / self.likely, numerator / self.high, numerator / max(self.low, LEAST_US))
