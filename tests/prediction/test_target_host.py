@@ -76,6 +76,13 @@ def test_where_neither_host_is_known_both_may_be_any_usual_one() -> None:
     assert (found.likely, found.low, found.high) == pytest.approx((1.0, 2 ** -(2**0.5), 2 ** (2**0.5)))
 
 
+def test_the_interval_of_an_unknown_host_holds_those_of_each_beside_other_software() -> None:
+    source, a100 = HostSpeed(1.0, 20, 0.1), load_gpu("a100-sxm-80gb")
+    for gpu in (H100, load_gpu("mi300x")):
+        found, same, usual = (compute_host_times(host, source, gpu, a100) for host in ("unknown", "same", "typical"))
+        assert (found.low, found.high) == (min(same.low, usual.low), max(same.high, usual.high))
+
+
 @pytest.mark.parametrize("host", ["typical", 1.5])
 def test_another_host_needs_the_speed_of_the_traces(host: str | float) -> None:
     with pytest.raises(RequestError, check=has_code("host-unknown")):

@@ -16,12 +16,11 @@ from tracekit.prediction.model import StepOnHost, StepOnUsualHost
 from tracekit.prediction.predictor import MIN_HOST_EFFECT
 from tracekit.prediction.profiler_cost import list_recorded, note_host_part
 from tracekit.prediction.target_host import (
-    SIMILAR_HOST,
+    SAME,
     TYPICAL,
     UNKNOWN,
     HostTimes,
     compute_host_times,
-    widen_for_stack,
 )
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
@@ -84,7 +83,9 @@ class StepOnHosts:
         if is_same:
             return HostSteps(None, None, ())
         usual = self._predict_on_usual_host(step)
-        same = self.replays.predict_on_host(self._hold_stack(SIMILAR_HOST)) if usual else None
+        same = None
+        if usual:
+            same = self.replays.predict_on_host(compute_host_times(SAME, None, self.gpu, self.run.gpu))
         changed = ReplayedChanges(self.replays, self.host.likely, step.step_time_us)
         source = self.source if usual else None
         found = (
@@ -95,10 +96,6 @@ class StepOnHosts:
             *notes.note_host(UNKNOWN, self.host, source, same, usual, self.gpu, changed),
         )
         return HostSteps(same, usual, found)
-
-    def _hold_stack(self, host: HostTimes) -> HostTimes:
-        """Widen the factors on the host's work where the target has another software stack than the trace."""
-        return widen_for_stack(host, self.run.gpu, self.gpu)
 
     def _note_profiler(self, step: StepTime, evidence: FleetEvidence) -> Iterator[Message]:
         if step.step_time_us:
@@ -115,7 +112,8 @@ class StepOnHosts:
         fast_us, slow_us = (self.replays.compute_step_us((LIKELY, time, LIKELY)) for time in (host.low, host.high))
         if max(step.step_time_us / fast_us, slow_us / step.step_time_us) < MIN_HOST_EFFECT:
             return None
-        there, usual = self.replays.predict_on_host(self._hold_stack(host)), find_usual_host(self.gpu)
+        host, usual = compute_host_times(TYPICAL, self.source, self.gpu, self.run.gpu), find_usual_host(self.gpu)
+        there = self.replays.predict_on_host(host)
         return StepOnUsualHost(
             there.step_time_us, there.low_us, there.high_us, self.source.speed / usual.speed, usual.machines
         )

@@ -34,7 +34,7 @@ from tracekit.prediction.sustained_clock import (
     compute_target_slowdown,
     regulates_clock,
 )
-from tracekit.prediction.target_host import MEASURED_HOST, UNKNOWN, compute_host_times, widen_for_stack
+from tracekit.prediction.target_host import MEASURED_HOST, UNKNOWN, compute_host_times
 from tracekit.prediction.targets import resolve_prices
 from tracekit.prediction.track_record import find_known_bias
 from tracekit.prediction.unknown_time import list_unknown_times
@@ -127,7 +127,7 @@ class FleetPredictor:
         times = [replace(common, collectives=_select(collectives, joined, place)) for place in joined.ranks]
         known, host = self.evidence.host, MEASURED_HOST
         if not common.is_same_gpu:
-            host = widen_for_stack(compute_host_times(UNKNOWN, known, gpu), run.gpu, gpu)
+            host = compute_host_times(UNKNOWN, known, gpu, run.gpu)
         items = [RankTarget(*one, ((LIKELY, host.likely, LIKELY),)) for one in zip(joined.ranks, times, strict=True)]
         clock = BOOST_CLOCK
         if regulates_clock(gpu) and not common.is_same_gpu:

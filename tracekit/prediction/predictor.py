@@ -51,14 +51,12 @@ from tracekit.prediction.sustained_clock import ClockedKernels, SustainedClock
 from tracekit.prediction.target_host import (
     MEASURED_HOST,
     SAME,
-    SIMILAR_HOST,
     TRACED_HOSTS,
     TYPICAL,
     UNKNOWN,
     HostTimes,
     compute_captured_host_times,
     compute_host_times,
-    widen_for_stack,
 )
 from tracekit.prediction.track_record import find_known_bias
 from tracekit.prediction.unknown_time import compute_work_ratio, list_unknown_times
@@ -247,7 +245,7 @@ class Predictor:
         usual = (
             None if same_host or layouts or run.is_captured else self._predict_on_usual_host(gpu, ends, stepped.step)
         )
-        same = _predict_on_host(ends, self._hold_stack(SIMILAR_HOST, gpu)) if usual else None
+        same = _predict_on_host(ends, compute_host_times(SAME, None, gpu, run.gpu)) if usual else None
         kernels = _apply_edits(program, filled.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
         source_host = self._source_host if not run.is_captured and (usual or self.host not in TRACED_HOSTS) else None
         ranks = target.layout.world_size if target.layout else program.trace.world_size
@@ -402,12 +400,7 @@ class Predictor:
             return compute_captured_host_times(self.host, self.run.gpu, gpu)
         if same_host:
             return MEASURED_HOST
-        found = compute_host_times(self.host, self._source_host if self.host != SAME else None, gpu)
-        return self._hold_stack(found, gpu)
-
-    def _hold_stack(self, host: HostTimes, gpu: Gpu) -> HostTimes:
-        """Widen the factors on the host's work where the target has another software stack than the trace."""
-        return widen_for_stack(host, self.run.gpu, gpu)
+        return compute_host_times(self.host, self._source_host if self.host != SAME else None, gpu, self.run.gpu)
 
     def _predict_on_usual_host(
         self, gpu: Gpu, ends: "tuple[_End, _End, _End]", step: StepTime
@@ -420,7 +413,8 @@ class Predictor:
         fast_us, slow_us = (likely.compute_step_us(time) for time in (host.low, host.high))
         if max(step.step_time_us / fast_us, slow_us / step.step_time_us) < MIN_HOST_EFFECT:
             return None
-        there, usual = _predict_on_host(ends, self._hold_stack(host, gpu)), find_usual_host(gpu)
+        host, usual = compute_host_times(TYPICAL, self._source_host, gpu, self.run.gpu), find_usual_host(gpu)
+        there = _predict_on_host(ends, host)
         return StepOnUsualHost(
             there.step_time_us, there.low_us, there.high_us, self._source_host.speed / usual.speed, usual.machines
         )

@@ -64,7 +64,9 @@ def parse_host(host: str | float) -> str | float:
     return speed
 
 
-def compute_host_times(host: str | float, source: HostSpeed | None, gpu: Gpu) -> HostTimes:
+def compute_host_times(
+    host: str | float, source: HostSpeed | None, gpu: Gpu, traced_on: Gpu | None = None
+) -> HostTimes:
     """Compute how much longer the CPU's own work takes on a host than on the trace's.
 
     An unknown host is most likely like the trace's; its interval holds those usual beside the GPU, too. For example, a
@@ -75,14 +77,22 @@ def compute_host_times(host: str | float, source: HostSpeed | None, gpu: Gpu) ->
         host: From :func:`parse_host`.
         source: The trace's host; ``None`` if it isn't known, so that it is any of the usual ones.
         gpu: The target's GPU.
+        traced_on: The trace's GPU, beside which the CPU may run another software stack than beside the target's.
 
     Raises:
         RequestError: The trace's host isn't known, and another one was asked for.
     """
+    if host == UNKNOWN:
+        other = _compute_unlike_hosts(find_usual_host(gpu)) if source is None else _find_times(TYPICAL, source, gpu)
+        same, other = (_widen_for_stack(one, traced_on, gpu) for one in (SIMILAR_HOST, other))
+        return HostTimes(same.likely, min(same.low, other.low), max(same.high, other.high))
+    return _widen_for_stack(_find_times(host, source, gpu), traced_on, gpu)
+
+
+def _find_times(host: str | float, source: HostSpeed | None, gpu: Gpu) -> HostTimes:
+    """Return the factors for a host that was given, beside the trace's software."""
     if host == SAME:
         return SIMILAR_HOST
-    if host == UNKNOWN:
-        return _hold_usual_hosts(source, find_usual_host(gpu))
     if source is None:
         raise RequestError(messages.HOST_UNKNOWN(host=str(host)))
     if host == TYPICAL:
@@ -92,24 +102,14 @@ def compute_host_times(host: str | float, source: HostSpeed | None, gpu: Gpu) ->
     return HostTimes(ratio, ratio / HOST_SPEED_FACTOR, ratio * HOST_SPEED_FACTOR)
 
 
-def _hold_usual_hosts(source: HostSpeed | None, usual: UsualHost) -> HostTimes:
-    """Return the factors for a host like the trace's, in an interval that holds the usual ones."""
-    if source is None:
-        reach = exp(hypot(log(usual.high / usual.speed), log(usual.high / usual.speed)))
-        low, high = 1 / reach, reach
-    else:
-        low, high = source.speed / usual.high, source.speed / usual.low
-    return HostTimes(1.0, min(low, SIMILAR_HOST.low), max(high, SIMILAR_HOST.high))
+def _compute_unlike_hosts(usual: UsualHost) -> HostTimes:
+    """Return the factors where neither host is known: each is any of the usual ones."""
+    reach = exp(hypot(log(usual.high / usual.speed), log(usual.high / usual.speed)))
+    return HostTimes(1.0, 1 / reach, reach)
 
 
-def widen_for_stack(times: HostTimes, source: Gpu | None, gpu: Gpu) -> HostTimes:
-    """Widen the interval of the CPU's own work where it runs another software stack than in the trace.
-
-    Args:
-        times: The factors on its work, with an interval that holds how far hosts differ.
-        source: The trace's GPU; ``None`` if it isn't known.
-        gpu: The target's GPU.
-    """
+def _widen_for_stack(times: HostTimes, source: Gpu | None, gpu: Gpu) -> HostTimes:
+    """Widen the interval of the CPU's own work where it runs another software stack than in the trace."""
     if not changes_stack(source, gpu):
         return times
     below, above = (
