@@ -1,7 +1,7 @@
 """Whole commands, as ratios to ``python -c "import polars"`` in the same run: CPU time, best of two processes.
 
 Measured on an idle machine, 2026-11-27: `predict` of a trace of 54 MB (``TRACEKIT_REAL_TRACES``) takes 13 to 14 times
-as long as importing polars (0.16 to 0.2 s), on 20 GPUs 19 to 24 times (30 on a busy machine), `report` of a small
+as long as importing polars (0.16 to 0.2 s), on 20 GPUs 19 to 24 times (30 to 39 on a busy machine), `report` of a small
 sample 8 times. Goals: 9, 15 and 5.
 
 Of the 1.1 s of `report`, 0.6 s are imports: numpy, polars and llvmlite 0.25, typer with pydantic and rich 0.1, 430

@@ -215,9 +215,9 @@ def test_a_large_trace_takes_seconds_at_most():
     shape = {name: draw.integers(1, 8192, 100_000) for name in ("m", "n", "k")}
     kernels = pl.DataFrame(shape).with_columns(family=pl.lit("gemm"), dtype=pl.lit("bf16"))
     predict(kernels.head(10), "h100-sxm")
-    start = time.perf_counter()
+    start = time.process_time()
     predict(kernels, "h100-sxm")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 20  # 3 on an idle machine; a loop over rows takes minutes
 
 
 def test_repeats_of_a_kernel_get_its_time():
