@@ -65,7 +65,6 @@ from tracekit.replay.step_time import StepTime
 from tracekit.replay.unknown_time import UnknownTimes, scale_unknown_time
 from tracekit.run import MeasuredRun
 from tracekit.scoreboard import Scoreboard
-from tracekit.workload.gpus import count_gpus_per_rank
 from tracekit.workload.time_share import compute_time_shares
 
 MODELLED_METHODS = ("measured", "law", "transfer")
@@ -174,7 +173,7 @@ class Predictor:
             ClusterError: The job doesn't fit on the cluster.
             LayoutError: The job can't be laid out in this way.
         """
-        layouts = find_layout_change(self.layout, target, count_gpus_per_rank(self.program.kernels))
+        layouts = find_layout_change(self.layout, target, self.program.step_timer.gpus_per_rank)
         if layouts and not self.assumptions and (adders := find_missing_collectives(self.program, *layouts)):
             grown = self.insert_collectives(adders)
             return separate_inserted_kernels(grown.predict(target), self.program)
@@ -249,7 +248,7 @@ class Predictor:
         kernels = _apply_edits(program, filled.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
         source_host = self._source_host if not run.is_captured and (usual or self.host not in TRACED_HOSTS) else None
         ranks = target.layout.world_size if target.layout else program.trace.world_size
-        gpus_per_rank = count_gpus_per_rank(program.kernels)
+        gpus_per_rank = program.step_timer.gpus_per_rank
         gpus = ranks * gpus_per_rank
         price = self.prices.find(gpu, target.cluster)
         changed = ChangedStep(program, filled["time_us"].to_numpy(), host.likely, stepped.step.step_time_us)

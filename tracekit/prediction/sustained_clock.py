@@ -30,7 +30,6 @@ from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.program import Program
 from tracekit.replay.step_time import JobSteps
 from tracekit.run import MeasuredRun
-from tracekit.workload.gpus import number_gpus
 
 REGULATED_US = 2000.0
 """In the runs that the laws were fitted to, a kernel of this time is throttled by half as much as in a job: GEMMs of
@@ -97,7 +96,7 @@ class SustainedClock:
             traced: What predicted them from the run's GPU.
             host_time: How many times as long the CPU's own work takes.
         """
-        place = number_gpus(program.kernels)
+        place = program.step_timer.gpu
         if (self.source_slowdown > 1).any():
             there = kernels.select("family", "dtype").hstack(traced.on_source.select("time_us", "limiter", "runs_as"))
             slower = choose_slowdown(self.source_slowdown, place)

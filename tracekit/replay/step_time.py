@@ -235,6 +235,7 @@ class StepTimer:
 
     Attributes:
         job: The steps of all ranks together.
+        gpu: The GPU of each kernel among those of its rank.
     """
 
     def __init__(
@@ -246,7 +247,7 @@ class StepTimer:
         self._row = row = _index_step_rows(kernels, steps)
         self._by_step = np.argsort(row, kind="stable")[: int((row < steps.height).sum())]
         self._launching, self._from = np.unique(row[self._by_step], return_index=True)
-        self._gpu = number_gpus(kernels)
+        self.gpu: Ints = number_gpus(kernels)
         collective = (kernels["family"] == "collective").to_numpy()
         self._collective = collective if collective.any() else None
         firsts = np.flatnonzero(self.job.first)
@@ -312,12 +313,17 @@ class StepTimer:
         """Sum a per-kernel time over each chosen step of the mean GPU, and return the median step in microseconds."""
         return self.job.compute_median_sum_us(self.sum_by_gpu(kernel_ns))
 
+    @property
+    def gpus_per_rank(self) -> int:
+        """GPUs that a rank drives; of several ranks the one that drives most."""
+        return int(self.gpu.max(initial=0)) + 1
+
     def sum_by_gpu(self, kernel_ns: Ints) -> Floats:
         """Sum a per-kernel time over each row of the steps, on each GPU of a rank; NaN where a rank hasn't that GPU."""
-        gpus = int(self._gpu.max(initial=0)) + 1
-        summed = np.array([self._sum_by_step(np.where(self._gpu == gpu, kernel_ns, 0)) for gpu in range(gpus)])
+        gpus = self.gpus_per_rank
+        summed = np.array([self._sum_by_step(np.where(self.gpu == gpu, kernel_ns, 0)) for gpu in range(gpus)])
         counts = np.ones(self._windows.size - 1, dtype=np.int64)
-        np.maximum.at(counts, self._rank, self._gpu + 1)
+        np.maximum.at(counts, self._rank, self.gpu + 1)
         of_row = np.repeat(counts, np.diff(self._windows))
         return np.where(np.arange(gpus)[:, None] < of_row, summed, np.nan)
 
