@@ -10,7 +10,7 @@ from tests.jobs import job
 from tracekit.errors import RuleError
 from tracekit.graph.edges import EdgeKind
 from tracekit.inference_rules import INFERENCE_RULES, select_rules
-from tracekit.messages.runs import RULES_OFF
+from tracekit.messages.requests import RULES_OFF
 from tracekit.rules import Rule, RuleNames
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import A100, TraceBuilder

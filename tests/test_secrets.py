@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tracekit import secret_scan
-from tracekit.messages.redaction import SECRET_FOUND
+from tracekit.messages.recordings import SECRET_FOUND
 from tracekit.testing import TraceBuilder
 
 # Put together here, so that scanners of this repository find nothing.

@@ -18,8 +18,8 @@ from predictors.kernels import KERNEL_COLUMNS
 from tracekit import output_files
 from tracekit.bounds import MAX_CALIBRATION_BYTES
 from tracekit.errors import CalibrationError, OutputError
-from tracekit.messages import calibrations as messages
-from tracekit.messages.outputs import DIRECTORY_NOT_MADE
+from tracekit.messages import predictions as messages
+from tracekit.messages.requests import DIRECTORY_NOT_MADE
 from tracekit.run import MeasuredRun
 from tracekit.workload.names.framework import infer_framework
 

@@ -17,7 +17,7 @@ import msgspec
 from tracekit.bounds import MAX_COUNT, MAX_MODEL_CONFIG_BYTES, MAX_TABLE_WIDTH, MAX_TABLES
 from tracekit.embedding_table_spec import TableSpec, parse_table_spec
 from tracekit.errors import ModelConfigError, RequestError
-from tracekit.messages import dlrm_configs as messages
+from tracekit.messages import models as messages
 
 MODEL_TYPE = "dlrm"
 INTERACTIONS = ("dot", "dcn", "cat")

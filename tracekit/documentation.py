@@ -10,7 +10,7 @@ from pathlib import Path
 from tracekit.errors import TracekitError
 from tracekit.messages import Template
 from tracekit.messages.catalogue import CATALOGUE
-from tracekit.messages.configurations import SUBJECT_MISTYPED, SUBJECT_UNKNOWN
+from tracekit.messages.requests import SUBJECT_MISTYPED, SUBJECT_UNKNOWN
 
 FOLDERS = ("tutorial", "how-to", "reference", "explanation")
 ROOTS = (Path(__file__).parent / "pages", Path(__file__).parents[1] / "docs")

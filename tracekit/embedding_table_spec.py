@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from tracekit.bounds import MAX_POOLING, MAX_TABLE_ROWS, MAX_TABLE_WIDTH, MAX_TABLES, MAX_ZIPF_ALPHA
 from tracekit.errors import RequestError
-from tracekit.messages import embedding_tables as messages
+from tracekit.messages import models as messages
 from tracekit.numbers import NUMBER_PATTERN
 
 FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}

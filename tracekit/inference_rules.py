@@ -24,7 +24,7 @@ from tracekit.graph.inferred import (
 )
 from tracekit.graph.ranks import clocks
 from tracekit.ingest import correlations
-from tracekit.messages import rules as messages
+from tracekit.messages import requests as messages
 from tracekit.replay import collective_transfer
 from tracekit.rules import Rule, RuleNames
 from tracekit.workload import busy_start, contradicted_names, precision, step_kinds, steps, unmarked_steps

@@ -12,7 +12,7 @@ from tracekit.graph import Graph, build_graph
 from tracekit.graph.build import build_graph_parts
 from tracekit.graph.ranks import Collectives, align_steps, join_ranks, link_ranks
 from tracekit.graph.ranks.lost import LackingRanks, RecordedCollectives, find_lacking_ranks
-from tracekit.messages import Message, ProgressCallback, stages
+from tracekit.messages import Message, ProgressCallback, requests
 from tracekit.program import StepTables
 from tracekit.replay.collective_transfer import estimate_transfer_us
 from tracekit.rules import RuleNames
@@ -58,14 +58,14 @@ def join_rank_traces(
         StepError: A rank doesn't have these steps.
     """
     found, notes = step_table.find_steps_of_ranks(ranks, without)
-    progress(stages.CLASSIFYING_KERNELS())
+    progress(requests.CLASSIFYING_KERNELS())
     classified = [build_kernel_table(rank, table, without) for rank, table in zip(ranks, found, strict=True)]
     numbers = [rank.rank or 0 for rank in ranks]
     if lacking := _find_lacking_ranks(ranks, numbers, classified, found):
         others = [rank for place, rank in enumerate(ranks) if place not in lacking.places]
         joined = join_rank_traces(others, steps, gpu, without, progress)
         return replace(joined, notes=(lacking.to_message(), *joined.notes))
-    progress(stages.LINKING_DEPENDENCIES())
+    progress(requests.LINKING_DEPENDENCIES())
     if len(ranks) > 1 and not any(step_table.is_whole_trace(table) for table in found):
         classified, found, doubts = align_steps(numbers, classified, found)
         notes = (*notes, *doubts)

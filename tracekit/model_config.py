@@ -9,7 +9,7 @@ import msgspec
 
 from tracekit.bounds import MAX_MODEL_CONFIG_BYTES, MAX_MODEL_LAYERS, MAX_MODEL_SIZE
 from tracekit.errors import ModelConfigError
-from tracekit.messages import model_configs as messages
+from tracekit.messages import models as messages
 from tracekit.model_mixers import DELTA_RULE_CHUNK, LatentAttention, LinearAttention
 
 REQUIRED_KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads")

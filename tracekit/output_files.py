@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracekit.errors import OutputError
-from tracekit.messages import outputs
+from tracekit.messages import requests
 
 # Characters of the file's name in the name of its temporary file; with four bytes a character, names hold 255 bytes.
 MAX_NAME_LENGTH = 60
@@ -23,7 +23,7 @@ def refuse_standard_output(path: Path) -> None:
         OutputError: It is that.
     """
     if str(path) == "-":
-        raise OutputError(outputs.OUTPUT_NEEDS_FILE())
+        raise OutputError(requests.OUTPUT_NEEDS_FILE())
 
 
 def check_writable(path: Path, *, force: bool) -> None:
@@ -45,13 +45,13 @@ def check_writable(path: Path, *, force: bool) -> None:
     except OSError as error:
         raise _make_write_error(path, error) from error
     if exists and not is_file:
-        raise OutputError(outputs.OUTPUT_NOT_A_FILE(path=str(path)))
+        raise OutputError(requests.OUTPUT_NOT_A_FILE(path=str(path)))
     if exists and not force:
-        raise OutputError(outputs.OUTPUT_EXISTS(path=str(path)))
+        raise OutputError(requests.OUTPUT_EXISTS(path=str(path)))
     if not in_directory:
-        raise OutputError(outputs.OUTPUT_NO_DIRECTORY(path=str(path), directory=str(directory)))
+        raise OutputError(requests.OUTPUT_NO_DIRECTORY(path=str(path), directory=str(directory)))
     if not may_write:
-        raise OutputError(outputs.OUTPUT_DIRECTORY_READ_ONLY(path=str(path), directory=str(directory)))
+        raise OutputError(requests.OUTPUT_DIRECTORY_READ_ONLY(path=str(path), directory=str(directory)))
 
 
 def check_folder(path: Path, *, force: bool) -> None:
@@ -62,10 +62,10 @@ def check_folder(path: Path, *, force: bool) -> None:
     """
     if path.is_dir():
         if not force:
-            raise OutputError(outputs.OUTPUT_EXISTS(path=str(path)))
+            raise OutputError(requests.OUTPUT_EXISTS(path=str(path)))
         check_writable(path / "_", force=True)
     elif path.exists():
-        raise OutputError(outputs.OUTPUT_NOT_A_FOLDER(path=str(path)))
+        raise OutputError(requests.OUTPUT_NOT_A_FOLDER(path=str(path)))
     else:
         check_writable(path, force=force)
 
@@ -79,7 +79,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:
-        raise OutputError(outputs.DIRECTORY_NOT_MADE(path=str(path), reason=error.strerror or str(error))) from error
+        raise OutputError(requests.DIRECTORY_NOT_MADE(path=str(path), reason=error.strerror or str(error))) from error
 
 
 def fit_name(stem: str, suffix: str) -> str:
@@ -96,7 +96,7 @@ def refuse_input_overwrite(path: Path, inputs: Iterable[Path]) -> None:
         OutputError: It is one of the inputs.
     """
     if any(one.exists() and one.samefile(path) for one in inputs if path.exists()):
-        raise OutputError(outputs.OUTPUT_IS_INPUT(path=str(path)))
+        raise OutputError(requests.OUTPUT_IS_INPUT(path=str(path)))
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def _follow_links(path: Path) -> Path:
 
 
 def _make_write_error(path: Path, error: OSError) -> OutputError:
-    return OutputError(outputs.OUTPUT_NOT_WRITTEN(path=str(path), reason=error.strerror or str(error)))
+    return OutputError(requests.OUTPUT_NOT_WRITTEN(path=str(path), reason=error.strerror or str(error)))
 
 
 def _flush_file(path: Path) -> None:

@@ -12,7 +12,7 @@ from tracekit.errors import WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.graph.recorded.host_spans import LaunchThreads, find_launch_threads
-from tracekit.messages import runs as messages
+from tracekit.messages import requests as messages
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
 from tracekit.replay.step_time import StepTime, StepTimer

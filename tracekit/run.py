@@ -18,9 +18,9 @@ from tracekit.inference_rules import select_rules
 from tracekit.ingest import correlations
 from tracekit.ingest.batches import find_speculation
 from tracekit.joined_ranks import join_rank_traces
-from tracekit.messages import Message, ProgressCallback, requests, stages
-from tracekit.messages import runs as messages
-from tracekit.messages.steps import STEP_BEGINS_LATE, STEP_TIME_ZERO
+from tracekit.messages import Message, ProgressCallback, requests
+from tracekit.messages import requests as messages
+from tracekit.messages.traces import STEP_BEGINS_LATE, STEP_TIME_ZERO
 from tracekit.model_config import read_model_config
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
@@ -270,7 +270,7 @@ def prepare_run(
     source, doubt = identify_run_gpu(source_gpu, ranks[0])
     gpu = source.gpu if source else None
     job = join_rank_traces([each for each, _ in corrected], steps, gpu, without, progress)
-    progress(stages.REPLAYING())
+    progress(requests.REPLAYING())
     meter = job.tables.step_timer
     lines = build_measured_timeline(job.graph), replay(job.graph)
     results = _measure_results(meter, job.graph, *lines)

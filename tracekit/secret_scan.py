@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tracekit.messages import Message
-from tracekit.messages.redaction import SECRET_FOUND
+from tracekit.messages.recordings import SECRET_FOUND
 from tracekit.trace import RankTrace
 
 # Without look-around, so that polars' regular expressions accept the patterns; bounded, so that long texts take linear

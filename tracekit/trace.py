@@ -12,7 +12,7 @@ from tracekit.errors import TraceError
 from tracekit.format import abbreviate_names, format_quantity
 from tracekit.index_distribution import IndexPattern
 from tracekit.messages import Message
-from tracekit.messages import ranks as messages
+from tracekit.messages import traces as messages
 from tracekit.model_config import ModelConfig
 
 if TYPE_CHECKING:

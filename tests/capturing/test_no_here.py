@@ -12,8 +12,8 @@ from tracekit import calibration
 from tracekit.calibration import Calibration
 from tracekit.errors import CaptureError, RequestError
 from tracekit.index_distribution import ZipfPattern
-from tracekit.messages import decisions as told
-from tracekit.messages.prediction_notes import CALIBRATION_USED
+from tracekit.messages import predictions as told
+from tracekit.messages.predictions import CALIBRATION_USED
 from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.render import json as as_json
 from tracekit.render import markdown, terminal

@@ -22,7 +22,7 @@ from tracekit.capturing.load import MAX_TOKENS, LoadedProgram, load_program, rea
 from tracekit.capturing.named import NamedProgram  # noqa: E402
 from tracekit.capturing.options import CaptureOptions  # noqa: E402
 from tracekit.capturing.steps import TOKENS_STEP, predict_steps  # noqa: E402
-from tracekit.messages.captures import CAPTURE_NEEDS_TRANSFORMERS, CONFIG_MODEL_UNKNOWN  # noqa: E402
+from tracekit.messages.models import CAPTURE_NEEDS_TRANSFORMERS, CONFIG_MODEL_UNKNOWN  # noqa: E402
 
 PROGRAM = """
 import os

@@ -7,8 +7,13 @@ import pytest
 
 import tracekit
 from tests.codes import list_codes
-from tracekit.messages.ranks import RANK_BEYOND_WORLD, RANK_IMPOSSIBLE
-from tracekit.messages.trace_contents import ACTIVITY_SIZES_IMPOSSIBLE, EVENTS_UNTIMED, STEP_MARKS_UNNUMBERED
+from tracekit.messages.traces import (
+    ACTIVITY_SIZES_IMPOSSIBLE,
+    EVENTS_UNTIMED,
+    RANK_BEYOND_WORLD,
+    RANK_IMPOSSIBLE,
+    STEP_MARKS_UNNUMBERED,
+)
 from tracekit.testing import TraceBuilder
 from tracekit.workload import steps
 

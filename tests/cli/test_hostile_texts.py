@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from tests.hostile_texts import PAYLOAD, write_hostile_files
 from tracekit.escape import BLANKS, UNSAFE, Code, to_cell, to_csv_cell, to_line, to_markdown
-from tracekit.messages import trace_files
+from tracekit.messages import traces
 
 ACTING = re.compile(f"{UNSAFE}|[\v\f\r\x85\u2028\u2029]")
 
@@ -256,9 +256,9 @@ def test_formulas_become_texts(text):
 
 
 def test_values_of_messages_are_escaped_and_their_own_words_are_not():
-    message = trace_files.FILE_NAME_MISTYPED(path="a`<b>`\x1b", similar=["`c`", "d|e"])
+    message = traces.FILE_NAME_MISTYPED(path="a`<b>`\x1b", similar=["`c`", "d|e"])
     assert message.render(escape=to_markdown).startswith("a\\`\\<b\\>\\`�: no such file.")
     assert message.values["path"] == "a`<b>`\x1b"
-    damaged = trace_files.FILE_DAMAGED(path="x", damage=trace_files.FILE_EMPTY(path="<y>"))
+    damaged = traces.FILE_DAMAGED(path="x", damage=traces.FILE_EMPTY(path="<y>"))
     assert "\\<y\\>" in damaged.render(escape=to_markdown)
     assert "\\\\" not in damaged.render(escape=to_markdown)

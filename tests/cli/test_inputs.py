@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tracekit.messages.ranks import RANK_MISSING
+from tracekit.messages.traces import RANK_MISSING
 from tracekit.testing import TraceBuilder
 
 

@@ -4,34 +4,34 @@ import sys
 
 import pytest
 
-from tracekit.messages import stages
+from tracekit.messages import requests
 from tracekit.request.stage_plan import EFFORTS, MEASURING, compute_share_done
 from tracekit.testing import TraceBuilder
 
-PLAN = (*MEASURING, stages.PREDICTING, stages.BUILDING_REPORT)
+PLAN = (*MEASURING, requests.PREDICTING, requests.BUILDING_REPORT)
 
 
 def test_the_share_grows_with_files_stages_and_targets():
     begun = [
-        stages.READING_FILE(number=1, files=2),
-        stages.READING_FILE(number=2, files=2),
-        stages.CLASSIFYING_KERNELS(),
-        stages.LINKING_DEPENDENCIES(),
-        stages.REPLAYING(),
-        *(stages.PREDICTING_TARGET(target="t4", number=number, targets=3) for number in (1, 2, 3)),
-        stages.BUILDING_REPORT(),
+        requests.READING_FILE(number=1, files=2),
+        requests.READING_FILE(number=2, files=2),
+        requests.CLASSIFYING_KERNELS(),
+        requests.LINKING_DEPENDENCIES(),
+        requests.REPLAYING(),
+        *(requests.PREDICTING_TARGET(target="t4", number=number, targets=3) for number in (1, 2, 3)),
+        requests.BUILDING_REPORT(),
     ]
     shares = [compute_share_done(stage, PLAN) for stage in begun]
     assert shares[0] == 0
     assert shares == sorted(set(shares))
     assert shares[-1] < 1
     # The second of two files begins at the half of reading.
-    assert shares[1] == pytest.approx(EFFORTS[stages.READING_TRACE] / 2 / sum(EFFORTS[stage] for stage in PLAN))
+    assert shares[1] == pytest.approx(EFFORTS[requests.READING_TRACE] / 2 / sum(EFFORTS[stage] for stage in PLAN))
 
 
 def test_a_stage_that_is_not_planned_leaves_the_share():
-    assert compute_share_done(stages.COMPILING_LOOPS(), PLAN) is None
-    assert compute_share_done(stages.BUILDING_REPORT(), MEASURING) is None
+    assert compute_share_done(requests.COMPILING_LOOPS(), PLAN) is None
+    assert compute_share_done(requests.BUILDING_REPORT(), MEASURING) is None
 
 
 def test_a_terminal_shows_stages_and_shares_and_leaves_none_behind(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 import tracekit
 from tracekit.ingest import cache
-from tracekit.messages.trace_files import CACHE_NOT_PRIVATE
+from tracekit.messages.traces import CACHE_NOT_PRIVATE
 from tracekit.testing import TraceBuilder
 
 ROOT = Path(__file__).parents[2]

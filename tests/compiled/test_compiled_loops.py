@@ -14,7 +14,7 @@ from tracekit.compiled import CompiledLoop, compile, compile_lazily, library, ob
 from tracekit.compiled.announcing import announce_compilation
 from tracekit.compiled.units import Unit
 from tracekit.errors import TracekitError
-from tracekit.messages.stages import COMPILING_LOOPS
+from tracekit.messages.requests import COMPILING_LOOPS
 from tracekit.testing import TraceBuilder
 
 NAME = "loop.o"

@@ -9,7 +9,7 @@ from tests.jobs import recorded
 from tracekit.doctor import Diagnosis, Status, examine
 from tracekit.errors import StepError
 from tracekit.ingest.ranks import combine_ranks
-from tracekit.messages.steps import STEPS_WITHOUT_GPU_WORK
+from tracekit.messages.traces import STEPS_WITHOUT_GPU_WORK
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace

@@ -10,8 +10,7 @@ from tracekit.doctor.model import Check, choose_most_helpful, grade
 from tracekit.doctor.recipe import suggest
 from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.ledger import build_ledger
-from tracekit.messages.ledger import EVENTS_READ, PHASE_NOT_READ
-from tracekit.messages.trace_contents import EVENTS_LOST, EVENTS_UNTIMED, SHAPES_NOT_RECORDED
+from tracekit.messages.traces import EVENTS_LOST, EVENTS_READ, EVENTS_UNTIMED, PHASE_NOT_READ, SHAPES_NOT_RECORDED
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace

@@ -13,7 +13,7 @@ from tracekit.analysis.idle import attribute_idle_time
 from tracekit.engine import InProcessEngine
 from tracekit.fleet import FleetOptions, FleetReport, predict_fleet
 from tracekit.messages import Message
-from tracekit.messages.timing import DURATIONS_ZERO
+from tracekit.messages.traces import DURATIONS_ZERO
 from tracekit.reporting.kernel_rows import predict_on_source
 from tracekit.reporting.sections.rank_doubts import merge_rank_doubts
 from tracekit.reporting.sections.warnings import build_warnings

@@ -5,7 +5,7 @@ import pytest
 
 from tests.jobs import gradient_step, job, recorded
 from tracekit.graph.ranks import Collectives, join_ranks
-from tracekit.messages.runs import (
+from tracekit.messages.requests import (
     COLLECTIVES_AMBIGUOUS,
     COLLECTIVES_APART,
     COLLECTIVES_UNEVEN,

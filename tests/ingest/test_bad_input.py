@@ -12,7 +12,7 @@ import pytest
 import tracekit
 from tests.codes import has_code
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError, TraceNotFoundError
-from tracekit.messages.trace_contents import EVENTS_DISTANT, OP_INPUTS_MALFORMED
+from tracekit.messages.traces import EVENTS_DISTANT, OP_INPUTS_MALFORMED
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 

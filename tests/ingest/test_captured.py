@@ -3,7 +3,7 @@ import pytest
 import tracekit as tk
 from tests.codes import find_message, list_codes
 from tracekit.ingest import load
-from tracekit.messages.companions import CAPTURE_JOINED, CAPTURES_WITHOUT_MATCH
+from tracekit.messages.traces import CAPTURE_JOINED, CAPTURES_WITHOUT_MATCH
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
 

@@ -10,7 +10,7 @@ from tests.codes import has_code
 from tracekit.errors import DamagedTraceError, NotATraceError, TraceError
 from tracekit.ingest import load_bytes
 from tracekit.ingest.execution_trace import is_execution_trace, join_execution_trace
-from tracekit.messages.companions import EXECUTION_TRACE_JOINED
+from tracekit.messages.traces import EXECUTION_TRACE_JOINED
 from tracekit.testing import PROCESS, TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
 

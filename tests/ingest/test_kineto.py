@@ -11,7 +11,7 @@ import tracekit
 from tests.codes import list_codes
 from tracekit.errors import NoGpuActivityError
 from tracekit.ingest import load_bytes
-from tracekit.messages.trace_contents import EVENTS_UNTIMED
+from tracekit.messages.traces import EVENTS_UNTIMED
 from tracekit.testing import BASE_NS, TraceBuilder
 
 

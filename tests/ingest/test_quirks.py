@@ -9,7 +9,7 @@ from predictors import identify_gpu
 from tests.codes import has_code, list_codes
 from tracekit.errors import NotATraceError
 from tracekit.ingest.decode import decode
-from tracekit.messages.trace_contents import EVENTS_BACKWARD
+from tracekit.messages.traces import EVENTS_BACKWARD
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
 

@@ -10,9 +10,8 @@ from tests.codes import find_message, has_code
 from tracekit.errors import NotATraceError, TraceError, TracekitError, TraceTooLargeError
 from tracekit.ingest import ranks
 from tracekit.ingest.memory import parse_memory_size
-from tracekit.messages.ranks import RANK_CHOSEN, RANK_MISSING, RANKS_MISSING
-from tracekit.messages.stages import READING_FILE
-from tracekit.messages.trace_files import FILES_OF_OTHER_KIND
+from tracekit.messages.requests import READING_FILE
+from tracekit.messages.traces import FILES_OF_OTHER_KIND, RANK_CHOSEN, RANK_MISSING, RANKS_MISSING
 from tracekit.testing import A100, TraceBuilder
 
 

@@ -13,7 +13,7 @@ from tests.codes import find_message, has_code, list_codes
 from tracekit.errors import DamagedTraceError, NotATraceError, TracekitError
 from tracekit.ingest import load_bytes
 from tracekit.ingest.decode import decode
-from tracekit.messages.trace_contents import EVENTS_LOST, EVENTS_REPAIRED
+from tracekit.messages.traces import EVENTS_LOST, EVENTS_REPAIRED
 from tracekit.testing import TraceBuilder
 
 

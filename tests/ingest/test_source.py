@@ -23,8 +23,7 @@ from tracekit.errors import DamagedTraceError, NotATraceError, TraceError, Trace
 from tracekit.ingest.decode import decode
 from tracekit.ingest.source import expand_inputs
 from tracekit.ingest.stream import open_stream
-from tracekit.messages.trace_contents import DATA_BEHIND_TRACE
-from tracekit.messages.trace_files import ARCHIVES_JOINED, COMPRESSED_DATA_CORRUPT, COMPRESSED_DATA_CUT
+from tracekit.messages.traces import ARCHIVES_JOINED, COMPRESSED_DATA_CORRUPT, COMPRESSED_DATA_CUT, DATA_BEHIND_TRACE
 from tracekit.testing import TraceBuilder
 
 if sys.version_info >= (3, 14):

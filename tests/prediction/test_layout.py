@@ -9,7 +9,7 @@ from tests.jobs import gradient_step, job
 from tracekit.comm import ClusterError, load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.errors import RequestError
-from tracekit.messages.layout_errors import LAYERS_UNREPEATED
+from tracekit.messages.layouts import LAYERS_UNREPEATED
 from tracekit.parallelism.collective_calls import list_collectives
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.process_groups import infer_layout

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tracekit.messages.prediction_notes import MEMORY_UNKNOWN
+from tracekit.messages.predictions import MEMORY_UNKNOWN
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.energy import StepEnergy
 from tracekit.prediction.memory import MemoryFit

@@ -8,7 +8,7 @@ import tracekit as tk
 from tests.codes import list_codes
 from tests.jobs import gradient_step, job
 from tracekit.errors import TraceError, TracekitError
-from tracekit.messages.comparisons import KERNELS_UNLISTED, PROGRAMS_DIFFER, RANK_WITHOUT_OTHERS
+from tracekit.messages.reports import KERNELS_UNLISTED, PROGRAMS_DIFFER, RANK_WITHOUT_OTHERS
 from tracekit.render import json as as_json
 from tracekit.render.compare import find_comparison_warnings, render_comparison
 from tracekit.render.html import render_comparison_page

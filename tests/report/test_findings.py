@@ -10,7 +10,7 @@ from tests.jobs import gradient_step, job
 from tests.prediction.test_memory_and_cost import training
 from tracekit.analysis.idle import attribute_idle_time
 from tracekit.analysis.sensitivity import SpeedReplays
-from tracekit.messages.evidence import FEW_BLOCKS_LAUNCHED, SPAN_RAN
+from tracekit.messages.findings import FEW_BLOCKS_LAUNCHED, SPAN_RAN
 from tracekit.prediction import predict
 from tracekit.reporting.findings import FINDINGS, collect_findings
 from tracekit.reporting.findings.context import FindingContext

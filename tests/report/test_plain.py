@@ -12,7 +12,7 @@ from tests.conftest import SAMPLES
 from tests.jobs import gradient_step, job
 from tracekit.errors import TraceError
 from tracekit.messages import Message
-from tracekit.messages.prediction_notes import GPU_ALSO_REQUESTED
+from tracekit.messages.predictions import GPU_ALSO_REQUESTED
 from tracekit.render import html, markdown, table_files
 from tracekit.render import json as as_json
 from tracekit.reporting import Report

@@ -16,9 +16,9 @@ import tracekit as tk
 from tests.conftest import SAMPLES, VARIABLE
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.doctor import Diagnosis, examine
-from tracekit.messages import Severity, Template, doctor_checks, findings, prediction_notes, report_warnings, speeds
+from tracekit.messages import Severity, Template, doctor_checks, findings, predictions, reports
 from tracekit.messages.catalogue import find_templates
-from tracekit.messages.prediction_notes import MEMORY_FITS
+from tracekit.messages.predictions import MEMORY_FITS
 from tracekit.prediction import predict
 from tracekit.prediction.note_order import compute_effect_us
 from tracekit.render import markdown, terminal
@@ -228,11 +228,12 @@ CHANGES = {
     *("idle-time-split", "idle-time-in-graphs", "idle-time-unexplained"),
     *("replay-error", *(f"{resource}-is-bottleneck" for resource in ("cpu", "communication", "gpu", "latency"))),
     "unexplained-is-bottleneck",
+    *("costs-more", "costs-less", "tied-layouts", "tied-layouts-by-price", "done-more", "done-less"),
 }
 """Messages with a percentage of change, or with two on one base, which is named once."""
 
 
-@pytest.mark.parametrize("area", [findings, prediction_notes, report_warnings, doctor_checks, speeds])
+@pytest.mark.parametrize("area", [findings, predictions, reports, doctor_checks])
 def test_every_percentage_names_its_base(area: ModuleType) -> None:
     for template in find_templates(area).values():
         if template.code not in CHANGES:

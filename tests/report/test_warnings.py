@@ -7,7 +7,7 @@ import pytest
 import tracekit as tk
 from tests.jobs import served
 from tracekit.messages import Message
-from tracekit.messages.trace_contents import EVENTS_CUT
+from tracekit.messages.traces import EVENTS_CUT
 from tracekit.reporting.sections import idle, warnings
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

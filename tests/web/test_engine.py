@@ -10,7 +10,7 @@ from tests.fleet.test_fleet import save
 from tests.web.conftest import list_complaints
 from tracekit.cli.app import main
 from tracekit.errors import TraceTooLargeError
-from tracekit.messages.trace_files import TRACES_TOO_LARGE
+from tracekit.messages.traces import TRACES_TOO_LARGE
 from tracekit.render.fleet import dump_fleet
 from tracekit.web import rank_by_rank
 from tracekit.web import work as work_module

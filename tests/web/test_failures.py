@@ -17,7 +17,7 @@ from tests.codes import has_code
 from tests.ingest.test_source import FORMS, zipped
 from tracekit.errors import DamagedTraceError, OutputError, TraceTooLargeError
 from tracekit.ingest.source import expand_inputs, make_file_source
-from tracekit.messages import trace_files, web_errors
+from tracekit.messages import front_ends, traces
 from tracekit.web import api, connections, errors, server, worker
 from tracekit.web import work as work_module
 from tracekit.web.connections import ConnectionTable
@@ -60,7 +60,7 @@ def test_each_refusal_has_its_status_and_says_when_to_try_again() -> None:
         (OSError(errno.EDQUOT, "Disk quota exceeded"), 507, "disk-full"),
         (OSError(errno.EIO, "Input/output error"), 503, "files-unusable"),
         (ValueError("of a user"), 500, "server-bug"),
-        (errors.ForbiddenError(web_errors.ORIGIN_FOREIGN()), 403, "origin-foreign"),
+        (errors.ForbiddenError(front_ends.ORIGIN_FOREIGN()), 403, "origin-foreign"),
     ],
 )
 def test_a_request_that_fails_is_answered(error: Exception, status: int, code: str) -> None:
@@ -87,7 +87,7 @@ def test_a_client_that_left_is_not_answered(error: Exception) -> None:
 
 
 def test_errors_are_given_to_programs_with_their_parts() -> None:
-    told = errors.serialize_error(errors.WebError(web_errors.WORKERS_DIED(times=3)))
+    told = errors.serialize_error(errors.WebError(front_ends.WORKERS_DIED(times=3)))
     assert (told["code"], told["catalogue"]["values"]) == ("workers-died", {"times": 3})
     assert told["message"] == "A worker died at this job 3 times."
     assert told["hint"] == "It may need more memory than there is."
@@ -113,9 +113,9 @@ def run_into(store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_job_that_fails_says_why(run_into: Callable[..., Any], settings: Settings) -> None:
-    too_large = TraceTooLargeError(trace_files.TRACE_TOO_LARGE(path="t.json", limit_bytes=5))
+    too_large = TraceTooLargeError(traces.TRACE_TOO_LARGE(path="t.json", limit_bytes=5))
     assert run_into(too_large) == [("worker-tables-too-large", {"reason": too_large.message})]
-    damaged = DamagedTraceError(trace_files.FILE_EMPTY(path="t.json"))
+    damaged = DamagedTraceError(traces.FILE_EMPTY(path="t.json"))
     assert run_into(damaged) == [("file-empty", {"path": "t.json"})]
     assert run_into(MemoryError()) == [("worker-out-of-memory", {"max_bytes": settings.worker_bytes})]
     assert run_into(OSError(errno.ENOSPC, "No space")) == [("disk-full", {})]
@@ -132,7 +132,7 @@ def test_a_bug_in_a_job_is_logged_without_the_users_data(run_into: Callable[...,
 
 def test_a_job_that_meets_a_busy_database_is_left_for_later(run_into: Callable[..., Any]) -> None:
     with pytest.raises(SystemExit) as left:
-        run_into(errors.BusyError(web_errors.DATABASE_BUSY()))
+        run_into(errors.BusyError(front_ends.DATABASE_BUSY()))
     assert left.value.code == 75
 
 
@@ -161,7 +161,7 @@ class Renewals:
         result = next(self._renewals)
         if isinstance(result, float):
             self._now += result
-            raise errors.BusyError(web_errors.DATABASE_BUSY())
+            raise errors.BusyError(front_ends.DATABASE_BUSY())
         return bool(result)
 
     def run(self) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 
 from tests.layers import NODE
 from tests.prediction.test_experts import Model
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.testing import TraceBuilder
 from tracekit.web import work as work_module
 from tracekit.web.database import Database
@@ -188,7 +188,7 @@ def test_deleting_makes_room_on_a_full_disk(api, make_trace, settings, monkeypat
 
     def full(self, change):
         if any((settings.data / "files" / "uploads").iterdir()) and change.is_update:
-            raise DiskFullError(web_errors.DISK_FULL())
+            raise DiskFullError(front_ends.DISK_FULL())
         return write(self, change)
 
     job = api.begin(api.put(make_trace()))
@@ -272,7 +272,7 @@ def test_a_worker_taken_for_dead_changes_nothing(api, hasty, make_trace):
     assert first.id == second.id == job
     assert not hasty.jobs.renew(first)
     assert not hasty.jobs.finish(first, ["json"])
-    assert not hasty.jobs.fail(first, WebError(web_errors.SERVER_BUG()))
+    assert not hasty.jobs.fail(first, WebError(front_ends.SERVER_BUG()))
     assert hasty.jobs.renew(second)
     assert hasty.jobs.finish(second, ["json"])
     assert api.job(job)["state"] == "done"
@@ -298,7 +298,7 @@ def test_a_worker_taken_for_dead_leaves_the_others_report(api, hasty, make_trace
     assert not hasty.jobs.set_stage(first, "late", 0.5)
     hasty.jobs.note_worker_death("first")
     hasty.jobs.release_worker_job("first")
-    hasty.jobs.fail_worker_job("first", WebError(web_errors.SERVER_BUG()))
+    hasty.jobs.fail_worker_job("first", WebError(front_ends.SERVER_BUG()))
     assert api.client.get(f"/api/v1/jobs/{job}/report.json").text == "second"
     assert (api.job(job)["state"], api.job(job)["found"]) == ("done", None)
     assert hasty.files.list_names(f"jobs/{job}") == [second.claim]
@@ -390,7 +390,7 @@ def test_a_job_that_can_not_be_noted_leaves_its_upload(api, make_trace, monkeypa
     upload = api.put(make_trace())
 
     def full(*_):
-        raise DiskFullError(web_errors.DISK_FULL())
+        raise DiskFullError(front_ends.DISK_FULL())
 
     monkeypatch.setattr(UploadStore, "take", full)
     assert api.client.post("/api/v1/jobs", json={"uploads": [upload]}).status_code == 507

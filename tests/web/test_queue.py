@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from tests.codes import has_code
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web import quotas
 from tracekit.web.errors import BusyError, NotFoundError, TooLargeError, TooManyError
 from tracekit.web.jobs import WebJob
@@ -261,7 +261,7 @@ def test_an_end_that_can_not_be_noted_is_noted_later(
     """Unless the server stops: then the claim runs out."""
 
     def busy(*_: object) -> None:
-        raise BusyError(web_errors.DATABASE_BUSY())
+        raise BusyError(front_ends.DATABASE_BUSY())
 
     pool = WorkerPool(replace(settings, workers=0), store)
     monkeypatch.setattr(store.jobs, "note_worker_death", busy)

@@ -9,7 +9,7 @@ import tracekit
 from tracekit.errors import TracekitError
 from tracekit.ingest import cache, load_bytes
 from tracekit.ingest.decode import decode
-from tracekit.messages.trace_contents import STACKS_NOT_RECORDED
+from tracekit.messages.traces import STACKS_NOT_RECORDED
 from tracekit.reporting.sections.modules import build_module_times
 from tracekit.testing import TraceBuilder
 from tracekit.workload import module_paths

@@ -11,7 +11,7 @@ import tracekit
 from tests.workload.test_modules import told
 from tracekit.ingest import load_bytes
 from tracekit.ingest.decode import decode
-from tracekit.messages.trace_contents import STACKS_NOT_RECORDED
+from tracekit.messages.traces import STACKS_NOT_RECORDED
 from tracekit.testing import TraceBuilder
 from tracekit.workload import torchscript_modules
 from tracekit.workload.kernel_table import build_kernel_table

@@ -4,7 +4,7 @@ import polars as pl
 
 from predictors import Batch, Gpu
 from tracekit.messages import Message
-from tracekit.messages.timing import DURATIONS_BELOW_BOUND
+from tracekit.messages.traces import DURATIONS_BELOW_BOUND
 
 TOLERANCE_US = 4.0
 """Precision of recorded times in public traces."""

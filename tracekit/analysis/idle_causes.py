@@ -30,7 +30,7 @@ from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
 from tracekit.messages import Message
-from tracekit.messages import idle_causes as told
+from tracekit.messages import findings as told
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
 

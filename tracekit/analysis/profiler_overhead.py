@@ -13,7 +13,7 @@ import polars as pl
 
 from tracekit.arrays import Bools
 from tracekit.errors import TracekitError
-from tracekit.messages import runs as messages
+from tracekit.messages import requests as messages
 from tracekit.program import Program
 from tracekit.replay.engine import compute_lags
 from tracekit.replay.step_scale import StepScale

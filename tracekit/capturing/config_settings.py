@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracekit.errors import CaptureError
-from tracekit.messages import captures as messages
+from tracekit.messages import models as messages
 
 ATTENTION_KEYS = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 """Keys of a config that name how attention is computed."""

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from tracekit.errors import CaptureError
-from tracekit.messages import captures as messages
+from tracekit.messages import models as messages
 
 HALF = (
     *((functional, name) for name in ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d")),

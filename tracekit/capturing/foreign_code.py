@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from tracekit.errors import CaptureError, TracekitError
-from tracekit.messages import captures as messages
+from tracekit.messages import models as messages
 from tracekit.messages.model import Message, Template
 
 STDOUT, STDERR = 1, 2

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tracekit.capturing.config_settings import Quantization
 from tracekit.errors import CaptureError
-from tracekit.messages import captures as messages
+from tracekit.messages import models as messages
 
 WIDTH_MULTIPLE = 16
 """Of a layer's widths, without which there is no product in fp8."""

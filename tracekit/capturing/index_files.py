@@ -43,7 +43,7 @@ from tracekit.index_distribution import (
     join_distributions,
 )
 from tracekit.messages import Template
-from tracekit.messages import index_files as messages
+from tracekit.messages import models as messages
 from tracekit.process_memory import find_memory_bytes
 
 OFFSETS, LENGTHS = "offsets", "lengths"

@@ -22,7 +22,7 @@ from tracekit.capturing.options import DTYPES
 from tracekit.capturing.program_names import CONFIG_SUFFIX
 from tracekit.dlrm_config import DlrmConfig
 from tracekit.errors import CaptureError
-from tracekit.messages import captures as messages
+from tracekit.messages import models as messages
 
 BATCH_ARGUMENT = "batch"
 """Of a function that builds a model: how many samples its inputs hold."""

@@ -14,7 +14,7 @@ from tracekit.capturing.program_names import CONFIG_SUFFIX
 from tracekit.capturing.timed_trace import DEFAULT_SETTING, REFERENCE_GPU, CaptureSetting, TimeCorrection, load_captured
 from tracekit.dlrm_config import DlrmConfig, DlrmEdits, read_dlrm_config
 from tracekit.errors import RequestError
-from tracekit.messages import dlrm_configs as messages
+from tracekit.messages import models as messages
 from tracekit.trace import Trace
 
 DEFAULT_TOKENS, DEFAULT_DTYPE, DLRM_DTYPE = 2048, "bf16", "fp32"

@@ -13,7 +13,7 @@ from tracekit.capturing.foreign_code import name_failures
 from tracekit.capturing.load import import_torch
 from tracekit.capturing.options import DTYPES, FUSED, CaptureOptions
 from tracekit.errors import CaptureError
-from tracekit.messages import captures as messages
+from tracekit.messages import models as messages
 from tracekit.parallelism.relayout import add_measured_times
 from tracekit.run import prepare_run
 

@@ -8,8 +8,7 @@ from tracekit.errors import TraceError
 from tracekit.ingest.companions import read_execution_text
 from tracekit.ingest.execution_ops import read_execution_ops
 from tracekit.ingest.source import STDIN, Inputs, expand_inputs, is_execution_trace
-from tracekit.messages.trace_contents import TRACE_WITHOUT_GPU
-from tracekit.messages.trace_files import TRACE_OF_OTHER_TOOL
+from tracekit.messages.traces import TRACE_OF_OTHER_TOOL, TRACE_WITHOUT_GPU
 from tracekit.trace import RankTrace, Trace
 
 CAPTURABLE = (TRACE_WITHOUT_GPU.code, TRACE_OF_OTHER_TOOL.code)

@@ -24,7 +24,7 @@ from tracekit.capturing.recorded_calls import THREAD, RecordedCalls, find_calls
 from tracekit.capturing.recorded_program import build_program
 from tracekit.capturing.timed_trace import predict_times
 from tracekit.errors import CaptureError
-from tracekit.messages import captures as messages
+from tracekit.messages import models as messages
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
 

@@ -11,8 +11,8 @@ from tracekit.capturing.named import NamedProgram
 from tracekit.capturing.program import CapturedProgram
 from tracekit.capturing.timed_trace import TimeCorrection, load_captured
 from tracekit.errors import CaptureError, RequestError
-from tracekit.messages import captures as messages
-from tracekit.messages import dlrm_configs
+from tracekit.messages import models
+from tracekit.messages import models as messages
 from tracekit.prediction import Prediction, predict
 from tracekit.run import prepare_run
 
@@ -95,7 +95,7 @@ def predict_steps(
     if batch is not None and not program.takes_batch:
         raise RequestError(messages.BATCH_OF_FUNCTION())
     if longest and program.dlrm:
-        raise RequestError(dlrm_configs.DLRM_LONGEST())
+        raise RequestError(models.DLRM_LONGEST())
     if longest and (program.max_tokens is None or batch == LARGEST):
         raise RequestError(messages.LONGEST_OF_CONFIG())
     targets = [resolve_gpu(gpu).gpu for gpu in gpus]

@@ -101,11 +101,11 @@ def _show_host(json: bool, quiet: bool) -> None:
     from tracekit.cli.output import emit
     from tracekit.cli.progress import show_progress
     from tracekit.hosts.bench import bench_host
-    from tracekit.messages import stages
+    from tracekit.messages import requests
     from tracekit.render import hosts as render
 
     with show_progress(quiet) as stage:
-        stage(stages.MEASURING_HOST())
+        stage(requests.MEASURING_HOST())
         found = bench_host()
     emit(render.render_bench(found), lambda: render.serialize_bench(found), json=json)
 

@@ -69,12 +69,12 @@ def capture(
     from tracekit.capturing.timed_trace import build_timed_trace
     from tracekit.cli.output import check_outputs, emit, write_files
     from tracekit.cli.progress import show_progress
-    from tracekit.messages import stages
+    from tracekit.messages import requests
     from tracekit.render import captured as render
 
     paths = check_outputs(output, force, SUFFIXES, [program])
     with show_progress(quiet) as stage:
-        stage(stages.CAPTURING())
+        stage(requests.CAPTURING())
         graph, measured = options.cuda_graph, load_measured(options.capture)
         named = NamedProgram(program, options.capture)
         steps = predict_steps(named, gpu or [], batch, cuda_graph=graph, longest=longest, measured=measured)

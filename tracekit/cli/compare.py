@@ -11,7 +11,7 @@ from tracekit.bounds import MAX_REPORT_BYTES
 from tracekit.cli.completion import complete_gpus
 from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Top
 from tracekit.cli.request_options import expand_requests
-from tracekit.messages import command_errors, stages
+from tracekit.messages import front_ends, requests
 from tracekit.numbers import parse_number
 from tracekit.request import Panel, StepOptions
 
@@ -91,7 +91,7 @@ def compare(
     with show_progress(quiet) as stage:
         sides, names = [], set()
         for place in (a, b):
-            stage(stages.READING_SIDE(place=place))
+            stage(requests.READING_SIDE(place=place))
             side, private = _read_side(place, gpu, request.step_range, no_cache, memory)
             sides.append(side)
             names |= private
@@ -119,7 +119,7 @@ def _keep_outcome(comparison: "Comparison") -> str:
         TracekitError: The two sides aren't a prediction and the trace recorded since, or it can't be kept.
     """
     from tracekit import scoreboard
-    from tracekit.messages.scoreboard import OUTCOME_KEPT, OUTCOME_KNOWN
+    from tracekit.messages.predictions import OUTCOME_KEPT, OUTCOME_KNOWN
     from tracekit.reporting.outcomes import make_outcome
 
     is_new = scoreboard.keep(make_outcome(comparison))
@@ -139,7 +139,7 @@ def _compute_deviation_pct(comparison: "Comparison") -> float:
         between = (
             "these two" if comparison.prediction_and_measurement is None else "this prediction and this measurement"
         )
-        raise TracekitError(command_errors.DEVIATION_UNKNOWN(sides=between))
+        raise TracekitError(front_ends.DEVIATION_UNKNOWN(sides=between))
     return abs(off) if comparison.prediction_and_measurement else off
 
 

@@ -14,7 +14,7 @@ import platformdirs
 import typer
 
 from tracekit.errors import TracekitError
-from tracekit.messages import configurations as messages
+from tracekit.messages import requests as messages
 
 VARIABLE = "TRACEKIT_CONFIG"
 """Names the only file to read; none if it is empty."""

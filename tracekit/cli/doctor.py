@@ -4,7 +4,7 @@ from functools import partial
 
 from tracekit.cli.options import Json, Memory, NoCache, Quiet, Ranks, Traces
 from tracekit.cli.request_options import expand_requests
-from tracekit.messages import stages
+from tracekit.messages import requests
 from tracekit.request import RunOptions
 
 
@@ -31,11 +31,11 @@ def doctor(
     from tracekit.render import doctor as render
     from tracekit.request import answers
 
-    with show_progress(quiet, stages.EXAMINING) as stage:
+    with show_progress(quiet, requests.EXAMINING) as stage:
         trace = read_traces(traces, ranks, no_cache, memory, stage)
         asked = fill_source_gpu(trace, request)
         measure = partial(answers.measure, trace, asked, stage)
         run = measure(rank=trace.ranks[0].rank)
-        stage(stages.EXAMINING())
+        stage(requests.EXAMINING())
         diagnosis = examine(trace, run, measure=lambda rank: measure(rank=rank))
     emit(render.render_diagnosis(diagnosis), lambda: render.as_json(diagnosis), json=json)

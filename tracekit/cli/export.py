@@ -9,7 +9,7 @@ import typer
 
 from tracekit.cli.options import Force, Memory, NoCache, Quiet, Ranks, Stacks, TracesOrProgram
 from tracekit.cli.request_options import expand_requests
-from tracekit.messages import stages
+from tracekit.messages import requests
 from tracekit.request import ExportFormat, ExportRequest, Panel
 from tracekit.request.options import EXPORT_SUFFIXES
 from tracekit.request.program_options import ProgramOptions
@@ -62,10 +62,10 @@ def export(
     from tracekit.request import answers
 
     wanted = _check_outputs(output, form, traces, force)
-    with show_progress(quiet, stages.PREDICTING) as stage:
+    with show_progress(quiet, requests.PREDICTING) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)
-        stage(stages.PREDICTING())
+        stage(requests.PREDICTING())
         predicted = answers.predict_exported(run, request)
         files: dict[Path, bytes] = {}
         for path, one in wanted.items():

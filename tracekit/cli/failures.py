@@ -5,7 +5,7 @@ import os
 from typing import NamedTuple
 
 from tracekit.errors import RequestError, TracekitError
-from tracekit.messages import command_errors
+from tracekit.messages import front_ends
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -33,13 +33,13 @@ def explain_failure(error: Exception) -> Failure | None:
     if isinstance(error, PredictorError):
         return Failure(f"{error} [{error.code}]")
     if _is_out_of_memory(error):
-        return Failure(str(command_errors.MEMORY_EXHAUSTED()))
+        return Failure(str(front_ends.MEMORY_EXHAUSTED()))
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         return Failure("")
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return Failure(str(command_errors.OUTPUT_DISK_FULL()))
+        return Failure(str(front_ends.OUTPUT_DISK_FULL()))
     if isinstance(error, OSError) and error.errno is not None:
-        return Failure(str(command_errors.FILE_FAILED(path=_get_name(error), reason=os.strerror(error.errno))))
+        return Failure(str(front_ends.FILE_FAILED(path=_get_name(error), reason=os.strerror(error.errno))))
     return None
 
 

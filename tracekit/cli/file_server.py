@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tracekit.errors import OutputError, TraceError
-from tracekit.messages import command_errors
+from tracekit.messages import front_ends
 from tracekit.render import viewer
 
 CLIENT_WAIT_S = 60.0
@@ -36,21 +36,21 @@ def create_server(file: Path, port: int) -> ThreadingHTTPServer:
         OutputError: The port is taken, or Perfetto's page isn't installed.
     """
     if not file.is_file():
-        raise TraceError(command_errors.FILE_TO_VIEW_MISSING(path=str(file)))
+        raise TraceError(front_ends.FILE_TO_VIEW_MISSING(path=str(file)))
     if file.suffix != ".html" and file.suffix not in TIMELINE_SUFFIXES:
-        raise TraceError(command_errors.FILE_TO_VIEW_UNKNOWN(path=str(file)))
+        raise TraceError(front_ends.FILE_TO_VIEW_UNKNOWN(path=str(file)))
     page = None if file.suffix == ".html" else _find_perfetto_page()
     try:
         return _Server((LOOPBACK_ADDRESS, port), type("Handler", (_Handler,), {"file": file, "page": page}))
     except OSError as error:
-        raise OutputError(command_errors.PORT_UNUSABLE(port=port, reason=error.strerror)) from error
+        raise OutputError(front_ends.PORT_UNUSABLE(port=port, reason=error.strerror)) from error
 
 
 def _find_perfetto_page() -> Path:
     """Find the folder of Perfetto's page."""
     page = viewer.folder()
     if page is None:
-        raise OutputError(command_errors.VIEWER_MISSING(extra=viewer.VIEWER_EXTRA))
+        raise OutputError(front_ends.VIEWER_MISSING(extra=viewer.VIEWER_EXTRA))
     return page
 
 

@@ -11,7 +11,7 @@ from tracekit import output_files
 from tracekit.capturing.program_names import strip_function
 from tracekit.errors import OutputError
 from tracekit.escape import to_line
-from tracekit.messages import command_errors
+from tracekit.messages import front_ends
 from tracekit.render.plain_text import PlainText, make_console
 
 
@@ -59,14 +59,14 @@ def take_one_output(paths: Sequence[Path] | None) -> Path | None:
     """
     found = drop_repeated(paths or ())
     if len(found) > 1:
-        raise OutputError(command_errors.OUTPUT_SEVERAL(paths=[str(path) for path in found]))
+        raise OutputError(front_ends.OUTPUT_SEVERAL(paths=[str(path) for path in found]))
     return found[0] if found else None
 
 
 def _check_output(path: Path, force: bool, suffixes: Sequence[str] | None, inputs: Sequence[str]) -> None:
     output_files.refuse_standard_output(path)
     if suffixes is not None and path.suffix not in suffixes:
-        raise OutputError(command_errors.OUTPUT_FORMAT_UNKNOWN(path=str(path), suffix=path.suffix, known=[*suffixes]))
+        raise OutputError(front_ends.OUTPUT_FORMAT_UNKNOWN(path=str(path), suffix=path.suffix, known=[*suffixes]))
     output_files.check_writable(path, force=force)
     if path.exists():
         from tracekit.ingest.source import list_local_files

@@ -24,7 +24,7 @@ from tracekit.cli.options import (
 )
 from tracekit.cli.request_options import expand_requests
 from tracekit.errors import RequestError
-from tracekit.messages import stages
+from tracekit.messages import requests
 from tracekit.messages.fleets import STORE_WITHOUT_ENGINE
 from tracekit.request import Panel, PredictRequest
 from tracekit.request.program_options import ProgramOptions
@@ -100,12 +100,12 @@ def predict(
     if store is not None:
         raise RequestError(STORE_WITHOUT_ENGINE())
     to = settle_outputs(form, output, force, traces, json=json, has_targets=True)
-    with show_progress(quiet, stages.PREDICTING, stages.BUILDING_REPORT) as stage:
+    with show_progress(quiet, requests.PREDICTING, requests.BUILDING_REPORT) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)
-        stage(stages.PREDICTING())
+        stage(requests.PREDICTING())
         predicted = answers.predict(run, request, stage)
-        stage(stages.BUILDING_REPORT())
+        stage(requests.BUILDING_REPORT())
         report = build_prediction_report(predicted, format_command())
         graph = check_graph(run.graph) if verbose else None
     deliver_report(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tracekit.messages import Message, ProgressCallback, Template, stages
+from tracekit.messages import Message, ProgressCallback, Template, requests
 from tracekit.render.plain_text import make_console
 from tracekit.request.stage_plan import MEASURING, compute_share_done
 
@@ -33,7 +33,7 @@ def show_progress(quiet: bool, *further: Template) -> Iterator[ProgressCallback]
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(str(stages.READING_TRACE()), total=1.0)
+        task = progress.add_task(str(requests.READING_TRACE()), total=1.0)
 
         def show(stage: Message) -> None:
             progress.update(task, description=str(stage), completed=compute_share_done(stage, plan))

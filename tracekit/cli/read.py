@@ -9,8 +9,8 @@ from tracekit.capturing.program_names import is_program
 from tracekit.capturing.recordings import load_recording
 from tracekit.cli.config_file import SOURCE_GPU_KEY, read_config
 from tracekit.cli.output import say
-from tracekit.messages import ProgressCallback, stages
-from tracekit.messages.configurations import CONFIGURED_SOURCE_GPU
+from tracekit.messages import ProgressCallback, requests
+from tracekit.messages.requests import CONFIGURED_SOURCE_GPU
 from tracekit.request.options import LayoutOptions, RunOptions, TargetOptions
 from tracekit.request.program_options import ProgramOptions
 from tracekit.trace import Trace
@@ -81,7 +81,7 @@ def read_or_capture(
     from tracekit.capturing.named import capture_named
     from tracekit.capturing.timed_trace import CaptureSetting
 
-    progress(stages.CAPTURING())
+    progress(requests.CAPTURING())
     batch = request.batch if isinstance(request, LayoutOptions) else None
     setting = CaptureSetting(request.index_pattern, isinstance(request, TargetOptions) and not request.no_calibration)
     trace, left = capture_named(traces[0], program.capture, batch, request.source_gpu, setting)

@@ -16,7 +16,7 @@ from tracekit.cli.options import (
     WithDetails,
 )
 from tracekit.cli.request_options import expand_requests
-from tracekit.messages import stages
+from tracekit.messages import requests
 from tracekit.request import ReportRequest
 from tracekit.request.program_options import ProgramOptions
 
@@ -57,10 +57,10 @@ def report(
     from tracekit.request import answers
 
     to = settle_outputs(form, output, force, traces, json=json)
-    with show_progress(quiet, stages.BUILDING_REPORT) as stage:
+    with show_progress(quiet, requests.BUILDING_REPORT) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage, stacks)
         run = answers.measure(trace, request, stage)
-        stage(stages.BUILDING_REPORT())
+        stage(requests.BUILDING_REPORT())
         built = answers.report(run, request, format_command())
         graph = check_graph(run.graph) if verbose else None
     deliver_report(

@@ -13,7 +13,7 @@ from tracekit.cli.options import OutputFormat
 from tracekit.cli.output import check_outputs, drop_repeated, emit, say, write_files
 from tracekit.errors import OutputError
 from tracekit.ingest.remote import is_uri, redact_uri
-from tracekit.messages import command_errors, outputs
+from tracekit.messages import front_ends, requests
 from tracekit.redact.patterns import find_private_names
 from tracekit.render.plain_text import as_text
 from tracekit.render.private_details import remove_details
@@ -82,14 +82,14 @@ def settle_outputs(
     screen = OutputFormat.TXT if named else form or OutputFormat.TXT
     printed = OutputFormat.JSON if json else form or standard_form if is_printed else screen
     if printed in BINARY_FORMATS and sys.stdout.isatty():
-        raise OutputError(command_errors.OUTPUT_NOT_FOR_TERMINAL(format=str(printed)))
+        raise OutputError(front_ends.OUTPUT_NOT_FOR_TERMINAL(format=str(printed)))
     of_files = None if is_printed else form
     paths = check_outputs(named, force, None if of_files else [f".{one}" for one in forms], inputs)
     files = {path: of_files or OutputFormat(path.suffix.removeprefix(".")) for path in paths}
     kernels = {path: _name_kernel_file(path) for path in paths if has_targets and files[path] in TABLE_FORMATS}
     for beside in kernels.values():
         if len(drop_repeated([*paths, beside])) == len(paths):
-            raise OutputError(command_errors.OUTPUT_OVERLAP(path=str(beside)))
+            raise OutputError(front_ends.OUTPUT_OVERLAP(path=str(beside)))
     check_outputs([*kernels.values()], force, None, inputs)
     return Destinations(printed, files, kernels)
 
@@ -130,7 +130,7 @@ def deliver_report(
         contents |= {beside: _render_kernels(to.files[path], shared) for path, beside in to.kernels.items()}
     write_files(contents, quiet)
     if to.files and has_prices(report) and not with_details:
-        say(str(outputs.PRICES_LEFT_OUT(paths=[*map(str, to.files)])))
+        say(str(requests.PRICES_LEFT_OUT(paths=[*map(str, to.files)])))
     if to.printed is OutputFormat.TXT:
         emit(forms.screen(report), lambda: forms.as_json(report), json=False)
     else:

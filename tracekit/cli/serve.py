@@ -88,8 +88,8 @@ def serve(
     from tracekit.engine import check_engine
     from tracekit.errors import TracekitError
     from tracekit.ingest.memory import parse_memory_size
-    from tracekit.messages.command_errors import SERVE_NEEDS_LINUX
-    from tracekit.messages.packages import EXTRA_MISSING
+    from tracekit.messages.front_ends import SERVE_NEEDS_LINUX
+    from tracekit.messages.requests import EXTRA_MISSING
     from tracekit.web.settings import Settings, check_settings
 
     if sys.platform != "linux":

@@ -9,7 +9,7 @@ import typer
 
 from tracekit.cli.options import Force, Memory, NoCache, Quiet, Traces
 from tracekit.cli.request_options import expand_requests
-from tracekit.messages import redaction, stages
+from tracekit.messages import recordings, requests
 from tracekit.request import ExportRequest, Panel
 
 DEFAULT_OUTPUT = Path("shared.zip")
@@ -67,20 +67,20 @@ def share(
         output_files.check_folder(place, force=force)
     sources = expand_inputs(traces).traces
     with (
-        show_progress(quiet, stages.PREDICTING, stages.BUILDING_REPORT, stages.REDACTING) as stage,
+        show_progress(quiet, requests.PREDICTING, requests.BUILDING_REPORT, requests.REDACTING) as stage,
         TemporaryDirectory() as made,
     ):
         trace = read_traces(traces, None, no_cache, memory, stage)
         run = answers.measure(trace, request, stage)
-        stage(stages.PREDICTING())
+        stage(requests.PREDICTING())
         predicted = answers.predict(run, request, stage)
-        stage(stages.BUILDING_REPORT())
+        stage(requests.BUILDING_REPORT())
         report = build_prediction_report(predicted)
         names = list_private_names(trace)
         files = {PAGE_NAME: Path(made, PAGE_NAME)}
         files[PAGE_NAME].write_text(render_page(remove_details(report, names)), encoding="utf-8")
         for number, source in enumerate(sources):
-            stage(stages.REDACTING())
+            stage(requests.REDACTING())
             name = f"trace{f'-{number}' if len(sources) > 1 else ''}.redacted.json.gz"
             files[name] = Path(made, name)
             redact_source(source, files[name])
@@ -88,7 +88,7 @@ def share(
         check_shared_files(files, names, here)
         _write_shared(files, place)
     if not quiet:
-        say(str(redaction.SHARED_WRITTEN(path=str(place), files=[*files])))
+        say(str(recordings.SHARED_WRITTEN(path=str(place), files=[*files])))
 
 
 def _write_shared(files: dict[str, Path], output: Path) -> None:

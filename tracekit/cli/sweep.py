@@ -8,7 +8,7 @@ import typer
 from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Ranks, TracesOrProgram, WithDetails
 from tracekit.cli.request_options import expand_requests
 from tracekit.escape import write_csv
-from tracekit.messages import outputs, stages
+from tracekit.messages import requests
 from tracekit.request import Panel, SweepRequest
 from tracekit.request.program_options import ProgramOptions
 
@@ -48,10 +48,10 @@ def sweep(
     from tracekit.request import answers
 
     paths = check_outputs(output, force, SUFFIXES, traces)
-    with show_progress(quiet, stages.PREDICTING_LAYOUTS) as stage:
+    with show_progress(quiet, requests.PREDICTING_LAYOUTS) as stage:
         trace, request = read_or_capture(traces, request, program, ranks, no_cache, memory, stage)
         run = answers.measure(trace, request, stage)
-        stage(stages.PREDICTING_LAYOUTS())
+        stage(requests.PREDICTING_LAYOUTS())
         found = build_sweep_report(answers.sweep(run, request))
     if paths:
         forms: dict[str, Callable[[SweepReport], str | bytes]] = {
@@ -65,5 +65,5 @@ def sweep(
         shared = found if with_details else remove_details(found, list_private_names(trace))
         write_files({path: forms[path.suffix](shared) for path in paths}, quiet)
         if not with_details and any(entry.prediction.price is not None for entry in found.entries):
-            say(str(outputs.PRICES_LEFT_OUT(paths=[*map(str, paths)])))
+            say(str(requests.PRICES_LEFT_OUT(paths=[*map(str, paths)])))
     emit(render.render_sweep(found, top), lambda: render.as_json(found), json=json)

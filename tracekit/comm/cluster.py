@@ -15,7 +15,7 @@ from predictors.toml_file import read_toml
 from tracekit.bounds import MAX_CLUSTER_GPUS
 from tracekit.comm.errors import ClusterError
 from tracekit.comm.measured_collectives import MeasuredCollective, parse_measured_entry
-from tracekit.messages import clusters as messages
+from tracekit.messages import layouts as messages
 
 CLUSTER_FOLDER = Path(__file__).with_name("clusters")
 FABRICS = ("nvswitch", "mesh", "bridge", "pcie")

@@ -20,7 +20,7 @@ from tracekit.comm.cluster import (
     load_reference_nodes,
 )
 from tracekit.comm.errors import ClusterError, UnknownClusterError
-from tracekit.messages import clusters as messages
+from tracekit.messages import layouts as messages
 
 NETWORK_KINDS: Mapping[str, str] = {
     **dict.fromkeys(("edr", "hdr", "ndr", "xdr", "ib"), "ib"),

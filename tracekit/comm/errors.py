@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from tracekit.errors import TracekitError
-from tracekit.messages import clusters as messages
+from tracekit.messages import layouts as messages
 
 
 class ClusterError(TracekitError):

@@ -6,7 +6,7 @@ from typing import Any
 
 from tracekit.comm.collective_calls import BUS_FACTOR, compute_bus_factor
 from tracekit.comm.errors import ClusterError
-from tracekit.messages import clusters as messages
+from tracekit.messages import layouts as messages
 
 KEY_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "collective": str,

@@ -17,7 +17,7 @@ from tracekit.comm.constants import CollectiveConstants, load_constants
 from tracekit.comm.errors import ClusterError
 from tracekit.comm.law import NVLS_DTYPES, predict_times
 from tracekit.comm.network_bandwidth import compute_network_gbps_per_rank
-from tracekit.messages import clusters as messages
+from tracekit.messages import layouts as messages
 
 REQUIRED_COLUMNS = ("collective", "bytes", "ranks", "dtype")
 

@@ -13,7 +13,7 @@ from tracekit.arrays import Bytes, Floats, Ints
 from tracekit.compiled.prebuilt import find_prebuilt
 from tracekit.compiled.units import BYTE_ARRAY, FLOAT_ARRAY, INT_ARRAY, INTEGER, Functions, Unit
 from tracekit.errors import TracekitError
-from tracekit.messages.packages import EXTRA_MISSING
+from tracekit.messages.requests import EXTRA_MISSING
 
 P = ParamSpec("P")
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from tracekit.messages import ProgressCallback
-from tracekit.messages.stages import COMPILING_LOOPS
+from tracekit.messages.requests import COMPILING_LOOPS
 
 _listener: ContextVar[ProgressCallback] = ContextVar("listener", default=lambda stage: None)
 

@@ -21,7 +21,7 @@ from tracekit.doctor.recorders import build_commands, identify_recorder, transla
 from tracekit.errors import TracekitError
 from tracekit.graph.ranks.lost import RecordedCollectives, find_lacking_ranks
 from tracekit.messages import doctor_checks as told
-from tracekit.messages.report_warnings import TIMES_SYNTHETIC
+from tracekit.messages.reports import TIMES_SYNTHETIC
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload.lost_kernels import count_lost_launches

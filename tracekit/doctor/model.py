@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit.graph.ranks.lost import LackingRanks
 from tracekit.messages import Message
-from tracekit.messages.formats import FORMAT_LACKS
+from tracekit.messages.traces import FORMAT_LACKS
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload.time_share import compute_time_share

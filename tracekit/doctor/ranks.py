@@ -4,31 +4,31 @@ import polars as pl
 
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
 from tracekit.ingest.ledger import DROPPED, EVENTS, READ, describe_events
-from tracekit.messages import Severity, trace_contents, trace_files
+from tracekit.messages import Severity, traces
 from tracekit.messages import doctor_checks as told
-from tracekit.messages import ledger as ledger_messages
+from tracekit.messages import traces as ledger_messages
 
 LOSSES = frozenset(
     (
-        trace_contents.EVENTS_UNTIMED,
-        trace_contents.EVENTS_DISTANT,
-        trace_contents.EVENTS_LOST,
-        trace_contents.EVENTS_CUT,
-        trace_contents.STEPS_CUT,
-        trace_contents.METADATA_LOST,
-        trace_contents.STEP_MARKS_UNNUMBERED,
-        trace_contents.OP_INPUTS_MALFORMED,
-        trace_contents.ACTIVITY_SIZES_IMPOSSIBLE,
+        traces.EVENTS_UNTIMED,
+        traces.EVENTS_DISTANT,
+        traces.EVENTS_LOST,
+        traces.EVENTS_CUT,
+        traces.STEPS_CUT,
+        traces.METADATA_LOST,
+        traces.STEP_MARKS_UNNUMBERED,
+        traces.OP_INPUTS_MALFORMED,
+        traces.ACTIVITY_SIZES_IMPOSSIBLE,
         ledger_messages.CATEGORY_NOT_READ,
         ledger_messages.SPANS_UNMATCHED,
-        trace_files.ZIP_DATA_DAMAGED,
-        trace_files.COMPRESSED_DATA_CUT,
-        trace_files.COMPRESSED_DATA_CORRUPT,
+        traces.ZIP_DATA_DAMAGED,
+        traces.COMPRESSED_DATA_CUT,
+        traces.COMPRESSED_DATA_CORRUPT,
     )
 )
 """Warnings about parts of a file that were not read."""
 
-UNKNOWN_LOSSES = frozenset((trace_contents.EVENTS_CUT, trace_contents.STEPS_CUT))
+UNKNOWN_LOSSES = frozenset((traces.EVENTS_CUT, traces.STEPS_CUT))
 """Those that leave unknown how much was lost."""
 
 

@@ -9,7 +9,7 @@ from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, Status
 from tracekit.ingest.batches import find_batches
 from tracekit.messages.doctor_checks import RECORD_BATCHES
-from tracekit.messages.formats import FORMAT_LACKS
+from tracekit.messages.traces import FORMAT_LACKS
 from tracekit.trace import RankTrace
 
 

@@ -2,7 +2,7 @@
 
 from tracekit.doctor.model import Check, CheckContext, Status
 from tracekit.messages import doctor_checks as told
-from tracekit.messages.formats import FORMAT_LACKS
+from tracekit.messages.traces import FORMAT_LACKS
 
 
 def check_format(context: CheckContext) -> Check | None:

@@ -8,7 +8,7 @@ from tracekit.engine.engine import Engine
 from tracekit.engine.in_process import InProcessEngine
 from tracekit.errors import EngineError, RequestError
 from tracekit.messages import fleets as messages
-from tracekit.messages.packages import EXTRA_MISSING
+from tracekit.messages.requests import EXTRA_MISSING
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -4,7 +4,7 @@ import polars as pl
 
 from tracekit.bounds import MAX_DRAWN_KERNELS
 from tracekit.messages import Message
-from tracekit.messages import report_warnings as told
+from tracekit.messages import reports as told
 from tracekit.run import MeasuredRun
 
 

@@ -15,8 +15,8 @@ from tracekit.arrays import Ints
 from tracekit.errors import OutputError, StepError
 from tracekit.graph.nodes import NONE
 from tracekit.ingest.fields import ARGUMENTS, ArgumentKind
-from tracekit.messages import outputs as messages
-from tracekit.messages.steps import STEPS_WITHOUT_GPU_WORK
+from tracekit.messages import requests as messages
+from tracekit.messages.traces import STEPS_WITHOUT_GPU_WORK
 from tracekit.prediction import Prediction
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay

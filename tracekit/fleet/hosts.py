@@ -10,7 +10,7 @@ from tracekit.fleet.replays import Replay, ReplayedChanges, TargetReplays, list_
 from tracekit.fleet.rounds import LIKELY, LOW
 from tracekit.hosts import HostSpeed, find_usual_host
 from tracekit.messages import Message
-from tracekit.messages.prediction_notes import CONTENTION_LEFT_OUT
+from tracekit.messages.predictions import CONTENTION_LEFT_OUT
 from tracekit.prediction import notes
 from tracekit.prediction.model import StepOnHost, StepOnUsualHost
 from tracekit.prediction.predictor import MIN_HOST_EFFECT

@@ -12,7 +12,7 @@ from tracekit.graph.ranks import Collectives, align_steps, join_ranks
 from tracekit.graph.ranks.rendezvous import build_rendezvous_points
 from tracekit.joined_ranks import split_collective_waits, stack_ranks
 from tracekit.messages import Message
-from tracekit.messages import steps as step_messages
+from tracekit.messages import traces as step_messages
 from tracekit.program import StepTables
 from tracekit.replay.compressed import RankLinks
 from tracekit.rules import RuleNames

@@ -25,8 +25,8 @@ from tracekit.fleet.summary import RankSummary
 from tracekit.fleet.targets import FleetPredictor
 from tracekit.ingest import Inputs
 from tracekit.messages import ProgressCallback, fleets
-from tracekit.messages.runs import RULES_OFF
-from tracekit.messages.steps import STEP_TIME_ZERO
+from tracekit.messages.requests import RULES_OFF
+from tracekit.messages.traces import STEP_TIME_ZERO
 from tracekit.prediction.source_cluster import fill_source_gpu, identify_needed_cluster
 from tracekit.prediction.targets import assume_usual_links, resolve_targets
 from tracekit.program import Program

@@ -12,7 +12,7 @@ from tracekit.fleet.evidence import JobFacts
 from tracekit.fleet.hosts import HostSteps
 from tracekit.fleet.rounds import TimeSums, merge_gpus
 from tracekit.messages import Message
-from tracekit.messages import prediction_notes as told
+from tracekit.messages import predictions as told
 from tracekit.prediction import notes
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, average_kernel_energy, estimate_step_energy

@@ -20,7 +20,7 @@ from tracekit.fleet.replays import TargetReplays, list_host_replays
 from tracekit.fleet.rounds import LIKELY, RankTarget, TimeSums
 from tracekit.fleet.runner import FleetRunner
 from tracekit.messages import fleets
-from tracekit.messages.layout_errors import CLUSTER_TOO_SMALL
+from tracekit.messages.layouts import CLUSTER_TOO_SMALL
 from tracekit.parallelism.layout import LayoutError
 from tracekit.prediction.collectives import retarget_to_target
 from tracekit.prediction.energy import compute_idle_w

@@ -19,9 +19,9 @@ from tracekit.ingest import ranks as places
 from tracekit.ingest import skipped_files
 from tracekit.ingest.model_configs import read_given_config
 from tracekit.ingest.source import ExpandedInputs, Inputs, TraceSource, expand_inputs
-from tracekit.messages import Message, ProgressCallback, stages, trace_contents, trace_files
-from tracekit.messages import ranks as rank_messages
-from tracekit.messages.companions import CAPTURE_SKIPPED
+from tracekit.messages import Message, ProgressCallback, requests, traces
+from tracekit.messages import traces as rank_messages
+from tracekit.messages.traces import CAPTURE_SKIPPED
 from tracekit.trace import RankTrace, Trace
 
 __all__ = ["Inputs", "Ranks", "load", "load_bytes", "load_rank", "strip_traceback"]
@@ -164,7 +164,9 @@ class _TraceLoader:
         taken = 0
         for i, source in enumerate(sources):
             several = len(sources) > 1
-            self._progress(stages.READING_FILE(number=i + 1, files=len(sources)) if several else stages.READING_TRACE())
+            self._progress(
+                requests.READING_FILE(number=i + 1, files=len(sources)) if several else requests.READING_TRACE()
+            )
             try:
                 found = self.read_source(source, self._memory_bytes - taken, is_alone=len(sources) == 1)
                 read += found
@@ -183,7 +185,7 @@ class _TraceLoader:
         """Read a file's rank, or several; a merged file that lies beside others is refused: they may be its parts."""
         ranks = self._load_decoded(source, memory_bytes, self._needs_gpu)
         if len(ranks) > 1 and source.is_listed and not is_alone:
-            raise NotATraceError(trace_contents.TRACES_MERGED(path=source.name, processes=len(ranks)))
+            raise NotATraceError(traces.TRACES_MERGED(path=source.name, processes=len(ranks)))
         return [self._add_companions(rank, source, memory_bytes) for rank in ranks]
 
     def _add_companions(self, rank: RankTrace, source: TraceSource, memory_bytes: int) -> RankTrace:
@@ -191,7 +193,7 @@ class _TraceLoader:
 
         rank = places.assign_rank(replace(rank, source=source.name))
         if self._stacks and not rank.has_stacks:
-            rank = replace(rank, warnings=(*rank.warnings, trace_contents.STACKS_NOT_RECORDED()))
+            rank = replace(rank, warnings=(*rank.warnings, traces.STACKS_NOT_RECORDED()))
         return self._join_captures(
             add_execution_trace(rank, source, self._given.execution_traces), source, memory_bytes
         )
@@ -213,7 +215,7 @@ class _TraceLoader:
 
     def _read_capture(self, source: TraceSource, memory_bytes: int) -> RankTrace:
         if source.name not in self._captures:
-            self._progress(stages.READING_CAPTURE(name=source.name))
+            self._progress(requests.READING_CAPTURE(name=source.name))
             trace, *_ = self._load_decoded(source, memory_bytes, needs_gpu=False)
             self._captures[source.name] = replace(trace, source=source.name)
         return self._captures[source.name]
@@ -222,11 +224,11 @@ class _TraceLoader:
         from tracekit.ingest import cache as entries
 
         if memory_bytes <= 0:
-            raise TraceTooLargeError(trace_files.TRACES_TOO_LARGE(path=source.name, limit_bytes=self._memory_bytes))
+            raise TraceTooLargeError(traces.TRACES_TOO_LARGE(path=source.name, limit_bytes=self._memory_bytes))
         key = entries.compute_key(source, self._stacks) if self._cache else None
         if key and (public := entries.find_public()):
             self._cache, key = False, None
-            self.doubts = (trace_files.CACHE_NOT_PRIVATE(path=str(public)),)
+            self.doubts = (traces.CACHE_NOT_PRIVATE(path=str(public)),)
         cached = entries.load_entry(key, memory_bytes) if key else None
         if cached is not None:
             return [cached]
@@ -267,7 +269,7 @@ def _select_lowest_rank(trace: Trace, given: int) -> Trace:
 
 
 def _make_too_many_error(files: int, limit: int) -> TraceTooLargeError:
-    return TraceTooLargeError(trace_files.FILES_TOO_MANY_TO_READ(files=files, max_files=limit))
+    return TraceTooLargeError(traces.FILES_TOO_MANY_TO_READ(files=files, max_files=limit))
 
 
 def _make_missing_rank_error(rank: int, known: Sequence[int]) -> TraceError:
@@ -293,7 +295,7 @@ def _decode_source(
         except (DamagedTraceError, NotATraceError, NoGpuActivityError) as error:
             if stream.damage is None:
                 raise
-            message = trace_files.FILE_DAMAGED(path=source.name, damage=stream.damage)
+            message = traces.FILE_DAMAGED(path=source.name, damage=stream.damage)
             raise DamagedTraceError(message) from error
         stream.finish()
     return [replace(first, warnings=(stream.damage, *first.warnings)) if stream.damage else first, *others]

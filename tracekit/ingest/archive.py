@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tracekit.bounds import MAX_ARCHIVE_TABLE_BYTES, MAX_FILES, MAX_UNPACK_RATIO, MIN_UNPACKED_BYTES
 from tracekit.errors import DamagedTraceError, TraceNotFoundError, TraceTooLargeError
 from tracekit.ingest.stream import ReadableFile, make_bomb_error
-from tracekit.messages import trace_files
+from tracekit.messages import traces
 
 # A member's last checksum error takes what was read with it.
 PIECE_BYTES = 1 << 16
@@ -59,7 +59,7 @@ def read_content(opener: Callable[[], ReadableFile], name: str) -> ArchiveConten
         raise _make_too_many_error(name)
     kept = [info for member, info in sorted(found.items()) if _is_content(member)]
     if not kept:
-        raise TraceNotFoundError(trace_files.ARCHIVE_EMPTY(path=name))
+        raise TraceNotFoundError(traces.ARCHIVE_EMPTY(path=name))
     return ArchiveContent(kept, has_more)
 
 
@@ -79,7 +79,7 @@ def _is_content(member: str) -> bool:
 
 
 def _make_too_many_error(name: str) -> TraceTooLargeError:
-    return TraceTooLargeError(trace_files.ARCHIVE_TOO_LONG(path=name, files=MAX_FILES))
+    return TraceTooLargeError(traces.ARCHIVE_TOO_LONG(path=name, files=MAX_FILES))
 
 
 def _get_base_name(member: str) -> str:
@@ -90,7 +90,7 @@ def _open_archive(file: ReadableFile, name: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)  # type: ignore[call-overload,no-any-return]  # its own protocol, not ours
     except (*_DAMAGE_ERRORS, OSError, ValueError, NotImplementedError) as error:
-        raise DamagedTraceError(trace_files.ARCHIVE_DAMAGED(path=name, reason=str(error))) from error
+        raise DamagedTraceError(traces.ARCHIVE_DAMAGED(path=name, reason=str(error))) from error
 
 
 class _BoundedFile(io.RawIOBase):
@@ -139,16 +139,16 @@ class _ZipMember:
             return self._archive.open(member)
         except RuntimeError as error:
             if "encrypted" in str(error):
-                raise DamagedTraceError(trace_files.ARCHIVE_ENCRYPTED(path=name)) from error
-            raise DamagedTraceError(trace_files.ARCHIVE_METHOD_UNKNOWN(path=name, reason=str(error))) from error
+                raise DamagedTraceError(traces.ARCHIVE_ENCRYPTED(path=name)) from error
+            raise DamagedTraceError(traces.ARCHIVE_METHOD_UNKNOWN(path=name, reason=str(error))) from error
         except (*_DAMAGE_ERRORS, KeyError) as error:
-            raise DamagedTraceError(trace_files.ARCHIVED_FILE_DAMAGED(path=name, reason=str(error))) from error
+            raise DamagedTraceError(traces.ARCHIVED_FILE_DAMAGED(path=name, reason=str(error))) from error
 
     def read(self, size: int, /) -> bytes:
         try:
             data = self._member.read(min(size, PIECE_BYTES))
         except _DAMAGE_ERRORS as error:
-            raise DamagedTraceError(trace_files.ZIP_DATA_DAMAGED(decompressed=self._given)) from error
+            raise DamagedTraceError(traces.ZIP_DATA_DAMAGED(decompressed=self._given)) from error
         self._given += len(data)
         return data
 

@@ -26,10 +26,17 @@ from tracekit.ingest.order import argsort_by_start
 from tracekit.ingest.ranks import read_rank
 from tracekit.ingest.stream_decoder import make_cut_short_error
 from tracekit.ingest.worker_calls import select_worker_calls
-from tracekit.messages import Message, trace_files
-from tracekit.messages import trace_contents as messages
-from tracekit.messages.launch_ids import IDS_AMBIGUOUS, IDS_BY_ORDER, IDS_EXTERNAL
-from tracekit.messages.ledger import CATEGORY_NOT_READ, EVENTS_READ, METADATA_NOT_READ, NAMES_CHANGED
+from tracekit.messages import Message, traces
+from tracekit.messages import traces as messages
+from tracekit.messages.traces import (
+    CATEGORY_NOT_READ,
+    EVENTS_READ,
+    IDS_AMBIGUOUS,
+    IDS_BY_ORDER,
+    IDS_EXTERNAL,
+    METADATA_NOT_READ,
+    NAMES_CHANGED,
+)
 from tracekit.process_memory import release_freed_memory
 from tracekit.time_base import add_base, is_absolute
 from tracekit.trace import PEAK_MEMORY_KEY, RankTrace, TraceDevice
@@ -284,11 +291,11 @@ def _make_unreadable_error(source: str, damage: FileDamage) -> DamagedTraceError
     """Make the error for a file whose events can't be read, with their number and the place of the first."""
     lost, events, offset = damage.lost_events, damage.events, damage.at_byte
     if damage.comma_number is not None:
-        message = trace_files.NUMBERS_WITH_COMMAS(
+        message = traces.NUMBERS_WITH_COMMAS(
             path=source, lost=lost, events=events, offset=offset, example=damage.comma_number
         )
         return DamagedTraceError(message)
-    return DamagedTraceError(trace_files.EVENTS_UNREADABLE(path=source, lost=lost, events=events, offset=offset))
+    return DamagedTraceError(traces.EVENTS_UNREADABLE(path=source, lost=lost, events=events, offset=offset))
 
 
 def _check_completeness(damage: FileDamage, calls: pl.DataFrame, activities: pl.DataFrame, source: str) -> None:

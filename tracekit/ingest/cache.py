@@ -25,7 +25,7 @@ from tracekit import file_owners, schema
 from tracekit.bounds import MAX_CACHE_BYTES
 from tracekit.errors import OutputError
 from tracekit.ingest.source import TraceSource
-from tracekit.messages import trace_files
+from tracekit.messages import traces
 from tracekit.messages.catalogue import read_message
 from tracekit.trace import TABLE_NAMES, RankTrace
 
@@ -145,7 +145,7 @@ def clear() -> CacheUsage:
         if removed.directory.is_dir():
             shutil.rmtree(removed.directory)
     except OSError as error:
-        raise OutputError(trace_files.CACHE_NOT_CLEARED(path=str(removed.directory), reason=error.strerror)) from error
+        raise OutputError(traces.CACHE_NOT_CLEARED(path=str(removed.directory), reason=error.strerror)) from error
     return removed
 
 

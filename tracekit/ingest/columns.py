@@ -12,8 +12,7 @@ from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, TABLES, TEXTS
 from tracekit.ingest.native.scan import RowBuffers, transpose_rows
 from tracekit.ingest.order import argsort_by_start
 from tracekit.messages import Template
-from tracekit.messages.ledger import EVENTS_READ
-from tracekit.messages.trace_contents import EVENTS_BACKWARD, EVENTS_DISTANT, EVENTS_UNTIMED
+from tracekit.messages.traces import EVENTS_BACKWARD, EVENTS_DISTANT, EVENTS_READ, EVENTS_UNTIMED
 
 # The year 2116 (2^62 ns), and seven days: larger times are counters that overflowed.
 MAX_TIME_NS = 2**62

@@ -12,7 +12,7 @@ from tracekit.ingest import ranks
 from tracekit.ingest.execution_trace import join_execution_trace
 from tracekit.ingest.source import TraceSource, list_trace_files, make_file_source
 from tracekit.ingest.stream import BLOCK_BYTES
-from tracekit.messages import companions as messages
+from tracekit.messages import traces as messages
 from tracekit.trace import RankTrace
 
 _TRACE_SUFFIX = re.compile(r"(\.pt\.trace)?\.json(?=\.|$)")

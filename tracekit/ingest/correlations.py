@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from tracekit.messages import Message, launch_ids
+from tracekit.messages import Message, traces
 from tracekit.rules import Rule
 from tracekit.trace import RankTrace
 
@@ -56,19 +56,19 @@ def resolve_correlations(calls: pl.DataFrame, activities: pl.DataFrame) -> Resol
     """
     if activities.height and activities["correlation"].null_count() == activities.height:
         found = _pair_by_external_id(calls, activities)
-        said = (launch_ids.IDS_EXTERNAL(),) if found.height else ()
+        said = (traces.IDS_EXTERNAL(),) if found.height else ()
         return ResolvedLaunches(*_set_pairs(calls, activities, found), said)
     wrong = _find_shared_ids(calls, activities)
     if wrong.is_empty():
         return ResolvedLaunches(calls, activities)
     found = _pair_by_order(calls, activities, wrong)
     if found.height:
-        said = (launch_ids.IDS_BY_ORDER(kernels=found.height),)
+        said = (traces.IDS_BY_ORDER(kernels=found.height),)
         first = _find_free_id(calls, activities)
         return ResolvedLaunches(*_set_pairs(calls, activities, found), said, first)
     ids = wrong["correlation"].implode()
     without = pl.when(~pl.col("correlation").is_in(ids)).then("correlation").alias("correlation")
-    message = launch_ids.IDS_AMBIGUOUS(
+    message = traces.IDS_AMBIGUOUS(
         ambiguous=int(wrong["len"].sum()), kernels=activities.filter(pl.col("kind") == "kernel").height
     )
     return ResolvedLaunches(calls.with_columns(without), activities.with_columns(without), (message,))
@@ -81,14 +81,14 @@ def drop_ordered_ids(rank: RankTrace) -> RankTrace:
         return rank
     recorded = pl.when(pl.col("correlation") < first).then("correlation").alias("correlation")
     kernels = rank.activities.filter(kind="kernel")
-    ambiguous = launch_ids.IDS_AMBIGUOUS(
+    ambiguous = traces.IDS_AMBIGUOUS(
         ambiguous=kernels.filter(pl.col("correlation") >= first).height, kernels=kernels.height
     )
     return replace(
         rank,
         calls=rank.calls.with_columns(recorded),
         activities=rank.activities.with_columns(recorded),
-        warnings=tuple(ambiguous if one.template is launch_ids.IDS_BY_ORDER else one for one in rank.warnings),
+        warnings=tuple(ambiguous if one.template is traces.IDS_BY_ORDER else one for one in rank.warnings),
     )
 
 

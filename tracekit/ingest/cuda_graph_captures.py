@@ -13,7 +13,7 @@ from tracekit.format import abbreviate_names
 from tracekit.ingest import batches
 from tracekit.ingest.capture_windows import MEMCPY, MEMSET, UNNAMED_KERNEL, GraphCaptures, find_captures
 from tracekit.messages import Message
-from tracekit.messages import companions as messages
+from tracekit.messages import traces as messages
 from tracekit.schema import CALLS, OPS
 from tracekit.trace import CapturedGraphs, RankTrace
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.ingest.correlations import KERNEL_LAUNCHES
-from tracekit.messages import Message, trace_contents
+from tracekit.messages import Message, traces
 
 NUMBERED_STEP = r"^ProfilerStep#([0-9]{1,18})(?:[^0-9]|$)"
 LAUNCH_CALLS = f"{KERNEL_LAUNCHES}|GraphLaunch"
@@ -53,7 +53,7 @@ def select_whole_steps(annotations: pl.DataFrame, calls: pl.DataFrame, activitie
     missing = cut.filter("is_cut")
     kept = marks.join(missing, on="mark", how="anti", maintain_order="left").drop("step", "mark")
     steps = missing["step"].unique(maintain_order=True).to_list()
-    said = (trace_contents.STEPS_CUT(steps=steps),) if steps else ()
+    said = (traces.STEPS_CUT(steps=steps),) if steps else ()
     return WholeSteps(kept, said, cut.height > missing.height)
 
 

@@ -17,7 +17,7 @@ from tracekit.ingest.merged_ranks import number_documents
 from tracekit.ingest.rank_labels import UnlabelledStream, has_rank_labels
 from tracekit.ingest.stream_decoder import decode_documents, decode_small, is_list_of_documents
 from tracekit.ingest.window import FillableStream
-from tracekit.messages import ProgressCallback, trace_contents, trace_files
+from tracekit.messages import ProgressCallback, traces
 from tracekit.trace import RankTrace
 
 # Up to this size the careful decoder takes less time than loading the compiled one.
@@ -43,7 +43,7 @@ def decode(
         stream, source, memory_bytes, small_bytes, needs_gpu=needs_gpu, stacks=stacks, progress=progress
     )
     if len(ranks) > 1:
-        raise NotATraceError(trace_contents.TRACES_MERGED(path=source, processes=len(ranks)))
+        raise NotATraceError(traces.TRACES_MERGED(path=source, processes=len(ranks)))
     return ranks[0]
 
 
@@ -79,9 +79,9 @@ def decode_ranks(
         return formats.read_stream(form, _PrefixedStream(head, stream), source, limit, needs_gpu=needs_gpu)
     tool = foreign.identify_tool(head, source)
     if tool == foreign.ROCPROF:
-        raise NotATraceError(trace_files.TRACE_OF_ROCPROF_V1(path=source))
+        raise NotATraceError(traces.TRACE_OF_ROCPROF_V1(path=source))
     if tool is not None:
-        raise NotATraceError(trace_files.TRACE_OF_OTHER_TOOL(path=source, tool=tool))
+        raise NotATraceError(traces.TRACE_OF_OTHER_TOOL(path=source, tool=tool))
     text: FillableStream = _PrefixedStream(head, stream)
     unlabelled = UnlabelledStream(text) if has_rank_labels(head[: foreign.HEAD_BYTES]) else None
     if unlabelled is None and len(head) <= small_bytes and not is_list_of_documents(head[: foreign.HEAD_BYTES]):
@@ -109,7 +109,7 @@ def _build_documents(
     if told is not None:
         return told
     if others and first.damage.followed_at is None:
-        warning = trace_contents.DATA_BEHIND_TRACE(offset=others[0].begins_at)
+        warning = traces.DATA_BEHIND_TRACE(offset=others[0].begins_at)
         ledger = add_bytes(ranks[0].ledger, others[0].begins_at, first.ends_at - others[0].begins_at)
         ranks[0] = replace(ranks[0], warnings=(warning, *ranks[0].warnings), ledger=ledger)
     return ranks

@@ -4,7 +4,7 @@ import polars as pl
 
 from tracekit.bounds import MAX_DISTINCT_NAMES
 from tracekit.errors import TraceTooLargeError
-from tracekit.messages.trace_files import NAMES_TOO_MANY
+from tracekit.messages.traces import NAMES_TOO_MANY
 
 
 def check_distinct_names(names: pl.Series, source: str) -> None:

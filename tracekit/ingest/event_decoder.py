@@ -34,7 +34,7 @@ from tracekit.ingest.fields import (
     select_categories,
 )
 from tracekit.ingest.worker_calls import is_worker_call
-from tracekit.messages.ledger import CATEGORY_NOT_READ, PHASE_NOT_READ
+from tracekit.messages.traces import CATEGORY_NOT_READ, PHASE_NOT_READ
 
 READ_PHASES = ("X", "i")
 """Phases of events that are read: with a duration, and instant."""

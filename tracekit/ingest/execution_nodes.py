@@ -15,7 +15,7 @@ import polars as pl
 from msgspec import Struct, field
 
 from tracekit.errors import DamagedTraceError, NotATraceError
-from tracekit.messages import companions as messages
+from tracekit.messages import traces as messages
 from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS, OPS
 
 COMMS_OP = "record_param_comms"

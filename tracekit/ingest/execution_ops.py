@@ -13,7 +13,7 @@ from tracekit.ingest.execution_nodes import (
     report_malformed_nodes,
 )
 from tracekit.ingest.ledger import build_ledger
-from tracekit.messages.ledger import EVENTS_READ
+from tracekit.messages.traces import EVENTS_READ
 from tracekit.trace import RankTrace
 
 NODE_NS = 1_000

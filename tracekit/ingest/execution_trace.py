@@ -12,8 +12,8 @@ import polars as pl
 
 from tracekit.errors import TraceError
 from tracekit.ingest.execution_nodes import ExecutionTrace, read_execution_trace
-from tracekit.messages import companions as messages
-from tracekit.messages.trace_contents import SHAPES_NOT_RECORDED
+from tracekit.messages import traces as messages
+from tracekit.messages.traces import SHAPES_NOT_RECORDED
 from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS, OPS
 from tracekit.trace import RankTrace
 

@@ -2,7 +2,7 @@
 
 import re
 
-from tracekit.messages import Template, trace_files
+from tracekit.messages import Template, traces
 
 # Enough for top-level keys before the events and for some hundred events.
 HEAD_BYTES = 1 << 18
@@ -42,14 +42,14 @@ _KINETO_MARKS = re.compile(
     rb'|"cat"\s*:\s*"(?:cpu_op|kernel|cuda_runtime|cuda_driver|gpu_memcpy|ac2g|user_annotation|Operator|Kernel|Runtime)"'
 )
 _UNREAD_FORMATS = (
-    (rb"\A\Z", trace_files.FILE_EMPTY_UNPACKED),
-    (rb"\A(?:\xff\xfe|\xfe\xff)", trace_files.FILE_IN_UTF16),
-    (rb"\A(?s:.{257})ustar", trace_files.FILE_IS_TAR),
-    (rb"\A(?:\x1f\x8b|\x28\xb5\x2f\xfd|PK\x03\x04)", trace_files.FILE_COMPRESSED_TWICE),
-    (rb"\A(?:\xfd7zXZ|BZh\d|7z\xbc\xaf|Rar!)", trace_files.COMPRESSION_UNKNOWN),
-    (rb"\APAR1", trace_files.FILE_IS_PARQUET),
-    (rb"\A\s*<(?i:!doctype|html|head|\?xml)", trace_files.FILE_IS_WEB_PAGE),
-    (rb"\Aversion https://git-lfs", trace_files.FILE_IS_LFS_POINTER),
+    (rb"\A\Z", traces.FILE_EMPTY_UNPACKED),
+    (rb"\A(?:\xff\xfe|\xfe\xff)", traces.FILE_IN_UTF16),
+    (rb"\A(?s:.{257})ustar", traces.FILE_IS_TAR),
+    (rb"\A(?:\x1f\x8b|\x28\xb5\x2f\xfd|PK\x03\x04)", traces.FILE_COMPRESSED_TWICE),
+    (rb"\A(?:\xfd7zXZ|BZh\d|7z\xbc\xaf|Rar!)", traces.COMPRESSION_UNKNOWN),
+    (rb"\APAR1", traces.FILE_IS_PARQUET),
+    (rb"\A\s*<(?i:!doctype|html|head|\?xml)", traces.FILE_IS_WEB_PAGE),
+    (rb"\Aversion https://git-lfs", traces.FILE_IS_LFS_POINTER),
 )
 JSON_START = re.compile(rb"\s*[\[{]")
 

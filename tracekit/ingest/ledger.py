@@ -8,34 +8,34 @@ from tracekit import schema
 from tracekit.format import format_quantity
 from tracekit.ingest.event_counts import EventCount, EventCounts
 from tracekit.ingest.fields import ACTIVITY_KINDS
-from tracekit.messages import Message, Severity, Template, launch_ids, ledger, trace_contents
+from tracekit.messages import Message, Severity, Template, traces
 
 READ, DROPPED, CHANGED, GUESSED = "read", "dropped", "changed", "guessed"
 EVENTS = "events"
 
 _EFFECTS: dict[Template, tuple[str, str]] = {
-    ledger.EVENTS_READ: (READ, EVENTS),
-    ledger.CATEGORY_NOT_READ: (DROPPED, EVENTS),
-    ledger.PHASE_NOT_READ: (DROPPED, EVENTS),
-    ledger.SPANS_UNMATCHED: (DROPPED, EVENTS),
-    trace_contents.EVENTS_LOST: (DROPPED, EVENTS),
-    trace_contents.EVENTS_UNTIMED: (DROPPED, EVENTS),
-    trace_contents.EVENTS_DISTANT: (DROPPED, EVENTS),
-    trace_contents.EVENTS_REPAIRED: (CHANGED, EVENTS),
-    trace_contents.EVENTS_BACKWARD: (CHANGED, EVENTS),
-    trace_contents.OP_INPUTS_MALFORMED: (CHANGED, EVENTS),
-    trace_contents.ACTIVITY_SIZES_IMPOSSIBLE: (CHANGED, EVENTS),
-    trace_contents.STEP_MARKS_UNNUMBERED: (CHANGED, EVENTS),
-    trace_contents.RANGES_WITHOUT_THREAD: (CHANGED, EVENTS),
-    trace_contents.TIMES_ABSOLUTE: (CHANGED, EVENTS),
-    launch_ids.IDS_AMBIGUOUS: (CHANGED, EVENTS),
-    launch_ids.IDS_EXTERNAL: (GUESSED, EVENTS),
-    launch_ids.IDS_BY_ORDER: (GUESSED, EVENTS),
-    ledger.NAMES_CHANGED: (CHANGED, "names"),
-    ledger.METADATA_NOT_READ: (DROPPED, "keys"),
-    trace_contents.METADATA_LOST: (DROPPED, "keys"),
-    trace_contents.DATA_BEHIND_TRACE: (DROPPED, "bytes"),
-    trace_contents.EVENTS_CUT: (DROPPED, "bytes"),
+    traces.EVENTS_READ: (READ, EVENTS),
+    traces.CATEGORY_NOT_READ: (DROPPED, EVENTS),
+    traces.PHASE_NOT_READ: (DROPPED, EVENTS),
+    traces.SPANS_UNMATCHED: (DROPPED, EVENTS),
+    traces.EVENTS_LOST: (DROPPED, EVENTS),
+    traces.EVENTS_UNTIMED: (DROPPED, EVENTS),
+    traces.EVENTS_DISTANT: (DROPPED, EVENTS),
+    traces.EVENTS_REPAIRED: (CHANGED, EVENTS),
+    traces.EVENTS_BACKWARD: (CHANGED, EVENTS),
+    traces.OP_INPUTS_MALFORMED: (CHANGED, EVENTS),
+    traces.ACTIVITY_SIZES_IMPOSSIBLE: (CHANGED, EVENTS),
+    traces.STEP_MARKS_UNNUMBERED: (CHANGED, EVENTS),
+    traces.RANGES_WITHOUT_THREAD: (CHANGED, EVENTS),
+    traces.TIMES_ABSOLUTE: (CHANGED, EVENTS),
+    traces.IDS_AMBIGUOUS: (CHANGED, EVENTS),
+    traces.IDS_EXTERNAL: (GUESSED, EVENTS),
+    traces.IDS_BY_ORDER: (GUESSED, EVENTS),
+    traces.NAMES_CHANGED: (CHANGED, "names"),
+    traces.METADATA_NOT_READ: (DROPPED, "keys"),
+    traces.METADATA_LOST: (DROPPED, "keys"),
+    traces.DATA_BEHIND_TRACE: (DROPPED, "bytes"),
+    traces.EVENTS_CUT: (DROPPED, "bytes"),
 }
 """Effect and unit of each kind."""
 
@@ -77,7 +77,7 @@ def _build_row(one: EventCount) -> dict[str, object]:
 def is_harmless(one: EventCount) -> bool:
     """Return whether events that aren't read are known not to be a device's work."""
     known = one.category in HARMLESS_CATEGORIES or (not one.category and one.phase == "i")
-    return one.template is ledger.CATEGORY_NOT_READ and known
+    return one.template is traces.CATEGORY_NOT_READ and known
 
 
 def count_events(table: pl.DataFrame) -> tuple[int, int]:
@@ -90,7 +90,7 @@ def describe_events(table: pl.DataFrame) -> Message:
     """Return how many events were read, and what most of the others are."""
     events, read = count_events(table)
     if events == read:
-        return ledger.EVENTS_ALL_READ(events=events)
+        return traces.EVENTS_ALL_READ(events=events)
     dropped = table.filter(pl.col("unit") == EVENTS, pl.col("effect") == DROPPED)
     named = pl.when(pl.col("category") != "").then("category").when(pl.col("phase") == "M").then(pl.lit("metadata"))
     groups = (
@@ -102,21 +102,21 @@ def describe_events(table: pl.DataFrame) -> Message:
     shown = [f"{count:,} {name}" for name, count in groups.head(MOST_SHOWN).select("name", "count").iter_rows()]
     rest = int(groups["count"][MOST_SHOWN:].sum())
     others = [f"{rest:,} others"] if rest else []
-    return ledger.EVENTS_COUNTED(read=read, events=events, left_out=[*shown, *others])
+    return traces.EVENTS_COUNTED(read=read, events=events, left_out=[*shown, *others])
 
 
 def warn_of_dropped(counts: EventCounts) -> Iterator[Message]:
     """Yield what of the file isn't read but may be a device's work."""
-    unread = [one for one in counts.select(ledger.CATEGORY_NOT_READ) if not is_harmless(one)]
+    unread = [one for one in counts.select(traces.CATEGORY_NOT_READ) if not is_harmless(one)]
     if unread:
         categories: dict[str, int] = {}
         for one in unread:
             categories[one.category or "no"] = categories.get(one.category or "no", 0) + one.count
         named = [format_quantity(count, f"{name} event") for name, count in categories.items()]
-        yield ledger.CATEGORY_NOT_READ(events=sum(categories.values()), categories=named[: 2 * MOST_SHOWN])
-    unmatched = counts.count(ledger.SPANS_UNMATCHED)
+        yield traces.CATEGORY_NOT_READ(events=sum(categories.values()), categories=named[: 2 * MOST_SHOWN])
+    unmatched = counts.count(traces.SPANS_UNMATCHED)
     if unmatched:
-        yield ledger.SPANS_UNMATCHED(events=unmatched)
+        yield traces.SPANS_UNMATCHED(events=unmatched)
 
 
 def share_read(whole: pl.DataFrame, first: pl.DataFrame, others: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -158,7 +158,7 @@ def _subtract_read(table: pl.DataFrame, categories: Sequence[str], count: int) -
 def add_bytes(table: pl.DataFrame, at_byte: int, size: int) -> pl.DataFrame:
     """Return the ledger with bytes behind the end of the trace."""
     behind = EventCounts()
-    behind.add(trace_contents.DATA_BEHIND_TRACE, at_byte=at_byte, count=size)
+    behind.add(traces.DATA_BEHIND_TRACE, at_byte=at_byte, count=size)
     return pl.concat([table, build_ledger(behind)])
 
 

@@ -3,7 +3,7 @@
 import re
 
 from tracekit.errors import TracekitError
-from tracekit.messages.trace_files import MEMORY_SIZE_INVALID
+from tracekit.messages.traces import MEMORY_SIZE_INVALID
 from tracekit.numbers import NUMBER_PATTERN
 from tracekit.process_memory import find_memory_bytes
 

@@ -15,8 +15,8 @@ from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.fields import ACTIVITY_KINDS, TABLES
 from tracekit.ingest.rank_labels import PID_BITS, number_ranks
 from tracekit.ingest.reused_ids import renew_reused_ids
-from tracekit.messages import Message, launch_ids
-from tracekit.messages import trace_contents as messages
+from tracekit.messages import Message, traces
+from tracekit.messages import traces as messages
 from tracekit.trace import RankTrace
 
 Tables = Mapping[str, pl.DataFrame]
@@ -117,7 +117,7 @@ def _list_kernel_processes(tables: Tables) -> pl.DataFrame:
 def _renew_ids(tables: Tables, keys: Mapping[str, bytes]) -> RankPart | None:
     """Tell the uses of correlation ids apart, where one process after another, or one of them, counts them anew."""
     renewed = renew_reused_ids(tables)
-    return None if renewed is None else RankPart(renewed[0], keys, launch_ids.IDS_REUSED(ids=renewed[1]))
+    return None if renewed is None else RankPart(renewed[0], keys, traces.IDS_REUSED(ids=renewed[1]))
 
 
 def number_documents(ranks: Sequence[RankTrace]) -> list[RankTrace] | None:

@@ -6,7 +6,7 @@ from tracekit.bounds import MAX_MODEL_CONFIG_BYTES
 from tracekit.errors import ModelConfigError
 from tracekit.ingest.source import TraceSource
 from tracekit.messages import Message
-from tracekit.messages import model_configs as messages
+from tracekit.messages import models as messages
 from tracekit.model_config import ModelConfig, parse_model_config
 
 

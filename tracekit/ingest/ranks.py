@@ -9,7 +9,7 @@ from tracekit import format
 from tracekit.bounds import MAX_RANKS
 from tracekit.errors import TraceError
 from tracekit.messages import Message
-from tracekit.messages import ranks as messages
+from tracekit.messages import traces as messages
 from tracekit.trace import RankTrace, Trace
 
 # Ranks of one job record the same steps; clocks of hosts differ by less than this.

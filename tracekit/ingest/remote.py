@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from tracekit.errors import TraceNotFoundError
 from tracekit.ingest.stream import ReadableFile, make_read_error
-from tracekit.messages import trace_files
+from tracekit.messages import traces
 
 _PROTOCOL_PACKAGES = {
     "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp",
@@ -72,8 +72,8 @@ def find_files(uri: str, looks_like_trace: Callable[[str], bool]) -> list[Remote
         package = _PROTOCOL_PACKAGES.get(protocol)
         shown = {"uri": redact_uri(uri), "protocol": protocol}
         if package:
-            raise TraceNotFoundError(trace_files.PROTOCOL_NEEDS_PACKAGE(**shown, package=package)) from error
-        raise TraceNotFoundError(trace_files.PROTOCOL_UNREADABLE(**shown, reason=str(error))) from error
+            raise TraceNotFoundError(traces.PROTOCOL_NEEDS_PACKAGE(**shown, package=package)) from error
+        raise TraceNotFoundError(traces.PROTOCOL_UNREADABLE(**shown, reason=str(error))) from error
     except Exception as error:
         raise make_read_error(redact_uri(uri), error) from error
     found = [path] if paths is None else paths

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError, TraceError
 from tracekit.ingest.source import TraceSource
 from tracekit.messages import Message, Template
-from tracekit.messages import trace_files as messages
+from tracekit.messages import traces as messages
 
 SKIPPABLE_ERRORS = (DamagedTraceError, NotATraceError, NoGpuActivityError)
 """Errors of a file that do not affect the other files."""

@@ -23,7 +23,7 @@ from tracekit.ingest.stream import (
     make_read_error,
     open_stream,
 )
-from tracekit.messages import Message, trace_files
+from tracekit.messages import Message, traces
 from tracekit.model_config import is_model_config
 
 STDIN = "-"
@@ -187,7 +187,7 @@ def looks_like_trace(name: str) -> bool:
 def _expand_all(inputs: Inputs) -> list[TraceSource]:
     given = [inputs] if isinstance(inputs, (str, Path, TraceSource)) else list(inputs)
     if not given:
-        raise TraceNotFoundError(trace_files.TRACES_NOT_GIVEN())
+        raise TraceNotFoundError(traces.TRACES_NOT_GIVEN())
     by_name = {source.name: source for each in given for source in _expand_input(each)}
     return list(by_name.values())
 
@@ -197,7 +197,7 @@ def _expand_input(given: Input) -> Iterator[TraceSource]:
     if isinstance(given, TraceSource):
         files: Iterable[TraceSource] = [given]
     elif not text:
-        raise TraceNotFoundError(trace_files.TRACE_NAME_EMPTY())
+        raise TraceNotFoundError(traces.TRACE_NAME_EMPTY())
     elif text == STDIN:
         files = [_make_stdin_source()]
     elif remote.is_uri(text) and not text.startswith("file://"):
@@ -240,9 +240,9 @@ def _make_missing_file_error(path: Path) -> TraceNotFoundError:
     beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
     near = get_close_matches(path.name, beside)
     if not near:
-        return TraceNotFoundError(trace_files.FILE_NOT_FOUND(path=name))
+        return TraceNotFoundError(traces.FILE_NOT_FOUND(path=name))
     similar = [_replace_unprintable(str(path.parent / one)) for one in near]
-    return TraceNotFoundError(trace_files.FILE_NAME_MISTYPED(path=name, similar=similar))
+    return TraceNotFoundError(traces.FILE_NAME_MISTYPED(path=name, similar=similar))
 
 
 def _list_path(path: Path) -> list[TraceSource]:
@@ -256,7 +256,7 @@ def _list_path(path: Path) -> list[TraceSource]:
         return [make_file_source(path)]
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
     if not matches:
-        raise TraceNotFoundError(trace_files.GLOB_WITHOUT_MATCH(path=str(path)))
+        raise TraceNotFoundError(traces.GLOB_WITHOUT_MATCH(path=str(path)))
     return _split_by_name(
         str(path), [file for match in matches for file in (_walk_directory(match) if match.is_dir() else [match])]
     )
@@ -286,7 +286,7 @@ def _split_by_name(where: str, files: Sequence[Path]) -> list[TraceSource]:
 
 
 def _make_no_traces_error(where: str, files: int) -> TraceNotFoundError:
-    return TraceNotFoundError(trace_files.TRACES_NOT_FOUND(path=where, others=files))
+    return TraceNotFoundError(traces.TRACES_NOT_FOUND(path=where, others=files))
 
 
 def list_trace_files(directory: Path) -> list[TraceSource]:
@@ -313,7 +313,7 @@ def _open_path(path: Path) -> ReadableFile:
 
 def _make_stdin_source() -> TraceSource:
     if sys.stdin is None or sys.stdin.isatty():
-        raise TraceNotFoundError(trace_files.STDIN_EMPTY())
+        raise TraceNotFoundError(traces.STDIN_EMPTY())
     return _make_pipe_source(sys.stdin.buffer, "<stdin>")
 
 
@@ -347,7 +347,7 @@ def _expand_archive(source: TraceSource) -> list[TraceSource]:
         return [replace(source, is_other=True)]
     if not kept:
         raise _make_no_traces_error(source.name, len(inside))
-    doubt = trace_files.ARCHIVES_JOINED(path=source.name)
+    doubt = traces.ARCHIVES_JOINED(path=source.name)
     return [
         TraceSource(
             _replace_unprintable(f"{source.name}:{member.filename}"),

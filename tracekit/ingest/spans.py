@@ -12,7 +12,7 @@ from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_decoder import BEGIN, END, KinetoEvent
 from tracekit.ingest.event_times import convert_to_ns
 from tracekit.ingest.fields import NULL, select_categories
-from tracekit.messages.ledger import CATEGORY_NOT_READ, EVENTS_READ, SPANS_UNMATCHED
+from tracekit.messages.traces import CATEGORY_NOT_READ, EVENTS_READ, SPANS_UNMATCHED
 
 
 def join_spans(

@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 
 from tracekit.bounds import MAX_REASON_CHARS, MAX_TEXT_BYTES, MAX_UNPACK_RATIO, MIN_UNPACKED_BYTES
 from tracekit.errors import DamagedTraceError, TraceError, TraceNotFoundError, TraceTooLargeError
-from tracekit.messages import Message, Template, trace_files
+from tracekit.messages import Message, Template, traces
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -90,8 +90,8 @@ class RawFile:
 
     def _make_empty_error(self) -> DamagedTraceError:
         if self.damage is not None:
-            return DamagedTraceError(trace_files.FILE_DAMAGED(path=self.name, damage=self.damage))
-        return DamagedTraceError(trace_files.FILE_EMPTY(path=self.name))
+            return DamagedTraceError(traces.FILE_DAMAGED(path=self.name, damage=self.damage))
+        return DamagedTraceError(traces.FILE_EMPTY(path=self.name))
 
     def close(self) -> None:
         """Close the file."""
@@ -132,7 +132,7 @@ class TextStream:
         """
         self._given += size
         if self._given > MAX_TEXT_BYTES:
-            raise TraceTooLargeError(trace_files.FILE_ENDLESS(path=self._raw.name, limit_bytes=MAX_TEXT_BYTES))
+            raise TraceTooLargeError(traces.FILE_ENDLESS(path=self._raw.name, limit_bytes=MAX_TEXT_BYTES))
 
     def finish(self) -> None:
         """Read a little beyond the text, so that the checksum behind it is checked."""
@@ -178,13 +178,13 @@ class _CompressedStream(TextStream):
     def _decompress_piece(self, room: int) -> bytes:
         piece = self._take_piece() if self._decoder.needs_input else b""
         if self._decoder.needs_input and not piece:
-            self._stop(trace_files.COMPRESSED_DATA_CUT)
+            self._stop(traces.COMPRESSED_DATA_CUT)
             return b""
         try:
             text: bytes = self._decoder.decompress(piece, room)
         # isal's error is not a subclass of ValueError or OSError, and each package has its own.
         except Exception:
-            self._stop(trace_files.COMPRESSED_DATA_CORRUPT)
+            self._stop(traces.COMPRESSED_DATA_CORRUPT)
             return b""
         self._count(len(text))
         if self._given > max(MIN_UNPACKED_BYTES, MAX_UNPACK_RATIO * self._raw.pulled_bytes):
@@ -219,7 +219,7 @@ class _CompressedStream(TextStream):
         if head == self._magic:
             self._decoder = self._new_decoder()
         elif head:
-            self._stop(trace_files.COMPRESSED_DATA_FOLLOWED)
+            self._stop(traces.COMPRESSED_DATA_FOLLOWED)
         else:
             self._is_over = True
 
@@ -261,7 +261,7 @@ def _make_stream(raw: RawFile) -> TextStream:
     if raw.magic == ZSTD_MAGIC:
         return _CompressedStream(raw, "zstd", ZSTD_MAGIC, _get_zstd_decoder())
     if raw.magic in ZIP_MAGIC:
-        raise DamagedTraceError(trace_files.ARCHIVE_IN_FILE(path=raw.name))
+        raise DamagedTraceError(traces.ARCHIVE_IN_FILE(path=raw.name))
     return TextStream(raw)
 
 
@@ -275,7 +275,7 @@ def _get_zstd_decoder() -> Callable[[], Any]:
 
 def make_bomb_error(name: str) -> TraceTooLargeError:
     """Make the error for a file that unpacks to far more than traces do."""
-    return TraceTooLargeError(trace_files.FILE_UNPACKS_TOO_FAR(path=name, ratio=MAX_UNPACK_RATIO))
+    return TraceTooLargeError(traces.FILE_UNPACKS_TOO_FAR(path=name, ratio=MAX_UNPACK_RATIO))
 
 
 def make_read_error(name: str, error: Exception) -> TraceNotFoundError:
@@ -286,7 +286,7 @@ def make_read_error(name: str, error: Exception) -> TraceNotFoundError:
     while isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     if isinstance(error, FileNotFoundError):
-        return TraceNotFoundError(trace_files.FILE_NOT_FOUND(path=name))
+        return TraceNotFoundError(traces.FILE_NOT_FOUND(path=name))
     reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     shown = " ".join(reason.split())[:MAX_REASON_CHARS].rstrip(".")
-    return TraceNotFoundError(trace_files.FILE_UNREADABLE(path=name, reason=shown))
+    return TraceNotFoundError(traces.FILE_UNREADABLE(path=name, reason=shown))

@@ -19,8 +19,8 @@ from tracekit.ingest.native.constants import BUFFERS_FULL, LIST_CLOSED, MAX_ROWS
 from tracekit.ingest.native.vocabulary import build_vocabulary
 from tracekit.ingest.spans import join_spans
 from tracekit.ingest.window import FillableStream, StreamWindow
-from tracekit.messages import trace_files
-from tracekit.messages.trace_contents import EVENTS_LOST, EVENTS_REPAIRED
+from tracekit.messages import traces
+from tracekit.messages.traces import EVENTS_LOST, EVENTS_REPAIRED
 
 # Memory of a row in the tables, with the memory needed to sort them. Measured: 118 bytes in a trace of 3 GB, some 140
 # with shapes in one of 0.8 GB.
@@ -138,7 +138,7 @@ class StreamDecoder:
             self._window.at += 1
             self._read_top_level()
         elif first != ord('"') or not self._read_string():
-            raise NotATraceError(trace_files.JSON_NOT_AN_OBJECT(path=self._source))
+            raise NotATraceError(traces.JSON_NOT_AN_OBJECT(path=self._source))
         if not self._has_events and (wrapped := self._find_wrapped()) is not None:
             return wrapped
         if not self._has_events:
@@ -171,10 +171,10 @@ class StreamDecoder:
         if self._damage.cut_at is not None:
             return make_cut_short_error(self._source, self._damage.cut_at)
         if self._damage.has_lost_metadata:
-            return DamagedTraceError(trace_files.JSON_INVALID(path=self._source))
+            return DamagedTraceError(traces.JSON_INVALID(path=self._source))
         if "traceEvents" in self._keys or self._depth:
-            return NotATraceError(trace_files.JSON_EVENTS_NOT_A_LIST(path=self._source))
-        return NotATraceError(trace_files.JSON_WITHOUT_EVENTS(path=self._source))
+            return NotATraceError(traces.JSON_EVENTS_NOT_A_LIST(path=self._source))
+        return NotATraceError(traces.JSON_WITHOUT_EVENTS(path=self._source))
 
     def _read_top_level(self) -> None:
         window = self._window
@@ -330,7 +330,7 @@ class StreamDecoder:
         if len(text) >= MAX_EVENT_BYTES:
             self._unreadable_bytes += len(text)
             if self._unreadable_bytes > MAX_UNREADABLE_BYTES:
-                raise DamagedTraceError(trace_files.JSON_INVALID(path=self._source))
+                raise DamagedTraceError(traces.JSON_INVALID(path=self._source))
             self._lose_event(text)
             self._is_torn = True
             self._window.at = self._window.end
@@ -396,7 +396,7 @@ class StreamDecoder:
     def _check_memory(self) -> None:
         rows_bytes = ROW_BYTES * self._columns.rows + SPAN_BYTES * len(self._spans)
         if self._columns.nbytes + rows_bytes > self._memory_bytes:
-            raise TraceTooLargeError(trace_files.TRACE_TOO_LARGE(path=self._source, limit_bytes=self._memory_bytes))
+            raise TraceTooLargeError(traces.TRACE_TOO_LARGE(path=self._source, limit_bytes=self._memory_bytes))
 
 
 def _unwrap(value: bytes) -> bytes | None:
@@ -435,4 +435,4 @@ def decode_small(data: bytes, stacks: bool = False) -> DecodedFile:
 
 def make_cut_short_error(source: str, length: int) -> DamagedTraceError:
     """Make the error for a file that ends too early to be usable."""
-    return DamagedTraceError(trace_files.FILE_CUT_SHORT(path=source, length=length))
+    return DamagedTraceError(traces.FILE_CUT_SHORT(path=source, length=length))

@@ -10,7 +10,7 @@ import polars as pl
 from msgspec import Raw, Struct, field
 
 from tracekit.messages import Message
-from tracekit.messages import event_places as messages
+from tracekit.messages import traces as messages
 from tracekit.time_base import add_base
 
 GPU_ANNOTATION = "gpu_user_annotation"

@@ -14,7 +14,7 @@ from tracekit.interop.event_places import GPU_ANNOTATION, join_places, read_file
 from tracekit.interop.packages import import_package
 from tracekit.interop.pandas import to_pandas_frame
 from tracekit.messages import Message
-from tracekit.messages import event_places as messages
+from tracekit.messages import traces as messages
 
 if TYPE_CHECKING:
     from tracekit.trace import RankTrace, Trace

@@ -4,7 +4,7 @@ from importlib import import_module
 from types import ModuleType
 
 from tracekit.errors import TracekitError
-from tracekit.messages.packages import EXTRA_MISSING, PACKAGE_MISSING
+from tracekit.messages.requests import EXTRA_MISSING, PACKAGE_MISSING
 
 
 def import_package(package: str, distribution: str, extra: str | None = None) -> ModuleType:

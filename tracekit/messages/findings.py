@@ -236,4 +236,37 @@ UNEXPLAINED_LIMITS_SWEEP = finding(
     "`tracekit doctor` says what to record, so that it is explained.",
 )
 
+
+OP_LAUNCHED = note("{launches:mean launch}")
+OP_LAUNCHED_AS = note("{launches:mean launch}, {kernel}")
+GEMM_LAUNCHED = note("{launches:mean launch}, m {m}, n {n}, k {k}")
+FEW_BLOCKS_LAUNCHED = note("{launches:mean launch}, {blocks} blocks for {sms} SMs")
+PART_WAVE_LAUNCHED = note("{launches:mean launch}, {waves:.1f} waves of blocks")
+CHAIN_RAN = note("{times:mean time}")
+SPAN_RAN = note("{times:mean time}")
+CALL_MADE = note("{calls:mean call}")
+LAUNCH_LATE = note("the GPU waits for its launch")
+WAIT_BEFORE_LAUNCH = note("the GPU idles after a wait")
+IDLE_BEFORE = note("the GPU is idle before it")
+SHARE_OF_CRITICAL_PATH = note("{path_pct} of the critical path{measured_pct:aside}")
+RANK_BUSY_AND_WAITING = note("busy {busy_us}, waits {wait_us}")
+
+
+IDLE_LAUNCH_BOUND = note("the CPU was still working towards the next launch")
+IDLE_SYNC_BOUND = note("the CPU had waited for the GPU before it went on to the next launch")
+IDLE_ALLOCATOR = note("the CPU got or freed memory (cudaMalloc, cudaFree, cudaHostAlloc, ...) before the next launch")
+IDLE_DATA_LOADING = note("the CPU waited for the next batch of the data loader")
+IDLE_DEPENDENCY = note("the next kernel waited for an event of another stream")
+IDLE_WAITS_FOR_COMPUTE = note("the stream's next kernel waited for a kernel of another stream")
+IDLE_WAITS_FOR_COPY = note("the stream's next kernel waited for a copy of another stream")
+IDLE_WAITS_FOR_COMMUNICATION = note("the stream's next kernel waited for a collective of another stream")
+IDLE_RENDEZVOUS = note("a collective waited for other ranks, and nothing else ran")
+IDLE_LAUNCH_LATENCY = note("from the launch call to the start of its kernel")
+IDLE_KERNEL_GAP = note("between two kernels that were both in the queue")
+IDLE_IN_GRAPH = note("within a CUDA graph: work or waits that come back in every replay but are not recorded")
+IDLE_NOTHING_LAUNCHED = note("nothing more was launched on the stream")
+IDLE_NOTHING_RECORDED = note("nothing in the trace says what the next kernel waited for")
+IDLE_UNRECORDED_WORK = note("the CPU waited for work of the GPU that isn't in the trace")
+
+
 name_templates(globals())

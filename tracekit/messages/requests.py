@@ -1,6 +1,6 @@
-"""Requests that are refused before a trace is read."""
+"""What is requested: options, stages of the work, the measured run, and output files."""
 
-from tracekit.messages.model import error, name_templates
+from tracekit.messages.model import error, name_templates, note, warning
 
 OPTION_VALUE = error("{option} can't be {given}.", "Give {expected}.")
 NO_TARGET = error("No target is named.", "Say where to: {--gpu} h100-sxm, {--cluster} 4x8xh100-sxm@ndr400, or both.")
@@ -72,5 +72,112 @@ HOST_FROM_UNKNOWN = error(
     "Record a step of any eager PyTorch job on that machine, with CPU activities.",
 )
 TIME_WITHOUT_UNIT = error("{--unprofiled-step} {time!r} is no time.", "Give a unit too: 12.3ms.")
+
+
+OUTPUT_NOT_WRITTEN = error("{path} can't be written: {reason}.")
+OUTPUT_NEEDS_FILE = error(
+    "This command writes to a file only.",
+    "Name one with {--output}; `report` and `predict` print every format with {--output} -.",
+)
+OUTPUT_NOT_A_FILE = error("{path} is not a file and would be replaced by one.", "Choose another path with {--output}.")
+OUTPUT_EXISTS = error("{path} exists already.", "Overwrite it with {--force}.")
+OUTPUT_NO_DIRECTORY = error("{path}: there is no directory {directory}.")
+OUTPUT_DIRECTORY_READ_ONLY = error(
+    "{path}: the directory {directory} can't be written to.", "Choose another path with {--output}."
+)
+OUTPUT_IS_INPUT = error("{path} is an input and would be overwritten.", "Choose another path with {--output}.")
+TRACE_OF_ONE_TARGET_ONLY = error(
+    "A predicted trace is of one target, and {targets} are asked for.", "Name one GPU with {--gpu}."
+)
+TRACE_OF_ONE_RANK_ONLY = error(
+    "A predicted trace is of one rank in the layout of the recorded one.",
+    "Choose a rank with {--ranks}, and leave the layout as it is.",
+)
+OUTPUT_NOT_A_FOLDER = error("{path} is not a folder.", "Name a folder, or an archive that ends in .zip.")
+DIRECTORY_NOT_MADE = error("{path} can't be made: {reason}.")
+PRICES_LEFT_OUT = note(
+    "So that files can be shared, no prices or dollars are in {paths:list}.", "{--with-details} keeps them."
+)
+CHAKRA_NEEDS_PACKAGE = error("Chakra's execution traces need another package.", "`pip install 'tracekit-gpu[formats]'`")
+CHAKRA_OF_ONE_TARGET = error(
+    "Execution traces are of the measured step or of one target, and {targets} are asked for.",
+    "Name one GPU with {--gpu}, or none.",
+)
+
+
+NOT_LOADED = error("{given} is no trace.", "Load it: tk.load(path).")
+TIMES_OVERFLOW = error("The {subject} would take more than 30 years.", "Change them less.")
+
+UNPROFILED_STEP_TOO_LONG = error(
+    "A step of {step_time_us} without the profiler is longer than the recorded one, {recorded_us}.",
+    "Give the time of the same step.",
+)
+UNPROFILED_STEP_TOO_SHORT = error(
+    "A step of {step_time_us} without the profiler is shorter than what the recorded step takes with no work of the "
+    "CPU at all, {least_us}.",
+    "Give the time of the same step.",
+)
+PROFILER_OVERHEAD_REMOVED = note(
+    "A step of {step_time_us} without the profiler, instead of {recorded_us} as recorded, leaves {host_pct} of the "
+    "CPU's own work; the rest is taken for the profiler's."
+)
+RULES_OFF = note("Replayed without the inference rules {rules:list}.")
+
+SOURCE_GPU_RENAMED = warning("The trace describes its GPU as {described}: its times count as {named}'s, as requested.")
+SOURCE_GPU_UNRESOLVED = warning("{reason}", "Name the GPU with {--source-gpu}, or describe it in a .toml file.")
+
+COLLECTIVES_UNLIKE = warning("{collectives:count collective} with another kind or size on another rank")
+COLLECTIVES_UNEVEN = warning("{collectives:count collective} that not every rank has as often")
+COLLECTIVES_AMBIGUOUS = warning(
+    "{collectives:count collective} that can't be told apart, as the process groups aren't recorded"
+)
+MESSAGES_UNPAIRED = warning("{collectives:count message} of which the other rank isn't recorded")
+COLLECTIVES_APART = warning("{collectives:count collective} that don't coincide in time")
+
+
+RULE_UNKNOWN = error("There is no inference rule {name!r}.", "The rules are {known:list}.")
+
+
+WAITING_FOR_WORKER = note("waiting")
+READING_TRACE = note("read trace")
+READING_FILE = note("read file {number} of {files}")
+READING_CAPTURE = note("read capture {name}")
+READING_SIDE = note("read {place}")
+COMPILING_LOOPS = note("compile the inner loops, once per installation: 5 to 20 s")
+CLASSIFYING_KERNELS = note("classify kernels")
+LINKING_DEPENDENCIES = note("link dependencies")
+REPLAYING = note("replay")
+EXAMINING = note("examine")
+CAPTURING = note("capture the program on tensors without data")
+MEASURING_HOST = note("measure this machine's CPU: a quarter of a minute")
+PREDICTING = note("predict")
+PREDICTING_TARGET = note("predict {target}, {number} of {targets}")
+BUILDING_REPORT = note("put the report together")
+PREDICTING_LAYOUTS = note("predict layouts")
+PLANNING_SHARDS = note("plan for {cluster}")
+CHECKING_FILES = note("check the files")
+WRITING_FORM = note("write {form}")
+REDACTING = note("redact the trace")
+STORING_REPORTS = note("keep the reports")
+
+
+CONFIGURATION_UNREADABLE = error("{path} can't be read as TOML: {reason}.", "`tracekit config --help` has an example.")
+CONFIGURATION_KEY_UNKNOWN = error("{path}: {key!r} is nothing that can be configured.", "Did you mean {known:list}?")
+CONFIGURATION_VALUE = error("{path}: {key} can't have this value.", "`tracekit config --help` has an example.")
+CONFIGURATION_USED = note("From {path}: {options}")
+"""The options as the command line takes them."""
+CONFIGURED_SOURCE_GPU = note("From {path}: {--source-gpu} {gpu}, as the trace doesn't tell its GPU.")
+SUBJECT_UNKNOWN = error(
+    "{name!r} is neither the code of a message nor a page of the documentation.",
+    "`tracekit explain` lists the pages; a code ends each error.",
+)
+SUBJECT_MISTYPED = error(
+    "{name!r} is neither the code of a message nor a page of the documentation.", "Did you mean {near:list}?"
+)
+
+
+PACKAGE_MISSING = error("{distribution} can't be imported ({reason}).", "`pip install {install}`")
+EXTRA_MISSING = error("{distribution} can't be imported ({reason}).", "`pip install 'tracekit-gpu[{extra}]'`")
+
 
 name_templates(globals())

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import polars as pl
 
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.parallelism.transformer_blocks import compute_activation_bytes, compute_weight_bytes, is_expert_gemm
 from tracekit.parallelism.unknown_work import check_work_known
 from tracekit.workload.ops.expert_routing import TokenSpread
@@ -101,7 +101,7 @@ def scale_batch(kernels: pl.DataFrame, ops: pl.DataFrame, factor: float) -> pl.D
         LayoutError: Too much of the kernels' work is unknown.
     """
     changing = kernels.filter(~_is_batch_independent())
-    check_work_known(changing, layout_errors.BATCH_WORK_UNKNOWN, layout_errors.BATCH_SHAPES_UNKNOWN)
+    check_work_known(changing, layouts.BATCH_WORK_UNKNOWN, layouts.BATCH_SHAPES_UNKNOWN)
     parameters = _collect_parameters(kernels, ops)
     table = kernels.with_columns(side=_choose_scaled_side(parameters), grows=_find_scaled_kernels(kernels, parameters))
     sides = {name: pl.col("side") == name for name in SCALED_SIDES}

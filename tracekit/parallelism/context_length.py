@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.parallelism.layout import LayoutError
 
 MAX_DECODE_QUERIES = 16
@@ -27,7 +27,7 @@ def set_context_length(kernels: pl.DataFrame, keys: int) -> pl.DataFrame:
     known = (pl.col("family") == "attention") & pl.col("kv_len").is_not_null() & (pl.col("phase") != "backward")
     decode = known & (pl.col("q_len") <= MAX_DECODE_QUERIES) & (pl.col("q_len") < pl.col("kv_len"))
     if not kernels.select(decode.any()).item():
-        raise LayoutError(layout_errors.CONTEXT_UNKNOWN())
+        raise LayoutError(layouts.CONTEXT_UNKNOWN())
     return kernels.with_columns(
         kv_len=pl.when(decode).then(keys).otherwise("kv_len"),
         changed=(decode & (pl.col("kv_len") != keys)).fill_null(False),

@@ -15,7 +15,7 @@ from tracekit.graph.edit import compute_edge_sources, insert_activities, insert_
 from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
 from tracekit.messages import Message
-from tracekit.messages import layout_notes as told
+from tracekit.messages import layouts as told
 from tracekit.parallelism.ddp_buckets import find_exchanged_gradients
 from tracekit.parallelism.ddp_hooks import DdpHookSites, estimate_collective_launch_ns
 from tracekit.parallelism.expert_parallel import find_experts

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients
 from tracekit.parallelism.layout import LayoutError
 from tracekit.program import Program
@@ -69,7 +69,7 @@ def require_gradients(program: Program) -> list[Tensor]:
         LayoutError: They are unknown.
     """
     if program.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any():
-        raise LayoutError(layout_errors.EMBEDDING_TABLES())
+        raise LayoutError(layouts.EMBEDDING_TABLES())
     one_pass = find_gradients(program)
     if not one_pass:
         raise _make_gradients_error()
@@ -77,7 +77,7 @@ def require_gradients(program: Program) -> list[Tensor]:
 
 
 def _make_gradients_error() -> LayoutError:
-    return LayoutError(layout_errors.GRADIENTS_UNKNOWN())
+    return LayoutError(layouts.GRADIENTS_UNKNOWN())
 
 
 def assign_buckets(

@@ -12,7 +12,7 @@ import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.graph.nodes import NONE
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.parallelism.layout import LayoutError
 from tracekit.program import Program
 from tracekit.workload.phases import BACKWARD
@@ -115,7 +115,7 @@ class DdpHookSites:
         )
         busiest = lanes.filter(phase=BACKWARD).group_by("lane").agg(pl.col("dur_ns").sum()).sort("dur_ns", "lane")
         if busiest.is_empty():
-            raise LayoutError(layout_errors.BACKWARD_WITHOUT_LAUNCHES())
+            raise LayoutError(layouts.BACKWARD_WITHOUT_LAUNCHES())
         return nodes.sort_by_lane(nodes.activities[nodes.lane[nodes.n_host :] == busiest["lane"][-1]])
 
     @cached_property
@@ -145,7 +145,7 @@ class DdpHookSites:
             before = np.searchsorted(nodes.start_ns[own], self.done_ns[mine], side="right")
             found[mine] = np.append(NONE, own)[before]
         if (found == NONE).any():
-            raise LayoutError(layout_errors.GRADIENTS_WITHOUT_LAUNCHES())
+            raise LayoutError(layouts.GRADIENTS_WITHOUT_LAUNCHES())
         return found
 
     @cached_property

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.messages import Message, layout_errors
-from tracekit.messages import layout_notes as told
+from tracekit.messages import Message, layouts
+from tracekit.messages import layouts as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.gradients import find_gradients
 from tracekit.parallelism.inserted import (
@@ -85,16 +85,16 @@ def find_experts(program: Program) -> MoeExperts:
     kernels = program.kernels
     unknown = (pl.col("family") == "moe") & pl.col("work_from").is_null()
     if (part := compute_time_share(kernels, "dur_ns", unknown)) > MAX_UNKNOWN_PCT:
-        raise LayoutError(layout_errors.EXPERT_WORK_UNKNOWN(time_pct=part))
+        raise LayoutError(layouts.EXPERT_WORK_UNKNOWN(time_pct=part))
     order = kernels.with_row_index("row").filter(pl.col("family").is_in(["gemm", "attention"]))
     in_turn = order.sort("device", "ts_ns", "row").with_columns(mine=is_expert_gemm())
     found = in_turn.with_columns(visit=pl.struct("mine", "device", "phase").rle_id()).filter("mine")
     forward = found.filter(pl.col("phase") == FORWARD)
     if forward.is_empty():
-        raise LayoutError(layout_errors.NO_GROUPED_EXPERTS())
+        raise LayoutError(layouts.NO_GROUPED_EXPERTS())
     first, last = forward.row(0, named=True), forward.filter(pl.col("visit") == forward["visit"][0]).row(-1, named=True)
     if first["k"] != last["n"]:
-        raise LayoutError(layout_errors.EXPERT_WIDTHS_DIFFER(read=first["k"], written=last["n"]))
+        raise LayoutError(layouts.EXPERT_WIDTHS_DIFFER(read=first["k"], written=last["n"]))
     weights = frozenset(pair for n, k in forward.select("n", "k").iter_rows() for pair in ((n, k), (k, n)))
     shapes = [_parse_shapes(dims) for dims in forward["input_dims"].drop_nulls().unique()]
     number = max([*found["batch"], *map(_infer_expert_count, shapes)])
@@ -174,7 +174,7 @@ def split_experts(kernels: pl.DataFrame, experts: MoeExperts, expert_fraction: f
         LayoutError: The number of experts can't be divided by ``ranks``.
     """
     if experts.experts_per_layer % ranks:
-        raise LayoutError(layout_errors.EXPERTS_INDIVISIBLE(experts=experts.experts_per_layer, ranks=ranks))
+        raise LayoutError(layouts.EXPERTS_INDIVISIBLE(experts=experts.experts_per_layer, ranks=ranks))
     table = kernels.with_row_index("number")
     gemm = pl.col("number").is_in(experts.gemms["row"].implode())
     of_weight = _is_weight_gradient(experts.weights)
@@ -250,7 +250,7 @@ def _find_alltoall_sites(program: Program, experts: MoeExperts) -> pl.DataFrame:
     dispatches = table["dispatches"].to_numpy()
     behind = np.where(dispatches, find_stream_neighbours(program.graph)[1][node], node)
     if (behind == NO_NODE).any():
-        raise LayoutError(layout_errors.TRACE_BEGINS_WITH_EXPERTS())
+        raise LayoutError(layouts.TRACE_BEGINS_WITH_EXPERTS())
     return table.with_columns(behind=pl.Series(behind))
 
 

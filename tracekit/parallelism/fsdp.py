@@ -17,8 +17,8 @@ from tracekit.graph.edit import insert_activities, insert_edges
 from tracekit.graph.nodes import NONE
 from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
-from tracekit.messages import Message, layout_errors
-from tracekit.messages import layout_notes as told
+from tracekit.messages import Message, layouts
+from tracekit.messages import layouts as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.expert_parallel import find_experts
 from tracekit.parallelism.fsdp_units import FsdpUnits, ParameterFilter, build_fsdp_rows, find_fsdp_units
@@ -153,7 +153,7 @@ def _extend_graph(graph: Graph, calls: pl.DataFrame, copy_ns: int) -> Graph:
     at, behind, before = (calls[name].to_numpy() for name in ("at", "behind", "before"))
     call, needed_call = nodes.launcher[at - nodes.n_host], nodes.launcher[np.where(gathers, before, at) - nodes.n_host]
     if (call == NONE).any() or (needed_call == NONE).any():
-        raise LayoutError(layout_errors.LAYERS_NOT_LAUNCHED())
+        raise LayoutError(layouts.LAYERS_NOT_LAUNCHED())
     host_ns = copy_ns + estimate_collective_launch_ns(copy_ns)
     lane = np.concatenate([np.full(calls.height, nodes.lane.max() + 1), nodes.lane[at]])
     moved = nodes.start_ns.size + np.arange(calls.height)

@@ -21,8 +21,8 @@ from tracekit.graph.edit import insert_activities, insert_edges
 from tracekit.graph.nodes import NONE
 from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
-from tracekit.messages import Message, layout_errors
-from tracekit.messages import layout_notes as told
+from tracekit.messages import Message, layouts
+from tracekit.messages import layouts as told
 from tracekit.parallelism.collective_calls import predict_on_cluster
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.fsdp import GATHER_AHEAD_LAYERS
@@ -111,7 +111,7 @@ def _extend_graph(graph: Graph, at: Ints, host_ns: int) -> Graph:
     nodes = graph.nodes
     call = nodes.launcher[at - nodes.n_host]
     if (call == NONE).any():
-        raise LayoutError(layout_errors.LAYERS_NOT_LAUNCHED())
+        raise LayoutError(layouts.LAYERS_NOT_LAUNCHED())
     number = np.arange(at.size)
     scattered = nodes.start_ns.size + number
     copied = scattered + at.size

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.parallelism.ddp_buckets import require_gradients
 from tracekit.parallelism.inserted import build_collective_columns
 from tracekit.parallelism.layers import RepeatedLayers
@@ -87,9 +87,9 @@ def find_fsdp_units(program: Program, layers: RepeatedLayers, is_expert: Paramet
         for of in (~pl.col("apart"), pl.col("apart"))
     )
     if not layer:
-        raise LayoutError(layout_errors.PARAMETERS_OUTSIDE_LAYERS(layers=layers.count))
+        raise LayoutError(layouts.PARAMETERS_OUTSIDE_LAYERS(layers=layers.count))
     if by_shape.filter(pl.col("apart") & pl.col("outside")).height:
-        raise LayoutError(layout_errors.EXPERTS_OUTSIDE_LAYERS(layers=layers.count))
+        raise LayoutError(layouts.EXPERTS_OUTSIDE_LAYERS(layers=layers.count))
     dtype = table.group_by("dtype").agg(pl.col("bytes").sum()).sort("bytes", "dtype")["dtype"][-1]
     largest = by_shape.select(pl.col("bytes").filter("outside").max().fill_null(0)).item()
     gathers = recorded.filter(pl.col("collective") == "all_gather")["dtype"].drop_nulls().mode().sort()

@@ -13,7 +13,7 @@ from tracekit.graph.nodes import NONE
 from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
 from tracekit.messages import Message
-from tracekit.messages import layout_notes as told
+from tracekit.messages import layouts as told
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.program import Program
 from tracekit.schema import KERNELS

@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit.arrays import Bools, Ints
 from tracekit.compiled import compile_lazily
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
 from tracekit.parallelism.layout import LayoutError
 from tracekit.program import Program
@@ -66,7 +66,7 @@ def find_repeated_layers(program: Program) -> RepeatedLayers:
     kernels = _select_computing_kernels(program)
     passes, first = _find_passes(kernels)
     if not passes.size:
-        raise LayoutError(layout_errors.NO_TRAINING())
+        raise LayoutError(layouts.NO_TRAINING())
     start, turn, end = (int(place) for place in passes[0])
     here = program.kernels[kernels["row"][start:end]]
     tokens = here.select(pl.struct(pl.coalesce("op", "name"), "input_dims").rank("dense")).to_series().to_numpy()
@@ -76,8 +76,8 @@ def find_repeated_layers(program: Program) -> RepeatedLayers:
     part = compute_time_share(places, "dur_ns", pl.col("place").is_between(begin, forward[-1] - 1))
     if count < 2 or part < MIN_LAYERS_PCT:
         if count < 2:
-            raise LayoutError(layout_errors.LAYERS_UNREPEATED())
-        raise LayoutError(layout_errors.LAYERS_MIXED(time_pct=part, layers=count))
+            raise LayoutError(layouts.LAYERS_UNREPEATED())
+        raise LayoutError(layouts.LAYERS_MIXED(time_pct=part, layers=count))
     alike = (passes[:, 1] - passes[:, 0] == turn - start) & (passes[:, 2] - passes[:, 1] == end - turn)
     steps = kernels.select("rank", "step").n_unique()
     return RepeatedLayers(
@@ -131,7 +131,7 @@ def _find_backward_starts(tokens: Ints, count: int) -> Ints:
     """
     begin, period, found = find_repetition(tokens)
     if found < 2 or abs(found - count) > 1:
-        raise LayoutError(layout_errors.LAYERS_UNPAIRED(forward=count, backward=found))
+        raise LayoutError(layouts.LAYERS_UNPAIRED(forward=count, backward=found))
     return np.minimum(begin + period * np.arange(count + 1), tokens.size)
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 
 from tracekit.errors import RequestError, TracekitError
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 
 SCHEDULE_NAME = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9][0-9]{1,5}))?", re.IGNORECASE)
 """Names of pipeline schedules."""
@@ -115,7 +115,7 @@ def parse_schedule(name: str | None) -> tuple[int | None, bool | None]:
         return None, None
     schedule = SCHEDULE_NAME.fullmatch(name)
     if not schedule:
-        raise RequestError(layout_errors.SCHEDULE_UNKNOWN(name=name))
+        raise RequestError(layouts.SCHEDULE_UNKNOWN(name=name))
     chunks = int(schedule[1] or 2) if name.lower().startswith("interleaved") else 1
     return chunks, name.lower() == "zero-bubble"
 
@@ -183,18 +183,18 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
     left = request.world_size // (tp * pp) if request.world_size else sharing
     dp = left if request.dp is None else request.dp
     if dp < 1 or (request.world_size and dp * tp * pp != request.world_size):
-        raise LayoutError(layout_errors.RANKS_DONT_FACTOR(ranks=request.world_size or 0, dp=max(dp, 1), tp=tp, pp=pp))
+        raise LayoutError(layouts.RANKS_DONT_FACTOR(ranks=request.world_size or 0, dp=max(dp, 1), tp=tp, pp=pp))
     everyone = layout.ep > 1 and layout.ep == layout.dp * layout.tp
     ep = request.ep or (dp * tp if everyone else layout.ep)
     if dp * tp % ep:
-        raise LayoutError(layout_errors.EXPERT_PARALLEL_INDIVISIBLE(ep=ep, ranks=dp * tp))
+        raise LayoutError(layouts.EXPERT_PARALLEL_INDIVISIBLE(ep=ep, ranks=dp * tp))
     if request.micro_batches or request.chunks or request.zero_bubble:
         if pp == 1:
-            raise LayoutError(layout_errors.SCHEDULE_WITHOUT_STAGES())
+            raise LayoutError(layouts.SCHEDULE_WITHOUT_STAGES())
         if layout.pp > 1:
-            raise LayoutError(layout_errors.RECORDED_SCHEDULE_FIXED())
+            raise LayoutError(layouts.RECORDED_SCHEDULE_FIXED())
     if request.batch and layout.pp > 1:
-        raise LayoutError(layout_errors.RECORDED_MICRO_BATCHES_FIXED())
+        raise LayoutError(layouts.RECORDED_MICRO_BATCHES_FIXED())
     sharded = layout.sharded or _check_fsdp_request(layout, request, dp)
     return Layout(
         dp,
@@ -214,13 +214,13 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
 def _choose_expert_replicas(layout: Layout, request: LayoutRequest, tp: int) -> int:
     """Choose the number of replicas of a job that is to split its experts: ``ep``, unless tp ranks split them."""
     if layout.world_size > 1:
-        raise LayoutError(layout_errors.RECORDED_RANKS_WITHOUT_EXPERT_PARALLEL())
+        raise LayoutError(layouts.RECORDED_RANKS_WITHOUT_EXPERT_PARALLEL())
     if request.fsdp and (request.pp or 1) > 1:
-        raise LayoutError(layout_errors.EXPERTS_WITH_FSDP_STAGES())
+        raise LayoutError(layouts.EXPERTS_WITH_FSDP_STAGES())
     if tp == 1:
         return request.ep or 1
     if request.ep != tp:
-        raise LayoutError(layout_errors.EXPERTS_OVER_MIXED_RANKS(tp=tp, ep=request.ep))
+        raise LayoutError(layouts.EXPERTS_OVER_MIXED_RANKS(tp=tp, ep=request.ep))
     return layout.dp
 
 
@@ -229,7 +229,7 @@ def _check_fsdp_request(layout: Layout, request: LayoutRequest, dp: int) -> bool
     if not request.fsdp:
         return False
     if layout.dp > 1:
-        raise LayoutError(layout_errors.RECORDED_DDP_FIXED())
+        raise LayoutError(layouts.RECORDED_DDP_FIXED())
     if dp == 1 and request.dp is None and request.world_size is None:
-        raise LayoutError(layout_errors.FSDP_OF_ONE_RANK())
+        raise LayoutError(layouts.FSDP_OF_ONE_RANK())
     return dp > 1

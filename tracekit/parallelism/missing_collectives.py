@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tracekit.messages import Message, layout_errors
+from tracekit.messages import Message, layouts
 from tracekit.parallelism.ddp import insert_expert_gradient_allreduces, insert_gradient_allreduces
 from tracekit.parallelism.expert_parallel import insert_expert_alltoalls
 from tracekit.parallelism.fsdp import insert_expert_fsdp_collectives, insert_fsdp_collectives
@@ -28,7 +28,7 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
         LayoutError: FSDP was requested for inference.
     """
     if new.sharded and not old.sharded and not is_training(program):
-        raise LayoutError(layout_errors.FSDP_OF_INFERENCE())
+        raise LayoutError(layouts.FSDP_OF_INFERENCE())
     parts: tuple[Inserter, ...] = (insert_layer_allreduces,) if old.tp == 1 < new.tp else ()
     if adds_expert_parallelism(old, new):
         parts = (*parts, insert_expert_alltoalls)
@@ -55,7 +55,7 @@ def insert_all(program: Program, inserters: tuple[Inserter, ...]) -> tuple[Progr
         LayoutError: The trace doesn't reveal what to insert, or several ranks were read.
     """
     if len(program.ranks) > 1:
-        raise LayoutError(layout_errors.INSERTION_INTO_SEVERAL_RANKS())
+        raise LayoutError(layouts.INSERTION_INTO_SEVERAL_RANKS())
     notes: list[Message] = []
     for adder in inserters:
         added = adder(program)

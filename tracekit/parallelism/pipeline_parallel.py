@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit.arrays import Floats, Ints
 from tracekit.comm import Cluster
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.parallelism.batch_size import find_weight_gradients
 from tracekit.parallelism.fsdp_pipeline import StageGathers, predict_stage_gathers
 from tracekit.parallelism.gradients import find_gradients
@@ -147,7 +147,7 @@ def predict_pipeline(
         for of_step, send, share, gather in zip(parts, sends, shares, gathers, strict=True)
     ]
     if layout.zero_bubble and not any(part.weight_gradient_us.any() for part in parts[0].values()):
-        raise LayoutError(layout_errors.WEIGHT_GRADIENTS_UNKNOWN())
+        raise LayoutError(layouts.WEIGHT_GRADIENTS_UNKNOWN())
     step_us, bubble_us, slowest, gather_us = np.array(list(found[0].values())).T
     pipeline = Pipeline(
         stages=layout.pp,
@@ -184,9 +184,9 @@ def _align_with_steps(program: Program, factors: Mapping[int, float]) -> Floats:
 
 def _check_schedule(layout: Layout, micro_batches: int) -> None:
     if layout.chunks > 1 and micro_batches % layout.pp:
-        raise LayoutError(layout_errors.INTERLEAVING_INDIVISIBLE(micro_batches=micro_batches, stages=layout.pp))
+        raise LayoutError(layouts.INTERLEAVING_INDIVISIBLE(micro_batches=micro_batches, stages=layout.pp))
     if layout.pp * layout.chunks * micro_batches > MAX_SCHEDULED_PASSES:
-        raise LayoutError(layout_errors.SCHEDULE_TOO_LARGE(micro_batches=micro_batches, stages=layout.pp))
+        raise LayoutError(layouts.SCHEDULE_TOO_LARGE(micro_batches=micro_batches, stages=layout.pp))
 
 
 def measure_step_parts(program: Program, layers: RepeatedLayers, timeline: Timeline) -> dict[int, StepParts]:
@@ -318,7 +318,7 @@ def _split_layers(part: StepParts, layout: Layout) -> Ints:
     each = np.full(chunks, least)
     each[np.argsort(besides, kind="stable")[:left]] += 1
     if not (each + besides).all():
-        raise LayoutError(layout_errors.LAYERS_INDIVISIBLE(layers=layers, stages=layout.pp, chunks=layout.chunks))
+        raise LayoutError(layouts.LAYERS_INDIVISIBLE(layers=layers, stages=layout.pp, chunks=layout.chunks))
     return np.concatenate([[0], 1 + each[:-1].cumsum()])
 
 

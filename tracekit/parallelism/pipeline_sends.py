@@ -5,7 +5,7 @@ import polars as pl
 
 from tracekit.arrays import Floats
 from tracekit.comm import Cluster, predict
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.parallelism.layers import RepeatedLayers
 from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.transformer_blocks import find_hidden_sizes
@@ -35,7 +35,7 @@ def infer_send_bytes(program: Program, layers: RepeatedLayers) -> float:
     gemms = program.kernels[layers.first_pass_rows].filter((pl.col("family") == "gemm") & (pl.col("batch") == 1))
     both = find_hidden_sizes(gemms)
     if both.is_empty():
-        raise LayoutError(layout_errors.STAGE_MESSAGES_UNKNOWN())
+        raise LayoutError(layouts.STAGE_MESSAGES_UNKNOWN())
     return float(both["bytes"][0])
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.parallelism.collective_calls import list_collectives
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.program import Program
@@ -96,7 +96,7 @@ def infer_layout(program: Program) -> Layout:
     dp = world // (tp * pp)
     if dp * tp * pp != world or sizes.get("dp", dp) not in (dp, world):
         groups = [f"{name} {ranks}" for name, ranks in sorted(sizes.items())]
-        raise LayoutError(layout_errors.GROUPS_CONTRADICT_RANKS(groups=groups, ranks=world))
+        raise LayoutError(layouts.GROUPS_CONTRADICT_RANKS(groups=groups, ranks=world))
     summed = calls.filter(pl.col("role") == "dp").group_by("collective").agg(pl.col("bytes").sum())
     moved = dict(summed.iter_rows())
     sharded = moved.get("reduce_scatter", 0.0) > moved.get("all_reduce", 0.0)

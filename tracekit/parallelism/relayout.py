@@ -10,7 +10,7 @@ from predictors import Gpu
 from predictors.kernel_identity import parse_release
 from predictors.kernels import TENSOR_FAMILIES
 from tracekit.capture_facts import hash_inputs
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.parallelism.batch_size import scale_batch
 from tracekit.parallelism.collective_calls import SIZE_COLUMNS, list_collectives
 from tracekit.parallelism.context_length import set_context_length
@@ -143,7 +143,7 @@ def relayout_kernels(program: Program, source: Gpu | None, target: Gpu, old: Lay
     """
     table, gpu = add_measured_times(program), source or target
     if old.pp != new.pp:
-        raise LayoutError(layout_errors.RECORDED_STAGES_FIXED(old=str(old), new=str(new)))
+        raise LayoutError(layouts.RECORDED_STAGES_FIXED(old=str(old), new=str(new)))
     if old.tp != new.tp:
         calls = list_collectives(program.kernels, old.world_size).join(
             infer_group_roles(program).filter(role="tp"), on="row"

@@ -11,7 +11,7 @@ from statistics import NormalDist
 import polars as pl
 
 from tracekit.messages import Message
-from tracekit.messages import layout_notes as told
+from tracekit.messages import layouts as told
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.process_groups import is_training
 from tracekit.program import Program

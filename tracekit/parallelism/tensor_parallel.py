@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.messages import Message, layout_errors
-from tracekit.messages import layout_notes as told
+from tracekit.messages import Message, layouts
+from tracekit.messages import layouts as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.inserted import (
     Insertion,
@@ -92,7 +92,7 @@ def check_layers_known(kernels: pl.DataFrame) -> None:
     """
     kept = ["collective", "memcpy", "memset", "attention"]
     changing = kernels.filter(~pl.col("family").is_in(kept))
-    check_work_known(changing, layout_errors.TENSOR_PARALLEL_WORK_UNKNOWN, layout_errors.TENSOR_PARALLEL_SHAPES_UNKNOWN)
+    check_work_known(changing, layouts.TENSOR_PARALLEL_WORK_UNKNOWN, layouts.TENSOR_PARALLEL_SHAPES_UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def _check_divisible(table: pl.DataFrame, before: int, after: int) -> None:
         row = uneven.row(0, named=True)
         op = row["op"] or "a kernel without an op"
         if row["heads"]:
-            raise LayoutError(layout_errors.HEADS_INDIVISIBLE(op=op, heads=before * row["heads"], ranks=after))
-        raise LayoutError(layout_errors.COLUMNS_INDIVISIBLE(op=op, columns=before * row["k"], ranks=after))
+            raise LayoutError(layouts.HEADS_INDIVISIBLE(op=op, heads=before * row["heads"], ranks=after))
+        raise LayoutError(layouts.COLUMNS_INDIVISIBLE(op=op, columns=before * row["k"], ranks=after))
 
 
 def _scale_gemm_bytes(factor: float) -> pl.Expr:
@@ -218,7 +218,7 @@ def _find_allreduced_gemms(kernels: pl.DataFrame) -> pl.DataFrame:
     found = order.with_columns(elements=tokens * activations.hidden).filter(kind.is_in(["k", EXPERTS]) & last)
     _check_expert_tokens(order)
     if found.is_empty():
-        raise LayoutError(layout_errors.NO_BLOCKS())
+        raise LayoutError(layouts.NO_BLOCKS())
     return found
 
 
@@ -228,7 +228,7 @@ def _check_expert_tokens(order: pl.DataFrame) -> None:
     attended = pl.when(kind.shift(1).over("device") == HEADS).then(m).forward_fill().over("device")
     forward = order.with_columns(attended=attended).filter((kind == "k") & (pl.col("phase") != BACKWARD))
     if (part := compute_time_share(forward, "dur_ns", m != pl.col("attended"))) > MAX_UNKNOWN_PCT:
-        raise LayoutError(layout_errors.EXPERTS_OUTSIDE_ATTENTION_TOKENS(time_pct=part))
+        raise LayoutError(layouts.EXPERTS_OUTSIDE_ATTENTION_TOKENS(time_pct=part))
 
 
 def _build_allreduce_rows(program: Program, gemms: pl.DataFrame, op: str) -> pl.DataFrame:

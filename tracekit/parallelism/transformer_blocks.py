@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT
 from tracekit.workload.phases import BACKWARD, FORWARD
@@ -91,7 +91,7 @@ def infer_activations_from_collectives(kernels: pl.DataFrame, calls: pl.DataFram
     sizes = calls.select(elements=(pl.col("bytes") / item).round().cast(pl.Int64))["elements"].drop_nulls().unique()
     outputs = kernels.filter((pl.col("family") == "gemm") & ((pl.col("m") * pl.col("n")).is_in(sizes.implode())))
     if outputs.is_empty():
-        raise LayoutError(layout_errors.NO_TENSOR_PARALLEL_GEMM())
+        raise LayoutError(layouts.NO_TENSOR_PARALLEL_GEMM())
     by_time = outputs.group_by("n").agg(pl.col("dur_ns").sum()).sort("dur_ns", "n", descending=True)
     hidden = int(by_time["n"][0])
     return Activations(frozenset(outputs.filter(n=hidden)["m"]), hidden, is_unsharded=False)
@@ -109,7 +109,7 @@ def infer_activations_from_gemms(kernels: pl.DataFrame) -> Activations:
     gemms = kernels.filter((pl.col("family") == "gemm") & (pl.col("batch") == 1) & (pl.col("phase") == FORWARD))
     both = find_hidden_sizes(gemms)
     if both.is_empty():
-        raise LayoutError(layout_errors.NO_PAIRED_GEMMS())
+        raise LayoutError(layouts.NO_PAIRED_GEMMS())
     hidden = int(both["size"][0])
     tokens = gemms.filter((pl.col("n") == hidden) | (pl.col("k") == hidden))["m"]
     return Activations(frozenset(tokens), hidden, is_unsharded=True)
@@ -230,4 +230,4 @@ def _check_sides_known(sided: pl.DataFrame) -> None:
     unknown = (pl.col("family") == "gemm") & pl.col("side").is_null()
     if compute_time_share(sided, "dur_ns", unknown) > MAX_UNKNOWN_PCT:
         row = sided.filter(unknown).sort("dur_ns").row(-1, named=True)
-        raise LayoutError(layout_errors.GEMM_SPLIT_UNKNOWN(op=row["op"], shapes=row["input_dims"]))
+        raise LayoutError(layouts.GEMM_SPLIT_UNKNOWN(op=row["op"], shapes=row["input_dims"]))

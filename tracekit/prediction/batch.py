@@ -9,7 +9,7 @@ from tracekit.ingest.batches import Speculation, find_speculation
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.ingest.nesting import select_outermost
 from tracekit.messages import Message
-from tracekit.messages.serving import ACCEPTANCE_UNKNOWN
+from tracekit.messages.traces import ACCEPTANCE_UNKNOWN
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.process_groups import is_training
 from tracekit.program import Program

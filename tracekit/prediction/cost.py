@@ -15,7 +15,7 @@ from tracekit.comm.errors import ClusterError
 from tracekit.errors import RequestError
 from tracekit.messages import Message
 from tracekit.messages import requests as messages
-from tracekit.messages.report_warnings import PRICE_UNUSED
+from tracekit.messages.reports import PRICE_UNUSED
 from tracekit.numbers import NUMBER_PATTERN
 from tracekit.prediction.price_file import PriceFile
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from predictors import Gpu, list_gpus
 from predictors.weights_file import shipped_sha256
 from tracekit.format import format_interval
-from tracekit.messages import scoreboard as told
+from tracekit.messages import predictions as told
 from tracekit.parallelism.process_groups import is_training
 from tracekit.prediction.model import Experience, PredictedStep
 from tracekit.program import Program

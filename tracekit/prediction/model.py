@@ -10,7 +10,7 @@ from tracekit.comm import Cluster
 from tracekit.errors import TracekitError
 from tracekit.format import format_duration, format_interval
 from tracekit.messages import Message
-from tracekit.messages.report_warnings import TARGET_NOT_PREDICTED
+from tracekit.messages.reports import TARGET_NOT_PREDICTED
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.prediction.batch import StepBatch

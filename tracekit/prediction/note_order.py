@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tracekit.messages import Message
-from tracekit.messages import prediction_notes as told
+from tracekit.messages import predictions as told
 from tracekit.messages.model import Template
-from tracekit.messages.steps import STEPS_OVERLAP
+from tracekit.messages.traces import STEPS_OVERLAP
 
 EffectFunction = Callable[[Mapping[str, Any], float], float]
 

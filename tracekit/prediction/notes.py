@@ -15,7 +15,7 @@ from tracekit.comm.cluster import find_largest_node_gpus
 from tracekit.format import format_duration
 from tracekit.hosts import HostSpeed
 from tracekit.messages import Message
-from tracekit.messages import prediction_notes as told
+from tracekit.messages import predictions as told
 from tracekit.parallelism.ddp import COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION
 from tracekit.parallelism.fsdp import GATHER_AHEAD_LAYERS
 from tracekit.parallelism.layout import Layout

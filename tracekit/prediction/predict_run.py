@@ -7,9 +7,9 @@ from functools import partial
 from tracekit import calibration, scoreboard
 from tracekit.comm import ClusterError
 from tracekit.errors import RequestError, TracekitError
-from tracekit.messages import ProgressCallback, layout_errors
+from tracekit.messages import ProgressCallback, layouts
 from tracekit.messages import requests as messages
-from tracekit.messages.stages import PREDICTING_TARGET
+from tracekit.messages.requests import PREDICTING_TARGET
 from tracekit.parallelism.layout import LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import infer_job_batch
@@ -191,5 +191,5 @@ def merge_refusals(refused: Sequence[RefusedTarget]) -> TracekitError:
     first = refused[0].error
     if len({str(one.error) for one in refused}) == 1:
         return first
-    reasons = [layout_errors.TARGET_REFUSED(target=one.label, reason=one.error.catalogue_message) for one in refused]
-    return type(first)(layout_errors.NO_TARGET_PREDICTED(reasons=reasons))
+    reasons = [layouts.TARGET_REFUSED(target=one.label, reason=one.error.catalogue_message) for one in refused]
+    return type(first)(layouts.NO_TARGET_PREDICTED(reasons=reasons))

@@ -16,7 +16,7 @@ from tracekit.arrays import Floats, Ints
 from tracekit.comm import Cluster, ClusterError
 from tracekit.graph.edit import remove_edges
 from tracekit.hosts import HostSpeed, find_usual_host, measure_host_speed
-from tracekit.messages import Message, Value, layout_errors
+from tracekit.messages import Message, Value, layouts
 from tracekit.parallelism.expert_parallel import compute_held_parameter_fraction
 from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.missing_collectives import Inserter, find_missing_collectives, insert_all
@@ -495,9 +495,7 @@ def find_layout_change(old: Layout | None, target: Target, gpus_per_rank: int = 
     if target.cluster is None and not _has_same_collectives(old, target.layout):
         nodes = -(-target.layout.world_size // 8)
         such_as = f"{nodes}x8x{target.label}@ndr400" if nodes > 1 else f"8x{target.label}"
-        raise LayoutError(
-            layout_errors.LINKS_UNKNOWN(layout=str(target.layout), target=target.label, suggestion=such_as)
-        )
+        raise LayoutError(layouts.LINKS_UNKNOWN(layout=str(target.layout), target=target.label, suggestion=such_as))
     return old, target.layout
 
 
@@ -506,8 +504,8 @@ def _make_too_small_error(cluster: Cluster, layout: Layout, gpus_per_rank: int) 
     most = cluster.gpus // replica * replica
     shown: dict[str, Value] = {"layout": str(layout), "cluster": cluster.slug, "gpus": cluster.gpus}
     if not most:
-        return ClusterError(layout_errors.CLUSTER_SMALLER_THAN_REPLICA(**shown, ranks=replica))
-    return ClusterError(layout_errors.CLUSTER_TOO_SMALL(**shown, fitting=most))
+        return ClusterError(layouts.CLUSTER_SMALLER_THAN_REPLICA(**shown, ranks=replica))
+    return ClusterError(layouts.CLUSTER_TOO_SMALL(**shown, fitting=most))
 
 
 def _has_same_collectives(old: Layout, new: Layout) -> bool:

@@ -21,7 +21,7 @@ from predictors.toml_file import describe_failure, read_toml
 from tracekit.errors import RequestError
 from tracekit.messages import Message
 from tracekit.messages import requests as messages
-from tracekit.messages.report_warnings import PRICES_OLD
+from tracekit.messages.reports import PRICES_OLD
 
 PRICE_TABLE = "dollars_an_hour"
 TEXT_KEYS = ("currency", "source")

@@ -8,8 +8,8 @@ import polars as pl
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps, scale_host_time
 from tracekit.errors import TracekitError
 from tracekit.messages import Message
-from tracekit.messages import prediction_notes as told
-from tracekit.messages.runs import PROFILER_OVERHEAD_REMOVED
+from tracekit.messages import predictions as told
+from tracekit.messages.requests import PROFILER_OVERHEAD_REMOVED
 from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun

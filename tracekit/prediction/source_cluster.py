@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from predictors import Gpu, Resolution
 from tracekit.comm import Cluster, ClusterError, load_cluster
 from tracekit.comm.cluster import load_reference_nodes
-from tracekit.messages import Message, layout_errors
-from tracekit.messages import prediction_notes as told
+from tracekit.messages import Message, layouts
+from tracekit.messages import predictions as told
 from tracekit.prediction.model import Target
 from tracekit.run import MeasuredRun
 
@@ -127,10 +127,10 @@ def _shrink_nodes(node: Cluster, nodes: int, gpus: int) -> Cluster:
 
 def _check_cluster(cluster: Cluster, run: MeasuredRun) -> Cluster:
     if run.gpu is not None and cluster.gpu.slug != run.gpu.slug:
-        other = layout_errors.SOURCE_CLUSTER_OF_OTHER_GPU
+        other = layouts.SOURCE_CLUSTER_OF_OTHER_GPU
         raise ClusterError(other(cluster=cluster.slug, gpu=cluster.gpu.slug, source_gpu=run.gpu.slug))
     if cluster.gpus < run.trace.world_size:
         raise ClusterError(
-            layout_errors.SOURCE_CLUSTER_TOO_SMALL(cluster=cluster.slug, gpus=cluster.gpus, ranks=run.trace.world_size)
+            layouts.SOURCE_CLUSTER_TOO_SMALL(cluster=cluster.slug, gpus=cluster.gpus, ranks=run.trace.world_size)
         )
     return cluster

@@ -10,7 +10,7 @@ from tracekit import calibration, scoreboard
 from tracekit.comm.cluster import load_reference_nodes
 from tracekit.errors import TracekitError
 from tracekit.format import format_quantity
-from tracekit.messages import Message, layout_errors
+from tracekit.messages import Message, layouts
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.missing_collectives import find_missing_collectives
 from tracekit.parallelism.process_groups import infer_layout
@@ -223,7 +223,7 @@ def sweep(
         wanted = [_enlarge_batch(predictor, target) for target in wanted]
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:
-        raise LayoutError(layout_errors.NO_LAYOUT_PREDICTED(reason=refused[0]))
+        raise LayoutError(layouts.NO_LAYOUT_PREDICTED(reason=refused[0]))
     ranked = _rank_layouts(run, old, found, processed.unit, tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (find_missing_collectives(run.program, old, one.layout or old) for one in found)
@@ -251,8 +251,8 @@ def _list_targets(
         for change in changes:
             sizes = world_sizes or _list_world_sizes(old, change, gpus)
             if not sizes:
-                too_large = layout_errors.REPLICA_TOO_LARGE(gpus=gpus, ranks=_count_replica_ranks(old, change))
-                refused.append(layout_errors.TARGET_REFUSED(target=place.label, reason=too_large))
+                too_large = layouts.REPLICA_TOO_LARGE(gpus=gpus, ranks=_count_replica_ranks(old, change))
+                refused.append(layouts.TARGET_REFUSED(target=place.label, reason=too_large))
             for world_size in sizes:
                 try:
                     yield replace(place, layout=apply_request(old, replace(change, world_size=world_size)))
@@ -305,7 +305,7 @@ def _predict_targets(predictor: Predictor, wanted: Sequence[Target], refused: li
 
 
 def _refuse(target: Target, error: TracekitError) -> Message:
-    return layout_errors.TARGET_REFUSED(target=target.label, reason=error.catalogue_message)
+    return layouts.TARGET_REFUSED(target=target.label, reason=error.catalogue_message)
 
 
 def _rank_layouts(

@@ -9,7 +9,7 @@ import polars as pl
 from predictors import Gpu, PredictorError, Resolution, list_gpus, load_gpu, resolve_gpu
 from tracekit.comm import Cluster, load_cluster
 from tracekit.comm.errors import ClusterError
-from tracekit.messages import layout_errors
+from tracekit.messages import layouts
 from tracekit.prediction.cost import GivenPrices, Prices
 from tracekit.prediction.model import Target
 from tracekit.prediction.source_cluster import find_usual_nodes
@@ -107,7 +107,7 @@ def resolve_gpu_name(name: str) -> Resolution:
             cluster = load_cluster(name)
         except ClusterError:
             raise unknown from None
-        raise ClusterError(layout_errors.GPU_NAME_IS_CLUSTER(name=name, gpu=cluster.gpu.slug)) from unknown
+        raise ClusterError(layouts.GPU_NAME_IS_CLUSTER(name=name, gpu=cluster.gpu.slug)) from unknown
 
 
 def _deduplicate(found: Sequence[T], get_identity: Callable[[T], object]) -> list[T]:

@@ -12,7 +12,7 @@ from predictors.hardware import derive_hardware
 from predictors.transfer import classify_kinship
 from predictors.weights_file import SHIPPED_WEIGHTS, shipped_sha256
 from tracekit.messages import Message
-from tracekit.messages import prediction_notes as told
+from tracekit.messages import predictions as told
 from tracekit.prediction.changed_step import ChangedStep
 
 TRACK_RECORD_FILE = SHIPPED_WEIGHTS / "jobs.toml"

@@ -4,7 +4,7 @@ Needs PyTorch and none of tracekit's other requirements, so that it runs where t
 """
 
 from tracekit.errors import TracekitError
-from tracekit.messages.recording import PYTORCH_MISSING
+from tracekit.messages.recordings import PYTORCH_MISSING
 
 try:
     import torch  # noqa: F401

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tracekit.errors import TracekitError
 from tracekit.messages import Message
-from tracekit.messages import recording as messages
+from tracekit.messages import recordings as messages
 
 
 @dataclass(frozen=True, slots=True)

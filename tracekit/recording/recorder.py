@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from tracekit.errors import TracekitError
 from tracekit.escape import to_line
 from tracekit.messages import Message, Value
-from tracekit.messages import recording as messages
+from tracekit.messages import recordings as messages
 from tracekit.recording import facts
 from tracekit.recording.clock import StepClock
 from tracekit.recording.plan import RecordingPlan

@@ -15,7 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tracekit.errors import TracekitError
-from tracekit.messages import recording as messages
+from tracekit.messages import recordings as messages
 from tracekit.recording.recorder import Recording, RecordingError
 
 

@@ -20,8 +20,8 @@ from tracekit.ingest.remote import is_uri
 from tracekit.ingest.salvage import repair_names
 from tracekit.ingest.source import STDIN, TraceSource, expand_inputs
 from tracekit.ingest.stream import BLOCK_BYTES
-from tracekit.messages import redaction as messages
-from tracekit.messages.trace_files import FILE_DAMAGED
+from tracekit.messages import recordings as messages
+from tracekit.messages.traces import FILE_DAMAGED
 from tracekit.redact.patterns import RedactionSummary
 from tracekit.redact.redactor import Redactor
 

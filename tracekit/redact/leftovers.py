@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tracekit.errors import OutputError
-from tracekit.messages.redaction import SHARED_FILE_PRIVATE
+from tracekit.messages.recordings import SHARED_FILE_PRIVATE
 from tracekit.redact.patterns import HOME_PATTERN, make_name_pattern
 
 

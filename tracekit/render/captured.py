@@ -7,7 +7,7 @@ from rich.text import Text
 
 from tracekit.capturing.steps import CapturedStep
 from tracekit.format import format_bytes, format_duration, format_interval
-from tracekit.messages.prediction_notes import CLOCK_LOWERED
+from tracekit.messages.predictions import CLOCK_LOWERED
 from tracekit.prediction.notes import note_captured_program
 from tracekit.render.dump import dump_json
 from tracekit.render.grid import make_plain_table

@@ -10,7 +10,7 @@ from rich.text import Text
 from tracekit import format
 from tracekit.format import format_duration, format_interval, format_number, format_percent, format_quantity, shorten
 from tracekit.messages import Message
-from tracekit.messages import comparisons as told
+from tracekit.messages import reports as told
 from tracekit.render.dump import dump_document
 from tracekit.render.grid import Grid, make_grid
 from tracekit.reporting.comparison import Comparison, ComparisonSide, TimeChange

@@ -8,7 +8,7 @@ from markupsafe import escape
 
 from tracekit.errors import TracekitError
 from tracekit.format import format_duration, format_interval, format_percent, shorten
-from tracekit.messages.packages import EXTRA_MISSING
+from tracekit.messages.requests import EXTRA_MISSING
 from tracekit.render.charts import build_chart
 from tracekit.render.charts.plotly import build_plotly_spec
 from tracekit.render.headline import build_headline

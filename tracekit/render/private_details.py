@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from tracekit.messages import Message
-from tracekit.messages.prediction_notes import PRICE_MISSING
-from tracekit.messages.report_warnings import PRICE_UNUSED, PRICES_OLD
+from tracekit.messages.predictions import PRICE_MISSING
+from tracekit.messages.reports import PRICE_UNUSED, PRICES_OLD
 from tracekit.redact.patterns import ADDRESS_PATTERN, MAX_CACHED_TEXTS, PATH_PATTERN, REDACTED, make_name_pattern
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.decide import forget_prices

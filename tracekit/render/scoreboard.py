@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tracekit.format import format_interval
-from tracekit.messages import scoreboard as told
+from tracekit.messages import predictions as told
 from tracekit.render.dump import dump_document
 from tracekit.render.grid import make_grid
 from tracekit.render.markdown import format_table

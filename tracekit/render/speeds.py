@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from tracekit.messages import Message
-from tracekit.messages import speeds as told
+from tracekit.messages import predictions as told
 from tracekit.reporting.model import Report
 
 GPU_SPEEDS = (2.0, 5.0)

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from tracekit.escape import to_markdown
 from tracekit.format import format_dollars, format_duration, format_interval, format_number, format_percent
-from tracekit.messages import Message, findings, sweeps
-from tracekit.messages import prediction_notes as told
-from tracekit.messages.decisions import COSTS_ALONE
+from tracekit.messages import Message, findings, predictions
+from tracekit.messages import predictions as told
+from tracekit.messages.predictions import COSTS_ALONE
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.note_order import compute_effect_us
@@ -157,7 +157,7 @@ def _describe_best(sweep: SweepReport) -> Iterator[Message]:
     entry = sweep.entries[0]
     best = entry.prediction
     step = Figure(best.step.step_time_us, best.low_us, best.high_us)
-    yield sweeps.BEST_LAYOUT(
+    yield predictions.BEST_LAYOUT(
         ranks=best.ranks,
         target=best.name,
         layout=(best.layout or Layout()).parallelism,
@@ -173,10 +173,10 @@ def _describe_knees(sweep: SweepReport) -> Iterator[Message]:
     """Yield each cluster's name and the number of ranks up to which more ranks help, if sizes vary."""
     numbers = _number_clusters(sweep) if len(sweep.knees) > 1 else {}
     for label, ranks in sweep.knees.items():
-        named = sweeps.CLUSTER_NUMBERED(number=numbers[label], cluster=label) if numbers else None
+        named = predictions.CLUSTER_NUMBERED(number=numbers[label], cluster=label) if numbers else None
         sizes = {entry.prediction.ranks for entry in sweep.entries if entry.prediction.label == label}
         if ranks and len(sizes) > 1:
-            yield sweeps.RANKS_THAT_HELP(cluster=named or label, ranks=ranks, kept_pct=100 * KNEE_EFFICIENCY)
+            yield predictions.RANKS_THAT_HELP(cluster=named or label, ranks=ranks, kept_pct=100 * KNEE_EFFICIENCY)
         elif named:
             yield named
 
@@ -194,16 +194,16 @@ def _explain_signs(sweep: SweepReport) -> Iterator[Message]:
     """Yield explanations of the table's signs and headings."""
     priced = any(entry.dollars_per_million is not None for entry in sweep.entries)
     if any(entry.is_tied for entry in sweep.entries):
-        tied = sweeps.TIED_LAYOUTS_BY_PRICE if priced else sweeps.TIED_LAYOUTS
+        tied = predictions.TIED_LAYOUTS_BY_PRICE if priced else predictions.TIED_LAYOUTS
         yield tied(tied_pct=100 * TIED_THROUGHPUT_FRACTION)
     if sweep.unit == "steps":
-        yield sweeps.STEPS_COUNTED()
+        yield predictions.STEPS_COUNTED()
     if any(entry.prediction.memory.fits is False for entry in sweep.entries):
-        yield sweeps.UNFIT_LAYOUTS_LAST()
+        yield predictions.UNFIT_LAYOUTS_LAST()
     if any(entry.prediction.memory.fits is None for entry in sweep.entries):
-        yield sweeps.LAYOUT_FIT_UNKNOWN()
+        yield predictions.LAYOUT_FIT_UNKNOWN()
     if priced:
-        yield sweeps.DOLLAR_COLUMNS(unit=sweep.unit)
+        yield predictions.DOLLAR_COLUMNS(unit=sweep.unit)
 
 
 def _collect_notes(sweep: SweepReport) -> list[Message]:

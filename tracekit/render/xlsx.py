@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.bounds import MAX_SHEET_ROWS
 from tracekit.errors import TracekitError
 from tracekit.escape import to_cell, to_sheet
-from tracekit.messages.packages import EXTRA_MISSING
+from tracekit.messages.requests import EXTRA_MISSING
 from tracekit.render.headline import build_headline
 from tracekit.render.notes import choose_notes
 from tracekit.render.xlsx_charts import add_charts

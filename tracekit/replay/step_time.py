@@ -8,7 +8,7 @@ import polars as pl
 from tracekit.arrays import Bools, Floats, Ints
 from tracekit.errors import StepError
 from tracekit.messages import Message
-from tracekit.messages.steps import STEPS_OVERLAP, STEPS_WITHOUT_GPU_WORK
+from tracekit.messages.traces import STEPS_OVERLAP, STEPS_WITHOUT_GPU_WORK
 from tracekit.replay.coverage import measure_coverage
 from tracekit.replay.earlier_work import MAX_TIME_NS, MIN_TIME_NS, EarlierWork
 from tracekit.replay.engine import Timeline

@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit import format
 from tracekit.errors import TracekitError
-from tracekit.messages import command_errors
+from tracekit.messages import front_ends
 from tracekit.prediction import Prediction, Predictions
 from tracekit.prediction.batch import StepBatch
 from tracekit.reporting.build import build_prediction_report, build_report
@@ -240,7 +240,7 @@ def to_side(run: Trace | Report | Predictions, gpu: str | None = None, steps: st
             predictions.
     """
     if not isinstance(run, Trace | Report | Predictions):
-        raise TracekitError(command_errors.NOT_COMPARABLE(value=repr(run)))
+        raise TracekitError(front_ends.NOT_COMPARABLE(value=repr(run)))
     if isinstance(run, Predictions):
         target = _choose_prediction(run, gpu)
         predicted = build_prediction_report(run)
@@ -252,11 +252,11 @@ def to_side(run: Trace | Report | Predictions, gpu: str | None = None, steps: st
 
 def _choose_prediction(predictions: Predictions, gpu: str | None) -> Prediction:
     if gpu is None and len(predictions) != 1:
-        raise TracekitError(command_errors.PREDICTIONS_OF_SEVERAL(targets=[*predictions]))
+        raise TracekitError(front_ends.PREDICTIONS_OF_SEVERAL(targets=[*predictions]))
     try:
         return predictions.targets[0] if gpu is None else predictions[gpu]
     except KeyError as error:
-        raise TracekitError(command_errors.GPU_NOT_PREDICTED(gpu=gpu, targets=[*predictions])) from error
+        raise TracekitError(front_ends.GPU_NOT_PREDICTED(gpu=gpu, targets=[*predictions])) from error
 
 
 def _get_report_name(report: Report) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tracekit.messages import Value
-from tracekit.messages.decisions import MORE_TARGETS
+from tracekit.messages.predictions import MORE_TARGETS
 
 
 def name_some(names: Sequence[str], most: int) -> list[Value]:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from tracekit.errors import TracekitError
-from tracekit.messages import scoreboard as messages
+from tracekit.messages import predictions as messages
 from tracekit.reporting.comparison import Comparison
 from tracekit.scoreboard import Outcome
 

@@ -8,7 +8,7 @@ import msgspec
 
 from predictors import resolve_gpu
 from tracekit.errors import TraceError, TracekitError
-from tracekit.messages import command_errors
+from tracekit.messages import front_ends
 from tracekit.prediction.batch import StepBatch
 from tracekit.reporting.comparison import ComparisonSide, build_kernel_table
 from tracekit.reporting.sections.kernels import KernelTime
@@ -99,7 +99,7 @@ def read_prediction(content: bytes, name: str, wanted: str | None) -> Comparison
     try:
         predicted = msgspec.json.decode(content, type=SavedPrediction)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise TraceError(command_errors.NOT_A_SAVED_PREDICTION(path=name, reason=str(error))) from error
+        raise TraceError(front_ends.NOT_A_SAVED_PREDICTION(path=name, reason=str(error))) from error
     place = _choose_target(predicted, name, wanted)
     target = predicted.targets[place]
     rows = ((k.family, k.op, k.dtype, k.shape, k.count, k.predicted_us[place]) for k in predicted.listed_kernels)
@@ -127,7 +127,7 @@ def _choose_target(predicted: SavedPrediction, name: str, wanted: str | None) ->
     places = [place for place, target in enumerate(predicted.targets) if slug in (None, target.gpu)]
     if len(places) != 1:
         if slug is None:
-            raise TracekitError(command_errors.SAVED_PREDICTION_OF_SEVERAL(path=name, targets=labels))
-        several, none = command_errors.SAVED_PREDICTION_OF_SEVERAL_LIKE, command_errors.SAVED_PREDICTION_WITHOUT_GPU
+            raise TracekitError(front_ends.SAVED_PREDICTION_OF_SEVERAL(path=name, targets=labels))
+        several, none = front_ends.SAVED_PREDICTION_OF_SEVERAL_LIKE, front_ends.SAVED_PREDICTION_WITHOUT_GPU
         raise TracekitError((several if places else none)(path=name, gpu=slug, targets=labels))
     return places[0]

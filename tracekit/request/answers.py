@@ -16,10 +16,10 @@ from tracekit.fleet.options import FLEET_OPTIONS
 from tracekit.hosts import measure_host_speed
 from tracekit.inference_rules import select_rules
 from tracekit.ingest import Inputs, load
-from tracekit.messages import Message, ProgressCallback, fleets, name_option, stages
+from tracekit.messages import Message, ProgressCallback, fleets, name_option, requests
+from tracekit.messages import layouts as sharding_messages
 from tracekit.messages import requests as messages
-from tracekit.messages import sharding as sharding_messages
-from tracekit.messages.outputs import CHAKRA_OF_ONE_TARGET, TRACE_OF_ONE_TARGET_ONLY
+from tracekit.messages.requests import CHAKRA_OF_ONE_TARGET, TRACE_OF_ONE_TARGET_ONLY
 from tracekit.prediction import Predictions
 from tracekit.prediction import sweep as sweeps
 from tracekit.prediction.question import FASTEST
@@ -240,7 +240,7 @@ def shard(
         raise ShardingError(sharding_messages.SHARDING_BATCH_MISSING())
     found = []
     for name in request.clusters:
-        progress(stages.PLANNING_SHARDS(cluster=name))
+        progress(requests.PLANNING_SHARDS(cluster=name))
         setting = ShardingSetting(load_cluster(name), batch, request.dense_memory * 2**30, request.dense_time_us)
         plans = plan_sharding(tables, setting)
         found.append(replace(plans, notes=(*plans.notes, *notes)))

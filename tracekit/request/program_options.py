@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 from tracekit.bounds import MAX_COUNT
 from tracekit.capturing.options import CaptureOptions
 from tracekit.errors import RequestError
-from tracekit.messages import captures as messages
+from tracekit.messages import models as messages
 from tracekit.request.option import Option, Panel, Request, split_values
 from tracekit.request.options import EditOptions
 

@@ -1,41 +1,41 @@
 """How far work has come, by the stage that begins, for the terminal and the web page."""
 
-from tracekit.messages import Message, Template, stages
+from tracekit.messages import Message, Template, requests
 
 Plan = tuple[Template, ...]
 
 MEASURING: Plan = (
-    stages.READING_TRACE,
-    stages.CLASSIFYING_KERNELS,
-    stages.LINKING_DEPENDENCIES,
-    stages.REPLAYING,
+    requests.READING_TRACE,
+    requests.CLASSIFYING_KERNELS,
+    requests.LINKING_DEPENDENCIES,
+    requests.REPLAYING,
 )
 """The stages that measure a run."""
 
 EFFORTS = {
-    stages.CHECKING_FILES: 0.2,
-    stages.READING_TRACE: 6,
-    stages.CLASSIFYING_KERNELS: 5,
-    stages.LINKING_DEPENDENCIES: 1.5,
-    stages.REPLAYING: 0.5,
-    stages.EXAMINING: 4,
-    stages.PREDICTING: 11,
-    stages.PREDICTING_LAYOUTS: 22,
-    stages.BUILDING_REPORT: 12,
-    stages.WRITING_FORM: 55,
-    stages.STORING_REPORTS: 1,
-    stages.REDACTING: 6,
+    requests.CHECKING_FILES: 0.2,
+    requests.READING_TRACE: 6,
+    requests.CLASSIFYING_KERNELS: 5,
+    requests.LINKING_DEPENDENCIES: 1.5,
+    requests.REPLAYING: 0.5,
+    requests.EXAMINING: 4,
+    requests.PREDICTING: 11,
+    requests.PREDICTING_LAYOUTS: 22,
+    requests.BUILDING_REPORT: 12,
+    requests.WRITING_FORM: 55,
+    requests.STORING_REPORTS: 1,
+    requests.REDACTING: 6,
 }
 """How long stages take, relative to each other: tenths of a second on two cores, of three traces of 7,000 to 100,000
 events with three targets and all forms of the report. Layouts and redaction are estimates. Reading is a larger part of
 larger traces, predicting of more targets: the time left that follows is rough."""
 SAME_STAGE = {
-    stages.READING_FILE: stages.READING_TRACE,
-    stages.CAPTURING: stages.READING_TRACE,
-    stages.PREDICTING_TARGET: stages.PREDICTING,
+    requests.READING_FILE: requests.READING_TRACE,
+    requests.CAPTURING: requests.READING_TRACE,
+    requests.PREDICTING_TARGET: requests.PREDICTING,
 }
 """Stages that stand for one of a plan: because they count what they have done, or take its place."""
-COUNTS = {stages.READING_FILE: "files", stages.PREDICTING_TARGET: "targets"}
+COUNTS = {requests.READING_FILE: "files", requests.PREDICTING_TARGET: "targets"}
 
 
 def compute_share_done(stage: Message, plan: Plan, part: float = 0.0) -> float | None:

@@ -9,7 +9,7 @@ import msgspec
 
 from tracekit.errors import OutputError
 from tracekit.messages import Message
-from tracekit.messages import scoreboard as messages
+from tracekit.messages import predictions as messages
 from tracekit.scoreboard.outcome import Outcome, PredictionGroup
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tracekit.comm.cluster import ASSUMED_HOST_MEMORY
 from tracekit.messages import Message
-from tracekit.messages import sharding as messages
+from tracekit.messages import layouts as messages
 from tracekit.sharding.assignment import Assignment, fits_memory
 from tracekit.sharding.candidates import ComputeKernel, ShardingType
 from tracekit.sharding.errors import ShardingError

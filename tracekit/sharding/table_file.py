@@ -27,7 +27,7 @@ from tracekit.bounds import (
 from tracekit.dlrm_config import TABLE_KEYS
 from tracekit.embedding_table_spec import TableSpec, parse_table_spec
 from tracekit.errors import RequestError
-from tracekit.messages import sharding as messages
+from tracekit.messages import layouts as messages
 from tracekit.sharding.errors import ShardingError
 from tracekit.sharding.tables import DEFAULT_OPTIMIZER, WEIGHT_BYTES, PlannedTable, TableDefaults, expand_specs
 from tracekit.workload.ops.table_lookups import OPTIMIZER_STATE

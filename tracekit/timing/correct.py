@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.arrays import Bools, Ints
 from tracekit.ingest.ledger import add_change
 from tracekit.messages import Message, Template
-from tracekit.messages import timing as messages
+from tracekit.messages import traces as messages
 from tracekit.timing.arrays import TOLERANCE_NS, ActivityTimes, BlockingReturns, find_blocking_returns
 from tracekit.timing.calls import cut_overrunning_calls, cut_overrunning_ops
 from tracekit.timing.clocks import ClockShift, estimate_shift

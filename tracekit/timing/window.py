@@ -8,7 +8,7 @@ import polars as pl
 from tracekit.arrays import Bools, Ints
 from tracekit.ingest.ledger import drop_read
 from tracekit.messages import Message
-from tracekit.messages import timing as messages
+from tracekit.messages import traces as messages
 from tracekit.timing.arrays import ActivityTimes
 from tracekit.trace import TABLE_NAMES, RankTrace
 

@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tracekit.bounds import MAX_BODY_BYTES, MAX_WRONG_TOKENS_PER_MINUTE
-from tracekit.messages import Template, web_errors
+from tracekit.messages import Template, front_ends
 from tracekit.web.errors import ForbiddenError, TooLargeError, TooManyError, UnauthorizedError
 from tracekit.web.failures import CLIENT_FAILURES, explain_failure
 from tracekit.web.policies import PAGE_POLICY
@@ -58,7 +58,7 @@ class AccessMiddleware:
 
     def __init__(self, app: ASGIApp, settings: Settings, tokens: "TokenChecker") -> None:
         self._app, self._settings, self._tokens = app, settings, tokens
-        self._rates = RateLimiter(settings.max_per_minute, web_errors.RATE_EXCEEDED)
+        self._rates = RateLimiter(settings.max_per_minute, front_ends.RATE_EXCEEDED)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -100,14 +100,14 @@ class AccessMiddleware:
         host = headers.get("host", "")
         # DNS rebinding: a page of another site whose name resolves to this machine must not act as a local program.
         if self._settings.token is None and self._settings.is_local and _parse_hostname(host) not in LOOPBACK:
-            raise ForbiddenError(web_errors.HOST_NAME_FOREIGN())
+            raise ForbiddenError(front_ends.HOST_NAME_FOREIGN())
         if scope["method"] in SAFE_METHODS:
             return
         origin = headers.get("origin")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
             origin is not None and origin.split("://")[-1] != host
         ):
-            raise ForbiddenError(web_errors.ORIGIN_FOREIGN())
+            raise ForbiddenError(front_ends.ORIGIN_FOREIGN())
         if scope["method"] in ("POST", "PUT"):
             self._rates.count(get_network(scope))
         if not _is_upload(scope):
@@ -178,7 +178,7 @@ class TokenChecker:
 
     def __init__(self, settings: Settings) -> None:
         self._token = settings.token
-        self._failures = RateLimiter(MAX_WRONG_TOKENS_PER_MINUTE, web_errors.TOKENS_WRONG)
+        self._failures = RateLimiter(MAX_WRONG_TOKENS_PER_MINUTE, front_ends.TOKENS_WRONG)
 
     def check(self, network: str, given: str) -> None:
         """Check a token.
@@ -194,7 +194,7 @@ class TokenChecker:
         if not hmac.compare_digest(given.encode(errors="replace"), self._token.encode()):
             if given:
                 self._failures.count(network)
-            raise UnauthorizedError(web_errors.TOKEN_WRONG())
+            raise UnauthorizedError(front_ends.TOKEN_WRONG())
 
 
 async def get_owner(request: Request) -> str:
@@ -237,4 +237,4 @@ def _is_upload(scope: Scope) -> bool:
 def _check_body(headers: Headers) -> None:
     length = headers.get("content-length", "0")
     if "transfer-encoding" in headers or not length.isdigit() or int(length) > MAX_BODY_BYTES:
-        raise TooLargeError(web_errors.BODY_TOO_LARGE(max_length=MAX_BODY_BYTES))
+        raise TooLargeError(front_ends.BODY_TOO_LARGE(max_length=MAX_BODY_BYTES))

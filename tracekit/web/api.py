@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from predictors import list_gpus, load_gpu
 from tracekit.comm import list_clusters, load_cluster
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.ask import Ask
 from tracekit.web.errors import NotFoundError
 from tracekit.web.formats import FILE_FORMATS
@@ -169,11 +169,11 @@ def create_report_response(store: Store, job: WebJob, form: str, *, with_details
         NotFoundError: The report doesn't exist.
     """
     if form not in job.formats:
-        raise NotFoundError(web_errors.REPORT_PENDING())
+        raise NotFoundError(front_ends.REPORT_PENDING())
     try:
         file = open_report(store, job, form, with_details=with_details)
     except FileNotFoundError:
-        raise NotFoundError(web_errors.REPORT_DELETED()) from None
+        raise NotFoundError(front_ends.REPORT_DELETED()) from None
     disposition = "inline" if form == "html" else f'attachment; filename="{FILE_FORMATS[form].file_name}"'
     headers = {"Content-Disposition": disposition, "Content-Security-Policy": REPORT_FILE_POLICY}
     return StreamingResponse(_read_blocks(file), 200, headers, FILE_FORMATS[form].media_type)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from predictors.errors import UnknownGpuError
 from tracekit.comm import UnknownClusterError
-from tracekit.messages import Template, web_errors
+from tracekit.messages import Template, front_ends
 from tracekit.request import ExportRequest, Option, list_fields
 from tracekit.request.option import split_values
 from tracekit.request.options import DecisionOptions
@@ -50,18 +50,18 @@ class Ask(ExportRequest, DecisionOptions, ProgramOptions):
         try:
             super().check()
         except UnknownGpuError as error:
-            raise _refer_to_server(error, web_errors.GPU_UNKNOWN_TO_SERVER) from error
+            raise _refer_to_server(error, front_ends.GPU_UNKNOWN_TO_SERVER) from error
         except UnknownClusterError as error:
-            raise _refer_to_server(error, web_errors.CLUSTER_UNKNOWN_TO_SERVER) from error
+            raise _refer_to_server(error, front_ends.CLUSTER_UNKNOWN_TO_SERVER) from error
 
     def _check_limits(self, option: str, value: Any) -> None:
         texts = [text for text in split_values(value) if isinstance(text, str)]
         if len(texts) > MAX_VALUES or any(len(text) > MAX_TEXT_CHARS for text in texts):
-            too_many = web_errors.VALUES_TOO_MANY
+            too_many = front_ends.VALUES_TOO_MANY
             raise WebError(too_many(option=option.replace("_", " "), most=MAX_VALUES, max_length=MAX_TEXT_CHARS))
         for text in texts if option in FILE_OPTIONS else ():
             if names_file(text):
-                raise WebError(web_errors.SERVER_READS_NO_FILES(value=text))
+                raise WebError(front_ends.SERVER_READS_NO_FILES(value=text))
 
 
 def names_file(text: str) -> bool:
@@ -82,4 +82,4 @@ FIELDS = {field.name: field for field in list_fields(Ask)}
 
 def make_rank_by_rank_error(option: str, ranks: int) -> WebError:
     """Make the error of an option that needs all ranks at once, for a job whose ranks are worked on one by one."""
-    return WebError(web_errors.RANKS_WITHOUT_OPTION(ranks=ranks, option=FIELDS[option].option.label))
+    return WebError(front_ends.RANKS_WITHOUT_OPTION(ranks=ranks, option=FIELDS[option].option.label))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.errors import WebError
 
 ALGORITHMS = ("sha1", "sha256")
@@ -56,7 +56,7 @@ async def verify_blocks(
             digest.update(block)
             await to_thread.run_sync(file.write, block)
         if digest.digest() != checksum.digest:
-            raise ChecksumError(web_errors.UPLOAD_CHECKSUM_WRONG())
+            raise ChecksumError(front_ends.UPLOAD_CHECKSUM_WRONG())
         file.seek(0)
         while block := await to_thread.run_sync(file.read, BLOCK_BYTES):
             yield block

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from pydantic import StringConstraints
 from starlette.responses import HTMLResponse, Response
 
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.render import compare as as_json
 from tracekit.render.html import render_comparison_body, render_comparison_page
 from tracekit.reporting.comparison import Comparison, ComparisonSide, compare
@@ -52,7 +52,7 @@ def show_comparison(
 ) -> HTMLResponse:
     """Two reports side by side, the older one first, and the choice of what is meant of each."""
     if len(job) != 2:
-        raise WebError(web_errors.COMPARISON_NEEDS_TWO())
+        raise WebError(front_ends.COMPARISON_NEEDS_TWO())
     jobs = sorted((store.jobs.get(owner, job_id) for job_id in job), key=lambda each: each.created)
     sides = [_load_sides(store, each) for each in jobs]
     chosen = _choose_targets(sides[0], sides[1], of_a, of_b)
@@ -92,7 +92,7 @@ def compared(
 def _load_sides(store: Store, job: WebJob) -> Sides:
     report = load_report(store, job)
     if report is None:
-        raise NotFoundError(web_errors.REPORT_NOT_COMPARABLE(name=job.name))
+        raise NotFoundError(front_ends.REPORT_NOT_COMPARABLE(name=job.name))
     return make_sides(report, job.name)
 
 
@@ -108,6 +108,6 @@ def _compare_jobs(jobs: Sequence[WebJob], sides: Sequence[Sides], targets: Seque
 def _select_side(job: WebJob, sides: Sides, target: str) -> ComparisonSide:
     if target not in sides:
         raise NotFoundError(
-            web_errors.TARGET_NOT_IN_REPORT(name=job.name, target=target, targets=[*filter(None, sides)])
+            front_ends.TARGET_NOT_IN_REPORT(name=job.name, target=target, targets=[*filter(None, sides)])
         )
     return sides[target]

@@ -26,8 +26,8 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityErr
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from tracekit.errors import TracekitError
-from tracekit.messages import web_errors
-from tracekit.messages.packages import EXTRA_MISSING
+from tracekit.messages import front_ends
+from tracekit.messages.requests import EXTRA_MISSING
 from tracekit.web.errors import BusyError, DiskFullError
 
 READ_WAIT_S = 1.0
@@ -81,7 +81,7 @@ class Database:
     def transaction(self) -> Iterator[Connection]:
         """Make several changes, all of them or none."""
         if not self._changes.acquire(blocking=False):
-            raise BusyError(web_errors.DATABASE_BUSY())
+            raise BusyError(front_ends.DATABASE_BUSY())
         try:
             with _translate_errors(), self._writer.begin() as connection:
                 yield connection
@@ -151,7 +151,7 @@ def _create_postgres_engine(url: str, wait_s: float, **options: Any) -> Engine:
     except ArgumentError:
         parsed = None
     if parsed is None or parsed.get_backend_name() not in ("postgresql", "postgres"):
-        raise TracekitError(web_errors.DATABASE_URL_UNUSABLE())
+        raise TracekitError(front_ends.DATABASE_URL_UNUSABLE())
     try:
         return create_engine(
             parsed.set(drivername="postgresql+psycopg"),
@@ -171,11 +171,11 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except PoolTimeoutError as error:
-        raise BusyError(web_errors.DATABASE_BUSY()) from error
+        raise BusyError(front_ends.DATABASE_BUSY()) from error
     except (DataError, IntegrityError, ProgrammingError):
         raise
     except (DatabaseError, InterfaceError) as error:
         code = getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None)
         if code in (*SQLITE_FULL_CODES, POSTGRES_FULL_CODE):
-            raise DiskFullError(web_errors.DISK_FULL()) from error
-        raise BusyError(web_errors.DATABASE_BUSY()) from error
+            raise DiskFullError(front_ends.DISK_FULL()) from error
+        raise BusyError(front_ends.DATABASE_BUSY()) from error

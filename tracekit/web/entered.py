@@ -16,7 +16,7 @@ from starlette.datastructures import FormData
 from predictors import PredictorError
 from tracekit.comm import load_cluster
 from tracekit.errors import TracekitError
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.prediction.targets import resolve_gpu_name
 from tracekit.request.answers import list_refused_options
 from tracekit.web.ask import FIELDS, Ask, make_rank_by_rank_error, names_file
@@ -119,7 +119,7 @@ class Entered:
             if not mistakes.keys() & context.keys():
                 _note_mistake(mistakes, box, context | {"price": [pair]})
         if SOURCE in self.boxes and not self.source_gpu:
-            mistakes["source_gpu"] = serialize_error(WebError(web_errors.PRICE_WITHOUT_GPU()))
+            mistakes["source_gpu"] = serialize_error(WebError(front_ends.PRICE_WITHOUT_GPU()))
         if not mistakes:
             _note_mistake(mistakes, "", options)
         if not mistakes and ranks and "ranks" not in self.values:
@@ -175,7 +175,7 @@ def _explain_type(option: str, value: Any, reason: str) -> TracekitError:
         FIELDS[option].check(value)
     except TracekitError as error:
         return error
-    return WebError(web_errors.FIELD_INVALID(field=FIELDS[option].option.label, reason=reason))
+    return WebError(front_ends.FIELD_INVALID(field=FIELDS[option].option.label, reason=reason))
 
 
 def _find_named_field(error: TracekitError | PredictorError) -> str:

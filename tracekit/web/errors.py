@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from predictors import PredictorError
 from tracekit.errors import TracekitError
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 
 
 def serialize_error(error: TracekitError | PredictorError) -> dict[str, Any]:
@@ -97,4 +97,4 @@ class DiskFullError(WebError):
         """Return the error for an ``OSError`` that means a full disk; ``None`` for others."""
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return None
-        return cls(web_errors.DISK_FULL())
+        return cls(front_ends.DISK_FULL())

@@ -7,7 +7,7 @@ import traceback
 from h11 import ProtocolError
 from starlette.requests import ClientDisconnect
 
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.errors import BugError, BusyError, DiskFullError, UnreachableError, WebError
 
 log = logging.getLogger("tracekit.web")
@@ -30,7 +30,7 @@ def explain_failure(error: Exception) -> WebError | None:
         reason = error.strerror or type(error).__name__
         log.error("a request failed: %s", reason)
         if error.errno in OUT_OF_DESCRIPTORS:
-            return BusyError(web_errors.SERVER_BUSY())
-        return DiskFullError.from_os_error(error) or UnreachableError(web_errors.FILES_UNUSABLE(reason=reason))
+            return BusyError(front_ends.SERVER_BUSY())
+        return DiskFullError.from_os_error(error) or UnreachableError(front_ends.FILES_UNUSABLE(reason=reason))
     log.error("%s%s", "".join(traceback.format_tb(error.__traceback__)), type(error).__name__)
-    return BugError(web_errors.SERVER_BUG())
+    return BugError(front_ends.SERVER_BUG())

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.errors import DiskFullError, UnreachableError
 
 log = logging.getLogger("tracekit.web")
@@ -109,4 +109,4 @@ def _wrap_storage_errors() -> Iterator[None]:
         if isinstance(error, OSError) and DiskFullError.from_os_error(error):
             raise
         log.warning("files can't be reached: %s", type(error).__name__)
-        raise UnreachableError(web_errors.FILES_UNREACHABLE()) from error
+        raise UnreachableError(front_ends.FILES_UNREACHABLE()) from error

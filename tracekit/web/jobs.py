@@ -18,8 +18,8 @@ from sqlalchemy import ColumnElement, RowMapping, and_, delete, func, insert, or
 from predictors import PredictorError
 from tracekit.errors import TracekitError
 from tracekit.format import abbreviate_names
-from tracekit.messages import web_errors
-from tracekit.messages.stages import WAITING_FOR_WORKER
+from tracekit.messages import front_ends
+from tracekit.messages.requests import WAITING_FOR_WORKER
 from tracekit.web import quotas
 from tracekit.web.database import Database
 from tracekit.web.errors import ConflictError, DiskFullError, NotFoundError, WebError, serialize_error
@@ -220,7 +220,7 @@ class JobQueue:
         with self._database.transaction() as connection:
             quotas.check_queue(connection, self._settings, requester)
             if not connection.execute(change).rowcount:
-                raise ConflictError(web_errors.JOB_IN_WORK())
+                raise ConflictError(front_ends.JOB_IN_WORK())
         return self.get(job.owner, job.id)
 
     def delete(self, job: WebJob) -> None:
@@ -310,7 +310,7 @@ class JobQueue:
         """Queue the job of a worker that died behind the others, or fail it if too many died at it."""
         for job in self._list_worker_jobs(worker):
             if job.deaths + 1 >= MAX_DEATHS:
-                self.fail(job, WebError(web_errors.WORKERS_DIED(times=MAX_DEATHS)))
+                self.fail(job, WebError(front_ends.WORKERS_DIED(times=MAX_DEATHS)))
             else:
                 self._update_claimed(job, state=QUEUED, claim=None, deaths=job.deaths + 1, queued=time.time())
 
@@ -347,7 +347,7 @@ class JobQueue:
     def _select_one(self, *conditions: ColumnElement[bool]) -> WebJob:
         rows = self._database.read(select(JOBS).where(*conditions, _is_kept()))
         if not rows:
-            raise NotFoundError(web_errors.REPORT_MISSING())
+            raise NotFoundError(front_ends.REPORT_MISSING())
         return _from_row(rows[0])
 
     def _update_claimed(self, job: WebJob, **values: Any) -> bool:

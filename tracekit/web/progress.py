@@ -2,16 +2,16 @@
 
 import time
 
-from tracekit.messages import Message, Template, fleets, stages
+from tracekit.messages import Message, Template, fleets, requests
 from tracekit.request.stage_plan import MEASURING, compute_share_done
 from tracekit.web.field_labels import name_field
 from tracekit.web.formats import FORMATS
 from tracekit.web.jobs import WebJob
 from tracekit.web.store import Store
 
-EXAMINED = (stages.CHECKING_FILES, *MEASURING, stages.EXAMINING)
+EXAMINED = (requests.CHECKING_FILES, *MEASURING, requests.EXAMINING)
 """Stages of a job that only examines."""
-PREDICTED = (*EXAMINED, stages.PREDICTING, stages.BUILDING_REPORT, stages.WRITING_FORM, stages.STORING_REPORTS)
+PREDICTED = (*EXAMINED, requests.PREDICTING, requests.BUILDING_REPORT, requests.WRITING_FORM, requests.STORING_REPORTS)
 """Stages of a job that predicts."""
 
 
@@ -44,7 +44,7 @@ class JobProgress:
 
     def _estimate(self, stage: Message) -> float:
         """Return the fraction of the job that is done as a stage begins; 0 for a stage that isn't planned."""
-        is_form = stage.template is stages.WRITING_FORM
+        is_form = stage.template is requests.WRITING_FORM
         done = compute_share_done(stage, self._plan, self._forms / len(FORMATS) if is_form else 0.0)
         self._forms += is_form
         return done or 0.0
@@ -82,4 +82,4 @@ class FleetProgress(JobProgress):
         if stage.template is fleets.REPLAYING_RANKS and stage.values["done"] == stage.values["ranks"]:
             self._replays += 1
             return FIRST_RANK + READING + REPLAYS * min(1.0, self._replays / (1 + self._targets))
-        return FIRST_RANK + READING + REPLAYS if stage.template is stages.WRITING_FORM else 0.0
+        return FIRST_RANK + READING + REPLAYS if stage.template is requests.WRITING_FORM else 0.0

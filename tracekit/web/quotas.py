@@ -2,7 +2,7 @@
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.errors import TooLargeError, TooManyError
 from tracekit.web.requester import Requester
 from tracekit.web.settings import Settings
@@ -24,7 +24,7 @@ def check_jobs(connection: Connection, settings: Settings, requester: Requester)
     for own, factor in _list_shares(JOBS.c.owner, JOBS.c.network, requester):
         most = factor * settings.max_jobs_per_owner
         if _count(connection, JOBS.c.id, own, JOBS.c.state != DELETED) >= most:
-            raise TooManyError(web_errors.JOBS_TOO_MANY(most=most))
+            raise TooManyError(front_ends.JOBS_TOO_MANY(most=most))
     check_queue(connection, settings, requester)
 
 
@@ -37,11 +37,11 @@ def check_queue(connection: Connection, settings: Settings, requester: Requester
     is_queued = JOBS.c.state == QUEUED
     count = _count(connection, JOBS.c.id, is_queued)
     if count >= settings.max_queued:
-        raise TooManyError(web_errors.QUEUE_FULL(count=count, whose="jobs"))
+        raise TooManyError(front_ends.QUEUE_FULL(count=count, whose="jobs"))
     for own, factor in _list_shares(JOBS.c.owner, JOBS.c.network, requester):
         count = _count(connection, JOBS.c.id, own, is_queued)
         if count >= min(factor * settings.max_queued_per_owner, max(1, settings.max_queued // 2)):
-            raise TooManyError(web_errors.QUEUE_FULL(count=count, whose="of your jobs"))
+            raise TooManyError(front_ends.QUEUE_FULL(count=count, whose="of your jobs"))
 
 
 def check_upload_count(connection: Connection, settings: Settings, requester: Requester) -> None:
@@ -53,7 +53,7 @@ def check_upload_count(connection: Connection, settings: Settings, requester: Re
     for own, factor in _list_shares(UPLOADS.c.owner, UPLOADS.c.network, requester):
         most = factor * JOBS_PER_OWNER_AHEAD * settings.max_files
         if _count(connection, UPLOADS.c.id, own, UPLOADS.c.job.is_(None)) > most:
-            raise TooManyError(web_errors.UPLOADS_TOO_MANY(most=most))
+            raise TooManyError(front_ends.UPLOADS_TOO_MANY(most=most))
 
 
 def check_bytes(connection: Connection, settings: Settings, requester: Requester) -> None:
@@ -70,7 +70,7 @@ def check_bytes(connection: Connection, settings: Settings, requester: Requester
     for (own_uploads, factor), (own_jobs, _) in shares:
         kept = _sum(connection, UPLOADS.c.reserved, own_uploads) + _sum(connection, JOBS.c.report_bytes, own_jobs)
         if kept > factor * settings.max_stored_bytes:
-            raise TooLargeError(web_errors.QUOTA_USED_UP(max_bytes=factor * settings.max_stored_bytes))
+            raise TooLargeError(front_ends.QUOTA_USED_UP(max_bytes=factor * settings.max_stored_bytes))
 
 
 def _list_shares(

@@ -18,8 +18,8 @@ from tracekit.fleet import FleetReport
 from tracekit.ingest.ranks import parse_rank_from_name
 from tracekit.ingest.skipped_files import SKIPPABLE_ERRORS
 from tracekit.ingest.source import ExpandedInputs, TraceSource, expand_inputs
-from tracekit.messages import ProgressCallback, fleets, ranks, stages, web_errors
-from tracekit.messages.report_warnings import ONE_RANK_READ
+from tracekit.messages import ProgressCallback, fleets, front_ends, requests, traces
+from tracekit.messages.reports import ONE_RANK_READ
 from tracekit.render.private_details import remove_details
 from tracekit.request import answers
 from tracekit.trace import Trace
@@ -38,7 +38,7 @@ from tracekit.web.uploads import Upload
 
 ROOM = 2
 """Memory that a rank may take while it is read, in sizes of its tables; ranks of one job are about alike."""
-MEANT_FOR_ONE = (ranks.RANK_MISSING.code, ranks.RANKS_MISSING.code, ONE_RANK_READ.code)
+MEANT_FOR_ONE = (traces.RANK_MISSING.code, traces.RANKS_MISSING.code, ONE_RANK_READ.code)
 """Warnings of one rank alone that aren't true of the job, whose others were given."""
 
 
@@ -108,7 +108,7 @@ class RankByRank:
         """Summarize the traces by the lowest rank that can be read; return the size of its tables, too."""
         trace = self._load_first_rank(enter)
         run = answers.measure(trace, self.request, enter)
-        enter(stages.EXAMINING())
+        enter(requests.EXAMINING())
         ranks = len(self.given.traces)
         found = summarize_traces(trace, run, run, beside=ranks - 1)
         warnings = [one for one in found["warnings"] if one["code"] not in MEANT_FOR_ONE]
@@ -140,7 +140,7 @@ class RankByRank:
             finally:
                 engine.close()
         except EngineError as error:
-            raise WebError(web_errors.ENGINE_FAILED(reason=error.message)) from error
+            raise WebError(front_ends.ENGINE_FAILED(reason=error.message)) from error
         except TraceError as error:
             split_refused(error, self.uploads)
             raise
@@ -158,7 +158,7 @@ class RankByRank:
             body = self.scratch / name_report_file(BODY_FORM, with_details=with_details)
             body.write_bytes(encode_body(version))
             for suffix, form in FLEET_FORMATS.items():
-                enter(stages.WRITING_FORM(form=form.title))
+                enter(requests.WRITING_FORM(form=form.title))
                 path = self.scratch / name_report_file(suffix, with_details=with_details)
                 path.write_text(form.render(version))
 
@@ -182,7 +182,7 @@ def _check_reach(engine: Engine, places: tuple[str, ...]) -> None:
     told = engine.run_everywhere(_can_use, places)
     lacking = sum(one is not True for one in told)
     if lacking:
-        raise WebError(web_errors.ENGINE_WITHOUT_FILES(lacking=lacking, workers=len(told)))
+        raise WebError(front_ends.ENGINE_WITHOUT_FILES(lacking=lacking, workers=len(told)))
 
 
 def _can_use(places: tuple[str, ...]) -> bool:

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.adjust import Slider
 from tracekit.web.errors import NotFoundError
 from tracekit.web.formats import FILE_FORMATS
@@ -64,5 +64,5 @@ def serve_script(store: StoreDependency, link: Id) -> Response:
     """The script of a report's body."""
     body = load_body(store, store.jobs.get_by_link(link), with_details=False)
     if body is None:
-        raise NotFoundError(web_errors.REPORT_PENDING())
+        raise NotFoundError(front_ends.REPORT_PENDING())
     return Response(body.script, media_type="text/javascript")

@@ -1,6 +1,6 @@
 """Sample traces to try."""
 
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.samples import find_samples
 from tracekit.web.errors import NotFoundError
 from tracekit.web.requester import Requester
@@ -20,5 +20,5 @@ def upload_sample(uploads: UploadStore, requester: Requester, name: str) -> Uplo
     """
     path = find_samples().get(name)
     if path is None:
-        raise NotFoundError(web_errors.SAMPLE_UNKNOWN(known=list_sample_names()))
+        raise NotFoundError(front_ends.SAMPLE_UNKNOWN(known=list_sample_names()))
     return uploads.copy(requester, path)

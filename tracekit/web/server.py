@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 
 from tracekit.errors import OutputError, TracekitError
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.app import create_app
 from tracekit.web.connections import BoundedProtocol, ConnectionTable, get_connection_limit, handle_loop_error
 from tracekit.web.settings import Settings
@@ -47,7 +47,7 @@ def run_server(settings: Settings, listening: Callable[[], object] = lambda: Non
         with suppress(KeyboardInterrupt):
             server.run(sockets)
     if not server.started:
-        raise TracekitError(web_errors.SERVER_NOT_STARTED())
+        raise TracekitError(front_ends.SERVER_NOT_STARTED())
 
 
 class PageServer(uvicorn.Server):
@@ -109,5 +109,5 @@ def _open_sockets(host: str, port: int) -> list[socket.socket]:
         for one in found:
             one.close()
         why = str(error.strerror).partition(" (")[0]
-        raise OutputError(web_errors.ADDRESS_UNUSABLE(host=host, port=port, reason=why)) from error
+        raise OutputError(front_ends.ADDRESS_UNUSABLE(host=host, port=port, reason=why)) from error
     return found

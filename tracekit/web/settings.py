@@ -10,7 +10,7 @@ from typing import Self
 from tracekit.bounds import MAX_CLIENT_WAIT_S, MAX_TRACES
 from tracekit.errors import TracekitError
 from tracekit.ingest import memory
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -105,10 +105,10 @@ def check_settings(settings: Settings) -> None:
         TracekitError: Others could access the server, or no worker could start.
     """
     if not settings.is_local and settings.token is None:
-        raise TracekitError(web_errors.TOKEN_NEEDED(host=settings.host, suggestion=secrets.token_urlsafe(24)))
+        raise TracekitError(front_ends.TOKEN_NEEDED(host=settings.host, suggestion=secrets.token_urlsafe(24)))
     if settings.token is not None and len(settings.token) < MIN_TOKEN_CHARS:
-        raise TracekitError(web_errors.TOKEN_TOO_SHORT(min_length=MIN_TOKEN_CHARS))
+        raise TracekitError(front_ends.TOKEN_TOO_SHORT(min_length=MIN_TOKEN_CHARS))
     if settings.token is not None and not (settings.token.isascii() and settings.token.isprintable()):
-        raise TracekitError(web_errors.TOKEN_NOT_ASCII())
+        raise TracekitError(front_ends.TOKEN_NOT_ASCII())
     if 0 < settings.memory_bytes < MIN_MEMORY_BYTES:
-        raise TracekitError(web_errors.WORKER_MEMORY_TOO_SMALL())
+        raise TracekitError(front_ends.WORKER_MEMORY_TOO_SMALL())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tracekit.errors import TraceError
 from tracekit.messages import Message
-from tracekit.messages import ranks as messages
+from tracekit.messages import traces as messages
 from tracekit.web.uploads import Upload
 
 NO_RANKS_OF_ONE_JOB = (messages.RANKS_AMBIGUOUS.code, messages.RANK_GIVEN_TWICE.code)

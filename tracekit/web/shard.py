@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 from predictors import PredictorError
 from tracekit.comm import list_clusters, load_cluster
 from tracekit.errors import TracekitError
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.render import shard as render
 from tracekit.request import ShardRequest
 from tracekit.request.answers import shard
@@ -85,15 +85,15 @@ def get_plans(
 def _find_plans(tables: str, cluster: str, batch: int, optimizer: str) -> ShardingPlans:
     specs = [line.strip() for line in tables.splitlines() if line.strip()]
     if ".toml" in cluster.lower():
-        raise WebError(web_errors.SERVER_READS_NO_FILES(value=cluster))
+        raise WebError(front_ends.SERVER_READS_NO_FILES(value=cluster))
     request = ShardRequest(cluster=cluster.strip(), table=specs, batch=batch, optimizer=optimizer.strip() or None)
     ranks, count = load_cluster(cluster.strip()).gpus, request.count_tables()
     if count > MAX_TABLES or ranks > MAX_RANKS:
         raise WebError(
-            web_errors.PLAN_TOO_LARGE(tables=count, most_tables=MAX_TABLES, ranks=ranks, most_ranks=MAX_RANKS)
+            front_ends.PLAN_TOO_LARGE(tables=count, most_tables=MAX_TABLES, ranks=ranks, most_ranks=MAX_RANKS)
         )
     if not SEARCHES.acquire(timeout=MAX_WAIT_S):
-        raise BusyError(web_errors.PLANNER_BUSY())
+        raise BusyError(front_ends.PLANNER_BUSY())
     try:
         return shard(None, request)[0]
     finally:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tracekit.errors import OutputError
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.database import WRITE_WAIT_S, Database
 from tracekit.web.files import Files
 from tracekit.web.jobs import JobQueue
@@ -51,7 +51,7 @@ class Store:
             settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(
-                web_errors.DATA_DIRECTORY_UNUSABLE(path=str(settings.data), reason=error.strerror)
+                front_ends.DATA_DIRECTORY_UNUSABLE(path=str(settings.data), reason=error.strerror)
             ) from error
         database = Database(settings.data / "tracekit.sqlite", settings.database, write_wait_s)
         files = Files(settings.files or str(settings.data / "files"))

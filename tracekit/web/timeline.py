@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.render import viewer
 from tracekit.render.html.environment import hash_script
 from tracekit.web.errors import NotFoundError
@@ -53,7 +53,7 @@ def serve_viewer_file(request: Request, store: StoreDependency, link: Id, path: 
     page = viewer.folder()
     file = viewer.find_asset(page, path) if page and can_show_timeline(store.jobs.get_by_link(link)) else None
     if file is None:
-        raise NotFoundError(web_errors.TIMELINE_MISSING(extra=viewer.VIEWER_EXTRA))
+        raise NotFoundError(front_ends.TIMELINE_MISSING(extra=viewer.VIEWER_EXTRA))
     policy = TIMELINE_POLICY.format(
         place=_build_base_url(request, link), inline=_hash_inline_scripts(file.with_name("index.html"))
     )

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from tracekit.bounds import MAX_UPLOAD_METADATA_CHARS
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.access import TUS_VERSION
 from tracekit.web.checksums import ALGORITHMS, Checksum
 from tracekit.web.errors import WebError
@@ -38,7 +38,7 @@ async def _check_version(
     tus_resumable: Annotated[str | None, Header(description=f"The protocol's version, {TUS_VERSION}.")] = None,
 ) -> None:
     if tus_resumable != TUS_VERSION:
-        raise VersionError(web_errors.UPLOAD_PROTOCOL_UNKNOWN(version=TUS_VERSION))
+        raise VersionError(front_ends.UPLOAD_PROTOCOL_UNKNOWN(version=TUS_VERSION))
 
 
 def _parse_size(text: Any) -> Any:
@@ -147,7 +147,7 @@ async def append(
 ) -> Response:
     """Data from `Upload-Offset` on. Without `Upload-Checksum`, what arrives before the connection breaks is kept."""
     if request.headers.get("content-type") != DATA_TYPE:
-        raise MediaTypeError(web_errors.UPLOAD_TYPE_WRONG(media_type=DATA_TYPE))
+        raise MediaTypeError(front_ends.UPLOAD_TYPE_WRONG(media_type=DATA_TYPE))
     checksum = None if upload_checksum is None else _parse_checksum(upload_checksum)
     uploads = store.uploads
     upload = await to_thread.run_sync(uploads.get, owner, upload_id)
@@ -215,20 +215,20 @@ def _parse_name(metadata: str) -> str:
     values = {key: value for key, _, value in pairs}
     is_well_formed = metadata.isascii() and len(values) == len(pairs) and ("" not in values or not metadata)
     if len(metadata) > MAX_UPLOAD_METADATA_CHARS or not is_well_formed:
-        raise WebError(web_errors.UPLOAD_METADATA_WRONG(max_length=MAX_UPLOAD_METADATA_CHARS))
+        raise WebError(front_ends.UPLOAD_METADATA_WRONG(max_length=MAX_UPLOAD_METADATA_CHARS))
     try:
         for value in values.values():
             base64.b64decode(value, validate=True)
         return base64.b64decode(values.get("filename", "")).decode()
     except ValueError as error:
-        raise WebError(web_errors.UPLOAD_NAME_UNREADABLE()) from error
+        raise WebError(front_ends.UPLOAD_NAME_UNREADABLE()) from error
 
 
 def _parse_checksum(text: str) -> Checksum:
     algorithm, _, encoded = text.partition(" ")
     if algorithm not in ALGORITHMS:
-        raise WebError(web_errors.UPLOAD_CHECKSUM_UNKNOWN(known=ALGORITHMS))
+        raise WebError(front_ends.UPLOAD_CHECKSUM_UNKNOWN(known=ALGORITHMS))
     try:
         return Checksum(algorithm, base64.b64decode(encoded, validate=True))
     except ValueError as error:
-        raise WebError(web_errors.UPLOAD_CHECKSUM_UNKNOWN(known=ALGORITHMS)) from error
+        raise WebError(front_ends.UPLOAD_CHECKSUM_UNKNOWN(known=ALGORITHMS)) from error

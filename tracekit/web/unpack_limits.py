@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tracekit.errors import DamagedTraceError
 from tracekit.ingest.source import TraceSource
 from tracekit.ingest.stream import GZIP_MAGIC, ZIP_MAGIC, ZSTD_MAGIC
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.errors import TooLargeError
 
 BLOCK_BYTES = 1 << 20
@@ -24,12 +24,12 @@ def check_unpacked_size(sources: Sequence[TraceSource], *, most_bytes: int, most
         TraceTooLargeError: One unpacks to far more than traces do.
     """
     if len(sources) > most_files:
-        raise TooLargeError(web_errors.FILES_TOO_MANY(files=len(sources), max_files=most_files))
+        raise TooLargeError(front_ends.FILES_TOO_MANY(files=len(sources), max_files=most_files))
     left = most_bytes
     for source in sources:
         left -= _measure_if_readable(source, left)
         if left < 0:
-            raise TooLargeError(web_errors.FILES_UNPACK_TOO_LARGE(name=source.name, max_bytes=most_bytes))
+            raise TooLargeError(front_ends.FILES_UNPACK_TOO_LARGE(name=source.name, max_bytes=most_bytes))
 
 
 def _measure_if_readable(source: TraceSource, most_bytes: int) -> int:

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from tracekit.errors import TracekitError
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.database import Database, describe_database_error
 from tracekit.web.errors import BusyError, DiskFullError
 from tracekit.web.tables import JOBS, METADATA
@@ -37,7 +37,7 @@ def upgrade_tables(database: Database) -> None:
             _check_columns(connection, database.name)
     except (BusyError, DiskFullError, SQLAlchemyError) as error:
         reason = describe_database_error(error.__cause__ or error)
-        raise TracekitError(web_errors.DATABASE_UNUSABLE(name=database.name, reason=reason)) from error
+        raise TracekitError(front_ends.DATABASE_UNUSABLE(name=database.name, reason=reason)) from error
 
 
 def _migrate(connection: Connection, name: str) -> None:
@@ -49,7 +49,7 @@ def _migrate(connection: Connection, name: str) -> None:
     if version == known.get_current_head():
         return
     if version is not None and version not in {script.revision for script in known.walk_revisions()}:
-        raise TracekitError(web_errors.DATABASE_NEWER(name=name))
+        raise TracekitError(front_ends.DATABASE_NEWER(name=name))
     if version is None and inspect(connection).has_table(JOBS.name):
         command.stamp(config, FIRST_VERSION)
     command.upgrade(config, "head")
@@ -58,11 +58,11 @@ def _migrate(connection: Connection, name: str) -> None:
 def _check_integrity(connection: Connection, name: str) -> None:
     ((found,),) = connection.execute(text("PRAGMA quick_check(1)"))
     if found != "ok":
-        raise TracekitError(web_errors.DATABASE_DAMAGED(name=name))
+        raise TracekitError(front_ends.DATABASE_DAMAGED(name=name))
 
 
 def _check_columns(connection: Connection, name: str) -> None:
     for table in METADATA.sorted_tables:
         missing = set(table.columns.keys()) - {column["name"] for column in inspect(connection).get_columns(table.name)}
         if missing:
-            raise TracekitError(web_errors.DATABASE_FOREIGN(name=name))
+            raise TracekitError(front_ends.DATABASE_FOREIGN(name=name))

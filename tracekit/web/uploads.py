@@ -14,7 +14,7 @@ from typing import BinaryIO
 from anyio import to_thread
 from sqlalchemy import ColumnElement, Connection, RowMapping, delete, insert, select, update
 
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web import quotas
 from tracekit.web.checksums import Checksum, verify_blocks
 from tracekit.web.database import Database
@@ -107,7 +107,7 @@ class UploadStore:
         """
         rows = self._database.read(select(UPLOADS).where(UPLOADS.c.id == upload_id, *_is_free(owner)))
         if not rows:
-            raise NotFoundError(web_errors.UPLOAD_MISSING())
+            raise NotFoundError(front_ends.UPLOAD_MISSING())
         return _from_row(rows[0])
 
     def get_offset(self, upload: Upload) -> int:
@@ -117,7 +117,7 @@ class UploadStore:
         except FileNotFoundError:
             if upload.length is not None and self._files.has(upload.key):
                 return upload.length
-            raise NotFoundError(web_errors.UPLOAD_MISSING()) from None
+            raise NotFoundError(front_ends.UPLOAD_MISSING()) from None
 
     async def append(
         self,
@@ -205,12 +205,12 @@ class UploadStore:
         wanted = list(dict.fromkeys(upload_ids))
         rows = self._database.read(select(UPLOADS).where(UPLOADS.c.id.in_(wanted), *_is_free(owner)))
         if len(rows) < len(wanted):
-            raise NotFoundError(web_errors.UPLOAD_MISSING())
+            raise NotFoundError(front_ends.UPLOAD_MISSING())
         found = {row["id"]: _from_row(row) for row in rows}
         uploads = [found[upload_id] for upload_id in wanted]
         for upload in uploads:
             if not self._ensure_complete(upload):
-                raise ConflictError(web_errors.UPLOAD_INCOMPLETE(name=upload.name))
+                raise ConflictError(front_ends.UPLOAD_INCOMPLETE(name=upload.name))
         return uploads
 
     def take(self, connection: Connection, uploads: Sequence[Upload], job: str, until: float) -> None:
@@ -222,7 +222,7 @@ class UploadStore:
         is_free = UPLOADS.c.id.in_([upload.id for upload in uploads]) & UPLOADS.c.job.is_(None)
         taken = connection.execute(update(UPLOADS).where(is_free).values(job=job, expires=until))
         if taken.rowcount < len(uploads):
-            raise ConflictError(web_errors.UPLOAD_TAKEN())
+            raise ConflictError(front_ends.UPLOAD_TAKEN())
 
     def move(self, connection: Connection, upload_ids: Sequence[str], job: str) -> None:
         """Assign uploads of one job to another."""
@@ -266,24 +266,24 @@ class UploadStore:
 
     def _check_offset(self, at: int, offset: int | None) -> int:
         if at != offset:
-            raise ConflictError(web_errors.UPLOAD_OFFSET_WRONG(received=at))
+            raise ConflictError(front_ends.UPLOAD_OFFSET_WRONG(received=at))
         return at
 
     def _check_size(self, name: str, size: int) -> None:
         if size > self._settings.max_upload_bytes:
-            raise TooLargeError(web_errors.UPLOAD_TOO_LARGE(name=name, max_bytes=self._settings.max_upload_bytes))
+            raise TooLargeError(front_ends.UPLOAD_TOO_LARGE(name=name, max_bytes=self._settings.max_upload_bytes))
 
     def _check_room(self, size: int) -> None:
         """Check the free space for each block: others upload at once, and not every client announces a size."""
         if size > shutil.disk_usage(self._spool).free - self._settings.min_free_bytes:
-            raise DiskFullError(web_errors.DISK_WITHOUT_ROOM())
+            raise DiskFullError(front_ends.DISK_WITHOUT_ROOM())
 
     def _check_end(self, upload: Upload, end: int) -> None:
         """Check the end of what arrives against the announced size, or the largest one."""
         if upload.length is None:
             self._check_size(upload.name, end)
         elif end > upload.length:
-            raise TooLargeError(web_errors.UPLOAD_LONGER_THAN_ANNOUNCED(length=upload.length))
+            raise TooLargeError(front_ends.UPLOAD_LONGER_THAN_ANNOUNCED(length=upload.length))
 
     def _get_path(self, upload: Upload) -> Path:
         return self._spool / upload.id
@@ -330,7 +330,7 @@ def _lock_file(file: BinaryIO) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise LockedError(web_errors.UPLOAD_LOCKED()) from None
+        raise LockedError(front_ends.UPLOAD_LOCKED()) from None
 
 
 @contextmanager

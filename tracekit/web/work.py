@@ -15,7 +15,7 @@ from tracekit.capturing.timed_trace import CaptureSetting
 from tracekit.errors import TraceError, TraceTooLargeError
 from tracekit.export.excerpt import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
-from tracekit.messages import ProgressCallback, stages
+from tracekit.messages import ProgressCallback, requests
 from tracekit.redact.patterns import find_private_names
 from tracekit.render.private_details import remove_details
 from tracekit.reporting import build_prediction_report
@@ -72,7 +72,7 @@ def _run_stages(job: WebJob, settings: Settings, store: Store, scratch: Path) ->
     prepared = KEEPER.get(job, request)
     if prepared is not None:
         return _report(job, prepared, request.move_tables(request), store, scratch, enter)
-    enter(stages.CHECKING_FILES())
+    enter(requests.CHECKING_FILES())
     uploads = store.uploads.list_for_job(job.traces_id)
     sources = _fetch_sources(uploads, settings, store, scratch)
     tables_bytes = int(settings.worker_bytes * TABLES_FRACTION)
@@ -114,7 +114,7 @@ def _prepare(
     """Measure the run, which is kept for other requests; return what is left to ask of it."""
     is_config = len(sources) == 1 and is_config_text(sources[0].read_head())
     if is_config:
-        enter(stages.CAPTURING())
+        enter(requests.CAPTURING())
         trace, left = _capture_config(sources[0], request, scratch)
     else:
         request.refuse_without_program()
@@ -122,7 +122,7 @@ def _prepare(
         trace = _load_trace(sources, uploads, left, tables_bytes, enter)
     lowest = answers.measure(trace, left, enter, rank=trace.ranks[0].rank)
     run = lowest if len(trace.ranks) == 1 else answers.measure(trace, left, enter)
-    enter(stages.EXAMINING())
+    enter(requests.EXAMINING())
 
     def measure(rank: int | None) -> MeasuredRun:
         return answers.measure(trace, left, enter, rank=rank)
@@ -186,9 +186,9 @@ def _write_reports(
 
     They are written without details, and with them too where that differs.
     """
-    enter(stages.PREDICTING())
+    enter(requests.PREDICTING())
     predicted = answers.predict(run, request)
-    enter(stages.BUILDING_REPORT())
+    enter(requests.BUILDING_REPORT())
     report = build_prediction_report(predicted)
     shared = remove_details(report, find_private_names([rank.metadata for rank in run.ranks]))
     versions = {False: shared, True: report} if report != shared else {False: shared}
@@ -199,7 +199,7 @@ def _write_reports(
     drawn = shown and replace(predicted, run=shown)
     written = [suffix for suffix in FORMATS if suffix != TIMELINE_FORMAT or drawn is not None]
     for suffix in written:
-        enter(stages.WRITING_FORM(form=FORMATS[suffix].title))
+        enter(requests.WRITING_FORM(form=FORMATS[suffix].title))
         for with_details, version in versions.items():
             if suffix != TIMELINE_FORMAT or not with_details:
                 content = FORMATS[suffix].render(version, drawn or predicted)
@@ -210,7 +210,7 @@ def _write_reports(
 
 def _store_reports(job: WebJob, store: Store, scratch: Path) -> int:
     """Store the reports under this claim, all of them or none; return their bytes."""
-    JobProgress(store, job).enter(stages.STORING_REPORTS())
+    JobProgress(store, job).enter(requests.STORING_REPORTS())
     names = sorted(path.name for pattern in ("report.*", "details.*") for path in scratch.glob(pattern))
     place = f"jobs/{job.id}/{job.claim}"
     stored_bytes = sum((scratch / name).stat().st_size for name in names)

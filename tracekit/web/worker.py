@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from predictors import PredictorError
 from tracekit.errors import TracekitError, TraceTooLargeError
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.errors import BusyError, DiskFullError, WebError
 from tracekit.web.jobs import WebJob
 from tracekit.web.prepared import KEEPER
@@ -88,23 +88,23 @@ def _run_and_record_failure(job: WebJob, settings: Settings, store: Store) -> No
     except BusyError:  # the job can be done once the database responds
         sys.exit(RELEASED_STATUS)
     except TraceTooLargeError as error:
-        store.jobs.fail(job, WebError(web_errors.WORKER_TABLES_TOO_LARGE(reason=error.message)))
+        store.jobs.fail(job, WebError(front_ends.WORKER_TABLES_TOO_LARGE(reason=error.message)))
     except (TracekitError, PredictorError) as error:
         store.jobs.fail(job, error)
     except MemoryError:
         store.jobs.fail(job, make_out_of_memory_error(settings))
     except OSError as error:
-        unusable = WebError(web_errors.FILES_UNUSABLE(reason=error.strerror))
+        unusable = WebError(front_ends.FILES_UNUSABLE(reason=error.strerror))
         store.jobs.fail(job, DiskFullError.from_os_error(error) or unusable)
     except Exception as error:
         # The message may contain the user's data; the traceback doesn't.
         print("".join(traceback.format_tb(error.__traceback__)), type(error).__name__, file=sys.stderr)  # noqa: T201
-        store.jobs.fail(job, WebError(web_errors.SERVER_BUG()))
+        store.jobs.fail(job, WebError(front_ends.SERVER_BUG()))
 
 
 def make_out_of_memory_error(settings: Settings) -> WebError:
     """Return the error of a job that needs too much memory."""
-    return WebError(web_errors.WORKER_OUT_OF_MEMORY(max_bytes=settings.worker_bytes))
+    return WebError(front_ends.WORKER_OUT_OF_MEMORY(max_bytes=settings.worker_bytes))
 
 
 if __name__ == "__main__":

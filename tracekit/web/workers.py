@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import IO
 
-from tracekit.messages import web_errors
+from tracekit.messages import front_ends
 from tracekit.web.errors import BusyError, UnreachableError, WebError
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
@@ -81,7 +81,7 @@ class WorkerPool:
         jobs, settings = self._store.jobs, self._settings
         try:
             if status == -signal.SIGALRM:
-                jobs.fail_worker_job(name, WebError(web_errors.JOB_TOO_SLOW(limit_s=settings.time_limit_s)))
+                jobs.fail_worker_job(name, WebError(front_ends.JOB_TOO_SLOW(limit_s=settings.time_limit_s)))
             elif status == -signal.SIGABRT:
                 jobs.fail_worker_job(name, make_out_of_memory_error(settings))
             elif self._stopping.is_set() or status == RELEASED_STATUS:

@@ -3,7 +3,7 @@
 import polars as pl
 
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
-from tracekit.messages.formats import FORMAT_LACKS
+from tracekit.messages.traces import FORMAT_LACKS
 from tracekit.trace import RankTrace
 
 # Calls that launch a kernel, to find launches without one. Launches and kernels are otherwise linked by correlation ID.

@@ -11,7 +11,7 @@ from tracekit.format import format_ranges
 from tracekit.ingest import batches
 from tracekit.ingest.nesting import select_outermost
 from tracekit.messages import Message
-from tracekit.messages import steps as messages
+from tracekit.messages import traces as messages
 from tracekit.rules import NO_RULES, Rule, RuleNames
 from tracekit.trace import RankTrace
 from tracekit.workload import busy_start, phases, setup_ranges, unmarked_steps

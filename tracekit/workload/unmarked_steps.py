@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from tracekit.messages import steps as messages
+from tracekit.messages import traces as messages
 from tracekit.rules import Rule, RuleNames
 from tracekit.trace import RankTrace
 from tracekit.workload import graph_steps, range_steps, setup_ranges, worker_steps

@@ -8,7 +8,7 @@ import polars as pl
 from tracekit.errors import OutputError
 from tracekit.export.chakra.communication import ProcessGroup
 from tracekit.ingest.formats.chakra_schema import COLLECTIVES, VERSION, NodeType, load_messages
-from tracekit.messages.outputs import CHAKRA_NEEDS_PACKAGE
+from tracekit.messages.requests import CHAKRA_NEEDS_PACKAGE
 from tracekit.version import __version__
 
 PEER_COLLECTIVE = "send_recv"

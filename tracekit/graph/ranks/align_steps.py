@@ -15,7 +15,7 @@ import polars as pl
 from tracekit.arrays import Bools, Ints
 from tracekit.graph.ranks.match import add_match_keys
 from tracekit.messages import Message
-from tracekit.messages import steps as messages
+from tracekit.messages import traces as messages
 
 MIN_EQUAL_FRACTION = 0.5
 """Least part of the steps whose collectives have to agree: the first and last may be recorded in part."""

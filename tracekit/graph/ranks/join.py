@@ -12,7 +12,7 @@ import polars as pl
 from tracekit.graph.ranks.clocks import align_clocks
 from tracekit.graph.ranks.match import SYNCHRONISING_KINDS, match_collectives
 from tracekit.messages import Message
-from tracekit.messages.runs import COLLECTIVES_APART
+from tracekit.messages.requests import COLLECTIVES_APART
 from tracekit.rules import NO_RULES, RuleNames
 
 # Limits of what can be one collective: no rank ends before another arrives, and ends do not lie far apart.

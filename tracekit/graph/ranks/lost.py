@@ -12,7 +12,7 @@ import polars as pl
 from tracekit.graph.ranks.match import GROUP_NAME, MESSAGE_KIND
 from tracekit.ingest.ranks import abbreviate_ranks
 from tracekit.messages import Message
-from tracekit.messages.ranks import RANKS_LACK_COLLECTIVES
+from tracekit.messages.traces import RANKS_LACK_COLLECTIVES
 
 MAX_LACKING_FRACTION = 0.1
 """Recordings that begin or end while a collective runs lack one of a dozen; profilers that lose kernels lose most."""

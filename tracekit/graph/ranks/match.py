@@ -10,7 +10,7 @@ Matched kernels have to agree in kind and size; if matched by order, their numbe
 import polars as pl
 
 from tracekit.messages import Message
-from tracekit.messages import runs as messages
+from tracekit.messages import requests as messages
 
 SYNCHRONISING_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives in which every rank needs data of every other: none ends before all have arrived."""

@@ -16,8 +16,13 @@ from tracekit.ingest.formats import chakra_json
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, to_decoded_file
 from tracekit.ingest.window import FillableStream
 from tracekit.messages import Message
-from tracekit.messages.formats import FORMAT_LACKS, FORMAT_WITHOUT_OPS, FORMAT_WITHOUT_SHAPES
-from tracekit.messages.trace_contents import OPS_NOT_RECORDED, SHAPES_NOT_RECORDED
+from tracekit.messages.traces import (
+    FORMAT_LACKS,
+    FORMAT_WITHOUT_OPS,
+    FORMAT_WITHOUT_SHAPES,
+    OPS_NOT_RECORDED,
+    SHAPES_NOT_RECORDED,
+)
 from tracekit.trace import RankTrace
 
 BLOCK_BYTES = 1 << 20

@@ -26,7 +26,7 @@ from tracekit.ingest.formats.chakra_schema import (
 )
 from tracekit.ingest.formats.protobufs import name_failures
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_table
-from tracekit.messages.formats import CHAKRA_CIRCULAR, CHAKRA_WITHOUT_KERNELS, FORMAT_DAMAGED
+from tracekit.messages.traces import CHAKRA_CIRCULAR, CHAKRA_WITHOUT_KERNELS, FORMAT_DAMAGED
 
 FORM = "execution trace of Chakra"
 LAUNCH = "cudaLaunchKernel"

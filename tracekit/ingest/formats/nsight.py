@@ -13,7 +13,7 @@ from tracekit.ingest.formats.nsight_tables import ReadTable, open_database, open
 from tracekit.ingest.formats.nvtx import split_ranges
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, format_vector
 from tracekit.ingest.whole_graphs import WHOLE_GRAPH
-from tracekit.messages.formats import DATABASE_OF_OTHER_TOOL, NSIGHT_WITHOUT_CUDA
+from tracekit.messages.traces import DATABASE_OF_OTHER_TOOL, NSIGHT_WITHOUT_CUDA
 
 KERNELS, CALLS, RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 COPIES, SETS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"

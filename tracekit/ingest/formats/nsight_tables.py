@@ -10,7 +10,7 @@ from polars.datatypes import DataTypeClass
 
 from tracekit.errors import DamagedTraceError
 from tracekit.ingest.formats.tables import ForeignFile
-from tracekit.messages.formats import FORMAT_DAMAGED
+from tracekit.messages.traces import FORMAT_DAMAGED
 
 TEXT_COLUMNS = frozenset(
     {"value", "text", "name", "string", "display_name", "kernel_name", "product_name", "type", "extdata"}

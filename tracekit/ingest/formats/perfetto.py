@@ -17,7 +17,7 @@ from tracekit.ingest.formats.perfetto_schema import load_messages
 from tracekit.ingest.formats.protobufs import parse_message
 from tracekit.ingest.formats.rocm_copies import name_copies
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_texts
-from tracekit.messages.formats import PERFETTO_WITHOUT_KERNELS
+from tracekit.messages.traces import PERFETTO_WITHOUT_KERNELS
 
 FORM = "Perfetto trace"
 SLICE_BEGIN = 1

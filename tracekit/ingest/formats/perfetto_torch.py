@@ -18,7 +18,7 @@ from tracekit.ingest.formats.perfetto_packets import Texts, list_categories, lis
 from tracekit.ingest.formats.perfetto_schema import load_messages
 from tracekit.ingest.formats.protobufs import parse_message
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_table
-from tracekit.messages.formats import TORCH_PERFETTO_WITHOUT_KERNELS
+from tracekit.messages.traces import TORCH_PERFETTO_WITHOUT_KERNELS
 
 FORM = "Perfetto trace"
 SLICE_BEGIN, SLICE_END = 1, 2

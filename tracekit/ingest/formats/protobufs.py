@@ -7,7 +7,7 @@ from typing import Any
 
 from tracekit.errors import DamagedTraceError, NotATraceError
 from tracekit.ingest.formats.tables import ForeignFile
-from tracekit.messages.formats import FORMAT_DAMAGED, FORMAT_NEEDS_PACKAGE
+from tracekit.messages.traces import FORMAT_DAMAGED, FORMAT_NEEDS_PACKAGE
 
 Schema = Mapping[str, Sequence[str]]
 """Fields of each message as in a ``.proto`` file: ``repeated uint64 ids = 4``. Enums are int32, which encodes alike."""

@@ -13,7 +13,7 @@ from tracekit.ingest.formats.nsight_tables import SqliteTables, open_database
 from tracekit.ingest.formats.nvtx import split_ranges
 from tracekit.ingest.formats.rocm_copies import name_copies
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, format_vector
-from tracekit.messages.formats import ROCPROF_WITHOUT_KERNELS
+from tracekit.messages.traces import ROCPROF_WITHOUT_KERNELS
 
 KERNELS, COPIES = "rocpd_kernel_dispatch", "rocpd_memory_copy"
 _AXES = "xyz"

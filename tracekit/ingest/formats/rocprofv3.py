@@ -11,7 +11,7 @@ from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.formats.nvtx import split_ranges
 from tracekit.ingest.formats.rocm_copies import name_copies
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, format_vector
-from tracekit.messages.formats import FORMAT_DAMAGED, ROCPROF_WITHOUT_KERNELS
+from tracekit.messages.traces import FORMAT_DAMAGED, ROCPROF_WITHOUT_KERNELS
 
 GPU_AGENT = 2
 """Type of an agent that is a GPU (``ROCPROFILER_AGENT_TYPE_GPU``)."""

@@ -13,8 +13,8 @@ from tracekit.errors import TraceTooLargeError
 from tracekit.ingest.columns import DecodedColumns
 from tracekit.ingest.decoded_file import DecodedFile, FileDamage
 from tracekit.ingest.fields import INTS, NO_TEXT, NULL, TABLES
-from tracekit.messages import trace_files
-from tracekit.messages.ledger import CATEGORY_NOT_READ
+from tracekit.messages import traces
+from tracekit.messages.traces import CATEGORY_NOT_READ
 
 
 class ForeignTrace(NamedTuple):
@@ -55,7 +55,7 @@ class ForeignFile(NamedTuple):
             TraceTooLargeError: It is more.
         """
         if size_bytes > self.memory_bytes:
-            raise TraceTooLargeError(trace_files.TRACE_TOO_LARGE(path=self.name, limit_bytes=self.memory_bytes))
+            raise TraceTooLargeError(traces.TRACE_TOO_LARGE(path=self.name, limit_bytes=self.memory_bytes))
 
     def check_texts(self, tables: Iterable[pl.DataFrame]) -> None:
         """Check the texts of tables against the limit, as large as if each were stored where it occurs.

@@ -15,7 +15,7 @@ from tracekit.errors import NoGpuActivityError
 from tracekit.ingest.formats.protobufs import parse_message
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_texts
 from tracekit.ingest.formats.xplane_schema import load_messages
-from tracekit.messages.formats import XPLANE_WITHOUT_KERNELS
+from tracekit.messages.traces import XPLANE_WITHOUT_KERNELS
 
 FORM = "XPlane"
 _GPU_PLANE = re.compile(r"^/device:GPU:(\d{1,9})$")

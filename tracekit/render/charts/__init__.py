@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tracekit.errors import TracekitError
-from tracekit.messages import command_errors
+from tracekit.messages import front_ends
 from tracekit.render.charts.answers import build_answer_chart
 from tracekit.render.charts.courses import build_copy_chart, build_queue_chart
 from tracekit.render.charts.model import Chart
@@ -31,5 +31,5 @@ def build_chart(report: Report, name: str) -> Chart:
         TracekitError: There is no chart of that name.
     """
     if name not in CHART_BUILDERS:
-        raise TracekitError(command_errors.FIGURE_UNKNOWN(name=name, known=[*CHART_BUILDERS]))
+        raise TracekitError(front_ends.FIGURE_UNKNOWN(name=name, known=[*CHART_BUILDERS]))
     return CHART_BUILDERS[name](report)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import log
 
 from predictors import PredictorError, load_gpu
-from tracekit.messages import decisions as told
+from tracekit.messages import predictions as told
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import RankBy
 from tracekit.reporting.model import TargetsReport

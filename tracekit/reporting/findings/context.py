@@ -15,7 +15,7 @@ from tracekit.arrays import Floats
 from tracekit.errors import WhatIfError
 from tracekit.format import format_shape
 from tracekit.messages import Message
-from tracekit.messages import evidence as shown
+from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.prediction import Prediction
 from tracekit.reporting.findings.finding import Evidence

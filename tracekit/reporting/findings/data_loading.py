@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES
-from tracekit.messages import evidence as shown
+from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding

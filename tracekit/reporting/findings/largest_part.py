@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.analysis.critical_path import COMMUNICATION, GPU, HOST, LATENCY
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.messages import Message, Value
-from tracekit.messages import evidence as shown
+from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.messages.model import Template
 from tracekit.reporting.findings.context import FindingContext

@@ -6,7 +6,7 @@ from functools import partial
 import polars as pl
 
 from tracekit.messages import Message
-from tracekit.messages import evidence as shown
+from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.stragglers import find_stragglers
-from tracekit.messages import evidence as shown
+from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
 from tracekit.reporting.findings.finding import Evidence, Finding

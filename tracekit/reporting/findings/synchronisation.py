@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tracekit.analysis.idle_causes import IdleCause
-from tracekit.messages import evidence as shown
+from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding

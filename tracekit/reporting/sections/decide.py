@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf, log
 
 from tracekit.messages import Message
-from tracekit.messages import decisions as told
+from tracekit.messages import predictions as told
 from tracekit.prediction.model import PredictedStep, scale_to_mean_step
 from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.reporting.sections.decision import Decision, TargetDecision, TraceCosts

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tracekit.messages import Message, Value
-from tracekit.messages import decisions as told
+from tracekit.messages import predictions as told
 from tracekit.prediction.question import RankBy, WholeRun
 from tracekit.reporting.name_some import name_some
 from tracekit.reporting.sections.decision import TargetDecision, TraceCosts

@@ -16,9 +16,9 @@ from tracekit.analysis.clock_speed import measure_clock_speed
 from tracekit.analysis.graph_replays import count_replayed_nodes
 from tracekit.ingest.whole_graphs import is_whole_graph
 from tracekit.messages import Message
-from tracekit.messages import report_warnings as told
-from tracekit.messages.model_configs import CONFIG_WITHOUT_FIT
-from tracekit.messages.trace_contents import DEVICE_NOT_RECORDED
+from tracekit.messages import reports as told
+from tracekit.messages.models import CONFIG_WITHOUT_FIT
+from tracekit.messages.traces import DEVICE_NOT_RECORDED
 from tracekit.trace import RankTrace
 from tracekit.workload.contradicted_names import REPLACED_NAME
 from tracekit.workload.gpus import count_gpus_per_rank

@@ -7,7 +7,7 @@ import polars as pl
 
 from tracekit.ingest.batches import find_requests, find_speculation
 from tracekit.messages import Message
-from tracekit.messages import serving as told
+from tracekit.messages import traces as told
 from tracekit.parallelism.layout import LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction import Prediction

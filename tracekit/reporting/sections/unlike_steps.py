@@ -9,7 +9,7 @@ from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.format import shorten_kernel_name
 from tracekit.ingest.cut_files import NUMBERED_STEP
 from tracekit.messages import Message
-from tracekit.messages import report_warnings as told
+from tracekit.messages import reports as told
 from tracekit.run import MeasuredRun
 
 MIN_RATIO_TO_MEDIAN = 1.3

@@ -14,7 +14,7 @@ from tracekit.format import shorten_kernel_name
 from tracekit.index_distribution import SKEWED_ALPHA, USUAL_ALPHA
 from tracekit.ingest.ranks import abbreviate_ranks
 from tracekit.messages import Message
-from tracekit.messages import report_warnings as told
+from tracekit.messages import reports as told
 from tracekit.parallelism.relayout import compute_seen_pct
 from tracekit.prediction.batch import infer_rank_batch, note_open_acceptance
 from tracekit.reporting.sections import unlike_steps

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tracekit.bounds import MAX_COUNT, MAX_ZIPF_ALPHA
 from tracekit.errors import RequestError, StepError
-from tracekit.messages import index_files as index_messages
+from tracekit.messages import models as index_messages
 from tracekit.messages import requests as messages
 from tracekit.request.option import Option, Request, split_values
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from tracekit.bounds import MAX_COUNT
 from tracekit.errors import RequestError
+from tracekit.messages import layouts as sharding_messages
 from tracekit.messages import requests as messages
-from tracekit.messages import sharding as sharding_messages
 from tracekit.request.option import Option, Panel, split_values
 from tracekit.request.options.run import RunOptions
 from tracekit.request.options.times import parse_time_us

@@ -12,7 +12,7 @@ import polars as pl
 from tracekit.ingest import batches
 from tracekit.ingest.capture_windows import select_within
 from tracekit.messages import Message
-from tracekit.messages import model_configs as messages
+from tracekit.messages import models as messages
 from tracekit.model_config import ModelConfig, TransformerLayer
 from tracekit.trace import RankTrace
 from tracekit.workload.work_inference import model_roles as roles

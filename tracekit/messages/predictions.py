@@ -1,6 +1,6 @@
-"""Notes of a prediction: what it assumes, and its limits."""
+"""Predictions: their assumptions, what decides between targets, and what corrects them."""
 
-from tracekit.messages.model import name_templates, note, warning
+from tracekit.messages.model import error, name_templates, note, warning
 
 JOB_LAYOUT = note("Layout: {layout}.")
 BATCH_PER_RANK_KEPT = note("Each rank keeps its batch: the job's batch is {replicas} times a rank's.")
@@ -237,5 +237,158 @@ MEMORY_RECORDED_PLUS_BUCKETS = note(
     "it took {allocated_bytes} of tensors, {reserved_bytes} reserved, and gradient buckets add up to {buckets_bytes};"
     " {usable_bytes} are usable"
 )
+
+
+TARGET_DECIDED = note("{target:words}: {answers:sentences}")
+"""The first of the answers is the speed."""
+
+LAYOUT_THERE = note("as {layout}")
+BATCH_THERE = note("with {batch_ratio:g} times the batch, per sample")
+BATCH_OF_PROGRAM = note("with {batch_ratio:g} times the program's batch")
+EDITS_THERE = note("with the what-if edits")
+
+SPEED_HIGHER = note("{speedup:range} times as fast (most likely {speedup:likely}).")
+SPEED_MAYBE_HIGHER = note("{speedup:range} times as fast (most likely {speedup:likely}), so that it may be no faster.")
+SPEED_LEVEL = note("about as fast ({speedup:range} times).")
+SPEED_AS_MEASURED = note("as fast as measured.")
+SPEED_MAYBE_LOWER = note(
+    "takes {slowdown:range} times as long (most likely {slowdown:likely}), so that it may be no slower."
+)
+SPEED_LOWER = note("takes {slowdown:range} times as long (most likely {slowdown:likely}).")
+SPEED_WITH_SAME_CPU = note("With a CPU like the trace's: {speedup:range} times.")
+STEP_OF_CAPTURE = note("a step takes {step_us} ({ends_us:interval}).")
+
+COSTS_MORE = note(
+    "At {price:price} an hour it costs {more_pct:likely} % more per {unit} ({more_pct:range} %) than {here} at "
+    "{here_price:price}; it pays below {break_even:dollars} ({break_even:dollar_range})."
+)
+COSTS_LESS = note(
+    "At {price:price} an hour it costs {less_pct:likely} % less per {unit} ({less_pct:range} %) than {here} at "
+    "{here_price:price}; it pays below {break_even:dollars} ({break_even:dollar_range})."
+)
+COSTS_UNDECIDED = note(
+    "At {price:price} an hour it may cost more or less per {unit} than {here} at {here_price:price}: it pays below "
+    "{break_even:dollars} ({break_even:dollar_range})."
+)
+PAYS_BELOW = note(
+    "It pays below {break_even:dollars} an hour ({break_even:dollar_range}), against {here} at {here_price:price}."
+)
+COSTS_ALONE = note("At {price:price} an hour, {amount:,} {units} cost {dollars:dollars} ({dollars:dollar_range}).")
+COSTS_TIMES = note(
+    "At {price:price} an hour it costs {ratio:likely} times as much per {unit} ({ratio:range}) as {here} at "
+    "{here_price:price}; it pays below {break_even:dollars} ({break_even:dollar_range})."
+)
+RENTED_WHOLE = note(
+    "It is rented whole, for {hourly:price} an hour: dollars count its {rented:count GPU}; the job uses {used}."
+)
+RENTED_GPUS = note("Its {rented:count GPU} cost {hourly:price} an hour.")
+RUN_TAKES = note("{amount:amount} {units} take {hours:run_time} there, {here_hours:run_time} here.")
+RUN_TAKES_THERE = note("{amount:amount} {units} take {hours:run_time}.")
+RUN_COSTS = note("That costs {dollars:dollars} ({dollars:dollar_range}) there, {here_dollars:price} here.")
+RUN_COSTS_THERE = note("That costs {dollars:dollars} ({dollars:dollar_range}).")
+LACKS_MEMORY = note("The job doesn't fit into its memory.")
+MAY_LACK_MEMORY = note("Whether the job fits into its memory isn't known.")
+
+FIRST_BY_TIME = note("It is the fastest of {targets}.")
+LEVEL_BY_TIME = note(
+    "Which of {targets} targets is the fastest is open: by the intervals it may be {others:list} as well."
+)
+FIRST_BY_DOLLARS = note("It is the cheapest of {targets}.")
+LEVEL_BY_DOLLARS = note(
+    "Which of {targets} targets is the cheapest is open: by the intervals it may be {others:list} as well."
+)
+FIRST_BY_ENERGY = note("It takes the least energy of {targets}.")
+LEVEL_BY_ENERGY = note(
+    "Which of {targets} targets takes the least energy is open: by the intervals it may be {others:list} as well."
+)
+CHEAPEST = note("Cheapest of the {places} with a price is {place}.")
+CHEAPEST_OPEN = note("Which is the cheapest is open: by the intervals it may be {places:list}.")
+MORE_TARGETS = note("and {targets} more")
+PRICES_DATED = note("Prices are of {date}.")
+
+
+CALIBRATION_GPU_UNKNOWN = error("The trace doesn't say which GPU it was recorded on.", "Name it with {--gpu}.")
+CALIBRATION_DEVICE_UNKNOWN = error("{reason}", "Name the GPU with {--gpu}, or describe it in a .toml file.")
+CALIBRATION_UNHELPFUL = error(
+    "These measurements sharpen nothing: predicted from each other, their kernels are farther off than before.",
+    "Measure more kernels, on a GPU that is idle otherwise.",
+)
+CALIBRATION_WITHOUT_KERNELS = error("{path}: {reason}.")
+CALIBRATION_NOT_FOUND = error("{gpu} isn't calibrated.", "`tracekit calibrate --list` shows what is.")
+CALIBRATION_NOT_REMOVED = error("{path} can't be removed: {reason}.")
+CALIBRATION_DAMAGED = error(
+    "{path} is damaged: {reason}.",
+    "Remove it with `tracekit calibrate --remove {gpu}`, or leave all out: {--no-calibration}.",
+)
+CALIBRATION_MISPLACED = error("It holds {kernels:count kernel} measured on {gpu!r}.")
+BENCH_RESULT_INVALID = error(
+    "{path}: not a result of the bench script: {reason}.",
+    "`tracekit calibrate --bench` gives the script that makes one.",
+)
+BENCH_RESULT_TOO_LARGE = error(
+    "{path} is larger than {limit_bytes}, which no result of the bench script is.",
+    "`tracekit calibrate --bench` gives the script that makes one.",
+)
+BENCH_RESULT_UNREADABLE = error(
+    "{path} can't be read: {reason}.", "`tracekit calibrate --bench` gives the script that makes one."
+)
+
+
+INTERVAL_WIDENED = note(
+    "The interval is wider than the shipped {shipped:list}: of {outcomes:count kept outcome} of such predictions "
+    "{inside} lay inside.",
+    "{--no-scoreboard} leaves them out.",
+)
+INTERVAL_NARROWED = note(
+    "The interval is narrower than the shipped {shipped:list}: of {outcomes:count kept outcome} of such predictions "
+    "{inside} lay inside.",
+    "{--no-scoreboard} leaves them out.",
+)
+SCOREBOARD_UNREADABLE = warning("The scoreboard can't be read: {reason}.", "`tracekit scoreboard` says where it lies.")
+OUTCOMES_SKIPPED = warning(
+    "{lines:count line} of the scoreboard skipped, which hold no outcome.", "`tracekit scoreboard` says where it lies."
+)
+OUTCOME_NOT_WRITTEN = error("The outcome can't be kept in {path}: {reason}.")
+OUTCOME_NOT_SCORED = error(
+    "Nothing is kept: it takes a prediction, saved with `tracekit predict -o prediction.json`, and the trace recorded "
+    "since, of the same job on the predicted GPU."
+)
+FORECAST_MISSING = error(
+    "Nothing is kept: {prediction} was saved by an earlier tracekit.", "Predict again with this one."
+)
+OUTCOME_KEPT = note("Kept in {path}; `tracekit scoreboard` shows all outcomes.")
+OUTCOME_KNOWN = note("This outcome is kept already.")
+SCOREBOARD_EMPTY = note("No outcome is kept yet.", "`tracekit compare prediction.json TRACE --keep` keeps one.")
+
+
+BEST_LAYOUT = note(
+    "Most is done by {ranks:count GPU} of {target} as {layout}: {speedup:range} times the traced job's throughput "
+    "(most likely {speedup:likely})."
+)
+CLUSTER_NUMBERED = note("{number} is {cluster}")
+RANKS_THAT_HELP = note(
+    "{cluster}: up to {ranks:count rank} each GPU keeps {kept_pct} of its throughput in the smallest layout"
+)
+TIED_LAYOUTS = note("≈ gets as much done as the line above, within {tied_pct:g} %, so that their order says nothing")
+TIED_LAYOUTS_BY_PRICE = note("≈ gets as much done as the line above, within {tied_pct:g} %: cheaper ones come first")
+STEPS_COUNTED = note("steps of a replica are counted, as the trace doesn't tell its batch: {--samples} N says a rank's")
+UNFIT_LAYOUTS_LAST = note("what doesn't fit into memory comes last")
+LAYOUT_FIT_UNKNOWN = note("?: the trace doesn't tell whether it fits into memory")
+DOLLAR_COLUMNS = note("$/1k: dollars for 1,000 steps, of which larger layouts do more; $/1M: for a million {unit}")
+
+
+GPU_FASTER = note("GPU {steps:list}, never below {floor_us}; {limit}")
+CPU_FASTER = note("CPU {steps:list}, never below {floor_us}; {limit}")
+NETWORK_FASTER = note("network {steps:list}, never below {floor_us}")
+STEP_AT_SPEED = note("{speed:g}x {step_us}")
+LIMIT_FROM_SPEED = note("from {speed:.2g}x on the {resource} is the limit")
+LIMIT_ALREADY = note("the {resource} is the limit already")
+STAYS_AT_ANY_SPEED = note(
+    "whatever their speed, {kept_us} stay, {kept_pct} of the step: latencies, and waits and gaps that the trace "
+    "doesn't explain"
+)
+LIMIT_KEPT = note("most of that stays as measured, it isn't the {resource}'s")
+LIMIT_NEVER = note("the {resource} doesn't become the limit")
+
 
 name_templates(globals())

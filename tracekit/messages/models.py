@@ -1,6 +1,91 @@
-"""What can be wrong with a program to capture."""
+"""Models: their configurations, their embedding tables, and programs that are captured."""
 
-from tracekit.messages.model import error, name_templates
+from tracekit.messages.model import error, name_templates, note, warning
+
+CONFIG_UNREADABLE = error("{path} can't be read: {reason}.", "Give the config.json of a model.")
+CONFIG_NOT_JSON = error(
+    "{path} is no model configuration: it isn't a JSON object.", "Give the config.json of the model's checkpoint."
+)
+CONFIG_KEY_MISSING = error("{path} has no {key}.", "Give the config.json of the model's checkpoint.")
+CONFIG_SIZE = error("{path} has an impossible {key}: {value!s:.40}.", "Give the config.json of the model's checkpoint.")
+CONFIG_LAYERS = error(
+    "{path} describes {architecture}, which has layers of {layers}. Known are layers of attention, "
+    "latent attention, the gated delta rule and Mamba-2, with an MLP or experts.",
+    "Record the model once without CUDA graphs and with shapes, or the capture of its graphs.",
+)
+CONFIG_NOT_UNIQUE = error(
+    "Several model configurations were given: {paths:list}.", "Give the one of the model that the trace ran."
+)
+CONFIG_TOO_LARGE = error("{path} holds more than {limit_bytes}.", "Give the config.json of a model.")
+CONFIG_SKIPPED = warning("The model configuration was left out. {error}")
+CONFIG_WITHOUT_FIT = warning(
+    "{path} fits none of the trace's batches: {difference}.", "Give the config.json of the model that the trace ran."
+)
+FIT_WITHOUT_BATCHES = note("no serving engine marks any")
+FIT_LAYERS_DIFFER = note("most of them run attention in {seen:count layer}, and the model has {layers}")
+FIT_GEMMS_DIFFER = note(
+    "they run attention in as many layers as the model has, {layers}, but from one layer's to the next's most have "
+    "{seen:count GEMM}, and the model {expected:list} (with {ranks:count rank} sharing a layer)"
+)
+FIT_ENDS_DIFFER = note(
+    "they have as many layers as the model, {layers}, and as many GEMMs in most, {seen}, but others before the first "
+    "or behind the last attention"
+)
+
+
+DLRM_KEY_UNKNOWN = error("{path}: {key!r} is no key of {part}.", "Known are {known:list}.")
+DLRM_VALUE = error("{path}: {key} can't be {value!s:.60}.", "Give {expected}.")
+DLRM_TABLE = error(
+    "{path}: {place}: {reason}",
+    'Write such as {{"rows": 1000000, "width": 128, "pooling": 20, "alpha": 1.05, "count": 26}}.',
+)
+DLRM_WITHOUT_TABLES = error(
+    "{path} has no embedding tables.",
+    'Write such as "tables": [{{"rows": 1000000, "width": 128, "pooling": 20, "count": 26}}].',
+)
+DLRM_TABLES_TOO_MANY = error("{path} has {tables} embedding tables.", "Give at most {most}.")
+DLRM_WIDTHS_DIFFER = error(
+    "{path}: dot products need rows of one width, also at the bottom MLP's end, and there are {widths:list}.",
+    'Give all tables one width and end {--bottom-mlp} with it, or choose the interaction "cat" or "dcn".',
+)
+DLRM_TABLE_OPTIMIZER = error(
+    "{path}: {lookup} has no table_optimizer {optimizer!r}.",
+    "It has {known:list}; with dense gradients {--optimizer} counts.",
+)
+DLRM_WITHOUT_TOKENS = error("A DLRM has no sequences of tokens.", "Leave out {--seq}.")
+DLRM_LONGEST = error("A DLRM has no sequences of tokens.", "Leave out {--longest}.")
+DLRM_OPTIONS = error(
+    "{--table}, {--bottom-mlp} and {--top-mlp} change a DLRM's configuration, and {program} is none.",
+    'Give a JSON with "model_type": "dlrm".',
+)
+MLP_MALFORMED = error("{widths!r} is no MLP.", "Give the widths of its layers, such as 512,256,128.")
+
+
+TABLE_MALFORMED = error(
+    "{table!r} is no embedding table.",
+    "Write [COUNT*]ROWSxWIDTH[:POOLING[:ALPHA]], such as 40Mx128 or 26*1000000x128:20:1.05.",
+)
+TABLE_BEYOND_BOUNDS = error(
+    "An embedding table can't have {value:,.15g} as its {name}.", "Give {least:,.15g} to {most:,.15g}."
+)
+
+
+INDICES_UNREADABLE = error(
+    "{path} can't be read: {reason}.",
+    "Give indices as .npy, .npz or .pt, counts as .csv with the columns draws and rows, or a locality_stats.txt.",
+)
+INDICES_EMPTY = error(
+    "{path} has no look-ups: {found}.",
+    "Give whole numbers, 0 or more: an array for each table, or indices, offsets and lengths.",
+)
+INDICES_NEED_TORCH = error(
+    "{path} holds tensors, which PyTorch reads; it isn't installed.", "Install it: pip install torch."
+)
+INDICES_TOO_LARGE = error("{path} holds more than {limit_bytes}.", "Give the indices of fewer batches.")
+INDICES_GIVEN_TWICE = error(
+    "Both an exponent and a file tell how skewed look-ups are.", "Leave out {--zipf} or {--indices}."
+)
+
 
 CAPTURE_NEEDS_TORCH = error("PyTorch isn't installed here.", "Its CPU build is enough: pip install torch.")
 CAPTURE_NEEDS_TRANSFORMERS = error("Hugging Face's transformers isn't installed here.", "Run pip install transformers.")
@@ -95,5 +180,6 @@ BATCH_FITS_NOWHERE = error(
     "Give fewer tokens with {--seq}, or leave that GPU out.",
 )
 CAPTURE_TARGET_NEEDED = error("No GPU is given.", "Give one or more: {--gpu} h100-sxm.")
+
 
 name_templates(globals())
