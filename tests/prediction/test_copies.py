@@ -23,7 +23,7 @@ from tracekit.program import Program
 from tracekit.reporting import build_report
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
-from tracekit.whatif.remove import remove
+from tracekit.whatif.kernels import remove
 from tracekit.workload.owners import find_innermost_ops
 from tracekit.workload.signature import Tensor
 

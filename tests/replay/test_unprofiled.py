@@ -7,7 +7,7 @@ from tests.replay.test_whatif import launch_bound, run_of
 from tracekit.analysis.profiler_overhead import remove_profiler_overhead
 from tracekit.errors import TracekitError
 from tracekit.whatif import apply_edits
-from tracekit.whatif.parse import parse_edits
+from tracekit.whatif.registry import parse_edits
 
 
 def test_the_hosts_work_is_cut_until_the_step_fits():

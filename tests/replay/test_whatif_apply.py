@@ -67,7 +67,7 @@ def test_an_unknown_edit_is_refused_with_the_known_ones(text):
 
 
 def test_every_edit_has_a_usage_that_begins_with_its_name():
-    assert all(usage.startswith(name) for name, (usage, _) in EDITS.items())
+    assert all(edit.usage.startswith(name) for name, edit in EDITS.items())
 
 
 def test_savings_add_up_in_the_order_given():

@@ -1,20 +1,64 @@
-"""Find calls that launch given kernels or wait for the GPU, and remove launches."""
+"""The CPU's own work, calls that launch or wait, and sequences of launches: what edits of the host change."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools
+from tracekit.arrays import Bools, Floats, Ints
+from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
-from tracekit.graph.edit import compute_edge_destinations, remove_edges
+from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
 from tracekit.graph.nodes import NONE
 from tracekit.graph.recorded import host_spans
+from tracekit.graph.recorded.host_spans import HostSpans
 from tracekit.graph.semantics.streams import MAX_GAP_NS
-from tracekit.program import Program
+from tracekit.program import Program, round_to_ns
 from tracekit.trace import RankTrace
-from tracekit.whatif.edited import replace_graph
-from tracekit.whatif.host_work import compute_fraction_within, find_edges_to_calls, scale_lags
+
+
+def compute_fraction_within(graph: Graph, inside: HostSpans, calls: bool = False) -> Floats:
+    """Compute for each edge the fraction of work between calls that was measured within spans; 0 for other edges.
+
+    Args:
+        graph: The graph.
+        inside: The spans.
+        calls: Whether to include the work within calls.
+    """
+    nodes = graph.nodes
+    times = np.stack([nodes.start_ns, nodes.end_ns], axis=1).ravel()
+    to = compute_edge_destinations(graph)
+    edge = np.flatnonzero(
+        (graph.kind == EdgeKind.PROGRAM) | (calls & (graph.kind == EdgeKind.RUN) & (to < 2 * nodes.n_host))
+    )
+    dst = to[edge]
+    begin, end = times[compute_edge_sources(graph)[edge]], times[dst]
+    share = np.zeros(graph.kind.size)
+    share[edge] = inside.measure_covered_ns(nodes.lane[dst // 2], begin, end) / np.maximum(end - begin, 1)
+    return share
+
+
+def scale_lags(graph: Graph, factor: Floats) -> Graph:
+    """Return the graph with every edge's lag multiplied by its own factor.
+
+    Raises:
+        WhatIfError: The lags add up to more than 30 years.
+    """
+    return replace(graph, lag_ns=round_to_ns(graph.lag_ns * factor, "CPU's own work"))
+
+
+def find_edges_to_calls(graph: Graph, kind: EdgeKind, calls: Bools) -> Bools:
+    """Mark the edges of one kind that lead to some CPU nodes.
+
+    Args:
+        graph: The graph.
+        kind: Kind of edge.
+        calls: Mask by CPU node.
+    """
+    nodes = np.zeros(graph.nodes.start_ns.size, dtype=np.bool_)
+    nodes[: calls.size] = calls
+    found: Bools = (graph.kind == kind) & nodes[compute_edge_destinations(graph) // 2]
+    return found
 
 
 def find_launch_calls(program: Program, kernels: Bools) -> Bools:
@@ -65,7 +109,7 @@ def remove_launches(program: Program, kernels: Bools) -> Program:
     dropped = find_edges_to_kernels(program, EdgeKind.LAUNCH, kernels)
     for kind in (EdgeKind.SYNC, EdgeKind.QUEUE):
         dropped |= find_edges_to_calls(graph, kind, gone)
-    return replace_graph(program, remove_edges(graph, dropped))
+    return replace(program, graph=remove_edges(graph, dropped))
 
 
 def _find_exclusive_ops(program: Program, kernels: Bools) -> list[pl.DataFrame]:
@@ -82,3 +126,66 @@ def _find_exclusive_ops_of_rank(rank: RankTrace, op_row: pl.Series, kernels: Boo
     rows = pl.DataFrame({"row": op_row, "meant": kernels}).filter(pl.Series(mine)).drop_nulls("row")
     meant = rows.group_by("row").agg(pl.col("meant").all()).filter("meant")["row"].sort()
     return rank.ops[meant.to_list()]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSequences:
+    """Sequences of two or more launches of one step and thread, without a wait or another launch in between.
+
+    Attributes:
+        sequence_id: Sequence of each CPU node, also of calls between its launches that wait for nothing; ``NONE``
+            outside of sequences.
+        is_first: Mask of the CPU nodes that begin a sequence.
+    """
+
+    sequence_id: Ints
+    is_first: Bools
+
+
+def find_launch_sequences(program: Program, launches: Bools) -> LaunchSequences:
+    """Find sequences of launches.
+
+    Args:
+        program: The program.
+        launches: Mask of the CPU nodes, all of them launches, that may belong to a sequence.
+    """
+    nodes = program.graph.nodes
+    order = nodes.sort_by_lane(np.arange(nodes.n_host))
+    launch = (launches & ~find_blocking_calls(program))[order]
+    idle = _find_free_calls(program)[order]
+    place = np.stack([nodes.lane[order], _assign_steps_to_calls(program, order)])
+    resumes = find_calls_reached_by(program, EdgeKind.HANDOVER)[order]
+    new = ~(launch | idle) | resumes
+    new[:1] = True
+    new[1:] |= ~(launch | idle)[:-1] | (place[:, 1:] != place[:, :-1]).any(axis=0)
+    number = np.cumsum(new) - 1
+    at = np.arange(order.size)
+    first, last = np.full(order.size, order.size), np.full(order.size, NONE)
+    np.minimum.at(first, number[launch], at[launch])
+    np.maximum.at(last, number[launch], at[launch])
+    inside = (at >= first[number]) & (at <= last[number]) & (first < last)[number]
+    found, leads = np.full(nodes.n_host, NONE), np.zeros(nodes.n_host, dtype=np.bool_)
+    found[order[inside]] = number[inside]
+    leads[order[inside & (at == first[number])]] = True
+    return LaunchSequences(found, leads)
+
+
+def _find_free_calls(program: Program) -> Bools:
+    """Find calls that neither launch anything nor wait."""
+    nodes = program.graph.nodes
+    calls = np.arange(nodes.n_host) < nodes.n_host - nodes.n_marks
+    calls[nodes.launcher[nodes.launcher != NONE]] = False
+    nothing: Bools = calls & ~find_blocking_calls(program)
+    return nothing
+
+
+def _assign_steps_to_calls(program: Program, order: Ints) -> Ints:
+    """Return the step of each call, in order; calls that launch nothing belong to the previous launch's step."""
+    nodes = program.graph.nodes
+    launched = nodes.launcher != NONE
+    step = np.full(nodes.n_host, NONE)
+    step[nodes.launcher[launched]] = program.kernels["step"].fill_null(NONE).to_numpy()[launched]
+    launches = np.zeros(nodes.n_host, dtype=np.bool_)
+    launches[nodes.launcher[launched]] = True
+    latest = np.maximum.accumulate(np.where(launches[order], np.arange(order.size), 0))
+    return step[order[latest]] if order.size else step

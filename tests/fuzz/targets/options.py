@@ -13,7 +13,7 @@ from tests.fuzz.command import check_command
 from tests.fuzz.documents import BASES, dump_case
 from tests.fuzz.promises import check_numbers, check_prediction, read_json
 from tests.fuzz.target import Target
-from tracekit.whatif.parse import EDITS
+from tracekit.whatif.registry import EDITS
 
 NUMBERS = [
     *(

@@ -13,7 +13,7 @@ from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.trace import RankTrace
 from tracekit.whatif import compute_saving_us
-from tracekit.whatif.host_work import compute_fraction_within, scale_lags
+from tracekit.whatif.launches import compute_fraction_within, scale_lags
 
 EXPANDABLE_CALL_PATTERN = r"^cuMem(Create|Map|Unmap|Release)$"
 """Calls of an allocator whose segments are expandable."""

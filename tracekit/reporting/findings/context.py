@@ -23,7 +23,7 @@ from tracekit.reporting.replayed_shares import ReplayedShares
 from tracekit.reporting.sections.parts import StepPart
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
-from tracekit.whatif.edited import EditFunction, compute_step_time_us
+from tracekit.whatif.registry import EditFunction, compute_step_time_us
 from tracekit.workload.steps import assign_steps
 
 MIN_SAVING_FRACTION = 0.01

@@ -43,7 +43,7 @@ class EditOptions(Request):
     @property
     def edits(self) -> list[str]:
         """The what-if edits in order, the host's speed first."""
-        from tracekit.whatif.parse import parse_edits
+        from tracekit.whatif.registry import parse_edits
 
         speed = self.host_speed
         return parse_edits(split_values(self.what_if), f"{speed:.15g}" if isinstance(speed, int | float) else speed)

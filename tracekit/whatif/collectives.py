@@ -1,5 +1,7 @@
 """Edits of collectives: overlap them with compute, or serialize them."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
@@ -12,12 +14,13 @@ from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
 from tracekit.graph.stream_waits import DEFAULT_LAG_NS
 from tracekit.messages import what_ifs as messages
 from tracekit.program import Program
-from tracekit.whatif.edited import EditedProgram, replace_graph
+from tracekit.whatif.registry import EditedProgram, edit, take_kernels
 from tracekit.whatif.select import KernelSelection
 
 DEPENDENT_FAMILY = "optimizer"
 
 
+@edit("overlap(KERNELS)", take_kernels)
 def overlap(program: Program, select: KernelSelection) -> EditedProgram:
     """Let collectives run beside later kernels; only the optimizer and the end of the step wait for them.
 
@@ -39,9 +42,10 @@ def overlap(program: Program, select: KernelSelection) -> EditedProgram:
     apart = insert_edges(remove_edges(graph, freed), _relink_streams(graph, mine))
     count = int(rows.sum())
     change = messages.COLLECTIVES_OVERLAPPED(collectives=count, kernels=int(freed.sum()))
-    return EditedProgram(replace_graph(program, apart), count, change)
+    return EditedProgram(replace(program, graph=apart), count, change)
 
 
+@edit("serialize(KERNELS)", take_kernels)
 def serialize(program: Program, select: KernelSelection) -> EditedProgram:
     """Let collectives run alone: they wait for activities that began earlier, and later activities wait for them.
 
@@ -65,7 +69,7 @@ def serialize(program: Program, select: KernelSelection) -> EditedProgram:
     change = messages.COLLECTIVES_SERIALIZED(collectives=count)
     if left_out:
         change = messages.COLLECTIVES_MOSTLY_SERIALIZED(collectives=count, left_out=left_out, waits=int(src.size))
-    return EditedProgram(replace_graph(program, alone), count, change)
+    return EditedProgram(replace(program, graph=alone), count, change)
 
 
 def _select_collectives(program: Program, select: KernelSelection) -> Bools:
