@@ -3,6 +3,8 @@
 A query of polars costs more than all else that is done with a few rows, so columns are read and made without one.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -24,6 +26,16 @@ def fill_nulls(values: pl.Series, number: int) -> Ints:
     """Return a column of integers with a number in place of nulls."""
     filled: Ints = (values.fill_null(number) if values.null_count() else values).to_numpy()
     return filled
+
+
+def list_distinct(values: pl.Series) -> list[Any]:
+    """List the distinct values of a column in no order, without null."""
+    return [value for value in values.value_counts()[values.name] if value is not None] if values.count() else []
+
+
+def is_unique(values: pl.Series) -> bool:
+    """Return whether no two values of a column are equal; nulls don't count."""
+    return values.n_unique() - (values.null_count() > 0) == values.count()
 
 
 def make_column(name: str, values: Ints, null: int) -> pl.Series:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import polars as pl
 from polars.datatypes import DataTypeClass
 
+from tracekit.arrays import make_nulls
+
 ColumnType = DataTypeClass | pl.DataType
 
 
@@ -45,9 +47,12 @@ class TableSchema:
 
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Select exactly this table's columns, in order and typed; missing ones are null."""
-        return frame.select(
-            (pl.col(c.name) if c.name in frame.columns else pl.lit(None)).cast(c.dtype).alias(c.name)
-            for c in self.columns
+        given = {column.name: column for column in frame.get_columns()}
+        return pl.DataFrame(
+            [
+                given[name].cast(dtype) if name in given else make_nulls(name, frame.height, dtype)
+                for name, dtype in self.dtypes.items()
+            ]
         )
 
 

@@ -1,6 +1,7 @@
 """Build the tables of a trace from decoded rows."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import msgspec
 import polars as pl
 
 from tracekit import schema
+from tracekit.arrays import list_distinct, make_nulls
 from tracekit.bounds import MAX_METADATA_BYTES
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError, TraceError
 from tracekit.format import format_quantity
@@ -38,7 +40,7 @@ from tracekit.messages.traces import (
     NAMES_CHANGED,
 )
 from tracekit.process_memory import release_freed_memory
-from tracekit.time_base import add_base, is_absolute
+from tracekit.time_base import add_base, find_absolute
 from tracekit.trace import PEAK_MEMORY_KEY, RankTrace, TraceDevice
 
 THREADS = schema.THREAD_NAMES.name
@@ -117,7 +119,7 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
     annotations, lost = _drop_threadless_ranges(annotations)
     ops, unreadable = drop_malformed_inputs(schema.OPS.conform(ops))
     recorded = take("calls").with_columns(pl.col("name").str.replace(CALL_VERSION_SUFFIX, ""))
-    launched = pl.concat(take(kind).with_columns(kind=pl.lit(kind)) for kind in ACTIVITY_KINDS)
+    launched = pl.concat(_add_constant(take(kind), "kind", kind) for kind in ACTIVITY_KINDS)
     check_distinct_names(launched["name"], source)
     joined = resolve_correlations(recorded, launched)
     calls = _add_launch_geometry(joined.calls)
@@ -167,7 +169,9 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
 
 def _add_worker_calls(annotations: pl.DataFrame, *frames: pl.DataFrame) -> pl.DataFrame:
     """Add the calls of a serving engine's worker, which tell its steps, to the named ranges."""
-    found = pl.concat(schema.ANNOTATIONS.conform(select_worker_calls(table)) for table in frames)
+    found = pl.concat(
+        schema.ANNOTATIONS.conform(table if table.is_empty() else select_worker_calls(table)) for table in frames
+    )
     if found.is_empty():
         return annotations
     return _sort_by_start(pl.concat([schema.ANNOTATIONS.conform(annotations), found]))
@@ -175,8 +179,10 @@ def _add_worker_calls(annotations: pl.DataFrame, *frames: pl.DataFrame) -> pl.Da
 
 def _drop_threadless_ranges(annotations: pl.DataFrame) -> tuple[pl.DataFrame, list[Message]]:
     """Drop named ranges whose process or thread isn't a number, where others have both: they can't be placed."""
+    if not (annotations["pid"].null_count() or annotations["tid"].null_count()):
+        return annotations, []
     placed = annotations["pid"].is_not_null() & annotations["tid"].is_not_null()
-    if placed.all() or not placed.any():
+    if not placed.any():
         return annotations, []
     return annotations.filter(placed), [messages.RANGES_WITHOUT_THREAD(ranges=int((~placed).sum()))]
 
@@ -216,6 +222,8 @@ def _count_file(decoded: DecodedFile) -> EventCounts:
 
 def _find_peak_memory(events: pl.DataFrame, activities: pl.DataFrame) -> dict[str, dict[str, int]]:
     """Return the peak GPU memory of PyTorch's allocator (``profile_memory=True``); empty without it."""
+    if events.is_empty():
+        return {}
     device = activities["device"].drop_nulls().mode()
     own = events.filter((pl.col("device_type") != CPU_DEVICE_TYPE) & pl.col("device_id").is_in(device.implode()))
     peaks = own.select(pl.col("allocated_bytes", "reserved_bytes").max()).row(0)
@@ -226,23 +234,27 @@ def _find_peak_memory(events: pl.DataFrame, activities: pl.DataFrame) -> dict[st
 
 def _make_table_reader(decoded: DecodedFile, base_ns: int) -> Callable[[str], pl.DataFrame]:
     """Return a function that builds the frame of a table, with absolute times."""
-    texts = pl.Series([word.decode("utf-8", errors="replace") for word in decoded.words], dtype=pl.String)
+    texts = pl.Series("text", [word.decode("utf-8", errors="replace") for word in decoded.words], dtype=pl.String)
     words = texts.str.replace_all(CONTROL_CHARACTERS, "\N{REPLACEMENT CHARACTER}")
     changed = int((words != texts).sum())
     if changed:
         decoded.columns.counts.add(NAMES_CHANGED, count=changed)
-    lists = words.str.replace_all(BLANKS_BETWEEN_TEXTS, "$1")
-    texts_alone = words.str.replace_all(r"\s+", "").str.replace(r'^"(.*)"$', "$1")
-    compact = texts_alone.zip_with(words.str.starts_with('"'), lists)
-    compact = compact.set(compact.is_in(["[]", ""]), None)
+    text = pl.col("text").str
+    lists = text.replace_all(BLANKS_BETWEEN_TEXTS, "$1")
+    texts_alone = text.replace_all(r"\s+", "").str.replace(r'^"(.*)"$', "$1")
+    values = pl.when(text.starts_with('"')).then(texts_alone).otherwise(lists)
+    compact = words.to_frame().select(pl.when(~values.is_in(["[]", ""])).then(values)).to_series()
     decoded.words.clear()
 
     def read(table: str) -> pl.DataFrame:
         found = decoded.columns.take_table(table, words, compact)
-        absolute = int(found.select(is_absolute(base_ns).sum()).item())
+        absolute = int(find_absolute(found["ts_ns"], base_ns).sum())
         if absolute:
             decoded.columns.counts.add(messages.TIMES_ABSOLUTE, table, count=absolute)
-        return found.with_columns(add_base(base_ns), pl.col("dur_ns").clip(0))
+        columns = {column.name: column for column in found.get_columns()}
+        columns["ts_ns"] = add_base(columns["ts_ns"], base_ns)
+        columns["dur_ns"] = pl.Series(columns["dur_ns"].to_numpy().clip(0))
+        return pl.DataFrame(columns)
 
     return read
 
@@ -250,9 +262,7 @@ def _make_table_reader(decoded: DecodedFile, base_ns: int) -> Callable[[str], pl
 def _build_thread_names(decoded: DecodedFile) -> pl.DataFrame:
     """Build the table of thread names (``schema.THREAD_NAMES``)."""
     threads = decoded.columns.thread_names
-    names = pl.Series(threads.values(), dtype=pl.String).str.replace_all(
-        CONTROL_CHARACTERS, "\N{REPLACEMENT CHARACTER}"
-    )
+    names = [re.sub(CONTROL_CHARACTERS, "\N{REPLACEMENT CHARACTER}", name) for name in threads.values()]
     return schema.THREAD_NAMES.build_frame(
         {"pid": [pid for pid, _ in threads], "tid": [tid for _, tid in threads], "name": names}
     )
@@ -321,6 +331,7 @@ def _check_completeness(damage: FileDamage, calls: pl.DataFrame, activities: pl.
 
 def _build_activities(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     blocks, threads = _multiply_elements(activities["grid"]), _multiply_elements(activities["block"])
+    in_grid = blocks
     table = activities.with_columns(
         device=pl.coalesce("device", "pid"),
         stream=pl.coalesce("stream", "tid"),
@@ -328,8 +339,8 @@ def _build_activities(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataF
         blocks=blocks,
         threads_per_block=threads,
     )
-    launches = calls.filter(pl.col("grid").is_not_null()).unique("correlation", keep="last")
-    if launches.height:
+    if calls["grid"].count():
+        launches = calls.filter(pl.col("grid").is_not_null()).unique("correlation", keep="last")
         geometry = launches.select(
             "correlation", call_blocks="blocks", call_threads="threads_per_block", call_grid="grid", call_block="block"
         )
@@ -339,9 +350,16 @@ def _build_activities(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataF
             grid=pl.coalesce("call_grid", "grid"),
             block=pl.coalesce("call_block", "block"),
         )
-    in_blocks = table["blocks"].eq(_multiply_elements(table["grid"]))
-    table = table.with_columns(grid=pl.when(in_blocks).then("grid"))
-    return _sort_by_start(schema.ACTIVITIES.conform(table))
+        in_grid = _multiply_elements(table["grid"])
+    return _sort_by_start(schema.ACTIVITIES.conform(_keep_grids(table, table["blocks"] == in_grid)))
+
+
+def _keep_grids(table: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
+    """Keep some grids, and drop the others."""
+    grid = table["grid"]
+    return table.clone().replace_column(
+        table.columns.index("grid"), grid.zip_with(kept, make_nulls("", len(grid), grid.dtype))
+    )
 
 
 def _drop_impossible_sizes(activities: pl.DataFrame) -> tuple[pl.DataFrame, list[Message]]:
@@ -369,16 +387,20 @@ def _add_launch_geometry(calls: pl.DataFrame) -> pl.DataFrame:
     Kineto copies the call's grid to its kernel unchanged. Only the call's grid counts, as only the call's name shows
     its unit.
     """
-    table = calls.with_columns(
-        blocks=_multiply_elements(calls["grid"]), threads_per_block=_multiply_elements(calls["block"])
+    table = _add_columns(
+        calls, blocks=_multiply_elements(calls["grid"]), threads_per_block=_multiply_elements(calls["block"])
     )
+    if not table["blocks"].count():
+        return table
     per_group = pl.when(pl.col("name") == WORK_ITEM_GRID_CALL).then(pl.col("threads_per_block").clip(1)).otherwise(1)
     return table.with_columns(blocks=-(-pl.col("blocks") // pl.coalesce(per_group, 1)))
 
 
 def _multiply_elements(vectors: pl.Series) -> pl.Series:
     """Of each vector's elements: ``[8,2,1]`` is 16. -1 where one is negative, or the product has no end."""
-    known = {text: _multiply_vector(text) for text in vectors.unique().drop_nulls()}
+    if not vectors.count():
+        return make_nulls(vectors.name, len(vectors))
+    known = {text: _multiply_vector(text) for text in list_distinct(vectors)}
     return vectors.replace_strict(known, default=None, return_dtype=pl.Int64)
 
 
@@ -391,11 +413,21 @@ def _multiply_vector(text: str) -> int | None:
     return value if min(numbers, default=0) >= 0 and value < 2**63 else -1
 
 
+def _add_columns(frame: pl.DataFrame, **columns: pl.Series) -> pl.DataFrame:
+    """Add columns behind the others."""
+    return frame.hstack([column.alias(name) for name, column in columns.items()])
+
+
+def _add_constant(frame: pl.DataFrame, name: str, value: str) -> pl.DataFrame:
+    return _add_columns(frame, **{name: pl.Series([value]).new_from_index(0, frame.height)})
+
+
 def _sort_by_start(frame: pl.DataFrame) -> pl.DataFrame:
     """Sort rows by start. Columns without values aren't moved: nulls that were never written take no memory."""
+    if not frame.height:
+        return frame
     order = argsort_by_start(frame["ts_ns"].to_numpy(), frame["dur_ns"].to_numpy(), lambda rows: frame[rows])
-    empty = {name: pl.lit(None, dtype) for name, dtype in frame.schema.items() if not frame[name].count()}
-    return frame.drop(empty)[order].with_columns(**empty).select(frame.columns) if frame.height else frame
+    return pl.DataFrame([column[order] if column.count() else column for column in frame.get_columns()])
 
 
 def _decode_key(keys: Mapping[str, bytes], key: str) -> object:
@@ -436,6 +468,8 @@ def _describe_damage(decoded: DecodedFile) -> Iterable[Message]:
 
 def _warn_of_unnumbered_steps(annotations: pl.DataFrame) -> Iterable[Message]:
     names = annotations["name"]
+    if names.is_empty():
+        return
     wrong = names.filter(names.str.starts_with(STEP_PREFIX) & ~names.str.contains(NUMBERED_STEP))
     if not wrong.is_empty():
         yield messages.STEP_MARKS_UNNUMBERED(marks=len(wrong))

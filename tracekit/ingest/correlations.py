@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from tracekit.arrays import is_unique
 from tracekit.messages import Message, traces
 from tracekit.rules import Rule
 from tracekit.trace import RankTrace
@@ -94,9 +95,11 @@ def drop_ordered_ids(rank: RankTrace) -> RankTrace:
 
 def _find_shared_ids(calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """Find the ids of a call that several kernels share although it can launch one only: ``correlation``, ``len``."""
-    kernels = activities.filter(pl.col("kind") == "kernel")
+    of_kernels = activities["correlation"].filter(activities["kind"] == "kernel")
+    if is_unique(of_kernels):
+        return pl.DataFrame(schema={"correlation": pl.Int64, "len": pl.UInt32})
     several = calls.filter(pl.col("name").str.contains(MULTI_LAUNCH_CALLS)).select("correlation")
-    shared = kernels.group_by("correlation").len().filter(pl.col("len") > 1).drop_nulls("correlation")
+    shared = of_kernels.to_frame().group_by("correlation").len().filter(pl.col("len") > 1).drop_nulls("correlation")
     return shared.join(calls, on="correlation", how="semi").join(several, on="correlation", how="anti")
 
 

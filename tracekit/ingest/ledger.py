@@ -52,11 +52,19 @@ MOST_SHOWN = 3
 
 def build_ledger(counts: EventCounts) -> pl.DataFrame:
     """Build the ledger (``schema.LEDGER``): what was read first, then the rest by severity and count."""
-    rows = [_build_row(one) for one in counts]
-    names = schema.LEDGER.dtypes
-    frame = schema.LEDGER.build_frame({name: [row[name] for row in rows] for name in names})
-    order = (pl.col("effect") == READ, pl.col("severity") == Severity.WARNING, pl.col("count"))
-    return frame.sort(*order, "kind", "category", "phase", descending=[True, True, True, False, False, False])
+    ordered = sorted(
+        counts,
+        key=lambda one: (
+            _EFFECTS[one.template][0] != READ,
+            _get_severity(one) != Severity.WARNING,
+            -one.count,
+            one.template.code,
+            one.category,
+            one.phase,
+        ),
+    )
+    rows = [_build_row(one) for one in ordered]
+    return schema.LEDGER.build_frame({name: [row[name] for row in rows] for name in schema.LEDGER.dtypes})
 
 
 def _build_row(one: EventCount) -> dict[str, object]:
@@ -70,8 +78,12 @@ def _build_row(one: EventCount) -> dict[str, object]:
         "count": one.count,
         "first_event": one.first_event,
         "first_byte": one.first_byte,
-        "severity": (Severity.NOTE if is_harmless(one) else one.template.severity).value,
+        "severity": _get_severity(one).value,
     }
+
+
+def _get_severity(one: EventCount) -> Severity:
+    return Severity.NOTE if is_harmless(one) else one.template.severity
 
 
 def is_harmless(one: EventCount) -> bool:
@@ -130,7 +142,8 @@ def share_read(whole: pl.DataFrame, first: pl.DataFrame, others: Sequence[pl.Dat
     for other in others:
         for name, count in other.filter(pl.col("effect") == READ).select("category", "count").iter_rows():
             whole = _subtract_read(whole, (name,), count)
-    return pl.concat([whole, first.filter(pl.col("effect") != READ)])
+    is_read = first["effect"] == READ
+    return whole if is_read.all() else pl.concat([whole, first.filter(~is_read)])
 
 
 def drop_read(table: pl.DataFrame, template: Template, counts: Mapping[str, int]) -> pl.DataFrame:

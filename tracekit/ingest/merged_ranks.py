@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from tracekit.arrays import is_unique
 from tracekit.bounds import MAX_DEVICES, MAX_MERGED_RANKS
 from tracekit.errors import NotATraceError
 from tracekit.ingest.event_decoder import JSON_ERRORS
@@ -216,8 +217,7 @@ def _join_launches(tables: Tables) -> pl.DataFrame:
 
 def _has_one_process(calls: pl.DataFrame) -> bool:
     """Return whether the calls show by themselves that one process made them: each has a correlation id of its own."""
-    ids = calls["correlation"].drop_nulls()
-    return calls["pid"].n_unique() <= 1 and ids.n_unique() == len(ids)
+    return calls["pid"].n_unique() <= 1 and is_unique(calls["correlation"])
 
 
 def _count_processes(launching: pl.DataFrame) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.arrays import list_distinct
 from tracekit.bounds import MAX_OP_ELEMENTS
 from tracekit.schema import OP_INPUT_COLUMNS
 
@@ -17,14 +18,17 @@ def drop_malformed_inputs(ops: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     Args:
         ops: As in the trace (``schema.OPS``).
     """
-    bad = pl.any_horizontal(pl.col(name).is_in(_find_malformed(ops[name], form)) for name, form in INPUT_CHECKS.items())
+    malformed = {name: _find_malformed(ops[name], form) for name, form in INPUT_CHECKS.items()}
+    if not any(malformed.values()):
+        return ops, 0
+    bad = pl.any_horizontal(pl.col(name).is_in(texts) for name, texts in malformed.items())
     bad = bad.fill_null(value=False)
     count = int(ops.select(bad.sum()).item())
     return ops.with_columns(pl.when(~bad).then(pl.col(name)).alias(name) for name in INPUT_CHECKS), count
 
 
 def _find_malformed(texts: pl.Series, form: Callable[[Any], bool]) -> list[str]:
-    return [text for text in texts.drop_nulls().unique() if not _has_form(text, form)]
+    return [text for text in list_distinct(texts) if not _has_form(text, form)]
 
 
 def _has_form(text: str, form: Callable[[Any], bool]) -> bool:

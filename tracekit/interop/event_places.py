@@ -92,11 +92,11 @@ def _build_table(file: _File) -> pl.DataFrame:
         | {
             "category": pl.Series([each.cat for each in events], dtype=pl.String),
             "name": pl.Series([str(each.name) for each in events], dtype=pl.String),
-            "ts_ns": _convert_to_ns([each.ts for each in events]),
+            "ts_ns": add_base(_convert_to_ns([each.ts for each in events]), file.base_ns),
             "dur_ns": _convert_to_ns([each.dur for each in events]).clip(0),
             "bandwidth_gbps": pl.Series([one.bandwidth for one in args], dtype=pl.Float64, strict=False),
         }
-    ).with_columns(add_base(file.base_ns))
+    )
 
 
 def _convert_to_ns(times: list[Raw]) -> pl.Series:
