@@ -13,7 +13,6 @@ from predictors.kernel_identity import parse_framework
 from tracekit.errors import RequestError, TraceError, TracekitError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
-from tracekit.index_distribution import IndexPattern
 from tracekit.inference_rules import select_rules
 from tracekit.ingest import correlations
 from tracekit.ingest.batches import find_speculation
@@ -21,12 +20,13 @@ from tracekit.joined_ranks import join_rank_traces
 from tracekit.messages import Message, ProgressCallback, requests
 from tracekit.messages import requests as messages
 from tracekit.messages.traces import STEP_BEGINS_LATE, STEP_TIME_ZERO
-from tracekit.model_config import read_model_config
+from tracekit.models.captured import find_table_skews
+from tracekit.models.llm import read_model_config
+from tracekit.models.tables import IndexPattern
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale
 from tracekit.replay.step_time import StepTime, StepTimer, merge_ranks
-from tracekit.table_skews import find_table_skews
 from tracekit.timing import correct_times
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload.steps import drop_first_step

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import polars as pl
 
-from tracekit.capture_facts import CaptureFacts
 from tracekit.errors import TraceError
 from tracekit.format import abbreviate_names, format_quantity
-from tracekit.index_distribution import IndexPattern
 from tracekit.messages import Message
 from tracekit.messages import traces as messages
-from tracekit.model_config import ModelConfig
+from tracekit.models.captured import CaptureFacts
+from tracekit.models.llm import ModelConfig
+from tracekit.models.tables import IndexPattern
 
 if TYPE_CHECKING:
     import pandas as pd

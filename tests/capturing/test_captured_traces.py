@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
 from tests.capturing.blocks import WIDTH, Block, build  # noqa: E402
-from tracekit.capture_facts import FACTS_KEY, CaptureFacts  # noqa: E402
+from tracekit.models.captured import FACTS_KEY, CaptureFacts  # noqa: E402
 from tracekit.run import prepare_run  # noqa: E402
 from tracekit.trace import Trace  # noqa: E402
 

@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 
 import tracekit as tk
 from tests.codes import has_code
-from tracekit.capture_facts import FACTS_KEY, CaptureFacts
 from tracekit.capturing.options import CaptureOptions
-from tracekit.dlrm_config import KEYS, DlrmConfig, DlrmEdits, parse_dlrm_config, parse_mlp, read_dlrm_config
-from tracekit.embedding_table_spec import TableSpec
 from tracekit.errors import ModelConfigError, RequestError, TracekitError
-from tracekit.index_distribution import ZipfPattern
+from tracekit.models.captured import FACTS_KEY, CaptureFacts, TableSkews, find_table_skews
+from tracekit.models.dlrm import KEYS, DlrmConfig, DlrmEdits, parse_dlrm_config, parse_mlp, read_dlrm_config
+from tracekit.models.tables import TableSpec, ZipfPattern
 from tracekit.run import prepare_run
-from tracekit.table_skews import TableSkews, find_table_skews
 from tracekit.workload.ops.fbgemm import compute_fbgemm_work
 from tracekit.workload.signature import Signature
 

@@ -11,9 +11,9 @@ from tests.codes import has_code
 from tracekit import calibration
 from tracekit.calibration import Calibration
 from tracekit.errors import CaptureError, RequestError
-from tracekit.index_distribution import ZipfPattern
 from tracekit.messages import predictions as told
 from tracekit.messages.predictions import CALIBRATION_USED
+from tracekit.models.tables import ZipfPattern
 from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.render import json as as_json
 from tracekit.render import markdown, terminal

@@ -24,7 +24,7 @@ class Area:
 
 AREAS = {
     "ingest": Area(("tracekit/ingest", "tracekit/secret_scan.py", "tracekit/trace.py"), ("tests/ingest",)),
-    "workload": Area(("tracekit/workload",), ("tests/workload",)),
+    "workload": Area(("tracekit/workload", "tracekit/models"), ("tests/workload", "tests/models")),
     "graph": Area(("tracekit/graph", "tracekit/joined_ranks.py"), ("tests/graph", "tests/replay")),
     "replay": Area(
         ("tracekit/replay", "tracekit/analysis", "tracekit/compiled", "tracekit/timing", "tracekit/run.py"),

@@ -35,16 +35,16 @@ from tracekit.bounds import (
     MIN_UNPACKED_BYTES,
 )
 from tracekit.errors import IndexFileError
-from tracekit.index_distribution import (
+from tracekit.messages import Template
+from tracekit.messages import models as messages
+from tracekit.models.tables import (
     MAX_COUNT,
     IndexDistribution,
     RecordedPattern,
     estimate_distribution,
     join_distributions,
 )
-from tracekit.messages import Template
-from tracekit.messages import models as messages
-from tracekit.process_memory import find_memory_bytes
+from tracekit.system import find_memory_bytes
 
 OFFSETS, LENGTHS = "offsets", "lengths"
 COMBINED = ("indices", OFFSETS, LENGTHS)

@@ -20,9 +20,9 @@ from tracekit.capturing.foreign_code import describe_error, import_package, name
 from tracekit.capturing.loaded_program import LoadedProgram
 from tracekit.capturing.options import DTYPES
 from tracekit.capturing.program_names import CONFIG_SUFFIX
-from tracekit.dlrm_config import DlrmConfig
 from tracekit.errors import CaptureError
 from tracekit.messages import models as messages
+from tracekit.models.dlrm import DlrmConfig
 
 BATCH_ARGUMENT = "batch"
 """Of a function that builds a model: how many samples its inputs hold."""

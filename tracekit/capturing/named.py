@@ -12,9 +12,9 @@ from tracekit.capturing.options import CaptureOptions
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.program_names import CONFIG_SUFFIX
 from tracekit.capturing.timed_trace import DEFAULT_SETTING, REFERENCE_GPU, CaptureSetting, TimeCorrection, load_captured
-from tracekit.dlrm_config import DlrmConfig, DlrmEdits, read_dlrm_config
 from tracekit.errors import RequestError
 from tracekit.messages import models as messages
+from tracekit.models.dlrm import DlrmConfig, DlrmEdits, read_dlrm_config
 from tracekit.trace import Trace
 
 DEFAULT_TOKENS, DEFAULT_DTYPE, DLRM_DTYPE = 2048, "bf16", "fp32"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.capture_facts import CaptureFacts
 from tracekit.capturing.foreign_code import name_failures
 from tracekit.capturing.load import import_torch
 from tracekit.capturing.options import DTYPES, FUSED, CaptureOptions
 from tracekit.errors import CaptureError
 from tracekit.messages import models as messages
+from tracekit.models.captured import CaptureFacts
 from tracekit.parallelism.relayout import add_measured_times
 from tracekit.run import prepare_run
 

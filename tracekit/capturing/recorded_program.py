@@ -6,10 +6,10 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.capture_facts import CaptureFacts
 from tracekit.capturing.op_profile import OpProfile
 from tracekit.capturing.program import CapturedProgram
 from tracekit.capturing.recorded_calls import THREAD, RecordedCalls, find_calls
+from tracekit.models.captured import CaptureFacts
 from tracekit.trace import RankTrace
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 

@@ -17,7 +17,6 @@ import polars as pl
 
 from predictors import Gpu
 from tracekit.arrays import Floats
-from tracekit.capture_facts import CaptureFacts, hash_inputs
 from tracekit.capturing.ops import Call
 from tracekit.capturing.program import CapturedProgram
 from tracekit.capturing.recorded_calls import THREAD, RecordedCalls, find_calls
@@ -25,6 +24,7 @@ from tracekit.capturing.recorded_program import build_program
 from tracekit.capturing.timed_trace import predict_times
 from tracekit.errors import CaptureError
 from tracekit.messages import models as messages
+from tracekit.models.captured import CaptureFacts, hash_inputs
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
 

@@ -9,11 +9,11 @@ import polars as pl
 
 from predictors import Gpu, resolve_gpu
 from tracekit.arrays import Floats
-from tracekit.capture_facts import UNKNOWN_CAPTURED_US, CaptureFacts
 from tracekit.capturing.program import LONG_US, CapturedProgram
 from tracekit.capturing.timeline import build_trace, describe_capture
 from tracekit.hosts import find_usual_host
-from tracekit.index_distribution import IndexPattern
+from tracekit.models.captured import UNKNOWN_CAPTURED_US, CaptureFacts
+from tracekit.models.tables import IndexPattern
 from tracekit.prediction import predict
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

@@ -14,7 +14,7 @@ import numpy as np
 
 from predictors import Gpu
 from tracekit.arrays import Floats
-from tracekit.capture_facts import FACTS_KEY, CaptureFacts
+from tracekit.models.captured import FACTS_KEY, CaptureFacts
 from tracekit.testing import MAIN_THREAD, PROCESS, TraceBuilder
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import os
 from tracekit.bounds import MIN_ADDRESS_SPACE_BYTES, MIN_THREAD_SPACE_BYTES
 from tracekit.errors import TracekitError
 from tracekit.messages.front_ends import MEMORY_LIMIT_LOW
-from tracekit.process_memory import get_address_space_bytes
+from tracekit.system import get_address_space_bytes
 
 
 def check_memory_limit() -> None:

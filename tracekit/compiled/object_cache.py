@@ -17,7 +17,7 @@ from pathlib import Path
 import llvmlite
 
 from tracekit.compiled.units import Unit
-from tracekit.file_owners import is_private
+from tracekit.system import is_private
 
 _DIGEST_BYTES = 32
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from predictors.kernel_identity import parse_framework
-from tracekit.index_distribution import IndexPattern
 from tracekit.messages import name_option
+from tracekit.models.tables import IndexPattern
 from tracekit.prediction.cost import NO_PRICES, GivenPrices
 from tracekit.prediction.question import FASTEST, Question
 from tracekit.rules import NO_RULES, RuleNames

@@ -14,7 +14,7 @@ from tracekit.ingest import memory as sizes
 from tracekit.ingest import ranks as places
 from tracekit.ingest.source import ExpandedInputs, TraceSource, expand_inputs
 from tracekit.messages import Message, fleets
-from tracekit.model_config import read_model_config
+from tracekit.models.llm import read_model_config
 
 MAX_NAMED = 5
 """Unreadable ranks that are named; of further ones the number is."""

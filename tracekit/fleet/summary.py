@@ -11,14 +11,14 @@ from tracekit.errors import TraceError
 from tracekit.fleet.rank_files import StoredRank, write_rank
 from tracekit.graph.build import build_graph_parts
 from tracekit.graph.graph import assemble_graph, find_unexplained
-from tracekit.index_distribution import IndexPattern
 from tracekit.ingest import correlations
 from tracekit.ingest.source import ExpandedInputs, TraceSource
 from tracekit.messages import Message
-from tracekit.model_config import ModelConfig
+from tracekit.models.captured import find_table_skews
+from tracekit.models.llm import ModelConfig
+from tracekit.models.tables import IndexPattern
 from tracekit.rules import RuleNames
 from tracekit.run import find_recorded_gpu
-from tracekit.table_skews import find_table_skews
 from tracekit.timing import correct_times
 from tracekit.trace import TABLE_NAMES, RankTrace
 from tracekit.workload import busy_start, precision

@@ -39,7 +39,7 @@ from tracekit.messages.traces import (
     METADATA_NOT_READ,
     NAMES_CHANGED,
 )
-from tracekit.process_memory import release_freed_memory
+from tracekit.system import release_freed_memory
 from tracekit.time_base import add_base, find_absolute
 from tracekit.trace import PEAK_MEMORY_KEY, RankTrace, TraceDevice
 

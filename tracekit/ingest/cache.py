@@ -21,7 +21,7 @@ from typing import Any, get_type_hints
 import msgspec
 import polars as pl
 
-from tracekit import file_owners, schema
+from tracekit import schema, system
 from tracekit.bounds import MAX_CACHE_BYTES
 from tracekit.errors import OutputError
 from tracekit.ingest.source import TraceSource
@@ -66,7 +66,7 @@ def get_directory() -> Path:
 def find_public() -> Path | None:
     """Return the directory of the entries, or the one above, if others may write to it: no entry is used then."""
     root = get_directory()
-    return file_owners.find_public_directory(root, root.parent)
+    return system.find_public_directory(root, root.parent)
 
 
 def compute_key(source: TraceSource, stacks: bool = False) -> str | None:
@@ -205,7 +205,7 @@ def _write_entry(entry: Path, rank: RankTrace) -> None:
 
 
 def _read_entry(entry: Path, memory_bytes: int) -> RankTrace | None:
-    if not file_owners.is_private(entry.stat()):
+    if not system.is_private(entry.stat()):
         raise ValueError("an entry of another user")
     sums = msgspec.json.decode((entry / SUMS_FILE).read_bytes(), type=dict[str, str])
     if set(sums) != {FACTS_FILE, *(f"{name}.parquet" for name in _STORED_TABLES)}:

@@ -5,7 +5,7 @@ import re
 from tracekit.errors import TracekitError
 from tracekit.messages.traces import MEMORY_SIZE_INVALID
 from tracekit.numbers import NUMBER_PATTERN
-from tracekit.process_memory import find_memory_bytes
+from tracekit.system import find_memory_bytes
 
 _SIZE_PATTERN = re.compile(rf"\s*({NUMBER_PATTERN})\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE | re.ASCII)
 _UNIT_POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}

@@ -7,7 +7,7 @@ from tracekit.errors import ModelConfigError
 from tracekit.ingest.source import TraceSource
 from tracekit.messages import Message
 from tracekit.messages import models as messages
-from tracekit.model_config import ModelConfig, parse_model_config
+from tracekit.models.llm import ModelConfig, parse_model_config
 
 
 def read_given_config(given: Sequence[TraceSource]) -> tuple[ModelConfig | None, tuple[Message, ...]]:

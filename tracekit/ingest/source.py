@@ -24,7 +24,7 @@ from tracekit.ingest.stream import (
     open_stream,
 )
 from tracekit.messages import Message, traces
-from tracekit.model_config import is_model_config
+from tracekit.models.llm import is_model_config
 
 STDIN = "-"
 NSIGHT_FOLDER_MARK = "StringIds.parquet"

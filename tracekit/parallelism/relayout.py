@@ -9,8 +9,8 @@ import predictors
 from predictors import Gpu
 from predictors.kernel_identity import parse_release
 from predictors.kernels import TENSOR_FAMILIES
-from tracekit.capture_facts import hash_inputs
 from tracekit.messages import layouts
+from tracekit.models.captured import hash_inputs
 from tracekit.parallelism.batch_size import scale_batch
 from tracekit.parallelism.collective_calls import SIZE_COLUMNS, list_collectives
 from tracekit.parallelism.context_length import set_context_length

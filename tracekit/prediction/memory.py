@@ -6,9 +6,9 @@ import polars as pl
 
 from predictors import Gpu
 from tracekit.analysis.embedding_tables import compute_table_bytes
-from tracekit.capture_facts import CaptureFacts
 from tracekit.messages import Message
 from tracekit.messages import predictions as told
+from tracekit.models.captured import CaptureFacts
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients, is_in_first_step
 from tracekit.parallelism.layout import Layout, LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed

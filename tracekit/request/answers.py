@@ -7,7 +7,6 @@ from pathlib import Path
 from tracekit import fleet, prediction, reporting
 from tracekit.analysis.profiler_overhead import remove_profiler_overhead
 from tracekit.comm import load_cluster
-from tracekit.embedding_table_spec import parse_table_spec
 from tracekit.engine import Engine
 from tracekit.errors import OutputError, RequestError
 from tracekit.export import chakra, kineto, launch_tables, perfetto
@@ -20,6 +19,7 @@ from tracekit.messages import Message, ProgressCallback, fleets, name_option, re
 from tracekit.messages import layouts as sharding_messages
 from tracekit.messages import requests as messages
 from tracekit.messages.requests import CHAKRA_OF_ONE_TARGET, TRACE_OF_ONE_TARGET_ONLY
+from tracekit.models.tables import parse_table_spec
 from tracekit.prediction import Predictions
 from tracekit.prediction import sweep as sweeps
 from tracekit.prediction.question import FASTEST

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tracekit.embedding_table_spec import DEFAULT_POOLING, TableSpec
-from tracekit.index_distribution import IndexPattern, ZipfPattern
+from tracekit.models.tables import DEFAULT_POOLING, IndexPattern, TableSpec, ZipfPattern
 from tracekit.workload.ops.table_lookups import TableLookup, compute_state_bytes
 
 WEIGHT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}

@@ -11,14 +11,13 @@ import predictors
 from predictors import Gpu
 from predictors.kernels import DTYPE_BYTES, MEMORY_FAMILIES
 from tracekit.arrays import Bools, Floats, Ints
-from tracekit.embedding_table_spec import TableSpec, parse_table_spec
 from tracekit.errors import RequestError, WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
 from tracekit.graph.nodes import NONE
-from tracekit.index_distribution import ZipfPattern
 from tracekit.messages import what_ifs as messages
+from tracekit.models.tables import TableSpec, ZipfPattern, parse_table_spec
 from tracekit.program import Program
 from tracekit.run import find_recorded_gpu
 from tracekit.trace import RankTrace

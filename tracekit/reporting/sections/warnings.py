@@ -9,12 +9,12 @@ from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps
 from tracekit.analysis.unrecorded_work import UnrecordedTime, measure_unrecorded_time
-from tracekit.capture_facts import UNKNOWN_CAPTURED_US
 from tracekit.format import shorten_kernel_name
-from tracekit.index_distribution import SKEWED_ALPHA, USUAL_ALPHA
 from tracekit.ingest.ranks import abbreviate_ranks
 from tracekit.messages import Message
 from tracekit.messages import reports as told
+from tracekit.models.captured import UNKNOWN_CAPTURED_US
+from tracekit.models.tables import SKEWED_ALPHA, USUAL_ALPHA
 from tracekit.parallelism.relayout import compute_seen_pct
 from tracekit.prediction.batch import infer_rank_batch, note_open_acceptance
 from tracekit.reporting.sections import unlike_steps

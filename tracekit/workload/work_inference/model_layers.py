@@ -13,7 +13,7 @@ from tracekit.ingest import batches
 from tracekit.ingest.capture_windows import select_within
 from tracekit.messages import Message
 from tracekit.messages import models as messages
-from tracekit.model_config import ModelConfig, TransformerLayer
+from tracekit.models.llm import ModelConfig, TransformerLayer
 from tracekit.trace import RankTrace
 from tracekit.workload.work_inference import model_roles as roles
 from tracekit.workload.work_inference.expert_gemms import build_expert_gemm_columns

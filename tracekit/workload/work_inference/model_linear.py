@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
-from tracekit.model_mixers import DELTA_RULE_FLOPS, STATE_SPACE_FLOPS
+from tracekit.models.llm import DELTA_RULE_FLOPS, STATE_SPACE_FLOPS
 
 CONVOLUTION = r"conv1d|short_conv"
 NARROW = r"(?i)cumsum|gating|gate_fwd|gate_kernel"

@@ -15,8 +15,7 @@ from itertools import product
 
 import polars as pl
 
-from tracekit.model_config import ModelConfig, TransformerLayer
-from tracekit.model_mixers import LatentAttention, LinearAttention
+from tracekit.models.llm import LatentAttention, LinearAttention, ModelConfig, TransformerLayer
 
 QKV, OUTPUT, ROUTER, LOGITS = "qkv", "output", "router", "logits"
 MLP_IN, MLP_OUT, EXPERTS_IN, EXPERTS_OUT = "mlp in", "mlp out", "experts in", "experts out"

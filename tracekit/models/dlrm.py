@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from tracekit.bounds import MAX_COUNT, MAX_MODEL_CONFIG_BYTES, MAX_TABLE_WIDTH, MAX_TABLES
-from tracekit.embedding_table_spec import TableSpec, parse_table_spec
 from tracekit.errors import ModelConfigError, RequestError
 from tracekit.messages import models as messages
+from tracekit.models.tables import TableSpec, parse_table_spec
 
 MODEL_TYPE = "dlrm"
 INTERACTIONS = ("dot", "dcn", "cat")
