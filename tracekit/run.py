@@ -20,9 +20,8 @@ from tracekit.joined_ranks import join_rank_traces
 from tracekit.messages import Message, ProgressCallback, requests
 from tracekit.messages import requests as messages
 from tracekit.messages.traces import STEP_BEGINS_LATE, STEP_TIME_ZERO
-from tracekit.models.captured import find_table_skews
 from tracekit.models.llm import read_model_config
-from tracekit.models.tables import IndexPattern
+from tracekit.models.lookups import IndexPattern, find_table_skews
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_scale import StepScale

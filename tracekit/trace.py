@@ -13,7 +13,7 @@ from tracekit.messages import Message
 from tracekit.messages import traces as messages
 from tracekit.models.captured import CaptureFacts
 from tracekit.models.llm import ModelConfig
-from tracekit.models.tables import IndexPattern
+from tracekit.models.lookups import IndexPattern
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,9 +15,9 @@ import tracekit as tk
 from tests.codes import has_code
 from tracekit.capturing.options import CaptureOptions
 from tracekit.errors import ModelConfigError, RequestError, TracekitError
-from tracekit.models.captured import FACTS_KEY, CaptureFacts, TableSkews, find_table_skews
-from tracekit.models.dlrm import KEYS, DlrmConfig, DlrmEdits, parse_dlrm_config, parse_mlp, read_dlrm_config
-from tracekit.models.tables import TableSpec, ZipfPattern
+from tracekit.models.captured import FACTS_KEY, CaptureFacts
+from tracekit.models.dlrm import KEYS, DlrmConfig, DlrmEdits, TableSpec, parse_dlrm_config, parse_mlp, read_dlrm_config
+from tracekit.models.lookups import TableSkews, ZipfPattern, find_table_skews
 from tracekit.run import prepare_run
 from tracekit.workload.ops.fbgemm import compute_fbgemm_work
 from tracekit.workload.signature import Signature

@@ -11,7 +11,7 @@ import pytest
 import tracekit as tk
 from tracekit.capturing.index_files import read_index_pattern
 from tracekit.errors import IndexFileError, RequestError
-from tracekit.models.tables import get_distribution
+from tracekit.models.lookups import get_distribution
 
 INDICES = [7, 7, 2, 7, 9, 2]
 """Three rows: one drawn three times, one twice, one once."""

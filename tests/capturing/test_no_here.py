@@ -13,7 +13,7 @@ from tracekit.calibration import Calibration
 from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import predictions as told
 from tracekit.messages.predictions import CALIBRATION_USED
-from tracekit.models.tables import ZipfPattern
+from tracekit.models.lookups import ZipfPattern
 from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.render import json as as_json
 from tracekit.render import markdown, terminal

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.validation.exact_sharding import measure_excess
 from tracekit.comm import load_cluster, predict
-from tracekit.models.tables import ZipfPattern
+from tracekit.models.lookups import ZipfPattern
 from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
 from tracekit.sharding.assignment import Assignment
 from tracekit.sharding.candidates import ShardingType, TableOption, compute_shard_bytes, describe_shard, list_options

@@ -7,7 +7,7 @@ import numpy as np
 
 from tracekit.arrays import Floats, Ints
 from tracekit.comm import load_cluster
-from tracekit.models.tables import ZipfPattern
+from tracekit.models.lookups import ZipfPattern
 from tracekit.sharding import PlannedTable, ShardingSetting
 from tracekit.sharding.assignment import compute_rank_us, compute_shared_us, fits_memory
 from tracekit.sharding.loads import Candidate, Exchange, Load, build_candidates

@@ -17,7 +17,7 @@ import tracekit as tk
 from predictors.training.traces import LOOKUP_COLUMNS, LOOKUPS_TABLE
 from tests.validation.study import MEASURED
 from tests.validation.tabulate_traces import summarize_times
-from tracekit.models.tables import ZipfPattern
+from tracekit.models.lookups import ZipfPattern
 from tracekit.run import prepare_run
 from tracekit.workload.op_work import CALL_COLUMNS, compute_work_of_calls
 

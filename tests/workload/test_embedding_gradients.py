@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictors import load_gpu, predict
-from tracekit.models.tables import ZipfPattern, get_distribution
+from tracekit.models.lookups import ZipfPattern, get_distribution
 from tracekit.workload.ops.embedding_gradients import LISTING_CLOCKS, SUMMING_CLOCKS, compute_gradient_work
 from tracekit.workload.ops.memory_traffic import Columns
 from tracekit.workload.signature import Signature

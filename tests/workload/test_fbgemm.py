@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracekit.models.tables import USUAL_ALPHA, get_distribution
+from tracekit.models.lookups import USUAL_ALPHA, get_distribution
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
 from tracekit.workload.ops.table_lookups import LOADING_CLOCKS, UPDATING_CLOCKS

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from predictors import predict
 from tests.kernels import kernel_of
-from tracekit.models.tables import IndexDistribution, ZipfPattern, get_distribution, join_distributions
+from tracekit.models.lookups import IndexDistribution, ZipfPattern, get_distribution, join_distributions
 from tracekit.workload.ops.embedding import BAG_CLOCKS, BAG_LOAD_CLOCKS
 from tracekit.workload.ops.table_lookups import BAG_CLOCKS as FBGEMM_BAG_CLOCKS
 from tracekit.workload.ops.table_lookups import (

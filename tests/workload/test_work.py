@@ -4,7 +4,7 @@ import pytest
 
 from predictors.columns import prepare_kernels
 from tests.kernels import kernel_of, only
-from tracekit.models.tables import get_distribution
+from tracekit.models.lookups import get_distribution
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
 

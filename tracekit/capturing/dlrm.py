@@ -16,8 +16,7 @@ from torch.nn import functional
 from tracekit.capturing.loaded_program import LoadedProgram
 from tracekit.capturing.options import DTYPES
 from tracekit.capturing.table_lookups import BatchedLookup, BatchedTables, SparseBagLookup
-from tracekit.models.dlrm import FBGEMM, DlrmConfig
-from tracekit.models.tables import TableSpec
+from tracekit.models.dlrm import FBGEMM, DlrmConfig, TableSpec
 from tracekit.workload.ops.table_lookups import compute_state_bytes
 
 

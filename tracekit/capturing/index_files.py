@@ -37,7 +37,7 @@ from tracekit.bounds import (
 from tracekit.errors import IndexFileError
 from tracekit.messages import Template
 from tracekit.messages import models as messages
-from tracekit.models.tables import (
+from tracekit.models.lookups import (
     MAX_COUNT,
     IndexDistribution,
     RecordedPattern,

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from tracekit.errors import RequestError
 from tracekit.messages import models as messages
-from tracekit.models.dlrm import DlrmEdits, parse_mlp
-from tracekit.models.tables import parse_table_spec
+from tracekit.models.dlrm import DlrmEdits, parse_mlp, parse_table_spec
 
 AUTOCAST_DTYPES = ("bf16", "fp16")
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}

@@ -13,7 +13,7 @@ from tracekit.capturing.program import LONG_US, CapturedProgram
 from tracekit.capturing.timeline import build_trace, describe_capture
 from tracekit.hosts import find_usual_host
 from tracekit.models.captured import UNKNOWN_CAPTURED_US, CaptureFacts
-from tracekit.models.tables import IndexPattern
+from tracekit.models.lookups import IndexPattern
 from tracekit.prediction import predict
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

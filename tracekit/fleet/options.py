@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from predictors.kernel_identity import parse_framework
 from tracekit.messages import name_option
-from tracekit.models.tables import IndexPattern
+from tracekit.models.lookups import IndexPattern
 from tracekit.prediction.cost import NO_PRICES, GivenPrices
 from tracekit.prediction.question import FASTEST, Question
 from tracekit.rules import NO_RULES, RuleNames

@@ -14,9 +14,8 @@ from tracekit.graph.graph import assemble_graph, find_unexplained
 from tracekit.ingest import correlations
 from tracekit.ingest.source import ExpandedInputs, TraceSource
 from tracekit.messages import Message
-from tracekit.models.captured import find_table_skews
 from tracekit.models.llm import ModelConfig
-from tracekit.models.tables import IndexPattern
+from tracekit.models.lookups import IndexPattern, find_table_skews
 from tracekit.rules import RuleNames
 from tracekit.run import find_recorded_gpu
 from tracekit.timing import correct_times

@@ -1,1 +1,1 @@
-"""What is known of a model beside its trace: its configuration, its embedding tables, what was captured of it."""
+"""What is known of a model beside its trace: its configuration, what was captured of it, how it looks up rows."""

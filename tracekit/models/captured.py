@@ -1,4 +1,4 @@
-"""Facts about a program that was captured without a GPU, as its trace keeps them, and how it looks up rows."""
+"""Facts about a program that was captured without a GPU, as its trace keeps them."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -8,7 +8,7 @@ from zlib import crc32
 import msgspec
 
 from tracekit.errors import RequestError
-from tracekit.models.tables import USUAL_ALPHA, IndexDistribution, IndexPattern, TableSpec, get_distribution
+from tracekit.models.dlrm import TableSpec
 
 FACTS_KEY = "tracekit_capture"
 """Top-level key of a trace that holds them."""
@@ -75,32 +75,3 @@ class CaptureFacts:
 def hash_inputs(op: str, dims: str) -> int:
     """Return a number for an op with its inputs' shapes, the same on every machine."""
     return crc32(f"{op}{dims}".encode())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TableSkews:
-    """Look-ups by Zipf's law, with an exponent for each size of a table.
-
-    Attributes:
-        alphas: Rows of a table -> its exponent.
-    """
-
-    alphas: Mapping[int, float]
-
-    def get_distribution(self, rows: int) -> IndexDistribution:
-        """Return the distribution over a table of so many rows."""
-        return get_distribution(rows, self.alphas.get(rows, USUAL_ALPHA))
-
-
-def find_table_skews(facts: CaptureFacts | None) -> IndexPattern | None:
-    """Find how a captured program looks up rows; None where its configuration doesn't say.
-
-    Tables of one size have their mean exponent; those without one have the usual.
-    """
-    tables = facts.tables if facts else ()
-    if all(table.alpha is None for table in tables):
-        return None
-    given: dict[int, list[float]] = {}
-    for table in tables:
-        given.setdefault(table.rows, []).extend([USUAL_ALPHA if table.alpha is None else table.alpha] * table.count)
-    return TableSkews({rows: sum(alphas) / len(alphas) for rows, alphas in given.items()})

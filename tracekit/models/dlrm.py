@@ -5,20 +5,40 @@
      "dense_features": 13, "bottom_mlp": [512, 256, 128], "interaction": "dot", "top_mlp": [1024, 1024, 512, 256, 1]}
 
 As in facebookresearch/dlrm and in TorchRec, whose names of a table's sizes count too.
+
+A user writes tables as ``26*1000000x128:20:1.05``: 26 tables of a million rows, 128 values each. A sample looks up 20
+rows of each, which are summed, and draws them by Zipf's law with an exponent of 1.05.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tracekit.bounds import MAX_COUNT, MAX_MODEL_CONFIG_BYTES, MAX_TABLE_WIDTH, MAX_TABLES
+from tracekit.bounds import (
+    MAX_COUNT,
+    MAX_MODEL_CONFIG_BYTES,
+    MAX_POOLING,
+    MAX_TABLE_ROWS,
+    MAX_TABLE_WIDTH,
+    MAX_TABLES,
+    MAX_ZIPF_ALPHA,
+)
 from tracekit.errors import ModelConfigError, RequestError
 from tracekit.messages import models as messages
-from tracekit.models.tables import TableSpec, parse_table_spec
+from tracekit.numbers import NUMBER_PATTERN
 
+ROW_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+DEFAULT_POOLING = 1.0
+_TABLE = re.compile(
+    r"(?:(?P<count>[0-9]{1,7})\s*\*\s*)?"
+    rf"(?P<rows>{NUMBER_PATTERN})\s*(?P<factor>[kKmMgG]?)\s*[x×]\s*(?P<width>[0-9]{{1,7}})"
+    rf"(?:\s*:\s*(?P<pooling>{NUMBER_PATTERN})(?:\s*:\s*(?P<alpha>{NUMBER_PATTERN}))?)?"
+)
 MODEL_TYPE = "dlrm"
 INTERACTIONS = ("dot", "dcn", "cat")
 EMBEDDING_BAG, FBGEMM = "embedding_bag", "fbgemm"
@@ -48,6 +68,58 @@ KEYS = (
     "model_type", "name", "tables", "dense_features", "bottom_mlp", "top_mlp", "interaction", "cross_layers",
     "cross_rank", "batch_size", "lookup", "sparse_gradients", "table_optimizer",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """Embedding tables of one kind.
+
+    Attributes:
+        count: Tables of that kind.
+        rows: Of each table.
+        width: Values of a row.
+        pooling: Mean look-ups of a sample, whose rows are summed.
+        alpha: Exponent of Zipf's law by which rows are looked up; None for that of the request.
+    """
+
+    count: int
+    rows: int
+    width: int
+    pooling: float = DEFAULT_POOLING
+    alpha: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (
+            ("count", self.count, 1, MAX_TABLES),
+            ("rows", self.rows, 1, MAX_TABLE_ROWS),
+            ("width", self.width, 1, MAX_TABLE_WIDTH),
+            ("pooling", self.pooling, 0, MAX_POOLING),
+            ("alpha", self.alpha or 0.0, 0, MAX_ZIPF_ALPHA),
+        ):
+            if not least <= value <= most:
+                raise RequestError(messages.TABLE_BEYOND_BOUNDS(name=name, value=value, least=least, most=most))
+
+
+def parse_table_spec(text: str) -> TableSpec:
+    """Parse ``[COUNT*]ROWSxWIDTH[:POOLING[:ALPHA]]``.
+
+    Args:
+        text: Such as ``40Mx128`` or ``26*1000000x128:20:1.05``; rows also in k, M or G.
+
+    Raises:
+        RequestError: It is no such text, or a number is impossible.
+    """
+    found = _TABLE.fullmatch(text.strip())
+    rows = Decimal(found["rows"]) * ROW_FACTORS[found["factor"].lower()] if found else Decimal(0)
+    if found is None or rows != int(rows):
+        raise RequestError(messages.TABLE_MALFORMED(table=text))
+    return TableSpec(
+        count=int(found["count"] or 1),
+        rows=int(rows),
+        width=int(found["width"]),
+        pooling=float(found["pooling"] or DEFAULT_POOLING),
+        alpha=float(found["alpha"]) if found["alpha"] else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tracekit.messages import Message, ProgressCallback, fleets, name_option, re
 from tracekit.messages import layouts as sharding_messages
 from tracekit.messages import requests as messages
 from tracekit.messages.requests import CHAKRA_OF_ONE_TARGET, TRACE_OF_ONE_TARGET_ONLY
-from tracekit.models.tables import parse_table_spec
+from tracekit.models.dlrm import parse_table_spec
 from tracekit.prediction import Predictions
 from tracekit.prediction import sweep as sweeps
 from tracekit.prediction.question import FASTEST

@@ -26,8 +26,7 @@ from tracekit.bounds import (
 )
 from tracekit.errors import RequestError
 from tracekit.messages import layouts as messages
-from tracekit.models.dlrm import TABLE_KEYS
-from tracekit.models.tables import TableSpec, parse_table_spec
+from tracekit.models.dlrm import TABLE_KEYS, TableSpec, parse_table_spec
 from tracekit.sharding.errors import ShardingError
 from tracekit.sharding.tables import DEFAULT_OPTIMIZER, WEIGHT_BYTES, PlannedTable, TableDefaults, expand_specs
 from tracekit.workload.ops.table_lookups import OPTIMIZER_STATE

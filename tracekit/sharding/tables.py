@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tracekit.models.tables import DEFAULT_POOLING, IndexPattern, TableSpec, ZipfPattern
+from tracekit.models.dlrm import DEFAULT_POOLING, TableSpec
+from tracekit.models.lookups import IndexPattern, ZipfPattern
 from tracekit.workload.ops.table_lookups import TableLookup, compute_state_bytes
 
 WEIGHT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}

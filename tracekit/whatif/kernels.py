@@ -17,7 +17,8 @@ from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
 from tracekit.graph.nodes import NONE
 from tracekit.messages import what_ifs as messages
-from tracekit.models.tables import TableSpec, ZipfPattern, parse_table_spec
+from tracekit.models.dlrm import TableSpec, parse_table_spec
+from tracekit.models.lookups import ZipfPattern
 from tracekit.program import Program
 from tracekit.run import find_recorded_gpu
 from tracekit.trace import RankTrace

@@ -8,7 +8,7 @@ import polars as pl
 
 from predictors.kernels import ROW_FAMILIES, TENSOR_FAMILIES
 from tracekit import schema
-from tracekit.models.tables import IndexPattern
+from tracekit.models.lookups import IndexPattern
 from tracekit.workload import autograd_functions
 from tracekit.workload.classify import classify_activity, is_helper
 from tracekit.workload.names import (

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tracekit.models.tables import ZipfPattern
+from tracekit.models.lookups import ZipfPattern
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns
 from tracekit.workload.ops.table_lookups import TableLookup, compute_lookup_columns, compute_update_columns
 

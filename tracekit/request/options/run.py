@@ -12,7 +12,7 @@ from tracekit.messages import requests as messages
 from tracekit.request.option import Option, Request, split_values
 
 if TYPE_CHECKING:
-    from tracekit.models.tables import IndexPattern
+    from tracekit.models.lookups import IndexPattern
 
 STEPS = re.compile(r"-?[0-9]{1,18}(:-?[0-9]{1,18})?")
 
@@ -123,7 +123,7 @@ class RunOptions(StepOptions):
             IndexFileError: The file can't be read, or has no look-ups.
         """
         from tracekit.capturing.index_files import read_index_pattern
-        from tracekit.models.tables import ZipfPattern
+        from tracekit.models.lookups import ZipfPattern
 
         if self.indices is not None:
             return read_index_pattern(self.indices)

@@ -77,7 +77,7 @@ class ShardRequest(RunOptions):
 
     def count_tables(self) -> int:
         """Count the tables that are given here."""
-        from tracekit.models.tables import parse_table_spec
+        from tracekit.models.dlrm import parse_table_spec
 
         return sum(parse_table_spec(text).count for text in split_values(self.table))
 
@@ -89,7 +89,7 @@ class ShardRequest(RunOptions):
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
         from tracekit.comm import load_cluster
-        from tracekit.models.tables import parse_table_spec
+        from tracekit.models.dlrm import parse_table_spec
         from tracekit.sharding.tables import WEIGHT_BYTES
         from tracekit.workload.ops.table_lookups import OPTIMIZER_STATE
 

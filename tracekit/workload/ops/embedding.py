@@ -2,7 +2,7 @@
 
 import math
 
-from tracekit.models.tables import IndexPattern
+from tracekit.models.lookups import IndexPattern
 from tracekit.workload.ops.memory_traffic import (
     INDEX_BYTES,
     PICKED,

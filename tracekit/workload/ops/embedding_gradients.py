@@ -8,7 +8,7 @@ ten indices. A first kernel sums the gradients of each part, a second one the pa
     gradients  a b c d e                b e | a c d      sums      b + e, a + c + d
 
 One thread goes through all parts of a segment, element by element of its row. So the row that is drawn most often sets
-the time of skewed indices. How they are distributed isn't recorded: ``models.tables.USUAL_ALPHA`` is assumed, and
+the time of skewed indices. How they are distributed isn't recorded: ``models.lookups.USUAL_ALPHA`` is assumed, and
 even and very skewed ones are the bounds.
 """
 
@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tracekit.models.tables import BRACKET, USUAL_PATTERN, IndexPattern
+from tracekit.models.lookups import BRACKET, USUAL_PATTERN, IndexPattern
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns
 from tracekit.workload.signature import Signature
 

@@ -2,7 +2,7 @@
 
 A backward op only has the gradient; the matching look-up has the number of indices. Each index reads one row of the
 gradient. Each different row of a table is changed once. The number of different rows isn't recorded: it is expected of
-the distribution of the indices (``models.tables``).
+the distribution of the indices (``models.lookups``).
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.models.tables import IndexPattern
+from tracekit.models.lookups import IndexPattern
 from tracekit.workload.ops.fbgemm_calls import LOOKUP_OP, LookedUp, LookupCall, parse_backward, parse_lookup
 from tracekit.workload.ops.fbgemm_tables import list_tables
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns, sum_bytes

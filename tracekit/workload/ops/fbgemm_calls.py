@@ -6,7 +6,7 @@ A look-up goes over several tables at once; their single sizes aren't recorded, 
 import re
 from dataclasses import astuple, dataclass
 
-from tracekit.models.tables import IndexPattern
+from tracekit.models.lookups import IndexPattern
 from tracekit.workload.ops.table_lookups import FP32_BYTES, Placement, TableLookup
 from tracekit.workload.signature import Signature
 

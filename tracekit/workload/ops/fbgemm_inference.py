@@ -6,7 +6,7 @@ Arguments and row sizes as in ``embedding_forward_quantized_host_cpu.cpp`` and
 
 from dataclasses import replace
 
-from tracekit.models.tables import IndexPattern
+from tracekit.models.lookups import IndexPattern
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns
 from tracekit.workload.ops.table_lookups import Placement, TableLookup, compute_fbgemm_lookup, sum_traffic
 from tracekit.workload.signature import Signature

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tracekit.models.tables import IndexPattern
+from tracekit.models.lookups import IndexPattern
 from tracekit.workload.ops.fbgemm_calls import LookedUp
 from tracekit.workload.ops.table_lookups import TableLookup
 from tracekit.workload.signature import Signature

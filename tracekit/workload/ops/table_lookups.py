@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from tracekit.models.tables import BRACKET, USUAL_PATTERN, IndexPattern
+from tracekit.models.lookups import BRACKET, USUAL_PATTERN, IndexPattern
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns
 
 FP32_BYTES = 4

@@ -14,7 +14,7 @@ import polars as pl
 
 from predictors import load_gpu, predict
 from tests.validation.study import format_table, list_sources, read_published
-from tracekit.models.tables import ZipfPattern
+from tracekit.models.lookups import ZipfPattern
 from tracekit.workload.ops.embedding import compute_bag_lookup
 from tracekit.workload.ops.memory_traffic import Columns
 from tracekit.workload.ops.table_lookups import (

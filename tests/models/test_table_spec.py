@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.codes import has_code
 from tracekit.bounds import MAX_POOLING, MAX_TABLE_ROWS, MAX_TABLE_WIDTH, MAX_TABLES, MAX_ZIPF_ALPHA
 from tracekit.errors import RequestError
-from tracekit.models.tables import TableSpec, parse_table_spec
+from tracekit.models.dlrm import TableSpec, parse_table_spec
 
 
 @pytest.mark.parametrize(

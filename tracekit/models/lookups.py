@@ -1,7 +1,4 @@
-"""Embedding tables: their sizes as a user writes them, and how often a look-up draws each of their rows.
-
-``26*1000000x128:20:1.05`` are 26 tables of a million rows, 128 values each. A sample looks up 20 rows of each, which
-are summed, and draws them by Zipf's law with an exponent of 1.05.
+"""Expect how often a look-up draws each row of its table, from the distribution of the indices.
 
 No trace records the indices. What they cost depends on how many rows are drawn at all, how often the most frequent one,
 and how much a cache must hold until most of what is drawn again is found in it. A distribution tells all of them: by
@@ -13,81 +10,15 @@ takes no longer than one of a thousand:
     groups   one row each          | 3 % more rows in each
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
 from tracekit.arrays import Floats
-from tracekit.bounds import MAX_POOLING, MAX_TABLE_ROWS, MAX_TABLE_WIDTH, MAX_TABLES, MAX_ZIPF_ALPHA
-from tracekit.errors import RequestError
-from tracekit.messages import models as messages
-from tracekit.numbers import NUMBER_PATTERN
-
-FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-DEFAULT_POOLING = 1.0
-_SPEC = re.compile(
-    r"(?:(?P<count>[0-9]{1,7})\s*\*\s*)?"
-    rf"(?P<rows>{NUMBER_PATTERN})\s*(?P<factor>[kKmMgG]?)\s*[x×]\s*(?P<width>[0-9]{{1,7}})"
-    rf"(?:\s*:\s*(?P<pooling>{NUMBER_PATTERN})(?:\s*:\s*(?P<alpha>{NUMBER_PATTERN}))?)?"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class TableSpec:
-    """Embedding tables of one kind.
-
-    Attributes:
-        count: Tables of that kind.
-        rows: Of each table.
-        width: Values of a row.
-        pooling: Mean look-ups of a sample, whose rows are summed.
-        alpha: Exponent of Zipf's law by which rows are looked up; None for that of the request.
-    """
-
-    count: int
-    rows: int
-    width: int
-    pooling: float = DEFAULT_POOLING
-    alpha: float | None = None
-
-    def __post_init__(self) -> None:
-        for name, value, least, most in (
-            ("count", self.count, 1, MAX_TABLES),
-            ("rows", self.rows, 1, MAX_TABLE_ROWS),
-            ("width", self.width, 1, MAX_TABLE_WIDTH),
-            ("pooling", self.pooling, 0, MAX_POOLING),
-            ("alpha", self.alpha or 0.0, 0, MAX_ZIPF_ALPHA),
-        ):
-            if not least <= value <= most:
-                raise RequestError(messages.TABLE_BEYOND_BOUNDS(name=name, value=value, least=least, most=most))
-
-
-def parse_table_spec(text: str) -> TableSpec:
-    """Parse ``[COUNT*]ROWSxWIDTH[:POOLING[:ALPHA]]``.
-
-    Args:
-        text: Such as ``40Mx128`` or ``26*1000000x128:20:1.05``; rows also in k, M or G.
-
-    Raises:
-        RequestError: It is no such text, or a number is impossible.
-    """
-    found = _SPEC.fullmatch(text.strip())
-    rows = Decimal(found["rows"]) * FACTORS[found["factor"].lower()] if found else Decimal(0)
-    if found is None or rows != int(rows):
-        raise RequestError(messages.TABLE_MALFORMED(table=text))
-    return TableSpec(
-        count=int(found["count"] or 1),
-        rows=int(rows),
-        width=int(found["width"]),
-        pooling=float(found["pooling"] or DEFAULT_POOLING),
-        alpha=float(found["alpha"]) if found["alpha"] else None,
-    )
-
+from tracekit.models.captured import CaptureFacts
 
 SINGLE_ROWS = 256
 """The most frequent rows, of which each is a group of its own."""
@@ -288,3 +219,32 @@ def estimate_distribution(times: Floats, rows: Floats) -> IndexDistribution:
 def _compute_log_factorials(numbers: Floats) -> Floats:
     """Compute the logarithms of factorials by Stirling's series, within 1e-4 from 3 on."""
     return np.asarray(numbers * np.log(numbers) - numbers + np.log(2 * np.pi * numbers) / 2 + 1 / (12 * numbers))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableSkews:
+    """Look-ups by Zipf's law, with an exponent for each size of a table.
+
+    Attributes:
+        alphas: Rows of a table -> its exponent.
+    """
+
+    alphas: Mapping[int, float]
+
+    def get_distribution(self, rows: int) -> IndexDistribution:
+        """Return the distribution over a table of so many rows."""
+        return get_distribution(rows, self.alphas.get(rows, USUAL_ALPHA))
+
+
+def find_table_skews(facts: CaptureFacts | None) -> IndexPattern | None:
+    """Find how a captured program looks up rows; None where its configuration doesn't say.
+
+    Tables of one size have their mean exponent; those without one have the usual.
+    """
+    tables = facts.tables if facts else ()
+    if all(table.alpha is None for table in tables):
+        return None
+    given: dict[int, list[float]] = {}
+    for table in tables:
+        given.setdefault(table.rows, []).extend([USUAL_ALPHA if table.alpha is None else table.alpha] * table.count)
+    return TableSkews({rows: sum(alphas) / len(alphas) for rows, alphas in given.items()})
