@@ -3,7 +3,10 @@
 A query of polars costs more than all else that is done with a few rows, so columns are read and made without one.
 """
 
-from typing import Any
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +18,11 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+NO_NUMBER = np.iinfo(np.int64).min
+"""Stands for a number that wasn't recorded, such as that of a process or thread."""
+MAX_NUMBER = 1 << 31
+"""Two numbers below it make one number of 62 bits together."""
+
 
 def compute_least_from(values: Ints) -> Ints:
     """Return the least value from each place on: ``[3, 1, 2]`` gives ``[1, 1, 2]``."""
@@ -24,8 +32,72 @@ def compute_least_from(values: Ints) -> Ints:
 
 def fill_nulls(values: pl.Series, number: int) -> Ints:
     """Return a column of integers with a number in place of nulls."""
-    filled: Ints = (values.fill_null(number) if values.null_count() else values).to_numpy()
+    filled: Ints = (values.set(pl.Series(find_nulls(values)), number) if values.null_count() else values).to_numpy()
     return filled
+
+
+def find_nulls(values: pl.Series) -> Bools:
+    """Return which values of a column of numbers are null."""
+    nulls = values.null_count()
+    if nulls in (0, len(values)):
+        return np.full(len(values), nulls > 0)
+    missing: Bools = np.isnan(values.to_numpy())
+    return missing
+
+
+def number_pairs(tables: Sequence[pl.DataFrame], first: str, second: str) -> list[Ints]:
+    """Number each pair of values of two columns over all tables, in the order of the values; nulls are the least.
+
+    Args:
+        tables: Tables with both columns, of integers.
+        first: Name of the column that counts first in the order.
+        second: Name of the other one.
+    """
+    one, other = (
+        _number_values(np.concatenate([fill_nulls(table[name], NO_NUMBER) for table in tables]))
+        for name in (first, second)
+    )
+    return np.split(one * (other.max(initial=0) + 1) + other, np.cumsum([table.height for table in tables])[:-1])
+
+
+def _number_values(values: Ints) -> Ints:
+    """Number integers from 0 in their order; those near each other need no sorting."""
+    if not values.size:
+        return values
+    least = int(values.min())
+    if int(values.max()) - least < MAX_NUMBER:
+        return values - least
+    numbers: Ints = np.unique(values, return_inverse=True)[1]
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctNames:
+    """A column of names, of which each different one is looked at once.
+
+    Attributes:
+        names: The different names.
+        number: Number of each row's name among them.
+    """
+
+    names: list[str]
+    number: Ints
+
+    @classmethod
+    def from_column(cls, column: pl.Series) -> Self:
+        """Number the names of a column without nulls."""
+        if column.is_empty():
+            return cls([], np.empty(0, np.int64))
+        code = column.cast(pl.Categorical).to_physical().to_numpy().astype(np.int64)
+        row = np.full(code.max() + 1, NO_NUMBER)
+        row[code] = np.arange(code.size)
+        number = np.cumsum(row != NO_NUMBER) - 1
+        return cls(column[row[row != NO_NUMBER]].to_list(), number[code])
+
+    def match(self, pattern: str) -> Bools:
+        """Return which rows' names match a regular expression anywhere."""
+        matching: Bools = np.array([re.search(pattern, name) is not None for name in self.names], np.bool_)[self.number]
+        return matching
 
 
 def list_distinct(values: pl.Series) -> list[Any]:

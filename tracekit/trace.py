@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Self, TypeGuard
 
+import numpy as np
 import polars as pl
 
+from tracekit.arrays import NO_NUMBER, DistinctNames, Ints, fill_nulls, make_column
 from tracekit.errors import TraceError
 from tracekit.format import abbreviate_names, format_quantity
 from tracekit.messages import Message
@@ -61,6 +64,32 @@ class CapturedGraphs:
 
 
 @dataclass(frozen=True, slots=True)
+class Launches:
+    """The call that launched each activity, joined by correlation id.
+
+    Flow events are not used: libkineto also draws them for calls that launch nothing.
+
+    Attributes:
+        row: Row in ``calls`` of each activity; -1 if its call isn't in the trace.
+        call: The same as a column, with null instead.
+    """
+
+    row: Ints
+    call: pl.Series
+
+    @classmethod
+    def from_tables(cls, activities: pl.DataFrame, calls: pl.DataFrame) -> Self:
+        """Join activities to the first call of their correlation id."""
+        row = np.full(activities.height, -1)
+        if calls.height:
+            ids, wanted = (fill_nulls(table["correlation"], NO_NUMBER) for table in (calls, activities))
+            order = np.argsort(ids, kind="stable")
+            first = order[np.searchsorted(ids, wanted, sorter=order).clip(max=ids.size - 1)]
+            row = np.where((ids[first] == wanted) & (wanted != NO_NUMBER), first, -1)
+        return cls(row, make_column("call", row, -1))
+
+
+@dataclass(frozen=True)
 class RankTrace:
     """The trace of one rank; the tables' columns are described in :mod:`tracekit.schema`.
 
@@ -103,6 +132,16 @@ class RankTrace:
     captured: CapturedGraphs | None = None
     model: ModelConfig | None = None
     indices: IndexPattern | None = None
+
+    @cached_property
+    def launches(self) -> Launches:
+        """What launched each activity."""
+        return Launches.from_tables(self.activities, self.calls)
+
+    @cached_property
+    def call_names(self) -> DistinctNames:
+        """The names of the calls."""
+        return DistinctNames.from_column(self.calls["name"])
 
     @property
     def has_shapes(self) -> bool:

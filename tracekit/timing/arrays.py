@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-import polars as pl
 
-from tracekit.arrays import Bools, Ints, compute_least_from, gather_rows
+from tracekit.arrays import Bools, Ints, compute_least_from, number_pairs
 from tracekit.graph.blocking_calls import (
     BLOCKING_CALLS,
     DEVICE_SYNC_CALLS,
@@ -15,7 +14,6 @@ from tracekit.graph.blocking_calls import (
 )
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.trace import RankTrace
-from tracekit.workload.owners import find_launching_calls
 
 TOLERANCE_NS = 4_000
 """Deviation up to which recorded times count as right: the largest of public traces is 3.7 us."""
@@ -26,6 +24,7 @@ MIN_DEPENDENT_LAUNCH_CAPABILITY = 9
 """Programmatic dependent launch exists from Hopper on (CUDA C++ Programming Guide)."""
 PLAIN_LAUNCHES = r"^(cudaLaunchKernel|cuLaunchKernel)(_ptsz)?$|Memcpy|Memset"
 """Calls that can't ask for programmatic dependent launch; cudaLaunchKernelExC and cuLaunchKernelEx can."""
+HIP_CALLS = r"^hip"
 BLOCKING_COPY = r"DtoH \(Device -> Pageable"
 
 
@@ -53,19 +52,18 @@ class ActivityTimes:
     @classmethod
     def from_trace(cls, trace: RankTrace) -> Self:
         """Return the times of a trace's activities, in their order."""
-        call = find_launching_calls(trace.activities, trace.calls)
-        is_graph_launch = trace.calls["name"].str.contains(GRAPH_LAUNCH_CALLS)
-        is_plain_launch = trace.calls["name"].str.contains(PLAIN_LAUNCHES)
-        may_begin_early = ~gather_rows(is_plain_launch, call).fill_null(value=False).to_numpy()
+        call = trace.launches.row
         start = trace.activities["ts_ns"].to_numpy()
-        stream = trace.activities.select(pl.struct("device", "stream").rank("dense")).to_series()
+        (stream,) = number_pairs((trace.activities,), "device", "stream")
+        # The last place is that of activities without a call, -1.
         return cls(
             start_ns=start,
             end_ns=start + trace.activities["dur_ns"].to_numpy(),
-            launched_ns=gather_rows(trace.calls["ts_ns"], call).fill_null(-NEVER_NS).to_numpy(),
-            stream=stream.to_numpy().astype(np.int64),
-            is_graph=gather_rows(is_graph_launch, call).fill_null(False).to_numpy(),
-            may_begin_early=may_begin_early & _has_dependent_launch(trace),
+            launched_ns=np.append(trace.calls["ts_ns"].to_numpy(), -NEVER_NS)[call],
+            stream=stream,
+            is_graph=np.append(trace.call_names.match(GRAPH_LAUNCH_CALLS), False)[call],
+            may_begin_early=~np.append(trace.call_names.match(PLAIN_LAUNCHES), False)[call]
+            & _has_dependent_launch(trace),
         )
 
     @property
@@ -80,7 +78,7 @@ class ActivityTimes:
 
 def _has_dependent_launch(trace: RankTrace) -> bool:
     """Return whether the GPU has programmatic dependent launch; also where the trace doesn't describe it."""
-    if trace.calls["name"].str.starts_with("hip").any():
+    if trace.call_names.match(HIP_CALLS).any():
         return False
     capability = trace.device.compute_capability if trace.device else None
     return capability is None or int(capability.partition(".")[0]) >= MIN_DEPENDENT_LAUNCH_CAPABILITY
@@ -108,33 +106,32 @@ def find_blocking_returns(trace: RankTrace, times: ActivityTimes) -> BlockingRet
     latest = _find_sync_returns(trace, times)
     copies, returned = _find_copy_returns(trace)
     np.minimum.at(latest, copies, returned)
-    is_rocm = trace.calls["name"].str.starts_with("hip").any()
-    return BlockingReturns(latest, ROCM_CLOCK_ERROR_NS if is_rocm else 0)
+    return BlockingReturns(latest, ROCM_CLOCK_ERROR_NS if trace.call_names.match(HIP_CALLS).any() else 0)
 
 
-def find_blocking_calls(trace: RankTrace, times: ActivityTimes) -> pl.DataFrame:
-    """Return the calls that certainly waited for all activities launched before them, by start, with their ``row``."""
+def find_blocking_calls(trace: RankTrace, times: ActivityTimes) -> Ints:
+    """Return the rows of the calls that certainly waited for all activities launched before them, by start."""
     pattern = BLOCKING_CALLS if np.unique(times.stream).size == 1 else DEVICE_SYNC_CALLS
-    uncertain = f"{EVENT_SYNC_CALLS}|{MEMORY_CALLS}"
-    waits = pl.col("name").str.contains(pattern) & ~pl.col("name").str.contains(uncertain)
-    return trace.calls.with_row_index("row").filter(waits).sort("ts_ns")
+    uncertain = trace.call_names.match(f"{EVENT_SYNC_CALLS}|{MEMORY_CALLS}")
+    rows = np.flatnonzero(trace.call_names.match(pattern) & ~uncertain)
+    return rows[np.argsort(trace.calls["ts_ns"].to_numpy()[rows], kind="stable")]
 
 
 def _find_sync_returns(trace: RankTrace, times: ActivityTimes) -> Ints:
     """Find the first return of a synchronisation that began after each activity's launch."""
-    calls = find_blocking_calls(trace, times)
-    begun = calls["ts_ns"].to_numpy()
-    first = np.append(compute_least_from(begun + calls["dur_ns"].to_numpy()), NEVER_NS)
+    rows = find_blocking_calls(trace, times)
+    begun, lasted = (trace.calls[name].to_numpy()[rows] for name in ("ts_ns", "dur_ns"))
+    first = np.append(compute_least_from(begun + lasted), NEVER_NS)
     latest: Ints = first[np.searchsorted(begun, times.launched_ns, side="right")]
     return np.where(times.has_launch, latest, NEVER_NS)
 
 
 def _find_copy_returns(trace: RankTrace) -> tuple[Ints, Ints]:
-    copies = trace.activities.with_row_index("row").filter(
-        pl.col("kind") == "memcpy", pl.col("name").str.contains(BLOCKING_COPY)
-    )
-    returned = gather_rows(trace.calls["ts_ns"] + trace.calls["dur_ns"], find_launching_calls(copies, trace.calls))
-    return copies["row"].to_numpy().astype(np.int64), returned.fill_null(NEVER_NS).to_numpy()
+    rows = np.flatnonzero((trace.activities["kind"] == "memcpy").to_numpy())
+    if rows.size:
+        rows = rows[trace.activities["name"][rows].str.contains(BLOCKING_COPY).to_numpy()]
+    returned = (trace.calls["ts_ns"] + trace.calls["dur_ns"]).to_numpy()
+    return rows, np.append(returned, NEVER_NS)[trace.launches.row[rows]]
 
 
 def compute_least_of_later(values: Ints, group: Ints) -> Ints:

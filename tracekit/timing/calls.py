@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Ints
+from tracekit.arrays import Ints, number_pairs
 from tracekit.graph.blocking_calls import BLOCKING_CALLS
 from tracekit.timing.arrays import NEVER_NS, TOLERANCE_NS, compute_least_of_later
 from tracekit.trace import RankTrace
-from tracekit.workload.owners import find_innermost_ops, find_launching_calls, number_threads
+from tracekit.workload.owners import find_innermost_spans
 
 
 def cut_overrunning_ops(trace: RankTrace) -> tuple[RankTrace, Ints]:
@@ -21,15 +21,16 @@ def cut_overrunning_ops(trace: RankTrace) -> tuple[RankTrace, Ints]:
     Returns:
         The trace, and the rows of the ops that were cut.
     """
-    ops = trace.ops
-    around = pl.concat([table.select("pid", "tid", "ts_ns", "dur_ns") for table in (ops, trace.annotations)])
+    tables = (trace.ops, trace.annotations)
+    thread = number_pairs(tables, "pid", "tid")
+    starts, lengths = ([table[name].to_numpy() for table in tables] for name in ("ts_ns", "dur_ns"))
+    start, length = starts[0], lengths[0]
     # Just before its start an op isn't around itself, nor is the one before it if that ends at its start.
-    just_before = ops.select("pid", "tid", ts_ns=pl.col("ts_ns") - 1, dur_ns=pl.lit(1, pl.Int64))
-    open_longer = around.with_columns(dur_ns=(pl.col("dur_ns") - 1).clip(0))
-    latest = _find_ends_of_owners(just_before, open_longer) + 1
-    start, length = ops["ts_ns"].to_numpy(), ops["dur_ns"].to_numpy()
+    around = np.concatenate(starts)
+    spans = np.concatenate(thread), around, around + np.maximum(np.concatenate(lengths) - 1, 0)
+    latest = _find_ends_of_owners(spans, (thread[0], start - 1, start)) + 1
     rows = np.flatnonzero(start + length > latest + TOLERANCE_NS)
-    return replace(trace, ops=_set_lengths(ops, rows, latest - start)), rows
+    return (replace(trace, ops=_set_lengths(trace.ops, rows, latest - start)) if rows.size else trace), rows
 
 
 def cut_overrunning_calls(trace: RankTrace) -> tuple[RankTrace, Ints]:
@@ -49,33 +50,31 @@ def cut_overrunning_calls(trace: RankTrace) -> tuple[RankTrace, Ints]:
     """
     calls, ops = trace.calls, trace.ops
     start, length = calls["ts_ns"].to_numpy(), calls["dur_ns"].to_numpy()
-    thread, op_thread = number_threads(calls, ops)
+    thread, op_thread = number_pairs((calls, ops), "pid", "tid")
     op_start = ops["ts_ns"].to_numpy()
-    latest = np.minimum(_find_ends_of_owners(calls, ops), _find_next(thread, start, op_thread, op_start))
-    launching = find_launching_calls(trace.activities, calls).drop_nulls().unique().to_numpy().astype(np.int64)
-    is_wait = calls["name"].str.contains(BLOCKING_CALLS).to_numpy().astype(np.bool_)
+    spans = op_thread, op_start, op_start + ops["dur_ns"].to_numpy()
+    owned_until = _find_ends_of_owners(spans, (thread, start, start + (length > 0)))
+    latest = np.minimum(owned_until, _find_next(thread, start, op_thread, op_start))
+    launching = np.unique(trace.launches.row[trace.launches.row >= 0])
+    is_wait = trace.call_names.match(BLOCKING_CALLS)
     is_wait[launching] = False
     following_launch = _find_next(thread, start, thread[launching], start[launching])
     latest = np.where(is_wait, np.minimum(latest, following_launch), latest)
     rows = np.flatnonzero(start + length > latest + TOLERANCE_NS)
-    return replace(trace, calls=_set_lengths(calls, rows, latest - start)), rows
+    return (replace(trace, calls=_set_lengths(calls, rows, latest - start)) if rows.size else trace), rows
 
 
 def _set_lengths(table: pl.DataFrame, rows: Ints, lengths: Ints) -> pl.DataFrame:
     """Return a table with other durations in some rows."""
-    if not rows.size:
-        return table
     changed = table["dur_ns"].to_numpy().copy()
     changed[rows] = lengths[rows]
     return table.with_columns(dur_ns=pl.Series(changed))
 
 
-def _find_ends_of_owners(calls: pl.DataFrame, ops: pl.DataFrame) -> Ints:
-    """Find the end of the innermost op around each call's start; ``NEVER_NS`` without one."""
-    if ops.is_empty():
-        return np.full(calls.height, NEVER_NS)
-    ends = (ops["ts_ns"] + ops["dur_ns"]).gather(find_innermost_ops(calls, ops))
-    return ends.fill_null(NEVER_NS).to_numpy()
+def _find_ends_of_owners(spans: tuple[Ints, Ints, Ints], times: tuple[Ints, Ints, Ints]) -> Ints:
+    """Find the end of the innermost span around each time (see ``find_innermost_spans``); ``NEVER_NS`` without one."""
+    ends: Ints = np.append(spans[2], NEVER_NS)[find_innermost_spans(spans, times)]
+    return ends
 
 
 def _find_next(thread: Ints, time: Ints, bound_thread: Ints, bound: Ints) -> Ints:

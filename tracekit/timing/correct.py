@@ -92,6 +92,8 @@ def _replace_times(trace: RankTrace, times: ActivityTimes) -> RankTrace:
 
 def record_faults(trace: RankTrace, found: Sequence[Message]) -> RankTrace:
     """Enter what was corrected into the trace's ledger."""
+    if not found:
+        return trace
     ledger = trace.ledger
     for message in found:
         if message.template is messages.TIMES_OUTSIDE:

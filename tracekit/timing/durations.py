@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Ints, number_pairs
 from tracekit.timing.arrays import (
     NEVER_NS,
     TOLERANCE_NS,
@@ -15,7 +15,6 @@ from tracekit.timing.arrays import (
     find_blocking_calls,
 )
 from tracekit.trace import RankTrace
-from tracekit.workload.owners import number_threads
 
 RETURN_AFTER_NS = 5_000
 """A wait returns so long after the activity has ended (least of 34 public traces)."""
@@ -31,10 +30,12 @@ def lengthen_zeros(trace: RankTrace, times: ActivityTimes, returns: BlockingRetu
     Returns:
         The times, and which activities were lengthened.
     """
-    like = ("kind", "name", "blocks", "bytes")
-    lasting = pl.when(pl.col("dur_ns") > 0).then("dur_ns").median().over(like)
-    usual = trace.activities.select(lasting).to_series().fill_null(0).to_numpy().astype(np.int64)
-    zero = (times.end_ns == times.start_ns) & (usual > TOLERANCE_NS)
+    zero = times.end_ns == times.start_ns
+    if zero.any():
+        like = ("kind", "name", "blocks", "bytes")
+        lasting = pl.when(pl.col("dur_ns") > 0).then("dur_ns").median().over(like)
+        usual = trace.activities.select(lasting).to_series().fill_null(0).to_numpy().astype(np.int64)
+        zero &= usual > TOLERANCE_NS
     if not zero.any():
         return times, zero
     order = np.lexsort((times.start_ns, times.stream))
@@ -53,12 +54,13 @@ def lengthen_waits(trace: RankTrace, times: ActivityTimes) -> tuple[RankTrace, I
     Returns:
         The trace, and the rows of the lengthened calls.
     """
-    waits = find_blocking_calls(trace, times).with_columns(end=pl.col("ts_ns") + pl.col("dur_ns"))
-    if waits.is_empty():
-        return trace, np.empty(0, np.int64)
+    waits = find_blocking_calls(trace, times)
+    if not waits.size:
+        return trace, waits
     order = np.argsort(times.launched_ns, kind="stable")
     launched, ends = times.launched_ns[order], times.end_ns[order]
-    begun, returned = waits["ts_ns"].to_numpy(), waits["end"].to_numpy()
+    begun = trace.calls["ts_ns"].to_numpy()[waits]
+    returned = begun + trace.calls["dur_ns"].to_numpy()[waits]
     is_known = launched > -NEVER_NS
     latest = np.maximum.accumulate(np.append(-NEVER_NS, np.where(is_known, ends, -NEVER_NS)))
     last = latest[np.searchsorted(launched, begun)]
@@ -70,18 +72,20 @@ def lengthen_waits(trace: RankTrace, times: ActivityTimes) -> tuple[RankTrace, I
     is_clock = 2 * is_late.sum() > is_late.size and (returned - begun)[is_late].max(initial=0) > TOLERANCE_NS
     if not is_late.any() or is_clock or (is_late & ~is_free).any():
         return trace, np.empty(0, np.int64)
-    rows = waits["row"].to_numpy().astype(np.int64)[is_late]
+    rows = waits[is_late]
     lengths = trace.calls["dur_ns"].to_numpy().copy()
     lengths[rows] = last[is_late] + RETURN_AFTER_NS - begun[is_late]
     return _replace_call_lengths(trace, lengths), rows
 
 
-def _find_next_on_thread(trace: RankTrace, waits: pl.DataFrame) -> Ints:
+def _find_next_on_thread(trace: RankTrace, waits: Ints) -> Ints:
     """Find the start of the next call or op on the thread of each wait; ``NEVER_NS`` after the last."""
-    tables = (trace.calls, trace.ops, waits)
-    number = np.concatenate(number_threads(*tables))
-    start = np.concatenate([table["ts_ns"].to_numpy() for table in tables])
-    is_wait = np.arange(start.size) >= start.size - waits.height
+    tables = (trace.calls, trace.ops)
+    thread = number_pairs(tables, "pid", "tid")
+    starts = [table["ts_ns"].to_numpy() for table in tables]
+    number = np.concatenate([*thread, thread[0][waits]])
+    start = np.concatenate([*starts, starts[0][waits]])
+    is_wait = np.arange(start.size) >= start.size - waits.size
     order = np.lexsort((is_wait, start, number))
     event = np.where(is_wait[order], NEVER_NS, start[order])
     found: Ints = np.empty(start.size, np.int64)

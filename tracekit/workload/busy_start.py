@@ -8,11 +8,11 @@ Its work before that isn't recorded, and would stay as a constant in every predi
                                                          ^ the step begins here
 """
 
-import polars as pl
+import numpy as np
 
+from tracekit.arrays import NO_NUMBER, number_pairs
 from tracekit.rules import Rule, RuleNames
 from tracekit.trace import RankTrace
-from tracekit.workload.owners import find_launching_calls
 
 RULE = Rule(
     "busy-start",
@@ -40,20 +40,19 @@ def find_busy_start(trace: RankTrace, without: RuleNames, since_ns: int | None =
     """
     if not RULE.is_on(without) or trace.activities.is_empty():
         return None
-    call = find_launching_calls(trace.activities, trace.calls)
-    ended = (trace.calls["ts_ns"] + trace.calls["dur_ns"]).gather(call)
-    until = pl.col("ts_ns") + pl.col("dur_ns")
-    launched = trace.activities.select(
-        "ts_ns",
-        called=trace.calls["ts_ns"].gather(call),
-        ended=ended,
-        busy_until=until.cum_max().shift(1),
-        earlier=pl.col("dur_ns").cum_sum().shift(1, fill_value=0) / pl.col("dur_ns").sum().clip(1),
-        is_first=pl.int_range(pl.len()).over("device", "stream") == 0,
-        last=until.max(),
-    )
-    within = pl.col("called").is_not_null() if since_ns is None else pl.col("called") >= since_ns
-    waited = pl.col("ts_ns") - pl.max_horizontal("ended", "busy_until")
-    long = waited > pl.max_horizontal(MIN_WAIT_NS, MIN_WAIT_FRACTION * (pl.col("last") - pl.col("ended")))
-    found = launched.filter(within & long & pl.col("is_first") & (pl.col("earlier") <= MAX_EARLIER_FRACTION))
-    return found.select("ts_ns", waited=waited).sort("ts_ns").row(-1) if found.height else None
+    start, length = (trace.activities[name].to_numpy() for name in ("ts_ns", "dur_ns"))
+    (stream,) = number_pairs((trace.activities,), "device", "stream")
+    earlier = (np.cumsum(length) - length) / max(length.sum(), 1)
+    first = np.unique(stream, return_index=True)[1]
+    rows = first[(trace.launches.row[first] >= 0) & (earlier[first] <= MAX_EARLIER_FRACTION)]
+    call, until = trace.launches.row[rows], start + length
+    called = trace.calls["ts_ns"].to_numpy()[call]
+    ended = called + trace.calls["dur_ns"].to_numpy()[call]
+    busy_until = np.maximum.accumulate(np.append(NO_NUMBER, until))[rows]
+    waited = start[rows] - np.maximum(ended, busy_until)
+    long = waited > np.maximum(MIN_WAIT_NS, MIN_WAIT_FRACTION * (until.max() - ended))
+    found = np.flatnonzero(long & (called >= (NO_NUMBER if since_ns is None else since_ns)))
+    if not found.size:
+        return None
+    last = found[start[rows[found]].argmax()]
+    return int(start[rows[last]]), int(waited[last])

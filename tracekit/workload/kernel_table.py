@@ -18,7 +18,7 @@ from tracekit.workload import (
     phases,
 )
 from tracekit.workload import steps as step_table
-from tracekit.workload.owners import find_innermost_ops, find_launching_calls
+from tracekit.workload.owners import find_innermost_ops
 from tracekit.workload.stored_weights import fill_stored_weights
 from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES, apply_work_rules
 from tracekit.workload.work_inference.op_gemms import list_recurrent_gemms, number_op_gemms
@@ -70,7 +70,7 @@ def _classify_work_source() -> pl.Expr:
 
 def _join_owners(trace: RankTrace, steps: pl.DataFrame, without: RuleNames) -> pl.DataFrame:
     """Join the activities to the call, op and step that launched them, and to that op's inputs."""
-    call = find_launching_calls(trace.activities, trace.calls)
+    call = trace.launches.call
     op_of_call = find_innermost_ops(trace.calls, trace.ops)
     op_row = gather_rows(op_of_call, call)
     columns = _gather_op_columns(trace.ops, op_row)

@@ -7,7 +7,6 @@ import numpy as np
 
 from tracekit.arrays import Ints
 from tracekit.trace import RankTrace
-from tracekit.workload.owners import find_launching_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +24,10 @@ class LaunchedWork:
     @classmethod
     def from_trace(cls, trace: RankTrace) -> Self:
         """Sum the activities of each call; those without one have no place on the host."""
-        call = find_launching_calls(trace.activities, trace.calls)
-        is_launched = call.is_not_null()
-        at_ns = trace.calls["ts_ns"].gather(call.filter(is_launched)).to_numpy()
+        row = trace.launches.row
+        at_ns = trace.calls["ts_ns"].to_numpy()[row[row >= 0]]
         order = np.argsort(at_ns, kind="stable")
-        return cls(at_ns[order], np.cumsum(trace.activities["dur_ns"].filter(is_launched).to_numpy()[order]))
+        return cls(at_ns[order], np.cumsum(trace.activities["dur_ns"].to_numpy()[row >= 0][order]))
 
     @property
     def total_ns(self) -> int:

@@ -8,9 +8,8 @@ module instead. This distinguishes repeated layers, and gives the parts of each 
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Ints
+from tracekit.arrays import Ints, number_pairs
 from tracekit.compiled import compile_lazily
-from tracekit.workload.owners import number_threads
 
 MODULE_CALL = r"^nn\.Module: (.+)_(\d+)$"
 NO_CALLER = -1
@@ -59,7 +58,7 @@ def _join_labels(label: pl.Series, caller: Ints, rows: Ints) -> pl.Series:
 
 def _find_callers(calls: pl.DataFrame) -> tuple[Ints, Ints]:
     """Find the row of the enclosing call on the same thread, and the number of enclosing calls."""
-    (thread,) = number_threads(calls)
+    (thread,) = number_pairs((calls,), "pid", "tid")
     start, end = calls["ts_ns"].to_numpy(), (calls["ts_ns"] + calls["dur_ns"]).to_numpy()
     order = np.lexsort((-end, start, thread))
     outer, found = find_enclosing_calls(thread[order], start[order], end[order])

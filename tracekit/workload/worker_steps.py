@@ -6,7 +6,6 @@ from tracekit.ingest.nesting import select_outermost
 from tracekit.ingest.worker_calls import WORKER_CALL
 from tracekit.rules import Rule
 from tracekit.trace import RankTrace
-from tracekit.workload.owners import find_launching_calls
 
 RULE = Rule(
     "worker-call-steps",
@@ -35,5 +34,5 @@ def find_worker_steps(trace: RankTrace) -> pl.DataFrame:
 
 def _count_launches(trace: RankTrace) -> pl.DataFrame:
     """Count the activities that each thread launched."""
-    call = find_launching_calls(trace.activities, trace.calls).drop_nulls()
+    call = trace.launches.call.drop_nulls()
     return trace.calls.select("pid", "tid")[call].group_by("pid", "tid").agg(launches=pl.len())
