@@ -438,18 +438,6 @@ STEP_WITHOUT_SETUP = note(
     "No step is marked: all but what prepares the run counts as one. Left out, with what lies before: {name:.200}.",
     "If that is wrong, switch the rule off: {--without-rules} setup-ranges.",
 )
-
-
-SOURCES = {
-    template.code: template
-    for template in (
-        *(STEPS_FROM_UPDATES, STEPS_FROM_WORKER, STEPS_FROM_RANGES, STEPS_FROM_GRAPHS),
-        *(STEP_FROM_RANGE, STEP_WITHOUT_SETUP),
-    )
-}
-"""Messages that say by what steps were found, by code."""
-
-
 FIRST_TOKEN_ASSUMED = note(
     "The time to first token is that of one batch with the prompt: no queueing, and the whole prompt in it."
 )
@@ -481,3 +469,12 @@ DECODE_NOT_TRACED = note(
 
 
 name_templates(globals())
+
+SOURCES = {
+    template.code: template
+    for template in (
+        *(STEPS_FROM_UPDATES, STEPS_FROM_WORKER, STEPS_FROM_RANGES, STEPS_FROM_GRAPHS),
+        *(STEP_FROM_RANGE, STEP_WITHOUT_SETUP),
+    )
+}
+"""Messages that say by what steps were found, by code."""
