@@ -11,7 +11,7 @@ RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir "$(echo /wheels/*.whl)[web,postgresql,view]" \
     && useradd --create-home --uid 1000 tracekit && install --directory --owner tracekit /data
 USER 1000
-ENV XDG_CACHE_HOME=/data/cache MPLCONFIGDIR=/data/cache/matplotlib
+ENV XDG_CACHE_HOME=/data/cache
 VOLUME /data
 EXPOSE 8321
 HEALTHCHECK CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8321/login')"]

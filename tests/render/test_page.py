@@ -17,7 +17,6 @@ from tracekit.format import format_duration
 from tracekit.messages import Severity, Template
 from tracekit.messages.findings import CPU_IS_BOTTLENECK, LARGER_BATCH
 from tracekit.render import markdown, xlsx
-from tracekit.render.charts.svg import draw_svg
 from tracekit.render.findings import group_findings
 from tracekit.render.headline import build_headline
 from tracekit.render.html import render_page
@@ -109,7 +108,6 @@ def test_a_trace_without_marks_says_what_its_step_is(report):
 
 def test_its_bytes_hang_on_the_report_alone(report):
     text = render_page(report)
-    draw_svg.cache_clear()
     assert render_page(report) == text
 
 
