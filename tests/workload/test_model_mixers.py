@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.workload.test_model_config import ATTENTION, EXPERTS, GEMM, NORM, parse
-from tests.workload.test_model_config import serve as serve_graph
+from tests.models.test_llm import ATTENTION, EXPERTS, GEMM, NORM, parse
+from tests.models.test_llm import serve as serve_graph
 from tracekit.run import prepare_run
 
 DEEPSEEK = {
