@@ -175,7 +175,7 @@ def test_long_lists_of_parameters_have_their_sizes(trained: Trace) -> None:
 
 def test_the_headline_predicts_instead_of_telling(trained: Trace) -> None:
     from tracekit.format import format_interval
-    from tracekit.render.headline import build_headline
+    from tracekit.render.sentences import build_headline
     from tracekit.reporting import build_prediction_report
 
     for gpu in ("h100-sxm", "l40s"):

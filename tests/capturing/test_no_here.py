@@ -18,8 +18,8 @@ from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.render import json as as_json
 from tracekit.render import markdown, terminal
 from tracekit.render.html import render_page
-from tracekit.render.notes import choose_notes
-from tracekit.render.plain_text import as_text
+from tracekit.render.screen import as_text
+from tracekit.render.sentences import choose_notes
 from tracekit.reporting import build_prediction_report
 from tracekit.reporting.tables import build_frames
 from tracekit.request import PredictRequest, answers

@@ -33,7 +33,7 @@ from tracekit.prediction.cost import GivenPrices
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import FASTEST
 from tracekit.render.fleet import dump_fleet, render_fleet, render_fleet_page
-from tracekit.render.plain_text import as_text
+from tracekit.render.screen import as_text
 from tracekit.reporting.sections.decide import build_decision
 from tracekit.reporting.sections.source import build_source_summary
 from tracekit.request import PredictRequest, answers

@@ -4,7 +4,7 @@ import re
 
 from rich.console import Console
 
-from tracekit.render.bars import TimeBars
+from tracekit.render.screen import TimeBars
 from tracekit.reporting.sections.bars import TimeBar
 
 FAMILIES = ("gemm", "softmax", "reduction", "copy", "embedding", "other", "idle")

@@ -16,12 +16,11 @@ from tracekit.errors import TracekitError
 from tracekit.format import format_dollars, format_duration, format_number, format_shape
 from tracekit.messages import Severity, Template
 from tracekit.prediction.batch import StepBatch
-from tracekit.render import html, markdown, table_files, terminal, xlsx
+from tracekit.render import html, markdown, tables, terminal
 from tracekit.render import json as as_json
-from tracekit.render.bars import SHADES, TimeBars
 from tracekit.render.charts import build_chart
 from tracekit.render.notebook import render_report_card
-from tracekit.render.plain_text import as_text
+from tracekit.render.screen import SHADES, TimeBars, as_text
 from tracekit.reporting import tables as sections
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
@@ -31,15 +30,15 @@ from tracekit.reporting.sections.ranks import RankTime
 @pytest.mark.parametrize("left_out", [0, 1])
 def test_a_sheet_says_how_many_rows_it_leaves_out(report, monkeypatch, left_out):
     rows = len(report.kernels) - left_out
-    monkeypatch.setattr(xlsx, "MAX_SHEET_ROWS", rows)
-    sheet = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(report)))["kernels"]
+    monkeypatch.setattr(tables, "MAX_SHEET_ROWS", rows)
+    sheet = openpyxl.load_workbook(io.BytesIO(tables.render_workbook(report)))["kernels"]
     last = sheet.cell(rows + 2, 1).value
     assert sheet.cell(rows + 1, 1).value is not None
     assert last == ("and 1 more: -o kernels.parquet has all" if left_out else None)
 
 
 def test_a_sheet_per_section(report):
-    book = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(report)))
+    book = openpyxl.load_workbook(io.BytesIO(tables.render_workbook(report)))
     assert {"summary", "step", "time", "kernels", "idle", "critical path", "sensitivity", "accuracy"} <= set(
         book.sheetnames
     )
@@ -76,14 +75,14 @@ def test_edits_stand_in_every_form_with_the_steps_that_are_predicted():
             "all together",
         ):
             assert told in form
-    book = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(report)))
+    book = openpyxl.load_workbook(io.BytesIO(tables.render_workbook(report)))
     heads, one, two = book["what if"].values
     assert dict(zip(heads, two, strict=True))["8xh100-sxm.step_time_us"] == pytest.approx(target.step.step_time_us)
     assert one[0] == edits[0]
 
 
 def test_sheets_have_number_formats_and_charts(report):
-    book = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(report)))
+    book = openpyxl.load_workbook(io.BytesIO(tables.render_workbook(report)))
     steps = book["step"]
     columns = {cell.value: cell.column for cell in steps[1]}
     formats = {name: steps.cell(2, column).number_format for name, column in columns.items()}
@@ -99,16 +98,16 @@ def test_sheets_have_number_formats_and_charts(report):
 
 
 def test_cells_are_no_formulas(nasty):
-    book = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(nasty)))
+    book = openpyxl.load_workbook(io.BytesIO(tables.render_workbook(nasty)))
     names = [row[4] for row in book["kernels"].values]
     assert NASTY in names
 
 
 def test_csv_and_parquet_hold_every_kernel(report):
-    parquet = pl.read_parquet(io.BytesIO(table_files.encode_parquet(report)))
+    parquet = pl.read_parquet(io.BytesIO(tables.encode_parquet(report)))
     assert parquet["time_us"].to_list() == [kernel.time_us for kernel in report.kernels]
     assert parquet["mi300x.method"].to_list() == [kernel.methods[1] for kernel in report.kernels]
-    assert pl.read_csv(io.StringIO(table_files.encode_csv(report)))["name"].to_list() == parquet["name"].to_list()
+    assert pl.read_csv(io.StringIO(tables.encode_csv(report)))["name"].to_list() == parquet["name"].to_list()
 
 
 def test_markdown_is_one_document(report, nasty):

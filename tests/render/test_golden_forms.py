@@ -22,18 +22,8 @@ from tracekit.calibration import Calibration
 from tracekit.comm import load_cluster
 from tracekit.messages import Message
 from tracekit.prediction import predict
-from tracekit.render import (
-    calibrations,
-    clusters,
-    compare,
-    critical_path,
-    doctor,
-    gpus,
-    html,
-    markdown,
-    terminal,
-)
-from tracekit.render.plain_text import as_text
+from tracekit.render import calibrations, clusters, compare, doctor, gpus, html, markdown, terminal, terminal_tables
+from tracekit.render.screen import as_text
 from tracekit.reporting import build_report
 from tracekit.reporting.comparison import Comparison, make_measured_side, make_predicted_side
 from tracekit.reporting.comparison import compare as compare_sides
@@ -111,7 +101,7 @@ def test_the_screen(which: str, request: pytest.FixtureRequest) -> None:
     check(f"{which}_measured", to_text(terminal.render_measured(report, 5)), request)
     if report.targets:
         check(f"{which}_predicted", to_text(terminal.render_predicted(report, 5)), request)
-    check(f"{which}_critical_path", to_text(critical_path.render_critical_path(report)), request)
+    check(f"{which}_critical_path", to_text(terminal_tables.render_critical_path(report)), request)
 
 
 @pytest.mark.parametrize("which", ["trained", "ranks"])

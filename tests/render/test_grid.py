@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from tracekit.render.grid import make_grid
+from tracekit.render.screen import make_grid
 
 GPUS = ("l4", "a10g", "rtx-4090", "a100-sxm-80gb", "v100-sxm-32gb")
 NAME = "aten::addmm  [3072]  cutlass::Kernel2<cutlass_80_tensorop>  [/clone .kd]"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tracekit.render.charts.labels import spread_positions
+from tracekit.render.charts.model import spread_positions
 
 
 @pytest.mark.parametrize("wanted", [[0.5] * 20, [0.0] * 20, [1.0] * 20, [0.1] * 5 + [0.9] * 15, [0.3]])

@@ -16,11 +16,10 @@ from tests.render.conftest import NASTY, decide
 from tracekit.format import format_duration
 from tracekit.messages import Severity, Template
 from tracekit.messages.findings import CPU_IS_BOTTLENECK, LARGER_BATCH
-from tracekit.render import markdown, xlsx
-from tracekit.render.findings import group_findings
-from tracekit.render.headline import build_headline
+from tracekit.render import markdown, tables
 from tracekit.render.html import render_page
 from tracekit.render.html.rows import MAX_ROWS, build_kernel_families
+from tracekit.render.sentences import build_headline, group_findings
 from tracekit.reporting.findings.finding import Bottleneck, Finding
 from tracekit.reporting.sections.what_if import EditSaving
 
@@ -76,7 +75,7 @@ def test_notes_say_which_targets_they_are_of(report):
     assert f"<li>{one.label}: fits Name it with --source-gpu.</li>" in text
     assert "fits Name it with “source-gpu”." in render_page(told, lambda option: f"“{option}”")
     assert f"\n- all\n- {one.label}: fits Name" in markdown.render_report(told)
-    summary = openpyxl.load_workbook(io.BytesIO(xlsx.render_workbook(told)))["summary"].values
+    summary = openpyxl.load_workbook(io.BytesIO(tables.render_workbook(told)))["summary"].values
     rows = [(what, said) for what, said in summary]
     first = [what for what, _ in rows].index("note")
     assert rows[first : first + 2] == [("note", "all"), ("", f"{one.label}: {fits}")]

@@ -9,7 +9,7 @@ import pytest
 import tracekit as tk
 from tracekit.prediction.sweep import Sweep
 from tracekit.render import sweep as render
-from tracekit.render.plain_text import as_text
+from tracekit.render.screen import as_text
 from tracekit.testing import TraceBuilder
 
 GIB = 1 << 30

@@ -13,7 +13,7 @@ from tests.jobs import gradient_step, job
 from tracekit.errors import TraceError
 from tracekit.messages import Message
 from tracekit.messages.predictions import GPU_ALSO_REQUESTED
-from tracekit.render import html, markdown, table_files
+from tracekit.render import html, markdown, tables
 from tracekit.render import json as as_json
 from tracekit.reporting import Report
 from tracekit.reporting.plain import decode_plain, encode_plain
@@ -69,7 +69,7 @@ def test_all_forms_are_made_from_the_copy(report):
     copy = Report.from_json(report.to_json())
     assert html.render_page(copy) == html.render_page(report)
     assert markdown.render_report(copy) == markdown.render_report(report)
-    assert table_files.encode_csv(copy) == table_files.encode_csv(report)
+    assert tables.encode_csv(copy) == tables.encode_csv(report)
     assert as_json.dump_measured(copy, 10) == as_json.dump_measured(report, 10)
     assert as_json.dump_prediction(copy) == as_json.dump_prediction(report)
 

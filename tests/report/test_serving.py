@@ -11,7 +11,7 @@ from tracekit.prediction import predict
 from tracekit.render.html.page import render_page
 from tracekit.render.json import dump_prediction
 from tracekit.render.markdown import render_report as render_markdown
-from tracekit.render.xlsx import render_workbook
+from tracekit.render.tables import render_workbook
 from tracekit.reporting import build_report
 from tracekit.reporting.build import build_prediction_report
 from tracekit.reporting.model import Report

@@ -22,12 +22,10 @@ from tracekit.messages.predictions import MEMORY_FITS
 from tracekit.prediction import predict
 from tracekit.prediction.note_order import compute_effect_us
 from tracekit.render import markdown, terminal
-from tracekit.render.headline import build_headline
+from tracekit.render.facts import sum_owner_shares
 from tracekit.render.html import render_page
-from tracekit.render.notes import MOST_NOTES, choose_notes, collect_notes
-from tracekit.render.plain_text import as_text
-from tracekit.render.speeds import describe_speeds
-from tracekit.render.step_facts import sum_owner_shares
+from tracekit.render.screen import as_text
+from tracekit.render.sentences import MOST_NOTES, build_headline, choose_notes, collect_notes, describe_speeds
 from tracekit.reporting import build_report
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.parts import COLLECTIVE

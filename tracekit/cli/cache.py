@@ -19,7 +19,7 @@ def cache(clear: Clear = False, json: Json = False) -> None:
 
     from tracekit.cli.output import print_line
     from tracekit.ingest import cache as entries
-    from tracekit.render.dump import dump_document
+    from tracekit.render.json import dump_document
 
     found = entries.clear() if clear else entries.measure_usage()
     if json:

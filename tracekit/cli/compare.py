@@ -82,8 +82,8 @@ def compare(
     from tracekit.cli.progress import show_progress
     from tracekit.render import compare as render
     from tracekit.render.html import render_comparison_page
-    from tracekit.render.plain_text import as_text
     from tracekit.render.private_details import remove_details
+    from tracekit.render.screen import as_text
     from tracekit.reporting.comparison import compare as put_together
 
     limit = _parse_limit(fail_above)

@@ -23,7 +23,7 @@ def config(json: Json = False) -> None:
     """
     from tracekit.cli.config_file import list_config_files, read_config
     from tracekit.cli.output import print_line
-    from tracekit.render.dump import dump_document
+    from tracekit.render.json import dump_document
 
     found = read_config()
     if json:

@@ -17,8 +17,8 @@ from tracekit.fleet import FleetReport
 from tracekit.fleet.options import FLEET_OPTIONS
 from tracekit.messages import fleets, name_option
 from tracekit.render import fleet as render
-from tracekit.render.plain_text import as_text
 from tracekit.render.private_details import remove_details
+from tracekit.render.screen import as_text
 from tracekit.request import PredictRequest, answers
 
 FORMS = (OutputFormat.HTML, OutputFormat.JSON, OutputFormat.TXT)

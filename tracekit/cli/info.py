@@ -30,8 +30,7 @@ def info(
     from tracekit.inference_rules import INFERENCE_RULES
     from tracekit.render import json as as_json
     from tracekit.render import terminal
-    from tracekit.render.graph_check import append_graph_check, as_dict
-    from tracekit.render.inference_rules import append_rules
+    from tracekit.render.terminal import append_graph_check, append_rules, as_dict
     from tracekit.reporting import build_report
     from tracekit.request import answers
     from tracekit.request.option import split_values

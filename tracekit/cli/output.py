@@ -12,7 +12,7 @@ from tracekit.capturing.program_names import strip_function
 from tracekit.errors import OutputError
 from tracekit.escape import to_line
 from tracekit.messages import front_ends
-from tracekit.render.plain_text import PlainText, make_console
+from tracekit.render.screen import PlainText, make_console
 
 
 def say(text: str) -> None:

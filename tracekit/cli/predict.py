@@ -84,7 +84,7 @@ def predict(
     from tracekit.cli.report_output import ReportForms, deliver_report, format_command, settle_outputs
     from tracekit.render import json as as_json
     from tracekit.render import terminal
-    from tracekit.render.graph_check import append_graph_check, as_dict
+    from tracekit.render.terminal import append_graph_check, as_dict
     from tracekit.reporting import build_prediction_report
     from tracekit.request import answers
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tracekit.messages import Message, ProgressCallback, Template, requests
-from tracekit.render.plain_text import make_console
+from tracekit.render.screen import make_console
 from tracekit.request.stage_plan import MEASURING, compute_share_done
 
 

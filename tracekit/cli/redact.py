@@ -29,7 +29,7 @@ def redact(trace: TraceFile, output: RedactedPath = None, force: Force = False, 
     from tracekit.cli.output import take_one_output
     from tracekit.redact import files
     from tracekit.render import redact as render
-    from tracekit.render.plain_text import PlainText, make_console
+    from tracekit.render.screen import PlainText, make_console
 
     path = take_one_output(output) or files.choose_default_output(trace)
     removed = files.redact(trace, path, force=force)

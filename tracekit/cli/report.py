@@ -53,7 +53,7 @@ def report(
     from tracekit.cli.report_output import ReportForms, deliver_report, format_command, settle_outputs
     from tracekit.render import json as as_json
     from tracekit.render import terminal
-    from tracekit.render.graph_check import append_graph_check, as_dict
+    from tracekit.render.terminal import append_graph_check, as_dict
     from tracekit.request import answers
 
     to = settle_outputs(form, output, force, traces, json=json)

@@ -15,9 +15,9 @@ from tracekit.errors import OutputError
 from tracekit.ingest.remote import is_uri, redact_uri
 from tracekit.messages import front_ends, requests
 from tracekit.redact.patterns import find_private_names
-from tracekit.render.plain_text import as_text
+from tracekit.render.facts import has_prices
 from tracekit.render.private_details import remove_details
-from tracekit.render.step_facts import has_prices
+from tracekit.render.screen import as_text
 from tracekit.reporting.model import Report
 from tracekit.trace import Trace
 
@@ -141,15 +141,15 @@ def deliver_report(
 
 
 def _render_content(form: OutputFormat, report: Report, forms: ReportForms) -> bytes:
-    from tracekit.render import html, markdown, table_files, xlsx
+    from tracekit.render import html, markdown, tables
 
     renderers: dict[OutputFormat, Callable[[Report], str | bytes]] = {
         OutputFormat.HTML: html.render_page,
         OutputFormat.JSON: forms.as_json,
         OutputFormat.MD: markdown.render_report,
-        OutputFormat.XLSX: xlsx.render_workbook,
-        OutputFormat.PARQUET: table_files.encode_answer_parquet if report.targets else table_files.encode_parquet,
-        OutputFormat.CSV: table_files.encode_answer_csv if report.targets else table_files.encode_csv,
+        OutputFormat.XLSX: tables.render_workbook,
+        OutputFormat.PARQUET: tables.encode_answer_parquet if report.targets else tables.encode_parquet,
+        OutputFormat.CSV: tables.encode_answer_csv if report.targets else tables.encode_csv,
         OutputFormat.TXT: lambda one: as_text(forms.screen(one)),
     }
     content = renderers[form](report)
@@ -157,8 +157,8 @@ def _render_content(form: OutputFormat, report: Report, forms: ReportForms) -> b
 
 
 def _render_kernels(form: OutputFormat, report: Report) -> bytes:
-    from tracekit.render import table_files
+    from tracekit.render import tables
 
     if form is OutputFormat.PARQUET:
-        return table_files.encode_parquet(report)
-    return table_files.encode_csv(report).encode()
+        return tables.encode_parquet(report)
+    return tables.encode_csv(report).encode()

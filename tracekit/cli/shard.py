@@ -43,8 +43,8 @@ def shard(
     from tracekit.cli.read import read_traces
     from tracekit.escape import write_csv
     from tracekit.render import shard as render
-    from tracekit.render.plain_text import as_text
-    from tracekit.render.table_files import to_parquet
+    from tracekit.render.screen import as_text
+    from tracekit.render.tables import to_parquet
     from tracekit.request import answers
     from tracekit.sharding.table_file import is_table_file
     from tracekit.sharding.torchrec_plan import encode_torchrec_plan

@@ -42,8 +42,8 @@ def sweep(
     from tracekit.cli.read import read_or_capture
     from tracekit.cli.report_output import list_private_names
     from tracekit.render import sweep as render
-    from tracekit.render.plain_text import as_text
     from tracekit.render.private_details import remove_details
+    from tracekit.render.screen import as_text
     from tracekit.reporting.sweep import SweepReport, build_sweep_report
     from tracekit.request import answers
 

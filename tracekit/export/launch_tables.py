@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.escape import write_csv
 from tracekit.prediction import Prediction
-from tracekit.render.table_files import to_parquet
+from tracekit.render.tables import to_parquet
 from tracekit.reporting.kernel_rows import choose_tiles, predict_on_source
 from tracekit.reporting.tables import name_target_column
 from tracekit.run import MeasuredRun

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from tracekit.calibration import Calibration
 from tracekit.escape import to_line
-from tracekit.render.dump import dump_document
-from tracekit.render.grid import make_plain_table
+from tracekit.render.json import dump_document
+from tracekit.render.screen import make_plain_table
 
 
 def serialize_calibrations(kept: Sequence[Calibration]) -> str:

@@ -9,8 +9,8 @@ from tracekit.capturing.steps import CapturedStep
 from tracekit.format import format_bytes, format_duration, format_interval
 from tracekit.messages.predictions import CLOCK_LOWERED
 from tracekit.prediction.notes import note_captured_program
-from tracekit.render.dump import dump_json
-from tracekit.render.grid import make_plain_table
+from tracekit.render.json import dump_json
+from tracekit.render.screen import make_plain_table
 
 MAX_FAMILIES = 4
 """That are shown of each step."""

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from tracekit.comm import Cluster, predict
 from tracekit.format import format_bytes, format_duration, format_quantity
-from tracekit.render.card import render_card as card_of
-from tracekit.render.dump import dump_json
-from tracekit.render.grid import make_plain_table
+from tracekit.render.json import dump_json
+from tracekit.render.screen import make_plain_table
+from tracekit.render.screen import render_card as card_of
 
 
 def serialize_clusters(known: list[Cluster]) -> str:

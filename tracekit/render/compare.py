@@ -11,8 +11,8 @@ from tracekit import format
 from tracekit.format import format_duration, format_interval, format_number, format_percent, format_quantity, shorten
 from tracekit.messages import Message
 from tracekit.messages import reports as told
-from tracekit.render.dump import dump_document
-from tracekit.render.grid import Grid, make_grid
+from tracekit.render.json import dump_document
+from tracekit.render.screen import Grid, make_grid
 from tracekit.reporting.comparison import Comparison, ComparisonSide, TimeChange
 from tracekit.reporting.same_program import MIN_SHARED_PCT
 

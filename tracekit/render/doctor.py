@@ -12,8 +12,8 @@ from rich.text import Text
 
 from tracekit.doctor import Check, Diagnosis, Status
 from tracekit.messages import Message
-from tracekit.render.dump import dump_document
-from tracekit.render.grid import make_facts_table
+from tracekit.render.json import dump_document
+from tracekit.render.screen import make_facts_table
 
 STATUS_MARKS = {Status.OK: ("✓", "green"), Status.WARN: ("!", "bold yellow"), Status.FAIL: ("✗", "bold red")}
 GRADE_MEANINGS = {

@@ -8,8 +8,8 @@ from rich.markdown import Markdown
 from rich.text import Text
 
 from tracekit.documentation import Explanation, Page
-from tracekit.render.dump import dump_document
-from tracekit.render.grid import make_facts_table
+from tracekit.render.json import dump_document
+from tracekit.render.screen import make_facts_table
 
 
 def render_pages(pages: Sequence[Page]) -> RenderableType:

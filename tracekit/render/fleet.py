@@ -15,18 +15,14 @@ from tracekit.fleet.model import FleetReport
 from tracekit.fleet.options import name_fleet_option
 from tracekit.format import format_duration, format_percent, format_quantity
 from tracekit.messages import OptionNames
-from tracekit.render import energy
-from tracekit.render.dump import dump_document
-from tracekit.render.grid import append_omitted_count, make_facts_table, make_grid
-from tracekit.render.headline import build_answer_headline
-from tracekit.render.html.environment import get_environment, read_asset
-from tracekit.render.html.page import ReportBody, render_document
-from tracekit.render.html.targets import build_target_rows, describe_pricing, find_time_scale
-from tracekit.render.json import serialize_decision, serialize_target
-from tracekit.render.notes import choose_notes, collect_notes
-from tracekit.render.step_facts import MOST_DETAILED_TARGETS, format_step_count
-from tracekit.render.target_table import render_targets
+from tracekit.render.facts import ENERGY_TITLE, MOST_DETAILED_TARGETS, format_step_count
+from tracekit.render.html.page import ReportBody, get_environment, read_asset, render_document
+from tracekit.render.html.rows import build_target_rows, describe_pricing, find_time_scale
+from tracekit.render.json import dump_document, serialize_decision, serialize_target
+from tracekit.render.screen import append_omitted_count, make_facts_table, make_grid
+from tracekit.render.sentences import build_answer_headline, choose_notes, collect_notes
 from tracekit.render.terminal import render_answer, render_energy, render_notes
+from tracekit.render.terminal_tables import render_targets
 
 LABEL_CHARS = 10
 MOST_STEPS = 8
@@ -106,7 +102,7 @@ def render_fleet(fleet: FleetReport, top: int, *, all_notes: bool = False) -> Re
         *render_answer(fleet),
         make_facts_table(*describe_job(fleet), label_chars=LABEL_CHARS),
         *_render_part("predicted step", render_targets(fleet) if fleet.targets else None),
-        *_render_part(energy.TITLE, render_energy(best) if fleet.targets else None),
+        *_render_part(ENERGY_TITLE, render_energy(best) if fleet.targets else None),
         *_render_part("ranks that hold up the job, in a mean step", _make_stragglers_table(fleet, top)),
         *_render_part("ranks by busy GPU time, without waiting", _draw_bins(count_ranks_by_time(fleet))),
         *_render_part("slowest process groups", _make_links_table(fleet, top)),

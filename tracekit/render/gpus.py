@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from predictors import Gpu, Resolution
-from tracekit.render.card import render_card as card_of
-from tracekit.render.dump import dump_json
-from tracekit.render.grid import make_plain_table
+from tracekit.render.json import dump_json
+from tracekit.render.screen import make_plain_table
+from tracekit.render.screen import render_card as card_of
 
 PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 

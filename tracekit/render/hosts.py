@@ -8,8 +8,8 @@ from rich.text import Text
 
 from tracekit.hosts.bench import HostBench
 from tracekit.hosts.known import KnownHost
-from tracekit.render.dump import dump_json
-from tracekit.render.grid import make_plain_table
+from tracekit.render.json import dump_json
+from tracekit.render.screen import make_plain_table
 
 
 def serialize_hosts(known: Sequence[KnownHost]) -> str:

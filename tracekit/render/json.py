@@ -1,12 +1,13 @@
 """Render the report as JSON. Times in microseconds, shares in percent."""
 
 import dataclasses
+import json
 from typing import Any
 
+from tracekit.escape import to_json
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.note_order import compute_effect_us
-from tracekit.render.dump import dump_document
 from tracekit.reporting import saved_prediction as saved
 from tracekit.reporting.findings.finding import Evidence, Finding
 from tracekit.reporting.model import Report
@@ -14,6 +15,19 @@ from tracekit.reporting.sections.decision import Decision
 from tracekit.reporting.sections.sensitivity import SpeedSensitivity
 from tracekit.reporting.sections.serving import ServingTimes
 from tracekit.reporting.sections.what_if import EditSaving
+
+SCHEMA_VERSION = 1
+
+
+def dump_document(body: dict[str, Any]) -> str:
+    """Return a versioned JSON document: its first key is the schema version."""
+    return dump_json({"schema_version": SCHEMA_VERSION, **body})
+
+
+def dump_json(data: Any) -> str:
+    """Return indented JSON with a final line break; NaN and infinity are refused, as JSON has neither."""
+    return to_json(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+
 
 MAX_PREDICTED_KERNELS = 2000
 

@@ -12,19 +12,27 @@ from tracekit.format import (
     format_shape,
     shorten,
 )
-from tracekit.render import costs, energy, serving, what_if_rows
-from tracekit.render.findings import group_findings
-from tracekit.render.headline import build_headline
-from tracekit.render.notes import choose_notes, merge_target_notes
-from tracekit.render.step_facts import (
+from tracekit.render.facts import (
+    ENERGY_TITLE,
     MOST_DETAILED_TARGETS,
+    SERVING_TITLE,
+    build_cost_columns,
+    build_edit_rows,
+    build_energy_rows,
+    build_serving_rows,
+    describe_batches,
     describe_step_samples,
+    explain_headings,
     format_fit,
     format_rank,
     format_speedup,
     is_per_sample,
     keep_best,
+    list_edit_headings,
+    list_energy_headings,
+    list_serving_headings,
 )
+from tracekit.render.sentences import build_headline, choose_notes, group_findings, merge_target_notes
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import list_parts
 from tracekit.reporting.sections.serving import ServingTimes
@@ -45,11 +53,11 @@ def _generate_lines(report: Report) -> Iterator[str]:
     yield from _generate_step_table(report)
     best = keep_best(report, MOST_DETAILED_TARGETS)
     if report.serving:
-        yield from ("", f"## {serving.TITLE.capitalize()}", "")
+        yield from ("", f"## {SERVING_TITLE.capitalize()}", "")
         yield from _generate_serving_lines(report.serving)
     if report.targets:
-        yield from ("", f"## {energy.TITLE[0].upper()}{energy.TITLE[1:]}", "")
-        yield from format_table(("GPU", *energy.list_headings(report)), [*energy.build_energy_rows(best)])
+        yield from ("", f"## {ENERGY_TITLE[0].upper()}{ENERGY_TITLE[1:]}", "")
+        yield from format_table(("GPU", *list_energy_headings(report)), [*build_energy_rows(best)])
     yield from ("", "## Where the time goes", "")
     yield from _generate_time_table(best)
     if report.findings:
@@ -61,8 +69,8 @@ def _generate_lines(report: Report) -> Iterator[str]:
     if report.what_if:
         yield from ("", "## What if", "")
         yield from format_table(
-            ("edit", "", *what_if_rows.list_headings(report)),
-            [(Code(r.text), r.description, *r.figures) for r in what_if_rows.build_edit_rows(report)],
+            ("edit", "", *list_edit_headings(report)),
+            [(Code(r.text), r.description, *r.figures) for r in build_edit_rows(report)],
         )
     yield from ("", "## Kernels", "")
     yield from _generate_kernel_table(best)
@@ -83,7 +91,7 @@ def _generate_lines(report: Report) -> Iterator[str]:
 def _generate_step_table(report: Report) -> Iterator[str]:
     source = report.source
     by_sample = is_per_sample(report)
-    done = [*costs.build_cost_columns(report)]
+    done = [*build_cost_columns(report)]
     busy = format_duration(source.kernel_time_us)
     ranked = ("rank",) * (len(report.targets) > 1)
     measured = (
@@ -130,14 +138,14 @@ def _generate_step_table(report: Report) -> Iterator[str]:
             if there:
                 step, span = format_duration(there.step_time_us), format_interval(there.low_us, there.high_us)
                 yield from ("", f"With a CPU {name}: {step} ({span}).")
-    for line in (*merge_target_notes(report, describe_step_samples), *costs.explain_headings(done)):
+    for line in (*merge_target_notes(report, describe_step_samples), *explain_headings(done)):
         yield from ("", f"{to_markdown(line[0].upper() + line[1:])}.")
 
 
 def _generate_serving_lines(times: ServingTimes) -> Iterator[str]:
     for served in times.kinds:
-        yield from (to_markdown(f"{serving.describe_batches(served)}:"), "")
-        yield from format_table(("GPU", *serving.list_headings(served)), [*serving.build_rows(served)])
+        yield from (to_markdown(f"{describe_batches(served)}:"), "")
+        yield from format_table(("GPU", *list_serving_headings(served)), [*build_serving_rows(served)])
         yield ""
     yield from (f"- {note.render(escape=to_markdown)}" for note in times.notes)
 

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from tracekit.format import format_interval
 from tracekit.messages import predictions as told
-from tracekit.render.dump import dump_document
-from tracekit.render.grid import make_grid
+from tracekit.render.json import dump_document
 from tracekit.render.markdown import format_table
+from tracekit.render.screen import make_grid
 from tracekit.scoreboard.outcome import Outcome
 from tracekit.scoreboard.summary import GroupSummary
 from tracekit.version import __version__

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tracekit.format import format_bytes, format_duration, format_interval, format_number, format_quantity
-from tracekit.render.dump import dump_document
-from tracekit.render.grid import ColumnKind, Grid, GridColumn
+from tracekit.render.json import dump_document
+from tracekit.render.screen import ColumnKind, Grid, GridColumn
 from tracekit.sharding import ShardingPlan, ShardingPlans
 
 BAR_WIDTH = 24

@@ -16,13 +16,12 @@ from tracekit.parallelism.layout import Layout
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.note_order import compute_effect_us
 from tracekit.prediction.sweep import KNEE_EFFICIENCY, TIED_THROUGHPUT_FRACTION, SweepEntry, count_replicas
-from tracekit.render.dump import dump_document as json_document
-from tracekit.render.grid import ColumnKind, Grid, GridColumn
+from tracekit.render.facts import format_fit
+from tracekit.render.json import dump_document as json_document
 from tracekit.render.json import serialize_layout
 from tracekit.render.markdown import format_table as markdown_table
-from tracekit.render.step_facts import format_fit
-from tracekit.render.table_files import to_parquet
-from tracekit.render.xlsx import render_sheets
+from tracekit.render.screen import ColumnKind, Grid, GridColumn
+from tracekit.render.tables import render_sheets, to_parquet
 from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sweep import SweepReport
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from tracekit.export import perfetto
 from tracekit.fleet import FleetReport
 from tracekit.prediction import Predictions
-from tracekit.render import fleet, html, markdown, table_files, xlsx
+from tracekit.render import fleet, html, markdown, tables
 from tracekit.render import json as as_json
-from tracekit.render.plain_text import as_text
+from tracekit.render.screen import as_text
 from tracekit.reporting.model import Report
 from tracekit.web.field_labels import name_field
 
@@ -74,11 +74,11 @@ FORMATS = {
         "HTML",
         "html",
     ),
-    "xlsx": _make_format(XLSX_MEDIA_TYPE, xlsx.render_workbook, "Spreadsheet", "xlsx"),
+    "xlsx": _make_format(XLSX_MEDIA_TYPE, tables.render_workbook, "Spreadsheet", "xlsx"),
     "json": _make_format("application/json", _render_json, "JSON", "json"),
     "md": _make_format("text/markdown; charset=utf-8", markdown.render_report, "Markdown", "md"),
-    "csv": _make_format("text/csv; charset=utf-8", table_files.encode_csv, "CSV", "csv"),
-    "parquet": _make_format("application/vnd.apache.parquet", table_files.encode_parquet, "Parquet", "parquet"),
+    "csv": _make_format("text/csv; charset=utf-8", tables.encode_csv, "CSV", "csv"),
+    "parquet": _make_format("application/vnd.apache.parquet", tables.encode_parquet, "Parquet", "parquet"),
     TIMELINE_FORMAT: ReportFormat(
         "application/gzip",
         "Timeline",

@@ -15,7 +15,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 
 from tracekit.messages import front_ends
 from tracekit.render import viewer
-from tracekit.render.html.environment import hash_script
+from tracekit.render.html.page import hash_script
 from tracekit.web.errors import NotFoundError
 from tracekit.web.formats import TIMELINE_FORMAT
 from tracekit.web.jobs import WebJob

@@ -4,12 +4,10 @@ from collections.abc import Callable
 
 from tracekit.errors import TracekitError
 from tracekit.messages import front_ends
-from tracekit.render.charts.answers import build_answer_chart
-from tracekit.render.charts.courses import build_copy_chart, build_queue_chart
 from tracekit.render.charts.model import Chart
 from tracekit.render.charts.roofline import build_roofline_chart
-from tracekit.render.charts.speeds import build_speed_chart
-from tracekit.render.charts.step_bars import build_step_chart, build_time_chart
+from tracekit.render.charts.steps import build_copy_chart, build_queue_chart, build_step_chart, build_time_chart
+from tracekit.render.charts.times import build_answer_chart, build_speed_chart
 from tracekit.reporting.model import Report
 
 CHART_BUILDERS: dict[str, Callable[[Report], Chart]] = {

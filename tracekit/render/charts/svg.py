@@ -6,9 +6,7 @@ from html import escape
 from math import ceil, floor, hypot, log10
 
 from tracekit.escape import to_html, to_line
-from tracekit.render.charts.labels import CHAR_WIDTH_PX, place_labels
-from tracekit.render.charts.model import Axis, Chart, Series
-from tracekit.render.charts.ticks import choose_ticks
+from tracekit.render.charts.model import CHAR_WIDTH_PX, Axis, Chart, Series, choose_ticks, place_labels
 from tracekit.render.colours import GREY, IDLE_COLOUR
 
 WIDTH_PX = 960.0

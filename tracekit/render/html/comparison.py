@@ -11,8 +11,7 @@ from tracekit.render.compare import (
     name_unmatched_kernels,
     select_large_changes,
 )
-from tracekit.render.html.environment import get_environment, read_asset
-from tracekit.render.html.page import ReportBody, render_document
+from tracekit.render.html.page import ReportBody, get_environment, read_asset, render_document
 from tracekit.reporting.comparison import Comparison
 
 

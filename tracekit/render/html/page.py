@@ -1,32 +1,127 @@
 """Render the report as one self-contained page: templates, style, script and data in a single file."""
 
+import base64
+import hashlib
 import re
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from predictors.hardware import GEFORCE_CLOCK_FACTOR
 from tracekit.escape import to_html, write_csv
+from tracekit.format import (
+    format_change,
+    format_count,
+    format_dollars,
+    format_duration,
+    format_interval,
+    format_likely,
+    format_number,
+    format_percent,
+    format_price,
+    format_quantity,
+    format_range,
+    shorten,
+    shorten_kernel_name,
+)
 from tracekit.messages import OptionNames, name_option
-from tracekit.render import what_if_rows
 from tracekit.render.charts import build_chart
 from tracekit.render.charts.roofline import MAX_BUBBLES, MIN_BUBBLE_SHARE_PCT, select_roofline_kernels
 from tracekit.render.charts.svg import draw_svg
-from tracekit.render.colours import FAMILY_COLOURS
-from tracekit.render.headline import build_headline
-from tracekit.render.html.environment import get_environment, hash_script, read_asset
-from tracekit.render.html.findings import build_finding_rows
-from tracekit.render.html.rows import build_kernel_families, count_shown_kernels
-from tracekit.render.html.targets import build_target_rows, describe_pricing, find_time_scale, list_first_targets
+from tracekit.render.colours import FAMILY_COLOURS, get_family_colour
+from tracekit.render.facts import (
+    build_edit_rows,
+    build_serving_rows,
+    describe_batch,
+    describe_batches,
+    describe_step_samples,
+    format_joules,
+    format_joules_interval,
+    format_step_count,
+    list_edit_headings,
+    list_serving_headings,
+    name_place,
+)
+from tracekit.render.html.rows import (
+    build_finding_rows,
+    build_kernel_families,
+    build_target_rows,
+    count_shown_kernels,
+    describe_pricing,
+    find_time_scale,
+    list_first_targets,
+)
 from tracekit.render.html.timeline import LABEL_PX, draw_timelines
-from tracekit.render.notes import choose_notes, collect_notes, merge_target_notes
-from tracekit.render.speeds import describe_speeds
-from tracekit.render.step_facts import describe_step_samples, format_step_count
+from tracekit.render.sentences import build_headline, choose_notes, collect_notes, describe_speeds, merge_target_notes
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import list_parts
 from tracekit.reporting.tables import COLLECTIVES, COPIES, KERNEL_TIMES, LAWS, MODULES, RANKS, TARGET_COLUMN_MEANINGS
 from tracekit.schema import TableSchema
+
+MAX_NAME_CHARS = 60
+"""Maximum length of a name in a table; a tooltip shows the full name."""
+
+
+@cache
+def get_environment() -> Environment:
+    """Return the Jinja environment; its templates escape all values."""
+    made = Environment(
+        loader=PackageLoader("tracekit.render.html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_clean_text,
+    )
+    formats: dict[str, Any] = {
+        "change": format_change,
+        "count": format_count,
+        "likely": format_likely,
+        "price": format_price,
+        "quantity": format_quantity,
+        "range": format_range,
+        "duration": format_duration,
+        "digits": format_number,
+        "dollars": format_dollars,
+        "joules": format_joules,
+        "joules_interval": format_joules_interval,
+        "percent": format_percent,
+        "colour": _get_style_colour,
+        "place": name_place,
+        "told": describe_batch,
+        "served": describe_batches,
+        "serving_headings": list_serving_headings,
+        "serving_rows": build_serving_rows,
+    }
+    made.filters.update(formats, shorten=lambda text, width=MAX_NAME_CHARS: shorten(shorten_kernel_name(text), width))
+    made.globals.update(interval=format_interval)
+    return made
+
+
+def _get_style_colour(family: str) -> str:
+    """Return a family's colour for a style; idle time is pale in both themes."""
+    return "var(--idle)" if family == "idle" else get_family_colour(family)
+
+
+def _clean_text(value: Any) -> Any:
+    return to_html(value) if type(value) is str else value
+
+
+def read_asset(name: str) -> str:
+    """Read a file from the templates folder."""
+    return (files("tracekit.render.html") / "templates" / name).read_text(encoding="utf-8")
+
+
+def hash_script(script: bytes) -> str:
+    """Return the content-security-policy source of an inline script: its SHA-256 hash."""
+    digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
+    return f"'sha256-{digest}'"
+
 
 MAX_RANKS = 16
 MAX_MODULES = 80
@@ -142,8 +237,8 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             findings=build_finding_rows(report),
             kernel_families=build_kernel_families(report),
             omitted=len(report.kernels) - shown,
-            edits=list(what_if_rows.build_edit_rows(report)),
-            edit_headings=what_if_rows.list_headings(report),
+            edits=list(build_edit_rows(report)),
+            edit_headings=list_edit_headings(report),
             notes=choose_notes(report, name),
             all_notes=collect_notes(report, name),
             families=list_parts(report.compared_bars),

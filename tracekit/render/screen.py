@@ -1,16 +1,21 @@
-"""Tables without lines for terminals."""
+"""What screens are made of: tables without lines, facts, bars, and plain text that acts on no terminal."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rich.color import Color, ColorSystem
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from tracekit.escape import to_line
+from tracekit.escape import to_line, to_lines
 from tracekit.format import format_duration, format_percent
+from tracekit.render.colours import get_family_colour
+from tracekit.reporting.sections.bars import TimeBar, list_parts
 
 MIN_NUMBER_CHARS = 7
 MIN_WORD_CHARS = len("elementwise")
@@ -155,3 +160,141 @@ def make_time_list(rows: Iterable[tuple[float, float, Text]]) -> Table:
 def append_omitted_count(table: Grid, left_out: int, what: str) -> RenderableType:
     """Append a line with the number of rows left out."""
     return Group(table, Text(f"and {left_out} {what}", style="dim")) if left_out > 0 else table
+
+
+def render_card(title: str, figures: Iterable[tuple[str, str, str | None]], sources: Iterable[str]) -> RenderableType:
+    """Render one row per figure, with the number of its source listed below.
+
+    Args:
+        title: Heading of the card.
+        figures: (name, value, source) of each figure; the source is one of ``sources`` or ``None``.
+        sources: All sources; duplicates are listed once.
+    """
+    numbers = {source: f"[{number}]" for number, source in enumerate(dict.fromkeys(sources), start=1)}
+    rows = Table(box=None, pad_edge=False, show_header=False)
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column(overflow="fold")
+    rows.add_column(style="dim", no_wrap=True)
+    for name, value, source in figures:
+        rows.add_row(to_line(name), to_line(value), Text(numbers[source] if source else ""))
+    cited = (Text(to_line(f"{number} {source}"), "dim") for source, number in numbers.items())
+    return Group(Text(to_line(title), "bold"), rows, *cited)
+
+
+FILE_WIDTH_CHARS = 140
+
+
+class PlainText:
+    """A screen in which no text acts on the terminal, whatever it holds, and no line ends in blanks; styles stay.
+
+    Args:
+        screen: What to print.
+    """
+
+    def __init__(self, screen: RenderableType) -> None:
+        self._screen = screen
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        plain = (
+            segment if segment.control else Segment(to_lines(segment.text), segment.style)
+            for segment in console.render(self._screen, options)
+        )
+        for line in Segment.split_lines(plain):
+            yield from _strip_end(line)
+            yield Segment.line()
+
+
+def _strip_end(line: Sequence[Segment]) -> Iterator[Segment]:
+    """Yield a line without the blanks at its end, which nobody wants to copy."""
+    last = max((at for at, segment in enumerate(line) if segment.control or segment.text.strip(" ")), default=-1)
+    yield from line[:last]
+    for segment in line[last : last + 1]:
+        yield segment if segment.control else Segment(segment.text.rstrip(" "), segment.style)
+
+
+def make_console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """Make a console that prints brackets and colons as they are; one of a given width has no colours."""
+    colours: Literal["auto"] | None = "auto" if width is None else None
+    return Console(stderr=stderr, width=width, color_system=colours, markup=False, emoji=False)
+
+
+def as_text(screen: RenderableType) -> str:
+    """Return the text that a terminal would show, without colours."""
+    console = make_console(width=FILE_WIDTH_CHARS)
+    with console.capture() as capture:
+        console.print(PlainText(screen))
+    return capture.get()
+
+
+MAX_BAR_CHARS = 50
+MIN_VISIBLE_FRACTION = 0.02
+SHADES = "█▓▒▚▄▌▞"
+COLOUR_SYSTEMS = {
+    "standard": ColorSystem.STANDARD,
+    "256": ColorSystem.EIGHT_BIT,
+    "truecolor": ColorSystem.TRUECOLOR,
+    "windows": ColorSystem.WINDOWS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBars:
+    """Bars on one common scale that fits the screen, with a legend of their colours."""
+
+    bars: Sequence[TimeBar]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        longest = max(bar.step_time_us for bar in self.bars) or 1.0
+        label = max(len(bar.label) for bar in self.bars)
+        figure = max(len(format_duration(bar.step_time_us)) for bar in self.bars)
+        cells = max(min(MAX_BAR_CHARS, options.max_width - label - figure - 2), 1)
+        signs = _choose_fill_characters(list_parts(self.bars), console)
+        yield from (_draw_bar(bar, cells / longest, label, signs) for bar in self.bars)
+        yield from _draw_legend(self.bars, signs, options.max_width)
+
+
+def _choose_fill_characters(parts: Sequence[str], console: Console) -> dict[str, str]:
+    """Choose the fill character of each part: parts that this terminal shows in one colour get different shades."""
+    alike: Counter[object] = Counter()
+    signs = {}
+    for part in parts:
+        colour = _find_shown_colour(part, console)
+        signs[part] = "░" if part == "idle" else SHADES[alike[colour] % len(SHADES)]
+        alike[colour] += part != "idle"
+    return signs
+
+
+def _find_shown_colour(part: str, console: Console) -> tuple[str, ...] | None:
+    """Return the codes by which a terminal shows a part's colour; None without colours."""
+    if console.no_color or console.color_system is None:
+        return None
+    return Color.parse(get_family_colour(part)).downgrade(COLOUR_SYSTEMS[console.color_system]).get_ansi_codes()
+
+
+def _draw_bar(bar: TimeBar, cells_per_us: float, label_width: int, signs: Mapping[str, str]) -> Text:
+    # Rich's own bars have a single part.
+    text = Text(f"{bar.label:<{label_width}} ", no_wrap=True)
+    covered = drawn = 0.0
+    for family, time_us in bar.parts:
+        covered += time_us * cells_per_us
+        cells = round(covered - drawn)
+        text.append(signs[family] * cells, style=get_family_colour(family))
+        drawn += cells
+    return text.append(f" {format_duration(bar.step_time_us)}")
+
+
+def _draw_legend(bars: Sequence[TimeBar], signs: Mapping[str, str], width: int) -> Iterator[Text]:
+    """Yield the legend: families visible in some bar with their share of the first; no entry is split over lines."""
+    shares = [{family: time_us / (bar.step_time_us or 1.0) for family, time_us in bar.parts} for bar in bars]
+    line = Text(f"{bars[0].label}: ", style="dim")
+    for family, sign in signs.items():
+        if all(share.get(family, 0.0) < MIN_VISIBLE_FRACTION for share in shares):
+            continue
+        told = Text.assemble(
+            (f"{sign} ", get_family_colour(family)), f"{family} {format_percent(100 * shares[0].get(family, 0.0))}"
+        )
+        if line.cell_len + told.cell_len > width:
+            yield line
+            line = Text("  ")
+        line = Text.assemble(line, told, "   ")
+    yield line
