@@ -21,7 +21,7 @@ from tracekit.reporting import build_report
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
-from tracekit.workload.ops.expert_routing import TokenSpread, count_hit_experts
+from tracekit.workload.ops.gemm_sequences import TokenSpread, count_hit_experts
 
 DENSE = {
     "architectures": ["LlamaForCausalLM"],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from predictors import load_gpu, predict
 from tracekit.models.lookups import ZipfPattern, get_distribution
-from tracekit.workload.ops.embedding_gradients import LISTING_CLOCKS, SUMMING_CLOCKS, compute_gradient_work
+from tracekit.workload.ops.embedding import LISTING_CLOCKS, SUMMING_CLOCKS, compute_gradient_work
 from tracekit.workload.ops.memory_traffic import Columns
 from tracekit.workload.signature import Signature
 

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from predictors.columns import prepare_kernels
-from tracekit.workload.ops import FORMULAS, compute_work
+from tracekit.workload.ops import OPS, compute_work
 from tracekit.workload.signature import Signature
 
 torch = pytest.importorskip("torch")
@@ -140,7 +140,7 @@ def test_convolutions(name, tmp_path):
     assert (counter.get_total_flops() == 3 * forward) == (name not in GROUPED)
 
 
-@pytest.mark.parametrize("op", sorted(op for op in FORMULAS if "scaled_dot_product" in op))
+@pytest.mark.parametrize("op", sorted(op for op in OPS if "scaled_dot_product" in op))
 def test_attention(op):
     q, k = (2, 8, 24, 64), (2, 8, 40, 64)
     backward = op.endswith("backward")

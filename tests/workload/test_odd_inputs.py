@@ -11,11 +11,10 @@ from tests.kernels import kernel_of
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
 from tracekit.workload.op_work import CALL_COLUMNS, compute_work_of_calls
-from tracekit.workload.ops import FORMULAS, OP_TRAFFIC
+from tracekit.workload.ops.registry import OPS
 
 IMAGE = [[8, 16, 32, 32], [16, 16, 3, 3]]
 CONV, POOL, COPY = "cudnn_convolve_sgemm", "max_pool_forward_nchw", "vectorized_elementwise_kernel"
-OPS = sorted(FORMULAS | OP_TRAFFIC)
 ODD = {
     "a stride of zero": ("aten::miopen_convolution", CONV, IMAGE, ["", "", "", "[0, 0]", "[0, 0]", "[1, 1]"]),
     "a padding that is no number": ("aten::cudnn_convolution", CONV, IMAGE, ["", "", "{}", "[1,1]", "[1,1]"]),

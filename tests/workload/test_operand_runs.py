@@ -5,12 +5,12 @@ import pytest
 from predictors import Batch, load_gpu
 from tracekit.run import prepare_run
 from tracekit.testing import A100, TraceBuilder
-from tracekit.workload.ops.gemm import FORMULAS
+from tracekit.workload.ops import OPS
 from tracekit.workload.signature import Signature
 
 
 def find_run(dims: list[list[int]], strides: list[list[int]]) -> object:
-    columns = FORMULAS["aten::mm"](Signature("aten::mm", dims, ["float"] * 2, [], strides))
+    columns = OPS["aten::mm"].compute(Signature("aten::mm", dims, ["float"] * 2, [], strides))
     assert columns is not None
     return columns.get("channels")
 

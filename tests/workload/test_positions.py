@@ -2,12 +2,14 @@
 
 import pytest
 
-from tracekit.workload.ops import attention, conv
+from tracekit.workload.ops import conv
+from tracekit.workload.ops.registry import OPS
 from tracekit.workload.signature import Signature
 
 torch = pytest.importorskip("torch")
 
 
+ATTENTION = [name for name, known in OPS.items() if known.family == "attention" and name.startswith("aten::")]
 MASK_NAMES = {"attn_bias", "attn_mask", "bias"}
 
 
@@ -18,7 +20,7 @@ def arguments(op: str) -> list[str]:
     return [] if packet is None else [argument.name for argument in packet.default._schema.arguments]
 
 
-@pytest.mark.parametrize("op", [op for op in attention.FORMULAS if op.startswith("aten::") and arguments(op)])
+@pytest.mark.parametrize("op", [op for op in ATTENTION if arguments(op)])
 def test_attention(op: str):
     names = arguments(op)
     dims: list[list[int]] = [[]] * len(names)
@@ -30,7 +32,7 @@ def test_attention(op: str):
     for name, value in {"is_causal": "True", "custom_mask_type": "1", "window_size_left": "5"}.items():
         if name in names:
             concrete[names.index(name)] = value
-    columns = attention.FORMULAS[op](Signature(op, dims, [], concrete))
+    columns = OPS[op].compute(Signature(op, dims, [], concrete))
     assert columns is not None
     assert (columns["causal"], columns["direction"]) == (True, "backward" if "backward" in op else "forward")
     assert {columns["q_len"], columns["heads"]} == {7, 11}
@@ -38,7 +40,7 @@ def test_attention(op: str):
     masks = [name for name in names if name in MASK_NAMES]
     assert ("mask_bytes" in columns) == bool(masks)
     for name in masks:
-        columns = attention.FORMULAS[op](Signature(op, drop_input(dims, names.index(name)), [], concrete))
+        columns = OPS[op].compute(Signature(op, drop_input(dims, names.index(name)), [], concrete))
         assert columns is not None
         assert "mask_bytes" not in columns
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.kernels import kernel_of, only
-from tracekit.workload.ops import interaction, jagged, pooled_embeddings, recommender_ops, sparse_features
+from tracekit.workload.ops.registry import OP_KERNELS
 from tracekit.workload.signature import Signature
 
 # 24 features of 16 samples: 384 lengths, and 1,920 indices.
@@ -146,20 +146,12 @@ def test_sorting_a_tile_of_places_is_short():
     assert kernel_of("aten::_index_put_impl_", kernel, [[16, 27, 27], [], [16, 351], [], []])["bytes"] == 2304 * 32
 
 
-ALL = {f"fbgemm::{op}": kernels for op, kernels in recommender_ops.KERNELS.items()} | interaction.KERNELS
-
-
-@pytest.mark.parametrize("op", sorted(ALL))
+@pytest.mark.parametrize("op", sorted(OP_KERNELS))
 @pytest.mark.parametrize(
     "dims", ["[]", "[[],[],[],[],[],[],[]]", "[[0],[0],[0],[0],[0],[0],[0]]", "[[[0]],[3],[[2],[]]]"]
 )
 def test_odd_inputs_tell_little_or_nothing(op, dims):
     signature = Signature.parse(op, dims, '["float","float","float"]', None)
-    for _, formula in ALL[op]:
+    for _, formula in OP_KERNELS[op]:
         columns = formula(signature, 4)
         assert columns is None or columns["bytes"] >= 0
-
-
-def test_each_op_belongs_to_one_file():
-    files = (sparse_features.KERNELS, jagged.KERNELS, pooled_embeddings.KERNELS)
-    assert sum(map(len, files)) == len(recommender_ops.KERNELS)

@@ -1,6 +1,7 @@
 """No op counts fewer bytes than its tensors hold, unless its formula says why, over all traces at hand."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -14,8 +15,9 @@ from tracekit.errors import NoGpuActivityError
 from tracekit.workload.classify import is_helper
 from tracekit.workload.kernel_table import build_kernel_table
 from tracekit.workload.names import infer_item_bytes
-from tracekit.workload.ops import compute_work, explain_unread
+from tracekit.workload.ops import compute_work, find_op
 from tracekit.workload.ops.memory_traffic import sum_bytes
+from tracekit.workload.ops.registry import OPS
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
 pytestmark = pytest.mark.heavy
@@ -36,7 +38,7 @@ def list_unexplained(kernels):
         signature = Signature.parse(row["op"], *(row[name] for name in CALL[4:]))
         item_bytes = infer_item_bytes(row["name"]) or ITEM_BYTES.get(row["dtype"] or "", 4)
         columns = None if is_helper(row["family"], row["op"]) else compute_work(signature, row["family"], item_bytes)
-        if columns is None or explain_unread(row["op"], row["family"]):
+        if columns is None or find_op(row["op"], row["family"]).unread:
             continue
         work = prepare_kernels(pl.DataFrame([{"dtype": row["dtype"], **columns, "family": row["family"]}]))
         moved, held = work["work_bytes"].item(), sum_bytes(signature.tensors, item_bytes)
@@ -63,7 +65,7 @@ def test_a_formula_that_reads_less_is_found(monkeypatch):
     )
     table = pl.DataFrame([row], infer_schema_length=None)
     assert list_unexplained(table) == []
-    monkeypatch.setattr("tests.workload.test_stored_bytes.explain_unread", lambda *_: None)
+    monkeypatch.setitem(OPS, "aten::index_select", replace(OPS["aten::index_select"], unread=None))
     assert [found[0] for found in list_unexplained(table)] == ["aten::index_select"]
 
 

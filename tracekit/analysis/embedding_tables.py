@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.workload.ops.embedding import BAG_OPS
-from tracekit.workload.ops.fbgemm_calls import LOOKUP_OPS, PLACEMENTS, parse_lookup
+from tracekit.workload.ops.fbgemm import LOOKUP_OPS, PLACEMENTS, parse_lookup
 from tracekit.workload.ops.table_lookups import DENSE, FP32_BYTES, OPTIMIZER_STATE, Placement, compute_state_bytes
 from tracekit.workload.signature import Signature
 

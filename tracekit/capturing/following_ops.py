@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tracekit.capturing.kernel_names import BAG_IS_SPARSE, BIAS, BOTH_GRADIENTS, STRIDE, is_depthwise
-from tracekit.workload.ops.embedding_gradients import TABLE_ROWS_ARGUMENT
+from tracekit.workload.ops.embedding import TABLE_ROWS_ARGUMENT
 
 MEAN, REDUCTION = 1, 2
 """Of a loss: what it becomes of its elements, and which argument tells."""

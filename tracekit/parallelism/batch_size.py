@@ -14,8 +14,8 @@ import polars as pl
 from tracekit.messages import layouts
 from tracekit.parallelism.transformer_blocks import compute_activation_bytes, compute_weight_bytes, is_expert_gemm
 from tracekit.parallelism.unknown_work import check_work_known
-from tracekit.workload.ops.expert_routing import TokenSpread
 from tracekit.workload.ops.fbgemm import BACKWARD_FUNCTION, EXACT_BACKWARD_OP
+from tracekit.workload.ops.gemm_sequences import TokenSpread
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 from tracekit.workload.signature import ITEM_BYTES, Signature
 

@@ -1,7 +1,7 @@
 """Classify a kernel into a family, by its name and by the op that launched it.
 
-An op with a formula has the family that the formula is registered for (``tracekit.workload.ops``); rules tell that of
-all others.
+An op whose work is known has the family that it is registered with (:mod:`tracekit.workload.ops.registry`); rules tell
+that of all others.
 """
 
 import re
@@ -11,7 +11,7 @@ from predictors.kernels import TENSOR_FAMILIES
 from tracekit.bounds import MAX_REMEMBERED_NAMES
 from tracekit.ingest.whole_graphs import WHOLE_GRAPH_NAME
 from tracekit.workload.names import infer_family
-from tracekit.workload.ops import FORMULA_FAMILIES, OP_TRAFFIC, TRAFFIC_FAMILIES
+from tracekit.workload.ops.registry import OPS
 
 OP_FAMILY_RULES = (
     (
@@ -23,22 +23,17 @@ OP_FAMILY_RULES = (
     ("moe", r"^(?!_moe_C::|sgl_kernel::moe_wna16_marlin).*moe"),
     (
         "gemm",
-        r"::(mm|bmm|addmm_?|_addmm_activation|baddbmm_?|_?scaled_mm(_v2)?|cutlass_scaled_mm|_int_mm|linear|matmul|mv|addmv_?|"
-        r"_weight_int[48]pack_mm|(_scaled)?_grouped_mm(_v2)?|int8_linear_matmul|int8_scaled_mm|gem[mv]_4bit|"
-        r"_sparse_semi_structured_(linear|mm|addmm)|_cslt_sparse_mm)$"
-        r"|::(gemm_a\d+w\d+|rocm_unquantized_gemm$|apply_w8a8_block_fp8_linear$|f8f8bf16|(fp8|int8)_\w*scaled_mm$|"
-        r"cutlass_scaled_(mm_azp|fp4_mm)$|dsv3_fused_a_gemm$|\w*(marlin|awq|gptq)_gemm$|deep_gemm)"
+        r"::(mm|bmm|addmm_?|baddbmm_?|cutlass_scaled_mm|linear|matmul|mv|addmv_?)$"
+        r"|::(gemm_a\d+w\d+|f8f8bf16|(fp8|int8)_\w*scaled_mm$|\w*(marlin|awq|gptq)_gemm$|deep_gemm)"
         r"|^_(LayerNorm|Grouped)?(Linear|MLP)(Backward)?$|^LinearWithGradAccumulation|fused_experts$",
     ),
     ("reduction", r"::(linalg_|linalg_vector_|frobenius_)?norm$"),
     ("norm", r"(?<!_foreach_)norm(?!al)"),
     ("softmax", r"softmax"),
     ("embedding", r"embedding|index_select"),
-    ("copy", r"_foreach_copy_$"),
-    ("optimizer", r"_foreach|::_fused_(adam|sgd|adagrad)|optimizer_update_"),
+    ("optimizer", r"_foreach|::_fused_(adam|sgd|adagrad)"),
     ("collective", r"record_param_comms|^c10d::|^nccl:"),
-    ("elementwise", r"::_fft_[rc]2[rc]$|grid_sampler|::_thnn_fused_(lstm|gru)_cell"),
-    ("copy", r"::(copy_|cat|_chunk_cat|clone|contiguous|_to_copy|index|gather)$"),
+    ("copy", r"::(copy_|cat|clone|contiguous|_to_copy|index|gather)$"),
 )
 # Inductor's kernel is its own op, and its name lists all ops that it fuses: the rules for ops don't apply.
 GENERATED_KERNEL = re.compile(r"^triton_")
@@ -58,8 +53,9 @@ def classify_op(op: str | None) -> str | None:
     """Classify an op by its formula or its name; ``None`` if it has none and no rule matches."""
     if op is None or GENERATED_KERNEL.search(op):
         return None
-    by_name = next((family for family, pattern in _OP_PATTERNS if pattern.search(op)), None)
-    return FORMULA_FAMILIES.get(op) or by_name or TRAFFIC_FAMILIES.get(op)
+    if op in OPS:
+        return OPS[op].family
+    return next((family for family, pattern in _OP_PATTERNS if pattern.search(op)), None)
 
 
 @lru_cache(MAX_REMEMBERED_NAMES)
@@ -78,8 +74,9 @@ def classify_activity(kind: str, kernel: str, op: str | None) -> str:
     if GIVEN_STATISTICS_NORM.search(kernel):
         return "elementwise"
     by_kernel, by_op = infer_family(kernel), classify_op(op)
-    if op in OP_TRAFFIC and by_kernel in TENSOR_FAMILIES:
-        return by_op or "other"  # its formula is one of memory traffic, whatever the kernel's name sounds like
+    known = OPS.get(op or "")
+    if known is not None and not known.is_product and by_kernel in TENSOR_FAMILIES:
+        return known.family  # its formula is one of memory traffic, whatever the kernel's name sounds like
     if by_kernel == "gemm" and by_op in COMPUTE_FAMILIES:
         return by_op
     if by_kernel == "moe" and by_op == "gemm":

@@ -23,21 +23,18 @@ from tracekit.workload.names import (
 from tracekit.workload.ops import (
     compute_work,
     embedding,
-    embedding_gradients,
     fbgemm,
-    fbgemm_inference,
-    function_passes,
     gemm_sequences,
     helper_kernels,
     norm,
     optimizer,
-    recommender_ops,
     recurrent,
     reduction,
     state_space,
 )
 from tracekit.workload.ops.conv import convert_to_weight_gradient, is_weight_gradient
 from tracekit.workload.ops.memory_traffic import Columns
+from tracekit.workload.ops.registry import compute_kernel_work
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
 CALL_COLUMNS = (
@@ -160,7 +157,7 @@ def _compute_work(signature: Signature, family: str, by_name: str | None, row: d
     own_part = _compute_own_part(signature, name, item_bytes, row)
     if own_part is not None:
         return {"shares": False, **own_part}
-    passed = function_passes.compute_function_traffic(signature, name, item_bytes)
+    passed = helper_kernels.compute_function_traffic(signature, name, item_bytes)
     if passed is not None:
         return {**passed, "shares": True}
     if is_helper(family, signature.op) or helper_kernels.sorts_indices(signature.op, name):
@@ -183,9 +180,9 @@ def _compute_work(signature: Signature, family: str, by_name: str | None, row: d
 def _compute_own_part(signature: Signature, name: str, item_bytes: int, row: dict[str, Any]) -> Columns | None:
     """Compute the work of a kernel of an op whose kernels each have a part of their own; ``None`` for other ops."""
     pattern: IndexPattern | None = row["pattern"]
-    of_recommender = recommender_ops.compute_recommender_work(signature, name, item_bytes)
-    if of_recommender is not None:
-        return of_recommender
+    own_kernel = compute_kernel_work(signature, name, item_bytes)
+    if own_kernel is not None:
+        return own_kernel
     if fbgemm.FBGEMM_OPS.search(signature.op):
         columns = fbgemm.compute_fbgemm_work(signature, name, item_bytes, pattern)
         return {**(columns or {}), "shares": fbgemm.SHARING_KERNEL.search(name) is not None}
@@ -196,10 +193,10 @@ def _compute_own_part(signature: Signature, name: str, item_bytes: int, row: dic
     if state_space.STATE_SPACE_OPS.search(signature.op):
         return state_space.compute_state_space_work(signature, name, item_bytes) or {}
     looked_up = embedding.compute_bag_lookup(signature, item_bytes, pattern)
-    looked_up = looked_up or fbgemm_inference.compute_quantised_lookup(signature, pattern)
+    looked_up = looked_up or fbgemm.compute_quantised_lookup(signature, pattern)
     if looked_up is not None:
         return looked_up | {"shares": True}
-    return embedding_gradients.compute_gradient_work(signature, name, item_bytes, pattern)
+    return embedding.compute_gradient_work(signature, name, item_bytes, pattern)
 
 
 def _classify_variant(op: str, kernel: str, family: str) -> Columns:

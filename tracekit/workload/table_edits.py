@@ -16,10 +16,8 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.workload.ops.embedding import BAG_OPS
-from tracekit.workload.ops.embedding_gradients import INDICES, TABLE_ROWS_ARGUMENT
-from tracekit.workload.ops.fbgemm import EXACT_BACKWARD_OP
-from tracekit.workload.ops.fbgemm_calls import CALLS, LookedUp, parse_backward, parse_lookup
+from tracekit.workload.ops.embedding import BAG_OPS, INDICES, TABLE_ROWS_ARGUMENT
+from tracekit.workload.ops.fbgemm import CALLS, EXACT_BACKWARD_OP, LookedUp, parse_backward, parse_lookup
 from tracekit.workload.signature import Signature
 
 BAG_GRADIENTS = tuple(op for op in TABLE_ROWS_ARGUMENT if "bag" in op)

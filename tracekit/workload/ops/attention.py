@@ -8,7 +8,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tracekit.workload.ops.memory_traffic import Columns, Formula, find_unread_reason, leave_unread
+from tracekit.workload.ops.memory_traffic import Columns, Formula
+from tracekit.workload.ops.registry import op
 from tracekit.workload.signature import Signature, Tensor
 
 Shape = tuple[int, ...]
@@ -22,6 +23,7 @@ MASK_AXES = 4
 """Batch, heads, queries, keys; a mask with fewer axes is broadcast over the first ones."""
 HALF_BYTES = 2
 """Bytes per element of a mask of unknown type."""
+PAGED = "the pages of the batch's keys are read, of a cache's"
 BIAS_GRADIENT = 3
 """Place of the bias in the flags that say which gradients are wanted: query, key, value, bias."""
 
@@ -233,7 +235,7 @@ def _make_packed_formula(
         )
         return built | _read_mask(mask, signature, built, q[0])
 
-    return leave_unread(columns, "the pages of the batch's keys are read, of a cache's") if paged else columns
+    return columns
 
 
 def _parse_window(signature: Signature, index: int | None, causal: bool) -> int | None:
@@ -251,104 +253,189 @@ def _try_formulas(*formulas: Formula) -> Formula:
     def columns(signature: Signature) -> Columns | None:
         return next(filter(None, (formula(signature) for formula in formulas)), None)
 
-    reasons = list(filter(None, map(find_unread_reason, formulas)))
-    return leave_unread(columns, reasons[0]) if reasons else columns
+    return columns
 
 
-FORMULAS: dict[str, Formula] = {
-    "aten::_flash_attention_forward": _try_formulas(
+op("aten::_flash_attention_forward", family="attention")(
+    _try_formulas(
         _make_formula(causal=8, window=11, tokens_first=True, starts=(3,)),
         _make_packed_formula(starts=3, longest=5, causal=8, window=11),
-    ),
-    "aten::_flash_attention_forward_no_dropout_inplace": _try_formulas(
+    )
+)
+op("aten::_flash_attention_forward_no_dropout_inplace", family="attention")(
+    _try_formulas(
         _make_formula(causal=9, window=12, first=1, tokens_first=True, starts=(4,), backward=False),
         _make_packed_formula(starts=4, longest=6, causal=9, window=12, first=1, backward=False),
-    ),
-    "aten::_efficient_attention_forward": _make_formula(causal=9, tokens_first=True, starts=(4,), mask=MaskArgument(3)),
-    "aten::scaled_dot_product_attention": _make_formula(causal=5, mask=MaskArgument(3)),
-    "aten::_scaled_dot_product_flash_attention": _make_formula(causal=4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _make_formula(causal=4, mask=MaskArgument(5)),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _make_formula(
-        causal=7, first=1, mask=MaskArgument(8)
-    ),
-    "aten::_scaled_dot_product_efficient_attention": _make_formula(causal=6, mask=MaskArgument(3)),
-    "aten::_scaled_dot_product_cudnn_attention": _make_formula(causal=6, mask=MaskArgument(3)),
-    "aten::_cudnn_attention_forward": _make_formula(causal=10, mask=MaskArgument(3)),
-    "flash_attn::_flash_attn_forward": _make_formula(causal=5, window=6, tokens_first=True),
-    "flash_attn::_flash_attn_varlen_forward": _make_packed_formula(starts=3, longest=5, causal=9, window=10),
-    "flash_attn::_flash_attn_backward": _make_formula(causal=11, window=12, first=1, tokens_first=True),
-    "flash_attn::_flash_attn_varlen_backward": _make_packed_formula(
-        starts=9, longest=11, causal=15, window=16, first=1
-    ),
-    **dict.fromkeys(
-        ("flash_attn_3::fwd", "flash_attn_3::_flash_attn_forward"),
-        _try_formulas(
-            _make_formula(causal=24, window=25, tokens_first=True, starts=(7, 8, 11, 14)),
-            _make_packed_formula(starts=7, longest=12, causal=24, window=25),
-        ),
-    ),
-    "flash_attn_3::bwd": _try_formulas(
+    )
+)
+op(
+    "aten::_efficient_attention_forward", "xformers::efficient_attention_forward_cutlass",
+    "xformers::efficient_attention_forward_ck", family="attention",
+)(_make_formula(causal=9, tokens_first=True, starts=(4,), mask=MaskArgument(3)))  # fmt: skip
+op("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_fused_attention_overrideable", family="attention")(
+    _make_formula(causal=5, mask=MaskArgument(3))
+)
+op("aten::_scaled_dot_product_flash_attention", family="attention")(_make_formula(causal=4))
+op("aten::_scaled_dot_product_flash_attention_for_cpu", family="attention")(
+    _make_formula(causal=4, mask=MaskArgument(5))
+)
+op("aten::_scaled_dot_product_flash_attention_for_cpu_backward", family="attention")(
+    _make_formula(causal=7, first=1, mask=MaskArgument(8))
+)
+op("aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention", family="attention")(
+    _make_formula(causal=6, mask=MaskArgument(3))
+)
+op("aten::_cudnn_attention_forward", family="attention")(_make_formula(causal=10, mask=MaskArgument(3)))
+op("flash_attn::_flash_attn_forward", family="attention")(_make_formula(causal=5, window=6, tokens_first=True))
+op("flash_attn::_flash_attn_varlen_forward", family="attention")(
+    _make_packed_formula(starts=3, longest=5, causal=9, window=10)
+)
+op("flash_attn::_flash_attn_backward", family="attention")(
+    _make_formula(causal=11, window=12, first=1, tokens_first=True)
+)
+op("flash_attn::_flash_attn_varlen_backward", family="attention")(
+    _make_packed_formula(starts=9, longest=11, causal=15, window=16, first=1)
+)
+op("flash_attn_3::fwd", "flash_attn_3::_flash_attn_forward", family="attention")(
+    _try_formulas(
+        _make_formula(causal=24, window=25, tokens_first=True, starts=(7, 8, 11, 14)),
+        _make_packed_formula(starts=7, longest=12, causal=24, window=25),
+    )
+)
+op("flash_attn_3::bwd", family="attention")(
+    _try_formulas(
         _make_formula(causal=16, window=17, first=1, tokens_first=True, starts=(9,)),
         _make_packed_formula(starts=9, longest=13, causal=16, window=17, first=1),
-    ),
-    "flash_attn_3::_flash_attn_backward": _try_formulas(
+    )
+)
+op("flash_attn_3::_flash_attn_backward", family="attention")(
+    _try_formulas(
         _make_formula(causal=16, window=17, first=1, tokens_first=True, starts=(6,)),
         _make_packed_formula(starts=6, longest=10, causal=16, window=17, first=1),
-    ),
-    "xformers::efficient_attention_forward_cutlass": _make_formula(
-        causal=9, tokens_first=True, starts=(4,), mask=MaskArgument(3)
-    ),
-    "xformers::efficient_attention_backward_cutlass": _make_formula(
-        causal=14, first=1, tokens_first=True, starts=(6,), mask=MaskArgument(4)
-    ),
-    "xformers::efficient_attention_forward_ck": _make_formula(
-        causal=9, tokens_first=True, starts=(4,), mask=MaskArgument(3)
-    ),
-    "xformers::efficient_attention_backward_ck": _make_formula(
-        causal=15, first=1, tokens_first=True, starts=(5,), mask=MaskArgument(4)
-    ),
-    "xformers_flash::flash_fwd": _try_formulas(
-        _make_formula(causal=10, tokens_first=True), _make_packed_formula(starts=3, longest=6, causal=10)
-    ),
-    "xformers_flash::flash_bwd": _try_formulas(
+    )
+)
+op("xformers::efficient_attention_backward_cutlass", family="attention")(
+    _make_formula(causal=14, first=1, tokens_first=True, starts=(6,), mask=MaskArgument(4))
+)
+op("xformers::efficient_attention_backward_ck", family="attention")(
+    _make_formula(causal=15, first=1, tokens_first=True, starts=(5,), mask=MaskArgument(4))
+)
+op("xformers_flash::flash_fwd", family="attention")(
+    _try_formulas(_make_formula(causal=10, tokens_first=True), _make_packed_formula(starts=3, longest=6, causal=10))
+)
+op("xformers_flash::flash_bwd", family="attention")(
+    _try_formulas(
         _make_formula(causal=13, first=2, tokens_first=True),
         _make_packed_formula(starts=7, longest=9, causal=13, first=2),
-    ),
-    "_vllm_fa2_C::varlen_fwd": _make_packed_formula(starts=4, longest=10, causal=15, window=16, paged=True),
-    **dict.fromkeys(
-        ("_vllm_fa3_C::fwd", "sgl_kernel::fwd"),
-        _try_formulas(
-            _make_packed_formula(starts=7, longest=12, causal=24, window=25),
-            _make_packed_formula(starts=7, longest=12, causal=24, window=25, paged=True),
-        ),
-    ),
-    "aiter::mha_fwd": _make_formula(causal=5, window=6, tokens_first=True, mask=ANYWHERE),
-    "aiter::fmha_v3_fwd": _make_formula(causal=5, window=6, tokens_first=True, mask=ANYWHERE),
-    "aiter::mha_bwd": _make_formula(causal=8, window=9, first=1, tokens_first=True, mask=ANYWHERE),
-    "aiter::fmha_v3_bwd": _make_formula(causal=8, window=9, first=1, tokens_first=True, mask=ANYWHERE),
-    "aiter::mha_varlen_fwd": _make_packed_formula(starts=3, longest=5, causal=12, window=13, mask=ANYWHERE),
-    "aiter::fmha_v3_varlen_fwd": _make_packed_formula(starts=3, longest=5, causal=12, window=13, mask=ANYWHERE),
-    "aiter::mha_varlen_bwd": _make_packed_formula(starts=6, longest=8, causal=13, window=14, first=1, mask=ANYWHERE),
-    "aiter::fmha_v3_varlen_bwd": _make_packed_formula(
-        starts=6, longest=8, causal=13, window=14, first=1, mask=ANYWHERE
-    ),
-    "sage_fwd": _make_formula(causal=-1),
-    "aiter::mha_batch_prefill": _make_packed_formula(starts=3, longest=6, causal=12, paged=True, mask=ANYWHERE),
-    "aten::_flash_attention_backward": _try_formulas(
+    )
+)
+op("_vllm_fa2_C::varlen_fwd", family="attention", unread=PAGED)(
+    _make_packed_formula(starts=4, longest=10, causal=15, window=16, paged=True)
+)
+op("_vllm_fa3_C::fwd", "sgl_kernel::fwd", family="attention", unread=PAGED)(
+    _try_formulas(
+        _make_packed_formula(starts=7, longest=12, causal=24, window=25),
+        _make_packed_formula(starts=7, longest=12, causal=24, window=25, paged=True),
+    )
+)
+op("aiter::mha_fwd", "aiter::fmha_v3_fwd", family="attention")(
+    _make_formula(causal=5, window=6, tokens_first=True, mask=ANYWHERE)
+)
+op("aiter::mha_bwd", "aiter::fmha_v3_bwd", family="attention")(
+    _make_formula(causal=8, window=9, first=1, tokens_first=True, mask=ANYWHERE)
+)
+op("aiter::mha_varlen_fwd", "aiter::fmha_v3_varlen_fwd", family="attention")(
+    _make_packed_formula(starts=3, longest=5, causal=12, window=13, mask=ANYWHERE)
+)
+op("aiter::mha_varlen_bwd", "aiter::fmha_v3_varlen_bwd", family="attention")(
+    _make_packed_formula(starts=6, longest=8, causal=13, window=14, first=1, mask=ANYWHERE)
+)
+op("sage_fwd", family="attention")(_make_formula(causal=-1))
+op("aiter::mha_batch_prefill", family="attention", unread=PAGED)(
+    _make_packed_formula(starts=3, longest=6, causal=12, paged=True, mask=ANYWHERE)
+)
+op("aten::_flash_attention_backward", family="attention")(
+    _try_formulas(
         _make_formula(causal=11, window=15, first=1, tokens_first=True, starts=(6,)),
         _make_packed_formula(starts=6, longest=8, causal=11, window=15, first=1),
-    ),
-    "aten::_efficient_attention_backward": _make_formula(
-        causal=14, first=1, tokens_first=True, starts=(6,), mask=MaskArgument(4, wanted=15)
-    ),
-    "aten::_scaled_dot_product_flash_attention_backward": _make_formula(causal=11, first=1),
-    "aten::_scaled_dot_product_efficient_attention_backward": _make_formula(
-        causal=11, first=1, mask=MaskArgument(4, wanted=10)
-    ),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _make_formula(causal=14, first=1, mask=MaskArgument(8)),
-    "aten::_cudnn_attention_backward": _make_formula(causal=14, first=1, mask=MaskArgument(8)),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _make_formula(causal=5, mask=MaskArgument(3)),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _make_formula(
-        causal=13, first=1, mask=MaskArgument(4, wanted=5)
-    ),
-}
+    )
+)
+op("aten::_efficient_attention_backward", family="attention")(
+    _make_formula(causal=14, first=1, tokens_first=True, starts=(6,), mask=MaskArgument(4, wanted=15))
+)
+op("aten::_scaled_dot_product_flash_attention_backward", family="attention")(_make_formula(causal=11, first=1))
+op("aten::_scaled_dot_product_efficient_attention_backward", family="attention")(
+    _make_formula(causal=11, first=1, mask=MaskArgument(4, wanted=10))
+)
+op("aten::_scaled_dot_product_cudnn_attention_backward", "aten::_cudnn_attention_backward", family="attention")(
+    _make_formula(causal=14, first=1, mask=MaskArgument(8))
+)
+op("aten::_scaled_dot_product_fused_attention_overrideable_backward", family="attention")(
+    _make_formula(causal=13, first=1, mask=MaskArgument(4, wanted=5))
+)
+
+
+def _build_function_columns(q: Shape, k: Shape, width: int, causal: bool, signature: Signature) -> Columns:
+    return build_attention_columns(q, k, width, causal=causal, backward=signature.op.endswith("Backward"))
+
+
+@op("FlashAttnFunc", "FlashAttnFuncBackward", family="attention")
+def _compute_flash(signature: Signature) -> Columns | None:
+    """Compute attention of query, key, value; flash-attn 2 has dropout before scale and mask kind, 3 doesn't."""
+    q, k = signature.get_shape(0), signature.get_shape(1)
+    if q is None or k is None or len(q) != 4 or len(k) != 4:
+        return None
+    third = signature.get_value(4)
+    causal = bool(third if isinstance(third, bool) else signature.get_value(5))
+    return _build_function_columns(q, k, compute_head_width(q, k, signature.get_shape(2)), causal, signature)
+
+
+@op("FlashAttnQKVPackedFunc", "FlashAttnQKVPackedFuncBackward", family="attention")
+def _compute_flash_packed(signature: Signature) -> Columns | None:
+    """Compute attention of one tensor [batch, tokens, 3, heads, width]."""
+    qkv = signature.get_shape(0)
+    if qkv is None or len(qkv) != 5 or qkv[2] != 3:
+        return None
+    one = (*qkv[:2], *qkv[3:])
+    return _build_function_columns(one, one, one[3], bool(signature.get_value(3)), signature)
+
+
+@op("FlashAttnVarlenFunc", "FlashAttnVarlenFuncBackward", family="attention")
+def _compute_flash_varlen(signature: Signature) -> Columns | None:
+    """Compute attention of query and key [tokens, heads, width], their starts and longest lengths.
+
+    ``None`` if the sequences differ in length.
+    """
+    q, k, starts = signature.get_shape(0), signature.get_shape(1), signature.get_shape(3)
+    longest = signature.get_value(5), signature.get_value(6)
+    if q is None or k is None or not starts or len(q) != 3 or len(k) != 3:
+        return None
+    batch, (q_len, kv_len) = starts[0] - 1, longest
+    if not isinstance(q_len, int) or not isinstance(kv_len, int) or (q[0], k[0]) != (batch * q_len, batch * kv_len):
+        return None
+    width = compute_head_width(q, k, signature.get_shape(2))
+    return _build_function_columns(
+        (batch, q_len, *q[1:]), (batch, kv_len, *k[1:]), width, bool(signature.get_value(9)), signature
+    )
+
+
+@op("FusedAttnFunc", "FusedAttnFuncBackward", family="attention")
+def _compute_fused(signature: Signature) -> Columns | None:
+    """Compute TransformerEngine's cuDNN attention; the longest query at 1 shows whether tokens or batch come first.
+
+    The mask is a text, which isn't recorded. It is assumed to be causal, as in language models; without a mask the work
+    doubles, which is the upper bound.
+    """
+    longest = signature.get_value(1)
+    shapes = [tensor.shape for tensor in signature.tensors if len(tensor.shape) == 4]
+    if len(shapes) < 3 or longest not in shapes[0][:2]:
+        return None
+    q, k, v = shapes[:3]
+    width = compute_head_width(q, k, v)
+    if q[0] == longest:
+        q, k = ((shape[1], shape[0], *shape[2:]) for shape in (q, k))
+    causal = q[1] == k[1]
+    bracket: Columns = {"work_low": 1.0, "work_high": 2.0} if causal else {}
+    columns = _build_function_columns(q, k, width, causal, signature)
+    masks = [tensor for tensor in signature.tensors if tensor.shape[-2:] == (q[1], k[1])][:1]
+    return columns | build_mask_columns(masks, columns) | bracket

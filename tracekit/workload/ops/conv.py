@@ -11,7 +11,8 @@ import math
 import re
 from typing import NamedTuple
 
-from tracekit.workload.ops.memory_traffic import Columns, Formula
+from tracekit.workload.ops.memory_traffic import Columns
+from tracekit.workload.ops.registry import op
 from tracekit.workload.signature import ITEM_BYTES, Signature
 
 Shape = tuple[int, ...]
@@ -42,6 +43,33 @@ class _ConvArguments(NamedTuple):
     transposed: int | None = None
 
 
+_MIOPEN_ARGUMENTS = _ConvArguments(stride=4, padding=3, dilation=5)
+_FUSED_ARGUMENTS = _ConvArguments(stride=3, padding=4, dilation=5)
+_SLOW_ARGUMENTS = _ConvArguments(stride=4, padding=5, dilation=-1)
+_ATEN_ARGUMENTS = _ConvArguments(stride=3, padding=4, dilation=5, transposed=6)
+_DEPTHWISE_ARGUMENTS = _ConvArguments(stride=4, padding=5, dilation=6)
+
+FORWARD_ARGUMENTS: dict[str, _ConvArguments] = {
+    "aten::cudnn_convolution": _ConvArguments(stride=3, padding=2, dilation=4),
+    "aten::cudnn_convolution_relu": _FUSED_ARGUMENTS,
+    "aten::cudnn_convolution_add_relu": _ConvArguments(stride=5, padding=6, dilation=7),
+    "aten::cudnn_convolution_transpose": _ConvArguments(stride=4, padding=2, dilation=5, transposed=ALWAYS_TRANSPOSED),
+    "aten::miopen_convolution": _MIOPEN_ARGUMENTS,
+    "aten::miopen_convolution_transpose": _ConvArguments(stride=5, padding=3, dilation=6, transposed=ALWAYS_TRANSPOSED),
+    "aten::miopen_depthwise_convolution": _MIOPEN_ARGUMENTS,
+    "aten::miopen_convolution_relu": _FUSED_ARGUMENTS,
+    "aten::mkldnn_convolution": _MIOPEN_ARGUMENTS,
+    "aten::thnn_conv2d_forward": _SLOW_ARGUMENTS,
+    "aten::_slow_conv2d_forward": _SLOW_ARGUMENTS,
+    "aten::_convolution": _ATEN_ARGUMENTS,
+    "aten::convolution": _ATEN_ARGUMENTS,
+    "aten::convolution_overrideable": _ATEN_ARGUMENTS,
+    "aten::_conv_depthwise2d": _DEPTHWISE_ARGUMENTS,
+    "aten::conv_depthwise3d": _DEPTHWISE_ARGUMENTS,
+}
+
+
+@op(*FORWARD_ARGUMENTS, family="conv")
 def _compute_forward(signature: Signature) -> Columns | None:
     factors, y = _get_operands(signature), infer_output_shape(signature)
     if factors is None:
@@ -151,6 +179,7 @@ def _get_item_bytes(signature: Signature) -> int:
     return ITEM_BYTES[signature.dtype or "fp32"]
 
 
+@op("aten::convolution_backward", family="conv")
 def _compute_backward(signature: Signature) -> Columns | None:
     """Compute the data gradient from grad_output, input, weight, or the weight gradient if only that is wanted."""
     dy, x, w = (signature.get_shape(index) for index in range(3))
@@ -162,17 +191,20 @@ def _compute_backward(signature: Signature) -> Columns | None:
     return convert_to_weight_gradient(columns) if columns and weight_only else columns
 
 
+@op("aten::cudnn_convolution_backward", "aten::miopen_convolution_backward", family="conv")
 def _compute_library_backward(signature: Signature) -> Columns | None:
     """Compute the data gradient of a library's backward op (PyTorch up to 1.10): input, grad_output, weight."""
     x, dy, w = (signature.get_shape(index) for index in range(3))
     return _build_data_gradient(signature, dy, x, w)
 
 
+@op("aten::cudnn_convolution_backward_input", "aten::miopen_convolution_backward_input", family="conv")
 def _compute_input_gradient(signature: Signature) -> Columns | None:
     """Compute the data gradient from input_size, grad_output, weight."""
     return _build_data_gradient(signature, signature.get_shape(1), signature.output, signature.get_shape(2))
 
 
+@op("aten::cudnn_convolution_backward_weight", "aten::miopen_convolution_backward_weight", family="conv")
 def _compute_weight_gradient(signature: Signature) -> Columns | None:
     """Compute the weight gradient from weight_size, grad_output, input."""
     columns = _build_data_gradient(signature, signature.get_shape(1), signature.get_shape(2), signature.output)
@@ -212,40 +244,3 @@ def convert_to_weight_gradient(columns: Columns) -> Columns:
 def is_weight_gradient(kernel: str) -> bool:
     """Return whether a kernel's name has the word for a weight gradient (MIOpen calls it wrw)."""
     return WEIGHT_GRADIENT_KERNEL.search(kernel) is not None
-
-
-_MIOPEN_ARGUMENTS = _ConvArguments(stride=4, padding=3, dilation=5)
-_FUSED_ARGUMENTS = _ConvArguments(stride=3, padding=4, dilation=5)
-_SLOW_ARGUMENTS = _ConvArguments(stride=4, padding=5, dilation=-1)
-_ATEN_ARGUMENTS = _ConvArguments(stride=3, padding=4, dilation=5, transposed=6)
-_DEPTHWISE_ARGUMENTS = _ConvArguments(stride=4, padding=5, dilation=6)
-
-FORWARD_ARGUMENTS: dict[str, _ConvArguments] = {
-    "aten::cudnn_convolution": _ConvArguments(stride=3, padding=2, dilation=4),
-    "aten::cudnn_convolution_relu": _FUSED_ARGUMENTS,
-    "aten::cudnn_convolution_add_relu": _ConvArguments(stride=5, padding=6, dilation=7),
-    "aten::cudnn_convolution_transpose": _ConvArguments(stride=4, padding=2, dilation=5, transposed=ALWAYS_TRANSPOSED),
-    "aten::miopen_convolution": _MIOPEN_ARGUMENTS,
-    "aten::miopen_convolution_transpose": _ConvArguments(stride=5, padding=3, dilation=6, transposed=ALWAYS_TRANSPOSED),
-    "aten::miopen_depthwise_convolution": _MIOPEN_ARGUMENTS,
-    "aten::miopen_convolution_relu": _FUSED_ARGUMENTS,
-    "aten::mkldnn_convolution": _MIOPEN_ARGUMENTS,
-    "aten::thnn_conv2d_forward": _SLOW_ARGUMENTS,
-    "aten::_slow_conv2d_forward": _SLOW_ARGUMENTS,
-    "aten::_convolution": _ATEN_ARGUMENTS,
-    "aten::convolution": _ATEN_ARGUMENTS,
-    "aten::convolution_overrideable": _ATEN_ARGUMENTS,
-    "aten::_conv_depthwise2d": _DEPTHWISE_ARGUMENTS,
-    "aten::conv_depthwise3d": _DEPTHWISE_ARGUMENTS,
-}
-
-FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(FORWARD_ARGUMENTS, _compute_forward),
-    "aten::convolution_backward": _compute_backward,
-    "aten::cudnn_convolution_backward": _compute_library_backward,
-    "aten::miopen_convolution_backward": _compute_library_backward,
-    "aten::cudnn_convolution_backward_input": _compute_input_gradient,
-    "aten::miopen_convolution_backward_input": _compute_input_gradient,
-    "aten::cudnn_convolution_backward_weight": _compute_weight_gradient,
-    "aten::miopen_convolution_backward_weight": _compute_weight_gradient,
-}

@@ -8,10 +8,72 @@ A function of ``GEMM_SEQUENCES`` returns the columns of an op's GEMMs in the ord
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from tracekit.workload.ops.expert_routing import TokenSpread
+import polars as pl
+
 from tracekit.workload.ops.memory_traffic import Columns
 from tracekit.workload.signature import Signature
+
+LEAST_TOKENS_FRACTION = 0.25
+"""Part of the tokens that hits as many experts, spread evenly, as all of them at least do: an assumption."""
+
+Size = TypeVar("Size", float, pl.Expr)
+
+
+def count_hit_experts(tokens: Size, experts: Size, top_k: Size) -> Size:
+    """Count the experts that some tokens hit if the router chooses evenly.
+
+    Examples:
+        >>> round(count_hit_experts(16, 64, 8))
+        56
+    """
+    hit: Size = experts * (1 - (1 - top_k / experts) ** tokens)
+    return hit
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpread:
+    """Tokens spread over experts: a GEMM for each expert that is hit.
+
+    Attributes:
+        tokens: Tokens of the batch, at least one.
+        experts: Experts on the rank.
+        top_k: Experts of a token, at least one.
+    """
+
+    tokens: int
+    experts: int
+    top_k: int
+
+    @property
+    def hit(self) -> int:
+        """Experts that are hit."""
+        return max(round(count_hit_experts(self.tokens, self.experts, self.top_k)), 1)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Bounds on the experts that are hit, as factors on ``hit``."""
+        least = count_hit_experts(max(self.tokens * LEAST_TOKENS_FRACTION, 1), self.experts, self.top_k)
+        most = min(self.experts, self.tokens * self.top_k)
+        return min(least / self.hit, 1.0), max(most / self.hit, 1.0)
+
+    def build_columns(self, n: int, k: int) -> Columns:
+        """Build the columns of a GEMM per expert that is hit, each with a weight of n x k."""
+        low, high = self.bounds
+        return {
+            "batch": self.hit,
+            "m": math.ceil(self.tokens * self.top_k / self.hit),
+            "n": n,
+            "k": k,
+            "work_low": low,
+            "work_high": high,
+            "tokens": self.tokens,
+            "experts": self.experts,
+            "top_k": self.top_k,
+        }
+
 
 SequenceFormula = Callable[[Signature, int], Sequence[Columns] | None]
 Shape = tuple[int, ...]
@@ -132,7 +194,7 @@ def _compute_fused_experts(signature: Signature, kernels: int) -> list[Columns] 
     """Compute the two GEMMs of fused experts.
 
     Inputs: tokens [t, width], weights [experts, up, width] and [experts, width, down], each token's experts at 4.
-    The number of experts whose weights were read isn't recorded (:mod:`tracekit.workload.ops.expert_routing`).
+    The number of experts whose weights were read isn't recorded (:mod:`tracekit.workload.ops.gemm_sequences`).
     """
     tokens, chosen = signature.get_shape(0), signature.get_shape(4)
     first, second = signature.get_tensors(1), signature.get_tensors(2)

@@ -10,17 +10,19 @@ from tracekit.workload.ops.memory_traffic import (
     Columns,
     TrafficFormula,
     build_traffic_columns,
-    leave_unread,
     make_read_write,
     make_single_pass,
     sum_bytes,
 )
+from tracekit.workload.ops.registry import op, op_kernels, other_ops_of
+from tracekit.workload.ops.sparse_features import build_warps
 from tracekit.workload.signature import Signature, Tensor
 
 MIN_PRODUCTS = 3
 """Results whose dot products a recommender takes, at least: the dense one and two tables'."""
 
 
+@other_ops_of("copy")
 def compute_traffic(signature: Signature, item_bytes: int) -> Columns | None:
     """Compute the traffic of a gather or concatenation: it writes what it reads."""
     tensors = signature.tensors
@@ -28,12 +30,17 @@ def compute_traffic(signature: Signature, item_bytes: int) -> Columns | None:
     return build_traffic_columns((numel,), flops=0, bytes_=2 * sum_bytes(tensors, item_bytes))
 
 
+_PAD_OPS = [f"aten::{kind}_pad{axes}d" for kind in ("reflection", "replication") for axes in (1, 2, 3)]
+
+
+@op("aten::copy_", family="copy")
 def _compute_copy(signature: Signature, item_bytes: int) -> Columns | None:
     """Compute a copy: the second input read, the first written."""
     tensors = signature.tensors[:2]
     return build_traffic_columns(tensors[0].shape, flops=0, bytes_=sum_bytes(tensors, item_bytes)) if tensors else None
 
 
+@op("aten::cat", "aten::_cat", "aten::stack", family="copy")
 def _compute_concatenation(signature: Signature, item_bytes: int) -> Columns | None:
     parts = (
         signature.get_tensors(0)
@@ -47,6 +54,7 @@ def _compute_concatenation(signature: Signature, item_bytes: int) -> Columns | N
     return build_traffic_columns((numel,), flops=0, bytes_=sum_bytes(parts, item_bytes) + written) if parts else None
 
 
+@op("aten::gather", family="copy", unread=PICKED)
 def _compute_gather(signature: Signature, item_bytes: int) -> Columns | None:
     """Compute a gather: one element read and written per index; a source of fewer elements is read once."""
     source, index = signature.get_tensor(0), signature.get_tensor(2)
@@ -79,6 +87,7 @@ def _make_scatter(*, adds: bool = False, rows: bool = False) -> TrafficFormula:
     return columns
 
 
+@op("aten::index", family="copy", unread=PICKED)
 def _compute_index(signature: Signature, item_bytes: int) -> Columns | None:
     """Compute advanced indexing: the broadcast indices replace axes of the source; an axis without index stays."""
     source, indices = signature.get_tensor(0), signature.get_tensors(1)
@@ -107,6 +116,7 @@ def _compute_triangle(source: Tensor, item_bytes: int) -> Columns | None:
     return columns | {"across": True}
 
 
+@op("aten::index_put", "aten::index_put_", "aten::_index_put_impl_", family="copy", unread=PICKED)
 def _compute_index_put(signature: Signature, item_bytes: int) -> Columns | None:
     """Compute ``index_put``: values read and written; to accumulate, the target is read too.
 
@@ -119,6 +129,7 @@ def _compute_index_put(signature: Signature, item_bytes: int) -> Columns | None:
     return build_traffic_columns(values.shape, flops=0, bytes_=(3 if signature.get_value(3) else 2) * size)
 
 
+@op(*_PAD_OPS, family="copy")
 def _compute_padding(signature: Signature, item_bytes: int) -> Columns | None:
     """Compute padding: the input read, an output written that is wider on both ends of its last axes."""
     x, padding = signature.get_tensor(0), signature.get_integers(1)
@@ -131,6 +142,7 @@ def _compute_padding(signature: Signature, item_bytes: int) -> Columns | None:
     return build_traffic_columns(shape, flops=0, bytes_=x.compute_bytes(item_bytes) + written)
 
 
+@op("_C::rotary_embedding", "sgl_kernel::rotary_embedding", family="elementwise", unread=PICKED)
 def _compute_rotary(signature: Signature, item_bytes: int) -> Columns | None:
     """Compute a rotation of query and key in place: positions, query, key, head width, table of sines and cosines."""
     positions, table = signature.get_tensor(0), signature.get_tensor(4)
@@ -163,34 +175,50 @@ def _make_cache_store(*, new: tuple[int, ...], cache: int, slots: int) -> Traffi
     return columns
 
 
-_PAD_OPS = [f"aten::{kind}_pad{axes}d" for kind in ("reflection", "replication") for axes in (1, 2, 3)]
+op("aten::_chunk_cat", "aten::split_with_sizes_copy", *(f"{name}_backward" for name in _PAD_OPS), family="copy")(
+    make_single_pass()
+)
+op("aten::_foreach_copy_", family="copy")(make_read_write(both=(), read=(1,), write=(0,)))
+op("aten::scatter", "aten::scatter_", family="copy", unread=PICKED)(_make_scatter())
+op(
+    "aten::scatter_add", "aten::scatter_add_", "aten::scatter_reduce", "aten::scatter_reduce_", family="copy",
+    unread=PICKED,
+)(_make_scatter(adds=True))  # fmt: skip
+op("aten::index_add", "aten::index_add_", family="copy", unread=PICKED)(_make_scatter(adds=True, rows=True))
+op("aten::index_copy", "aten::index_copy_", family="copy", unread=PICKED)(_make_scatter(rows=True))
+op(
+    "_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache", "sglang::store_cache",
+    family="copy", unread=PICKED,
+)(_make_cache_store(new=(0, 1), cache=2, slots=4))  # fmt: skip
+op("_C_cache_ops::concat_and_cache_mla", family="copy", unread=PICKED)(_make_cache_store(new=(0, 1), cache=2, slots=3))
 
-TRAFFIC: dict[str, TrafficFormula] = {
-    "aten::copy_": _compute_copy,
-    "aten::cat": _compute_concatenation,
-    "aten::_cat": _compute_concatenation,
-    "aten::stack": _compute_concatenation,
-    "aten::_chunk_cat": make_single_pass(),
-    "aten::split_with_sizes_copy": make_single_pass(),
-    "aten::_foreach_copy_": make_read_write(both=(), read=(1,), write=(0,)),
-    "aten::gather": leave_unread(_compute_gather, PICKED),
-    **dict.fromkeys(("aten::scatter", "aten::scatter_"), leave_unread(_make_scatter(), PICKED)),
-    **dict.fromkeys(
-        ("aten::scatter_add", "aten::scatter_add_", "aten::scatter_reduce", "aten::scatter_reduce_"),
-        leave_unread(_make_scatter(adds=True), PICKED),
-    ),
-    **dict.fromkeys(("aten::index_add", "aten::index_add_"), leave_unread(_make_scatter(adds=True, rows=True), PICKED)),
-    **dict.fromkeys(("aten::index_copy", "aten::index_copy_"), leave_unread(_make_scatter(rows=True), PICKED)),
-    "aten::index": leave_unread(_compute_index, PICKED),
-    "aten::index_put": leave_unread(_compute_index_put, PICKED),
-    "aten::index_put_": leave_unread(_compute_index_put, PICKED),
-    "aten::_index_put_impl_": leave_unread(_compute_index_put, PICKED),
-    **dict.fromkeys(_PAD_OPS, _compute_padding),
-    **{f"{op}_backward": make_single_pass() for op in _PAD_OPS},
-    "_C::rotary_embedding": leave_unread(_compute_rotary, PICKED),
-    "sgl_kernel::rotary_embedding": leave_unread(_compute_rotary, PICKED),
-    "_C_cache_ops::reshape_and_cache_flash": leave_unread(_make_cache_store(new=(0, 1), cache=2, slots=4), PICKED),
-    "_C_cache_ops::reshape_and_cache": leave_unread(_make_cache_store(new=(0, 1), cache=2, slots=4), PICKED),
-    "_C_cache_ops::concat_and_cache_mla": leave_unread(_make_cache_store(new=(0, 1), cache=2, slots=3), PICKED),
-    "sglang::store_cache": leave_unread(_make_cache_store(new=(0, 1), cache=2, slots=4), PICKED),
-}
+
+VALUES = 2
+ADDING_ELEMENTS = 30
+"""How many scattered elements take as long as a warp that adds one gradient: 51 clocks of an SM on H100 and H200."""
+SORTED_BYTES, MAX_TILE_INDICES = 32, 2304
+"""Bytes read and written of an index and its place; indices that one block sorts at most (CUB's policies)."""
+
+
+def _add_gradients(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute the gradient of a recommender's dot products: each lies at a place of its sample's square.
+
+    PyTorch sorts the places and adds up the gradients at each, a warp for each gradient, as a place may come several
+    times.
+    """
+    values = signature.get_tensor(VALUES)
+    if values is None:
+        return None
+    return build_warps(values.numel, values.numel, 3 * values.compute_bytes(item_bytes), ADDING_ELEMENTS)
+
+
+def _sort_places(signature: Signature, item_bytes: int) -> Columns:
+    del signature, item_bytes
+    moved = MAX_TILE_INDICES * SORTED_BYTES
+    return build_traffic_columns((MAX_TILE_INDICES,), flops=0, bytes_=moved) | {"family": "reduction"}
+
+
+# The kernel of rows, in place of single elements, has the op's work.
+op_kernels("aten::index_put", "aten::index_put_", "aten::_index_put_impl_")(
+    (r"indexing_backward_kernel_stride_1", _add_gradients), (r"RadixSortSingleTile", _sort_places)
+)

@@ -5,8 +5,9 @@ values [rows, width]    a a a | b | c c        padded, [samples, most rows, widt
 
 import math
 
-from tracekit.workload.ops.memory_traffic import Columns, TrafficFormula, build_traffic_columns
-from tracekit.workload.ops.sparse_features import KernelFormulas, make_scan
+from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, TrafficFormula, build_traffic_columns, sum_bytes
+from tracekit.workload.ops.registry import FBGEMM, KernelFormula, op_kernels
+from tracekit.workload.ops.sparse_features import make_scan
 from tracekit.workload.signature import Signature
 
 ASSUMED_FILL = 0.5
@@ -161,62 +162,119 @@ def _multiply_jagged(signature: Signature, item_bytes: int) -> Columns | None:
     return _build((samples * m, n), moved, 2 * left.numel * n)
 
 
-PADDING: KernelFormulas = ((r"jagged|pad", _pad), *make_scan(1))
-COMPACTION: KernelFormulas = ((r"opt_search", _find_rows), (r"jagged", _make_compaction(2)), *make_scan(1))
+PADDING: tuple[KernelFormula, ...] = ((r"jagged|pad", _pad), *make_scan(1))
+COMPACTION: tuple[KernelFormula, ...] = ((r"opt_search", _find_rows), (r"jagged", _make_compaction(2)), *make_scan(1))
 
 
-def _combine(formula: TrafficFormula) -> KernelFormulas:
+def _combine(formula: TrafficFormula) -> tuple[KernelFormula, ...]:
     return ((r"opt_search", _find_rows), (r"jagged", formula))
 
 
-KERNELS: dict[str, KernelFormulas] = {
-    **dict.fromkeys(
-        ("jagged_to_padded_dense", "jagged_to_padded_dense_forward", "jagged_2d_to_dense", "jagged_1d_to_dense"),
-        PADDING,
-    ),
-    **dict.fromkeys(("pack_segments", "pack_segments_v2"), ((r"Scan|cumsum", make_scan(1)[1][1]), *PADDING)),
-    **dict.fromkeys(("jagged_to_padded_dense_backward", "dense_to_jagged", "dense_to_jagged_forward"), COMPACTION),
-    "pack_segments_backward": ((r"unpack|segments", _make_compaction(2)), *make_scan(1)),
-    **dict.fromkeys(
-        ("stacked_jagged_2d_to_dense", "stacked_jagged_2d_to_dense_forward", "stacked_jagged_1d_to_dense"),
-        (*make_scan(1), (r"jagged", _stack)),
-    ),
-    "jagged_dense_elementwise_add": _combine(_make_combination(0, dense=(2,), jagged=0)),
-    **dict.fromkeys(
-        (
-            "jagged_dense_elementwise_add_jagged_output",
-            "jagged_dense_elementwise_mul",
-            "jagged_dense_elementwise_mul_forward",
-        ),
-        _combine(_make_combination(0, jagged=2)),
-    ),
-    **dict.fromkeys(
-        (
-            "jagged_dense_dense_elementwise_add_jagged_output",
-            "jagged_dense_dense_elementwise_add_jagged_output_forward",
-        ),
-        _combine(_make_combination(0, jagged=3)),
-    ),
-    "jagged_dense_elementwise_mul_backward": (
-        (r"opt_search", _find_rows),
-        (r"jagged_jagged_elementwise_dense_output", _make_combination(3, dense=(2,), jagged=1)),
-        (r"jagged", _make_combination(0, jagged=2)),
-    ),
-    **dict.fromkeys(
-        ("jagged_index_select", "jagged_index_select_2d_forward", "jagged_index_select_2d_forward_v2"),
-        ((r"jagged_index_select", _make_selection(passes=2, total=4)), *make_scan(1)),
-    ),
-    **dict.fromkeys(
-        ("jagged_index_add_2d_forward", "jagged_index_add_2d_forward_v2"),
-        ((r"jagged_index_add", _make_selection(passes=3, total=4)),),
-    ),
-    "keyed_jagged_index_select_dim1": (
-        (r"index_select_scalar_cumsum", _select_lengths),
-        (r"keyed_jagged_index_(?:select|add)_dim1", _select_keys),
-    ),
-    **dict.fromkeys(("jagged_dense_bmm", "jagged_dense_bmm_forward"), ((r"jagged_dense_bmm", _multiply_by_dense),)),
-    **dict.fromkeys(("jagged_jagged_bmm", "jagged_jagged_bmm_forward"), ((r"jagged_jagged_bmm", _multiply_jagged),)),
-    **dict.fromkeys(("jagged_softmax", "jagged_softmax_forward"), _combine(_make_combination(0))),
-    "jagged_softmax_backward": _combine(_make_combination(0, jagged=2)),
-}
-"""Ops without their library's name, and their kernels."""
+op_kernels(
+    "jagged_to_padded_dense", "jagged_to_padded_dense_forward", "jagged_2d_to_dense", "jagged_1d_to_dense",
+    libraries=FBGEMM,
+)(*PADDING)  # fmt: skip
+op_kernels("pack_segments", "pack_segments_v2", libraries=FBGEMM)((r"Scan|cumsum", make_scan(1)[1][1]), *PADDING)
+op_kernels(
+    "jagged_to_padded_dense_backward", "dense_to_jagged", "dense_to_jagged_forward", libraries=FBGEMM,
+)(*COMPACTION)  # fmt: skip
+op_kernels("pack_segments_backward", libraries=FBGEMM)((r"unpack|segments", _make_compaction(2)), *make_scan(1))
+op_kernels(
+    "stacked_jagged_2d_to_dense", "stacked_jagged_2d_to_dense_forward", "stacked_jagged_1d_to_dense",
+    libraries=FBGEMM,
+)(*make_scan(1), (r"jagged", _stack))  # fmt: skip
+op_kernels("jagged_dense_elementwise_add", libraries=FBGEMM)(*_combine(_make_combination(0, dense=(2,), jagged=0)))
+op_kernels(
+    "jagged_dense_elementwise_add_jagged_output", "jagged_dense_elementwise_mul",
+    "jagged_dense_elementwise_mul_forward", "jagged_softmax_backward", libraries=FBGEMM,
+)(*_combine(_make_combination(0, jagged=2)))  # fmt: skip
+op_kernels(
+    "jagged_dense_dense_elementwise_add_jagged_output",
+    "jagged_dense_dense_elementwise_add_jagged_output_forward", libraries=FBGEMM,
+)(*_combine(_make_combination(0, jagged=3)))  # fmt: skip
+op_kernels("jagged_dense_elementwise_mul_backward", libraries=FBGEMM)(
+    (r"opt_search", _find_rows),
+    (r"jagged_jagged_elementwise_dense_output", _make_combination(3, dense=(2,), jagged=1)),
+    (r"jagged", _make_combination(0, jagged=2)),
+)
+op_kernels(
+    "jagged_index_select", "jagged_index_select_2d_forward", "jagged_index_select_2d_forward_v2",
+    libraries=FBGEMM,
+)((r"jagged_index_select", _make_selection(passes=2, total=4)), *make_scan(1))  # fmt: skip
+op_kernels("jagged_index_add_2d_forward", "jagged_index_add_2d_forward_v2", libraries=FBGEMM)(
+    (r"jagged_index_add", _make_selection(passes=3, total=4))
+)
+op_kernels("keyed_jagged_index_select_dim1", libraries=FBGEMM)(
+    (r"index_select_scalar_cumsum", _select_lengths), (r"keyed_jagged_index_(?:select|add)_dim1", _select_keys)
+)
+op_kernels("jagged_dense_bmm", "jagged_dense_bmm_forward", libraries=FBGEMM)((r"jagged_dense_bmm", _multiply_by_dense))
+op_kernels("jagged_jagged_bmm", "jagged_jagged_bmm_forward", libraries=FBGEMM)((r"jagged_jagged_bmm", _multiply_jagged))
+op_kernels("jagged_softmax", "jagged_softmax_forward", libraries=FBGEMM)(*_combine(_make_combination(0)))
+
+
+def _move(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute a move of all that the first input holds."""
+    moved = signature.get_tensors(0)
+    return _build_move(moved[0].shape, 2 * sum_bytes(moved, item_bytes)) if moved else None
+
+
+def _build_move(shape: tuple[int, ...], bytes_: float) -> Columns:
+    return build_traffic_columns(shape, flops=0, bytes_=round(bytes_)) | {"family": "copy", "indexed": False}
+
+
+def _regroup(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute columns of several inputs in other groups: as many are read as written, and some may be left out."""
+    inputs, widths = signature.get_tensors(0), signature.get_integers(4)
+    if not inputs or not inputs[0].shape:
+        return None
+    width = sum(widths) if widths else sum(tensor.shape[-1] for tensor in inputs)
+    samples = inputs[0].numel // max(inputs[0].shape[-1], 1)
+    return _build_move((samples, width), 2 * samples * width * inputs[0].get_item_bytes(item_bytes))
+
+
+def _select_group(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute rows of several tensors chosen by indices, a list of them for each; all tensors come first."""
+    tensors, count = signature.get_tensors(0), signature.get_integer(1)
+    listed = tensors[count:] if count else signature.get_tensors(1)
+    sources = tensors[:count] if count else tensors
+    if not sources or not listed:
+        return None
+    moved = [
+        (index.numel, math.prod(source.shape[1:]), source.get_item_bytes(item_bytes))
+        for source, index in zip(sources, listed, strict=False)
+    ]
+    elements = sum(rows * width for rows, width, _ in moved)
+    bytes_ = sum(2 * rows * width * size for rows, width, size in moved)
+    rows = sum(rows for rows, _, _ in moved)
+    return _build_move((rows, elements // max(rows, 1)), bytes_ + rows * INDEX_BYTES) | {
+        "family": "embedding",
+        "indexed": True,
+    }
+
+
+def _select_batch(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute the same of tensors that lie in one, whose rows, columns and numbers of indices are listed."""
+    source = signature.get_tensor(0)
+    chosen, widths = signature.get_integers(1), signature.get_integers(3)
+    if source is None or not chosen or not widths or len(chosen) != len(widths):
+        return None
+    elements, rows = sum(map(math.prod, zip(chosen, widths, strict=True))), sum(chosen)
+    bytes_ = 2 * elements * source.get_item_bytes(item_bytes) + rows * INDEX_BYTES
+    return _build_move((rows, elements // max(rows, 1)), bytes_) | {"family": "embedding", "indexed": True}
+
+
+op_kernels(
+    "recat_embedding_grad_output", "recat_embedding_grad_output_mixed_D",
+    "recat_embedding_grad_output_mixed_D_batch", libraries=FBGEMM,
+)((r"recat_copy", _move))  # fmt: skip
+op_kernels(
+    *(f"permute_{kind}pooled_embs{how}" for kind in ("", "duplicate_") for how in ("", "_auto_grad")),
+    libraries=FBGEMM,
+)((r"permute_pooled_embs", _move))  # fmt: skip
+op_kernels(
+    "permute_multi_embedding", "permute_multi_embedding_function", "regroup_keyed_tensor", libraries=FBGEMM,
+)((r"permute_multi_embs", _regroup))  # fmt: skip
+op_kernels("group_index_select_dim0", "group_index_select_dim0_gpu_impl", libraries=FBGEMM)(
+    (r"group_index_select_or_add", _select_group)
+)
+op_kernels("batch_index_select_dim0", libraries=FBGEMM)((r"batch_index_select_dim0", _select_batch))

@@ -5,7 +5,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from tracekit.workload.signature import Signature, Tensor
 
@@ -16,23 +15,6 @@ TrafficFormula = Callable[[Signature, int], Columns | None]
 INDEX_BYTES = 8
 PICKED = "indices pick what is read or written"
 """Why look-ups, scatters and stores into caches count less than their tensors hold."""
-
-_REASONS: dict[object, str] = {}
-AnyFormula = TypeVar("AnyFormula", Formula, TrafficFormula)
-
-
-def leave_unread(formula: AnyFormula, reason: str) -> AnyFormula:
-    """Declare why a formula counts fewer bytes than its op's tensors hold, and return it.
-
-    A formula that declares nothing counts at least those (tests/workload/test_stored_bytes.py).
-    """
-    _REASONS[formula] = reason
-    return formula
-
-
-def find_unread_reason(formula: object) -> str | None:
-    """Return the reason that a formula declares."""
-    return _REASONS.get(formula)
 
 
 def build_traffic_columns(shape: Sequence[int], flops: int, bytes_: int) -> Columns:

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from tracekit.workload.ops.memory_traffic import (
     Columns,
-    TrafficFormula,
     build_traffic_columns,
     find_largest,
     make_read_write,
     make_single_pass,
     sum_bytes,
 )
+from tracekit.workload.ops.registry import op, other_ops_of
 from tracekit.workload.signature import Signature
 
 FLOPS_PER_ELEMENT = 8
@@ -81,6 +81,11 @@ PARAMETER_BYTES = 4
 """Bytes of sums and factors per channel, which are fp32."""
 
 
+@op(
+    "aten::cudnn_batch_norm", "aten::miopen_batch_norm", *BATCH_NORMS,
+    "aiter::rms_norm", "aiter::rmsnorm2d_fwd", "aiter::layer_norm", "aiter::layernorm2d_fwd", family="norm",
+)  # fmt: skip
+@other_ops_of("norm")
 def compute_traffic(signature: Signature, item_bytes: int) -> Columns | None:
     """Compute the traffic of a norm: every input read once, one output like the largest written."""
     largest = find_largest(signature.tensors)
@@ -145,13 +150,38 @@ def _merge_to_pass_rows(signature: Signature, kernel: _NormPass, shape: tuple[in
     return shape[0] * groups, math.prod(shape[1:]) // groups
 
 
-TRAFFIC: dict[str, TrafficFormula] = {
-    **dict.fromkeys(("aten::cudnn_batch_norm", "aten::miopen_batch_norm", *BATCH_NORMS), compute_traffic),
-    "_C::rms_norm": make_single_pass(FLOPS_PER_ELEMENT),
-    "_C::fused_add_rms_norm": make_read_write(both=(0, 1), read=(2,)),
-    "sgl_kernel::rmsnorm": make_single_pass(FLOPS_PER_ELEMENT),
-    "sgl_kernel::gemma_rmsnorm": make_single_pass(FLOPS_PER_ELEMENT),
-    "sgl_kernel::fused_add_rmsnorm": make_read_write(both=(0, 1), read=(2,)),
-    "aiter::rmsnorm": make_single_pass(FLOPS_PER_ELEMENT),
-    "aiter::add_rmsnorm": make_single_pass(FLOPS_PER_ELEMENT),
-}
+op(
+    "_C::rms_norm", "sgl_kernel::rmsnorm", "sgl_kernel::gemma_rmsnorm", "aiter::rmsnorm", "aiter::add_rmsnorm",
+    "_C::rms_norm_static_fp8_quant", "aiter::rmsnorm2d_fwd_with_add", "aiter::rmsnorm2d_fwd_with_add_ck",
+    "aiter::layernorm2d_fwd_with_add", family="norm",
+)(make_single_pass(FLOPS_PER_ELEMENT))  # fmt: skip
+op("_C::fused_add_rms_norm", "sgl_kernel::fused_add_rmsnorm", "sgl_kernel::gemma_fused_add_rmsnorm", family="norm")(
+    make_read_write(both=(0, 1), read=(2,))
+)
+op("_C::fused_add_rms_norm_static_fp8_quant", family="norm")(make_read_write(both=(2,), read=(1, 3), write=(0,)))
+# The last input, if given, is added in place.
+op("_C::rms_norm_dynamic_per_token_quant", "_C::rms_norm_per_block_quant", family="norm")(
+    make_read_write(both=(6,), read=(1, 2), write=(0, 3))
+)
+op("_C::fused_qk_norm_rope", family="norm")(make_read_write(both=(0,)))
+
+
+SOFTMAX_FLOPS_PER_ELEMENT = 5
+
+
+@other_ops_of("softmax")
+def compute_softmax_traffic(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute the traffic of a softmax: every input read once, one output like the largest written.
+
+    Backward ops until 2021 also took the forward pass's input, but only read its type.
+    """
+    backward = signature.op.endswith("_backward_data")
+    tensors = [*signature.get_tensors(0), *signature.get_tensors(1)] if backward else signature.tensors
+    if not tensors:
+        return None
+    largest = find_largest(tensors)
+    bytes_ = sum_bytes(tensors, item_bytes) + largest.numel * largest.get_item_bytes(item_bytes)
+    return build_traffic_columns(largest.shape, flops=SOFTMAX_FLOPS_PER_ELEMENT * largest.numel, bytes_=bytes_)
+
+
+op("_moe_C::topk_softmax", "sgl_kernel::topk_softmax", family="softmax")(make_single_pass(5))

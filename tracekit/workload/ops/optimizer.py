@@ -4,6 +4,7 @@ import math
 import re
 
 from tracekit.workload.ops.memory_traffic import Columns, build_traffic_columns, sum_bytes
+from tracekit.workload.ops.registry import other_ops_of
 from tracekit.workload.signature import Signature
 
 ADAM_FLOPS = 15
@@ -18,6 +19,7 @@ ONE_WAY_OPS = ("aten::_foreach_norm", "aten::_foreach_max", "aten::linalg_vector
 """Ops that only read their lists, or only write them."""
 
 
+@other_ops_of("optimizer")
 def compute_traffic(signature: Signature, item_bytes: int) -> Columns | None:
     """Compute the traffic of an optimizer from the shapes of its lists.
 

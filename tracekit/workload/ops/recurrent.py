@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass
 
 from tracekit.workload.ops.memory_traffic import Columns, TrafficFormula, build_traffic_columns, sum_bytes
+from tracekit.workload.ops.registry import op
 from tracekit.workload.signature import Signature
 
 STATE_AND_DIRECTION_POSITIONS = {
@@ -158,10 +159,7 @@ def _make_cell(*, state: int, written: int) -> TrafficFormula:
     return columns
 
 
-TRAFFIC: dict[str, TrafficFormula] = {
-    "aten::_thnn_fused_lstm_cell": _make_cell(state=2, written=6),
-    "aten::_thnn_fused_lstm_cell_backward_impl": _make_cell(state=2, written=5),
-    "aten::_thnn_fused_gru_cell": _make_cell(state=2, written=6),
-    "aten::_thnn_fused_gru_cell_backward": _make_cell(state=0, written=7),
-}
+op("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell", family="elementwise")(_make_cell(state=2, written=6))
+op("aten::_thnn_fused_lstm_cell_backward_impl", family="elementwise")(_make_cell(state=2, written=5))
+op("aten::_thnn_fused_gru_cell_backward", family="elementwise")(_make_cell(state=0, written=7))
 """Written are the new states and all gates for the backward pass, or the gradients of gates and state."""

@@ -10,10 +10,8 @@ a V100 and an A100 it takes for 14 of them (951 features of 1,024 samples) what 
 import math
 
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, TrafficFormula, build_traffic_columns
+from tracekit.workload.ops.registry import FBGEMM, KernelFormula, op_kernels
 from tracekit.workload.signature import Signature
-
-KernelFormulas = tuple[tuple[str, TrafficFormula], ...]
-"""Patterns of kernels' names, and the formula of each."""
 
 COUNTER_BYTES = 4096
 """Bytes of the counters that a scan starts from; next to nothing."""
@@ -24,7 +22,7 @@ MOVING_ELEMENTS, CHECKING_ELEMENTS = 25, 85
 reduction as one that checks them."""
 
 
-def make_scan(*inputs: int, times: float = 1.0) -> KernelFormulas:
+def make_scan(*inputs: int, times: float = 1.0) -> tuple[KernelFormula, ...]:
     """Make the formulas of a scan over some inputs, with a kernel that clears its counters.
 
     Args:
@@ -85,7 +83,7 @@ def _permute_lengths(signature: Signature, item_bytes: int) -> Columns | None:
     return build_traffic_columns((moved,), flops=0, bytes_=round(bytes_)) | {"family": "copy", "indexed": True}
 
 
-PERMUTATION: KernelFormulas = (
+PERMUTATION: tuple[KernelFormula, ...] = (
     (r"permute_(?:\dD_data|indices_weights)", _permute_data),
     (r"permute_(?:\dD_)?lengths", _permute_lengths),
     *make_scan(1),
@@ -151,7 +149,7 @@ def _place_buckets(signature: Signature, item_bytes: int) -> Columns | None:
     return _build_scattered(mapping.numel, 2 * mapping.compute_bytes(item_bytes))
 
 
-BUCKETS: KernelFormulas = (
+BUCKETS: tuple[KernelFormula, ...] = (
     (r"ScanInit", build_counters),
     (r"Scan", _scan_buckets),
     (r"cuda_kernel1", _count_buckets),
@@ -199,22 +197,20 @@ def _make_dense(signature: Signature, item_bytes: int) -> Columns | None:
     return build_traffic_columns((values.numel,), flops=0, bytes_=bytes_) | {"family": "copy"}
 
 
-KERNELS: dict[str, KernelFormulas] = {
-    **dict.fromkeys(
-        ("permute_2D_sparse_data", "permute_1D_sparse_data", "permute_sparse_data", "permute_sparse_features"),
-        PERMUTATION,
-    ),
-    **dict.fromkeys(
-        [f"asynchronous_{kind}_cumsum" for kind in ("complete", "inclusive", "exclusive", "batched_complete")],
-        make_scan(0),
-    ),
-    "bounds_check_indices": ((r"bounds_check_indices", _check_bounds),),
-    **dict.fromkeys(("block_bucketize_sparse_features", "bucketize_sparse_features"), BUCKETS),
-    "populate_bucketized_permute": (*make_scan(0), (r"populate_bucketized_permute", _place_buckets)),
-    "offsets_range": ((r"offsets_range", _make_range(1)),),
-    "lengths_range": make_scan(0),
-    "expand_into_jagged_permute": ((r"expand_into_jagged_permute", _make_range(3, offsets=1)),),
-    "segment_sum_csr": ((r"segment_sum_csr", _sum_segments),),
-    "to_dense_representation": (*make_scan(1), (r"to_dense_representation", _make_dense)),
-}
-"""Ops without their library's name, and their kernels."""
+op_kernels(
+    "permute_2D_sparse_data", "permute_1D_sparse_data", "permute_sparse_data", "permute_sparse_features",
+    libraries=FBGEMM,
+)(*PERMUTATION)  # fmt: skip
+op_kernels(
+    *(f"asynchronous_{kind}_cumsum" for kind in ("complete", "inclusive", "exclusive", "batched_complete")),
+    "lengths_range", libraries=FBGEMM,
+)(*make_scan(0))  # fmt: skip
+op_kernels("bounds_check_indices", libraries=FBGEMM)((r"bounds_check_indices", _check_bounds))
+op_kernels("block_bucketize_sparse_features", "bucketize_sparse_features", libraries=FBGEMM)(*BUCKETS)
+op_kernels("populate_bucketized_permute", libraries=FBGEMM)(
+    *make_scan(0), (r"populate_bucketized_permute", _place_buckets)
+)
+op_kernels("offsets_range", libraries=FBGEMM)((r"offsets_range", _make_range(1)))
+op_kernels("expand_into_jagged_permute", libraries=FBGEMM)((r"expand_into_jagged_permute", _make_range(3, offsets=1)))
+op_kernels("segment_sum_csr", libraries=FBGEMM)((r"segment_sum_csr", _sum_segments))
+op_kernels("to_dense_representation", libraries=FBGEMM)(*make_scan(1), (r"to_dense_representation", _make_dense))

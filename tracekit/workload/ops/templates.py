@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tracekit.workload.ops.attention import build_attention_columns, build_mask_columns
-from tracekit.workload.ops.memory_traffic import Columns, build_traffic_columns, find_largest, leave_unread, sum_bytes
+from tracekit.workload.ops.memory_traffic import Columns, build_traffic_columns, find_largest, sum_bytes
 from tracekit.workload.signature import Signature, Tensor
 
 READ_LIMITS = ((re.compile(r"_select_(?!backward|scatter)"), 1), (re.compile(r"_slice_(?!backward|scatter)"), 2))
@@ -60,9 +60,6 @@ def compute_buffer_traffic(signature: Signature, item_bytes: int) -> Columns:
     read = [min(tensor.stored_elements, limit * over) for tensor, limit in zip(tensors, limits, strict=True)]
     bytes_ = sum(count * tensor.get_item_bytes(item_bytes) for count, tensor in zip(read, tensors, strict=True))
     return build_traffic_columns(largest.shape, flops=over, bytes_=bytes_)
-
-
-leave_unread(compute_buffer_traffic, "a slice, or rows of a table, are read of a buffer")
 
 
 def _is_part_of_rows(tensor: Tensor) -> bool:

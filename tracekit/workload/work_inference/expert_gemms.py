@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tracekit.workload.ops.expert_routing import LEAST_TOKENS_FRACTION, count_hit_experts
+from tracekit.workload.ops.gemm_sequences import LEAST_TOKENS_FRACTION, count_hit_experts
 from tracekit.workload.signature import ITEM_BYTES
 
 TOKEN_EXPERT_PAIRS = pl.col("tokens") * pl.col("top_k")

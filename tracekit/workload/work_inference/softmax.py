@@ -12,7 +12,7 @@ nothing.
 import polars as pl
 
 from tracekit.trace import RankTrace
-from tracekit.workload.ops.softmax import FLOPS_PER_ELEMENT
+from tracekit.workload.ops.norm import SOFTMAX_FLOPS_PER_ELEMENT
 from tracekit.workload.signature import CPP_DTYPES, ITEM_BYTES
 from tracekit.workload.work_inference.override import override_columns
 from tracekit.workload.work_inference.rule import WorkRule
@@ -49,7 +49,7 @@ def infer_softmax_rows(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame
     filled = {
         "rows": rows,
         "cols": width,
-        "flops": FLOPS_PER_ELEMENT * rows * width,
+        "flops": SOFTMAX_FLOPS_PER_ELEMENT * rows * width,
         "bytes": rows * width * item,
         "work_from": pl.lit("geometry"),
         "work_low": least,
