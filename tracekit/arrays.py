@@ -45,6 +45,28 @@ def find_nulls(values: pl.Series) -> Bools:
     return missing
 
 
+def fill_false(mask: pl.Series) -> Bools:
+    """Return a column of truth values with false in place of nulls."""
+    true = pl.Series([True]).new_from_index(0, len(mask))
+    filled: Bools = true.zip_with(mask, ~true).to_numpy()
+    return filled
+
+
+def compute_medians(values: Ints, group: Ints, groups: int) -> tuple[Floats, Ints]:
+    """Compute the median of each group's values, NaN without one, and count them.
+
+    Args:
+        values: The values.
+        group: Number of the group of each.
+        groups: How many groups there are.
+    """
+    count = np.bincount(group, minlength=groups)
+    first = np.cumsum(count) - count
+    ordered = np.append(values[np.lexsort((values, group))], 0)
+    low, high = (np.where(count > 0, first + half, values.size) for half in ((count - 1) // 2, count // 2))
+    return np.where(count > 0, (ordered[low] + ordered[high]) / 2, np.nan), count
+
+
 def number_pairs(tables: Sequence[pl.DataFrame], first: str, second: str) -> list[Ints]:
     """Number each pair of values of two columns over all tables, in the order of the values; nulls are the least.
 

@@ -1,11 +1,12 @@
 """Recorded: the nodes of the graph, which are calls that touch the GPU, marks on CPU threads, and GPU activities."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints, compute_least_from
+from tracekit.arrays import Bools, DistinctNames, Ints, compute_least_from, fill_nulls, number_pairs
 from tracekit.compiled import compile_lazily
 from tracekit.graph.blocking_calls import BLOCKING_CALLS
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
@@ -15,7 +16,7 @@ NONE = -1
 EMPTY_NODES = np.empty(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Nodes:
     """Host nodes first, then one node per activity; node ``i`` starts at vertex ``2 i`` and ends at ``2 i + 1``.
 
@@ -64,10 +65,15 @@ class Nodes:
         """Start of each activity's launch call; 0 where the trace lacks it."""
         return np.where(self.launcher == NONE, 0, self.start_ns[self.launcher])
 
+    @cached_property
+    def distinct_names(self) -> DistinctNames:
+        """The names of the host nodes."""
+        return DistinctNames.from_column(self.names)
+
     @property
     def is_graph_launch(self) -> Bools:
         """Whether each host node launches a CUDA graph."""
-        return self.names.str.contains(GRAPH_LAUNCH_CALLS).to_numpy()
+        return self.distinct_names.match(GRAPH_LAUNCH_CALLS)
 
     def get_vertex_times(self, vertices: Ints) -> Ints:
         """Return the measured times of vertices (numbered as in ``tracekit.graph.edges``)."""
@@ -85,7 +91,7 @@ class Nodes:
 
     def find_calls(self, pattern: str) -> Ints:
         """Return the calls whose name matches a regular expression."""
-        return np.flatnonzero(self.names.str.contains(pattern).to_numpy())
+        return np.flatnonzero(self.distinct_names.match(pattern))
 
     def find_first_from(self, lanes: Ints, times: Ints) -> Ints:
         """Return the first host node of each lane that starts at a time or later; ``NONE`` without one."""
@@ -120,25 +126,33 @@ def collect_nodes(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) 
         kernels: Its kernel table (``schema.KERNELS``).
         marks: Times on CPU threads that the replay should report: ``ts_ns``, ``pid``, ``tid``.
     """
-    marks = marks.drop_nulls("pid")
-    calls = _select_calls(trace, kernels)
+    if marks["pid"].null_count():
+        marks = marks.drop_nulls("pid")
+    rows, launcher = _select_calls(trace, kernels)
     origin_ns = _find_origin(trace)
-    cpu = pl.concat([calls, _build_marks(marks)], how="diagonal_relaxed")
-    lanes = _LaneNumbers(cpu, kernels)
-    launcher = _find_launchers(calls, kernels)
-    cover = _find_busy_intervals(trace, cpu, lanes, origin_ns)
-    start = np.concatenate([cpu["ts_ns"].to_numpy(), kernels["ts_ns"].to_numpy()]) - origin_ns
-    dur = np.concatenate([cpu["dur_ns"].to_numpy(), kernels["dur_ns"].to_numpy()])
+    tables = (trace.ops, trace.calls, marks)
+    threads = number_pairs(tables, "pid", "tid")
+    lanes, host_lane = np.unique(np.concatenate([threads[1][rows], threads[2]]), return_inverse=True)
+    (stream,) = number_pairs((kernels,), "device", "stream")
+    stream_lane = lanes.size + np.unique(stream, return_inverse=True)[1]
+    starts = [trace.ops["ts_ns"].to_numpy(), trace.calls["ts_ns"].to_numpy(), marks["ts_ns"].to_numpy()]
+    durations = [trace.ops["dur_ns"].to_numpy(), trace.calls["dur_ns"].to_numpy(), np.zeros(marks.height, np.int64)]
+    cover = _find_busy_intervals(
+        _find_lanes(lanes, np.concatenate(threads)), np.concatenate(starts) - origin_ns, np.concatenate(durations)
+    )
+    start = np.concatenate([starts[1][rows], starts[2], kernels["ts_ns"].to_numpy()]) - origin_ns
+    dur = np.concatenate([durations[1][rows], durations[2], kernels["dur_ns"].to_numpy()])
+    correlation = fill_nulls(trace.calls["correlation"], NONE)[rows]
     return Nodes(
         start_ns=start,
         end_ns=start + dur,
-        lane=np.concatenate([lanes.find_thread_lanes(cpu), lanes.find_stream_lanes(kernels)]),
-        n_host=cpu.height,
+        lane=np.concatenate([host_lane, stream_lane]),
+        n_host=rows.size + marks.height,
         n_marks=marks.height,
         launcher=launcher,
-        names=cpu["name"],
-        correlation=cpu["correlation"].fill_null(NONE).to_numpy(),
-        is_nvidia=bool(calls["name"].str.starts_with("cu").any()),
+        names=pl.concat([trace.calls["name"][rows], pl.Series("name", ["mark"]).new_from_index(0, marks.height)]),
+        correlation=np.concatenate([correlation, np.full(marks.height, NONE)]),
+        is_nvidia=bool(trace.call_names.match(r"^cu")[rows].any()),
         busy_lane=cover[0],
         busy_start_ns=cover[1],
         busy_end_ns=cover[2],
@@ -146,15 +160,21 @@ def collect_nodes(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) 
     )
 
 
-def _select_calls(trace: RankTrace, kernels: pl.DataFrame) -> pl.DataFrame:
-    launching = kernels["call"].drop_nulls().unique()
-    rows = trace.calls.with_row_index("call").with_columns(pl.col("call").cast(pl.Int64))
-    keep = pl.col("call").is_in(launching.implode()) | pl.col("name").str.contains(BLOCKING_CALLS)
-    return rows.filter(keep).select("ts_ns", "dur_ns", "name", "pid", "tid", "correlation", "call")
+def find_named_copies(kernels: pl.DataFrame, text: str) -> Bools:
+    """Return which activities are copies whose name holds a text."""
+    found: Bools = (kernels["kind"] == "memcpy").to_numpy().copy()
+    if found.any():
+        found[found] = kernels["name"].filter(pl.Series(found)).str.contains(text, literal=True).to_numpy()
+    return found
 
 
-def _build_marks(marks: pl.DataFrame) -> pl.DataFrame:
-    return marks.select("ts_ns", "pid", "tid", dur_ns=pl.lit(0, pl.Int64), name=pl.lit("mark"))
+def _select_calls(trace: RankTrace, kernels: pl.DataFrame) -> tuple[Ints, Ints]:
+    """Select the calls that launch or block: their rows, and which of them launched each kernel, ``NONE`` for none."""
+    call = fill_nulls(kernels["call"], NONE)
+    chosen = trace.call_names.match(BLOCKING_CALLS)
+    chosen[call[call != NONE]] = True
+    place = np.append(np.cumsum(chosen) - 1, NONE)
+    return np.flatnonzero(chosen), place[call]
 
 
 def _find_origin(trace: RankTrace) -> int:
@@ -162,42 +182,18 @@ def _find_origin(trace: RankTrace) -> int:
     return min(int(table["ts_ns"][0]) for table in tables if table.height)
 
 
-def _find_launchers(calls: pl.DataFrame, kernels: pl.DataFrame) -> Ints:
-    node_of_call = pl.DataFrame({"call": calls["call"], "node": np.arange(calls.height, dtype=np.int64)})
-    joined = kernels.select("call").join(node_of_call, on="call", how="left", maintain_order="left")
-    return joined["node"].fill_null(NONE).to_numpy()
+def _find_lanes(lanes: Ints, threads: Ints) -> Ints:
+    """Return the place of each thread among those with a lane; ``NONE`` for threads without nodes."""
+    if not lanes.size:
+        return np.full(threads.size, NONE)
+    place = np.searchsorted(lanes, threads).clip(max=lanes.size - 1)
+    return np.where(lanes[place] == threads, place, NONE)
 
 
-class _LaneNumbers:
-    """Consecutive numbers for threads and, after them, for streams."""
-
-    def __init__(self, cpu: pl.DataFrame, kernels: pl.DataFrame) -> None:
-        self._threads = cpu.select("pid", "tid").unique().sort("pid", "tid").with_row_index("lane")
-        streams = kernels.select("device", "stream").unique().sort("device", "stream")
-        self._streams = streams.with_row_index("lane", offset=self._threads.height)
-
-    def find_thread_lanes(self, table: pl.DataFrame) -> Ints:
-        """Return the lane of each row by its pid and tid; ``NONE`` for threads without nodes."""
-        return self._join_lanes(table, self._threads, ["pid", "tid"])
-
-    def find_stream_lanes(self, table: pl.DataFrame) -> Ints:
-        """Return the lane of each row by its device and stream."""
-        return self._join_lanes(table, self._streams, ["device", "stream"])
-
-    @staticmethod
-    def _join_lanes(table: pl.DataFrame, lanes: pl.DataFrame, on: list[str]) -> Ints:
-        joined = table.select(on).join(lanes, on=on, how="left", nulls_equal=True, maintain_order="left")
-        return joined["lane"].cast(pl.Int64).fill_null(NONE).to_numpy()
-
-
-def _find_busy_intervals(
-    trace: RankTrace, cpu: pl.DataFrame, lanes: _LaneNumbers, origin_ns: int
-) -> tuple[Ints, Ints, Ints]:
-    """Return when each thread is known to run ops or calls: disjoint intervals, ordered by lane and start."""
-    spans = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (trace.ops, trace.calls, cpu)])
-    lane, start = lanes.find_thread_lanes(spans), spans["ts_ns"].to_numpy() - origin_ns
+def _find_busy_intervals(lane: Ints, start: Ints, dur: Ints) -> tuple[Ints, Ints, Ints]:
+    """Merge what threads are known to run into disjoint intervals, ordered by lane and start."""
     order = np.lexsort((start, lane))[np.count_nonzero(lane == NONE) :]
-    lane, start, end = lane[order], start[order], start[order] + spans["dur_ns"].to_numpy()[order]
+    lane, start, end = lane[order], start[order], start[order] + dur[order]
     busy = np.empty((3, lane.size), np.int64)
     count = _merge_overlapping(lane.size, lane, start, end, *busy)
     return busy[0, :count], busy[1, :count], busy[2, :count]

@@ -11,6 +11,7 @@ sum. The shortest similar collective of that rank is then the best estimate.
 
 import polars as pl
 
+from tracekit.arrays import make_nulls
 from tracekit.rules import NO_RULES, Rule, RuleNames
 
 RULE = Rule(
@@ -41,6 +42,8 @@ def estimate_transfer_us(
             missing there use the envelope.
         without: Inference rules that are off; without this one, an unread rank's waiting counts as transfer.
     """
+    if not (kernels["family"] == "collective").any():
+        return make_nulls("transfer_us", kernels.height, pl.Float64)
     if "wait_ns" in kernels.columns:
         return kernels.select(pl.when(pl.col("family") == "collective").then(pl.col("dur_ns") / 1e3)).to_series()
     if RULE.is_on(without):

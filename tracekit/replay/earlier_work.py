@@ -126,6 +126,8 @@ def _find_delayed_kernels(kernels: pl.DataFrame, row: Ints, steps: pl.DataFrame,
         steps: All steps of the trace.
         firsts: Row of each rank's first step.
     """
+    if not steps["waited_until_ns"].count():
+        return np.empty(0, np.int64)
     waited = pl.DataFrame({"row": firsts, "until": steps["waited_until_ns"].gather(firsts)}).drop_nulls()
     own = pl.DataFrame({"row": row, "ts_ns": kernels["ts_ns"]}).with_row_index("kernel")
     delayed = own.join(waited, on="row").filter(pl.col("ts_ns") >= pl.col("until"))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Floats, Ints
+from tracekit.arrays import NO_NUMBER, Bools, Floats, Ints, find_nulls, number_pairs
 from tracekit.errors import StepError
 from tracekit.messages import Message
 from tracekit.messages.traces import STEPS_OVERLAP, STEPS_WITHOUT_GPU_WORK
@@ -134,17 +134,17 @@ class JobSteps:
     """
 
     def __init__(self, steps: pl.DataFrame, chosen: pl.DataFrame) -> None:
-        self.first: Bools = steps.select(pl.int_range(pl.len()).over("rank") == 0).to_series().to_numpy()
+        self.first: Bools = np.zeros(steps.height, np.bool_)
+        self.first[np.unique(steps["rank"].to_numpy(), return_index=True)[1]] = True
         self.begins_at_mark: Bools = steps["begins_at_mark"].to_numpy() & ~self.first
-        numbers = steps["step"].unique(maintain_order=True)
-        self.numbers: list[int] = numbers.to_list()
-        self._step = steps["step"].replace_strict(numbers, range(len(numbers)), return_dtype=pl.Int64).to_numpy()
+        numbers, self._step = _number_in_order(steps["step"].to_numpy())
+        self.numbers: list[int] = numbers.tolist()
         # Whether a step is the first step of every rank that has it.
         self._is_first_step: Bools = self._hold_for_all(self.first)
         self._begins_at_mark: Bools = self._hold_for_all(self.first | self.begins_at_mark)
-        self._chosen: Bools = numbers.is_in(chosen["step"].implode()).to_numpy()
+        self._chosen: Bools = np.isin(numbers, chosen["step"].to_numpy())
         last = np.append(self.first[1:], True)
-        self._is_cut: Bools = self._hold_for_all(last & steps["tokens"].is_not_null().to_numpy())
+        self._is_cut: Bools = self._hold_for_all(last & ~find_nulls(steps["tokens"]))
         self.is_chosen: Bools = self._chosen[self._step]
 
     def _hold_for_all(self, rows: Bools) -> Bools:
@@ -437,12 +437,21 @@ def _compute_work_start_ns(timeline: Timeline, collective: Bools) -> Ints:
 
 def _index_ranks(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
     """Return the index of each kernel's rank among the ranks of ``steps``."""
-    ranks = steps["rank"].unique(maintain_order=True)
-    return kernels["rank"].replace_strict(ranks, range(len(ranks)), return_dtype=pl.Int64).to_numpy()
+    ranks = _number_in_order(steps["rank"].to_numpy())[0]
+    in_order = np.argsort(ranks)
+    return in_order[np.searchsorted(ranks, kernels["rank"].to_numpy(), sorter=in_order)]
 
 
 def _index_step_rows(kernels: pl.DataFrame, steps: pl.DataFrame) -> Ints:
     """Return the row of ``steps`` of each kernel; ``steps.height`` for kernels outside all steps."""
-    rows = steps.select(*STEP_KEYS, row=pl.int_range(pl.len(), dtype=pl.Int64))
-    joined = kernels.select(STEP_KEYS).join(rows, on=STEP_KEYS, how="left", maintain_order="left")
-    return joined["row"].fill_null(steps.height).to_numpy()
+    of_kernel, of_step = number_pairs((kernels, steps), *STEP_KEYS)
+    in_order = np.argsort(of_step)
+    row = np.append(in_order, steps.height)[np.searchsorted(of_step, of_kernel, sorter=in_order)]
+    return np.where(np.append(of_step, NO_NUMBER)[row] == of_kernel, row, steps.height)
+
+
+def _number_in_order(values: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct values in order of appearance, and the place of each value among them."""
+    distinct, first, number = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return distinct[order], np.argsort(order)[number]

@@ -44,7 +44,8 @@ def find_innermost_spans(spans: tuple[Ints, Ints, Ints], times: tuple[Ints, Ints
     thread, start, end = spans
     order, time_order = np.lexsort((-end, start, thread)), np.lexsort((times[1], times[0]))
     found, stack = np.full(time_order.size, -1, dtype=np.int64), np.empty(order.size, dtype=np.int64)
-    ordered, queries = [each[order] for each in spans], [each[time_order] for each in times]
+    ordered = thread[order], start[order], end[order]
+    queries = times[0][time_order], times[1][time_order], times[2][time_order]
     _find_innermost_open(order.size, *ordered, time_order.size, *queries, stack, found)
     rows = np.full(time_order.size, -1, dtype=np.int64)
     rows[time_order[found >= 0]] = order[found[found >= 0]]

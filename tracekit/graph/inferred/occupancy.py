@@ -17,7 +17,7 @@ DeepSeek's training, where communication holds the remaining SMs).
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Ints, fill_false
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
 from tracekit.rules import Rule
@@ -53,13 +53,13 @@ def link_occupancy(nodes: Nodes, kernels: pl.DataFrame, sms: int, delayed: Ints)
         sms: SMs or CUs of the GPU; 0 if not recorded, which gives no edges.
         delayed: Activities that started later than launch and stream allow, while no other activity had just ended.
     """
-    on_sms = (kernels["kind"] != "memcpy") | (kernels["copy_kind"] == "DtoD").fill_null(False)
-    threads = (kernels["blocks"] * kernels["threads_per_block"]).fill_null(0)
-    does_not_fit = (threads > sms * MAX_THREADS_PER_SM) | (kernels["kind"] == "memcpy")
-    large = nodes.activities[(on_sms & does_not_fit).to_numpy()]
-    waiting = delayed[on_sms.to_numpy()[delayed - nodes.n_host]]
-    alone = (kernels["shared_memory_bytes"] > HALF_SHARED_MEMORY_BYTES).fill_null(False).to_numpy()
-    on_most = nodes.activities[alone & (kernels["blocks"] >= MIN_SM_FRACTION * sms).fill_null(False).to_numpy()]
+    is_copy = (kernels["kind"] == "memcpy").to_numpy()
+    on_sms = ~is_copy | fill_false(kernels["copy_kind"] == "DtoD")
+    does_not_fit = fill_false(kernels["blocks"] * kernels["threads_per_block"] > sms * MAX_THREADS_PER_SM) | is_copy
+    large = nodes.activities[on_sms & does_not_fit]
+    waiting = delayed[on_sms[delayed - nodes.n_host]]
+    alone = fill_false(kernels["shared_memory_bytes"] > HALF_SHARED_MEMORY_BYTES)
+    on_most = nodes.activities[alone & fill_false(kernels["blocks"] >= MIN_SM_FRACTION * sms)]
     if not (sms and waiting.size and (large.size or on_most.size)):
         return Edges(EdgeKind.OCCUPIED, *[EMPTY_NODES] * 3)
     device = kernels["device"].to_numpy()

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools
-from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.nodes import NONE, Nodes, find_named_copies
 from tracekit.rules import NO_RULES, Rule, RuleNames
 
 RULE = Rule(
@@ -27,6 +27,6 @@ def find_staged_copies(nodes: Nodes, kernels: pl.DataFrame, without: RuleNames =
     known = nodes.launcher != NONE
     returned = np.where(known, nodes.end_ns[nodes.launcher], 0)
     start, end = nodes.start_ns[nodes.n_host :], nodes.end_ns[nodes.n_host :]
-    pageable = kernels["name"].str.contains(PAGEABLE_COPY_NAME, literal=True).to_numpy()
+    pageable = find_named_copies(kernels, PAGEABLE_COPY_NAME)
     during: Bools = pageable & known & (start < returned) & (returned < end)
     return during

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Ints, fill_false
 from tracekit.graph.blocking_calls import ROCM_CLOCK_ERROR_NS, WAIT_CALLS
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
-from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes
+from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes, find_named_copies
 from tracekit.graph.recorded import host_spans
 from tracekit.rules import Rule
 
@@ -93,9 +93,9 @@ def _find_blocking_copies(nodes: Nodes, kernels: pl.DataFrame) -> Ints:
 
     The first activity of a stream may wait for work from before the trace.
     """
-    to_host = (kernels["kind"] == "memcpy") & (kernels["copy_kind"] == "DtoH").fill_null(False)
-    pageable = to_host & ~kernels["name"].str.contains(PINNED_COPY_NAME)
-    copies = nodes.activities[pageable.to_numpy() & (nodes.launcher != NONE)]
+    to_host = (kernels["kind"] == "memcpy").to_numpy() & fill_false(kernels["copy_kind"] == "DtoH")
+    pageable = to_host & ~find_named_copies(kernels, PINNED_COPY_NAME)
+    copies = nodes.activities[pageable & (nodes.launcher != NONE)]
     blocked = nodes.end_ns[nodes.launcher[copies - nodes.n_host]] >= nodes.start_ns[copies]
     _, followers = nodes.find_neighbours(nodes.activities)
     kept: Ints = copies[blocked & np.isin(copies, followers)]

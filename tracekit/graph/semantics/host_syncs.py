@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Ints, compute_medians, fill_false
 from tracekit.graph.blocking_calls import DEVICE_SYNC_CALLS, ROCM_CLOCK_ERROR_NS
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices
 from tracekit.graph.inferred import pageable_copies, sync_targets
 from tracekit.graph.inferred.unrecorded_work import UnrecordedWork
 from tracekit.graph.issue_order import IssuedActivities
-from tracekit.graph.nodes import NONE, Nodes
+from tracekit.graph.nodes import NONE, Nodes, find_named_copies
 from tracekit.graph.recorded.cuda_sync_events import RecordedWaits
 from tracekit.rules import RuleNames
 
@@ -103,9 +103,9 @@ def _pair_device_syncs(nodes: Nodes, issued: IssuedActivities) -> tuple[Ints, In
 
 def _pair_pageable_copies(nodes: Nodes, kernels: pl.DataFrame) -> tuple[Ints, Ints]:
     """Pair copies from or to pageable memory with their own calls, which they block."""
-    stays = (kernels["copy_kind"] == "DtoD").fill_null(False)
-    may_block = (kernels["kind"] == "memcpy") & ~stays & ~kernels["name"].str.contains(PINNED_COPY_NAME)
-    pageable_copies = nodes.activities[may_block.to_numpy() & (nodes.launcher != NONE)]
+    stays = fill_false(kernels["copy_kind"] == "DtoD") | find_named_copies(kernels, PINNED_COPY_NAME)
+    may_block = (kernels["kind"] == "memcpy").to_numpy() & ~stays
+    pageable_copies = nodes.activities[may_block & (nodes.launcher != NONE)]
     return pageable_copies, nodes.launcher[pageable_copies - nodes.n_host]
 
 
@@ -131,16 +131,17 @@ def _measure_work_afterwards(nodes: Nodes, call: Ints, late: Ints, waited: Bools
 
 def _estimate_return_lag(nodes: Nodes, call: Ints, late: Ints, waited: Bools) -> Ints:
     """Estimate how long after its activity each call returns: the median over calls of the same name that waited."""
-    names = nodes.names.gather(pl.Series(call))
-    samples = pl.DataFrame({"name": names, "late": pl.Series(late).set(pl.Series(~waited), None)})
-    overall = samples["late"].median() or DEFAULT_RETURN_LAG_NS
-    enough = pl.col("late").count().over("name") >= MIN_SAMPLES
-    lag = pl.when(enough).then(pl.col("late").median().over("name")).otherwise(overall)
-    return samples.select(lag.round().cast(pl.Int64)).to_series().to_numpy()
+    name = nodes.distinct_names.number[call]
+    overall = float(np.median(late[waited])) if waited.any() else 0.0
+    median, count = compute_medians(late[waited], name[waited], len(nodes.distinct_names.names))
+    lag = np.where(count >= MIN_SAMPLES, median, overall or DEFAULT_RETURN_LAG_NS)[name]
+    return np.rint(lag).astype(np.int64)
 
 
 def _estimate_own_time(nodes: Nodes, waited: Ints) -> Ints:
     """Return durations of host nodes; for those that waited, the tenth percentile by name, at most ``MAX_OWN_NS``."""
+    if not waited.size:
+        return nodes.dur_ns[: nodes.n_host]
     durations = pl.DataFrame({"name": nodes.names, "dur": nodes.dur_ns[: nodes.n_host]})
     low = durations.select(pl.col("dur").quantile(0.1).over("name")).to_series().to_numpy()
     own = nodes.dur_ns[: nodes.n_host].copy()

@@ -6,7 +6,7 @@ The latency is a median of the trace.
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, DistinctNames, Ints, compute_medians
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.inferred import pageable_copies, submission
 from tracekit.graph.nodes import NONE, Nodes
@@ -68,19 +68,26 @@ def _estimate_latency(nodes: Nodes, kernels: pl.DataFrame, idle: Bools, held_bac
     Rare ones use the median over all kernels, or over all copies and memsets: a copy of pageable memory starts 50 us
     after its call.
     """
-    launcher_name = nodes.names.gather(pl.Series(nodes.launcher).replace(NONE, None))
-    likeness = pl.when(pl.col("kind") == "kernel").then(launcher_name).otherwise("name")
     measured = np.maximum(nodes.start_ns[nodes.activities] - nodes.start_ns[nodes.launcher], 0)
     tells = idle & (measured < MAX_LATENCY_NS)
     tells[held_back - nodes.n_host] = False
-    samples = kernels.select(likeness=likeness, is_kernel=pl.col("kind") == "kernel").with_columns(
-        latency=pl.when(pl.Series(tells)).then(pl.Series(measured))
-    )
-    median, count = pl.col("latency").median(), pl.col("latency").count()
-    alike = pl.when(count.over("likeness") >= MIN_SAMPLES).then(median.over("likeness"))
-    akin = pl.when(count.over("is_kernel") >= MIN_SAMPLES_BY_TYPE).then(median.over("is_kernel"))
-    expected = pl.coalesce(alike, akin, median)
-    return samples.select(expected.fill_null(DEFAULT_LATENCY_NS).round().cast(pl.Int64)).to_series().to_numpy()
+    is_kernel = (kernels["kind"] == "kernel").to_numpy()
+    expected = np.full(tells.size, float(np.median(measured[tells])) if tells.any() else DEFAULT_LATENCY_NS)
+    for group, least in (
+        (is_kernel.astype(np.int64), MIN_SAMPLES_BY_TYPE),
+        (_group_alike(nodes, kernels), MIN_SAMPLES),
+    ):
+        median, count = compute_medians(measured[tells], group[tells], int(group.max(initial=0)) + 1)
+        expected = np.where(count[group] >= least, median[group], expected)
+    return np.rint(expected).astype(np.int64)
+
+
+def _group_alike(nodes: Nodes, kernels: pl.DataFrame) -> Ints:
+    """Number the names of calls that launch kernels, and after them those of copies and memsets."""
+    group = np.append(nodes.distinct_names.number, NONE)[nodes.launcher] + 1
+    moves = np.flatnonzero((kernels["kind"] != "kernel").to_numpy())
+    group[moves] = DistinctNames.from_column(kernels["name"][moves]).number + len(nodes.distinct_names.names) + 1
+    return group
 
 
 def _find_idle_stream_launches(nodes: Nodes) -> Bools:
