@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.prediction.test_prediction import steps_of_gemms
-from tracekit.export import excerpt
+from tracekit.export.perfetto import document
 from tracekit.run import prepare_run
 
 
@@ -67,18 +67,18 @@ def test_without_perfettos_page_there_is_only_the_file(api, work, make_trace, mo
 def test_as_many_steps_as_can_be_shown(monkeypatch):
     run = prepare_run(steps_of_gemms().load())
     per_step = run.kernels.filter(run.kernels["step"] == run.chosen_steps["step"][0]).height
-    assert excerpt.limit_timeline_steps(run, 3) == (run, None)
-    monkeypatch.setattr(excerpt, "MAX_DRAWN_KERNELS", per_step)
-    shown, said = excerpt.limit_timeline_steps(run, 1)
+    assert document.limit_timeline_steps(run, 3) == (run, None)
+    monkeypatch.setattr(document, "MAX_DRAWN_KERNELS", per_step)
+    shown, said = document.limit_timeline_steps(run, 1)
     assert shown.chosen_steps["step"].to_list() == run.chosen_steps["step"].to_list()[:1]
     assert (said.code, said.values["kernels"]) == ("timeline-cut", per_step * run.chosen_steps.height)
-    shown, said = excerpt.limit_timeline_steps(run, 3)
+    shown, said = document.limit_timeline_steps(run, 3)
     assert shown is None
     assert said.code == "timeline-left-out"
 
 
 def test_a_timeline_that_is_left_out_is_said(api, work, make_trace, monkeypatch):
-    monkeypatch.setattr(excerpt, "MAX_DRAWN_KERNELS", 1)
+    monkeypatch.setattr(document, "MAX_DRAWN_KERNELS", 1)
     job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
     work()
     done = api.job(job)

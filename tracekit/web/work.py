@@ -13,7 +13,7 @@ from tracekit.capturing.program_names import is_config_text
 from tracekit.capturing.recordings import load_recording
 from tracekit.capturing.timed_trace import CaptureSetting
 from tracekit.errors import TraceError, TraceTooLargeError
-from tracekit.export.excerpt import limit_timeline_steps
+from tracekit.export.perfetto.document import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
 from tracekit.messages import ProgressCallback, requests
 from tracekit.redact.patterns import find_private_names

@@ -1,7 +1,6 @@
 """Write the dependency graph as MLCommons Chakra's execution traces, a file per rank, for simulators like ASTRA-sim."""
 
-from tracekit.export.chakra.communication import ALL_RANKS, compute_comm_sizes, encode_groups, number_groups
-from tracekit.export.chakra.encode import encode_nodes
+from tracekit.export.chakra.encode import ALL_RANKS, compute_comm_sizes, encode_groups, encode_nodes, number_groups
 from tracekit.export.chakra.select import build_node_table
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline

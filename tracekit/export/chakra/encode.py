@@ -1,15 +1,80 @@
 """Encode Chakra's nodes as protobuf."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+import msgspec
 import polars as pl
+from msgspec import DecodeError
 
 from tracekit.errors import OutputError
-from tracekit.export.chakra.communication import ProcessGroup
-from tracekit.ingest.formats.chakra_schema import COLLECTIVES, VERSION, NodeType, load_messages
+from tracekit.graph.ranks.match import match_collectives
+from tracekit.ingest.formats.chakra_schema import COLLECTIVES, SIZED_BY_PART, VERSION, NodeType, load_messages
 from tracekit.messages.requests import CHAKRA_NEEDS_PACKAGE
 from tracekit.version import __version__
+
+ALL_RANKS = "0"
+MAX_NUMBER = 2_000
+"""ASTRA-sim multiplies a group's number by a million, as a 32-bit integer."""
+
+
+class ProcessGroup(NamedTuple):
+    """A process group; ``number`` is its name in the files."""
+
+    number: str
+    ranks: list[int]
+
+
+def compute_comm_sizes(kernels: pl.DataFrame) -> pl.Series:
+    """Return ``comm_size`` of each kernel in bytes; null without a collective, its size or another rank."""
+    size = pl.col("bytes")
+    if kernels["rank"].n_unique() > 1:
+        matched = match_collectives(kernels)[0].select("collective", "row").rename({"collective": "matched"})
+        rows = kernels.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+        kernels = rows.join(matched, on="row", how="left", maintain_order="left")
+        is_matched = pl.col("matched").is_not_null()
+        size = pl.when(is_matched).then(size.max().over("matched")).otherwise(size)
+    members = pl.coalesce("ranks", pl.lit(kernels["rank"].n_unique()))
+    part = pl.when(pl.col("collective").is_in(SIZED_BY_PART)).then(size // members).otherwise(size)
+    is_sent = pl.col("collective").is_not_null() & pl.col("ranks").ne_missing(1)
+    return kernels.select(comm_size=pl.when(is_sent).then(part).cast(pl.Int64))["comm_size"]
+
+
+def number_groups(kernels: pl.DataFrame) -> dict[tuple[str, str], ProcessGroup]:
+    """Number the process groups by name and recorded ranks; those whose ranks aren't known are left out."""
+    found = kernels.select("process_group", "group_ranks").drop_nulls().unique().sort("process_group", "group_ranks")
+    listed = [(name, text, ranks) for name, text in found.iter_rows() if (ranks := _parse_ranks(text))]
+    free, taken = _list_free_numbers([name for name, _, _ in listed]), set[str]()
+    groups = {}
+    for name, text, ranks in listed:
+        number = name if _is_number(name) and name not in taken else next(free)
+        taken.add(number)
+        groups[name, text] = ProcessGroup(number, ranks)
+    return groups
+
+
+def encode_groups(groups: Iterable[ProcessGroup]) -> bytes:
+    """Encode groups for ASTRA-sim's ``--comm-group-configuration``."""
+    return msgspec.json.encode({group.number: group.ranks for group in groups if group.number != ALL_RANKS})
+
+
+def _is_number(name: str) -> bool:
+    return name.isdecimal() and str(int(name)) == name and int(name) < MAX_NUMBER
+
+
+def _list_free_numbers(names: list[str]) -> Iterator[str]:
+    """Yield numbers that no group has; 0 stays the group of all ranks."""
+    used = {int(name) for name in names if _is_number(name)}
+    return (str(number) for number in range(1, MAX_NUMBER) if number not in used)
+
+
+def _parse_ranks(text: str) -> list[int] | None:
+    """Return the ranks of a process group; ``None`` for a list that PyTorch shortened."""
+    try:
+        return msgspec.json.decode(text, type=list[int])
+    except DecodeError:
+        return None
+
 
 PEER_COLLECTIVE = "send_recv"
 KERNEL_COLUMNS = (
@@ -27,8 +92,8 @@ def encode_nodes(nodes: pl.DataFrame, kernels: pl.DataFrame, sizes: pl.Series, g
     Args:
         nodes: Of :func:`~tracekit.export.chakra.select.build_node_table`.
         kernels: The kernel table.
-        sizes: Of each kernel, by :func:`~tracekit.export.chakra.communication.compute_comm_sizes`.
-        groups: Of :func:`~tracekit.export.chakra.communication.number_groups`.
+        sizes: Of each kernel, by :func:`~tracekit.export.chakra.encode.compute_comm_sizes`.
+        groups: Of :func:`~tracekit.export.chakra.encode.number_groups`.
 
     Raises:
         OutputError: The package ``protobuf`` isn't installed.

@@ -9,14 +9,86 @@ import polars as pl
 
 from tracekit.analysis.critical_path import compute_critical_path
 from tracekit.analysis.idle import attribute_idle_time
-from tracekit.export.perfetto import events, host_tracks, tracks
-from tracekit.export.perfetto.lane import Lane
+from tracekit.bounds import MAX_DRAWN_KERNELS
+from tracekit.export.perfetto import host_tracks, tracks
+from tracekit.export.perfetto.tracks import Lane
+from tracekit.messages import Message
+from tracekit.messages import reports as told
 from tracekit.prediction import Prediction
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
 from tracekit.reporting.sections.source import label_times
 from tracekit.run import MeasuredRun
 from tracekit.version import __version__
+
+START_US = pl.col("start_ns") / 1e3
+SLICE_COLUMNS = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
+
+
+def _encode_process(pid: int, name: str, order: int) -> bytes:
+    """Encode the name and sort order of a process."""
+    return _encode_metadata("process", pid, 0, name, order)
+
+
+def _encode_thread(pid: int, tid: int, name: str, order: int) -> bytes:
+    """Encode the name and sort order of a thread."""
+    return _encode_metadata("thread", pid, tid, name, order)
+
+
+def _encode_slices(table: pl.DataFrame) -> bytes:
+    """Encode complete events (``ph: X``).
+
+    Args:
+        table: Columns ``cat``, ``name``, ``pid``, ``tid``, ``start_ns``, ``dur_ns``, and ``args``, a struct, where
+            there is something to say.
+    """
+    rows = table.with_columns(ph=pl.lit("X"), ts=START_US, dur=pl.col("dur_ns") / 1e3)
+    return _encode_rows(rows.select(*SLICE_COLUMNS, *rows.select(pl.col("^args$")).columns))
+
+
+def _encode_counter(table: pl.DataFrame, name: str) -> bytes:
+    """Encode a counter over time.
+
+    Args:
+        table: Columns ``pid``, ``start_ns``, ``value``.
+        name: Name of the counter.
+    """
+    args = pl.struct(pl.col("value").round(2).alias(name))
+    rows = table.select("pid", ph=pl.lit("C"), name=pl.lit(name), tid=pl.lit(0), ts=START_US, args=args)
+    return _encode_rows(rows)
+
+
+def _encode_flows(begins: pl.DataFrame, ends: pl.DataFrame, category: str) -> bytes:
+    """Encode arrows from slice to slice.
+
+    Args:
+        begins: Columns ``pid``, ``tid``, ``at_ns`` (a time within the slice that an arrow leaves) and ``id``, which no
+            other arrow of the category has.
+        ends: The same of the slices that the arrows lead to.
+        category: Category and name of the arrows.
+    """
+    place = ("pid", "tid", "id")
+    common = {"cat": pl.lit(category), "name": pl.lit(category), "ts": pl.col("at_ns") / 1e3}
+    leave = begins.select(*place, ph=pl.lit("s"), **common)
+    arrive = ends.select(*place, ph=pl.lit("f"), bp=pl.lit("e"), **common)
+    return b",\n".join(filter(None, (_encode_rows(leave), _encode_rows(arrive))))
+
+
+def _encode_metadata(what: str, pid: int, tid: int, name: str, order: int) -> bytes:
+    place = {"ph": "M", "pid": pid, "tid": tid, "ts": 0}
+    rows = (
+        {"name": f"{what}_name", "args": {"name": name}},
+        {"name": f"{what}_sort_index", "args": {"sort_index": order}},
+    )
+    return b",\n".join(msgspec.json.encode(place | row) for row in rows)
+
+
+def _encode_rows(rows: pl.DataFrame) -> bytes:
+    """Encode rows as comma-separated JSON; each line break ends a row, as those within strings are escaped."""
+    buffer = io.BytesIO()
+    rows.write_ndjson(buffer)
+    return buffer.getvalue().rstrip(b"\n").replace(b"\n", b",\n")
+
 
 PIDS_PER_RANK = 100
 """Process ids reserved for each rank: two per timeline, of its GPU and of its CPU threads, in the order shown."""
@@ -117,26 +189,24 @@ def _encode_lane(lane: Lane) -> Iterator[bytes]:
     if len(ranks) == 1:
         yield from _encode_host(lane, ranks[0], first, label)
     path = tracks.build_critical_path_slices(lane).with_columns(pid=pl.lit(first))
-    yield events.encode_slices(path)
+    yield _encode_slices(path)
     critical = tracks.find_critical_kernels(lane).with_columns(
         pid=_number_process(lane, 0) + PIDS_PER_RANK * pl.col("rank")
     )
     arrows = critical.with_columns(id=pl.int_range(pl.len()) + lane.index * ARROWS_PER_TIMELINE)
-    yield events.encode_flows(arrows.head(-1), arrows.tail(-1).with_columns(pl.col("id") - 1), "critical path")
+    yield _encode_flows(arrows.head(-1), arrows.tail(-1).with_columns(pl.col("id") - 1), "critical path")
 
 
 def _encode_gpu(lane: Lane, rank: int, pid: int, label: str) -> Iterator[bytes]:
     """Encode the tracks of a rank's GPUs: critical path, idle time, streams, utilization."""
-    yield events.encode_process(pid, f"{label} ({lane.gpu_name})", pid)
-    yield events.encode_thread(pid, tracks.CRITICAL_PATH_TID, "critical path", -2)
-    yield events.encode_thread(pid, tracks.IDLE_TID, "GPU idle", -1)
+    yield _encode_process(pid, f"{label} ({lane.gpu_name})", pid)
+    yield _encode_thread(pid, tracks.CRITICAL_PATH_TID, "critical path", -2)
+    yield _encode_thread(pid, tracks.IDLE_TID, "GPU idle", -1)
     for place, (tid, name) in enumerate(tracks.list_streams(lane, rank)):
-        yield events.encode_thread(pid, tid, name, place)
-    yield events.encode_slices(tracks.build_kernel_slices(lane, rank).with_columns(pid=pl.lit(pid)))
-    yield events.encode_slices(tracks.build_idle_slices(lane, rank).with_columns(pid=pl.lit(pid)))
-    yield events.encode_counter(
-        tracks.build_roofline_counter(lane, rank).with_columns(pid=pl.lit(pid)), "% of roofline"
-    )
+        yield _encode_thread(pid, tid, name, place)
+    yield _encode_slices(tracks.build_kernel_slices(lane, rank).with_columns(pid=pl.lit(pid)))
+    yield _encode_slices(tracks.build_idle_slices(lane, rank).with_columns(pid=pl.lit(pid)))
+    yield _encode_counter(tracks.build_roofline_counter(lane, rank).with_columns(pid=pl.lit(pid)), "% of roofline")
 
 
 def _encode_host(lane: Lane, rank: int, pid: int, label: str) -> Iterator[bytes]:
@@ -145,17 +215,17 @@ def _encode_host(lane: Lane, rank: int, pid: int, label: str) -> Iterator[bytes]
     threads = host_tracks.build_threads(lane.program)
     slices = host_tracks.build_thread_slices(lane, threads)
     drawn = threads.filter(pl.col("thread").is_in(slices["tid"].unique().implode()))
-    yield events.encode_process(cpu, f"CPU, {label}", cpu)
+    yield _encode_process(cpu, f"CPU, {label}", cpu)
     for thread, title in drawn.select("thread", "title").iter_rows():
-        yield events.encode_thread(cpu, thread, title, thread)
+        yield _encode_thread(cpu, thread, title, thread)
     spans, calls = (
         slices.filter(is_kind).with_columns(pid=pl.lit(cpu)) for is_kind in (~host_tracks.IS_CALL, host_tracks.IS_CALL)
     )
-    yield events.encode_slices(spans)
-    yield events.encode_slices(calls.with_columns(args=pl.struct("correlation")))
+    yield _encode_slices(spans)
+    yield _encode_slices(calls.with_columns(args=pl.struct("correlation")))
     base = pl.col("id") + lane.index * ARROWS_PER_TIMELINE
     launches, kernels = tracks.find_launches(lane, threads, rank)
-    yield events.encode_flows(
+    yield _encode_flows(
         launches.with_columns(base, pid=pl.lit(cpu)), kernels.with_columns(base, pid=pl.lit(pid)), "launch"
     )
 
@@ -163,3 +233,27 @@ def _encode_host(lane: Lane, rank: int, pid: int, label: str) -> Iterator[bytes]
 def _number_process(lane: Lane, rank: int) -> int:
     """Number the process of a rank's GPU; the next number is that of its CPU threads."""
     return PIDS_PER_RANK * rank + 2 * lane.index
+
+
+def limit_timeline_steps(run: MeasuredRun, timelines: int) -> tuple[MeasuredRun | None, Message | None]:
+    """Select the first of the chosen steps, as many as fit.
+
+    Args:
+        run: The measured run.
+        timelines: Number of timelines that draw each kernel: the measured one and one per target.
+
+    Returns:
+        The run with fewer chosen steps, ``None`` if not even one step fits; and a message on what is left out, ``None``
+        if nothing is.
+    """
+    chosen = run.kernels.filter(run.is_in_chosen_steps)
+    steps = chosen.group_by("step").len().sort("step").with_columns(drawn=timelines * pl.col("len").cum_sum())
+    fitting = steps.filter(pl.col("drawn") <= MAX_DRAWN_KERNELS)
+    if fitting.height == steps.height:
+        return run, None
+    too_many = {"kernels": steps["drawn"][-1], "max_kernels": MAX_DRAWN_KERNELS}
+    if fitting.is_empty():
+        return None, told.TIMELINE_LEFT_OUT(**too_many)
+    first, last = fitting["step"][0], fitting["step"][-1]
+    shown = run.replace_chosen_steps(run.chosen_steps.filter(pl.col("step").is_in(fitting["step"].implode())))
+    return shown, told.TIMELINE_CUT(first=first, last=last, **too_many)
