@@ -1,0 +1,68 @@
+"""How many queries polars runs for a trace of six kernels: a query costs more than all else that is done with them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import tracekit as tk
+from tracekit.run import prepare_run
+from tracekit.testing import TraceBuilder
+
+MAX_LOAD_QUERIES = 12
+"""Measured: 10, of which four are about names and shapes."""
+MAX_MEASURE_QUERIES = 245
+"""Measured: 238."""
+
+RUN = "_collect_eager" if hasattr(pl.LazyFrame, "_collect_eager") else "collect"
+"""What methods of frames and columns run their query with, by the version of polars."""
+
+
+class Queries:
+    """Counts the queries that polars runs."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def measure(self, work: Callable[[], Any]) -> int:
+        """Return how many queries some work takes."""
+        before = self.count
+        work()
+        return self.count - before
+
+
+@pytest.fixture
+def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
+    found, run = Queries(), getattr(pl.LazyFrame, RUN)
+
+    def count(frame: pl.LazyFrame, *args: Any, **options: Any) -> Any:
+        found.count += 1
+        return run(frame, *args, **options)
+
+    monkeypatch.setattr(pl.LazyFrame, RUN, count)
+    return found
+
+
+@pytest.fixture
+def tiny_trace(tmp_path: Path) -> Path:
+    """A trace of three steps, in each of which an op launches a kernel twice."""
+    builder, path = TraceBuilder(), tmp_path / "trace.json"
+    for step in range(3):
+        start_us = 1000.0 * step
+        builder.step(step, start_us, 950)
+        for place in range(2):
+            at_us = start_us + 100 * place
+            builder.op("aten::mm", at_us, 30, dims=[[256, 512], [512, 128]], types=["float", "float"])
+            builder.kernel("sgemm", at_us + 20, 60, launch=at_us + 10)
+        builder.call("cudaDeviceSynchronize", start_us + 300, 300)
+    builder.save(path)
+    return path
+
+
+def test_queries_of_a_tiny_trace(queries: Queries, tiny_trace: Path) -> None:
+    assert 0 < queries.measure(lambda: tk.load(tiny_trace, cache=False)) <= MAX_LOAD_QUERIES
+    trace = tk.load(tiny_trace, cache=False)
+    prepare_run(trace)  # what is made once a process
+    assert 0 < queries.measure(lambda: prepare_run(trace)) <= MAX_MEASURE_QUERIES
