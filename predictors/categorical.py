@@ -31,8 +31,8 @@ class CategoricalColumn:
         nulls = column.null_count()
         if nulls == column.len() or (not nulls and (column == column[0]).all()):
             return cls(tuple(column.head(1)) or (None,), np.zeros(column.len(), dtype=np.intp))
-        names = column.unique().drop_nulls() if nulls else column.unique()
-        code = np.nan_to_num(column.cast(pl.Enum(names)).to_physical().to_numpy(), nan=names.len())
+        names = [name for name in column.unique() if name is not None]
+        code = np.nan_to_num(column.cast(pl.Enum(names)).to_physical().to_numpy(), nan=len(names))
         return cls((*names, None) if nulls else tuple(names), code.astype(np.intp))
 
     def take(self, rows: Ints) -> CategoricalColumn:

@@ -98,9 +98,9 @@ def is_known_by_library() -> pl.Expr:
     return library.fill_null(value=False)
 
 
-def identify_library() -> pl.Expr:
-    """Return the library that ``kernel_source`` names; null where it does not determine one."""
-    source = pl.col("kernel_source").str.to_lowercase()
+def identify_library(kernel_source: pl.Expr) -> pl.Expr:
+    """Return the library that a ``kernel_source`` names; null where it does not determine one."""
+    source = kernel_source.str.to_lowercase()
 
     def find(patterns: dict[str, str]) -> pl.Expr:
         return pl.coalesce(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import polars as pl
 
 from predictors.attention_stacks import BENCHMARK_LOOP, SERVING_FRAMEWORKS
@@ -35,6 +36,7 @@ KERNEL_COLUMNS: dict[str, pl.DataType] = (
     )
 ) | dict.fromkeys(STRING_COLUMNS, pl.String())
 """Every input column and the type it is computed in; integers are carried as floats so that nothing overflows."""
+_UNKNOWN_KERNEL = pl.DataFrame({name: [None] for name in KERNEL_COLUMNS}, schema=KERNEL_COLUMNS)
 
 REQUIRED_COLUMNS: dict[str, tuple[str, ...]] = {
     "gemm": ("m", "n", "k"),
@@ -68,6 +70,7 @@ DTYPE_BYTES: dict[str, float] = {
 """Bytes per element, scales included: nvfp4 has one byte of scale per 16 elements, mxfp4 and mxfp8 one per 32 (OCP
 Microscaling Formats 1.0, table 1)."""
 
+_FAMILIES, _DTYPES = pl.Enum(list(REQUIRED_COLUMNS)), pl.Enum(list(DTYPE_BYTES))
 _DTYPE_CLASS = {
     "fp64": "fp32", "fp32": "fp32", "tf32": "half", "fp16": "half", "bf16": "half", "int8": "half",
     "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "mxfp8": "fp8",
@@ -120,50 +123,57 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
     """
     if "family" not in kernels.columns:
         raise KernelTableError("the kernel table has no column 'family'")
+    unknown = _UNKNOWN_KERNEL[np.zeros(kernels.height, dtype=np.intp)]
+    given = {*kernels.columns}
     try:
-        table = kernels.select(
-            (pl.col(name) if name in kernels.columns else pl.lit(None)).cast(dtype).alias(name)
-            for name, dtype in KERNEL_COLUMNS.items()
+        table = pl.DataFrame(
+            [kernels[name].cast(dtype) if name in given else unknown[name] for name, dtype in KERNEL_COLUMNS.items()]
         )
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise KernelTableError(f"a column of the kernel table has a wrong type: {reason}") from error
     _reject_unknown(table)
-    short = {"fwd": "forward", "bwd": "backward"}
-    table = _identify_kernels(table, kernels)
-    number = pl.col(pl.Float64)
-    table = table.with_columns(pl.when(number.is_finite()).then(number), family=_resolve_linear_attention())
-    table = table.with_columns(pl.col(COUNT_COLUMNS).clip(1.0), pl.col("bytes").clip(1.0), pl.col("share").clip(1e-6))
-    table = table.with_columns(measured_us=pl.when(pl.col("measured_us") >= 0).then("measured_us"))
-    return table.with_columns(
-        pl.col("batch", "share", "tp", "ep").fill_null(1.0),
-        pl.col("window").fill_null(0.0),
-        pl.col("kv_heads").fill_null(pl.col("heads")),
-        pl.col("kv_dtype").fill_null(pl.col("dtype")),
-        pl.col("direction").replace(short).fill_null("forward"),
-        pl.col("causal").fill_null(False),
-        split_k=pl.when(pl.col("family") == "attention").then(pl.col("split_k").fill_null(False)),
-    )
+    return _identify_kernels(table, kernels).with_columns(**_build_cleaned_columns())
 
 
 def _identify_kernels(table: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Fill in ``framework``, ``engine`` and ``release`` from what the caller's table tells."""
+    """Fill in ``framework`` and ``engine`` from what the caller's table tells, and ``release`` from its ``version``."""
+    framework, engine = _build_told_names()
+    release = parse_releases(kernels["version"]) if "version" in kernels.columns else table["release"]
+    if "kernel_source" in kernels.columns:
+        framework = pl.coalesce(identify_library(pl.lit(kernels["kernel_source"].cast(pl.String))), framework)
+    return table.with_columns(framework=framework, engine=engine, release=pl.coalesce("release", release))
+
+
+@cache  # as all expressions here: they take longer to build than to evaluate
+def _build_told_names() -> tuple[pl.Expr, pl.Expr]:
+    """Return the ``framework`` that a row's own column names, and the ``engine``."""
     known = {name: name for name in FRAMEWORKS}
     named = pl.col("framework").str.to_lowercase().replace_strict(known, default=None, return_dtype=pl.String)
-    table = table.with_columns(framework=named)
-    table = table.with_columns(
-        engine=pl.coalesce("engine", pl.when(pl.col("framework").is_in(SERVING_FRAMEWORKS)).then("framework"))
-    )
-    if "version" in kernels.columns:
-        table = table.with_columns(release=pl.coalesce("release", parse_releases(kernels["version"])))
-    if "kernel_source" in kernels.columns:
-        source = kernels["kernel_source"].cast(pl.String)
-        library = table.with_columns(kernel_source=source).select(identify_library())[:, 0]
-        table = table.with_columns(framework=pl.coalesce(library, "framework"))
+    return named, pl.coalesce("engine", pl.when(named.is_in(SERVING_FRAMEWORKS)).then(named))
+
+
+@cache
+def _build_cleaned_columns() -> dict[str, pl.Expr]:
+    """Return the columns with their defaults, and without numbers that aren't finite or below what there can be."""
+    short = {"fwd": "forward", "bwd": "backward"}
+    least = dict.fromkeys((*COUNT_COLUMNS, "bytes"), 1.0) | {"share": 1e-6}
+    numbers = {name: pl.when(pl.col(name).is_finite()).then(name) for name in INTEGER_COLUMNS + FLOAT_COLUMNS}
+    numbers |= {name: numbers[name].clip(floor) for name, floor in least.items()}
+    numbers |= {name: numbers[name].fill_null(1.0) for name in ("batch", "share", "tp", "ep")}
     alone = pl.col("engine").is_not_null() | (pl.col("framework") == BENCHMARK_LOOP)
-    return table.with_columns(
-        framework=pl.coalesce("framework", "engine"), in_job=pl.coalesce("in_job", ~alone.fill_null(value=False))
-    )
+    return numbers | {
+        "measured_us": pl.when(numbers["measured_us"] >= 0).then(numbers["measured_us"]),
+        "window": numbers["window"].fill_null(0.0),
+        "kv_heads": numbers["kv_heads"].fill_null(numbers["heads"]),
+        "kv_dtype": pl.col("kv_dtype").fill_null(pl.col("dtype")),
+        "direction": pl.col("direction").replace(short).fill_null("forward"),
+        "causal": pl.col("causal").fill_null(False),
+        "split_k": pl.when(pl.col("family") == "attention").then(pl.col("split_k").fill_null(False)),
+        "framework": pl.coalesce("framework", "engine"),
+        "in_job": pl.coalesce("in_job", ~alone.fill_null(value=False)),
+        "family": _resolve_linear_attention(),
+    }
 
 
 def _resolve_linear_attention() -> pl.Expr:
@@ -193,7 +203,7 @@ def add_law(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(law=_build_law_expression("asked" if "asked" in table.columns else "dtype"))
 
 
-@cache  # the same for every GPU; it takes longer to build than to evaluate
+@cache
 def _build_law_expression(asked_column: str) -> pl.Expr:
     tensor = pl.col("family").is_in(TENSOR_FAMILIES)
     known = pl.any_horizontal(
@@ -241,6 +251,10 @@ def _build_law_expression(asked_column: str) -> pl.Expr:
 
 def _reject_unknown(table: pl.DataFrame) -> None:
     """Raise an error if a family or a dtype is unknown."""
+    family, dtype = table["family"], table["dtype"]
+    known_dtypes = dtype.cast(_DTYPES, strict=False).null_count() == dtype.null_count()
+    if known_dtypes and not family.cast(_FAMILIES, strict=False).null_count():
+        return
     tensor = pl.col("family").is_in(TENSOR_FAMILIES)
     unknown = {
         "family": ~pl.col("family").is_in(list(REQUIRED_COLUMNS)),

@@ -104,7 +104,7 @@ def _identify_kernels(frame: pl.DataFrame, family: str) -> pl.DataFrame:
         release=parse_releases(frame["version"]),
         family=pl.lit(family),
     )
-    return frame.with_columns(framework=pl.coalesce(identify_library(), "engine"))
+    return frame.with_columns(framework=pl.coalesce(identify_library(pl.col("kernel_source")), "engine"))
 
 
 def _read_table(folder: Path, name: str) -> Iterator[pl.DataFrame]:
