@@ -37,8 +37,9 @@ class CategoricalColumn:
 
     def take(self, rows: Ints) -> CategoricalColumn:
         """Some rows, and the categories that they have."""
-        used, codes = np.unique(self.codes[rows], return_inverse=True)
-        return CategoricalColumn(tuple(self.categories[code] for code in used), codes)
+        codes = self.codes[rows]
+        used = np.flatnonzero(np.bincount(codes, minlength=len(self.categories)))
+        return CategoricalColumn(tuple(self.categories[code] for code in used), np.searchsorted(used, codes))
 
     def map(self, value: Callable[[str | None], Any]) -> npt.NDArray[Any]:
         """What a function makes of each row's name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -22,7 +23,7 @@ from predictors.hardware import Hardware
 from predictors.kernel_identity import restrict_framework_to_law
 from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, add_law, complete_columns
 from predictors.laws.terms import UNKNOWN_BLOCK_COUNT
-from predictors.precision import resolve_dtypes
+from predictors.precision import resolve_dtype
 from predictors.work import (
     DEFAULT_ELEMENT_BYTES,
     add_work,
@@ -65,7 +66,8 @@ _ARRAY_COLUMNS = (
 )
 _SHARED_COLUMNS = ("warp_clocks", "accessed_bytes", "streamed_bytes", "host_bytes")
 """Of the whole op: a kernel has its share."""
-_NAME_COLUMNS = ("family", "framework", "engine", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
+_LAW_NAMES = ("family", "framework", "engine", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
+_NAME_COLUMNS = (*_LAW_NAMES, "law")
 UNKNOWN_RELEASE = -1.0
 
 
@@ -83,17 +85,19 @@ def prepare_kernels(kernels: pl.DataFrame, gpu: Hardware | None = None) -> pl.Da
 def adapt_to_gpu(table: pl.DataFrame, gpu: Hardware | None) -> pl.DataFrame:
     """The same of a table from `kernels.complete`."""
     framework = pl.col("framework") if gpu is None else select_stack(gpu)
-    runs = table["dtype"] if gpu is None else resolve_dtypes(table, gpu.gpu)
-    table = add_law(table.with_columns(dtype=runs, asked=table["dtype"], framework=framework))
-    table = table.with_columns(framework=restrict_framework_to_law())
+    runs = pl.col("dtype") if gpu is None else resolve_dtype(gpu.gpu)
+    table = add_law(table.with_columns(dtype=runs, asked=pl.col("dtype"), framework=framework))
+    table = table.with_columns(framework=restrict_framework_to_law(), kv_dtype=_build_narrower_dtype())
+    return add_work(table.with_columns(on_mma=is_made_for_mma(gpu)))
+
+
+@cache  # it takes longer to build than to evaluate
+def _build_narrower_dtype() -> pl.Expr:
+    """Return the format of keys and values, which isn't wider than that of the arithmetic."""
     size, kv_size = (
         pl.col(name).replace_strict(DTYPE_BYTES, default=DEFAULT_ELEMENT_BYTES) for name in ("dtype", "kv_dtype")
     )
-    return add_work(
-        table.with_columns(
-            kv_dtype=pl.when(kv_size < size).then("kv_dtype").otherwise("dtype"), on_mma=is_made_for_mma(gpu)
-        )
-    )
+    return pl.when(kv_size < size).then("kv_dtype").otherwise("dtype")
 
 
 @dataclass(frozen=True)
@@ -156,9 +160,9 @@ class KernelArrays:
     @classmethod
     def from_table(cls, table: pl.DataFrame) -> KernelArrays:
         """The arrays of a table from `prepare_kernels`."""
-        numbers = table.select(pl.col(_ARRAY_COLUMNS).cast(pl.Float64))
+        numbers = {name: table[name].cast(pl.Float64).to_numpy() for name in _ARRAY_COLUMNS}
         names = {name: CategoricalColumn.from_series(table[name]) for name in _NAME_COLUMNS}
-        return cls({column.name: column.to_numpy() for column in numbers}, names)
+        return cls(numbers, names)
 
     def take(self, rows: Ints) -> KernelArrays:
         """Some rows."""
@@ -174,9 +178,7 @@ def build_law_inputs(table: pl.DataFrame) -> LawInputs:
 def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
     """The same from arrays."""
     numbers, names = kernels.numbers, kernels.names
-    family, framework, engine, dtype, kv_dtype, copies, routing, direction, part = (
-        names[name] for name in _NAME_COLUMNS
-    )
+    family, framework, engine, dtype, kv_dtype, copies, routing, direction, part = (names[name] for name in _LAW_NAMES)
     rows, cols, blocks, threads = (numbers[name] for name in ("rows", "cols", "blocks", "threads_per_block"))
     x = {name: _fill_missing(numbers[name], 1.0) for name in _NUMERIC_COLUMNS}
     x |= {"size": dtype.map(get_element_bytes), "kv_size": kv_dtype.map(get_element_bytes)}

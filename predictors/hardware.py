@@ -197,6 +197,7 @@ class Hardware:
         return self.written_gbps
 
 
+@functools.cache
 def derive_hardware(gpu: Gpu) -> Hardware:
     """The law's view of a GPU."""
     capability = gpu.compute_capability

@@ -77,6 +77,7 @@ def list_names(law: str) -> tuple[str, ...]:
     return SERVING_FRAMEWORKS + LIBRARIES_BY_LAW.get(law, ())
 
 
+@cache  # it takes longer to build than to evaluate
 def restrict_framework_to_law() -> pl.Expr:
     """`framework` as far as the row's law knows it, else the engine.
 

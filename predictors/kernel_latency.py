@@ -126,15 +126,16 @@ class Batch:
     ) -> None:
         self._source = derive_hardware(_to_gpu(source_gpu)) if source_gpu is not None else None
         self._weights, self._job_errors = load_weights(weights), job_errors
-        table = complete_columns(kernels)
-        table = table.with_columns(tensor_core=pl.when(_may_use_matrix_units(self._source)).then("tensor_core"))
+        table = _forget_impossible_units(complete_columns(kernels), self._source)
         self._measured = table["measured_us"].to_numpy()
         given = [name for name in table.columns if name in {*kernels.columns, *IDENTITY_COLUMNS} - {"measured_us"}]
-        alike = table.select(given).hash_rows().to_frame("kernel").with_row_index("row")
-        first = alike.select(pl.col("row").first().over("kernel"))["row"].to_numpy()
-        distinct = first == np.arange(first.size)
+        each = np.arange(table.height)
+        alike = pl.DataFrame({"kernel": table[given].hash_rows(), "row": each})
+        first = alike.select(pl.col("row").first().over("kernel"))[:, 0].to_numpy()
+        distinct = first == each
         self._row = (np.cumsum(distinct) - 1)[first]
-        self._runs = KernelsOnGpus(table.filter(distinct).drop("measured_us"))
+        shapes = [name for name in table.columns if name != "measured_us"]
+        self._runs = KernelsOnGpus(table[shapes][np.flatnonzero(distinct)])
         self._peers = Peers(self._runs, self._weights)
         self._shapeless: dict[bytes, tuple[MeasuredTimes, EquivalentKernels]] = {}
         self._offsets: dict[Gpu, CalibrationTable] = {}
@@ -167,7 +168,7 @@ class Batch:
             alone, self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations)
         )
         unknown = np.isnan(alone.time_us)[self._row]
-        time, width = alone.time_us[self._row], self._compute_half_widths(alone.table, target, weights)
+        time, width = alone.time_us[self._row], self._compute_half_widths(alone.kernels, target, weights)
         method = np.where(unknown, METHOD_UNKNOWN, METHOD_LAW)
         if source is not None and source.slug == target.slug:
             known = ~np.isnan(self._measured)
@@ -179,14 +180,14 @@ class Batch:
             launches = self._transfer_times(alone, launches, source, target, weights)
         return alone, launches
 
-    def _compute_half_widths(self, table: pl.DataFrame, target: Hardware, weights: Weights) -> Floats:
+    def _compute_half_widths(self, kernels: KernelsByLaw, target: Hardware, weights: Weights) -> Floats:
         """Half-widths of each row: of a carried time where it was measured on another GPU, else of the model's time."""
         source = self._source
         carried = source is not None and source.slug != target.slug
-        width: Floats = compute_half_widths(table, target, weights, source if carried else None)[self._row]
+        width: Floats = compute_half_widths(kernels, target, weights, source if carried else None)[self._row]
         unmeasured = np.isnan(self._measured)
         if carried and unmeasured.any():
-            return np.where(unmeasured, compute_half_widths(table, target, weights)[self._row], width)
+            return np.where(unmeasured, compute_half_widths(kernels, target, weights)[self._row], width)
         return width
 
     def predict_power_w(self, gpu: str | Gpu, time_us: pl.Series) -> pl.Series:
@@ -197,13 +198,13 @@ class Batch:
             time_us: Time of each kernel there.
         """
         there = derive_hardware(_to_gpu(gpu))
-        demand_w = compute_demand_w(self._runs.split_for_gpu(there).table, self._row, time_us.to_numpy(), there)
+        demand_w = compute_demand_w(self._runs.split_for_gpu(there), self._row, time_us.to_numpy(), there)
         return pl.Series("power_w", limit_power_w(demand_w, there), nan_to_null=True)
 
     def get_work(self, gpu: str | Gpu) -> pl.DataFrame:
         """Return each kernel's work as it runs on a GPU: ``law`` that models it, ``work_flops`` and ``work_bytes``."""
         table = self._runs.split_for_gpu(derive_hardware(_to_gpu(gpu))).table
-        work: pl.DataFrame = table.select("law", "work_flops", "work_bytes")[self._row]
+        work: pl.DataFrame = table[["law", "work_flops", "work_bytes"]][self._row]
         return work
 
     def get_bound_limiters(self, gpu: str | Gpu) -> pl.Series:
@@ -252,26 +253,26 @@ class Batch:
     ) -> LaunchTimes:
         """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
         method, width = by_law.method, by_law.half_width
-        row, table, measured = self._row, alone.table, np.maximum(self._measured, MIN_MEASURED_US)
+        row, kernels, measured = self._row, alone.kernels, np.maximum(self._measured, MIN_MEASURED_US)
         time, least_us = self._carry_times(alone, source, target, weights)
         # Of GPUs that share the carried factor, the model's order holds; those that don't are asked one by one.
-        free = ~weights.find_calibrated_rows(table, target)
+        free = ~kernels.find_calibrated(target, weights)
         for peer in self._peers.list_bordering(target, partial(self._group_by_factor, source)):
             there = self._carry_times(self._peers.evaluate(peer), source, peer, self._weights)[0]
             raises = free & self._peers.are_comparable(target, peer)
             time = np.where(raises[row], np.fmax(time, there), time)
         known = ~np.isnan(measured)
-        kept = known & table["family"].is_in(UNCHANGED_FAMILIES).to_numpy()[row]
+        kept = known & kernels.family.is_in(*UNCHANGED_FAMILIES)[row]
         shapeless = known & ~kept & (method == METHOD_UNKNOWN)
         method = np.where(
             kept, METHOD_UNCHANGED, np.where(shapeless, METHOD_SCALED, np.where(known, METHOD_TRANSFER, method))
         )
         time, width = np.where(kept, measured, time), np.where(kept, UNCHANGED_HALF_WIDTH, width)
         least, most = (limit[row] for limit in compute_source_limits(self._runs, self._peers, source, target))
-        of_target, of_source = (self._runs.split_for_gpu(gpu) for gpu in (target, source))
+        of_source = self._runs.split_for_gpu(source)
         ends = [
             np.where((free & np.isfinite(ratio))[row] & ~kept, measured * ratio[row], np.nan)
-            for ratio in compute_interval_ends(of_target, of_source, source, target)
+            for ratio in compute_interval_ends(kernels, of_source, source, target)
         ]
         if shapeless.any():
             scaled = self._scale_times(shapeless, source, target, weights)
@@ -281,7 +282,7 @@ class Batch:
             ends[0][shapeless] = np.fmax(ends[0][shapeless], scaled.least_us)
             ends[1][shapeless] = np.fmin(ends[1][shapeless], scaled.most_us)
         time = np.fmin(np.fmax(time, measured * least), measured * most)
-        width = cap_same_die_interval(width, measured, table, row, source, target)
+        width = cap_same_die_interval(width, measured, kernels, row, source, target)
         return LaunchTimes(np.fmax(time, least_us), width, method, *ends)
 
     def _carry_times(
@@ -339,8 +340,7 @@ class Batch:
     def _find_calibrated(self, source: Hardware, target: Hardware, weights: Weights) -> tuple[bool, bool]:
         """Return whether calibrations say something of the kernels on the source, and on the target."""
         here, there = (
-            bool(weights.calibrated)
-            and bool(weights.find_calibrated_rows(self._runs.split_for_gpu(gpu).table, gpu).any())
+            bool(weights.calibrated) and bool(self._runs.split_for_gpu(gpu).find_calibrated(gpu, weights).any())
             for gpu in (source, target)
         )
         return here, there
@@ -352,9 +352,12 @@ class Batch:
         return np.log(measured / there.time_us[self._row]), np.fmin(measured / there.bound_us[self._row], 1.0)
 
 
-def _may_use_matrix_units(source: Hardware | None) -> pl.Expr:
-    """Whether rows might have run on matrix units in fp32: of those measured nobody knows where, it can't be told."""
-    return pl.col("measured_us").is_null() if source is None else pl.lit(has_tf32(source.gpu))
+def _forget_impossible_units(table: pl.DataFrame, source: Hardware | None) -> pl.DataFrame:
+    """Forget which units rows ran on where the source's can't tell; of rows measured nobody knows where, they can't."""
+    if source is not None and has_tf32(source.gpu):
+        return table
+    untold = pl.col("measured_us").is_null() if source is None else pl.lit(value=False)
+    return table.with_columns(tensor_core=pl.when(untold).then("tensor_core"))
 
 
 def _to_gpu(gpu: str | Gpu) -> Gpu:
@@ -365,12 +368,12 @@ def _limit_by_calibrations(
     alone: ModelTimes, kernels: KernelsByLaw, gpu: Hardware, weights: Weights, calibrated: Iterable[Hardware]
 ) -> ModelTimes:
     """Put the model's times in order with what calibrations say of other GPUs."""
-    own = weights.find_calibrated_rows(kernels.table, gpu)
+    own = kernels.find_calibrated(gpu, weights)
     for other in calibrated:
         if other.slug == gpu.slug or not any(compare_gpus(gpu, other)):
             continue
         there = evaluate_kernels(kernels, other, weights).time_us
-        there = np.where(weights.find_calibrated_rows(kernels.table, other) & ~own, there, np.nan)
+        there = np.where(kernels.find_calibrated(other, weights) & ~own, there, np.nan)
         time_us = enforce_dominance(alone.time_us, there, kernels.dtype, other, gpu)
         alone = replace(alone, time_us=np.maximum(time_us, alone.bound_us))
     return alone

@@ -158,7 +158,9 @@ def _build_cleaned_columns() -> dict[str, pl.Expr]:
     """Return the columns with their defaults, and without numbers that aren't finite or below what there can be."""
     short = {"fwd": "forward", "bwd": "backward"}
     least = dict.fromkeys((*COUNT_COLUMNS, "bytes"), 1.0) | {"share": 1e-6}
-    numbers = {name: pl.when(pl.col(name).is_finite()).then(name) for name in INTEGER_COLUMNS + FLOAT_COLUMNS}
+    numbers: dict[str, pl.Expr] = {
+        name: pl.when(pl.col(name).is_finite()).then(name) for name in INTEGER_COLUMNS + FLOAT_COLUMNS
+    }
     numbers |= {name: numbers[name].clip(floor) for name, floor in least.items()}
     numbers |= {name: numbers[name].fill_null(1.0) for name in ("batch", "share", "tp", "ep")}
     alone = pl.col("engine").is_not_null() | (pl.col("framework") == BENCHMARK_LOOP)

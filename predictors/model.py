@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Bools, Columns, Floats, Ints
+from predictors.arrays import Bools, Columns, Floats, Ints, is_true
 from predictors.categorical import CategoricalColumn
 from predictors.columns import KernelArrays, LawInputs, adapt_to_gpu, compute_law_inputs
 from predictors.features import compute_features
@@ -27,7 +27,8 @@ from predictors.weights_file import Weights
 
 CHUNK_ROWS = 16384  # the columns of a chunk fit the CPU's cache
 HOST_COPY_KINDS = ("HtoD", "DtoH")
-LIMITERS = ("compute", "memory", "latency", "unknown")
+LINK_COPY_KINDS = (*HOST_COPY_KINDS, "PtoP")
+LIMITERS = ("compute", "memory", "latency", "unknown", "link")
 _MATRIX_UNIT_PATTERN = rf"^({'|'.join(MATRIX_UNIT_LAWS)})( |$)"
 MAX_THREADS = min(os.cpu_count() or 1, 4)
 
@@ -51,35 +52,67 @@ class LawChunk:
 
 @dataclass(frozen=True)
 class KernelsByLaw:
-    """A kernel table from `columns.prepare`, split by law; rows without one are in no part."""
+    """A kernel table from `columns.prepare_kernels`, split by law; rows without one are in no part.
+
+    Attributes:
+        names: Columns of names.
+    """
 
     table: pl.DataFrame
+    names: Mapping[str, CategoricalColumn]
     chunks: tuple[LawChunk, ...]
 
-    @cached_property
+    @property
+    def height(self) -> int:
+        """Number of kernels."""
+        return self.table.height
+
+    @property
     def law(self) -> CategoricalColumn:
         """Law of each row."""
-        return CategoricalColumn.from_series(self.table["law"])
+        return self.names["law"]
+
+    @property
+    def family(self) -> CategoricalColumn:
+        """Family of each row."""
+        return self.names["family"]
+
+    @property
+    def dtype(self) -> CategoricalColumn:
+        """Dtype that each row runs in."""
+        return self.names["dtype"]
+
+    @cached_property
+    def runs_as(self) -> pl.Series:
+        """Dtype that each row runs in where it isn't the one that was asked for; else null."""
+        dtype, none = self.table["dtype"], pl.Series([None], dtype=pl.String).new_from_index(0, self.height)
+        return dtype.zip_with(dtype != self.table["asked"], none).alias("runs_as")
 
     @cached_property
     def is_on_mma(self) -> Bools:
         """Whether each row is made for older matrix units than the GPU's."""
-        return self.table["on_mma"].fill_null(False).to_numpy()
+        return is_true(self.table["on_mma"])
 
     @cached_property
     def is_of_stack(self) -> Bools:
         """Whether each row's software stack is named."""
-        return self.table["framework"].is_not_null().to_numpy()
+        return ~self.names["framework"].is_in(None)
 
     @cached_property
     def is_host_copy(self) -> Bools:
         """Whether each row copies to or from the host."""
-        return self.table["copy_kind"].is_in(HOST_COPY_KINDS).fill_null(False).to_numpy()
+        return self.names["copy_kind"].is_in(*HOST_COPY_KINDS)
 
     @cached_property
-    def dtype(self) -> CategoricalColumn:
-        """Dtype that each row runs in."""
-        return CategoricalColumn.from_series(self.table["dtype"])
+    def is_link_copy(self) -> Bools:
+        """Whether each row copies over a link: to or from the host, or to another GPU."""
+        return self.names["copy_kind"].is_in(*LINK_COPY_KINDS)
+
+    @cached_property
+    def work(self) -> tuple[Floats, Floats]:
+        """FLOPs and bytes of each row; NaN where they are unknown."""
+        flops, moved = (self.table[name].cast(pl.Float64).to_numpy() for name in ("work_flops", "work_bytes"))
+        return flops, moved
 
     @cached_property
     def kind(self) -> CategoricalColumn:
@@ -88,6 +121,13 @@ class KernelsByLaw:
         named = pl.when(pl.col("framework").is_not_null()).then(pl.lit("named"))
         name = matrix.then(pl.concat_str("law", "dtype", named, separator=" ", ignore_nulls=True)).otherwise("law")
         return CategoricalColumn.from_series(self.table.select(name)[:, 0])
+
+    def find_calibrated(self, gpu: Hardware, weights: Weights) -> Bools:
+        """Return of which rows calibrations on a GPU say something."""
+        if not weights.calibrated:
+            return np.zeros(self.height, dtype=np.bool_)
+        here, on_mma = (self.law.is_in(*weights.list_calibrated_laws(seen)) for seen in (gpu, gpu.on_mma))
+        return np.where(self.is_on_mma, on_mma, here)
 
     def have_law_of(self, other: KernelsByLaw) -> Bools:
         """Return which rows have the same law, or none, as the same kernels on another GPU."""
@@ -105,13 +145,13 @@ class KernelsByLaw:
             for part, some in chosen
             if some.size
         )
-        return KernelsByLaw(self.table, tuple(chunks))
+        return replace(self, chunks=tuple(chunks))
 
 
 def split_by_law(table: pl.DataFrame) -> KernelsByLaw:
     """A table split by law."""
-    arrays, law = KernelArrays.from_table(table), CategoricalColumn.from_series(table["law"])
-    on_mma = table["on_mma"].to_numpy()
+    arrays = KernelArrays.from_table(table)
+    law, on_mma = arrays.names["law"], table["on_mma"].to_numpy()
     chunks = [
         LawChunk(name, made_for_mma, rows, compute_law_inputs(arrays.take(rows)))
         for code, name in enumerate(law.categories)
@@ -119,7 +159,7 @@ def split_by_law(table: pl.DataFrame) -> KernelsByLaw:
         for rows in _slice_evenly(np.flatnonzero((law.codes == code) & (on_mma == made_for_mma)))
         if name is not None
     ]
-    return KernelsByLaw(table, tuple(chunks))
+    return KernelsByLaw(table, arrays.names, tuple(chunks))
 
 
 def _slice_evenly(rows: Ints) -> list[Ints]:
@@ -139,15 +179,18 @@ class KernelsOnGpus:
     def __init__(self, table: pl.DataFrame) -> None:
         self.table = table
         self._splits: dict[tuple[str | bool, ...], KernelsByLaw] = {}
-        self._dtypes = frozenset(table["dtype"].unique().drop_nulls())
+        self._of_gpu: dict[Hardware, KernelsByLaw] = {}
+        self._dtypes = frozenset(name for name in CategoricalColumn.from_series(table["dtype"]).categories if name)
         self._names_stacks = table["framework"].null_count() < table.height
 
     def split_for_gpu(self, gpu: Hardware) -> KernelsByLaw:
         """The kernels as they run on a GPU."""
-        key = (gpu.tensor_class if self._names_stacks else "", *get_format_key(gpu.gpu, self._dtypes))
-        if key not in self._splits:
-            self._splits[key] = split_by_law(adapt_to_gpu(self.table, gpu))
-        return self._splits[key]
+        if gpu not in self._of_gpu:
+            key = (gpu.tensor_class if self._names_stacks else "", *get_format_key(gpu.gpu, self._dtypes))
+            if key not in self._splits:
+                self._splits[key] = split_by_law(adapt_to_gpu(self.table, gpu))
+            self._of_gpu[gpu] = self._splits[key]
+        return self._of_gpu[gpu]
 
 
 @dataclass(frozen=True)
@@ -155,19 +198,18 @@ class ModelTimes:
     """Model output, one element a row; NaN where the shape isn't known.
 
     Attributes:
-        table: From ``columns.prepare_kernels``.
+        kernels: What was evaluated.
         bound_us: Least possible time.
         time_us: Predicted time.
         floor_us: Part of the time that depends neither on the compute rate nor on the memory rate.
         compute_us: Time of the arithmetic at the rate that the kernel reaches.
         memory_us: Time of the memory traffic at the rate that the kernel reaches.
         is_compute_bound: Whether arithmetic takes longer than memory traffic. For kernels that go through memory once,
-        this
-            compares the arithmetic at peak rate: the compute time of their law also contains instructions and the ports
-            to the cache.
+            this compares the arithmetic at peak rate: the compute time of their law also contains instructions and the
+            ports to the cache.
     """
 
-    table: pl.DataFrame
+    kernels: KernelsByLaw
     bound_us: Floats
     time_us: Floats
     floor_us: Floats
@@ -175,11 +217,13 @@ class ModelTimes:
     memory_us: Floats
     is_compute_bound: Bools
 
-    def classify_limiters(self) -> pl.Series:
-        """What the time mostly is: 'latency' where the floor outweighs both rates."""
+    def classify_limiters(self) -> Ints:
+        """Return what the time mostly is, as a place in `LIMITERS`: 'latency' where the floor outweighs both rates."""
         largest = np.fmax(self.compute_us, self.memory_us)
         which = np.where(self.floor_us > largest, 2, np.where(self.is_compute_bound, 0, 1))
-        return pl.Series(LIMITERS).gather(np.where(np.isnan(self.time_us), 3, which))
+        which = np.where(np.isnan(self.time_us), 3, which)
+        over_link = self.kernels.is_link_copy & (which != LIMITERS.index("latency"))
+        return np.where(over_link | self.kernels.family.is_in("collective"), LIMITERS.index("link"), which)
 
 
 def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> ModelTimes:
@@ -191,8 +235,8 @@ def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> 
         weights: Fitted numbers.
     """
     names = ("bound_us", "time_us", "floor_us", "compute_us", "memory_us")
-    out = {name: np.full(kernels.table.height, np.nan) for name in names}
-    arithmetic = np.zeros(kernels.table.height, dtype=np.bool_)
+    out = {name: np.full(kernels.height, np.nan) for name in names}
+    arithmetic = np.zeros(kernels.height, dtype=np.bool_)
 
     def fill(part: LawChunk) -> None:
         terms, time_us = evaluate_law(part.inputs, part.law, gpu.on_mma if part.on_mma else gpu, weights)
@@ -206,23 +250,23 @@ def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> 
         for name in ("floor_us", "compute_us", "memory_us"):
             out[name][part.rows] = getattr(terms, name)
 
-    if kernels.table.height <= CHUNK_ROWS:
+    if kernels.height <= CHUNK_ROWS:
         for part in kernels.chunks:
             fill(part)
     else:  # numpy lets go of the interpreter's lock, so threads help
         with ThreadPoolExecutor(MAX_THREADS) as pool:
             list(pool.map(fill, kernels.chunks))
-    return ModelTimes(kernels.table, **out, is_compute_bound=arithmetic)
+    return ModelTimes(kernels, **out, is_compute_bound=arithmetic)
 
 
 def classify_bounds(kernels: KernelsByLaw, gpu: Hardware) -> pl.Series:
     """What each kernel's least time depends on, 'compute' or 'memory'; null where the shape isn't known."""
-    which = np.full(kernels.table.height, LIMITERS.index("unknown"))
+    which = np.full(kernels.height, 2)
     for part in kernels.chunks:
         columns = part.inputs.to_columns(gpu)
         is_arithmetic = compute_arithmetic_us(part.law, columns, gpu) >= compute_bound_us(part.law, columns, gpu)
         which[part.rows] = np.where(is_arithmetic, LIMITERS.index("compute"), LIMITERS.index("memory"))
-    return pl.Series("bound_by", LIMITERS).replace("unknown", None).gather(which)
+    return pl.Series("bound_by", [*LIMITERS[:2], None])[which]
 
 
 def evaluate_law(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> tuple[LatencyTerms, Floats]:

@@ -51,7 +51,7 @@ class Peers:
         if not weights.calibrated:
             return ordered
         times = evaluate_kernels(self._runs.split_for_gpu(gpu), gpu, weights)
-        own = weights.find_calibrated_rows(times.table, gpu)
+        own = times.kernels.find_calibrated(gpu, weights)
         return replace(times, time_us=np.where(own, times.time_us, ordered.time_us))
 
     def _order_times(self, gpu: Hardware, times: ModelTimes) -> Floats:

@@ -19,16 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from predictors.arrays import Floats, Ints
-from predictors.categorical import CategoricalColumn
 from predictors.errors import WeightsError
 from predictors.hardware import Hardware
+from predictors.model import KernelsByLaw
 from predictors.toml_file import read_toml
 
 POWER_FILE = Path(__file__).parent / "weights" / "power.toml"
-LINK_COPY_KINDS = ("HtoD", "DtoH", "PtoP")
 LAUNCH_US = 6.0
 """A kernel of this time adds half of what a long one does: while it is launched and drains, the board is nearly idle.
 Kernels of 4 to 75 us that `make on-gpu` held on an H100 and an H200 follow it."""
@@ -155,27 +153,25 @@ def load_power_law(path: Path = POWER_FILE) -> PowerLaw:
         raise WeightsError(f"no readable {path.name} in {path.parent}: {error}") from error
 
 
-def compute_demand_w(table: pl.DataFrame, row: Ints, time_us: Floats, gpu: Hardware) -> Floats:
+def compute_demand_w(kernels: KernelsByLaw, row: Ints, time_us: Floats, gpu: Hardware) -> Floats:
     """Predict what kernels would draw on a board without a power limit, in watts; NaN where the time is.
 
     Kernels without a shape draw what others do on average. Collectives count as running, without any work; copies over
     a link add nothing.
 
     Args:
-        table: Distinct kernels, from ``columns.prepare_kernels``.
+        kernels: Distinct kernels as they run on the GPU.
         row: Row of the distinct kernel of each launch.
         time_us: Time of each launch.
         gpu: The GPU.
     """
     law = load_power_law()
-    work = table.select(pl.col("work_flops", "work_bytes").cast(pl.Float64))
-    is_collective = (table["family"] == "collective").to_numpy()
-    peak = CategoricalColumn.from_series(table["dtype"]).map(gpu.get_tflops) * 1e6
-    full_us = (work["work_flops"].to_numpy() / peak, work["work_bytes"].to_numpy() / (gpu.bandwidth_gbps * 1e3))
+    flops, moved = kernels.work
+    is_collective = kernels.family.is_in("collective")
+    full_us = (flops / (kernels.dtype.map(gpu.get_tflops) * 1e6), moved / (gpu.bandwidth_gbps * 1e3))
     with np.errstate(divide="ignore", invalid="ignore"):
         compute, memory = (np.where(is_collective, 0.0, us)[row] / time_us for us in full_us)
-    is_link_copy = table["copy_kind"].is_in(LINK_COPY_KINDS).fill_null(value=False).to_numpy()
-    demand = law.compute_demand(compute, memory, np.where(is_link_copy[row], 0.0, time_us))
+    demand = law.compute_demand(compute, memory, np.where(kernels.is_link_copy[row], 0.0, time_us))
     return np.asarray(gpu.gpu.tdp_w * np.where(np.isnan(time_us), np.nan, demand))
 
 

@@ -23,21 +23,14 @@ DTYPE_FALLBACKS: dict[str, tuple[str, ...]] = {
 """Dtypes that run instead where a GPU has no units for a dtype, best first."""
 
 
-def resolve_dtypes(table: pl.DataFrame, gpu: Gpu) -> pl.Series:
-    """The dtype each row runs in on `gpu`.
+def resolve_dtype(gpu: Gpu) -> pl.Expr:
+    """Return the dtype that a row with ``family``, ``dtype``, ``framework`` and ``tensor_core`` runs in on a GPU.
 
     - fp32 convolutions run as tf32 on NVIDIA Ampere and later, as ``torch.backends.cudnn.allow_tf32`` defaults to true,
       except those that were seen on the vector units.
     - fp32 GEMMs stay fp32, as ``torch.backends.cuda.matmul.allow_tf32`` defaults to false.
     - PyTorch's memory-efficient attention computes fp32 by three GEMMs in TF32 there (its gemm_kernel_utils.h,
       ``OpMultiplyAddFastF32`` from Sm80 on).
-
-    Args:
-        table: Rows with ``family``, ``dtype``, ``framework`` and ``tensor_core``.
-        gpu: GPU that the kernels run on.
-
-    Returns:
-        One dtype per row, null where the row has none.
     """
     nearest = {dtype: find_supported_dtype(dtype, gpu) for dtype in DTYPE_FALLBACKS}
     by_tf32 = (pl.col("dtype") == "fp32") & pl.lit(has_tf32(gpu))
@@ -51,7 +44,7 @@ def resolve_dtypes(table: pl.DataFrame, gpu: Gpu) -> pl.Series:
         .otherwise(pl.col("dtype").replace(nearest))
     )
     tensor = pl.col("family").is_in(["gemm", "conv", "attention", "moe"])
-    return table.select(runs_as=pl.when(tensor).then(dtype).otherwise(pl.col("dtype")))["runs_as"]
+    return pl.when(tensor).then(dtype).otherwise(pl.col("dtype"))
 
 
 def get_format_key(gpu: Gpu, dtypes: Collection[str]) -> tuple[str | bool, ...]:

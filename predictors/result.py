@@ -8,13 +8,12 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Floats, Ints
+from predictors.arrays import Bools, Floats, Ints, is_true
 from predictors.categorical import CategoricalColumn
 from predictors.hardware import Hardware
 from predictors.intervals import ENGINE, LIBRARY, NEW_RELEASE, NOTHING, TOLD_ALL, compute_half_width
-from predictors.kernel_identity import IDENTITY_COLUMNS
-from predictors.model import ModelTimes
-from predictors.power import LINK_COPY_KINDS, compute_demand_w, limit_power_w
+from predictors.model import LIMITERS, KernelsByLaw, ModelTimes
+from predictors.power import compute_demand_w, limit_power_w
 from predictors.transfer import classify_kinship
 from predictors.weights_file import Weights
 
@@ -34,17 +33,18 @@ METHOD_MEASURED, METHOD_LAW, METHOD_TRANSFER, METHOD_INFERRED, METHOD_SCALED, ME
 )
 
 
-def compute_half_widths(table: pl.DataFrame, gpu: Hardware, weights: Weights, source: Hardware | None = None) -> Floats:
+def compute_half_widths(
+    kernels: KernelsByLaw, gpu: Hardware, weights: Weights, source: Hardware | None = None
+) -> Floats:
     """Half-widths, as logarithms, of the intervals of kernels predicted from their shapes; 0 without one.
 
     Where a source is given, they are those of times that were measured there and carried over. An fp32 convolution gets
     the wider interval of its two laws, because its shape does not determine cuDNN's algorithm.
     """
-    laws = CategoricalColumn.from_series(table["law"])
-    told = CategoricalColumn.from_series(classify_told(table, weights))
+    laws, told = kernels.law, classify_told(kernels, weights)
 
     def width(seen: Hardware, there: Hardware | None) -> Floats:
-        of_law, kinship = np.zeros(table.height), classify_kinship(there, seen) if there else None
+        of_law, kinship = np.zeros(kernels.height), classify_kinship(there, seen) if there else None
         for level in told.categories:
             at_level = partial(compute_half_width, gpu=seen, weights=weights, told=str(level), kinship=kinship)
             found = laws.map(lambda law: 0.0 if law is None else at_level(law))  # noqa: B023
@@ -52,10 +52,10 @@ def compute_half_widths(table: pl.DataFrame, gpu: Hardware, weights: Weights, so
         return of_law
 
     of_law = width(gpu, source)
-    if table["on_mma"].any():
-        of_law = np.where(table["on_mma"].to_numpy(), width(gpu.on_mma, source and source.on_mma), of_law)
+    if kernels.is_on_mma.any():
+        of_law = np.where(kernels.is_on_mma, width(gpu.on_mma, source and source.on_mma), of_law)
     of_law = np.where(laws.is_in("sequence"), np.hypot(of_law, SEQUENCE_EXTRA_HALF_WIDTH), of_law)
-    convolution = (table["family"] == "conv").to_numpy() & laws.is_in(*FP32_CONV_LAWS)
+    convolution = kernels.family.is_in("conv") & laws.is_in(*FP32_CONV_LAWS)
     if not convolution.any():
         return of_law
     less_sure = max(compute_half_width(law, gpu, weights) for law in FP32_CONV_LAWS)
@@ -63,8 +63,25 @@ def compute_half_widths(table: pl.DataFrame, gpu: Hardware, weights: Weights, so
     return np.where(convolution, np.maximum(of_law, either), of_law)
 
 
-def classify_told(table: pl.DataFrame, weights: Weights) -> pl.Series:
+def classify_told(kernels: KernelsByLaw, weights: Weights) -> CategoricalColumn:
     """Return what is told of the software of each kernel: one of `TOLD_LEVELS`, or all."""
+    unnamed, no_engine = (kernels.names[name].is_in(None) for name in ("framework", "engine"))
+    no_release = np.isnan(kernels.table["release"].to_numpy())
+    levels = {
+        NOTHING: unnamed,
+        LIBRARY: no_engine,
+        ENGINE: no_release,
+        TOLD_ALL: _are_fitted(kernels, ~no_release, weights),
+        NEW_RELEASE: np.ones(kernels.height, dtype=np.bool_),
+    }
+    first_that_holds = np.argmax(list(levels.values()), axis=0)
+    return CategoricalColumn(tuple(levels), first_that_holds).take(np.arange(kernels.height))
+
+
+def _are_fitted(kernels: KernelsByLaw, has_release: Bools, weights: Weights) -> Bools:
+    """Return which kernels are of releases that their law was fitted to."""
+    if not has_release.any():
+        return has_release
     known = [
         {"law": law, "engine": engine, "release": release, "fitted": True}
         for law, fitted in weights.laws.items()
@@ -72,25 +89,9 @@ def classify_told(table: pl.DataFrame, weights: Weights) -> pl.Series:
         for release in releases
     ]
     schema = {"law": pl.String, "engine": pl.String, "release": pl.Float64, "fitted": pl.Boolean}
-    rows = table.select("law", *IDENTITY_COLUMNS)
-    if rows["release"].null_count() < rows.height:
-        rows = rows.join(
-            pl.DataFrame(known, schema), on=["law", "engine", "release"], how="left", maintain_order="left"
-        )
-    else:
-        rows = rows.with_columns(fitted=pl.lit(None, pl.Boolean))
-    level = (
-        pl.when(pl.col("framework").is_null())
-        .then(pl.lit(NOTHING))
-        .when(pl.col("engine").is_null())
-        .then(pl.lit(LIBRARY))
-        .when(pl.col("release").is_null())
-        .then(pl.lit(ENGINE))
-        .when("fitted")
-        .then(pl.lit(TOLD_ALL))
-        .otherwise(pl.lit(NEW_RELEASE))
-    )
-    return rows.select(level)[:, 0]
+    keys = ["law", "engine", "release"]
+    fitted = kernels.table[keys].join(pl.DataFrame(known, schema), on=keys, how="left", maintain_order="left")["fitted"]
+    return is_true(fitted)
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def build_result(alone: ModelTimes, row: Ints, launches: LaunchTimes, gpu: Hardw
         gpu: The GPU.
     """
     bound, time, method = alone.bound_us[row], launches.time_us, launches.method
-    demand_w = compute_demand_w(alone.table, row, time, gpu)
+    kernels, demand_w = alone.kernels, compute_demand_w(alone.kernels, row, time, gpu)
     factor = np.exp(launches.half_width)
     least = np.fmax(np.nan_to_num(bound), launches.least_us)
     low = np.maximum(time / factor, np.fmin(least, time))
@@ -136,15 +137,8 @@ def build_result(alone: ModelTimes, row: Ints, launches: LaunchTimes, gpu: Hardw
         "power_w": limit_power_w(demand_w, gpu),
         "demand_w": demand_w,
     }
-    same = pl.col("dtype") == pl.col("asked")
-    link = (pl.col("family") == "collective") | (
-        pl.col("copy_kind").is_in(LINK_COPY_KINDS) & (pl.col("limiter") != "latency")
-    ).fill_null(False)
-    limited = alone.table.with_columns(limiter=alone.classify_limiters())
-    named = limited.select(
-        limiter=pl.when(link).then(pl.lit("link")).otherwise("limiter"), runs_as=pl.when(~same).then("dtype")
-    )[row]
+    limiter = pl.Series("limiter", LIMITERS)[alone.classify_limiters()[row]]
     return pl.DataFrame(
         [pl.Series(name, values, dtype=pl.Float64, nan_to_null=True) for name, values in columns.items()]
-        + [named["limiter"], pl.Series("method", METHODS, dtype=pl.String).gather(method), named["runs_as"]]
+        + [limiter, pl.Series("method", METHODS)[method], kernels.runs_as[row]]
     )

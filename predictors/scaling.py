@@ -17,7 +17,7 @@ import polars as pl
 from predictors.arrays import Floats, Ints
 from predictors.categorical import CategoricalColumn
 from predictors.hardware import Hardware
-from predictors.precision import get_format_key, resolve_dtypes
+from predictors.precision import get_format_key, resolve_dtype
 from predictors.work import compare_element_bytes
 
 FIXED_LATENCY_CYCLES = 3500.0
@@ -148,7 +148,7 @@ class MeasuredTimes:
         """Return the dtype that each distinct kernel runs in on a GPU."""
         key = get_format_key(gpu.gpu, self._dtypes)
         if key not in self._formats:
-            self._formats[key] = CategoricalColumn.from_series(resolve_dtypes(self._table, gpu.gpu))
+            self._formats[key] = CategoricalColumn.from_series(self._table.select(resolve_dtype(gpu.gpu))[:, 0])
         return self._formats[key]
 
 

@@ -58,7 +58,7 @@ def tabulate_errors(kernels: KernelsByLaw, row: Ints, log_ratio: Floats) -> pl.D
     """
     known = ~np.isnan(log_ratio)
     error = clip_errors(log_ratio[known])
-    return _list_stacks(kernels)[row[known]].with_columns(error=pl.Series(error))
+    return _list_stacks(kernels)[row[known]].hstack([pl.Series("error", error)])
 
 
 def clip_errors(log_ratio: Floats) -> Floats:
@@ -78,10 +78,13 @@ def compute_stack_offsets(kernels: KernelsByLaw, medians: pl.DataFrame) -> Float
         kernels: Distinct kernels as they run on the source.
         medians: Of :func:`compute_medians`.
     """
-    shrunk = medians.select(*STACK, offset=pl.col("median") * (pl.col("count") / (pl.col("count") + PSEUDO_COUNT)))
-    found = _list_stacks(kernels).join(shrunk, on=STACK, how="left", maintain_order="left", nulls_equal=True)
-    return found["offset"].fill_null(0.0).to_numpy()
+    count = medians["count"].to_numpy()
+    shrunk = medians["median"].to_numpy() * (count / (count + PSEUDO_COUNT))
+    found = np.zeros(kernels.height)
+    for law, named, offset in zip(medians["law"], medians["named"], shrunk, strict=True):
+        found[kernels.law.is_in(law) & (kernels.is_of_stack == named)] = offset
+    return found
 
 
 def _list_stacks(kernels: KernelsByLaw) -> pl.DataFrame:
-    return kernels.table.select("law", named=pl.col("framework").is_not_null())
+    return pl.DataFrame([kernels.table["law"], pl.Series("named", kernels.is_of_stack)])

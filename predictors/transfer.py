@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Bools, Floats, Ints
+from predictors.arrays import Bools, Floats, Ints, is_true
 from predictors.categorical import CategoricalColumn
 from predictors.gpu_order import is_no_worse
 from predictors.hardware import Hardware
@@ -120,8 +120,7 @@ def compute_target_correction(
         own, shared = np.where(older, of_older[0], own), np.where(older, of_older[1], shared)
     beyond = np.where(_has_law_kind(LIBRARY_LAWS, kernels.law), own, 1.0) if kinship == "vendor" else np.ones_like(own)
     # The target's calibration has its stack's offset in it already, where the source has none to compare with.
-    known = weights.find_calibrated_rows(kernels.table, target)
-    known &= ~weights.find_calibrated_rows(errors.kernels.table, source)
+    known = kernels.find_calibrated(target, weights) & ~errors.kernels.find_calibrated(source, weights)
     shared = np.where(known, 0.0, shared)
     return np.asarray(errors.stack * shared[row] + errors.kernel * own[row] + errors.excess * beyond[row])
 
@@ -212,7 +211,7 @@ def compute_interval_ends(
         target: GPU to predict.
     """
     if source.gpu.vendor != target.gpu.vendor:
-        none = np.full(kernels.table.height, np.nan)
+        none = np.full(kernels.height, np.nan)
         return none, none
     siblings = source.architecture == target.architecture
     least, most = (
@@ -252,7 +251,7 @@ def _compare_rates(kernels: KernelsByLaw, there: KernelsByLaw, source: Hardware,
     These follow the rate in fp64 only, which may be a 64th of that in fp32.
     """
     rate = kernels.dtype.map(target.get_tflops) / there.dtype.map(source.get_tflops)
-    passes = CategoricalColumn.from_series(kernels.table["family"]).is_in(*MEMORY_FAMILIES, "memcpy")
+    passes = kernels.family.is_in(*MEMORY_FAMILIES, "memcpy")
     return np.where(passes & ~kernels.dtype.is_in("fp64"), 1.0, rate)
 
 
@@ -264,9 +263,9 @@ def _are_chosen_anew(kernels: KernelsByLaw, there: KernelsByLaw, source: Hardwar
     if siblings:
         return kernels.law.is_in(*LAWS_CHOSEN_ANEW)
     anew = (*LAWS_CHOSEN_ANEW, *DECODING_LAWS, "gemm fp8_block")
-    decoding = (pl.col("family") == "attention") & pl.col("split_k").fill_null(value=False)
-    block_scaled = (pl.col("family") == "gemm") & (pl.col("asked") == "fp8_block").fill_null(value=False)
-    without_law = kernels.table.select(pl.col("law").is_null() & (decoding | block_scaled))[:, 0].to_numpy()
+    decoding = kernels.family.is_in("attention") & is_true(kernels.table["split_k"])
+    block_scaled = kernels.family.is_in("gemm") & is_true(kernels.table["asked"] == "fp8_block")
+    without_law = kernels.law.is_in(None) & (decoding | block_scaled)
     chosen = kernels.law.is_in(*anew) | there.law.is_in(*anew) | without_law
     return np.asarray(chosen | (_has_law_kind(LIBRARY_LAWS, kernels.law) & (source.gpu.vendor != "nvidia")))
 
@@ -297,22 +296,21 @@ def keep_host_copy_overhead(
 
 
 def cap_same_die_interval(
-    width: Floats, measured_us: Floats, table: pl.DataFrame, row: Ints, source: Hardware, target: Hardware
+    width: Floats, measured_us: Floats, kernels: KernelsByLaw, row: Ints, source: Hardware, target: Hardware
 ) -> Floats:
     """Cap the half-widths of intervals between GPUs of the same die at the difference between boards.
 
     Args:
         width: Half-widths as logarithms.
         measured_us: Measured on the source; NaN where unknown.
-        table: Distinct kernels with ``law`` and ``dtype``. Export limits reduce links and fp64, so those rows are left
-            unchanged.
+        kernels: Distinct kernels. Export limits reduce links and fp64, so those rows are left unchanged.
         row: Index of the distinct kernel of each row.
         source: GPU that was measured.
         target: GPU to predict.
     """
     if not _is_same_die(source, target):
         return width
-    other = (table["law"].eq_missing("memcpy") | table["dtype"].eq_missing("fp64")).to_numpy()[row]
+    other = (kernels.law.is_in("memcpy") | kernels.dtype.is_in("fp64"))[row]
     return np.where(other | np.isnan(measured_us), width, np.minimum(width, BOARD_HALF_WIDTH))
 
 

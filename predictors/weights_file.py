@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from predictors.arrays import Bools, Floats, Frameworks
+from predictors.arrays import Floats, Frameworks
 from predictors.attention_stacks import BENCHMARK_LOOP
 from predictors.boosted_trees import Correction, CorrectionFile, to_arrays
 from predictors.errors import WeightsError
@@ -150,16 +149,9 @@ class Weights:
     calibrated: dict[tuple[str, str], LawCalibration] = field(default_factory=dict)
     order: GpuOrder = field(default_factory=GpuOrder)
 
-    def find_calibrated_rows(self, table: pl.DataFrame, gpu: Hardware) -> Bools:
-        """Of which rows of a kernel table measurements on a GPU say something: by `law` and `on_mma`."""
-        if not self.calibrated:
-            return np.zeros(table.height, dtype=np.bool_)
-
-        def known(seen: Hardware) -> pl.Expr:
-            return pl.col("law").is_in([law for law, slug in self.calibrated if slug == seen.slug])
-
-        rows = pl.when("on_mma").then(known(gpu.on_mma)).otherwise(known(gpu))
-        return table.select(rows.fill_null(value=False))[:, 0].to_numpy()
+    def list_calibrated_laws(self, gpu: Hardware) -> list[str]:
+        """List the laws of which measurements on a GPU say something."""
+        return [law for law, slug in self.calibrated if slug == gpu.slug]
 
     def get_law(self, name: str) -> LawConstants:
         """The constants of a law, borrowed where nothing was measured, its priors where nothing can be."""

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Columns, Floats
+from predictors.arrays import Columns, Floats, find_nulls
 from predictors.categorical import CategoricalColumn
 from predictors.kernels import DTYPE_BYTES
 
@@ -43,10 +43,12 @@ def add_work(table: pl.DataFrame) -> pl.DataFrame:
             x = {name: table[name].to_numpy()[mine] for name in names}
             x |= {"size": size[mine], "kv_size": kv_size[mine], "backward": direction.is_in("backward")[mine]}
             flops[mine], moved[mine] = formula(x)
-    work = np.where(table["law"].is_not_null().to_numpy(), table["share"].to_numpy(), np.nan) * np.stack([flops, moved])
-    return table.with_columns(
-        pl.Series(name, column, nan_to_null=True)
-        for name, column in zip(("work_flops", "work_bytes"), work, strict=True)
+    work = np.where(find_nulls(table["law"]), np.nan, table["share"].to_numpy()) * np.stack([flops, moved])
+    return table.hstack(
+        [
+            pl.Series(name, column, nan_to_null=True)
+            for name, column in zip(("work_flops", "work_bytes"), work, strict=True)
+        ]
     )
 
 

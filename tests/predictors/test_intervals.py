@@ -14,6 +14,7 @@ from predictors.gaussian_process import GaussianProcessCorrection, build_default
 from predictors.hardware import derive_hardware
 from predictors.intervals import SITUATIONS, classify_situation, compute_half_width, sum_with_interval
 from predictors.laws.law import LAWS
+from predictors.model import split_by_law
 from predictors.result import classify_told
 from predictors.weights_file import LawCalibration, LawConstants, Weights
 
@@ -116,6 +117,6 @@ def test_what_a_row_tells_of_its_software():
     ]  # fmt: skip
     table = prepare_kernels(pl.DataFrame([gemm | {"framework": None, "version": None} | one for one in told]))
     weights = replace(WEIGHTS, laws={"gemm half": LawConstants(BASE, releases={"vllm": [1900.0]})})
-    assert classify_told(table, weights).to_list() == [
+    assert classify_told(split_by_law(table), weights).map(str).tolist() == [
         "nothing", "library", "engine", "release", "new release", "nothing",
     ]  # fmt: skip

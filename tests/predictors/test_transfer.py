@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
+from predictors.categorical import CategoricalColumn
 from predictors.columns import adapt_to_gpu
 from predictors.hardware import Hardware, derive_hardware
 from predictors.kernels import complete_columns
@@ -29,9 +30,9 @@ WEIGHTS = Weights({"gemm half": LawConstants({}), "norm": LawConstants({})}, tra
 
 
 def carried(ratios: list[float], law: str = "gemm half", framework: str | None = "vllm", target=A100) -> np.ndarray:
-    names = pl.Series("framework", [framework] * len(ratios), dtype=pl.String)
-    rows = KernelsByLaw(pl.DataFrame({"law": [law] * len(ratios), "on_mma": False}).with_columns(names), ())
     each = np.arange(len(ratios))
+    names = {name: CategoricalColumn((value,), 0 * each) for name, value in (("law", law), ("framework", framework))}
+    rows = KernelsByLaw(pl.DataFrame({"law": [law] * len(ratios), "on_mma": False}), names, ())
     return compute_target_correction(
         split_source_errors(rows, each, np.log(np.array(ratios))), rows, each, H100, target, WEIGHTS
     )
