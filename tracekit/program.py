@@ -113,7 +113,7 @@ class Program:
     @cached_property
     def is_in_chosen_steps(self) -> pl.Series:
         """Boolean mask of the kernels that belong to a chosen step."""
-        return self.kernels["step"].is_in(self.chosen_steps["step"].implode()).fill_null(False)
+        return pl.Series("step", np.isin(self.kernels["step"].to_numpy(), self.chosen_steps["step"].to_numpy()))
 
     @property
     def kernel_us(self) -> Floats:

@@ -101,6 +101,8 @@ def find_stalls_of_steps(program: Program) -> list[pl.DataFrame]:
 
 
 def _select_in_steps(stalls: pl.DataFrame, rank: RankTrace, program: Program) -> pl.DataFrame:
+    if stalls.is_empty():
+        return stalls
     number = rank.rank or 0
     launching = rank.calls.select("pid", "tid")[
         program.kernels.filter(rank=number)["call"].drop_nulls().unique().to_list()
@@ -111,6 +113,8 @@ def _select_in_steps(stalls: pl.DataFrame, rank: RankTrace, program: Program) ->
 
 def find_profiler_stalls(rank: RankTrace) -> pl.DataFrame:
     """Find the profiler's work that delayed exactly one thread: ``ts_ns``, ``dur_ns``, ``name``, ``pid``, ``tid``."""
+    if rank.overheads.is_empty():
+        return rank.overheads[["ts_ns", "dur_ns", "name"]].hstack(rank.calls[["pid", "tid"]].head(0))
     own = rank.overheads.filter(pl.col("name").is_in(PROFILER_OVERHEAD_KINDS)).select("ts_ns", "dur_ns", "name")
     threads = rank.calls.select("pid", "tid").unique().sort("pid", "tid")
     if own.is_empty() or threads.is_empty():

@@ -51,7 +51,10 @@ class HostSpeed:
 
 def measure_host_speed(ranks: Sequence[RankTrace]) -> HostSpeed | None:
     """Measure the speed of the host of some ranks; ``None`` where too few ops are known, or they disagree."""
-    return compare_op_times(list_timed_spans(rank) for rank in ranks[:MAX_RANKS])
+    looked_at = ranks[:MAX_RANKS]
+    if sum(rank.ops.height + rank.calls.height for rank in looked_at) < MIN_OPS * MIN_REPEATS:
+        return None
+    return compare_op_times(list_timed_spans(rank) for rank in looked_at)
 
 
 def compare_op_times(spans: Iterable[pl.DataFrame]) -> HostSpeed | None:

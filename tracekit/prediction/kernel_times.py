@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from predictors import Batch, Gpu
-from predictors.arrays import Floats
+from predictors.arrays import Floats, find_nulls, is_true
 from predictors.kernels import MEMORY_FAMILIES
 from predictors.stack_errors import KernelErrors, StackErrors
 from tracekit.parallelism.unknown_work import apply_work_bounds, widen_intervals
@@ -39,19 +39,13 @@ class KernelTimePredictor:
         half_width: float = 0.0,
         job_errors: Sequence[StackErrors] | None = None,
     ) -> None:
-        own, *of_ends = job_errors or (None, None, None)
+        own, *self._errors_of_ends = job_errors or (None, None, None)
         self.table = table
         self._source, self._times_by_shape, self._half_width = source_gpu, by_shape, half_width
-        told = table.drop("measured_us") if by_shape else table
-        self._batch = Batch(told, source_gpu=None if by_shape else source_gpu, job_errors=own)
-        low, high = apply_work_bounds(told)
-        self._bracketed = low["row"]
-        self._ends = [
-            Batch(end, source_gpu=source_gpu, job_errors=errors)
-            for end, errors in zip((low, high), of_ends, strict=True)
-        ]
-        self._derived = table["derived"].arg_true()
-        self._by_law = Batch(table[self._derived].drop("measured_us"), source_gpu=source_gpu)
+        self._told = table.drop("measured_us") if by_shape else table
+        self._batch = Batch(self._told, source_gpu=None if by_shape else source_gpu, job_errors=own)
+        self._bracketed = pl.Series(np.flatnonzero(~find_nulls(table["work_low"])))
+        self._derived = pl.Series(np.flatnonzero(is_true(table["derived"])))
 
     @cached_property
     def on_source(self) -> pl.DataFrame:
@@ -59,6 +53,20 @@ class KernelTimePredictor:
         if self._source is None:
             raise ValueError("the GPU of the trace isn't known")
         return self.predict(self._source, {})
+
+    @cached_property
+    def _ends(self) -> list[Batch]:
+        """The kernels of bounded work, with the least and with the most."""
+        ends = apply_work_bounds(self._told)
+        return [
+            Batch(end, source_gpu=self._source, job_errors=errors)
+            for end, errors in zip(ends, self._errors_of_ends, strict=True)
+        ]
+
+    @cached_property
+    def _by_law(self) -> Batch:
+        """The kernels of derived times."""
+        return Batch(self.table[self._derived].drop("measured_us"), source_gpu=self._source)
 
     @cached_property
     def _by_shape(self) -> Batch:

@@ -94,7 +94,8 @@ def write_notes(
     if target.layout:
         yield from _note_batch(target.layout)
     yield from note_gpus(run.gpu, target)
-    yield from _note_dtype_substitutions(gpu, times.filter(program.is_in_chosen_steps))
+    if times["runs_as"].null_count() < times.height:
+        yield from _note_dtype_substitutions(gpu, times.filter(program.is_in_chosen_steps))
     yield from _note_older_attention(program, gpu.gpu, times, changed)
     if not run.is_captured:
         yield from track_record.note_track_record(run.gpu, gpu.gpu, changed)
@@ -486,7 +487,7 @@ def _note_uncertain_collectives(program: Program, times: pl.DataFrame) -> Iterat
 def _note_older_attention(program: Program, gpu: Gpu, times: pl.DataFrame, changed: ChangedStep) -> Iterator[Message]:
     """Note attention kernels that can't use the target's own matrix units, where the step would gain by that."""
     rate = derive_hardware(gpu).mma_rate_fraction
-    if rate >= 1:
+    if rate >= 1 or not (program.kernels["family"] == "attention").any():
         return
     rows = program.kernels.select("name", "family", "paged", "q_len", "kv_len").hstack(times.select("time_us"))
     part = compute_time_share(rows.filter(program.is_in_chosen_steps), "time_us", is_ampere_attention())
