@@ -39,7 +39,8 @@ class KernelTimePredictor:
         half_width: float = 0.0,
         job_errors: Sequence[StackErrors] | None = None,
     ) -> None:
-        own, *self._errors_of_ends = job_errors or (None, None, None)
+        own, *of_ends = job_errors or (None, None, None)
+        self._errors_of_ends = of_ends
         self.table = table
         self._source, self._times_by_shape, self._half_width = source_gpu, by_shape, half_width
         self._told = table.drop("measured_us") if by_shape else table
