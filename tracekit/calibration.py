@@ -21,7 +21,7 @@ from tracekit.errors import CalibrationError, OutputError
 from tracekit.messages import predictions as messages
 from tracekit.messages.requests import DIRECTORY_NOT_MADE
 from tracekit.run import MeasuredRun
-from tracekit.workload.names.framework import infer_framework
+from tracekit.workload.names.library import infer_framework
 
 FORMAT_VERSION = 1
 MAX_RELATIVE_SPREAD = 0.2

@@ -5,7 +5,7 @@ import pytest
 
 from predictors.attention_stacks import ATTENTION_STACKS
 from predictors.kernel_identity import FRAMEWORKS
-from tracekit.workload.names.framework import (
+from tracekit.workload.names.library import (
     ATTENTION_FRAMEWORKS,
     GEMM_FRAMEWORKS,
     MOE_FRAMEWORKS,

@@ -33,7 +33,7 @@ from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.target_host import MEASURED_HOST, STACKS, TRACED_HOSTS, UNKNOWN, HostTimes, changes_stack
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
-from tracekit.workload.names.framework import is_ampere_attention
+from tracekit.workload.names.library import is_ampere_attention
 from tracekit.workload.time_share import compute_time_share
 
 HOST_SPEED_EDIT = "host-speed"

@@ -8,7 +8,7 @@ from predictors.hardware import derive_hardware
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
-from tracekit.workload.names.framework import is_ampere_attention
+from tracekit.workload.names.library import is_ampere_attention
 
 NEWEST_STACK = "cudnn"
 """A framework with kernels for the matrix units of every GPU."""

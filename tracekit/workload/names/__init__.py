@@ -3,24 +3,10 @@
 from functools import lru_cache
 
 from tracekit.bounds import MAX_REMEMBERED_NAMES
-from tracekit.workload.names import (
-    attention,
-    collective,
-    cublas,
-    cudnn,
-    cusparselt,
-    cutlass,
-    deepgemm,
-    general,
-    linear_attention,
-    rocm,
-    triton,
-    trtllm,
-)
-from tracekit.workload.names.general import infer_copy_kind, infer_item_bytes, is_indexed
+from tracekit.workload.names import amd, attention, collective, general, nvidia, triton
+from tracekit.workload.names.general import infer_copy_kind, infer_item_bytes, is_indexed, match_weight_dtype
 from tracekit.workload.names.library import infer_library
 from tracekit.workload.names.rule import KernelName, NameRule
-from tracekit.workload.names.weights import match_weight_dtype
 
 __all__ = [
     "KernelName",
@@ -37,16 +23,11 @@ __all__ = [
 RULES: tuple[NameRule, ...] = (
     *collective.RULES,
     *triton.RULES,
-    *linear_attention.RULES,
-    *trtllm.RULES,
     *attention.RULES,
-    *deepgemm.RULES,
-    *cudnn.RULES,
-    *cusparselt.RULES,
-    *cutlass.RULES,
-    *cublas.RULES,
-    *rocm.RULES,
+    *nvidia.RULES,
+    *amd.RULES,
 )
+"""The first that matches counts."""
 PRODUCT_FAMILIES = ("gemm", "moe")
 
 

@@ -7,7 +7,7 @@ once the kernel of all collectives. Kernels for symmetric memory name what they 
 NVLink's multicast. DeepEP's kernels exchange tokens between experts. Names: the projects' sources of 2025 and 2026.
 """
 
-import re
+from functools import partial
 
 from tracekit.workload.names.rule import NameRule
 
@@ -40,65 +40,41 @@ ALL_GATHERS = r"\ballgather_(?:lastdim|vec|naive)\b"
 BARRIER = r"barrier_on_stream_kernel_threadgroup"
 """NVSHMEM's barrier between ranks, beside DeepEP's kernels."""
 
+_collective = partial(NameRule, family="collective", tensor_core=False)
+
 RULES = (
-    NameRule(
-        re.compile(
-            rf"(?:{EXPERT_EXCHANGE}|{BARRIER}|{ALL_GATHERS}|reduce_scatter_cross_device_store)"
-            r"(?:<[^>]*?(?P<type>__nv_bfloat16|__hip_bfloat16|hip_bfloat16|bf16))?"
-        ),
-        "collective",
+    _collective(
+        rf"(?:{EXPERT_EXCHANGE}|{BARRIER}|{ALL_GATHERS}|reduce_scatter_cross_device_store)"
+        r"(?:<[^>]*?(?P<type>__nv_bfloat16|__hip_bfloat16|hip_bfloat16|bf16))?",
         dtypes=TYPES,
-        tensor_core=False,
     ),
-    NameRule(
-        re.compile(
-            r"ncclSymk?DevKernel_(?:All|Reduce)[A-Za-z]+_(?:\w*?(?P<algorithm>LDMC|STMC)\w*?|\w*?)"
-            rf"(?:_(?:[Ss]um|avg|prod|min|max)_{TYPE})?\b"
-        ),
-        "collective",
+    _collective(
+        r"ncclSymk?DevKernel_(?:All|Reduce)[A-Za-z]+_(?:\w*?(?P<algorithm>LDMC|STMC)\w*?|\w*?)"
+        rf"(?:_(?:[Ss]um|avg|prod|min|max)_{TYPE})?\b",
         dtypes=TYPES,
-        tensor_core=False,
         algorithms=ALGORITHMS,
     ),
-    NameRule(
-        re.compile(rf"ncclDevKernel_\w+?_(?:Sum|Prod|Min|Max|MinMax|PreMulSum|SumPostDiv)_{TYPE}(?:_{ALGORITHM})?"),
-        "collective",
+    _collective(
+        rf"ncclDevKernel_\w+?_(?:Sum|Prod|Min|Max|MinMax|PreMulSum|SumPostDiv)_{TYPE}(?:_{ALGORITHM})?",
         dtypes=TYPES,
-        tensor_core=False,
         algorithms=ALGORITHMS,
     ),
-    NameRule(
-        re.compile(rf"(?:{DEEP_EP})\w*(?:<(?:(?:\(int\))?\w+, )*?(?P<type>__nv_bfloat16))?"),
-        "collective",
+    _collective(rf"(?:{DEEP_EP})\w*(?:<(?:(?:\(int\))?\w+, )*?(?P<type>__nv_bfloat16))?", dtypes=TYPES),
+    _collective(
+        rf"ncclKernel_\w+?_(?:{ALGORITHM}_)?(?:Sum|Prod|Min|Max)_(?P<type>float|half|__nv_bfloat16|double|int8_t)\b",
         dtypes=TYPES,
-        tensor_core=False,
-    ),
-    NameRule(
-        re.compile(
-            rf"ncclKernel_\w+?_(?:{ALGORITHM}_)?(?:Sum|Prod|Min|Max)_(?P<type>float|half|__nv_bfloat16|double|int8_t)\b"
-        ),
-        "collective",
-        dtypes=TYPES,
-        tensor_core=False,
         algorithms=ALGORITHMS,
     ),
-    NameRule(
-        re.compile(rf"^(?:void )?(?:nccl|rccl)(?:Dev)?Kernel(?:_[A-Za-z]+_{ALGORITHM})?|rccl_main_kernel"),
-        "collective",
-        tensor_core=False,
-        algorithms=ALGORITHMS,
+    _collective(
+        rf"^(?:void )?(?:nccl|rccl)(?:Dev)?Kernel(?:_[A-Za-z]+_{ALGORITHM})?|rccl_main_kernel", algorithms=ALGORITHMS
     ),
-    NameRule(
-        re.compile(
-            r"(?=cross_|multimem_|one_?shot|two_?shot|all_?reduce)"
-            r"(?=\w*?(?P<algorithm>[12]stage|one_?shot|two_?shot|multimem)|)"
-            r"(?:cross_device_reduce_\dstage|multimem_\w+_kernel|(?:one|two)_?shot_?[aA]ll_?reduce\w*|"
-            r"all_reduce_one_shot\w*|allreduce_fusion_kernel\w*)"
-            r"<(?:\([\w:]+\)\d+, )?(?P<type>float|__half|half|__nv_bfloat16|c10::BFloat16)?"
-        ),
-        "collective",
+    _collective(
+        r"(?=cross_|multimem_|one_?shot|two_?shot|all_?reduce)"
+        r"(?=\w*?(?P<algorithm>[12]stage|one_?shot|two_?shot|multimem)|)"
+        r"(?:cross_device_reduce_\dstage|multimem_\w+_kernel|(?:one|two)_?shot_?[aA]ll_?reduce\w*|"
+        r"all_reduce_one_shot\w*|allreduce_fusion_kernel\w*)"
+        r"<(?:\([\w:]+\)\d+, )?(?P<type>float|__half|half|__nv_bfloat16|c10::BFloat16)?",
         dtypes=TYPES,
-        tensor_core=False,
         algorithms=ALGORITHMS,
     ),
 )

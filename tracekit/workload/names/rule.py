@@ -67,7 +67,7 @@ class NameRule:
         rows: Rows of the output of all matching names: 1 if they multiply a matrix by a vector.
     """
 
-    pattern: re.Pattern[str]
+    pattern: str
     family: str
     grouped_family: str | None = None
     dtype: str | None = None
@@ -75,13 +75,18 @@ class NameRule:
     layouts: Mapping[str, str] = field(default_factory=dict)
     tensor_core: bool | None = None
     column_major: bool = False
-    split: re.Pattern[str] | None = None
+    split: str | None = None
     algorithms: Mapping[str, str] = field(default_factory=dict)
     rows: int | None = None
+    _compiled: re.Pattern[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Compile the pattern."""
+        object.__setattr__(self, "_compiled", re.compile(self.pattern))
 
     def parse(self, name: str) -> KernelName | None:
         """Parse ``name``; return ``None`` if the rule doesn't match."""
-        found = self.pattern.search(name)
+        found = self._compiled.search(name)
         if found is None:
             return None
         groups = found.groupdict()
@@ -97,7 +102,7 @@ class NameRule:
             tile_n=first if self.column_major else second,
             tile_k=_parse_number(groups.get("k")),
             stages=_parse_number(groups.get("stages")),
-            split_k=None if self.split is None else self.split.search(name) is not None,
+            split_k=None if self.split is None else re.search(self.split, name) is not None,
             layout=None if layout is None else self.layouts.get(layout, layout.lower()),
             tensor_core="mma" in groups and groups["mma"] is not None if self.tensor_core is None else self.tensor_core,
             algorithm=self.algorithms.get(groups.get("algorithm") or ""),

@@ -5,7 +5,7 @@ transposed operand; types of input, output and sum; macro tile; matrix instructi
 block size, then rows, columns and depth of the tile (https://github.com/ROCm/composable_kernel, device_gemm_*.hpp).
 """
 
-import re
+from functools import partial
 
 from tracekit.workload.names.rule import NameRule
 
@@ -33,14 +33,15 @@ ASSEMBLY_DTYPES = {
     **dict.fromkeys(("i8", "I8", "Int8"), "int8"),
     **dict.fromkeys(("f4", "MXfp4"), "mxfp4"),
 }
-GLOBAL_SPLIT = re.compile(r"_GSU(?:[2-9]|\d{2,})_|gkgs|_SK[1-9]")
+GLOBAL_SPLIT = r"_GSU(?:[2-9]|\d{2,})_|gkgs|_SK[1-9]"
+
+_conv = partial(NameRule, family="conv")
+_moe = partial(NameRule, family="moe", tensor_core=True, dtypes=ASSEMBLY_DTYPES)
 
 RULES = (
     NameRule(
-        re.compile(
-            r"Cijk_(?P<layout>A[il]{2}k_B[jl]{2}k)_(?P<type>S_MX|F8|B8|I8|4xi8|[BHSD])\w*?_MT(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"
-            r"(?:_(?P<mma>MI\d+x\d+x\d+))?"
-        ),
+        r"Cijk_(?P<layout>A[il]{2}k_B[jl]{2}k)_(?P<type>S_MX|F8|B8|I8|4xi8|[BHSD])\w*?_MT(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"
+        r"(?:_(?P<mma>MI\d+x\d+x\d+))?",
         "gemm",
         dtypes=TENSILE_DTYPES,
         layouts={"Ailk_Bljk": "nn", "Ailk_Bjlk": "nt", "Alik_Bljk": "tn", "Alik_Bjlk": "tt"},
@@ -48,76 +49,56 @@ RULES = (
         split=GLOBAL_SPLIT,
     ),
     NameRule(
-        re.compile(
-            rf"{AITER}(?P<type>bf16|fp8|[iI]8|f4)gemm_\w*?(?:_(?P<layout>[nt]{{2}}))?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])"
-        ),
+        rf"{AITER}(?P<type>bf16|fp8|[iI]8|f4)gemm_\w*?(?:_(?P<layout>[nt]{{2}}))?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])",
         "gemm",
         dtypes=ASSEMBLY_DTYPES,
         tensor_core=True,
-        split=re.compile("splitk", re.IGNORECASE),
+        split="(?i)splitk",
     ),
     *(
-        NameRule(
-            re.compile(rf"{AITER}fmoe_{types}\w*?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])"),
-            "moe",
-            dtypes=ASSEMBLY_DTYPES,
-            tensor_core=True,
-        )
+        _moe(rf"{AITER}fmoe_{types}\w*?_(?P<m>\d+)x(?P<n>\d+)(?![0-9x])")
         for types in (
             r"\w*?(?:noquant|pertoken|blockscale)(?P<type>Bf16|Fp16|Fp8|Int8|MXfp4)",
             r"(?:stage1_)?(?P<type>bf16|fp16)_noquant",
         )
     ),
     NameRule(
-        re.compile(
-            r"ck::kernel_moe\w*gemm\w*<.*?Major, (?P<type>unsigned short|__bf16|_Float16|signed char|_BitInt\(8\)|"
-            r"ck::f8_ocp_t|ck::f4x2_pk_t), .*?GemmSpecialization\)\d+, \d+, (?P<m>\d+), (?P<n>\d+), (?P<k>\d+),"
-        ),
+        r"ck::kernel_moe\w*gemm\w*<.*?Major, (?P<type>unsigned short|__bf16|_Float16|signed char|_BitInt\(8\)|"
+        r"ck::f8_ocp_t|ck::f4x2_pk_t), .*?GemmSpecialization\)\d+, \d+, (?P<m>\d+), (?P<n>\d+), (?P<k>\d+),",
         "moe",
         dtypes=CK_MOE_DTYPES,
         tensor_core=True,
     ),
-    NameRule(
-        re.compile(
-            r"igemm_(?:fwd|bwd|wrw)_gtc\w*?_(?P<type>fp16|bf16|fp32)_\w*?bt(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_(?P<mma>wt\d+)"
-        ),
-        "conv",
+    _conv(
+        r"igemm_(?:fwd|bwd|wrw)_gtc\w*?_(?P<type>fp16|bf16|fp32)_\w*?bt(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)_(?P<mma>wt\d+)",
         dtypes=IGEMM_DTYPES,
         split=GLOBAL_SPLIT,
     ),
-    NameRule(
-        re.compile(rf"kernel_grouped_conv\w*?S\d_(?P<type>DF16b|DF16_|t)(?=t|DF16)\w*?GemmSpecializationE\d{TILE}"),
-        "conv",
+    _conv(
+        rf"kernel_grouped_conv\w*?S\d_(?P<type>DF16b|DF16_|t)(?=t|DF16)\w*?GemmSpecializationE\d{TILE}",
+        dtypes=CK_DTYPES,
+        tensor_core=True,
+    ),
+    _conv(
+        r"kernel_grouped_conv\w*INS_\d+Gridwise\w*?I(?P<type>DF16b|DF16_|t)(?=[tD]).*?PassThrough\w*?_"
+        rf"(?:LNS_\d+InMemoryDataOperationEnumE\dE)?Li\d+{TILE}",
+        dtypes=CK_DTYPES,
+        tensor_core=True,
+    ),
+    _conv(
+        r"kernel_batched_gemm_xdlops_bwd_weight\w*?ILi\d+E(?P<type>DF16b|DF16_|t)(?=t|DF16)",
         dtypes=CK_DTYPES,
         tensor_core=True,
     ),
     NameRule(
-        re.compile(
-            r"kernel_grouped_conv\w*INS_\d+Gridwise\w*?I(?P<type>DF16b|DF16_|t)(?=[tD]).*?PassThrough\w*?_"
-            rf"(?:LNS_\d+InMemoryDataOperationEnumE\dE)?Li\d+{TILE}"
-        ),
-        "conv",
-        dtypes=CK_DTYPES,
-        tensor_core=True,
-    ),
-    NameRule(
-        re.compile(r"kernel_batched_gemm_xdlops_bwd_weight\w*?ILi\d+E(?P<type>DF16b|DF16_|t)(?=t|DF16)"),
-        "conv",
-        dtypes=CK_DTYPES,
-        tensor_core=True,
-    ),
-    NameRule(
-        re.compile(r"ck_tile6kentry\w*?TileGemmShapeINS_8sequenceIJLi(?P<m>\d+)ELi(?P<n>\d+)ELi(?P<k>\d+)E"),
+        r"ck_tile6kentry\w*?TileGemmShapeINS_8sequenceIJLi(?P<m>\d+)ELi(?P<n>\d+)ELi(?P<k>\d+)E",
         "gemm",
         tensor_core=True,
     ),
-    NameRule(
-        re.compile(r"naive_conv_\w*?_(?P<type>half|float|ushort)_"),
-        "conv",
+    _conv(
+        r"naive_conv_\w*?_(?P<type>half|float|ushort)_",
         dtypes={"half": "fp16", "float": "fp32", "ushort": "bf16"},
         tensor_core=False,
     ),
-    NameRule(
-        re.compile(r"miopenSp3AsmConv\w*?_(?P<type>fp16|bf16|fp32)_"), "conv", dtypes=IGEMM_DTYPES, tensor_core=False
-    ),
+    _conv(r"miopenSp3AsmConv\w*?_(?P<type>fp16|bf16|fp32)_", dtypes=IGEMM_DTYPES, tensor_core=False),
 )
