@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tracekit.cli.report_output import format_command
+from tracekit.cli.output import format_command
 from tracekit.testing import TraceBuilder
 
 

@@ -5,7 +5,7 @@ import json
 import typer
 from typer.testing import CliRunner
 
-from tracekit.cli.clusters import clusters
+from tracekit.cli.machine import clusters
 from tracekit.comm import list_clusters
 from tracekit.comm.cluster import CLUSTER_FOLDER
 

@@ -11,8 +11,7 @@ import pytest
 import typer
 
 from docs.site.pages import PAGES
-from tracekit.cli.app import app
-from tracekit.cli.bare_trace import is_input
+from tracekit.cli.app import app, is_input
 from tracekit.messages import Severity
 from tracekit.messages.catalogue import CATALOGUE
 

@@ -3,44 +3,22 @@
 import gc
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from tracekit import __version__
-from tracekit.cli import (
-    cache,
-    calibrate,
-    capture,
-    clusters,
-    compare,
-    config,
-    demo,
-    doctor,
-    explain,
-    export,
-    gpus,
-    hosts,
-    info,
-    predict,
-    record,
-    redact,
-    report,
-    scoreboard,
-    serve,
-    shard,
-    share,
-    sweep,
-    view,
-)
-from tracekit.cli.bare_trace import choose_command, is_input
+from tracekit.cli.answer import capture, predict, report, shard, sweep
+from tracekit.cli.comparison import compare, scoreboard
 from tracekit.cli.config_file import CONFIGURED_COMMANDS, read_config, settle_defaults
-from tracekit.cli.failures import Failure, explain_failure
-from tracekit.cli.memory_limit import check_memory_limit
-from tracekit.cli.standard_streams import drop_output, prepare_streams
+from tracekit.cli.files import PASS_THROUGH_SETTINGS, doctor, export, info, record, redact, share, view
+from tracekit.cli.machine import cache, calibrate, clusters, config, demo, explain, gpus, hosts
+from tracekit.cli.process import Failure, check_memory_limit, drop_output, explain_failure, prepare_streams
+from tracekit.cli.serve import serve
 from tracekit.escape import to_line, to_lines
 from tracekit.interrupts import exit_interrupted, ignore_interrupts, note_interrupts, was_interrupted
 
@@ -49,6 +27,36 @@ EXIT_BUG = 70
 GC_THRESHOLD = 200_000
 """New objects between two collections of cyclic garbage. Imports create 70,000 that live as long as the command; at
 Python's 700, collections find next to nothing and take 4 % of a prediction's CPU time."""
+
+
+TRACE_SUFFIXES = (".json", ".gz", ".zst", ".zip")
+PAGE_SUFFIXES = (".html",)
+TARGET_OPTIONS = ("-g", "--gpu", "--cluster")
+
+
+def is_input(text: str) -> bool:
+    """Return whether an argument names a file rather than a command."""
+    path = Path(text)
+    return text == "-" or "://" in text or path.suffix in TRACE_SUFFIXES or "*" in text or path.exists()
+
+
+def choose_command(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with a command in front, and say which.
+
+    A page is viewed. A trace is predicted where there are targets, on the command line or in the configuration, and
+    else reported.
+    """
+    from tracekit.cli.output import say
+
+    file, *options = arguments
+    if Path(file).suffix in PAGE_SUFFIXES:
+        command = "view"
+    elif read_config().targets or any(one.startswith(TARGET_OPTIONS) for one in options):
+        command = "predict"
+    else:
+        command = "report"
+    say(f"tracekit {command} {file}")
+    return [command, *arguments]
 
 
 class SwitchHelpMixin:
@@ -121,23 +129,23 @@ app = typer.Typer(
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Predict": (
-        predict.predict,
-        sweep.sweep,
-        compare.compare,
-        scoreboard.scoreboard,
-        capture.capture,
-        shard.shard,
+        predict,
+        sweep,
+        compare,
+        scoreboard,
+        capture,
+        shard,
     ),
-    "Look into a trace": (report.report, info.info, doctor.doctor, export.export, view.view),
-    "Record and share": (record.record, share.share, redact.redact),
-    "Look up": (demo.demo, explain.explain, gpus.gpus, clusters.clusters, hosts.hosts),
-    "Set up": (config.config, calibrate.calibrate, cache.cache, serve.serve),
+    "Look into a trace": (report, info, doctor, export, view),
+    "Record and share": (record, share, redact),
+    "Look up": (demo, explain, gpus, clusters, hosts),
+    "Set up": (config, calibrate, cache, serve),
 }
 """By the panel of the help."""
 
 for panel, commands in COMMANDS.items():
     for command in commands:
-        settings = record.PASS_THROUGH_SETTINGS if command is record.record else None
+        settings = PASS_THROUGH_SETTINGS if command is record else None
         app.command(cls=Subcommand, rich_help_panel=panel, context_settings=settings)(command)
 
 

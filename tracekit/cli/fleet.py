@@ -2,15 +2,13 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import fields
 
 import typer
 
-from tracekit.cli.options import OutputFormat
-from tracekit.cli.output import emit, write_files
-from tracekit.cli.progress import show_progress
-from tracekit.cli.report_output import settle_outputs
+from tracekit.cli.arguments import OutputFormat
+from tracekit.cli.command import Reporting
+from tracekit.cli.output import emit, settle_outputs
 from tracekit.engine import open_engine
 from tracekit.errors import RequestError
 from tracekit.fleet import FleetReport
@@ -24,25 +22,16 @@ from tracekit.request import PredictRequest, answers
 FORMS = (OutputFormat.HTML, OutputFormat.JSON, OutputFormat.TXT)
 
 
-@dataclass(frozen=True, slots=True)
-class FleetArguments:
-    """The command line's arguments besides the traces and the request, as ``tracekit predict`` has them."""
-
-    engine: str
-    store: str | None
-    top: int
-    json: bool
-    form: OutputFormat | None
-    output: Sequence[Path] | None
-    force: bool
-    with_details: bool
-    no_cache: bool
-    memory: str | None
-    verbose: bool
-    quiet: bool
-
-
-HONOURED = FLEET_OPTIONS | set(FleetArguments.__dataclass_fields__) | {"traces", "strict"}
+HONOURED = (
+    FLEET_OPTIONS
+    | {field.name for field in fields(Reporting)} - {"ranks", "stacks"}
+    | {
+        "engine",
+        "store",
+        "traces",
+        "strict",
+    }
+)
 """Parameters of the command that a prediction rank by rank has; all others are refused."""
 
 
@@ -58,37 +47,39 @@ def refuse_other_options(invocation: typer.Context) -> None:
             raise RequestError(fleets.FLEET_OPTION(option=name_option(name.replace("_", "-"))))
 
 
-def predict_rank_by_rank(traces: Sequence[str], request: PredictRequest, given: FleetArguments) -> FleetReport:
+def predict_rank_by_rank(
+    traces: Sequence[str], request: PredictRequest, command: Reporting, engine_name: str, store: str | None
+) -> FleetReport:
     """Predict a job and show it.
 
     Raises:
         TracekitError: As :func:`tracekit.request.answers.predict_fleet`; or the output can't be written.
     """
-    if given.form not in (None, *FORMS):
-        raise RequestError(fleets.FLEET_OPTION(option=f"{name_option('format')} {given.form}"))
+    if command.form not in (None, *FORMS):
+        raise RequestError(fleets.FLEET_OPTION(option=f"{name_option('format')} {command.form}"))
     to = settle_outputs(
-        given.form,
-        given.output,
-        given.force,
+        command.form,
+        command.output,
+        command.force,
         traces,
-        json=given.json,
+        json=command.json,
         forms=FORMS,
         standard_form=OutputFormat.TXT,
     )
-    with show_progress(given.quiet) as stage:
-        engine = open_engine(given.engine)
+    with command.show_progress() as stage:
+        engine = open_engine(engine_name)
         try:
             found = answers.predict_fleet(
-                traces, request, engine, stage, store=given.store, cache=not given.no_cache, memory=given.memory
+                traces, request, engine, stage, store=store, cache=not command.no_cache, memory=command.memory
             )
         finally:
             engine.close()
-    shared = found if given.with_details else remove_details(found)
-    renderers = _make_renderers(shared, given.top)
-    write_files({path: renderers[form]() for path, form in to.files.items()}, given.quiet)
+    shared = found if command.with_details else remove_details(found)
+    renderers = _make_renderers(shared, command.top)
+    command.write({path: renderers[form]() for path, form in to.files.items()})
     if to.printed in (OutputFormat.TXT, OutputFormat.JSON):
         is_json = to.printed is OutputFormat.JSON
-        screen = render.render_fleet(found, given.top, all_notes=given.verbose)
+        screen = render.render_fleet(found, command.top, all_notes=command.verbose)
         emit(screen, lambda: render.dump_fleet(found), json=is_json)
     else:
         sys.stdout.write(renderers[to.printed]())

@@ -1,6 +1,7 @@
-"""``tracekit compare``: compare two measured runs, or a prediction with a later measurement."""
+"""Commands that compare: ``compare``, and ``scoreboard``, which keeps how predictions came out."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracekit.bounds import MAX_REPORT_BYTES
-from tracekit.cli.completion import complete_gpus
-from tracekit.cli.options import Force, Json, Memory, NoCache, Output, Quiet, Top
-from tracekit.cli.request_options import expand_requests
+from tracekit.cli.arguments import Force, Json, Top, complete_gpus, expand_groups
+from tracekit.cli.command import Reading, Writing
 from tracekit.messages import front_ends, requests
 from tracekit.numbers import parse_number
 from tracekit.request import Panel, StepOptions
@@ -31,11 +31,17 @@ def _parse_limit(text: str | None) -> float | None:
     return limit
 
 
-@expand_requests
+@dataclass(frozen=True, kw_only=True)
+class CompareCommand(Reading, Writing):
+    """A comparison of two sides."""
+
+
+@expand_groups
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A trace, or what predict wrote as .json.", show_default=False)],
     b: Annotated[str, typer.Argument(metavar="B", help="The other one.", show_default=False)],
     request: StepOptions,
+    command: CompareCommand,
     gpu: Annotated[
         str | None,
         typer.Option(
@@ -65,12 +71,6 @@ def compare(
         ),
     ] = False,
     top: Top = 10,
-    json: Json = False,
-    output: Output = None,
-    force: Force = False,
-    no_cache: NoCache = False,
-    memory: Memory = None,
-    quiet: Quiet = False,
 ) -> None:
     """What changed between two traces, or how far a prediction was off from the trace recorded since.
 
@@ -78,8 +78,7 @@ def compare(
 
     Example: tracekit compare prediction.json measured.json.gz --gpu h100-sxm
     """
-    from tracekit.cli.output import check_outputs, emit, say, write_files
-    from tracekit.cli.progress import show_progress
+    from tracekit.cli.output import say
     from tracekit.render import compare as render
     from tracekit.render.html import render_comparison_page
     from tracekit.render.private_details import remove_details
@@ -87,12 +86,12 @@ def compare(
     from tracekit.reporting.comparison import compare as put_together
 
     limit = _parse_limit(fail_above)
-    paths = check_outputs(output, force, (".json", ".html", ".txt"), (a, b))
-    with show_progress(quiet) as stage:
+    paths = command.check_outputs((".json", ".html", ".txt"), (a, b))
+    with command.show_progress() as stage:
         sides, names = [], set()
         for place in (a, b):
             stage(requests.READING_SIDE(place=place))
-            side, private = _read_side(place, gpu, request.step_range, no_cache, memory)
+            side, private = _read_side(place, gpu, request.step_range, command)
             sides.append(side)
             names |= private
     comparison = put_together(*sides)
@@ -103,8 +102,8 @@ def compare(
             ".txt": lambda one, rows: as_text(render.render_comparison(one, rows)),
         }
         shared = remove_details(comparison, names)
-        write_files({path: forms[path.suffix](shared, top) for path in paths}, quiet)
-    emit(render.render_comparison(comparison, top), lambda: render.as_json(comparison, top), json=json)
+        command.write({path: forms[path.suffix](shared, top) for path in paths})
+    command.emit(render.render_comparison(comparison, top), lambda: render.as_json(comparison, top))
     if keep:
         say(_keep_outcome(comparison))
     if limit is not None and (off := _compute_deviation_pct(comparison)) > limit:
@@ -143,12 +142,9 @@ def _compute_deviation_pct(comparison: "Comparison") -> float:
     return abs(off) if comparison.prediction_and_measurement else off
 
 
-def _read_side(
-    place: str, gpu: str | None, steps: str | None, no_cache: bool, memory: str | None
-) -> tuple["ComparisonSide", set[str]]:
+def _read_side(place: str, gpu: str | None, steps: str | None, command: Reading) -> tuple["ComparisonSide", set[str]]:
     """Read a prediction if the file is one, else the measured run of a trace; and the private names in it."""
-    from tracekit.cli.read import read_traces
-    from tracekit.cli.report_output import list_private_names
+    from tracekit.cli.output import list_private_names
     from tracekit.reporting import saved_prediction
     from tracekit.reporting.comparison import to_side
 
@@ -158,5 +154,37 @@ def _read_side(
             head = file.read(PREDICTION_HEAD_BYTES)
             if saved_prediction.is_prediction(head):
                 return saved_prediction.read_prediction(head + file.read(MAX_REPORT_BYTES), place, gpu), set()
-    trace = read_traces([place], None, no_cache, memory, lambda stage: None)
+    trace = command.read([place], lambda stage: None)
     return to_side(trace, steps=steps), list_private_names(trace)
+
+
+Export = Annotated[
+    Path | None,
+    typer.Option("--export", metavar="FILE", help="Write all outcomes as .md or .json, to paste into an issue."),
+]
+
+
+def scoreboard(export: Export = None, json: Json = False, force: Force = False) -> None:
+    """How predictions came out that `tracekit compare --keep` kept: on this machine, without names and paths.
+
+    Example: tracekit scoreboard --export outcomes.md
+    """
+    from tracekit import scoreboard as board
+    from tracekit.cli.output import check_outputs, emit, say, write_files
+    from tracekit.prediction.experience import identify_weights
+    from tracekit.render import scoreboard as render
+    from tracekit.scoreboard.summary import summarize_outcomes
+
+    check_outputs([export] if export else (), force, (".md", ".json"))
+    found = board.load()
+    rows = summarize_outcomes(found.outcomes, identify_weights())
+    for warning in found.warnings:
+        say(f"warning: {warning}")
+    if export is not None:
+        form = render.render_markdown if export.suffix == ".md" else render.serialize_scoreboard
+        write_files({export: form(rows, found.outcomes)}, quiet=False)
+    emit(
+        render.render_scoreboard(rows, board.get_file()),
+        lambda: render.serialize_scoreboard(rows, found.outcomes),
+        json=json,
+    )
