@@ -17,7 +17,7 @@ from tests.codes import has_code
 from tests.ingest.formats import nsight_files
 from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceNotFoundError
 from tracekit.redact import files, redact
-from tracekit.redact.patterns import RedactionPatterns, find_private_names
+from tracekit.redact.redactor import RedactionPatterns, find_private_names
 from tracekit.testing import TraceBuilder
 
 if sys.version_info >= (3, 14):

@@ -15,7 +15,7 @@ from tests.codes import has_code
 from tracekit import secret_scan
 from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError
 from tracekit.redact import REDACTED, RedactionSummary, files, redact
-from tracekit.redact.patterns import RedactionPatterns
+from tracekit.redact.redactor import RedactionPatterns
 
 PLACE = "/home/alice/model.pt"
 TOKEN = "ghp_" + "a1" * 18

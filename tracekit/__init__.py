@@ -363,7 +363,7 @@ def record(
         TracekitError: The counts of steps record nothing.
     """
     from tracekit.recording import Recording
-    from tracekit.recording.plan import RecordingPlan
+    from tracekit.recording.recorder import RecordingPlan
 
     return Recording(
         folder, name=name, plan=RecordingPlan(wait, timed, warmup, active), overwrite=overwrite, quiet=quiet

@@ -11,14 +11,12 @@ from tests.validation.exact_sharding import measure_excess
 from tracekit.comm import load_cluster, predict
 from tracekit.models.lookups import ZipfPattern
 from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
-from tracekit.sharding.assignment import Assignment
 from tracekit.sharding.candidates import ShardingType, TableOption, compute_shard_bytes, describe_shard, list_options
-from tracekit.sharding.errors import ShardingError
-from tracekit.sharding.evaluate import evaluate_assignment
 from tracekit.sharding.loads import Exchange, Load, build_candidates
-from tracekit.sharding.planner import BEST
-from tracekit.sharding.search import allow_all, assign_greedily, improve
-from tracekit.sharding.torchrec_plan import encode_torchrec_plan
+from tracekit.sharding.plan import encode_torchrec_plan
+from tracekit.sharding.planner import BEST, evaluate_assignment
+from tracekit.sharding.search import Assignment, allow_all, assign_greedily, improve
+from tracekit.sharding.tables import ShardingError
 
 EIGHT = ShardingSetting(load_cluster("8xh100-sxm"), batch=1024)
 TWO_NODES = ShardingSetting(load_cluster("2x8xh100-sxm@ndr400"), batch=1024)

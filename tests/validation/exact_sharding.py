@@ -9,9 +9,9 @@ from tracekit.arrays import Floats, Ints
 from tracekit.comm import load_cluster
 from tracekit.models.lookups import ZipfPattern
 from tracekit.sharding import PlannedTable, ShardingSetting
-from tracekit.sharding.assignment import compute_rank_us, compute_shared_us, fits_memory
 from tracekit.sharding.loads import Candidate, Exchange, Load, build_candidates
 from tracekit.sharding.planner import BEST, find_assignments
+from tracekit.sharding.search import compute_rank_us, compute_shared_us, fits_memory
 
 MAX_TABLES = 4
 """Tables of a case, at most: of five, all assignments to three ranks take a second."""

@@ -237,8 +237,8 @@ def shard(
     from tracekit.render.screen import as_text
     from tracekit.render.tables import to_parquet
     from tracekit.request import answers
-    from tracekit.sharding.table_file import is_table_file
-    from tracekit.sharding.torchrec_plan import encode_torchrec_plan
+    from tracekit.sharding.plan import encode_torchrec_plan
+    from tracekit.sharding.tables import is_table_file
 
     given = sources or []
     paths = command.check_outputs(PLAN_SUFFIXES, given)

@@ -217,8 +217,7 @@ def share(
     from tracekit import output_files
     from tracekit.cli.output import check_outputs, list_private_names, say, take_one_output
     from tracekit.ingest.source import STDIN, expand_inputs
-    from tracekit.redact.files import redact_source
-    from tracekit.redact.leftovers import check_shared_files
+    from tracekit.redact.files import check_shared_files, redact_source
     from tracekit.render.html import render_page
     from tracekit.render.private_details import remove_details
     from tracekit.reporting import build_prediction_report
@@ -364,7 +363,7 @@ def record(
     """
     from tracekit.cli.output import take_one_output
     from tracekit.recording import Recording
-    from tracekit.recording.plan import RecordingPlan
+    from tracekit.recording.recorder import RecordingPlan
     from tracekit.recording.script import StepEnd, run_script
 
     try:

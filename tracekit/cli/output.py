@@ -17,7 +17,7 @@ from tracekit.errors import OutputError
 from tracekit.escape import to_line
 from tracekit.ingest.remote import is_uri, redact_uri
 from tracekit.messages import front_ends, requests
-from tracekit.redact.patterns import find_private_names
+from tracekit.redact.redactor import find_private_names
 from tracekit.render.facts import has_prices
 from tracekit.render.private_details import remove_details
 from tracekit.render.screen import PlainText, as_text, make_console

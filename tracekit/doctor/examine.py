@@ -1,4 +1,4 @@
-"""Diagnose a trace."""
+"""Diagnose a trace by the checks, in the order shown. A new one is a function and a line of ``CHECKS``."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from tracekit import secret_scan
-from tracekit.doctor.checks import CAPTURE_CHECKS, CHECKS, JOB_CHECKS
+from tracekit.doctor import host, steps, work
 from tracekit.doctor.model import (
     MIN_WARN_PCT,
     Check,
@@ -16,8 +16,7 @@ from tracekit.doctor.model import (
     choose_most_helpful,
     grade,
 )
-from tracekit.doctor.recipe import build_snippet
-from tracekit.doctor.recorders import build_commands, identify_recorder, translate_check
+from tracekit.doctor.recipe import build_commands, build_snippet, identify_recorder, translate_check
 from tracekit.errors import TracekitError
 from tracekit.graph.ranks.lost import RecordedCollectives, find_lacking_ranks
 from tracekit.messages import doctor_checks as told
@@ -25,6 +24,37 @@ from tracekit.messages.reports import TIMES_SYNTHETIC
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload.lost_kernels import count_lost_launches
+
+CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (
+    steps.check_format,
+    work.check_gpu,
+    host.check_cpu_activity,
+    work.check_shapes,
+    work.check_known_ops,
+    work.check_cuda_graphs,
+    work.check_collective_sizes,
+    host.check_idle_time,
+    host.check_unrecorded_work,
+    steps.check_times,
+    steps.check_step_marks,
+    steps.check_step_spread,
+    steps.check_warmup,
+    work.check_gpu_speed,
+    host.check_kernels_without_launch,
+    host.check_launches_without_kernel,
+    host.check_graph_replays,
+    host.check_overhead,
+    host.check_sync_events,
+    host.check_replay,
+    steps.check_all_ranks,
+    steps.check_lost_events,
+)
+"""Each check returns ``None`` if it doesn't apply."""
+JOB_CHECKS = frozenset((steps.check_all_ranks,))
+"""Those of all ranks together; the others look at one rank."""
+CAPTURE_CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (work.check_recording, work.check_known_ops)
+"""Those of a program that was captured without a GPU."""
+
 
 SEVERITIES = tuple(Status)
 

@@ -1,13 +1,46 @@
-"""Checks of the measured steps: whether they represent the job, by marks, spread and warm-up."""
+"""Checks of what was recorded: its format, times and steps, and whether all ranks and events were read."""
 
 import polars as pl
 
+from tracekit.analysis.below_bound import find_below_bound
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
-from tracekit.messages import Message
+from tracekit.ingest.ledger import DROPPED, EVENTS, READ, describe_events
+from tracekit.messages import Message, Severity, traces
 from tracekit.messages import doctor_checks as told
+from tracekit.messages import traces as ledger_messages
+from tracekit.messages.traces import FORMAT_LACKS
 from tracekit.workload.steps import count_optimizer_steps, is_whole_trace
+
+
+def check_format(context: CheckContext) -> Check | None:
+    """Warn of what another tool's format lacks."""
+    found = [message.values for message in context.rank.warnings if message.template is FORMAT_LACKS]
+    if not found:
+        return None
+    evidence = told.FORMAT_OF_TOOL(tool=found[0]["tool"], lacks=found[0]["lacks"])
+    return Check("format", "Format", Status.WARN, evidence, fix=told.FORMAT_FIX())
+
+
+NAME, TITLE = "times", "Recorded times"
+
+
+def check_times(context: CheckContext) -> Check:
+    """Warn if recorded times broke physics, whether they were corrected or not."""
+    below = find_below_bound(context.run.kernels, context.run.gpu)
+    faults = (*context.run.provenance.time_faults, *([below] if below else []))
+    if not faults:
+        return Check(NAME, TITLE, Status.OK, told.TIMES_IN_ORDER())
+    return Check(
+        NAME,
+        TITLE,
+        Status.WARN,
+        told.TIMES_CORRECTED(faults=faults),
+        told.TIMES_CORRECTED_COST(),
+        fix=told.TIMES_CORRECTED_FIX(),
+    )
+
 
 # Usual spread of the steps of one job.
 MAX_USUAL_SPREAD_PCT = 5.0
@@ -119,3 +152,72 @@ def _tabulate_step_times(context: CheckContext) -> pl.DataFrame:
     run = context.run
     table = run.program.step_timer.tabulate(run.measured_timeline)
     return table.join(run.asked_steps.select("step"), on="step", how="semi")
+
+
+LOSSES = frozenset(
+    (
+        traces.EVENTS_UNTIMED,
+        traces.EVENTS_DISTANT,
+        traces.EVENTS_LOST,
+        traces.EVENTS_CUT,
+        traces.STEPS_CUT,
+        traces.METADATA_LOST,
+        traces.STEP_MARKS_UNNUMBERED,
+        traces.OP_INPUTS_MALFORMED,
+        traces.ACTIVITY_SIZES_IMPOSSIBLE,
+        ledger_messages.CATEGORY_NOT_READ,
+        ledger_messages.SPANS_UNMATCHED,
+        traces.ZIP_DATA_DAMAGED,
+        traces.COMPRESSED_DATA_CUT,
+        traces.COMPRESSED_DATA_CORRUPT,
+    )
+)
+"""Warnings about parts of a file that were not read."""
+
+UNKNOWN_LOSSES = frozenset((traces.EVENTS_CUT, traces.STEPS_CUT))
+"""Those that leave unknown how much was lost."""
+
+
+def check_all_ranks(context: CheckContext) -> Check | None:
+    """Warn if ranks of the job are missing."""
+    world = context.rank.world_size
+    if world <= 1:
+        return None
+    if context.lacking:
+        lacking = context.lacking.to_message()
+        return Check("ranks", "Ranks", Status.FAIL, lacking, told.RANKS_MISSING_COST(), fix=told.RANKS_LACKING_FIX())
+    read = len({rank.rank for rank in context.trace.ranks}) + context.beside
+    if read >= world:
+        return Check("ranks", "Ranks", Status.OK, told.RANKS_ALL_READ(ranks=world))
+    evidence, fix = told.RANKS_READ(ranks_read=read, ranks=world), told.RANKS_MISSING_FIX()
+    if read > 1:
+        return Check("ranks", "Ranks", Status.WARN, evidence, told.RANKS_MISSING_COST(), fix=fix)
+    cost = context.to_step_pct(context.run.measured_step.exposed_comm_us)
+    alone = told.RANKS_ALONE_COST(step_pct=cost)
+    return Check("ranks", "Ranks", grade_cost(cost, warn=0), evidence, alone, cost, fix)
+
+
+def check_lost_events(context: CheckContext) -> Check:
+    """Warn if events were lost."""
+    losses = [warning for rank in context.trace.ranks for warning in rank.warnings if warning.template in LOSSES]
+    if not losses:
+        return Check("events", "Events", Status.OK, describe_events(context.rank.ledger))
+    cost = max(_compute_lost_pct(rank.ledger) for rank in context.trace.ranks)
+    return Check(
+        "events",
+        "Events",
+        Status.FAIL if any(one.template in UNKNOWN_LOSSES for one in losses) else grade_cost(cost, warn=0),
+        told.EVENTS_MISSING(losses=[*dict.fromkeys(losses)]),
+        told.EVENTS_MISSING_COST(lost_pct=cost) if cost else told.EVENTS_UNCOUNTED_COST(),
+        cost,
+        told.EVENTS_MISSING_FIX(),
+    )
+
+
+def _compute_lost_pct(ledger: pl.DataFrame) -> float:
+    """Compute the percent of events that are missing, among those and the ones that were read."""
+    events = ledger.filter(pl.col("unit") == EVENTS)
+    is_lost = (pl.col("effect") == DROPPED) & (pl.col("severity") == Severity.WARNING)
+    lost = int(events.filter(is_lost)["count"].sum())
+    read = int(events.filter(pl.col("effect") == READ)["count"].sum())
+    return 100 * lost / max(lost + read, 1)

@@ -1,9 +1,10 @@
-"""Checks of the kernels' work: GPU, shapes, ops, sizes of collectives."""
+"""Checks of the kernels' work: GPU and its speed, shapes, ops, sizes of collectives."""
 
 import polars as pl
 
+from tracekit.analysis.clock_speed import measure_clock_speed
 from tracekit.doctor import recipe
-from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
+from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.ingest.whole_graphs import is_whole_graph
 from tracekit.messages import doctor_checks as told
@@ -145,3 +146,27 @@ def _select_graph_kernels(context: CheckContext) -> pl.Expr:
     calls = context.rank.calls["name"].str.contains(GRAPH_LAUNCH_CALLS)
     rows = calls.arg_true().cast(pl.Int64)
     return pl.col("call").is_in(rows.implode()).fill_null(False)
+
+
+def check_gpu_speed(context: CheckContext) -> Check | None:
+    """Warn if kernels of all families take longer than usual on this GPU."""
+    found = measure_clock_speed(context.kernels, context.run.gpu) if context.run.gpu else None
+    if found is None:
+        return None
+    cost = context.work_pct * (1 - 1 / found.median_ratio) if found.is_slow else 0.0
+    fastest, slowest = found.families
+    return Check(
+        "speed",
+        "GPU speed",
+        grade_cost_bound(cost),
+        told.GPU_SPEED(kernels=found.kernel_count, ratio=found.median_ratio),
+        told.GPU_SPEED_COST(
+            min_ratio=found.min_ratio,
+            fastest_family=fastest,
+            max_ratio=found.max_ratio,
+            slowest_family=slowest,
+            step_pct=cost,
+        ),
+        cost,
+        told.GPU_SPEED_FIX(),
+    )

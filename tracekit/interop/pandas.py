@@ -1,15 +1,39 @@
 """Convert traces to pandas data frames."""
 
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.interop.packages import import_package
+from tracekit.errors import TracekitError
+from tracekit.messages.requests import EXTRA_MISSING, PACKAGE_MISSING
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tracekit.trace import Trace
+
+
+def import_package(package: str, distribution: str, extra: str | None = None) -> ModuleType:
+    """Import an optional package.
+
+    Args:
+        package: Name of the module.
+        distribution: Usual name of the package.
+        extra: tracekit's extra that installs it; None to install it by its own name.
+
+    Raises:
+        TracekitError: The package isn't installed, or one of its own requirements isn't.
+    """
+    try:
+        return import_module(package)
+    except ImportError as error:
+        shown = {"distribution": distribution, "reason": str(error)}
+        missing = (
+            PACKAGE_MISSING(**shown, install=distribution) if extra is None else EXTRA_MISSING(**shown, extra=extra)
+        )
+        raise TracekitError(missing) from error
 
 
 def to_pandas(trace: "Trace") -> "dict[str, pd.DataFrame]":

@@ -1,10 +1,12 @@
-"""Record a program: count its steps and run the profiler over some of them."""
+"""Record a program: plan and count its steps, and run the profiler over some of them."""
 
 import atexit
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -19,8 +21,81 @@ from tracekit.escape import to_line
 from tracekit.messages import Message, Value
 from tracekit.messages import recordings as messages
 from tracekit.recording import facts
-from tracekit.recording.clock import StepClock
-from tracekit.recording.plan import RecordingPlan
+
+
+class StepClock:
+    """Times steps at their end on the GPU, without synchronizing the CPU between them."""
+
+    def __init__(self) -> None:
+        self._events: list[torch.cuda.Event] = []
+        self._moments: list[float] = []
+
+    def mark_step_end(self) -> None:
+        """Mark the end of a step."""
+        if torch.cuda.is_available():
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._events.append(event)
+        else:
+            self._moments.append(time.perf_counter())
+
+    def compute_step_times_us(self) -> list[float]:
+        """Return the time between each two marks in microseconds; synchronizes with the GPU."""
+        if not self._events:
+            return [1e6 * (after - before) for before, after in zip(self._moments, self._moments[1:], strict=False)]
+        self._events[-1].synchronize()
+        pairs = zip(self._events, self._events[1:], strict=False)
+        return [1e3 * before.elapsed_time(after) for before, after in pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingPlan:
+    """Number of steps of each stage, in this order.
+
+    Attributes:
+        wait: Steps that are skipped: the first ones load kernels, allocate memory and choose algorithms.
+        timed: Steps that are timed without the profiler.
+        warmup: Steps that the profiler discards, as its own start slows them down.
+        active: Steps that it records.
+    """
+
+    wait: int = 5
+    timed: int = 5
+    warmup: int = 2
+    active: int = 3
+
+    def __post_init__(self) -> None:
+        """Refuse counts that record nothing.
+
+        Raises:
+            TracekitError: A count is negative, or no step would be recorded.
+        """
+        if min(self.wait, self.timed, self.warmup, self.active - 1) < 0:
+            raise TracekitError(messages.PLAN_EMPTY(plan=str(self)))
+
+    @property
+    def first_profiled_step(self) -> int:
+        """Index of the step before which the profiler starts."""
+        return self.wait + self.timed
+
+    @property
+    def first_recorded_step(self) -> int:
+        """Index of the first recorded step."""
+        return self.first_profiled_step + self.warmup
+
+    @property
+    def total_steps(self) -> int:
+        """Number of steps that a program must take until its trace is complete."""
+        return self.first_recorded_step + self.active
+
+    def __str__(self) -> str:
+        """Describe the plan in words."""
+        return str(self.to_message())
+
+    def to_message(self) -> Message:
+        """Describe the plan."""
+        return messages.RECORDING_PLANNED(wait=self.wait, timed=self.timed, warmup=self.warmup, active=self.active)
+
 
 P = ParamSpec("P")
 R = TypeVar("R")

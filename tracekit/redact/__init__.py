@@ -1,6 +1,6 @@
 """Redact a trace: remove what identifies its owner, and keep what predictions need."""
 
 from tracekit.redact.files import redact
-from tracekit.redact.patterns import REDACTED, RedactionSummary
+from tracekit.redact.redactor import REDACTED, RedactionSummary
 
 __all__ = ["REDACTED", "RedactionSummary", "redact"]

@@ -1,8 +1,9 @@
-"""Write a redacted copy of a trace file."""
+"""Write a redacted copy of a trace file, and check files before they are shared."""
 
 import codecs
 import gzip
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -21,9 +22,9 @@ from tracekit.ingest.salvage import repair_names
 from tracekit.ingest.source import STDIN, TraceSource, expand_inputs
 from tracekit.ingest.stream import BLOCK_BYTES
 from tracekit.messages import recordings as messages
+from tracekit.messages.recordings import SHARED_FILE_PRIVATE
 from tracekit.messages.traces import FILE_DAMAGED
-from tracekit.redact.patterns import RedactionSummary
-from tracekit.redact.redactor import Redactor
+from tracekit.redact.redactor import HOME_PATTERN, RedactionSummary, Redactor, make_name_pattern
 
 SUFFIXES = (".gz", ".zst", ".zip", ".json")
 
@@ -136,3 +137,33 @@ def _open_compressed(raw: IO[bytes], path: Path) -> Iterator[IO[bytes] | gzip.Gz
     # The compressed file must hold neither the file's name nor the time of writing.
     with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
         yield packed
+
+
+def check_shared_files(files: Mapping[str, Path], names: Iterable[str], directories: Iterable[Path]) -> None:
+    """Refuse files in which something private is left.
+
+    Args:
+        files: The files by the names under which they are shared.
+        names: Names of hosts and users.
+        directories: Directories of the inputs on this machine.
+
+    Raises:
+        OutputError: A file holds a name, one of the directories or somebody's home directory.
+    """
+    paths = "|".join(re.escape(str(one)) for one in directories if one.parent != one)
+    patterns = {
+        "the name of a host or user": make_name_pattern(names),
+        "the path of an input": rf"(?:{paths})(?![\w.-])" if paths else "",
+        "somebody's home directory": HOME_PATTERN.pattern,
+    }
+    compiled = {kind: re.compile(pattern) for kind, pattern in patterns.items() if pattern}
+    for name, path in files.items():
+        found = {kind for line in _read_lines(path) for kind, pattern in compiled.items() if pattern.search(line)}
+        if found:
+            raise OutputError(SHARED_FILE_PRIVATE(name=name, kinds=sorted(found)))
+
+
+def _read_lines(path: Path) -> Iterator[str]:
+    with path.open("rb") as packed, gzip.open(packed) if path.suffix == ".gz" else packed as lines:
+        for line in lines:
+            yield line.decode(errors="replace")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tracekit.messages import Message
 from tracekit.messages.predictions import PRICE_MISSING
 from tracekit.messages.reports import PRICE_UNUSED, PRICES_OLD
-from tracekit.redact.patterns import ADDRESS_PATTERN, MAX_CACHED_TEXTS, PATH_PATTERN, REDACTED, make_name_pattern
+from tracekit.redact.redactor import ADDRESS_PATTERN, MAX_CACHED_TEXTS, PATH_PATTERN, REDACTED, make_name_pattern
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.decide import forget_prices
 from tracekit.reporting.sections.decision import Decision
@@ -43,7 +43,7 @@ def remove_details(report: AnyReport, names: Iterable[str] = ()) -> AnyReport:
 
     Args:
         report: The report, as plain data.
-        names: Names of hosts and users, from :func:`tracekit.redact.patterns.find_private_names`.
+        names: Names of hosts and users, from :func:`tracekit.redact.redactor.find_private_names`.
     """
     trace = report.provenance.trace if isinstance(report, Report) else getattr(report, "trace", "")
     shared: AnyReport = _map_values(report, _make_shortener(trace, names))

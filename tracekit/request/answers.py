@@ -39,10 +39,14 @@ from tracekit.request.options import (
 )
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.sharding import PlannedTable, ShardingPlans, ShardingSetting, plan_sharding
-from tracekit.sharding.errors import ShardingError
-from tracekit.sharding.table_file import read_table_file
-from tracekit.sharding.tables import DEFAULT_WEIGHT_TYPE, TableDefaults, expand_specs
-from tracekit.sharding.trace_tables import find_tables
+from tracekit.sharding.tables import (
+    DEFAULT_WEIGHT_TYPE,
+    ShardingError,
+    TableDefaults,
+    expand_specs,
+    find_tables,
+    read_table_file,
+)
 from tracekit.trace import Trace
 from tracekit.whatif import apply_edits
 

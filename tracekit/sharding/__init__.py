@@ -5,9 +5,9 @@
 ``plan_sharding`` goes all the way.
 """
 
+from tracekit.sharding.candidates import ShardingSetting
 from tracekit.sharding.plan import ShardingPlan, ShardingPlans
 from tracekit.sharding.planner import plan_sharding
-from tracekit.sharding.setting import ShardingSetting
 from tracekit.sharding.tables import PlannedTable
 
 __all__ = ["PlannedTable", "ShardingPlan", "ShardingPlans", "ShardingSetting", "plan_sharding"]

@@ -20,6 +20,7 @@ from tracekit.parallelism.unknown_work import BOUNDED, WORK_BOUNDS, apply_work_b
 from tracekit.sharding.candidates import (
     SUM_BYTES,
     ComputeKernel,
+    ShardingSetting,
     ShardingType,
     TableOption,
     compute_host_bytes,
@@ -27,7 +28,6 @@ from tracekit.sharding.candidates import (
     describe_shard,
     list_options,
 )
-from tracekit.sharding.setting import ShardingSetting
 from tracekit.sharding.tables import PlannedTable
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns
 from tracekit.workload.ops.table_lookups import (

@@ -16,7 +16,7 @@ from tracekit.render import shard as render
 from tracekit.request import ShardRequest
 from tracekit.request.answers import shard
 from tracekit.sharding import ShardingPlans
-from tracekit.sharding.torchrec_plan import encode_torchrec_plan
+from tracekit.sharding.plan import encode_torchrec_plan
 from tracekit.web.errors import BusyError, WebError, serialize_error
 from tracekit.web.responses import render_page
 from tracekit.web.routes import Owner, document_refusals

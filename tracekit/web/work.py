@@ -16,7 +16,7 @@ from tracekit.errors import TraceError, TraceTooLargeError
 from tracekit.export.perfetto.document import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
 from tracekit.messages import ProgressCallback, requests
-from tracekit.redact.patterns import find_private_names
+from tracekit.redact.redactor import find_private_names
 from tracekit.render.private_details import remove_details
 from tracekit.reporting import build_prediction_report
 from tracekit.request import answers
