@@ -155,6 +155,21 @@ def format_bytes(size_bytes: float) -> str:
     return f"{size_bytes:.0f} bytes"
 
 
+def format_megabytes(size_bytes: float) -> str:
+    """Format the bytes of a transfer: ``12.3 MB``."""
+    return f"{format_number(size_bytes / 1e6)} MB"
+
+
+def format_rate(gbps: float) -> str:
+    """Format a bandwidth: ``12.3 GB/s``."""
+    return f"{format_number(gbps)} GB/s"
+
+
+def format_clock_lead(us: float) -> str:
+    """Format how far a clock is ahead: ``+1,234 µs``."""
+    return f"{round(us):+,} µs"
+
+
 def format_shape(dims: str | None) -> str:
     """Format recorded shapes without empty entries: ``[[8,64],[64],[]]`` to ``8×64, 64``."""
     return _format_sizes(json.loads(dims)) if dims else ""

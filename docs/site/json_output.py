@@ -1,4 +1,4 @@
-"""Generate the page of the JSON output: keys of real output, meanings from the data classes' docstrings."""
+"""Generate the page of the JSON output: keys of real output, meanings from the data classes."""
 
 import inspect
 import json
@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 from docs.site.markdown import format_table
 from tracekit.messages import Message
 from tracekit.prediction import RefusedTarget
+from tracekit.reporting.columns import describe_fields
 from tracekit.reporting.model import Report
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +64,7 @@ KEYS_OF_CLASSES: dict[type, Sequence[str]] = {
 
 
 def list_json_keys() -> str:
-    """Return the page of the JSON output: keys of real output, meanings from the data classes' docstrings."""
+    """Return the page of the JSON output: keys of real output, meanings from the data classes."""
     lines = [
         "# JSON output",
         "",
@@ -162,10 +163,10 @@ def find_meanings(kind: type) -> dict[str, str]:
 
 
 def read_attributes(kind: type) -> dict[str, str]:
-    """Return the ``Attributes:`` of a class's docstring."""
+    """Return what a class's docstring and the columns of its fields say of them."""
     section = re.search(r"^Attributes:\n((?:    .*\n?)+)", inspect.getdoc(kind) or "", re.MULTILINE)
     entries = re.findall(r"^    (\w+): ((?:.*\n?)(?:^     +.*\n?)*)", section.group(1), re.M) if section else []
-    return {name: " ".join(text.split()) for name, text in entries}
+    return {name: " ".join(text.split()) for name, text in entries} | describe_fields(kind)
 
 
 def summarize(kind: type | None) -> str:

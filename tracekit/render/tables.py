@@ -226,8 +226,8 @@ def choose_number_format(column: str) -> str:
     return next((shown for ending, shown in NUMBER_FORMATS.items() if own.endswith(ending)), "General")
 
 
-COLUMN_DOCS: dict[str, dict[str, Any]] = {
-    table.name: {column.name: column.doc for column in table.columns} for table in tables.TABLES
+COLUMN_DOCS: dict[str, dict[str, str]] = {
+    name: {column.name: column.doc for column in schema.columns} for name, schema in tables.SCHEMAS.items()
 }
 
 

@@ -58,10 +58,10 @@ from tracekit.render.html.rows import (
 )
 from tracekit.render.html.timeline import LABEL_PX, draw_timelines
 from tracekit.render.sentences import build_headline, choose_notes, collect_notes, describe_speeds, merge_target_notes
+from tracekit.reporting.columns import Table
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import list_parts
 from tracekit.reporting.tables import COLLECTIVES, COPIES, KERNEL_TIMES, LAWS, MODULES, RANKS, TARGET_COLUMN_MEANINGS
-from tracekit.schema import TableSchema
 
 MAX_NAME_CHARS = 60
 """Maximum length of a name in a table; a tooltip shows the full name."""
@@ -287,8 +287,8 @@ def _join_scripts(*, is_alone: bool) -> Markup:
     return Markup(f'(() => {{\n"use strict";\n{parts}}})();\n')
 
 
-def _collect_column_docs(table: TableSchema) -> dict[str, str]:
-    return {column.name: column.doc for column in table.columns}
+def _collect_column_docs(table: Table) -> dict[str, str]:
+    return {name: column.meaning for name, column in table.columns.items()}
 
 
 def _embed_json(data: object) -> Markup:

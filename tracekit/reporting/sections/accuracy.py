@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
 
 from predictors.weights_file import SHIPPED_WEIGHTS
+from tracekit.format import format_percent
 from tracekit.prediction import Prediction
+from tracekit.reporting.columns import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,21 +20,18 @@ class LawError:
     """One latency law and its errors.
 
     Attributes:
-        law: Its name.
-        share: GPU time of the measured step that it models, percent.
-        gpus: The GPUs that it was fitted to.
-        held_out: Error on GPUs left out of the fit, percent: median over these GPUs of the median over kernels.
-            ``None`` if it wasn't measured.
-        worst: The same error for the worst of these GPUs.
         on_target: Error after the fit on each target; ``None`` for a GPU without
             kernels of more than 20 µs to compare with.
     """
 
-    law: str
-    share: float
-    gpus: tuple[str, ...]
-    held_out: float | None
-    worst: float | None
+    law: Annotated[str, Column("Kernel family and precision; half: tensor-core formats from TF32 to 16 bits.", "law")]
+    share: Annotated[float, Column("Kernel time of the measured step that it models, percent.", "of kernel time")]
+    gpus: Annotated[tuple[str, ...], Column("GPUs that it was fitted to.", "fitted on")]
+    held_out: Annotated[
+        float | None,
+        Column("Median error in percent on a GPU that was left out of the fit.", "GPU held out", format_percent),
+    ]
+    worst: Annotated[float | None, Column("The same for the GPU that came out worst.", "worst GPU", format_percent)]
     on_target: tuple[float | None, ...]
 
 

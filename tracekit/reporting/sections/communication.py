@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import polars as pl
@@ -10,35 +11,26 @@ from tracekit.analysis.stragglers import find_arrival_skews
 from tracekit.arrays import Ints
 from tracekit.comm.collective_calls import compute_bus_factor
 from tracekit.graph.ranks import Collectives
+from tracekit.reporting.columns import Column
 
 UNKNOWN_COLLECTIVE = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTime:
-    """All collectives of one kind with the same number of ranks.
+    """All collectives of one kind with the same number of ranks."""
 
-    Attributes:
-        collective: Its name; ``unknown`` if the trace doesn't record it.
-        ranks: Number of ranks that take part; ``None`` if unknown.
-        count: Launches per step.
-        time_us: Summed time per step, without waiting for other ranks.
-        wait_us: Additional time of waiting for other ranks.
-        exposed_us: Part of ``time_us`` in which the GPU ran only collectives.
-        bytes: Size of the buffers per step, in nccl-tests' convention; ``None`` if unknown.
-        busbw_gbps: Bus bandwidth over that time, in nccl-tests' convention.
-        skew_us: From the first rank's start to the last one's, in a mean launch; ``None`` in a run of one rank.
-    """
-
-    collective: str
-    ranks: int | None
-    count: float
-    time_us: float
-    wait_us: float
-    exposed_us: float
-    bytes: float | None
-    busbw_gbps: float | None
-    skew_us: float | None
+    collective: Annotated[str, Column("Its name; ``unknown`` if the trace doesn't record it.", "collective")]
+    ranks: Annotated[int | None, Column("How many take part.", "ranks")]
+    count: Annotated[float, Column("Launches per step.", "launches")]
+    time_us: Annotated[float, Column("Summed time per step, without waiting for other ranks.", "transfer")]
+    wait_us: Annotated[float, Column("Waiting for other ranks, not in the time above.", "waiting")]
+    exposed_us: Annotated[float, Column("The part of it in which the GPU ran only collectives.", "exposed")]
+    bytes: Annotated[float | None, Column("Size of the buffers per step, as nccl-tests counts it.", "buffers")]
+    busbw_gbps: Annotated[
+        float | None, Column("Bus bandwidth over that time, as nccl-tests counts it.", "bus bandwidth")
+    ]
+    skew_us: Annotated[float | None, Column("From the first rank's start to the last one's, in a mean launch.", "skew")]
 
 
 def build_collective_times(

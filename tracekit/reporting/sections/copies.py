@@ -1,10 +1,12 @@
 """Copies and memsets by kind: their bandwidth, beside that of the link or memory that they use."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import polars as pl
 
 from predictors import Gpu
+from tracekit.reporting.columns import Column
 
 MEMSET = "memset"
 MEMORIES = r"\((\w+ -> \w+)\)"
@@ -16,30 +18,20 @@ PASSES = {"DtoD": 2}
 
 @dataclass(frozen=True, slots=True)
 class CopyTime:
-    """All copies in one direction between the same kinds of memory, or all memsets.
+    """All copies in one direction between the same kinds of memory, or all memsets."""
 
-    Attributes:
-        kind: HtoD, DtoH, DtoD, PtoP or memset.
-        memories: Both ends, such as ``Pinned -> Device``; ``None`` if the name doesn't say.
-        count: Number per step.
-        time_us: Summed time per step.
-        bytes: Bytes per step; ``None`` if unknown.
-        gbps: Bytes over time.
-        low_gbps: For a tenth of the time it is at most so high.
-        high_gbps: For a tenth of the time it is at least so high.
-        limit_gbps: Bandwidth of the host link, of the link between GPUs or of memory, for bytes copied; ``None`` if the
-            GPU isn't known.
-    """
-
-    kind: str
-    memories: str | None
-    count: float
-    time_us: float
-    bytes: float | None
-    gbps: float | None
-    low_gbps: float | None
-    high_gbps: float | None
-    limit_gbps: float | None
+    kind: Annotated[str, Column("HtoD, DtoH, DtoD, PtoP or memset.", "copy")]
+    memories: Annotated[str | None, Column("Both ends, where the copy's name says them.")]
+    count: Annotated[float, Column("Number per step.", "number")]
+    time_us: Annotated[float, Column("Summed time per step.", "time")]
+    bytes: Annotated[float | None, Column("Bytes per step.", "bytes")]
+    gbps: Annotated[float | None, Column("Bytes over time, in 1e9 a second.", "bandwidth")]
+    low_gbps: Annotated[float | None, Column("For a tenth of the time it is at most so high.", "slow tenth")]
+    high_gbps: Annotated[float | None, Column("For a tenth of the time it is at least so high.", "fast tenth")]
+    limit_gbps: Annotated[
+        float | None,
+        Column("By datasheet: of PCI Express, the link between GPUs, or half of the memory's.", "datasheet"),
+    ]
 
 
 def build_copy_times(kernels: pl.DataFrame, steps: int, gpu: Gpu | None) -> tuple[CopyTime, ...]:

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import polars as pl
 
 from tracekit.analysis.critical_path import CriticalPath, compute_critical_path
 from tracekit.analysis.slack import compute_slack_ns, summarize_by_op
+from tracekit.reporting.columns import Column
 from tracekit.run import MeasuredRun
 
 MARK_NAME = "mark"
@@ -19,19 +21,12 @@ MAX_NEAR_OPS = 5
 
 @dataclass(frozen=True, slots=True)
 class CriticalOp:
-    """One op's time on the critical path.
+    """One op's time on the critical path."""
 
-    Attributes:
-        on: Where the time is spent: ``gpu``, ``communication``, ``host``, ``latency`` or ``unexplained``.
-        op: The op that ran, was launched or was waited for.
-        time_us: Time on the path in a mean step.
-        share: Percent of the path.
-    """
-
-    on: str
-    op: str
-    time_us: float
-    share: float
+    on: Annotated[str, Column("Where the time is spent: gpu, communication, host, latency or unexplained.", "on")]
+    op: Annotated[str, Column("The op that ran, was launched or was waited for.", "op")]
+    time_us: Annotated[float, Column("Time on the path in a mean step.", "time")]
+    share: Annotated[float, Column("Of the path, percent.", "of the path")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """The decision that a prediction is asked for: how fast, at what cost, and whether it pays."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from tracekit.messages import Message
+from tracekit.reporting.columns import Column
 from tracekit.reporting.sections.figure import Figure
 
 
@@ -11,49 +13,37 @@ class TargetDecision:
     """What the traced work takes and costs on one target.
 
     Attributes:
-        label: Name of the cluster, or of the GPU, as in ``targets``.
         name: The same as people say it: ``8 × NVIDIA H100 SXM5 80 GB``.
-        gpus: GPUs that the job uses.
-        rented: GPUs that have to be rented for that, and that dollars count: whole instances of a cloud.
         setting: What else differs from the trace: the layout, the batch, what-if edits.
         step_us: Step time.
         mean_us: Time for the work of one traced step, the mean one.
-        speedup: Throughput relative to the trace; null of a program that never ran.
         same_host_speedup: The same with a CPU like the trace's; null where `speedup` has it or the CPU hardly matters.
-        price: Dollars for an hour of one GPU; null if it wasn't given.
         hourly: Dollars for an hour of all rented GPUs.
-        dollars: Dollars for ``amount`` units of work.
-        break_even: Dollars for an hour of one GPU below which the work is cheaper there than where it was traced; null
-            without a price of the trace's GPU.
         gpu_hours: Hours of all rented GPUs together for ``amount`` units, by the mean step.
-        run_hours: Hours for the whole run, by the mean step; null if its length wasn't given.
-        run_dollars: Dollars for the whole run.
-        joules: Joules for one unit on all GPUs in use.
-        rank: One more than the number of targets that are surely better.
-        fits: Whether the job fits into memory; null where that isn't known.
-        sentence: The answer for this target.
     """
 
-    label: str
+    label: Annotated[str, Column("The GPU or cluster.", name="target")]
     name: str
-    gpus: int
-    rented: int
+    gpus: Annotated[int, Column("GPUs in use.")]
+    rented: Annotated[int, Column("GPUs that dollars count: whole instances of a cloud.")]
     setting: tuple[Message, ...]
     step_us: Figure
     mean_us: Figure
-    speedup: Figure | None
+    speedup: Annotated[Figure | None, Column("Throughput relative to the trace; blank of a program that never ran.")]
     same_host_speedup: Figure | None
-    price: float | None
+    price: Annotated[float | None, Column("Dollars for an hour of one GPU.")]
     hourly: float | None
-    dollars: Figure | None
-    break_even: Figure | None
+    dollars: Annotated[Figure | None, Column("Dollars for a million tokens or samples, or 1,000 steps.")]
+    break_even: Annotated[
+        Figure | None, Column("Dollars for an hour of one GPU below which the work is cheaper there.")
+    ]
     gpu_hours: Figure
-    run_hours: Figure | None
-    run_dollars: Figure | None
-    joules: Figure | None
-    rank: int
-    fits: bool | None
-    sentence: Message
+    run_hours: Annotated[Figure | None, Column("Hours for the whole job.")]
+    run_dollars: Annotated[Figure | None, Column("Dollars for the whole job.")]
+    joules: Annotated[Figure | None, Column("Joules for one token, sample or step on all GPUs in use.")]
+    rank: Annotated[int, Column("One more than the number of targets that are surely better.")]
+    fits: Annotated[bool | None, Column("Whether a rank fits into memory; blank if unknown.", name="fits_in_memory")]
+    sentence: Annotated[Message, Column("The same in words.", name="answer")]
 
 
 @dataclass(frozen=True, slots=True)

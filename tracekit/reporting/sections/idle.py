@@ -2,32 +2,25 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.messages import Message
+from tracekit.reporting.columns import Column
 from tracekit.run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
 class IdleTime:
-    """Idle time of the measured GPU for one cause; all of them add up to the step's idle and waiting time.
+    """Idle time of the measured GPU for one cause; all of them add up to the step's idle and waiting time."""
 
-    Attributes:
-        cause: Name of the cause.
-        meaning: What it means, one clause.
-        time_us: Time in the median step.
-        share: Percent of the step.
-        op: The op whose launches ended most of it; ``None`` if the step's end did.
-        line: The Python function whose launches ended most of it; ``None`` if stacks weren't read.
-    """
-
-    cause: str
-    meaning: Message
-    time_us: float
-    share: float
-    op: str | None
-    line: str | None
+    cause: Annotated[str, Column("The reason's name.", "why")]
+    meaning: Annotated[Message, Column("What it means.")]
+    time_us: Annotated[float, Column("Time in the median step.", "time")]
+    share: Annotated[float, Column("Of the step, percent.", "of the step")]
+    op: Annotated[str | None, Column("The op whose launches ended most of it; blank if the step's end did.", "before")]
+    line: Annotated[str | None, Column("The Python function that launched most of what ended it.", "launched in")]
 
 
 def analyze_idle_time(run: MeasuredRun) -> IdleBreakdown:

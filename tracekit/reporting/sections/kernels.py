@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
 
 from predictors.tiling import TILE_COLUMNS
+from tracekit.format import format_shape
 from tracekit.prediction import Prediction
+from tracekit.reporting.columns import Column
 from tracekit.reporting.kernel_rows import choose_tiles
 from tracekit.run import MeasuredRun
 
@@ -20,17 +22,13 @@ class Tiles:
     """How a matrix product, a layer of experts or attention is cut into blocks.
 
     Attributes:
-        tile_m: Rows of a tile; of attention, queries of a block.
-        tile_n: Columns of a tile; of attention, keys of a step; ``None`` if unknown.
-        split_k: Parts that k is cut into, of decoding the keys; ``None`` if unknown.
-        waves: Blocks over SMs: 1.2 are two rounds, the second of which a fifth of the SMs run; ``None`` if unknown.
         kept_ratio: On a target, how many times as long a product would take with the trace's tile; ``None`` if unknown.
     """
 
-    tile_m: int
-    tile_n: int | None
-    split_k: int | None
-    waves: float | None
+    tile_m: Annotated[int, Column("Rows of a tile, of attention queries of a block, as the name tells.")]
+    tile_n: Annotated[int | None, Column("Columns of the tile, of attention keys.")]
+    split_k: Annotated[int | None, Column("Parts that the k of a product is cut into, of decoding the keys.")]
+    waves: Annotated[float | None, Column("Blocks over SMs: 1.2 are two rounds, the second of a fifth of the SMs.")]
     kept_ratio: float | None = None
 
 
@@ -39,21 +37,7 @@ class KernelTime:
     """All launches of one kernel on one shape.
 
     Attributes:
-        name: The kernel's name.
-        op: The op that launches it.
-        family: Its family.
-        dtype: Requested precision.
-        shape: The op's input shapes, as recorded.
-        count: Launches per step.
-        time_us: Summed time per step.
-        share: Percent of all kernels' summed time.
-        utilization: Roofline bound over time, percent; ``None`` if work or GPU is unknown.
-        limiter: The resource that the bound depends on.
         work_known: Whether its work is known.
-        flops: Operations of all its launches in a step; ``None`` if the work is unknown.
-        bytes: Compulsory memory traffic of all its launches in a step.
-        tflops: Operations over its time, in 1e12 a second; of copies and the like 0.
-        tbps: Memory traffic over its time, in 1e12 bytes a second.
         predicted_us: Summed time per step on each target, in the report's order of targets.
         limiters: Limiting resource on each target.
         methods: How the time on each target was obtained: measured, transfer, law, scaled or kept.
@@ -62,21 +46,25 @@ class KernelTime:
             kernels of another size run there.
     """
 
-    name: str
-    op: str | None
-    family: str
-    dtype: str | None
-    shape: str | None
-    count: float
-    time_us: float
-    share: float
-    utilization: float | None
-    limiter: str | None
+    name: Annotated[str, Column("The kernel's name.", "kernel")]
+    op: Annotated[str | None, Column("The CPU op that launches it.", "op")]
+    family: Annotated[str, Column("Kind of kernel.", "family")]
+    dtype: Annotated[str | None, Column("Precision asked for.")]
+    shape: Annotated[str | None, Column("The op's input shapes, as recorded.", "shape", format_shape)]
+    count: Annotated[float, Column("Launches per step.", "launches")]
+    time_us: Annotated[float, Column("Summed time per step, measured.", "time")]
+    share: Annotated[float, Column("Part of all kernels' summed time, percent.", "of kernel time")]
+    utilization: Annotated[
+        float | None, Column("Percent of the roofline: its work's least time over its time.", "% roof")
+    ]
+    limiter: Annotated[
+        str | None, Column("What bounds it: compute, memory, latency (too small to fill the GPU) or link.", "bound by")
+    ]
     work_known: bool
-    flops: float | None
-    bytes: float | None
-    tflops: float | None
-    tbps: float | None
+    flops: Annotated[float | None, Column("Operations per step; a multiply-add is two.")]
+    bytes: Annotated[float | None, Column("Compulsory memory traffic per step.")]
+    tflops: Annotated[float | None, Column("Operations over its time, in 1e12 a second.")]
+    tbps: Annotated[float | None, Column("Memory traffic over its time, in 1e12 bytes a second.")]
     predicted_us: tuple[float, ...]
     limiters: tuple[str, ...]
     methods: tuple[str, ...]

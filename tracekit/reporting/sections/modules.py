@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import polars as pl
 
 from tracekit.format import format_ranges
+from tracekit.reporting.columns import Column
 
 _NUMBERED_PATTERN = re.compile(r"(.+)_([0-9]{1,18})")
 
@@ -15,28 +17,20 @@ ModuleShape = tuple[tuple[str, "ModuleShape"], ...]
 
 @dataclass(frozen=True, slots=True)
 class ModuleTime:
-    """GPU time of one module, or of several similar ones, including all modules inside.
+    """GPU time of one module, or of several similar ones, including all modules inside."""
 
-    Attributes:
-        path: Path by class, such as ``Llama.LlamaLayer_{0-31}.LlamaMLP``; ``None`` for kernels launched outside of
-            modules.
-        depth: Number of modules around it.
-        modules: Number of merged modules.
-        time_us: Summed time of their kernels per step.
-        share: Percent of all kernels' summed time.
-        backward_us: Part of it in the backward pass, including recomputed activations.
-        own_us: Part of it that no inner module launched.
-        kernels: Their kernels per step.
-    """
-
-    path: str | None
-    depth: int
-    modules: int
-    time_us: float
-    share: float
-    backward_us: float
-    own_us: float
-    kernels: float
+    path: Annotated[
+        str | None, Column("Path by class; numbers in braces: modules that are alike. Blank: no module.", "module")
+    ]
+    depth: Annotated[int, Column("How many modules it is inside of.")]
+    modules: Annotated[int, Column("How many modules are meant.", "alike")]
+    time_us: Annotated[float, Column("Summed time of their kernels per step, of modules inside too.", "time")]
+    share: Annotated[float, Column("Of all kernels' summed time, percent.", "of kernel time")]
+    backward_us: Annotated[
+        float, Column("The part of it in the backward pass, with recomputed activations.", "backward")
+    ]
+    own_us: Annotated[float, Column("The part of it that no module inside launched.", "its own")]
+    kernels: Annotated[float, Column("Kernels per step.", "kernels")]
 
 
 @dataclass(slots=True)

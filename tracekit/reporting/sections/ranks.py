@@ -1,31 +1,26 @@
 """The ranks of a job: which ones wait, and which ones make the others wait."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from tracekit.analysis.stragglers import find_stragglers
+from tracekit.format import format_clock_lead, format_percent
+from tracekit.reporting.columns import Column
 from tracekit.run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
 class RankTime:
-    """One rank in a mean step.
+    """One rank in a mean step."""
 
-    Attributes:
-        rank: Its number.
-        busy_us: Summed time of its kernels, without waiting for other ranks.
-        wait_us: Time that its collectives waited for other ranks.
-        last: Percent of its collectives at which it arrived last.
-        held_up_us: By how much it was then later than all others, summed: the most that the job could save if only this
-            rank arrived earlier.
-        clock_ahead_us: How far its clock was ahead of the first rank's; ``None`` if no collective shows it.
-    """
-
-    rank: int
-    busy_us: float
-    wait_us: float
-    last: float
-    held_up_us: float
-    clock_ahead_us: float | None
+    rank: Annotated[int, Column("Its number.", "rank")]
+    busy_us: Annotated[float, Column("Its kernels' summed time, without waiting for other ranks.", "busy")]
+    wait_us: Annotated[float, Column("How long its collectives waited for other ranks.", "waits")]
+    last: Annotated[float, Column("Percent of its collectives to which it came last.", "comes last", format_percent)]
+    held_up_us: Annotated[float, Column("By how much it was then later than all others, summed.", "holds up")]
+    clock_ahead_us: Annotated[
+        float | None, Column("How far its clock was ahead of the first rank's.", "clock", format_clock_lead)
+    ]
 
 
 def build_rank_times(run: MeasuredRun) -> tuple[RankTime, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import polars as pl
 
@@ -13,6 +14,7 @@ from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction import Prediction
 from tracekit.prediction.batch import infer_accepted_tokens, infer_rank_batch
 from tracekit.prediction.batch_kinds import separate_batches
+from tracekit.reporting.columns import Column
 from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sections.source import label_times
 from tracekit.run import MeasuredRun
@@ -23,28 +25,18 @@ PREFILL_KINDS, DECODE_KINDS = ("prefill", "mixed"), ("decode", "mixed")
 
 @dataclass(frozen=True, slots=True)
 class ServingSpeed:
-    """What batches of one kind take, measured or on a target.
+    """What batches of one kind take, measured or on a target."""
 
-    Attributes:
-        label: ``measured``, or the target.
-        gpus: GPUs that serve together.
-        batch_us: Time of a batch.
-        first_token_us: Time to first token; null for batches without prompts.
-        output_token_us: Time per output token, of those accepted where they are speculated; null for batches without
-            running sequences.
-        tokens_per_s: Tokens of such batches, one after the other, in a second: of prompts, and of output.
-        tokens_per_s_per_gpu: The same for one GPU.
-        tokens_per_s_per_user: Output tokens of one sequence in a second; null for batches without running sequences.
-    """
-
-    label: str
-    gpus: int
-    batch_us: Figure
-    first_token_us: Figure | None
-    output_token_us: Figure | None
-    tokens_per_s: Figure
-    tokens_per_s_per_gpu: Figure
-    tokens_per_s_per_user: Figure | None
+    label: Annotated[str, Column("measured, or the target.", "GPU", name="gpu")]
+    gpus: Annotated[int, Column("GPUs that serve together.")]
+    batch_us: Annotated[Figure, Column("Time of a batch.")]
+    first_token_us: Annotated[Figure | None, Column("Time to first token, without queueing.")]
+    output_token_us: Annotated[Figure | None, Column("Time per output token, of those accepted.")]
+    tokens_per_s: Annotated[
+        Figure, Column("Tokens a second of such batches, one after the other: of prompts, and of output.")
+    ]
+    tokens_per_s_per_gpu: Annotated[Figure, Column("Tokens a second and GPU.")]
+    tokens_per_s_per_user: Annotated[Figure | None, Column("Output tokens of one sequence a second.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +44,16 @@ class ServedBatches:
     """The batches of one kind.
 
     Attributes:
-        kind: ``prefill``, ``decode``, ``mixed``, or the engine's own word.
-        batches: How many the median is over.
-        tokens: Tokens of a batch, with those that are speculated.
-        prompts: Prompts in a batch; null where the engine doesn't tell.
-        sequences: Running sequences in a batch, likewise.
         accepted: Tokens that a sequence gets in a batch; null without speculative decoding.
         verified: Tokens that are verified for a sequence, likewise.
         speeds: The measured batch, then that on each target.
     """
 
-    kind: str
-    batches: int
-    tokens: float
-    prompts: float | None
-    sequences: float | None
+    kind: Annotated[str, Column("prefill, decode, mixed, or the engine's own word.")]
+    batches: Annotated[int, Column("How many batches the median is over.")]
+    tokens: Annotated[float, Column("Tokens of a measured batch, with those that are speculated.")]
+    prompts: Annotated[float | None, Column("Prompts in a measured batch; null where the engine doesn't tell.")]
+    sequences: Annotated[float | None, Column("Running sequences in a measured batch, likewise.")]
     accepted: Figure | None
     verified: float | None
     speeds: tuple[ServingSpeed, ...]

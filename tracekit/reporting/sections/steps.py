@@ -1,31 +1,27 @@
 """The measured steps, one by one."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import polars as pl
 
+from tracekit.reporting.columns import Column
 from tracekit.run import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """One step that was asked for, as recorded.
+    """One step that was asked for, as recorded."""
 
-    Attributes:
-        step: Its ``ProfilerStep`` number; 0 in a trace without steps.
-        time_us: From the end of the previous step to its end. The trace's first step is measured from its start, or
-            from when the GPU had finished earlier work.
-        kernel_time_us: Time in which the GPU ran anything of it; for several ranks the mean.
-        exposed_comm_us: Part of the kernel time in which only collectives ran.
-        first: Whether it is the trace's first step, which starts with an empty launch queue; no figure counts it if
-            others were asked for.
-    """
-
-    step: int
-    time_us: float
-    kernel_time_us: float
-    exposed_comm_us: float
-    first: bool
+    step: Annotated[int, Column("ProfilerStep number; 0 in a trace without steps.", "step")]
+    time_us: Annotated[
+        float, Column("From the end of the step before to its end; of the trace's first from its start.", "time")
+    ]
+    kernel_time_us: Annotated[float, Column("Time in which the GPU ran something of it.", "GPU busy")]
+    exposed_comm_us: Annotated[float, Column("The part of it in which only collectives ran.", "only communicating")]
+    first: Annotated[
+        bool, Column("Whether it is the trace's first step, which starts with an empty queue: left out of figures.")
+    ]
 
 
 def build_measured_steps(run: MeasuredRun) -> tuple[MeasuredStep, ...]:

@@ -1,10 +1,13 @@
 """Causes of each stream's idle time in the measured run."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from tracekit.analysis.gaps import STREAM_KEYS
 from tracekit.analysis.idle import IdleBreakdown
 from tracekit.analysis.queues import measure_queues
+from tracekit.format import format_number
+from tracekit.reporting.columns import Column
 from tracekit.run import MeasuredRun
 
 
@@ -13,23 +16,18 @@ class StreamTime:
     """One stream in a mean step; its causes add up to its idle time, and idle and busy time to the step.
 
     Attributes:
-        rank: The rank; ``None`` in a run of one.
-        device: Index of the GPU in its process.
-        stream: The stream.
-        busy_us: Time in which any of its activities worked; collectives that wait for other ranks don't work.
-        idle_us: Rest of the step.
-        queued: Mean number of its activities that were launched and hadn't begun.
-        most_queued: The most of them at a time.
         causes: Names of the causes and their times, longest first.
     """
 
-    rank: int | None
-    device: int | None
-    stream: int | None
-    busy_us: float
-    idle_us: float
-    queued: float
-    most_queued: int
+    rank: Annotated[int | None, Column("The rank; blank in a run of one.")]
+    device: Annotated[int | None, Column("The GPU in its process.")]
+    stream: Annotated[int | None, Column("The stream.", "stream")]
+    busy_us: Annotated[float, Column("Time in a mean step in which something of it worked.", "works")]
+    idle_us: Annotated[float, Column("The rest of the step; the reasons add up to it.", "idle")]
+    queued: Annotated[
+        float, Column("How many of its activities were launched and hadn't begun, on average.", "queued", format_number)
+    ]
+    most_queued: Annotated[int, Column("The most of them at a time.", "at most")]
     causes: tuple[tuple[str, float], ...]
 
 

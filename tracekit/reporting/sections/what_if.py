@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from tracekit.messages import Message
+from tracekit.reporting.columns import Column
 from tracekit.whatif import WhatIfResult
 
 
@@ -12,19 +14,16 @@ class EditSaving:
     """One edit, on top of those before it; the savings add up.
 
     Attributes:
-        text: The edit as the user wrote it.
-        description: What changed.
-        touched: Number of kernels, calls or edges it changed.
-        saving_us: Time it saves in the measured step; negative if the step becomes longer.
-        step_time_us: The measured step with this edit and those before it.
         predicted_us: The same on each target, in the report's order of targets; ``None`` if it can't be predicted.
     """
 
-    text: str
-    description: Message
-    touched: int
-    saving_us: float
-    step_time_us: float
+    text: Annotated[str, Column("The edit as it was written.", "edit")]
+    description: Annotated[Message, Column("What it did.")]
+    touched: Annotated[int, Column("How many kernels, calls or edges of the graph it changed.")]
+    saving_us: Annotated[
+        float, Column("By how much it shortens the measured step; negative for one that costs.", "saves")
+    ]
+    step_time_us: Annotated[float, Column("The measured step with it and those before it.", "step")]
     predicted_us: tuple[float | None, ...]
 
 
