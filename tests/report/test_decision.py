@@ -13,9 +13,9 @@ from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import FASTEST, Question, RankBy, WholeRun
+from tracekit.reporting.figure import Figure
 from tracekit.reporting.sections.decide import build_decision, forget_prices
 from tracekit.reporting.sections.decision import Decision, TargetDecision
-from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sections.source import SourceSummary
 
 H100 = make_step("h100-sxm", 0.5, 0.4, 0.625)

@@ -18,8 +18,8 @@ from tracekit.prediction.energy import StepEnergy
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import PredictedStep
 from tracekit.render.screen import ColumnKind
+from tracekit.reporting.figure import Figure
 from tracekit.reporting.model import Report, TargetsReport
-from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sections.serving import DECODE_KINDS, PREFILL_KINDS, ServedBatches, ServingSpeed
 from tracekit.reporting.sections.source import SourceSummary
 

@@ -22,7 +22,7 @@ from tracekit.render.json import serialize_layout
 from tracekit.render.markdown import format_table as markdown_table
 from tracekit.render.screen import ColumnKind, Grid, GridColumn
 from tracekit.render.tables import render_sheets, to_parquet
-from tracekit.reporting.sections.figure import Figure
+from tracekit.reporting.figure import Figure
 from tracekit.reporting.sweep import SweepReport
 
 GIB = 2**30

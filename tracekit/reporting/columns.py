@@ -16,7 +16,7 @@ import polars as pl
 
 from tracekit.format import format_count, format_duration, format_megabytes, format_percent, format_rate
 from tracekit.messages import Message
-from tracekit.reporting.sections.figure import Figure
+from tracekit.reporting.figure import Figure
 from tracekit.schema import TableColumn, TableSchema
 
 DTYPES: dict[Any, pl.DataType | type[pl.DataType]] = {

@@ -9,9 +9,9 @@ from tracekit.prediction.model import PredictedStep
 from tracekit.render.charts.model import Axis, Chart, Label, Series, choose_ticks
 from tracekit.render.colours import FAMILY_COLOURS
 from tracekit.render.facts import is_per_sample
+from tracekit.reporting.figure import Figure
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.decision import Decision
-from tracekit.reporting.sections.figure import Figure
 
 TARGET_COLOUR = FAMILY_COLOURS["gemm"]
 HERE_COLOUR = FAMILY_COLOURS["collective"]

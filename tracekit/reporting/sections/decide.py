@@ -8,9 +8,9 @@ from tracekit.messages import Message
 from tracekit.messages import predictions as told
 from tracekit.prediction.model import PredictedStep, scale_to_mean_step
 from tracekit.prediction.question import Question, RankBy, WholeRun
+from tracekit.reporting.figure import Figure
 from tracekit.reporting.sections.decision import Decision, TargetDecision, TraceCosts
 from tracekit.reporting.sections.decision_sentences import LEVEL_TOLERANCE, write_decision, write_target
-from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sections.ranking import rank_figures
 from tracekit.reporting.sections.source import SourceSummary
 

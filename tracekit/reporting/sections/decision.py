@@ -5,7 +5,7 @@ from typing import Annotated
 
 from tracekit.messages import Message
 from tracekit.reporting.columns import Column
-from tracekit.reporting.sections.figure import Figure
+from tracekit.reporting.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from tracekit.messages import Message, Value
 from tracekit.messages import predictions as told
 from tracekit.prediction.question import RankBy, WholeRun
+from tracekit.reporting.figure import Figure
 from tracekit.reporting.name_some import name_some
 from tracekit.reporting.sections.decision import TargetDecision, TraceCosts
-from tracekit.reporting.sections.figure import Figure
 from tracekit.reporting.sections.ranking import rank_figures
 
 LEVEL_TOLERANCE = 0.01

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import hypot, log
 
-from tracekit.reporting.sections.figure import Figure
+from tracekit.reporting.figure import Figure
 
 
 def rank_figures(figures: Sequence[Figure | None], is_excluded: Sequence[bool]) -> list[int]:

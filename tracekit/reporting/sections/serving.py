@@ -15,7 +15,7 @@ from tracekit.prediction import Prediction
 from tracekit.prediction.batch import infer_accepted_tokens, infer_rank_batch
 from tracekit.prediction.batch_kinds import separate_batches
 from tracekit.reporting.columns import Column
-from tracekit.reporting.sections.figure import Figure
+from tracekit.reporting.figure import Figure
 from tracekit.reporting.sections.source import label_times
 from tracekit.run import MeasuredRun
 from tracekit.workload.gpus import count_gpus_per_rank
