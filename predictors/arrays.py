@@ -1,6 +1,10 @@
-"""Types of the arrays that hold table columns."""
+"""Flat arrays, and columns of names encoded as integers, so that each distinct name is processed once."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,3 +31,40 @@ def find_nulls(column: pl.Series) -> Bools:
 def is_true(column: pl.Series) -> Bools:
     """Return which rows of a column of booleans are true; null is false."""
     return np.asarray(column.cast(pl.Float64).to_numpy() == 1.0)
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """A column of names.
+
+    Attributes:
+        categories: Distinct names. None is among them if any row has no name.
+        codes: Index into ``categories`` of each row.
+    """
+
+    categories: tuple[str | None, ...]
+    codes: Ints
+
+    @classmethod
+    def from_series(cls, column: pl.Series) -> CategoricalColumn:
+        """A column of strings."""
+        nulls = column.null_count()
+        if nulls == column.len() or (not nulls and (column == column[0]).all()):
+            return cls(tuple(column.head(1)) or (None,), np.zeros(column.len(), dtype=np.intp))
+        names = [name for name in column.unique() if name is not None]
+        code = np.nan_to_num(column.cast(pl.Enum(names)).to_physical().to_numpy(), nan=len(names))
+        return cls((*names, None) if nulls else tuple(names), code.astype(np.intp))
+
+    def take(self, rows: Ints) -> CategoricalColumn:
+        """Some rows, and the categories that they have."""
+        codes = self.codes[rows]
+        used = np.flatnonzero(np.bincount(codes, minlength=len(self.categories)))
+        return CategoricalColumn(tuple(self.categories[code] for code in used), np.searchsorted(used, codes))
+
+    def map(self, value: Callable[[str | None], Any]) -> npt.NDArray[Any]:
+        """What a function makes of each row's name."""
+        return np.array([value(name) for name in self.categories])[self.codes]
+
+    def is_in(self, *names: str | None) -> Bools:
+        """Which rows have one of some names."""
+        return self.map(lambda name: name in names)

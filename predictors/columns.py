@@ -9,21 +9,19 @@ from functools import cache
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Bools, Columns, Floats, Frameworks, Ints
-from predictors.attention_stacks import (
+from predictors.arrays import Bools, CategoricalColumn, Columns, Floats, Frameworks, Ints
+from predictors.hardware import Hardware, resolve_dtype
+from predictors.kernel_identity import (
     SERVING_FRAMEWORKS,
     count_key_reads,
     get_block_queries,
     is_made_for_mma,
     is_unsplit,
+    restrict_framework_to_law,
     select_stack,
 )
-from predictors.categorical import CategoricalColumn
-from predictors.hardware import Hardware
-from predictors.kernel_identity import restrict_framework_to_law
 from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, add_law, complete_columns
 from predictors.laws.terms import UNKNOWN_BLOCK_COUNT
-from predictors.precision import resolve_dtype
 from predictors.work import (
     DEFAULT_ELEMENT_BYTES,
     add_work,
@@ -83,7 +81,7 @@ def prepare_kernels(kernels: pl.DataFrame, gpu: Hardware | None = None) -> pl.Da
 
 
 def adapt_to_gpu(table: pl.DataFrame, gpu: Hardware | None) -> pl.DataFrame:
-    """The same of a table from `kernels.complete`."""
+    """The same of a table from `complete_columns`."""
     framework = pl.col("framework") if gpu is None else select_stack(gpu)
     runs = pl.col("dtype") if gpu is None else resolve_dtype(gpu.gpu)
     table = add_law(table.with_columns(dtype=runs, asked=pl.col("dtype"), framework=framework))

@@ -14,14 +14,12 @@ from predictors.arrays import Bools, Floats
 from predictors.calibrate import calibrate
 from predictors.gpu import Gpu
 from predictors.gpu_names import resolve_gpu
-from predictors.hardware import Hardware, derive_hardware
-from predictors.intervals import OTHER_VENDOR_HALF_WIDTH, SCALED_HALF_WIDTH, UNCHANGED_HALF_WIDTH
+from predictors.hardware import Hardware, derive_hardware, has_tf32
 from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.kernels import complete_columns
-from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, classify_bounds, evaluate_kernels
-from predictors.peers import Peers
+from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, classify_bounds, describe_tiles, evaluate_kernels
+from predictors.peers import Peers, compute_source_limits
 from predictors.power import compute_demand_w, limit_power_w
-from predictors.precision import has_tf32
 from predictors.result import (
     METHOD_INFERRED,
     METHOD_LAW,
@@ -30,16 +28,17 @@ from predictors.result import (
     METHOD_TRANSFER,
     METHOD_UNCHANGED,
     METHOD_UNKNOWN,
+    OTHER_VENDOR_HALF_WIDTH,
+    SCALED_HALF_WIDTH,
+    UNCHANGED_HALF_WIDTH,
     LaunchTimes,
     build_result,
     compute_half_widths,
 )
-from predictors.scaling import MeasuredTimes, ScaledTimes
-from predictors.source_limits import compute_source_limits
-from predictors.stack_errors import KernelErrors, StackErrors, tabulate_errors
-from predictors.tiling import describe_tiles
 from predictors.transfer import (
+    KernelErrors,
     SourceErrors,
+    StackErrors,
     cap_same_die_interval,
     classify_kinship,
     compare_gpus,
@@ -48,9 +47,10 @@ from predictors.transfer import (
     enforce_dominance,
     keep_host_copy_overhead,
     split_source_errors,
+    tabulate_errors,
 )
 from predictors.weights_file import LawCalibration, Weights, load_hardware, load_weights
-from predictors.without_shapes import EQUIVALENT_HALF_WIDTH, EquivalentKernels
+from predictors.without_shapes import EQUIVALENT_HALF_WIDTH, EquivalentKernels, MeasuredTimes, ScaledTimes
 
 MIN_MEASURED_US = 0.5
 """What a time of 0 is taken for: old traces count whole microseconds."""
@@ -214,7 +214,7 @@ class Batch:
         return found
 
     def get_tiles(self, gpu: str | Gpu) -> pl.DataFrame:
-        """Return the tiles that each matrix product has on a GPU by its law (see ``predictors.tiling``)."""
+        """Return the tiles that each matrix product has on a GPU by its law (see ``predictors.model``)."""
         target = derive_hardware(_to_gpu(gpu))
         tiles: pl.DataFrame = describe_tiles(self._runs.split_for_gpu(target), target, self._weights)[self._row]
         return tiles

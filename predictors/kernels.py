@@ -7,9 +7,8 @@ from functools import cache
 import numpy as np
 import polars as pl
 
-from predictors.attention_stacks import BENCHMARK_LOOP, SERVING_FRAMEWORKS
 from predictors.errors import KernelTableError
-from predictors.kernel_identity import FRAMEWORKS, identify_library, parse_releases
+from predictors.kernel_identity import BENCHMARK_LOOP, FRAMEWORKS, SERVING_FRAMEWORKS, identify_library, parse_releases
 
 INTEGER_COLUMNS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim",

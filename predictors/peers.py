@@ -1,10 +1,11 @@
-"""Put the model's times into the order of the GPUs: none takes longer than one that it equals or beats."""
+"""Put times into the order of the GPUs: none takes longer than one that it equals or beats, nor than was measured."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from predictors.arrays import Bools, Floats
 from predictors.gpu_order import ENGINE_LAWS, NEVER
 from predictors.hardware import Hardware
 from predictors.model import KernelsOnGpus, ModelTimes, evaluate_kernels
+from predictors.transfer import compare_gpus, compute_sibling_ratios
 from predictors.weights_file import Weights, load_hardware
 
 MAX_KEPT_ROWS = 16384
@@ -135,3 +137,64 @@ class Peers:
     def _is_measured(self, gpu: Hardware) -> Bools:
         """Return of which kernels the laws were measured well on a GPU or its twin."""
         return self._runs.split_for_gpu(gpu).law.map(lambda law: gpu.slug in self.order.measured.get(law or "", ()))
+
+
+class SourceLimits(NamedTuple):
+    """Least and largest ratio of each distinct kernel's time on the target to the measured one."""
+
+    least: Floats
+    most: Floats
+
+
+def compute_source_limits(runs: KernelsOnGpus, peers: Peers, source: Hardware, target: Hardware) -> SourceLimits:
+    """Compute the limits of kernels on a target.
+
+    A GPU that is no worse than the source takes at most what was measured, one that is no better at least. The ratio
+    of the times of siblings stays within the largest ratio of any resource, so a kernel of fixed time gains nothing.
+    What limits a GPU also limits those that are no worse than it from above, and those that are no better from below.
+
+    Args:
+        runs: The kernels.
+        peers: Their times on other GPUs.
+        source: GPU that was measured.
+        target: GPU to predict.
+    """
+    least, most = np.zeros(runs.table.height), np.full(runs.table.height, np.inf)
+    for gpu, is_lower, is_upper in _list_limiting_gpus(peers, source, target):
+        its_least, its_most = _compare_with_source(runs, source, gpu)
+        rows = peers.are_comparable(target, gpu) | (gpu.architecture != source.architecture)
+        if is_lower:
+            least = np.where(rows, np.fmax(least, its_least), least)
+        if is_upper:
+            most = np.where(rows, np.fmin(most, its_most), most)
+    return SourceLimits(least, most)
+
+
+def _list_limiting_gpus(peers: Peers, source: Hardware, target: Hardware) -> Iterator[tuple[Hardware, bool, bool]]:
+    """List GPUs whose limits matter for a target, and whether the lower or the upper ones do."""
+    order = peers.order
+    yield target, True, True
+    if source.slug not in order.better:
+        return
+    known = {slug for slug, architecture in order.architectures.items() if architecture == source.architecture}
+    slower = {slug for slug, better in order.delivering.items() if source.slug in better}
+    for slug in order.list_better(target.gpu):
+        if slug != source.slug and slug in known | slower:
+            yield load_hardware(slug), True, False
+    for slug in order.list_worse(target.gpu):
+        if slug != source.slug and slug in known | set(order.delivering[source.slug]):
+            yield load_hardware(slug), False, True
+
+
+def _compare_with_source(runs: KernelsOnGpus, source: Hardware, gpu: Hardware) -> tuple[Floats, Floats]:
+    here, there = (runs.split_for_gpu(one) for one in (gpu, source))
+    rank = compare_gpus(gpu, source)
+    least, most = np.zeros(runs.table.height), np.full(runs.table.height, np.inf)
+    if any(rank):
+        rate = here.dtype.map(gpu.get_tflops) / there.dtype.map(source.get_tflops)
+        least = np.where((rate <= 1) & rank.worse, 1.0, least)
+        most = np.where((rate >= 1) & rank.better, 1.0, most)
+    if gpu.architecture == source.architecture:
+        its_least, its_most = compute_sibling_ratios(here, source, gpu)
+        least, most = np.fmax(least, its_least), np.fmin(most, its_most)
+    return least, most

@@ -9,7 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from predictors.bounds import MAX_TOML_BYTES, MAX_TOML_NESTING
+MAX_TOML_BYTES = 1 << 20
+"""A description of a GPU or a cluster takes a few kB, with all of its sources 20 kB."""
+MAX_TOML_NESTING = 16
+"""Brackets inside brackets; descriptions need three."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:

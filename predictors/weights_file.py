@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from predictors.arrays import Floats, Frameworks
-from predictors.attention_stacks import BENCHMARK_LOOP
-from predictors.boosted_trees import Correction, CorrectionFile, to_arrays
+from predictors.corrections import Correction, CorrectionFile, to_arrays
 from predictors.errors import WeightsError
 from predictors.gaussian_process import ErrorSpread, GaussianProcessCorrection, build_default_spread
 from predictors.gpu_names import load_gpu
 from predictors.gpu_order import GpuOrder, load_gpu_order
 from predictors.hardware import MMA_SUFFIX, Hardware, derive_hardware
+from predictors.kernel_identity import BENCHMARK_LOOP
 from predictors.laws.gemm import models_power
 from predictors.laws.law import LAWS, SUBSTITUTE_LAWS
 from predictors.laws.terms import Constants
-from predictors.roofline import uses_matrix_units
+from predictors.work import uses_matrix_units
 
 SHIPPED_WEIGHTS = Path(__file__).parent / "weights"
 WEIGHTS_FORMAT = 2

@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -48,3 +50,18 @@ def test_extras_that_messages_name_exist():
     assert extras <= {*project["optional-dependencies"]}
     assert project["name"] == "tracekit-gpu"
     assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
+
+
+def test_the_wheel_predicts_without_what_weights_are_fitted_with():
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["exclude"] == ["predictors/training"]
+    predict = """
+import sys
+sys.modules["predictors.training"] = None
+from tracekit.cli.app import main
+sys.argv[1:] = ["predict", "sample_traces/synthetic_transformer_train.json.gz", "--gpu", "h100-sxm"]
+main()
+"""
+    result = subprocess.run([sys.executable, "-c", predict], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert "H100" in result.stdout

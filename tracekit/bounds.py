@@ -1,7 +1,7 @@
 """Name every limit on what is given from outside, with its reason; what is longer, more or larger is refused or cut.
 
 The command line and the web page have the same ones. The reference page of limits is made from this file and
-:mod:`predictors.bounds`: a constant's ending gives its unit, the text below it the reason.
+:mod:`predictors.toml_file`: a constant's ending gives its unit, the text below it the reason.
 """
 
 MAX_TRACES = 8192

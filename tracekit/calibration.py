@@ -11,9 +11,9 @@ import msgspec
 import polars as pl
 
 from predictors import Gpu, KernelTableError, PredictorError, identify_gpu, list_gpus, load_gpu, resolve_gpu
-from predictors.attention_stacks import BENCHMARK_LOOP
-from predictors.calibration_kernels import select_distinct_kernels, select_improving_kernels
+from predictors.calibrate import select_distinct_kernels, select_improving_kernels
 from predictors.columns import prepare_kernels
+from predictors.kernel_identity import BENCHMARK_LOOP
 from predictors.kernels import KERNEL_COLUMNS
 from tracekit import output_files
 from tracekit.bounds import MAX_CALIBRATION_BYTES
@@ -117,7 +117,7 @@ def select_helpful_families(calibration: Calibration, errors: pl.DataFrame, gpu:
 
     Args:
         calibration: All measurements.
-        errors: Their errors, from ``predictors.calibration_kernels.check``.
+        errors: Their errors, from ``predictors.calibrate.check``.
         gpu: The measured GPU.
 
     Raises:

@@ -25,8 +25,13 @@ from predictors.laws.attention import (
     compute_prefill_terms,
     compute_sequence_terms,
 )
-from predictors.laws.convolutions import compute_conv_fp32_terms, compute_conv_terms
-from predictors.laws.gemm import compute_gemm_fp32_terms, compute_gemm_terms, compute_moe_terms
+from predictors.laws.gemm import (
+    compute_conv_fp32_terms,
+    compute_conv_terms,
+    compute_gemm_fp32_terms,
+    compute_gemm_terms,
+    compute_moe_terms,
+)
 from predictors.laws.terms import Constants, LatencyTerms
 from predictors.laws.vector import compute_lookup_terms, compute_memcpy_terms, compute_row_terms, compute_stream_terms
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from predictors.attention_stacks import SERVING_FRAMEWORKS
-from predictors.kernel_identity import identify_library, parse_releases
+from predictors.kernel_identity import SERVING_FRAMEWORKS, identify_library, parse_releases
 
 SYSTEM_FOLDERS = (Path("src/aiconfigurator/systems/data"), Path("aic-core/src/aiconfigurator_core/systems/data"))
 """In a checkout, until 2026 and since: system/framework/version/table_perf.txt (CSV) or .parquet, today within a folder

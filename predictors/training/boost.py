@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predictors.arrays import Floats, Singles
-from predictors.boosted_trees import SymmetricTrees
+from predictors.corrections import SymmetricTrees
 
 HISTOGRAM_BINS = 48
 

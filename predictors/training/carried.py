@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Floats
-from predictors.intervals import NEW_RELEASE, get_width_key
 from predictors.kernel_identity import IDENTITY_COLUMNS
+from predictors.result import NEW_RELEASE, get_width_key
 from predictors.training.evaluate import tell_as_traces
 from predictors.transfer import classify_kinship
 from predictors.weights_file import load_hardware

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
-from predictors.attention_stacks import select_stack
 from predictors.errors import PredictorError
 from predictors.gpu_names import load_gpu
-from predictors.kernel_identity import IDENTITY_COLUMNS
+from predictors.kernel_identity import IDENTITY_COLUMNS, select_stack
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.training import aiconfigurator, neusight, pipeweave, published, tracelens, traces
 from predictors.weights_file import load_hardware

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from predictors.arrays import Floats, Singles
-from predictors.mlp import MlpEnsemble
+from predictors.corrections import MlpEnsemble
 
 LAYER_OUTPUTS = (64, 64, 64, 1)
 """Of each layer."""

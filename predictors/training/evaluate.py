@@ -10,20 +10,19 @@ import polars as pl
 from sklearn.model_selection import LeaveOneGroupOut
 
 from predictors.arrays import Floats
-from predictors.attention_stacks import BENCHMARK_LOOP, SERVING_FRAMEWORKS
 from predictors.columns import build_law_inputs
 from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import Hardware
-from predictors.intervals import ENGINE, LIBRARY, NEW_RELEASE, NOTHING, TOLD_ALL, classify_situation
-from predictors.kernel_identity import ATTENTION_LAWS, IDENTITY_COLUMNS
+from predictors.kernel_identity import ATTENTION_LAWS, BENCHMARK_LOOP, IDENTITY_COLUMNS, SERVING_FRAMEWORKS
 from predictors.model import evaluate_law
-from predictors.roofline import compute_bound_us
+from predictors.result import ENGINE, LIBRARY, NEW_RELEASE, NOTHING, TOLD_ALL, classify_situation
 from predictors.training.calibration import build_error_blocks, build_min_scored_us, calibrate_frameworks
 from predictors.training.fit import LawFit, LawMeasurements, fit_law_and_corrections, sample_rows, subtract_launch_us
 from predictors.training.fit_spread import ErrorBlock, fit_spread
 from predictors.training.views import VIEWS, build_shown_inputs, can_show, show
 from predictors.transfer import classify_kinship
 from predictors.weights_file import Weights
+from predictors.work import compute_bound_us
 
 MAX_TEST_ROWS, MAX_UNNAMED_TEST_ROWS = 500, 1500
 """Rows of one library, engine and release on one GPU that are scored, and of kernels without a name."""

@@ -11,15 +11,13 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Floats, Singles
-from predictors.attention_stacks import is_made_for_mma
-from predictors.boosted_trees import Correction, SymmetricTrees, TreesAndMlp
 from predictors.columns import prepare_kernels
-from predictors.features import BOARD_FEATURES, compute_features
+from predictors.corrections import BOARD_FEATURES, Correction, SymmetricTrees, TreesAndMlp, compute_features
 from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import MMA_SUFFIX, Hardware
-from predictors.intervals import ENGINE
-from predictors.kernel_identity import ATTENTION_LAWS, IDENTITY_COLUMNS
+from predictors.kernel_identity import ATTENTION_LAWS, IDENTITY_COLUMNS, is_made_for_mma
 from predictors.laws.law import LAWS
+from predictors.result import ENGINE
 from predictors.training.boost import boost
 from predictors.training.datasets import load_datasets
 from predictors.training.descend import train_mlps

@@ -15,11 +15,10 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Bools, Floats, Ints
-from predictors.attention_stacks import ATTENTION_STACKS, SERVING_FRAMEWORKS
 from predictors.gpu_names import list_gpus
 from predictors.gpu_order import ENGINE_LAWS, NEVER, GpuOrder, Limits, compare_known_gpus, save_gpu_order
 from predictors.hardware import MMA_SUFFIX, Hardware
-from predictors.kernel_identity import MOE_LIBRARIES
+from predictors.kernel_identity import ATTENTION_STACKS, MOE_LIBRARIES, SERVING_FRAMEWORKS
 from predictors.kernels import MEMORY_FAMILIES, complete_columns
 from predictors.laws.law import LAWS
 from predictors.model import KernelsOnGpus, evaluate_kernels

@@ -11,7 +11,7 @@ import polars as pl
 import tomli_w
 
 from predictors.hardware import MMA_SUFFIX
-from predictors.intervals import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_ALL, TOLD_LEVELS
+from predictors.result import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_ALL, TOLD_LEVELS
 from predictors.training.sums import FRACTIONS
 from predictors.training.views import VIEWS
 from predictors.weights_file import LawConstants, Weights

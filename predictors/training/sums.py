@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Floats
-from predictors.intervals import CALIBRATED, NOTHING, SITUATIONS, TOLD_ALL, get_width_key, sum_with_interval
+from predictors.result import CALIBRATED, NOTHING, SITUATIONS, TOLD_ALL, get_width_key, sum_with_interval
 from predictors.weights_file import load_hardware
 
 FRACTIONS = (0.0, 0.2, 0.4, 0.6)

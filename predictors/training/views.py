@@ -14,8 +14,8 @@ from dataclasses import replace
 import polars as pl
 
 from predictors.columns import LawInputs, build_law_inputs
-from predictors.intervals import ENGINE, LIBRARY, NOTHING
 from predictors.kernel_identity import is_known_by_library
+from predictors.result import ENGINE, LIBRARY, NOTHING
 
 VIEWS = (ENGINE, LIBRARY, NOTHING)
 MEASURED_COLUMNS = ("cold", "quantised_input")

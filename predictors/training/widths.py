@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Floats
-from predictors.intervals import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_LEVELS, get_carried_key, get_width_key
 from predictors.laws.law import SUBSTITUTE_LAWS
+from predictors.result import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_LEVELS, get_carried_key, get_width_key
 from predictors.training.carried import collect_carried_errors, fit_exponents, pair_kernels
 from predictors.training.views import VIEWS
 from predictors.weights_file import load_hardware

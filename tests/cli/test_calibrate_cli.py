@@ -203,7 +203,7 @@ def test_other_mistakes_are_said(run, tmp_path, trace, result):
 
 
 def test_a_gpu_of_a_file_is_kept_by_its_name(run, trace, tmp_path):
-    from predictors.gpu_file import GPU_FILES
+    from predictors.gpu_names import GPU_FILES
 
     own = tmp_path / "own-gpu.toml"
     own.write_text((GPU_FILES / "t4.toml").read_text())

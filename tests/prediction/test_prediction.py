@@ -8,7 +8,7 @@ import pytest
 
 import tracekit as tk
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
-from predictors.intervals import UNCHANGED_HALF_WIDTH
+from predictors.result import UNCHANGED_HALF_WIDTH
 from tests.codes import find_message, has_code, list_codes
 from tracekit.comm.cluster import CLUSTER_FOLDER
 from tracekit.errors import StepError, TracekitError

@@ -9,11 +9,10 @@ import polars as pl
 import pytest
 
 from predictors import Batch, list_gpus, load_gpu
-from predictors.hardware import Hardware, derive_hardware
+from predictors.hardware import Hardware, derive_hardware, find_supported_dtype
 from predictors.kernels import DTYPE_BYTES, REQUIRED_COLUMNS, complete_columns
-from predictors.precision import find_supported_dtype
-from predictors.scaling import MeasuredTimes
 from predictors.transfer import compare_gpus
+from predictors.without_shapes import MeasuredTimes
 
 GPUS = [derive_hardware(load_gpu(slug)) for slug in list_gpus()]
 DTYPES = tuple(DTYPE_BYTES)

@@ -7,8 +7,12 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
-from predictors.calibrate import calibrate, list_adjustable_constants
-from predictors.calibration_kernels import cross_validate_calibration, select_distinct_kernels
+from predictors.calibrate import (
+    calibrate,
+    cross_validate_calibration,
+    list_adjustable_constants,
+    select_distinct_kernels,
+)
 from predictors.errors import KernelTableError
 from predictors.laws.law import LAWS
 from predictors.weights_file import load_weights

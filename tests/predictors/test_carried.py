@@ -9,7 +9,7 @@ import pytest
 from predictors import predict
 from predictors.gpu_names import load_gpu
 from predictors.hardware import derive_hardware
-from predictors.intervals import compute_half_width
+from predictors.result import compute_half_width
 from predictors.training.carried import collect_carried_errors, fit_exponents, pair_kernels
 from predictors.training.widths import compute_widths_and_exponents
 from predictors.weights_file import LawConstants, Weights

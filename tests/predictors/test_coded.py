@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from predictors.categorical import CategoricalColumn
+from predictors.arrays import CategoricalColumn
 
 
 @pytest.mark.parametrize("names", [[], [None, None], ["bf16"] * 3, ["bf16", None], [None, "fp8", "bf16", "fp8", None]])

@@ -12,10 +12,9 @@ from predictors import load_gpu, predict
 from predictors.columns import prepare_kernels
 from predictors.gaussian_process import GaussianProcessCorrection, build_default_spread
 from predictors.hardware import derive_hardware
-from predictors.intervals import SITUATIONS, classify_situation, compute_half_width, sum_with_interval
 from predictors.laws.law import LAWS
 from predictors.model import split_by_law
-from predictors.result import classify_told
+from predictors.result import SITUATIONS, classify_situation, classify_told, compute_half_width, sum_with_interval
 from predictors.weights_file import LawCalibration, LawConstants, Weights
 
 BASE = {name: float(np.log(prior[0])) for name, prior in LAWS["gemm half"].priors.items()}

@@ -11,16 +11,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from predictors import load_gpu, predict
-from predictors.attention_stacks import BENCHMARK_LOOP
 from predictors.columns import build_law_inputs, prepare_kernels
 from predictors.gpu import Gpu
 from predictors.hardware import INLINE_ECC_BANDWIDTH_FRACTION, derive_hardware
+from predictors.kernel_identity import BENCHMARK_LOOP
 from predictors.kernels import DTYPE_BYTES
 from predictors.laws.gemm import CHUNK_ROWS
 from predictors.laws.law import LAWS
 from predictors.laws.terms import combine_overlapped_us
-from predictors.roofline import compute_bound_us, compute_memory_bound_us
 from predictors.weights_file import Weights, load_weights
+from predictors.work import compute_bound_us, compute_memory_bound_us
 
 H100 = load_gpu("h100-sxm")
 MI300X = load_gpu("mi300x")

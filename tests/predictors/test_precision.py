@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
+from predictors.hardware import resolve_dtype
 from predictors.kernels import complete_columns
-from predictors.precision import resolve_dtype
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from predictors.boosted_trees import SymmetricTrees, TreesAndMlp
-from predictors.mlp import MlpEnsemble
+from predictors.corrections import MlpEnsemble, SymmetricTrees, TreesAndMlp
 from predictors.training.boost import boost
 from predictors.training.descend import train_mlps
 from predictors.weights_file import Weights, load_weights, save_weights

@@ -7,7 +7,7 @@ import pytest
 
 from predictors import load_gpu, predict
 from predictors.hardware import GEFORCE_CLOCK_FACTOR, derive_hardware
-from predictors.scaling import FIXED_LATENCY_CYCLES
+from predictors.without_shapes import FIXED_LATENCY_CYCLES
 
 A100, H100 = load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm")
 

@@ -7,14 +7,14 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
-from predictors.categorical import CategoricalColumn
+from predictors.arrays import CategoricalColumn
 from predictors.columns import adapt_to_gpu
 from predictors.hardware import Hardware, derive_hardware
 from predictors.kernels import complete_columns
 from predictors.model import KernelsByLaw, split_by_law
-from predictors.stack_errors import MAX_LAW_LOG_ERROR
 from predictors.transfer import (
     KERNEL_EXPONENTS,
+    MAX_LAW_LOG_ERROR,
     UNFITTED_EXPONENTS,
     classify_kinship,
     compute_interval_ends,

@@ -18,8 +18,8 @@ from predictors import columns
 from predictors.hardware import Hardware, derive_hardware
 from predictors.kernels import ROW_FAMILIES
 from predictors.model import split_by_law
-from predictors.roofline import compute_bound_us
 from predictors.training.traces import TRACE_COLUMNS, TRACE_FAMILIES, WORK_COLUMNS
+from predictors.work import compute_bound_us
 from tracekit.run import prepare_run
 from tracekit.workload.op_work import FUSED_PART
 

@@ -3,8 +3,7 @@
 import polars as pl
 import pytest
 
-from predictors.attention_stacks import ATTENTION_STACKS
-from predictors.kernel_identity import FRAMEWORKS
+from predictors.kernel_identity import ATTENTION_STACKS, FRAMEWORKS
 from tracekit.workload.names.library import (
     ATTENTION_FRAMEWORKS,
     GEMM_FRAMEWORKS,

@@ -145,7 +145,7 @@ def _read_measurements(
 
 
 def _store_calibration(measured: "Calibration", gpu: "Gpu", command: Printing) -> None:
-    from predictors.calibration_kernels import cross_validate_calibration
+    from predictors.calibrate import cross_validate_calibration
     from tracekit import calibration
     from tracekit.render import calibrations as render
 

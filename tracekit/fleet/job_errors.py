@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from predictors.stack_errors import STACK, StackErrors
+from predictors.transfer import STACK, StackErrors
 from tracekit.fleet.exact_median import compute_medians, find_bounds, make_cells, select_between
 from tracekit.fleet.kernel_times import RankKernels
 from tracekit.fleet.rank_files import read_table, write_table

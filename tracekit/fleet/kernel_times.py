@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from predictors import Gpu
-from predictors.intervals import UNCHANGED_HALF_WIDTH
-from predictors.stack_errors import StackErrors
+from predictors.result import UNCHANGED_HALF_WIDTH
+from predictors.transfer import StackErrors
 from tracekit.arrays import Floats, Ints
 from tracekit.fleet.rank_files import read_table, write_table
 from tracekit.fleet.replay import OpenRank

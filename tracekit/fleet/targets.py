@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from predictors import Gpu
-from predictors.stack_errors import StackErrors
+from predictors.transfer import StackErrors
 from tracekit import calibration, scoreboard
 from tracekit.comm import ClusterError
 from tracekit.fleet import job_errors, rounds

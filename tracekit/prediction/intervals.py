@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from predictors.intervals import sum_with_interval
+from predictors.result import sum_with_interval
 from tracekit.arrays import Bools, Floats, Ints
 
 PS_PER_US = 1e6

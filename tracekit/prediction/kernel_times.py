@@ -10,7 +10,7 @@ import polars as pl
 from predictors import Batch, Gpu
 from predictors.arrays import Floats, find_nulls, is_true
 from predictors.kernels import MEMORY_FAMILIES
-from predictors.stack_errors import KernelErrors, StackErrors
+from predictors.transfer import KernelErrors, StackErrors
 from tracekit.parallelism.unknown_work import apply_work_bounds, widen_intervals
 
 LAYOUT_CHANGE = "^(nchwToNhwc|nhwcToNchw)Kernel$"

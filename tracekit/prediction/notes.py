@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 
 from predictors import Gpu, Resolution, list_gpus, load_gpu
+from predictors.gpu_order import MAX_KNOWN_RATIO, list_unlike_figures
 from predictors.hardware import derive_hardware
 from predictors.transfer import compare_gpus
-from predictors.unlike_known import MAX_KNOWN_RATIO, list_unlike_figures
 from tracekit.calibration import Calibration
 from tracekit.comm import Cluster
 from tracekit.comm.cluster import find_largest_node_gpus

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from predictors import Gpu
-from predictors.intervals import UNCHANGED_HALF_WIDTH
+from predictors.result import UNCHANGED_HALF_WIDTH
 from tracekit import calibration
 from tracekit.analysis.contention import MIN_OVERLAP_PCT, ContentionModel
 from tracekit.arrays import Floats, Ints

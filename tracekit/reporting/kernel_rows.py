@@ -6,7 +6,7 @@ import polars as pl
 
 from predictors import Batch, Gpu
 from predictors.columns import prepare_kernels
-from predictors.tiling import TILE_COLUMNS
+from predictors.model import TILE_COLUMNS
 from tracekit.parallelism.layout import LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction import Prediction

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import polars as pl
 
-from predictors.tiling import TILE_COLUMNS
+from predictors.model import TILE_COLUMNS
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.messages import Message
 from tracekit.prediction.model import PredictedStep

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import polars as pl
 
-from predictors.tiling import TILE_COLUMNS
+from predictors.model import TILE_COLUMNS
 from tracekit.format import format_shape
 from tracekit.prediction import Prediction
 from tracekit.reporting.columns import Column

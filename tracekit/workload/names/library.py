@@ -87,7 +87,7 @@ ATTENTION_FRAMEWORKS = {
     "aotriton": r"^attn_fwd|^bwd_(?:kernel_|preprocess)",
 }
 """Framework to a pattern of its attention kernels' names, the first that matches; the keys are those of
-``predictors.attention_stacks``."""
+``predictors.kernel_identity``."""
 GEMM_FRAMEWORKS = {
     "cublas": r"^kernel of aten::(?:mm|bmm|addmm|baddbmm|mv|addmv)_?$|"
     r"nvjet_|xmma_gemm|cublas|gemvx|gemv(?:2T|NSP)|gemmSN_|gemmk1_|\bdot_kernel<|"

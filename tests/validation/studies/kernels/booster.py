@@ -21,10 +21,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from predictors.arrays import Ints
-from predictors.features import BOARD_FEATURES
-from predictors.training.estimator import SymmetricTreesRegressor
+from predictors.corrections import BOARD_FEATURES
 from predictors.training.fit import TEST_FOLDS, compute_row_targets, load_measurements, sample_rows
 from predictors.weights_file import load_weights
+from tests.validation.estimator import SymmetricTreesRegressor
 from tests.validation.study import KERNEL_DATA, find_input, format_table
 
 INPUTS = (KERNEL_DATA,)

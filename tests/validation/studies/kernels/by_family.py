@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from predictors.intervals import CALIBRATED, SITUATIONS
+from predictors.result import CALIBRATED, SITUATIONS
 from predictors.training.__main__ import BUNDLED_TABLES
 from predictors.training.evaluate import summarise_by_library, summarise_errors, summarise_views
 from predictors.training.fit import load_measurements

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from predictors import load_gpu, predict
-from predictors.intervals import sum_with_interval
+from predictors.result import sum_with_interval
 from tests.validation.study import KERNEL_DATA, NEUSIGHT, MissingInputError, find_input, format_table
 
 INPUTS = (KERNEL_DATA, NEUSIGHT)

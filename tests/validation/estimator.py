@@ -11,8 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from predictors.arrays import Floats, Singles
-from predictors.boosted_trees import SymmetricTrees
-from predictors.mlp import MlpEnsemble
+from predictors.corrections import MlpEnsemble, SymmetricTrees
 from predictors.training.boost import boost
 from predictors.training.descend import train_mlps
 

@@ -5,7 +5,7 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from predictors.training.boost import boost
-from predictors.training.estimator import PerceptronsRegressor, SymmetricTreesRegressor
+from tests.validation.estimator import PerceptronsRegressor, SymmetricTreesRegressor
 
 pytestmark = pytest.mark.heavy
 
