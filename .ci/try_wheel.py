@@ -22,7 +22,7 @@ COMMANDS = (
 PREDICT = """
 import sys
 import tracekit as tk
-from tracekit.compiled.prebuilt import find_prebuilt
+from tracekit.compiled.units import find_prebuilt
 from tracekit.ingest.native import describe_unit
 
 prediction = tk.predict(tk.load(sys.argv[1], cache=False), gpu="h100-sxm")["h100-sxm"]

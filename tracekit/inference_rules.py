@@ -3,26 +3,8 @@
 from collections.abc import Sequence
 
 from tracekit.errors import RuleError
-from tracekit.graph.inferred import (
-    carried_in,
-    copy_gaps,
-    cuda_graph_gaps,
-    dependent_launch,
-    device_waits,
-    event_waits,
-    gpu_stalls,
-    launch_ahead,
-    launch_queue,
-    long_delays,
-    occupancy,
-    pageable_copies,
-    polled_kernels,
-    submission,
-    sync_targets,
-    thread_handovers,
-    unrecorded_work,
-)
-from tracekit.graph.ranks import clocks
+from tracekit.graph.inferred import awaited_streams, blocking_waits, gpu_room, host_pauses, stream_gaps, submissions
+from tracekit.graph.ranks import match
 from tracekit.ingest import correlations
 from tracekit.messages import requests as messages
 from tracekit.replay import collective_transfer
@@ -40,24 +22,24 @@ INFERENCE_RULES: tuple[Rule, ...] = (
     *DIRECTION_RULES,
     *WORK_RULES,
     precision.RULE,
-    clocks.RULE,
-    submission.RULE,
-    pageable_copies.RULE,
-    sync_targets.RULE,
-    unrecorded_work.RULE,
-    launch_queue.RULE,
-    copy_gaps.RULE,
-    cuda_graph_gaps.RULE,
-    dependent_launch.RULE,
-    event_waits.RULE,
-    device_waits.RULE,
-    occupancy.RULE,
-    carried_in.RULE,
-    long_delays.RULE,
-    gpu_stalls.RULE,
-    polled_kernels.RULE,
-    launch_ahead.RULE,
-    thread_handovers.RULE,
+    match.RANK_CLOCKS_RULE,
+    submissions.SUBMISSION_RULE,
+    submissions.PAGEABLE_COPIES_RULE,
+    blocking_waits.SYNC_TARGETS_RULE,
+    blocking_waits.UNRECORDED_WORK_RULE,
+    submissions.LAUNCH_QUEUE_RULE,
+    stream_gaps.COPY_GAPS_RULE,
+    stream_gaps.CUDA_GRAPH_GAPS_RULE,
+    stream_gaps.DEPENDENT_LAUNCH_RULE,
+    awaited_streams.EVENT_WAITS_RULE,
+    awaited_streams.DEVICE_WAITS_RULE,
+    gpu_room.OCCUPANCY_RULE,
+    awaited_streams.CARRIED_IN_RULE,
+    awaited_streams.LONG_DELAYS_RULE,
+    gpu_room.GPU_STALLS_RULE,
+    host_pauses.POLLED_KERNELS_RULE,
+    host_pauses.LAUNCH_AHEAD_RULE,
+    host_pauses.THREAD_HANDOVERS_RULE,
     collective_transfer.RULE,
 )
 

@@ -11,11 +11,10 @@ from tracekit.arrays import Floats, Ints
 from tracekit.errors import WhatIfError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
-from tracekit.graph.recorded.host_spans import LaunchThreads, find_launch_threads
+from tracekit.graph.recorded import LaunchThreads, find_launch_threads
 from tracekit.messages import requests as messages
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
-from tracekit.replay.step_scale import StepScale
-from tracekit.replay.step_time import StepTime, StepTimer
+from tracekit.replay.step_time import StepScale, StepTime, StepTimer
 from tracekit.trace import RankTrace
 
 MAX_TOTAL_NS = 1e18

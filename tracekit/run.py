@@ -24,8 +24,7 @@ from tracekit.models.llm import read_model_config
 from tracekit.models.lookups import IndexPattern, find_table_skews
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
-from tracekit.replay.step_scale import StepScale
-from tracekit.replay.step_time import StepTime, StepTimer, merge_ranks
+from tracekit.replay.step_time import StepScale, StepTime, StepTimer, merge_ranks
 from tracekit.timing import correct_times
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload.steps import drop_first_step

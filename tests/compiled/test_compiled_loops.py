@@ -10,8 +10,7 @@ import pytest
 
 from tests.codes import has_code
 from tracekit.arrays import Ints
-from tracekit.compiled import CompiledLoop, compile, compile_lazily, library, object_cache, prebuilt
-from tracekit.compiled.announcing import announce_compilation
+from tracekit.compiled import CompiledLoop, announce_compilation, compile, compile_lazily, just_in_time, library, units
 from tracekit.compiled.units import Unit
 from tracekit.errors import TracekitError
 from tracekit.messages.requests import COMPILING_LOOPS
@@ -39,8 +38,8 @@ def code():
     """Object code of :func:`sum_steps`."""
     kept = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(object_cache, "store_code", lambda name, code: kept.append(code))
-        patch.setattr(object_cache, "find_code", lambda name: None)
+        patch.setattr(just_in_time, "store_code", lambda name, code: kept.append(code))
+        patch.setattr(just_in_time, "find_code", lambda name: None)
         assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
     return kept[0]
 
@@ -49,14 +48,14 @@ def code():
 def directories(monkeypatch, tmp_path):
     """Where object code is looked for and kept: two empty directories."""
     places = [tmp_path / "first", tmp_path / "second"]
-    monkeypatch.setattr(object_cache, "_directories", lambda: iter(places))
+    monkeypatch.setattr(just_in_time, "_directories", lambda: iter(places))
     return places
 
 
 @pytest.fixture
 def compiles(monkeypatch, directories, code):
     """What was announced; compiling takes no time, and nothing is stored yet."""
-    monkeypatch.setattr(compile, "compile_unit", lambda unit: code)
+    monkeypatch.setattr(compile, "compile_unit", lambda unit, machine: code)
     told = []
     with announce_compilation(told.append):
         yield told
@@ -78,11 +77,11 @@ def test_a_changed_constant_is_compiled_anew(monkeypatch):
     monkeypatch.setitem(sum_steps.__globals__, "STEP", 5)
     after = CompiledLoop(sum_steps).describe_unit()
     assert before.symbols != after.symbols
-    assert object_cache.compute_file_name(before) != object_cache.compute_file_name(after)
+    assert just_in_time.compute_file_name(before) != just_in_time.compute_file_name(after)
 
 
 def test_compiling_is_announced_only_within_the_context(directories, code, monkeypatch):
-    monkeypatch.setattr(compile, "compile_unit", lambda unit: code)
+    monkeypatch.setattr(compile, "compile_unit", lambda unit, machine: code)
     told = []
     with announce_compilation(told.append):
         pass
@@ -99,56 +98,56 @@ def test_other_arrays_are_refused(values):
 
 
 def test_what_was_compiled_is_kept(directories, code):
-    assert object_cache.find_code(NAME) is None
-    object_cache.store_code(NAME, code)
-    assert object_cache.find_code(NAME) == code
+    assert just_in_time.find_code(NAME) is None
+    just_in_time.store_code(NAME, code)
+    assert just_in_time.find_code(NAME) == code
     assert len(list_files(directories[0])) == 1
     assert not directories[1].exists()
 
 
 @pytest.mark.parametrize("damage", [lambda c: c[:-1], lambda c: c[:40], lambda c: b"", lambda c: c[:-1] + b"?"])
 def test_a_damaged_file_is_never_run(directories, code, damage):
-    object_cache.store_code(NAME, code)
+    just_in_time.store_code(NAME, code)
     (file,) = directories[0].iterdir()
     file.write_bytes(damage(file.read_bytes()))
-    assert object_cache.find_code(NAME) is None
-    object_cache.store_code(NAME, code)
-    assert object_cache.find_code(NAME) == code
+    assert just_in_time.find_code(NAME) is None
+    just_in_time.store_code(NAME, code)
+    assert just_in_time.find_code(NAME) == code
 
 
 def test_code_under_another_name_is_never_run(directories, code):
-    object_cache.store_code(NAME, code)
+    just_in_time.store_code(NAME, code)
     shutil.copy(directories[0] / NAME, directories[0] / "other.o")
-    assert object_cache.find_code("other.o") is None
+    assert just_in_time.find_code("other.o") is None
 
 
 def test_the_name_depends_on_sources_and_architecture(monkeypatch):
     one, other = (Unit("loop", sources, {}, dict) for sources in (("ab", "c"), ("a", "bc")))
-    names = [object_cache.compute_file_name(unit) for unit in (one, other)]
+    names = [just_in_time.compute_file_name(unit) for unit in (one, other)]
     monkeypatch.setattr(platform, "machine", lambda: "another")
-    names.append(object_cache.compute_file_name(one))
+    names.append(just_in_time.compute_file_name(one))
     assert len(set(names)) == 3
 
 
 def test_a_file_that_others_may_write_is_never_run(directories, code):
-    object_cache.store_code(NAME, code)
+    just_in_time.store_code(NAME, code)
     (directories[0] / NAME).chmod(0o666)
-    assert object_cache.find_code(NAME) is None
+    assert just_in_time.find_code(NAME) is None
 
 
 def test_a_file_of_someone_else_is_never_run(directories, code):
-    object_cache.store_code(NAME, code)
+    just_in_time.store_code(NAME, code)
     if os.getuid() != 0:
         pytest.skip("only root can give files away")
     os.chown(directories[0] / NAME, 12345, -1)
-    assert object_cache.find_code(NAME) is None
+    assert just_in_time.find_code(NAME) is None
 
 
 def test_another_directory_is_taken_where_one_cannot_be_written(directories, code):
     directories[0].write_text("no directory")
-    object_cache.store_code(NAME, code)
+    just_in_time.store_code(NAME, code)
     assert len(list_files(directories[1])) == 1
-    assert object_cache.find_code(NAME) == code
+    assert just_in_time.find_code(NAME) == code
 
 
 def test_nothing_is_kept_where_nothing_can_be_written(compiles, directories):
@@ -160,18 +159,18 @@ def test_nothing_is_kept_where_nothing_can_be_written(compiles, directories):
 def test_what_is_no_object_file_is_compiled_anew(compiles, directories, code):
     run(CompiledLoop(sum_steps))
     (file,) = directories[0].iterdir()
-    object_cache.store_code(file.name, b"\x7fELF" + bytes(5000))
+    just_in_time.store_code(file.name, b"\x7fELF" + bytes(5000))
     assert run(CompiledLoop(sum_steps)) == (18, [3, 9, 18])
     assert compiles == [COMPILING_LOOPS()] * 2
-    assert object_cache.find_code(file.name) == code
+    assert just_in_time.find_code(file.name) == code
 
 
 @pytest.fixture
 def shipped(monkeypatch, tmp_path, code, directories):
     """The loop in a library, as a wheel brings it, and no compiler."""
-    monkeypatch.setattr(library, "compile_unit", lambda unit: code)
+    monkeypatch.setattr(library, "compile_unit", lambda unit, machine: code)
     built = library.build_library([CompiledLoop(sum_steps).describe_unit()], tmp_path)
-    monkeypatch.setattr(prebuilt, "_open_library", lambda: ctypes.CDLL(str(built)))
+    monkeypatch.setattr(units, "_open_library", lambda: ctypes.CDLL(str(built)))
     for module in ("numba", "llvmlite", "tracekit.compiled.just_in_time"):
         monkeypatch.setitem(sys.modules, module, None)
 
@@ -190,7 +189,7 @@ def test_a_shipped_library_of_other_sources_is_not_used(shipped, monkeypatch):
 @pytest.mark.parametrize("linker", ["no-such-linker", "false"])
 def test_a_linker_that_fails_is_an_os_error(linker, monkeypatch, tmp_path, code):
     """What a wheel's build takes as a sign to require numba instead."""
-    monkeypatch.setattr(library, "compile_unit", lambda unit: code)
+    monkeypatch.setattr(library, "compile_unit", lambda unit, machine: code)
     for variable in ("CC", "CXX", "LDSHARED", "LDCXXSHARED"):
         monkeypatch.setenv(variable, linker)
     with pytest.raises(OSError, match="can't be linked"):

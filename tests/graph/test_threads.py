@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests import graphs
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
-from tracekit.graph.inferred import thread_handovers as handovers
+from tracekit.graph.inferred import host_pauses as handovers
 from tracekit.replay.engine import replay
 from tracekit.testing import TraceBuilder
 

@@ -18,7 +18,7 @@ from tracekit.arrays import Bools, Ints
 from tracekit.compiled import compile_lazily
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
-from tracekit.graph.semantics.streams import MAX_GAP_NS
+from tracekit.graph.semantics import MAX_GAP_NS
 from tracekit.replay.engine import Timeline
 
 NO_EDGE = -1

@@ -8,8 +8,8 @@ import polars as pl
 from tracekit.analysis.binding_edges import NO_EDGE, BindingPath, get_nodes, get_vertex_times
 from tracekit.arrays import Ints
 from tracekit.graph import Graph
-from tracekit.graph.blocking_calls import ALLOCATION_CALLS
-from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES, HostSpans, build_spans, select_by_name
+from tracekit.graph.nodes import ALLOCATION_CALLS
+from tracekit.graph.recorded import DATA_LOADER_RANGES, HostSpans, build_spans, select_by_name
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline
 

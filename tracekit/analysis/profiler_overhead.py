@@ -16,7 +16,7 @@ from tracekit.errors import TracekitError
 from tracekit.messages import requests as messages
 from tracekit.program import Program
 from tracekit.replay.engine import compute_lags
-from tracekit.replay.step_scale import StepScale
+from tracekit.replay.step_time import StepScale
 from tracekit.run import MeasuredRun, RunResults
 from tracekit.trace import RankTrace
 from tracekit.workload.steps import assign_steps

@@ -62,7 +62,7 @@ class Command(ArgumentGroup):
             return
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-        from tracekit.compiled.announcing import announce_compilation
+        from tracekit.compiled import announce_compilation
         from tracekit.request.stage_plan import MEASURING, compute_share_done
 
         plan = (*MEASURING, *further)

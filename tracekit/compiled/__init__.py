@@ -1,19 +1,21 @@
 """Inner loops as machine code: from the library in the wheel, or else compiled where they run.
 
-A wheel of a platform brings the code along (:mod:`prebuilt`). Elsewhere, as in a checkout, numba compiles it
-(:mod:`just_in_time`).
+A wheel of a platform brings the code along (:func:`.units.find_prebuilt`). Elsewhere, as in a checkout, numba compiles
+it (:mod:`.just_in_time`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from threading import Lock
 from typing import Generic, ParamSpec, get_type_hints
 
 from tracekit.arrays import Bytes, Floats, Ints
-from tracekit.compiled.prebuilt import find_prebuilt
-from tracekit.compiled.units import BYTE_ARRAY, FLOAT_ARRAY, INT_ARRAY, INTEGER, Functions, Unit
+from tracekit.compiled.units import BYTE_ARRAY, FLOAT_ARRAY, INT_ARRAY, INTEGER, Functions, Unit, find_prebuilt
 from tracekit.errors import TracekitError
-from tracekit.messages.requests import EXTRA_MISSING
+from tracekit.messages import ProgressCallback
+from tracekit.messages.requests import COMPILING_LOOPS, EXTRA_MISSING
 
 P = ParamSpec("P")
 
@@ -76,3 +78,25 @@ def load_unit(unit: Unit) -> Functions:
         return load_or_compile(unit)
     except ModuleNotFoundError as error:
         raise TracekitError(EXTRA_MISSING(distribution="numba", reason=str(error), extra="jit")) from error
+
+
+_listener: ContextVar[ProgressCallback] = ContextVar("listener", default=lambda stage: None)
+
+
+@contextmanager
+def announce_compilation(progress: ProgressCallback) -> Iterator[None]:
+    """Call ``progress`` when a loop is compiled within the context; loading compiled code is quick and not announced.
+
+    Args:
+        progress: Called with a description of the current stage.
+    """
+    token = _listener.set(progress)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def note_compilation() -> None:
+    """Tell the caller that a loop is about to be compiled."""
+    _listener.get()(COMPILING_LOOPS())

@@ -8,7 +8,6 @@ import numba
 from numba import types
 
 from tracekit.compiled import units
-from tracekit.compiled.machine import create_machine
 
 _Pointer: Any = types.CPointer
 _NUMBA_TYPES = {
@@ -20,13 +19,14 @@ _NUMBA_TYPES = {
 }
 
 
-def compile_unit(unit: units.Unit) -> bytes:
+def compile_unit(unit: units.Unit, machine: Any) -> bytes:
     """Compile functions to one object file that does not need numba at run time.
 
     Args:
         unit: The functions; the object file exports their symbols.
+        machine: LLVM's target machine.
     """
-    machine, functions = create_machine(), unit.import_functions()
+    functions = unit.import_functions()
     whole, *others = [_compile(unit.symbols[name], functions[name], kinds) for name, kinds in unit.parameters.items()]
     for other in others:
         whole.link_in(other)

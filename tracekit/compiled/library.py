@@ -9,8 +9,8 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
 from tracekit.compiled.compile import compile_unit
-from tracekit.compiled.prebuilt import LIBRARY_NAME
-from tracekit.compiled.units import Unit
+from tracekit.compiled.just_in_time import create_machine
+from tracekit.compiled.units import LIBRARY_NAME, Unit
 
 _IS_WINDOWS = sys.platform == "win32"
 _LIBRARIES = ["msvcrt", "vcruntime", "ucrt", "kernel32"] if _IS_WINDOWS else []
@@ -27,10 +27,10 @@ def build_library(units: Iterable[Unit], folder: Path) -> Path:
     Raises:
         OSError: There is no linker, or it refuses the object code.
     """
-    objects, symbols = [], list[str]()
+    machine, objects, symbols = create_machine(), [], list[str]()
     for number, unit in enumerate(units):
         path = folder / f"{number}.o"
-        path.write_bytes(compile_unit(unit))
+        path.write_bytes(compile_unit(unit, machine))
         objects.append(str(path))
         symbols += unit.symbols.values()
     options = [] if _IS_WINDOWS else ["-nostdlib"]

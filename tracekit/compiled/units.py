@@ -1,10 +1,12 @@
 """What is compiled together, and the functions that come of it."""
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping
-from ctypes import CFUNCTYPE, c_int64
+from ctypes import CDLL, CFUNCTYPE, c_int64
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,3 +78,23 @@ def bind_functions(unit: Unit, owner: Any, find: Callable[[str], Any]) -> Functi
     """
     functions = {name: CFUNCTYPE(c_int64, *kinds)(find(unit.symbols[name])) for name, kinds in unit.parameters.items()}
     return Functions(functions, owner)
+
+
+LIBRARY_NAME = "loops" + {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+
+
+def find_prebuilt(unit: Unit) -> Functions | None:
+    """Return the functions of a unit; ``None`` where there is no library, or one of other sources."""
+    library = _open_library()
+    try:
+        return None if library is None else bind_functions(unit, library, lambda symbol: (symbol, library))
+    except AttributeError:
+        return None
+
+
+@cache
+def _open_library() -> CDLL | None:
+    try:
+        return CDLL(str(Path(__file__).with_name(LIBRARY_NAME)))
+    except OSError:
+        return None

@@ -29,8 +29,7 @@ from tracekit.prediction.energy import list_kernel_energies
 from tracekit.prediction.experience import classify_job
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs
 from tracekit.program import Program, StepTables
-from tracekit.replay.step_scale import StepScale
-from tracekit.replay.step_time import JobSteps
+from tracekit.replay.step_time import JobSteps, StepScale
 from tracekit.reporting.kernel_rows import predict_alone
 from tracekit.reporting.sections.rank_doubts import RankRecord, list_rank_doubts
 from tracekit.reporting.sections.warnings import JobEvidence

@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.arrays import Ints
 from tracekit.fleet.summary import RankSummary
 from tracekit.graph.ranks import Collectives, align_steps, join_ranks
-from tracekit.graph.ranks.rendezvous import build_rendezvous_points
+from tracekit.graph.ranks.match import build_rendezvous_points
 from tracekit.joined_ranks import split_collective_waits, stack_ranks
 from tracekit.messages import Message
 from tracekit.messages import traces as step_messages

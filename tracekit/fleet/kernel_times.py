@@ -22,7 +22,7 @@ from tracekit.prediction.predictor import KERNEL_COLUMNS, fill_unpredicted, spli
 from tracekit.prediction.sustained_clock import change_clock, choose_slowdown, spread_slowdown, to_demands_ns
 from tracekit.prediction.unknown_time import divide_sums
 from tracekit.program import Program, StepTables, round_to_ns
-from tracekit.replay.step_scale import StepScale
+from tracekit.replay.step_time import StepScale
 from tracekit.trace import RankTrace
 from tracekit.workload.gpus import number_gpus
 

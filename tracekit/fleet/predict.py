@@ -30,8 +30,7 @@ from tracekit.messages.traces import STEP_TIME_ZERO
 from tracekit.prediction.source_cluster import fill_source_gpu, identify_needed_cluster
 from tracekit.prediction.targets import assume_usual_links, resolve_targets
 from tracekit.program import Program
-from tracekit.replay.step_scale import StepScale
-from tracekit.replay.step_time import JobSteps, StepTime, StepTimes
+from tracekit.replay.step_time import JobSteps, StepScale, StepTime, StepTimes
 from tracekit.reporting.sections.warnings import build_job_warnings
 from tracekit.run import MeasuredRun, RunProvenance, RunResults, SelfReplay, identify_run_gpu
 

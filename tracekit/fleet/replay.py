@@ -14,9 +14,17 @@ from tracekit.graph import Graph
 from tracekit.graph.build import build_graph_parts
 from tracekit.graph.graph import assemble_graph, find_unexplained
 from tracekit.replay.compressed import CompressedRank, RankReplay, compress_rank, release_ends
-from tracekit.replay.engine import Timeline, build_measured_timeline, compute_lags, remove_gpu_work, replay
+from tracekit.replay.engine import (
+    MEASURED_TIMES,
+    Timeline,
+    UnknownTimes,
+    build_measured_timeline,
+    compute_lags,
+    remove_gpu_work,
+    replay,
+    scale_unknown_time,
+)
 from tracekit.replay.step_time import StepTimer
-from tracekit.replay.unknown_time import MEASURED_TIMES, UnknownTimes, scale_unknown_time
 from tracekit.trace import RankTrace
 from tracekit.workload import steps as step_table
 from tracekit.workload.precision import mark_tf32

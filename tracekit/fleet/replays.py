@@ -9,8 +9,7 @@ from tracekit.fleet.rounds import HIGH, LIKELY, LOW, RankTarget
 from tracekit.fleet.runner import FleetRunner
 from tracekit.prediction.model import StepOnHost
 from tracekit.prediction.target_host import HostTimes
-from tracekit.replay.step_scale import StepScale
-from tracekit.replay.step_time import JobSteps, StepTime, StepTimes
+from tracekit.replay.step_time import JobSteps, StepScale, StepTime, StepTimes
 
 Replay = tuple[int, float, int]
 """As :attr:`tracekit.fleet.rounds.RankTarget.replays` lists them."""

@@ -12,8 +12,8 @@ from tracekit.fleet.join import PlacedRank
 from tracekit.fleet.kernel_times import RankKernels, TargetTimes, sum_source_demand_ns
 from tracekit.fleet.replay import Durations, OpenRank, open_rank
 from tracekit.replay.compressed import CompressedRank
+from tracekit.replay.engine import MEASURED_TIMES, UnknownTimes
 from tracekit.replay.step_time import StepSpans, StepTimes
-from tracekit.replay.unknown_time import MEASURED_TIMES, UnknownTimes
 
 LIKELY, LOW, HIGH = range(3)
 """Kernel times of a replay."""

@@ -9,9 +9,8 @@ import numpy as np
 
 from tracekit.arrays import Bools, Ints
 from tracekit.graph.edges import EdgeKind, Edges
-from tracekit.graph.graph import Graph
+from tracekit.graph.graph import DROPPED_EDGE, Graph, sort_topologically
 from tracekit.graph.nodes import NONE
-from tracekit.graph.topological_order import DROPPED_EDGE, sort_topologically
 
 
 def compute_edge_sources(graph: Graph) -> Ints:

@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tracekit.compiled.announcing import announce_compilation
+from tracekit.compiled import announce_compilation
 from tracekit.errors import NotATraceError, TraceError
 from tracekit.ingest import foreign, formats
 from tracekit.ingest.build import build_rank_traces

@@ -12,11 +12,11 @@ import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.graph import Graph
+from tracekit.graph.build import DEFAULT_LAG_NS
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.edit import insert_activities, insert_edges
 from tracekit.graph.nodes import NONE
-from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
-from tracekit.graph.stream_waits import DEFAULT_LAG_NS
+from tracekit.graph.semantics import DEFAULT_GAP_NS
 from tracekit.messages import Message, layouts
 from tracekit.messages import layouts as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns

@@ -61,8 +61,8 @@ from tracekit.prediction.target_host import (
 from tracekit.prediction.track_record import find_known_bias
 from tracekit.prediction.unknown_time import compute_work_ratio, list_unknown_times
 from tracekit.program import Program
+from tracekit.replay.engine import UnknownTimes, scale_unknown_time
 from tracekit.replay.step_time import StepTime
-from tracekit.replay.unknown_time import UnknownTimes, scale_unknown_time
 from tracekit.run import MeasuredRun
 from tracekit.scoreboard import Scoreboard
 from tracekit.workload.time_share import compute_time_shares

@@ -5,7 +5,7 @@ import numpy as np
 from tracekit.arrays import Floats
 from tracekit.prediction.intervals import PS_PER_US
 from tracekit.program import Program
-from tracekit.replay.unknown_time import UnknownTimes
+from tracekit.replay.engine import UnknownTimes
 
 
 def list_unknown_times(ratio: float, *, is_same_gpu: bool) -> tuple[UnknownTimes, UnknownTimes, UnknownTimes]:

@@ -18,7 +18,7 @@ import numpy as np
 from tracekit.arrays import Ints
 from tracekit.compiled import compile_lazily
 from tracekit.graph import Graph
-from tracekit.graph.topological_order import sort_topologically
+from tracekit.graph.graph import sort_topologically
 from tracekit.replay.engine import compute_earliest_times
 
 NEVER_NS = -(1 << 61)

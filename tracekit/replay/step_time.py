@@ -9,11 +9,34 @@ from tracekit.arrays import NO_NUMBER, Bools, Floats, Ints, find_nulls, number_p
 from tracekit.errors import StepError
 from tracekit.messages import Message
 from tracekit.messages.traces import STEPS_OVERLAP, STEPS_WITHOUT_GPU_WORK
-from tracekit.replay.coverage import measure_coverage
-from tracekit.replay.earlier_work import MAX_TIME_NS, MIN_TIME_NS, EarlierWork
 from tracekit.replay.engine import Timeline
-from tracekit.replay.step_scale import StepScale
+from tracekit.replay.gpu_time import MAX_TIME_NS, MIN_TIME_NS, EarlierWork, measure_coverage
 from tracekit.workload.gpus import number_gpus
+
+
+@dataclass(frozen=True, slots=True)
+class StepScale:
+    """Measured and self-replayed time of each step of a job.
+
+    Attributes:
+        measured_ns: Measured time by step, in the order of the trace.
+        replayed_ns: Time of the same steps in the replay with the measured kernel times.
+    """
+
+    measured_ns: Floats
+    replayed_ns: Floats
+
+    def apply(self, time_ns: Ints | Floats) -> Floats:
+        """Scale the steps of another replay: the measured time times the ratio of the two replays.
+
+        Where the self-replay gives a step no time, the difference is added instead.
+
+        Example: a step measured at 110, self-replayed at 100 and replayed at 50 becomes 110 * 50 / 100 = 55.
+        """
+        given = self.replayed_ns > 0
+        ratio = np.divide(time_ns, self.replayed_ns, out=np.ones_like(self.replayed_ns), where=given)
+        return self.measured_ns * ratio + np.where(given, 0.0, time_ns - self.replayed_ns)
+
 
 STEP_KEYS = ("rank", "step")
 

@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 
 from tracekit.arrays import Bools, Ints, compute_least_from, number_pairs
-from tracekit.graph.blocking_calls import (
+from tracekit.graph.nodes import (
     BLOCKING_CALLS,
     DEVICE_SYNC_CALLS,
     EVENT_SYNC_CALLS,

@@ -8,10 +8,10 @@ import polars as pl
 from tracekit.arrays import Bools, Ints
 from tracekit.errors import WhatIfError
 from tracekit.graph import Graph
+from tracekit.graph.build import DEFAULT_LAG_NS
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, insert_edges, remove_edges
-from tracekit.graph.semantics.streams import DEFAULT_GAP_NS
-from tracekit.graph.stream_waits import DEFAULT_LAG_NS
+from tracekit.graph.semantics import DEFAULT_GAP_NS
 from tracekit.messages import what_ifs as messages
 from tracekit.program import Program
 from tracekit.whatif.registry import EditedProgram, edit, take_kernels

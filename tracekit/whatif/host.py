@@ -8,13 +8,13 @@ import numpy as np
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps
 from tracekit.arrays import Bools, Ints
 from tracekit.errors import WhatIfError
+from tracekit.graph import recorded
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
-from tracekit.graph.inferred import cuda_graph_gaps
+from tracekit.graph.host_syncs import MAX_OWN_NS
+from tracekit.graph.inferred import stream_gaps
 from tracekit.graph.nodes import NONE
-from tracekit.graph.recorded import host_spans
-from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES
-from tracekit.graph.semantics.host_syncs import MAX_OWN_NS
+from tracekit.graph.recorded import DATA_LOADER_RANGES
 from tracekit.messages import what_ifs as messages
 from tracekit.program import Program
 from tracekit.whatif.launches import (
@@ -130,7 +130,7 @@ def _find_recorded_graph_edges(program: Program, src: Ints, dst: Ints, lag_ns: I
     graphs = np.append(nodes.is_graph_launch, False)
     before, after = launcher[src], launcher[dst]
     found: Bools = graphs[before] & (before == after) | (graphs[before] | graphs[after]) & (
-        lag_ns > cuda_graph_gaps.MIN_GAP_NS
+        lag_ns > stream_gaps.MIN_GAP_NS
     )
     return found
 
@@ -173,7 +173,7 @@ def host_speed(program: Program, *, python: float = 1.0, op: float = 1.0, launch
     check_speeds(python, op, launch)
     graph = program.graph
     within = compute_fraction_within(
-        graph, host_spans.build_spans([rank.ops for rank in program.ranks], program.launch_threads)
+        graph, recorded.build_spans([rank.ops for rank in program.ranks], program.launch_threads)
     )
     on_cpu = compute_edge_destinations(graph) < 2 * graph.nodes.n_host
     factor = np.ones(graph.kind.size)
@@ -219,7 +219,7 @@ def no_sync(program: Program, call: str = "") -> EditedProgram:
     nodes = program.graph.nodes
     waits = np.flatnonzero(find_blocking_calls(program))
     if call:
-        around = host_spans.find_spans_by_name(program.ranks, program.launch_threads, call)
+        around = recorded.find_spans_by_name(program.ranks, program.launch_threads, call)
         named = nodes.names.gather(waits).str.contains(call).to_numpy()
         waits = waits[named | around.contain(nodes.lane[waits], nodes.start_ns[waits])]
     calls = np.zeros(nodes.n_host, dtype=np.bool_)
@@ -239,7 +239,7 @@ def no_profiler(program: Program) -> EditedProgram:
         WhatIfError: The trace records no such work in them.
     """
     rows = find_stalls_of_steps(program)
-    held = host_spans.build_spans(rows, program.launch_threads)
+    held = recorded.build_spans(rows, program.launch_threads)
     if not held.count:
         raise WhatIfError(messages.PROFILER_WORK_NOT_RECORDED())
     us = sum(float(table["dur_ns"].sum()) for table in rows) / 1e3
@@ -281,7 +281,7 @@ def prefetch(program: Program) -> EditedProgram:
     Raises:
         WhatIfError: The trace has no data loader on a thread that launches something.
     """
-    loads = host_spans.find_spans_by_name(program.ranks, program.launch_threads, DATA_LOADER_RANGES)
+    loads = recorded.find_spans_by_name(program.ranks, program.launch_threads, DATA_LOADER_RANGES)
     if not loads.count:
         raise WhatIfError(messages.DATA_LOADER_NOT_FOUND())
     share = compute_fraction_within(program.graph, loads)

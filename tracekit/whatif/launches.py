@@ -6,13 +6,12 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Floats, Ints
-from tracekit.graph import Graph
+from tracekit.graph import Graph, recorded
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.edit import compute_edge_destinations, compute_edge_sources, remove_edges
 from tracekit.graph.nodes import NONE
-from tracekit.graph.recorded import host_spans
-from tracekit.graph.recorded.host_spans import HostSpans
-from tracekit.graph.semantics.streams import MAX_GAP_NS
+from tracekit.graph.recorded import HostSpans
+from tracekit.graph.semantics import MAX_GAP_NS
 from tracekit.program import Program, round_to_ns
 from tracekit.trace import RankTrace
 
@@ -98,7 +97,7 @@ def remove_launches(program: Program, kernels: Bools) -> Program:
     Their calls take zero time, and so do ops that launch nothing else, including the waits inside these ops.
     """
     nodes = program.graph.nodes
-    in_ops = host_spans.build_spans(_find_exclusive_ops(program, kernels), program.launch_threads)
+    in_ops = recorded.build_spans(_find_exclusive_ops(program, kernels), program.launch_threads)
     waits = np.flatnonzero(find_blocking_calls(program))
     gone = find_launch_calls(program, kernels)
     gone[waits] |= in_ops.contain(nodes.lane[waits], nodes.start_ns[waits])
@@ -116,7 +115,7 @@ def _find_exclusive_ops(program: Program, kernels: Bools) -> list[pl.DataFrame]:
     """Return, for each rank, the rows of the ops table that launch only kernels of this selection."""
     return [
         _find_exclusive_ops_of_rank(
-            rank, program.kernels["op_row"], kernels, host_spans.select_rank_rows(program.kernels, rank)
+            rank, program.kernels["op_row"], kernels, recorded.select_rank_rows(program.kernels, rank)
         )
         for rank in program.ranks
     ]

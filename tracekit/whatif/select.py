@@ -11,8 +11,8 @@ from polars.exceptions import ComputeError
 from tracekit import schema
 from tracekit.arrays import Bools
 from tracekit.errors import WhatIfError
+from tracekit.graph import recorded
 from tracekit.graph.nodes import NONE
-from tracekit.graph.recorded import host_spans
 from tracekit.messages import Message
 from tracekit.messages import what_ifs as messages
 from tracekit.program import Program
@@ -103,7 +103,7 @@ def _match_rows(program: Program, key: str, pattern: str) -> Bools:
 
 def _find_launched_within(program: Program, pattern: str) -> Bools:
     nodes = program.graph.nodes
-    inside = host_spans.find_spans_by_name(program.ranks, program.launch_threads, pattern)
+    inside = recorded.find_spans_by_name(program.ranks, program.launch_threads, pattern)
     launched = nodes.launcher != NONE
     call = nodes.launcher[launched]
     found = np.zeros(nodes.launcher.size, dtype=np.bool_)

@@ -1,6 +1,6 @@
 """Build one graph of all ranks: their graphs side by side on one clock, and the rendezvous between them.
 
-Data structure only; the rules are those of :mod:`~tracekit.graph.ranks.join` and :mod:`~tracekit.graph.ranks.match`.
+Data structure only; the rules are those of :mod:`~tracekit.graph.ranks.match`.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,7 @@ from tracekit.arrays import Ints
 from tracekit.graph.edges import Edges
 from tracekit.graph.graph import Graph, GraphParts, MeasuredWaits, assemble_graph
 from tracekit.graph.nodes import NONE, Nodes
-from tracekit.graph.ranks.join import Collectives
-from tracekit.graph.ranks.rendezvous import RendezvousPoints, build_rendezvous_edges, build_rendezvous_points
+from tracekit.graph.ranks.match import Collectives, RendezvousPoints, build_rendezvous_edges, build_rendezvous_points
 
 
 def link_ranks(ranks: Sequence[tuple[int, GraphParts]], collectives: Collectives) -> Graph:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from tracekit.analysis.idle_causes import IdleCause
-from tracekit.graph.recorded import host_spans
+from tracekit.graph import recorded
 from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
@@ -26,7 +26,7 @@ def find_allocator_calls(context: FindingContext) -> Iterator[Finding]:
     calls = [_select_allocator_calls(rank) for rank in run.ranks]
     if not any(table.height for table in calls):
         return
-    inside = host_spans.build_spans(calls, run.program.launch_threads)
+    inside = recorded.build_spans(calls, run.program.launch_threads)
     graph = scale_lags(run.graph, 1 - compute_fraction_within(run.graph, inside))
     saves_us = compute_saving_us(run.program, replace(run.program, graph=graph))
     if not context.is_worth_reporting(saves_us):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from tracekit.analysis.idle_causes import IdleCause
-from tracekit.graph.recorded.host_spans import DATA_LOADER_RANGES
+from tracekit.graph.recorded import DATA_LOADER_RANGES
 from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext

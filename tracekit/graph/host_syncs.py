@@ -10,13 +10,18 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Ints, compute_medians, fill_false
-from tracekit.graph.blocking_calls import DEVICE_SYNC_CALLS, ROCM_CLOCK_ERROR_NS
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices
-from tracekit.graph.inferred import pageable_copies, sync_targets
-from tracekit.graph.inferred.unrecorded_work import UnrecordedWork
-from tracekit.graph.issue_order import IssuedActivities
-from tracekit.graph.nodes import NONE, Nodes, find_named_copies
-from tracekit.graph.recorded.cuda_sync_events import RecordedWaits
+from tracekit.graph.inferred import blocking_waits, submissions
+from tracekit.graph.inferred.blocking_waits import UnrecordedWork
+from tracekit.graph.nodes import (
+    DEVICE_SYNC_CALLS,
+    NONE,
+    ROCM_CLOCK_ERROR_NS,
+    IssuedActivities,
+    Nodes,
+    find_named_copies,
+)
+from tracekit.graph.recorded import RecordedWaits
 from tracekit.rules import RuleNames
 
 # A call that waited returns soon after the awaited activity: typically 3 to 10 us. One that takes longer does other
@@ -57,7 +62,7 @@ def link_host_syncs(
         without: Inference rules that are off.
     """
     issued = IssuedActivities(nodes)
-    inferred = sync_targets.infer_sync_targets(nodes, issued, recorded.known_calls, without)
+    inferred = blocking_waits.infer_sync_targets(nodes, issued, recorded.known_calls, without)
     found = [
         _pair_device_syncs(nodes, issued),
         (recorded.awaited, recorded.call),
@@ -69,14 +74,14 @@ def link_host_syncs(
     if not nodes.is_nvidia:
         of_device = np.isin(call, found[0][1])
         late = np.where(of_device & (late < 0) & (late >= -ROCM_CLOCK_ERROR_NS), 0, late)
-    fed = pageable_copies.find_staged_copies(nodes, kernels, without)[activity - nodes.n_host] & (
+    fed = submissions.find_staged_copies(nodes, kernels, without)[activity - nodes.n_host] & (
         call == nodes.launcher[activity - nodes.n_host]
     )
     possible = fed | (late >= 0)
     activity, call, late, fed = activity[possible], call[possible], late[possible], fed[possible]
     waited = (nodes.end_ns[activity] > nodes.start_ns[call]) & _is_last(nodes, call, late)
     at_once = waited & (late < MAX_RETURN_LAG_NS)
-    near = ~np.isin(call, inferred[1]) | (late < sync_targets.MAX_RETURN_FRACTION * nodes.dur_ns[call])
+    near = ~np.isin(call, inferred[1]) | (late < blocking_waits.MAX_RETURN_FRACTION * nodes.dur_ns[call])
     works = waited & ~at_once & near & ~np.isin(call, unrecorded.calls)
     afterwards = _measure_work_afterwards(nodes, call, late, works)
     usual = np.minimum(_estimate_return_lag(nodes, call, late, at_once & ~fed), late.max(initial=0))

@@ -1,3 +1,85 @@
+"""What blocking calls waited for, where no event records it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tracekit.arrays import Bools, Ints, fill_false
+from tracekit.graph import recorded
+from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
+from tracekit.graph.nodes import (
+    EMPTY_NODES,
+    EVENT_SYNC_CALLS,
+    NONE,
+    ROCM_CLOCK_ERROR_NS,
+    STREAM_SYNC_CALLS,
+    WAIT_CALLS,
+    IssuedActivities,
+    Nodes,
+    find_named_copies,
+)
+from tracekit.rules import Rule, RuleNames
+
+SYNC_TARGETS_RULE = Rule(
+    "sync-targets",
+    "A stream or event synchronisation waited for the activity that ended last within the call.",
+    "torchao, vLLM and others: without the rule a faster GPU gains nothing where the host waits in such calls.",
+)
+"""Which activity a stream or event synchronisation waits for, where no event records it.
+
+A call that waited returns right after the awaited activity ended.
+"""
+MAX_RETURN_FRACTION = 0.01
+"""The inferred activity ends nearer to the call's return than this fraction of the call, else it is doubted."""
+
+
+def infer_sync_targets(nodes: Nodes, issued: IssuedActivities, known: Ints, without: RuleNames) -> tuple[Ints, Ints]:
+    """Infer pairs of activity and call, for the calls whose activity is not ``known`` from the trace."""
+    if not SYNC_TARGETS_RULE.is_on(without):
+        return EMPTY_NODES, EMPTY_NODES
+    pairs = [_infer_stream_syncs(nodes, issued), _infer_event_syncs(nodes, issued)]
+    activity, call = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    inferred = (activity != NONE) & ~np.isin(call, known)
+    return activity[inferred], call[inferred]
+
+
+def _infer_stream_syncs(nodes: Nodes, issued: IssuedActivities) -> tuple[Ints, Ints]:
+    """Infer the stream of stream synchronisations.
+
+    It is the stream that became idle last within the call, else the stream of the latest launch.
+    """
+    calls = nodes.find_calls(STREAM_SYNC_CALLS)
+    last = issued.find_last_before(nodes.start_ns[calls])
+    end = np.where(last == NONE, np.iinfo(np.int64).min, nodes.end_ns[last])
+    ended_within = (end > nodes.start_ns[calls]) & (end <= nodes.end_ns[calls])
+    launcher = np.where(last == NONE, NONE, nodes.launcher[np.maximum(last - nodes.n_host, 0)])
+    launched = np.where(launcher == NONE, NONE, nodes.start_ns[launcher])
+    score = np.where(ended_within, end, np.iinfo(np.int64).min // 2 + launched)
+    chosen = last[np.argmax(score, axis=0), np.arange(calls.size)] if calls.size else calls
+    return chosen, calls
+
+
+def _infer_event_syncs(nodes: Nodes, issued: IssuedActivities) -> tuple[Ints, Ints]:
+    """Infer the activity of event synchronisations: the one that ended last within the call, if any."""
+    calls = nodes.find_calls(EVENT_SYNC_CALLS)
+    best, best_end = np.full(calls.size, NONE), nodes.start_ns[calls]
+    for activities, launched in issued.streams:
+        end = np.maximum.accumulate(nodes.end_ns[activities])
+        index = np.minimum(
+            np.searchsorted(end, nodes.end_ns[calls], side="right"), np.searchsorted(launched, nodes.start_ns[calls])
+        ) - 1  # fmt: skip
+        better = (index >= 0) & (end[index] > best_end)
+        best, best_end = np.where(better, activities[index], best), np.where(better, end[index], best_end)
+    return best, calls
+
+
+UNRECORDED_WORK_RULE = Rule(
+    "unrecorded-work",
+    "A wait of the CPU beyond all recorded GPU work was for work that isn't recorded.",
+    "Traces that lost kernels with their launches (pytorch#192021, vllm-ascend#1702). Of 1,063 waits in 87 traces it "
+    "takes 2, which end 59 and 60 us late and outside the steps, for such ones.",
+)
 """Work of the GPU that the trace doesn't hold, although the CPU waited for it.
 
 A call that only waits returns soon after the last activity that it covers, and a blocking copy of a result to the host
@@ -8,25 +90,6 @@ the profiler lost with their launches, or what a CUDA graph's conditional node r
     GPU      |=== kernel ===|=== kernel ===|......... not recorded .........|
                                            |-- UNRECORDED edge ----------------|
 """
-
-from dataclasses import dataclass
-
-import numpy as np
-import polars as pl
-
-from tracekit.arrays import Bools, Ints, fill_false
-from tracekit.graph.blocking_calls import ROCM_CLOCK_ERROR_NS, WAIT_CALLS
-from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices, to_start_vertices
-from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes, find_named_copies
-from tracekit.graph.recorded import host_spans
-from tracekit.rules import Rule
-
-RULE = Rule(
-    "unrecorded-work",
-    "A wait of the CPU beyond all recorded GPU work was for work that isn't recorded.",
-    "Traces that lost kernels with their launches (pytorch#192021, vllm-ascend#1702). Of 1,063 waits in 87 traces it "
-    "takes 2, which end 59 and 60 us late and outside the steps, for such ones.",
-)
 MIN_LATE_NS = 50_000
 """A wait typically returns 3 to 10 us after the awaited activity."""
 MIN_LATE_FRACTION = 0.001
@@ -116,6 +179,6 @@ def _find_last_before(nodes: Nodes, times: Ints) -> tuple[Ints, Ints, Bools]:
     return latest[place], np.minimum(ended, times), ended <= times + ROCM_CLOCK_ERROR_NS
 
 
-def _build_overhead_spans(nodes: Nodes, overheads: pl.DataFrame, until: int) -> host_spans.HostSpans:
+def _build_overhead_spans(nodes: Nodes, overheads: pl.DataFrame, until: int) -> recorded.HostSpans:
     start = overheads["ts_ns"].to_numpy() - nodes.origin_ns
-    return host_spans.merge_intervals(start, start + overheads["dur_ns"].to_numpy(), until + 2)
+    return recorded.merge_intervals(start, start + overheads["dur_ns"].to_numpy(), until + 2)
