@@ -18,7 +18,7 @@ from tracekit.reporting.columns import Column
 from tracekit.reporting.figure import Figure
 from tracekit.reporting.sections.source import label_times
 from tracekit.run import MeasuredRun
-from tracekit.workload.gpus import count_gpus_per_rank
+from tracekit.workload.kernel_table import count_gpus_per_rank
 
 PREFILL_KINDS, DECODE_KINDS = ("prefill", "mixed"), ("decode", "mixed")
 

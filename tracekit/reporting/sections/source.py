@@ -15,7 +15,7 @@ from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_ker
 from tracekit.prediction.model import compute_cost, compute_cost_per_million, compute_joules_per_unit
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
-from tracekit.workload.gpus import count_gpus_per_rank
+from tracekit.workload.kernel_table import count_gpus_per_rank
 from tracekit.workload.steps import describe_numbers, is_whole_trace
 
 IDENTIFIED_BY = {
