@@ -1,6 +1,7 @@
 """How many queries polars runs for a trace of six kernels: a query costs more than all else that is done with them."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tracekit.prediction import predict
+from tracekit.reporting import build_report
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
@@ -15,6 +18,9 @@ MAX_LOAD_QUERIES = 12
 """Measured: 10, of which four are about names and shapes."""
 MAX_MEASURE_QUERIES = 245
 """Measured: 238."""
+
+MAX_REPORT_QUERIES = 95
+"""Measured: 90, 14 of which predict the kernels alone on the trace's GPU."""
 
 RUN = "_collect_eager" if hasattr(pl.LazyFrame, "_collect_eager") else "collect"
 """What methods of frames and columns run their query with, by the version of polars."""
@@ -35,13 +41,17 @@ class Queries:
 
 @pytest.fixture
 def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
-    found, run = Queries(), getattr(pl.LazyFrame, RUN)
+    found = Queries()
 
-    def count(frame: pl.LazyFrame, *args: Any, **options: Any) -> Any:
-        found.count += 1
-        return run(frame, *args, **options)
+    def count(run: Callable[..., Any]) -> Callable[..., Any]:
+        def run_and_count(frame: pl.LazyFrame, *args: Any, **options: Any) -> Any:
+            found.count += 1
+            return run(frame, *args, **options)
 
-    monkeypatch.setattr(pl.LazyFrame, RUN, count)
+        return run_and_count
+
+    for name in {RUN, "collect"}:
+        monkeypatch.setattr(pl.LazyFrame, name, count(getattr(pl.LazyFrame, name)))
     return found
 
 
@@ -66,3 +76,12 @@ def test_queries_of_a_tiny_trace(queries: Queries, tiny_trace: Path) -> None:
     trace = tk.load(tiny_trace, cache=False)
     prepare_run(trace)  # what is made once a process
     assert 0 < queries.measure(lambda: prepare_run(trace)) <= MAX_MEASURE_QUERIES
+
+
+def test_queries_of_a_tiny_report(queries: Queries, tiny_trace: Path) -> None:
+    trace = tk.load(tiny_trace, cache=False)
+    for _ in range(2):  # the first time includes what is made once a process
+        run = prepare_run(trace)
+        targets = predict(run, ["h100-sxm"]).targets
+        count = queries.measure(partial(build_report, run, targets))
+    assert 0 < count <= MAX_REPORT_QUERIES

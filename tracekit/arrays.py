@@ -4,7 +4,7 @@ A query of polars costs more than all else that is done with a few rows, so colu
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -18,10 +18,14 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+IN_ORDER: Any = "in-memory" if tuple(map(int, pl.__version__.split(".")[:2])) >= (1, 26) else "cpu"
+"""Engine of polars whose sums don't depend on threads."""
 NO_NUMBER = np.iinfo(np.int64).min
 """Stands for a number that wasn't recorded, such as that of a process or thread."""
 MAX_NUMBER = 1 << 31
 """Two numbers below it make one number of 62 bits together."""
+MOST_COMPARED = 8
+"""Up to so many values are looked for one after the other, which takes less time than a query."""
 
 
 def compute_least_from(values: Ints) -> Ints:
@@ -37,11 +41,11 @@ def fill_nulls(values: pl.Series, number: int) -> Ints:
 
 
 def find_nulls(values: pl.Series) -> Bools:
-    """Return which values of a column of numbers are null."""
+    """Return which values of a column are null; of numbers without a query."""
     nulls = values.null_count()
     if nulls in (0, len(values)):
         return np.full(len(values), nulls > 0)
-    missing: Bools = np.isnan(values.to_numpy())
+    missing: Bools = np.isnan(values.to_numpy()) if values.dtype.is_numeric() else values.is_null().to_numpy()
     return missing
 
 
@@ -148,3 +152,55 @@ def gather_rows(values: pl.Series, rows: pl.Series) -> pl.Series:
     if values.is_empty():
         return make_nulls(values.name, len(rows), values.dtype)
     return values[rows.cast(pl.UInt32)]
+
+
+def mark_equal(values: pl.Series, wanted: str | int | bool) -> Bools:
+    """Mark the values that are equal to one; nulls are not."""
+    return np.asarray((values == wanted).cast(pl.Float64).to_numpy() == 1.0)
+
+
+def find_matches(values: pl.Series, pattern: str) -> Ints:
+    """Return the places of the texts that a regular expression finds; it searches each distinct text once."""
+    return select_any(values, [text for text in list_distinct(values) if re.search(pattern, text)])
+
+
+def select_any(values: pl.Series, wanted: Iterable[str | int]) -> Ints:
+    """Return the places of the values that are among some; nulls are not."""
+    return np.flatnonzero(mark_any(values, wanted))
+
+
+def mark_any(values: pl.Series, wanted: Iterable[str | int]) -> Bools:
+    """Mark the values that are among some; nulls are not."""
+    options = list(wanted)
+    if len(options) > MOST_COMPARED:
+        return np.asarray(values.is_in(options).fill_null(False).to_numpy(), dtype=np.bool_)
+    marked = np.zeros(len(values), dtype=np.bool_)
+    for one in options:
+        marked |= mark_equal(values, one)
+    return marked
+
+
+def coalesce(values: pl.Series, others: pl.Series) -> pl.Series:
+    """Return a column with another one in place of its nulls."""
+    return values.zip_with(pl.Series(~find_nulls(values)), others) if values.null_count() else values
+
+
+def select_table(table: pl.DataFrame, rows: Bools) -> pl.DataFrame:
+    """Return the rows of a table that a mask selects."""
+    return table[np.flatnonzero(rows)]
+
+
+def group_rows(*columns: pl.Series) -> tuple[Ints, Ints]:
+    """Group the rows that are equal in some columns of integers; nulls are equal to each other.
+
+    Example: rows (7, 1), (9, 1), (7, 2), (7, 1) have the groups 0, 2, 1, 0, which begin in the rows 0, 2, 1.
+
+    Returns:
+        The number of each row's group, in the order of the values, and the first row of each group.
+    """
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        own = _number_values(fill_nulls(column, NO_NUMBER))
+        code = _number_values(code * (own.max(initial=0) + 1) + own)
+    _, first, group = np.unique(code, return_index=True, return_inverse=True)
+    return group, first

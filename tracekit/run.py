@@ -10,9 +10,11 @@ import polars as pl
 
 from predictors import Gpu, PredictorError, Resolution, identify_gpu, resolve_gpu
 from predictors.kernel_identity import parse_framework
+from tracekit.arrays import find_nulls, select_table
 from tracekit.errors import RequestError, TraceError, TracekitError
 from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
+from tracekit.hosts import HostSpeed, measure_host_speed
 from tracekit.inference_rules import select_rules
 from tracekit.ingest import correlations
 from tracekit.ingest.batches import find_speculation
@@ -163,8 +165,13 @@ class MeasuredRun:
     def measured_steps(self) -> pl.DataFrame:
         """The steps asked for that have times, as :func:`tracekit.replay.step_time.merge_ranks` returns them."""
         table = merge_ranks(self.program.step_timer.tabulate(self.measured_timeline))
-        asked = pl.col("step").is_in(self.asked_steps["step"].implode())
-        return table.filter(asked, pl.col("time_ns").is_not_null())
+        asked = np.isin(table["step"].to_numpy(), self.asked_steps["step"].to_numpy())
+        return select_table(table, asked & ~find_nulls(table["time_ns"]))
+
+    @cached_property
+    def host_speed(self) -> HostSpeed | None:
+        """How fast its host is; None where too few ops tell it."""
+        return measure_host_speed(self.ranks)
 
     @property
     def source(self) -> Resolution | None:

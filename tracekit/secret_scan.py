@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from tracekit.arrays import list_distinct
 from tracekit.messages import Message
 from tracekit.messages.recordings import SECRET_FOUND
 from tracekit.trace import RankTrace
@@ -40,6 +41,7 @@ SECRET_PARTS = (
     "accesskey", "access_key", "accountkey", "account_key", "credentials", "://",
 )  # fmt: skip
 """Texts in either case, one of which every match of a pattern contains; looking for them first is much quicker."""
+_LOWER_PARTS = tuple(part.lower() for part in SECRET_PARTS)
 
 HARMLESS_KEY_PATTERN = (
     r"schemaVersion|displayTimeUnit|baseTimeNanoseconds|record_shapes|with_stack|profile_memory|with_flops|with_modules"
@@ -105,10 +107,14 @@ def _collect_texts(rank: RankTrace) -> dict[str, Iterable[str]]:
     texts: dict[str, Iterable[str]] = {"metadata": flatten(rank.metadata)}
     for where, (table, column) in _SEARCHED_COLUMNS.items():
         # By Python's regular expressions: polars takes longer to compile the pattern than to search most traces.
-        distinct = rank.tables[table][column].unique()
-        likely = distinct.filter(distinct.str.contains_any(list(SECRET_PARTS), ascii_case_insensitive=True))
-        texts[where] = sorted(filter(_ANY_SECRET.search, likely.to_list()))
+        distinct = rank.names[table] if column == "name" else list_distinct(rank.tables[table][column])
+        texts[where] = sorted(text for text in distinct if _may_hold_secret(text) and _ANY_SECRET.search(text))
     return texts
+
+
+def _may_hold_secret(text: str) -> bool:
+    lower = text.lower()
+    return any(part in lower for part in _LOWER_PARTS)
 
 
 def flatten(value: object, key: str = "") -> Iterator[str]:

@@ -1,5 +1,6 @@
 """A trace: the facts that the profiler recorded, as typed tables, one set per rank."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeGuard
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import NO_NUMBER, DistinctNames, Ints, fill_nulls, make_column
+from tracekit.arrays import NO_NUMBER, DistinctNames, Ints, fill_nulls, list_distinct, make_column, select_any
 from tracekit.errors import TraceError
 from tracekit.format import abbreviate_names, format_quantity
 from tracekit.messages import Message
@@ -29,6 +30,7 @@ SYNTHETIC_KEY = "synthetic"
 """Metadata key of traces whose times nobody measured; it says who made them."""
 
 TABLE_NAMES = ("ops", "annotations", "calls", "activities", "syncs", "overheads", "frames")
+NAMED_TABLES = ("ops", "annotations", "calls", "activities")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,19 @@ class RankTrace:
         noted = (self.recorded_facts.get("memory"), self.metadata.get(PEAK_MEMORY_KEY))
         peaks = [memory for memory in noted if isinstance(memory, Mapping)]
         return [(memory.get("peak_allocated_bytes"), memory.get("peak_reserved_bytes")) for memory in peaks]
+
+    @cached_property
+    def names(self) -> dict[str, list[str]]:
+        """The distinct names in each table of ops, annotations, calls and activities."""
+        return {table: list_distinct(self.tables[table]["name"]) for table in NAMED_TABLES}
+
+    def find_named(self, table: str, pattern: str) -> Ints:
+        """Return the rows of a table of :attr:`names` whose name a regular expression finds."""
+        return select_any(self.tables[table]["name"], [name for name in self.names[table] if re.search(pattern, name)])
+
+    def has_named(self, table: str, pattern: str) -> bool:
+        """Return whether a regular expression finds any name of a table of :attr:`names`."""
+        return any(re.search(pattern, name) for name in self.names[table])
 
     @property
     def tables(self) -> dict[str, pl.DataFrame]:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import tracekit as tk
 from predictors import load_gpu
 from tests.codes import find_message, has_code, list_codes
+from tracekit import run as run_module
 from tracekit.cli.app import app
 from tracekit.errors import RequestError
 from tracekit.hosts import HostSpeed, UsualHost
@@ -26,7 +27,7 @@ USUAL = UsualHost(speed=2.0, low=1.0, high=4.0, machines=3)
 @pytest.fixture(autouse=True)
 def hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trace's host is the reference, the usual one twice as fast."""
-    monkeypatch.setattr(predictor, "measure_host_speed", lambda ranks: HostSpeed(1.0, 20, 0.1))
+    monkeypatch.setattr(run_module, "measure_host_speed", lambda ranks: HostSpeed(1.0, 20, 0.1))
     for module in (predictor, target_host):
         monkeypatch.setattr(module, "find_usual_host", lambda gpu: USUAL)
 

@@ -3,6 +3,7 @@
 import polars as pl
 
 from predictors import Batch, Gpu
+from tracekit.arrays import IN_ORDER
 from tracekit.messages import Message
 from tracekit.messages.traces import DURATIONS_BELOW_BOUND
 
@@ -33,15 +34,16 @@ def find_below_bound(kernels: pl.DataFrame, gpu: Gpu | None, model: pl.DataFrame
     if model is None:
         batch = Batch(kernels)
         model = batch.get_work(gpu).hstack(batch.on(gpu).select("bound_us", "limiter"))
-    told = model.select("work_bytes", "bound_us", "limiter")
-    rows = kernels.select("name", "family", "work_from", "ts_ns", time_us=pl.col("dur_ns") / 1e3).hstack(told)
+    told = model[["work_bytes", "bound_us", "limiter"]]
+    rows = kernels[["name", "family", "work_from", "ts_ns", "dur_ns"]].hstack(told).lazy()
+    rows = rows.with_columns(time_us=pl.col("dur_ns") / 1e3)
     from_memory = pl.col("work_bytes") > MAX_CACHE_MULTIPLE * gpu.last_level_cache_bytes
     is_sure = pl.col("family").is_in(SURE_FAMILIES) & (pl.col("work_from") == "shapes")
     below = rows.filter(
         (pl.col("limiter") != "memory") | from_memory,
         pl.col("time_us") < pl.col("bound_us") * pl.when(is_sure).then(MIN_RATIO).otherwise(ABSURD_RATIO),
         pl.col("time_us") + TOLERANCE_US < pl.col("bound_us"),
-    )
+    ).collect(engine=IN_ORDER)
     if below.is_empty():
         return None
     first = below.row(0, named=True)

@@ -61,8 +61,10 @@ def measure_clock_speed(kernels: pl.DataFrame, gpu: Gpu, model_us: pl.Series | N
     own_shapes = (
         (pl.col("kind") == "kernel") & (pl.col("work_from") == "shapes") & pl.col("family").is_in(CHECKED_FAMILIES)
     )
-    known = ("kind", "work_from", "family", "dur_ns")
-    table = kernels if model_us is None else kernels.select(known).with_columns(model_us=model_us)
+    if kernels.height < MIN_FAMILIES * MIN_KERNELS_PER_FAMILY:
+        return None
+    known = ["kind", "work_from", "family", "dur_ns"]
+    table = kernels if model_us is None else kernels[known].hstack([model_us.alias("model_us")])
     looked_at = table.filter(own_shapes & (pl.col("dur_ns") > MIN_KERNEL_NS))
     if looked_at.height < MIN_FAMILIES * MIN_KERNELS_PER_FAMILY:
         return None

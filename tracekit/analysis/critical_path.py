@@ -17,10 +17,11 @@ from tracekit.analysis.binding_edges import (
     get_edge_kinds,
     get_nodes,
 )
-from tracekit.arrays import Ints
+from tracekit.arrays import IN_ORDER, Ints, coalesce, gather_rows, make_column
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
+from tracekit.kept import keep_on_first
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
 
@@ -71,11 +72,11 @@ class CriticalPath:
         Returns:
             The columns, ``time_us``, ``share`` (fraction of the path), ``pieces`` (number of segments).
         """
-        summed = self.segments.group_by(columns).agg(pl.col("time_ns").sum(), pieces=pl.len())
+        summed = self.segments.lazy().group_by(columns).agg(pl.col("time_ns").sum(), pieces=pl.len())
         ordered = summed.sort("time_ns", *columns, descending=[True, *[False] * len(columns)])
         return ordered.select(
             *columns, time_us=pl.col("time_ns") / 1e3, share=pl.col("time_ns") / max(self.span_ns, 1), pieces="pieces"
-        )
+        ).collect(engine=IN_ORDER)
 
 
 def compute_critical_path(program: Program, timeline: Timeline) -> CriticalPath:
@@ -87,8 +88,14 @@ def compute_critical_path(program: Program, timeline: Timeline) -> CriticalPath:
     """
     trail, span_ns = _follow_critical_path(program, timeline)
     # The path is latest first within each span of steps in a row, the spans earliest first.
-    segments = _describe_segments(program.graph, program.kernels, trail).reverse()
-    return CriticalPath(segments.sort("begin_ns", maintain_order=True), span_ns)
+    in_time = trail.begin_ns.size - 1 - np.argsort(trail.begin_ns[::-1], kind="stable")
+    return CriticalPath(_describe_segments(program.graph, program.kernels, trail)[in_time], span_ns)
+
+
+@keep_on_first
+def compute_measured_path(program: Program) -> CriticalPath:
+    """Compute the critical path of a program's chosen steps as they were measured."""
+    return compute_critical_path(program, program.measured_timeline)
 
 
 def compute_resource_shares(program: Program, timeline: Timeline) -> dict[str, float]:
@@ -108,45 +115,53 @@ def compute_resource_shares(program: Program, timeline: Timeline) -> dict[str, f
 def _follow_critical_path(program: Program, timeline: Timeline) -> tuple[BindingPath, int]:
     """Return the segments of the critical path, latest first, and the duration of the chosen steps."""
     spans = _find_spans_in_a_row(program, timeline)
-    begin, end = spans["begin_ns"].to_numpy(), spans["end_ns"].to_numpy()
-    last = spans.select("step", "row", "end_ns").iter_rows()
-    vertex = np.array([_find_last_vertex(program, timeline, *one) for one in last])
-    return follow_binding_edges(program.graph, timeline, TimeRanges(begin, end, vertex)), int((end - begin).sum())
+    vertex = np.array(
+        [_find_last_vertex(program, timeline, row, end) for row, end in zip(spans.last_row, spans.end_ns, strict=True)]
+    )
+    ranges = TimeRanges(spans.begin_ns, spans.end_ns, vertex)
+    return follow_binding_edges(program.graph, timeline, ranges), int((spans.end_ns - spans.begin_ns).sum())
 
 
-def _find_spans_in_a_row(program: Program, timeline: Timeline) -> pl.DataFrame:
-    """Find the spans of chosen steps in a row, all ranks together: ``begin_ns``, ``end_ns``, last ``step`` and ``row``.
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Chosen steps in a row, all ranks together: begin and end, and the row of the step that ends last."""
+
+    begin_ns: Ints
+    end_ns: Ints
+    last_row: Ints
+
+
+def _find_spans_in_a_row(program: Program, timeline: Timeline) -> _Spans:
+    """Find the spans of chosen steps in a row, in order of time.
 
     Example: of the steps 5, 6, 7 and 8, the chosen ones 5, 6 and 8 make two spans. A step that begins at its mark, as
     steps before it weren't recorded, begins a span, too.
     """
-    spans = program.step_timer.compute_step_spans(timeline)
-    rows = np.flatnonzero(spans.has_duration & program.step_timer.is_chosen)
-    times = {"row": rows, "begin_ns": spans.previous_end_ns[rows], "end_ns": spans.end_ns[rows]}
-    numbers = pl.DataFrame({"step": program.step_timer.numbers}, schema={"step": pl.Int64}).with_row_index("place")
-    anew = program.step_timer.job.begins_at_mark[rows]
-    steps = pl.DataFrame({"step": program.steps["step"][rows], "anew": anew, **times})
-    table = steps.join(numbers, on="step").sort("place", "row")
-    later = pl.col("place").cast(pl.Int64).diff().fill_null(0)
-    in_a_row = (later == 0) | ((later == 1) & ~pl.col("anew").all().over("place"))
-    return (
-        table.group_by(span=(~in_a_row).cum_sum(), maintain_order=True)
-        .agg(
-            pl.col("step", "row").get(pl.col("end_ns").arg_max()),
-            begin_ns=pl.col("begin_ns").min(),
-            end_ns=pl.col("end_ns").max(),
-        )
-        .sort("begin_ns")
-    )
+    timer = program.step_timer
+    spans = timer.compute_step_spans(timeline)
+    rows = np.flatnonzero(spans.has_duration & timer.is_chosen)
+    place = timer.job.place[rows]
+    order = np.argsort(place, kind="stable")
+    rows, place = rows[order], place[order]
+    is_cut = np.bincount(place, ~timer.job.begins_at_mark[rows])[place] == 0
+    apart = np.diff(place, prepend=place[:1])
+    begins_span = (apart > 1) | ((apart == 1) & is_cut)
+    begins_span[:1] = True
+    first = np.flatnonzero(begins_span)
+    begin, end = spans.previous_end_ns[rows], spans.end_ns[rows]
+    ends_last = np.lexsort((-end, np.cumsum(begins_span)))[first]
+    begin_ns = np.minimum.reduceat(begin, first)
+    in_time = np.argsort(begin_ns, kind="stable")
+    return _Spans(begin_ns[in_time], end[ends_last][in_time], rows[ends_last][in_time])
 
 
-def _find_last_vertex(program: Program, timeline: Timeline, step: int, index: int, end: int) -> int:
+def _find_last_vertex(program: Program, timeline: Timeline, row: int, end: int) -> int:
     """Find the vertex at which a step ends: its end mark on the CPU, or the end of its last activity."""
     if timeline.mark_count:
-        mark = int(timeline.find_end_marks(np.array(index)))
+        mark = int(timeline.find_end_marks(np.array(row)))
         if timeline.start_ns[mark] >= end:
             return int(program.graph.vertex[2 * mark])
-    own = (program.kernels["step"] == step).fill_null(False).to_numpy() & (timeline.activity_end_ns <= end)
+    own = (program.step_timer.step_place == program.step_timer.job.place[row]) & (timeline.activity_end_ns <= end)
     latest = np.argmax(np.where(own, timeline.activity_end_ns, np.iinfo(np.int64).min))
     return int(program.graph.vertex[2 * (timeline.host_node_count + latest) + 1])
 
@@ -154,23 +169,23 @@ def _find_last_vertex(program: Program, timeline: Timeline, step: int, index: in
 def _describe_segments(graph: Graph, kernels: pl.DataFrame, trail: BindingPath) -> pl.DataFrame:
     """Describe the segments as in :class:`CriticalPath`, in the order of the binding path."""
     ends_at, kind = get_nodes(graph, trail.vertex), get_edge_kinds(graph, trail)
-    is_unrecorded = pl.Series(kind == EdgeKind.UNRECORDED)
+    is_unrecorded = kind == EdgeKind.UNRECORDED
     kernel = np.where(is_unrecorded, NONE, _map_nodes_to_kernels(graph)[ends_at])
-    kernel_row = pl.Series(kernel).set(pl.Series(kernel == NONE), None)
-    call = graph.nodes.names.gather(pl.Series(ends_at).set(pl.Series(ends_at >= graph.nodes.n_host), None))
-    call = call.set(is_unrecorded, UNRECORDED_WORK)
-    places_of = [column for column in LOCATION_COLUMNS if column in kernels.columns]
-    of_kernel = kernels.select("family", *places_of, op=pl.coalesce("op", "name"))
+    kernel_row = make_column("kernel", kernel, NONE)
+    call_row = make_column("call", np.where(ends_at >= graph.nodes.n_host, NONE, ends_at), NONE)
+    call = gather_rows(graph.nodes.names, call_row).set(pl.Series(is_unrecorded), UNRECORDED_WORK)
+    op = gather_rows(coalesce(kernels["op"], kernels["name"]), kernel_row)
     return pl.DataFrame(
         {
             "begin_ns": trail.begin_ns,
             "end_ns": trail.end_ns,
             "time_ns": trail.dur_ns,
-            "on": pl.Series(RESOURCES).gather(_classify_resources(graph, kernels, trail)),
-            "edge": _EDGE_NAMES.gather(kind % _EDGE_NAMES.len()),
+            "on": pl.Series(RESOURCES)[_classify_resources(graph, kernels, trail)],
+            "edge": _EDGE_NAMES[kind % _EDGE_NAMES.len()],
             "kernel": kernel_row,
-            "op": of_kernel["op"].gather(kernel_row).zip_with(pl.Series(kernel != NONE), call),
-            **{name: of_kernel[name].gather(kernel_row) for name in ("family", *places_of)},
+            "op": op.zip_with(pl.Series(kernel != NONE), call),
+            "family": gather_rows(kernels["family"], kernel_row),
+            **{name: gather_rows(kernels[name], kernel_row) for name in LOCATION_COLUMNS if name in kernels.columns},
         }
     )
 

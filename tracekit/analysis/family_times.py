@@ -3,7 +3,7 @@
 import numpy as np
 
 from tracekit.analysis.gaps import find_step_windows
-from tracekit.arrays import Floats, Ints
+from tracekit.arrays import DistinctNames, Floats, Ints
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
 from tracekit.replay.step_time import compute_work_start_ns
@@ -21,15 +21,14 @@ def measure_family_times_ns(program: Program, timeline: Timeline) -> dict[str, f
     Returns:
         By family, longest first. The ranks' times are summed, and add up to the time in which anything works.
     """
-    names = sorted(program.kernels["family"].unique())
-    family = program.kernels["family"].replace_strict(names, range(len(names))).to_numpy()
+    found = DistinctNames.from_column(program.kernels["family"])
+    family, names = found.number, found.names
     start_ns, end_ns = compute_work_start_ns(timeline, program.kernels), timeline.activity_end_ns
     windows = find_step_windows(program, timeline)
     summed = np.zeros(len(names))
-    for rank in windows.table["rank"].unique().sort():
+    for rank in np.unique(windows.lane):
         mine = windows.activity_lane == rank
-        spans = windows.table.filter(rank=rank)
-        opens, closes = spans["begin_ns"].to_numpy(), spans["end_ns"].to_numpy()
+        opens, closes = (windows.table[edge].to_numpy()[windows.lane == rank] for edge in ("begin_ns", "end_ns"))
         summed += _split_time_ns(family[mine], len(names), start_ns[mine], end_ns[mine], opens, closes)
     ordered = sorted(zip(summed.tolist(), names, strict=True), key=lambda part: (-part[0], part[1]))
     return {name: time for time, name in ordered if time > 0}

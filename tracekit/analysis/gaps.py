@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Ints, group_rows
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
 
@@ -60,17 +60,17 @@ def find_step_windows(program: Program, timeline: Timeline) -> Windows:
     spans = program.step_timer.compute_step_spans(timeline)
     rows = np.flatnonzero(spans.has_duration & program.step_timer.is_chosen)
     times = {"index": rows, "begin_ns": spans.previous_end_ns[rows], "end_ns": spans.end_ns[rows]}
-    table = program.steps.select("rank", "step")[rows].hstack(pl.DataFrame(times))
+    table = program.steps[["rank", "step"]][rows].hstack(pl.DataFrame(times))
     return Windows(table, table["rank"].to_numpy(), program.kernels["rank"].to_numpy())
 
 
 def split_by_stream(windows: Windows, kernels: pl.DataFrame) -> Windows:
     """Repeat the windows for each stream of their GPU."""
-    keys = kernels.select(STREAM_KEYS)
-    streams = keys.unique().sort(STREAM_KEYS).with_row_index("lane")
-    lanes = keys.join(streams, on=STREAM_KEYS, how="left", nulls_equal=True, maintain_order="left")["lane"]
-    table = windows.table.join(streams, on="rank")
-    return Windows(table.drop("lane"), table["lane"].to_numpy(), lanes.to_numpy())
+    stream, first = group_rows(*(kernels[key] for key in STREAM_KEYS))
+    rank_of_stream = kernels["rank"].to_numpy()[first]
+    window, lane = np.nonzero(windows.table["rank"].to_numpy()[:, None] == rank_of_stream)
+    of_stream = kernels[["device", "stream"]][first[lane]]
+    return Windows(windows.table[window].hstack(of_stream), lane, stream)
 
 
 def find_gaps(start_ns: Ints, end_ns: Ints, within: Windows) -> Gaps:

@@ -10,6 +10,7 @@ from tracekit.arrays import Ints
 from tracekit.graph import Graph
 from tracekit.graph.nodes import ALLOCATION_CALLS
 from tracekit.graph.recorded import DATA_LOADER_RANGES, HostSpans, build_spans, select_by_name
+from tracekit.kept import keep_on_first
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline
 
@@ -27,13 +28,11 @@ class HostWork:
     allocations_and_loading: HostSpans
 
 
+@keep_on_first
 def find_host_work(program: Program) -> HostWork:
     """Find the recorded memory allocation and data loading."""
-    allocations = [select_by_name(rank.calls, ALLOCATION_CALLS) for rank in program.ranks]
-    loading = [
-        pl.concat(select_by_name(table, DATA_LOADER_RANGES) for table in (rank.ops, rank.annotations))
-        for rank in program.ranks
-    ]
+    allocations = [select_by_name(rank, ALLOCATION_CALLS, "calls") for rank in program.ranks]
+    loading = [select_by_name(rank, DATA_LOADER_RANGES, "ops", "annotations") for rank in program.ranks]
     either = [pl.concat(both) for both in zip(allocations, loading, strict=True)]
     return HostWork(*(build_spans(rows, program.launch_threads) for rows in (allocations, either)))
 

@@ -6,6 +6,7 @@ gap (:mod:`tracekit.analysis.binding_edges`). A collective that waits for other 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -22,7 +23,7 @@ from tracekit.analysis.gaps import (
     split_by_stream,
 )
 from tracekit.analysis.idle_causes import CAUSE_CODES, CAUSES, IdleCause, IdlePieces, classify_idle_segments
-from tracekit.arrays import Ints
+from tracekit.arrays import IN_ORDER, Ints, coalesce, gather_rows, make_column
 from tracekit.graph import Graph
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
@@ -35,7 +36,7 @@ MAX_SEGMENTS_AT_ONCE = 1 << 20
 """Segments that are classified at once, which takes some 200 bytes each."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IdleBreakdown:
     """Idle time of the GPU, of each rank's GPU, or of each stream in the chosen steps; the exact sum of the segments.
 
@@ -55,14 +56,20 @@ class IdleBreakdown:
 
         The mean step differs from the median one, which all other figures are about.
         """
-        median_us = pl.when("waited").then(step.waiting_us).otherwise(step.idle_us)
-        whole_ns = pl.col("time_ns").sum().over("waited")
-        scaled_ns = pl.col("time_ns") / whole_ns * median_us * 1e3 * self.steps.height
-        return replace(self, segments=self.segments.with_columns(time_ns=scaled_ns.fill_nan(0.0)))
+        waited, time_ns = self.segments["waited"].to_numpy().astype(np.int64), self.segments["time_ns"].to_numpy()
+        whole_ns, median_us = np.bincount(waited, time_ns, 2), np.array([step.idle_us, step.waiting_us])
+        part = time_ns / np.maximum(whole_ns, 1)[waited]
+        scaled_ns = pl.Series("time_ns", part * median_us[waited] * 1e3 * self.steps.height)
+        at = self.segments.get_column_index("time_ns")
+        return replace(self, segments=self.segments.clone().replace_column(at, scaled_ns))
 
     def sum_by_cause(self) -> pl.DataFrame:
         """Sum by cause, longest first: ``cause``, ``time_us`` in a mean step, ``share`` (fraction of the idle time)."""
-        return self._sum_with_fractions(self.segments, "cause")
+        return self._causes
+
+    @cached_property
+    def _causes(self) -> pl.DataFrame:
+        return self._sum_with_fractions(self.segments.lazy(), "cause")
 
     def sum_by_op(self, kernels: pl.DataFrame, *causes: IdleCause, column: str = "op") -> pl.DataFrame:
         """Sum by op that launched late, longest first: ``op``, ``time_us`` in a mean step, ``share``.
@@ -73,12 +80,8 @@ class IdleBreakdown:
             column: ``op``, or another column of the kernel table: ``module``, ``python_line``.
         """
         wanted = causes or (IdleCause.LAUNCH_BOUND, IdleCause.SYNC_BOUND)
-        pieces = self.segments.filter(pl.col("cause").is_in(wanted))
-        sources = ("op", "name") if column == "op" else (column,)
-        launched = pl.DataFrame([kernels[name].gather(pieces["kernel"]) for name in sources])
-        ended = pl.when(pl.col("kernel").is_null()).then(pl.lit(END_OF_STEP)).otherwise(pl.coalesce(sources))
-        told = pieces.select("time_ns", "kernel").hstack(launched).select("time_ns", ended.alias(column))
-        return self._sum_with_fractions(told, column)
+        told = self._name_ends(kernels, column).filter(pl.col("cause").is_in(wanted))
+        return self._sum_with_fractions(told.select("time_ns", pl.col("ended").alias(column)), column)
 
     def find_longest(self, kernels: pl.DataFrame, column: str) -> dict[str, str]:
         """Find, for each cause, the op or other column of the kernels that ended most of its idle time.
@@ -90,17 +93,22 @@ class IdleBreakdown:
         Returns:
             By cause, without causes that the step's end ended most of.
         """
-        launched = kernels.select(pl.coalesce("op", "name")).to_series() if column == "op" else kernels[column]
-        by_kernel = self.segments.group_by("cause", "kernel").agg(pl.col("time_ns").sum())
-        named = by_kernel.with_columns(
-            ended=pl.when(pl.col("kernel").is_null())
-            .then(pl.lit(END_OF_STEP))
-            .otherwise(launched.gather(by_kernel["kernel"]))
+        summed = self._name_ends(kernels, column).group_by("cause", "ended").agg(pl.col("time_ns").sum())
+        longest = (
+            summed.sort("time_ns", "ended", descending=[True, False])
+            .group_by("cause", maintain_order=True)
+            .agg(pl.col("ended").first())
+            .collect(engine=IN_ORDER)
         )
-        summed = named.group_by("cause", "ended").agg(pl.col("time_ns").sum())
-        summed = summed.sort("time_ns", "ended", descending=[True, False])
-        longest = summed.group_by("cause", maintain_order=True).first().select("cause", "ended")
         return {cause: name for cause, name in longest.iter_rows() if name not in (None, END_OF_STEP)}
+
+    def _name_ends(self, kernels: pl.DataFrame, column: str) -> pl.LazyFrame:
+        """Return ``cause``, ``time_ns`` and ``ended``: the op, or another column, of the kernel that ended each gap."""
+        launched = coalesce(kernels["op"], kernels["name"]) if column == "op" else kernels[column]
+        ended = gather_rows(launched, self.segments["kernel"])
+        named = self.segments[["cause", "time_ns", "kernel"]].lazy().with_columns(ended.alias("ended"))
+        has_kernel = pl.col("kernel").is_not_null()
+        return named.with_columns(ended=pl.when(has_kernel).then("ended").otherwise(pl.lit(END_OF_STEP)))
 
     def sum_by_stream(self) -> pl.DataFrame:
         """Sum by stream and cause: ``rank``, ``device``, ``stream``, ``busy_us``, ``idle_us``, ``cause``, ``time_us``.
@@ -109,23 +117,27 @@ class IdleBreakdown:
         """
         keys = list(STREAM_KEYS)
         steps = max(self.steps["step"].n_unique(), 1)
-        whole = self.steps.group_by(keys, maintain_order=True).agg(pl.col("busy_ns", "idle_ns").sum())
-        causes = self.segments.group_by(*keys, "cause").agg(pl.col("time_ns").sum())
+        whole = self.steps.lazy().group_by(keys, maintain_order=True).agg(pl.col("busy_ns", "idle_ns").sum())
+        causes = self.segments.lazy().group_by(*keys, "cause").agg(pl.col("time_ns").sum())
         joined = whole.join(causes, on=keys, how="left", nulls_equal=True)
-        return joined.sort(*keys, "time_ns", "cause", descending=[*[False] * len(keys), True, False]).select(
-            *keys,
-            busy_us=pl.col("busy_ns") / 1e3 / steps,
-            idle_us=pl.col("idle_ns") / 1e3 / steps,
-            cause="cause",
-            time_us=pl.col("time_ns") / 1e3 / steps,
+        return (
+            joined.sort(*keys, "time_ns", "cause", descending=[*[False] * len(keys), True, False])
+            .select(
+                *keys,
+                busy_us=pl.col("busy_ns") / 1e3 / steps,
+                idle_us=pl.col("idle_ns") / 1e3 / steps,
+                cause="cause",
+                time_us=pl.col("time_ns") / 1e3 / steps,
+            )
+            .collect(engine=IN_ORDER)
         )
 
-    def _sum_with_fractions(self, pieces: pl.DataFrame, key: str) -> pl.DataFrame:
+    def _sum_with_fractions(self, pieces: pl.LazyFrame, key: str) -> pl.DataFrame:
         idle_ns = self.segments["time_ns"].sum() or 1
         summed = pieces.group_by(key).agg(pl.col("time_ns").sum()).sort("time_ns", key, descending=[True, False])
         return summed.select(
             key, time_us=pl.col("time_ns") / 1e3 / max(self.steps.height, 1), share=pl.col("time_ns") / idle_ns
-        )
+        ).collect(engine=IN_ORDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +234,13 @@ def _build_breakdown(gaps: _WindowGaps, pieces: IdlePieces) -> IdleBreakdown:
     kernel = np.concatenate([explained.kernel[pieces.range_index], *(part[2] for part in others)])
     waited = np.concatenate([np.zeros(pieces.range_index.size), *(np.full(p[1].size, p is others[0]) for p in others)])
     cause = [pieces.cause, *(np.full(part[1].size, CAUSE_CODES[part[0]]) for part in others)]
-    table = gaps.within.table.select(*gaps.keys, "step")
-    segments = table[window].with_columns(
-        cause=pl.Series([str(one) for one in CAUSES]).gather(np.concatenate(cause)),
-        kernel=pl.Series(kernel).set(pl.Series(kernel == NO_KERNEL), None),
-        waited=pl.Series(waited, dtype=pl.Boolean),
-        time_ns=np.concatenate([pieces.time_ns, *(part[3] for part in others)]),
+    segments = gaps.within.table[[*gaps.keys, "step"]][window].hstack(
+        [
+            pl.Series("cause", [str(one) for one in CAUSES])[np.concatenate(cause)],
+            make_column("kernel", kernel, NO_KERNEL),
+            pl.Series("waited", waited, dtype=pl.Boolean),
+            pl.Series("time_ns", np.concatenate([pieces.time_ns, *(part[3] for part in others)])),
+        ]
     )
     return IdleBreakdown(segments, _sum_busy_and_idle(gaps))
 
@@ -237,8 +250,9 @@ def _sum_busy_and_idle(gaps: _WindowGaps) -> pl.DataFrame:
     table = gaps.within.table
     idle_ns = np.zeros(table.height, dtype=np.int64)
     np.add.at(idle_ns, gaps.without_work.window, gaps.without_work.dur_ns)
-    time_ns = pl.col("end_ns") - pl.col("begin_ns")
-    return table.select(*gaps.keys, "step", time_ns=time_ns, busy_ns=time_ns - pl.Series(idle_ns), idle_ns=idle_ns)
+    time_ns = (table["end_ns"] - table["begin_ns"]).to_numpy()
+    times = {"time_ns": time_ns, "busy_ns": time_ns - idle_ns, "idle_ns": idle_ns}
+    return table[[*gaps.keys, "step"]].hstack(pl.DataFrame(times))
 
 
 def _find_rendezvous_waits(gaps: _WindowGaps) -> tuple[IdleCause, Ints, Ints, Ints]:

@@ -6,7 +6,7 @@ Example: an activity that is queued from 1 to 3 us makes the mean length of its 
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Floats, Ints
+from tracekit.arrays import Floats, Ints, select_table
 from tracekit.graph.nodes import NONE
 from tracekit.program import Program
 
@@ -42,8 +42,8 @@ def list_queued(program: Program) -> pl.DataFrame:
     trace are left out.
     """
     nodes = program.graph.nodes
-    waited_ns = pl.Series(nodes.start_ns[nodes.n_host :] - nodes.launch_start_ns)
-    table = program.kernels.select(
-        "rank", "device", "stream", launched_ns=pl.col("ts_ns") - waited_ns, begun_ns=pl.col("ts_ns")
-    )
-    return table.filter(pl.Series(nodes.launcher != NONE) & (waited_ns > 0))
+    waited_ns = nodes.start_ns[nodes.n_host :] - nodes.launch_start_ns
+    begun_ns = program.kernels["ts_ns"].to_numpy()
+    times = pl.DataFrame({"launched_ns": begun_ns - waited_ns, "begun_ns": begun_ns})
+    table = program.kernels[["rank", "device", "stream"]].hstack(times)
+    return select_table(table, (nodes.launcher != NONE) & (waited_ns > 0))

@@ -11,8 +11,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools
+from tracekit.arrays import Bools, select_any
 from tracekit.errors import TracekitError
+from tracekit.kept import keep_on_first
 from tracekit.messages import requests as messages
 from tracekit.program import Program
 from tracekit.replay.engine import compute_lags
@@ -91,6 +92,7 @@ def scale_host_time(program: Program, step_time_us: float, recorded_us: float) -
     return replace(left, step_scale=StepScale(still_ns, raw_ns)), high
 
 
+@keep_on_first
 def find_stalls_of_steps(program: Program) -> list[pl.DataFrame]:
     """Find, for each rank, the profiler's work that delayed a launching thread in the chosen steps.
 
@@ -113,11 +115,11 @@ def _select_in_steps(stalls: pl.DataFrame, rank: RankTrace, program: Program) ->
 
 def find_profiler_stalls(rank: RankTrace) -> pl.DataFrame:
     """Find the profiler's work that delayed exactly one thread: ``ts_ns``, ``dur_ns``, ``name``, ``pid``, ``tid``."""
-    if rank.overheads.is_empty():
-        return rank.overheads[["ts_ns", "dur_ns", "name"]].hstack(rank.calls[["pid", "tid"]].head(0))
-    own = rank.overheads.filter(pl.col("name").is_in(PROFILER_OVERHEAD_KINDS)).select("ts_ns", "dur_ns", "name")
+    own = rank.overheads[["ts_ns", "dur_ns", "name"]][select_any(rank.overheads["name"], PROFILER_OVERHEAD_KINDS)]
+    if own.is_empty():
+        return own.hstack(rank.calls[["pid", "tid"]].head(0))
     threads = rank.calls.select("pid", "tid").unique().sort("pid", "tid")
-    if own.is_empty() or threads.is_empty():
+    if threads.is_empty():
         return own.head(0).join(threads, how="cross")
     events = pl.concat([table.select("ts_ns", "dur_ns", "pid", "tid") for table in (rank.ops, rank.calls)])
     held = np.stack(

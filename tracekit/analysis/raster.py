@@ -6,6 +6,8 @@ part, of which the first half is b's by a quarter: one block of a, one part long
 
 import polars as pl
 
+from tracekit.arrays import IN_ORDER
+
 MIN_BUSY_FRACTION = 0.02
 """Parts of the time that are less busy stay empty."""
 QUARTERS = 4
@@ -54,5 +56,5 @@ def rasterize(intervals: pl.DataFrame, begin_ns: int, end_ns: int, columns: int)
         most.group_by(block=(~is_next.fill_null(False)).cum_sum(), maintain_order=True)
         .agg(pl.col("lane", "key", "quarters").first(), begin=column.first(), length=pl.len().cast(pl.Int64))
         .select("lane", "begin", "length", "quarters", "key")
-        .collect()
+        .collect(engine=IN_ORDER)
     )

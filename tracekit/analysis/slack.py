@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.analysis.binding_edges import get_vertex_times
-from tracekit.arrays import Ints
+from tracekit.arrays import IN_ORDER, Ints, coalesce
 from tracekit.compiled import compile_lazily
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline, replay
@@ -35,13 +35,17 @@ def summarize_by_op(program: Program, slack: Ints) -> pl.DataFrame:
         program: The program.
         slack: Of :func:`compute_slack_ns`.
     """
-    of_kernels = pl.Series(slack[program.graph.nodes.n_host :])
-    table = program.kernels.select("dur_ns", op=pl.coalesce("op", "name"), slack=of_kernels)
+    columns = {
+        "dur_ns": program.kernels["dur_ns"],
+        "op": coalesce(program.kernels["op"], program.kernels["name"]),
+        "slack": slack[program.graph.nodes.n_host :],
+    }
+    table = pl.DataFrame(columns).lazy()
     in_steps = table.filter(program.is_in_chosen_steps, pl.col("slack") != UNBOUNDED_SLACK_NS)
     grouped = in_steps.group_by("op").agg(
         time_us=pl.col("dur_ns").sum() / 1e3 / max(program.chosen_steps.height, 1), slack_us=pl.col("slack").min() / 1e3
     )
-    return grouped.sort("slack_us", "time_us", "op", descending=[False, True, False])
+    return grouped.sort("slack_us", "time_us", "op", descending=[False, True, False]).collect(engine=IN_ORDER)
 
 
 def _find_deadlines(program: Program, timeline: Timeline) -> Ints:

@@ -116,6 +116,7 @@ def _resolve_call_waits(nodes: Nodes, launched: pl.DataFrame, syncs: pl.DataFram
     return activity, call, known
 
 
+SPAN_COLUMNS = ["ts_ns", "dur_ns", "pid", "tid"]
 DATA_LOADER_RANGES = r"^enumerate\(Data(Loader|Pipe)\)"
 """PyTorch's name of the wait for the next batch."""
 
@@ -185,25 +186,26 @@ def _find_rank_threads(rank: RankTrace, nodes: Nodes, kernels: pl.DataFrame, min
     """Return a rank's threads and the absolute time of the graph's start."""
     launched = mine & (nodes.launcher != NONE)
     call = nodes.launcher[launched]
-    calls = rank.calls.select("pid", "tid", "ts_ns")[kernels["call"].filter(pl.Series(launched)).to_list()]
+    calls = rank.calls[["pid", "tid", "ts_ns"]][kernels["call"].filter(pl.Series(launched)).to_list()]
     lanes = calls.select("pid", "tid", lane=pl.Series(nodes.lane[call], dtype=pl.Int64)).unique()
     return lanes, int(calls["ts_ns"][0] - nodes.start_ns[call[0]]) if call.size else 0
 
 
 def find_spans_by_name(ranks: Sequence[RankTrace], threads: LaunchThreads, pattern: str) -> HostSpans:
     """Find the spans of ops and annotations whose name matches a regular expression."""
-    return build_spans(
-        [pl.concat(select_by_name(table, pattern) for table in (rank.ops, rank.annotations)) for rank in ranks], threads
-    )
+    return build_spans([select_by_name(rank, pattern, "ops", "annotations") for rank in ranks], threads)
 
 
-def select_by_name(table: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """Return ``ts_ns``, ``dur_ns``, ``pid``, ``tid`` of the rows whose name matches a regular expression."""
-    return table.filter(pl.col("name").str.contains(pattern)).select("ts_ns", "dur_ns", "pid", "tid")
+def select_by_name(rank: RankTrace, pattern: str, *tables: str) -> pl.DataFrame:
+    """Return ``ts_ns``, ``dur_ns``, ``pid``, ``tid`` of the rows of some tables whose name a pattern finds."""
+    return pl.concat(rank.tables[name][SPAN_COLUMNS][rank.find_named(name, pattern)] for name in tables)
 
 
 def build_spans(rows: Sequence[pl.DataFrame], threads: LaunchThreads) -> HostSpans:
     """Build spans from rows per rank (``ts_ns``, ``dur_ns``, ``pid``, ``tid``), but for threads that launch nothing."""
+    width = threads.width_ns
+    if not any(table.height for table in rows):
+        return HostSpans(0, EMPTY_NODES, EMPTY_NODES, width)
     begin = pl.col("ts_ns")
     placed = pl.concat(
         table.join(lanes, on=["pid", "tid"]).select(
@@ -211,7 +213,6 @@ def build_spans(rows: Sequence[pl.DataFrame], threads: LaunchThreads) -> HostSpa
         )
         for table, lanes, origin_ns in zip(rows, threads.lanes, threads.origin_ns, strict=True)
     )
-    width = threads.width_ns
     lane, begins, ends = (placed[column].to_numpy() for column in ("lane", "begin", "end"))
     begins, ends = (np.clip(at, 0, width - 1) + lane * width for at in (begins, ends))
     return merge_intervals(begins, ends, width)

@@ -4,6 +4,8 @@ from math import gcd
 
 import polars as pl
 
+from tracekit.arrays import select_any
+from tracekit.kept import keep_on_first
 from tracekit.program import Program
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 from tracekit.workload.signature import Signature, Tensor
@@ -15,11 +17,13 @@ AUTOGRAD_NODE_PREFIX = "autograd::engine::evaluate_function: "
 """Prefix of the names of autograd's backward nodes."""
 
 
+@keep_on_first
 def find_gradients(program: Program) -> list[Tensor] | None:
     """Find the gradients that one backward pass accumulates, one per parameter; None where none were recorded."""
-    table = program.trace.ops.filter(
-        (pl.col("name") == ACCUMULATE_GRAD_OP) & pl.col("input_dims").is_not_null() & is_in_first_step(program)
-    )
+    calls = program.trace.ops[select_any(program.trace.ops["name"], (ACCUMULATE_GRAD_OP,))]
+    if calls.is_empty():
+        return None
+    table = calls.filter(pl.col("input_dims").is_not_null() & is_in_first_step(program))
     described = list(table.sort("ts_ns").select("input_dims", "input_types").iter_rows())
     if not described:
         return None

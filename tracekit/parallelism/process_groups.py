@@ -4,12 +4,14 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from tracekit.arrays import mark_any
+from tracekit.kept import keep_on_first
 from tracekit.messages import layouts
 from tracekit.parallelism.collective_calls import list_collectives
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.program import Program
-from tracekit.workload.module_paths import BACKWARD, OPTIMIZER
 from tracekit.workload.ops.fbgemm import LOOKUP_OPS
+from tracekit.workload.phases import BACKWARD, OPTIMIZER
 
 GROUP_NAME_PATTERNS: Mapping[str, str] = {
     "tp": r"(?i)tensor|(?:^|_)tp(?:_|$)",
@@ -77,6 +79,7 @@ def _infer_roles(program: Program, calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+@keep_on_first
 def infer_layout(program: Program) -> Layout:
     """Infer the layout of a traced job.
 
@@ -119,7 +122,8 @@ def infer_layout_if_needed(program: Program, request: LayoutRequest) -> Layout |
         return None
 
 
+@keep_on_first
 def is_training(program: Program) -> bool:
     """Return whether the trace has a backward pass; its kernels show it where autograd's ops weren't recorded."""
-    recorded = program.trace.ops["name"].str.contains("autograd::|AccumulateGrad").any()
-    return bool(recorded) or program.kernels["phase"].is_in([BACKWARD, OPTIMIZER]).any()
+    recorded = program.trace.has_named("ops", "autograd::|AccumulateGrad")
+    return recorded or bool(mark_any(program.kernels["phase"], (BACKWARD, OPTIMIZER)).any())

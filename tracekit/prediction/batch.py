@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from tracekit.arrays import find_nulls, mark_equal, select_any, select_table
 from tracekit.ingest.batches import Speculation, find_speculation
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.ingest.nesting import select_outermost
+from tracekit.kept import keep_on_first
 from tracekit.messages import Message
 from tracekit.messages.traces import ACCEPTANCE_UNKNOWN
 from tracekit.parallelism.layout import Layout
@@ -78,6 +80,7 @@ def infer_job_batch(program: Program, layout: Layout | None, samples: float | No
     return batch.scale(layout.dp) if batch and layout else None
 
 
+@keep_on_first
 def infer_rank_batch(program: Program, samples: float | None = None) -> StepBatch | None:
     """Infer what one rank processes in a step (the mean of several steps).
 
@@ -100,17 +103,20 @@ def _read_captured_batch(program: Program) -> StepBatch | None:
 
 
 def _infer_batch(program: Program) -> StepBatch | None:
-    chosen_steps = program.chosen_steps.filter(rank=program.chosen_steps["rank"][0])
+    chosen_steps = select_table(
+        program.chosen_steps, mark_equal(program.chosen_steps["rank"], program.chosen_steps["rank"][0])
+    )
     if chosen_steps["kind"].n_unique() > 1:
         return None  # the mean of prefill and decode batches is the size of neither
     if chosen_steps["tokens"].null_count() < chosen_steps.height:
         return _read_marked_batch(program, chosen_steps)
-    ops = program.trace.ops.filter(pl.col("name").is_in(list(FIRST_LAYERS)) & pl.col("input_dims").is_not_null())
+    layers = program.trace.ops[select_any(program.trace.ops["name"], FIRST_LAYERS)]
+    ops = select_table(layers, ~find_nulls(layers["input_dims"]))
+    if ops.is_empty():
+        return None
     chosen = ops.with_columns(step=assign_steps(ops["ts_ns"], chosen_steps)).drop_nulls("step")
     layers = select_outermost(chosen, "pid", "tid")  # autocast calls a layer again from within itself
-    if layers.is_empty() or (
-        not is_training(program) and program.trace.calls["name"].str.contains(GRAPH_LAUNCH_CALLS).any()
-    ):
+    if layers.is_empty() or (not is_training(program) and program.trace.has_named("calls", GRAPH_LAUNCH_CALLS)):
         return None
     first = layers["name"][0]
     unit, weight, data = FIRST_LAYERS[first]

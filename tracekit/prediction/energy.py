@@ -9,7 +9,7 @@ import polars as pl
 from predictors import Gpu
 from predictors.hardware import derive_hardware
 from predictors.power import UNKNOWN_WORK_HALF_WIDTH, load_power_law
-from tracekit.arrays import Ints
+from tracekit.arrays import Ints, find_nulls
 from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
 
@@ -80,7 +80,7 @@ def list_kernel_energies(kernels: pl.DataFrame, gpu: Gpu) -> tuple[Ints, Ints, I
     nothing = np.full(watts.size, np.nan)
     watts = np.where(np.isnan(watts), gpu.tdp_w * law.compute_draw(nothing, nothing, time_ns / 1e3), watts)
     above_w = np.fmax(watts - compute_idle_w(gpu), 0.0)
-    unknown = np.where(kernels["bound_us"].is_null().to_numpy(), time_ns, 0.0)
+    unknown = np.where(find_nulls(kernels["bound_us"]), time_ns, 0.0)
     drawn, time, of_unknown = (np.rint(one).astype(np.int64) for one in (above_w * time_ns / 1e3, time_ns, unknown))
     return drawn, time, of_unknown
 

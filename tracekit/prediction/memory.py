@@ -6,6 +6,8 @@ import polars as pl
 
 from predictors import Gpu
 from tracekit.analysis.embedding_tables import compute_table_bytes
+from tracekit.arrays import find_matches
+from tracekit.kept import keep_on_first
 from tracekit.messages import Message
 from tracekit.messages import predictions as told
 from tracekit.models.captured import CaptureFacts
@@ -15,7 +17,7 @@ from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.program import Program
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
 from tracekit.workload.signature import ITEM_BYTES
-from tracekit.workload.step_kinds import compute_time_share
+from tracekit.workload.time_share import compute_time_share
 
 USABLE_MEMORY_FRACTION = 0.92
 """Usable fraction of a GPU's memory (a judgement).
@@ -31,6 +33,7 @@ MAX_STATE_BYTES = 12
 
 MIN_KNOWN_WORK_PCT = 95.0
 """Percent of the forward pass's time with known work that an upper bound on its activations needs."""
+ADAM_PATTERN = "(?i)adam"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,10 @@ class MemoryNeeds:
     table_bytes: float = 0.0
 
 
+@keep_on_first
 def estimate_memory_needs(program: Program) -> MemoryNeeds:
     """Estimate the memory needs of a program from its ops."""
-    tables = program.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any()
+    tables = program.trace.has_named("ops", EMBEDDING_TABLE_OPS)
     state, captured = None if tables else _compute_model_state(program), program.trace.capture_facts
     if captured is None or not captured.peak_bytes:
         held = compute_table_bytes(program) if tables else 0.0
@@ -275,16 +279,15 @@ def _compute_model_state(program: Program) -> ModelState | None:
         return None
     stored = sum(gradient.compute_bytes(4) for gradient in found)
     ends = sum(sorted(gradient.numel for gradient in found)[-2:]) / elements
-    named = (program.trace.ops["name"], program.trace.annotations["name"], program.kernels["name"])
-    adam = any(names.str.contains("(?i)adam").any() for names in named)
+    noted = any(program.trace.has_named(table, ADAM_PATTERN) for table in ("ops", "annotations"))
+    adam = noted or find_matches(program.kernels["name"], ADAM_PATTERN).size > 0
     return ModelState(2 * stored, (ADAM_STATE_BYTES if adam else 0) * elements, MAX_STATE_BYTES * elements, ends)
 
 
 def _compute_forward_bytes(program: Program) -> float | None:
     """Compute the bytes that a step's first forward pass writes at most; None where too many are unknown."""
-    backward = program.trace.ops.filter(pl.col("name").str.contains("autograd::") & is_in_first_step(program))[
-        "ts_ns"
-    ].min()
+    autograd = program.trace.ops[program.trace.find_named("ops", "autograd::")]
+    backward = autograd.filter(is_in_first_step(program))["ts_ns"].min() if autograd.height else None
     if backward is None:
         return None
     kernels = program.kernels.filter(rank=program.trace.rank or 0)

@@ -15,7 +15,7 @@ from tracekit.analysis.contention import MIN_OVERLAP_PCT, ContentionModel
 from tracekit.arrays import Floats, Ints
 from tracekit.comm import Cluster, ClusterError
 from tracekit.graph.edit import remove_edges
-from tracekit.hosts import HostSpeed, find_usual_host, measure_host_speed
+from tracekit.hosts import find_usual_host
 from tracekit.messages import Message, Value, layouts
 from tracekit.parallelism.expert_parallel import compute_held_parameter_fraction
 from tracekit.parallelism.layout import Layout, LayoutError
@@ -65,7 +65,7 @@ from tracekit.replay.engine import UnknownTimes, scale_unknown_time
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
 from tracekit.scoreboard import Scoreboard
-from tracekit.workload.step_kinds import compute_time_shares
+from tracekit.workload.time_share import compute_time_shares
 
 MODELLED_METHODS = ("measured", "law", "transfer")
 SCALED_METHODS = ("scaled",)
@@ -125,10 +125,6 @@ class Predictor:
     def spread(self) -> RankSpread:
         """Variation among its ranks and steps."""
         return measure_rank_spread(self.program)
-
-    @cached_property
-    def _source_host(self) -> HostSpeed | None:
-        return measure_host_speed(self.run.ranks)
 
     @cached_property
     def _memory_needs(self) -> MemoryNeeds:
@@ -246,7 +242,7 @@ class Predictor:
         )
         same = _predict_on_host(ends, compute_host_times(SAME, None, gpu, run.gpu)) if usual else None
         kernels = _apply_edits(program, filled.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
-        source_host = self._source_host if not run.is_captured and (usual or self.host not in TRACED_HOSTS) else None
+        source_host = run.host_speed if not run.is_captured and (usual or self.host not in TRACED_HOSTS) else None
         ranks = target.layout.world_size if target.layout else program.trace.world_size
         gpus_per_rank = program.step_timer.gpus_per_rank
         gpus = ranks * gpus_per_rank
@@ -399,23 +395,23 @@ class Predictor:
             return compute_captured_host_times(self.host, self.run.gpu, gpu)
         if same_host:
             return MEASURED_HOST
-        return compute_host_times(self.host, self._source_host if self.host != SAME else None, gpu, self.run.gpu)
+        return compute_host_times(self.host, self.run.host_speed if self.host != SAME else None, gpu, self.run.gpu)
 
     def _predict_on_usual_host(
         self, gpu: Gpu, ends: "tuple[_End, _End, _End]", step: StepTime
     ) -> StepOnUsualHost | None:
         """Predict the step with the usual CPU, where that changes it."""
         likely = ends[0]
-        if self.host != UNKNOWN or notes.has_host_speed_edit(likely.program) or self._source_host is None:
+        if self.host != UNKNOWN or notes.has_host_speed_edit(likely.program) or self.run.host_speed is None:
             return None
-        host = compute_host_times(TYPICAL, self._source_host, gpu)
+        host = compute_host_times(TYPICAL, self.run.host_speed, gpu)
         fast_us, slow_us = (likely.compute_step_us(time) for time in (host.low, host.high))
         if max(step.step_time_us / fast_us, slow_us / step.step_time_us) < MIN_HOST_EFFECT:
             return None
-        host, usual = compute_host_times(TYPICAL, self._source_host, gpu, self.run.gpu), find_usual_host(gpu)
+        host, usual = compute_host_times(TYPICAL, self.run.host_speed, gpu, self.run.gpu), find_usual_host(gpu)
         there = _predict_on_host(ends, host)
         return StepOnUsualHost(
-            there.step_time_us, there.low_us, there.high_us, self._source_host.speed / usual.speed, usual.machines
+            there.step_time_us, there.low_us, there.high_us, self.run.host_speed.speed / usual.speed, usual.machines
         )
 
     def _predict_contention(self, time_us: Floats) -> StepWithContention | None:

@@ -1,6 +1,7 @@
 """Render hosts as text and JSON: the known ones, and what the bench of this machine's says."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -13,7 +14,7 @@ from tracekit.render.screen import make_plain_table
 
 def serialize_hosts(known: Sequence[KnownHost]) -> str:
     """Return the list of hosts as JSON."""
-    return dump_json(known)
+    return dump_json([asdict(one) for one in known])
 
 
 def render_host_table(known: Sequence[KnownHost]) -> RenderableType:
@@ -35,7 +36,7 @@ def render_host_table(known: Sequence[KnownHost]) -> RenderableType:
 
 def serialize_bench(bench: HostBench) -> str:
     """Return the bench of this machine's host as JSON."""
-    return dump_json(bench)
+    return dump_json(asdict(bench))
 
 
 def render_bench(bench: HostBench) -> RenderableType:

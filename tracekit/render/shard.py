@@ -1,5 +1,6 @@
 """Render sharding plans as text and JSON."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -128,7 +129,7 @@ def _serialize_plans(plans: ShardingPlans) -> dict[str, Any]:
         "capacity_bytes": setting.capacity_bytes,
         "host_capacity_bytes": setting.host_capacity_bytes,
         "plans": [_serialize_plan(plan) for plan in plans.plans],
-        "notes": plans.notes,
+        "notes": [note.to_dict() for note in plans.notes],
     }
 
 
@@ -139,7 +140,7 @@ def _serialize_plan(plan: ShardingPlan) -> dict[str, Any]:
         "low_us": plan.low_us,
         "high_us": plan.high_us,
         "imbalance": plan.imbalance,
-        "parts": plan.parts,
-        "ranks": plan.ranks.drop("capacity_bytes"),
-        "shards": plan.shards,
+        "parts": [dataclasses.asdict(part) for part in plan.parts],
+        "ranks": plan.ranks.drop("capacity_bytes").to_dicts(),
+        "shards": plan.shards.to_dicts(),
     }

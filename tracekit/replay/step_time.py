@@ -11,7 +11,7 @@ from tracekit.messages import Message
 from tracekit.messages.traces import STEPS_OVERLAP, STEPS_WITHOUT_GPU_WORK
 from tracekit.replay.engine import Timeline
 from tracekit.replay.gpu_time import MAX_TIME_NS, MIN_TIME_NS, EarlierWork, measure_coverage
-from tracekit.workload.kernel_table import number_gpus
+from tracekit.workload.gpus import number_gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,7 @@ class JobSteps:
 
     Attributes:
         numbers: Step numbers of the job, in order of appearance.
+        place: For each row of ``steps`` the place of its number among these.
         first: Marks the rows of ``steps`` that are the first of their rank.
         begins_at_mark: Marks the others before which steps weren't recorded.
         is_chosen: Marks the rows of ``steps`` to measure.
@@ -160,7 +161,7 @@ class JobSteps:
         self.first: Bools = np.zeros(steps.height, np.bool_)
         self.first[np.unique(steps["rank"].to_numpy(), return_index=True)[1]] = True
         self.begins_at_mark: Bools = steps["begins_at_mark"].to_numpy() & ~self.first
-        numbers, self._step = _number_in_order(steps["step"].to_numpy())
+        numbers, self.place = _number_in_order(steps["step"].to_numpy())
         self.numbers: list[int] = numbers.tolist()
         # Whether a step is the first step of every rank that has it.
         self._is_first_step: Bools = self._hold_for_all(self.first)
@@ -168,11 +169,11 @@ class JobSteps:
         self._chosen: Bools = np.isin(numbers, chosen["step"].to_numpy())
         last = np.append(self.first[1:], True)
         self._is_cut: Bools = self._hold_for_all(last & ~find_nulls(steps["tokens"]))
-        self.is_chosen: Bools = self._chosen[self._step]
+        self.is_chosen: Bools = self._chosen[self.place]
 
     def _hold_for_all(self, rows: Bools) -> Bools:
         """Return for which steps something holds on every rank."""
-        return np.asarray(np.bincount(self._step, rows) == np.bincount(self._step))
+        return np.asarray(np.bincount(self.place, rows) == np.bincount(self.place))
 
     def compute_median(self, each: StepTimes, scale: StepScale | None = None, longer: Floats | float = 1.0) -> StepTime:
         """Compute the median chosen step, of all ranks together.
@@ -185,12 +186,12 @@ class JobSteps:
         Raises:
             StepError: No chosen step has times.
         """
-        ranks = np.bincount(self._step)
+        ranks = np.bincount(self.place)
         time, known = self.merge_ranks(each.spans)
         if not (self._chosen & known).any():
             raise StepError(STEPS_WITHOUT_GPU_WORK())
         gpu_ns = (each.busy_ns, each.exposed_ns, each.waiting_ns)
-        means = ((np.bincount(self._step, ns) / ranks)[self._chosen] for ns in gpu_ns)
+        means = ((np.bincount(self.place, ns) / ranks)[self._chosen] for ns in gpu_ns)
         busy, exposed, waiting = (float(np.median(ns)) / 1e3 for ns in means)
         step = (time if scale is None else scale.apply(time)) * longer
         counted = self._chosen & known
@@ -219,8 +220,8 @@ class JobSteps:
         """Merge the ranks: the time of each step of the job, and whether it is known."""
         steps, known = self._chosen.size, spans.has_times
         begin, end = np.full(steps, MAX_TIME_NS), np.full(steps, MIN_TIME_NS)
-        np.minimum.at(begin, self._step[known], spans.begin_ns[known])
-        np.maximum.at(end, self._step[known], spans.end_ns[known])
+        np.minimum.at(begin, self.place[known], spans.begin_ns[known])
+        np.maximum.at(end, self.place[known], spans.end_ns[known])
         in_time = np.argsort(begin, kind="stable")
         before = np.empty_like(end)
         before[in_time] = np.roll(end[in_time], 1)
@@ -235,7 +236,7 @@ class JobSteps:
             job_ns: What is added to each step of the job.
         """
         times = np.atleast_2d(gpu_ns)
-        exists, step = ~np.isnan(times).ravel(), np.tile(self._step, times.shape[0])
+        exists, step = ~np.isnan(times).ravel(), np.tile(self.place, times.shape[0])
         count = np.bincount(step, exists, self._chosen.size)
         summed = job_ns + np.bincount(step, np.nan_to_num(times).ravel(), self._chosen.size)
         return float(np.median((summed / np.maximum(count, 1))[self._chosen])) / 1e3
@@ -243,7 +244,7 @@ class JobSteps:
     def find_ends(self, spans: StepSpans) -> Ints:
         """Find when each step of the job ends, on its last rank."""
         end = np.full(self._chosen.size, MIN_TIME_NS)
-        np.maximum.at(end, self._step[spans.has_times], spans.end_ns[spans.has_times])
+        np.maximum.at(end, self.place[spans.has_times], spans.end_ns[spans.has_times])
         return end
 
 
@@ -283,6 +284,11 @@ class StepTimer:
     def numbers(self) -> list[int]:
         """Step numbers of the job, in order of appearance."""
         return self.job.numbers
+
+    @property
+    def step_place(self) -> Ints:
+        """Place of each kernel's step among these numbers; -1 outside all steps."""
+        return np.append(self.job.place, -1)[self._row]
 
     @property
     def is_chosen(self) -> Bools:

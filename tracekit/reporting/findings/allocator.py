@@ -43,4 +43,4 @@ def find_allocator_calls(context: FindingContext) -> Iterator[Finding]:
 
 
 def _select_allocator_calls(rank: RankTrace) -> pl.DataFrame:
-    return rank.calls.filter(pl.col("name").str.contains(ALLOCATOR_CALL_PATTERN))
+    return rank.calls[rank.find_named("calls", ALLOCATOR_CALL_PATTERN)]

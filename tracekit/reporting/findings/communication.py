@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import polars as pl
-
 from tracekit.analysis.critical_path import HOST
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.messages import findings as told
@@ -22,7 +20,7 @@ def find_exposed_communication(context: FindingContext) -> Iterator[Finding]:
     part = exposed_us / context.step_time_us
     if part < MIN_EXPOSED_FRACTION:
         return
-    collectives = context.kernels.filter(pl.col("family") == "collective")
+    collectives = context.select_families(COLLECTIVE)
     if collectives.is_empty():
         return
     saves_us = context.compute_saving_us(collectives, 0.0)

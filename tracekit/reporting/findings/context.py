@@ -11,7 +11,7 @@ import predictors
 from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.sensitivity import SpeedReplays
-from tracekit.arrays import Floats
+from tracekit.arrays import IN_ORDER, Floats, find_nulls, mark_any, mark_equal, select_table
 from tracekit.errors import WhatIfError
 from tracekit.format import format_shape
 from tracekit.messages import Message
@@ -61,7 +61,11 @@ class FindingContext:
     @cached_property
     def is_compiled(self) -> bool:
         """Whether ``torch.compile`` made some of the measured code."""
-        return any(rank.ops["name"].str.contains(COMPILED_REGION_PATTERN).any() for rank in self.run.ranks)
+        return any(rank.has_named("ops", COMPILED_REGION_PATTERN) for rank in self.run.ranks)
+
+    def select_families(self, *families: str) -> pl.DataFrame:
+        """Select the kernels of some families."""
+        return select_table(self.kernels, mark_any(self.kernels["family"], families))
 
     @cached_property
     def graph_fraction(self) -> float:
@@ -158,20 +162,18 @@ class FindingContext:
             describe: Template, or a function like one, of ``launches`` in a mean step and of ``values``.
             values: More values that the description of each has, of its first kernel.
         """
-        grouped = rows.group_by(pl.coalesce("op", "name").alias("op"), "input_dims", "dtype")
+        grouped = rows.lazy().group_by(pl.coalesce("op", "name").alias("op"), "input_dims", "dtype")
         table = grouped.agg(
             pl.col("time_us").sum(), count=pl.len(), **{name: value.first() for name, value in values.items()}
         )
-        ordered = table.sort("time_us", "op", "input_dims", "dtype", descending=[True, False, False, False]).head(
-            MAX_EVIDENCE_ROWS
-        )
+        ordered = table.sort("time_us", "op", "input_dims", "dtype", descending=[True, False, False, False])
         return tuple(
             Evidence(
                 what=" ".join(part for part in (row["op"], row["dtype"], format_shape(row["input_dims"])) if part),
                 time_us=row["time_us"] / self.step_count,
                 detail=describe(launches=row["count"] / self.step_count, **{name: row[name] for name in values}),
             )
-            for row in ordered.iter_rows(named=True)
+            for row in ordered.head(MAX_EVIDENCE_ROWS).collect(engine=IN_ORDER).iter_rows(named=True)
         )
 
     def select_in_steps(self, select_rows: Callable[[RankTrace], pl.DataFrame]) -> pl.DataFrame:
@@ -181,9 +183,9 @@ class FindingContext:
         """
         tables = [select_rows(rank) for rank in self.run.ranks]
         chosen = self.run.chosen_steps
-        steps = [chosen.filter(rank=rank.rank or 0) for rank in self.run.ranks]
-        inside = (assign_steps(table["ts_ns"], own).is_not_null() for table, own in zip(tables, steps, strict=True))
-        return pl.concat(table.filter(mine) for table, mine in zip(tables, inside, strict=True))
+        steps = [select_table(chosen, mark_equal(chosen["rank"], rank.rank or 0)) for rank in self.run.ranks]
+        inside = (~find_nulls(assign_steps(table["ts_ns"], own)) for table, own in zip(tables, steps, strict=True))
+        return pl.concat(select_table(table, mine) for table, mine in zip(tables, inside, strict=True))
 
     def list_longest_spans(self, spans: pl.DataFrame, describe: Callable[[float], Message]) -> tuple[Evidence, ...]:
         """List the names with most time among spans on the CPU, in a mean step.
@@ -192,8 +194,10 @@ class FindingContext:
             spans: ``name`` and ``dur_ns``, of the chosen steps.
             describe: Describes how many of a name there are in a mean step.
         """
-        named = spans.group_by("name").agg(pl.col("dur_ns").sum() / 1e3, count=pl.len())
-        ordered = named.sort("dur_ns", "name", descending=[True, False]).head(MAX_EVIDENCE_ROWS)
+        named = spans.lazy().group_by("name").agg(pl.col("dur_ns").sum() / 1e3, count=pl.len())
+        ordered = (
+            named.sort("dur_ns", "name", descending=[True, False]).head(MAX_EVIDENCE_ROWS).collect(engine=IN_ORDER)
+        )
         return tuple(
             Evidence(name, time_us / self.step_count, describe(count / self.step_count))
             for name, time_us, count in ordered.iter_rows()

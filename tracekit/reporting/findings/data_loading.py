@@ -34,5 +34,5 @@ def find_data_loading(context: FindingContext) -> Iterator[Finding]:
 
 
 def _select_loader_spans(rank: RankTrace) -> pl.DataFrame:
-    spans = pl.concat(table.select("name", "ts_ns", "dur_ns") for table in (rank.ops, rank.annotations))
-    return spans.filter(pl.col("name").str.contains(DATA_LOADER_RANGES))
+    found = {table: rank.find_named(table, DATA_LOADER_RANGES) for table in ("ops", "annotations")}
+    return pl.concat(rank.tables[table][["name", "ts_ns", "dur_ns"]][rows] for table, rows in found.items())

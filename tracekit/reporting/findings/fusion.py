@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from tracekit.arrays import IN_ORDER
 from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
@@ -21,6 +22,8 @@ def find_unfused_chains(context: FindingContext) -> Iterator[Finding]:
 
     A fused chain is assumed to take as long as its longest kernel, which moves at least the chain's input and output.
     """
+    if context.select_families(*FUSIBLE_FAMILIES).is_empty():
+        return
     chains = _find_chains(context.kernels)
     if chains.is_empty():
         return
@@ -44,12 +47,14 @@ def _find_chains(kernels: pl.DataFrame) -> pl.DataFrame:
         & pl.col("graph_node_id").is_null()
         & pl.col("first_input").is_not_null()
     )
-    ordered = kernels.select(
-        *lane, *CHAIN_COLUMNS, first_input=pl.col("input_dims").str.extract(FIRST_INPUT_PATTERN)
-    ).sort(*lane, "ts_ns")
+    ordered = (
+        kernels.lazy()
+        .select(*lane, *CHAIN_COLUMNS, first_input=pl.col("input_dims").str.extract(FIRST_INPUT_PATTERN))
+        .sort(*lane, "ts_ns")
+    )
     alike = pl.struct(*lane, "first_input", fusible=fusible)
     numbered = ordered.with_columns(chain=(alike != alike.shift(1)).fill_null(True).cum_sum()).filter(fusible)
-    return numbered.filter(pl.col("op_row").n_unique().over("chain") > 1)
+    return numbered.filter(pl.col("op_row").n_unique().over("chain") > 1).collect(engine=IN_ORDER)
 
 
 def _list_chain_evidence(context: FindingContext, chains: pl.DataFrame) -> tuple[Evidence, ...]:
@@ -58,7 +63,7 @@ def _list_chain_evidence(context: FindingContext, chains: pl.DataFrame) -> tuple
         pl.coalesce("op", "name").alias("ops"), pl.col("time_us").sum()
     )
     alike = sequences.group_by("ops", maintain_order=True).agg(pl.col("time_us").sum(), count=pl.len())
-    rows = alike.sort("time_us", descending=True, maintain_order=True).head(MAX_EVIDENCE_ROWS).iter_rows(named=True)
+    longest = alike.sort("time_us", descending=True, maintain_order=True).head(MAX_EVIDENCE_ROWS)
     return tuple(
         Evidence(
             what=" → ".join(row["ops"][:MAX_SHOWN_OPS])
@@ -66,5 +71,5 @@ def _list_chain_evidence(context: FindingContext, chains: pl.DataFrame) -> tuple
             time_us=row["time_us"] / context.step_count,
             detail=shown.CHAIN_RAN(times=row["count"] / context.step_count),
         )
-        for row in rows
+        for row in longest.iter_rows(named=True)
     )

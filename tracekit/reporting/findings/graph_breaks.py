@@ -14,6 +14,8 @@ from tracekit.trace import RankTrace
 
 def find_graph_breaks(context: FindingContext) -> Iterator[Finding]:
     """Find graph breaks: a step runs at least two compiled regions one after another."""
+    if not context.is_compiled:
+        return
     regions = select_outermost(context.select_in_steps(_select_regions), "rank", "pid", "tid")
     per_step = regions.height / context.step_count
     if per_step < 2:
@@ -26,6 +28,4 @@ def find_graph_breaks(context: FindingContext) -> Iterator[Finding]:
 
 
 def _select_regions(rank: RankTrace) -> pl.DataFrame:
-    return rank.ops.filter(pl.col("name").str.contains(COMPILED_REGION_PATTERN)).with_columns(
-        rank=pl.lit(rank.rank or 0)
-    )
+    return rank.ops[rank.find_named("ops", COMPILED_REGION_PATTERN)].with_columns(rank=pl.lit(rank.rank or 0))

@@ -41,7 +41,7 @@ def find_largest_part(context: FindingContext, others: Iterable[Finding]) -> Ite
 
 
 def _describe_kernels(context: FindingContext, part: StepPart) -> Finding:
-    kernels = context.kernels.filter(family=part.name)
+    kernels = context.select_families(part.name)
     known = kernels.filter(pl.col("bound_us") > 0)
     known_us, whole_us = float(known["time_us"].sum()), float(kernels["time_us"].sum())
     is_known = part.owner == GPU and known_us >= MIN_KNOWN_FRACTION * whole_us > 0

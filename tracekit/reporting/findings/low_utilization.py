@@ -5,12 +5,13 @@ from functools import partial
 
 import polars as pl
 
+from tracekit.arrays import find_matches, mark_any, mark_equal, select_table
 from tracekit.messages import Message
 from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
-from tracekit.workload.step_kinds import compute_time_share
+from tracekit.workload.time_share import compute_time_share
 
 MAX_UTILIZATION = 0.3
 MIN_TIME_FRACTION = 0.03
@@ -28,8 +29,8 @@ def find_low_utilization(context: FindingContext) -> Iterator[Finding]:
     """
     if context.run.gpu is None:
         return
-    tensor = pl.col("family").is_in(["gemm", "conv"])
-    slow = context.kernels.filter(tensor & (pl.col("bound_us") < MAX_UTILIZATION * pl.col("time_us")))
+    tensor = context.select_families("gemm", "conv")
+    slow = select_table(tensor, mark_equal(tensor["bound_us"] < MAX_UTILIZATION * tensor["time_us"], True))
     if context.sum_per_step_us(slow) < MIN_TIME_FRACTION * context.step_time_us:
         return
     saves_us = context.compute_saving_us(slow, slow["bound_us"])
@@ -53,8 +54,8 @@ def _write_message(context: FindingContext, slow: pl.DataFrame, sms: int, reache
 
 
 def _list_remedies(context: FindingContext, slow: pl.DataFrame) -> list[Message]:
-    converts = context.kernels["name"].str.contains(LAYOUT_CONVERSION_PATTERN).any()
-    is_full = slow["dtype"].is_in(["fp32", "tf32"]).any()
+    converts = find_matches(context.kernels["name"], LAYOUT_CONVERSION_PATTERN).size > 0
+    is_full = mark_any(slow["dtype"], ("fp32", "tf32")).any()
     return [
         *([told.CHANNELS_LAST()] if converts else []),
         *([told.HALF_PRECISION()] if is_full else []),

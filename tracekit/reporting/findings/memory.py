@@ -35,4 +35,4 @@ def find_memory_limits(context: FindingContext) -> Iterator[Finding]:
 
 def _is_checkpointed(context: FindingContext) -> bool:
     """Return whether activations are recomputed in the backward pass."""
-    return any(rank.ops["name"].str.contains(CHECKPOINT_OP, literal=True).any() for rank in context.run.ranks)
+    return any(rank.has_named("ops", CHECKPOINT_OP) for rank in context.run.ranks)

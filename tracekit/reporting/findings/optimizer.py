@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-import polars as pl
-
+from tracekit.arrays import find_matches
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
@@ -17,8 +16,9 @@ FUSED_ADAM_TENSOR_COUNT = 7
 
 def find_unfused_optimizer(context: FindingContext) -> Iterator[Finding]:
     """Find an unfused Adam, if a fused one saves at least 1 % of the step by moving all state once at the same rate."""
-    passes = context.kernels.filter((pl.col("family") == "optimizer") & pl.col("op").str.contains("_foreach_"))
-    last = passes.filter(pl.col("op").str.contains(FOREACH_ADAM_PATTERN))
+    passes = context.select_families("optimizer")
+    passes = passes[find_matches(passes["op"], "_foreach_")]
+    last = passes[find_matches(passes["op"], FOREACH_ADAM_PATTERN)]
     moved = passes["work_bytes"].sum()
     if last.is_empty() or not moved:
         return

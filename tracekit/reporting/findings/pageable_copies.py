@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from tracekit.arrays import find_matches
 from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
@@ -14,9 +15,8 @@ PAGEABLE_NAME = "Pageable"
 
 def find_pageable_copies(context: FindingContext) -> Iterator[Finding]:
     """Find pageable copies if the rate of pinned ones saves at least 1 % of the step."""
-    copies = context.kernels.filter(
-        (pl.col("family") == "memcpy") & pl.col("name").str.contains(PAGEABLE_NAME, literal=True)
-    )
+    copies = context.select_families("memcpy")
+    copies = copies[find_matches(copies["name"], PAGEABLE_NAME)]
     if copies.is_empty():
         return
     saves_us = context.compute_saving_us(copies, context.get_model_us(copies))

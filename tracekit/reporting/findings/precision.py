@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from predictors import Gpu
+from tracekit.arrays import find_nulls, mark_equal, select_table
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
@@ -15,7 +16,8 @@ def find_full_precision(context: FindingContext) -> Iterator[Finding]:
     wanted = _choose_shorter_dtype(context.run.gpu)
     if wanted is None:
         return
-    gemms = context.kernels.filter((pl.col("family") == "gemm") & (pl.col("dtype") == "fp32")).drop_nulls("m")
+    gemms = context.select_families("gemm")
+    gemms = select_table(gemms, mark_equal(gemms["dtype"], "fp32") & ~find_nulls(gemms["m"]))
     if gemms.is_empty():
         return
     saves_us = context.compute_saving_us(gemms, context.predict_on_source_us(gemms.with_columns(dtype=pl.lit(wanted))))

@@ -18,8 +18,10 @@ def find_small_collectives(context: FindingContext) -> Iterator[Finding]:
     The merged collective is assumed to take as long as the longest of them.
     """
     alike = ("rank", "step", "collective", "process_group", "ranks")
-    small = context.kernels.filter((pl.col("family") == "collective") & (pl.col("bytes") < MAX_SMALL_BYTES))
-    many = small.filter(pl.len().over(alike) >= MIN_COLLECTIVES)
+    collectives = context.select_families("collective")
+    if collectives.is_empty():
+        return
+    many = collectives.filter(pl.col("bytes") < MAX_SMALL_BYTES).filter(pl.len().over(alike) >= MIN_COLLECTIVES)
     if many.is_empty():
         return
     saves_us = context.compute_merge_saving_us(many, *alike)

@@ -12,6 +12,8 @@ from tracekit.reporting.findings.finding import Evidence, Finding
 
 def find_straggler(context: FindingContext) -> Iterator[Finding]:
     """Find a rank that arrives later than all others by at least 1 % of the step; it can save no more than that."""
+    if context.run.collectives is None:
+        return
     ranks = find_stragglers(context.run.program).sort("held_up_us", descending=True)
     if ranks.is_empty() or not context.is_worth_reporting(ranks["held_up_us"][0]):
         return

@@ -16,7 +16,7 @@ def find_synchronisation(context: FindingContext) -> Iterator[Finding]:
     if not context.is_worth_reporting(saves_us):
         return
     idle = context.idle.sum_by_cause()
-    waited = float(idle.filter(idle["cause"] == IdleCause.SYNC_BOUND)["time_us"].sum())
+    waited = float(idle["time_us"].filter(idle["cause"] == IdleCause.SYNC_BOUND).sum())
     yield Finding(
         message=told.SYNCHRONISATION(idle_us=waited),
         saves_us=saves_us,

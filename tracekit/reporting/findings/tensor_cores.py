@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from tracekit.arrays import select_any
 from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
@@ -22,8 +23,12 @@ def find_missing_tensor_cores(context: FindingContext) -> Iterator[Finding]:
     """Find half-precision GEMMs without tensor cores or with misaligned shapes, if the model predicts a gain."""
     if context.run.gpu is None or not context.run.gpu.tensor_tflops:
         return
+    halves = context.select_families("gemm")
+    halves = halves[select_any(halves["dtype"], HALF_DTYPES)]
+    if halves.is_empty():
+        return
     sides = pl.min_horizontal("m", "n", "k") >= MIN_SIDE
-    gemms = context.kernels.filter((pl.col("family") == "gemm") & pl.col("dtype").is_in(HALF_DTYPES) & sides)
+    gemms = halves.filter(sides)
     plain = pl.col("name").str.contains(CUDA_CORE_PATTERN)
     odd = pl.any_horizontal(pl.col("n", "k") % ALIGNMENT_ELEMENTS != 0)
     yield from _find_unused(context, gemms.filter(plain & ~odd))

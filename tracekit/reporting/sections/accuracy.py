@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import polars as pl
 
 from predictors.weights_file import SHIPPED_WEIGHTS
+from tracekit.arrays import IN_ORDER
 from tracekit.format import format_percent
 from tracekit.prediction import Prediction
 from tracekit.reporting.columns import Column
@@ -42,8 +43,8 @@ LAW_TITLES = {"sequence": "attention, whole sequences"}
 def build_law_errors(kernels: pl.DataFrame, targets: Sequence[Prediction]) -> tuple[LawError, ...]:
     """Build the errors of the laws in use, most modelled time first."""
     whole = kernels["time_us"].sum() or 1.0
-    times = kernels.select("law", "time_us").drop_nulls("law").group_by("law").agg(pl.col("time_us").sum())
-    rows = times.sort("time_us", "law", descending=[True, False]).iter_rows()
+    times = kernels.lazy().drop_nulls("law").group_by("law").agg(pl.col("time_us").sum())
+    rows = times.sort("time_us", "law", descending=[True, False]).collect(engine=IN_ORDER).iter_rows()
     gpus = [target.gpu for target in targets]
     return tuple(_make_law_error(law, 100 * time / whole, gpus) for law, time in rows)
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tracekit.arrays import IN_ORDER
+
 
 @dataclass(frozen=True, slots=True)
 class FamilyTime:
@@ -25,8 +27,10 @@ class FamilyTime:
 def build_family_times(kernels: pl.DataFrame, steps: int) -> tuple[FamilyTime, ...]:
     """Build the families, longest first."""
     whole = kernels["time_us"].sum() or 1.0
-    rows = kernels.group_by("family").agg(time=pl.col("time_us").sum(), count=pl.len())
+    rows = kernels.lazy().group_by("family").agg(time=pl.col("time_us").sum(), count=pl.len())
     return tuple(
         FamilyTime(family, time / steps, 100 * time / whole, count / steps)
-        for family, time, count in rows.sort("time", "family", descending=[True, False]).iter_rows()
+        for family, time, count in rows.sort("time", "family", descending=[True, False])
+        .collect(engine=IN_ORDER)
+        .iter_rows()
     )

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.analysis.stragglers import find_arrival_skews
-from tracekit.arrays import Ints
+from tracekit.arrays import Ints, mark_equal, select_table
 from tracekit.comm.collective_calls import compute_bus_factor
 from tracekit.graph.ranks import Collectives
 from tracekit.reporting.columns import Column
@@ -43,7 +43,7 @@ def build_collective_times(
         steps: Number of these steps.
         joined: The collectives at which the ranks meet; ``None`` for one rank.
     """
-    collectives = kernels.filter(pl.col("family") == "collective")
+    collectives = select_table(kernels, mark_equal(kernels["family"], "collective"))
     if collectives.is_empty():
         return ()
     unknown = pl.repeat(None, collectives.height, dtype=pl.Int64, eager=True)

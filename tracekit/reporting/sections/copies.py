@@ -6,6 +6,7 @@ from typing import Annotated
 import polars as pl
 
 from predictors import Gpu
+from tracekit.arrays import IN_ORDER, mark_equal, select_table
 from tracekit.reporting.columns import Column
 
 MEMSET = "memset"
@@ -42,12 +43,19 @@ def build_copy_times(kernels: pl.DataFrame, steps: int, gpu: Gpu | None) -> tupl
         steps: Number of these steps.
         gpu: The GPU that ran them, if known.
     """
-    copied = kernels.filter(pl.col("kind") != "kernel").select(
-        "bytes",
-        "dur_ns",
-        kind=pl.when(pl.col("kind") == MEMSET).then(pl.lit(MEMSET)).otherwise(pl.col("copy_kind")),
-        memories=pl.col("name").str.extract(MEMORIES),
-        gbps=pl.when(pl.col("dur_ns") > 0).then(pl.col("bytes") / pl.col("dur_ns")),
+    is_copy = ~mark_equal(kernels["kind"], "kernel")
+    if not is_copy.any():
+        return ()
+    copied = (
+        select_table(kernels, is_copy)
+        .lazy()
+        .select(
+            "bytes",
+            "dur_ns",
+            kind=pl.when(pl.col("kind") == MEMSET).then(pl.lit(MEMSET)).otherwise(pl.col("copy_kind")),
+            memories=pl.col("name").str.extract(MEMORIES),
+            gbps=pl.when(pl.col("dur_ns") > 0).then(pl.col("bytes") / pl.col("dur_ns")),
+        )
     )
     timed = pl.col("gbps").is_not_null()
     rows = (
@@ -62,6 +70,7 @@ def build_copy_times(kernels: pl.DataFrame, steps: int, gpu: Gpu | None) -> tupl
             high=_find_rate(timed, 0.9),
         )
         .sort("time_ns", "kind", "memories", descending=[True, False, False])
+        .collect(engine=IN_ORDER)
     )
     return tuple(
         CopyTime(

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated
 
-import polars as pl
-
-from tracekit.analysis.critical_path import CriticalPath, compute_critical_path
+from tracekit.analysis.critical_path import CriticalPath, compute_measured_path
 from tracekit.analysis.slack import compute_slack_ns, summarize_by_op
 from tracekit.reporting.columns import Column
 from tracekit.run import MeasuredRun
@@ -69,7 +68,7 @@ class CriticalPathSection:
 
 def build_critical_path(run: MeasuredRun) -> CriticalPathSection:
     """Build the critical path of the measured run."""
-    path = compute_critical_path(run.program, run.measured_timeline)
+    path = compute_measured_path(run.program)
     places, edges, families, modules = (_sum_shares(path, column) for column in ("on", "edge", "family", "module"))
     ops = path.sum_by("on", "op")
     steps = run.chosen_steps["step"].n_unique()
@@ -88,7 +87,7 @@ def _sum_shares(path: CriticalPath, column: str) -> tuple[tuple[str, float], ...
 
 def _find_near_critical_ops(run: MeasuredRun) -> Iterator[NearCriticalOp]:
     """Find the ops without a kernel on the path whose slack is small."""
-    rows = summarize_by_op(run.program, compute_slack_ns(run.program)).filter(pl.col("slack_us") > 0)
-    near = rows.filter(pl.col("slack_us") < MAX_NEAR_FRACTION * run.self_replay.span_us, pl.col("time_us") > 0)
-    for op, time_us, slack_us in near.head(MAX_NEAR_OPS).iter_rows():
-        yield NearCriticalOp(op, time_us, slack_us)
+    rows = summarize_by_op(run.program, compute_slack_ns(run.program)).iter_rows()
+    most_us = MAX_NEAR_FRACTION * run.self_replay.span_us
+    near = (NearCriticalOp(*row) for row in rows)
+    yield from islice((one for one in near if 0 < one.slack_us < most_us and one.time_us > 0), MAX_NEAR_OPS)

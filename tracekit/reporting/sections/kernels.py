@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import polars as pl
 
 from predictors.model import TILE_COLUMNS
+from tracekit.arrays import IN_ORDER
 from tracekit.format import format_shape
 from tracekit.prediction import Prediction
 from tracekit.reporting.columns import Column
@@ -85,7 +86,8 @@ def build_kernel_times(
     steps, targets = run.chosen_steps.height, len(predictions)
     whole = kernels["time_us"].sum() or 1.0
     rows = (
-        kernels.group_by(KERNEL_KEYS)
+        kernels.lazy()
+        .group_by(KERNEL_KEYS)
         .agg(
             *(pl.col(f"time {i}").sum() for i in range(targets)),
             *(pl.col(f"{column} {i}").first() for i in range(targets) for column in ("limiter", "method")),
@@ -103,6 +105,7 @@ def build_kernel_times(
             counted=pl.col("work_bytes").is_not_null().all(),
         )
         .sort("time", *KERNEL_KEYS, descending=[True, *[False] * len(KERNEL_KEYS)])
+        .collect(engine=IN_ORDER)
     )
     there = choose_tiles(run.kernels[rows["kernel"]], run, predictions)
     tiles = [[_build_tiles(row) for row in table.iter_rows(named=True)] for table in (rows, *there)]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from predictors import Gpu
+from tracekit.arrays import IN_ORDER
 from tracekit.reporting.sections.kernels import KERNEL_KEYS
 
 BOUND_TOLERANCE = 1.02
@@ -52,7 +53,7 @@ def build_kernels_over_bound(kernels: pl.DataFrame, gpu: Gpu | None) -> tuple[Ke
     if gpu is None:
         return ()
     whole = kernels["time_us"].sum()
-    beaten = kernels.filter(IS_FASTER_THAN_BOUND)
+    beaten = kernels.lazy().filter(IS_FASTER_THAN_BOUND)
     in_cache = (pl.col("limiter") == "memory") & (
         pl.col("work_bytes") <= MAX_CACHE_MULTIPLE * gpu.last_level_cache_bytes
     )
@@ -60,6 +61,7 @@ def build_kernels_over_bound(kernels: pl.DataFrame, gpu: Gpu | None) -> tuple[Ke
         beaten.group_by(KERNEL_KEYS)
         .agg(time=pl.col("time_us").sum(), bound=pl.col("bound_us").sum(), cached=in_cache.all())
         .sort("time", *KERNEL_KEYS, descending=[True, *[False] * len(KERNEL_KEYS)])
+        .collect(engine=IN_ORDER)
     )
     return tuple(
         KernelOverBound(

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.analysis.over_time import compute_means, list_queued
+from tracekit.arrays import IN_ORDER, mark_equal, select_table
 from tracekit.reporting.sections.copies import MEMSET
 from tracekit.run import MeasuredRun
 
@@ -50,11 +51,13 @@ class StepCourse:
 
 def build_step_course(run: MeasuredRun) -> StepCourse | None:
     """Build the course of the middle step of the first rank; ``None`` without a step that takes time."""
-    steps = run.chosen_steps.filter(pl.col("rank") == pl.col("rank").min())
-    steps = steps.with_columns(time_ns=pl.col("end_ns") - pl.col("start_ns")).filter(pl.col("time_ns") > 0)
-    if steps.is_empty():
+    time_ns = pl.col("end_ns") - pl.col("start_ns")
+    of_rank = run.chosen_steps.lazy().filter(pl.col("rank") == pl.col("rank").min())
+    steps = of_rank.with_columns(time_ns=time_ns).filter(pl.col("time_ns") > 0)
+    middle = steps.sort((pl.col("time_ns") - pl.col("time_ns").median()).abs(), "step").head(1).collect(engine=IN_ORDER)
+    if middle.is_empty():
         return None
-    row = steps.sort((pl.col("time_ns") - pl.col("time_ns").median()).abs(), "step").row(0, named=True)
+    row = middle.row(0, named=True)
     edges = np.linspace(row["start_ns"], row["end_ns"], PARTS + 1)
     return StepCourse(
         step=row["step"],
@@ -66,12 +69,14 @@ def build_step_course(run: MeasuredRun) -> StepCourse | None:
 
 
 def _follow_queues(run: MeasuredRun, rank: int, edges: np.ndarray) -> tuple[TimeCourse, ...]:
-    queued = list_queued(run.program).filter(
-        pl.col("rank") == rank, pl.col("launched_ns") < edges[-1], pl.col("begun_ns") > edges[0]
+    queued = (
+        list_queued(run.program)
+        .lazy()
+        .filter(pl.col("rank") == rank, pl.col("launched_ns") < edges[-1], pl.col("begun_ns") > edges[0])
     )
     waited = (pl.col("begun_ns") - pl.col("launched_ns")).sum()
     streams = queued.group_by("device", "stream").agg(waited=waited).sort("waited", "stream", descending=[True, False])
-    alone = len(streams) <= MOST_STREAMS + 1
+    alone = pl.len() <= MOST_STREAMS + 1
     named = streams.with_row_index("place").select(
         "device",
         "stream",
@@ -85,7 +90,8 @@ def _follow_queues(run: MeasuredRun, rank: int, edges: np.ndarray) -> tuple[Time
 
 
 def _follow_copies(run: MeasuredRun, rank: int, edges: np.ndarray) -> tuple[TimeCourse, ...]:
-    copied = run.kernels.filter(pl.col("rank") == rank, pl.col("kind") != "kernel", pl.col("dur_ns") > 0)
+    copies = select_table(run.kernels, ~mark_equal(run.kernels["kind"], "kernel"))
+    copied = copies.lazy().filter(pl.col("rank") == rank, pl.col("dur_ns") > 0)
     table = copied.select(
         name=pl.when(pl.col("kind") == MEMSET).then(pl.lit(MEMSET)).otherwise(pl.col("copy_kind")),
         begin="ts_ns",
@@ -95,10 +101,12 @@ def _follow_copies(run: MeasuredRun, rank: int, edges: np.ndarray) -> tuple[Time
     return _follow(table.filter(pl.col("begin") < edges[-1], pl.col("end") > edges[0]).sort("name"), edges)
 
 
-def _follow(table: pl.DataFrame, edges: np.ndarray) -> tuple[TimeCourse, ...]:
+def _follow(table: pl.LazyFrame, edges: np.ndarray) -> tuple[TimeCourse, ...]:
     courses = []
-    for (name,), mine in table.group_by(["name"], maintain_order=True):
-        begin, end, rates = (mine[column].to_numpy() for column in ("begin", "end", "rate"))
+    for mine in (
+        table.select("name", "begin", "end", "rate").collect(engine=IN_ORDER).partition_by("name", maintain_order=True)
+    ):
+        name, begin, end, rates = mine["name"][0], *(mine[column].to_numpy() for column in ("begin", "end", "rate"))
         means = compute_means(begin, end, rates, edges)
         courses.append(TimeCourse(str(name), tuple(round(max(float(mean), 0.0), 4) for mean in means)))
     return tuple(courses)

@@ -31,10 +31,11 @@ class PhaseTime:
 def build_phase_times(kernels: pl.DataFrame, steps: int) -> tuple[PhaseTime, ...]:
     """Build the phases that have kernels, in order; empty if the phase of too much of a training step is unknown."""
     whole = kernels["time_us"].sum() or 1.0
-    rows = kernels.group_by("phase").agg(time=pl.col("time_us").sum(), count=pl.len())
-    found = {phase: (time, count) for phase, time, count in rows.iter_rows()}
-    unknown = kernels.filter(pl.col("phase") == PHASE_ORDER[0], pl.col("op").is_null())["time_us"].sum()
-    if len(found) > 1 and float(unknown) > MAX_UNKNOWN_FRACTION * float(whole):
+    unknown = pl.col("time_us").filter(pl.col("op").is_null()).sum()
+    rows = kernels.group_by("phase").agg(time=pl.col("time_us").sum(), count=pl.len(), unknown=unknown).rows()
+    found = {phase: (time, count) for phase, time, count, _ in rows}
+    unknown_us = {phase: time for phase, _, _, time in rows}
+    if len(found) > 1 and unknown_us.get(PHASE_ORDER[0], 0.0) > MAX_UNKNOWN_FRACTION * float(whole):
         return ()
     return tuple(
         PhaseTime(phase, time / steps, 100 * time / whole, count / steps)

@@ -14,16 +14,18 @@ from tracekit import secret_scan
 from tracekit.analysis.below_bound import find_below_bound
 from tracekit.analysis.clock_speed import measure_clock_speed
 from tracekit.analysis.graph_replays import count_replayed_nodes
+from tracekit.arrays import find_matches
 from tracekit.ingest.whole_graphs import is_whole_graph
 from tracekit.messages import Message
 from tracekit.messages import reports as told
 from tracekit.messages.models import CONFIG_WITHOUT_FIT
 from tracekit.messages.traces import DEVICE_NOT_RECORDED
 from tracekit.trace import RankTrace
-from tracekit.workload.kernel_table import REPLACED_NAME, count_gpus_per_rank
-from tracekit.workload.owners import count_lost_launches, lacks_graphs
-from tracekit.workload.step_kinds import compute_time_share
+from tracekit.workload.contradicted_names import REPLACED_NAME
+from tracekit.workload.gpus import count_gpus_per_rank
+from tracekit.workload.lost_kernels import count_lost_launches, lacks_graphs
 from tracekit.workload.steps import count_optimizer_steps
+from tracekit.workload.time_share import compute_time_share
 from tracekit.workload.work_inference.model_layers import describe_misfit
 
 # Percent of the GPU's time without recorded launches, from which on the report warns.
@@ -89,7 +91,8 @@ def _iter_rank_doubts(rank: RankRecord) -> Iterator[Message]:
 
 def _doubt_launches(rank: RankRecord) -> Iterator[Message]:
     """Doubt kernels without a launch, launches without a kernel, and replays of CUDA graphs that lack kernels."""
-    part = compute_time_share(rank.kernels, "dur_ns", pl.col("call").is_null())
+    lack_launches = rank.kernels["call"].null_count() > 0
+    part = compute_time_share(rank.kernels, "dur_ns", pl.col("call").is_null()) if lack_launches else 0.0
     if part > MIN_UNLAUNCHED_PCT:
         missing = told.LAUNCHES_MISSING if rank.is_whole_trace else told.LAUNCHES_MISSING_IN_STEPS
         yield missing(time_pct=part)
@@ -110,9 +113,9 @@ def _doubt_launches(rank: RankRecord) -> Iterator[Message]:
 
 def _doubt_names(rank: RankRecord) -> Iterator[Message]:
     """Doubt kernels that are named after their op, as their own name contradicts it."""
-    replaced = rank.kernels.filter(pl.col("name").str.contains(REPLACED_NAME))
-    if replaced.height:
-        yield told.KERNEL_NAMES_CONTRADICTED(kernels=replaced.height, op=replaced["op"][0])
+    replaced = find_matches(rank.kernels["name"], REPLACED_NAME)
+    if replaced.size:
+        yield told.KERNEL_NAMES_CONTRADICTED(kernels=replaced.size, op=rank.kernels["op"][int(replaced[0])])
 
 
 def _doubt_work(rank: RankRecord) -> Iterator[Message]:

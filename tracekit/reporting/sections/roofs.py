@@ -7,6 +7,7 @@ import polars as pl
 
 from predictors import Gpu
 from predictors.hardware import derive_hardware
+from tracekit.arrays import IN_ORDER
 from tracekit.prediction import Prediction
 from tracekit.run import MeasuredRun
 
@@ -42,10 +43,10 @@ def build_roofs(run: MeasuredRun, kernels: pl.DataFrame, targets: Sequence[Predi
 
 def _list_dtypes(kernels: pl.DataFrame) -> list[str]:
     """List the precisions with enough time, most time first."""
-    worked = kernels.select("dtype", "time_us", "work_flops").filter(pl.col("work_flops") > 0).drop_nulls("dtype")
+    worked = kernels.lazy().filter(pl.col("work_flops") > 0, pl.col("dtype").is_not_null())
     times = worked.group_by("dtype").agg(pl.col("time_us").sum()).sort("time_us", "dtype", descending=[True, False])
-    whole = float(times["time_us"].sum())
-    return times.filter(pl.col("time_us") >= MIN_DTYPE_FRACTION * whole)["dtype"].to_list()
+    found = dict(times.collect(engine=IN_ORDER).iter_rows())
+    return [dtype for dtype, time_us in found.items() if time_us >= MIN_DTYPE_FRACTION * sum(found.values())]
 
 
 def _build_roof(gpu: Gpu, dtypes: Sequence[str], *, measured: bool) -> Roof:

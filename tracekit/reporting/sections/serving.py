@@ -18,7 +18,6 @@ from tracekit.reporting.columns import Column
 from tracekit.reporting.figure import Figure
 from tracekit.reporting.sections.source import label_times
 from tracekit.run import MeasuredRun
-from tracekit.workload.kernel_table import count_gpus_per_rank
 
 PREFILL_KINDS, DECODE_KINDS = ("prefill", "mixed"), ("decode", "mixed")
 
@@ -101,7 +100,7 @@ def _build_batches(kind: str, run: MeasuredRun, targets: Sequence[Prediction], r
         pl.col("tokens", "prompts", "sequences").median().cast(pl.Float64) * replicas
     )
     tokens, prompts, sequences = counts.row(0)
-    gpus = max(run.trace.world_size, len(run.ranks)) * count_gpus_per_rank(run.kernels)
+    gpus = max(run.trace.world_size, len(run.ranks)) * run.program.step_timer.gpus_per_rank
     batch, accepted = infer_rank_batch(run.program), infer_accepted_tokens(run.program)
     size = Figure(batch.size, *batch.ends).scale(replicas) if batch else Figure.from_exact(tokens)
     got, step = Figure(*accepted) if accepted else None, run.measured_step

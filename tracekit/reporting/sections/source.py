@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracekit.analysis.embedding_tables import EmbeddingTables, find_embedding_tables
+from tracekit.arrays import list_distinct, mark_equal, select_table
 from tracekit.comm import Cluster
 from tracekit.format import abbreviate_names, replace_undecodable
-from tracekit.hosts import find_usual_host, measure_host_speed
+from tracekit.hosts import find_usual_host
 from tracekit.parallelism.layout import LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
@@ -15,7 +16,6 @@ from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_ker
 from tracekit.prediction.model import compute_cost, compute_cost_per_million, compute_joules_per_unit
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
-from tracekit.workload.kernel_table import count_gpus_per_rank
 from tracekit.workload.steps import describe_numbers, is_whole_trace
 
 IDENTIFIED_BY = {
@@ -148,12 +148,13 @@ def build_source_summary(
     """
     step = run.measured_step
     ranks = max(run.trace.world_size, len(run.ranks))
-    gpus_per_rank = gpus_per_rank or count_gpus_per_rank(run.kernels)
+    gpus_per_rank = gpus_per_rank or run.program.step_timer.gpus_per_rank
     gpus = ranks * gpus_per_rank
     rented = cluster.count_rented_gpus(gpus) if cluster else gpus
     batch = batch or _infer_batch(run)
-    host = None if run.is_captured else measure_host_speed(run.ranks)
+    host = None if run.is_captured else run.host_speed
     per_second = batch.compute_throughput(step.mean_us) if batch else None
+    first_steps = select_table(run.steps, mark_equal(run.steps["rank"], run.steps["rank"][0]))
     steps_marked = not is_whole_trace(run.steps)
     return SourceSummary(
         trace=abbreviate_names(replace_undecodable(run.trace.source), len(run.ranks) - 1),
@@ -165,7 +166,7 @@ def build_source_summary(
         measured=len(run.ranks),
         steps=step.steps,
         steps_marked=steps_marked,
-        batches=" and ".join(run.chosen_steps["kind"].drop_nulls().unique().sort()) or None,
+        batches=" and ".join(sorted(list_distinct(run.chosen_steps["kind"]))) or None,
         step_time_us=step.step_time_us,
         mean_us=step.mean_us,
         kernel_time_us=step.kernel_time_us,
@@ -175,7 +176,7 @@ def build_source_summary(
         kernels=run.kernels.height,
         shapes_recorded=run.trace.has_shapes,
         gpus_per_rank=gpus_per_rank,
-        step_numbers=describe_numbers(run.steps.filter(rank=run.steps["rank"][0])) if steps_marked else None,
+        step_numbers=describe_numbers(first_steps) if steps_marked else None,
         price=price,
         rented=rented,
         dollars_per_1000_steps=compute_cost(price, rented, step.mean_us),
@@ -202,7 +203,7 @@ def estimate_energy(run: MeasuredRun, on_source: pl.DataFrame) -> StepEnergy | N
     """
     if run.gpu is None:
         return None
-    step, kernels = run.measured_step, on_source.with_columns(time_us=run.kernels["dur_ns"] / 1e3)
+    step, kernels = run.measured_step, on_source.hstack([(run.kernels["dur_ns"] / 1e3).alias("time_us")])
     drawn = sum_kernel_energy(run.program, kernels, step, run.gpu)
     return estimate_step_energy(drawn, step, (step.step_time_us, step.step_time_us), run.gpu, float(run.gpu.tdp_w))
 

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import polars as pl
-
 from tracekit.reporting.columns import Column
 from tracekit.run import MeasuredRun
 
@@ -26,7 +24,6 @@ class MeasuredStep:
 
 def build_measured_steps(run: MeasuredRun) -> tuple[MeasuredStep, ...]:
     """Build the steps that were asked for, in order."""
-    times = run.measured_steps.select(
-        "step", *(pl.col(f"{part}_ns") / 1e3 for part in ("time", "busy", "exposed")), "first"
-    )
-    return tuple(MeasuredStep(*row) for row in times.iter_rows())
+    steps = run.measured_steps
+    times_us = ((steps[f"{part}_ns"] / 1e3).to_list() for part in ("time", "busy", "exposed"))
+    return tuple(map(MeasuredStep, steps["step"].to_list(), *times_us, steps["first"].to_list()))

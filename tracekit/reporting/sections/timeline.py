@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
-from tracekit.analysis.critical_path import compute_critical_path
+from tracekit.analysis.critical_path import compute_critical_path, compute_measured_path
 from tracekit.analysis.raster import rasterize
+from tracekit.arrays import IN_ORDER, mark_equal
 from tracekit.prediction import Prediction
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
@@ -128,9 +130,9 @@ def build_timelines(
 def _choose_streams(run: MeasuredRun, course: StepCourse) -> pl.DataFrame:
     """Return the streams with a lane of their own, which is their row: those that work longest in the measured step."""
     rank = pl.lit(True) if course.rank is None else pl.col("rank") == course.rank
-    inside = run.kernels.filter(pl.col("step") == course.step, rank)
+    inside = run.kernels.lazy().filter(pl.col("step") == course.step, rank)
     streams = inside.group_by("device", "stream").agg(busy=pl.col("dur_ns").sum())
-    ordered = streams.sort("busy", "stream", descending=[True, False]).select("device", "stream")
+    ordered = streams.sort("busy", "stream", descending=[True, False]).collect(engine=IN_ORDER)[["device", "stream"]]
     return (ordered if len(ordered) <= MAX_LANES + 1 else ordered.head(MAX_LANES)).with_row_index("lane")
 
 
@@ -172,12 +174,13 @@ class _Painter:
 
     def draw(self, label: str, program: Program, timeline: Timeline) -> StepTimeline | None:
         """Draw a timeline of a program; ``None`` if the step has no time there."""
-        rank = program.steps["rank"].min() if self.course.rank is None else self.course.rank
-        steps = program.steps.with_row_index("row").filter(pl.col("step") == self.course.step, pl.col("rank") == rank)
+        rank = int(program.steps["rank"].to_numpy().min()) if self.course.rank is None else self.course.rank
+        is_drawn = mark_equal(program.steps["step"], self.course.step) & mark_equal(program.steps["rank"], rank)
         spans = program.step_timer.compute_step_spans(timeline)
-        if steps.is_empty() or not spans.has_duration[steps["row"][0]]:
+        if not (is_drawn & spans.has_duration).any():
             return None
-        begin_ns, end_ns = (int(times[steps["row"][0]]) for times in (spans.previous_end_ns, spans.end_ns))
+        row = int(np.argmax(is_drawn))
+        begin_ns, end_ns = int(spans.previous_end_ns[row]), int(spans.end_ns[row])
         activities = self._list_activities(program, timeline).filter(
             pl.col("rank") == rank, pl.col("end_ns") > begin_ns, pl.col("begin_ns") < end_ns
         )
@@ -185,10 +188,10 @@ class _Painter:
             blocks = rasterize(activities, begin_ns, end_ns, columns)
             if blocks.height <= self.max_blocks:
                 break
-        segments = compute_critical_path(program, timeline).segments.select(
-            "begin_ns", "end_ns", lane=pl.lit(0), key="on"
-        )
-        path = rasterize(segments, begin_ns, end_ns, columns).select("begin", "length", "key")
+        is_measured = program is self.run.program
+        found = compute_measured_path(program) if is_measured else compute_critical_path(program, timeline)
+        segments = found.segments.select("begin_ns", "end_ns", lane=pl.lit(0), key="on")
+        path = rasterize(segments, begin_ns, end_ns, columns)[["begin", "length", "key"]]
         return StepTimeline(
             label=label,
             time_us=(end_ns - begin_ns) / 1e3,
@@ -201,24 +204,22 @@ class _Painter:
         """List the GPU's activities with their times; the trace's kernels come first in every program."""
         added = program.kernels.height - self.places.len()
         places = self.places.extend_constant(None, added) if added else self.places
-        return program.kernels.join(
-            self.streams, on=["device", "stream"], how="left", nulls_equal=True, maintain_order="left"
-        ).select(
+        kernels = program.kernels.lazy().join(
+            self.streams.lazy(), on=["device", "stream"], how="left", nulls_equal=True, maintain_order="left"
+        )
+        return kernels.select(
             "rank",
             pl.col("lane").fill_null(self.streams.height),
             key=pl.struct(family="family", place=places),
             begin_ns=pl.Series(timeline.activity_start_ns),
             end_ns=pl.Series(timeline.activity_end_ns),
-        )
+        ).collect(engine=IN_ORDER)
 
     def _build_lanes(self, blocks: pl.DataFrame) -> Iterator[TimelineLane]:
         names = self.streams.select(pl.format("GPU {} stream {}", "device", "stream")).to_series().to_list()
+        drawn: dict[int, list[TimelineBlock]] = {}
+        for lane, begin, length, quarters, kernel in blocks.iter_rows():
+            drawn.setdefault(lane, []).append(TimelineBlock(begin, length, quarters, kernel["family"], kernel["place"]))
         for lane, name in enumerate([*names, OTHER_STREAMS]):
-            mine = _list_blocks(blocks.filter(lane=lane))
-            if mine:
-                yield TimelineLane(name, mine)
-
-
-def _list_blocks(blocks: pl.DataFrame) -> tuple[TimelineBlock, ...]:
-    rows = blocks.select("begin", "length", "quarters", pl.col("key").struct.unnest())
-    return tuple(TimelineBlock(*row) for row in rows.iter_rows())
+            if lane in drawn:
+                yield TimelineLane(name, tuple(drawn[lane]))

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from tracekit.analysis.idle import IdleBreakdown
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
+from tracekit.arrays import select_table
 from tracekit.format import shorten_kernel_name
 from tracekit.ingest.cut_files import NUMBERED_STEP
 from tracekit.messages import Message
@@ -60,9 +62,10 @@ def find_unlike_steps(
         measured: ``step`` and ``time_ns`` of the steps that were asked for; by default those of its timeline.
     """
     steps = run.measured_steps if measured is None else measured
-    steps = steps.join(run.chosen_steps.select("step"), on="step", how="semi", maintain_order="left")
-    median_ns = steps.select(pl.col("time_ns").median().cast(pl.Float64)).item()
-    if not median_ns:
+    steps = select_table(steps, np.isin(steps["step"].to_numpy(), run.chosen_steps["step"].to_numpy()))
+    times_ns = steps["time_ns"].to_numpy()
+    median_ns = float(np.median(times_ns)) if times_ns.size else 0.0
+    if not median_ns or not (np.abs(np.log(times_ns / median_ns)) > np.log(MIN_RATIO_TO_MEDIAN)).any():
         return None
     off = (pl.col("time_ns") / median_ns).log().abs()
     unlike = steps.filter(off > pl.lit(MIN_RATIO_TO_MEDIAN).log()).sort(off, "step", descending=[True, False])

@@ -9,6 +9,7 @@ from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps
 from tracekit.analysis.unrecorded_work import UnrecordedTime, measure_unrecorded_time
+from tracekit.arrays import list_distinct
 from tracekit.format import shorten_kernel_name
 from tracekit.ingest.ranks import abbreviate_ranks
 from tracekit.messages import Message
@@ -20,8 +21,8 @@ from tracekit.prediction.batch import infer_rank_batch, note_open_acceptance
 from tracekit.reporting.sections import unlike_steps
 from tracekit.reporting.sections.rank_doubts import RankRecord, list_rank_doubts, merge_rank_doubts
 from tracekit.run import MAX_TRUSTED_ERROR_PCT, MeasuredRun
-from tracekit.workload.step_kinds import compute_time_share
 from tracekit.workload.steps import is_whole_trace
+from tracekit.workload.time_share import compute_time_share
 
 # Step time with the profiler over step time without it, from which on the report warns.
 MIN_OVERHEAD_RATIO = 1.03
@@ -80,7 +81,7 @@ def collect_evidence(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame 
         model: What the model alone says of each kernel on the GPU, from
             :func:`tracekit.reporting.kernel_rows.predict_on_source`; ``None`` to ask it for the kernels that matter.
     """
-    held = pl.concat(table.select("name", "dur_ns") for table in find_stalls_of_steps(run.program))
+    held = pl.concat(table[["name", "dur_ns"]] for table in find_stalls_of_steps(run.program))
     return JobEvidence(
         doubts=tuple((one.trace.rank or 0, list_rank_doubts(one)) for one in _list_records(run, model)),
         idle=idle,
@@ -88,7 +89,7 @@ def collect_evidence(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame 
         steps=run.measured_steps,
         stalled_us=run.program.step_timer.compute_median_sum_us(run.graph.waits.stalled_ns),
         held_us=int(held["dur_ns"].sum()) / 1e3 / len(run.ranks),
-        held_by=tuple(held["name"].unique().sort()),
+        held_by=tuple(sorted(list_distinct(held["name"]))),
         unrecorded=measure_unrecorded_time(run.program),
         acceptance=tuple(note_open_acceptance(infer_rank_batch(run.program))),
         dropped=run.graph.dropped,
@@ -148,7 +149,7 @@ def _iter_warnings(run: MeasuredRun, evidence: JobEvidence) -> Iterator[Message]
 def _warn_of_kept_idle(run: MeasuredRun, evidence: JobEvidence) -> Iterator[Message]:
     """Warn if much of the step is idle time that no launch and no wait explains: within CUDA graphs, or elsewhere."""
     step_us, idle = run.measured_step.step_time_us, evidence.idle.scale_to(run.measured_step)
-    causes_us = dict(idle.sum_by_cause().select("cause", "time_us").iter_rows())
+    causes_us = {cause: time_us for cause, time_us, _ in idle.sum_by_cause().iter_rows()}
     hidden_us, idle_us = (causes_us.get(cause, 0.0) for cause in (IdleCause.IN_GRAPH, IdleCause.UNEXPLAINED))
     if hidden_us > MIN_HIDDEN_FRACTION * step_us:
         yield told.GRAPH_GAPS_KEPT(idle_us=hidden_us, step_pct=100 * hidden_us / step_us)
@@ -191,6 +192,8 @@ def _warn_of_capture(run: MeasuredRun) -> Iterator[Message]:
 
 def _warn_of_other_batches(run: MeasuredRun) -> Iterator[Message]:
     """Warn if the engine also ran batches of other kinds than the measured ones."""
+    if not run.steps["kind"].count():
+        return
     others = run.steps.filter(~pl.col("kind").is_in(run.chosen_steps["kind"].implode()))
     kinds = others.group_by("kind", maintain_order=True).agg(pl.col("step").n_unique()).iter_rows()
     if others.height:
