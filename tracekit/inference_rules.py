@@ -9,19 +9,19 @@ from tracekit.ingest import correlations
 from tracekit.messages import requests as messages
 from tracekit.replay import collective_transfer
 from tracekit.rules import Rule, RuleNames
-from tracekit.workload import busy_start, contradicted_names, precision, step_kinds, steps, unmarked_steps
+from tracekit.workload import kernel_table, step_kinds, steps, unmarked_steps
 from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES
 
 INFERENCE_RULES: tuple[Rule, ...] = (
     correlations.RULE,
-    steps.RULE,
+    steps.STEPS_RULE,
     *unmarked_steps.RULES,
-    step_kinds.RULE,
-    busy_start.RULE,
-    contradicted_names.RULE,
+    step_kinds.STEP_KINDS_RULE,
+    step_kinds.BUSY_START_RULE,
+    kernel_table.CONTRADICTED_NAMES_RULE,
     *DIRECTION_RULES,
     *WORK_RULES,
-    precision.RULE,
+    kernel_table.PRECISION_RULE,
     match.RANK_CLOCKS_RULE,
     submissions.SUBMISSION_RULE,
     submissions.PAGEABLE_COPIES_RULE,

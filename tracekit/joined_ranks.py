@@ -17,10 +17,10 @@ from tracekit.program import StepTables
 from tracekit.replay.collective_transfer import estimate_transfer_us
 from tracekit.rules import RuleNames
 from tracekit.trace import RankTrace
-from tracekit.workload import precision
+from tracekit.workload import kernel_table
 from tracekit.workload import steps as step_table
 from tracekit.workload.kernel_table import build_kernel_table
-from tracekit.workload.lost_kernels import count_lost_launches
+from tracekit.workload.owners import count_lost_launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def join_rank_traces(
         graph = link_ranks(list(zip(numbers, each, strict=True)), collectives)
     kernels, kept = split_collective_waits(table, graph.work_ns, collectives, len(ranks), without)
     graph = replace(graph, kept_ns=kept)
-    if gpu is not None and precision.RULE.is_on(without):
-        kernels = precision.detect_tf32(kernels, gpu)
+    if gpu is not None and kernel_table.PRECISION_RULE.is_on(without):
+        kernels = kernel_table.detect_tf32(kernels, gpu)
     every, asked = stack_ranks(found, numbers), stack_ranks(asked_of_ranks, numbers)
     tables = StepTables(kernels, every, step_table.drop_first_step(asked, every, kernels), asked)
     return JoinedRanks(tuple(ranks), tables, graph, collectives, notes)

@@ -13,7 +13,7 @@ from tracekit.prediction.model import Prediction
 from tracekit.prediction.sustained_clock import sum_demands_us
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
-from tracekit.workload.gpus import count_gpus_per_rank, number_gpus
+from tracekit.workload.kernel_table import count_gpus_per_rank, number_gpus
 
 PRODUCT = {"dims": [[4096, 4096], [4096, 4096]], "types": ["c10::BFloat16", "c10::BFloat16"]}
 

@@ -7,7 +7,7 @@ import pytest
 
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
-from tracekit.workload.stored_weights import fill_stored_weights
+from tracekit.workload.parameters import fill_stored_weights
 
 ALLOCATING_OPS = ("aten::empty", "aten::empty_strided", "aten::result_type", "aten::resize_", "aten::as_strided")
 

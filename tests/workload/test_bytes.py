@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tracekit.workload.classify import classify_activity
+from tracekit.workload.op_work import classify_activity
 from tracekit.workload.ops import compute_work
 from tracekit.workload.signature import Signature
 

@@ -6,7 +6,7 @@ import pytest
 import tracekit as tk
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
-from tracekit.workload.work_inference import pointwise
+from tracekit.workload.work_inference import grids
 
 ADD = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
@@ -104,7 +104,7 @@ def test_recorded_shapes_lie_inside_the_bracket(real_traces):
     trace = tk.load(real_traces / "v100_resnet50_train_6steps_2021.json.gz").rank()
     kernels = build_kernel_table(trace)
     hidden = kernels.with_columns(work_from=pl.lit(None, pl.String))
-    both = pointwise.infer_pointwise_work(hidden, trace).with_columns(
+    both = grids.infer_pointwise_work(hidden, trace).with_columns(
         recorded=kernels["bytes"] * kernels["share"], of=kernels["work_from"]
     )
     told = both.filter((pl.col("work_from") == "geometry") & (pl.col("of") == "shapes"))

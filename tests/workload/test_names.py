@@ -2,8 +2,8 @@
 
 import pytest
 
-from tracekit.workload.classify import classify_activity
 from tracekit.workload.names import infer_copy_kind, infer_dtype, infer_family, is_indexed
+from tracekit.workload.op_work import classify_activity
 
 REAL_NAMES = [
     ("ampere_sgemm_128x64_nn", "gemm", "fp32"),

@@ -70,6 +70,7 @@ VALUES = (
     "NaN",
 )
 TYPES = ("float", "float", "c10::Half", "c10::Float8_e4m3fn", "long int", "bool", "Scalar", "")
+NAMES = sorted(OPS)
 KERNELS = ("sgemm", CONV, COPY, POOL, "flash_fwd_kernel", "softmax_warp", "batch_norm_backward_reduce", "nchwToNhwc")
 
 
@@ -78,7 +79,7 @@ def any_call(rng):
     axes, count = rng.choice((1, 2, 3, 4)), rng.randrange(12)
     dims = [[rng.choice(SIZES) for _ in range(axes if rng.random() < 0.8 else 0)] for _ in range(count)]
     inputs = {
-        "op": rng.choice(OPS),
+        "op": rng.choice(NAMES),
         "name": rng.choice(KERNELS),
         "kind": "kernel",
         "input_dims": json.dumps(dims),

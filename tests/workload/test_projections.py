@@ -7,7 +7,7 @@ import polars as pl
 import tracekit as tk
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table
-from tracekit.workload.work_inference import attention_projections
+from tracekit.workload.work_inference import model_attention
 
 TENSILE = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16x16x1_SN_LDSB1"
 OP = "vllm::unified_attention_with_output"
@@ -68,7 +68,7 @@ def test_recorded_shapes_are_what_is_told(real_traces):
     product = (pl.col("family") == "gemm") & pl.col("op").str.starts_with("aten::")
     hidden = kernels.with_columns(pl.when(~product).then(pl.col("work_from")).alias("work_from"))
     norms = rank.ops.filter(name="_C::fused_add_rms_norm")
-    both = attention_projections.infer_attention_projections(hidden, replace(rank, ops=norms)).with_columns(
+    both = model_attention.infer_attention_projections(hidden, replace(rank, ops=norms)).with_columns(
         *(kernels[column].alias(f"recorded_{column}") for column in ("m", "n", "k"))
     )
     told = both.filter(work_from="projection")

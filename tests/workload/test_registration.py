@@ -6,7 +6,7 @@ import pytest
 
 from predictors.kernels import MEMORY_FAMILIES, REQUIRED_COLUMNS, TENSOR_FAMILIES
 from tests.kernels import kernel_of, only
-from tracekit.workload.classify import OP_FAMILY_RULES, classify_activity, classify_op
+from tracekit.workload.op_work import OP_FAMILY_RULES, classify_activity, classify_op
 from tracekit.workload.ops.registry import OP_KERNELS, OPS, ProductFamily, TrafficFamily, op, op_kernels
 
 NAMES = {

@@ -13,7 +13,7 @@ from tracekit.ingest import load_bytes
 from tracekit.ingest.decode import decode
 from tracekit.messages.traces import STACKS_NOT_RECORDED
 from tracekit.testing import TraceBuilder
-from tracekit.workload import torchscript_modules
+from tracekit.workload import module_paths
 from tracekit.workload.kernel_table import build_kernel_table
 
 AUTOGRAD_THREAD = 101
@@ -161,7 +161,7 @@ def test_what_torchscript_records_today(tmp_path):
     profile.export_chrome_trace(str(tmp_path / "trace.json"))
     data = io.BytesIO((tmp_path / "trace.json").read_bytes())
     ops = decode(data, "trace.json", needs_gpu=False, stacks=True).ops
-    products = torchscript_modules.find_torchscript_modules(ops.filter(pl.col("name") == "aten::linear"))
+    products = module_paths.find_torchscript_modules(ops.filter(pl.col("name") == "aten::linear"))
     assert products.select("outermost", "inside").rows() == [
         ("Sequential", f"Block_{i}.Linear_{part}") for i in (0, 1) for part in ("up", "down")
     ]

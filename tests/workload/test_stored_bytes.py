@@ -12,9 +12,9 @@ from predictors.columns import prepare_kernels
 from tests.conftest import SAMPLES, VARIABLE
 from tests.kernels import kernel_of
 from tracekit.errors import NoGpuActivityError
-from tracekit.workload.classify import is_helper
 from tracekit.workload.kernel_table import build_kernel_table
 from tracekit.workload.names import infer_item_bytes
+from tracekit.workload.op_work import is_helper
 from tracekit.workload.ops import compute_work, find_op
 from tracekit.workload.ops.memory_traffic import sum_bytes
 from tracekit.workload.ops.registry import OPS

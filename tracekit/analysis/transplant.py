@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 MATCH_COLUMNS = ("place", "what", "input_dims")
 

@@ -23,7 +23,7 @@ from tracekit.messages import doctor_checks as told
 from tracekit.messages.reports import TIMES_SYNTHETIC
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace, Trace
-from tracekit.workload.lost_kernels import count_lost_launches
+from tracekit.workload.owners import count_lost_launches
 
 CHECKS: tuple[Callable[[CheckContext], Check | None], ...] = (
     steps.check_format,

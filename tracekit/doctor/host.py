@@ -13,8 +13,8 @@ from tracekit.messages import Message
 from tracekit.messages import doctor_checks as told
 from tracekit.run import MAX_TRUSTED_ERROR_PCT
 from tracekit.workload.kernel_table import has_work
-from tracekit.workload.lost_kernels import count_lost_launches, lacks_graphs
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.owners import count_lost_launches, lacks_graphs
+from tracekit.workload.step_kinds import compute_time_share
 
 SLOWING_OPTIONS = {
     "with_stack": recipe.NO_STACKS,

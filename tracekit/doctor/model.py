@@ -12,7 +12,7 @@ from tracekit.messages import Message
 from tracekit.messages.traces import FORMAT_LACKS
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace, Trace
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 # Costs from which on a check warns or fails, unless it sets its own limits.
 MIN_WARN_PCT = 2.0

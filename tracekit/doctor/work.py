@@ -10,7 +10,7 @@ from tracekit.ingest.whole_graphs import is_whole_graph
 from tracekit.messages import doctor_checks as told
 from tracekit.parallelism.relayout import compute_seen_pct
 from tracekit.workload.kernel_table import has_work
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 
 def check_gpu(context: CheckContext) -> Check:

@@ -24,7 +24,7 @@ from tracekit.prediction.unknown_time import divide_sums
 from tracekit.program import Program, StepTables, round_to_ns
 from tracekit.replay.step_time import StepScale
 from tracekit.trace import RankTrace
-from tracekit.workload.gpus import number_gpus
+from tracekit.workload.kernel_table import number_gpus
 
 END_COLUMNS = ("time_us", "low_us", "high_us")
 

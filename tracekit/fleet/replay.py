@@ -27,7 +27,7 @@ from tracekit.replay.engine import (
 from tracekit.replay.step_time import StepTimer
 from tracekit.trace import RankTrace
 from tracekit.workload import steps as step_table
-from tracekit.workload.precision import mark_tf32
+from tracekit.workload.kernel_table import mark_tf32
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,10 @@ from tracekit.rules import RuleNames
 from tracekit.run import find_recorded_gpu
 from tracekit.timing import correct_times
 from tracekit.trace import TABLE_NAMES, RankTrace
-from tracekit.workload import busy_start, precision
+from tracekit.workload import kernel_table, step_kinds
 from tracekit.workload import steps as step_table
-from tracekit.workload.gpus import count_gpus_per_rank
-from tracekit.workload.kernel_table import build_kernel_table
-from tracekit.workload.lost_kernels import count_lost_launches
+from tracekit.workload.kernel_table import build_kernel_table, count_gpus_per_rank
+from tracekit.workload.owners import count_lost_launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +174,12 @@ def copy_table(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_late_start_us(rank: RankTrace, steps: pl.DataFrame, without: RuleNames) -> float | None:
-    found = busy_start.find_busy_start(rank, without) if step_table.is_whole_trace(steps) else None
+    found = step_kinds.find_busy_start(rank, without) if step_table.is_whole_trace(steps) else None
     return found[1] / 1e3 if found else None
 
 
 def _find_tf32_names(kernels: pl.DataFrame, task: RankTask, rank: RankTrace) -> tuple[str, ...]:
     gpu = task.gpu or find_recorded_gpu(rank)
-    if gpu is None or not precision.RULE.is_on(task.without):
+    if gpu is None or not kernel_table.PRECISION_RULE.is_on(task.without):
         return ()
-    return tuple(precision.find_tf32_names(kernels, gpu))
+    return tuple(kernel_table.find_tf32_names(kernels, gpu))

@@ -23,7 +23,7 @@ from tracekit.parallelism.inserted import Insertion, append_kernels, build_colle
 from tracekit.parallelism.process_groups import DP_GROUP, EXPERT_DP_GROUP
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.program import Program
-from tracekit.workload.phases import BACKWARD
+from tracekit.workload.module_paths import BACKWARD
 
 COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION = 0.18, 0.22
 """Mean and maximum fraction of the SMs that collectives take from kernels that run at once.

@@ -14,8 +14,8 @@ from tracekit.messages import layouts
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients
 from tracekit.parallelism.layout import LayoutError
 from tracekit.program import Program
+from tracekit.workload.module_paths import OPTIMIZER
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
-from tracekit.workload.phases import OPTIMIZER
 from tracekit.workload.signature import Tensor
 
 FIRST_BUCKET_BYTES = 2**20

@@ -15,7 +15,7 @@ from tracekit.graph.nodes import NONE
 from tracekit.messages import layouts
 from tracekit.parallelism.layout import LayoutError
 from tracekit.program import Program
-from tracekit.workload.phases import BACKWARD
+from tracekit.workload.module_paths import BACKWARD
 
 DEFAULT_COPY_US = 10.0
 """Host time to launch the copy of a gradient, where the trace has no op that shows it."""

@@ -43,9 +43,9 @@ from tracekit.parallelism.transformer_blocks import (
 )
 from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT
 from tracekit.program import Program
-from tracekit.workload.phases import BACKWARD, FORWARD
+from tracekit.workload.module_paths import BACKWARD, FORWARD
 from tracekit.workload.signature import Signature, Tensor
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 Shape = tuple[int, ...]
 

@@ -13,7 +13,7 @@ from tracekit.parallelism.layers import RepeatedLayers
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.process_groups import EXPERT_DP_GROUP, infer_group_roles
 from tracekit.program import Program
-from tracekit.workload.phases import BACKWARD
+from tracekit.workload.module_paths import BACKWARD
 from tracekit.workload.signature import ITEM_BYTES, Tensor
 
 BUFFER_COPY_OP = "fsdp::copy"

@@ -15,8 +15,8 @@ from tracekit.messages import layouts
 from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
 from tracekit.parallelism.layout import LayoutError
 from tracekit.program import Program
-from tracekit.workload.phases import BACKWARD, OPTIMIZER
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.module_paths import BACKWARD, OPTIMIZER
+from tracekit.workload.step_kinds import compute_time_share
 
 MIN_LAYERS_PCT = 50.0
 """Percent of a forward pass's GPU time that repeated layers must take."""

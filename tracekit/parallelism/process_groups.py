@@ -10,8 +10,8 @@ from tracekit.messages import layouts
 from tracekit.parallelism.collective_calls import list_collectives
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.program import Program
+from tracekit.workload.module_paths import BACKWARD, OPTIMIZER
 from tracekit.workload.ops.fbgemm import LOOKUP_OPS
-from tracekit.workload.phases import BACKWARD, OPTIMIZER
 
 GROUP_NAME_PATTERNS: Mapping[str, str] = {
     "tp": r"(?i)tensor|(?:^|_)tp(?:_|$)",

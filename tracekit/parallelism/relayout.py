@@ -22,7 +22,7 @@ from tracekit.parallelism.process_groups import infer_group_roles
 from tracekit.parallelism.tensor_parallel import split_layers
 from tracekit.program import Program
 from tracekit.workload.names.library import infer_framework
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 WORK_COLUMNS = ("rows", "flops", "bytes")
 """Columns of a memory-bound kernel's work."""

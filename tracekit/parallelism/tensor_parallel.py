@@ -40,8 +40,8 @@ from tracekit.parallelism.transformer_blocks import (
 )
 from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT, check_work_known
 from tracekit.program import Program
-from tracekit.workload.phases import BACKWARD, FORWARD
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.module_paths import BACKWARD, FORWARD
+from tracekit.workload.step_kinds import compute_time_share
 
 NCCL_ALLREDUCE_OP, ENGINE_ALLREDUCE_OP = "c10d::allreduce_", "_C_custom_ar::all_reduce"
 """Ops of all-reduces in training and in inference; ``collective_calls`` chooses the latency model by them."""

@@ -19,8 +19,8 @@ import polars as pl
 from tracekit.messages import layouts
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT
-from tracekit.workload.phases import BACKWARD, FORWARD
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.module_paths import BACKWARD, FORWARD
+from tracekit.workload.step_kinds import compute_time_share
 
 GEMM_SIDES = ("m", "n", "k")
 OUTPUT_ITEM_BYTES = {"fp32": 4, "tf32": 4}

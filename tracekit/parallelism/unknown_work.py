@@ -5,7 +5,7 @@ import polars as pl
 from tracekit.format import shorten
 from tracekit.messages import Template
 from tracekit.parallelism.layout import LayoutError
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 WORK_BOUNDS = ("work_low", "work_high")
 """Columns of the kernel table: factors on ``BOUNDED`` columns."""

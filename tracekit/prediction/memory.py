@@ -17,7 +17,7 @@ from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.program import Program
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
 from tracekit.workload.signature import ITEM_BYTES
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 USABLE_MEMORY_FRACTION = 0.92
 """Usable fraction of a GPU's memory (a judgement).

@@ -34,7 +34,7 @@ from tracekit.prediction.target_host import MEASURED_HOST, STACKS, TRACED_HOSTS,
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.workload.names.library import is_ampere_attention
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 HOST_SPEED_EDIT = "host-speed"
 ATTENTION_KERNELS = {

@@ -65,7 +65,7 @@ from tracekit.replay.engine import UnknownTimes, scale_unknown_time
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
 from tracekit.scoreboard import Scoreboard
-from tracekit.workload.time_share import compute_time_shares
+from tracekit.workload.step_kinds import compute_time_shares
 
 MODELLED_METHODS = ("measured", "law", "transfer")
 SCALED_METHODS = ("scaled",)

@@ -77,7 +77,7 @@ def as_json(comparison: Comparison, top: int) -> str:
         "error_pct": comparison.error_pct,
         "inside_interval": comparison.is_inside,
         "shared_pct": comparison.shared_pct,
-        "warnings": [warning.to_dict() for warning in find_comparison_warnings(comparison)],
+        "warnings": [*find_comparison_warnings(comparison)],
         "breakdown": [_serialize_change(change) for change in comparison.parts],
         "matched": [_serialize_change(change) for change in comparison.matched[:top]],
         "matched_omitted": max(len(comparison.matched) - top, 0),
@@ -85,7 +85,7 @@ def as_json(comparison: Comparison, top: int) -> str:
         "new_omitted": max(len(comparison.new) - top, 0),
         "vanished": [_serialize_change(change) for change in comparison.vanished[:top]],
         "vanished_omitted": max(len(comparison.vanished) - top, 0),
-        "recorded": [list(row) for row in comparison.recorded],
+        "recorded": comparison.recorded,
     }
     return dump_document(body)
 
@@ -214,7 +214,7 @@ def _serialize_side(side: ComparisonSide) -> dict[str, Any]:
         "high_us": side.high_us,
         "ranks": side.ranks,
         "kernels_unlisted": side.unlisted,
-        "batch": dataclasses.asdict(side.batch) if side.batch else None,
+        "batch": side.batch,
     }
 
 

@@ -1,19 +1,17 @@
 """Render the diagnosis of a trace."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from textwrap import indent
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tracekit.doctor import Check, Diagnosis, Status
-from tracekit.messages import Message
 from tracekit.render.json import dump_document
 from tracekit.render.screen import make_facts_table
+from tracekit.reporting.plain import to_builtins
 
 STATUS_MARKS = {Status.OK: ("✓", "green"), Status.WARN: ("!", "bold yellow"), Status.FAIL: ("✗", "bold red")}
 GRADE_MEANINGS = {
@@ -43,22 +41,7 @@ def render_diagnosis(diagnosis: Diagnosis) -> RenderableType:
 
 def as_json(diagnosis: Diagnosis) -> str:
     """Return the diagnosis as JSON."""
-    return dump_document(serialize_diagnosis(diagnosis))
-
-
-def serialize_diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return the diagnosis as a dictionary for JSON."""
-    own = {field.name: getattr(diagnosis, field.name) for field in dataclasses.fields(diagnosis)}
-    return own | {
-        "checks": [_serialize_check(check) for check in diagnosis.checks],
-        "best": _serialize_check(diagnosis.best) if diagnosis.best else None,
-        "warnings": [warning.to_dict() for warning in diagnosis.warnings],
-    }
-
-
-def _serialize_check(check: Check) -> dict[str, Any]:
-    values = ((field.name, getattr(check, field.name)) for field in dataclasses.fields(check))
-    return {name: value.to_dict() if isinstance(value, Message) else value for name, value in values}
+    return dump_document(to_builtins(diagnosis))
 
 
 def _describe_ranks(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from tracekit.messages import OptionNames
 from tracekit.render.facts import ENERGY_TITLE, MOST_DETAILED_TARGETS, format_step_count
 from tracekit.render.html.page import ReportBody, get_environment, read_asset, render_document
 from tracekit.render.html.rows import build_target_rows, describe_pricing, find_time_scale
-from tracekit.render.json import dump_document, serialize_decision, serialize_target
+from tracekit.render.json import describe_target, dump_document
 from tracekit.render.screen import append_omitted_count, make_facts_table, make_grid
 from tracekit.render.sentences import build_answer_headline, choose_notes, collect_notes
 from tracekit.render.terminal import render_answer, render_energy, render_notes
@@ -234,18 +234,15 @@ def dump_fleet(fleet: FleetReport) -> str:
                 "ranks": fleet.ranks,
                 "world_size": fleet.world_size,
                 "kernels": fleet.kernels,
-                "step": dataclasses.asdict(fleet.step),
+                "step": fleet.step,
                 "replayed_us": fleet.replayed_us,
                 "error_pct": fleet.error_pct,
             },
-            "decision": serialize_decision(fleet.decision) if fleet.decision else None,
-            "targets": [
-                {"label": one.label, "step": dataclasses.asdict(one.step), **serialize_target(one)}
-                for one in fleet.targets
-            ],
-            "ranks": fleet.stragglers.to_dicts(),
-            "process_groups": fleet.links.to_dicts(),
-            "steps": fleet.steps.to_dicts(),
-            "warnings": [one.to_dict() for one in fleet.warnings],
+            "decision": fleet.decision,
+            "targets": [{"label": one.label, "step": one.step, **describe_target(one)} for one in fleet.targets],
+            "ranks": fleet.stragglers,
+            "process_groups": fleet.links,
+            "steps": fleet.steps,
+            "warnings": fleet.warnings,
         }
     )

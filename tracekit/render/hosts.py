@@ -1,7 +1,6 @@
 """Render hosts as text and JSON: the known ones, and what the bench of this machine's says."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -14,7 +13,7 @@ from tracekit.render.screen import make_plain_table
 
 def serialize_hosts(known: Sequence[KnownHost]) -> str:
     """Return the list of hosts as JSON."""
-    return dump_json([asdict(one) for one in known])
+    return dump_json(known)
 
 
 def render_host_table(known: Sequence[KnownHost]) -> RenderableType:
@@ -36,7 +35,7 @@ def render_host_table(known: Sequence[KnownHost]) -> RenderableType:
 
 def serialize_bench(bench: HostBench) -> str:
     """Return the bench of this machine's host as JSON."""
-    return dump_json(asdict(bench))
+    return dump_json(bench)
 
 
 def render_bench(bench: HostBench) -> RenderableType:

@@ -1,6 +1,5 @@
-"""Render the report as JSON. Times in microseconds, shares in percent."""
+"""Render the report as JSON, and encode that of all commands. Times in microseconds, shares in percent."""
 
-import dataclasses
 import json
 from typing import Any
 
@@ -8,28 +7,28 @@ from tracekit.escape import to_json
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.note_order import compute_effect_us
-from tracekit.reporting import saved_prediction as saved
-from tracekit.reporting.findings.finding import Evidence, Finding
+from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.decision import Decision
+from tracekit.reporting.plain import to_builtins
+from tracekit.reporting.saved_prediction import to_saved_kernels
 from tracekit.reporting.sections.sensitivity import SpeedSensitivity
-from tracekit.reporting.sections.serving import ServingTimes
-from tracekit.reporting.sections.what_if import EditSaving
 
+MAX_PREDICTED_KERNELS = 2000
 SCHEMA_VERSION = 1
 
 
 def dump_document(body: dict[str, Any]) -> str:
-    """Return a versioned JSON document: its first key is the schema version."""
+    """Return a versioned JSON document: its first key is the schema version. Values as for :func:`dump_json`."""
     return dump_json({"schema_version": SCHEMA_VERSION, **body})
 
 
 def dump_json(data: Any) -> str:
-    """Return indented JSON with a final line break; NaN and infinity are refused, as JSON has neither."""
-    return to_json(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+    """Return indented JSON with a final line break; NaN and infinity are refused, as JSON has neither.
 
-
-MAX_PREDICTED_KERNELS = 2000
+    Args:
+        data: What :func:`~tracekit.reporting.plain.to_builtins` takes: data classes, messages and frames, too.
+    """
+    return to_json(json.dumps(to_builtins(data), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def dump_info(report: Report, graph: dict[str, Any] | None = None) -> str:
@@ -39,37 +38,24 @@ def dump_info(report: Report, graph: dict[str, Any] | None = None) -> str:
         report: The report.
         graph: The graph check that ``-v`` adds, here as in the functions below; ``None`` without ``-v``.
     """
-    body = {
-        "coverage": dataclasses.asdict(report.coverage),
-        "modules": [dataclasses.asdict(row) for row in report.modules],
-        "over_bound": [dataclasses.asdict(row) for row in report.over_bound],
-        "warnings": [warning.to_dict() for warning in report.warnings],
-    }
-    return dump_document(_build_head(report) | body | _wrap_graph(graph))
+    return _dump(_select(report, "source", "replay", "events", "coverage", "modules", "over_bound", "warnings"), graph)
 
 
 def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> str:
     """Return the JSON that ``tracekit report --json`` prints, with the ``top`` kernels by time."""
+    head = _select(report, "source", "replay", "events", "serving", "breakdown", "phases", "modules", "parts", "idle")
     body = {
-        "serving": _serialize_serving(report.serving),
-        "breakdown": [dataclasses.asdict(row) for row in report.breakdown],
-        "phases": [dataclasses.asdict(row) for row in report.phases],
-        "modules": [dataclasses.asdict(row) for row in report.modules],
-        "parts": [dataclasses.asdict(row) for row in report.parts],
-        "idle": [dataclasses.asdict(row) | {"meaning": row.meaning.to_dict()} for row in report.idle],
-        "streams": [dataclasses.asdict(row) | {"causes": dict(row.causes)} for row in report.streams],
-        "ranks": [dataclasses.asdict(row) for row in report.ranks],
-        "copies": [dataclasses.asdict(row) for row in report.copies],
-        "course": dataclasses.asdict(report.course) if report.course else None,
-        "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
+        "streams": [to_builtins(row) | {"causes": dict(row.causes)} for row in report.streams],
+        **_select(report, "ranks", "copies", "course"),
+        "kernels": report.kernels[:top],
         "kernels_omitted": max(len(report.kernels) - top, 0),
-        "critical_path": dataclasses.asdict(report.critical),
-        "sensitivity": _serialize_speeds(report.speeds),
-        "what_if": list(map(_serialize_edit, report.what_if)),
-        "findings": [_serialize_finding(row) for row in report.findings],
-        "warnings": [warning.to_dict() for warning in report.warnings],
+        "critical_path": report.critical,
+        "sensitivity": _describe_speeds(report.speeds),
+        "what_if": report.what_if,
+        "findings": list(map(_describe_finding, report.findings)),
+        "warnings": report.warnings,
     }
-    return dump_document(_build_head(report) | body | _wrap_graph(graph))
+    return _dump(head | body, graph)
 
 
 def dump_prediction(report: Report, top: int = MAX_PREDICTED_KERNELS, graph: dict[str, Any] | None = None) -> str:
@@ -79,106 +65,68 @@ def dump_prediction(report: Report, top: int = MAX_PREDICTED_KERNELS, graph: dic
     """
     targets = zip(report.targets, report.bars[1:], strict=True)
     body = {
-        "decision": serialize_decision(report.decision) if report.decision else None,
-        "targets": [serialize_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
-        "serving": _serialize_serving(report.serving),
-        "refused": [dataclasses.asdict(one) for one in report.refused],
-        "kernels": [dataclasses.asdict(row) for row in report.kernels[:top]],
+        "decision": report.decision,
+        "targets": [describe_target(target) | {"time": dict(bar.parts)} for target, bar in targets],
+        **_select(report, "serving", "refused"),
+        "kernels": report.kernels[:top],
         "kernels_omitted": max(len(report.kernels) - top, 0),
-        "other_kernels": saved.to_saved_kernels(report.kernels[top:]),
-        "what_if": list(map(_serialize_edit, report.what_if)),
-        "warnings": [warning.to_dict() for warning in report.warnings],
+        "other_kernels": to_saved_kernels(report.kernels[top:]),
+        **_select(report, "what_if", "warnings"),
     }
-    return dump_document(_build_head(report) | body | _wrap_graph(graph))
+    return _dump(_select(report, "source", "replay", "events") | body, graph)
 
 
-def _wrap_graph(graph: dict[str, Any] | None) -> dict[str, Any]:
-    return {} if graph is None else {"graph": graph}
+def _select(report: Report, *sections: str) -> dict[str, Any]:
+    return {section: getattr(report, section) for section in sections}
 
 
-def _build_head(report: Report) -> dict[str, Any]:
-    return {
-        "source": dataclasses.asdict(report.source),
-        "replay": dataclasses.asdict(report.replay),
-        "events": dataclasses.asdict(report.events) | {"summary": report.events.summary.to_dict()},
-    }
+def _dump(body: dict[str, Any], graph: dict[str, Any] | None) -> str:
+    return dump_document(body if graph is None else body | {"graph": graph})
 
 
-def _serialize_serving(serving: ServingTimes | None) -> dict[str, Any] | None:
-    if serving is None:
-        return None
-    return dataclasses.asdict(serving) | {"notes": [note.to_dict() for note in serving.notes]}
-
-
-def _serialize_speeds(speeds: SpeedSensitivity) -> dict[str, Any]:
+def _describe_speeds(speeds: SpeedSensitivity) -> dict[str, Any]:
     """Return step times by speed; null is an infinite speed."""
     points = [{"gpu_speed": gpu, "host_speed": host, "step_time_us": us} for gpu, host, us in speeds.points]
     network = [{"network_speed": speed, "step_time_us": us} for speed, us in speeds.network]
-    return dataclasses.asdict(speeds) | {"points": points, "network": network}
+    return to_builtins(speeds) | {"points": points, "network": network}  # type: ignore[no-any-return]
 
 
-def _serialize_edit(edit: EditSaving) -> dict[str, Any]:
-    return dataclasses.asdict(edit) | {"description": edit.description.to_dict()}
-
-
-def _serialize_finding(finding: Finding) -> dict[str, Any]:
-    own = {field.name: getattr(finding, field.name) for field in dataclasses.fields(finding) if field.name != "message"}
-    own["evidence"] = list(map(_serialize_evidence, finding.evidence))
-    own["bottleneck"] = dataclasses.asdict(finding.bottleneck) if finding.bottleneck else None
+def _describe_finding(finding: Finding) -> dict[str, Any]:
+    own = {name: value for name, value in to_builtins(finding).items() if name != "message"}
     return finding.message.to_dict() | {"title": finding.title, "advice": finding.advice} | own
 
 
-def _serialize_evidence(row: Evidence) -> dict[str, Any]:
-    return {"what": row.what, "time_us": row.time_us, "detail": row.detail.to_dict() if row.detail else None}
-
-
-def serialize_target(prediction: PredictedStep) -> dict[str, Any]:
-    """Return a prediction as a dictionary."""
+def describe_target(prediction: PredictedStep) -> dict[str, Any]:
+    """Return a prediction as JSON has it."""
+    step_us = prediction.step.step_time_us
     return {
         "gpu": prediction.gpu,
         "cluster": prediction.cluster,
-        "layout": serialize_layout(prediction.layout),
-        "pipeline": dataclasses.asdict(prediction.pipeline) if prediction.pipeline else None,
-        "step_time_us": prediction.step.step_time_us,
+        "layout": describe_layout(prediction.layout),
+        "pipeline": prediction.pipeline,
+        "step_time_us": step_us,
         "low_us": prediction.low_us,
         "high_us": prediction.high_us,
         "speedup": prediction.speedup,
         "speedup_per_sample": prediction.speedup_per_sample,
-        "kernel_time_us": prediction.step.kernel_time_us,
-        "exposed_comm_us": prediction.step.exposed_comm_us,
-        "waiting_us": prediction.step.waiting_us,
-        "idle_us": prediction.step.idle_us,
-        "with_contention": dataclasses.asdict(prediction.contention) if prediction.contention else None,
-        "with_same_host": dataclasses.asdict(prediction.same_host) if prediction.same_host else None,
-        "with_usual_host": dataclasses.asdict(prediction.usual_host) if prediction.usual_host else None,
-        "coverage": dataclasses.asdict(prediction.coverage),
+        **{name: getattr(prediction.step, name) for name in STEP_PARTS},
+        "with_contention": prediction.contention,
+        "with_same_host": prediction.same_host,
+        "with_usual_host": prediction.usual_host,
+        "coverage": prediction.coverage,
         "fits_in_memory": prediction.memory.fits,
-        "dollars_per_1000_steps": prediction.dollars_per_1000_steps,
-        "dollars_per_1000_traced_steps": prediction.dollars_per_1000_traced_steps,
-        "batch": dataclasses.asdict(prediction.batch) if prediction.batch else None,
-        "per_second": prediction.per_second,
-        "dollars_per_million": prediction.dollars_per_million,
-        "energy": dataclasses.asdict(prediction.energy),
-        "joules_per_unit": prediction.joules_per_unit,
-        "forecast": dataclasses.asdict(prediction.forecast) if prediction.forecast else None,
-        "experience": dataclasses.asdict(prediction.experience) if prediction.experience else None,
-        "notes": [
-            note.to_dict() | {"effect_us": compute_effect_us(note, prediction.step.step_time_us)}
-            for note in prediction.notes
-        ],
+        **{name: getattr(prediction, name) for name in TARGET_FIGURES},
+        "notes": [note.to_dict() | {"effect_us": compute_effect_us(note, step_us)} for note in prediction.notes],
     }
 
 
-def serialize_decision(decision: Decision) -> dict[str, Any]:
-    """Return a decision as a dictionary."""
-    targets = [
-        dataclasses.asdict(one)
-        | {"setting": [part.to_dict() for part in one.setting], "sentence": one.sentence.to_dict()}
-        for one in decision.targets
-    ]
-    return dataclasses.asdict(decision) | {"sentence": decision.sentence.to_dict(), "targets": targets}
+STEP_PARTS = ("kernel_time_us", "exposed_comm_us", "waiting_us", "idle_us")
+TARGET_FIGURES = (
+    *("dollars_per_1000_steps", "dollars_per_1000_traced_steps", "batch", "per_second", "dollars_per_million"),
+    *("energy", "joules_per_unit", "forecast", "experience"),
+)
 
 
-def serialize_layout(of: Layout | None) -> dict[str, Any] | None:
-    """Return a job's layout as a dictionary; ``None`` where it isn't known."""
-    return {"world_size": of.world_size, **dataclasses.asdict(of)} if of else None
+def describe_layout(of: Layout | None) -> dict[str, Any] | None:
+    """Return a job's layout as JSON has it; ``None`` where it isn't known."""
+    return {"world_size": of.world_size, **to_builtins(of)} if of else None

@@ -1,6 +1,5 @@
 """Render the scoreboard as text, JSON and Markdown."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,9 +35,7 @@ def render_scoreboard(rows: Sequence[GroupSummary], file: Path) -> RenderableTyp
 
 def serialize_scoreboard(rows: Sequence[GroupSummary], outcomes: Sequence[Outcome]) -> str:
     """Return the scoreboard as JSON: the summary of each group, and all outcomes."""
-    return dump_document(
-        {"groups": [dataclasses.asdict(row) for row in rows], "outcomes": [dataclasses.asdict(one) for one in outcomes]}
-    )
+    return dump_document({"groups": rows, "outcomes": outcomes})
 
 
 def render_markdown(rows: Sequence[GroupSummary], outcomes: Sequence[Outcome]) -> str:

@@ -1,6 +1,5 @@
 """Render sharding plans as text and JSON."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -129,7 +128,7 @@ def _serialize_plans(plans: ShardingPlans) -> dict[str, Any]:
         "capacity_bytes": setting.capacity_bytes,
         "host_capacity_bytes": setting.host_capacity_bytes,
         "plans": [_serialize_plan(plan) for plan in plans.plans],
-        "notes": [note.to_dict() for note in plans.notes],
+        "notes": plans.notes,
     }
 
 
@@ -140,7 +139,7 @@ def _serialize_plan(plan: ShardingPlan) -> dict[str, Any]:
         "low_us": plan.low_us,
         "high_us": plan.high_us,
         "imbalance": plan.imbalance,
-        "parts": [dataclasses.asdict(part) for part in plan.parts],
-        "ranks": plan.ranks.drop("capacity_bytes").to_dicts(),
-        "shards": plan.shards.to_dicts(),
+        "parts": plan.parts,
+        "ranks": plan.ranks.drop("capacity_bytes"),
+        "shards": plan.shards,
     }

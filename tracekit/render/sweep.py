@@ -1,6 +1,5 @@
 """Render a sweep over layouts as text, Markdown, spreadsheet, Parquet and JSON."""
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,8 +16,8 @@ from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.note_order import compute_effect_us
 from tracekit.prediction.sweep import KNEE_EFFICIENCY, TIED_THROUGHPUT_FRACTION, SweepEntry, count_replicas
 from tracekit.render.facts import format_fit
+from tracekit.render.json import describe_layout
 from tracekit.render.json import dump_document as json_document
-from tracekit.render.json import serialize_layout
 from tracekit.render.markdown import format_table as markdown_table
 from tracekit.render.screen import ColumnKind, Grid, GridColumn
 from tracekit.render.tables import render_sheets, to_parquet
@@ -235,19 +234,17 @@ def as_json(sweep: SweepReport) -> str:
         "source": {
             "trace": sweep.trace,
             "gpu": sweep.gpu,
-            "layout": serialize_layout(sweep.layout),
+            "layout": describe_layout(sweep.layout),
             "step_time_us": sweep.step_time_us,
         },
-        "decision": [line.to_dict() for line in _describe_best(sweep)],
+        "decision": [*_describe_best(sweep)],
         "unit": sweep.unit,
         "layouts": [_serialize_entry(entry) for entry in sweep.entries],
         "knees": dict(sweep.knees),
-        "limits": {label: {"kind": one.kind, "share": one.share} for label, one in sweep.limits.items()},
-        "refused": [why.to_dict() for why in sweep.refused],
-        "notes": [
-            note.to_dict() for note in (*_describe_knees(sweep), *_describe_limits(sweep), *_collect_notes(sweep))
-        ],
-        "warnings": [warning.to_dict() for warning in sweep.warnings],
+        "limits": sweep.limits,
+        "refused": sweep.refused,
+        "notes": [*_describe_knees(sweep), *_describe_limits(sweep), *_collect_notes(sweep)],
+        "warnings": sweep.warnings,
     }
     return json_document(body)
 
@@ -257,11 +254,11 @@ def _serialize_entry(entry: SweepEntry) -> dict[str, Any]:
     return {
         "cluster": one.label,
         "gpu": one.gpu,
-        "layout": serialize_layout(one.layout),
+        "layout": describe_layout(one.layout),
         "step_time_us": one.step.step_time_us,
         "low_us": one.low_us,
         "high_us": one.high_us,
-        "pipeline": dataclasses.asdict(one.pipeline) if one.pipeline else None,
+        "pipeline": one.pipeline,
         "exposed_comm_us": one.step.exposed_comm_us,
         "per_second": entry.per_second,
         "efficiency": entry.efficiency,
@@ -271,5 +268,5 @@ def _serialize_entry(entry: SweepEntry) -> dict[str, Any]:
         "dollars_per_1000_steps": one.dollars_per_1000_steps,
         "dollars_per_million": entry.dollars_per_million,
         "as_the_one_before": entry.is_tied,
-        "notes": [note.to_dict() for note in one.notes],
+        "notes": one.notes,
     }

@@ -370,7 +370,7 @@ def as_dict(found: GraphSelfCheck | None) -> dict[str, Any] | None:
         "recorded_waits": found.recorded_waits,
         "inferred_waits": found.inferred_waits,
         "dropped_edges": found.dropped,
-        "edges": found.edge_kind_stats.to_dicts(),
+        "edges": found.edge_kind_stats,
     }
 
 

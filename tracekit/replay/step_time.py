@@ -11,7 +11,7 @@ from tracekit.messages import Message
 from tracekit.messages.traces import STEPS_OVERLAP, STEPS_WITHOUT_GPU_WORK
 from tracekit.replay.engine import Timeline
 from tracekit.replay.gpu_time import MAX_TIME_NS, MIN_TIME_NS, EarlierWork, measure_coverage
-from tracekit.workload.gpus import number_gpus
+from tracekit.workload.kernel_table import number_gpus
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+import polars as pl
 
 from tracekit.errors import TraceError
 from tracekit.messages import Message
@@ -24,7 +25,7 @@ AnyReport = TypeVar("AnyReport")
 
 def encode_plain(value: Any) -> bytes:
     """Encode a data class as JSON; numbers must be finite, since JSON has no infinity."""
-    return msgspec.json.encode(_to_builtins(value))
+    return msgspec.json.encode(to_builtins(value))
 
 
 def decode_plain(content: bytes | str, kind: Any) -> Any:
@@ -51,16 +52,17 @@ def read_report(content: bytes | str, kind: type[AnyReport]) -> AnyReport:
     return report
 
 
-def _to_builtins(value: Any) -> Any:
+def to_builtins(value: Any) -> Any:
+    """Return a value as JSON has it: the fields of a data class, a message with its text, the rows of a frame."""
     if isinstance(value, Message):
         return value.to_dict()
     if isinstance(value, tuple | list):
-        return [_to_builtins(item) for item in value]
+        return [to_builtins(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: _to_builtins(item) for key, item in value.items()}
+        return {key: to_builtins(item) for key, item in value.items()}
     if is_dataclass(value):
-        return {one.name: _to_builtins(getattr(value, one.name)) for one in fields(value)}
-    return value
+        return {one.name: to_builtins(getattr(value, one.name)) for one in fields(value)}
+    return value.to_dicts() if isinstance(value, pl.DataFrame) else value
 
 
 @cache

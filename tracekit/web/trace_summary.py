@@ -4,8 +4,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from tracekit.doctor import examine
-from tracekit.render.doctor import serialize_diagnosis
 from tracekit.reporting import kernel_rows
+from tracekit.reporting.plain import to_builtins
 from tracekit.reporting.sections import coverage, idle, source, warnings
 from tracekit.trace import Trace
 
@@ -34,6 +34,6 @@ def summarize_traces(
     return {
         "source": dataclasses.asdict(source.build_source_summary(run)),
         "coverage": dataclasses.asdict(coverage.build_work_coverage(rows)),
-        "diagnosis": serialize_diagnosis(examine(trace, lowest, beside, measure)),
+        "diagnosis": to_builtins(examine(trace, lowest, beside, measure)),
         "warnings": [one.to_dict() for one in warnings.build_warnings(run, idle.analyze_idle_time(run))],
     }

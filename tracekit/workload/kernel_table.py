@@ -1,27 +1,25 @@
 """Build the kernel table of a trace."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import polars as pl
 
+from predictors import Gpu
+from predictors.kernels import add_law, complete_columns
+from predictors.work import add_work
 from tracekit import schema
-from tracekit.arrays import gather_rows
-from tracekit.rules import NO_RULES, RuleNames
+from tracekit.arrays import Ints, fill_nulls, find_nulls, gather_rows
+from tracekit.ingest.correlations import KERNEL_LAUNCHES
+from tracekit.rules import NO_RULES, Rule, RuleNames
 from tracekit.trace import CapturedGraphs, RankTrace
-from tracekit.workload import (
-    autograd_functions,
-    collectives,
-    contradicted_names,
-    grouped_sends,
-    launch_sites,
-    op_work,
-    output_shapes,
-    parameters,
-    phases,
-)
+from tracekit.workload import call_inputs, collectives, module_paths, op_work, parameters
 from tracekit.workload import steps as step_table
+from tracekit.workload.op_work import COMPUTE_FAMILIES, GENERIC_FAMILIES, classify_activity, classify_op
 from tracekit.workload.owners import find_innermost_ops
-from tracekit.workload.stored_weights import fill_stored_weights
+from tracekit.workload.parameters import fill_stored_weights
 from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES, apply_work_rules
-from tracekit.workload.work_inference.op_gemms import list_recurrent_gemms, number_op_gemms
+from tracekit.workload.work_inference.gemms import list_recurrent_gemms, number_op_gemms
 
 
 def build_kernel_table(
@@ -42,12 +40,12 @@ def build_kernel_table(
         work_of, on=op_work.CALL_COLUMNS, how="left", nulls_equal=True, maintain_order="left"
     )
     sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes"))
-    sent = grouped_sends.fill_grouped_sends(sized, trace, collectives.ELEMENT_BYTES)
+    sent = collectives.fill_grouped_sends(sized, trace, collectives.ELEMENT_BYTES)
     named = collectives.describe_collectives(sent, trace.ops, trace.annotations)
     directed = apply_work_rules(DIRECTION_RULES, named, trace, without)
     told = _split_op_work(directed).with_columns(work_from=_classify_work_source())
     known = fill_stored_weights(apply_work_rules(WORK_RULES, told, trace, without))
-    return schema.KERNELS.conform(known.with_columns(phase=phases.classify_phase("launched_in")))
+    return schema.KERNELS.conform(known.with_columns(phase=module_paths.classify_phase("launched_in")))
 
 
 def has_work() -> pl.Expr:
@@ -83,7 +81,7 @@ def _join_owners(trace: RankTrace, steps: pl.DataFrame, without: RuleNames) -> p
         others = _gather_op_columns(captured.ops, captured_row)
         columns = {name: others[name].zip_with(replayed, values) for name, values in columns.items()}
         columns |= _fill_captured_grids(trace.activities, captured)
-    module, line = launch_sites.find_launch_sites(trace, call)
+    module, line = module_paths.find_launch_sites(trace, call)
     recorded = [pl.coalesce(column.name, columns.pop(column.name)) for column in schema.COLLECTIVE_COLUMNS]
     owned = trace.activities.with_columns(
         *recorded,
@@ -91,13 +89,13 @@ def _join_owners(trace: RankTrace, steps: pl.DataFrame, without: RuleNames) -> p
         op_row=op_row,
         captured_row=captured_row,
         step=_assign_steps(trace, call, steps),
-        launched_in=phases.find_launch_phases(trace, call),
+        launched_in=module_paths.find_launch_phases(trace, call),
         module=pl.coalesce(module, "module_fqn"),
         python_line=line,
         **columns,
     )
-    if contradicted_names.RULE.is_on(without):
-        owned = contradicted_names.replace_contradicted_names(owned, op_of_call, trace.calls)
+    if CONTRADICTED_NAMES_RULE.is_on(without):
+        owned = replace_contradicted_names(owned, op_of_call, trace.calls)
     return (
         owned.pipe(number_op_gemms)
         .pipe(list_recurrent_gemms)
@@ -110,9 +108,9 @@ def _gather_op_columns(ops: pl.DataFrame, rows: pl.Series) -> dict[str, pl.Serie
     columns = (ops[column.name] for column in (*schema.OP_INPUT_COLUMNS, *schema.COLLECTIVE_COLUMNS))
     named = (
         ops["name"].alias("op"),
-        output_shapes.infer_output_shapes(ops),
-        output_shapes.infer_quantised_dtypes(ops),
-        *autograd_functions.find_forward_inputs(ops),
+        call_inputs.infer_output_shapes(ops),
+        call_inputs.infer_quantised_dtypes(ops),
+        *call_inputs.find_forward_inputs(ops),
         *columns,
     )
     return {values.name: gather_rows(values, rows) for values in named}
@@ -146,3 +144,142 @@ def _split_op_work(kernels: pl.DataFrame) -> pl.DataFrame:
     together = pl.col("shares"), owned, pl.col("family") != "collective", has_work()
     part = pl.col("dur_ns") / pl.col("dur_ns").sum().over(owner, "family", "direction", "shares")
     return kernels.with_columns(share=pl.when(*together, part.is_finite()).then(part).otherwise(1.0))
+
+
+CONTRADICTED_NAMES_RULE = Rule(
+    "op-over-name",
+    "Where all kernels of an op have a name that also serves ops of another kind, and can't be its own, the op counts.",
+    "ROCm's profiler wrote the last kernel's name on all (rocm-systems 9697): GEMMs read as clamps, 26 % too slow on "
+    "an H100.",
+)
+"""Such kernels::
+
+    aten::mm     clamp_kernel      is a GEMM, whatever it is called
+    aten::relu   clamp_kernel      may well be it
+"""
+REPLACED_NAME = r"^(?:elementwise )?kernel of "
+_OWN_FAMILIES = (*COMPUTE_FAMILIES, "norm", "softmax")
+"""Families of ops that have a kernel of their own family among theirs, or one without a family."""
+_POINTWISE_OP = (
+    r"^aten::(?:relu|gelu|silu|sigmoid|tanh|add|sub|mul|div|neg|exp|log|sqrt|rsqrt|pow|abs|clamp|clamp_min|where|"
+    r"threshold_backward|gelu_backward|silu_backward|sigmoid_backward|tanh_backward|native_dropout|bernoulli|fill|zero|"
+    r"copy|cat|clone)_?$"
+)
+_OP_KEY = ("op_row", "captured_row")
+
+
+def replace_contradicted_names(owned: pl.DataFrame, call_op_row: pl.Series, calls: pl.DataFrame) -> pl.DataFrame:
+    """Name kernels after their op where their own name can't be right.
+
+    Args:
+        owned: The activities with ``op``, ``op_row``, ``captured_row`` and ``input_dims``.
+        call_op_row: The op of each call.
+        calls: The calls.
+    """
+    kernels = owned.filter(kind="kernel").drop_nulls("op")
+    pairs = kernels.select("name", "op").unique().with_columns(_contradicts())
+    doubtful = pairs.filter("contradicts")
+    if doubtful.is_empty():
+        return owned
+    served = pairs.group_by("name").agg(kinds=pl.col("kind_of_op").n_unique())
+    doubtful = doubtful.join(served.filter(pl.col("kinds") > 1), on="name", how="semi")
+    marked = kernels.join(doubtful.select("name", "op", wrong=True), on=("name", "op"), how="left")
+    whole = marked.group_by(_OP_KEY).agg(pl.col("wrong").fill_null(value=False).all(), pl.len())
+    launches = calls.select(op_row=call_op_row).filter(calls["name"].str.contains(KERNEL_LAUNCHES))
+    launched = launches.drop_nulls().group_by("op_row").agg(launches=pl.len())
+    whole = whole.filter("wrong").join(launched, on="op_row", how="left")
+    whole = whole.filter(pl.col("launches").fill_null(pl.col("len")) <= pl.col("len"))
+    is_wrong = pl.struct(_OP_KEY).is_in(whole.select(pl.struct(_OP_KEY)).to_series().implode())
+    pointwise = pl.col("op").str.contains(_POINTWISE_OP) & pl.col("op").is_in(["aten::copy_", "aten::cat"]).not_()
+    name = (
+        pl.when(pointwise).then(pl.format("elementwise kernel of {}", "op")).otherwise(pl.format("kernel of {}", "op"))
+    )
+    replaced = (pl.col("kind") == "kernel") & pl.col("input_dims").is_not_null() & is_wrong
+    return owned.with_columns(name=pl.when(replaced).then(name).otherwise("name"))
+
+
+def _contradicts() -> tuple[pl.Expr, pl.Expr]:
+    """Return whether the op can't launch a kernel of this name only, and the kind of the op."""
+    by_name = pl.col("name").map_elements(lambda name: classify_activity("kernel", name, None), pl.String)
+    by_op = pl.col("op").map_elements(classify_op, pl.String, skip_nulls=False)
+    is_pointwise = pl.col("op").str.contains(_POINTWISE_OP)
+    compute = by_name.is_in(COMPUTE_FAMILIES)
+    own = by_op.is_in(_OWN_FAMILIES) & (by_name != by_op) & (by_name != "other")
+    alike = compute & by_op.is_in(COMPUTE_FAMILIES)
+    generic = by_name.is_in(GENERIC_FAMILIES) & by_op.is_in(["norm", "softmax"])
+    foreign = is_pointwise & ~by_name.is_in([*GENERIC_FAMILIES, "other"])
+    kind = pl.when(is_pointwise).then(pl.lit("pointwise")).otherwise(pl.coalesce(by_op, "op"))
+    return ((own & ~alike & ~generic) | foreign).fill_null(value=False).alias("contradicts"), kind.alias("kind_of_op")
+
+
+PRECISION_RULE = Rule(
+    "tf32",
+    "A kernel with fp32 inputs that exceeds the GPU's fp32 peak ran on tensor cores (TF32).",
+    "The peak of the GPU: fp32 arithmetic can't be faster.",
+)
+TENSOR_CORE_FAMILIES = ("gemm", "conv", "attention", "linear_attention")
+PEAK_TOLERANCE = 1.02
+TIMER_RESOLUTION_US = 1.0
+"""Resolution of a kernel's time: older profilers truncate to whole microseconds."""
+FAST_ALGORITHM_KERNEL = r"(?i)winograd|sp3asm|fft"
+
+
+def detect_tf32(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
+    """Set ``tf32`` on the kernels that ran faster than fp32 arithmetic allows.
+
+    A kernel's name may have no arithmetic type, and the inputs are fp32 either way. One launch above the fp32 peak of
+    ``gpu`` proves TF32 for all kernels of that name, if that kernel did its op's work alone. Convolutions by Winograd
+    or FFT need fewer multiplications than their shapes imply, so they prove nothing.
+
+    Args:
+        kernels: The kernel table, as measured.
+        gpu: The GPU that it was measured on; without TF32 support nothing changes.
+    """
+    return mark_tf32(kernels, find_tf32_names(kernels, gpu))
+
+
+def find_tf32_names(kernels: pl.DataFrame, gpu: Gpu) -> list[str]:
+    """Find the names of kernels of which one launch ran faster than fp32 arithmetic allows; arguments as above."""
+    peak = gpu.peak_flops("fp32")
+    if not gpu.supports("tf32") or peak is None:
+        return []
+    flops = add_work(add_law(complete_columns(kernels)))["work_flops"]
+    seconds = (pl.col("dur_ns") / 1e3 + TIMER_RESOLUTION_US) / 1e6
+    alone = pl.col("share") == 1
+    fast = kernels.with_columns(flops=flops).filter(
+        _may_be_tf32() & alone & (pl.col("flops") / seconds > PEAK_TOLERANCE * peak)
+    )
+    return fast["name"].unique().to_list()
+
+
+def mark_tf32(kernels: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Set ``tf32`` on the matrix kernels of some names."""
+    matrix = _may_be_tf32() & pl.col("name").is_in(list(names))
+    return kernels.with_columns(dtype=pl.when(matrix).then(pl.lit("tf32")).otherwise("dtype"))
+
+
+def _may_be_tf32() -> pl.Expr:
+    single = pl.col("family").is_in(TENSOR_CORE_FAMILIES) & (pl.col("dtype") == "fp32")
+    return single & ~pl.col("name").str.contains(FAST_ALGORITHM_KERNEL)
+
+
+def number_gpus(kernels: pl.DataFrame) -> Ints:
+    """Number the GPU of each kernel among those of its rank, from 0; 0 where the trace doesn't tell.
+
+    Args:
+        kernels: The kernel table with ``rank``.
+    """
+    rank, device, unknown = kernels["rank"].to_numpy(), fill_nulls(kernels["device"], 0), find_nulls(kernels["device"])
+    number = np.zeros(rank.size, dtype=np.int64)
+    used, code = np.unique(np.stack([rank, device])[:, ~unknown], axis=1, return_inverse=True)
+    number[~unknown] = (np.arange(used.shape[1]) - np.searchsorted(used[0], used[0]))[code]
+    return number
+
+
+def count_gpus_per_rank(kernels: pl.DataFrame) -> int:
+    """Count the GPUs that a rank drives, of several ranks the one that drives most; at least 1.
+
+    Args:
+        kernels: The kernel table with ``rank``.
+    """
+    return int(number_gpus(kernels).max(initial=0)) + 1

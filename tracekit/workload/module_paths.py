@@ -1,15 +1,21 @@
-"""Build the paths of modules from the calls that Python's profiler recorded: ``nn.Module: Linear_7``.
+"""Find the module, the line of Python and the phase of the step that launched each kernel.
 
+Modules have paths, from the calls that Python's profiler recorded: ``nn.Module: Linear_7``.
 The profiler numbers all modules of a class in the order of their first call. A path numbers them within the calling
 module instead. This distinguishes repeated layers, and gives the parts of each layer the same names:
 ``Llama.LlamaLayer_3.LlamaMLP.Linear_0``.
 """
 
+import re
+import sys
+
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Ints, number_pairs
+from tracekit.arrays import Ints, gather_rows, number_pairs
 from tracekit.compiled import compile_lazily
+from tracekit.trace import RankTrace
+from tracekit.workload.owners import find_innermost_ops
 
 MODULE_CALL = r"^nn\.Module: (.+)_(\d+)$"
 NO_CALLER = -1
@@ -89,3 +95,214 @@ def _find_enclosing(
         stack[depth] = call
         depth += 1
     return 0
+
+
+SCRIPTED_CALL = r"[^.():]+\([^()]*\)::"
+OUTERMOST_CALL = r"^TOP\(([^()]+)\)"
+SELF_NAMES = ("TOP", "SELF")
+"""Names of a module that calls a method of its own."""
+UNNAMED_INSTANCE = "INSTANCE_NAME_UNKNOWN"
+
+PYTHON_WRAPPER = r"\b(?:RecursiveScriptModule|TopLevelTracedModule|TracedModule)((?:_\d+)?)$"
+"""Python's class name of the outermost module, whatever its original class."""
+
+SPAN_COLUMNS = ("ts_ns", "dur_ns", "pid", "tid")
+
+
+def find_torchscript_modules(ops: pl.DataFrame) -> pl.DataFrame:
+    """Find ops with a module: ``SPAN_COLUMNS``, ``outermost`` (its class) and ``inside`` (labels of modules in it).
+
+    Code optimised by TorchScript doesn't name the outermost module; the op of that module's call does.
+
+    Args:
+        ops: As in the trace (``schema.OPS``).
+    """
+    noted = ops.filter(pl.col("module_hierarchy") != "").select(*SPAN_COLUMNS, "module_hierarchy")
+    texts = noted.select("module_hierarchy").unique(maintain_order=True)
+    label = texts.select("module_hierarchy", call=pl.col("module_hierarchy").str.extract_all(SCRIPTED_CALL)).explode(
+        "call"
+    )
+    name, cls = pl.col("call").str.extract(r"^([^(]+)"), pl.col("call").str.extract(r"\(([^()]+)\)")
+    labels = label.filter(cls.is_not_null(), ~name.is_in(SELF_NAMES)).select(
+        "module_hierarchy", label=pl.when(name == UNNAMED_INSTANCE).then(cls).otherwise(pl.format("{}_{}", cls, name))
+    )
+    inside = labels.group_by("module_hierarchy", maintain_order=True).agg(inside=pl.col("label").str.join("."))
+    told = noted.join(inside, on="module_hierarchy", how="left", maintain_order="left").with_columns(
+        outermost=pl.col("module_hierarchy").str.extract(OUTERMOST_CALL)
+    )
+    calls = told.drop_nulls("outermost")
+    around = calls["outermost"].gather(find_innermost_ops(told, calls))
+    known = told.with_columns(outermost=pl.coalesce("outermost", around))
+    return known.filter(pl.any_horizontal(pl.col("outermost", "inside").is_not_null()))
+
+
+def join_module_paths(python: pl.Series, outermost: pl.Series, inside: pl.Series) -> pl.Series:
+    """Join the paths of modules that Python's profiler recorded with those of TorchScript below them.
+
+    Args:
+        python: Path of Python's innermost module; null if unknown.
+        outermost: Class of TorchScript's outermost module; null outside of TorchScript, or if unknown.
+        inside: Labels of the modules within it; null if there is none.
+    """
+    table = pl.DataFrame({"python": python, "outermost": outermost, "inside": inside})
+    named = pl.col("python").str.replace(PYTHON_WRAPPER, pl.concat_str("outermost", pl.lit("$1")))
+    above = pl.coalesce(named, "python", "outermost")
+    return table.select(pl.concat_str(above, "inside", separator=".", ignore_nulls=True)).to_series().replace("", None)
+
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+
+# Names of ops and annotations that enclose launches. Users also annotate ranges such as "## backward ##".
+PHASE_MARKS = {
+    OPTIMIZER: r"^Optimizer\.(step|zero_grad)#|^(?i:\W*(optimizer|optimizer[ ._]step|zero_grad)\W*)$",
+    BACKWARD: r"^autograd::engine::evaluate_function|Backward\d*$|^(?i:\W*(backward|loss[ ._]backward)\W*)$",
+    FORWARD: r"^(?i:\W*forward\W*)$",
+}
+FUSED_OPTIMIZER_OP = r"^aten::_fused_(adam|adamw|sgd|adagrad)_?"
+BACKWARD_NAME = r"(?i)_bwd|bwd_|dgrad|wgrad|_wrw|backward"
+
+
+def find_enclosing_phases(calls: pl.DataFrame, *ranges: pl.DataFrame) -> pl.Series:
+    """Find the phase of the op or annotation that encloses the start of each call on its thread; null without one.
+
+    Args:
+        calls: ``schema.CALLS``.
+        ranges: Tables of ops or annotations: ``name``, ``ts_ns``, ``dur_ns``, ``pid``, ``tid``.
+    """
+    phase = pl.coalesce(
+        pl.when(pl.col("name").str.contains(mark)).then(pl.lit(name)) for name, mark in PHASE_MARKS.items()
+    )
+    columns = ("ts_ns", "dur_ns", "pid", "tid")
+    marks = pl.concat([table.select(*columns, phase=phase) for table in ranges]).drop_nulls("phase")
+    return gather_rows(marks["phase"], find_innermost_ops(calls, marks))
+
+
+def find_launch_phases(trace: RankTrace, call: pl.Series) -> pl.Series:
+    """Find the phase in which each activity was launched, or captured; null where none is known.
+
+    Args:
+        trace: What the rank recorded.
+        call: For each activity, the row in ``trace.calls`` that launched it.
+    """
+    phase = find_enclosing_phases(trace.calls, trace.ops, trace.annotations)
+    of_call = gather_rows(phase, call)
+    if trace.captured is None:
+        return of_call
+    captured = find_enclosing_phases(trace.captured.calls, trace.captured.ops)
+    of_capture = captured.gather(trace.captured.call_row)
+    return of_capture.zip_with(of_capture.is_not_null(), of_call)
+
+
+def classify_phase(launched: str) -> pl.Expr:
+    """Classify each row of the kernel table by phase.
+
+    Args:
+        launched: Column with the result of ``find_launch_phases``.
+    """
+    # A transposed convolution's forward pass runs another one's dgrad kernel.
+    by_name = pl.col("name").str.contains(BACKWARD_NAME) & pl.col("op").str.contains(BACKWARD_NAME).fill_null(True)
+    backward = pl.col("direction").is_in(["backward", "dgrad", "wgrad"]) | by_name
+    return (
+        pl.when(pl.col("op").str.contains(FUSED_OPTIMIZER_OP))
+        .then(pl.lit(OPTIMIZER))
+        .when(pl.col(launched).is_not_null())
+        .then(launched)
+        .when(backward.fill_null(False))
+        .then(pl.lit(BACKWARD))
+        .when(pl.col("family") == "optimizer")
+        .then(pl.lit(OPTIMIZER))
+        .otherwise(pl.lit(FORWARD))
+    )
+
+
+AUTOGRAD_NODE = r"^autograd::engine::evaluate_function"
+BACKWARD_OP = rf"{AUTOGRAD_NODE}|Backwards?\d*$"
+"""PyTorch before 1.9 recorded only the backward op."""
+TORCHSCRIPT_BACKWARD = r"DifferentiableGraphBackward$"
+
+# PyTorch itself, code that it generated, code without a file, and Python's own library.
+PYTORCH_CODE = r"^(torch|torchgen|functorch|triton)/|/torchinductor_|/inductor_cache/|^nn\.Module: |^<"
+PACKAGE_FOLDER = r"^.*/(?:site|dist)-packages/"
+STANDARD_LIBRARY = (
+    rf"^(?:.*/(?:lib/python3\.\d+|Lib)/)?(?:{'|'.join(map(re.escape, sorted(sys.stdlib_module_names)))})(?:/.*)?\.py\("
+)
+
+
+def find_launch_sites(trace: RankTrace, call: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Find the module and the Python line that launched each activity; null where none is known.
+
+    Args:
+        trace: What the rank recorded.
+        call: For each activity, the row in ``trace.calls`` that launched it.
+    """
+    if trace.calls.is_empty() or not trace.has_stacks:
+        nothing = pl.repeat(None, len(call), dtype=pl.String, eager=True)
+        return nothing.alias("module"), nothing.alias("python_line")
+    called = trace.frames.filter(trace.frames["name"].str.contains(MODULE_CALL))
+    noted = find_torchscript_modules(trace.ops)
+    module = join_module_paths(
+        _find_enclosing_values(trace, called, build_module_paths(called)),
+        _find_enclosing_values(trace, noted, noted["outermost"]),
+        _find_enclosing_values(trace, noted, noted["inside"]),
+    )
+    written, lines = _select_user_frames(trace.frames), _find_recorded_lines(trace.ops)
+    line = _find_enclosing_values(trace, lines, lines["name"])
+    line = line.zip_with(line.is_not_null(), _find_enclosing_values(trace, written, written["name"]))
+    return module.gather(call).alias("module"), line.gather(call).alias("python_line")
+
+
+def _find_recorded_lines(ops: pl.DataFrame) -> pl.DataFrame:
+    """Find ops that recorded their call stack; ``name`` is the innermost line of user code in it."""
+    noted = ops.filter(pl.col("call_stack") != "").select("ts_ns", "dur_ns", "pid", "tid", "call_stack")
+    stacks = noted.select("call_stack", name=pl.col("call_stack").str.split(";")).unique("call_stack").explode("name")
+    innermost = _select_user_frames(stacks.filter(pl.col("name") != "")).unique(
+        "call_stack", keep="first", maintain_order=True
+    )
+    return noted.join(innermost, on="call_stack", maintain_order="left")
+
+
+def _select_user_frames(frames: pl.DataFrame) -> pl.DataFrame:
+    """Select calls of functions of neither PyTorch nor Python; names lose the folder of installed packages."""
+    shown = pl.col("name").str.replace(PACKAGE_FOLDER, "")
+    names = frames.select("name").unique().with_columns(shown=shown)
+    names = names.filter(~pl.col("shown").str.contains(PYTORCH_CODE), ~pl.col("shown").str.contains(STANDARD_LIBRARY))
+    return frames.join(names, on="name", maintain_order="left").with_columns(name="shown")
+
+
+def _find_enclosing_values(trace: RankTrace, frames: pl.DataFrame, values: pl.Series) -> pl.Series:
+    """Find the value of the innermost frame around each call to the GPU, or around the call's forward op."""
+    if frames.is_empty():
+        return pl.repeat(None, trace.calls.height, dtype=pl.String, eager=True)
+    own = find_innermost_ops(trace.calls, frames)
+    nodes, forward = _link_forward_ops(trace.ops)
+    node = find_innermost_ops(trace.calls, nodes)
+    linked = find_innermost_ops(forward, frames).gather(node)
+    inside = nodes["ts_ns"].gather(node) >= frames["ts_ns"].gather(own)
+    row = linked.zip_with(linked.is_not_null() & inside.fill_null(True), own)
+    return values.gather(row)
+
+
+def _link_forward_ops(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Find the nodes of the backward pass with a sequence number, and the forward op that created each.
+
+    Ops that call each other have the same number until one of them creates a node, so the last one created it. Each
+    thread counts for itself: among equal numbers, the latest before the node is meant. TorchScript creates a node for a
+    whole graph, which is no op, and then detaches the graph's inputs.
+    """
+    numbered = ops.filter(pl.col("sequence") >= 0).select("ts_ns", "dur_ns", "pid", "tid", "sequence", "name")
+    evaluated = numbered["name"].str.contains(AUTOGRAD_NODE)
+    nodes = numbered.filter(evaluated if evaluated.any() else pl.col("name").str.contains(BACKWARD_OP)).sort("ts_ns")
+    detached = numbered.filter(pl.col("name") == "aten::detach").with_columns(pl.col("sequence") - 1)
+    made = pl.concat(
+        [
+            numbered.filter(~pl.col("name").str.contains(BACKWARD_OP)).with_columns(graph=False),
+            detached.with_columns(graph=True),
+        ]
+    ).sort("ts_ns")
+    joined = nodes.select("ts_ns", "sequence", graph=pl.col("name").str.contains(TORCHSCRIPT_BACKWARD)).join_asof(
+        made.select("ts_ns", "sequence", "graph", "pid", "tid", forward_ns="ts_ns", forward_dur_ns="dur_ns"),
+        on="ts_ns",
+        by=["sequence", "graph"],
+        check_sortedness=False,
+    )
+    return nodes, joined.select("pid", "tid", ts_ns="forward_ns", dur_ns=pl.col("forward_dur_ns").fill_null(0))

@@ -1,10 +1,16 @@
-"""Find the innermost op around each call, by nesting."""
+"""Find the innermost op around each call, what the calls launched, and launches whose kernels were lost."""
+
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Ints, fill_nulls, make_column, make_nulls, number_pairs
+from tracekit.arrays import Ints, fill_nulls, find_nulls, make_column, make_nulls, number_pairs, select_table
 from tracekit.compiled import compile_lazily
+from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
+from tracekit.messages.traces import FORMAT_LACKS
+from tracekit.trace import RankTrace
 
 
 def find_innermost_ops(calls: pl.DataFrame, ops: pl.DataFrame) -> pl.Series:
@@ -82,3 +88,72 @@ def _find_innermost_open(
         if depth > 0:
             result[query] = stack[depth - 1]
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedWork:
+    """What the calls of a trace launched, in order.
+
+    Attributes:
+        at_ns: When each call with GPU work began.
+        work_ns: GPU time that it and all before it launched.
+    """
+
+    at_ns: Ints
+    work_ns: Ints
+
+    @classmethod
+    def from_trace(cls, trace: RankTrace) -> Self:
+        """Sum the activities of each call; those without one have no place on the host."""
+        row = trace.launches.row
+        at_ns = trace.calls["ts_ns"].to_numpy()[row[row >= 0]]
+        order = np.argsort(at_ns, kind="stable")
+        return cls(at_ns[order], np.cumsum(trace.activities["dur_ns"].to_numpy()[row >= 0][order]))
+
+    @property
+    def total_ns(self) -> int:
+        """All of it."""
+        return int(self.work_ns[-1]) if self.work_ns.size else 0
+
+    def measure(self, start_ns: Ints, end_ns: Ints) -> Ints:
+        """Measure what was launched from each start until before each end."""
+        before = np.concatenate([[0], self.work_ns])
+        found: Ints = before[np.searchsorted(self.at_ns, end_ns)] - before[np.searchsorted(self.at_ns, start_ns)]
+        return found
+
+
+# Calls that launch a kernel, to find launches without one. Launches and kernels are otherwise linked by correlation ID.
+KERNEL_LAUNCH_PATTERN = r"^((cuda|cu|hip)\w*Launch\w*Kernel|(cuda|cu|hip)GraphLaunch)"
+NSIGHT_TOOL = "Nsight Systems"
+CAPTURE_CALL_PATTERN = r"StreamBeginCapture|StreamEndCapture"
+
+
+def count_lost_launches(rank: RankTrace) -> tuple[int, int]:
+    """Return the number of launches without a kernel in the trace, and the number of all launches.
+
+    Launches into a graph that is being captured start no kernel and don't count.
+    """
+    launching = _find_launches(rank)
+    ran = np.isin(launching["correlation"].to_numpy(), rank.activities["correlation"].to_numpy())
+    return int((~ran).sum()), launching.height
+
+
+def lacks_graphs(rank: RankTrace) -> bool:
+    """Return whether Nsight Systems recorded nothing of what CUDA graphs ran, and lost no other kernels."""
+    tool = next((one.values["tool"] for one in rank.warnings if one.template is FORMAT_LACKS), None)
+    if tool != NSIGHT_TOOL:
+        return False
+    launching = _find_launches(rank).with_columns(of_graph=pl.col("name").str.contains(GRAPH_LAUNCH_CALLS))
+    lost = launching.join(rank.activities, on="correlation", how="anti")
+    return lost.height > 0 and bool(lost["of_graph"].all()) and lost.height == launching["of_graph"].sum()
+
+
+def _find_launches(rank: RankTrace) -> pl.DataFrame:
+    launches = rank.calls[rank.find_named("calls", KERNEL_LAUNCH_PATTERN)]
+    launches = select_table(launches, ~find_nulls(launches["correlation"]))
+    capture = rank.calls[rank.find_named("calls", CAPTURE_CALL_PATTERN)]
+    if capture.is_empty():
+        return launches
+    begins = capture.select("ts_ns", capturing=pl.col("name").str.contains("Begin"))
+    found = launches.join_asof(begins, on="ts_ns", check_sortedness=False)
+    return found.filter(~pl.col("capturing").fill_null(False))

@@ -1,4 +1,4 @@
-"""Infer the number of parameters that an optimizer updates, if its tensor lists weren't recorded.
+"""Infer the number of parameters that an optimizer updates, and the bytes of weights that names say are packed.
 
 A backward pass accumulates one gradient per parameter, with its shape. The grids of an optimizer op's kernels show
 whether the op updates all of them: one block per chunk of each tensor.
@@ -9,6 +9,7 @@ import math
 
 import polars as pl
 
+from predictors.kernels import DTYPE_BYTES
 from tracekit.workload.ops.optimizer import count_blocks
 
 ACCUMULATE_GRAD_OP = "torch::autograd::AccumulateGrad"
@@ -46,3 +47,27 @@ def infer_list_elements(sizes: dict[int, int]) -> pl.Expr:
     blocks = pl.col("blocks").filter(mine).sum().over("op_row")
     elements = blocks.replace_strict(sizes, default=None, return_dtype=pl.Int64) if sizes else pl.lit(None, pl.Int64)
     return pl.when(mine).then(elements)
+
+
+INT4_GROUP_BYTES = 0.5 + 2 / 128
+"""Bytes of a 4-bit weight with a 16-bit scale per 128 of them, as AWQ and GPTQ models have by default."""
+WEIGHT_BYTES = DTYPE_BYTES | {"int4": INT4_GROUP_BYTES}
+LEAST_OUTPUT_BYTES = 2.0
+"""Results of arithmetic below 16 bits come out as 16 bits."""
+
+
+def fill_stored_weights(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Fill ``bytes`` of the GEMMs of known sizes whose names say how their weights are stored.
+
+    Args:
+        kernels: Table with the columns of ``schema.KERNELS``.
+    """
+    item, stored = (
+        pl.col(name).replace_strict(WEIGHT_BYTES, default=None, return_dtype=pl.Float64)
+        for name in ("dtype", "weight_dtype")
+    )
+    m, n, k = (pl.col(side).cast(pl.Float64) for side in ("m", "n", "k"))
+    moved = n * k * stored + m * k * item + m * n * pl.max_horizontal(item, LEAST_OUTPUT_BYTES)
+    total = (pl.col("batch").fill_null(1) * moved).round().cast(pl.Int64, strict=False)
+    mine = (pl.col("family") == "gemm") & pl.col("bytes").is_null()
+    return kernels.with_columns(bytes=pl.when(mine).then(total).otherwise("bytes"))

@@ -9,18 +9,79 @@ from tracekit.arrays import fill_nulls, list_distinct, make_column
 from tracekit.errors import StepError
 from tracekit.format import format_ranges
 from tracekit.ingest import batches
+from tracekit.ingest.cut_files import NUMBERED_STEP
 from tracekit.ingest.nesting import select_outermost
 from tracekit.messages import Message
 from tracekit.messages import traces as messages
 from tracekit.rules import NO_RULES, Rule, RuleNames
 from tracekit.trace import RankTrace
-from tracekit.workload import busy_start, phases, setup_ranges, unmarked_steps
+from tracekit.workload import module_paths, step_kinds, unmarked_steps
 from tracekit.workload.step_kinds import USUAL_KIND, number_kinds
-from tracekit.workload.step_marks import find_marked_steps
+
+MAX_SHARED_FRACTION = 0.5
+"""Part of a mark's time that another mark of the same number covers, up to which both are steps of their own; beyond,
+several threads marked one step. Clocks round the edges of marks that follow each other."""
+THREAD = ("pid", "tid")
+
+
+def find_marked_steps(trace: RankTrace) -> pl.DataFrame:
+    """Find the steps that the profiler marked, in order of start; of those that start together the longest first.
+
+    Returns:
+        ``step``, the recorded number, or if numbers repeat the place in time; ``label``, the recorded number;
+        ``start_ns``, ``end_ns``, ``pid``, ``tid``; and ``begins_at_mark``, whether the step doesn't follow the one
+        before, as unrecorded ones lie between.
+    """
+    marks = trace.annotations.with_columns(
+        label=pl.col("name").str.extract(NUMBERED_STEP).cast(pl.Int64, strict=False),
+        end_ns=pl.col("ts_ns") + pl.col("dur_ns"),
+    )
+    found = _merge_threads(marks.drop_nulls("label"))
+    number = pl.int_range(pl.len(), dtype=pl.Int64) if found["label"].is_duplicated().any() else pl.col("label")
+    follows = pl.col("label") == pl.col("label").shift(1) + 1
+    return found.select(
+        number.alias("step"), "label", "start_ns", "end_ns", *THREAD, begins_at_mark=~follows.fill_null(value=False)
+    )
+
+
+def _merge_threads(marks: pl.DataFrame) -> pl.DataFrame:
+    """Merge marks of one step by several threads; drop those of another number within a step of the main thread.
+
+    The main thread has most marks.
+    """
+    counts = marks.group_by(THREAD).agg(pl.len(), pl.col("ts_ns").min())
+    main = counts.sort("len", "ts_ns", *THREAD, descending=[True, False, False, False]).head(1).select(THREAD)
+    in_main = marks.join(main.with_columns(is_main=True), on=THREAD, how="left", nulls_equal=True).with_columns(
+        pl.col("is_main").fill_null(value=False)
+    )
+    in_time = in_main.sort("label", "ts_ns", "dur_ns", descending=[False, False, True])
+    shared = pl.col("end_ns").cum_max().shift(1).over("label") - pl.col("ts_ns")
+    is_new = (shared <= MAX_SHARED_FRACTION * pl.col("dur_ns")).fill_null(value=True)
+    merged = (
+        in_time.with_columns(occurrence=is_new.cum_sum().over("label"))
+        .group_by("label", "occurrence")
+        .agg(
+            pl.col("ts_ns").min().alias("start_ns"),
+            pl.col("end_ns").max(),
+            pl.col(THREAD).sort_by("is_main", descending=True, maintain_order=True).first(),
+            pl.col("is_main").any(),
+        )
+        .sort("start_ns", "end_ns", "label", descending=[False, True, False])
+    )
+    return _drop_marks_within(merged)
+
+
+def _drop_marks_within(found: pl.DataFrame) -> pl.DataFrame:
+    """Drop what only other threads marked, where it overlaps steps of the main thread."""
+    main = found.filter("is_main")
+    begun = main["start_ns"].sort().search_sorted(found["end_ns"], side="left")
+    ended = main["end_ns"].sort().search_sorted(found["start_ns"], side="right")
+    return found.filter(pl.col("is_main") | (begun.cast(pl.Int64) <= ended.cast(pl.Int64)))
+
 
 OPTIMIZER_STEP_MARK = r"^Optimizer\.step#"
 WHOLE_TRACE_STEP = 0
-RULE = Rule(
+STEPS_RULE = Rule(
     "optimizer-steps",
     "Without step marks, a step runs from one update of the optimizer to the next.",
     "ResNet of facebookresearch/param, which marks no steps: without the rule all of its updates count as one step.",
@@ -73,7 +134,7 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool 
     found = found.with_columns(number_kinds(found, assign_steps(trace.calls["ts_ns"], found), trace, without))
     is_other_work = (pl.col("work") != pl.col("work").shift(1)).fill_null(value=False)
     found = found.with_columns(begins_at_mark=pl.col("begins_at_mark") | is_other_work)
-    late = busy_start.find_busy_start(trace, without, found["start_ns"][0])
+    late = step_kinds.find_busy_start(trace, without, found["start_ns"][0])
     is_first = pl.int_range(pl.len()) == 0
     until_ns, waited_ns = late or (None, None)
     return found.with_columns(
@@ -101,7 +162,7 @@ def find_steps_of_ranks(
     said = [messages.STEPS_MARKED_IN_PART(ranks=unmarked)] if len(unmarked) < len(ranks) else []
     if said or len({table.height for table in found}) > 1:
         found = [find_steps(rank, without, as_one=True) for rank in ranks]
-    late = [busy_start.find_busy_start(rank, without) for rank in ranks] if is_whole_trace(found[0]) else []
+    late = [step_kinds.find_busy_start(rank, without) for rank in ranks] if is_whole_trace(found[0]) else []
     waited_us = [waited / 1e3 for _, waited in filter(None, late)]
     return found, (
         *said,
@@ -134,7 +195,7 @@ def _find_profiler_steps(trace: RankTrace) -> pl.DataFrame:
 def _infer_unmarked_steps(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
     """Infer steps from the first of other marks that there are; none if there are no such marks."""
     found = batches.find_batches(trace)
-    if found.is_empty() and RULE.is_on(without):
+    if found.is_empty() and STEPS_RULE.is_on(without):
         updates = _infer_optimizer_steps(trace)
         found = updates if updates.height > 1 else updates.clear()
     if found.is_empty():
@@ -165,9 +226,9 @@ def _infer_optimizer_steps(trace: RankTrace) -> pl.DataFrame:
         start_ns=start_ns,
         found_by=pl.lit(messages.STEPS_FROM_UPDATES.code),
     )
-    forward = trace.calls.filter(phases.find_enclosing_phases(trace.calls, trace.ops, trace.annotations).is_null())[
-        "ts_ns"
-    ]
+    forward = trace.calls.filter(
+        module_paths.find_enclosing_phases(trace.calls, trace.ops, trace.annotations).is_null()
+    )["ts_ns"]
     with_forward = assign_steps(forward, found).drop_nulls().unique()
     return found if found["step"][1:].is_in(with_forward.implode()).all() else found.clear()
 
@@ -197,8 +258,8 @@ def _list_spans(trace: RankTrace) -> pl.DataFrame:
 
 
 def _make_whole_trace_step(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
-    measured = setup_ranges.find_measured_stretch(trace, without)
-    late = None if measured else busy_start.find_busy_start(trace, without)
+    measured = unmarked_steps.find_measured_stretch(trace, without)
+    late = None if measured else step_kinds.find_busy_start(trace, without)
     spans = _list_spans(trace)
     main = spans.group_by("pid", "tid").len().sort("len", "pid", "tid", descending=[True, False, False]).head(1)
     span = spans.select(

@@ -21,7 +21,7 @@ from tracekit.errors import NoGpuActivityError, TracekitError
 from tracekit.reporting.sections.coverage import INFERRED_SOURCES
 from tracekit.trace import RankTrace
 from tracekit.workload.kernel_table import build_kernel_table, has_work
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 INPUTS = (REAL_TRACES,)
 MIN_BEATEN_UTILIZATION = 1.02

@@ -18,7 +18,7 @@ from tracekit.inference_rules import INFERENCE_RULES
 from tracekit.prediction import predict
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 INPUTS = (REAL_TRACES,)
 TRACES = (

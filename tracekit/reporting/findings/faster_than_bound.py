@@ -6,7 +6,7 @@ from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.sections.over_bound import IS_FASTER_THAN_BOUND
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 
 def find_faster_than_bound(context: FindingContext) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
-from tracekit.workload.time_share import compute_time_share
+from tracekit.workload.step_kinds import compute_time_share
 
 MAX_UTILIZATION = 0.3
 MIN_TIME_FRACTION = 0.03

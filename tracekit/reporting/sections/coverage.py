@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.workload.time_share import compute_time_share, compute_time_shares
+from tracekit.workload.step_kinds import compute_time_share, compute_time_shares
 
 # Sources of work other than the op that launched the kernel: other kernels or other ops.
 INFERRED_SOURCES = ("repeat", "gradients", "model", "projection", "geometry")

@@ -21,11 +21,10 @@ from tracekit.messages import reports as told
 from tracekit.messages.models import CONFIG_WITHOUT_FIT
 from tracekit.messages.traces import DEVICE_NOT_RECORDED
 from tracekit.trace import RankTrace
-from tracekit.workload.contradicted_names import REPLACED_NAME
-from tracekit.workload.gpus import count_gpus_per_rank
-from tracekit.workload.lost_kernels import count_lost_launches, lacks_graphs
+from tracekit.workload.kernel_table import REPLACED_NAME, count_gpus_per_rank
+from tracekit.workload.owners import count_lost_launches, lacks_graphs
+from tracekit.workload.step_kinds import compute_time_share
 from tracekit.workload.steps import count_optimizer_steps
-from tracekit.workload.time_share import compute_time_share
 from tracekit.workload.work_inference.model_layers import describe_misfit
 
 # Percent of the GPU's time without recorded launches, from which on the report warns.

@@ -21,8 +21,8 @@ from tracekit.prediction.batch import infer_rank_batch, note_open_acceptance
 from tracekit.reporting.sections import unlike_steps
 from tracekit.reporting.sections.rank_doubts import RankRecord, list_rank_doubts, merge_rank_doubts
 from tracekit.run import MAX_TRUSTED_ERROR_PCT, MeasuredRun
+from tracekit.workload.step_kinds import compute_time_share
 from tracekit.workload.steps import is_whole_trace
-from tracekit.workload.time_share import compute_time_share
 
 # Step time with the profiler over step time without it, from which on the report warns.
 MIN_OVERHEAD_RATIO = 1.03

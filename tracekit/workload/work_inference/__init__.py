@@ -4,33 +4,22 @@ import polars as pl
 
 from tracekit.rules import RuleNames
 from tracekit.trace import RankTrace
-from tracekit.workload.work_inference import (
-    attention_projections,
-    gradients,
-    grouped_gemm,
-    model_layers,
-    multi_tensor,
-    output_tiles,
-    pointwise,
-    repeats,
-    softmax,
-    tokens,
-)
+from tracekit.workload.work_inference import gemms, grids, model_attention, model_layers, repeats
 from tracekit.workload.work_inference.rule import WorkRule
 
-DIRECTION_RULES = (gradients.RULE,)
+DIRECTION_RULES = (repeats.GRADIENTS_RULE,)
 """Rules on kernels of known work, applied before an op's work is split over its kernels."""
 
 WORK_RULES = (
-    repeats.RULE,
-    model_layers.RULE,
-    attention_projections.RULE,
-    pointwise.RULE,
-    multi_tensor.RULE,
-    softmax.RULE,
-    grouped_gemm.RULE,
-    tokens.RULE,
-    output_tiles.RULE,
+    repeats.REPEATS_RULE,
+    model_layers.MODEL_LAYERS_RULE,
+    model_attention.ATTENTION_PROJECTIONS_RULE,
+    grids.POINTWISE_RULE,
+    grids.MULTI_TENSOR_RULE,
+    grids.SOFTMAX_RULE,
+    gemms.GROUPED_GEMM_RULE,
+    gemms.TOKENS_RULE,
+    gemms.OUTPUT_TILES_RULE,
 )
 """Rules on kernels of unknown work, in order: one that is sure of the work comes before one that gives bounds."""
 

@@ -16,17 +16,14 @@ from tracekit.messages import models as messages
 from tracekit.models.llm import ModelConfig, TransformerLayer
 from tracekit.trace import RankTrace
 from tracekit.workload.work_inference import model_roles as roles
-from tracekit.workload.work_inference.expert_gemms import build_expert_gemm_columns
+from tracekit.workload.work_inference.gemms import build_expert_gemm_columns, find_tokens_of_calls
 from tracekit.workload.work_inference.model_attention import (
     LATENT_COLUMNS,
     build_attention_columns,
     count_queries_and_keys,
 )
-from tracekit.workload.work_inference.model_linear import LINEAR_TYPES, list_linear_changes
-from tracekit.workload.work_inference.model_passes import build_pass_columns
-from tracekit.workload.work_inference.override import override_columns
-from tracekit.workload.work_inference.rule import WorkRule
-from tracekit.workload.work_inference.tokens import find_tokens_of_calls
+from tracekit.workload.work_inference.model_linear import LINEAR_TYPES, build_pass_columns, list_linear_changes
+from tracekit.workload.work_inference.rule import WorkRule, override_columns
 
 WORK_SOURCE = "model"
 PRODUCT_FAMILIES = ("gemm", "moe")
@@ -73,7 +70,7 @@ def infer_model_work(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     return table.sort("row").with_columns(kept).select(kernels.columns)
 
 
-RULE = WorkRule(
+MODEL_LAYERS_RULE = WorkRule(
     "model-layers",
     "With the model's config.json, the order of GEMMs and attention tells what each kernel of a batch does.",
     "vLLM's gpt-oss-20b and OLMoE, SGLang's Qwen3-8B: 90 to 100 % of GPU time has known work, 1 to 10 % without the "

@@ -1,6 +1,6 @@
-"""Rules on the work of kernels."""
+"""Rules on the work of kernels, and how they fill columns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -18,3 +18,8 @@ class WorkRule(Rule):
     """
 
     infer: Callable[[pl.DataFrame, RankTrace], pl.DataFrame]
+
+
+def override_columns(rows: pl.Expr, values: Mapping[str, pl.Expr]) -> list[pl.Expr]:
+    """Build the columns that ``values`` names: with these values on ``rows``, unchanged on all others."""
+    return [pl.when(rows).then(value).otherwise(column).alias(column) for column, value in values.items()]

@@ -17,7 +17,7 @@ from tests.validation.study import REAL_TRACES, find_input, format_table
 from tracekit.prediction import predict
 from tracekit.run import prepare_run
 from tracekit.trace import Trace
-from tracekit.workload.work_inference import output_tiles
+from tracekit.workload.work_inference import gemms
 
 INPUTS = (REAL_TRACES,)
 TRACES = (
@@ -57,7 +57,7 @@ def compare(trace: Trace) -> pl.DataFrame:
     """Return the times of each GEMM on each GPU, with shapes and without."""
     hidden = hide_shapes(trace)
     with_shapes, tiles = prepare_run(trace), prepare_run(hidden)
-    nothing = prepare_run(hidden, without_rules=[output_tiles.RULE.name])
+    nothing = prepare_run(hidden, without_rules=[gemms.OUTPUT_TILES_RULE.name])
     source = with_shapes.gpu
     targets = [name for name in TARGETS if source is None or name != source.slug]
     gemm = pl.Series((with_shapes.kernels["family"] == "gemm") & with_shapes.kernels["work_from"].is_not_null())

@@ -1,22 +1,99 @@
-"""Infer the shapes of op results from neighbouring ops.
-
-Traces of 2020 and 2021 record no strides and no output size for convolutions. Three other ops have the shape: the
-backward pass of the same layer, which takes the output's gradient; the backward op that calls the op of each gradient;
-or, in inference, the next op that takes the output. FBGEMM's backward passes get the numbers of their look-up instead.
-Mixtures of experts get the result of the activation between their two GEMMs, and the type to which they cast their
-tokens. Concatenations of lists whose sizes weren't recorded get that of their result.
-"""
+"""Find what other calls tell of a call: inputs of a backward pass, shapes of results, parts of joined tensors."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
 
-from tracekit.workload.joined_tensors import infer_joined_shapes
 from tracekit.workload.ops import fbgemm
 from tracekit.workload.owners import find_innermost_ops
 from tracekit.workload.signature import parse_cpp_dtype
+
+BACKWARD_FUNCTION = r"^([A-Za-z_]\w*)Backward$"
+FORWARD_COLUMNS = ("forward_dims", "forward_types", "forward_concrete")
+
+
+def find_forward_inputs(ops: pl.DataFrame) -> pl.DataFrame:
+    """Find the shapes, types and values of the forward call's inputs for each backward pass; null for all other ops.
+
+    Args:
+        ops: As in the trace (``schema.OPS``).
+
+    Returns:
+        One row per op with the columns ``FORWARD_COLUMNS``, each as recorded.
+    """
+    rows = ops.with_row_index("row").filter(pl.col("sequence") >= 0)
+    passes = rows.select(
+        "row", "ts_ns", "sequence", function=pl.col("name").str.extract(BACKWARD_FUNCTION)
+    ).drop_nulls()
+    calls = rows.join(passes.select("function").unique(), left_on="name", right_on="function", how="semi")
+    forward = calls.select(
+        "ts_ns",
+        "sequence",
+        function="name",
+        forward_dims="input_dims",
+        forward_types="input_types",
+        forward_concrete="concrete_inputs",
+    )
+    # Each thread counts for itself: among equal numbers, the latest before the backward pass is its forward call.
+    found = passes.sort("ts_ns").join_asof(
+        forward.sort("ts_ns"), on="ts_ns", by=["sequence", "function"], check_sortedness=False
+    )
+    numbered = ops.select(row=pl.int_range(pl.len(), dtype=pl.UInt32))
+    return numbered.join(found, on="row", how="left", maintain_order="left").select(FORWARD_COLUMNS)
+
+
+JOIN_OP = r"^aten::_?cat$"
+UNRECORDED = "[[],"
+"""How the inputs begin of an op whose list of tensors has no sizes."""
+BACKWARD_OF_JOIN, BACKWARD_OF_SPLIT = r"^CatBackward\d?$", r"^Split(?:WithSizes)?Backward\d?$"
+
+
+def infer_joined_shapes(ops: pl.DataFrame) -> dict[int, list[int]]:
+    """Infer the shape of each concatenation's result, or a vector of as many elements; return it by the op's row.
+
+    Args:
+        ops: As in the trace (``schema.OPS``).
+    """
+    rows = ops.with_row_index("row").filter(pl.col("input_dims").is_not_null())
+    joins = rows.filter(pl.col("name").str.contains(JOIN_OP) & pl.col("input_dims").str.starts_with(UNRECORDED))
+    if joins.is_empty():
+        return {}
+    return _infer_from_split(joins, rows) | _infer_from_gradient(joins, rows)
+
+
+def _infer_from_gradient(joins: pl.DataFrame, rows: pl.DataFrame) -> dict[int, list[int]]:
+    backward = rows.filter(pl.col("name").str.contains(BACKWARD_OF_JOIN)).drop_nulls("sequence")
+    told = backward.unique("sequence", keep="none").select("sequence", gradient="input_dims")
+    # An op without a backward pass has the number of the next one that has one.
+    own = joins.sort("ts_ns").unique("sequence", keep="last")
+    pairs = own.join(told, on="sequence").select("row", "gradient").iter_rows()
+    shapes = ((row, _parse_tensors(gradient)) for row, gradient in pairs)
+    return {row: tensors[0] for row, tensors in shapes if len(tensors) == 1}
+
+
+def _infer_from_split(joins: pl.DataFrame, rows: pl.DataFrame) -> dict[int, list[int]]:
+    splits = rows.filter(pl.col("name").str.contains(BACKWARD_OF_SPLIT))
+    if splits.is_empty():
+        return {}
+    inside = splits["input_dims"].gather(find_innermost_ops(joins, splits))
+    parts = {dims: _parse_tensors(dims) for dims in inside.drop_nulls().unique()}
+    known = {dims: [sum(map(math.prod, tensors))] for dims, tensors in parts.items() if tensors}
+    return {row: known[dims] for row, dims in zip(joins["row"], inside, strict=True) if dims in known}
+
+
+def _parse_tensors(dims: str) -> list[list[int]]:
+    """Parse the shapes of an op's inputs, flattening lists of tensors."""
+    found: list[list[int]] = []
+    for shape in json.loads(dims):
+        if shape and isinstance(shape[0], int):
+            found.append(shape)
+        elif shape:
+            found.extend(one for one in shape if one)
+    return found
+
 
 FORWARD_OPS = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::thnn_conv2d_forward")
 INPUT_GRADIENT_OPS = ("aten::cudnn_convolution_backward_input", "aten::miopen_convolution_backward_input")
