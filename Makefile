@@ -23,11 +23,11 @@ demo: install
 	$(BIN)/tracekit demo --force
 
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not heavy"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not heavy"
 
 # What takes long: all real traces, whole models, the pages in a browser, 200 examples of each property instead of 20.
 test-all: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "heavy or hypothesis" --hypothesis-profile thorough
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "heavy or hypothesis" --hypothesis-profile thorough
 
 check: install docs
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ from predictors import gpu as gpu_module
 from predictors.errors import AmbiguousGpuError, InvalidGpuFileError, UnknownGpuError
 from predictors.gpu_names import identify_gpu, list_gpus, load_gpu, resolve_gpu
 from predictors.testing import check_gpu
+from tests.tables import find_failures
 
 GPUS = Path(gpu_module.__file__).with_name("gpus")
 GIB = 2**30
@@ -156,26 +157,22 @@ DEVICES = {
 }
 
 
-@pytest.mark.parametrize("slug", list_gpus())
-def test_every_gpu_passes_the_battery(slug):
-    check_gpu(load_gpu(slug))
+def test_every_gpu_passes_the_battery():
+    assert find_failures(lambda slug: check_gpu(load_gpu(slug)), [(slug,) for slug in list_gpus()]) == {}
 
 
-@pytest.mark.parametrize("slug", list_gpus())
-def test_every_slug_and_alias_resolves_to_its_own_gpu(slug):
-    assert resolve_gpu(slug).how == "slug"
-    for alias in load_gpu(slug).aliases:
-        assert resolve_gpu(alias).gpu.slug == slug
+def test_every_slug_and_alias_resolves_to_its_own_gpu():
+    assert [slug for slug in list_gpus() if resolve_gpu(slug).how != "slug"] == []
+    spelled = {alias: slug for slug in list_gpus() for alias in (slug, *load_gpu(slug).aliases)}
+    assert {alias: resolve_gpu(alias).gpu.slug for alias in spelled} == spelled
 
 
-@pytest.mark.parametrize(("name", "slug"), NAMES.items())
-def test_name_resolves(name, slug):
-    assert resolve_gpu(name).gpu.slug == slug
+def test_names_resolve():
+    assert {name: resolve_gpu(name).gpu.slug for name in NAMES} == NAMES
 
 
-@pytest.mark.parametrize(("device", "slug"), DEVICES.items())
-def test_device_of_a_trace_is_identified(device, slug):
-    assert identify_gpu(*device).gpu.slug == slug
+def test_devices_of_traces_are_identified():
+    assert {device: identify_gpu(*device).gpu.slug for device in DEVICES} == DEVICES
 
 
 def test_a_family_name_takes_the_usual_variant_and_lists_the_others():
