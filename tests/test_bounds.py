@@ -19,9 +19,8 @@ from tracekit import bounds, ingest
 from tracekit.comm import load_cluster
 from tracekit.comm.errors import ClusterError
 from tracekit.errors import RequestError, TracekitError
-from tracekit.ingest import distinct_names, stream, stream_decoder, window
+from tracekit.ingest import parse_memory_size, stream, stream_decoder, table_checks, window
 from tracekit.ingest.decode import decode
-from tracekit.ingest.memory import parse_memory_size
 from tracekit.request import PredictRequest
 from tracekit.testing import TraceBuilder
 
@@ -104,7 +103,7 @@ def test_an_endless_text_ends_in_a_message(front, block, monkeypatch):
 
 
 def test_more_names_than_any_job_has_are_refused(monkeypatch):
-    monkeypatch.setattr(distinct_names, "MAX_DISTINCT_NAMES", 2)
+    monkeypatch.setattr(table_checks, "MAX_DISTINCT_NAMES", 2)
     builder = TraceBuilder().kernel("a", 10, 1).kernel("b", 20, 1)
     assert builder.load().rank().activities.height == 2
     with pytest.raises(TracekitError) as refused:

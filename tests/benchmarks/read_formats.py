@@ -24,7 +24,7 @@ from tests.ingest.formats import (
     test_xplane,
     torch_perfetto_files,
 )
-from tracekit.ingest.formats.perfetto_schema import load_messages
+from tracekit.ingest.formats.perfetto_packets import load_messages
 from tracekit.testing import TraceBuilder
 
 NAME = "ampere_sgemm_128x64_nn"

@@ -8,8 +8,7 @@ from tests.graph.test_replays import replays
 from tracekit.doctor import Status, examine
 from tracekit.doctor.model import Check, choose_most_helpful, grade
 from tracekit.doctor.recipe import suggest
-from tracekit.ingest.event_counts import EventCounts
-from tracekit.ingest.ledger import build_ledger
+from tracekit.ingest.ledger import EventCounts, build_ledger
 from tracekit.messages.traces import EVENTS_LOST, EVENTS_READ, EVENTS_UNTIMED, PHASE_NOT_READ, SHAPES_NOT_RECORDED
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

@@ -10,7 +10,7 @@ from tests.codes import has_code
 from tests.graph.test_occupancy import LARGE, two_streams
 from tests.jobs import job, recorded
 from tracekit.errors import OutputError
-from tracekit.ingest.formats.chakra_schema import NodeType, load_messages
+from tracekit.ingest.formats.chakra import NodeType, load_messages
 from tracekit.request import ExportRequest, answers
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

@@ -2,7 +2,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tracekit.ingest.event_times import convert_to_ns
+from tracekit.ingest.event_decoder import convert_to_ns
 from tracekit.ingest.fields import NULL
 
 NS_OF_TIME = {

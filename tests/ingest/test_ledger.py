@@ -20,10 +20,8 @@ from tracekit.doctor import examine
 from tracekit.errors import NoGpuActivityError, TracekitError
 from tracekit.ingest import load_bytes
 from tracekit.ingest.decode import decode
-from tracekit.ingest.event_counts import MAX_EVENT_KINDS
-from tracekit.ingest.fields import CATEGORIES
-from tracekit.ingest.ledger import DROPPED, EVENTS, READ, count_events, describe_events
-from tracekit.ingest.worker_calls import is_worker_call
+from tracekit.ingest.fields import CATEGORIES, is_worker_call
+from tracekit.ingest.ledger import DROPPED, EVENTS, MAX_EVENT_KINDS, READ, count_events, describe_events
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import RankTrace

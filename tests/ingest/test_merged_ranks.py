@@ -13,7 +13,7 @@ import tracekit
 from tests.codes import has_code, list_codes
 from tracekit.errors import NotATraceError
 from tracekit.ingest import load_bytes
-from tracekit.ingest.rank_labels import UnlabelledStream, number_ranks
+from tracekit.ingest.merged_ranks import UnlabelledStream, number_ranks
 from tracekit.testing import A100, TraceBuilder
 from tracekit.trace import Trace
 

@@ -8,8 +8,7 @@ import pytest
 import tracekit
 from tests.codes import find_message, has_code
 from tracekit.errors import NotATraceError, TraceError, TracekitError, TraceTooLargeError
-from tracekit.ingest import ranks
-from tracekit.ingest.memory import parse_memory_size
+from tracekit.ingest import parse_memory_size, ranks
 from tracekit.messages.requests import READING_FILE
 from tracekit.messages.traces import FILES_OF_OTHER_KIND, RANK_CHOSEN, RANK_MISSING, RANKS_MISSING
 from tracekit.testing import A100, TraceBuilder

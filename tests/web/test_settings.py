@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tests.codes import has_code
 from tracekit.cli.app import app as cli
 from tracekit.errors import TracekitError
-from tracekit.ingest.memory import parse_memory_size
+from tracekit.ingest import parse_memory_size
 from tracekit.web import connections
 from tracekit.web.settings import Settings, check_settings
 

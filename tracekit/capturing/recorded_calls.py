@@ -26,7 +26,7 @@ from tracekit.capturing.cuda_choices import RECURRENT
 from tracekit.capturing.following_ops import list_following_ops
 from tracekit.capturing.ops import NO_KERNEL, TYPES, Call, build_call
 from tracekit.errors import CaptureError
-from tracekit.ingest.nesting import select_outermost
+from tracekit.ingest.batches import select_outermost
 from tracekit.messages import models as messages
 from tracekit.trace import RankTrace
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP

@@ -89,7 +89,7 @@ class OutputFormat(StrEnum):
 def _check_size(memory: str | None) -> str | None:
     """Return the size unchanged if it is one."""
     from tracekit.errors import TracekitError
-    from tracekit.ingest.memory import parse_memory_size
+    from tracekit.ingest import parse_memory_size
 
     try:
         parse_memory_size(memory)

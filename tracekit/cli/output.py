@@ -15,7 +15,7 @@ from tracekit.capturing.program_names import strip_function
 from tracekit.cli.arguments import OutputFormat
 from tracekit.errors import OutputError
 from tracekit.escape import to_line
-from tracekit.ingest.remote import is_uri, redact_uri
+from tracekit.ingest.archive import is_uri, redact_uri
 from tracekit.messages import front_ends, requests
 from tracekit.redact.redactor import find_private_names
 from tracekit.render.facts import has_prices

@@ -87,7 +87,7 @@ def serve(
     """
     from tracekit.engine import check_engine
     from tracekit.errors import TracekitError
-    from tracekit.ingest.memory import parse_memory_size
+    from tracekit.ingest import parse_memory_size
     from tracekit.messages.front_ends import SERVE_NEEDS_LINUX
     from tracekit.messages.requests import EXTRA_MISSING
     from tracekit.web.settings import Settings, check_settings

@@ -8,7 +8,7 @@ from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.unrecorded_work import measure_unrecorded_time
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound
-from tracekit.ingest.whole_graphs import is_whole_graph
+from tracekit.ingest.cuda_graph_captures import is_whole_graph
 from tracekit.messages import Message
 from tracekit.messages import doctor_checks as told
 from tracekit.run import MAX_TRUSTED_ERROR_PCT

@@ -5,8 +5,7 @@ import polars as pl
 from tracekit.analysis.clock_speed import measure_clock_speed
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound
-from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
-from tracekit.ingest.whole_graphs import is_whole_graph
+from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS, is_whole_graph
 from tracekit.messages import doctor_checks as told
 from tracekit.parallelism.relayout import compute_seen_pct
 from tracekit.workload.kernel_table import has_work

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from predictors import resolve_gpu
+from tracekit import ingest as sizes
 from tracekit.fleet.join import find_repeats
 from tracekit.fleet.options import FleetOptions
 from tracekit.fleet.runner import FleetRunner
 from tracekit.fleet.summary import RankSummary, RankTask, UnreadableRank, summarize_rank
 from tracekit.graph.ranks.lost import RecordedCollectives, find_lacking_ranks
 from tracekit.ingest import Inputs
-from tracekit.ingest import memory as sizes
 from tracekit.ingest import ranks as places
 from tracekit.ingest.source import ExpandedInputs, TraceSource, expand_inputs
 from tracekit.messages import Message, fleets

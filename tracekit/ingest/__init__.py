@@ -1,32 +1,64 @@
 """Read trace files into a :class:`~tracekit.trace.Trace`."""
 
 import io
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Literal
 
-from tracekit.bounds import MAX_FILES, MAX_TRACES
+from tracekit.bounds import MAX_FILES, MAX_MODEL_CONFIG_BYTES, MAX_TRACES
 from tracekit.errors import (
     DamagedTraceError,
+    ModelConfigError,
     NoGpuActivityError,
     NotATraceError,
     TraceError,
+    TracekitError,
     TraceTooLargeError,
 )
-from tracekit.ingest import memory as sizes
-from tracekit.ingest import ranks as places
-from tracekit.ingest import skipped_files
-from tracekit.ingest.model_configs import read_given_config
+from tracekit.ingest.ranks import (
+    abbreviate_ranks,
+    assign_rank,
+    combine_ranks,
+    parse_rank_from_head,
+    parse_rank_from_name,
+)
 from tracekit.ingest.source import ExpandedInputs, Inputs, TraceSource, expand_inputs
-from tracekit.messages import Message, ProgressCallback, requests, traces
-from tracekit.messages import traces as rank_messages
-from tracekit.messages.traces import CAPTURE_SKIPPED
+from tracekit.messages import Message, ProgressCallback, Template, requests, traces
+from tracekit.messages.models import CONFIG_NOT_UNIQUE, CONFIG_SKIPPED
+from tracekit.messages.traces import (
+    CAPTURE_SKIPPED,
+    FILES_BESIDE_UNREADABLE,
+    FILES_DAMAGED,
+    FILES_NOT_TRACES,
+    FILES_OF_OTHER_KIND,
+    FILES_WITHOUT_GPU,
+    MEMORY_SIZE_INVALID,
+)
+from tracekit.models.llm import ModelConfig, parse_model_config
+from tracekit.numbers import NUMBER_PATTERN
+from tracekit.system import find_memory_bytes
 from tracekit.trace import RankTrace, Trace
 
 __all__ = ["Inputs", "Ranks", "load", "load_bytes", "load_rank", "strip_traceback"]
 
 Ranks = Sequence[int] | Literal["lowest"] | None
+
+SKIPPABLE_ERRORS = (DamagedTraceError, NotATraceError, NoGpuActivityError)
+"""Errors of a file that do not affect the other files."""
+
+MAX_NAMED_FILES = 3
+"""Number of files named in a warning; of further ones only the count is given."""
+
+_WARNINGS = {
+    DamagedTraceError: FILES_DAMAGED,
+    NoGpuActivityError: FILES_WITHOUT_GPU,
+    NotATraceError: FILES_OF_OTHER_KIND,
+}
+_SIZE_PATTERN = re.compile(rf"\s*({NUMBER_PATTERN})\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE | re.ASCII)
+_UNIT_POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def load(
@@ -59,7 +91,7 @@ def load(
     """
     given = expand_inputs(inputs)
     model, doubts = read_given_config(given.model_configs)
-    loader = _TraceLoader(given, cache and needs_gpu, sizes.parse_memory_size(memory), stacks, progress, needs_gpu)
+    loader = _TraceLoader(given, cache and needs_gpu, parse_memory_size(memory), stacks, progress, needs_gpu)
     trace = loader.load(given.traces, ranks)
     return replace(
         trace,
@@ -68,7 +100,7 @@ def load(
             *given.doubts,
             *doubts,
             *loader.doubts,
-            *skipped_files.build_skip_warnings(loader.failed, given.others),
+            *build_skip_warnings(loader.failed, given.others),
             *trace.warnings,
         ),
     )
@@ -107,7 +139,7 @@ def load_bytes(data: bytes, source: str, *, stacks: bool = False) -> Trace:
     from tracekit.ingest.decode import decode_ranks
 
     ranks = decode_ranks(io.BytesIO(data), source, stacks=stacks)
-    return places.combine_ranks([places.assign_rank(rank) for rank in ranks])
+    return combine_ranks([assign_rank(rank) for rank in ranks])
 
 
 class _TraceLoader:
@@ -139,15 +171,15 @@ class _TraceLoader:
     def load(self, sources: Sequence[TraceSource], ranks: Ranks) -> Trace:
         told = _group_by_rank(sources) if ranks is not None and len(sources) > 1 else None
         if told is None:
-            return self._select_ranks(places.combine_ranks(self._read_all(sources)), ranks)
+            return self._select_ranks(combine_ranks(self._read_all(sources)), ranks)
         wanted = [min(told)] if ranks == "lowest" else list(ranks or told)
         absent = [rank for rank in wanted if rank not in told]
         if absent:
             raise _make_missing_rank_error(absent[0], sorted(told))
         read = self._read_all([source for rank in dict.fromkeys(wanted) for source in told[rank]])
         if self.failed and not {rank.rank for rank in read}.issuperset(wanted):
-            raise skipped_files.choose_error(self.failed)
-        trace = places.combine_ranks(read, given=told)
+            raise choose_error(self.failed)
+        trace = combine_ranks(read, given=told)
         return _select_lowest_rank(trace, len(told)) if ranks == "lowest" else trace
 
     def _select_ranks(self, trace: Trace, ranks: Ranks) -> Trace:
@@ -173,12 +205,12 @@ class _TraceLoader:
                 taken += sum(rank.tables_bytes for rank in found)
                 if len(read) > MAX_TRACES:
                     raise _make_too_many_error(len(sources), MAX_TRACES)
-            except skipped_files.SKIPPABLE_ERRORS as error:
+            except SKIPPABLE_ERRORS as error:
                 if not source.is_listed:
                     raise
                 self.failed.append((source, strip_traceback(error)))
         if not read:
-            raise skipped_files.choose_error(self.failed)
+            raise choose_error(self.failed)
         return read
 
     def read_source(self, source: TraceSource, memory_bytes: int, is_alone: bool) -> list[RankTrace]:
@@ -191,7 +223,7 @@ class _TraceLoader:
     def _add_companions(self, rank: RankTrace, source: TraceSource, memory_bytes: int) -> RankTrace:
         from tracekit.ingest.companions import add_execution_trace
 
-        rank = places.assign_rank(replace(rank, source=source.name))
+        rank = assign_rank(replace(rank, source=source.name))
         if self._stacks and not rank.has_stacks:
             rank = replace(rank, warnings=(*rank.warnings, traces.STACKS_NOT_RECORDED()))
         return self._join_captures(
@@ -252,8 +284,8 @@ def _group_by_rank(sources: Sequence[TraceSource]) -> dict[int, list[TraceSource
     """
     told: dict[int, list[TraceSource]] = defaultdict(list)
     for source in sources:
-        recorded = places.parse_rank_from_head(source.read_head())
-        rank = places.parse_rank_from_name(source.name) if recorded is None else recorded
+        recorded = parse_rank_from_head(source.read_head())
+        rank = parse_rank_from_name(source.name) if recorded is None else recorded
         if rank is None:
             return None
         told[rank].append(source)
@@ -264,7 +296,7 @@ def _select_lowest_rank(trace: Trace, given: int) -> Trace:
     """Select the lowest rank, and warn about the others."""
     if given == 1:
         return trace
-    chosen = rank_messages.RANK_CHOSEN(rank=trace.ranks[0].rank, given=given)
+    chosen = traces.RANK_CHOSEN(rank=trace.ranks[0].rank, given=given)
     return replace(trace, ranks=trace.ranks[:1], warnings=(chosen, *trace.warnings))
 
 
@@ -273,7 +305,7 @@ def _make_too_many_error(files: int, limit: int) -> TraceTooLargeError:
 
 
 def _make_missing_rank_error(rank: int, known: Sequence[int]) -> TraceError:
-    return TraceError(rank_messages.RANK_NOT_GIVEN(rank=rank, given=places.abbreviate_ranks(known)))
+    return TraceError(traces.RANK_NOT_GIVEN(rank=rank, given=abbreviate_ranks(known)))
 
 
 def _decode_source(
@@ -299,3 +331,81 @@ def _decode_source(
             raise DamagedTraceError(message) from error
         stream.finish()
     return [replace(first, warnings=(stream.damage, *first.warnings)) if stream.damage else first, *others]
+
+
+def parse_memory_size(memory: str | int | None) -> int:
+    """Convert a size such as ``"2G"`` (units are powers of 1024) to bytes; by default half of the memory.
+
+    Raises:
+        TracekitError: It is not a size.
+    """
+    if memory is None:
+        return find_memory_bytes() // 2
+    found = _SIZE_PATTERN.fullmatch(str(memory))
+    size = int(float(found.group(1)) * 2 ** _UNIT_POWERS[found.group(2).lower()]) if found else 0
+    if size <= 0:
+        raise TracekitError(MEMORY_SIZE_INVALID(size=str(memory)))
+    return size
+
+
+def read_given_config(given: Sequence[TraceSource]) -> tuple[ModelConfig | None, tuple[Message, ...]]:
+    """Read the model's configuration; one that a directory, glob or archive holds is left out if it isn't understood.
+
+    Args:
+        given: The configurations among the inputs.
+
+    Returns:
+        The model, None without one, and a warning if one was left out.
+
+    Raises:
+        ModelConfigError: Several were given, or the one that was named isn't understood.
+    """
+    if not given:
+        return None, ()
+    try:
+        if len(given) > 1:
+            raise ModelConfigError(CONFIG_NOT_UNIQUE(paths=[source.name for source in given]))
+        return parse_model_config(_read_text(given[0]), given[0].name), ()
+    except ModelConfigError as error:
+        if not given[0].is_listed:
+            raise
+        return None, (CONFIG_SKIPPED(error=error.catalogue_message),)
+
+
+def _read_text(source: TraceSource) -> bytes:
+    with source.open() as stream:
+        return stream.read(MAX_MODEL_CONFIG_BYTES + 1)
+
+
+def build_skip_warnings(
+    failed: Sequence[tuple[TraceSource, TraceError]], others: Sequence[TraceSource]
+) -> Iterator[Message]:
+    """Build one warning for each reason to skip files.
+
+    Args:
+        failed: Unreadable files, and their errors.
+        others: Files whose names show that they are not traces.
+    """
+    by_reason: dict[Template, list[TraceSource]] = defaultdict(list)
+    for source, error in failed:
+        by_reason[_WARNINGS[next(kind for kind in SKIPPABLE_ERRORS if isinstance(error, kind))]].append(source)
+    by_reason[FILES_NOT_TRACES].extend(others)
+    for template, sources in by_reason.items():
+        if sources:
+            yield template(files=len(sources), names=_format_names(sources))
+
+
+def choose_error(failed: Sequence[tuple[TraceSource, TraceError]]) -> TraceError:
+    """Choose the error to raise if no file could be read: that of a trace before that of another file."""
+    errors = [error for _, error in failed]
+    said = next((error for error in errors if not isinstance(error, NotATraceError)), errors[0])
+    others = len(errors) - 1
+    if not others:
+        return said
+    return type(said)(FILES_BESIDE_UNREADABLE(error=said.catalogue_message, others=others))
+
+
+def _format_names(sources: Sequence[TraceSource]) -> str:
+    names = ", ".join(PurePath(source.name).name for source in sources[:MAX_NAMED_FILES])
+    more = len(sources) - MAX_NAMED_FILES
+    return f"{names} and {more:,} more" if more > 0 else names

@@ -13,21 +13,22 @@ from tracekit.arrays import list_distinct, make_nulls
 from tracekit.bounds import MAX_METADATA_BYTES
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError, TraceError
 from tracekit.format import format_quantity
+from tracekit.ingest.columns import DecodedFile, FileDamage, argsort_by_start
 from tracekit.ingest.correlations import FIRST_ORDERED_ID_KEY, resolve_correlations
-from tracekit.ingest.cut_files import LAUNCH_CALLS, NUMBERED_STEP, select_whole_steps
-from tracekit.ingest.decoded_file import DecodedFile, FileDamage
-from tracekit.ingest.device_properties import find_device
-from tracekit.ingest.distinct_names import check_distinct_names
-from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.event_decoder import JSON_ERRORS
-from tracekit.ingest.fields import ACTIVITY_KINDS, CONTROL_CHARACTERS, TABLES, WORKER_TABLE
-from tracekit.ingest.ledger import build_ledger, is_harmless, share_read, warn_of_dropped
+from tracekit.ingest.fields import ACTIVITY_KINDS, CONTROL_CHARACTERS, TABLES, WORKER_FRAME, WORKER_TABLE
+from tracekit.ingest.ledger import EventCounts, build_ledger, is_harmless, share_read, warn_of_dropped
 from tracekit.ingest.merged_ranks import RankPart, split_ranks, split_recorded_processes
-from tracekit.ingest.op_inputs import drop_malformed_inputs
-from tracekit.ingest.order import argsort_by_start
 from tracekit.ingest.ranks import read_rank
 from tracekit.ingest.stream_decoder import make_cut_short_error
-from tracekit.ingest.worker_calls import select_worker_calls
+from tracekit.ingest.table_checks import (
+    LAUNCH_CALLS,
+    NUMBERED_STEP,
+    check_distinct_names,
+    drop_malformed_inputs,
+    find_device,
+    select_whole_steps,
+)
 from tracekit.messages import Message, traces
 from tracekit.messages import traces as messages
 from tracekit.messages.traces import (
@@ -169,12 +170,17 @@ def _build_rank_trace(part: RankPart, decoded: DecodedFile, source: str, needs_g
 
 def _add_worker_calls(annotations: pl.DataFrame, *frames: pl.DataFrame) -> pl.DataFrame:
     """Add the calls of a serving engine's worker, which tell its steps, to the named ranges."""
-    found = pl.concat(
-        schema.ANNOTATIONS.conform(table if table.is_empty() else select_worker_calls(table)) for table in frames
-    )
+    found = pl.concat(schema.ANNOTATIONS.conform(_select_worker_calls(table)) for table in frames)
     if found.is_empty():
         return annotations
     return _sort_by_start(pl.concat([schema.ANNOTATIONS.conform(annotations), found]))
+
+
+def _select_worker_calls(frames: pl.DataFrame) -> pl.DataFrame:
+    """Select the calls that run a batch, named by their function; they are read without stacks, too."""
+    if frames.is_empty():
+        return frames
+    return frames.with_columns(pl.col("name").str.extract(WORKER_FRAME)).drop_nulls("name")
 
 
 def _drop_threadless_ranges(annotations: pl.DataFrame) -> tuple[pl.DataFrame, list[Message]]:

@@ -1,18 +1,41 @@
 """Store decoded rows column by column, in pieces as they arrive, each as narrow as its values allow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from tracekit.arrays import Bools, Ints, gather_rows, make_column, make_nulls
-from tracekit.ingest.event_counts import EventCounts
 from tracekit.ingest.fields import ARGUMENTS, INTS, NO_TEXT, NULL, TABLES, TEXTS, ArgumentKind
+from tracekit.ingest.ledger import EventCounts
 from tracekit.ingest.native.scan import RowBuffers, transpose_rows
-from tracekit.ingest.order import argsort_by_start
 from tracekit.messages import Template
 from tracekit.messages.traces import EVENTS_BACKWARD, EVENTS_DISTANT, EVENTS_READ, EVENTS_UNTIMED
+
+
+def argsort_by_start(ts_ns: Ints, dur_ns: Ints, rows_at: Callable[[Ints], pl.DataFrame]) -> Ints:
+    """Return the order of rows by start, enclosing rows first; all other columns break ties.
+
+    Args:
+        ts_ns: Start of each row.
+        dur_ns: Duration of each row.
+        rows_at: Returns some rows with all their columns; called for rows with equal start and duration.
+    """
+    order = np.lexsort((-dur_ns, ts_ns))
+    same = (np.diff(ts_ns[order]) == 0) & (np.diff(dur_ns[order]) == 0)
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same)) if order.size else order
+    if tied.size:
+        rows = order[tied]
+        frame = rows_at(rows).with_row_index("row")
+        rest = [name for name in frame.columns if name not in ("row", "ts_ns", "dur_ns")]
+        descending = [False, True, *(False for _ in rest)]
+        order[tied] = rows[
+            frame.sort("ts_ns", "dur_ns", *rest, descending=descending, nulls_last=True)["row"].to_numpy()
+        ]
+    return order
+
 
 # The year 2116 (2^62 ns), and seven days: larger times are counters that overflowed.
 MAX_TIME_NS = 2**62
@@ -185,3 +208,59 @@ def _build_column(
 def _look_up_texts(words: pl.Series, numbers: Ints) -> pl.Series:
     rows = np.where(numbers < NO_TEXT, numbers + len(words) + 1, numbers)
     return gather_rows(words, make_column(words.name, rows, NO_TEXT))
+
+
+@dataclass(slots=True)
+class FileDamage:
+    """Damage of a file.
+
+    Attributes:
+        events: Events passed, of all kinds.
+        lost: Events that could not be read.
+        lost_work: How many of them may be kernels, copies or sets, by what is left of their text.
+        repaired: Events that could, after putting their JSON right.
+        at_byte: Where the first of them is.
+        cut_at: Where a file ends that lacks its closing bracket.
+        metadata: Whether top-level keys were lost.
+        followed_at: Where something begins that follows the closing bracket.
+        followed_bytes: How long that is.
+        comma_number: A time with a decimal comma, which isn't JSON.
+    """
+
+    events: int = 0
+    lost_events: int = 0
+    lost_activities: int = 0
+    repaired_events: int = 0
+    at_byte: int | None = None
+    cut_at: int | None = None
+    has_lost_metadata: bool = False
+    followed_at: int | None = None
+    followed_bytes: int = 0
+    comma_number: str | None = None
+
+    def note_place(self, at_byte: int) -> None:
+        """Remember the position of the first damage."""
+        self.at_byte = at_byte if self.at_byte is None else self.at_byte
+
+
+@dataclass(slots=True)
+class DecodedFile:
+    """Content of a file.
+
+    Attributes:
+        keys: Top-level keys without the events, as JSON.
+        columns: Rows of the events.
+        words: Texts by number: those of the scanner from the start, those of the careful decoder from the end.
+        damage: Damage of the file.
+        begins_at: Where its document begins.
+        ends_at: Where the file ends, if it was read by document.
+        has_processes: Whether activities note the process that asked for them; Kineto notes their GPU there.
+    """
+
+    keys: dict[str, bytes]
+    columns: DecodedColumns
+    words: list[bytes]
+    damage: FileDamage
+    begins_at: int = 0
+    ends_at: int = 0
+    has_processes: bool = False

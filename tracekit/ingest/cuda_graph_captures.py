@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit.format import abbreviate_names
 from tracekit.ingest import batches
-from tracekit.ingest.capture_windows import MEMCPY, MEMSET, UNNAMED_KERNEL, GraphCaptures, find_captures
+from tracekit.ingest.batches import MEMCPY, MEMSET, UNNAMED_KERNEL, GraphCaptures, find_captures
 from tracekit.messages import Message
 from tracekit.messages import traces as messages
 from tracekit.schema import CALLS, OPS
@@ -178,3 +178,13 @@ def _describe_matches(
         yield messages.CAPTURES_AMBIGUOUS(replays=unclear)
     if graphs - known - unclear > 0:
         yield messages.CAPTURES_WITHOUT_MATCH(unmatched=graphs - known - unclear, replays=graphs)
+
+
+WHOLE_GRAPH = "CUDA graph"
+"""Begin of their names; the graph's number follows, where it is known."""
+WHOLE_GRAPH_NAME = rf"^{WHOLE_GRAPH}(?: \d+)?$"
+
+
+def is_whole_graph() -> pl.Expr:
+    """Whether an activity is the launch of a whole graph."""
+    return pl.col("name").str.contains(WHOLE_GRAPH_NAME)

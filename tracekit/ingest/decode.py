@@ -7,14 +7,12 @@ from dataclasses import replace
 
 from tracekit.compiled import announce_compilation
 from tracekit.errors import NotATraceError, TraceError
-from tracekit.ingest import foreign, formats
+from tracekit.ingest import foreign, formats, parse_memory_size
 from tracekit.ingest.build import build_rank_traces
-from tracekit.ingest.decoded_file import DecodedFile
+from tracekit.ingest.columns import DecodedFile
 from tracekit.ingest.event_decoder import JSON_ERRORS
 from tracekit.ingest.ledger import add_bytes
-from tracekit.ingest.memory import parse_memory_size
-from tracekit.ingest.merged_ranks import number_documents
-from tracekit.ingest.rank_labels import UnlabelledStream, has_rank_labels
+from tracekit.ingest.merged_ranks import UnlabelledStream, has_rank_labels, number_documents
 from tracekit.ingest.stream_decoder import decode_documents, decode_small, is_list_of_documents
 from tracekit.ingest.window import FillableStream
 from tracekit.messages import ProgressCallback, traces

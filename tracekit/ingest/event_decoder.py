@@ -1,6 +1,7 @@
 """The careful decoder: a JSON library decodes each event, and all known spellings of a value are accepted.
 
-It decodes files that are too small for the fast decoder (:mod:`scan`), and events that the fast decoder leaves.
+It decodes files that are too small for the fast decoder (:mod:`.native.scan`), and events that the fast decoder leaves.
+Damaged events are repaired where the error is a known one of profilers and editors, or else passed over.
 """
 
 import gc
@@ -8,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from operator import attrgetter
 from typing import Any
 
@@ -19,10 +21,10 @@ from msgspec import Raw, Struct, defstruct, field
 from tracekit.arrays import Ints, fill_nulls
 from tracekit.bounds import MAX_INT_DIGITS
 from tracekit.ingest.columns import DecodedColumns
-from tracekit.ingest.event_counts import EventCounts
-from tracekit.ingest.event_times import convert_to_ns
 from tracekit.ingest.fields import (
+    ACTIVITY_KINDS,
     ARGUMENTS,
+    CATEGORIES,
     INTS,
     NO_TEXT,
     NULL,
@@ -31,10 +33,56 @@ from tracekit.ingest.fields import (
     TABLES,
     WORKER_TABLE,
     ArgumentKind,
+    is_worker_call,
     select_categories,
 )
-from tracekit.ingest.worker_calls import is_worker_call
+from tracekit.ingest.ledger import EventCounts
 from tracekit.messages.traces import CATEGORY_NOT_READ, PHASE_NOT_READ
+
+MAX_TIME_US = 2**53
+"""Times of this size or more are taken for missing."""
+
+_FEW_TIMES = 64
+"""Up to so many times are converted one by one."""
+
+_FRACTION_DIGITS = 9
+_FRACTION_OF_NS = 10 ** (_FRACTION_DIGITS - 3)
+_PLAIN_TIME = rf"^(?:0|[1-9][0-9]{{0,15}})(?:\.[0-9]{{1,{_FRACTION_DIGITS}}})?$"
+_DECIMAL_DECODER = msgspec.json.Decoder(Decimal | None)
+
+
+def convert_to_ns(times: Sequence[bytes]) -> Ints:
+    """Convert times to whole nanoseconds, half ones to even ones; ``NULL`` without a time, or if it does not fit.
+
+    Args:
+        times: JSON numbers, or strings that hold one; empty where there is none.
+
+    Raises:
+        msgspec.DecodeError: One is something else.
+    """
+    if len(times) <= _FEW_TIMES:
+        return np.array([_convert_one(time) for time in times], np.int64)
+    texts = pl.Series([time.decode("latin-1") for time in times])
+    is_absent = texts.is_in(["", "null"])
+    is_plain = is_absent | texts.str.contains(_PLAIN_TIME)
+    plain = pl.select(texts.set(is_absent | ~is_plain, "0").alias("time").str.splitn(".", 2)).unnest("time")
+    whole = plain["field_0"].cast(pl.Int64).to_numpy()
+    fraction = plain["field_1"].fill_null("0").str.pad_end(_FRACTION_DIGITS, "0").cast(pl.Int64).to_numpy()
+    ns, rest = np.divmod(fraction, _FRACTION_OF_NS)
+    result = np.where(whole < MAX_TIME_US, whole, 0) * 1000 + ns
+    result += (2 * rest > _FRACTION_OF_NS) | ((2 * rest == _FRACTION_OF_NS) & (result % 2 == 1))
+    result[is_absent.to_numpy() | (whole >= MAX_TIME_US)] = NULL
+    for row in np.flatnonzero(~is_plain.to_numpy()).tolist():
+        result[row] = _convert_one(times[row])
+    return result
+
+
+def _convert_one(time: bytes) -> int:
+    microseconds: Decimal | None = _DECIMAL_DECODER.decode(time) if time else None
+    if microseconds is None or not microseconds.is_finite() or not -MAX_TIME_US < microseconds < MAX_TIME_US:
+        return NULL
+    return round(microseconds * 1000)
+
 
 READ_PHASES = ("X", "i")
 """Phases of events that are read: with a duration, and instant."""
@@ -273,3 +321,103 @@ def _disable_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+TYPICAL_EVENT_BYTES = 500
+
+# Events have their phase among their first keys, unlike objects within events.
+_EVENT_START = re.compile(rb'\{\s*(?:"[^"\\{}]{1,40}"\s*:\s*[^{}]{1,300}?,\s*)?"ph"\s*:')
+_CATEGORY = re.compile(rb'"cat"\s*:\s*"([a-zA-Z0-9_]{1,40})"')
+_PHASE = re.compile(rb'"ph"\s*:\s*"([a-zA-Z])"')
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+_LONE_BACKSLASH = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_ESCAPE_PAIR = re.compile(rb"\\\\")
+_NOT_FINITE = re.compile(rb"([:\[,]\s*)[-+]?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
+_LAST_COMMA = re.compile(rb",(\s*[}\]])")
+_COMMA_NUMBER = re.compile(rb'"(?:ts|dur)"\s*:\s*"?(-?\d{1,18},\d{1,9})"?(?=\s*[,}])')
+_SPACES = re.compile(rb" {2,}")
+# Kineto writes an event's name and process on one line (libkineto, output_json.cpp), and escapes nothing in the name.
+_NAME = re.compile(rb'("cat": ?"\w{1,40}", ?"name": ?")([^\n]*?)(", ?"pid": ?[^\n]{1,80}?, ?"tid": ?)')
+_REST_OF_NAME = re.compile(rb'[^\n{]*?", ?"pid": ?[^\n{]{1,80}?, ?"tid": ?')
+_UNESCAPED_QUOTE = re.compile(rb'(?<!\\)((?:\\\\)*)"')
+# A quote where a string can neither begin nor end.
+_INNER_QUOTE = re.compile(rb'(?<![:,{\[] )(?<![:,{\[\\])"(?! ?[:,}\]])')
+
+
+def is_read(text: bytes, stacks: bool) -> bool:
+    """Return whether an unreadable text may hold events that are read, by its categories."""
+    named = _CATEGORY.findall(text)
+    return not named or any(name.decode() in select_categories(stacks) for name in named)
+
+
+def find_category(text: bytes) -> str | None:
+    """Find the category of the event that an unreadable text begins with."""
+    found = _CATEGORY.search(text)
+    return found.group(1).decode() if found else None
+
+
+def find_phase(text: bytes) -> str:
+    """Find the phase of the event that an unreadable text begins with; empty if there is none."""
+    found = _PHASE.search(text)
+    return found.group(1).decode() if found else ""
+
+
+def estimate_activities(text: bytes) -> int:
+    """Estimate how many kernels, copies and memsets an unreadable text holds: by its categories, else by its length."""
+    named = _CATEGORY.findall(text)
+    if named:
+        return sum(CATEGORIES.get(name.decode()) in ACTIVITY_KINDS for name in named)
+    return 1 + len(text) // TYPICAL_EVENT_BYTES
+
+
+def find_comma_number(text: bytes) -> str | None:
+    """Find a time with a decimal comma, such as ``1000,5``; ``None`` if there is none."""
+    found = _COMMA_NUMBER.search(text)
+    return found.group(1).decode() if found else None
+
+
+def find_next_event(text: bytes) -> int:
+    """Return where the next event begins after the start of ``text``; -1 without one."""
+    found = _EVENT_START.search(text, 1)
+    return found.start() if found else -1
+
+
+def is_rest_of_name(text: bytes) -> bool:
+    """Return whether a text goes on with the end of an event's name and its process, as Kineto writes them."""
+    return _REST_OF_NAME.match(text) is not None
+
+
+def repair_names(text: bytes) -> bytes:
+    """Escape what Kineto leaves unescaped in names: quotes, control characters and lone backslashes.
+
+    The layout of Kineto's events says where a name ends, whatever it holds.
+    """
+    return _NAME.sub(_repair_name, text)
+
+
+def _repair_name(found: re.Match[bytes]) -> bytes:
+    before, name, after = found.groups()
+    whole = _LONE_BACKSLASH.sub(rb"\\\\", _ESCAPE_PAIR.sub(rb"\\u005c", _CONTROL.sub(b" ", name)))
+    return before + _UNESCAPED_QUOTE.sub(rb'\1\\"', whole) + after
+
+
+def repair_event(text: bytes) -> KinetoEvent | None:
+    """Repair the event in a damaged text; ``None`` if that fails.
+
+    Repaired are known errors of profilers and editors: control characters, lone backslashes (Windows paths), NaN and
+    infinity, trailing commas, broken UTF-8, quotes in names.
+    """
+    text = repair_names(text.decode("utf-8", errors="replace").encode())
+    text = _CONTROL.sub(b" ", text)
+    text = _ESCAPE_PAIR.sub(rb"\\u005c", text)
+    text = _LONE_BACKSLASH.sub(rb"\\\\", text)
+    text = _NOT_FINITE.sub(rb"\1null", text)
+    text = _LAST_COMMA.sub(rb"\1", text)
+    return _try_decode(text) or _try_decode(_INNER_QUOTE.sub(rb'\\"', _SPACES.sub(b" ", text)))
+
+
+def _try_decode(text: bytes) -> KinetoEvent | None:
+    try:
+        return decode_event(text)
+    except JSON_ERRORS:
+        return None

@@ -5,14 +5,13 @@ from typing import Any
 import polars as pl
 
 from tracekit import schema
-from tracekit.ingest.event_counts import EventCounts
-from tracekit.ingest.execution_nodes import (
+from tracekit.ingest.execution_trace import (
     ExecutionTraceFile,
     decode_file,
     format_inputs,
     report_malformed_nodes,
 )
-from tracekit.ingest.ledger import build_ledger
+from tracekit.ingest.ledger import EventCounts, build_ledger
 from tracekit.messages.traces import EVENTS_READ
 from tracekit.trace import RankTrace
 

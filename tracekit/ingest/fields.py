@@ -140,7 +140,7 @@ ACTIVITY_KINDS = ("kernel", "memcpy", "memset")
 """Tables of GPU activities."""
 
 PYTHON_CATEGORY, WORKER_TABLE = "python_function", "worker_calls"
-"""Category of Python calls; without stacks, those of :mod:`worker_calls` alone are read, into a table of their own."""
+"""Category of Python calls; without stacks, those of serving workers alone are read, into a table of their own."""
 
 STACK_CATEGORIES = {PYTHON_CATEGORY: "frames"}
 """Table of Python calls, most of a trace that holds them; read only on request."""
@@ -157,3 +157,17 @@ def select_categories(stacks: bool) -> dict[str, str]:
         stacks: Whether to read Python calls.
     """
     return CATEGORIES | STACK_CATEGORIES if stacks else CATEGORIES
+
+
+WORKER_FUNCTIONS = ("execute_model", "run_batch", "_run_batch_inner", "forward_batch_generation", "_forward_step")
+"""Functions of vLLM, SGLang and TensorRT-LLM, by the names of which Python calls end."""
+
+WORKER_FRAME = rf"\): ({'|'.join(WORKER_FUNCTIONS)})$"
+"""Such a call; the group is its function."""
+WORKER_CALL = rf"^(?:{'|'.join(WORKER_FUNCTIONS)})$"
+_ENDS = tuple(f"): {name}" for name in WORKER_FUNCTIONS)
+
+
+def is_worker_call(name: object) -> bool:
+    """Return whether a Python call, such as ``worker.py(12): execute_model``, runs a batch."""
+    return isinstance(name, str) and name.endswith(_ENDS)

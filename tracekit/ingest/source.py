@@ -12,13 +12,14 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tracekit.errors import DamagedTraceError, TraceError, TraceNotFoundError
-from tracekit.ingest import archive, execution_trace, remote
-from tracekit.ingest.pipe import PartlyReadFile, TemporaryCopy
+from tracekit.ingest import archive, execution_trace
 from tracekit.ingest.stream import (
     MAGIC_BYTES,
     ZIP_MAGIC,
+    PartlyReadFile,
     RawFile,
     ReadableFile,
+    TemporaryCopy,
     TextStream,
     make_read_error,
     open_stream,
@@ -81,7 +82,7 @@ class TraceSource:
             return b""
         try:
             with open_stream(self._open_file(self.peeker), self.name) as stream:
-                return stream.read(remote.HEAD_BYTES)
+                return stream.read(archive.HEAD_BYTES)
         except TraceError:
             return b""
 
@@ -157,7 +158,7 @@ def list_local_files(inputs: Sequence[str]) -> list[Path]:
         TraceNotFoundError: One of them names nothing.
         DamagedTraceError: An archive is unreadable.
     """
-    here = [one for one in inputs if one != STDIN and (not remote.is_uri(one) or one.startswith("file://"))]
+    here = [one for one in inputs if one != STDIN and (not archive.is_uri(one) or one.startswith("file://"))]
     found = [source for source in _expand_all(here) if source.path and not source.is_other] if here else []
     return [one.path for one in found if one.path and (not one.is_listed or b'"traceEvents"' in one.read_head())]
 
@@ -200,7 +201,7 @@ def _expand_input(given: Input) -> Iterator[TraceSource]:
         raise TraceNotFoundError(traces.TRACE_NAME_EMPTY())
     elif text == STDIN:
         files = [_make_stdin_source()]
-    elif remote.is_uri(text) and not text.startswith("file://"):
+    elif archive.is_uri(text) and not text.startswith("file://"):
         files = _list_uri(text)
     else:
         files = _list_local(_parse_file_uri(text) if text.startswith("file://") else Path(given))
@@ -215,10 +216,10 @@ def _parse_file_uri(uri: str) -> Path:
 
 
 def _list_uri(uri: str) -> list[TraceSource]:
-    found = remote.find_files(uri, looks_like_trace)
+    found = archive.find_files(uri, looks_like_trace)
     kept = [file for file in found if not file.is_listed or looks_like_trace(file.name)]
     if not kept:
-        raise _make_no_traces_error(remote.redact_uri(uri), len(found))
+        raise _make_no_traces_error(archive.redact_uri(uri), len(found))
     return [
         TraceSource(_replace_unprintable(file.name), file.open, peeker=file.peek, is_listed=file.is_listed)
         for file in kept

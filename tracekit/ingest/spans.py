@@ -8,10 +8,9 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Bools, Ints
-from tracekit.ingest.event_counts import EventCounts
-from tracekit.ingest.event_decoder import BEGIN, END, KinetoEvent
-from tracekit.ingest.event_times import convert_to_ns
+from tracekit.ingest.event_decoder import BEGIN, END, KinetoEvent, convert_to_ns
 from tracekit.ingest.fields import NULL, select_categories
+from tracekit.ingest.ledger import EventCounts
 from tracekit.messages.traces import CATEGORY_NOT_READ, EVENTS_READ, SPANS_UNMATCHED
 
 

@@ -1,9 +1,16 @@
-"""Decompress files block by block. Compression is detected by the first bytes, not by the name."""
+"""Decompress files block by block, and keep copies of inputs that can be read only once.
 
+Compression is detected by the first bytes, not by the name.
+"""
+
+import io
 import sys
+import tempfile
+import weakref
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import IO, Any, Protocol, Self
 
 from tracekit.bounds import MAX_REASON_CHARS, MAX_TEXT_BYTES, MAX_UNPACK_RATIO, MIN_UNPACKED_BYTES
 from tracekit.errors import DamagedTraceError, TraceError, TraceNotFoundError, TraceTooLargeError
@@ -290,3 +297,64 @@ def make_read_error(name: str, error: Exception) -> TraceNotFoundError:
     reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     shown = " ".join(reason.split())[:MAX_REASON_CHARS].rstrip(".")
     return TraceNotFoundError(traces.FILE_UNREADABLE(path=name, reason=shown))
+
+
+class PartlyReadFile:
+    """A file of which the first bytes were already read.
+
+    Args:
+        front: These bytes.
+        rest: The file.
+    """
+
+    def __init__(self, front: bytes, rest: ReadableFile) -> None:
+        self._front, self._rest = io.BytesIO(front), rest
+
+    def read(self, size: int, /) -> bytes:
+        """Read up to ``size`` bytes; empty at the end."""
+        return self._front.read(size) or self._rest.read(size)
+
+    def close(self) -> None:
+        """Close the file, except for standard input."""
+        if self._rest is not sys.stdin.buffer:
+            self._rest.close()
+
+
+class TemporaryCopy:
+    """Opens a temporary copy of a file, which is deleted with the last reference to this object.
+
+    Args:
+        file: The file to copy; it is closed.
+    """
+
+    def __init__(self, file: ReadableFile) -> None:
+        self._copy = tempfile.TemporaryFile()  # noqa: SIM115  # closed by the finalizer
+        weakref.finalize(self, self._copy.close)
+        try:
+            self._copy.writelines(iter(partial(file.read, BLOCK_BYTES), b""))
+        finally:
+            file.close()
+
+    def __call__(self) -> ReadableFile:
+        """Open the copy at its start; one reader at a time."""
+        return _ReusableFile(self._copy)
+
+
+class _ReusableFile(io.RawIOBase):
+    """A file that stays open for the next reader."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._shared = file
+        self._shared.seek(0)
+
+    def read(self, size: int = -1, /) -> bytes:
+        return self._shared.read(size)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._shared.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._shared.tell()
+
+    def seekable(self) -> bool:
+        return True

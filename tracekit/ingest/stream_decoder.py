@@ -10,13 +10,12 @@ import numpy as np
 
 from tracekit.bounds import MAX_EVENT_BYTES, MAX_NAME_BYTES, MAX_UNREADABLE_BYTES, MAX_VALUE_BYTES
 from tracekit.errors import DamagedTraceError, NotATraceError, TraceTooLargeError
-from tracekit.ingest import event_decoder, salvage
-from tracekit.ingest.columns import DecodedColumns
-from tracekit.ingest.decoded_file import DecodedFile, FileDamage
+from tracekit.ingest import event_decoder
+from tracekit.ingest.columns import DecodedColumns, DecodedFile, FileDamage
 from tracekit.ingest.native import scan
-from tracekit.ingest.native import texts as dictionary
+from tracekit.ingest.native import scan as dictionary
 from tracekit.ingest.native.constants import BUFFERS_FULL, LIST_CLOSED, MAX_ROWS, NEEDS_MORE, UNUSUAL
-from tracekit.ingest.native.vocabulary import build_vocabulary
+from tracekit.ingest.native.scan import build_vocabulary
 from tracekit.ingest.spans import join_spans
 from tracekit.ingest.window import FillableStream, StreamWindow
 from tracekit.messages import traces
@@ -271,7 +270,7 @@ class StreamDecoder:
         """Return whether the list seems to end within an event's name, whose quotes Kineto doesn't escape."""
         while self._window.end - self._window.at < MAX_NAME_BYTES and self._window.read_more():
             pass
-        return salvage.is_rest_of_name(self._window.copy_text()[:MAX_NAME_BYTES])
+        return event_decoder.is_rest_of_name(self._window.copy_text()[:MAX_NAME_BYTES])
 
     def _count_skipped(self, rows: scan.RowBuffers) -> None:
         """Take over what the scanner counted."""
@@ -298,7 +297,7 @@ class StreamDecoder:
             return True
         while True:
             text = window.copy_text()
-            stop = salvage.find_next_event(text)
+            stop = event_decoder.find_next_event(text)
             if stop >= 0 or len(text) >= MAX_EVENT_BYTES or not window.read_more():
                 break
         if stop >= 0:
@@ -360,11 +359,11 @@ class StreamDecoder:
         try:
             found = event_decoder.decode_event(text)
         except event_decoder.JSON_ERRORS:
-            category, phase = salvage.find_category(text), salvage.find_phase(text)
-            if not salvage.is_read(text, self._stacks):
+            category, phase = event_decoder.find_category(text), event_decoder.find_phase(text)
+            if not event_decoder.is_read(text, self._stacks):
                 event_decoder.count_skipped(counts, category, phase, number)
                 return
-            repaired = salvage.repair_event(text)
+            repaired = event_decoder.repair_event(text)
             if repaired is None:
                 self._count_lost(text, number)
                 return
@@ -387,10 +386,10 @@ class StreamDecoder:
     def _count_lost(self, text: bytes, number: int) -> None:
         """Count an unreadable event."""
         self._damage.lost_events += 1
-        self._damage.lost_activities += salvage.estimate_activities(text)
-        self._damage.comma_number = self._damage.comma_number or salvage.find_comma_number(text)
+        self._damage.lost_activities += event_decoder.estimate_activities(text)
+        self._damage.comma_number = self._damage.comma_number or event_decoder.find_comma_number(text)
         self._damage.note_place(self._window.offset)
-        category, phase = salvage.find_category(text) or "", salvage.find_phase(text)
+        category, phase = event_decoder.find_category(text) or "", event_decoder.find_phase(text)
         self._columns.counts.add(EVENTS_LOST, category, phase, first=number, at_byte=self._window.offset)
 
     def _check_memory(self) -> None:

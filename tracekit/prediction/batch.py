@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from tracekit.arrays import find_nulls, mark_equal, select_any, select_table
-from tracekit.ingest.batches import Speculation, find_speculation
+from tracekit.ingest.batches import Speculation, find_speculation, select_outermost
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
-from tracekit.ingest.nesting import select_outermost
 from tracekit.kept import keep_on_first
 from tracekit.messages import Message
 from tracekit.messages.traces import ACCEPTANCE_UNKNOWN

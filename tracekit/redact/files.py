@@ -15,10 +15,10 @@ from msgspec import Raw
 from tracekit import output_files
 from tracekit.bounds import MAX_REDACTED_BYTES
 from tracekit.errors import DamagedTraceError, NotATraceError, OutputError, TraceError, TraceTooLargeError
+from tracekit.ingest.archive import is_uri
+from tracekit.ingest.event_decoder import repair_names
 from tracekit.ingest.foreign import HEAD_BYTES
 from tracekit.ingest.formats import NSIGHT, identify_format
-from tracekit.ingest.remote import is_uri
-from tracekit.ingest.salvage import repair_names
 from tracekit.ingest.source import STDIN, TraceSource, expand_inputs
 from tracekit.ingest.stream import BLOCK_BYTES
 from tracekit.messages import recordings as messages

@@ -15,8 +15,8 @@ from tracekit.capturing.recordings import load_recording
 from tracekit.engine import Engine, open_engine
 from tracekit.errors import EngineError, TraceError
 from tracekit.fleet import FleetReport
+from tracekit.ingest import SKIPPABLE_ERRORS
 from tracekit.ingest.ranks import parse_rank_from_name
-from tracekit.ingest.skipped_files import SKIPPABLE_ERRORS
 from tracekit.ingest.source import ExpandedInputs, TraceSource, expand_inputs
 from tracekit.messages import ProgressCallback, fleets, front_ends, requests, traces
 from tracekit.messages.reports import ONE_RANK_READ

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from tracekit import ingest
 from tracekit.bounds import MAX_CLIENT_WAIT_S, MAX_TRACES
 from tracekit.errors import TracekitError
-from tracekit.ingest import memory
 from tracekit.messages import front_ends
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -79,7 +79,7 @@ class Settings:
     @property
     def worker_bytes(self) -> int:
         """Address space of a worker in bytes."""
-        shared = 3 * memory.parse_memory_size(None) // 2 // max(self.workers, 1)
+        shared = 3 * ingest.parse_memory_size(None) // 2 // max(self.workers, 1)
         return self.memory_bytes or max(shared, MIN_MEMORY_BYTES)
 
     @property

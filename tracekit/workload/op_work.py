@@ -10,7 +10,7 @@ import polars as pl
 from predictors.kernels import ROW_FAMILIES, TENSOR_FAMILIES
 from tracekit import schema
 from tracekit.bounds import MAX_REMEMBERED_NAMES
-from tracekit.ingest.whole_graphs import WHOLE_GRAPH_NAME
+from tracekit.ingest.cuda_graph_captures import WHOLE_GRAPH_NAME
 from tracekit.models.lookups import IndexPattern
 from tracekit.workload import call_inputs
 from tracekit.workload.names import (

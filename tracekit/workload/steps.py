@@ -9,8 +9,8 @@ from tracekit.arrays import fill_nulls, list_distinct, make_column
 from tracekit.errors import StepError
 from tracekit.format import format_ranges
 from tracekit.ingest import batches
-from tracekit.ingest.cut_files import NUMBERED_STEP
-from tracekit.ingest.nesting import select_outermost
+from tracekit.ingest.batches import select_outermost
+from tracekit.ingest.table_checks import NUMBERED_STEP
 from tracekit.messages import Message
 from tracekit.messages import traces as messages
 from tracekit.rules import NO_RULES, Rule, RuleNames

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.arrays import Ints
-from tracekit.ingest.nesting import select_outermost
-from tracekit.ingest.worker_calls import WORKER_CALL
+from tracekit.ingest.batches import select_outermost
+from tracekit.ingest.fields import WORKER_CALL
 from tracekit.messages import traces as messages
 from tracekit.rules import Rule, RuleNames
 from tracekit.trace import RankTrace

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.fuzz.target import BrokenPromiseError, Target, list_kept
 from tracekit.errors import TracekitError
 from tracekit.ingest.decode import decode
-from tracekit.ingest.execution_nodes import read_execution_trace
+from tracekit.ingest.execution_trace import read_execution_trace
 from tracekit.ingest.stream import open_stream
 from tracekit.trace import RankTrace
 

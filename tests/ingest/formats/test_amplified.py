@@ -10,7 +10,7 @@ from tracekit.errors import TraceTooLargeError
 from tracekit.ingest.decode import decode_ranks
 from tracekit.ingest.formats import NSIGHT, read_path
 from tracekit.ingest.formats.tables import ForeignFile
-from tracekit.ingest.formats.xplane_schema import load_messages
+from tracekit.ingest.formats.xplane import load_messages
 
 LIMIT_BYTES = 64 << 20
 

@@ -6,7 +6,7 @@ import tracekit as tk
 from tests.codes import has_code
 from tests.export.test_chakra import three_steps
 from tracekit.errors import DamagedTraceError, NoGpuActivityError
-from tracekit.ingest.formats.chakra_schema import NodeType, load_messages
+from tracekit.ingest.formats.chakra import NodeType, load_messages
 from tracekit.request import ExportRequest, answers
 from tracekit.run import prepare_run
 

@@ -5,7 +5,7 @@ import pytest
 import tracekit as tk
 from tests.codes import has_code
 from tracekit.errors import DamagedTraceError, NoGpuActivityError
-from tracekit.ingest.formats.perfetto_schema import load_messages
+from tracekit.ingest.formats.perfetto_packets import load_messages
 from tracekit.run import prepare_run
 
 

@@ -7,7 +7,7 @@ import pytest
 import tracekit as tk
 from tests.codes import has_code
 from tracekit.errors import DamagedTraceError, NoGpuActivityError, NotATraceError
-from tracekit.ingest.formats.xplane_schema import load_messages
+from tracekit.ingest.formats.xplane import load_messages
 from tracekit.run import prepare_run
 
 DETAILS = "regs:128 static_shared:1024 dynamic_shared:3072 grid:8,2,1 block:256,1,1 occ_pct:50"

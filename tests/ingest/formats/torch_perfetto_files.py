@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from tracekit.ingest.formats.perfetto_schema import load_messages
+from tracekit.ingest.formats.perfetto_packets import load_messages
 
 STAGES = {"kernel": (1, "Kernel"), "gpu_memcpy": (2, "Memcpy"), "gpu_memset": (3, "Memset")}
 ARGUMENTS = ("registers_per_thread", "shared_mem_dynamic")

@@ -9,7 +9,7 @@ from msgspec import DecodeError
 
 from tracekit.errors import OutputError
 from tracekit.graph.ranks.match import match_collectives
-from tracekit.ingest.formats.chakra_schema import COLLECTIVES, SIZED_BY_PART, VERSION, NodeType, load_messages
+from tracekit.ingest.formats.chakra import COLLECTIVES, SIZED_BY_PART, VERSION, NodeType, load_messages
 from tracekit.messages.requests import CHAKRA_NEEDS_PACKAGE
 from tracekit.version import __version__
 

@@ -27,7 +27,7 @@ from tracekit.arrays import Bools, Ints
 from tracekit.errors import StepError
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.nodes import NONE
-from tracekit.ingest.formats.chakra_schema import HOST_WORK_NAME, RETURN_SUFFIX
+from tracekit.ingest.formats.chakra import HOST_WORK_NAME, RETURN_SUFFIX
 from tracekit.messages.traces import STEPS_WITHOUT_GPU_WORK
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tracekit.ingest.build import build_rank_traces
 from tracekit.ingest.foreign import JSON_START
-from tracekit.ingest.formats import chakra_json
+from tracekit.ingest.formats import chakra
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, to_decoded_file
 from tracekit.ingest.window import FillableStream
 from tracekit.messages import Message
@@ -82,7 +82,7 @@ CHAKRA = Format(
     name=r"\.et$",
     lacks=("GPU's name", "grids of kernels", "strides", "steps", "times below a microsecond"),
 )
-CHAKRA_JSON = replace(CHAKRA, mark=chakra_json.MARK, name=None)
+CHAKRA_JSON = replace(CHAKRA, mark=chakra.MARK, name=None)
 PERFETTO = Format(
     tool="rocprofv3",
     module="perfetto",

@@ -1,32 +1,130 @@
 """Read MLCommons Chakra's execution traces: nodes of the GPU as activities, nodes of the CPU as calls and ops.
 
-Many traces have no times. Then each node starts when its dependencies have ended and its thread or stream is free, as
-simulators run them. A dependency between streams becomes a recorded wait for an event.
+A file holds a ``GlobalMetadata`` and then a ``Node`` after the other, each behind its length as a varint (version
+0.0.4, ``schema/protobuf/et_def.proto``), or as ``chakra_jsonizer`` prints them: a JSON object per message. Many traces
+have no times. Then each node starts when its dependencies have ended and its thread or stream is free, as simulators
+run them. A dependency between streams becomes a recorded wait for an event.
 """
 
 import heapq
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from tracekit.errors import DamagedTraceError, NoGpuActivityError
 from tracekit.ingest.foreign import JSON_START
-from tracekit.ingest.formats.chakra_json import decode_messages
-from tracekit.ingest.formats.chakra_schema import (
-    COLLECTIVES,
-    HOST_WORK_NAME,
-    RETURN_SUFFIX,
-    SIZED_BY_PART,
-    NodeType,
-    load_messages,
-)
-from tracekit.ingest.formats.protobufs import name_failures
+from tracekit.ingest.formats.protobufs import build_messages, name_failures
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_table
 from tracekit.messages.traces import CHAKRA_CIRCULAR, CHAKRA_WITHOUT_KERNELS, FORMAT_DAMAGED
+
+VERSION = "0.0.4"
+
+HOST_WORK_NAME = "host work"
+"""Name of a node for what a thread does between its calls."""
+RETURN_SUFFIX = " returns"
+"""Ends the name of the node for the end of a call that waits for the GPU."""
+
+_SCHEMA = {
+    "Int64List": ("repeated int64 values = 1",),
+    "AttributeProto": (
+        "string name = 1", "double double_val = 3", "float float_val = 5", "int32 int32_val = 7", "int64 int64_val = 9",
+        "Int64List int64_list = 10", "uint32 uint32_val = 11", "uint64 uint64_val = 13", "sint32 sint32_val = 15",
+        "sint64 sint64_val = 17", "bool bool_val = 27", "string string_val = 29",
+    ),
+    "GlobalMetadata": ("string version = 1", "repeated AttributeProto attr = 2"),
+    "IOInfo": ("string values = 1", "string shapes = 2", "string types = 3"),
+    "Node": (
+        "uint64 id = 1", "string name = 2", "int32 type = 3", "repeated uint64 ctrl_deps = 4",
+        "repeated uint64 data_deps = 5", "uint64 start_time_micros = 6", "uint64 duration_micros = 7",
+        "IOInfo inputs = 8", "IOInfo outputs = 9", "repeated AttributeProto attr = 10",
+    ),
+}  # fmt: skip
+
+
+class NodeType(IntEnum):
+    """What a node does; ``MEM_LOAD`` and ``MEM_STORE`` go to a memory that machines share."""
+
+    INVALID = 0
+    METADATA = 1
+    MEM_LOAD = 2
+    MEM_STORE = 3
+    COMP = 4
+    COMM_SEND = 5
+    COMM_RECV = 6
+    COMM_COLL = 7
+
+
+COLLECTIVES = (
+    "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "all_to_all", "reduce_scatter",
+    "reduce_scatter_block", "barrier",
+)  # fmt: skip
+"""Names of ``CollectiveCommType``, by number."""
+SIZED_BY_PART = ("all_gather", "gather")
+"""Collectives whose ``comm_size``, what a rank puts in, is only its part of the buffer."""
+
+
+@cache
+def load_messages() -> dict[str, Any]:
+    """Return the message classes.
+
+    Raises:
+        ImportError: The package ``protobuf`` isn't installed.
+    """
+    return build_messages("ChakraProtoMsg", _SCHEMA)
+
+
+MARK = rb'\A\s*\{\s*"version"\s*:\s*"[^"\0]{0,20}"[^\0]{0,4096}?\}\s*\{\s*"(?:id|name)"\s*:\s*"'
+_TYPE_SUFFIX = "_NODE"
+_SPACE = re.compile(r"\s*")
+
+
+def decode_messages(text: str, classes: dict[str, Any]) -> Iterator[Any]:
+    """Yield the metadata and then the nodes, as the classes of the schema.
+
+    Args:
+        text: The file.
+        classes: The message classes by name.
+
+    Raises:
+        DecodeError: It isn't in this form.
+    """
+    from google.protobuf.json_format import ParseDict, ParseError
+    from google.protobuf.message import DecodeError
+
+    name = "GlobalMetadata"
+    try:
+        for found in _decode_objects(text):
+            message = ParseDict(_number_type(found), classes[name](), ignore_unknown_fields=True)
+            name = "Node"
+            yield message
+    except (ValueError, TypeError, KeyError, RecursionError, ParseError) as error:
+        raise DecodeError(str(error)) from error
+
+
+def _decode_objects(text: str) -> Iterator[Any]:
+    decoder, at = json.JSONDecoder(), 0
+    while (at := _skip_space(text, at)) < len(text):
+        found, at = decoder.raw_decode(text, at)
+        yield found
+
+
+def _skip_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
+
+
+def _number_type(node: dict[str, Any]) -> dict[str, Any]:
+    """Replace the name of a node's type by its number."""
+    kind = node.get("type") if isinstance(node, dict) else None
+    return node | {"type": NodeType[kind.removesuffix(_TYPE_SUFFIX)].value} if isinstance(kind, str) else node
+
 
 FORM = "execution trace of Chakra"
 LAUNCH = "cudaLaunchKernel"

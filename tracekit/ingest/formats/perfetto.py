@@ -11,12 +11,9 @@ from typing import Any
 import polars as pl
 
 from tracekit.errors import NoGpuActivityError
-from tracekit.ingest.formats.nvtx import split_ranges
-from tracekit.ingest.formats.perfetto_packets import list_categories, list_packets, name_event, name_note
-from tracekit.ingest.formats.perfetto_schema import load_messages
+from tracekit.ingest.formats.perfetto_packets import list_categories, list_packets, load_messages, name_event, name_note
 from tracekit.ingest.formats.protobufs import parse_message
-from tracekit.ingest.formats.rocm_copies import name_copies
-from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_texts
+from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_texts, name_copies, split_ranges
 from tracekit.messages.traces import PERFETTO_WITHOUT_KERNELS
 
 FORM = "Perfetto trace"

@@ -14,8 +14,14 @@ import msgspec
 
 from tracekit.errors import NoGpuActivityError
 from tracekit.ingest.fields import ARGUMENTS, CATEGORIES, ArgumentKind
-from tracekit.ingest.formats.perfetto_packets import Texts, list_categories, list_packets, name_event, name_note
-from tracekit.ingest.formats.perfetto_schema import load_messages
+from tracekit.ingest.formats.perfetto_packets import (
+    Texts,
+    list_categories,
+    list_packets,
+    load_messages,
+    name_event,
+    name_note,
+)
 from tracekit.ingest.formats.protobufs import parse_message
 from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_table
 from tracekit.messages.traces import TORCH_PERFETTO_WITHOUT_KERNELS

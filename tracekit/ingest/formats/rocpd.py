@@ -9,10 +9,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from tracekit.errors import NoGpuActivityError
-from tracekit.ingest.formats.nsight_tables import SqliteTables, open_database
-from tracekit.ingest.formats.nvtx import split_ranges
-from tracekit.ingest.formats.rocm_copies import name_copies
-from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, format_vector
+from tracekit.ingest.formats.nsight import SqliteTables, open_database
+from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, format_vector, name_copies, split_ranges
 from tracekit.messages.traces import ROCPROF_WITHOUT_KERNELS
 
 KERNELS, COPIES = "rocpd_kernel_dispatch", "rocpd_memory_copy"

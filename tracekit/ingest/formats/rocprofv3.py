@@ -8,9 +8,7 @@ from msgspec import Struct, field
 
 from tracekit.errors import DamagedTraceError, NoGpuActivityError
 from tracekit.ingest.event_decoder import JSON_ERRORS
-from tracekit.ingest.formats.nvtx import split_ranges
-from tracekit.ingest.formats.rocm_copies import name_copies
-from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, format_vector
+from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, format_vector, name_copies, split_ranges
 from tracekit.messages.traces import FORMAT_DAMAGED, ROCPROF_WITHOUT_KERNELS
 
 GPU_AGENT = 2

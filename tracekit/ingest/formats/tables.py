@@ -1,4 +1,9 @@
-"""Hand the tables of another format to the stages that build a trace, as if its events had been decoded."""
+"""Hand the tables of another format to the stages that build a trace, as if its events had been decoded.
+
+Named ranges of a profiler stand for PyTorch's ops, steps, or annotations. ``torch.autograd.profiler.emit_nvtx`` names
+an op's range ``aten::mm, seq = 3, op_id = 7, sizes = [[8, 8], [8, 8]]`` (``getNvtxStr`` of
+``torch/csrc/profiler/util.cpp``). Steps are ranges such as ``step 12`` or ``iteration_12``.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,8 +15,7 @@ import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.errors import TraceTooLargeError
-from tracekit.ingest.columns import DecodedColumns
-from tracekit.ingest.decoded_file import DecodedFile, FileDamage
+from tracekit.ingest.columns import DecodedColumns, DecodedFile, FileDamage
 from tracekit.ingest.fields import INTS, NO_TEXT, NULL, TABLES
 from tracekit.messages import traces
 from tracekit.messages.traces import CATEGORY_NOT_READ
@@ -128,3 +132,39 @@ def _encode_column(table: pl.DataFrame, field: str, words: pl.Enum) -> Ints:
         return np.full(table.height, null)
     column = table[field] if field in INTS else table[field].cast(words).to_physical()
     return column.cast(pl.Int64, strict=False).fill_null(null).to_numpy()
+
+
+_DIRECTIONS = {"HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD", "HOST_TO_HOST": "HtoH"}
+
+
+def name_copies(otherwise: pl.Expr) -> pl.Expr:
+    """Return ``Memcpy HtoD`` for ``MEMORY_COPY_HOST_TO_DEVICE`` in the column ``name``.
+
+    Args:
+        otherwise: The name of copies whose direction isn't told.
+    """
+    direction = pl.col("name").str.extract(f"({'|'.join(_DIRECTIONS)})$").replace(_DIRECTIONS)
+    return pl.coalesce(pl.format("Memcpy {}", direction), otherwise)
+
+
+_OP = (
+    r"^(?P<name>.*?)(?:, seq = (?P<sequence>\d{1,18}))?, op_id = (?P<id>\d{1,18})"
+    r"(?:, sizes = (?P<dims>\[.*?\]))?(?:, input_op_ids = .*)?$"
+)
+_STEP = r"(?i)^(?:train(?:ing)?[ _-]?)?(?:step|iter|iteration|batch)[ _:#=-]*([0-9]{1,18})$"
+
+
+def split_ranges(ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Split ranges into ops and annotations; steps are named as PyTorch's profiler names them.
+
+    Args:
+        ranges: ``ts_ns``, ``dur_ns``, ``name``, ``pid`` and ``tid``.
+    """
+    span = ranges.select("ts_ns", "dur_ns", "name", "pid", "tid")
+    part = pl.col("name").str.extract_groups(_OP).struct
+    is_op = part.field("id").is_not_null()
+    ops = span.filter(is_op).with_columns(
+        name=part.field("name"), sequence=part.field("sequence").cast(pl.Int64), input_dims=part.field("dims")
+    )
+    step = pl.format("ProfilerStep#{}", pl.col("name").str.extract(_STEP))
+    return ops, span.filter(~is_op).with_columns(name=pl.coalesce(step, "name"))

@@ -6,7 +6,7 @@ from threading import Lock
 
 from tracekit.compiled import load_unit
 from tracekit.compiled.units import Functions, Unit
-from tracekit.ingest.native.entry_points import ENTRY_POINTS
+from tracekit.ingest.native.constants import ENTRY_POINTS
 
 _SOURCES = sorted((*Path(__file__).parent.glob("*.py"), Path(__file__).parents[1] / "fields.py"))
 

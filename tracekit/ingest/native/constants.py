@@ -1,4 +1,7 @@
-"""Constants shared by the inner loops and their callers."""
+"""What the inner loops and their callers share: constants, words of an event, and the functions' parameters."""
+
+from tracekit.compiled.units import BYTE_ARRAY, INT8_ARRAY, INT_ARRAY, INTEGER, Parameters
+from tracekit.ingest.fields import ArgumentKind
 
 NEEDS_MORE = -1
 """Status: the text ends before the requested item does."""
@@ -23,3 +26,26 @@ FREE_SLOT = -1
 
 MAX_SKIPPED = 1024
 """Slots of the table that counts skipped events; a power of two, at most half of them used."""
+
+
+ENTRY_POINTS: Parameters = {
+    "skip_value": (BYTE_ARRAY, INTEGER, INTEGER),
+    "scan": (
+        *(BYTE_ARRAY, INT_ARRAY),
+        *(INT_ARRAY, INTEGER, INT_ARRAY, BYTE_ARRAY, INT_ARRAY),
+        *(INT_ARRAY, INTEGER, INT_ARRAY, BYTE_ARRAY, INTEGER, INT_ARRAY),
+        *(INT8_ARRAY, INT_ARRAY, INT_ARRAY, INT_ARRAY, INT_ARRAY, INT_ARRAY),
+    ),
+    "transposed": (INT_ARRAY, INTEGER, INT_ARRAY, INTEGER, INT_ARRAY, INTEGER, INT_ARRAY),
+    "fill_slots": (INT_ARRAY, INTEGER, INT_ARRAY, BYTE_ARRAY, INTEGER, INTEGER),
+}
+"""Parameters of the functions in :mod:`entries`; an array is followed by its length where that is unknown."""
+
+
+EVENT_KEYS = ["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"]
+
+KEY_ROLE, CATEGORY_ROLE, ARGUMENT_ROLE = range(3)
+"""Roles of a word: the key of an event, a category's table, an argument's field."""
+
+NO_WORD = -1
+KIND_OFFSETS = {ArgumentKind.INT: 0, ArgumentKind.TEXT: 100, ArgumentKind.RAW: 200}

@@ -5,7 +5,7 @@ from typing import Any
 import numba
 
 from tracekit.ingest.fields import INTS, TEXTS
-from tracekit.ingest.native import dictionary, events, jsontext
+from tracekit.ingest.native import events, jsontext
 from tracekit.ingest.native.constants import MAX_ROWS, MAX_SKIPPED
 
 carray: Any = numba.carray  # type: ignore[attr-defined]  # missing from numba's list of exports
@@ -79,6 +79,6 @@ def transposed(table: Any, width: int, rows: Any, n_rows: int, columns: Any, n_c
 
 def fill_slots(slots: Any, n_slots: int, starts: Any, arena: Any, count: int, are_words: int) -> int:
     """Fill the slots of a hash table with its first texts; a fixed vocabulary is hashed by the words' first bytes."""
-    return dictionary.insert_texts(
+    return events.insert_texts(
         carray(slots, n_slots), carray(starts, count + 1), carray(arena, starts[count]), count, are_words
     )

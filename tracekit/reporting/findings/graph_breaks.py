@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tracekit.ingest.nesting import select_outermost
+from tracekit.ingest.batches import select_outermost
 from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import COMPILED_REGION_PATTERN, FindingContext

@@ -15,7 +15,7 @@ from tracekit.analysis.below_bound import find_below_bound
 from tracekit.analysis.clock_speed import measure_clock_speed
 from tracekit.analysis.graph_replays import count_replayed_nodes
 from tracekit.arrays import find_matches
-from tracekit.ingest.whole_graphs import is_whole_graph
+from tracekit.ingest.cuda_graph_captures import is_whole_graph
 from tracekit.messages import Message
 from tracekit.messages import reports as told
 from tracekit.messages.models import CONFIG_WITHOUT_FIT

@@ -9,7 +9,7 @@ from tracekit.analysis.idle import IdleBreakdown
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.arrays import select_table
 from tracekit.format import shorten_kernel_name
-from tracekit.ingest.cut_files import NUMBERED_STEP
+from tracekit.ingest.table_checks import NUMBERED_STEP
 from tracekit.messages import Message
 from tracekit.messages import reports as told
 from tracekit.run import MeasuredRun

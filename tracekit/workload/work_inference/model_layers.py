@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from tracekit.ingest import batches
-from tracekit.ingest.capture_windows import select_within
+from tracekit.ingest.batches import select_within
 from tracekit.messages import Message
 from tracekit.messages import models as messages
 from tracekit.models.llm import ModelConfig, TransformerLayer
