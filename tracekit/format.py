@@ -170,6 +170,11 @@ def format_clock_lead(us: float) -> str:
     return f"{round(us):+,} µs"
 
 
+def name_place(place: str) -> str:
+    """Return the display name of a resource on the critical path."""
+    return {"gpu": "GPU", "host": "CPU", "communication": "network"}.get(place, place)
+
+
 def format_shape(dims: str | None) -> str:
     """Format recorded shapes without empty entries: ``[[8,64],[64],[]]`` to ``8×64, 64``."""
     return _format_sizes(json.loads(dims)) if dims else ""

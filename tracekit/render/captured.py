@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tracekit.capturing.steps import CapturedStep
@@ -10,7 +9,7 @@ from tracekit.format import format_bytes, format_duration, format_interval
 from tracekit.messages.predictions import CLOCK_LOWERED
 from tracekit.prediction.notes import note_captured_program
 from tracekit.render.json import dump_json
-from tracekit.render.screen import make_plain_table
+from tracekit.render.screen import Listing, Screen
 
 MAX_FAMILIES = 4
 """That are shown of each step."""
@@ -47,36 +46,34 @@ def _list_values(one: CapturedStep) -> dict[str, object]:
         "peak_bytes": facts.peak_bytes,
         "has_room": prediction.memory.fits is not False,
         "families": dict(one.list_families()),
-        "notes": [note.to_dict() for note in prediction.notes],
+        "notes": prediction.notes,
     }
 
 
-def render_captured(steps: Sequence[CapturedStep]) -> RenderableType:
+def render_captured(steps: Sequence[CapturedStep]) -> Screen:
     """Render a table with one row per GPU, and what the steps rest on."""
     program, kernels = steps[0].program, steps[0].prediction.kernels.height
     facts = program.facts
-    columns = make_plain_table(gap=1)
-    columns.add_column("GPU", style="bold", no_wrap=True)
     batched, counted = any(one.program.facts.batch for one in steps), any(one.tokens_per_s for one in steps)
-    for heading in (*(("batch",) if batched else ()), "step", "90 % interval", "kernels", "tensors", "power"):
-        columns.add_column(heading, justify="right", no_wrap=True)
-    if counted:
-        columns.add_column("tokens/s", justify="right", no_wrap=True)
-    for one in steps:
-        columns.add_row(*_list_cells(one, batched=batched))
+    known = ("step", "90 % interval", "kernels", "tensors", "power")
+    numbers = (*["batch"] * batched, *known, *["tokens/s"] * counted)
     size = f"{facts.parameters:,} parameters, {format_bytes(facts.parameter_bytes)}; " if facts.parameters else ""
-    return Group(
-        Text(f"{program.name}: {size}{kernels:,} kernels a step, captured without a GPU"),
-        Text(),
-        columns,
-        Text(),
-        *(Text(line) for one in steps for line in _describe_step(one)),
-        *(Text(str(note)) for note in note_captured_program(steps[0].prediction.program)),
-        Text(
+    told = [
+        *(line for one in steps for line in _describe_step(one)),
+        *map(str, note_captured_program(steps[0].prediction.program)),
+    ]
+    return Screen(
+        tables=[
+            Text(f"{program.name}: {size}{kernels:,} kernels a step, captured without a GPU"),
+            Text(),
+            Listing(("GPU", *numbers), (tuple(_list_cells(one, batched=batched)) for one in steps), right=numbers),
+            Text(),
+            *map(Text, told),
+        ],
+        notes=[
             "No trace was measured: times follow from shapes and the GPUs' laws, the CPU is the usual one; workspaces "
-            "need memory beside the tensors.",
-            "dim",
-        ),
+            "need memory beside the tensors."
+        ],
     )
 
 

@@ -5,54 +5,53 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import polars as pl
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from tracekit.comm import Cluster, predict
 from tracekit.format import format_bytes, format_duration, format_quantity
 from tracekit.render.json import dump_json
-from tracekit.render.screen import make_plain_table
-from tracekit.render.screen import render_card as card_of
+from tracekit.render.screen import Listing, Screen, render_card
 
 
 def serialize_clusters(known: list[Cluster]) -> str:
     """Return the list of clusters as JSON."""
-    return dump_json([_collect_facts(cluster) for cluster in known])
+    return dump_json([_collect_cluster_facts(cluster) for cluster in known])
 
 
 def serialize_cluster(cluster: Cluster) -> str:
     """Return one cluster as JSON."""
-    return dump_json(_collect_facts(cluster))
+    return dump_json(_collect_cluster_facts(cluster))
 
 
-def render_cluster_table(known: list[Cluster]) -> RenderableType:
+def render_cluster_table(known: list[Cluster]) -> Screen:
     """Render a table with one row per cluster."""
-    columns = make_plain_table(gap=1)
-    columns.add_column("cluster", style="bold", no_wrap=True)
-    for heading in ("GPU", "fabric", "network"):
-        columns.add_column(heading, no_wrap=True)
-    for heading in ("GPUs", "link", "net"):
-        columns.add_column(heading, justify="right", no_wrap=True)
-    for one in known:
-        link = f"{one.link_gbps or one.pcie_gbps:.0f}"
-        network = f"{one.network_gbps:.1f}" if one.network_gbps else "–"
-        columns.add_row(one.slug, one.gpu.slug, one.fabric, one.network, str(one.gpus), link, network)
+    rows = (
+        (
+            *(one.slug, one.gpu.slug, one.fabric, one.network, str(one.gpus)),
+            f"{one.link_gbps or one.pcie_gbps:.0f}",
+            f"{one.network_gbps:.1f}" if one.network_gbps else "–",
+        )
+        for one in known
+    )
+    numbers = ("GPUs", "link", "net")
     hint = "GB/s of each GPU in one direction. Names such as 8xh100-sxm, 4x8xh100-sxm@ndr400 and 16xp5 work too."
-    return Group(columns, Text(hint, "dim"))
+    return Screen(
+        tables=[Listing(("cluster", "GPU", "fabric", "network", *numbers), rows, right=numbers)], notes=[hint]
+    )
 
 
 def render_cluster_card(cluster: Cluster) -> RenderableType:
     """Render all figures of one cluster, each with its source."""
     figures = [
         (key, str(value), cluster.sources.get(key))
-        for key, value in _collect_facts(cluster).items()
+        for key, value in _collect_cluster_facts(cluster).items()
         if key not in ("sources", "measured") and value is not None
     ]
     figures += [("measured", line, None) for line in _describe_measurements(cluster)]
-    return card_of(f"{cluster.slug}: {cluster.name}", figures, cluster.sources.values())
+    return render_card(f"{cluster.slug}: {cluster.name}", figures, cluster.sources.values())
 
 
-def _collect_facts(cluster: Cluster) -> dict[str, Any]:
+def _collect_cluster_facts(cluster: Cluster) -> dict[str, Any]:
     named = ("slug", "name", "nodes", "gpus_per_node", "rented_gpus", "fabric", "pair_gbps", "pcie_gen", "network")
     rates = ("nics_per_node", "nic_gbit", "oversubscription", "gpus", "link_gbps", "pcie_gbps", "network_gbps")
     facts = {key: getattr(cluster, key) for key in (*named, *rates)}

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from tracekit.analysis.embedding_tables import EmbeddingTables
 from tracekit.format import (
     format_amount,
+    format_bytes,
     format_count,
     format_dollars,
     format_duration,
@@ -12,6 +14,7 @@ from tracekit.format import (
     format_number,
     format_quantity,
     format_run_time,
+    name_place,
 )
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.energy import StepEnergy
@@ -23,6 +26,7 @@ from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.serving import DECODE_KINDS, PREFILL_KINDS, ServedBatches, ServingSpeed
 from tracekit.reporting.sections.source import SourceSummary
 
+MIN_OWNER_PCT = 0.1
 MOST_DETAILED_TARGETS = 6
 """Most targets that an output which grows with each shows in detail."""
 
@@ -68,9 +72,11 @@ def format_step_count(source: SourceSummary) -> str:
     return format_quantity(source.steps, f"{source.batches} batch" if source.batches else "step")
 
 
-def name_place(place: str) -> str:
-    """Return the display name of a resource on the critical path."""
-    return {"gpu": "GPU", "host": "CPU", "communication": "network"}.get(place, place)
+def list_owners(report: Report) -> Iterator[tuple[str, float]]:
+    """Yield whose the step's time is, in percent of the step, but for the smallest parts."""
+    for owner, share in sum_owner_shares(report):
+        if share >= MIN_OWNER_PCT:
+            yield name_place(owner), share
 
 
 def sum_owner_shares(report: Report) -> list[tuple[str, float]]:
@@ -305,3 +311,28 @@ def _format_step(step_us: float | None) -> str:
 
 def _format_saving(saving_us: float) -> str:
     return format_duration(saving_us) if saving_us >= 0 else f"−{format_duration(-saving_us)}"
+
+
+def describe_tables(tables: EmbeddingTables | None) -> Iterator[tuple[str, str]]:
+    """Describe the embedding tables of a recommender, where there are some."""
+    if tables is None:
+        return
+    widths = sorted({tables.least_width, tables.most_width})
+    held = f"{format_bytes(tables.weight_bytes)} of weights on the GPUs"
+    elsewhere = f" ({tables.on_host} of them lie elsewhere)" if tables.on_host else ""
+    updated = f", updated by {' and '.join(tables.optimizers)}" if tables.optimizers else ""
+    count = format_quantity(tables.tables, "embedding table")
+    looked_up = f"{tables.indices:,} rows looked up in a step"
+    yield "tables", f"{count}{elsewhere}, rows of {' to '.join(map(str, widths))}, {held}; {looked_up}{updated}"
+
+
+def describe_host(source: SourceSummary) -> str:
+    """Describe how fast the trace's host is."""
+    if source.host_speed is None:
+        return "too few of PyTorch's ops tell its speed"
+    said = f"{format_number(source.host_speed)} times as fast as the reference host, by {source.host_ops} ops"
+    if source.usual_host_speed is None:
+        return said
+    return (
+        f"{said}; {format_number(source.host_speed / source.usual_host_speed)} times as the usual one beside that GPU"
+    )

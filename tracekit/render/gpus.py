@@ -4,25 +4,20 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from predictors import Gpu, Resolution
 from tracekit.render.json import dump_json
-from tracekit.render.screen import make_plain_table
-from tracekit.render.screen import render_card as card_of
+from tracekit.render.screen import Listing, Screen, render_card
 
 PEAK_DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 
-def render_gpu_table(known: Sequence[Gpu]) -> RenderableType:
+def render_gpu_table(known: Sequence[Gpu]) -> Screen:
     """Render a table with one row per GPU: size, memory and dense peaks."""
-    columns = make_plain_table(gap=1)
-    columns.add_column("GPU", style="bold", no_wrap=True)
-    for heading in ("year", "SMs", "GB", "GB/s", *PEAK_DTYPES):
-        columns.add_column(heading, justify="right", no_wrap=True)
-    for gpu in known:
-        columns.add_row(
+    numbers = ("year", "SMs", "GB", "GB/s", *PEAK_DTYPES)
+    rows = (
+        (
             gpu.slug,
             str(gpu.year),
             str(gpu.sms),
@@ -30,9 +25,10 @@ def render_gpu_table(known: Sequence[Gpu]) -> RenderableType:
             f"{gpu.bandwidth_gbps:.0f}",
             *(_format_peak(gpu, dtype) for dtype in PEAK_DTYPES),
         )
-    return Group(
-        columns, Text("Dense peaks in TFLOP/s. `tracekit gpus NAME` shows all figures with their sources.", "dim")
+        for gpu in known
     )
+    said = "Dense peaks in TFLOP/s. `tracekit gpus NAME` shows all figures with their sources."
+    return Screen(tables=[Listing(("GPU", *numbers), rows, right=numbers)], notes=[said])
 
 
 def _format_peak(gpu: Gpu, dtype: str) -> str:
@@ -45,7 +41,7 @@ def render_gpu_card(found: Resolution) -> RenderableType:
     gpu = found.gpu
     others = f" (there is also {', '.join(found.others)})" if found.others else ""
     figures = [(name, _format_figure(value), _find_source(gpu, name)) for name, value in _flatten_figures(gpu).items()]
-    return card_of(f"{found.query!r} → {gpu.slug}: {gpu.name}{others}", figures, gpu.sources.values())
+    return render_card(f"{found.query!r} → {gpu.slug}: {gpu.name}{others}", figures, gpu.sources.values())
 
 
 def _find_source(gpu: Gpu, figure: str) -> str | None:

@@ -46,7 +46,7 @@ def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None)
     head = _select(report, "source", "replay", "events", "serving", "breakdown", "phases", "modules", "parts", "idle")
     body = {
         "streams": [to_builtins(row) | {"causes": dict(row.causes)} for row in report.streams],
-        **_select(report, "ranks", "copies", "course"),
+        **_select(report, "ranks", "communication", "copies", "steps", "course", "accuracy"),
         "kernels": report.kernels[:top],
         "kernels_omitted": max(len(report.kernels) - top, 0),
         "critical_path": report.critical,

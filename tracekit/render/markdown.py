@@ -36,9 +36,11 @@ from tracekit.render.sentences import build_headline, choose_notes, group_findin
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import list_parts
 from tracekit.reporting.sections.serving import ServingTimes
+from tracekit.reporting.tables import COLLECTIVES, COPIES, CRITICAL, IDLE, MODULES, PHASES, RANKS
 
 MAX_KERNELS = 20
-"""Most targets in tables with a column for each."""
+MAX_ROWS = 10
+"""Most rows of a table of the measured step."""
 MAX_NAME_CHARS = 60
 
 
@@ -60,6 +62,8 @@ def _generate_lines(report: Report) -> Iterator[str]:
         yield from format_table(("GPU", *list_energy_headings(report)), [*build_energy_rows(best)])
     yield from ("", "## Where the time goes", "")
     yield from _generate_time_table(best)
+    if not report.targets:
+        yield from _generate_measured_tables(report)
     if report.findings:
         yield from ("", "## What holds it back", "")
         for group in group_findings(report.findings):
@@ -86,6 +90,26 @@ def _generate_lines(report: Report) -> Iterator[str]:
     digest = f" (SHA-256 `{origin.sha256}`)" if origin.sha256 else ""
     trace, events = to_markdown(Code(origin.trace)), report.events.summary.render_text(escape=to_markdown)
     yield from ("", f"tracekit {origin.version} from {trace}{digest}; {events}")
+
+
+def _generate_measured_tables(report: Report) -> Iterator[str]:
+    """Yield why the measured step is as long as it is: tables that a comparison of GPUs goes without."""
+    tables = (
+        ("Kernel time by phase", PHASES, report.phases if len(report.phases) > 1 else (), ()),
+        ("Time by module", MODULES, report.modules, ()),
+        ("Who waits for whom", RANKS, sorted(report.ranks, key=lambda rank: -rank.held_up_us), ()),
+        ("Communication", COLLECTIVES, report.communication, () if report.ranks else ("skew_us",)),
+        ("Why the GPU was idle", IDLE, report.idle, ()),
+        ("Critical path", CRITICAL, report.critical.ops, ()),
+        ("Copies", COPIES, report.copies, ()),
+    )
+    for title, table, rows, without in tables:
+        if rows:
+            headings, cells = table.show_rows(rows[:MAX_ROWS], without)
+            yield from ("", f"## {title}", "")
+            yield from format_table(headings, [[shorten(cell, MAX_NAME_CHARS) for cell in row] for row in cells])
+            if len(rows) > MAX_ROWS:
+                yield from ("", f"{MAX_ROWS} of {len(rows):,}; `-o report.xlsx` has all.")
 
 
 def _generate_step_table(report: Report) -> Iterator[str]:
@@ -169,12 +193,13 @@ def _generate_kernel_table(report: Report) -> Iterator[str]:
             *([format_duration(kernel.time_us)] if report.has_baseline else []),
             format_percent(kernel.share),
             "–" if kernel.utilization is None else format_percent(kernel.utilization),
+            kernel.limiter or "–",
             *map(format_duration, kernel.predicted_us[: len(report.targets)]),
         )
         for kernel in report.kernels[:MAX_KERNELS]
     ]
     here = (report.source.label,) if report.has_baseline else ()
-    heads = ("family", "op", "shape", "launches", *here, "of kernel time", "% roof")
+    heads = ("family", "op", "shape", "launches", *here, "of kernel time", "% roof", "bound by")
     yield from format_table((*heads, *(target.label for target in report.targets)), rows)
     if len(report.kernels) > MAX_KERNELS:
         yield from ("", f"{MAX_KERNELS} of {len(report.kernels):,} kernels; `-o kernels.csv` has all.")

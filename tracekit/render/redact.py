@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tracekit.escape import to_line
 from tracekit.redact import RedactionSummary
+from tracekit.render.screen import Screen
 
 
-def render_removed(what: RedactionSummary, path: str) -> RenderableType:
+def render_removed(what: RedactionSummary, path: str) -> Screen:
     """Render the removed items with their counts, and the path of the redacted copy."""
-    return Group(
-        *(Text(to_line(f"removed {line}")) for line in _describe_removed(what)),
-        Text(to_line(f"Wrote {path}")),
-        Text("Names of ops, kernels and annotations are kept otherwise: look through them before you share it.", "dim"),
-    )
+    lines = (*(f"removed {line}" for line in _describe_removed(what)), f"Wrote {path}")
+    hint = "Names of ops, kernels and annotations are kept otherwise: look through them before you share it."
+    return Screen(tables=[Text(to_line(line)) for line in lines], notes=[hint])
 
 
 def _describe_removed(what: RedactionSummary) -> Iterator[str]:

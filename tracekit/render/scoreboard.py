@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tracekit.format import format_interval
 from tracekit.messages import predictions as told
 from tracekit.render.json import dump_document
 from tracekit.render.markdown import format_table
-from tracekit.render.screen import make_grid
+from tracekit.render.screen import Screen, make_grid
 from tracekit.scoreboard.outcome import Outcome
 from tracekit.scoreboard.summary import GroupSummary
 from tracekit.version import __version__
@@ -23,14 +22,14 @@ EXPLANATION = (
 )
 
 
-def render_scoreboard(rows: Sequence[GroupSummary], file: Path) -> RenderableType:
+def render_scoreboard(rows: Sequence[GroupSummary], file: Path) -> Screen:
     """Render how predictions came out, by GPU and kind of job, and where the outcomes lie."""
     if not rows:
-        return Group(Text(told.SCOREBOARD_EMPTY().render()), Text(str(file), style="dim"))
+        return Screen(tables=[Text(told.SCOREBOARD_EMPTY().render())], notes=[str(file)])
     table = make_grid(*((heading, "word" if place < 2 else "number") for place, heading in enumerate(HEADINGS)))
     for row in rows:
         table.add_row(*_format_row(row))
-    return Group(table, Text(EXPLANATION, style="dim"), Text(str(file), style="dim"))
+    return Screen(tables=[table], notes=[EXPLANATION, str(file)])
 
 
 def serialize_scoreboard(rows: Sequence[GroupSummary], outcomes: Sequence[Outcome]) -> str:

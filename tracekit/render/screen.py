@@ -130,6 +130,60 @@ def make_plain_table(gap: int = 2) -> Table:
     return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A table of a screen whose first column stands out.
+
+    Attributes:
+        headings: Headings of its columns.
+        rows: Cells.
+        right: Headings of the columns of numbers.
+    """
+
+    headings: Sequence[str]
+    rows: Iterable[Sequence[str | Text]]
+    right: Sequence[str] = ()
+
+    def __rich__(self) -> Table:
+        table = make_plain_table(gap=1)
+        for place, heading in enumerate(self.headings):
+            is_right = heading in self.right
+            table.add_column(
+                heading,
+                justify="right" if is_right else "left",
+                style="" if place else "bold",
+                no_wrap=is_right or not place,
+            )
+        for row in self.rows:
+            table.add_row(*(Text(to_line(cell)) if isinstance(cell, str) else cell for cell in row))
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What a command prints: a title, facts, tables, and what they mean; each as far as it is there.
+
+    Attributes:
+        title: What it is about.
+        facts: Label and text of each.
+        tables: The tables.
+        notes: What to know of them.
+    """
+
+    title: str = ""
+    facts: Sequence[tuple[str, str]] = ()
+    tables: Sequence[RenderableType] = ()
+    notes: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        if self.title:
+            yield Text(to_line(self.title), "bold")
+        if self.facts:
+            yield make_facts_table(*self.facts, label_chars=max(len(label) for label, _ in self.facts))
+        yield from self.tables
+        yield from (Text(to_line(note), "dim") for note in self.notes)
+
+
 def make_grid(*columns: tuple[str, ColumnKind]) -> Grid:
     """Make a grid from (heading, kind) pairs, with minimum widths that align consecutive tables."""
     least = dict.fromkeys(("number", "figure"), MIN_NUMBER_CHARS) | dict.fromkeys(("word", "detail"), MIN_WORD_CHARS)

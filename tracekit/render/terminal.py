@@ -7,9 +7,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from tracekit.analysis.embedding_tables import EmbeddingTables
 from tracekit.analysis.self_check import GraphSelfCheck
-from tracekit.format import format_bytes, format_count, format_duration, format_number, format_percent, format_quantity
+from tracekit.format import format_count, format_duration, format_number, format_percent, format_quantity
 from tracekit.messages import OptionNames, name_option
 from tracekit.render import terminal_tables
 from tracekit.render.facts import (
@@ -20,6 +19,8 @@ from tracekit.render.facts import (
     build_energy_rows,
     build_serving_rows,
     describe_batches,
+    describe_host,
+    describe_tables,
     format_step_count,
     keep_best,
     list_edit_headings,
@@ -29,6 +30,7 @@ from tracekit.render.facts import (
 from tracekit.render.screen import TimeBars, make_facts_table, make_grid, make_plain_table
 from tracekit.render.sentences import choose_notes, collect_notes, split_answer
 from tracekit.render.terminal_tables import (
+    render_collectives,
     render_idle,
     render_modules,
     render_owners,
@@ -40,34 +42,8 @@ from tracekit.reporting.findings.bottleneck import merge_bottlenecks
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.copies import CopyTime
-from tracekit.reporting.sections.source import SourceSummary
 from tracekit.reporting.sections.streams import StreamTime
 from tracekit.rules import Rule
-
-
-def describe_tables(tables: EmbeddingTables | None) -> Iterator[tuple[str, str]]:
-    """Describe the embedding tables of a recommender, where there are some."""
-    if tables is None:
-        return
-    widths = sorted({tables.least_width, tables.most_width})
-    held = f"{format_bytes(tables.weight_bytes)} of weights on the GPUs"
-    elsewhere = f" ({tables.on_host} of them lie elsewhere)" if tables.on_host else ""
-    updated = f", updated by {' and '.join(tables.optimizers)}" if tables.optimizers else ""
-    count = format_quantity(tables.tables, "embedding table")
-    looked_up = f"{tables.indices:,} rows looked up in a step"
-    yield "tables", f"{count}{elsewhere}, rows of {' to '.join(map(str, widths))}, {held}; {looked_up}{updated}"
-
-
-def describe_host(source: SourceSummary) -> str:
-    """Describe how fast the trace's host is."""
-    if source.host_speed is None:
-        return "too few of PyTorch's ops tell its speed"
-    said = f"{format_number(source.host_speed)} times as fast as the reference host, by {source.host_ops} ops"
-    if source.usual_host_speed is None:
-        return said
-    return (
-        f"{said}; {format_number(source.host_speed / source.usual_host_speed)} times as the usual one beside that GPU"
-    )
 
 
 def render_source(report: Report) -> RenderableType:
@@ -150,6 +126,7 @@ def render_measured(report: Report, top: int) -> RenderableType:
         *_render_section(TIME_TITLE, Group(TimeBars(report.bars), *render_owners(report), *render_phases(report))),
         *_render_section("time by module", render_modules(report) if report.modules else None),
         *_render_section("who waits for whom, per step", render_ranks(report) if report.ranks else None),
+        *_render_section("communication, per step", render_collectives(report) if report.communication else None),
         *_render_section("why the GPU was idle, in % of the step", render_idle(report)),
         *_render_section("critical path, in % of it", terminal_tables.render_critical_path(report)),
         *_render_section("if GPU or CPU were faster", terminal_tables.render_speed_lines(report)),

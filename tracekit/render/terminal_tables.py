@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -12,11 +13,13 @@ from tracekit.format import (
     format_interval,
     format_percent,
     format_shape,
+    name_place,
     shorten,
     shorten_kernel_name,
 )
 from tracekit.prediction.model import PredictedStep, StepOnHost
 from tracekit.render.facts import (
+    MIN_OWNER_PCT,
     MOST_DETAILED_TARGETS,
     CostColumn,
     build_cost_columns,
@@ -26,14 +29,15 @@ from tracekit.render.facts import (
     format_rank,
     format_speedup,
     is_per_sample,
-    name_place,
-    sum_owner_shares,
+    list_owners,
 )
 from tracekit.render.screen import ColumnKind, Grid, append_omitted_count, make_grid, make_time_list
 from tracekit.render.sentences import describe_speeds, merge_target_notes
+from tracekit.reporting.columns import Table
 from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.reporting.tables import COLLECTIVES
 
 MOST_TARGETS = 20
 MIN_SHARE_PCT = 0.5
@@ -239,14 +243,12 @@ def make_over_bound_table(report: Report) -> RenderableType:
 MOST_RANKS = 10
 MOST_MODULES = 24
 MIN_MODULE_PCT = 1.0
-MIN_OWNER_PCT = 0.1
 MAX_WHERE_CHARS = 60
 
 
 def render_owners(report: Report) -> Iterator[Text]:
     """Yield whose the step's time is."""
-    owners = [(name_place(owner), share) for owner, share in sum_owner_shares(report) if share >= MIN_OWNER_PCT]
-    said = ", ".join(f"{owner} {format_percent(share)}" for owner, share in owners)
+    said = ", ".join(f"{owner} {format_percent(share)}" for owner, share in list_owners(report))
     yield Text(f"whose it is: {said}", style="dim")
 
 
@@ -255,6 +257,20 @@ def render_phases(report: Report) -> Iterator[Text]:
     if len(report.phases) > 1:
         parts = (f"{row.phase} {format_duration(row.time_us)} ({format_percent(row.share)})" for row in report.phases)
         yield Text(f"kernel time: {', '.join(parts)}", style="dim")
+
+
+def make_figure_table(table: Table, rows: Iterable[Any], without: Sequence[str] = ()) -> Grid:
+    """Make a table as its columns are declared."""
+    (first, *others), cells = table.show_rows(rows, without)
+    grid = make_grid((first, "word"), *((heading, "number") for heading in others))
+    for row in cells:
+        grid.add_row(*row)
+    return grid
+
+
+def render_collectives(report: Report) -> RenderableType:
+    """Render the collectives by kind; of one rank without how far the ranks are apart."""
+    return make_figure_table(COLLECTIVES, report.communication, () if report.ranks else ("skew_us",))
 
 
 def render_ranks(report: Report) -> RenderableType:

@@ -6,7 +6,7 @@ says its unit, and so how it is shown::
     busy_us: Annotated[float, Column("Summed time of its kernels.", "busy")]
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from types import NoneType
@@ -116,6 +116,14 @@ class Table:
             return "–"
         ending = next((known for ending, known in UNITS.items() if name.endswith(ending)), str)
         return (self.columns[name].show or ending)(value)
+
+    def show_rows(
+        self, rows: Iterable[Any], without: Sequence[str] = ()
+    ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Return headings and cells for people, but for some columns."""
+        names = [name for name in self.shown if name not in without]
+        cells = [tuple(self.show(name, getattr(row, name)) for name in names) for row in rows]
+        return tuple(self.columns[name].heading for name in names), cells
 
     def build_frame(self, rows: Iterable[Any]) -> pl.DataFrame:
         """Build the frame of some rows: objects of the table's data class, or tuples of one of each."""

@@ -21,6 +21,9 @@ from tracekit.reporting.sections.decision import TargetDecision
 from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime, Tiles
 from tracekit.reporting.sections.modules import ModuleTime
+from tracekit.reporting.sections.over_bound import KernelOverBound
+from tracekit.reporting.sections.parts import StepPart
+from tracekit.reporting.sections.phases import PhaseTime
 from tracekit.reporting.sections.ranks import RankTime
 from tracekit.reporting.sections.serving import ServedBatches, ServingSpeed
 from tracekit.reporting.sections.source import SourceSummary
@@ -205,6 +208,9 @@ TARGET_COLUMN_MEANINGS = {
     "scaled: by the resource that limits such kernels; kept: as measured.",
 }
 """Meaning of the columns that every target has."""
+PARTS = Table("parts", "Whose the time of the measured step is; all parts add up to it.", (StepPart,))
+PHASES = Table("phases", "Kernel time by phase of training.", (PhaseTime,))
+OVER_BOUND = Table("faster than bound", "Kernels that are faster than their work allows.", (KernelOverBound,))
 MODULES = Table("modules", "Kernel time by module of the model; each with all modules inside it.", (ModuleTime,))
 IDLE = Table("idle", "Why the GPU was idle.", (IdleTime,))
 STREAMS = Table("streams", "Why each stream was idle; a row for each reason.", (StreamTime, StreamCause))
@@ -221,8 +227,8 @@ LAWS = Table(
 )
 
 TABLES: tuple[Table, ...] = (
-    *(ANSWER, STEP, SERVING, TIME, FINDINGS, NOTES, EDITS, KERNEL_TIMES, MODULES, IDLE, STREAMS, CRITICAL),
-    *(COLLECTIVES, COPIES, RANKS, STEPS, SPEEDS, LAWS),
+    *(ANSWER, STEP, SERVING, TIME, FINDINGS, NOTES, EDITS, KERNEL_TIMES, OVER_BOUND, PARTS, PHASES, MODULES, IDLE),
+    *(STREAMS, CRITICAL, COLLECTIVES, COPIES, RANKS, STEPS, SPEEDS, LAWS),
 )
 SCHEMAS: dict[str, TableSchema] = {table.name: table.schema for table in TABLES} | {LEDGER.name: LEDGER}
 """The columns of each sheet by its name."""
@@ -240,6 +246,9 @@ def list_rows(report: Report, table: Table) -> Iterable[Any]:
         NOTES.name: _list_notes(report),
         EDITS.name: report.what_if,
         KERNEL_TIMES.name: ((kernel, kernel.tiles) for kernel in report.kernels),
+        OVER_BOUND.name: report.over_bound,
+        PARTS.name: report.parts,
+        PHASES.name: report.phases,
         MODULES.name: report.modules,
         IDLE.name: report.idle,
         STREAMS.name: _list_stream_causes(report),

@@ -26,6 +26,7 @@ from tracekit.format import (
     format_price,
     format_quantity,
     format_range,
+    name_place,
     shorten,
     shorten_kernel_name,
 )
@@ -39,13 +40,15 @@ from tracekit.render.facts import (
     build_serving_rows,
     describe_batch,
     describe_batches,
+    describe_host,
     describe_step_samples,
+    describe_tables,
     format_joules,
     format_joules_interval,
     format_step_count,
     list_edit_headings,
+    list_owners,
     list_serving_headings,
-    name_place,
 )
 from tracekit.render.html.rows import (
     build_finding_rows,
@@ -58,10 +61,9 @@ from tracekit.render.html.rows import (
 )
 from tracekit.render.html.timeline import LABEL_PX, draw_timelines
 from tracekit.render.sentences import build_headline, choose_notes, collect_notes, describe_speeds, merge_target_notes
-from tracekit.reporting.columns import Table
+from tracekit.reporting import tables
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.bars import list_parts
-from tracekit.reporting.tables import COLLECTIVES, COPIES, KERNEL_TIMES, LAWS, MODULES, RANKS, TARGET_COLUMN_MEANINGS
 
 MAX_NAME_CHARS = 60
 """Maximum length of a name in a table; a tooltip shows the full name."""
@@ -125,6 +127,7 @@ def hash_script(script: bytes) -> str:
 
 MAX_RANKS = 16
 MAX_MODULES = 80
+MAX_OVER_BOUND = 40
 MAX_DATASHEETS = 4
 PATH_COLOURS = {
     "gpu": FAMILY_COLOURS["gemm"],
@@ -222,6 +225,7 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             option_name=name,
             MAX_RANKS=MAX_RANKS,
             MAX_MODULES=MAX_MODULES,
+            MAX_OVER_BOUND=MAX_OVER_BOUND,
             MAX_DATASHEETS=MAX_DATASHEETS,
             menu=[(section, text) for section, text in MENU if section not in left_out],
             headline=build_headline(report),
@@ -250,11 +254,9 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             above_boost_pct=100 * (GEFORCE_CLOCK_FACTOR - 1),
             measured_steps=format_step_count,
             data=_embed_json({"csv": {chart: drawn.csv for chart, drawn in charts.items()}, "pricing": pricing}),
-            columns={
-                table.name: _collect_column_docs(table)
-                for table in (KERNEL_TIMES, MODULES, COLLECTIVES, COPIES, RANKS, LAWS)
-            }
-            | {"predicted": TARGET_COLUMN_MEANINGS},
+            tables=tables,
+            owners=list(list_owners(report)),
+            machine=[("host", describe_host(report.source)), *describe_tables(report.source.tables)],
         )
     )
     content = re.sub(r"\n\s+", "\n", content)
@@ -285,10 +287,6 @@ def _join_scripts(*, is_alone: bool) -> Markup:
     names = (*SCRIPTS, "theme") if is_alone else SCRIPTS
     parts = "\n".join(read_asset(f"scripts/{name}.js") for name in names)
     return Markup(f'(() => {{\n"use strict";\n{parts}}})();\n')
-
-
-def _collect_column_docs(table: Table) -> dict[str, str]:
-    return {name: column.meaning for name, column in table.columns.items()}
 
 
 def _embed_json(data: object) -> Markup:

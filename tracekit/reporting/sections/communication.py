@@ -20,7 +20,7 @@ UNKNOWN_COLLECTIVE = "unknown"
 class CollectiveTime:
     """All collectives of one kind with the same number of ranks."""
 
-    collective: Annotated[str, Column("Its name; ``unknown`` if the trace doesn't record it.", "collective")]
+    collective: Annotated[str, Column("Its name; unknown if the trace doesn't record it.", "collective")]
     ranks: Annotated[int | None, Column("How many take part.", "ranks")]
     count: Annotated[float, Column("Launches per step.", "launches")]
     time_us: Annotated[float, Column("Summed time per step, without waiting for other ranks.", "transfer")]

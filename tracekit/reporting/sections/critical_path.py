@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tracekit.analysis.critical_path import CriticalPath, compute_measured_path
 from tracekit.analysis.slack import compute_slack_ns, summarize_by_op
+from tracekit.format import name_place
 from tracekit.reporting.columns import Column
 from tracekit.run import MeasuredRun
 
@@ -22,7 +23,9 @@ MAX_NEAR_OPS = 5
 class CriticalOp:
     """One op's time on the critical path."""
 
-    on: Annotated[str, Column("Where the time is spent: gpu, communication, host, latency or unexplained.", "on")]
+    on: Annotated[
+        str, Column("Where the time is spent: gpu, communication, host, latency or unexplained.", "on", name_place)
+    ]
     op: Annotated[str, Column("The op that ran, was launched or was waited for.", "op")]
     time_us: Annotated[float, Column("Time on the path in a mean step.", "time")]
     share: Annotated[float, Column("Of the path, percent.", "of the path")]

@@ -15,8 +15,8 @@ from tracekit.run import MeasuredRun
 class IdleTime:
     """Idle time of the measured GPU for one cause; all of them add up to the step's idle and waiting time."""
 
-    cause: Annotated[str, Column("The reason's name.", "why")]
-    meaning: Annotated[Message, Column("What it means.")]
+    cause: Annotated[str, Column("The reason's name.")]
+    meaning: Annotated[Message, Column("What it means.", "why")]
     time_us: Annotated[float, Column("Time in the median step.", "time")]
     share: Annotated[float, Column("Of the step, percent.", "of the step")]
     op: Annotated[str | None, Column("The op whose launches ended most of it; blank if the step's end did.", "before")]

@@ -1,11 +1,13 @@
 """Kernels faster than their bound: their work was overestimated, or their data was in the cache."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import polars as pl
 
 from predictors import Gpu
 from tracekit.arrays import IN_ORDER
+from tracekit.reporting.columns import Column
 from tracekit.reporting.sections.kernels import KERNEL_KEYS
 
 BOUND_TOLERANCE = 1.02
@@ -22,25 +24,15 @@ MAX_CACHE_MULTIPLE = 4
 
 @dataclass(frozen=True, slots=True)
 class KernelOverBound:
-    """Launches of one kernel on one shape that are faster than their bound.
+    """Launches of one kernel on one shape that are faster than their bound."""
 
-    Attributes:
-        name: The kernel's name.
-        op: The op that launches it.
-        family: Its family.
-        shape: The op's input shapes, as recorded.
-        share: Percent of all kernels' summed time.
-        utilization: Bound over time, percent.
-        cached: Whether its bytes may have been in the last-level cache; otherwise the work is overestimated.
-    """
-
-    name: str
-    op: str | None
-    family: str
-    shape: str | None
-    share: float
-    utilization: float
-    cached: bool
+    name: Annotated[str, Column("The kernel's name.", "kernel")]
+    op: Annotated[str | None, Column("The CPU op that launches it.")]
+    family: Annotated[str, Column("Kind of kernel.", "family")]
+    shape: Annotated[str | None, Column("The op's input shapes, as recorded.")]
+    share: Annotated[float, Column("Of all kernels' summed time, percent.", "of kernel time")]
+    utilization: Annotated[float, Column("Percent of the roofline: above 100.", "% roof")]
+    cached: Annotated[bool, Column("Whether its data may come from the cache; else its work is counted too high.")]
 
 
 def build_kernels_over_bound(kernels: pl.DataFrame, gpu: Gpu | None) -> tuple[KernelOverBound, ...]:

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 from tracekit.analysis.critical_path import COMMUNICATION, GPU, HOST, LATENCY, UNEXPLAINED
 from tracekit.analysis.idle import IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
+from tracekit.format import name_place
 from tracekit.replay.step_time import StepTime
+from tracekit.reporting.columns import Column
 
 COLLECTIVE = "collective"
 
@@ -25,19 +28,14 @@ IDLE_OWNERS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class StepPart:
-    """One part of the measured step; all of them add up to it.
+    """One part of the measured step; all of them add up to it."""
 
-    Attributes:
-        name: A family of kernels that works, or a cause of idle time.
-        owner: ``gpu``, ``communication``, ``host``, ``latency`` or ``unexplained``.
-        time_us: Time in the median step. Kernels that overlap split the time that they cover.
-        share: Percent of the step.
-    """
-
-    name: str
-    owner: str
-    time_us: float
-    share: float
+    name: Annotated[str, Column("Family of kernels, or why the GPU was idle.", "part")]
+    owner: Annotated[
+        str, Column("Whose the time is: gpu, communication, host, latency or unexplained.", "whose it is", name_place)
+    ]
+    time_us: Annotated[float, Column("Time in the median step.", "time")]
+    share: Annotated[float, Column("Of the step, percent.", "of the step")]
 
 
 def build_step_parts(step: StepTime, families: Mapping[str, float], idle: IdleBreakdown) -> tuple[StepPart, ...]:

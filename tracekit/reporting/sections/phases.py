@@ -1,8 +1,11 @@
 """GPU time by phase of a training step."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import polars as pl
+
+from tracekit.reporting.columns import Column
 
 PHASE_ORDER = ("forward", "backward", "optimizer")
 
@@ -13,19 +16,12 @@ MAX_UNKNOWN_FRACTION = 0.25
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
-    """GPU time of one phase in the median step.
+    """GPU time of one phase in the median step."""
 
-    Attributes:
-        phase: forward, backward or optimizer.
-        time_us: Summed time of its kernels per step.
-        share: Percent of all kernels' summed time.
-        kernels: Kernels per step.
-    """
-
-    phase: str
-    time_us: float
-    share: float
-    kernels: float
+    phase: Annotated[str, Column("Forward, backward or optimizer.", "phase")]
+    time_us: Annotated[float, Column("Summed time of its kernels per step.", "time")]
+    share: Annotated[float, Column("Of all kernels' summed time, percent.", "of kernel time")]
+    kernels: Annotated[float, Column("Kernels per step.", "kernels")]
 
 
 def build_phase_times(kernels: pl.DataFrame, steps: int) -> tuple[PhaseTime, ...]:
