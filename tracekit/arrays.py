@@ -131,6 +131,11 @@ def list_distinct(values: pl.Series) -> list[Any]:
     return [value for value in values.value_counts()[values.name] if value is not None] if values.count() else []
 
 
+def has_name(table: pl.DataFrame, pattern: str, column: str = "name") -> bool:
+    """Return whether a regular expression matches any name of a column; each different one is looked at once."""
+    return any(re.search(pattern, name) for name in list_distinct(table[column]))
+
+
 def is_unique(values: pl.Series) -> bool:
     """Return whether no two values of a column are equal; nulls don't count."""
     return values.n_unique() - (values.null_count() > 0) == values.count()

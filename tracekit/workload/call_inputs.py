@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.arrays import has_name, list_distinct, make_nulls
 from tracekit.workload.ops import fbgemm
 from tracekit.workload.owners import find_innermost_ops
 from tracekit.workload.signature import parse_cpp_dtype
@@ -24,6 +25,8 @@ def find_forward_inputs(ops: pl.DataFrame) -> pl.DataFrame:
     Returns:
         One row per op with the columns ``FORWARD_COLUMNS``, each as recorded.
     """
+    if not has_name(ops, BACKWARD_FUNCTION):
+        return pl.DataFrame([make_nulls(name, ops.height, pl.String) for name in FORWARD_COLUMNS])
     rows = ops.with_row_index("row").filter(pl.col("sequence") >= 0)
     passes = rows.select(
         "row", "ts_ns", "sequence", function=pl.col("name").str.extract(BACKWARD_FUNCTION)
@@ -57,6 +60,8 @@ def infer_joined_shapes(ops: pl.DataFrame) -> dict[int, list[int]]:
     Args:
         ops: As in the trace (``schema.OPS``).
     """
+    if not has_name(ops, JOIN_OP):
+        return {}
     rows = ops.with_row_index("row").filter(pl.col("input_dims").is_not_null())
     joins = rows.filter(pl.col("name").str.contains(JOIN_OP) & pl.col("input_dims").str.starts_with(UNRECORDED))
     if joins.is_empty():
@@ -119,19 +124,24 @@ def infer_output_shapes(ops: pl.DataFrame) -> pl.Series:
     Args:
         ops: As in the trace (``schema.OPS``).
     """
-    bare = pl.col("concrete_inputs").is_null() & pl.col("input_dims").is_not_null()
     found: dict[int, list[int]] = {}
-    gradients = ops.with_row_index("row").filter(
-        pl.col("name").is_in([*INPUT_GRADIENT_OPS, *WEIGHT_GRADIENT_OPS]) & bare
-    )
-    forward = ops.with_row_index("row").filter(pl.col("name").is_in(FORWARD_OPS) & bare)
-    if gradients.height + forward.height:
-        found |= dict(_infer_gradient_shapes(gradients, ops))
-        found |= dict(_infer_forward_shapes(forward, ops))
+    if not {*FORWARD_OPS, *INPUT_GRADIENT_OPS, *WEIGHT_GRADIENT_OPS}.isdisjoint(list_distinct(ops["name"])):
+        found |= _infer_convolution_shapes(ops)
     found |= fbgemm.match_lookups(ops)
     found |= _infer_moe_activations(ops)
     found |= infer_joined_shapes(ops)
     return _make_column("output_dims", {row: json.dumps(shape) for row, shape in found.items()}, ops.height)
+
+
+def _infer_convolution_shapes(ops: pl.DataFrame) -> dict[int, list[int]]:
+    bare = pl.col("concrete_inputs").is_null() & pl.col("input_dims").is_not_null()
+    gradients = ops.with_row_index("row").filter(
+        pl.col("name").is_in([*INPUT_GRADIENT_OPS, *WEIGHT_GRADIENT_OPS]) & bare
+    )
+    forward = ops.with_row_index("row").filter(pl.col("name").is_in(FORWARD_OPS) & bare)
+    if gradients.is_empty() and forward.is_empty():
+        return {}
+    return dict(_infer_gradient_shapes(gradients, ops)) | dict(_infer_forward_shapes(forward, ops))
 
 
 def _infer_moe_activations(ops: pl.DataFrame) -> dict[int, list[int]]:
@@ -160,12 +170,14 @@ def infer_quantised_dtypes(ops: pl.DataFrame) -> pl.Series:
 
 def _make_column(name: str, found: Mapping[int, str], height: int) -> pl.Series:
     """Make a column from the values found for some rows; null elsewhere."""
-    nothing = pl.Series(name, [None], dtype=pl.String).new_from_index(0, height)
+    nothing = make_nulls(name, height, pl.String)
     return nothing.scatter(list(found), list(found.values())) if found else nothing
 
 
 def _find_ops_in_moe(ops: pl.DataFrame, pattern: str, column: str) -> list[tuple[int, str]]:
     """Find the ops that match a pattern inside a mixture of experts; return the latter's row and a column's value."""
+    if not has_name(ops, MOE_OP):
+        return []
     experts = ops.with_row_index("row").filter(pl.col("name").str.contains(MOE_OP))
     named = ops.filter(pl.col("name").str.contains(pattern), pl.col(column).is_not_null())
     if experts.is_empty() or named.is_empty():

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.arrays import gather_rows
+from tracekit.arrays import gather_rows, list_distinct, make_nulls
 from tracekit.trace import RankTrace
 from tracekit.workload.names.collective import DEEP_EP, EXPERT_EXCHANGE
 from tracekit.workload.owners import find_innermost_ops
@@ -125,6 +125,8 @@ def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: 
         ops: As in the trace (``schema.OPS``): traces without recorded sizes have the buffers' shapes.
         annotations: As in the trace; programs mark their exchanges.
     """
+    if "collective" not in list_distinct(kernels["family"]):
+        return _describe_none(kernels)
     is_collective = pl.col("family") == "collective"
     name = pl.col("collective").replace(COLLECTIVE_NAMES)
     nelems = (
@@ -152,6 +154,16 @@ def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: 
         ranks=pl.when(is_collective).then("group_size"),
         dtype=pl.when(is_collective & recorded_dtype.is_not_null()).then(recorded_dtype).otherwise("dtype"),
     ).drop("asked_for", "buffer_bytes", "guessed", "named", "named_bytes")
+
+
+def _describe_none(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Set the columns of a table without a collective."""
+    columns = {column.name: column for column in kernels.get_columns()} | {
+        "from_gradients": pl.Series("from_gradients", [False]).new_from_index(0, kernels.height),
+        "collective": make_nulls("collective", kernels.height, pl.String),
+        "ranks": make_nulls("ranks", kernels.height),
+    }
+    return pl.DataFrame(list(columns.values()))
 
 
 def _infer_kinds_from_names(collectives: pl.DataFrame) -> dict[str, str | None]:
@@ -313,6 +325,8 @@ def fill_grouped_sends(kernels: pl.DataFrame, trace: RankTrace, item_bytes: dict
         trace: What the rank recorded.
         item_bytes: Bytes of an element by its type, as torch.distributed names it.
     """
+    if RECORDING_OP not in list_distinct(trace.ops["name"]):
+        return kernels
     messages = _list_queued_messages(kernels, trace.ops)
     if messages.is_empty():
         return kernels

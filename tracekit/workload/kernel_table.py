@@ -9,7 +9,7 @@ from predictors import Gpu
 from predictors.kernels import add_law, complete_columns
 from predictors.work import add_work
 from tracekit import schema
-from tracekit.arrays import Ints, fill_nulls, find_nulls, gather_rows
+from tracekit.arrays import Ints, fill_nulls, find_nulls, gather_rows, list_distinct, make_nulls
 from tracekit.ingest.correlations import KERNEL_LAUNCHES
 from tracekit.rules import NO_RULES, Rule, RuleNames
 from tracekit.trace import CapturedGraphs, RankTrace
@@ -18,7 +18,7 @@ from tracekit.workload import steps as step_table
 from tracekit.workload.op_work import COMPUTE_FAMILIES, GENERIC_FAMILIES, classify_activity, classify_op
 from tracekit.workload.owners import find_innermost_ops
 from tracekit.workload.parameters import fill_stored_weights
-from tracekit.workload.work_inference import DIRECTION_RULES, WORK_RULES, apply_work_rules
+from tracekit.workload.work_inference import apply_direction_rules, apply_work_rules
 from tracekit.workload.work_inference.gemms import list_recurrent_gemms, number_op_gemms
 
 
@@ -35,16 +35,19 @@ def build_kernel_table(
         without: Inference rules that are off.
     """
     owned = _join_owners(trace, step_table.find_steps(trace) if steps is None else steps, without)
-    work_of = op_work.compute_work_of_calls(owned.select(op_work.CALL_COLUMNS).unique(), trace.indices)
-    described = owned.rename({"bytes": "recorded_bytes"}).join(
-        work_of, on=op_work.CALL_COLUMNS, how="left", nulls_equal=True, maintain_order="left"
+    calls = owned.lazy().select(op_work.CALL_COLUMNS).unique().collect()
+    work_of = op_work.compute_work_of_calls(calls, trace.indices)
+    described = (
+        owned.lazy()
+        .rename({"bytes": "recorded_bytes"})
+        .join(work_of.lazy(), on=op_work.CALL_COLUMNS, how="left", nulls_equal=True, maintain_order="left")
     )
-    sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes"))
+    sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes")).collect()
     sent = collectives.fill_grouped_sends(sized, trace, collectives.ELEMENT_BYTES)
     named = collectives.describe_collectives(sent, trace.ops, trace.annotations)
-    directed = apply_work_rules(DIRECTION_RULES, named, trace, without)
+    directed = apply_direction_rules(named, trace, without)
     told = _split_op_work(directed).with_columns(work_from=_classify_work_source())
-    known = fill_stored_weights(apply_work_rules(WORK_RULES, told, trace, without))
+    known = fill_stored_weights(apply_work_rules(told, trace, without))
     return schema.KERNELS.conform(known.with_columns(phase=module_paths.classify_phase("launched_in")))
 
 
@@ -72,7 +75,7 @@ def _join_owners(trace: RankTrace, steps: pl.DataFrame, without: RuleNames) -> p
     op_of_call = find_innermost_ops(trace.calls, trace.ops)
     op_row = gather_rows(op_of_call, call)
     columns = _gather_op_columns(trace.ops, op_row)
-    captured_row = pl.repeat(None, trace.activities.height, dtype=pl.Int64, eager=True)
+    captured_row = make_nulls("captured_row", trace.activities.height)
     if trace.captured is not None:
         captured = trace.captured
         captured_row = gather_rows(find_innermost_ops(captured.calls, captured.ops), captured.call_row)
@@ -128,7 +131,7 @@ def _fill_captured_grids(activities: pl.DataFrame, captured: CapturedGraphs) -> 
 def _assign_steps(trace: RankTrace, call: pl.Series, steps: pl.DataFrame) -> pl.Series:
     """Return the step that launched each activity; a trace without step marks is one step for all activities."""
     if step_table.is_whole_trace(steps):
-        return pl.repeat(step_table.WHOLE_TRACE_STEP, trace.activities.height, dtype=pl.Int64, eager=True)
+        return pl.Series([step_table.WHOLE_TRACE_STEP]).new_from_index(0, trace.activities.height)
     return step_table.assign_steps(gather_rows(trace.calls["ts_ns"], call), steps)
 
 
@@ -176,18 +179,18 @@ def replace_contradicted_names(owned: pl.DataFrame, call_op_row: pl.Series, call
         call_op_row: The op of each call.
         calls: The calls.
     """
-    kernels = owned.filter(kind="kernel").drop_nulls("op")
-    pairs = kernels.select("name", "op").unique().with_columns(_contradicts())
-    doubtful = pairs.filter("contradicts")
-    if doubtful.is_empty():
+    launched = owned.lazy().filter(kind="kernel").drop_nulls("op")
+    pairs = launched.select("name", "op").unique().with_columns(_contradicts()).collect()
+    if not pairs["contradicts"].any():
         return owned
+    kernels, doubtful = launched.collect(), pairs.filter("contradicts")
     served = pairs.group_by("name").agg(kinds=pl.col("kind_of_op").n_unique())
     doubtful = doubtful.join(served.filter(pl.col("kinds") > 1), on="name", how="semi")
     marked = kernels.join(doubtful.select("name", "op", wrong=True), on=("name", "op"), how="left")
     whole = marked.group_by(_OP_KEY).agg(pl.col("wrong").fill_null(value=False).all(), pl.len())
     launches = calls.select(op_row=call_op_row).filter(calls["name"].str.contains(KERNEL_LAUNCHES))
-    launched = launches.drop_nulls().group_by("op_row").agg(launches=pl.len())
-    whole = whole.filter("wrong").join(launched, on="op_row", how="left")
+    of_op = launches.drop_nulls().group_by("op_row").agg(launches=pl.len())
+    whole = whole.filter("wrong").join(of_op, on="op_row", how="left")
     whole = whole.filter(pl.col("launches").fill_null(pl.col("len")) <= pl.col("len"))
     is_wrong = pl.struct(_OP_KEY).is_in(whole.select(pl.struct(_OP_KEY)).to_series().implode())
     pointwise = pl.col("op").str.contains(_POINTWISE_OP) & pl.col("op").is_in(["aten::copy_", "aten::cat"]).not_()
@@ -241,7 +244,7 @@ def detect_tf32(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
 def find_tf32_names(kernels: pl.DataFrame, gpu: Gpu) -> list[str]:
     """Find the names of kernels of which one launch ran faster than fp32 arithmetic allows; arguments as above."""
     peak = gpu.peak_flops("fp32")
-    if not gpu.supports("tf32") or peak is None:
+    if not gpu.supports("tf32") or peak is None or "fp32" not in list_distinct(kernels["dtype"]):
         return []
     flops = add_work(add_law(complete_columns(kernels)))["work_flops"]
     seconds = (pl.col("dur_ns") / 1e3 + TIMER_RESOLUTION_US) / 1e6
@@ -254,6 +257,8 @@ def find_tf32_names(kernels: pl.DataFrame, gpu: Gpu) -> list[str]:
 
 def mark_tf32(kernels: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """Set ``tf32`` on the matrix kernels of some names."""
+    if not names:
+        return kernels
     matrix = _may_be_tf32() & pl.col("name").is_in(list(names))
     return kernels.with_columns(dtype=pl.when(matrix).then(pl.lit("tf32")).otherwise("dtype"))
 

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Ints, gather_rows, number_pairs
+from tracekit.arrays import DistinctNames, Ints, gather_rows, make_nulls, number_pairs
 from tracekit.compiled import compile_lazily
 from tracekit.trace import RankTrace
 from tracekit.workload.owners import find_innermost_ops
@@ -169,12 +169,20 @@ def find_enclosing_phases(calls: pl.DataFrame, *ranges: pl.DataFrame) -> pl.Seri
         calls: ``schema.CALLS``.
         ranges: Tables of ops or annotations: ``name``, ``ts_ns``, ``dur_ns``, ``pid``, ``tid``.
     """
-    phase = pl.coalesce(
-        pl.when(pl.col("name").str.contains(mark)).then(pl.lit(name)) for name, mark in PHASE_MARKS.items()
-    )
-    columns = ("ts_ns", "dur_ns", "pid", "tid")
-    marks = pl.concat([table.select(*columns, phase=phase) for table in ranges]).drop_nulls("phase")
-    return gather_rows(marks["phase"], find_innermost_ops(calls, marks))
+    marks, phases = [], []
+    for table in ranges:
+        names = DistinctNames.from_column(table["name"])
+        phase = np.array([_classify_mark(name) for name in names.names], np.int64)[names.number]
+        rows = np.flatnonzero(phase < len(PHASE_MARKS))
+        marks.append(table[["ts_ns", "dur_ns", "pid", "tid"]][rows])
+        phases.append(phase[rows])
+    named = pl.Series("phase", list(PHASE_MARKS))[np.concatenate(phases)]
+    return gather_rows(named, find_innermost_ops(calls, pl.concat(marks)))
+
+
+def _classify_mark(name: str) -> int:
+    """Return the place in ``PHASE_MARKS`` of the phase that a name marks, or their number."""
+    return next((at for at, mark in enumerate(PHASE_MARKS.values()) if re.search(mark, name)), len(PHASE_MARKS))
 
 
 def find_launch_phases(trace: RankTrace, call: pl.Series) -> pl.Series:
@@ -236,8 +244,7 @@ def find_launch_sites(trace: RankTrace, call: pl.Series) -> tuple[pl.Series, pl.
         call: For each activity, the row in ``trace.calls`` that launched it.
     """
     if trace.calls.is_empty() or not trace.has_stacks:
-        nothing = pl.repeat(None, len(call), dtype=pl.String, eager=True)
-        return nothing.alias("module"), nothing.alias("python_line")
+        return make_nulls("module", len(call), pl.String), make_nulls("python_line", len(call), pl.String)
     called = trace.frames.filter(trace.frames["name"].str.contains(MODULE_CALL))
     noted = find_torchscript_modules(trace.ops)
     module = join_module_paths(

@@ -10,6 +10,7 @@ import math
 import polars as pl
 
 from predictors.kernels import DTYPE_BYTES
+from tracekit.arrays import has_name
 from tracekit.workload.ops.optimizer import count_blocks
 
 ACCUMULATE_GRAD_OP = "torch::autograd::AccumulateGrad"
@@ -22,6 +23,8 @@ def count_elements_by_blocks(ops: pl.DataFrame) -> dict[int, int]:
     Args:
         ops: As in the trace (``schema.OPS``).
     """
+    if not has_name(ops, f"^{ACCUMULATE_GRAD_OP}$"):
+        return {}
     gradients = ops.filter((pl.col("name") == ACCUMULATE_GRAD_OP) & pl.col("input_dims").is_not_null()).sort("ts_ns")
     if gradients.is_empty():
         return {}
@@ -62,6 +65,8 @@ def fill_stored_weights(kernels: pl.DataFrame) -> pl.DataFrame:
     Args:
         kernels: Table with the columns of ``schema.KERNELS``.
     """
+    if kernels["weight_dtype"].null_count() == kernels.height:
+        return kernels
     item, stored = (
         pl.col(name).replace_strict(WEIGHT_BYTES, default=None, return_dtype=pl.Float64)
         for name in ("dtype", "weight_dtype")

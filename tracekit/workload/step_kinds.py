@@ -7,7 +7,7 @@ optimizer's work and collectives don't count: with gradients accumulated, they a
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import NO_NUMBER, Floats, Ints, number_pairs
+from tracekit.arrays import NO_NUMBER, Floats, Ints, is_unique, make_nulls, number_pairs
 from tracekit.rules import NO_RULES, Rule, RuleNames
 from tracekit.trace import RankTrace
 from tracekit.workload import module_paths
@@ -38,10 +38,10 @@ def number_kinds(
         trace: What the rank recorded.
         without: Inference rules that are off.
     """
-    nothing, is_on = pl.Series("work", [None] * steps.height, pl.Int64), STEP_KINDS_RULE.is_on(without)
-    if not steps["label"].drop_nulls().is_duplicated().any():
+    nothing = make_nulls("work", steps.height)
+    if is_unique(steps["label"]):
         return nothing
-    if not is_on:
+    if not STEP_KINDS_RULE.is_on(without):
         return nothing.fill_null(USUAL_KIND)
     launched = _tabulate_launches(of_launch, trace)
     own = launched.filter(~pl.col("family").is_in(OTHER_FAMILIES) & (pl.col("phase") != module_paths.OPTIMIZER))

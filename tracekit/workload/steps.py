@@ -1,11 +1,14 @@
 """Find the steps of a trace, and the step of each call."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import fill_nulls, list_distinct, make_column
+from tracekit.arrays import NO_NUMBER, Bools, DistinctNames, Ints, fill_nulls, list_distinct, make_column, make_nulls
 from tracekit.errors import StepError
 from tracekit.format import format_ranges
 from tracekit.ingest import batches
@@ -21,62 +24,122 @@ from tracekit.workload.step_kinds import USUAL_KIND, number_kinds
 MAX_SHARED_FRACTION = 0.5
 """Part of a mark's time that another mark of the same number covers, up to which both are steps of their own; beyond,
 several threads marked one step. Clocks round the edges of marks that follow each other."""
-THREAD = ("pid", "tid")
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """Marks of numbered steps: recorded number, start, end and thread of each."""
+
+    label: Ints
+    start_ns: Ints
+    end_ns: Ints
+    pid: Ints
+    tid: Ints
+
+    @classmethod
+    def from_annotations(cls, annotations: pl.DataFrame) -> Self:
+        names = DistinctNames.from_column(annotations["name"])
+        numbered = (re.search(NUMBERED_STEP, name) for name in names.names)
+        label = np.array([int(found[1]) if found else NO_NUMBER for found in numbered], np.int64)[names.number]
+        rows = label != NO_NUMBER
+        start, length, pid, tid = (
+            fill_nulls(annotations[name], NO_NUMBER)[rows] for name in ("ts_ns", "dur_ns", "pid", "tid")
+        )
+        return cls(label[rows], start, start + length, pid, tid)
+
+    def take(self, rows: Ints | Bools) -> Self:
+        """Return some of the marks."""
+        return type(self)(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def find_marked_steps(trace: RankTrace) -> pl.DataFrame:
     """Find the steps that the profiler marked, in order of start; of those that start together the longest first.
 
     Returns:
-        ``step``, the recorded number, or if numbers repeat the place in time; ``label``, the recorded number;
-        ``start_ns``, ``end_ns``, ``pid``, ``tid``; and ``begins_at_mark``, whether the step doesn't follow the one
-        before, as unrecorded ones lie between.
+        ``step``, the recorded number, or if numbers repeat the place in time; ``start_ns``, ``end_ns``, ``pid``,
+        ``tid``; columns that only other steps have; ``label``, the recorded number; and ``begins_at_mark``, whether the
+        step doesn't follow the one before, as unrecorded ones lie between.
     """
-    marks = trace.annotations.with_columns(
-        label=pl.col("name").str.extract(NUMBERED_STEP).cast(pl.Int64, strict=False),
-        end_ns=pl.col("ts_ns") + pl.col("dur_ns"),
-    )
-    found = _merge_threads(marks.drop_nulls("label"))
-    number = pl.int_range(pl.len(), dtype=pl.Int64) if found["label"].is_duplicated().any() else pl.col("label")
-    follows = pl.col("label") == pl.col("label").shift(1) + 1
-    return found.select(
-        number.alias("step"), "label", "start_ns", "end_ns", *THREAD, begins_at_mark=~follows.fill_null(value=False)
+    marks = _merge_threads(_Marks.from_annotations(trace.annotations))
+    count = marks.label.size
+    repeats = np.unique(marks.label).size < count
+    follows = np.concatenate([[False], marks.label[1:] == marks.label[:-1] + 1])[:count]
+    return pl.DataFrame(
+        [
+            pl.Series("step", np.arange(count) if repeats else marks.label, dtype=pl.Int64),
+            pl.Series("start_ns", marks.start_ns, dtype=pl.Int64),
+            pl.Series("end_ns", marks.end_ns, dtype=pl.Int64),
+            make_column("pid", marks.pid, NO_NUMBER),
+            make_column("tid", marks.tid, NO_NUMBER),
+            *(make_nulls(name, count, dtype) for name, dtype in BATCH_COLUMNS.items()),
+            pl.Series("whole", np.zeros(count, np.bool_)),
+            pl.Series("label", marks.label, dtype=pl.Int64),
+            make_nulls("work", count),
+            pl.Series("begins_at_mark", ~follows),
+        ]
     )
 
 
-def _merge_threads(marks: pl.DataFrame) -> pl.DataFrame:
+def _merge_threads(marks: _Marks) -> _Marks:
     """Merge marks of one step by several threads; drop those of another number within a step of the main thread.
 
-    The main thread has most marks.
+    The main thread has most marks. Marks of a number are in order of start; one that mostly lies within those before
+    it is the same step::
+
+        |---- 7, main thread ----|                  |---- 7 again ----|
+         |-- 7, another thread --|
     """
-    counts = marks.group_by(THREAD).agg(pl.len(), pl.col("ts_ns").min())
-    main = counts.sort("len", "ts_ns", *THREAD, descending=[True, False, False, False]).head(1).select(THREAD)
-    in_main = marks.join(main.with_columns(is_main=True), on=THREAD, how="left", nulls_equal=True).with_columns(
-        pl.col("is_main").fill_null(value=False)
+    if not marks.label.size:
+        return marks
+    is_main = _find_main_thread(marks)
+    order = np.lexsort((-marks.end_ns, marks.start_ns, marks.label))
+    marks, is_main = marks.take(order), is_main[order]
+    shared = _find_latest_end(marks) - marks.start_ns
+    is_new = shared <= MAX_SHARED_FRACTION * (marks.end_ns - marks.start_ns)
+    first = np.flatnonzero(is_new)
+    group = np.cumsum(is_new) - 1
+    main_first = np.lexsort((~is_main, group))[first]
+    merged = replace(
+        marks.take(first),
+        end_ns=np.maximum.reduceat(marks.end_ns, first),
+        pid=marks.pid[main_first],
+        tid=marks.tid[main_first],
     )
-    in_time = in_main.sort("label", "ts_ns", "dur_ns", descending=[False, False, True])
-    shared = pl.col("end_ns").cum_max().shift(1).over("label") - pl.col("ts_ns")
-    is_new = (shared <= MAX_SHARED_FRACTION * pl.col("dur_ns")).fill_null(value=True)
-    merged = (
-        in_time.with_columns(occurrence=is_new.cum_sum().over("label"))
-        .group_by("label", "occurrence")
-        .agg(
-            pl.col("ts_ns").min().alias("start_ns"),
-            pl.col("end_ns").max(),
-            pl.col(THREAD).sort_by("is_main", descending=True, maintain_order=True).first(),
-            pl.col("is_main").any(),
-        )
-        .sort("start_ns", "end_ns", "label", descending=[False, True, False])
-    )
-    return _drop_marks_within(merged)
+    in_time = np.lexsort((merged.label, -merged.end_ns, merged.start_ns))
+    return _drop_marks_within(merged.take(in_time), np.logical_or.reduceat(is_main, first)[in_time])
 
 
-def _drop_marks_within(found: pl.DataFrame) -> pl.DataFrame:
+def _find_main_thread(marks: _Marks) -> Bools:
+    """Return which marks are of the thread with most of them; of several the one that begins first."""
+    order = np.lexsort((marks.tid, marks.pid))
+    pid, tid = marks.pid[order], marks.tid[order]
+    new = np.concatenate([[True], (pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1])])
+    begins = np.flatnonzero(new)
+    count = np.diff(np.append(begins, order.size))
+    earliest = np.minimum.reduceat(marks.start_ns[order], begins)
+    main = order[begins[np.lexsort((tid[begins], pid[begins], earliest, -count))[0]]]
+    found: Bools = (marks.pid == marks.pid[main]) & (marks.tid == marks.tid[main])
+    return found
+
+
+def _find_latest_end(marks: _Marks) -> Ints:
+    """Return the latest end of the marks before each that have its number; its own start without one."""
+    by_end = np.argsort(marks.end_ns, kind="stable")
+    rank = np.empty_like(by_end)
+    rank[by_end] = np.arange(by_end.size)
+    number = np.unique(marks.label, return_inverse=True)[1]
+    latest = np.maximum.accumulate(number * by_end.size + rank)[:-1]
+    same = number[1:] == number[:-1]
+    earlier = np.where(same, marks.end_ns[by_end[latest % by_end.size]], marks.start_ns[1:])
+    found: Ints = np.concatenate([marks.start_ns[:1], earlier])
+    return found
+
+
+def _drop_marks_within(found: _Marks, is_main: Bools) -> _Marks:
     """Drop what only other threads marked, where it overlaps steps of the main thread."""
-    main = found.filter("is_main")
-    begun = main["start_ns"].sort().search_sorted(found["end_ns"], side="left")
-    ended = main["end_ns"].sort().search_sorted(found["start_ns"], side="right")
-    return found.filter(pl.col("is_main") | (begun.cast(pl.Int64) <= ended.cast(pl.Int64)))
+    begun = np.searchsorted(np.sort(found.start_ns[is_main]), found.end_ns, side="left")
+    ended = np.searchsorted(np.sort(found.end_ns[is_main]), found.start_ns, side="right")
+    return found.take(is_main | (begun <= ended))
 
 
 OPTIMIZER_STEP_MARK = r"^Optimizer\.step#"
@@ -86,15 +149,10 @@ STEPS_RULE = Rule(
     "Without step marks, a step runs from one update of the optimizer to the next.",
     "ResNet of facebookresearch/param, which marks no steps: without the rule all of its updates count as one step.",
 )
-NO_TIME = np.iinfo(np.int64).min
-"""Stands for a time that isn't known."""
 STEP_COLUMNS = ("step", "start_ns", "end_ns", "pid", "tid", "kind", "tokens", "found_by", "found_name", "whole")
-NO_BATCH_COLUMNS = {
-    "kind": pl.lit(None, pl.String),
-    "tokens": pl.lit(None, pl.Int64),
-    "found_by": pl.lit(None, pl.String),
-    "found_name": pl.lit(None, pl.String),
-}
+BATCH_COLUMNS = {"kind": pl.String, "tokens": pl.Int64, "found_by": pl.String, "found_name": pl.String}
+"""Columns, and their types, that steps have which the profiler didn't mark."""
+NO_BATCH_COLUMNS = {name: pl.lit(None, dtype) for name, dtype in BATCH_COLUMNS.items()}
 MAX_NAMED_RUNS = 8
 """Most runs of numbers that a message names."""
 _IS_USUAL = pl.col("work") == USUAL_KIND
@@ -125,22 +183,25 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool 
         how long a kernel of a marked first step waited for work from before the recording, until ``waited_until_ns``
         (else null).
     """
-    marked = _find_profiler_steps(trace)
+    marked = find_marked_steps(trace)
     if marked.is_empty() and not as_one:
         marked = _infer_unmarked_steps(trace, without)
     if marked.is_empty() or as_one:
         return _make_whole_trace_step(trace, without)
     found = _drop_empty_steps(marked, trace)
-    found = found.with_columns(number_kinds(found, assign_steps(trace.calls["ts_ns"], found), trace, without))
-    is_other_work = (pl.col("work") != pl.col("work").shift(1)).fill_null(value=False)
-    found = found.with_columns(begins_at_mark=pl.col("begins_at_mark") | is_other_work)
+    work = number_kinds(found, assign_steps(trace.calls["ts_ns"], found), trace, without)
+    kind = fill_nulls(work, NO_NUMBER)
+    is_other_work = np.concatenate([[False], kind[1:] != kind[:-1]])
     late = step_kinds.find_busy_start(trace, without, found["start_ns"][0])
-    is_first = pl.int_range(pl.len()) == 0
-    until_ns, waited_ns = late or (None, None)
-    return found.with_columns(
-        waited_ns=pl.when(is_first).then(pl.lit(waited_ns, pl.Int64)),
-        waited_until_ns=pl.when(is_first).then(pl.lit(until_ns, pl.Int64)),
-    )
+    until_ns, waited_ns = (NO_NUMBER, NO_NUMBER) if late is None else late
+    first = np.arange(found.height) == 0
+    columns = {column.name: column for column in found.get_columns()} | {
+        "work": work,
+        "begins_at_mark": pl.Series("begins_at_mark", found["begins_at_mark"].to_numpy() | is_other_work),
+        "waited_ns": make_column("waited_ns", np.where(first, waited_ns, NO_NUMBER), NO_NUMBER),
+        "waited_until_ns": make_column("waited_until_ns", np.where(first, until_ns, NO_NUMBER), NO_NUMBER),
+    }
+    return pl.DataFrame(list(columns.values()))
 
 
 def find_steps_of_ranks(
@@ -180,16 +241,7 @@ def describe_sources(steps: Sequence[pl.DataFrame]) -> list[Message]:
 
 def has_profiler_steps(trace: RankTrace) -> bool:
     """Return whether the profiler marked steps."""
-    return not _find_profiler_steps(trace).is_empty()
-
-
-def _find_profiler_steps(trace: RankTrace) -> pl.DataFrame:
-    """Find the profiler's own step marks."""
-    marked = find_marked_steps(trace)
-    own = marked.select("label", "begins_at_mark")
-    return marked.select(
-        "step", "start_ns", "end_ns", "pid", "tid", **NO_BATCH_COLUMNS, whole=False, **NO_MARK_COLUMNS
-    ).with_columns(own)
+    return _Marks.from_annotations(trace.annotations).label.size > 0
 
 
 def _infer_unmarked_steps(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
@@ -234,9 +286,10 @@ def _infer_optimizer_steps(trace: RankTrace) -> pl.DataFrame:
 
 
 def _drop_empty_steps(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
-    launches = trace.calls.join(trace.activities, on="correlation", how="semi")["ts_ns"]
-    launched = marked.join(assign_steps(launches, marked).to_frame(), on="step", how="semi", maintain_order="left")
-    return launched if launched.height else marked
+    launching = trace.launches.row
+    launches = trace.calls["ts_ns"][np.unique(launching[launching >= 0])]
+    launched = np.isin(marked["step"].to_numpy(), fill_nulls(assign_steps(launches, marked), NO_NUMBER))
+    return marked[np.flatnonzero(launched)] if launched.any() else marked
 
 
 def is_whole_trace(steps: pl.DataFrame) -> bool:
@@ -283,12 +336,16 @@ def _make_whole_trace_step(trace: RankTrace, without: RuleNames) -> pl.DataFrame
 
 def _select_usual_steps(steps: pl.DataFrame) -> pl.DataFrame:
     """Select the steps of the most frequent kind; all steps if they have no kind."""
+    if steps["kind"].null_count() == steps.height:
+        return steps
     often = steps.group_by("kind").agg(pl.len(), last=pl.col("step").last()).sort("len", "last")
     return steps.filter(pl.col("kind").eq_missing(pl.lit(often["kind"][-1])))
 
 
 def _select_usual_work(steps: pl.DataFrame) -> pl.DataFrame:
     """Select the steps of the most usual kind of work; all steps where kinds weren't told apart."""
+    if not _has_repeated_labels(steps):
+        return steps
     return steps.filter((pl.col("work") == pl.col("work").min()).fill_null(value=True))
 
 
@@ -300,10 +357,13 @@ def drop_first_step(asked: pl.DataFrame, steps: pl.DataFrame, kernels: pl.DataFr
         steps: All steps, likewise.
         kernels: The kernel table.
     """
-    place = steps.select("step", first=pl.int_range(pl.len()).over("rank") == 0)
-    firsts = place.group_by("step").agg(pl.col("first").all()).filter("first")
-    rest = asked.join(firsts, on="step", how="anti", maintain_order="left")
-    return rest if kernels["step"].is_in(rest["step"].implode()).any() else asked
+    number, rank = steps["step"].to_numpy(), fill_nulls(steps["rank"], NO_NUMBER)
+    is_first = np.zeros(number.size, np.bool_)
+    is_first[np.unique(rank, return_index=True)[1]] = True
+    firsts = np.setdiff1d(number[is_first], number[~is_first])
+    rest = ~np.isin(asked["step"].to_numpy(), firsts)
+    measured = np.isin(fill_nulls(kernels["step"], NO_NUMBER), asked["step"].to_numpy()[rest]).any()
+    return asked[np.flatnonzero(rest)] if measured else asked
 
 
 def list_step_edges(steps: pl.DataFrame) -> pl.DataFrame:
@@ -315,10 +375,10 @@ def list_step_edges(steps: pl.DataFrame) -> pl.DataFrame:
 def assign_steps(times_ns: pl.Series, steps: pl.DataFrame) -> pl.Series:
     """Return the step of each time; null outside all steps and for null times."""
     starts, ends, numbers = (steps[name].to_numpy() for name in ("start_ns", "end_ns", "step"))
-    times = fill_nulls(times_ns, NO_TIME)
+    times = fill_nulls(times_ns, NO_NUMBER)
     row = np.searchsorted(starts, times, side="right") - 1
     inside = (row >= 0) & (times <= ends[row])
-    return make_column("step", np.where(inside, numbers[row], NO_TIME), NO_TIME)
+    return make_column("step", np.where(inside, numbers[row], NO_NUMBER), NO_NUMBER)
 
 
 def select_steps_of_ranks(tables: Sequence[pl.DataFrame], wanted: str | None) -> list[pl.DataFrame]:

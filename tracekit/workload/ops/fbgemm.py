@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass, replace
 
 import polars as pl
 
+from tracekit.arrays import has_name
 from tracekit.models.lookups import IndexPattern
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns, sum_bytes
 from tracekit.workload.ops.sparse_features import build_counters
@@ -411,10 +412,13 @@ def match_lookups(ops: pl.DataFrame) -> dict[int, list[int]]:
     Args:
         ops: As in the trace (``schema.OPS``).
     """
+    named = f"{LOOKUP_OP}|{BACKWARD_FUNCTION.pattern}"
+    if not has_name(ops, named):
+        return {}
     rows = ops.with_row_index("row").filter(pl.col("input_dims").is_not_null())
     found: dict[int, list[int]] = {}
     known: list[LookupCall] = []
-    chosen = rows.filter(pl.col("name").str.contains(f"{LOOKUP_OP}|{BACKWARD_FUNCTION.pattern}")).sort("ts_ns")
+    chosen = rows.filter(pl.col("name").str.contains(named)).sort("ts_ns")
     inputs = ("name", "input_dims", "input_types", "concrete_inputs")
     for row, *call in chosen.select("row", *inputs).iter_rows():
         signature, backward = Signature.parse(*call), BACKWARD_FUNCTION.search(call[0])

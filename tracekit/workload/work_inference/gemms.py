@@ -5,7 +5,7 @@ import re
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Ints
+from tracekit.arrays import Ints, has_name, list_distinct, make_nulls
 from tracekit.ingest import batches
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.trace import RankTrace
@@ -28,6 +28,8 @@ def number_op_gemms(kernels: pl.DataFrame) -> pl.DataFrame:
     Args:
         kernels: Table with ``name``, ``ts_ns``, ``op``, ``op_row``, ``captured_row`` and ``call``.
     """
+    if gemm_sequences.GEMM_SEQUENCES.keys().isdisjoint(list_distinct(kernels["op"])):
+        return kernels.hstack([make_nulls(name, kernels.height) for name in ("place", "products")])
     table = kernels.with_row_index("row")
     products = _select_gemms(table, list(gemm_sequences.GEMM_SEQUENCES))
     placed = products.sort("ts_ns", "row").select(
@@ -46,6 +48,8 @@ def list_recurrent_gemms(kernels: pl.DataFrame) -> pl.DataFrame:
     Args:
         kernels: As for ``number_op_gemms``.
     """
+    if recurrent.STATE_AND_DIRECTION_POSITIONS.keys().isdisjoint(list_distinct(kernels["op"])):
+        return kernels.hstack([make_nulls("of_call", kernels.height, pl.String)])
     table = kernels.with_row_index("row")
     products = _select_gemms(table, list(recurrent.STATE_AND_DIRECTION_POSITIONS))
     names = products.group_by(*OP_CALL_KEY, "name").len().with_columns(line=pl.format("{} {}", "len", "name"))
@@ -121,6 +125,8 @@ def infer_grouped_gemm_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.Data
     Returns:
         The table with ``work_from`` ``geometry`` on these rows; bounds as in ``build_expert_gemms``.
     """
+    if not has_name(kernels, GROUPED_GEMM_KERNEL):
+        return kernels
     replay = pl.when(pl.col("captured_row").is_not_null()).then("call")
     called = kernels.with_columns(call_of_graph=replay)
     routing = _infer_routing(called)

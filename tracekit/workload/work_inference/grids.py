@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from tracekit.arrays import has_name
 from tracekit.trace import RankTrace
 from tracekit.workload.ops.norm import SOFTMAX_FLOPS_PER_ELEMENT
 from tracekit.workload.ops.optimizer import CHUNK_ELEMENTS
@@ -11,6 +12,7 @@ from tracekit.workload.work_inference.rule import WorkRule, override_columns
 VECTORISED_KERNEL = r"\bvectorized_elementwise_kernel<(\d+)"
 UNROLLED_KERNEL = r"\bunrolled_elementwise_kernel<"
 STRIDED_KERNEL = r"\belementwise_kernel(?:_manual_unroll)?<\d+, (\d+)"
+POINTWISE_KERNEL = rf"{VECTORISED_KERNEL}|{UNROLLED_KERNEL}|{STRIDED_KERNEL}"
 POINTER_ARRAY = r"[aA]rray<char ?\*, (\d)"
 MIN_ELEMENTS_PER_THREAD = 4
 """Elements per thread if the name has no larger number (thread_work_size)."""
@@ -37,6 +39,8 @@ def infer_pointwise_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFra
     Returns:
         The table, with ``work_low`` and ``work_high``, factors on the bytes, for such kernels too.
     """
+    if not has_name(kernels, POINTWISE_KERNEL):
+        return kernels
     name = pl.col("name")
     names = kernels.select("name").unique().with_columns(
         per_thread=pl.when(name.str.contains(VECTORISED_KERNEL) & ~name.str.contains(CAST_KERNEL))
@@ -128,10 +132,10 @@ def infer_softmax_rows(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame
     Returns:
         The table with ``work_from`` ``geometry``, ``work_low`` and ``work_high`` on these rows.
     """
-    name = pl.col("name")
-    if not kernels.select((pl.col("work_from").is_null() & name.str.contains(WARP_SOFTMAX_KERNEL)).any()).item():
+    if not has_name(kernels, WARP_SOFTMAX_KERNEL):
         return kernels
-    lanes = WAVEFRONT_THREADS if kernels["name"].str.contains(AMD_GPU_KERNEL).any() else WARP_THREADS
+    name = pl.col("name")
+    lanes = WAVEFRONT_THREADS if has_name(kernels, AMD_GPU_KERNEL) else WARP_THREADS
     width = 2 ** name.str.extract(WARP_SOFTMAX_KERNEL, 4).cast(pl.Int64, strict=False)
     rows_per_warp = pl.when(width <= MAX_PAIRED_ELEMENTS).then(2).otherwise(1)
     rows_per_block = pl.col("threads_per_block") // pl.min_horizontal(width, pl.lit(lanes)) * rows_per_warp
@@ -186,9 +190,9 @@ def infer_multi_tensor_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.Data
     Args:
         kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
     """
-    name = pl.col("name")
-    if not kernels.select((pl.col("work_from").is_null() & name.str.contains(LIST_COUNT)).any()).item():
+    if not has_name(kernels, LIST_COUNT):
         return kernels
+    name = pl.col("name")
     lists = name.str.extract(LIST_COUNT).cast(pl.Int64, strict=False)
     told = kernels.with_columns(
         tensors=lists.replace_strict(MAX_TENSORS_BY_LISTS, default=None, return_dtype=pl.Int64),

@@ -11,6 +11,7 @@ sequence of kernels with the same names is needed:
 
 import polars as pl
 
+from tracekit.arrays import list_distinct
 from tracekit.trace import RankTrace
 from tracekit.workload.work_inference.rule import WorkRule, override_columns
 
@@ -171,7 +172,7 @@ def infer_weight_gradients(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataF
     Args:
         kernels: Table with ``op_row``, ``correlation`` and the columns of convolutions.
     """
-    if CONVOLUTION_BACKWARD not in kernels["op"]:
+    if CONVOLUTION_BACKWARD not in list_distinct(kernels["op"]):
         return kernels
     mine = (pl.col("op") == CONVOLUTION_BACKWARD) & (pl.col("family") == "conv") & pl.col("m").is_not_null()
     asked = pl.col("concrete_inputs").str.contains(BOTH_GRADIENTS_WANTED).fill_null(True)
