@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 from tracekit.cli.app import app as cli
 from tracekit.testing import TraceBuilder
 from tracekit.web import worker
+from tracekit.web.database import METADATA
 from tracekit.web.server import PageServer
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
-from tracekit.web.tables import METADATA
 
 # A PostgreSQL data base to use in place of SQLite; its tables are emptied.
 VARIABLE = "TRACEKIT_TEST_DATABASE"

@@ -8,7 +8,7 @@ from tests.layers import NODE
 from tests.prediction.test_experts import Model
 from tests.web.conftest import list_complaints
 from tracekit.testing import TraceBuilder
-from tracekit.web.field_labels import name_field
+from tracekit.web.ask import name_field
 
 
 @pytest.fixture

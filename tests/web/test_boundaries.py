@@ -17,7 +17,7 @@ import pytest
 from tests.web.conftest import listening
 from tracekit.bounds import MAX_BODY_BYTES, MAX_UPLOAD_METADATA_CHARS
 from tracekit.web import access
-from tracekit.web.requester import LOCAL_OWNER, hash_secret
+from tracekit.web.quotas import LOCAL_OWNER, hash_secret
 from tracekit.web.settings import Settings
 from tracekit.web.tus import _parse_name
 from tracekit.web.uploads import clean_name

@@ -20,8 +20,8 @@ from tests.codes import has_code
 from tests.web.conftest import RUN, find_free_port, until
 from tracekit.bounds import MIN_PROGRESS_BYTES
 from tracekit.errors import OutputError
-from tracekit.web import connections, server
-from tracekit.web.failures import explain_failure
+from tracekit.web import server
+from tracekit.web.errors import explain_failure
 
 REQUEST = b"GET /login HTTP/1.1\r\nHost: localhost\r\n"
 UPLOAD = b"PUT /api/v1/traces/t HTTP/1.1\r\nHost: localhost\r\n"
@@ -213,9 +213,9 @@ def test_a_bug_is_logged_without_the_users_data(api, monkeypatch, caplog):
 
 
 def test_connections_that_cannot_be_accepted_are_said_once(caplog, monkeypatch):
-    monkeypatch.setattr(connections, "_last_logged", {})
+    monkeypatch.setattr(server, "_last_logged", {})
     for _ in range(100):
-        connections.handle_loop_error(None, {"exception": OSError(errno.EMFILE, "Too many open files")})
+        server.handle_loop_error(None, {"exception": OSError(errno.EMFILE, "Too many open files")})
     assert [record.getMessage() for record in caplog.records] == ["connections can't be accepted: Too many open files"]
 
 
@@ -263,4 +263,4 @@ def test_whose_turn_it_is(cycle, write_paused, read_paused, waits):
         cycle=None if cycle is None else SimpleNamespace(**dict(zip(names, cycle, strict=True))),
         flow=SimpleNamespace(write_paused=write_paused, read_paused=read_paused),
     )
-    assert connections.BoundedProtocol.waits_for_client.fget(state) is waits
+    assert server.BoundedProtocol.waits_for_client.fget(state) is waits

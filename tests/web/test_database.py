@@ -20,9 +20,9 @@ from tests.web.conftest import find_free_port
 from tracekit.cli.app import app as cli
 from tracekit.errors import TracekitError
 from tracekit.web import database
-from tracekit.web.requester import hash_secret
+from tracekit.web.database import JOBS, METADATA, UPLOADS
+from tracekit.web.quotas import hash_secret
 from tracekit.web.store import Store
-from tracekit.web.tables import JOBS, METADATA, UPLOADS
 from tracekit.web.upgrade import VERSION_TABLE
 
 # As servers made them that noted no version.

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tracekit.web import field_labels, responses
+from tracekit.web import ask, responses
 from tracekit.web.app import create_app
-from tracekit.web.picker import USUAL_GPUS
+from tracekit.web.ask import USUAL_GPUS
 from tracekit.web.settings import Settings
 
 ALWAYS = {"401", "403", "422", "429", "500", "503", "507"}
@@ -127,7 +127,7 @@ def test_a_field_that_can_not_be_read_is_explained_beside_it(page: Callable[...,
 
 
 def test_several_values_are_shown_as_they_are_entered() -> None:
-    fields = field_labels.FIELDS
+    fields = ask.FIELDS
     assert responses.format_values({"h100-sxm": 2.5, "t4": 0.1 + 0.2}, fields["price"]) == "h100-sxm=2.5, t4=0.3"
     assert responses.format_values(["a", "b"], fields["price"]) == "a, b"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from tracekit.web.tables import JOBS
+from tracekit.web.database import JOBS
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,16 +18,16 @@ from tests.ingest.test_source import FORMS, zipped
 from tracekit.errors import DamagedTraceError, OutputError, TraceTooLargeError
 from tracekit.ingest.source import expand_inputs, make_file_source
 from tracekit.messages import front_ends, traces
-from tracekit.web import api, connections, errors, server, worker
+from tracekit.web import api, errors, server, worker
 from tracekit.web import work as work_module
-from tracekit.web.connections import ConnectionTable
-from tracekit.web.failures import explain_failure
+from tracekit.web.database import JOBS
+from tracekit.web.errors import explain_failure
 from tracekit.web.responses import format_input
+from tracekit.web.server import ConnectionTable
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
-from tracekit.web.tables import JOBS
+from tracekit.web.traces import check_unpacked_size
 from tracekit.web.tus import MediaTypeError
-from tracekit.web.unpack_limits import check_unpacked_size
 
 STATUSES = {
     errors.WebError: (400, None),
@@ -236,7 +236,7 @@ class Connection:
 
 
 def test_a_new_connection_takes_the_place_of_the_one_that_waited_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_last_logged", {})
+    monkeypatch.setattr(server, "_last_logged", {})
     table = ConnectionTable(3, 30.0)
     busy, first, second, third, last = Connection(False), *(Connection() for _ in range(4))
     for each in (busy, first, second):
@@ -255,7 +255,7 @@ def test_a_new_connection_takes_the_place_of_the_one_that_waited_longest(monkeyp
 
 def test_connections_stall_beyond_the_time_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
     now = SimpleNamespace(monotonic=lambda: 100.0)
-    monkeypatch.setattr(connections, "time", now)
+    monkeypatch.setattr(server, "time", now)
     table, client, busy = ConnectionTable(9, 30.0), Connection(), Connection(False)
     table.add(client), table.add(busy)
     now.monotonic = lambda: 130.0
@@ -271,12 +271,12 @@ def test_connections_stall_beyond_the_time_they_may(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_line_is_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(connections, "_last_logged", {})
+    monkeypatch.setattr(server, "_last_logged", {})
     for now, lines in ((5.0, 1), (64.9, 1), (65.0, 2), (124.0, 2), (125.0, 3)):
-        monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda now=now: now))
-        connections.log_sparingly("full")
+        monkeypatch.setattr(server, "time", SimpleNamespace(monotonic=lambda now=now: now))
+        server.log_sparingly("full")
         assert len(caplog.records) == lines
-    connections.log_sparingly("other")
+    server.log_sparingly("other")
     assert len(caplog.records) == 4
 
 

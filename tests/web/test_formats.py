@@ -13,7 +13,7 @@ import tracekit as tk
 from tracekit.prediction import Predictions
 from tracekit.reporting.model import Report
 from tracekit.testing import TraceBuilder
-from tracekit.web.formats import FORMATS
+from tracekit.web.reports import FORMATS
 
 
 @cache

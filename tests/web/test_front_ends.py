@@ -19,10 +19,9 @@ from tracekit.render.sweep import as_json as dump_sweep
 from tracekit.reporting.sweep import build_sweep_report
 from tracekit.request import PredictRequest, SweepRequest, list_fields
 from tracekit.request.option import split_values
-from tracekit.web.ask import FIELDS
+from tracekit.web.ask import FIELDS, describe_error
 from tracekit.web.errors import serialize_error
-from tracekit.web.field_labels import describe_error
-from tracekit.web.formats import TOP_KERNELS
+from tracekit.web.reports import TOP_KERNELS
 
 pytestmark = pytest.mark.heavy
 

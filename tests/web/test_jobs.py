@@ -16,11 +16,10 @@ from tests.prediction.test_experts import Model
 from tracekit.messages import front_ends
 from tracekit.testing import TraceBuilder
 from tracekit.web import work as work_module
-from tracekit.web.database import Database
+from tracekit.web.database import JOBS, METADATA, Database
 from tracekit.web.errors import DiskFullError, WebError
 from tracekit.web.jobs import MAX_DEATHS
 from tracekit.web.store import Store
-from tracekit.web.tables import JOBS, METADATA
 from tracekit.web.uploads import UploadStore
 
 

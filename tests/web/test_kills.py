@@ -13,8 +13,8 @@ from sqlalchemy import select
 
 from tests.web.conftest import until
 from tests.web.kill_storm import run_storm
-from tracekit.web.tables import JOBS
-from tracekit.web.workers import WorkerPool
+from tracekit.web.database import JOBS
+from tracekit.web.worker import WorkerPool
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_train.json.gz"
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -36,8 +36,8 @@ def test_a_worker_that_can_not_be_started_is_tried_again(settings, store, monkey
             again.set()
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("tracekit.web.workers.subprocess.Popen", none_left)
-    monkeypatch.setattr("tracekit.web.workers.PAUSE_S", 0.01)
+    monkeypatch.setattr("tracekit.web.worker.subprocess.Popen", none_left)
+    monkeypatch.setattr("tracekit.web.worker.PAUSE_S", 0.01)
     workers = WorkerPool(replace(settings, workers=1), store)
     workers.start()
     assert again.wait(10)

@@ -13,13 +13,13 @@ from sqlalchemy import insert, select, update
 from tests.codes import has_code
 from tracekit.messages import front_ends
 from tracekit.web import quotas
+from tracekit.web.database import JOBS, UPLOADS
 from tracekit.web.errors import BusyError, NotFoundError, TooLargeError, TooManyError
 from tracekit.web.jobs import WebJob
-from tracekit.web.requester import Requester
+from tracekit.web.quotas import Requester
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
-from tracekit.web.tables import JOBS, UPLOADS
-from tracekit.web.workers import WorkerPool
+from tracekit.web.worker import WorkerPool
 
 ME = Requester("me", "home")
 Add = Callable[..., str]

@@ -13,7 +13,7 @@ from tests.codes import has_code
 from tracekit.cli.app import app as cli
 from tracekit.errors import TracekitError
 from tracekit.ingest import parse_memory_size
-from tracekit.web import connections
+from tracekit.web import server
 from tracekit.web.settings import Settings, check_settings
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "serve.md"
@@ -180,5 +180,5 @@ def test_what_is_safe_is_taken(changed: dict[str, Any]) -> None:
 )
 def test_connections_go_by_the_descriptors(descriptors: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = SimpleNamespace(RLIMIT_NOFILE=7, getrlimit=lambda which: (descriptors, descriptors) if which == 7 else ())
-    monkeypatch.setattr(connections, "resource", limits)
-    assert connections.get_connection_limit() == most
+    monkeypatch.setattr(server, "resource", limits)
+    assert server.get_connection_limit() == most

@@ -13,9 +13,8 @@ import pytest
 from sqlalchemy import select
 
 from tests.web.conftest import until
-from tracekit.web.database import Database
-from tracekit.web.requester import Requester
-from tracekit.web.tables import UPLOADS
+from tracekit.web.database import UPLOADS, Database
+from tracekit.web.quotas import Requester
 from tracekit.web.tus import put
 
 TUS = {"Tus-Resumable": "1.0.0"}

@@ -8,19 +8,43 @@ import time
 from collections import Counter
 from contextlib import suppress
 from http.cookies import SimpleCookie
+from typing import Annotated
 
+from fastapi import Depends
+from fastapi import Path as InPath
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tracekit.bounds import MAX_BODY_BYTES, MAX_WRONG_TOKENS_PER_MINUTE
 from tracekit.messages import Template, front_ends
-from tracekit.web.errors import ForbiddenError, TooLargeError, TooManyError, UnauthorizedError
-from tracekit.web.failures import CLIENT_FAILURES, explain_failure
-from tracekit.web.policies import PAGE_POLICY
-from tracekit.web.requester import LOCAL_OWNER, Requester, hash_network, hash_secret
-from tracekit.web.responses import create_refusal
+from tracekit.web.errors import (
+    CLIENT_FAILURES,
+    ForbiddenError,
+    TooLargeError,
+    TooManyError,
+    UnauthorizedError,
+    explain_failure,
+)
+from tracekit.web.quotas import LOCAL_OWNER, Requester, hash_network, hash_secret
+from tracekit.web.responses import ErrorBody, create_refusal
 from tracekit.web.settings import LOOPBACK, Settings
+from tracekit.web.store import Store
+
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+REPORT_PAGE_POLICY = PAGE_POLICY.replace("style-src", "style-src 'unsafe-inline'").replace("data:", "data: blob:")
+"""Of pages that hold a report: its style is in the page; its script is a file of this site, like all scripts."""
+
+REPORT_FILE_POLICY = (
+    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Of report files: a document made from the user's data, in an origin of its own without network access."""
+
 
 OWNER_COOKIE = "tracekit_owner"
 TOKEN_COOKIE = "tracekit_token"
@@ -238,3 +262,21 @@ def _check_body(headers: Headers) -> None:
     length = headers.get("content-length", "0")
     if "transfer-encoding" in headers or not length.isdigit() or int(length) > MAX_BODY_BYTES:
         raise TooLargeError(front_ends.BODY_TOO_LARGE(max_length=MAX_BODY_BYTES))
+
+
+async def _get_store(request: Request) -> Store:
+    store: Store = request.app.state.store
+    return store
+
+
+ID_PATTERN = "^[0-9a-f]{32}$"
+Id = Annotated[str, InPath(pattern=ID_PATTERN)]
+Owner = Annotated[str, Depends(get_owner)]
+RequesterDependency = Annotated[Requester, Depends(get_requester)]
+StoreDependency = Annotated[Store, Depends(_get_store)]
+"""Dependency on the application's store."""
+
+
+def document_refusals(*statuses: int) -> dict[int | str, dict[str, type[ErrorBody]]]:
+    """Describe the error statuses of a route for the API's description."""
+    return {status: {"model": ErrorBody} for status in (*statuses, 401, 403, 422, 429, 500, 503, 507)}

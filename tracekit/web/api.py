@@ -12,15 +12,21 @@ from starlette.responses import Response, StreamingResponse
 from predictors import list_gpus, load_gpu
 from tracekit.comm import list_clusters, load_cluster
 from tracekit.messages import front_ends
+from tracekit.web.access import (
+    ID_PATTERN,
+    REPORT_FILE_POLICY,
+    Id,
+    Owner,
+    RequesterDependency,
+    StoreDependency,
+    document_refusals,
+)
 from tracekit.web.ask import Ask
+from tracekit.web.database import SPLIT
 from tracekit.web.errors import NotFoundError
-from tracekit.web.formats import FILE_FORMATS
 from tracekit.web.jobs import WebJob
-from tracekit.web.policies import REPORT_FILE_POLICY
-from tracekit.web.report_files import open_report
-from tracekit.web.routes import ID_PATTERN, Id, Owner, RequesterDependency, StoreDependency, document_refusals
+from tracekit.web.reports import FILE_FORMATS, open_report
 from tracekit.web.store import Store
-from tracekit.web.tables import SPLIT
 
 BLOCK_BYTES = 1 << 20
 

@@ -1,11 +1,14 @@
 """What a user of the server asks: the request that all front ends share, within the server's limits."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from predictors import Gpu, list_gpus, load_gpu
 from predictors.errors import UnknownGpuError
 from tracekit.comm import UnknownClusterError
 from tracekit.messages import Template, front_ends
+from tracekit.messages.catalogue import read_message
 from tracekit.request import ExportRequest, Option, list_fields
 from tracekit.request.option import split_values
 from tracekit.request.options import DecisionOptions
@@ -83,3 +86,100 @@ FIELDS = {field.name: field for field in list_fields(Ask)}
 def make_rank_by_rank_error(option: str, ranks: int) -> WebError:
     """Make the error of an option that needs all ranks at once, for a job whose ranks are worked on one by one."""
     return WebError(front_ends.RANKS_WITHOUT_OPTION(ranks=ranks, option=FIELDS[option].option.label))
+
+
+_OPTION_LABELS = {name.replace("_", "-"): f"“{field.option.label}”" for name, field in FIELDS.items()}
+
+_PRICE_BOXES = {"source": "the trace's GPU", "0": "the cluster", "1": "the other cluster"}
+
+
+def name_field(option: str) -> str:
+    """Name an option as the page does: by the label of its field.
+
+    Examples:
+        >>> name_field("tp")
+        '“Tensor parallel (TP)”'
+    """
+    return _OPTION_LABELS.get(option, f"the command line's --{option}")
+
+
+def name_box(name: str) -> str:
+    """Name an input of the form: an option's field, or a box for a price.
+
+    Examples:
+        >>> name_box("price[l40s]"), name_box("steps")
+        ('price of l40s', 'Steps')
+    """
+    if name in FIELDS:
+        return FIELDS[name].option.label
+    beside = name.partition("[")[2].removesuffix("]")
+    return f"price of {_PRICE_BOXES.get(beside, beside)}"
+
+
+def render_message(shown: Mapping[str, Any]) -> str:
+    """Render a message that was stored as JSON.
+
+    Args:
+        shown: The message as a dictionary.
+    """
+    return read_message(shown).render(name_field)
+
+
+def describe_error(shown: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ``message`` and the ``hint`` of an error for the page.
+
+    Args:
+        shown: The error, as :func:`tracekit.web.errors.serialize_error` returns it.
+    """
+    if shown["catalogue"] is None:
+        return {"message": shown["message"], "hint": shown["hint"]}
+    told = read_message(shown["catalogue"])
+    return {"message": told.render_text(name_field), "hint": told.render_hint(name_field)}
+
+
+USUAL_GPUS = ("h100-sxm", "h200-sxm", "b200", "a100-sxm-80gb", "l40s", "mi300x")
+"""What people ask about most, most common first."""
+
+VENDOR_NAMES = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFamily:
+    """GPUs of one architecture.
+
+    Attributes:
+        name: Vendor and architecture.
+        gpus: Its GPUs, those with most memory first.
+    """
+
+    name: str
+    gpus: tuple[Gpu, ...]
+
+
+def list_usual_gpus(chosen: Collection[str]) -> list[Gpu]:
+    """Return the GPUs that the form shows first: the usual ones, and others that are chosen already."""
+    others = sorted(set(chosen) & set(list_gpus()) - set(USUAL_GPUS))
+    return [load_gpu(slug) for slug in (*USUAL_GPUS, *others)]
+
+
+def list_families(shown: Collection[Gpu]) -> list[GpuFamily]:
+    """Return the GPUs that aren't shown yet by architecture, of each vendor the newest first."""
+    families: dict[tuple[str, str], list[Gpu]] = {}
+    for gpu in map(load_gpu, list_gpus()):
+        if gpu not in shown:
+            families.setdefault((gpu.vendor, gpu.architecture), []).append(gpu)
+    order = sorted(
+        families, key=lambda key: (list(VENDOR_NAMES).index(key[0]), -max(gpu.year for gpu in families[key]))
+    )
+    return [
+        GpuFamily(
+            f"{VENDOR_NAMES[vendor]} {architecture.title() if vendor == 'nvidia' else architecture.upper()}",
+            tuple(sorted(families[vendor, architecture], key=lambda gpu: (-gpu.memory_bytes, gpu.slug))),
+        )
+        for vendor, architecture in order
+    ]
+
+
+def build_search_text(gpu: Gpu) -> str:
+    """Build the text that the form's search matches."""
+    return " ".join((gpu.slug, gpu.name, gpu.vendor, gpu.architecture, *gpu.aliases)).lower()

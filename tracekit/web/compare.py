@@ -1,8 +1,10 @@
 """Compare two of an owner's reports, as ``tracekit compare`` does."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from itertools import combinations
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
@@ -12,15 +14,43 @@ from starlette.responses import HTMLResponse, Response
 from tracekit.messages import front_ends
 from tracekit.render import compare as as_json
 from tracekit.render.html import render_comparison_body, render_comparison_page
-from tracekit.reporting.comparison import Comparison, ComparisonSide, compare
-from tracekit.web.comparison_sides import Sides, choose_sides, make_sides
+from tracekit.reporting.comparison import Comparison, ComparisonSide, compare, make_measured_side, make_predicted_side
+from tracekit.reporting.model import Report
+from tracekit.web.access import ID_PATTERN, REPORT_FILE_POLICY, Owner, StoreDependency, document_refusals
+from tracekit.web.ask import name_field
 from tracekit.web.errors import NotFoundError, WebError
 from tracekit.web.jobs import WebJob
-from tracekit.web.policies import REPORT_FILE_POLICY
-from tracekit.web.report_data import load_report
-from tracekit.web.report_pages import render_report_page
-from tracekit.web.routes import ID_PATTERN, Owner, StoreDependency, document_refusals
+from tracekit.web.pages import render_report_page
+from tracekit.web.reports import load_report
 from tracekit.web.store import Store
+
+MEASURED_LABEL = ""
+
+Sides = Mapping[str, ComparisonSide]
+"""Sides by the target's label; the key of the measured run is :data:`MEASURED_LABEL`."""
+
+
+def make_sides(report: Report, name: str) -> Sides:
+    """Make the sides of a report; ``name`` is the display name of its run."""
+    return {MEASURED_LABEL: make_measured_side(report, name)} | {
+        target.label: make_predicted_side(report, place, f"{name}, predicted on {target.label}")
+        for place, target in enumerate(report.targets)
+    }
+
+
+def choose_sides(a: Sides, b: Sides) -> tuple[str, str]:
+    """Choose the sides of two reports to compare.
+
+    A prediction is compared with a measurement on its GPU; without such a pair, the measured runs are compared.
+    """
+    for label, side in a.items():
+        if label != MEASURED_LABEL and side.gpu == b[MEASURED_LABEL].gpu:
+            return label, MEASURED_LABEL
+    for label, side in b.items():
+        if label != MEASURED_LABEL and side.gpu == a[MEASURED_LABEL].gpu:
+            return MEASURED_LABEL, label
+    return MEASURED_LABEL, MEASURED_LABEL
+
 
 DEFAULT_TOP_KERNELS = 50
 
@@ -111,3 +141,51 @@ def _select_side(job: WebJob, sides: Sides, target: str) -> ComparisonSide:
             front_ends.TARGET_NOT_IN_REPORT(name=job.name, target=target, targets=[*filter(None, sides)])
         )
     return sides[target]
+
+
+@dataclass(frozen=True, slots=True)
+class RunColumn:
+    """One of the runs.
+
+    Attributes:
+        job: Its job.
+        source: What was found of its trace; empty before that.
+        sides: The measured run and the predictions; empty before there is a report.
+        sentence: The report's decision.
+    """
+
+    job: WebJob
+    source: dict[str, Any]
+    sides: Sides
+    sentence: str
+
+
+def build_several_context(store: Store, job: WebJob) -> dict[str, Any]:
+    """Build the template variables of the page that shows the runs of a split job."""
+    columns = [_build_column(store, part) for part in store.jobs.list_parts(job)]
+    times: dict[str, float] = {}
+    for column in columns:
+        for part, time_us in (column.sides[MEASURED_LABEL].parts if column.sides else {}).items():
+            times[part] = max(times.get(part, 0.0), time_us)
+    reported = [column.job for column in columns if column.sides]
+    return {
+        "columns": columns,
+        "parts": sorted((part for part in times if times[part] > 0), key=lambda part: -times[part]),
+        "targets": _list_targets(columns),
+        "pairs": [*combinations(reported, 2)],
+        "is_waiting": any(column.job.is_active for column in columns),
+    }
+
+
+def _build_column(store: Store, job: WebJob) -> RunColumn:
+    source = (job.found or {}).get("source", {})
+    report = None if not job.formats or job.is_active else load_report(store, job)
+    if report is None:
+        return RunColumn(job, source, {}, "")
+    sentence = report.decision.sentence.render(name_field) if report.decision else ""
+    return RunColumn(job, source, make_sides(report, job.name), sentence)
+
+
+def _list_targets(columns: Sequence[RunColumn]) -> list[str]:
+    """Return the targets of all runs."""
+    return [label for label in dict.fromkeys(label for column in columns for label in column.sides) if label]

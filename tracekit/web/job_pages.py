@@ -20,19 +20,18 @@ from tracekit.render.doctor import GRADE_MEANINGS
 from tracekit.request import RequestField, RunOptions, list_fields
 from tracekit.request.options import DecisionOptions, EditOptions, LayoutOptions, ScheduleOptions, TargetOptions
 from tracekit.request.program_options import ProgramOptions
-from tracekit.web import picker
-from tracekit.web.adjust import adjust_request, list_sliders
+from tracekit.web import ask
+from tracekit.web.access import Id, Owner, RequesterDependency, StoreDependency
 from tracekit.web.ask import FIELDS
-from tracekit.web.entered import ASK, Entered
+from tracekit.web.compare import build_several_context
+from tracekit.web.database import DONE, SPLIT
 from tracekit.web.errors import WebError, serialize_error
+from tracekit.web.form import ASK, Entered, adjust_request, list_sliders
 from tracekit.web.jobs import WebJob
-from tracekit.web.report_pages import build_report_context, render_report_page
-from tracekit.web.requester import Requester
+from tracekit.web.pages import build_report_context, render_report_page
+from tracekit.web.quotas import Requester
 from tracekit.web.responses import render_page
-from tracekit.web.routes import Id, Owner, RequesterDependency, StoreDependency
-from tracekit.web.several_pages import build_several_context
 from tracekit.web.store import Store
-from tracekit.web.tables import DONE, SPLIT
 
 FIELD_GROUPS = {
     "Layout and batch": (LayoutOptions, ScheduleOptions),
@@ -170,7 +169,7 @@ def _build_job_context(
         several = build_several_context(store, job)
     asked = next((column.job.request for column in several.get("columns", ())), job.request)
     wanted = entered or Entered.from_request(asked, _get_recorded_gpu(job))
-    usual = picker.list_usual_gpus(wanted.values.get("gpu", ()))
+    usual = ask.list_usual_gpus(wanted.values.get("gpu", ()))
     others = _group_fields()
     return {
         "job": job,
@@ -178,7 +177,7 @@ def _build_job_context(
         "mistakes": mistakes,
         "ahead": store.jobs.count_ahead(job) if job.is_active else 0,
         "usual": usual,
-        "families": picker.list_families(usual),
+        "families": ask.list_families(usual),
         "groups": {name: len(expand_group(name)) for name in GPU_GROUPS},
         "clusters": [load_cluster(name) for name in list_clusters()],
         "fields": FIELDS,

@@ -21,12 +21,11 @@ from tracekit.format import abbreviate_names
 from tracekit.messages import front_ends
 from tracekit.messages.requests import WAITING_FOR_WORKER
 from tracekit.web import quotas
-from tracekit.web.database import Database
+from tracekit.web.database import DELETED, DONE, FAILED, FOUND, JOBS, QUEUED, RUNNING, SPLIT, Database
 from tracekit.web.errors import ConflictError, DiskFullError, NotFoundError, WebError, serialize_error
 from tracekit.web.files import Files
-from tracekit.web.requester import Requester
+from tracekit.web.quotas import Requester
 from tracekit.web.settings import Settings
-from tracekit.web.tables import DELETED, DONE, FAILED, FOUND, JOBS, QUEUED, RUNNING, SPLIT
 from tracekit.web.uploads import UploadStore
 
 MAX_DEATHS = 3

@@ -4,9 +4,9 @@ import time
 
 from tracekit.messages import Message, Template, fleets, requests
 from tracekit.request.stage_plan import MEASURING, compute_share_done
-from tracekit.web.field_labels import name_field
-from tracekit.web.formats import FORMATS
+from tracekit.web.ask import name_field
 from tracekit.web.jobs import WebJob
+from tracekit.web.reports import FORMATS
 from tracekit.web.store import Store
 
 EXAMINED = (requests.CHECKING_FILES, *MEASURING, requests.EXAMINING)

@@ -25,15 +25,12 @@ from tracekit.request import answers
 from tracekit.trace import Trace
 from tracekit.web.ask import Ask, make_rank_by_rank_error
 from tracekit.web.errors import WebError
-from tracekit.web.formats import FLEET_FORMATS
 from tracekit.web.jobs import RANKS_FOUND, WebJob
 from tracekit.web.progress import FleetProgress
-from tracekit.web.report_body import encode_body
-from tracekit.web.report_files import BODY_FORM, name_report_file
+from tracekit.web.reports import BODY_FORM, FLEET_FORMATS, encode_body, name_report_file
 from tracekit.web.settings import Settings
-from tracekit.web.several_runs import split_doubtful, split_refused
 from tracekit.web.store import Store
-from tracekit.web.trace_summary import summarize_traces
+from tracekit.web.traces import split_doubtful, split_refused, summarize_traces
 from tracekit.web.uploads import Upload
 
 ROOM = 2

@@ -21,10 +21,9 @@ from predictors import PredictorError
 from tracekit import format
 from tracekit.errors import TracekitError
 from tracekit.request import RequestField
+from tracekit.web.ask import build_search_text, describe_error, name_box, name_field, render_message
 from tracekit.web.database import describe_database_error
 from tracekit.web.errors import BusyError, WebError, serialize_error
-from tracekit.web.field_labels import describe_error, name_box, name_field, render_message
-from tracekit.web.picker import build_search_text
 
 log = logging.getLogger("tracekit.web")
 

@@ -17,9 +17,9 @@ from tracekit.request import ShardRequest
 from tracekit.request.answers import shard
 from tracekit.sharding import ShardingPlans
 from tracekit.sharding.plan import encode_torchrec_plan
+from tracekit.web.access import Owner, document_refusals
 from tracekit.web.errors import BusyError, WebError, serialize_error
 from tracekit.web.responses import render_page
-from tracekit.web.routes import Owner, document_refusals
 
 MAX_TABLES, MAX_RANKS = 200, 64
 """Of a plan on the page, which takes a few seconds; the command line takes more."""

@@ -16,11 +16,9 @@ from starlette.responses import Response
 
 from tracekit.bounds import MAX_UPLOAD_METADATA_CHARS
 from tracekit.messages import front_ends
-from tracekit.web.access import TUS_VERSION
-from tracekit.web.checksums import ALGORITHMS, Checksum
+from tracekit.web.access import TUS_VERSION, Id, Owner, RequesterDependency, StoreDependency, document_refusals
 from tracekit.web.errors import WebError
-from tracekit.web.routes import Id, Owner, RequesterDependency, StoreDependency, document_refusals
-from tracekit.web.uploads import Upload
+from tracekit.web.uploads import ALGORITHMS, Checksum, Upload
 
 TUS_EXTENSIONS = "creation,termination,expiration,checksum"
 DATA_TYPE = "application/offset+octet-stream"

@@ -9,9 +9,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tracekit.errors import TracekitError
 from tracekit.messages import front_ends
-from tracekit.web.database import Database, describe_database_error
+from tracekit.web.database import JOBS, METADATA, Database, describe_database_error
 from tracekit.web.errors import BusyError, DiskFullError
-from tracekit.web.tables import JOBS, METADATA
 
 VERSION_TABLE = "tracekit_version"
 FIRST_VERSION = "0001"

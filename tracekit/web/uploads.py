@@ -1,11 +1,13 @@
 """Uploads: the received data is in one file each, and the file's size is the number of bytes received."""
 
 import fcntl
+import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -16,13 +18,62 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, delete, insert, se
 
 from tracekit.messages import front_ends
 from tracekit.web import quotas
-from tracekit.web.checksums import Checksum, verify_blocks
-from tracekit.web.database import Database
-from tracekit.web.errors import ConflictError, DiskFullError, LockedError, NotFoundError, TooLargeError
+from tracekit.web.database import UPLOADS, Database
+from tracekit.web.errors import ConflictError, DiskFullError, LockedError, NotFoundError, TooLargeError, WebError
 from tracekit.web.files import Files
-from tracekit.web.requester import Requester
+from tracekit.web.quotas import Requester
 from tracekit.web.settings import Settings
-from tracekit.web.tables import UPLOADS
+
+ALGORITHMS = ("sha1", "sha256")
+CHECKED_BLOCK_BYTES = 1 << 20
+
+
+class ChecksumError(WebError):
+    """Data that isn't what its client sent."""
+
+    status = 460
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """What a request's data must come to.
+
+    Attributes:
+        algorithm: One of ``ALGORITHMS``.
+        digest: The digest of the data.
+    """
+
+    algorithm: str
+    digest: bytes
+
+
+async def verify_blocks(
+    blocks: AsyncIterator[bytes], checksum: Checksum, directory: Path, check_room: Callable[[int], None]
+) -> AsyncIterator[bytes]:
+    """Yield the blocks once all have arrived and are what they should be; yield none otherwise.
+
+    Args:
+        blocks: The data; if the connection breaks, its error is raised.
+        checksum: What the data must come to.
+        directory: Where the data waits, in a file without a name.
+        check_room: Called with the size of each block before it is written.
+
+    Raises:
+        ChecksumError: The data was damaged on its way.
+        OSError: The disk is full.
+    """
+    digest = hashlib.new(checksum.algorithm)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        async for block in blocks:
+            check_room(len(block))
+            digest.update(block)
+            await to_thread.run_sync(file.write, block)
+        if digest.digest() != checksum.digest:
+            raise ChecksumError(front_ends.UPLOAD_CHECKSUM_WRONG())
+        file.seek(0)
+        while block := await to_thread.run_sync(file.read, CHECKED_BLOCK_BYTES):
+            yield block
+
 
 MAX_NAME_CHARS = 200
 BLOCK_BYTES = 1 << 20

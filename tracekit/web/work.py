@@ -22,21 +22,17 @@ from tracekit.reporting import build_prediction_report
 from tracekit.request import answers
 from tracekit.run import MeasuredRun
 from tracekit.trace import Trace
-from tracekit.web import unpack_limits
+from tracekit.web import traces
 from tracekit.web.ask import Ask
 from tracekit.web.errors import serialize_error
-from tracekit.web.formats import FORMATS, TIMELINE_FORMAT
 from tracekit.web.jobs import WebJob
 from tracekit.web.prepared import KEEPER, PreparedRun
 from tracekit.web.progress import JobProgress
 from tracekit.web.rank_by_rank import RankByRank
-from tracekit.web.report_body import encode_body
-from tracekit.web.report_data import REPORT_FILE
-from tracekit.web.report_files import BODY_FORM, name_report_file
+from tracekit.web.reports import BODY_FORM, FORMATS, REPORT_FILE, TIMELINE_FORMAT, encode_body, name_report_file
 from tracekit.web.settings import Settings
-from tracekit.web.several_runs import SeveralRunsError, split_doubtful, split_refused
 from tracekit.web.store import Store
-from tracekit.web.trace_summary import summarize_traces
+from tracekit.web.traces import SeveralRunsError, split_doubtful, split_refused, summarize_traces
 from tracekit.web.uploads import Upload
 
 # Fraction of a worker's address space available to the tables; the rest is for everything else.
@@ -171,7 +167,7 @@ def _fetch_sources(uploads: Sequence[Upload], settings: Settings, store: Store, 
         path = store.files.fetch(upload.key, scratch)
         named.append(replace(make_file_source(path), name=name, is_listed=len(uploads) > 1))
     given = expand_inputs(named)
-    unpack_limits.check_unpacked_size(
+    traces.check_unpacked_size(
         [*given.traces, *given.execution_traces, *given.captures],
         most_bytes=settings.max_unpacked_bytes,
         most_files=settings.max_files,

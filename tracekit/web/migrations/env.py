@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from tracekit.web.tables import METADATA
+from tracekit.web.database import METADATA
 from tracekit.web.upgrade import VERSION_TABLE
 
 context.configure(

@@ -1,16 +1,29 @@
-"""Formats in which the web page offers a report."""
+"""The stored forms of a report: what is shared, and beside it what its owner sees where that is more.
+
+:mod:`tracekit.render.private_details` has the rule of what a shared report leaves out.
+"""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import BinaryIO
 
+import msgspec
+from markupsafe import Markup
+
+from tracekit.errors import TraceError
 from tracekit.export import perfetto
 from tracekit.fleet import FleetReport
 from tracekit.prediction import Predictions
 from tracekit.render import fleet, html, markdown, tables
 from tracekit.render import json as as_json
+from tracekit.render.fleet import render_fleet_body
+from tracekit.render.html import ReportBody, render_report_body
 from tracekit.render.screen import as_text
 from tracekit.reporting.model import Report
-from tracekit.web.field_labels import name_field
+from tracekit.web.ask import name_field
+from tracekit.web.jobs import WebJob
+from tracekit.web.store import Store
 
 TOP_KERNELS = 100
 TOP_RANKS = 10
@@ -96,3 +109,67 @@ FLEET_FORMATS = {
     ),
 }
 FILE_FORMATS: dict[str, FileFormat] = {**FLEET_FORMATS, **FORMATS}
+
+
+BODY_FORM = "body"
+"""The form that the site's own pages show."""
+
+
+def name_report_file(form: str, *, with_details: bool) -> str:
+    """Return the name of a stored form, with or without prices and other details."""
+    return f"{'details' if with_details else 'report'}.{form}"
+
+
+def has_details(store: Store, job: WebJob) -> bool:
+    """Return whether a job's report holds details that are not shared."""
+    return store.files.has(_build_key(job, BODY_FORM, with_details=True))
+
+
+def open_report(store: Store, job: WebJob, form: str, *, with_details: bool) -> BinaryIO:
+    """Open a form of a job's report; with details where there are some and they are asked for.
+
+    Raises:
+        FileNotFoundError: The report doesn't exist in that form.
+    """
+    if with_details:
+        with suppress(FileNotFoundError):
+            return store.files.open(_build_key(job, form, with_details=True))
+    return store.files.open(_build_key(job, form, with_details=False))
+
+
+def _build_key(job: WebJob, form: str, *, with_details: bool) -> str:
+    return f"jobs/{job.id}/{job.output}/{name_report_file(form, with_details=with_details)}"
+
+
+REPORT_FILE = "report.data"
+"""File beside a report's formats that holds :meth:`Report.to_json`."""
+
+
+def load_report(store: Store, job: WebJob) -> Report | None:
+    """Load a job's report; ``None`` if there is none, or another version of tracekit wrote it."""
+    try:
+        with store.files.open(f"jobs/{job.id}/{job.output}/{REPORT_FILE}") as file:
+            return Report.from_json(file.read())
+    except (FileNotFoundError, TraceError):
+        return None
+
+
+def encode_body(report: Report | FleetReport) -> bytes:
+    """Render a report's body, and encode it with its script and its style for :func:`load_body`."""
+    if isinstance(report, FleetReport):
+        body = render_fleet_body(report, TOP_RANKS, name_field)
+    else:
+        body = render_report_body(report, name_field)
+    return msgspec.json.encode({name: str(getattr(body, name)) for name in ("content", "style", "script")})
+
+
+def load_body(store: Store, job: WebJob, *, with_details: bool) -> ReportBody | None:
+    """Load the body of a job's report; ``None`` if there is no report, or only its forms."""
+    if not job.formats:
+        return None
+    try:
+        with open_report(store, job, BODY_FORM, with_details=with_details) as file:
+            parts = msgspec.json.decode(file.read(), type=dict[str, str])
+    except FileNotFoundError:
+        return None
+    return ReportBody(**{name: Markup(part) for name, part in parts.items()})
