@@ -29,7 +29,7 @@ def names(timeline):
 
 def test_measured_beside_predicted_and_seen_in_a_page_of_its_own(api, work, make_trace, perfetto):
     api.client.get("/")
-    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4", "l40s"]})
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4", "l40s"], "timeline": True})
     work()
     done = api.job(job)
     timeline = api.client.get(done["reports"]["perfetto"])
@@ -55,13 +55,31 @@ def test_measured_beside_predicted_and_seen_in_a_page_of_its_own(api, work, make
 
 def test_without_perfettos_page_there_is_only_the_file(api, work, make_trace, monkeypatch):
     monkeypatch.setattr("tracekit.render.viewer.folder", lambda: None)
-    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"], "timeline": True})
     work()
     link = api.job(job)["link"]
     assert "[view]" in api.client.get(f"{link}/timeline/").text
     page = api.client.get(link).text
     assert "timeline.json.gz" in page
     assert "Open timeline" not in page
+
+
+def test_a_timeline_is_drawn_when_asked_for(api, work, make_trace):
+    api.client.get("/")
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
+    work()
+    done = api.job(job)
+    assert "perfetto" not in done["reports"]
+    undrawn = api.client.get(f"/api/v1/jobs/{job}/report.perfetto")
+    assert (undrawn.status_code, undrawn.json()["error"]["code"]) == (404, "timeline-not-drawn")
+    assert "Draw timeline" in api.client.get(f"/jobs/{job}").text
+    assert "Draw timeline" not in api.client.get(done["link"]).text
+    assert api.client.post(f"/jobs/{job}/timeline").status_code == 303
+    work()
+    drawn = api.job(job)
+    assert names(api.client.get(drawn["reports"]["perfetto"]).content) >= {"measured", "predicted on t4"}
+    assert drawn["reports"].keys() - done["reports"].keys() == {"perfetto"}
+    assert "Draw timeline" not in api.client.get(f"/jobs/{job}").text
 
 
 def test_as_many_steps_as_can_be_shown(monkeypatch):
@@ -79,7 +97,7 @@ def test_as_many_steps_as_can_be_shown(monkeypatch):
 
 def test_a_timeline_that_is_left_out_is_said(api, work, make_trace, monkeypatch):
     monkeypatch.setattr(document, "MAX_DRAWN_KERNELS", 1)
-    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"]})
+    job = api.begin(api.put(make_trace()), ask={"gpu": ["t4"], "timeline": True})
     work()
     done = api.job(job)
     assert "html" in done["reports"]

@@ -164,6 +164,9 @@ PRICE_WITHOUT_GPU = error(
 FIELD_INVALID = error("{field}: {reason}.")
 WORKERS_DIED = error("A worker died at this job {times} times.", "It may need more memory than there is.")
 SERVER_BUG = error("This is a bug in tracekit.", "Please report it; whoever runs the server has its log.")
+TIMELINE_NOT_DRAWN = error(
+    "There is no timeline.", 'It is drawn when asked for: on the report\'s page, or with "timeline": true.'
+)
 TIMELINE_MISSING = error("There is no timeline.", "Its viewer comes with pip install 'tracekit-gpu[{extra}]'.")
 VALUES_TOO_MANY = error("{option} is too long.", "Give {most} values at most, each of up to {max_length} characters.")
 SERVER_READS_NO_FILES = error(

@@ -25,7 +25,7 @@ from tracekit.web.ask import Ask
 from tracekit.web.database import SPLIT
 from tracekit.web.errors import NotFoundError
 from tracekit.web.jobs import WebJob
-from tracekit.web.reports import FILE_FORMATS, open_report
+from tracekit.web.reports import FILE_FORMATS, TIMELINE_FORMAT, open_report
 from tracekit.web.store import Store
 
 BLOCK_BYTES = 1 << 20
@@ -175,7 +175,8 @@ def create_report_response(store: Store, job: WebJob, form: str, *, with_details
         NotFoundError: The report doesn't exist.
     """
     if form not in job.formats:
-        raise NotFoundError(front_ends.REPORT_PENDING())
+        is_undrawn = form == TIMELINE_FORMAT and job.formats
+        raise NotFoundError(front_ends.TIMELINE_NOT_DRAWN() if is_undrawn else front_ends.REPORT_PENDING())
     try:
         file = open_report(store, job, form, with_details=with_details)
     except FileNotFoundError:

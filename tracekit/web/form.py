@@ -254,7 +254,7 @@ def list_sliders(job: WebJob) -> list[Slider]:
 
 
 def adjust_request(job: WebJob, entered: Mapping[str, str]) -> dict[str, Any]:
-    """Return a job's request with what its sliders changed.
+    """Return a job's request with what its sliders changed, without its timeline.
 
     Args:
         job: The job.
@@ -270,7 +270,7 @@ def adjust_request(job: WebJob, entered: Mapping[str, str]) -> dict[str, Any]:
             request |= _move_to_gpus(request, int(value), _count_ranks(job))
         else:
             request[slider.name] = None if value == 1 else value
-    return request
+    return request if request == job.request else request | {"timeline": False}
 
 
 def _count_ranks(job: WebJob) -> int:

@@ -42,7 +42,7 @@ FIELD_GROUPS = {
     "Program without a GPU": (ProgramOptions,),
 }
 """Groups of the options that have no place of their own in the form, in order."""
-PLACED_FIELDS = ("gpu", "cluster", "source_gpu", "source_cluster", "steps")
+PLACED_FIELDS = ("gpu", "cluster", "source_gpu", "source_cluster", "steps", "timeline")
 """Options that have a place of their own in the form."""
 NO_MISTAKES: Mapping[str, Any] = MappingProxyType({})
 
@@ -139,6 +139,14 @@ def _render_panel(store: Store, job: WebJob) -> HTMLResponse:
 @router.get("/jobs/{job_id}/ask")
 def redirect_to_job(job_id: Id) -> Response:
     """Where a reload leads after a refusal."""
+    return RedirectResponse(f"/jobs/{job_id}", 303)
+
+
+@router.post("/jobs/{job_id}/timeline")
+def draw_timeline(store: StoreDependency, requester: RequesterDependency, job_id: Id) -> Response:
+    """Queue a job again, with the timeline of what was asked."""
+    job = store.jobs.get(requester.owner, job_id)
+    store.jobs.requeue(requester, job, (job.request or {}) | {"timeline": True})
     return RedirectResponse(f"/jobs/{job_id}", 303)
 
 

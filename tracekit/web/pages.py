@@ -27,6 +27,7 @@ from tracekit.web import access
 from tracekit.web.access import REPORT_PAGE_POLICY, Id, Owner, RequesterDependency, StoreDependency
 from tracekit.web.api import Form as ReportForm
 from tracekit.web.api import create_report_response
+from tracekit.web.database import DONE
 from tracekit.web.errors import NotFoundError, UnauthorizedError
 from tracekit.web.form import Slider
 from tracekit.web.jobs import WebJob
@@ -138,6 +139,7 @@ def build_report_context(
         "forms": forms,
         "body": body,
         "timeline": can_show_timeline(job),
+        "can_draw": is_owner and job.state == DONE and not job.is_fleet and not (job.request or {}).get("timeline"),
         "place": f"/api/v1/jobs/{job.id}" if is_owner else f"/r/{job.link}",
         "has_details": is_owner and has_details(store, job),
     }

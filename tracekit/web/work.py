@@ -191,7 +191,8 @@ def _write_reports(
     (scratch / REPORT_FILE).write_bytes(report.to_json())
     for with_details, version in versions.items():
         (scratch / name_report_file(BODY_FORM, with_details=with_details)).write_bytes(encode_body(version))
-    shown, left_out = limit_timeline_steps(predicted.run, 1 + len(report.targets))
+    steps = limit_timeline_steps(predicted.run, 1 + len(report.targets)) if request.timeline else (None, None)
+    shown, left_out = steps
     drawn = shown and replace(predicted, run=shown)
     written = [suffix for suffix in FORMATS if suffix != TIMELINE_FORMAT or drawn is not None]
     for suffix in written:
