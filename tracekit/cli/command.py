@@ -28,7 +28,7 @@ from tracekit.cli.arguments import (
 )
 from tracekit.cli.config_file import SOURCE_GPU_KEY, read_config
 from tracekit.messages import Message, ProgressCallback, Template, requests
-from tracekit.request.options import LayoutOptions, RunOptions, TargetOptions
+from tracekit.request import RunOptions
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -155,8 +155,6 @@ class ReadingRanks(Reading):
     ) -> "tuple[Trace, Asked]":
         """Read the requested ranks, or capture the program that is named instead of traces.
 
-        A program whose batch can be chosen is captured at the requested one.
-
         Args:
             traces: Paths and URIs; or one program, as ``FILE.py:FUNCTION`` or ``config.json``.
             request: What is asked of it.
@@ -176,15 +174,8 @@ class ReadingRanks(Reading):
             program.refuse_without_program()
             trace = self.read(traces, progress)
             return trace, fill_source_gpu(trace, program.move_tables(request))
-        from tracekit.capturing.named import capture_named
-        from tracekit.capturing.timed_trace import CaptureSetting
-
         progress(requests.CAPTURING())
-        batch = request.batch if isinstance(request, LayoutOptions) else None
-        is_calibrated = isinstance(request, TargetOptions) and not request.no_calibration
-        setting = CaptureSetting(request.index_pattern, is_calibrated)
-        trace, left = capture_named(traces[0], program.capture, batch, request.source_gpu, setting)
-        return trace, replace(request, batch=left) if isinstance(request, LayoutOptions) else request
+        return program.capture_trace(traces[0], request)
 
 
 @dataclass(frozen=True, kw_only=True)

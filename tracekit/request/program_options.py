@@ -2,16 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from tracekit.bounds import MAX_COUNT
 from tracekit.capturing.options import CaptureOptions
 from tracekit.errors import RequestError
 from tracekit.messages import models as messages
 from tracekit.request.option import Option, Panel, Request, split_values
-from tracekit.request.options import EditOptions
+from tracekit.request.options import EditOptions, LayoutOptions, RunOptions, TargetOptions
+
+if TYPE_CHECKING:
+    from tracekit.trace import Trace
 
 Asked = TypeVar("Asked", bound=Request)
+AskedOfRun = TypeVar("AskedOfRun", bound=RunOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +105,29 @@ class ProgramOptions(Request):
         """The same without what front ends need."""
         given = {field.name: getattr(self, field.name) for field in fields(CaptureOptions)}
         return CaptureOptions(**(given | {"table": split_values(self.table)}))
+
+    def capture_trace(self, name: str, request: AskedOfRun) -> "tuple[Trace, AskedOfRun]":
+        """Capture a program, at the batch that is asked for where it can be chosen.
+
+        Args:
+            name: ``FILE.py:FUNCTION`` or ``config.json``.
+            request: What is asked of it.
+
+        Returns:
+            Its trace, and what is left to ask of it.
+
+        Raises:
+            TracekitError: It can't be captured.
+            PredictorError: Its GPU is unknown.
+        """
+        from tracekit.capturing.named import capture_named
+        from tracekit.capturing.timed_trace import CaptureSetting
+
+        is_calibrated = isinstance(request, TargetOptions) and not request.no_calibration
+        setting = CaptureSetting(request.index_pattern, is_calibrated)
+        batch = request.batch if isinstance(request, LayoutOptions) else None
+        trace, left = capture_named(name, self.capture, batch, request.source_gpu, setting)
+        return trace, replace(request, batch=left) if isinstance(request, LayoutOptions) else request
 
     def refuse_without_program(self) -> None:
         """Refuse options of programs for what is none.

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.bounds import MAX_MODEL_CONFIG_BYTES
-from tracekit.capturing.named import capture_named
 from tracekit.capturing.program_names import is_config_text
 from tracekit.capturing.recordings import load_recording
-from tracekit.capturing.timed_trace import CaptureSetting
 from tracekit.errors import TraceError, TraceTooLargeError
 from tracekit.export.perfetto.document import limit_timeline_steps
 from tracekit.ingest.source import TraceSource, expand_inputs, make_file_source
@@ -152,9 +150,7 @@ def _capture_config(source: TraceSource, request: Ask, scratch: Path) -> tuple[T
     config = scratch / CONFIG_NAME
     with source.open() as stream:
         config.write_bytes(stream.read(MAX_MODEL_CONFIG_BYTES))
-    setting = CaptureSetting(request.index_pattern, calibrated=not request.no_calibration)
-    trace, left = capture_named(str(config), request.capture, request.batch, request.source_gpu, setting)
-    return trace, replace(request, batch=left)
+    return request.capture_trace(str(config), request)
 
 
 def _fetch_sources(uploads: Sequence[Upload], settings: Settings, store: Store, scratch: Path) -> list[TraceSource]:
