@@ -80,11 +80,7 @@ def read_config() -> Config:
 
 
 def settle_defaults(context: Any) -> None:
-    """Drop default targets where one is named, and say which options are from the configuration.
-
-    Args:
-        context: The context of a command, parsed.
-    """
+    """Drop default targets where one is named, and say which options are from the configuration."""
     if not context.default_map:
         return
     named = [key for key in TARGET_KEYS if _is_from(context, key, "COMMANDLINE")]

@@ -183,13 +183,7 @@ class DlrmConfig:
 
 @dataclass(frozen=True, slots=True)
 class DlrmEdits:
-    """What changes in a DLRM's configuration.
-
-    Attributes:
-        tables: Other tables; empty for the configuration's.
-        bottom_mlp: Widths of another bottom MLP, likewise.
-        top_mlp: Widths of another top MLP, likewise.
-    """
+    """What changes in a DLRM's configuration; what is empty doesn't."""
 
     tables: tuple[TableSpec, ...] = ()
     bottom_mlp: tuple[int, ...] = ()
@@ -242,10 +236,6 @@ def read_dlrm_config(path: str | Path) -> DlrmConfig | None:
 def parse_dlrm_config(text: bytes, name: str) -> DlrmConfig | None:
     """Parse the configuration of a DLRM; ``None`` if a text is none.
 
-    Args:
-        text: The file's content.
-        name: Its name in messages.
-
     Raises:
         ModelConfigError: It is one of a DLRM with impossible values.
     """
@@ -259,12 +249,7 @@ def parse_dlrm_config(text: bytes, name: str) -> DlrmConfig | None:
 
 
 class _Parser:
-    """Parses the values of a configuration.
-
-    Args:
-        name: The file's name.
-        given: Its content.
-    """
+    """Parses the values of a configuration."""
 
     def __init__(self, name: str, given: Mapping[str, Any]) -> None:
         self._name, self._given = name, given

@@ -160,9 +160,6 @@ def is_model_config(head: bytes) -> bool:
 def read_model_config(path: str | Path) -> ModelConfig:
     """Read a ``config.json``.
 
-    Args:
-        path: The file.
-
     Raises:
         ModelConfigError: As :func:`parse_model_config`; or the file can't be read, or is too large.
     """
@@ -177,10 +174,6 @@ def read_model_config(path: str | Path) -> ModelConfig:
 
 def parse_model_config(text: bytes, name: str) -> ModelConfig:
     """Parse a ``config.json``.
-
-    Args:
-        text: The file's content.
-        name: Its name in messages.
 
     Raises:
         ModelConfigError: It isn't a configuration, a size is missing or impossible, or the model has layers of a kind

@@ -168,11 +168,7 @@ def join_distributions(distributions: Sequence[IndexDistribution]) -> IndexDistr
 
 @dataclass(frozen=True, slots=True)
 class RecordedPattern:
-    """Look-ups as they were recorded, of one table or the mean of several.
-
-    Attributes:
-        recorded: Their distribution.
-    """
+    """Look-ups as they were recorded, of one table or the mean of several."""
 
     recorded: IndexDistribution
 

@@ -39,13 +39,7 @@ KERNEL_COLUMNS = ("time_us", "low_us", "high_us")
 
 
 def evaluate_assignment(name: str, tables: Sequence[PlannedTable], assignment: Assignment) -> ShardingPlan:
-    """Return the plan of an assignment.
-
-    Args:
-        name: Name of the plan.
-        tables: The tables.
-        assignment: Where their shards lie.
-    """
+    """Return the plan of an assignment."""
     exchange = assignment.exchange
     setting = exchange.setting
     lookups, updates = (_predict_kernels(tables, assignment, updates=kind) for kind in (False, True))
@@ -201,16 +195,7 @@ def find_assignments(
     exchange: Exchange,
     progress: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Assignment]:
-    """Find the fastest assignment, and the best of each way to shard tables.
-
-    Args:
-        candidates: Ways to shard each table.
-        exchange: Times of collectives.
-        progress: Called with the name of each plan as its search begins.
-
-    Returns:
-        Assignments by the names of plans; none where nothing fits.
-    """
+    """Find the fastest assignment and the best of each way to shard tables, by names; none where nothing fits."""
     found: dict[str, Assignment] = {}
     for name, types in PLANS.items():
         progress(name)
@@ -235,14 +220,6 @@ def plan_sharding(
     progress: Callable[[str], None] = lambda name: None,
 ) -> ShardingPlans:
     """Find the fastest plan, and the best of each way to shard tables.
-
-    Args:
-        tables: The tables.
-        setting: The cluster and the batch.
-        progress: Called with the name of each plan as its search begins.
-
-    Returns:
-        The plans, the fastest first.
 
     Raises:
         ShardingError: There are no tables, or they don't fit.

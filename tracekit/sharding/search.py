@@ -172,12 +172,7 @@ def _list_fitting(assignment: Assignment, table: int, allowed: Choice) -> Iterat
 
 
 def improve(start: Assignment, allowed: Choice) -> Assignment:
-    """Change an assignment until nothing helps.
-
-    Args:
-        start: The assignment.
-        allowed: The ways to shard a table that are allowed.
-    """
+    """Change an assignment until nothing helps."""
     best, best_us = start.copy(), start.compute_step_us()
     for _ in range(MAX_CHANGES):
         changes = (_try_moves, _try_swaps, _try_other_ways)

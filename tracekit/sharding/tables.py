@@ -118,13 +118,7 @@ class PlannedTable:
 
 
 def expand_specs(specs: Iterable[TableSpec], defaults: TableDefaults, first: int = 0) -> list[PlannedTable]:
-    """Return the tables that a user wrote as ``26*1000000x128:20``, named ``table_0`` and so on as torchrec does.
-
-    Args:
-        specs: Kinds of tables.
-        defaults: What counts for all of them.
-        first: Number of the first table.
-    """
+    """Return the tables that a user wrote as ``26*1000000x128:20``, named ``table_0`` and so on as torchrec does."""
     kinds = [
         PlannedTable(
             name="",
@@ -169,13 +163,6 @@ class _File(msgspec.Struct):
 
 def read_table_file(path: Path, defaults: TableDefaults) -> tuple[list[PlannedTable], int]:
     """Read the tables of a file.
-
-    Args:
-        path: The file.
-        defaults: What counts for tables that don't tell it themselves.
-
-    Returns:
-        The tables, and the samples that a rank takes in a step; 0 where the file doesn't tell them.
 
     Raises:
         ShardingError: It can't be read, or a table is impossible.

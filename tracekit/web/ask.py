@@ -120,11 +120,7 @@ def name_box(name: str) -> str:
 
 
 def render_message(shown: Mapping[str, Any]) -> str:
-    """Render a message that was stored as JSON.
-
-    Args:
-        shown: The message as a dictionary.
-    """
+    """Render a message that was stored as JSON."""
     return read_message(shown).render(name_field)
 
 
@@ -148,12 +144,7 @@ VENDOR_NAMES = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 
 @dataclass(frozen=True, slots=True)
 class GpuFamily:
-    """GPUs of one architecture.
-
-    Attributes:
-        name: Vendor and architecture.
-        gpus: Its GPUs, those with most memory first.
-    """
+    """GPUs of one architecture."""
 
     name: str
     gpus: tuple[Gpu, ...]

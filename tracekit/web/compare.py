@@ -145,14 +145,7 @@ def _select_side(job: WebJob, sides: Sides, target: str) -> ComparisonSide:
 
 @dataclass(frozen=True, slots=True)
 class RunColumn:
-    """One of the runs.
-
-    Attributes:
-        job: Its job.
-        source: What was found of its trace; empty before that.
-        sides: The measured run and the predictions; empty before there is a report.
-        sentence: The report's decision.
-    """
+    """One of the runs; its source and sides are empty before they are known."""
 
     job: WebJob
     source: dict[str, Any]

@@ -254,12 +254,7 @@ def list_sliders(job: WebJob) -> list[Slider]:
 
 
 def adjust_request(job: WebJob, entered: Mapping[str, str]) -> dict[str, Any]:
-    """Return a job's request with what its sliders changed, without its timeline.
-
-    Args:
-        job: The job.
-        entered: Where the sliders stand, by name, as the form sends it.
-    """
+    """Return a job's request with what its sliders changed, without its timeline."""
     request = dict(job.request or {})
     for slider in list_sliders(job):
         moved = slider.read(entered.get(slider.name, ""))

@@ -258,12 +258,7 @@ class JobQueue:
         return self._update_claimed(job, found=found)
 
     def split(self, job: WebJob, parts: Sequence[Sequence[str]]) -> bool:
-        """Queue a job of its own for each part of the job's uploads; return false if it is no longer its worker's.
-
-        Args:
-            job: The job.
-            parts: Ids of the uploads of each.
-        """
+        """Queue a job of its own for each part of the job's uploads; return false if it is no longer its worker's."""
         uploads = {upload.id: upload for upload in self._uploads.list_for_job(job.id)}
         is_claimed = and_(JOBS.c.id == job.id, JOBS.c.claim == job.claim, JOBS.c.state == RUNNING)
         with self._database.transaction() as connection:

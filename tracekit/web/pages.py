@@ -122,14 +122,7 @@ def render_report_page(name: str, status: int = 200, **values: Any) -> HTMLRespo
 def build_report_context(
     store: Store, job: WebJob, *, is_owner: bool, sliders: Sequence[Slider] = ()
 ) -> dict[str, Any]:
-    """Build the template variables of a report: its body, its forms by suffix, and whether its timeline can be shown.
-
-    Args:
-        store: Where the report is.
-        job: Its job.
-        is_owner: Whether it is shown to its owner, with all details.
-        sliders: What its owner may change.
-    """
+    """Build the template variables of a report: its body, its forms by suffix, whether its timeline can be shown."""
     forms = {suffix: FILE_FORMATS[suffix] for suffix in job.formats}
     body = None if job.is_active else load_body(store, job, with_details=is_owner)
     if body and sliders:

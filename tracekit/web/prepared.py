@@ -23,12 +23,7 @@ CHECK_INTERVAL_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A measured run, and what is told of its traces.
-
-    Attributes:
-        run: The run.
-        known: The summary of the traces.
-    """
+    """A measured run, and what is told of its traces."""
 
     run: "MeasuredRun"
     known: dict[str, Any]

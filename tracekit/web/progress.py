@@ -21,12 +21,7 @@ WRITE_INTERVAL_S = 0.5
 
 
 class JobProgress:
-    """The progress of one job, kept in the database; it never goes back.
-
-    Args:
-        store: Where it is kept.
-        job: The job.
-    """
+    """The progress of one job, kept in the database; it never goes back."""
 
     def __init__(self, store: Store, job: WebJob) -> None:
         self._store, self._job = store, job
@@ -51,13 +46,7 @@ class JobProgress:
 
 
 class FleetProgress(JobProgress):
-    """The progress of a job whose ranks are worked on one by one.
-
-    Args:
-        store: Where it is kept.
-        job: The job.
-        targets: Number of targets.
-    """
+    """The progress of a job whose ranks are worked on one by one."""
 
     def __init__(self, store: Store, job: WebJob, targets: int) -> None:
         super().__init__(store, job)

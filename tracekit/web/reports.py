@@ -32,13 +32,7 @@ TIMELINE_FORMAT = "perfetto"
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """One kind of file.
-
-    Attributes:
-        media_type: Value of ``Content-Type``.
-        title: Name on the page.
-        file_name: File name of a download.
-    """
+    """One kind of file."""
 
     media_type: str
     title: str
@@ -47,22 +41,14 @@ class FileFormat:
 
 @dataclass(frozen=True, slots=True)
 class ReportFormat(FileFormat):
-    """One format of a report.
-
-    Attributes:
-        render: Function that encodes a report, and the predictions that it reports, as bytes.
-    """
+    """One format of a report."""
 
     render: Callable[[Report, Predictions], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class FleetFormat(FileFormat):
-    """One format of the report of ranks that an engine worked on one by one.
-
-    Attributes:
-        render: Function that encodes it.
-    """
+    """One format of the report of ranks that an engine worked on one by one."""
 
     render: Callable[[FleetReport], str]
 

@@ -43,11 +43,6 @@ def compile_host_work(
 
     Launches and kernels stay. ``torch.compile`` also fuses kernels (:func:`fuse`).
 
-    Args:
-        program: The program.
-        select: The kernels whose launches are compiled code.
-        host: Fraction of the host work that remains.
-
     Raises:
         WhatIfError: The trace has no launch of a selected kernel, or the fraction is negative or not finite.
     """

@@ -47,13 +47,7 @@ def scale_lags(graph: Graph, factor: Floats) -> Graph:
 
 
 def find_edges_to_calls(graph: Graph, kind: EdgeKind, calls: Bools) -> Bools:
-    """Mark the edges of one kind that lead to some CPU nodes.
-
-    Args:
-        graph: The graph.
-        kind: Kind of edge.
-        calls: Mask by CPU node.
-    """
+    """Mark the edges of one kind that lead to some CPU nodes."""
     nodes = np.zeros(graph.nodes.start_ns.size, dtype=np.bool_)
     nodes[: calls.size] = calls
     found: Bools = (graph.kind == kind) & nodes[compute_edge_destinations(graph) // 2]

@@ -17,13 +17,7 @@ from tracekit.whatif.select import KernelSelection
 
 @dataclass(frozen=True, slots=True)
 class EditedProgram:
-    """A program with one thing changed.
-
-    Attributes:
-        program: The changed program.
-        touched: Number of kernels, calls or edges that changed.
-        description: What changed.
-    """
+    """A program with one thing changed."""
 
     program: Program
     touched: int
@@ -260,10 +254,6 @@ class WhatIfResult:
 
 def apply_edits(program: Program, texts: Sequence[str]) -> WhatIfResult:
     """Apply edits to a program, each to the result of those before it.
-
-    Args:
-        program: The program.
-        texts: In the syntax of :func:`parse_edit`.
 
     Raises:
         WhatIfError: An edit is unknown or malformed, or finds nothing to change.
