@@ -107,7 +107,7 @@ def test_workers_share_three_quarters_of_the_memory(
     workers: int, memory_bytes: int, each_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 16 GiB; none gets less than it needs to start."""
-    monkeypatch.setattr("tracekit.web.settings.memory.parse_memory_size", lambda _: 8 * GIB)
+    monkeypatch.setattr("tracekit.web.settings.ingest.parse_memory_size", lambda _: 8 * GIB)
     settings = Settings(data=Path("/somewhere"), workers=workers, memory_bytes=memory_bytes)
     assert settings.worker_bytes == each_bytes
 
