@@ -30,6 +30,14 @@ INTERVAL_SDS = 1.645
 """Standard deviations on either side of the mean that hold 90 % of a normal distribution."""
 
 ALGORITHMS = ("ring", "tree", "nvls", "nvls-tree", "direct")
+_NO_RESULT = pl.DataFrame(
+    schema={
+        "row": pl.UInt32,
+        **dict.fromkeys(("time_us", "low_us", "high_us"), pl.Float64),
+        "algorithm": pl.String,
+        "busbw_gbps": pl.Float64,
+    }
+)
 
 
 def predict(
@@ -70,21 +78,14 @@ def predict(
     )
     constants = constants or load_constants()
     table = _assign_nodes(collectives, cluster)
-    known = table["collective"].is_in(list(BUS_FACTOR)) & table["bytes"].is_not_null() & table["ranks"].is_not_null()
+    known = pl.col("collective").is_in(list(BUS_FACTOR)) & pl.all_horizontal(pl.col("bytes", "ranks").is_not_null())
     parts = [
         _predict_collective(part, cluster, constants, learned, algorithm)
         for part in table.filter(known).partition_by("collective", maintain_order=True)
     ]
-    columns = pl.concat([_make_empty_result(), *parts])
-    joined = table.select("row").join(columns, on="row", how="left", maintain_order="left").drop("row")
+    columns = pl.concat([_NO_RESULT, *parts])
+    joined = table[["row"]].join(columns, on="row", how="left", maintain_order="left").drop("row")
     return pl.concat([collectives, joined], how="horizontal")
-
-
-def _make_empty_result() -> pl.DataFrame:
-    numbers = dict.fromkeys(("time_us", "low_us", "high_us", "busbw_gbps"), pl.Float64)
-    return pl.DataFrame(schema={"row": pl.UInt32, **numbers, "algorithm": pl.String}).select(
-        "row", "time_us", "low_us", "high_us", "algorithm", "busbw_gbps"
-    )
 
 
 def _assign_nodes(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
@@ -128,11 +129,12 @@ def _check_counts(collectives: pl.DataFrame) -> None:
         column = collectives[name]
         if not (column.dtype.is_numeric() or column.dtype == pl.Null):
             raise ClusterError(messages.COLLECTIVE_COLUMN_TYPE(column=name, type=str(column.dtype)))
-        value = column.cast(pl.Float64)
-        right = value.is_finite() & (value >= least)
+        given = column.drop_nulls() if column.null_count() else column
+        value = given.cast(pl.Float64).to_numpy()
+        right = np.isfinite(value) & (value >= least)
         if name == "ranks":
-            right &= value == value.floor()
-        if wrong := column.filter(~right).to_list():
+            right &= value == np.floor(value)
+        if wrong := given.filter(pl.Series(~right)).to_list():
             raise ClusterError(messages.COLLECTIVE_VALUE_INVALID(column=name, least=least, value=wrong[0]))
 
 

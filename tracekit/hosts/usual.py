@@ -36,6 +36,7 @@ class UsualHost:
     machines: int
 
 
+@cache
 def find_usual_host(gpu: Gpu) -> UsualHost:
     """Find the usual host beside a GPU.
 

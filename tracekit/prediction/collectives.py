@@ -97,8 +97,14 @@ def _compute_times(
     may never come last. So the time above the model's interval is taken for waiting too. The prediction's interval
     contains both views.
     """
-    sides = {name: _compute_ratios(old, new, source, target, size) for name, size in RATIO_SIZES.items()}
-    table = sides["ratio"].with_columns(*(side["ratio"].alias(name) for name, side in sides.items()), dur_us=dur_us)
+    likely = _compute_ratios(old, new, source, target, "bytes")
+    sides = {
+        name: likely
+        if all(calls[size].equals(calls["bytes"]) for calls in (old, new))
+        else _compute_ratios(old, new, source, target, size)
+        for name, size in RATIO_SIZES.items()
+    }
+    table = likely.with_columns(*(side["ratio"].alias(name) for name, side in sides.items()), dur_us=dur_us)
     limited = pl.col("dur_us") if all_ranks_read else pl.min_horizontal("dur_us", "limit_us")
     table = table.with_columns(transfer_us=limited)
     ends = [
@@ -150,7 +156,7 @@ def _compute_ratios(
         width_before=here["width"],
         nodes_before=here["nodes"],
         ranks_before=old["ranks"],
-        alike=pl.all_horizontal(*(old[name].eq_missing(new[name]) for name in (*CALL_COLUMNS, *SIZE_COLUMNS))),
+        alike=_find_unchanged(old, new),
     )
     in_node = (pl.col("nodes") == 1) & (pl.col("nodes_before") == 1)
     joined = in_node | pl.lit((source.network, source.network_gbps) == (target.network, target.network_gbps))
@@ -165,6 +171,13 @@ def _compute_ratios(
         alone=alone,
         absolute=absolute,
     )
+
+
+def _find_unchanged(old: pl.DataFrame, new: pl.DataFrame) -> pl.Expr:
+    """Return which calls are the same in both layouts."""
+    if new is old:
+        return pl.lit(value=True)
+    return pl.all_horizontal(*(old[name].eq_missing(new[name]) for name in (*CALL_COLUMNS, *SIZE_COLUMNS)))
 
 
 def _get_node_properties(cluster: Cluster) -> tuple[object, ...]:

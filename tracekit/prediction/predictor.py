@@ -127,6 +127,10 @@ class Predictor:
         return measure_rank_spread(self.program)
 
     @cached_property
+    def _job_kind(self) -> str:
+        return classify_job(self.run.program)
+
+    @cached_property
     def _memory_needs(self) -> MemoryNeeds:
         return estimate_memory_needs(self.program)
 
@@ -310,7 +314,7 @@ class Predictor:
             usual_host=usual,
             host_time=host.likely,
         )
-        return apply_scoreboard(prediction, gpu, run.gpu, classify_job(run.program), self.scoreboard)
+        return apply_scoreboard(prediction, gpu, run.gpu, self._job_kind, self.scoreboard)
 
     def _hold_clock(
         self,
