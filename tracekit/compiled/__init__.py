@@ -85,11 +85,7 @@ _listener: ContextVar[ProgressCallback] = ContextVar("listener", default=lambda 
 
 @contextmanager
 def announce_compilation(progress: ProgressCallback) -> Iterator[None]:
-    """Call ``progress`` when a loop is compiled within the context; loading compiled code is quick and not announced.
-
-    Args:
-        progress: Called with a description of the current stage.
-    """
+    """Call ``progress`` when a loop is compiled within the context; loading compiled code is quick, and not told."""
     token = _listener.set(progress)
     try:
         yield

@@ -20,12 +20,7 @@ _NUMBA_TYPES = {
 
 
 def compile_unit(unit: units.Unit, machine: Any) -> bytes:
-    """Compile functions to one object file that does not need numba at run time.
-
-    Args:
-        unit: The functions; the object file exports their symbols.
-        machine: LLVM's target machine.
-    """
+    """Compile functions to one object file that does not need numba at run time."""
     functions = unit.import_functions()
     whole, *others = [_compile(unit.symbols[name], functions[name], kinds) for name, kinds in unit.parameters.items()]
     for other in others:

@@ -20,10 +20,6 @@ _LIBRARIES = ["msvcrt", "vcruntime", "ucrt", "kernel32"] if _IS_WINDOWS else []
 def build_library(units: Iterable[Unit], folder: Path) -> Path:
     """Compile units and link them; return the library's path.
 
-    Args:
-        units: What it holds.
-        folder: Where the library, and what it is made of, is written.
-
     Raises:
         OSError: There is no linker, or it refuses the object code.
     """

@@ -16,6 +16,7 @@ from tracekit.graph.inferred.blocking_waits import UnrecordedWork
 from tracekit.graph.nodes import (
     DEVICE_SYNC_CALLS,
     NONE,
+    PINNED_COPY_NAME,
     ROCM_CLOCK_ERROR_NS,
     IssuedActivities,
     Nodes,
@@ -31,8 +32,6 @@ DEFAULT_RETURN_LAG_NS = 5_000
 # A blocking call with nothing to wait for takes 2 to 6 us. This limits the estimate for calls that always waited.
 MAX_OWN_NS = 10_000
 MIN_SAMPLES = 5
-
-PINNED_COPY_NAME = "Pinned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +51,7 @@ class BlockingWaits:
 def link_host_syncs(
     nodes: Nodes, kernels: pl.DataFrame, recorded: RecordedWaits, unrecorded: UnrecordedWork, without: RuleNames
 ) -> BlockingWaits:
-    """Build edges from the activities that blocking calls wait for to the ends of these calls.
-
-    Args:
-        nodes: The nodes.
-        kernels: The kernel table.
-        recorded: The waits that the trace records.
-        unrecorded: The waits for work that the trace doesn't hold.
-        without: Inference rules that are off.
-    """
+    """Build edges from the activities that blocking calls wait for to the ends of these calls."""
     issued = IssuedActivities(nodes)
     inferred = blocking_waits.infer_sync_targets(nodes, issued, recorded.known_calls, without)
     found = [

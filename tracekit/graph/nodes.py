@@ -37,6 +37,9 @@ ALLOCATION_CALLS = (
     r"|^cuMem(Alloc|Free|HostAlloc|HostRegister|HostUnregister|Create|Release|Map|Unmap|SetAccess|AddressReserve)"
 )
 
+PINNED_COPY_NAME = "Pinned"
+"""Copies from or to pinned memory, which don't block their call."""
+
 NONE = -1
 EMPTY_NODES = np.empty(0, dtype=np.int64)
 

@@ -196,13 +196,7 @@ class ThreadOrder:
 
 
 def link_threads(nodes: Nodes, polls: HostWaits, handed: Handovers) -> ThreadOrder:
-    """Build edges between host nodes.
-
-    Args:
-        nodes: The nodes.
-        polls: Pauses in which the thread waited for the GPU.
-        handed: Pauses in which the thread waited for another thread.
-    """
+    """Build edges between host nodes."""
     before, after = nodes.find_neighbours(np.arange(nodes.n_host))
     nested = nodes.start_ns[after] < nodes.end_ns[before]
     src = np.where(nested, to_start_vertices(before), to_end_vertices(before))

@@ -109,12 +109,6 @@ def load(
 def load_rank(source: TraceSource, given: ExpandedInputs, *, cache: bool, memory_bytes: int) -> RankTrace:
     """Read the trace of one rank of a job, with what was given for all of them.
 
-    Args:
-        source: The trace.
-        given: The expanded inputs that it is of.
-        cache: As for :func:`load`.
-        memory_bytes: Memory limit of the tables.
-
     Raises:
         TraceError: As for :func:`load`; or the file holds several ranks.
     """
@@ -351,9 +345,6 @@ def parse_memory_size(memory: str | int | None) -> int:
 def read_given_config(given: Sequence[TraceSource]) -> tuple[ModelConfig | None, tuple[Message, ...]]:
     """Read the model's configuration; one that a directory, glob or archive holds is left out if it isn't understood.
 
-    Args:
-        given: The configurations among the inputs.
-
     Returns:
         The model, None without one, and a warning if one was left out.
 
@@ -380,12 +371,7 @@ def _read_text(source: TraceSource) -> bytes:
 def build_skip_warnings(
     failed: Sequence[tuple[TraceSource, TraceError]], others: Sequence[TraceSource]
 ) -> Iterator[Message]:
-    """Build one warning for each reason to skip files.
-
-    Args:
-        failed: Unreadable files, and their errors.
-        others: Files whose names show that they are not traces.
-    """
+    """Build one warning for each reason to skip files."""
     by_reason: dict[Template, list[TraceSource]] = defaultdict(list)
     for source, error in failed:
         by_reason[_WARNINGS[next(kind for kind in SKIPPABLE_ERRORS if isinstance(error, kind))]].append(source)

@@ -262,10 +262,6 @@ def find_call_batch_sizes(trace: RankTrace, calls: pl.DataFrame) -> pl.DataFrame
 
     CUDA graphs are padded to the next captured size.
 
-    Args:
-        trace: The rank's trace.
-        calls: Some of its calls, in order.
-
     Returns:
         ``correlation`` and ``size`` of each such call.
     """

@@ -24,11 +24,6 @@ def add_execution_trace(rank: RankTrace, source: TraceSource, given: Sequence[Tr
 
     It is the given one of the same rank, or the file ``NAME.et.json`` beside the trace. One that does not fit is
     skipped with a warning.
-
-    Args:
-        rank: A trace as it was read.
-        source: Where it was read from.
-        given: The execution traces that were given.
     """
     found = _find_given(rank, given) or _find_beside(source)
     if found is None:

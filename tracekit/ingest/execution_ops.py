@@ -27,10 +27,6 @@ def read_execution_ops(data: bytes, source: str) -> RankTrace:
 
     It has no times: each node starts a microsecond after the one before, and ends when the last one inside it does.
 
-    Args:
-        data: The JSON text.
-        source: Name of the file in messages.
-
     Raises:
         DamagedTraceError: It is invalid JSON.
         NotATraceError: It is other JSON, or of an unknown schema.

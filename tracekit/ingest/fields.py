@@ -151,11 +151,7 @@ CONTROL_CHARACTERS = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 
 
 def select_categories(stacks: bool) -> dict[str, str]:
-    """Return the table of each event category.
-
-    Args:
-        stacks: Whether to read Python calls.
-    """
+    """Return the table of each event category."""
     return CATEGORIES | STACK_CATEGORIES if stacks else CATEGORIES
 
 

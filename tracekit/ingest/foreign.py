@@ -60,12 +60,7 @@ def identify_unread_format(head: bytes) -> Template | None:
 
 
 def identify_tool(head: bytes, source: str) -> str | None:
-    """Return the tool that wrote a file; ``None`` for PyTorch's profiler and unknown tools.
-
-    Args:
-        head: The first bytes of the file.
-        source: Its name.
-    """
+    """Return the tool that wrote a file; ``None`` for PyTorch's profiler and unknown tools."""
     head = head[:HEAD_BYTES]
     if _KINETO_MARKS.search(head):
         return None

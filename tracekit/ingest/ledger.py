@@ -56,16 +56,7 @@ class EventCounts:
         first: int | None = None,
         at_byte: int | None = None,
     ) -> None:
-        """Count events.
-
-        Args:
-            template: What became of them.
-            category: Their category or table.
-            phase: Their phase.
-            count: Number of them.
-            first: Number of the first in the file.
-            at_byte: Where it is.
-        """
+        """Count events by their category, or by the table that they belong to."""
         category, phase = clean_category(category), clean_category(phase)
         key = (template.code, category, phase)
         known = self._counts.get(key)
@@ -228,13 +219,7 @@ def warn_of_dropped(counts: EventCounts) -> Iterator[Message]:
 
 
 def share_read(whole: pl.DataFrame, first: pl.DataFrame, others: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the ledger of a file's first rank: all of the file but what was read of the other ranks.
-
-    Args:
-        whole: The file's ledger.
-        first: What was read and changed of the first rank.
-        others: The same of the others.
-    """
+    """Return the ledger of a file's first rank: all of the file but what was read of the other ranks."""
     for other in others:
         for name, count in other.filter(pl.col("effect") == READ).select("category", "count").iter_rows():
             whole = _subtract_read(whole, (name,), count)

@@ -300,12 +300,7 @@ def make_read_error(name: str, error: Exception) -> TraceNotFoundError:
 
 
 class PartlyReadFile:
-    """A file of which the first bytes were already read.
-
-    Args:
-        front: These bytes.
-        rest: The file.
-    """
+    """A file of which the first bytes were already read."""
 
     def __init__(self, front: bytes, rest: ReadableFile) -> None:
         self._front, self._rest = io.BytesIO(front), rest

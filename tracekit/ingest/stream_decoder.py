@@ -418,10 +418,6 @@ def _decode_key(key: bytes) -> str:
 def decode_small(data: bytes, stacks: bool = False) -> DecodedFile:
     """Decode a small file strictly.
 
-    Args:
-        data: Its text.
-        stacks: Whether to read Python calls.
-
     Raises:
         msgspec.DecodeError: It is invalid JSON, or not of this form.
     """

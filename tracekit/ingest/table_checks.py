@@ -28,11 +28,7 @@ from tracekit.trace import TraceDevice
 
 
 def drop_malformed_inputs(ops: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Drop inputs that are not lists as the profiler writes them, and count the ops that lost theirs.
-
-    Args:
-        ops: As in the trace (``schema.OPS``).
-    """
+    """Drop inputs that are not lists as the profiler writes them, and count the ops that lost theirs."""
     malformed = {name: _find_malformed(ops[name], form) for name, form in INPUT_CHECKS.items()}
     if not any(malformed.values()):
         return ops, 0
@@ -127,10 +123,6 @@ def find_device(keys: Mapping[str, bytes], activities: pl.DataFrame) -> TraceDev
 
     Where ordinals are remapped (containers), the list may lack the activities' ordinal. Then any entry is used if all
     entries describe the same GPU.
-
-    Args:
-        keys: The top-level keys of the file.
-        activities: What ran on the GPUs.
     """
     try:
         devices = msgspec.json.decode(keys.get("deviceProperties", b"[]"), type=list[DeviceProperties] | None) or []

@@ -93,9 +93,6 @@ class Replayer:
     """Replays one graph many times, in the same memory.
 
     Fresh memory would take longer than the replay: the system clears it page by page.
-
-    Args:
-        graph: The dependency graph.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -193,12 +190,7 @@ MEASURED_TIMES = UnknownTimes()
 
 
 def scale_unknown_time(graph: Graph, times: UnknownTimes) -> Graph:
-    """Return a graph in which the time of unknown origin takes longer or shorter.
-
-    Args:
-        graph: A graph with the measured times.
-        times: The factors.
-    """
+    """Return a graph in which the time of unknown origin takes longer or shorter."""
     unexplained = _find_unexplained_edges(graph)
     if times == MEASURED_TIMES or not (graph.unrecorded_edges.size or unexplained.any()):
         return graph

@@ -93,11 +93,6 @@ class EarlierWork:
             CPU   |step: launches, waits |------- launches -------|
             GPU   ... earlier work ...|= kernels =| idle |= kernel =|
                   ^ mark              ^ the step begins             ^ and ends
-
-        Args:
-            timeline: The timeline.
-            mark_ns: Start of the mark of each row of the steps.
-            end_ns: End of each row of the steps.
         """
         free = _compute_last_ends(timeline.activity_end_ns, self._rank, self._recorded, self._firsts.size)
         np.maximum.at(free, self._rank[self._delayed], timeline.activity_start_ns[self._delayed])
@@ -124,15 +119,7 @@ def _select_backlog(row: Ints, rank: Ints, start: Ints, end: Ints, mark: Ints) -
 
 
 def _find_leftover_activities(kernels: pl.DataFrame, rank: Ints, row: Ints, steps: pl.DataFrame, firsts: Ints) -> Ints:
-    """Find the activities that belong to no step and began before their rank's first step.
-
-    Args:
-        kernels: The kernel table.
-        rank: Rank index of each kernel.
-        row: Row of ``steps`` of each kernel; ``steps.height`` for kernels outside all steps.
-        steps: All steps of the trace.
-        firsts: Row of each rank's first step.
-    """
+    """Find the activities that belong to no step and began before their rank's first step."""
     start = kernels["ts_ns"].to_numpy()
     in_steps = row < steps.height
     began = np.full(firsts.size, MAX_TIME_NS)
@@ -152,14 +139,6 @@ def _select_awaited(
 
     With several ranks only these count. Otherwise the first step counts from its mark in every replay: a longer step of
     one rank would otherwise delay the job's start.
-
-    Args:
-        found: The leftover activities.
-        kernels: The kernel table.
-        rank: Rank index of each kernel.
-        row: Row of ``steps`` of each kernel; ``steps.height`` for kernels outside all steps.
-        steps: All steps of the trace.
-        firsts: Row of each rank's first step.
     """
     end = (kernels["ts_ns"] + kernels["dur_ns"]).to_numpy()
     mark, least = (steps[edge].to_numpy()[firsts] for edge in ("start_ns", "end_ns"))
@@ -171,14 +150,7 @@ def _select_awaited(
 
 
 def _find_delayed_kernels(kernels: pl.DataFrame, row: Ints, steps: pl.DataFrame, firsts: Ints) -> Ints:
-    """Find the kernel of each first step that waited for work from before the recording.
-
-    Args:
-        kernels: The kernel table.
-        row: Row of ``steps`` of each kernel.
-        steps: All steps of the trace.
-        firsts: Row of each rank's first step.
-    """
+    """Find the kernel of each first step that waited for work from before the recording."""
     if not steps["waited_until_ns"].count():
         return np.empty(0, np.int64)
     waited = pl.DataFrame({"row": firsts, "until": steps["waited_until_ns"].gather(firsts)}).drop_nulls()

@@ -143,10 +143,6 @@ class StepTimes:
 class JobSteps:
     """The steps of a job, of which each rank has its own begin and end.
 
-    Args:
-        steps: All steps of the trace, a row per rank and step.
-        chosen: Those to measure.
-
     Attributes:
         numbers: Step numbers of the job, in order of appearance.
         place: For each row of ``steps`` the place of its number among these.
@@ -365,10 +361,6 @@ class StepTimer:
         """Sum a time of each node over each chosen step of the mean rank, and return the median step in microseconds.
 
         A node of the host, which has no step of its own, counts to the step of the job in which it ends.
-
-        Args:
-            timeline: The timeline.
-            node_ns: The time by node, in the order of the timeline.
         """
         hosts = timeline.host_node_count
         spans = self.compute_step_spans(timeline)
@@ -428,12 +420,6 @@ class StepTimer:
 
             step 1: |#####------------------|   copy to the host, launched by step 1
             step 2:       |######|              step 1 ends with its last activity that ends before step 2 does
-
-        Args:
-            timeline: The timeline.
-            least: Earliest possible end of each step.
-            end: End of all work of each step.
-            known: Which steps have times.
         """
         follows = known[1:] & known[:-1] & ~self.job.first[1:]
         if not (follows & (end[:-1] > end[1:])).any():

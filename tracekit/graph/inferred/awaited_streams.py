@@ -9,73 +9,6 @@ from tracekit.graph.nodes import NONE, Nodes
 from tracekit.rules import Rule
 from tracekit.trace import RankTrace
 
-CARRIED_IN_RULE = Rule(
-    "carried-in",
-    "The first activity of a stream that starts late without a cause waited for work from before the trace.",
-    "One or two activities in each of six traces of vLLM, SGLang and HTA that begin amid a step; their steps change by "
-    "less than 0.01 % without the rule.",
-)
-"""Activities that waited for work from before the trace: the first of their streams. They are released as measured."""
-# Longer delays of a stream's first activity are due to work from before the trace, not to launch latency.
-MIN_CARRIED_IN_NS = 50_000
-
-
-def find_carried_in(nodes: Nodes, unexplained: Ints, ready: Ints, stream: Edges) -> Ints:
-    """Return the activities with an unexplained delay that are the first of their stream.
-
-    In a trace without earlier work, an activity that starts while its launch call still runs is not one of them: the
-    call was staging memory.
-    """
-    has_predecessor = np.zeros(nodes.start_ns.size, dtype=np.bool_)
-    has_predecessor[stream.dst // 2] = True
-    late = nodes.start_ns[unexplained] - ready[unexplained] > MIN_CARRIED_IN_NS
-    launcher = nodes.launcher[unexplained - nodes.n_host]
-    staged = (nodes.launcher != NONE).all() & (nodes.start_ns[unexplained] < nodes.end_ns[launcher])
-    carried_in: Ints = unexplained[late & ~has_predecessor[unexplained] & ~staged]
-    return carried_in
-
-
-def find_last_ended(
-    nodes: Nodes,
-    device: Ints,
-    waiting: Ints,
-    since: Ints,
-    until: Ints,
-    depth: int,
-    called: Ints | None = None,
-    *,
-    elsewhere: bool = False,
-) -> Ints:
-    """Return the last activity that ended between two times on another stream of the same device; ``NONE`` without one.
-
-    Args:
-        nodes: The nodes.
-        device: Device of each activity.
-        waiting: Activities that waited.
-        since: Earliest end that counts, for each of them.
-        until: Latest end that counts.
-        depth: How many of the last activities to end are checked.
-        called: Launch time of each activity, if only activities launched before the waiting one count.
-        elsewhere: Whether activities of other devices count instead.
-    """
-    by_end = nodes.activities[np.argsort(nodes.end_ns[nodes.activities], kind="stable")]
-    last = np.searchsorted(nodes.end_ns[by_end], until, side="right") - 1
-    found = np.full(waiting.size, NONE)
-    for back in range(depth):
-        candidate = by_end[np.maximum(last - back, 0)]
-        fits = (
-            (last >= back)
-            & (nodes.end_ns[candidate] >= since)
-            & (nodes.start_ns[candidate] < nodes.start_ns[waiting])
-            & (nodes.lane[candidate] != nodes.lane[waiting])
-            & ((device[candidate - nodes.n_host] != device[waiting - nodes.n_host]) == elsewhere)
-        )
-        if called is not None:
-            fits &= called[candidate - nodes.n_host] < called[waiting - nodes.n_host]
-        found = np.where((found == NONE) & fits, candidate, found)
-    return found
-
-
 EVENT_WAITS_RULE = Rule(
     "event-waits",
     "A delayed activity waited for the activity of another stream that ended right before it started.",
@@ -100,7 +33,7 @@ def find_just_ended(nodes: Nodes, device: Ints, waiting: Ints) -> Ints:
     """Return the activity on another stream of the same device that ended nearest to each start, or ``NONE``."""
     start = nodes.start_ns[waiting]
     since = start - (MAX_WAKE_NS if nodes.is_nvidia else MAX_WAKE_ROCM_NS)
-    return find_last_ended(nodes, device, waiting, since, start + MAX_OVERLAP_NS, MAX_CANDIDATES)
+    return _find_last_ended(nodes, device, waiting, since, start + MAX_OVERLAP_NS, MAX_CANDIDATES)
 
 
 LONG_DELAYS_RULE = Rule(
@@ -127,7 +60,7 @@ def find_long_delay_causes(nodes: Nodes, device: Ints, waiting: Ints, ready: Int
     delay = start - ready[waiting]
     long = delay > MIN_LONG_DELAY_NS
     since = np.ceil(start[long] - MAX_UNEXPLAINED_FRACTION * delay[long]).astype(np.int64)
-    found[long] = find_last_ended(
+    found[long] = _find_last_ended(
         nodes, device, waiting[long], since, start[long], MAX_DELAY_CANDIDATES, nodes.launch_start_ns
     )
     return found
@@ -170,7 +103,7 @@ def find_ended_elsewhere(
     start, called = nodes.start_ns[waiting], nodes.launch_start_ns
     unexplained = (MAX_UNEXPLAINED_FRACTION * (start - ready[waiting])).astype(np.int64)
     since, until = start - np.maximum(MAX_WAKE_ROCM_NS, unexplained), start + MAX_OVERLAP_NS
-    found = find_last_ended(nodes, device, waiting, since, until, MAX_CANDIDATES, called, elsewhere=True)
+    found = _find_last_ended(nodes, device, waiting, since, until, MAX_CANDIDATES, called, elsewhere=True)
     is_copy = (kernels["copy_kind"] == "PtoP").fill_null(False).to_numpy()[np.maximum(found - nodes.n_host, 0)]
     told = _was_told_to_wait(trace, nodes, kernels["call"].gather(pl.Series(waiting - nodes.n_host)), waiting)
     return np.where(is_copy | told, found, NONE)
@@ -192,3 +125,70 @@ def _was_told_to_wait(trace: RankTrace, nodes: Nodes, calls: pl.Series, waiting:
     told = waits.select("pid", "tid", told=pl.col("ts_ns") - nodes.origin_ns).with_columns(at="told").sort("at")
     joined = asked.join_asof(told, on="at", by=["pid", "tid"], check_sortedness=False).sort("place")
     return joined.select((pl.col("told") > pl.col("since")).fill_null(value=False)).to_series().to_numpy()
+
+
+CARRIED_IN_RULE = Rule(
+    "carried-in",
+    "The first activity of a stream that starts late without a cause waited for work from before the trace.",
+    "One or two activities in each of six traces of vLLM, SGLang and HTA that begin amid a step; their steps change by "
+    "less than 0.01 % without the rule.",
+)
+"""Activities that waited for work from before the trace: the first of their streams. They are released as measured."""
+# Longer delays of a stream's first activity are due to work from before the trace, not to launch latency.
+MIN_CARRIED_IN_NS = 50_000
+
+
+def find_carried_in(nodes: Nodes, unexplained: Ints, ready: Ints, stream: Edges) -> Ints:
+    """Return the activities with an unexplained delay that are the first of their stream.
+
+    In a trace without earlier work, an activity that starts while its launch call still runs is not one of them: the
+    call was staging memory.
+    """
+    has_predecessor = np.zeros(nodes.start_ns.size, dtype=np.bool_)
+    has_predecessor[stream.dst // 2] = True
+    late = nodes.start_ns[unexplained] - ready[unexplained] > MIN_CARRIED_IN_NS
+    launcher = nodes.launcher[unexplained - nodes.n_host]
+    staged = (nodes.launcher != NONE).all() & (nodes.start_ns[unexplained] < nodes.end_ns[launcher])
+    carried_in: Ints = unexplained[late & ~has_predecessor[unexplained] & ~staged]
+    return carried_in
+
+
+def _find_last_ended(
+    nodes: Nodes,
+    device: Ints,
+    waiting: Ints,
+    since: Ints,
+    until: Ints,
+    depth: int,
+    called: Ints | None = None,
+    *,
+    elsewhere: bool = False,
+) -> Ints:
+    """Return the last activity that ended between two times on another stream of the same device; ``NONE`` without one.
+
+    Args:
+        nodes: The nodes.
+        device: Device of each activity.
+        waiting: Activities that waited.
+        since: Earliest end that counts, for each of them.
+        until: Latest end that counts.
+        depth: How many of the last activities to end are checked.
+        called: Launch time of each activity, if only activities launched before the waiting one count.
+        elsewhere: Whether activities of other devices count instead.
+    """
+    by_end = nodes.activities[np.argsort(nodes.end_ns[nodes.activities], kind="stable")]
+    last = np.searchsorted(nodes.end_ns[by_end], until, side="right") - 1
+    found = np.full(waiting.size, NONE)
+    for back in range(depth):
+        candidate = by_end[np.maximum(last - back, 0)]
+        fits = (
+            (last >= back)
+            & (nodes.end_ns[candidate] >= since)
+            & (nodes.start_ns[candidate] < nodes.start_ns[waiting])
+            & (nodes.lane[candidate] != nodes.lane[waiting])
+            & ((device[candidate - nodes.n_host] != device[waiting - nodes.n_host]) == elsewhere)
+        )
+        if called is not None:
+            fits &= called[candidate - nodes.n_host] < called[waiting - nodes.n_host]
+        found = np.where((found == NONE) & fits, candidate, found)
+    return found

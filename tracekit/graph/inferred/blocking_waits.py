@@ -12,6 +12,7 @@ from tracekit.graph.nodes import (
     EMPTY_NODES,
     EVENT_SYNC_CALLS,
     NONE,
+    PINNED_COPY_NAME,
     ROCM_CLOCK_ERROR_NS,
     STREAM_SYNC_CALLS,
     WAIT_CALLS,
@@ -96,7 +97,6 @@ MIN_LATE_FRACTION = 0.001
 """Of the call: one of 1.02 s on an H100 returned 53 us late, as its thread had to wake up."""
 MAX_OVERHEAD_FRACTION = 0.5
 """Of the time, in which the profiler may have held the call up instead."""
-PINNED_COPY_NAME = "Pinned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,7 @@ NO_WORK = UnrecordedWork(Edges(EdgeKind.UNRECORDED, *[EMPTY_NODES] * 3), EMPTY_N
 
 
 def find_unrecorded_work(nodes: Nodes, kernels: pl.DataFrame, overheads: pl.DataFrame) -> UnrecordedWork:
-    """Find the waits for work that isn't recorded.
-
-    Args:
-        nodes: The nodes.
-        kernels: The kernel table.
-        overheads: What CUPTI cost the CPU.
-    """
+    """Find the waits for work that isn't recorded."""
     calls, copies = nodes.find_calls(WAIT_CALLS), _find_blocking_copies(nodes, kernels)
     if not (nodes.activities.size and calls.size + copies.size):
         return NO_WORK

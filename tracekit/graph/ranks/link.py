@@ -22,10 +22,6 @@ def link_ranks(ranks: Sequence[tuple[int, GraphParts]], collectives: Collectives
     Its nodes are those of all ranks, each group in the order of ``ranks``::
 
         | calls | rendezvous | step starts | step ends | activities |
-
-    Args:
-        ranks: Number and graph parts of every rank.
-        collectives: The collectives that join the ranks.
     """
     found = build_rendezvous_points(collectives)
     layout = _NodeNumbering([parts.nodes for _, parts in ranks], len(found.names))

@@ -61,9 +61,6 @@ class LackingRanks:
 def find_lacking_ranks(recorded: Sequence[RecordedCollectives]) -> LackingRanks | None:
     """Find the ranks that lost kernels, and among them collectives of which others of their groups have more a step.
 
-    Args:
-        recorded: The ranks, in order.
-
     Returns:
         These ranks; None if there are none.
     """

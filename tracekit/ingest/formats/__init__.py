@@ -106,12 +106,7 @@ FORMATS = (ROCPD, NSIGHT, ROCPROF, XPLANE, CHAKRA, CHAKRA_JSON, TORCH_PERFETTO, 
 
 
 def identify_format(head: bytes, source: str) -> Format | None:
-    """Return the format of a file; ``None`` for PyTorch's own and for unknown ones.
-
-    Args:
-        head: The first bytes of the file.
-        source: Its name.
-    """
+    """Return the format of a file; ``None`` for PyTorch's own and for unknown ones."""
     name = re.sub(r"\.(?:gz|gzip|zst)$", "", source.lower())
     return next((form for form in FORMATS if _matches(form, head, name)), None)
 

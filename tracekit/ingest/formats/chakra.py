@@ -88,10 +88,6 @@ _SPACE = re.compile(r"\s*")
 def decode_messages(text: str, classes: dict[str, Any]) -> Iterator[Any]:
     """Yield the metadata and then the nodes, as the classes of the schema.
 
-    Args:
-        text: The file.
-        classes: The message classes by name.
-
     Raises:
         DecodeError: It isn't in this form.
     """

@@ -107,11 +107,7 @@ class Vocabulary(NamedTuple):
 
 
 def build_vocabulary(stacks: bool = False) -> Vocabulary:
-    """Build the scanner's vocabulary.
-
-    Args:
-        stacks: Whether to read Python calls and the stacks of ops.
-    """
+    """Build the scanner's vocabulary."""
     tables = select_categories(stacks)
     known = list(dict.fromkeys((*EVENT_KEYS, *tables, *ARGUMENTS)))
     meaning = np.full((len(known), 3), NO_WORD, np.int64)
