@@ -34,8 +34,8 @@ from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import FASTEST
 from tracekit.render.fleet import dump_fleet, render_fleet, render_fleet_page
 from tracekit.render.screen import as_text
-from tracekit.reporting.sections.decide import build_decision
-from tracekit.reporting.sections.source import build_source_summary
+from tracekit.reporting.sections.step import build_source_summary
+from tracekit.reporting.sections.targets import build_decision
 from tracekit.request import PredictRequest, answers
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

@@ -15,7 +15,7 @@ from tracekit.fleet import FleetOptions, FleetReport, predict_fleet
 from tracekit.messages import Message
 from tracekit.messages.traces import DURATIONS_ZERO
 from tracekit.reporting.kernel_rows import predict_on_source
-from tracekit.reporting.sections.rank_doubts import merge_rank_doubts
+from tracekit.reporting.sections.recording import merge_rank_doubts
 from tracekit.reporting.sections.warnings import build_warnings
 from tracekit.run import prepare_run
 from tracekit.testing import A100, TraceBuilder

@@ -11,7 +11,7 @@ from tracekit.analysis.sensitivity import SpeedReplays
 from tracekit.analysis.unrecorded_work import measure_unrecorded_time
 from tracekit.doctor import Status, examine
 from tracekit.graph.edges import EdgeKind
-from tracekit.reporting.sections.idle import analyze_idle_time
+from tracekit.reporting.sections.limits import analyze_idle_time
 from tracekit.reporting.sections.warnings import build_warnings
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

@@ -10,7 +10,7 @@ from tests.prediction.test_energy import STEP
 from tests.report.decisions import STEP_US, make_source, make_step
 from tracekit.prediction.mean_step import bound_mean_step
 from tracekit.prediction.question import Question, RankBy, WholeRun
-from tracekit.reporting.sections.decide import build_decision
+from tracekit.reporting.sections.targets import build_decision
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 

@@ -10,7 +10,7 @@ from tracekit.notebook import NotebookReport
 from tracekit.prediction import predict
 from tracekit.prediction.question import FASTEST
 from tracekit.reporting import build_report
-from tracekit.reporting.sections.decide import build_decision
+from tracekit.reporting.sections.targets import build_decision
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 

@@ -5,7 +5,7 @@ import re
 from rich.console import Console
 
 from tracekit.render.screen import TimeBars
-from tracekit.reporting.sections.bars import TimeBar
+from tracekit.reporting.sections.step import TimeBar
 
 FAMILIES = ("gemm", "softmax", "reduction", "copy", "embedding", "other", "idle")
 

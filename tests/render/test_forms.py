@@ -24,7 +24,7 @@ from tracekit.render.screen import SHADES, TimeBars, as_text
 from tracekit.reporting import tables as sections
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.ranks import RankTime
+from tracekit.reporting.sections.communication import RankTime
 
 
 @pytest.mark.parametrize("left_out", [0, 1])

@@ -8,7 +8,7 @@ from tracekit.analysis.profiler_overhead import find_profiler_stalls, remove_pro
 from tracekit.errors import WhatIfError
 from tracekit.messages.what_ifs import PROFILER_WORK_REMOVED
 from tracekit.prediction import predict
-from tracekit.reporting.sections import idle, warnings
+from tracekit.reporting.sections import limits, warnings
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import MAIN_THREAD, TraceBuilder
 from tracekit.whatif import apply_edits
@@ -48,7 +48,9 @@ def test_what_held_nothing_up_stays(builder):
     run = prepare_run(builder.load())
     assert find_profiler_stalls(run.trace).is_empty()
     assert not [
-        line for line in warnings.build_warnings(run, idle.analyze_idle_time(run)) if line.code == "profiler-holds-cpu"
+        line
+        for line in warnings.build_warnings(run, limits.analyze_idle_time(run))
+        if line.code == "profiler-holds-cpu"
     ]
     with pytest.raises(WhatIfError, check=has_code("edit-refused")):
         apply_edits(run.program, ["no-profiler()"])
@@ -73,14 +75,16 @@ def steps_held_up(*held: float) -> TraceBuilder:
 
 def test_what_held_up_a_step_that_is_not_measured_is_neither_said_nor_advised():
     run = prepare_run(steps_held_up(300, 0, 0).load())
-    assert "profiler-holds-cpu" not in {line.code for line in warnings.build_warnings(run, idle.analyze_idle_time(run))}
+    assert "profiler-holds-cpu" not in {
+        line.code for line in warnings.build_warnings(run, limits.analyze_idle_time(run))
+    }
     with pytest.raises(WhatIfError, check=has_code("edit-refused")):
         apply_edits(run.program, ["no-profiler()"])
 
 
 def test_advice_is_what_the_edit_does():
     run = prepare_run(steps_held_up(300, 100, 100).load())
-    found = find_message(warnings.build_warnings(run, idle.analyze_idle_time(run)), "profiler-holds-cpu")
+    found = find_message(warnings.build_warnings(run, limits.analyze_idle_time(run)), "profiler-holds-cpu")
     assert found.values["held_us"] == 200
     assert apply_edits(run.program, ["no-profiler()"]).edits[0].description == PROFILER_WORK_REMOVED(removed_us=200.0)
 
@@ -126,5 +130,5 @@ def test_a_step_that_the_gpu_limits_or_of_the_traced_gpu_says_nothing():
 def test_it_is_said_with_its_amount(ranks):
     builders = [late_launch().overhead("Activity Buffer Request", 90, 300) for _ in range(ranks)]
     run = prepare_run(job(*builders))
-    found = find_message(warnings.build_warnings(run, idle.analyze_idle_time(run)), "profiler-holds-cpu")
+    found = find_message(warnings.build_warnings(run, limits.analyze_idle_time(run)), "profiler-holds-cpu")
     assert found.values == {"held_us": 300, "kinds": ("Activity Buffer Request",)}

@@ -8,7 +8,7 @@ from tracekit.prediction.energy import StepEnergy
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import Coverage, PredictedStep
 from tracekit.replay.step_time import StepTime
-from tracekit.reporting.sections.source import SourceSummary
+from tracekit.reporting.sections.step import SourceSummary
 
 STEP_US = 3.6e6
 """A step of the trace: of one GPU it costs a thousandth of the price of an hour."""

@@ -14,9 +14,9 @@ from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import FASTEST, Question, RankBy, WholeRun
 from tracekit.reporting.figure import Figure
-from tracekit.reporting.sections.decide import build_decision, forget_prices
 from tracekit.reporting.sections.decision import Decision, TargetDecision
-from tracekit.reporting.sections.source import SourceSummary
+from tracekit.reporting.sections.step import SourceSummary
+from tracekit.reporting.sections.targets import build_decision, forget_prices
 
 H100 = make_step("h100-sxm", 0.5, 0.4, 0.625)
 """Twice as fast as the trace's A100: 1.6 to 2.5 times."""

@@ -17,7 +17,7 @@ from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.kernel_rows import build_kernel_rows, predict_on_source
 from tracekit.reporting.replayed_shares import compute_measured_shares, compute_target_shares
-from tracekit.reporting.sections.parts import build_step_parts
+from tracekit.reporting.sections.step import build_step_parts
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 

@@ -6,7 +6,7 @@ import pytest
 import tracekit as tk
 from tests.conftest import SAMPLES
 from tests.jobs import job, recorded
-from tracekit.reporting.sections import accuracy
+from tracekit.reporting.sections import kernels
 from tracekit.testing import TraceBuilder
 
 ALL_REDUCE = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 250_000, "Group size": 4}
@@ -143,7 +143,7 @@ def test_errors_of_the_laws_in_use():
 def test_the_error_on_a_target_is_known_where_it_was_measured():
     """H100 and H200 were fitted, and nobody measured products in half precision on a V100."""
     targets = tk.predict(a_product(), gpu=["h100-sxm", "h200-sxm", "v100-sxm2-16gb"]).targets
-    (law,) = accuracy.build_law_errors(
+    (law,) = kernels.build_law_errors(
         pl.DataFrame({"law": ["gemm half"], "paged": [False], "time_us": [900.0]}), targets
     )
     measured, sibling, nobody = law.on_target
@@ -155,8 +155,8 @@ def test_the_error_on_a_target_is_known_where_it_was_measured():
 def test_attention_over_whole_sequences_has_errors_of_its_own():
     """An engine's encoder was measured on an L40S, of attention over whole sequences nothing was published there."""
     targets = tk.predict(a_product(), gpu=["h100-sxm", "l40s"]).targets
-    kernels = pl.DataFrame({"law": ["sequence", "encoder"], "time_us": [900.0, 300.0]})
-    whole, engine = accuracy.build_law_errors(kernels, targets)
+    rows = pl.DataFrame({"law": ["sequence", "encoder"], "time_us": [900.0, 300.0]})
+    whole, engine = kernels.build_law_errors(rows, targets)
     assert (whole.law, whole.share) == ("attention, whole sequences", 75)
     assert whole.on_target[0] > engine.on_target[0]
     assert whole.on_target[1] is None

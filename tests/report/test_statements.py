@@ -28,7 +28,7 @@ from tracekit.render.screen import as_text
 from tracekit.render.sentences import MOST_NOTES, build_headline, choose_notes, collect_notes, describe_speeds
 from tracekit.reporting import build_report
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.parts import COLLECTIVE
+from tracekit.reporting.sections.step import COLLECTIVE
 from tracekit.run import MeasuredRun, prepare_run
 
 pytestmark = pytest.mark.heavy

@@ -11,15 +11,15 @@ from tracekit.prediction import predict
 from tracekit.render.html.page import render_page
 from tracekit.render.json import dump_prediction
 from tracekit.reporting import build_report
-from tracekit.reporting.sections import idle, unlike_steps, warnings
+from tracekit.reporting.sections import limits, warnings
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 
 def said(builder: TraceBuilder, steps: str | None = None) -> str:
     run = prepare_run(builder.load(), steps=steps)
-    found = unlike_steps.find_unlike_steps(run, idle.analyze_idle_time(run))
-    return str(unlike_steps.build_warning(found)) if found else ""
+    found = warnings.find_unlike_steps(run, limits.analyze_idle_time(run))
+    return str(warnings.build_warning(found)) if found else ""
 
 
 def test_a_slow_step_is_said_with_its_time_and_cause():
@@ -44,9 +44,9 @@ def test_a_slow_step_is_said_with_its_time_and_cause():
 def test_a_median_that_no_step_takes_is_said_to_be_a_mean(longer: tuple[float, ...], code: str) -> None:
     """The first step isn't measured; of the others each is so much longer."""
     run = prepare_run(job(*longer).load())
-    found = unlike_steps.find_unlike_steps(run, idle.analyze_idle_time(run))
+    found = warnings.find_unlike_steps(run, limits.analyze_idle_time(run))
     assert found
-    assert unlike_steps.build_warning(found).code == code
+    assert warnings.build_warning(found).code == code
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_no_more_than_three_are_named_the_farthest_first():
 def test_every_form_says_it(tmp_path, monkeypatch, capsys):
     trace = job(0, 0, 0, 10_000, 0)
     run, sentence = prepare_run(trace.load()), said(trace)
-    assert sentence in map(str, warnings.build_warnings(run, idle.analyze_idle_time(run)))
+    assert sentence in map(str, warnings.build_warnings(run, limits.analyze_idle_time(run)))
     report = build_report(run, tuple(predict(run, ["h100-sxm"]).values()))
     assert sentence in [one["text"] for one in json.loads(dump_prediction(report))["warnings"]]
     assert sentence in render_page(report)

@@ -8,7 +8,7 @@ import tracekit as tk
 from tests.jobs import served
 from tracekit.messages import Message
 from tracekit.messages.traces import EVENTS_CUT
-from tracekit.reporting.sections import idle, warnings
+from tracekit.reporting.sections import limits, warnings
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
@@ -16,7 +16,7 @@ from tracekit.trace import Trace
 
 def said_of(builder: TraceBuilder) -> tuple[Message, ...]:
     run = prepare_run(builder.load())
-    return warnings.build_warnings(run, idle.analyze_idle_time(run))
+    return warnings.build_warnings(run, limits.analyze_idle_time(run))
 
 
 def find(builder: TraceBuilder, code: str) -> list[Message]:
@@ -146,7 +146,7 @@ def test_of_several_ranks_it_is_said_whose_recording_is_damaged(damaged):
         rank = builder.load().ranks[0]
         ranks.append(replace(rank, warnings=(EVENTS_CUT(length=9),)) if number in damaged else rank)
     run = prepare_run(Trace(tuple(ranks)))
-    found = map(str, warnings.build_warnings(run, idle.analyze_idle_time(run)))
+    found = map(str, warnings.build_warnings(run, limits.analyze_idle_time(run)))
     said = [warning for warning in found if "cut short" in warning]
     alone = [f"rank {number}: {EVENTS_CUT(length=9)}" for number in damaged]
     assert said == (alone if len(damaged) == 1 else [f"{EVENTS_CUT(length=9)} (and 1 more like it)"])

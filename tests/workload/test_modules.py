@@ -10,7 +10,7 @@ from tracekit.errors import TracekitError
 from tracekit.ingest import cache, load_bytes
 from tracekit.ingest.decode import decode
 from tracekit.messages.traces import STACKS_NOT_RECORDED
-from tracekit.reporting.sections.modules import build_module_times
+from tracekit.reporting.sections.groups import build_module_times
 from tracekit.testing import TraceBuilder
 from tracekit.workload import module_paths
 from tracekit.workload.kernel_table import build_kernel_table

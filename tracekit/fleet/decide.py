@@ -10,9 +10,9 @@ from tracekit.prediction.energy import StepEnergy, average_kernel_energy, estima
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import Question
 from tracekit.replay.step_time import JobSteps
-from tracekit.reporting.sections.decide import build_decision
 from tracekit.reporting.sections.decision import Decision
-from tracekit.reporting.sections.source import SourceSummary, build_source_summary
+from tracekit.reporting.sections.step import SourceSummary, build_source_summary
+from tracekit.reporting.sections.targets import build_decision
 from tracekit.run import MeasuredRun
 
 
@@ -49,7 +49,7 @@ def decide(
 
 
 def _estimate_energy(run: MeasuredRun, evidence: FleetEvidence) -> StepEnergy | None:
-    """Estimate the energy of the measured step, as :func:`tracekit.reporting.sections.source.estimate_energy` does."""
+    """Estimate the energy of the measured step, as :func:`tracekit.reporting.sections.step.estimate_energy` does."""
     energies = [one.energies for one in evidence.ranks if one.energies is not None]
     if run.gpu is None or not energies:
         return None

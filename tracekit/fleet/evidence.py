@@ -31,7 +31,7 @@ from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs
 from tracekit.program import Program, StepTables
 from tracekit.replay.step_time import JobSteps, StepScale
 from tracekit.reporting.kernel_rows import predict_alone
-from tracekit.reporting.sections.rank_doubts import RankRecord, list_rank_doubts
+from tracekit.reporting.sections.recording import RankRecord, list_rank_doubts
 from tracekit.reporting.sections.warnings import JobEvidence
 from tracekit.run import check_accepted_tokens
 from tracekit.trace import RankTrace

@@ -11,7 +11,7 @@ from tracekit.messages import Message
 from tracekit.prediction.model import PredictedStep
 from tracekit.replay.step_time import StepTime
 from tracekit.reporting.sections.decision import Decision
-from tracekit.reporting.sections.source import SourceSummary
+from tracekit.reporting.sections.step import SourceSummary
 
 
 @dataclass(frozen=True, slots=True)

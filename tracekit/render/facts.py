@@ -24,7 +24,7 @@ from tracekit.render.screen import ColumnKind
 from tracekit.reporting.figure import Figure
 from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.serving import DECODE_KINDS, PREFILL_KINDS, ServedBatches, ServingSpeed
-from tracekit.reporting.sections.source import SourceSummary
+from tracekit.reporting.sections.step import SourceSummary
 
 MIN_OWNER_PCT = 0.1
 MOST_DETAILED_TARGETS = 6

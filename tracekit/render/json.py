@@ -11,7 +11,7 @@ from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.plain import to_builtins
 from tracekit.reporting.saved_prediction import to_saved_kernels
-from tracekit.reporting.sections.sensitivity import SpeedSensitivity
+from tracekit.reporting.sections.limits import SpeedSensitivity
 
 MAX_PREDICTED_KERNELS = 2000
 SCHEMA_VERSION = 1

@@ -34,8 +34,8 @@ from tracekit.render.facts import (
 )
 from tracekit.render.sentences import build_headline, choose_notes, group_findings, merge_target_notes
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.bars import list_parts
 from tracekit.reporting.sections.serving import ServingTimes
+from tracekit.reporting.sections.step import list_parts
 from tracekit.reporting.tables import COLLECTIVES, COPIES, CRITICAL, IDLE, MODULES, PHASES, RANKS
 
 MAX_KERNELS = 20

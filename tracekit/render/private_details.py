@@ -16,9 +16,9 @@ from tracekit.messages.predictions import PRICE_MISSING
 from tracekit.messages.reports import PRICE_UNUSED, PRICES_OLD
 from tracekit.redact.redactor import ADDRESS_PATTERN, MAX_CACHED_TEXTS, PATH_PATTERN, REDACTED, make_name_pattern
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.decide import forget_prices
 from tracekit.reporting.sections.decision import Decision
-from tracekit.reporting.sections.provenance import Provenance
+from tracekit.reporting.sections.recording import Provenance
+from tracekit.reporting.sections.targets import forget_prices
 from tracekit.secret_scan import ANY_SECRET_PATTERN, WORKER_PATTERN
 
 AnyReport = TypeVar("AnyReport")

@@ -15,7 +15,7 @@ from rich.text import Text
 from tracekit.escape import to_line, to_lines
 from tracekit.format import format_duration, format_percent
 from tracekit.render.colours import get_family_colour
-from tracekit.reporting.sections.bars import TimeBar, list_parts
+from tracekit.reporting.sections.step import TimeBar, list_parts
 
 MIN_NUMBER_CHARS = 7
 MIN_WORD_CHARS = len("elementwise")

@@ -13,8 +13,8 @@ from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.note_order import ALWAYS_SHOWN, find_place
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report, TargetsReport
-from tracekit.reporting.sections.decide import count_gpus
 from tracekit.reporting.sections.decision import Decision
+from tracekit.reporting.sections.targets import count_gpus
 
 
 @dataclass(frozen=True, slots=True)

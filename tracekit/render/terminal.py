@@ -41,8 +41,8 @@ from tracekit.render.terminal_tables import (
 from tracekit.reporting.findings.bottleneck import merge_bottlenecks
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report, TargetsReport
-from tracekit.reporting.sections.copies import CopyTime
-from tracekit.reporting.sections.streams import StreamTime
+from tracekit.reporting.sections.communication import CopyTime
+from tracekit.reporting.sections.limits import StreamTime
 from tracekit.rules import Rule
 
 

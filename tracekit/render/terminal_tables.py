@@ -35,8 +35,8 @@ from tracekit.render.screen import ColumnKind, Grid, append_omitted_count, make_
 from tracekit.render.sentences import describe_speeds, merge_target_notes
 from tracekit.reporting.columns import Table
 from tracekit.reporting.model import Report, TargetsReport
-from tracekit.reporting.sections.idle import IdleTime
 from tracekit.reporting.sections.kernels import KernelTime
+from tracekit.reporting.sections.limits import IdleTime
 from tracekit.reporting.tables import COLLECTIVES
 
 MOST_TARGETS = 20

@@ -16,37 +16,18 @@ from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.model import Report
 from tracekit.reporting.replayed_shares import compute_measured_shares, compute_target_shares
 from tracekit.reporting.sections import (
-    accuracy,
-    bars,
-    breakdown,
     communication,
-    copies,
-    coverage,
-    critical_path,
-    events,
-    idle,
+    groups,
     kernels,
-    modules,
-    over_bound,
-    over_time,
-    parts,
-    phases,
-    provenance,
-    ranks,
-    refused,
-    replay,
-    roofs,
-    sensitivity,
+    limits,
+    recording,
     serving,
-    source,
-    steps,
-    streams,
+    step,
     timeline,
     warnings,
 )
-from tracekit.reporting.sections import what_if as edits
-from tracekit.reporting.sections.decide import build_decision
 from tracekit.reporting.sections.decision import Decision
+from tracekit.reporting.sections.targets import build_decision, build_edit_savings, build_refused_steps
 from tracekit.run import MeasuredRun
 from tracekit.whatif import WhatIfResult
 
@@ -84,7 +65,7 @@ def build_report(
     """
     on_source = kernel_rows.predict_on_source(run)
     price = prices.find(run.gpu, cluster)
-    summary = source.build_source_summary(run, price, batch, source.estimate_energy(run, on_source), cluster)
+    summary = step.build_source_summary(run, price, batch, step.estimate_energy(run, on_source), cluster)
     decision = build_decision(summary, targets, question, edited=what_if is not None, prices_date=prices.date)
     targets, after_edits = _order_targets(targets, after_edits, decision)
     places = {target.label: place for place, target in enumerate(targets)}
@@ -94,38 +75,38 @@ def build_report(
     idle_time, stream_idle_time = attribute_stream_idle_time(run.program, run.measured_timeline)
     step_idle = idle_time.scale_to(run.measured_step)
     replayed = (compute_measured_shares(run), *map(compute_target_shares, targets))
-    step_parts = parts.build_step_parts(run.measured_step, replayed[0].families, step_idle)
+    step_parts = step.build_step_parts(run.measured_step, replayed[0].families, step_idle)
     replays = SpeedReplays(run)
     kernel_times = kernels.build_kernel_times(run, rows, targets)
-    course = over_time.build_step_course(run)
+    course = timeline.build_step_course(run)
     return Report(
         source=summary,
         decision=decision,
         serving=serving.build_serving_times(run, targets, other_batches),
-        replay=replay.build_replay_error(run),
-        events=events.build_event_ledger(run),
-        coverage=coverage.build_work_coverage(rows),
-        breakdown=breakdown.build_family_times(rows, chosen),
-        phases=phases.build_phase_times(rows, chosen),
-        modules=modules.build_module_times(rows, chosen),
-        idle=idle.build_idle_times(run, step_idle),
-        streams=streams.build_stream_times(run, stream_idle_time),
-        ranks=ranks.build_rank_times(run),
+        replay=step.build_replay_error(run),
+        events=recording.build_event_ledger(run),
+        coverage=groups.build_work_coverage(rows),
+        breakdown=groups.build_family_times(rows, chosen),
+        phases=groups.build_phase_times(rows, chosen),
+        modules=groups.build_module_times(rows, chosen),
+        idle=limits.build_idle_times(run, step_idle),
+        streams=limits.build_stream_times(run, stream_idle_time),
+        ranks=communication.build_rank_times(run),
         parts=step_parts,
-        bars=bars.build_time_bars(run, targets, replayed),
+        bars=step.build_time_bars(run, targets, replayed),
         kernels=kernel_times,
-        over_bound=over_bound.build_kernels_over_bound(rows, run.gpu),
-        roofs=roofs.build_roofs(run, rows, targets),
+        over_bound=kernels.build_kernels_over_bound(rows, run.gpu),
+        roofs=kernels.build_roofs(run, rows, targets),
         communication=communication.build_collective_times(rows, chosen, run.program.collectives),
-        copies=copies.build_copy_times(rows, chosen, run.gpu),
+        copies=communication.build_copy_times(rows, chosen, run.gpu),
         course=course,
         timelines=timeline.build_timelines(run, targets, kernel_times, course),
-        steps=steps.build_measured_steps(run),
-        critical=critical_path.build_critical_path(run),
-        speeds=sensitivity.build_speed_sensitivity(replays),
-        accuracy=accuracy.build_law_errors(rows, targets),
-        what_if=edits.build_edit_savings(what_if, after_edits),
-        provenance=provenance.build_provenance(run, targets, command),
+        steps=step.build_measured_steps(run),
+        critical=limits.build_critical_path(run),
+        speeds=limits.build_speed_sensitivity(replays),
+        accuracy=kernels.build_law_errors(rows, targets),
+        what_if=build_edit_savings(what_if, after_edits),
+        provenance=recording.build_provenance(run, targets, command),
         findings=collect_findings(
             FindingContext(run, rows, step_idle, replays, step_parts, replayed, tuple(targets)),
         ),
@@ -135,7 +116,7 @@ def build_report(
             *warnings.build_warnings(run, idle_time, on_source),
         ),
         targets=tuple(target.to_plain() for target in targets),
-        refused=refused.build_refused_steps(refused_targets),
+        refused=build_refused_steps(refused_targets),
     )
 
 

@@ -16,7 +16,7 @@ from tracekit.prediction.batch import StepBatch
 from tracekit.reporting.build import build_prediction_report, build_report
 from tracekit.reporting.model import Report
 from tracekit.reporting.same_program import is_same_program
-from tracekit.reporting.sections.bars import order_parts
+from tracekit.reporting.sections.step import order_parts
 from tracekit.run import prepare_run
 from tracekit.scoreboard import Forecast
 from tracekit.secret_scan import WORKER_PATTERN

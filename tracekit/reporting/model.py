@@ -13,34 +13,16 @@ from tracekit.messages import Message
 from tracekit.prediction.model import PredictedStep
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.plain import encode_plain, read_report
-from tracekit.reporting.sections.accuracy import LawError
-from tracekit.reporting.sections.bars import TimeBar
-from tracekit.reporting.sections.breakdown import FamilyTime
-from tracekit.reporting.sections.communication import CollectiveTime
-from tracekit.reporting.sections.copies import CopyTime
-from tracekit.reporting.sections.coverage import WorkCoverage
-from tracekit.reporting.sections.critical_path import CriticalPathSection
+from tracekit.reporting.sections.communication import CollectiveTime, CopyTime, RankTime
 from tracekit.reporting.sections.decision import Decision
-from tracekit.reporting.sections.events import EventLedger
-from tracekit.reporting.sections.idle import IdleTime
-from tracekit.reporting.sections.kernels import KernelTime
-from tracekit.reporting.sections.modules import ModuleTime
-from tracekit.reporting.sections.over_bound import KernelOverBound
-from tracekit.reporting.sections.over_time import StepCourse
-from tracekit.reporting.sections.parts import StepPart
-from tracekit.reporting.sections.phases import PhaseTime
-from tracekit.reporting.sections.provenance import Provenance
-from tracekit.reporting.sections.ranks import RankTime
-from tracekit.reporting.sections.refused import RefusedStep
-from tracekit.reporting.sections.replay import ReplayError
-from tracekit.reporting.sections.roofs import Roof
-from tracekit.reporting.sections.sensitivity import SpeedSensitivity
+from tracekit.reporting.sections.groups import FamilyTime, ModuleTime, PhaseTime, WorkCoverage
+from tracekit.reporting.sections.kernels import KernelOverBound, KernelTime, LawError, Roof
+from tracekit.reporting.sections.limits import CriticalPathSection, IdleTime, SpeedSensitivity, StreamTime
+from tracekit.reporting.sections.recording import EventLedger, Provenance
 from tracekit.reporting.sections.serving import ServingTimes
-from tracekit.reporting.sections.source import SourceSummary
-from tracekit.reporting.sections.steps import MeasuredStep
-from tracekit.reporting.sections.streams import StreamTime
-from tracekit.reporting.sections.timeline import TimelineSection
-from tracekit.reporting.sections.what_if import EditSaving
+from tracekit.reporting.sections.step import MeasuredStep, ReplayError, SourceSummary, StepPart, TimeBar
+from tracekit.reporting.sections.targets import EditSaving, RefusedStep
+from tracekit.reporting.sections.timeline import StepCourse, TimelineSection
 
 
 class TargetsReport(Protocol):

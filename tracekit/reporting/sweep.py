@@ -12,7 +12,8 @@ from tracekit.prediction.sweep import Sweep, SweepEntry, tabulate_entries
 from tracekit.reporting.findings.bottleneck import StepLimiter, choose_limiter
 from tracekit.reporting.plain import encode_plain, read_report
 from tracekit.reporting.replayed_shares import compute_target_shares
-from tracekit.reporting.sections import idle, warnings
+from tracekit.reporting.sections import warnings
+from tracekit.reporting.sections.limits import analyze_idle_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,5 +83,5 @@ def build_sweep_report(sweep: Sweep) -> SweepReport:
         refused=sweep.refused,
         straggler_note=sweep.straggler_note,
         assumptions=sweep.assumptions,
-        warnings=(*sweep.price_doubts, *warnings.build_warnings(run, idle.analyze_idle_time(run))),
+        warnings=(*sweep.price_doubts, *warnings.build_warnings(run, analyze_idle_time(run))),
     )

@@ -13,23 +13,14 @@ from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.note_order import compute_effect_us
 from tracekit.reporting.columns import Column, Table
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.accuracy import LawError
-from tracekit.reporting.sections.communication import CollectiveTime
-from tracekit.reporting.sections.copies import CopyTime
-from tracekit.reporting.sections.critical_path import CriticalOp
+from tracekit.reporting.sections.communication import CollectiveTime, CopyTime, RankTime
 from tracekit.reporting.sections.decision import TargetDecision
-from tracekit.reporting.sections.idle import IdleTime
-from tracekit.reporting.sections.kernels import KernelTime, Tiles
-from tracekit.reporting.sections.modules import ModuleTime
-from tracekit.reporting.sections.over_bound import KernelOverBound
-from tracekit.reporting.sections.parts import StepPart
-from tracekit.reporting.sections.phases import PhaseTime
-from tracekit.reporting.sections.ranks import RankTime
+from tracekit.reporting.sections.groups import ModuleTime, PhaseTime
+from tracekit.reporting.sections.kernels import KernelOverBound, KernelTime, LawError, Tiles
+from tracekit.reporting.sections.limits import CriticalOp, IdleTime, StreamTime
 from tracekit.reporting.sections.serving import ServedBatches, ServingSpeed
-from tracekit.reporting.sections.source import SourceSummary
-from tracekit.reporting.sections.steps import MeasuredStep
-from tracekit.reporting.sections.streams import StreamTime
-from tracekit.reporting.sections.what_if import EditSaving
+from tracekit.reporting.sections.step import MeasuredStep, SourceSummary, StepPart
+from tracekit.reporting.sections.targets import EditSaving
 from tracekit.schema import LEDGER, TableSchema
 
 

@@ -12,8 +12,8 @@ from tracekit.messages import Message, front_ends
 from tracekit.messages import traces as messages
 from tracekit.reporting import kernel_rows
 from tracekit.reporting.plain import to_builtins
-from tracekit.reporting.sections import coverage, idle, warnings
-from tracekit.reporting.sections.source import build_source_summary
+from tracekit.reporting.sections import groups, limits, warnings
+from tracekit.reporting.sections.step import build_source_summary
 from tracekit.trace import Trace
 from tracekit.web.errors import TooLargeError
 from tracekit.web.uploads import Upload
@@ -131,7 +131,7 @@ def summarize_traces(
     rows = kernel_rows.build_kernel_rows(run, (), kernel_rows.predict_on_source(run))
     return {
         "source": dataclasses.asdict(build_source_summary(run)),
-        "coverage": dataclasses.asdict(coverage.build_work_coverage(rows)),
+        "coverage": dataclasses.asdict(groups.build_work_coverage(rows)),
         "diagnosis": to_builtins(examine(trace, lowest, beside, measure)),
-        "warnings": [one.to_dict() for one in warnings.build_warnings(run, idle.analyze_idle_time(run))],
+        "warnings": [one.to_dict() for one in warnings.build_warnings(run, limits.analyze_idle_time(run))],
     }

@@ -18,7 +18,7 @@ from predictors import PredictorError, identify_gpu, resolve_gpu
 from predictors import predict as predict_kernels
 from tests.validation.study import REAL_TRACES, find_input, format_table
 from tracekit.errors import NoGpuActivityError, TracekitError
-from tracekit.reporting.sections.coverage import INFERRED_SOURCES
+from tracekit.reporting.sections.groups import INFERRED_SOURCES
 from tracekit.trace import RankTrace
 from tracekit.workload.kernel_table import build_kernel_table, has_work
 from tracekit.workload.step_kinds import compute_time_share

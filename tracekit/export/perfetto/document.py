@@ -17,7 +17,7 @@ from tracekit.messages import reports as told
 from tracekit.prediction import Prediction
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
-from tracekit.reporting.sections.source import label_times
+from tracekit.reporting.sections.step import label_times
 from tracekit.run import MeasuredRun
 from tracekit.version import __version__
 

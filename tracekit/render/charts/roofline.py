@@ -8,8 +8,7 @@ from tracekit.format import format_duration, format_number, format_percent, form
 from tracekit.render.charts.model import Axis, Chart, Series
 from tracekit.render.colours import GREY, get_family_colour
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.kernels import KernelTime
-from tracekit.reporting.sections.roofs import Roof
+from tracekit.reporting.sections.kernels import KernelTime, Roof
 
 MIN_BUBBLE_SHARE_PCT = 0.05
 """Kernels with a smaller percentage of kernel time get no bubble."""

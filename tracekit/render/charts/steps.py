@@ -8,8 +8,8 @@ from tracekit.format import format_duration, format_percent
 from tracekit.render.charts.model import Axis, Chart, Series
 from tracekit.render.colours import FAMILY_COLOURS, IDLE_COLOUR, get_family_colour
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.bars import TimeBar, list_parts
-from tracekit.reporting.sections.over_time import TimeCourse
+from tracekit.reporting.sections.step import TimeBar, list_parts
+from tracekit.reporting.sections.timeline import TimeCourse
 
 MAX_TIME_RATIO = 4.0
 """Ratio of the longest to the shortest step above which bars show percentages: the short ones would be slivers."""

@@ -63,7 +63,7 @@ from tracekit.render.html.timeline import LABEL_PX, draw_timelines
 from tracekit.render.sentences import build_headline, choose_notes, collect_notes, describe_speeds, merge_target_notes
 from tracekit.reporting import tables
 from tracekit.reporting.model import Report
-from tracekit.reporting.sections.bars import list_parts
+from tracekit.reporting.sections.step import list_parts
 
 MAX_NAME_CHARS = 60
 """Maximum length of a name in a table; a tooltip shows the full name."""

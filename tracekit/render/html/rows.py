@@ -15,8 +15,7 @@ from tracekit.prediction.question import RankBy
 from tracekit.render.sentences import group_findings
 from tracekit.reporting.findings.finding import Finding
 from tracekit.reporting.model import Report, TargetsReport
-from tracekit.reporting.sections.decision import Decision, TargetDecision
-from tracekit.reporting.sections.decision_sentences import MIN_RATIO_IN_TIMES
+from tracekit.reporting.sections.decision import MIN_RATIO_IN_TIMES, Decision, TargetDecision
 from tracekit.reporting.sections.kernels import KernelTime, Tiles
 
 MAX_ROWS = 400

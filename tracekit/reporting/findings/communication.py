@@ -9,7 +9,7 @@ from tracekit.messages.model import Template
 from tracekit.reporting.findings.bottleneck import choose_limiter
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
-from tracekit.reporting.sections.parts import COLLECTIVE
+from tracekit.reporting.sections.step import COLLECTIVE
 
 MIN_EXPOSED_FRACTION = 0.05
 

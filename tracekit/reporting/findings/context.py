@@ -20,7 +20,7 @@ from tracekit.messages import findings as told
 from tracekit.prediction import Prediction
 from tracekit.reporting.findings.finding import Evidence
 from tracekit.reporting.replayed_shares import ReplayedShares
-from tracekit.reporting.sections.parts import StepPart
+from tracekit.reporting.sections.step import StepPart
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
 from tracekit.whatif.registry import EditFunction, compute_step_time_us

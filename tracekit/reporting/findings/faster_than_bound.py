@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tracekit.messages import findings as told
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
-from tracekit.reporting.sections.over_bound import IS_FASTER_THAN_BOUND
+from tracekit.reporting.sections.kernels import IS_FASTER_THAN_BOUND
 from tracekit.workload.step_kinds import compute_time_share
 
 

@@ -12,7 +12,7 @@ from tracekit.messages import findings as told
 from tracekit.messages.model import Template
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.findings.finding import Finding
-from tracekit.reporting.sections.parts import COLLECTIVE, StepPart
+from tracekit.reporting.sections.step import COLLECTIVE, StepPart
 
 MIN_LIMIT_PCT = 60.0
 """Percent of the roofline from which on kernels count as near what the GPU can do."""

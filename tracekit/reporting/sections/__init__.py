@@ -1,1 +1,1 @@
-"""The report's sections. To add one: a file with a data class and a function that builds it, and a line in build.py."""
+"""The report's sections. To add one: a data class, its function, a line in build.py."""

@@ -1,11 +1,16 @@
-"""The decision that a prediction is asked for: how fast, at what cost, and whether it pays."""
+"""The decision that a prediction is asked for: how fast, at what cost, and whether it pays; its ranks and its words."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import hypot, log
 from typing import Annotated
 
-from tracekit.messages import Message
+from tracekit.messages import Message, Value
+from tracekit.messages import predictions as told
+from tracekit.prediction.question import RankBy, WholeRun
 from tracekit.reporting.columns import Column
 from tracekit.reporting.figure import Figure
+from tracekit.reporting.name_some import name_some
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +107,208 @@ class Decision:
     here: TraceCosts
     sentence: Message
     targets: tuple[TargetDecision, ...]
+
+
+def rank_figures(figures: Sequence[Figure | None], is_excluded: Sequence[bool]) -> list[int]:
+    """Return the rank of each of some figures, of which the lowest is the best: one more than the surely better ones.
+
+    Two figures share a rank where neither is surely better. So ranks don't depend on the order of the figures, and one
+    with a wide interval has the best rank that it may have.
+
+    Args:
+        figures: The figures; unknown ones rank behind all known ones.
+        is_excluded: Which ones rank behind all others, such as GPUs with too little memory.
+    """
+    groups = [(excluded, figure is None) for figure, excluded in zip(figures, is_excluded, strict=True)]
+    entries = list(zip(groups, figures, strict=True))
+    return [1 + sum(_is_surely_better(other, one) for other in entries) for one in entries]
+
+
+def _is_surely_better(
+    one: tuple[tuple[bool, bool], Figure | None], other: tuple[tuple[bool, bool], Figure | None]
+) -> bool:
+    (group, figure), (other_group, other_figure) = one, other
+    if figure is None or other_figure is None or group != other_group:
+        return group < other_group
+    return is_surely_less(figure, other_figure)
+
+
+def is_surely_less(one: Figure, other: Figure) -> bool:
+    """Return whether one figure is less than another by more than their intervals leave open.
+
+    The ratio of two log-normal figures with independent errors has the hypotenuse of both half-widths. Errors of two
+    targets are predicted from the same measured step by the same model, hence positively correlated, which makes the
+    ratio more certain than that: independence is the careful assumption.
+    """
+    if one.likely >= other.likely:
+        return False
+    if min(one.low, other.low) <= 0:
+        return one.high < other.low
+    return log(other.likely / one.likely) > hypot(log(one.high / one.likely), log(other.likely / other.low))
+
+
+LEVEL_TOLERANCE = 0.01
+"""Speeds that differ by less than this share are called equal."""
+MIN_RATIO_IN_TIMES = 2.0
+"""Least ratio of costs that is said as one; smaller ones are said in percent."""
+MOST_NAMED = 3
+"""Most targets that a sentence names."""
+RANK_TEMPLATES = {
+    RankBy.TIME: (told.FIRST_BY_TIME, told.LEVEL_BY_TIME),
+    RankBy.DOLLARS: (told.FIRST_BY_DOLLARS, told.LEVEL_BY_DOLLARS),
+    RankBy.TOKENS_PER_DOLLAR: (told.FIRST_BY_DOLLARS, told.LEVEL_BY_DOLLARS),
+    RankBy.ENERGY: (told.FIRST_BY_ENERGY, told.LEVEL_BY_ENERGY),
+}
+"""For each figure: what is said of a target that is surely the best, and of one that may be."""
+
+
+def write_target(
+    target: TargetDecision, here: TraceCosts, unit: str, amount: int, whole_run: WholeRun | None
+) -> Message:
+    """Write the answer for one target.
+
+    Args:
+        target: Its figures.
+        here: Those of the trace.
+        unit: What work is counted in.
+        amount: Number of units that dollars are for.
+        whole_run: The whole work; None if it wasn't given.
+    """
+    answers = [
+        _write_speed(target, here),
+        *_write_speed_with_same_cpu(target),
+        *_write_cost(target, here, unit, amount),
+        *_write_rent(target),
+        *(_write_run(target, here, whole_run) if whole_run else ()),
+        *_write_memory(target),
+    ]
+    return told.TARGET_DECIDED(target=(target.name, *target.setting), answers=answers)
+
+
+def _write_speed(target: TargetDecision, here: TraceCosts) -> Message:
+    if here.is_captured:
+        step = target.step_us
+        return told.STEP_OF_CAPTURE(step_us=step.likely, ends_us=(step.low, step.high))
+    speedup = target.speedup
+    assert speedup is not None
+    if speedup.is_exact and speedup.likely == 1:
+        return told.SPEED_AS_MEASURED()
+    if abs(speedup.likely - 1) < LEVEL_TOLERANCE:
+        return told.SPEED_LEVEL(speedup=speedup.ordered)
+    if speedup.likely > 1:
+        faster = told.SPEED_HIGHER if speedup.low > 1 else told.SPEED_MAYBE_HIGHER
+        return faster(speedup=speedup.ordered)
+    slower = told.SPEED_LOWER if speedup.high < 1 else told.SPEED_MAYBE_LOWER
+    return slower(slowdown=speedup.invert().ordered)
+
+
+def _write_speed_with_same_cpu(target: TargetDecision) -> Iterator[Message]:
+    """Yield how fast the target is if its CPU is like the trace's, where that makes the answer narrower."""
+    if target.same_host_speedup is not None:
+        yield told.SPEED_WITH_SAME_CPU(speedup=target.same_host_speedup.ordered)
+
+
+def _write_cost(target: TargetDecision, here: TraceCosts, unit: str, amount: int) -> Iterator[Message]:
+    """Yield what the target costs, as far as prices are known."""
+    if target.break_even is not None and here.price:
+        shown: dict[str, Value] = {
+            "break_even": target.break_even.ordered,
+            "here": here.name,
+            "here_price": here.price,
+        }
+        if target.price is None:
+            yield told.PAYS_BELOW(**shown)
+            return
+        shown |= {"price": target.price, "unit": unit.removesuffix("s")}
+        ratio = target.break_even.invert(target.price) if target.price else None
+        if ratio is None or ratio.low <= 1 <= ratio.high:
+            yield told.COSTS_UNDECIDED(**shown)
+        elif ratio.likely >= MIN_RATIO_IN_TIMES:
+            yield told.COSTS_TIMES(**shown, ratio=ratio.ordered)
+        elif ratio.likely > 1:
+            yield told.COSTS_MORE(**shown, more_pct=[100 * (end - 1) for end in ratio.ordered])
+        else:
+            yield told.COSTS_LESS(**shown, less_pct=[100 * (1 - end) for end in reversed(ratio.ordered)])
+    elif target.dollars is not None and target.price is not None:
+        yield told.COSTS_ALONE(price=target.price, amount=amount, units=unit, dollars=target.dollars.ordered)
+
+
+def _write_rent(target: TargetDecision) -> Iterator[Message]:
+    """Yield which GPUs dollars count, where there are several."""
+    if target.hourly is None:
+        return
+    if target.rented != target.gpus:
+        yield told.RENTED_WHOLE(hourly=target.hourly, rented=target.rented, used=target.gpus)
+    elif target.rented > 1:
+        yield told.RENTED_GPUS(hourly=target.hourly, rented=target.rented)
+
+
+def _write_run(target: TargetDecision, here: TraceCosts, whole_run: WholeRun) -> Iterator[Message]:
+    """Yield how long the whole run takes, and what it costs."""
+    if target.run_hours is None:
+        return
+    work: dict[str, Value] = {"amount": whole_run.amount, "units": whole_run.unit}
+    if here.run_hours is None:
+        yield told.RUN_TAKES_THERE(**work, hours=target.run_hours.ordered)
+    else:
+        yield told.RUN_TAKES(**work, hours=target.run_hours.ordered, here_hours=here.run_hours)
+    if target.run_dollars is not None and here.run_dollars is not None:
+        yield told.RUN_COSTS(dollars=target.run_dollars.ordered, here_dollars=here.run_dollars)
+    elif target.run_dollars is not None:
+        yield told.RUN_COSTS_THERE(dollars=target.run_dollars.ordered)
+
+
+def _write_memory(target: TargetDecision) -> Iterator[Message]:
+    if target.fits is False:
+        yield told.LACKS_MEMORY()
+    elif target.fits is None:
+        yield told.MAY_LACK_MEMORY()
+
+
+def write_decision(
+    targets: Sequence[TargetDecision], here: TraceCosts, rank_by: RankBy, prices_date: str | None
+) -> Message:
+    """Write the answer: that for the best target, and whether it surely is the best.
+
+    Args:
+        targets: The targets, in order of rank.
+        here: What the work costs where it was traced.
+        rank_by: What they are ranked by.
+        prices_date: Day of the prices; None where it isn't known.
+    """
+    best, *others = targets
+    values = best.sentence.values
+    answers = values["answers"]
+    assert isinstance(answers, tuple)
+    more = [
+        *([_write_rank(best, others, rank_by)] if others else []),
+        *([] if not others or rank_by.needs_prices else _write_cheapest(targets, here)),
+        *([told.PRICES_DATED(date=prices_date)] if prices_date else []),
+    ]
+    return told.TARGET_DECIDED(target=values["target"], answers=(*answers, *more))
+
+
+def _write_rank(best: TargetDecision, others: Sequence[TargetDecision], rank_by: RankBy) -> Message:
+    """Write whether a target is surely the best by the figure that was asked for."""
+    level = [other.name for other in others if other.rank == best.rank]
+    first, shared = RANK_TEMPLATES[rank_by]
+    count = 1 + len(others)
+    return shared(targets=count, others=name_some(level, MOST_NAMED)) if level else first(targets=count)
+
+
+def _write_cheapest(targets: Sequence[TargetDecision], here: TraceCosts) -> Iterator[Message]:
+    """Yield where the work costs least, of at least two places with a price and enough memory."""
+    # Of equal work: what is open about the work of a step is so everywhere.
+    costs = {
+        one.name: one.mean_us.scale(one.hourly) for one in targets if one.hourly is not None and one.fits is not False
+    }
+    if here.hourly is not None:
+        costs[here.name] = Figure.from_exact(here.hourly * here.mean_us)
+    if len(costs) < 2:
+        return
+    ranks = rank_figures([*costs.values()], [False] * len(costs))
+    least = [name for name, rank in zip(costs, ranks, strict=True) if rank == 1]
+    if len(least) == 1:
+        yield told.CHEAPEST(place=least[0], places=len(costs))
+    else:
+        yield told.CHEAPEST_OPEN(places=name_some(least, MOST_NAMED))

@@ -16,7 +16,7 @@ from tracekit.prediction.batch import infer_accepted_tokens, infer_rank_batch
 from tracekit.prediction.batch_kinds import separate_batches
 from tracekit.reporting.columns import Column
 from tracekit.reporting.figure import Figure
-from tracekit.reporting.sections.source import label_times
+from tracekit.reporting.sections.step import label_times
 from tracekit.run import MeasuredRun
 
 PREFILL_KINDS, DECODE_KINDS = ("prefill", "mixed"), ("decode", "mixed")

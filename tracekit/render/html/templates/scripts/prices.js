@@ -11,7 +11,7 @@ if (data.pricing) {
   const fill = (template, values) => template.replace(/\{(\w+)(?::([^}]*))?\}/g, (_, name, form) => form ? FORMS[form](values[name]) : values[name]);
   const scale = (figure, factor) => figure && figure.map((value) => value * factor);
 
-  // As tracekit.reporting.sections.decide and decision_sentences have it.
+  // As tracekit.reporting.sections.targets and decision have it.
   const costs = (one) => one.price === null ? null : scale(one.gpu_hours, one.price);
   const breakEven = (one) => here.price === null ? null : scale(one.speedup, here.price * here.rented / one.rented);
   function answer(one) {
@@ -25,7 +25,7 @@ if (data.pricing) {
     if (ratio[1] > 1) return fill(answers["costs-more"], { ...values, more_pct: ratio.map((end) => 100 * (end - 1)) });
     return fill(answers["costs-less"], { ...values, less_pct: ratio.map((end) => 100 * (1 - end)).reverse() });
   }
-  // As tracekit.reporting.sections.ranking has it.
+  // As tracekit.reporting.sections.decision has it.
   function isSurelyCheaper(one, other) {
     const [a, b] = [costs(one), costs(other)];
     if ((one.fits === false) !== (other.fits === false)) return other.fits === false;

@@ -1,18 +1,28 @@
-"""Compare targets with the trace for equal work, and rank them."""
+"""The targets: compared with the trace for equal work, after each what-if edit, and refused."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
+from typing import Annotated
 
 from tracekit.messages import Message
 from tracekit.messages import predictions as told
+from tracekit.prediction import RefusedTarget
 from tracekit.prediction.model import PredictedStep, scale_to_mean_step
 from tracekit.prediction.question import Question, RankBy, WholeRun
+from tracekit.reporting.columns import Column
 from tracekit.reporting.figure import Figure
-from tracekit.reporting.sections.decision import Decision, TargetDecision, TraceCosts
-from tracekit.reporting.sections.decision_sentences import LEVEL_TOLERANCE, write_decision, write_target
-from tracekit.reporting.sections.ranking import rank_figures
-from tracekit.reporting.sections.source import SourceSummary
+from tracekit.reporting.sections.decision import (
+    LEVEL_TOLERANCE,
+    Decision,
+    TargetDecision,
+    TraceCosts,
+    rank_figures,
+    write_decision,
+    write_target,
+)
+from tracekit.reporting.sections.step import SourceSummary
+from tracekit.whatif import WhatIfResult
 
 PRICED_UNITS = {"tokens": 1_000_000, "samples": 1_000_000, "steps": 1_000}
 """How many units dollars are given for."""
@@ -233,3 +243,66 @@ def count_gpus(name: str | None, count: int) -> str:
     if name is None:
         return "the measured GPU" if count == 1 else f"the {count} measured GPUs"
     return name if count == 1 else f"{count} × {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class EditSaving:
+    """One edit, on top of those before it; the savings add up.
+
+    Attributes:
+        predicted_us: The same on each target, in the report's order of targets; ``None`` if it can't be predicted.
+    """
+
+    text: Annotated[str, Column("The edit as it was written.", "edit")]
+    description: Annotated[Message, Column("What it did.")]
+    touched: Annotated[int, Column("How many kernels, calls or edges of the graph it changed.")]
+    saving_us: Annotated[
+        float, Column("By how much it shortens the measured step; negative for one that costs.", "saves")
+    ]
+    step_time_us: Annotated[float, Column("The measured step with it and those before it.", "step")]
+    predicted_us: tuple[float | None, ...]
+
+
+def build_edit_savings(
+    what_if: WhatIfResult | None, after_edits: Sequence[Sequence[float | None]]
+) -> tuple[EditSaving, ...]:
+    """Build the savings of the edits in order.
+
+    Args:
+        what_if: The edits; ``None`` for none.
+        after_edits: For each edit, the steps on the targets; empty without predictions.
+    """
+    if what_if is None:
+        return ()
+    predicted = after_edits or [()] * len(what_if.edits)
+    return tuple(
+        EditSaving(
+            text=edit.text,
+            description=edit.description,
+            touched=edit.touched,
+            saving_us=edit.saving_us,
+            step_time_us=edit.step_time_us,
+            predicted_us=tuple(steps),
+        )
+        for edit, steps in zip(what_if.edits, predicted, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedStep:
+    """A target on which the step can't be predicted.
+
+    Attributes:
+        target: Name of the cluster, or of the GPU.
+        reason: Why not, one sentence.
+        hint: What to try.
+    """
+
+    target: str
+    reason: str
+    hint: str
+
+
+def build_refused_steps(refused: Sequence[RefusedTarget]) -> tuple[RefusedStep, ...]:
+    """Build the refused targets."""
+    return tuple(RefusedStep(one.label, one.error.message, one.error.hint) for one in refused)

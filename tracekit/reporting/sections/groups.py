@@ -1,4 +1,4 @@
-"""GPU time by module of the model, as a tree; similar layers are merged into one row."""
+"""GPU time by family of kernels, phase of a training step, module of the model, and by what is known of the work."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,8 +7,74 @@ from typing import Annotated
 
 import polars as pl
 
+from tracekit.arrays import IN_ORDER
 from tracekit.format import format_ranges
 from tracekit.reporting.columns import Column
+from tracekit.workload.step_kinds import compute_time_share, compute_time_shares
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyTime:
+    """GPU time of one kernel family in the median step.
+
+    Attributes:
+        family: Kernel family.
+        time_us: Summed time of its kernels per step.
+        share: Percent of all kernels' summed time.
+        kernels: Kernels per step.
+    """
+
+    family: str
+    time_us: float
+    share: float
+    kernels: float
+
+
+def build_family_times(kernels: pl.DataFrame, steps: int) -> tuple[FamilyTime, ...]:
+    """Build the families, longest first."""
+    whole = kernels["time_us"].sum() or 1.0
+    rows = kernels.lazy().group_by("family").agg(time=pl.col("time_us").sum(), count=pl.len())
+    return tuple(
+        FamilyTime(family, time / steps, 100 * time / whole, count / steps)
+        for family, time, count in rows.sort("time", "family", descending=[True, False])
+        .collect(engine=IN_ORDER)
+        .iter_rows()
+    )
+
+
+PHASE_ORDER = ("forward", "backward", "optimizer")
+
+# Kernels without an op count as forward. Above this fraction of a training step's time that would be a guess: with
+# extensions that PyTorch doesn't see, or graphs without a capture.
+MAX_UNKNOWN_FRACTION = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """GPU time of one phase in the median step."""
+
+    phase: Annotated[str, Column("Forward, backward or optimizer.", "phase")]
+    time_us: Annotated[float, Column("Summed time of its kernels per step.", "time")]
+    share: Annotated[float, Column("Of all kernels' summed time, percent.", "of kernel time")]
+    kernels: Annotated[float, Column("Kernels per step.", "kernels")]
+
+
+def build_phase_times(kernels: pl.DataFrame, steps: int) -> tuple[PhaseTime, ...]:
+    """Build the phases that have kernels, in order; empty if the phase of too much of a training step is unknown."""
+    whole = kernels["time_us"].sum() or 1.0
+    unknown = pl.col("time_us").filter(pl.col("op").is_null()).sum()
+    rows = kernels.group_by("phase").agg(time=pl.col("time_us").sum(), count=pl.len(), unknown=unknown).rows()
+    found = {phase: (time, count) for phase, time, count, _ in rows}
+    unknown_us = {phase: time for phase, _, _, time in rows}
+    if len(found) > 1 and unknown_us.get(PHASE_ORDER[0], 0.0) > MAX_UNKNOWN_FRACTION * float(whole):
+        return ()
+    return tuple(
+        PhaseTime(phase, time / steps, 100 * time / whole, count / steps)
+        for phase in PHASE_ORDER
+        if phase in found
+        for time, count in [found[phase]]
+    )
+
 
 _NUMBERED_PATTERN = re.compile(r"(.+)_([0-9]{1,18})")
 
@@ -119,3 +185,33 @@ def _sum_nodes(nodes: list[_ModuleNode]) -> _ModuleNode:
         whole.own_us += node.own_us
     whole.inside = {label: _sum_nodes([node.inside[label] for node in nodes]) for label in nodes[0].inside}
     return whole
+
+
+# Sources of work other than the op that launched the kernel: other kernels or other ops.
+INFERRED_SOURCES = ("repeat", "gradients", "model", "projection", "geometry")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkCoverage:
+    """GPU time by what is known of the work, in percent.
+
+    Attributes:
+        work: The work is known: dimensions, bytes, or a collective's message size.
+        inferred: Part of ``work`` that was inferred: from the same kernel elsewhere in the trace, from the gradients
+            that an all-reduce sums, or from the launch.
+        family: Only the family is known.
+        unknown: Not even the family is known.
+    """
+
+    work: float
+    inferred: float
+    family: float
+    unknown: float
+
+
+def build_work_coverage(kernels: pl.DataFrame) -> WorkCoverage:
+    """Build the coverage of the chosen steps' kernels."""
+    known, other = pl.col("work_from").is_not_null(), pl.col("family") == "other"
+    work, family, unknown = compute_time_shares(kernels, "time_us", known, ~known & ~other, ~known & other)
+    inferred = compute_time_share(kernels, "time_us", pl.col("work_from").is_in(INFERRED_SOURCES))
+    return WorkCoverage(work=work, inferred=inferred, family=family, unknown=unknown)

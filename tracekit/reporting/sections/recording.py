@@ -1,31 +1,180 @@
-"""What is doubtful about the recording of each rank, and one list of it for all ranks of a job.
+"""The recording: where figures come from, what became of the files' events, and what is doubtful about each rank."""
 
-A job in one piece and one that is worked on rank by rank have the same: a rank's doubts need nothing of other ranks.
-"""
-
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
 from predictors import Gpu
-from tracekit import secret_scan
+from predictors.weights_file import shipped_sha256
+from tracekit import schema, secret_scan
 from tracekit.analysis.below_bound import find_below_bound
 from tracekit.analysis.clock_speed import measure_clock_speed
 from tracekit.analysis.graph_replays import count_replayed_nodes
 from tracekit.arrays import find_matches
+from tracekit.format import replace_undecodable
 from tracekit.ingest.cuda_graph_captures import is_whole_graph
+from tracekit.ingest.ledger import count_events, describe_events
 from tracekit.messages import Message
 from tracekit.messages import reports as told
 from tracekit.messages.models import CONFIG_WITHOUT_FIT
 from tracekit.messages.traces import DEVICE_NOT_RECORDED
+from tracekit.prediction import Prediction
+from tracekit.run import MeasuredRun
+from tracekit.secret_scan import HARMLESS_KEY_PATTERN
 from tracekit.trace import RankTrace
+from tracekit.version import __version__
 from tracekit.workload.kernel_table import REPLACED_NAME, count_gpus_per_rank
 from tracekit.workload.owners import count_lost_launches, lacks_graphs
 from tracekit.workload.step_kinds import compute_time_share
 from tracekit.workload.steps import count_optimizer_steps
 from tracekit.workload.work_inference.model_layers import describe_misfit
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """Figures of a datasheet.
+
+    Attributes:
+        slug: Canonical name.
+        name: Full name.
+        facts: Name, value with unit, and source of each figure.
+    """
+
+    slug: str
+    name: str
+    facts: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Sources of the figures.
+
+    Attributes:
+        version: Version of tracekit.
+        command: The command line; ``None`` if called from Python.
+        trace: The trace that was read.
+        sha256: Hash of the trace file; ``None`` if it isn't a file on this machine.
+        weights_sha256: Hash of the fitted weights.
+        recorded: Metadata of the recording, without hosts, users and other values that may be private.
+        gpus: The datasheets.
+    """
+
+    version: str
+    command: str | None
+    trace: str
+    sha256: str | None
+    weights_sha256: str
+    recorded: tuple[tuple[str, str], ...]
+    gpus: tuple[GpuFacts, ...]
+
+
+def build_provenance(run: MeasuredRun, targets: Sequence[Prediction], command: str | None) -> Provenance:
+    """Build the sources of the figures.
+
+    Args:
+        run: The measured run.
+        targets: Its predictions.
+        command: The command line that requested the report.
+    """
+    path = Path(run.trace.source)
+    gpus = {gpu.slug: gpu for gpu in (run.gpu, *(target.target.gpu.gpu for target in targets)) if gpu is not None}
+    told = ((key, value) for key, value in run.trace.metadata.items() if re.fullmatch(HARMLESS_KEY_PATTERN, key))
+    return Provenance(
+        version=__version__,
+        command=replace_undecodable(command) if command else None,
+        trace=replace_undecodable(run.trace.source),
+        sha256=_hash_file(path) if path.is_file() else None,
+        weights_sha256=shipped_sha256(),
+        recorded=tuple((key, str(value)) for key, value in told),
+        gpus=tuple(_list_gpu_facts(gpu) for gpu in gpus.values()),
+    )
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _list_gpu_facts(gpu: Gpu) -> GpuFacts:
+    link = f"{gpu.link_gbps:g} GB/s, {gpu.link}" if gpu.link_gbps else "none"
+    rows = (
+        ("SMs or compute units", f"{gpu.sms}", "compute.sms"),
+        ("boost clock", f"{gpu.boost_clock_mhz:g} MHz", "compute.boost_clock_mhz"),
+        ("board power", f"{gpu.tdp_w:g} W", "compute.tdp_w"),
+        ("memory", f"{gpu.memory_bytes / 2**30:g} GB {gpu.memory_kind}", "memory.size_gb"),
+        ("memory bandwidth", f"{gpu.bandwidth_gbps:g} GB/s", "memory.bandwidth_gbps"),
+        ("L2 cache", f"{gpu.l2_bytes / 2**20:g} MiB", "memory.l2_mib"),
+        *(
+            (f"{dtype} {units}", f"{peak:g} TFLOP/s", f"{units}_tflops.{dtype}")
+            for units, peaks in (("vector", gpu.vector_tflops), ("tensor", gpu.tensor_tflops))
+            for dtype, peak in peaks.items()
+        ),
+        ("links, one direction", link, "interconnect.link_gbps"),
+    )
+    return GpuFacts(gpu.slug, gpu.name, tuple((what, value, gpu.sources.get(key, "")) for what, value, key in rows))
+
+
+@dataclass(frozen=True, slots=True)
+class EventGroup:
+    """Events of one category and phase that fared alike, of all ranks.
+
+    Attributes:
+        kind: Code of what became of them, as in the list of messages.
+        effect: ``read``, ``dropped``, ``changed`` or ``guessed``; what is changed or guessed is among what is read.
+        unit: What is counted: ``events``, or ``bytes``, ``keys`` and ``names``.
+        category: Category; of events that are read, their table; empty without one.
+        phase: Phase in Chrome's trace format; empty for several.
+        count: How many.
+        first_event: Number of the first in its file, from 0; ``None`` if unknown.
+        first_byte: Where that is in the uncompressed file; ``None`` unless it is damaged.
+        severity: ``note``, or ``warning`` if predictions may suffer.
+    """
+
+    kind: str
+    effect: str
+    unit: str
+    category: str
+    phase: str
+    count: int
+    first_event: int | None
+    first_byte: int | None
+    severity: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventLedger:
+    """The ledger of all files.
+
+    Attributes:
+        events: Number of events in them.
+        read: How many of these were read.
+        summary: What most of the others are.
+        groups: The events by what became of them.
+    """
+
+    events: int
+    read: int
+    summary: Message
+    groups: tuple[EventGroup, ...]
+
+
+def build_event_ledger(run: MeasuredRun) -> EventLedger:
+    """Build the ledger of a run's ranks; the first event is that of the first rank that has one."""
+    keys = ("kind", "effect", "unit", "category", "phase", "severity")
+    whole = (
+        pl.concat([rank.ledger for rank in run.ranks])
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col("count").sum(), pl.col("first_event", "first_byte").drop_nulls().first())
+    )
+    table = schema.LEDGER.conform(whole)
+    events, read = count_events(table)
+    groups = tuple(EventGroup(**row) for row in table.iter_rows(named=True))
+    return EventLedger(events, read, describe_events(table), groups)
+
 
 # Percent of the GPU's time without recorded launches, from which on the report warns.
 MIN_UNLAUNCHED_PCT = 50.0

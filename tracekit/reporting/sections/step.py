@@ -1,19 +1,28 @@
-"""The measured run: what was read, and its median step."""
+"""The measured step: what was read, its steps one by one, the parts that it is made of, and the replay's own error."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import polars as pl
 
+from tracekit.analysis.critical_path import COMMUNICATION, GPU, HOST, LATENCY, UNEXPLAINED
 from tracekit.analysis.embedding_tables import EmbeddingTables, find_embedding_tables
+from tracekit.analysis.idle import IdleBreakdown
+from tracekit.analysis.idle_causes import IdleCause
 from tracekit.arrays import list_distinct, mark_equal, select_table
 from tracekit.comm import Cluster
-from tracekit.format import abbreviate_names, replace_undecodable
+from tracekit.format import abbreviate_names, name_place, replace_undecodable
 from tracekit.hosts import find_usual_host
 from tracekit.parallelism.layout import LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
+from tracekit.prediction import Prediction
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
 from tracekit.prediction.model import compute_cost, compute_cost_per_million, compute_joules_per_unit
+from tracekit.replay.step_time import StepTime
+from tracekit.reporting.columns import Column
+from tracekit.reporting.replayed_shares import ReplayedShares
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
 from tracekit.workload.steps import describe_numbers, is_whole_trace
@@ -225,3 +234,153 @@ def _describe_resolution(run: MeasuredRun) -> str:
         told = f"{replace_undecodable(recorded)!r}, not recognised" if recorded.strip() else "not recorded"
         return f"{told} (--source-gpu names it)"
     return f"{run.source.query or 'unnamed GPU'!r} → {run.source.gpu.slug} (by its {IDENTIFIED_BY[run.source.how]})"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """One step that was asked for, as recorded."""
+
+    step: Annotated[int, Column("ProfilerStep number; 0 in a trace without steps.", "step")]
+    time_us: Annotated[
+        float, Column("From the end of the step before to its end; of the trace's first from its start.", "time")
+    ]
+    kernel_time_us: Annotated[float, Column("Time in which the GPU ran something of it.", "GPU busy")]
+    exposed_comm_us: Annotated[float, Column("The part of it in which only collectives ran.", "only communicating")]
+    first: Annotated[
+        bool, Column("Whether it is the trace's first step, which starts with an empty queue: left out of figures.")
+    ]
+
+
+def build_measured_steps(run: MeasuredRun) -> tuple[MeasuredStep, ...]:
+    """Build the steps that were asked for, in order."""
+    steps = run.measured_steps
+    times_us = ((steps[f"{part}_ns"] / 1e3).to_list() for part in ("time", "busy", "exposed"))
+    return tuple(map(MeasuredStep, steps["step"].to_list(), *times_us, steps["first"].to_list()))
+
+
+COLLECTIVE = "collective"
+
+IDLE_OWNERS: Mapping[str, str] = {
+    **dict.fromkeys(
+        (IdleCause.LAUNCH_BOUND, IdleCause.SYNC_BOUND, IdleCause.ALLOCATOR, IdleCause.DATA_LOADING),
+        HOST,
+    ),
+    **dict.fromkeys((IdleCause.LAUNCH_LATENCY, IdleCause.KERNEL_GAP, IdleCause.DEPENDENCY), LATENCY),
+    **dict.fromkeys((IdleCause.WAITS_FOR_COMPUTE, IdleCause.WAITS_FOR_COPY, IdleCause.UNRECORDED), GPU),
+    **dict.fromkeys((IdleCause.WAITS_FOR_COMMUNICATION, IdleCause.RENDEZVOUS), COMMUNICATION),
+    **dict.fromkeys((IdleCause.IN_GRAPH, IdleCause.NOTHING_LAUNCHED, IdleCause.UNEXPLAINED), UNEXPLAINED),
+}
+"""Whose an idle GPU's time is, by cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPart:
+    """One part of the measured step; all of them add up to it."""
+
+    name: Annotated[str, Column("Family of kernels, or why the GPU was idle.", "part")]
+    owner: Annotated[
+        str, Column("Whose the time is: gpu, communication, host, latency or unexplained.", "whose it is", name_place)
+    ]
+    time_us: Annotated[float, Column("Time in the median step.", "time")]
+    share: Annotated[float, Column("Of the step, percent.", "of the step")]
+
+
+def build_step_parts(step: StepTime, families: Mapping[str, float], idle: IdleBreakdown) -> tuple[StepPart, ...]:
+    """Build the parts, longest first.
+
+    Args:
+        step: The measured step.
+        families: Fraction of the time in which the GPU works by family of kernels.
+        idle: Causes of the GPU's idle and waiting time, on the scale of that step.
+    """
+    parts = sorted(_iter_parts(step, families, idle), key=lambda part: (-part[2], part[0]))
+    return tuple(StepPart(*part, share=100 * part[2] / step.step_time_us) for part in parts)
+
+
+def _iter_parts(step: StepTime, families: Mapping[str, float], idle: IdleBreakdown) -> Iterator[tuple[str, str, float]]:
+    works_us = step.kernel_time_us - step.waiting_us
+    for family, fraction in families.items():
+        yield family, COMMUNICATION if family == COLLECTIVE else GPU, fraction * works_us
+    for cause, time_us, _ in idle.sum_by_cause().iter_rows():
+        yield cause, IDLE_OWNERS[cause], time_us
+
+
+TRAILING_PARTS = ("waiting", "idle")
+UNASSIGNED_FAMILY = "other"
+"""Family of the GPU's work if no chosen step is known to have launched any."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBar:
+    """Where the step's time goes on one GPU; the parts add up to the step.
+
+    Attributes:
+        label: ``measured`` (of a captured program ``captured``), or the target's name.
+        step_time_us: Step time.
+        parts: Time by family, in the order of the measured bar, largest first; then ``waiting`` for other ranks, if
+            any, and ``idle``. Kernels that overlap split the time that they cover.
+    """
+
+    label: str
+    step_time_us: float
+    parts: tuple[tuple[str, float], ...]
+
+
+def build_time_bars(
+    run: MeasuredRun, targets: Sequence[Prediction], replayed: Sequence[ReplayedShares]
+) -> tuple[TimeBar, ...]:
+    """Build the bars of the measured step and of the targets.
+
+    Args:
+        run: The measured run.
+        targets: Its predictions.
+        replayed: What the measured step, and then each target's, is made of.
+    """
+    steps = [(label_times(run.trace), run.measured_step), *((target.label, target.step) for target in targets)]
+    bars = [_build_bar(label, step, shares.families) for (label, step), shares in zip(steps, replayed, strict=True)]
+    order = list_parts(bars)
+    return tuple(replace(bar, parts=tuple(sorted(bar.parts, key=lambda part: order.index(part[0])))) for bar in bars)
+
+
+def list_parts(bars: Iterable[TimeBar]) -> list[str]:
+    """List the parts that any of the bars has: in the order of the first bar, waiting and idle last."""
+    return order_parts(family for bar in bars for family, _ in bar.parts)
+
+
+def order_parts(parts: Iterable[str]) -> list[str]:
+    """Return each part once in order of first appearance, but waiting and idle last."""
+    found = dict.fromkeys(parts)
+    return [
+        *(family for family in found if family not in TRAILING_PARTS),
+        *(family for family in TRAILING_PARTS if family in found),
+    ]
+
+
+def _build_bar(label: str, step: StepTime, families: Mapping[str, float]) -> TimeBar:
+    works_us = step.kernel_time_us - step.waiting_us
+    parts = [(family, share * works_us) for family, share in (families or {UNASSIGNED_FAMILY: 1.0}).items()]
+    waiting = [("waiting", step.waiting_us)] if step.waiting_us else []
+    return TimeBar(label, step.step_time_us, (*parts, *waiting, ("idle", step.idle_us)))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayError:
+    """The median step as replayed from the measured kernels.
+
+    Attributes:
+        step_time_us: The median step as replayed.
+        error_pct: Against the measured one.
+        derived_wait_us: Waits that were taken out of the measured run and derived again, per step and rank.
+        kept_wait_us: Waiting of collectives that is kept as measured, in the median step of a rank.
+    """
+
+    step_time_us: float
+    error_pct: float
+    derived_wait_us: float
+    kept_wait_us: float
+
+
+def build_replay_error(run: MeasuredRun) -> ReplayError:
+    """Build the error of the run's self-replay."""
+    found = run.self_replay
+    return ReplayError(found.step_time_us, found.error_pct, found.derived_wait_us, found.kept_wait_us)
