@@ -126,7 +126,7 @@ def test_a_code_is_explained(run, code):
 
 def test_every_code_and_page_is_explained():
     from tracekit.documentation import explain_code
-    from tracekit.render.documentation import serialize_explanation
+    from tracekit.render.screens import serialize_explanation
 
     assert {"intervals", "limits", "first-prediction"} <= {page.name for page in list_pages()}
     for subject in (*CATALOGUE, *(page.name for page in list_pages())):

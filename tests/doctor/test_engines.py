@@ -3,7 +3,7 @@
 import pytest
 
 from tracekit.doctor import Diagnosis, examine
-from tracekit.render.doctor import as_json
+from tracekit.render.screens import as_json
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 

@@ -22,7 +22,7 @@ from tracekit.calibration import Calibration
 from tracekit.comm import load_cluster
 from tracekit.messages import Message
 from tracekit.prediction import predict
-from tracekit.render import calibrations, clusters, compare, doctor, gpus, html, markdown, terminal, terminal_tables
+from tracekit.render import compare, html, machines, markdown, screens, terminal, terminal_tables
 from tracekit.render.screen import as_text
 from tracekit.reporting import build_report
 from tracekit.reporting.comparison import Comparison, make_measured_side, make_predicted_side
@@ -121,18 +121,18 @@ def test_a_comparison(comparison: Comparison, request: pytest.FixtureRequest) ->
 
 def test_a_diagnosis(request: pytest.FixtureRequest) -> None:
     bad = diagnose(built(shapes=False, steps=4, lengths=[1000, 1000, 1300, 1000]))
-    check("diagnosis", to_text(doctor.render_diagnosis(bad)), request)
-    check("diagnosis_streams", to_text(doctor.render_diagnosis(diagnose(two_streams()))), request)
+    check("diagnosis", to_text(screens.render_diagnosis(bad)), request)
+    check("diagnosis_streams", to_text(screens.render_diagnosis(diagnose(two_streams()))), request)
 
 
 def test_gpus_and_clusters(request: pytest.FixtureRequest) -> None:
     some = [load_gpu(slug) for slug in list_gpus() if slug in ("a100-sxm-80gb", "h100-sxm", "mi300x", "t4")]
-    check("gpu_table", to_text(gpus.render_gpu_table(some)), request)
-    check("gpu_card", to_text(gpus.render_gpu_card(resolve_gpu("NVIDIA A100-SXM4-80GB"))), request)
+    check("gpu_table", to_text(machines.render_gpu_table(some)), request)
+    check("gpu_card", to_text(machines.render_gpu_card(resolve_gpu("NVIDIA A100-SXM4-80GB"))), request)
     check(
-        "cluster_table", to_text(clusters.render_cluster_table([load_cluster("p5"), load_cluster("dgx-a100")])), request
+        "cluster_table", to_text(machines.render_cluster_table([load_cluster("p5"), load_cluster("dgx-a100")])), request
     )
-    check("cluster_card", to_text(clusters.render_cluster_card(load_cluster("16xp5"))), request)
+    check("cluster_card", to_text(machines.render_cluster_card(load_cluster("16xp5"))), request)
 
 
 def test_calibrations(request: pytest.FixtureRequest) -> None:
@@ -143,6 +143,6 @@ def test_calibrations(request: pytest.FixtureRequest) -> None:
         schema=["law", "kernels", "before", "after", "sharpens"],
         orient="row",
     )
-    check("calibration_table", to_text(calibrations.render_calibration_table([one])), request)
-    check("calibration_new", to_text(calibrations.render_new_calibration(one, errors, Path("/x.json"))), request)
-    assert to_text(calibrations.render_calibration_table([])).startswith("No GPU is calibrated.")
+    check("calibration_table", to_text(machines.render_calibration_table([one])), request)
+    check("calibration_new", to_text(machines.render_new_calibration(one, errors, Path("/x.json"))), request)
+    assert to_text(machines.render_calibration_table([])).startswith("No GPU is calibrated.")

@@ -172,7 +172,7 @@ def scoreboard(export: Export = None, json: Json = False, force: Force = False) 
     from tracekit import scoreboard as board
     from tracekit.cli.output import check_outputs, emit, say, write_files
     from tracekit.prediction.experience import identify_weights
-    from tracekit.render import scoreboard as render
+    from tracekit.render import screens as render
     from tracekit.scoreboard.summary import summarize_outcomes
 
     check_outputs([export] if export else (), force, (".md", ".json"))

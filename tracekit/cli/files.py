@@ -78,7 +78,7 @@ def doctor(
     Example: tracekit doctor traces/ --json
     """
     from tracekit.doctor import examine
-    from tracekit.render import doctor as render
+    from tracekit.render import screens as render
     from tracekit.request import answers
 
     with command.show_progress(requests.EXAMINING) as stage:
@@ -294,7 +294,7 @@ def redact(trace: TraceFile, output: RedactedPath = None, force: Force = False, 
     """
     from tracekit.cli.output import take_one_output
     from tracekit.redact import files
-    from tracekit.render import redact as render
+    from tracekit.render import screens as render
     from tracekit.render.screen import PlainText, make_console
 
     path = take_one_output(output) or files.choose_default_output(trace)

@@ -110,7 +110,7 @@ def _print_script(output: Sequence[Path] | None, force: bool, command: Printing)
 def _show_host(command: Printing) -> None:
     from tracekit.hosts.bench import bench_host
     from tracekit.messages import requests
-    from tracekit.render import hosts as render
+    from tracekit.render import machines as render
 
     with command.show_progress() as stage:
         stage(requests.MEASURING_HOST())
@@ -120,7 +120,7 @@ def _show_host(command: Printing) -> None:
 
 def _show_calibrations(command: Printing) -> None:
     from tracekit import calibration
-    from tracekit.render import calibrations as render
+    from tracekit.render import machines as render
 
     kept = calibration.load_all()
     command.emit(render.render_calibration_table(kept), lambda: render.serialize_calibrations(kept))
@@ -147,7 +147,7 @@ def _read_measurements(
 def _store_calibration(measured: "Calibration", gpu: "Gpu", command: Printing) -> None:
     from predictors.calibrate import cross_validate_calibration
     from tracekit import calibration
-    from tracekit.render import calibrations as render
+    from tracekit.render import machines as render
 
     errors = cross_validate_calibration(measured.kernels, gpu)
     kept = calibration.select_helpful_families(measured, errors, gpu)
@@ -228,7 +228,7 @@ def gpus(
     """
     from predictors import list_gpus, load_gpu, resolve_gpu
     from tracekit.cli.output import emit
-    from tracekit.render import gpus as render
+    from tracekit.render import machines as render
 
     if name is None:
         known = [load_gpu(slug) for slug in list_gpus()]
@@ -251,7 +251,7 @@ def clusters(
     """
     from tracekit.cli.output import emit
     from tracekit.comm import list_clusters, load_cluster
-    from tracekit.render import clusters as render
+    from tracekit.render import machines as render
 
     if name is None:
         known = [load_cluster(slug) for slug in list_clusters()]
@@ -268,7 +268,7 @@ def hosts(json: Json = False) -> None:
     """
     from tracekit.cli.output import emit
     from tracekit.hosts.known import list_hosts
-    from tracekit.render import hosts as render
+    from tracekit.render import machines as render
 
     emit(render.render_host_table(list_hosts()), lambda: render.serialize_hosts(list_hosts()), json=json)
 
@@ -293,7 +293,7 @@ def explain(subject: Subject = None, json: Json = False) -> None:
     """
     from tracekit.cli.output import emit
     from tracekit.documentation import explain_code, list_pages
-    from tracekit.render import documentation as render
+    from tracekit.render import screens as render
 
     if subject is None:
         pages = list_pages()

@@ -16,7 +16,7 @@ from predictors import PredictorError
 from tracekit.comm import list_clusters, load_cluster
 from tracekit.errors import TracekitError
 from tracekit.prediction.targets import GPU_GROUPS, expand_group
-from tracekit.render.doctor import GRADE_MEANINGS
+from tracekit.render.screens import GRADE_MEANINGS
 from tracekit.request import RequestField, RunOptions, list_fields
 from tracekit.request.options import DecisionOptions, EditOptions, LayoutOptions, ScheduleOptions, TargetOptions
 from tracekit.request.program_options import ProgramOptions
