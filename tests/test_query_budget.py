@@ -16,8 +16,8 @@ from tracekit.testing import TraceBuilder
 
 MAX_LOAD_QUERIES = 12
 """Measured: 10, of which four are about names and shapes."""
-MAX_MEASURE_QUERIES = 245
-"""Measured: 238."""
+MAX_MEASURE_QUERIES = 35
+"""Measured: 30."""
 
 MAX_REPORT_QUERIES = 95
 """Measured: 90, 14 of which predict the kernels alone on the trace's GPU."""

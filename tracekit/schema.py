@@ -47,6 +47,8 @@ class TableSchema:
 
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Select exactly this table's columns, in order and typed; missing ones are null."""
+        if frame.schema == self.dtypes:
+            return frame
         given = {column.name: column for column in frame.get_columns()}
         return pl.DataFrame(
             [

@@ -72,6 +72,9 @@ CHANGES = {
 }
 """Warnings about events that are read but for a part, and the table of these."""
 
+MANY_ROWS = 100_000
+"""Decoding fewer rows leaves little freed memory behind, which isn't worth the time of its release."""
+
 # c10's number for it, among the types of devices.
 CPU_DEVICE_TYPE = 0
 
@@ -100,7 +103,8 @@ def build_rank_traces(
     """
     read = _make_table_reader(decoded, _read_time_base(decoded.keys, source))
     tables = {table: read(table) for table in TABLES} | {THREADS: _build_thread_names(decoded)}
-    release_freed_memory()
+    if decoded.columns.rows > MANY_ROWS:
+        release_freed_memory()
     split = split_recorded_processes if decoded.has_processes else split_ranks
     parts = split(tables, decoded.keys, labels, source)
     first, *others = [_build_rank_trace(part, decoded, source, needs_gpu) for part in parts]
@@ -254,13 +258,14 @@ def _make_table_reader(decoded: DecodedFile, base_ns: int) -> Callable[[str], pl
 
     def read(table: str) -> pl.DataFrame:
         found = decoded.columns.take_table(table, words, compact)
+        if found.is_empty():
+            return found
         absolute = int(find_absolute(found["ts_ns"], base_ns).sum())
         if absolute:
             decoded.columns.counts.add(messages.TIMES_ABSOLUTE, table, count=absolute)
-        columns = {column.name: column for column in found.get_columns()}
-        columns["ts_ns"] = add_base(columns["ts_ns"], base_ns)
-        columns["dur_ns"] = pl.Series(columns["dur_ns"].to_numpy().clip(0))
-        return pl.DataFrame(columns)
+        found.replace_column(found.get_column_index("ts_ns"), add_base(found["ts_ns"], base_ns))
+        lengths = pl.Series("dur_ns", found["dur_ns"].to_numpy().clip(0))
+        return found.replace_column(found.get_column_index("dur_ns"), lengths)
 
     return read
 

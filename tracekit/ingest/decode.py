@@ -5,6 +5,8 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from tracekit.compiled import announce_compilation
 from tracekit.errors import NotATraceError, TraceError
 from tracekit.ingest import foreign, formats, parse_memory_size
@@ -114,10 +116,10 @@ def _build_documents(
 
 
 def _read_up_to(stream: FillableStream, size: int) -> bytes:
-    """Read up to ``size`` bytes."""
-    buffer = bytearray(size)
+    """Read up to ``size`` bytes; of a shorter stream no more memory is touched than it has."""
+    buffer = np.empty(size, np.uint8).data
     filled = 0
-    while filled < size and (got := stream.readinto(memoryview(buffer)[filled:])):
+    while filled < size and (got := stream.readinto(buffer[filled:])):
         filled += got
     return bytes(buffer[:filled])
 
