@@ -39,6 +39,7 @@ def tabulate(*, training: bool = False, compiled: bool = True) -> pl.DataFrame:
     return prepare_run(tk.capture(model, x, y, training=training, compile=compiled)).kernels
 
 
+@pytest.mark.heavy
 def test_what_lies_between_products_is_one_kernel() -> None:
     found = tabulate()
     names = [name.rstrip("_0123456789") for name in found["name"]]
@@ -64,6 +65,7 @@ def test_forward_and_backward_pass_are_fused_apart() -> None:
     assert found["family"].value_counts().filter(family="gemm")["count"].item() == 6
 
 
+@pytest.mark.heavy
 def test_fusion_makes_a_step_no_longer() -> None:
     for training in (False, True):
         eager, fused = (

@@ -23,6 +23,7 @@ from tracekit.prediction.memory import USABLE_MEMORY_FRACTION  # noqa: E402
 H100 = load_gpu("h100-sxm")
 
 
+@pytest.mark.heavy
 def test_a_large_step_is_the_gpus_and_a_small_one_the_hosts() -> None:
     with torch.device("meta"):
         large = nn.Sequential(*(nn.Linear(8192, 8192) for _ in range(4))).bfloat16()
@@ -53,6 +54,7 @@ def test_memory_worked_out_by_hand() -> None:
     assert trained.facts.peak_bytes - capture(model, x, training=True).facts.peak_bytes >= weights
 
 
+@pytest.mark.heavy
 def test_a_job_fits_where_its_tensors_do() -> None:
     program = capture(*build(), training=True)
     held, usable = program.facts.held_bytes, USABLE_MEMORY_FRACTION * load_gpu("l4").memory_bytes

@@ -205,6 +205,7 @@ assert not {"numba", "scipy", "sklearn", "pandas", "torch"} & set(sys.modules)
 """
 
 
+@pytest.mark.heavy
 def test_a_prediction_imports_no_compiler(tmp_path):
     trace = TraceBuilder().op("aten::mm", 0, 30, dims=[[64, 64], [64, 64]], types=["float", "float"])
     trace.kernel("ampere_sgemm_128x64_nn", 20, 100, launch=10)

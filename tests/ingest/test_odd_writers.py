@@ -163,7 +163,10 @@ def order_by_time(event: dict[str, Any]) -> float:
     return float(event["ts"])
 
 
-@pytest.mark.parametrize("order", [None, order_as_kineto, order_by_time])
+HEAVY_ORDERS = [pytest.param(order, marks=pytest.mark.heavy) for order in (None, order_by_time)]
+
+
+@pytest.mark.parametrize("order", [order_as_kineto, *HEAVY_ORDERS])
 def test_of_a_file_cut_anywhere_only_whole_steps_are_measured(order: Any) -> None:
     """Each step has 800 of kernels; with one kernel less the file is refused or the step is left out."""
     builder = job()

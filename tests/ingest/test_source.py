@@ -237,7 +237,7 @@ def test_the_table_of_an_archive_is_read_once(tmp_path, monkeypatch):
     assert find_message(trace.warnings, "files-of-other-kind").values["files"] == 2000
 
 
-@pytest.mark.parametrize("members", [10_001, 100_000])
+@pytest.mark.parametrize("members", [10_001, pytest.param(100_000, marks=pytest.mark.heavy)])
 def test_an_archive_of_too_many_files_is_refused_in_one_line(members, tmp_path):
     path = tmp_path / "ranks.zip"
     with zipfile.ZipFile(path, "w") as archive:

@@ -109,7 +109,9 @@ def test_steps_are_scaled_by_their_own_replays():
     assert scale.apply(scale.replayed_ns).tolist() == scale.measured_ns.tolist()
 
 
-@pytest.mark.parametrize("gpu", [TARGET, "v100-sxm-32gb", "l4"])
+@pytest.mark.parametrize(
+    "gpu", [TARGET, *(pytest.param(gpu, marks=pytest.mark.heavy) for gpu in ("v100-sxm-32gb", "l4"))]
+)
 def test_steps_together_lie_between_the_steps_alone(gpu: str):
     """Steps chosen together take no less than the shortest of them alone, and no more than the longest."""
     builder = job(0, 400, 3000, 50)

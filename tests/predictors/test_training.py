@@ -118,6 +118,7 @@ def test_measurements_become_weights_that_predict_them(tmp_path):
     assert error.abs().median() < 0.05
 
 
+@pytest.mark.heavy
 def test_one_law_is_fitted_again_and_the_others_are_kept(tmp_path):
     write_gemms(tmp_path)
     parts = [LawMeasurements(p.gpu, p.table.head(250)) for p in load_measurements([tmp_path])["gemm half"]]
@@ -155,6 +156,7 @@ def test_a_correction_counts_less_on_a_gpu_that_it_did_not_learn_from(tmp_path):
     assert part - law == pytest.approx(LAWS["gemm half"].unseen_gpu_fraction * (whole - law))
 
 
+@pytest.mark.heavy
 def test_every_gpu_and_every_class_is_left_out_once(tmp_path):
     write_gemms(tmp_path)
     parts = [LawMeasurements(p.gpu, p.table.head(250)) for p in load_measurements([tmp_path])["gemm half"]]

@@ -43,6 +43,7 @@ def name_tables(kinds):
     ]
 
 
+@pytest.mark.heavy
 def test_plans_are_within_five_percent_of_the_best():
     excess = [measure_excess(seed) for seed in range(60)]
     assert min(excess) > -1e-9
@@ -96,6 +97,7 @@ def check_plan(plan, tables):
     assert plan.low_us <= plan.time_us <= plan.high_us
 
 
+@pytest.mark.heavy
 @settings(max_examples=15, deadline=None)
 @given(tables_of_any_kind, st.sampled_from([EIGHT, TWO_NODES]))
 def test_every_plan_holds_every_table(kinds, setting):

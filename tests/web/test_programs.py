@@ -30,7 +30,7 @@ def tiny(monkeypatch):
 
 
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("name", ["config.json", "config.json.gz"])
+@pytest.mark.parametrize("name", ["config.json", pytest.param("config.json.gz", marks=pytest.mark.heavy)])
 def test_a_configuration_is_captured_and_asked_about(api, work, name):
     """The page compresses it on its way."""
     data = json.dumps(CONFIG).encode()
@@ -49,6 +49,7 @@ def test_a_configuration_is_captured_and_asked_about(api, work, name):
     assert "nothing-measured" in {warning["code"] for warning in report["warnings"]}
 
 
+@pytest.mark.heavy
 def test_a_dlrm_is_captured_with_other_tables(api, work):
     config = {"model_type": "dlrm", "tables": ["3*1000x16:2"], "bottom_mlp": [32, 16], "top_mlp": [8, 1]}
     job = api.begin(api.put(json.dumps(config).encode(), name="dlrm.json"))
