@@ -10,8 +10,8 @@ import pytest
 
 import tracekit as tk
 from predictors import PredictorError
-from tracekit.analysis.self_check import run_self_check
-from tracekit.analysis.transplant import transplant
+from tracekit.analysis.binding_edges import run_self_check
+from tracekit.analysis.sensitivity import transplant
 from tracekit.errors import NoGpuActivityError
 from tracekit.prediction import predict
 from tracekit.reporting import build_report

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import graph_of
-from tracekit.analysis.self_check import run_self_check
+from tracekit.analysis.binding_edges import run_self_check
 from tracekit.replay.engine import replay
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

@@ -8,7 +8,7 @@ from tests.graphs import edges, graph_of, play
 from tracekit.analysis.critical_path import compute_critical_path
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.analysis.sensitivity import SpeedReplays
-from tracekit.analysis.unrecorded_work import measure_unrecorded_time
+from tracekit.analysis.waits import measure_unrecorded_time
 from tracekit.doctor import Status, examine
 from tracekit.graph.edges import EdgeKind
 from tracekit.reporting.sections.limits import analyze_idle_time

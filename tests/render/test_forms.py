@@ -22,7 +22,7 @@ from tracekit.render.charts import build_chart
 from tracekit.render.notebook import render_report_card
 from tracekit.render.screen import SHADES, TimeBars, as_text
 from tracekit.reporting import tables as sections
-from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.findings.context import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.communication import RankTime
 

@@ -20,7 +20,7 @@ from tracekit.render import markdown, tables
 from tracekit.render.html import render_page
 from tracekit.render.html.rows import MAX_ROWS, build_kernel_families
 from tracekit.render.sentences import build_headline, group_findings
-from tracekit.reporting.findings.finding import Bottleneck, Finding
+from tracekit.reporting.findings.context import Bottleneck, Finding
 from tracekit.reporting.sections.targets import EditSaving
 
 MAX_PAGE_BYTES = 500_000

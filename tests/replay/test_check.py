@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.codes import has_code
 from tests.jobs import gradient_step, job
 from tests.test_properties import linked, many
-from tracekit.analysis.self_check import make_exact_graph, run_self_check
-from tracekit.analysis.transplant import transplant
+from tracekit.analysis.binding_edges import make_exact_graph, run_self_check
+from tracekit.analysis.sensitivity import transplant
 from tracekit.errors import StepError, TraceError
 from tracekit.replay.engine import build_measured_timeline, replay
 from tracekit.run import prepare_run

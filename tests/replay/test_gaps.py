@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from tracekit.analysis.gaps import NO_KERNEL, Windows, find_gaps
+from tracekit.analysis.idle import NO_KERNEL, Windows, find_gaps
 
 
 def test_gaps_of_many_windows_of_two_gpus_are_in_order_of_time():

@@ -14,7 +14,7 @@ from tests.jobs import gradient_step, job
 from tracekit.analysis.critical_path import compute_critical_path
 from tracekit.analysis.idle import attribute_idle_time
 from tracekit.analysis.idle_causes import IdleCause
-from tracekit.analysis.stragglers import find_stragglers
+from tracekit.analysis.waits import find_stragglers
 from tracekit.graph.edges import EdgeKind
 from tracekit.replay.engine import build_measured_timeline, replay
 from tracekit.run import MeasuredRun, prepare_run

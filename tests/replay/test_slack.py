@@ -8,7 +8,7 @@ from tests.jobs import gradient_step, job
 from tests.replay.test_critical import gpu_bound
 from tests.replay.test_idle import run_of
 from tests.test_properties import many, trace_of
-from tracekit.analysis.slack import UNBOUNDED_SLACK_NS, compute_slack_ns, summarize_by_op
+from tracekit.analysis.critical_path import UNBOUNDED_SLACK_NS, compute_slack_ns, summarize_by_op
 from tracekit.replay.engine import replay
 from tracekit.run import prepare_run
 

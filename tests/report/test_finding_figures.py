@@ -11,7 +11,7 @@ import tracekit as tk
 from tests.jobs import gradient_step, job, recorded
 from tests.report.test_findings import BF16, TENSOR, Timeline, found, mm
 from tracekit.messages.findings import CALL_MADE, CHAIN_RAN, GEMM_LAUNCHED, OP_LAUNCHED, RANK_BUSY_AND_WAITING, SPAN_RAN
-from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.findings.context import Finding
 from tracekit.testing import TraceBuilder
 
 

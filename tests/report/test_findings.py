@@ -13,11 +13,9 @@ from tracekit.analysis.sensitivity import SpeedReplays
 from tracekit.messages.findings import FEW_BLOCKS_LAUNCHED, SPAN_RAN
 from tracekit.prediction import predict
 from tracekit.reporting.findings import FINDINGS, collect_findings
-from tracekit.reporting.findings.context import FindingContext
-from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.findings.context import Finding, FindingContext
 from tracekit.reporting.kernel_rows import build_kernel_rows, predict_on_source
-from tracekit.reporting.replayed_shares import compute_measured_shares, compute_target_shares
-from tracekit.reporting.sections.step import build_step_parts
+from tracekit.reporting.sections.step import build_step_parts, compute_measured_shares, compute_target_shares
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 

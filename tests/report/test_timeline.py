@@ -5,7 +5,7 @@ import pytest
 
 import tracekit as tk
 from tests.conftest import SAMPLES
-from tracekit.analysis.raster import rasterize
+from tracekit.analysis.over_time import rasterize
 
 
 def intervals(*rows):

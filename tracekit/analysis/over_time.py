@@ -1,14 +1,14 @@
-"""Follow the launch queues and the copies over a step: means over equal parts of its time.
-
-Example: an activity that is queued from 1 to 3 us makes the mean length of its queue between 2 and 4 us a half.
-"""
+"""What happened over the time of a step: launch queues, copies, families of kernels, and blocks of a picture of it."""
 
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Floats, Ints, select_table
+from tracekit.analysis.idle import STREAM_KEYS, find_step_windows
+from tracekit.arrays import IN_ORDER, DistinctNames, Floats, Ints, select_table
 from tracekit.graph.nodes import NONE
 from tracekit.program import Program
+from tracekit.replay.engine import Timeline
+from tracekit.replay.step_time import compute_work_start_ns
 
 
 def compute_means(begin_ns: Ints, end_ns: Ints, rates: Floats, edges_ns: Floats) -> Floats:
@@ -47,3 +47,119 @@ def list_queued(program: Program) -> pl.DataFrame:
     times = pl.DataFrame({"launched_ns": begun_ns - waited_ns, "begun_ns": begun_ns})
     table = program.kernels[["rank", "device", "stream"]].hstack(times)
     return select_table(table, (nodes.launcher != NONE) & (waited_ns > 0))
+
+
+def measure_queues(program: Program) -> pl.DataFrame:
+    """Measure the queues of the activities that the chosen steps launched.
+
+    Returns:
+        A row per stream: ``rank``, ``device``, ``stream``; ``waited_us``, how long its activities were queued, summed:
+        over a time, that is the mean length of the queue; ``most_queued``, its greatest length. Activities whose launch
+        isn't in the trace count in neither.
+    """
+    nodes, keys = program.graph.nodes, list(STREAM_KEYS)
+    launched = pl.Series(nodes.launch_start_ns)
+    begun = pl.Series(nodes.start_ns[nodes.n_host :])
+    known = program.is_in_chosen_steps & pl.Series(nodes.launcher != NONE) & (begun > launched)
+    columns = [program.kernels[key] for key in keys]
+    queued = pl.DataFrame([*columns, launched.alias("launched"), begun.alias("begun")]).lazy().filter(known)
+    # Of what happens at one time, ends come first.
+    changes = pl.concat(
+        queued.select(*keys, at_ns=at, change=pl.lit(change)) for at, change in (("begun", -1), ("launched", 1))
+    ).sort("at_ns", "change")
+    most = changes.with_columns(length=pl.col("change").cum_sum().over(keys)).group_by(keys)
+    waited = queued.group_by(keys).agg(waited_us=(pl.col("begun") - pl.col("launched")).sum() / 1e3)
+    return waited.join(most.agg(most_queued=pl.col("length").max()), on=keys, nulls_equal=True).collect(engine=IN_ORDER)
+
+
+MIN_BUSY_FRACTION = 0.02
+"""Parts of the time that are less busy stay empty."""
+QUARTERS = 4
+
+
+def rasterize(intervals: pl.DataFrame, begin_ns: int, end_ns: int, columns: int) -> pl.DataFrame:
+    """Return blocks of what takes most of each of some equal parts of the time; equal neighbours are one block.
+
+    Args:
+        intervals: ``lane``, ``key`` (what it is), ``begin_ns``, ``end_ns``; those of a lane don't overlap much.
+        begin_ns: Start of the time.
+        end_ns: Its end.
+        columns: Number of parts.
+
+    Returns:
+        ``lane``, ``begin`` (first part), ``length`` (parts), ``quarters`` (how much of them is busy, 1 to 4), ``key``;
+        by lane and time.
+    """
+    width_ns = max(end_ns - begin_ns, 1) / columns
+    inside = intervals.lazy().filter(pl.col("end_ns") > begin_ns, pl.col("begin_ns") < end_ns)
+    placed = inside.select(
+        "lane",
+        "key",
+        begin=((pl.col("begin_ns") - begin_ns) / width_ns).clip(0, columns),
+        end=((pl.col("end_ns") - begin_ns) / width_ns).clip(0, columns),
+    )
+    parts = placed.with_columns(
+        column=pl.int_ranges(pl.col("begin").floor().cast(pl.Int64), pl.col("end").ceil().cast(pl.Int64))
+    ).explode("column", empty_as_null=True)
+    column = pl.col("column")
+    covered = parts.drop_nulls("column").with_columns(
+        busy=pl.min_horizontal("end", column + 1) - pl.max_horizontal("begin", column)
+    )
+    each = covered.group_by("lane", "column", "key").agg(pl.col("busy").sum())
+    most = (
+        each.sort("busy", "key", descending=[True, False])
+        .group_by("lane", "column", maintain_order=True)
+        .agg(pl.col("key").first(), pl.col("busy").sum())
+        .filter(pl.col("busy") >= MIN_BUSY_FRACTION)
+        .with_columns(quarters=(QUARTERS * pl.col("busy")).ceil().clip(1, QUARTERS).cast(pl.Int64))
+        .sort("lane", "column")
+    )
+    alike = pl.struct("lane", "key", "quarters")
+    is_next = (alike == alike.shift()) & (column == column.shift() + 1)
+    return (
+        most.group_by(block=(~is_next.fill_null(False)).cum_sum(), maintain_order=True)
+        .agg(pl.col("lane", "key", "quarters").first(), begin=column.first(), length=pl.len().cast(pl.Int64))
+        .select("lane", "begin", "length", "quarters", "key")
+        .collect(engine=IN_ORDER)
+    )
+
+
+def measure_family_times_ns(program: Program, timeline: Timeline) -> dict[str, float]:
+    """Measure how long each family works in the chosen steps; kernels that overlap split the time that they cover.
+
+    Example: two kernels run for [0, 4] and [2, 6]. The first gets 2 + 1, the second 1 + 2.
+
+    Args:
+        program: The program.
+        timeline: A timeline of its graph. Collectives don't work while they wait for other ranks.
+
+    Returns:
+        By family, longest first. The ranks' times are summed, and add up to the time in which anything works.
+    """
+    found = DistinctNames.from_column(program.kernels["family"])
+    family, names = found.number, found.names
+    start_ns, end_ns = compute_work_start_ns(timeline, program.kernels), timeline.activity_end_ns
+    windows = find_step_windows(program, timeline)
+    summed = np.zeros(len(names))
+    for rank in np.unique(windows.lane):
+        mine = windows.activity_lane == rank
+        opens, closes = (windows.table[edge].to_numpy()[windows.lane == rank] for edge in ("begin_ns", "end_ns"))
+        summed += _split_time_ns(family[mine], len(names), start_ns[mine], end_ns[mine], opens, closes)
+    ordered = sorted(zip(summed.tolist(), names, strict=True), key=lambda part: (-part[0], part[1]))
+    return {name: time for time, name in ordered if time > 0}
+
+
+def _split_time_ns(family: Ints, families: int, start: Ints, end: Ints, opens: Ints, closes: Ints) -> Floats:
+    """Split the time within the windows among the families: kernels that run at once have equal parts of it."""
+    times = np.concatenate([start, end, opens, closes])
+    order = np.argsort(times, kind="stable")
+    length = np.diff(times[order])
+    is_kernel = np.repeat([1, 1, 0, 0], [start.size, end.size, opens.size, closes.size])
+    change = np.repeat([1, -1, 1, -1], [start.size, end.size, opens.size, closes.size])
+    running, within = (np.cumsum((change * rows)[order])[:-1] for rows in (is_kernel, 1 - is_kernel))
+    each = np.where((within > 0) & (running > 0), length / np.maximum(running, 1), 0.0)
+    # What a kernel that ran from the first moment on would have had by each moment.
+    passed = np.empty(times.size)
+    passed[order] = np.append(0.0, np.cumsum(each))
+    worked = passed[start.size : 2 * start.size] - passed[: start.size]
+    return np.bincount(family, worked, minlength=families).astype(np.float64)

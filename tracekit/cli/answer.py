@@ -61,7 +61,7 @@ def predict(
 
     Example: tracekit predict trace.json.gz --gpu l40s -o - | less
     """
-    from tracekit.analysis.self_check import run_self_check as check_graph
+    from tracekit.analysis.binding_edges import run_self_check as check_graph
     from tracekit.cli.output import format_command
     from tracekit.render import json as as_json
     from tracekit.render import terminal
@@ -124,7 +124,7 @@ def report(
 
     Example: tracekit report trace.json.gz --stacks --steps 7:9
     """
-    from tracekit.analysis.self_check import run_self_check as check_graph
+    from tracekit.analysis.binding_edges import run_self_check as check_graph
     from tracekit.cli.output import format_command
     from tracekit.render import json as as_json
     from tracekit.render import terminal

@@ -119,7 +119,7 @@ def _keep_outcome(comparison: "Comparison") -> str:
     """
     from tracekit import scoreboard
     from tracekit.messages.predictions import OUTCOME_KEPT, OUTCOME_KNOWN
-    from tracekit.reporting.outcomes import make_outcome
+    from tracekit.reporting.comparison import make_outcome
 
     is_new = scoreboard.keep(make_outcome(comparison))
     return str(OUTCOME_KEPT(path=str(scoreboard.get_file())) if is_new else OUTCOME_KNOWN())

@@ -39,7 +39,7 @@ def info(
 
     Example: tracekit info traces/ -v
     """
-    from tracekit.analysis.self_check import run_self_check
+    from tracekit.analysis.binding_edges import run_self_check
     from tracekit.inference_rules import INFERENCE_RULES
     from tracekit.render import json as as_json
     from tracekit.render import terminal

@@ -2,10 +2,10 @@
 
 import polars as pl
 
-from tracekit.analysis.graph_replays import count_replayed_nodes
 from tracekit.analysis.idle import attribute_idle_time
 from tracekit.analysis.idle_causes import IdleCause
-from tracekit.analysis.unrecorded_work import measure_unrecorded_time
+from tracekit.analysis.kernel_doubts import count_replayed_nodes
+from tracekit.analysis.waits import measure_unrecorded_time
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound
 from tracekit.ingest.cuda_graph_captures import is_whole_graph

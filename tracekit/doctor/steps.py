@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tracekit.analysis.below_bound import find_below_bound
+from tracekit.analysis.kernel_doubts import find_below_bound
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS

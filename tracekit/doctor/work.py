@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tracekit.analysis.clock_speed import measure_clock_speed
+from tracekit.analysis.kernel_doubts import measure_clock_speed
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound
 from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS, is_whole_graph

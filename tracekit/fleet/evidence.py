@@ -13,7 +13,7 @@ from predictors import Gpu
 from tracekit.analysis.contention import Overlap, join_overlaps, measure_overlap
 from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps
-from tracekit.analysis.unrecorded_work import UnrecordedTime, join_unrecorded_time, measure_unrecorded_time
+from tracekit.analysis.waits import UnrecordedTime, join_unrecorded_time, measure_unrecorded_time
 from tracekit.arrays import Floats
 from tracekit.fleet.join import JoinedFleet, PlacedRank
 from tracekit.fleet.options import FleetOptions

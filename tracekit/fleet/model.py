@@ -29,7 +29,7 @@ class FleetReport:
         kernels: Kernels of all ranks.
         step: The measured step, all ranks together.
         replayed_us: The same, replayed with the measured kernel times.
-        stragglers: A row per rank, as :func:`tracekit.analysis.stragglers.find_stragglers` returns it.
+        stragglers: A row per rank, as :func:`tracekit.analysis.waits.find_stragglers` returns it.
         links: A row per process group of one size: how fast its collectives were (:mod:`tracekit.fleet.links`).
         steps: A row per step: quantiles over the ranks of what each takes without waiting for others.
         targets: The predictions, in order of rank.

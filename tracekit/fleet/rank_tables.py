@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tracekit.analysis.stragglers import find_stragglers
+from tracekit.analysis.waits import find_stragglers
 from tracekit.replay.step_time import JobSteps, StepTimes
 from tracekit.run import MeasuredRun
 

@@ -13,8 +13,7 @@ from tracekit.messages import Message
 from tracekit.messages import reports as told
 from tracekit.render.json import dump_document
 from tracekit.render.screen import Grid, make_grid
-from tracekit.reporting.comparison import Comparison, ComparisonSide, TimeChange
-from tracekit.reporting.same_program import MIN_SHARED_PCT
+from tracekit.reporting.comparison import MIN_SHARED_PCT, Comparison, ComparisonSide, TimeChange
 
 MAX_NAME_CHARS = 60
 UNCHANGED_TOLERANCE_PCT = 0.05

@@ -7,7 +7,7 @@ from tracekit.escape import to_json
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.note_order import compute_effect_us
-from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.findings.context import Finding
 from tracekit.reporting.model import Report
 from tracekit.reporting.plain import to_builtins
 from tracekit.reporting.saved_prediction import to_saved_kernels

@@ -11,7 +11,7 @@ from tracekit.messages import predictions as told
 from tracekit.messages.findings import DOES_NOT_FIT
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.note_order import ALWAYS_SHOWN, find_place
-from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.findings.context import Finding
 from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.decision import Decision
 from tracekit.reporting.sections.targets import count_gpus

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from tracekit.analysis.self_check import GraphSelfCheck
+from tracekit.analysis.binding_edges import GraphSelfCheck
 from tracekit.format import format_count, format_duration, format_number, format_percent, format_quantity
 from tracekit.messages import OptionNames, name_option
 from tracekit.render import terminal_tables
@@ -39,7 +39,7 @@ from tracekit.render.terminal_tables import (
     render_targets,
 )
 from tracekit.reporting.findings.bottleneck import merge_bottlenecks
-from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.findings.context import Finding
 from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.communication import CopyTime
 from tracekit.reporting.sections.limits import StreamTime

@@ -14,7 +14,6 @@ from tracekit.reporting import kernel_rows
 from tracekit.reporting.findings import collect_findings
 from tracekit.reporting.findings.context import FindingContext
 from tracekit.reporting.model import Report
-from tracekit.reporting.replayed_shares import compute_measured_shares, compute_target_shares
 from tracekit.reporting.sections import (
     communication,
     groups,
@@ -27,6 +26,7 @@ from tracekit.reporting.sections import (
     warnings,
 )
 from tracekit.reporting.sections.decision import Decision
+from tracekit.reporting.sections.step import compute_measured_shares, compute_target_shares
 from tracekit.reporting.sections.targets import build_decision, build_edit_savings, build_refused_steps
 from tracekit.run import MeasuredRun
 from tracekit.whatif import WhatIfResult

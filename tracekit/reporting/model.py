@@ -11,7 +11,7 @@ from typing import Protocol, Self
 from tracekit.format import format_duration
 from tracekit.messages import Message
 from tracekit.prediction.model import PredictedStep
-from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.findings.context import Finding
 from tracekit.reporting.plain import encode_plain, read_report
 from tracekit.reporting.sections.communication import CollectiveTime, CopyTime, RankTime
 from tracekit.reporting.sections.decision import Decision

@@ -11,9 +11,9 @@ from tracekit.parallelism.layout import Layout
 from tracekit.prediction.sweep import Sweep, SweepEntry, tabulate_entries
 from tracekit.reporting.findings.bottleneck import StepLimiter, choose_limiter
 from tracekit.reporting.plain import encode_plain, read_report
-from tracekit.reporting.replayed_shares import compute_target_shares
 from tracekit.reporting.sections import warnings
 from tracekit.reporting.sections.limits import analyze_idle_time
+from tracekit.reporting.sections.step import compute_target_shares
 
 
 @dataclass(frozen=True, slots=True)

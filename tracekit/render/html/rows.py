@@ -13,7 +13,7 @@ from tracekit.messages import predictions as told
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import RankBy
 from tracekit.render.sentences import group_findings
-from tracekit.reporting.findings.finding import Finding
+from tracekit.reporting.findings.context import Finding
 from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.decision import MIN_RATIO_IN_TIMES, Decision, TargetDecision
 from tracekit.reporting.sections.kernels import KernelTime, Tiles

@@ -1,14 +1,18 @@
-"""Finding: the bottleneck on a target."""
+"""Findings about the whole step: the bottleneck on a target, and the largest part if no other finding is about it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
+from tracekit.analysis.critical_path import COMMUNICATION, GPU, HOST, LATENCY
+from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.messages import Message, Value
-from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
-from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, FindingContext
-from tracekit.reporting.findings.finding import Bottleneck, Evidence, Finding
+from tracekit.messages.model import Template
+from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, Bottleneck, Evidence, Finding, FindingContext
 from tracekit.reporting.name_some import name_some
+from tracekit.reporting.sections.step import COLLECTIVE, StepPart
 
 MIN_BOTTLENECK_PCT = 50.0
 """Percent of the critical path from which on a resource is the bottleneck."""
@@ -81,7 +85,7 @@ def _make_finding(
             Evidence(
                 name,
                 None,
-                shown.SHARE_OF_CRITICAL_PATH(
+                told.SHARE_OF_CRITICAL_PATH(
                     path_pct=share, measured_pct=None if share_here is None else here.get(name, 0.0)
                 ),
             )
@@ -90,3 +94,90 @@ def _make_finding(
         on=label,
         bottleneck=Bottleneck(found.kind, found.share, share_here),
     )
+
+
+MIN_LIMIT_PCT = 60.0
+"""Percent of the roofline from which on kernels count as near what the GPU can do."""
+MIN_KNOWN_FRACTION = 0.5
+"""Fraction of a family's time whose roofline time has to be known for its percent to be said."""
+MIN_EXPOSED_FRACTION = 0.1
+"""Fraction of the collectives' time that the step has to lose without them for them to count as a limit."""
+IDLE_TEMPLATES = {
+    HOST: told.LARGEST_IDLE_OF_CPU,
+    LATENCY: told.LARGEST_IDLE_OF_LATENCY,
+    COMMUNICATION: told.LARGEST_WAITING,
+}
+
+
+def find_largest_part(context: FindingContext, others: Iterable[Finding]) -> Iterator[Finding]:
+    """Find the largest part of the step, unless one of the other findings is about it.
+
+    Kernels save what they lack to the roofline; if that isn't known, and for idle time, the saving is all of it.
+    """
+    if not context.parts:
+        return
+    part = context.parts[0]
+    if any(part.name in other.parts for other in others):
+        return
+    yield _describe_idle(context, part) if part.name in CAUSE_MEANINGS else _describe_kernels(context, part)
+
+
+def _describe_kernels(context: FindingContext, part: StepPart) -> Finding:
+    kernels = context.select_families(part.name)
+    known = kernels.filter(pl.col("bound_us") > 0)
+    known_us, whole_us = float(known["time_us"].sum()), float(kernels["time_us"].sum())
+    is_known = part.owner == GPU and known_us >= MIN_KNOWN_FRACTION * whole_us > 0
+    times_us = pl.Series([0.0]).new_from_index(0, kernels.height)
+    if is_known:
+        bound_us = pl.col("bound_us").fill_null(pl.col("time_us"))
+        times_us = kernels.select(pl.min_horizontal(bound_us, "time_us")).to_series()
+    saves_us = max(context.compute_saving_us(kernels, times_us), 0.0)
+    reached_pct = 100 * float(known["bound_us"].sum()) / known_us if is_known else None
+    return Finding(
+        message=_describe_family(part, saves_us, reached_pct),
+        saves_us=saves_us,
+        evidence=context.list_evidence(kernels),
+        parts=(part.name,),
+    )
+
+
+def _describe_family(part: StepPart, saves_us: float, reached_pct: float | None) -> Message:
+    if reached_pct is not None:
+        return _describe_known(part, reached_pct)
+    if part.name != COLLECTIVE:
+        return told.LARGEST_KERNELS_UNKNOWN(family=part.name, time_us=part.time_us, step_pct=part.share)
+    is_hidden = saves_us < MIN_EXPOSED_FRACTION * part.time_us
+    template = told.LARGEST_COLLECTIVES_HIDDEN if is_hidden else told.LARGEST_COLLECTIVES
+    return template(time_us=part.time_us, step_pct=part.share)
+
+
+def _describe_known(part: StepPart, reached_pct: float) -> Message:
+    template = told.LARGEST_KERNELS_AT_LIMIT if reached_pct >= MIN_LIMIT_PCT else told.LARGEST_KERNELS
+    return template(family=part.name, time_us=part.time_us, step_pct=part.share, reached_pct=min(reached_pct, 100.0))
+
+
+def _describe_idle(context: FindingContext, part: StepPart) -> Finding:
+    template, cause = _choose_idle_template(context, part), IdleCause(part.name)
+    values: dict[str, Value] = {
+        "time_us": part.time_us,
+        "step_pct": part.share,
+        "cause": CAUSE_MEANINGS[cause],
+        "remedies": context.list_launch_remedies(),
+    }
+    return Finding(
+        message=template(**{name: value for name, value in values.items() if name in template.fields}),
+        saves_us=part.time_us,
+        evidence=context.list_late_launches(told.IDLE_BEFORE(), cause),
+        parts=(part.name,),
+    )
+
+
+def _choose_idle_template(context: FindingContext, part: StepPart) -> Template:
+    if part.name == IdleCause.IN_GRAPH:
+        return told.LARGEST_IDLE_IN_GRAPH
+    if part.name == IdleCause.UNRECORDED:
+        return told.LARGEST_UNRECORDED_WORK
+    has_all_ranks = len(context.run.ranks) >= context.run.trace.world_size
+    if part.name == IdleCause.RENDEZVOUS and has_all_ranks:
+        return told.LARGEST_WAITING_OF_ALL
+    return IDLE_TEMPLATES.get(part.owner, told.LARGEST_IDLE_UNEXPLAINED)

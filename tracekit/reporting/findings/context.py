@@ -1,4 +1,4 @@
-"""Input of the findings, and helpers that compute what a change would save."""
+"""What a finding is, what findings look at, and helpers that compute what a change would save."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,16 +15,80 @@ from tracekit.arrays import IN_ORDER, Floats, find_nulls, mark_any, mark_equal, 
 from tracekit.errors import WhatIfError
 from tracekit.format import format_shape
 from tracekit.messages import Message
-from tracekit.messages import findings as shown
 from tracekit.messages import findings as told
 from tracekit.prediction import Prediction
-from tracekit.reporting.findings.finding import Evidence
-from tracekit.reporting.replayed_shares import ReplayedShares
-from tracekit.reporting.sections.step import StepPart
+from tracekit.reporting.sections.step import ReplayedShares, StepPart
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
 from tracekit.whatif.registry import EditFunction, compute_step_time_us
 from tracekit.workload.steps import assign_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One row that shows the finding.
+
+    Attributes:
+        what: An op with its shapes, a call, or a step.
+        time_us: Its time per step; ``None`` if that isn't meaningful.
+        detail: What is wrong with it, or how often it happens; ``None`` if its time says all.
+    """
+
+    what: str
+    time_us: float | None
+    detail: Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """The resource that takes most of a target's critical path.
+
+    Attributes:
+        limit: ``host``, ``communication``, ``gpu``, ``latency`` or ``unexplained``.
+        share: Percent of the target's critical path.
+        share_here: Percent of the measured step's critical path; None where nothing was measured.
+    """
+
+    limit: str
+    share: float
+    share_here: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that limits the step or that the reader must know.
+
+    Attributes:
+        message: What it is; its hint is what to try.
+        saves_us: Step time that it would save, by replay; ``None`` if unknown.
+        evidence: The rows that show it, longest first.
+        on: The target it applies to; ``None`` for the measured run.
+        bottleneck: The resource that limits this target, if that is the finding.
+        parts: Names of the parts of the measured step that it is about as a whole.
+    """
+
+    message: Message
+    saves_us: float | None
+    evidence: tuple[Evidence, ...] = ()
+    on: str | None = None
+    bottleneck: Bottleneck | None = None
+    parts: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> str:
+        """Stable name for programs and tests."""
+        return self.message.code
+
+    @property
+    def title(self) -> str:
+        """One sentence with numbers."""
+        return self.message.render_text()
+
+    @property
+    def advice(self) -> str:
+        """What to try."""
+        return self.message.render_hint()
+
 
 MIN_SAVING_FRACTION = 0.01
 """Fraction of the step that a finding must save to be reported."""
@@ -153,7 +217,7 @@ class FindingContext:
         return float(rows["time_us"].sum()) / self.step_count
 
     def list_evidence(
-        self, rows: pl.DataFrame, describe: Callable[..., Message] = shown.OP_LAUNCHED, **values: pl.Expr
+        self, rows: pl.DataFrame, describe: Callable[..., Message] = told.OP_LAUNCHED, **values: pl.Expr
     ) -> tuple[Evidence, ...]:
         """List the ops and shapes with most time among some kernels.
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from predictors import Gpu
-from tracekit.analysis.stragglers import find_arrival_skews, find_stragglers
+from tracekit.analysis.waits import find_arrival_skews, find_stragglers
 from tracekit.arrays import IN_ORDER, Ints, mark_equal, select_table
 from tracekit.comm.collective_calls import compute_bus_factor
 from tracekit.format import format_clock_lead, format_percent

@@ -6,18 +6,16 @@ from itertools import islice
 from math import inf, isinf
 from typing import Annotated
 
-from tracekit.analysis.critical_path import CriticalPath, compute_measured_path
-from tracekit.analysis.gaps import STREAM_KEYS
-from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time
+from tracekit.analysis.critical_path import CriticalPath, compute_measured_path, compute_slack_ns, summarize_by_op
+from tracekit.analysis.idle import STREAM_KEYS, IdleBreakdown, attribute_idle_time
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
-from tracekit.analysis.queues import measure_queues
+from tracekit.analysis.over_time import measure_queues
 from tracekit.analysis.sensitivity import (
     SpeedReplays,
     compute_sensitivity,
     find_gpu_limited_host_speed,
     find_host_limited_gpu_speed,
 )
-from tracekit.analysis.slack import compute_slack_ns, summarize_by_op
 from tracekit.format import format_number, name_place
 from tracekit.messages import Message
 from tracekit.reporting.columns import Column

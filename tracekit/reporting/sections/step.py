@@ -6,10 +6,11 @@ from typing import Annotated
 
 import polars as pl
 
-from tracekit.analysis.critical_path import COMMUNICATION, GPU, HOST, LATENCY, UNEXPLAINED
+from tracekit.analysis.critical_path import COMMUNICATION, GPU, HOST, LATENCY, UNEXPLAINED, compute_resource_shares
 from tracekit.analysis.embedding_tables import EmbeddingTables, find_embedding_tables
 from tracekit.analysis.idle import IdleBreakdown
 from tracekit.analysis.idle_causes import IdleCause
+from tracekit.analysis.over_time import measure_family_times_ns
 from tracekit.arrays import list_distinct, mark_equal, select_table
 from tracekit.comm import Cluster
 from tracekit.format import abbreviate_names, name_place, replace_undecodable
@@ -20,12 +21,46 @@ from tracekit.prediction import Prediction
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
 from tracekit.prediction.model import compute_cost, compute_cost_per_million, compute_joules_per_unit
+from tracekit.program import Program
+from tracekit.replay.engine import Timeline
 from tracekit.replay.step_time import StepTime
 from tracekit.reporting.columns import Column
-from tracekit.reporting.replayed_shares import ReplayedShares
 from tracekit.run import MeasuredRun
 from tracekit.trace import RankTrace
 from tracekit.workload.steps import describe_numbers, is_whole_trace
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedShares:
+    """What a step is made of, in the chosen steps together.
+
+    Attributes:
+        resources: Percent of the critical path by resource.
+        families: Fraction of the time in which the GPU works by family of kernels, largest first.
+    """
+
+    resources: Mapping[str, float]
+    families: Mapping[str, float]
+
+
+def compute_measured_shares(run: MeasuredRun) -> ReplayedShares:
+    """Compute what the measured step is made of."""
+    return _compute_shares(run.program, run.measured_timeline)
+
+
+def compute_target_shares(target: Prediction) -> ReplayedShares:
+    """Compute what a predicted step is made of; the bubble of a pipeline belongs to no resource."""
+    found = _compute_shares(target.program, target.replay_timeline())
+    works = 1 - target.pipeline.bubble if target.pipeline else 1.0
+    return ReplayedShares({kind: works * share for kind, share in found.resources.items()}, found.families)
+
+
+def _compute_shares(program: Program, timeline: Timeline) -> ReplayedShares:
+    times_ns = measure_family_times_ns(program, timeline)
+    whole_ns = sum(times_ns.values())
+    families = {family: time_ns / whole_ns for family, time_ns in times_ns.items()}
+    return ReplayedShares(compute_resource_shares(program, timeline), families)
+
 
 IDENTIFIED_BY = {
     "slug": "name",

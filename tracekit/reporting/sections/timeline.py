@@ -7,8 +7,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.analysis.critical_path import compute_critical_path, compute_measured_path
-from tracekit.analysis.over_time import compute_means, list_queued
-from tracekit.analysis.raster import rasterize
+from tracekit.analysis.over_time import compute_means, list_queued, rasterize
 from tracekit.arrays import IN_ORDER, mark_equal, select_table
 from tracekit.prediction import Prediction
 from tracekit.program import Program, round_to_ns

@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.analysis.idle import END_OF_STEP, IdleBreakdown
 from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps
-from tracekit.analysis.unrecorded_work import UnrecordedTime, measure_unrecorded_time
+from tracekit.analysis.waits import UnrecordedTime, measure_unrecorded_time
 from tracekit.arrays import list_distinct, select_table
 from tracekit.format import shorten_kernel_name
 from tracekit.ingest.ranks import abbreviate_ranks
