@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from tracekit.cli.app import COMMANDS, app
-from tracekit.documentation import list_pages
 from tracekit.messages.catalogue import CATALOGUE
+from tracekit.packaged import list_pages
 from tracekit.request import Panel
 
 
@@ -125,7 +125,7 @@ def test_a_code_is_explained(run, code):
 
 
 def test_every_code_and_page_is_explained():
-    from tracekit.documentation import explain_code
+    from tracekit.packaged import explain_code
     from tracekit.render.screens import serialize_explanation
 
     assert {"intervals", "limits", "first-prediction"} <= {page.name for page in list_pages()}

@@ -52,8 +52,8 @@ def _list_rules() -> list[str]:
 
 
 def _list_subjects() -> list[str]:
-    from tracekit.documentation import list_pages
     from tracekit.messages.catalogue import CATALOGUE
+    from tracekit.packaged import list_pages
 
     return [*(page.name for page in list_pages()), *CATALOGUE]
 

@@ -292,7 +292,7 @@ def explain(subject: Subject = None, json: Json = False) -> None:
     Example: tracekit explain intervals
     """
     from tracekit.cli.output import emit
-    from tracekit.documentation import explain_code, list_pages
+    from tracekit.packaged import explain_code, list_pages
     from tracekit.render import screens as render
 
     if subject is None:
@@ -325,7 +325,7 @@ def demo(context: typer.Context, output: Page = None, force: Force = False, quie
     Example: tracekit demo --force
     """
     from tracekit.cli.output import say
-    from tracekit.samples import DEMO_SAMPLE, find_samples
+    from tracekit.packaged import DEMO_SAMPLE, find_samples
 
     written = [word for path in output or [DEFAULT_PAGE] for word in ("-o", str(path))]
     targets = [argument for gpu in DEMO_TARGETS for argument in ("--gpu", gpu)]

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.doctor import Check, Diagnosis, Status
-from tracekit.documentation import Explanation, Page
 from tracekit.escape import to_line
 from tracekit.format import format_interval
 from tracekit.messages import predictions as told
+from tracekit.packaged import Explanation, Page
 from tracekit.redact import RedactionSummary
 from tracekit.render.json import dump_document
 from tracekit.render.markdown import format_table

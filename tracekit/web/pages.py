@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
 from tracekit.messages import front_ends
+from tracekit.packaged import find_samples
 from tracekit.render import viewer
 from tracekit.render.html.page import hash_script
 from tracekit.render.private_details import shorten_path
-from tracekit.samples import find_samples
 from tracekit.web import access
 from tracekit.web.access import REPORT_PAGE_POLICY, Id, Owner, RequesterDependency, StoreDependency
 from tracekit.web.api import Form as ReportForm

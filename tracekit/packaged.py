@@ -1,4 +1,4 @@
-"""The documentation's pages as they come along with the package, and what they say of a message."""
+"""What comes along with the package: the documentation's pages with what they say of a message, and sample traces."""
 
 import re
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from tracekit.messages import Template
 from tracekit.messages.catalogue import CATALOGUE
 from tracekit.messages.requests import SUBJECT_MISTYPED, SUBJECT_UNKNOWN
 
-FOLDERS = ("tutorial", "how-to", "reference", "explanation")
-ROOTS = (Path(__file__).parent / "pages", Path(__file__).parents[1] / "docs")
+PAGE_FOLDERS = ("tutorial", "how-to", "reference", "explanation")
+PAGE_ROOTS = (Path(__file__).parent / "pages", Path(__file__).parents[1] / "docs")
 """Inside the package once installed, beside it in a checkout."""
 
 
@@ -55,8 +55,8 @@ class Explanation:
 @cache
 def list_pages() -> tuple[Page, ...]:
     """List the pages, by folder and name."""
-    root = next((root for root in ROOTS if root.is_dir()), ROOTS[0])
-    paths = [path for folder in FOLDERS for path in sorted((root / folder).glob("*.md"))]
+    root = next((root for root in PAGE_ROOTS if root.is_dir()), PAGE_ROOTS[0])
+    paths = [path for folder in PAGE_FOLDERS for path in sorted((root / folder).glob("*.md"))]
     return tuple(Page(path.stem, path.parent.name, path.read_text(encoding="utf-8")) for path in paths)
 
 
@@ -89,3 +89,18 @@ def _find_mentions(code: str) -> Iterator[tuple[str, str]]:
 
 def _drop_links(text: str) -> str:
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+SAMPLE_SUFFIX = ".json.gz"
+SAMPLE_FOLDERS = (Path(__file__).parent / "web" / "samples", Path(__file__).parents[1] / "sample_traces")
+DEMO_SAMPLE = "synthetic_transformer_train"
+
+
+@cache
+def find_samples() -> dict[str, Path]:
+    """Return the samples by name."""
+    return {
+        path.name.removesuffix(SAMPLE_SUFFIX): path
+        for folder in SAMPLE_FOLDERS
+        for path in sorted(folder.glob(f"*{SAMPLE_SUFFIX}"))
+    }
