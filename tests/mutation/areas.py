@@ -48,7 +48,7 @@ LEFT_OUT = (
     "predictors/training",
     "predictors/microbench.py",
     "predictors/testing.py",
-    "tracekit/web/database_migrations",
+    "tracekit/web/migrations",
 )
 """Scripts that make weights or need a GPU, batteries of tests, and migrations."""
 

@@ -75,9 +75,14 @@ def test_the_same_seed_draws_the_same_faults_in_every_area() -> None:
 
 def test_every_module_has_at_most_one_area() -> None:
     files = [path for area in AREAS.values() for path in list_files(ROOT, area)]
-    assert len(files) == len(set(files)) > 300
+    assert len(files) == len(set(files)) > 200
     assert not any(path.startswith(LEFT_OUT) for path in files)
     assert all(find_area(path).code for path in files)
+
+
+def test_what_areas_name_exists() -> None:
+    named = [*LEFT_OUT, *(path for area in AREAS.values() for path in (*area.code, *area.tests))]
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_lines_are_found_again_after_edits(tmp_path: Path) -> None:
