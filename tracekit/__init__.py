@@ -242,10 +242,10 @@ def capture(
         TracekitError: PyTorch isn't installed, an option is unknown, or the model doesn't run without data.
         PredictorError: The GPU is unknown or its name ambiguous.
     """
-    from tracekit.capturing.named import NamedProgram
     from tracekit.capturing.options import CaptureOptions
     from tracekit.capturing.program import capture as capture_step
     from tracekit.capturing.sharpen import measure_ops
+    from tracekit.capturing.steps import NamedProgram
     from tracekit.capturing.timed_trace import load_captured
 
     options: dict[str, Any] = {"optimizer": optimizer, "autocast": autocast, "tf32": tf32, "attention": attention}

@@ -26,9 +26,12 @@ pytestmark = pytest.mark.heavy
 
 torch = pytest.importorskip("torch")
 
-from tracekit.capturing.named import NamedProgram, capture_named  # noqa: E402
 from tracekit.capturing.program import CapturedProgram  # noqa: E402
-from tracekit.capturing.steps import predict_steps  # noqa: E402
+from tracekit.capturing.steps import (  # noqa: E402
+    NamedProgram,
+    capture_named,
+    predict_steps,
+)
 
 RECORDED = Path(__file__).parents[2] / "sample_traces" / "recorded"
 TABLES = [{"rows": 1000, "width": 16, "pooling": 2.5, "count": 2}, {"num_embeddings": 50, "embedding_dim": 16}]

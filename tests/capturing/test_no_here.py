@@ -26,10 +26,13 @@ from tracekit.request import PredictRequest, answers
 
 torch = pytest.importorskip("torch")
 
-from tracekit.capturing.config_settings import pop_attention, pop_quantization  # noqa: E402
-from tracekit.capturing.named import NamedProgram, capture_named  # noqa: E402
+from tracekit.capturing.load import pop_attention, pop_quantization  # noqa: E402
 from tracekit.capturing.options import CaptureOptions  # noqa: E402
-from tracekit.capturing.steps import predict_steps  # noqa: E402
+from tracekit.capturing.steps import (  # noqa: E402
+    NamedProgram,
+    capture_named,
+    predict_steps,
+)
 from tracekit.capturing.timed_trace import CaptureSetting  # noqa: E402
 
 PROGRAM = """

@@ -17,11 +17,15 @@ from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
 torch = pytest.importorskip("torch")
 
 
-from tracekit.capturing import foreign_code  # noqa: E402
-from tracekit.capturing.load import MAX_TOKENS, LoadedProgram, load_program, read_max_tokens  # noqa: E402
-from tracekit.capturing.named import NamedProgram  # noqa: E402
+from tracekit.capturing import load  # noqa: E402
+from tracekit.capturing.load import MAX_TOKENS, load_program, read_max_tokens  # noqa: E402
+from tracekit.capturing.loaded_program import LoadedProgram  # noqa: E402
 from tracekit.capturing.options import CaptureOptions  # noqa: E402
-from tracekit.capturing.steps import TOKENS_STEP, predict_steps  # noqa: E402
+from tracekit.capturing.steps import (  # noqa: E402
+    TOKENS_STEP,
+    NamedProgram,
+    predict_steps,
+)
 from tracekit.messages.models import CAPTURE_NEEDS_TRANSFORMERS, CONFIG_MODEL_UNKNOWN  # noqa: E402
 
 PROGRAM = """
@@ -178,14 +182,14 @@ def test_what_a_package_lacks_is_named(
     def fail(name: str) -> None:
         raise raised
 
-    monkeypatch.setattr(foreign_code, "import_module", fail)
+    monkeypatch.setattr(load, "import_module", fail)
     with pytest.raises(CaptureError, match=re.escape(named), check=has_code(code)):
-        foreign_code.import_package("transformers", CAPTURE_NEEDS_TRANSFORMERS)
+        load.import_package("transformers", CAPTURE_NEEDS_TRANSFORMERS)
 
 
 def test_the_missing_module_behind_another_error_is_named() -> None:
     with pytest.raises(CaptureError, match=r"ModuleNotFoundError: No module named 'tqdm'\.") as failed:  # noqa: SIM117
-        with foreign_code.name_failures(lambda error: CONFIG_MODEL_UNKNOWN(path="a", error=error)):
+        with load.name_failures(lambda error: CONFIG_MODEL_UNKNOWN(path="a", error=error)):
             raise RuntimeError("Failed to import (look up):\n...") from ModuleNotFoundError("No module named 'tqdm'")
     assert failed.value.code == CONFIG_MODEL_UNKNOWN.code
 
@@ -296,7 +300,7 @@ def embedding_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         with torch.device("meta"):
             return LoadedProgram("embedding", torch.nn.Embedding(2**16, 4096), (torch.empty(batch, tokens).long(),))
 
-    monkeypatch.setattr("tracekit.capturing.named.load_program", load)
+    monkeypatch.setattr("tracekit.capturing.steps.load_program", load)
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": "llama", "max_position_embeddings": 2**18}))
     return path

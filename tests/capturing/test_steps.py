@@ -14,9 +14,12 @@ from torch import nn  # noqa: E402
 
 from predictors import load_gpu  # noqa: E402
 from tests.capturing.blocks import build  # noqa: E402
-from tracekit.capturing.largest_batch import MAX_BATCH, find_largest_batch  # noqa: E402
 from tracekit.capturing.program import capture  # noqa: E402
-from tracekit.capturing.steps import predict_program  # noqa: E402
+from tracekit.capturing.steps import (  # noqa: E402
+    MAX_BATCH,
+    find_largest_batch,
+    predict_program,
+)
 from tracekit.capturing.timed_trace import load_captured  # noqa: E402
 from tracekit.prediction.memory import USABLE_MEMORY_FRACTION  # noqa: E402
 

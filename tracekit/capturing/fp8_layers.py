@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tracekit.capturing.config_settings import Quantization
+from tracekit.capturing.loaded_program import Quantization
 from tracekit.errors import CaptureError
 from tracekit.messages import models as messages
 

@@ -1,28 +1,109 @@
 """Load the program to capture: a function of a Python file, a model of a Hugging Face config, or a DLRM of its own."""
 
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import cache
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tracekit.capturing.config_settings import (
+from tracekit.capturing.loaded_program import (
     ATTENTION_KEYS,
     DEFAULT_ATTENTION,
     FLASH_KEY,
+    LoadedProgram,
     pop_attention,
     pop_quantization,
 )
-from tracekit.capturing.foreign_code import describe_error, import_package, name_failures
-from tracekit.capturing.loaded_program import LoadedProgram
-from tracekit.capturing.options import DTYPES
-from tracekit.capturing.program_names import CONFIG_SUFFIX
-from tracekit.errors import CaptureError
+from tracekit.capturing.options import CONFIG_SUFFIX, DTYPES
+from tracekit.errors import CaptureError, TracekitError
 from tracekit.messages import models as messages
+from tracekit.messages.model import Message, Template
 from tracekit.models.dlrm import DlrmConfig
+
+STDOUT, STDERR = 1, 2
+
+
+@contextmanager
+def name_failures(make_message: Callable[[str], Message]) -> Iterator[None]:
+    """Turn whatever a program raises, ``sys.exit`` too, into an error that says what it was; Ctrl-C stays.
+
+    Args:
+        make_message: Makes the message from the error's description.
+
+    Raises:
+        CaptureError: The program raised something.
+    """
+    try:
+        yield
+    except (TracekitError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise CaptureError(make_message(describe_error(error))) from error
+
+
+@contextmanager
+def move_prints_to_stderr() -> Iterator[None]:
+    """Send what a program prints to stderr, what its libraries and child processes print too."""
+    stdout = sys.stdout
+    stdout.flush()
+    with _move_descriptor(), redirect_stdout(sys.stderr):
+        try:
+            yield
+        finally:
+            stdout.flush()
+
+
+@contextmanager
+def _move_descriptor() -> Iterator[None]:
+    kept = None
+    with suppress(OSError):  # either may be closed
+        kept = os.dup(STDOUT)
+        os.dup2(STDERR, STDOUT)
+    try:
+        yield
+    finally:
+        if kept is not None:
+            os.dup2(kept, STDOUT)
+            os.close(kept)
+
+
+def import_package(name: str, missing: Template) -> Any:
+    """Import a package.
+
+    Args:
+        name: Of the package.
+        missing: What to say where it isn't installed.
+
+    Raises:
+        CaptureError: It isn't installed, or lacks something itself, which is named.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == name:
+            raise CaptureError(missing()) from error
+        raise CaptureError(messages.PACKAGE_UNUSABLE(package=name, error=describe_error(error))) from error
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the kind and the first line of an error; of one that a missing module caused, that module."""
+    missing = _find_missing_module(error)
+    error = error if missing is None else missing
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _find_missing_module(error: BaseException | None) -> ModuleNotFoundError | None:
+    if error is None or isinstance(error, ModuleNotFoundError):
+        return error
+    return _find_missing_module(error.__cause__)
+
 
 BATCH_ARGUMENT = "batch"
 """Of a function that builds a model: how many samples its inputs hold."""

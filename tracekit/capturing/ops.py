@@ -2,21 +2,199 @@
 
 import json
 import math
+import os
 import re
-from collections.abc import Iterable, Sequence
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tracekit.capturing.fbgemm_ops import FBGEMM, FBGEMM_CAPTURED
-from tracekit.capturing.following_ops import list_following_ops
-from tracekit.capturing.kernel_names import TF32, lies_by_pixel, list_kernel_names
-from tracekit.capturing.live_memory import LiveMemory
-from tracekit.capturing.op_profile import mark_call, pause_profiling
+from tracekit.capturing.kernel_names import TF32, lies_by_pixel, list_following_ops, list_kernel_names
+from tracekit.capturing.table_lookups import FBGEMM, FBGEMM_CAPTURED
+
+BLOCK_BYTES = 512
+"""That PyTorch's allocator rounds sizes up to (CUDACachingAllocator.cpp, ``kMinBlockSize``)."""
+
+
+class LiveMemory:
+    """Peak of the memory that tensors made in between hold at once.
+
+    Args:
+        held: Tensors that were there before; they don't count.
+    """
+
+    def __init__(self, held: Iterable[Tensor] = ()) -> None:
+        self.peak_bytes = 0
+        self._live_bytes = 0
+        self._known: dict[int, int] = {}
+        self._numbered = 0
+        for tensor in held:
+            self.number(tensor)
+
+    def note(self, result: Any) -> None:
+        """Note the tensors of an op's result; views share what they are views of."""
+        for one in tree_leaves(result):
+            if isinstance(one, Tensor):
+                self._note_storage(one.untyped_storage())
+        self.peak_bytes = max(self.peak_bytes, self._live_bytes)
+
+    def _note_storage(self, storage: Any) -> None:
+        if storage._cdata in self._known:
+            return
+        size = round_to_block(storage.nbytes())
+        self._add(storage, size)
+        self._live_bytes += size
+
+    def _add(self, storage: Any, size: int = 0) -> None:
+        self._known[storage._cdata] = self._numbered
+        self._numbered += 1
+        weakref.finalize(storage, self._drop, storage._cdata, size)
+
+    def _drop(self, key: int, size: int) -> None:
+        self._known.pop(key, None)
+        self._live_bytes -= size
+
+    def number(self, tensor: Tensor) -> int:
+        """Return the number of a tensor's memory, which no other has had before."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._known:
+            self._add(storage)
+        return self._known[storage._cdata]
+
+
+def round_to_block(size: int) -> int:
+    """Return what the allocator takes for so many bytes."""
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def sum_bytes(tensors: Iterable[Tensor]) -> int:
+    """Return what some tensors hold, each storage once."""
+    sizes = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(map(round_to_block, sizes.values()))
+
+
+MARK = "tracekit::call "
+"""Prefix of a mark; the number of its call follows."""
+MODULE = "nn.Module: "
+"""Prefix of a module's name, as the profiler has it."""
+OWN_EVENTS = "PythonDispatchMode"
+"""The profiler's event of the mode that notes the calls."""
+QUIET_LOG = {"KINETO_LOG_LEVEL": "6"}
+"""Keeps the profiler from writing to stderr that it starts and stops."""
+
+
+@dataclass
+class OpProfile:
+    """The ops, annotations and modules of a step, as the profiler's events, with its own times in microseconds.
+
+    PyTorch's own profiler notes them while the step is captured. :class:`Capture` leaves a mark for each call that
+    launches kernels::
+
+        aten::linear
+          aten::addmm
+            <mark 7>            # the kernels of call 7 are launched here
+        autograd::engine::evaluate_function: AddmmBackward0
+
+    Attributes:
+        events: In order of their start, the enclosing ones first.
+        marks_us: Start of each call's mark.
+        launched_from: Place among the events of the op that encloses each call's mark; -1 without one.
+    """
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    marks_us: list[float] = field(default_factory=list)
+    launched_from: list[int] = field(default_factory=list)
+
+    @property
+    def end_us(self) -> float:
+        """When the last of them ends."""
+        return max([*self.marks_us, *(event["ts"] + event["dur"] for event in self.events)]) + 1
+
+
+def mark_call(number: int) -> None:
+    """Leave the mark of a call; does nothing without a profiler."""
+    with torch._C._profiler._RecordFunctionFast(f"{MARK}{number}"):
+        pass
+
+
+@contextmanager
+def pause_profiling() -> Iterator[None]:
+    """Keep the profiler from noting the ops that compute an op without data."""
+    torch._C._autograd._enable_record_function(False)
+    try:
+        yield
+    finally:
+        torch._C._autograd._enable_record_function(True)
+
+
+@contextmanager
+def profile_ops() -> Iterator[OpProfile]:
+    """Profile the ops that run inside; the profile is complete afterwards."""
+    found = OpProfile()
+    os.environ.update({name: value for name, value in QUIET_LOG.items() if name not in os.environ})
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True)
+    with profiler, _note_modules():
+        yield found
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        profiler.export_chrome_trace(str(path))
+        events = msgspec.json.decode(path.read_bytes())["traceEvents"]
+    _sort_out(found, [event for event in events if event.get("ph") == "X" and event.get("cat") != "Trace"])
+
+
+def _sort_out(found: OpProfile, events: list[dict[str, Any]]) -> None:
+    """Separate the events of a program from the marks."""
+    open_ops: list[tuple[float, int]] = []
+    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+        start, name = event["ts"], event["name"]
+        while open_ops and open_ops[-1][0] <= start:
+            open_ops.pop()
+        if name.startswith(MARK):
+            found.marks_us.append(start)
+            found.launched_from.append(open_ops[-1][1] if open_ops else -1)
+        elif name != OWN_EVENTS:
+            is_module = name.startswith(MODULE)
+            found.events.append(event | ({"cat": "python_function"} if is_module else {}))
+            if not is_module:
+                open_ops.append((start + event["dur"], len(found.events) - 1))
+
+
+@contextmanager
+def _note_modules() -> Iterator[None]:
+    """Note when modules run, under the names that the profiler gives them: ``nn.Module: Linear_0``."""
+    names: dict[int, str] = {}
+    numbers: Counter[str] = Counter()
+    running: list[Any] = []
+
+    def begin(module: nn.Module, inputs: object) -> None:
+        kind = type(module).__name__
+        if id(module) not in names:
+            names[id(module)] = f"{MODULE}{kind}_{numbers[kind]}"
+            numbers[kind] += 1
+        running.append(torch._C._profiler._RecordFunctionFast(names[id(module)]))
+        running[-1].__enter__()
+
+    def end(module: nn.Module, inputs: object, output: object) -> None:
+        running.pop().__exit__(None, None, None)
+
+    hooks = register_module_forward_pre_hook(begin), register_module_forward_hook(end, always_call=True)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
 
 TYPES = {
     torch.float32: "float",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.capturing.foreign_code import name_failures
-from tracekit.capturing.load import import_torch
+from tracekit.capturing.load import import_torch, name_failures
 from tracekit.capturing.options import DTYPES, FUSED, CaptureOptions
 from tracekit.errors import CaptureError
 from tracekit.messages import models as messages
@@ -18,8 +17,7 @@ from tracekit.parallelism.relayout import add_measured_times
 from tracekit.run import prepare_run
 
 if TYPE_CHECKING:
-    from tracekit.capturing.op_profile import OpProfile
-    from tracekit.capturing.ops import Call
+    from tracekit.capturing.ops import Call, OpProfile
 
 LONG_US = 1e6
 """Time of captured kernels, so that none is taken for faster than its arithmetic allows."""
@@ -106,9 +104,7 @@ def capture(
     torch = import_torch()
     CaptureOptions(train=training, optimizer=optimizer, autocast=autocast, attention=attention)
     from tracekit.capturing.cuda_choices import choose_as_cuda
-    from tracekit.capturing.live_memory import sum_bytes
-    from tracekit.capturing.op_profile import profile_ops
-    from tracekit.capturing.ops import Capture
+    from tracekit.capturing.ops import Capture, profile_ops, sum_bytes
 
     called = name or type(model).__name__
     is_fused = (optimizer or "").startswith(FUSED)
@@ -194,7 +190,7 @@ def build_fused_call(name: str, parameters: Sequence[Any], dtype: Any = None) ->
 
 def _count_state_bytes(optimizer: str | None, parameters: Sequence[Any]) -> int:
     """Return the bytes of an optimizer's states, which have the parameters' type."""
-    from tracekit.capturing.live_memory import round_to_block
+    from tracekit.capturing.ops import round_to_block
 
     states = FUSED_LISTS[optimizer.removeprefix(FUSED)] - 2 if optimizer else 0
     return states * sum(round_to_block(one.numel() * one.element_size()) for one in parameters)

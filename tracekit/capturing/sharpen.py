@@ -19,8 +19,7 @@ from predictors import Gpu
 from tracekit.arrays import Floats
 from tracekit.capturing.ops import Call
 from tracekit.capturing.program import CapturedProgram
-from tracekit.capturing.recorded_calls import THREAD, RecordedCalls, find_calls
-from tracekit.capturing.recorded_program import build_program
+from tracekit.capturing.recorded_program import THREAD, RecordedCalls, build_program, find_calls
 from tracekit.capturing.timed_trace import predict_times
 from tracekit.errors import CaptureError
 from tracekit.messages import models as messages

@@ -1,20 +1,224 @@
 """The steps of a captured program on GPUs, each at the batch that was asked for."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 
 import polars as pl
 
 from predictors import Gpu, resolve_gpu
-from tracekit.capturing.largest_batch import find_largest_batch
-from tracekit.capturing.named import NamedProgram
-from tracekit.capturing.program import CapturedProgram
-from tracekit.capturing.timed_trace import TimeCorrection, load_captured
+from tracekit import ingest
+from tracekit.capturing.load import load_program, move_prints_to_stderr, read_max_tokens, takes_batch
+from tracekit.capturing.loaded_program import LoadedProgram
+from tracekit.capturing.options import CONFIG_SUFFIX, CaptureOptions
+from tracekit.capturing.program import CapturedProgram, capture
+from tracekit.capturing.timed_trace import DEFAULT_SETTING, REFERENCE_GPU, CaptureSetting, TimeCorrection, load_captured
 from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import models
 from tracekit.messages import models as messages
+from tracekit.models.dlrm import DlrmConfig, DlrmEdits, read_dlrm_config
 from tracekit.prediction import Prediction, predict
+from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
 from tracekit.run import prepare_run
+from tracekit.trace import Trace
+
+MAX_BATCH = 1 << 20
+
+
+def find_largest_batch(measure_bytes: Callable[[int], int], gpu: Gpu, most: int = MAX_BATCH) -> int | None:
+    """Find the largest batch whose tensors fit into a GPU's memory; ``None`` if not even one sample does.
+
+    What the tensors hold grows about in proportion to the batch, so two batches tell where memory ends. From there it
+    goes on in growing strides, and halves what is left of the range::
+
+        batch 1: 5 GiB, batch 2: 6 GiB, 22 GiB usable   ->   18
+
+    Args:
+        measure_bytes: Returns what the tensors of a batch hold at most; it grows with the batch.
+        gpu: The GPU.
+        most: The largest batch that is tried.
+    """
+    usable = USABLE_MEMORY_FRACTION * gpu.memory_bytes
+    one = measure_bytes(1)
+    if one > usable:
+        return None
+    if most == 1 or (two := measure_bytes(2)) > usable:
+        return 1
+    fits, fails, stride = 2, most + 1, 1
+    guess = min(1 + int((usable - one) / (two - one)), most) if two > one else most
+    while fails - fits > 1:
+        if not fits < guess < fails:
+            guess = (fits + fails) // 2
+        if measure_bytes(guess) <= usable:
+            fits, guess = guess, guess + stride
+        else:
+            fails, guess = guess, guess - stride
+        stride *= 2
+    return fits
+
+
+DEFAULT_TOKENS, DEFAULT_DTYPE, DLRM_DTYPE = 2048, "bf16", "fp32"
+
+
+class NamedProgram:
+    """A program by its name, which can be captured at several batches.
+
+    Args:
+        name: ``FILE.py:FUNCTION``, a Hugging Face ``config.json``, or that of a DLRM.
+        options: How it is captured.
+    """
+
+    def __init__(self, name: str, options: CaptureOptions) -> None:
+        self._name, self._options = name, options
+        self._is_config = name.endswith(CONFIG_SUFFIX)
+        self._captured: dict[tuple[int | None, int], CapturedProgram] = {}
+
+    @property
+    def takes_batch(self) -> bool:
+        """Whether its batch can be chosen: that of a config, and of a function with an argument ``batch``.
+
+        Raises:
+            CaptureError: It can't be loaded.
+        """
+        with move_prints_to_stderr():
+            return self._is_config or takes_batch(self._name)
+
+    @cached_property
+    def dlrm(self) -> DlrmConfig | None:
+        """Its configuration as a DLRM, with the changes that the options ask for; None if it is none.
+
+        Raises:
+            ModelConfigError: It has impossible values.
+            RequestError: Options that only a DLRM has, or hasn't.
+        """
+        found, edits = read_dlrm_config(self._name) if self._is_config else None, self._options.dlrm_edits
+        if found is None and edits != DlrmEdits():
+            raise RequestError(messages.DLRM_OPTIONS(program=self._name))
+        if found is not None and self._options.seq is not None:
+            raise RequestError(messages.DLRM_WITHOUT_TOKENS())
+        return None if found is None else edits.apply(found)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The most tokens of a sequence: of a config those that it has positions for; None where there are none.
+
+        Raises:
+            CaptureError: The config can't be read.
+        """
+        return read_max_tokens(Path(self._name)) if self._is_config and not self.dlrm else None
+
+    def capture_batch(self, batch: int | None, tokens: int | None = None) -> CapturedProgram:
+        """Capture it at a batch; None for its own.
+
+        Args:
+            batch: Its samples.
+            tokens: Of a config: tokens of each sequence; None for those of the options.
+
+        Raises:
+            CaptureError: It can't be loaded or captured.
+        """
+        size = batch, tokens or self._options.seq or DEFAULT_TOKENS
+        if size not in self._captured:
+            with move_prints_to_stderr():
+                self._captured[size] = self._capture(*size)
+        return self._captured[size]
+
+    def _capture(self, batch: int | None, tokens: int) -> CapturedProgram:
+        options, dlrm = self._options, self.dlrm
+        given = load_program(
+            self._name,
+            batch=batch,
+            tokens=tokens,
+            dtype=options.dtype or (DLRM_DTYPE if dlrm else DEFAULT_DTYPE),
+            training=options.train,
+            attention=options.attention,
+            **({"dlrm": dlrm} if dlrm else {}),
+        )
+        found = capture(
+            given.model,
+            *given.inputs,
+            training=options.train,
+            optimizer=options.optimizer,
+            autocast=options.autocast,
+            tf32=options.tf32,
+            compiled=options.compile,
+            attention=_choose_kernel(given, options),
+            name=given.name,
+            keywords=given.keywords,
+        )
+        size = batch or (dlrm.batch_size if dlrm else int(self._is_config))
+        tokens_known = self._is_config and not dlrm
+        facts = replace(
+            found.facts,
+            batch=size,
+            tokens=size * tokens if tokens_known else 0,
+            tables=dlrm.tables if dlrm else (),
+            attention=_name_attention(given, options, found),
+            quantization=given.quantization,
+        )
+        return replace(found, facts=facts)
+
+
+def _choose_kernel(given: LoadedProgram, options: CaptureOptions) -> str | None:
+    """Return how attention's function runs; None where PyTorch chooses, or a model of transformers doesn't call it."""
+    if given.attention:
+        return "flash" if given.attention == "flash" else None
+    return options.attention
+
+
+def _name_attention(given: LoadedProgram, options: CaptureOptions, found: CapturedProgram) -> str:
+    """Return how attention is computed; empty where the program's code says so, or has none."""
+    kind = given.attention or options.attention or ""
+    sign = "softmax" if kind == "eager" else "scaled_dot_product"
+    return kind if any(sign in call.op for call in found.calls) else ""
+
+
+def load_measured(options: CaptureOptions) -> TimeCorrection | None:
+    """Load the trace that corrects a program's times, if one is given.
+
+    Raises:
+        TracekitError: It can't be read, or doesn't tell what its ops took.
+    """
+    if options.measured is None:
+        return None
+    from tracekit.capturing.sharpen import measure_ops  # imports torch
+
+    return measure_ops(ingest.load(options.measured))
+
+
+def capture_named(
+    name: str,
+    options: CaptureOptions,
+    batch: float | None,
+    gpu: str | None = None,
+    setting: CaptureSetting = DEFAULT_SETTING,
+) -> tuple[Trace, float | None]:
+    """Capture a program and return its trace, and the batch that is left to scale it by.
+
+    Args:
+        name: Its name.
+        options: How it is captured.
+        batch: Its batch, as a multiple of the program's own.
+        gpu: The GPU whose times the trace holds; None for the reference.
+        setting: What else its times depend on.
+
+    Raises:
+        CaptureError: It can't be captured.
+        PredictorError: The GPU is unknown or its name ambiguous.
+    """
+    program = NamedProgram(name, options)
+    is_whole = batch is not None and batch >= 1 and batch == int(batch)
+    chosen = int(batch) if batch is not None and is_whole and program.takes_batch else None
+    trace = load_captured(
+        program.capture_batch(chosen),
+        gpu or REFERENCE_GPU,
+        cuda_graph=options.cuda_graph,
+        measured=load_measured(options),
+        setting=setting,
+    )
+    return trace, None if chosen else batch
+
 
 LARGEST = "max"
 TOKENS_STEP = 64

@@ -1,11 +1,4 @@
-"""Build traces of captured calls: a host that launches one kernel after the other, and a stream that runs them.
-
-The host takes the same time for each launching op: a part of it before the op, for what Python and views take. Further
-kernels of an op only take their launch::
-
-    host     |<- before ->[op  launch  ]|<- before ->[op  launch ]|
-    stream                         [kernel]                  [kernel]
-"""
+"""Build traces of captured calls."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,8 +11,7 @@ from tracekit.models.captured import FACTS_KEY, CaptureFacts
 from tracekit.testing import MAIN_THREAD, PROCESS, TraceBuilder
 
 if TYPE_CHECKING:
-    from tracekit.capturing.op_profile import OpProfile
-    from tracekit.capturing.ops import Call
+    from tracekit.capturing.ops import Call, OpProfile
 
 LAUNCH_US = 5.0
 """From a launch to its kernel on an idle GPU."""
@@ -39,7 +31,13 @@ KEPT_ARGS = ("Sequence number", "Fwd thread id", "Input Dims", "Input type", "In
 def build_trace(
     calls: "Sequence[Call]", times_us: Iterable[float], host_us: float, profile: "OpProfile | None" = None
 ) -> TraceBuilder:
-    """Build the trace of a step.
+    """Build the trace of a step: a host that launches one kernel after the other, and a stream that runs them.
+
+    The host takes the same time for each launching op: a part of it before the op, for what Python and views take.
+    Further kernels of an op only take their launch::
+
+        host     |<- before ->[op  launch  ]|<- before ->[op  launch ]|
+        stream                         [kernel]                  [kernel]
 
     Args:
         calls: In order.

@@ -308,8 +308,7 @@ def capture(
     It runs once on tensors without data, so it takes no memory and downloads nothing. The output is a trace for the
     other commands, with the times of the first GPU.
     """
-    from tracekit.capturing.named import NamedProgram, load_measured
-    from tracekit.capturing.steps import predict_steps
+    from tracekit.capturing.steps import NamedProgram, load_measured, predict_steps
     from tracekit.capturing.timed_trace import build_timed_trace
     from tracekit.messages import requests
     from tracekit.render import captured as render

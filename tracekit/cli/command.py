@@ -168,7 +168,7 @@ class ReadingRanks(Reading):
             TracekitError: As :meth:`read`; or the program can't be captured, or options of programs are given that
                 a trace hasn't.
         """
-        from tracekit.capturing.program_names import is_program
+        from tracekit.capturing.options import is_program
 
         if not is_program(traces):
             program.refuse_without_program()

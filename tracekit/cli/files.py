@@ -174,7 +174,7 @@ def _find_format(path: Path) -> ExportFormat:
 
 def _refuse_inputs(paths: Iterable[Path], traces: Sequence[str]) -> None:
     """Refuse to overwrite inputs: what lies in a folder is known only now."""
-    from tracekit.capturing.program_names import strip_function
+    from tracekit.capturing.options import strip_function
     from tracekit.ingest.source import list_local_files
     from tracekit.output_files import refuse_input_overwrite
 

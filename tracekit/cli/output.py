@@ -11,7 +11,7 @@ import typer
 from rich.console import RenderableType
 
 from tracekit import output_files
-from tracekit.capturing.program_names import strip_function
+from tracekit.capturing.options import strip_function
 from tracekit.cli.arguments import OutputFormat
 from tracekit.errors import OutputError
 from tracekit.escape import to_line

@@ -120,7 +120,7 @@ class ProgramOptions(Request):
             TracekitError: It can't be captured.
             PredictorError: Its GPU is unknown.
         """
-        from tracekit.capturing.named import capture_named
+        from tracekit.capturing.steps import capture_named
         from tracekit.capturing.timed_trace import CaptureSetting
 
         is_calibrated = isinstance(request, TargetOptions) and not request.no_calibration

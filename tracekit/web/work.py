@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.bounds import MAX_MODEL_CONFIG_BYTES
-from tracekit.capturing.program_names import is_config_text
+from tracekit.capturing.options import is_config_text
 from tracekit.capturing.recordings import load_recording
 from tracekit.errors import TraceError, TraceTooLargeError
 from tracekit.export.perfetto.document import limit_timeline_steps

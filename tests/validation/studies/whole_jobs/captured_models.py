@@ -24,7 +24,7 @@ from tests.validation.studies.whole_jobs.fp32_models import (
     summarize_gpus,
 )
 from tests.validation.study import NEUSIGHT, MissingInputError, find_input, format_table
-from tracekit.capturing.named import capture_named
+from tracekit.capturing.steps import capture_named
 from tracekit.errors import CaptureError
 from tracekit.request.program_options import ProgramOptions
 from tracekit.trace import Trace
