@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import tracekit as tk
+from tests.asking import predict
 from tests.conftest import SAMPLES
-from tracekit.prediction import predict
 from tracekit.render import json as as_json
 from tracekit.reporting import build_report
 from tracekit.run import prepare_run

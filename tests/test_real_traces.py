@@ -13,7 +13,6 @@ from predictors import PredictorError
 from tracekit.analysis.binding_edges import run_self_check
 from tracekit.analysis.sensitivity import transplant
 from tracekit.errors import NoGpuActivityError
-from tracekit.prediction import predict
 from tracekit.reporting import build_report
 from tracekit.run import MeasuredRun, prepare_run
 

@@ -7,10 +7,10 @@ import pytest
 
 import tracekit as tk
 from predictors import load_gpu
+from tests.asking import predict
 from tracekit.doctor import examine
 from tracekit.doctor.model import Status
 from tracekit.hosts import measure_host_speed
-from tracekit.prediction import predict
 from tracekit.run import MeasuredRun, prepare_run
 
 pytestmark = pytest.mark.heavy

@@ -177,6 +177,7 @@ def predict_fleet(
         PredictorError: A GPU is unknown or its name ambiguous.
     """
     from tracekit.engine import open_engine
+    from tracekit.fleet import ReadingOptions
     from tracekit.request import answers
 
     request = FleetRequest(
@@ -192,7 +193,7 @@ def predict_fleet(
     )
     opened = open_engine(engine)
     try:
-        return answers.predict_fleet(inputs, request, opened, progress, store=store, memory=memory)
+        return answers.predict_fleet(inputs, request, opened, progress, ReadingOptions(store, memory=memory))
     finally:
         opened.close()
 

@@ -13,6 +13,7 @@ from tracekit.graph import Graph
 from tracekit.graph.ranks import Collectives
 from tracekit.graph.recorded import LaunchThreads, find_launch_threads
 from tracekit.messages import requests as messages
+from tracekit.replay.compressed import JobLinks
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_time import StepScale, StepTime, StepTimer
 from tracekit.trace import RankTrace
@@ -61,6 +62,8 @@ class Program:
         edits: The what-if edits, as the user wrote them.
         framework: The serving engine that ran it, and its version if known; ``None`` if the user doesn't say.
         accepted_tokens: Tokens that each sequence gets in a step of speculative decoding; ``None`` if nobody tells.
+        links: Where a part of a job meets the others; ``None`` where the graph holds all ranks that were read.
+        trains: Whether it has a backward pass; ``None`` where its ops and kernels tell.
     """
 
     tables: StepTables
@@ -72,6 +75,8 @@ class Program:
     edits: tuple[str, ...] = ()
     framework: tuple[str, str | None] | None = None
     accepted_tokens: float | None = None
+    links: JobLinks | None = None
+    trains: bool | None = None
 
     @property
     def kernels(self) -> pl.DataFrame:

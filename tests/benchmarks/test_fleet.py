@@ -53,8 +53,9 @@ def test_a_thousand_compressed_ranks_are_joined_and_replayed(benchmark):
 MEASURE = """
 import resource, sys
 from tracekit.engine import InProcessEngine
-from tracekit.fleet import FleetOptions, predict_fleet
-predict_fleet(sys.argv[1], FleetOptions(), InProcessEngine(1))
+from tracekit.fleet import predict_fleet
+from tracekit.request.options import FleetRequest
+predict_fleet(sys.argv[1], FleetRequest(), InProcessEngine(1))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import polars as pl
 
 import tracekit as tk
+from tests.asking import predict
 from tests.benchmarks.timing import best
 from tests.conftest import SAMPLES
-from tracekit.prediction import predict
 from tracekit.reporting import build_prediction_report
 from tracekit.run import prepare_run
 from tracekit.trace import RankTrace, Trace

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from predictors import list_gpus
+from tests.asking import predict
 from tests.benchmarks.conftest import LAUNCHES
 from tests.benchmarks.timing import best
 from tracekit.graph import Graph, build_graph
 from tracekit.ingest import load_bytes
-from tracekit.prediction import predict
 from tracekit.replay.engine import replay
 from tracekit.run import prepare_run
 from tracekit.workload import steps

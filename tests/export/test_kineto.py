@@ -5,10 +5,10 @@ import json
 import pytest
 
 import tracekit as tk
+from tests.asking import predict
 from tests.codes import has_code
 from tracekit.errors import OutputError
 from tracekit.export.kineto import render_predicted_trace
-from tracekit.prediction import predict
 from tracekit.request import ExportFormat, ExportRequest, answers
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

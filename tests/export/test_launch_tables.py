@@ -6,10 +6,9 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.asking import predict
 from tests.conftest import SAMPLES
 from tracekit.export.launch_tables import encode_launches
-from tracekit.parallelism.layout import LayoutRequest
-from tracekit.prediction import predict
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
@@ -66,7 +65,7 @@ def test_a_target_has_its_own_tiles():
     names = [f"h100-sxm.{name}" for name in ("tile_m", "tile_n", "split_k", "waves")]
     assert [product[name] for name in names] == [128, 256, 1, pytest.approx(512 / 132)]
     assert [addition[name] for name in names] == [None] * 4
-    twice = predict(run, ["h100-sxm"], change=LayoutRequest(batch=2)).targets
+    twice = predict(run, ["h100-sxm"], batch=2).targets
     assert [read_table(run, twice).row(0, named=True)[name] for name in names] == [None] * 4
 
 

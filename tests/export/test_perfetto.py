@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tracekit as tk
+from tests.asking import predict
 from tests.conftest import SAMPLES
 from tests.jobs import gradient_step, job
 from tests.prediction.test_prediction import steps_of_gemms
@@ -18,7 +19,6 @@ from tracekit.errors import NotATraceError
 from tracekit.export.perfetto import host_tracks, render_timeline
 from tracekit.export.perfetto.tracks import CRITICAL_PATH_TID, IDLE_TID
 from tracekit.ingest import load_bytes
-from tracekit.prediction import predict
 from tracekit.replay.engine import build_measured_timeline
 from tracekit.run import prepare_run
 from tracekit.testing import A100, MAIN_THREAD, PROCESS, TraceBuilder

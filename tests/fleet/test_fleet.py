@@ -20,24 +20,20 @@ from distributed import Client, KilledWorker, LocalCluster
 import tracekit as tk
 from tests.codes import has_code, list_codes
 from tests.jobs import recorded
-from tracekit.comm import ClusterError
 from tracekit.engine import InProcessEngine, open_engine
 from tracekit.engine.on_dask import DaskEngine
-from tracekit.errors import EngineError, RequestError, TraceError, TracekitError
-from tracekit.fleet import FleetOptions, FleetReport, predict_fleet, rounds
-from tracekit.fleet.kernel_times import RankKernels
-from tracekit.fleet.options import name_fleet_option
-from tracekit.fleet.replay import open_rank
+from tracekit.errors import EngineError, RequestError, TraceError, TracekitError, WhatIfError
+from tracekit.fleet import FleetReport, ReadingOptions, predict_fleet
+from tracekit.fleet.rank_part import RankPlace
 from tracekit.messages import Message
-from tracekit.prediction.cost import GivenPrices
+from tracekit.prediction import part
 from tracekit.prediction.model import PredictedStep
-from tracekit.prediction.question import FASTEST
 from tracekit.render.fleet import dump_fleet, render_fleet, render_fleet_page
 from tracekit.render.screen import as_text
 from tracekit.reporting.sections.step import build_source_summary
 from tracekit.reporting.sections.targets import build_decision
 from tracekit.request import PredictRequest, answers
-from tracekit.run import prepare_run
+from tracekit.request.options import FleetRequest
 from tracekit.testing import TraceBuilder
 
 RANKS, STEPS = 4, 3
@@ -88,7 +84,8 @@ def client() -> Iterator[Client]:
         yield client
 
 
-TARGETS = FleetOptions(gpus=("h100-sxm",), clusters=("2x8xa100-sxm-80gb@hdr200",))
+NOTHING = FleetRequest()
+TARGETS = FleetRequest(gpu="h100-sxm", cluster="2x8xa100-sxm-80gb@hdr200")
 
 
 def assert_equal(a: FleetReport, b: FleetReport) -> None:
@@ -100,40 +97,36 @@ def assert_equal(a: FleetReport, b: FleetReport) -> None:
 PRICES = {"h100-sxm": 2.49, "a100-sxm-80gb": 1.29}
 COMMON = {one.name for one in fields(PredictedStep)} - {"notes", "contention"}
 """Of a prediction, what a fleet's has too."""
-ONLY_IN_ONE_PIECE = {
-    "kernels-contend", "target-predicted-too-fast", "target-predicted-too-slow", "attention-built-for-a100",
-    "dtype-unsupported", "collectives-slower-than-links", "collective-sizes-inferred", "collectives-unpredicted",
-}  # fmt: skip
-"""Notes that take replays of all kernels, or sums over them, that a fleet doesn't make."""
 TIMES = ("time_us", "low_us", "high_us", "bound_us", "utilization", "method")
 
 
-def predict_with_kernels(files: list[str], options: FleetOptions) -> tuple[FleetReport, dict[str, pl.DataFrame]]:
+def predict_with_kernels(files: list[str], request: FleetRequest) -> tuple[FleetReport, dict[str, pl.DataFrame]]:
     """Return the report, and the kernels of all ranks on each target."""
     kernels: dict[tuple[str, int], pl.DataFrame] = {}
 
-    def sum_times(item: rounds.RankTarget) -> rounds.TimeSums:
-        assert item.times is not None
-        kernels[item.times.gpu.slug, item.place.number] = RankKernels(open_rank(item.place), item.times).times
-        return rounds.sum_times(item)
+    def sum_times(item: part.PartOnTarget) -> part.TimeSums:
+        opened = item.open()
+        place = item.place
+        assert isinstance(place, RankPlace)
+        kernels[opened.gpu.slug, place.rank.number] = part.apply_edits_to(opened.program, opened.times)
+        return part.sum_times(item)
 
-    with patch("tracekit.fleet.targets.rounds", SimpleNamespace(**{**vars(rounds), "sum_times": sum_times})):
-        fleet = predict_fleet(files, options, InProcessEngine())
+    with patch("tracekit.prediction.predictor.sum_times", sum_times):
+        fleet = predict_fleet(files, request, InProcessEngine())
     labels = [one.gpu for one in fleet.targets]
     each = [pl.concat(table for key, table in sorted(kernels.items()) if key[0] == label) for label in labels]
     return fleet, dict(zip((one.label for one in fleet.targets), each, strict=True))
 
 
-def assert_as_in_one_piece(files: list[str], options: FleetOptions) -> None:
-    options = replace(options, prices=GivenPrices(PRICES))
-    fleet, kernels = predict_with_kernels(files, options)
-    trace = tk.load(files)
-    run = prepare_run(trace)
+def assert_as_in_one_piece(files: list[str], **options: Any) -> None:
+    request = FleetRequest(price=PRICES, no_calibration=True, no_scoreboard=True, **options)
+    fleet, kernels = predict_with_kernels(files, request)
+    run = answers.measure(tk.load(files), request)
     assert fleet.step == run.measured_step
     assert fleet.replayed_us == run.self_replay.step_time_us
-    found = tk.predict(trace, gpu=options.gpus, cluster=options.clusters, price=PRICES, no_calibration=True)
+    found = answers.predict(run, request)
     summary = build_source_summary(found.run, found.price, found.batch, cluster=found.cluster)
-    assert fleet.decision == build_decision(summary, found.targets, FASTEST)
+    assert fleet.decision == build_decision(summary, found.targets, request.question)
     assert len(fleet.targets) == len(found.targets)
     for one in fleet.targets:
         other = found[one.label]
@@ -145,8 +138,8 @@ def assert_as_in_one_piece(files: list[str], options: FleetOptions) -> None:
 
 
 def describe_notes(step: PredictedStep) -> list[tuple[str, str]]:
-    """Return the codes and values of the notes that both ways give, in any order."""
-    left_out = ONLY_IN_ONE_PIECE | {"contention-left-out"}
+    """Return the codes and values of the notes in any order, but for contention, which takes all kernels at once."""
+    left_out = ("contention-left-out", "kernels-contend")
     return sorted((one.code, str(round_values(one.values))) for one in step.notes if one.code not in left_out)
 
 
@@ -166,25 +159,63 @@ def list_files(folder: Path) -> list[str]:
 
 
 def test_rank_by_rank_gives_what_one_piece_gives(folder):
-    assert_as_in_one_piece(list_files(folder), FleetOptions(TARGETS.gpus, TARGETS.clusters, calibrated=False))
+    assert_as_in_one_piece(list_files(folder), gpu=TARGETS.gpu, cluster=TARGETS.cluster)
+
+
+def test_options_together_give_what_they_give_in_one_piece(folder):
+    asked = {"clock": "1200MHz", "power_cap": "400W", "what_if": ["scale(family=gemm, 0.5)", "remove(name=relu)"]}
+    assert_as_in_one_piece(list_files(folder), gpu="h100-sxm", **asked)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"host": "same"},
+        {"clock": "1200MHz"},
+        {"source_clock": "1000MHz"},
+        {"power_cap": "400W"},
+        {"source_gpu": "t4"},
+        {"steps": "1"},
+        {"rank_by": "dollars", "steps_to_run": 1e5},
+        {"what_if": "scale(family=gemm, 0.5)"},
+        {"what_if": ["scale(family=collective, 2)", "host-speed(2)"]},
+        {"what_if": "remove(family=collective)"},
+        {"what_if": "remove(name=relu)"},
+        {"what_if": "no-sync()"},
+        {"host_speed": 1.5},
+    ],
+    ids=str,
+)
+def test_options_give_what_they_give_in_one_piece(folder, options):
+    assert_as_in_one_piece(list_files(folder), gpu="h100-sxm", cluster="4xl40s", **options)
 
 
 @needs_traces
 def test_a_real_job_gives_what_one_piece_gives():
     files = sorted(map(str, REAL.glob("mi300x_ddp_train_rank*")))
-    options = FleetOptions(("h100-sxm",), ("2x8xmi300x@ndr400", "1x8xh200-sxm"), calibrated=False)
-    assert_as_in_one_piece(files, options)
+    assert_as_in_one_piece(files, gpu="h100-sxm", cluster=["2x8xmi300x@ndr400", "1x8xh200-sxm"])
+
+
+@needs_traces
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "options", [{"dp": 4}, {"batch": 2}, {"world_size": 16, "what_if": "scale(family=gemm, 0.5)"}], ids=str
+)
+def test_a_real_job_in_another_layout_gives_what_one_piece_gives(options):
+    files = sorted(map(str, REAL.glob("mi300x_ddp_train_rank*")))
+    assert_as_in_one_piece(files, cluster="2x8xh100-sxm@ndr400", **options)
 
 
 @needs_traces
 def test_a_recommender_gives_what_one_piece_gives():
     """The errors of its kernels of one law differ by rank, and all ranks' tell the times elsewhere."""
     files = sorted(map(str, REAL.glob("v100_dlrm_train_rank*.json.gz")))
-    assert_as_in_one_piece(files, FleetOptions(("a100-sxm-80gb",), calibrated=False))
+    assert_as_in_one_piece(files, gpu="a100-sxm-80gb")
 
 
 def test_who_holds_up_the_job(folder):
-    fleet = predict_fleet(str(folder), FleetOptions(), InProcessEngine())
+    fleet = predict_fleet(str(folder), NOTHING, InProcessEngine())
     assert (fleet.ranks, fleet.world_size, fleet.targets) == (RANKS, RANKS, ())
     late = fleet.stragglers.sort("held_up_us")["rank"].to_list()
     assert late[-1] == RANKS - 1  # whose product takes longest, and begins last
@@ -208,8 +239,8 @@ def test_a_lost_workers_ranks_are_done_again(folder, client, tmp_path):
             for child in tmp_path.iterdir():
                 shutil.rmtree(child)
 
-    options = FleetOptions(TARGETS.gpus, TARGETS.clusters, store=str(tmp_path))
-    assert_equal(predict_fleet(str(folder), options, open_engine(client), kill), here)
+    reading = ReadingOptions(store=str(tmp_path))
+    assert_equal(predict_fleet(str(folder), TARGETS, open_engine(client), kill, reading), here)
     assert killed
     assert not list(tmp_path.iterdir())
 
@@ -217,7 +248,7 @@ def test_a_lost_workers_ranks_are_done_again(folder, client, tmp_path):
 def test_an_unreadable_rank_is_named_and_the_rest_reported(tmp_path):
     save(tmp_path)
     (tmp_path / "rank2.json.gz").write_bytes(b"\x1f\x8bnothing")
-    fleet = predict_fleet(str(tmp_path), FleetOptions(), InProcessEngine())
+    fleet = predict_fleet(str(tmp_path), NOTHING, InProcessEngine())
     assert fleet.ranks == RANKS - 1
     assert fleet.stragglers["rank"].to_list() == [0, 1, 3]
     told = next(one for one in fleet.warnings if one.code == "ranks-unreadable")
@@ -228,17 +259,17 @@ def test_an_unreadable_rank_is_named_and_the_rest_reported(tmp_path):
 def test_a_job_without_a_readable_rank_fails(tmp_path):
     (tmp_path / "rank0.json").write_text("{")
     with pytest.raises(TraceError):
-        predict_fleet(str(tmp_path), FleetOptions(), InProcessEngine())
+        predict_fleet(str(tmp_path), NOTHING, InProcessEngine())
 
 
 def test_one_rank_is_a_fleet_too(tmp_path):
     worked(0, 1).save(tmp_path / "rank0.json")
-    assert_as_in_one_piece([str(tmp_path / "rank0.json")], FleetOptions(("h100-sxm",), calibrated=False))
+    assert_as_in_one_piece([str(tmp_path / "rank0.json")], gpu="h100-sxm")
 
 
 def test_progress_counts_all_ranks(folder):
     seen: list[Message] = []
-    predict_fleet(str(folder), FleetOptions(), InProcessEngine(), seen.append)
+    predict_fleet(str(folder), NOTHING, InProcessEngine(), seen.append)
     assert [one.values["done"] for one in seen if one.code == "reading-ranks"] == list(range(RANKS + 1))
 
 
@@ -268,26 +299,24 @@ def test_what_dask_loses_is_said(raised, code):
 
 def test_options_that_need_all_ranks_at_once_are_refused(folder):
     with pytest.raises(RequestError) as error:
-        answers.predict_fleet(str(folder), PredictRequest(gpu="h100-sxm", tp=2), InProcessEngine())
+        answers.predict_fleet(str(folder), PredictRequest(gpu="h100-sxm", unprofiled_step="1ms"), InProcessEngine())
     assert error.value.code == "fleet-option"
-    assert "--tp" in str(error.value)
+    assert "--unprofiled-step" in str(error.value)
 
 
-def test_a_cluster_that_is_too_small_names_no_option_that_is_refused(tmp_path):
-    for rank in range(RANKS):
-        builder = worked(rank)
-        for event in builder.events:
-            if event["name"].startswith("nccl"):
-                event["args"]["Process Group Description"] = "data_parallel"
+def test_an_edit_that_no_rank_has_anything_for_is_refused(folder):
+    with pytest.raises(WhatIfError):
+        predict_fleet(str(folder), FleetRequest(gpu="h100-sxm", what_if="remove(name=nothing)"), InProcessEngine())
+
+
+def test_an_edit_changes_the_ranks_that_it_finds_something_on(tmp_path):
+    for rank in range(2):
+        builder = worked(rank, 2)
+        if rank:
+            for event in builder.events:
+                event["name"] = event["name"].replace("relu", "gelu")
         builder.save(tmp_path / f"rank{rank}.json")
-    with pytest.raises(ClusterError, check=has_code("cluster-too-small-for-fleet")) as error:
-        predict_fleet(str(tmp_path), FleetOptions(clusters=("2xh100-sxm",)), InProcessEngine())
-    assert "without --engine" in str(error.value).lower()
-
-
-def test_options_that_are_refused_are_named_so():
-    assert name_fleet_option("steps") == "--steps"
-    assert name_fleet_option("what-if") == "--what-if (without --engine)"
+    assert_as_in_one_piece(list_files(tmp_path), gpu="h100-sxm", what_if="scale(name=gelu, 3)")
 
 
 def test_a_thousand_ranks_are_as_readable_as_four(folder):

@@ -11,12 +11,13 @@ import tracekit as tk
 from tests.fleet.test_fleet import RANKS, worked
 from tracekit.analysis.idle import attribute_idle_time
 from tracekit.engine import InProcessEngine
-from tracekit.fleet import FleetOptions, FleetReport, predict_fleet
+from tracekit.fleet import FleetReport, predict_fleet
 from tracekit.messages import Message
 from tracekit.messages.traces import DURATIONS_ZERO
 from tracekit.reporting.kernel_rows import predict_on_source
 from tracekit.reporting.sections.recording import merge_rank_doubts
 from tracekit.reporting.sections.warnings import build_warnings
+from tracekit.request.options import FleetRequest
 from tracekit.run import prepare_run
 from tracekit.testing import A100, TraceBuilder
 
@@ -174,7 +175,7 @@ def save_job(folder: Path, spoil: Callable[[TraceBuilder], Any], write: Callable
 def answer_twice(files: list[str]) -> tuple[tuple[Message, ...], FleetReport]:
     """Return the warnings of the job in one piece, and its report rank by rank."""
     run = prepare_run(tk.load(files))
-    fleet = predict_fleet(files, FleetOptions(), InProcessEngine())
+    fleet = predict_fleet(files, FleetRequest(), InProcessEngine())
     assert fleet.step == run.measured_step
     idle = attribute_idle_time(run.program, run.measured_timeline)
     return build_warnings(run, idle, predict_on_source(run)), fleet

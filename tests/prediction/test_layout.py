@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.asking import predict
 from tests.codes import find_message, has_code
 from tests.jobs import gradient_step, job
 from tracekit.comm import ClusterError, load_cluster
@@ -13,7 +14,6 @@ from tracekit.messages.layouts import LAYERS_UNREPEATED
 from tracekit.parallelism.collective_calls import list_collectives
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.process_groups import infer_layout
-from tracekit.prediction import predict
 from tracekit.program import Program
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -293,7 +293,7 @@ def test_an_edit_on_the_way_with_which_nothing_can_be_predicted_leaves_a_blank(m
 
     monkeypatch.setattr("tracekit.prediction.predict_run.infer_layout_if_needed", refuse_after_first_edit)
     run = prepare_run(Job().sends("allreduce", GRADIENTS, 300).builder.load())
-    found = predict(run, ["h100-sxm"], edits=["host-speed(2)", "scale(family=collective, 0.5)"])
+    found = predict(run, ["h100-sxm"], what_if=["host-speed(2)", "scale(family=collective, 0.5)"])
     assert found.step_times_after_edits == ((None,), (found["h100-sxm"].step.step_time_us,))
 
 

@@ -6,10 +6,10 @@ from functools import cache
 import pytest
 
 import tracekit as tk
+from tests.asking import predict
 from tests.codes import has_code
 from tests.conftest import SAMPLES
 from tracekit.parallelism.layout import LayoutError, LayoutRequest
-from tracekit.prediction import predict
 from tracekit.run import prepare_run
 
 CLUSTER = "8xh100-sxm"
@@ -33,7 +33,7 @@ REFUSED = {"ep": (TRAINING, {}, 8, "no-grouped-experts")}
 
 @cache
 def compute_step_us(sample: str, **asked: object) -> float:
-    predicted = predict(load(sample), [], clusters=[CLUSTER], change=LayoutRequest(**asked))
+    predicted = predict(load(sample), (), cluster=CLUSTER, **asked)
     return predicted.targets[0].step.step_time_us
 
 

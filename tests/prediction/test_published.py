@@ -11,6 +11,8 @@ from predictors.weights_file import shipped_sha256
 from tracekit.messages import Message
 from tracekit.prediction import track_record
 from tracekit.prediction.changed_step import ChangedStep
+from tracekit.prediction.job import JobReplays, WholeJob
+from tracekit.prediction.part import PartOnTarget, PartTarget
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
@@ -59,7 +61,9 @@ def notes(
     table.write_text(TABLE.format(weights=weights))
     monkeypatch.setattr(track_record, "TRACK_RECORD_FILE", table)
     run = prepare_run(build_product().load())
-    changed = ChangedStep(run.program, run.program.kernel_us, 1.0, run.measured_step.step_time_us)
+    job, gpu = WholeJob(run, run.program, None, None), load_gpu("a100-sxm-80gb")
+    as_measured = PartOnTarget(job.places[0], PartTarget(gpu, gpu, {}))
+    changed = ChangedStep(JobReplays(job, [as_measured]), 1.0, run.measured_step.step_time_us)
     return list(track_record.note_track_record(load_gpu(source) if source else None, load_gpu(target), changed))
 
 

@@ -7,10 +7,11 @@ import tracekit as tk
 from tests.codes import find_message
 from tests.jobs import job
 from tracekit.engine import InProcessEngine
-from tracekit.fleet import FleetOptions, predict_fleet
+from tracekit.fleet import predict_fleet
 from tracekit.messages import Message
 from tracekit.prediction.model import Prediction
-from tracekit.prediction.sustained_clock import sum_demands_us
+from tracekit.prediction.sustained_clock import average_by_gpu, to_demands_ns
+from tracekit.request import PredictRequest
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.workload.kernel_table import count_gpus_per_rank, number_gpus
@@ -107,7 +108,8 @@ def test_a_lowered_clock_of_the_source_is_each_gpus_own():
         kernels = run.kernels.select(
             "family", "dtype", time_us=run.kernels["dur_ns"] / 1e3, demand_w=None, runs_as="dtype"
         ).with_columns(demand_w=run.kernels["dur_ns"] * 0.0 + 800)
-        demands.append(sum_demands_us(run.program, kernels, ALONE.target.gpu.gpu))
+        timer, demand_ns = run.program.step_timer, to_demands_ns(kernels, ALONE.target.gpu.gpu)
+        demands.append(average_by_gpu(timer.job, timer.sum_by_gpu(demand_ns)))
     assert demands[1] == pytest.approx([demands[0][0], demands[0][0], demands[0][0] / 4])
 
 
@@ -128,7 +130,7 @@ def test_rank_by_rank_gives_the_same(tmp_path):
         builder.metadata["distributedInfo"] = {"rank": rank, "world_size": 2}
         builder.save(tmp_path / f"rank{rank}.json.gz")
     whole = tk.predict(tk.load(tmp_path), gpu="h100-sxm")["h100-sxm"]
-    fleet = predict_fleet([tmp_path], FleetOptions(gpus=["h100-sxm"]), InProcessEngine())
+    fleet = predict_fleet([tmp_path], PredictRequest(gpu="h100-sxm"), InProcessEngine())
     there = fleet.targets[0]
     assert there.step.step_time_us == pytest.approx(whole.step.step_time_us, rel=1e-6)
     assert there.step.mean_us == pytest.approx(whole.step.mean_us, rel=1e-6)

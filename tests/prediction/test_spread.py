@@ -50,9 +50,13 @@ def run(*steps: float, **how: bool) -> MeasuredRun:
     return prepare_run(job(*steps, **how).load())
 
 
+def measure_spread(run: MeasuredRun) -> RankSpread:
+    return measure_rank_spread(run.program.tabulate_chosen_steps(run.measured_timeline))
+
+
 def test_the_spread_of_steps_by_hand():
     """The first step is left out; 1000, 1100 and 900 us vary by 100, a tenth of their mean."""
-    found = measure_rank_spread(run(1000, 1000, 1100, 900).program)
+    found = measure_spread(run(1000, 1000, 1100, 900))
     assert found.compute_std == pytest.approx(0.1, rel=0.02)
     assert found.own_std == pytest.approx(0.1, rel=0.02)
     assert (found.degrees_of_freedom, found.ranks_read) == (2, 1)
@@ -61,7 +65,7 @@ def test_the_spread_of_steps_by_hand():
 def test_what_all_ranks_have_in_common_is_no_straggling():
     """Three ranks compute 960, 860 and 1060 us: a spread of 100, of a mean step of 1100."""
     run = prepare_run(of_ranks(*(job(1000 + more, end=1100, world=3) for more in (0, -100, 100))))
-    found = measure_rank_spread(run.program)
+    found = measure_spread(run)
     assert found.compute_std == pytest.approx(100 / 1100, rel=0.03)
     assert (found.degrees_of_freedom, found.ranks_read) == (2, 3)
 
@@ -97,7 +101,7 @@ def test_what_is_not_computing_moves_the_upper_end_only():
 
 def test_one_rank_loses_what_published_jobs_did():
     """With each doubling beyond a node of eight, half of that inside."""
-    mine, unknown = run(1000, 1000), measure_rank_spread(run(1000, 1000).program)
+    mine, unknown = run(1000, 1000), measure_spread(run(1000, 1000))
     found = [predict_stragglers(mine.program, unknown, Layout(1), Layout(ranks)) for ranks in (2, 8, 16, 32)]
     for one, doublings in zip(found, (0.5, 1.5, 2.5, 3.5), strict=True):
         assert one.likely_factor == pytest.approx((1 + LIKELY_DOUBLING_LOSS) ** doublings)
@@ -159,7 +163,7 @@ def test_the_slowest_of_fewer_ranks_may_come_earlier():
 
 def test_fewer_ranks_than_one_read_may_gain_what_published_jobs_lost():
     """A lone one waits for nobody, and its step has no waiting in it."""
-    mine, unknown = run(1000, 1000), measure_rank_spread(run(1000, 1000).program)
+    mine, unknown = run(1000, 1000), measure_spread(run(1000, 1000))
     assert predict_stragglers(mine.program, unknown, Layout(8), Layout(2)).min_factor == pytest.approx(
         (1 + MAX_DOUBLING_LOSS) ** -1
     )

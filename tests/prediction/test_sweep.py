@@ -5,12 +5,12 @@ from functools import partial
 import pytest
 
 import tracekit as tk
+from tests.asking import sweep
 from tests.codes import has_code
 from tracekit.errors import RequestError, TraceError
 from tracekit.parallelism.layout import LayoutError
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
-from tracekit.prediction.cost import GivenPrices
-from tracekit.prediction.sweep import Sweep, sweep
+from tracekit.prediction.sweep import Sweep
 from tracekit.reporting import build_prediction_report
 from tracekit.reporting.sweep import SweepReport, build_sweep_report
 from tracekit.run import prepare_run
@@ -34,7 +34,7 @@ def training(steps: int = 1) -> TraceBuilder:
 
 @pytest.fixture(scope="module")
 def found() -> Sweep:
-    return sweep(prepare_run(training().load()), [], [FAST, SLOW], prices=GivenPrices({"a100-sxm-80gb": 2.0}))
+    return sweep(prepare_run(training().load()), cluster=[FAST, SLOW], price={"a100-sxm-80gb": 2.0})
 
 
 def test_world_sizes_double_from_the_traces_to_the_cluster(found):
@@ -69,10 +69,10 @@ def test_of_those_that_are_alike_the_cheapest_is_first():
     builder = TraceBuilder().op("aten::slow", 0, 5000).op("aten::conv2d", 5000, 20, dims=[[16, 3, 8, 8], [4, 3, 3, 3]])
     run = prepare_run(builder.kernel("sm80_xmma_fprop", 5030, 20, launch=5010).load())
     nodes = ["8xh100-sxm", "8xb200"]
-    plain = sweep(run, [], nodes, world_sizes=[8])
+    plain = sweep(run, cluster=nodes, world_size=[8])
     dear, cheap = (entry.prediction.gpu for entry in plain.entries)
     assert [entry.is_tied for entry in plain.entries] == [False, True]
-    priced = sweep(run, [], nodes, world_sizes=[8], prices=GivenPrices({dear: 4.0, cheap: 2.0}))
+    priced = sweep(run, cluster=nodes, world_size=[8], price={dear: 4.0, cheap: 2.0})
     assert [entry.prediction.gpu for entry in priced.entries] == [cheap, dear]
     assert [entry.is_tied for entry in priced.entries] == [False, True]
 
@@ -82,7 +82,7 @@ def test_what_does_not_fit_comes_last():
     builder = TraceBuilder().op("aten::slow", 0, 5000).kernel("sm80_xmma_fprop", 5030, 20, launch=5010)
     peaks = {"peak_allocated_bytes": 20 * 2**30, "peak_reserved_bytes": 22 * 2**30}
     builder.metadata["tracekit"] = {"memory": peaks}
-    found = sweep(prepare_run(builder.load()), [], ["8xt4", "8xl40s"], world_sizes=[1, 8])
+    found = sweep(prepare_run(builder.load()), cluster=["8xt4", "8xl40s"], world_size=[1, 8])
     order = [(one.prediction.label, one.prediction.ranks, one.prediction.memory.fits) for one in found.entries]
     assert order == [("8xl40s", 8, True), ("8xl40s", 1, True), ("8xt4", 8, False), ("8xt4", 1, False)]
     assert not found.entries[2].is_tied
@@ -108,7 +108,7 @@ def test_each_gpu_does_less_as_the_job_grows_and_the_knee_says_until_when(found)
 
 def test_a_number_of_ranks_that_fits_the_nodes_badly_is_no_knee():
     """A ninth rank alone on its node has one adapter for what eight share elsewhere; sixteen fill two nodes."""
-    found = sweep(prepare_run(training().load()), [], [FAST], world_sizes=[8, 9, 16])
+    found = sweep(prepare_run(training().load()), cluster=[FAST], world_size=[8, 9, 16])
     kept = {entry.prediction.ranks: entry.efficiency for entry in found.entries}
     assert kept[9] < 0.9 < kept[16]
     assert found.knees == {FAST: 16}
@@ -116,19 +116,19 @@ def test_a_number_of_ranks_that_fits_the_nodes_badly_is_no_knee():
 
 def test_what_is_asked_for_and_what_is_refused():
     run = prepare_run(training().load())
-    found = sweep(run, ["h100-sxm"], [FAST], world_sizes=[8, 64])
+    found = sweep(run, gpu=["h100-sxm"], cluster=[FAST], world_size=[8, 64])
     assert sorted((e.prediction.label, e.prediction.ranks) for e in found.entries) == [
         (FAST, 8), (FAST, 64), ("dgx-h100", 8),
     ]  # fmt: skip
     assert "dgx-h100" in [why.values["target"] for why in found.refused]
     with pytest.raises(LayoutError, check=has_code("no-layout-predicted")):
-        sweep(run, [], ["8xa100-sxm-80gb"], world_sizes=[64])
+        sweep(run, cluster=["8xa100-sxm-80gb"], world_size=[64])
 
 
 def test_a_cluster_too_small_for_one_replica_is_named_among_the_refused():
     run = prepare_run(training().load())
     with pytest.raises(LayoutError, match=r"2 GPUs can't hold 4 ranks, one replica"):
-        sweep(run, [], ["2xh100-sxm"], tensor_parallel=[4])
+        sweep(run, cluster=["2xh100-sxm"], tensor_parallel=[4])
 
 
 @pytest.mark.parametrize(

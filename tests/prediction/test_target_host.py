@@ -8,12 +8,13 @@ from typer.testing import CliRunner
 
 import tracekit as tk
 from predictors import load_gpu
+from tests.asking import predict
 from tests.codes import find_message, has_code, list_codes
 from tracekit import run as run_module
 from tracekit.cli.app import app
 from tracekit.errors import RequestError
 from tracekit.hosts import HostSpeed, UsualHost
-from tracekit.prediction import predict, predictor, target_host
+from tracekit.prediction import predictor, target_host
 from tracekit.prediction.target_host import HostTimes, compute_host_times, parse_host
 from tracekit.request import answers
 from tracekit.run import MeasuredRun, prepare_run
@@ -132,7 +133,7 @@ def test_a_step_that_the_gpu_paces_has_one_answer() -> None:
 
 
 def test_an_edit_of_the_hosts_speed_has_one_answer_too() -> None:
-    assert predict(build(5), ["h100-sxm"], edits=["host-speed(2)"])["h100-sxm"].usual_host is None
+    assert predict(build(5), ["h100-sxm"], what_if=["host-speed(2)"])["h100-sxm"].usual_host is None
 
 
 def test_the_traces_own_gpu_keeps_its_host_unless_another_is_asked_for() -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 import tracekit as tk
+from tests.asking import predict
 from tests.conftest import SAMPLES
 from tracekit.notebook import NotebookReport
-from tracekit.prediction import predict
 from tracekit.prediction.question import FASTEST
 from tracekit.reporting import build_report
 from tracekit.reporting.sections.targets import build_decision

@@ -15,13 +15,13 @@ from rich.console import RenderableType
 
 import tracekit as tk
 from predictors import list_gpus, load_gpu, resolve_gpu
+from tests.asking import predict
 from tests.conftest import SAMPLES
 from tests.doctor.test_doctor import built, diagnose, two_streams
 from tests.jobs import gradient_step, job
 from tracekit.calibration import Calibration
 from tracekit.comm import load_cluster
 from tracekit.messages import Message
-from tracekit.prediction import predict
 from tracekit.render import compare, html, machines, markdown, screens, terminal, terminal_tables
 from tracekit.render.screen import as_text
 from tracekit.reporting import build_report

@@ -2,12 +2,12 @@
 
 import pytest
 
+from tests.asking import predict
 from tests.codes import find_message, has_code
 from tests.jobs import job
 from tracekit.analysis.profiler_overhead import find_profiler_stalls, remove_profiler_overhead
 from tracekit.errors import WhatIfError
 from tracekit.messages.what_ifs import PROFILER_WORK_REMOVED
-from tracekit.prediction import predict
 from tracekit.reporting.sections import limits, warnings
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import MAIN_THREAD, TraceBuilder

@@ -3,6 +3,7 @@
 import pytest
 
 import tracekit as tk
+from tests.asking import predict
 from tests.codes import find_message, list_codes
 from tests.conftest import SAMPLES
 from tests.graph.test_replays import replays
@@ -11,7 +12,6 @@ from tests.prediction.test_memory_and_cost import training
 from tracekit.analysis.idle import attribute_idle_time
 from tracekit.analysis.sensitivity import SpeedReplays
 from tracekit.messages.findings import FEW_BLOCKS_LAUNCHED, SPAN_RAN
-from tracekit.prediction import predict
 from tracekit.reporting.findings import FINDINGS, collect_findings
 from tracekit.reporting.findings.context import Finding, FindingContext
 from tracekit.reporting.kernel_rows import build_kernel_rows, predict_on_source

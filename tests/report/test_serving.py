@@ -7,7 +7,7 @@ import re
 import openpyxl
 import pytest
 
-from tracekit.prediction import predict
+from tests.asking import predict
 from tracekit.render.html.page import render_page
 from tracekit.render.json import dump_prediction
 from tracekit.render.markdown import render_report as render_markdown

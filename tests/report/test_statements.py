@@ -13,13 +13,13 @@ from types import ModuleType
 import pytest
 
 import tracekit as tk
+from tests.asking import predict
 from tests.conftest import SAMPLES, VARIABLE
 from tracekit.analysis.idle_causes import IdleCause
 from tracekit.doctor import Diagnosis, examine
 from tracekit.messages import Severity, Template, doctor_checks, findings, predictions, reports
 from tracekit.messages.catalogue import find_templates
 from tracekit.messages.predictions import MEMORY_FITS
-from tracekit.prediction import predict
 from tracekit.prediction.note_order import compute_effect_us
 from tracekit.render import markdown, terminal
 from tracekit.render.facts import sum_owner_shares

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
+from tests.asking import predict
 from tests.prediction.test_each_step import STEP, job
 from tracekit.cli.app import main
-from tracekit.prediction import predict
 from tracekit.render.html.page import render_page
 from tracekit.render.json import dump_prediction
 from tracekit.reporting import build_report

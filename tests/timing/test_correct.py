@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.asking import predict
 from tracekit.doctor import examine
 from tracekit.ingest.ledger import count_events
-from tracekit.prediction import predict
 from tracekit.reporting import build_report
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import A100, TraceBuilder

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.asking import predict
 from tests.codes import has_code
 from tests.ingest.test_salvage import write_as_kineto
 from tests.timing.test_correct import build, lengthen, move, shift
 from tracekit.doctor import examine
 from tracekit.errors import NoGpuActivityError, NotATraceError, TracekitError
 from tracekit.ingest import load_bytes
-from tracekit.prediction import predict
 from tracekit.reporting import build_report
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.asking import predict
 from tests.conftest import SAMPLES
 from tracekit.doctor import examine
 from tracekit.errors import TracekitError
 from tracekit.ingest import load_bytes
-from tracekit.prediction import predict
 from tracekit.reporting import build_report
 from tracekit.run import prepare_run
 

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from predictors import predict
-from tracekit.prediction import predict as predict_step
+from tests.asking import predict as predict_step
 from tracekit.run import prepare_run
 from tracekit.testing import A100, TraceBuilder
 from tracekit.workload.kernel_table import build_kernel_table

@@ -326,8 +326,8 @@ def predict_program(
         measured: What a trace of the program tells of its times.
     """
     trace = load_captured(program, cuda_graph=cuda_graph, measured=measured)
-    predicted = predict(prepare_run(trace), [gpu.slug for gpu in gpus])
-    return tuple(CapturedStep(program, one) for one in predicted.targets)
+    predicted = predict_on_gpus(prepare_run(trace), [gpu.slug for gpu in gpus])
+    return tuple(CapturedStep(program, one) for one in predicted)
 
 
 def _capture_largest(program: NamedProgram, gpu: Gpu) -> CapturedProgram:

@@ -14,7 +14,7 @@ from tracekit.capturing.timeline import build_trace, describe_capture
 from tracekit.hosts import find_usual_host
 from tracekit.models.captured import UNKNOWN_CAPTURED_US, CaptureFacts
 from tracekit.models.lookups import IndexPattern
-from tracekit.prediction import predict
+from tracekit.prediction import predict_on_gpus
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
@@ -124,7 +124,7 @@ def _predict_once(
     builder = build_trace(program.calls, times_us, host_us, program.profile)
     describe_capture(builder, replace(program.facts, gpu=gpu.slug), gpu, program.name)
     run = prepare_run(builder.load(), indices=setting.indices)
-    (predicted,) = predict(run, [gpu.slug], calibrated=setting.calibrated, scored=False).targets
+    (predicted,) = predict_on_gpus(run, [gpu.slug], calibrated=setting.calibrated, scored=False)
     known = pl.when(pl.col("method") != "kept").then("time_us").otherwise(UNKNOWN_CAPTURED_US)
     times: Floats = predicted.kernels.select(known.alias("time_us"))["time_us"].to_numpy()
     return times

@@ -42,7 +42,6 @@ Strict = Annotated[
 
 @expand_groups
 def predict(
-    invocation: typer.Context,
     traces: TracesOrProgram,
     request: PredictRequest,
     program: ProgramOptions,
@@ -69,13 +68,14 @@ def predict(
     from tracekit.reporting import build_prediction_report
     from tracekit.request import answers
 
-    if engine is not None:
-        from tracekit.cli.fleet import predict_rank_by_rank, refuse_other_options
+    if engine is not None and command.ranks is None and not is_program(traces):
+        from tracekit.cli.fleet import predict_rank_by_rank
 
-        refuse_other_options(invocation)
-        _exit_if_unmodelled(strict, predict_rank_by_rank(traces, request, command, engine, store).targets)
+        program.refuse_without_program()
+        found = predict_rank_by_rank(traces, program.move_tables(request), command, engine, store)
+        _exit_if_unmodelled(strict, found.targets)
         return
-    if store is not None:
+    if store is not None and engine is None:
         raise RequestError(STORE_WITHOUT_ENGINE())
     to = command.settle_outputs(traces, has_targets=True)
     with command.show_progress(requests.PREDICTING, requests.BUILDING_REPORT) as stage:

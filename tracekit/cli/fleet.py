@@ -2,17 +2,13 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-
-import typer
 
 from tracekit.cli.arguments import OutputFormat
 from tracekit.cli.command import Reporting
 from tracekit.cli.output import emit, settle_outputs
 from tracekit.engine import open_engine
 from tracekit.errors import RequestError
-from tracekit.fleet import FleetReport
-from tracekit.fleet.options import FLEET_OPTIONS
+from tracekit.fleet import FleetReport, ReadingOptions
 from tracekit.messages import fleets, name_option
 from tracekit.render import fleet as render
 from tracekit.render.private_details import remove_details
@@ -20,31 +16,6 @@ from tracekit.render.screen import as_text
 from tracekit.request import PredictRequest, answers
 
 FORMS = (OutputFormat.HTML, OutputFormat.JSON, OutputFormat.TXT)
-
-
-HONOURED = (
-    FLEET_OPTIONS
-    | {field.name for field in fields(Reporting)} - {"ranks", "stacks"}
-    | {
-        "engine",
-        "store",
-        "traces",
-        "strict",
-    }
-)
-"""Parameters of the command that a prediction rank by rank has; all others are refused."""
-
-
-def refuse_other_options(invocation: typer.Context) -> None:
-    """Refuse what a prediction rank by rank would ignore.
-
-    Raises:
-        RequestError: The command line or the configuration has such an option.
-    """
-    for name in invocation.params:
-        source = invocation.get_parameter_source(name)
-        if name not in HONOURED and source is not None and source.name != "DEFAULT":
-            raise RequestError(fleets.FLEET_OPTION(option=name_option(name.replace("_", "-"))))
 
 
 def predict_rank_by_rank(
@@ -69,9 +40,8 @@ def predict_rank_by_rank(
     with command.show_progress() as stage:
         engine = open_engine(engine_name)
         try:
-            found = answers.predict_fleet(
-                traces, request, engine, stage, store=store, cache=not command.no_cache, memory=command.memory
-            )
+            reading = ReadingOptions(store, not command.no_cache, command.memory, command.stacks)
+            found = answers.predict_fleet(traces, request, engine, stage, reading)
         finally:
             engine.close()
     shared = found if command.with_details else remove_details(found)

@@ -2,7 +2,8 @@
 
 Each rank is read, classified and linked alone, by any engine; its tables stay on disk. Joined are its collectives and
 its compressed graph (:mod:`tracekit.replay.compressed`). A replay of the job takes two rounds over the ranks: each
-compresses its graph, the rendezvous of all are replayed together, and each replays its own graph between them.
+compresses its graph, the rendezvous of all are replayed together, and each replays its own graph between them. What is
+predicted of it is what is predicted of a job in memory (:mod:`tracekit.prediction.part`).
 """
 
 from importlib import import_module
@@ -10,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracekit.fleet.model import FleetReport
-    from tracekit.fleet.options import FleetOptions
     from tracekit.fleet.predict import predict_fleet
+    from tracekit.fleet.read_ranks import DEFAULT_READING, ReadingOptions
 
-__all__ = ["FleetOptions", "FleetReport", "predict_fleet"]
+__all__ = ["DEFAULT_READING", "FleetReport", "ReadingOptions", "predict_fleet"]
 
-_MODULES = {"FleetOptions": "options", "FleetReport": "model", "predict_fleet": "predict"}
+_MODULES = {
+    "DEFAULT_READING": "read_ranks",
+    "FleetReport": "model",
+    "ReadingOptions": "read_ranks",
+    "predict_fleet": "predict",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tracekit.comm import Cluster
 from tracekit.fleet.evidence import FleetEvidence
-from tracekit.fleet.predicted_step import JobOnTargets
-from tracekit.fleet.rounds import merge_gpus
+from tracekit.fleet.job import RankedJob
+from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, average_kernel_energy, estimate_step_energy
 from tracekit.prediction.model import PredictedStep
+from tracekit.prediction.part import merge_gpus
 from tracekit.prediction.question import Question
 from tracekit.replay.step_time import JobSteps
 from tracekit.reporting.sections.decision import Decision
@@ -17,25 +19,25 @@ from tracekit.run import MeasuredRun
 
 
 def decide(
-    run: MeasuredRun,
-    counts: tuple[int, int],
-    evidence: FleetEvidence,
-    job: JobOnTargets | None,
+    job: RankedJob,
+    kernels: int,
+    prices: Prices,
+    cluster: Cluster | None,
     targets: Sequence[PredictedStep],
     question: Question,
 ) -> tuple[SourceSummary, Decision | None]:
     """Summarise the measured job, and decide between its targets.
 
     Args:
-        run: The measured run, of whose kernels only the collectives are here.
-        counts: Number of all kernels, and of the GPUs that a rank drives.
-        evidence: What all ranks tell.
-        job: The job on its targets; None without targets.
+        job: The job.
+        kernels: Number of kernels of all ranks.
+        prices: Dollars for an hour of one GPU.
+        cluster: The cluster of the traces; None if it is unknown.
         targets: The predictions.
         question: What is to be decided.
     """
-    kernels, gpus_per_rank = counts
-    price, cluster = (job.prices.find(run.gpu, job.source.shown), job.source.shown) if job else (None, None)
+    run, evidence = job.run, job.evidence
+    price, gpus_per_rank = prices.find(run.gpu, cluster), job.gpus_per_rank
     energy = _estimate_energy(run, evidence)
     told = build_source_summary(run, price, evidence.facts.batch, energy, cluster, gpus_per_rank)
     summary = replace(
@@ -45,7 +47,7 @@ def decide(
         host_speed=evidence.host.speed if evidence.host else None,
         host_ops=evidence.host.ops if evidence.host else 0,
     )
-    return summary, build_decision(summary, targets, question, prices_date=job.prices.date) if job else None
+    return summary, build_decision(summary, targets, question, prices_date=prices.date) if targets else None
 
 
 def _estimate_energy(run: MeasuredRun, evidence: FleetEvidence) -> StepEnergy | None:

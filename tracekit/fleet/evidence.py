@@ -4,9 +4,9 @@ Each rank is read once more, when its place in the job is known.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from predictors import Gpu
@@ -15,27 +15,28 @@ from tracekit.analysis.idle import IdleBreakdown, attribute_idle_time
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps
 from tracekit.analysis.waits import UnrecordedTime, join_unrecorded_time, measure_unrecorded_time
 from tracekit.arrays import Floats
-from tracekit.fleet.join import JoinedFleet, PlacedRank
-from tracekit.fleet.options import FleetOptions
-from tracekit.fleet.replay import OpenRank, open_whole_rank
-from tracekit.fleet.rounds import merge_gpus
+from tracekit.fleet.join import JoinedFleet
+from tracekit.fleet.rank_part import RankPlace
 from tracekit.fleet.summary import read_trace
 from tracekit.hosts.fingerprint import MAX_RANKS, HostSpeed, compare_op_times, list_timed_spans
 from tracekit.messages import Message
 from tracekit.parallelism.layout import Layout, LayoutRequest
-from tracekit.parallelism.process_groups import infer_layout_if_needed
+from tracekit.parallelism.process_groups import infer_layout_if_needed, is_training
 from tracekit.prediction.batch import StepBatch, infer_job_batch, note_open_acceptance
 from tracekit.prediction.energy import list_kernel_energies
 from tracekit.prediction.experience import classify_job
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs
-from tracekit.program import Program, StepTables
-from tracekit.replay.step_time import JobSteps, StepScale
+from tracekit.prediction.part import merge_gpus
+from tracekit.program import Program
+from tracekit.replay.step_time import JobSteps
 from tracekit.reporting.kernel_rows import predict_alone
 from tracekit.reporting.sections.recording import RankRecord, list_rank_doubts
 from tracekit.reporting.sections.warnings import JobEvidence
 from tracekit.run import check_accepted_tokens
-from tracekit.trace import RankTrace
 from tracekit.workload.steps import is_whole_trace
+
+if TYPE_CHECKING:
+    from tracekit.request.options import ExportRequest
 
 ENDED_BY = ("op", "name")
 """Columns of the kernel table that name what ended idle time."""
@@ -50,6 +51,7 @@ class JobFacts:
         batch: What all ranks process in a step; None where it is unknown.
         memory: What the rank needs.
         kind: Of :func:`tracekit.prediction.experience.classify_job`.
+        trains: Whether it has a backward pass.
         shapes_recorded: Whether the profiler recorded shapes.
     """
 
@@ -57,6 +59,7 @@ class JobFacts:
     batch: StepBatch | None
     memory: MemoryNeeds
     kind: str
+    trains: bool
     shapes_recorded: bool
 
 
@@ -65,20 +68,18 @@ class RankQuestion:
     """A rank that is examined.
 
     Attributes:
-        place: The rank.
+        place: Where it is.
         gpu: Its GPU; None if it isn't known.
-        framework: The serving engine that ran the job, and its version.
         samples: Samples that a rank processes in a step; None to infer them.
-        accepted_tokens: Tokens that each sequence gets in a step of speculative decoding; None if unknown.
+        change: The requested layout.
         tells_job: Whether it is asked about its job.
         tells_host: Whether it is asked about its host.
     """
 
-    place: PlacedRank
+    place: RankPlace
     gpu: Gpu | None
-    framework: tuple[str, str | None] | None
     samples: float | None
-    accepted_tokens: float | None
+    change: LayoutRequest
     tells_job: bool
     tells_host: bool
 
@@ -118,40 +119,32 @@ class RankEvidence:
     facts: JobFacts | None
 
 
-def list_questions(joined: JoinedFleet, gpu: Gpu | None, options: FleetOptions) -> list[RankQuestion]:
+def list_questions(places: Sequence[RankPlace], gpu: Gpu | None, request: "ExportRequest") -> list[RankQuestion]:
     """List the ranks of a job to examine; the first tells of the job, the first few of their hosts."""
     return [
-        RankQuestion(
-            place,
-            gpu,
-            options.serving_engine,
-            options.samples,
-            options.accepted_tokens,
-            tells_job=number == 0,
-            tells_host=number < MAX_RANKS,
-        )
-        for number, place in enumerate(joined.ranks)
+        RankQuestion(place, gpu, request.samples, request.layout, tells_job=number == 0, tells_host=number < MAX_RANKS)
+        for number, place in enumerate(places)
     ]
 
 
 def examine_rank(item: RankQuestion) -> RankEvidence:
     """Read a rank's trace again, and examine it."""
-    trace, faults = read_trace(item.place.summary.task)
-    rank = open_whole_rank(item.place, trace)
-    program = _make_program(rank, trace, item)
+    trace, faults = read_trace(item.place.rank.summary.task)
+    program = item.place.open_whole(trace)
+    kernels, graph = program.kernels, program.graph
     timer, idle = program.step_timer, attribute_idle_time(program, program.measured_timeline)
     held = pl.concat(table.select("name", "dur_ns") for table in find_stalls_of_steps(program))
-    model, energies = predict_alone(rank.kernels, item.gpu), None
+    model, energies = predict_alone(kernels, item.gpu), None
     if item.gpu is not None:
-        measured = model.with_columns(time_us=rank.kernels["dur_ns"] / 1e3)
+        measured = model.with_columns(time_us=kernels["dur_ns"] / 1e3)
         energies = tuple(timer.sum_by_gpu(one) for one in list_kernel_energies(measured, item.gpu))
-    record = RankRecord(trace, faults, rank.kernels, is_whole_trace(item.place.steps), item.gpu, model)
+    record = RankRecord(trace, faults, kernels, is_whole_trace(item.place.rank.steps), item.gpu, model)
     return RankEvidence(
         doubts=list_rank_doubts(record),
-        idle=_name_idle_time(idle.segments, rank.kernels),
+        idle=_name_idle_time(idle.segments, kernels),
         idle_steps=idle.steps,
-        stalled_ns=timer.sum_by_gpu(rank.graph.waits.stalled_ns),
-        kept_ns=timer.sum_by_gpu(rank.graph.kept_ns),
+        stalled_ns=timer.sum_by_gpu(graph.waits.stalled_ns),
+        kept_ns=timer.sum_by_gpu(graph.kept_ns),
         held_ns=int(held["dur_ns"].sum()),
         held_by=tuple(held["name"].unique().sort()),
         unrecorded=measure_unrecorded_time(program),
@@ -162,19 +155,9 @@ def examine_rank(item: RankQuestion) -> RankEvidence:
     )
 
 
-def _make_program(rank: OpenRank, trace: RankTrace, item: RankQuestion) -> Program:
-    """Make the program of a rank, with the job's measured steps."""
-    steps = item.place.steps
-    chosen = steps.filter(pl.col("step").is_in(item.place.chosen_steps["step"].implode()))
-    return Program(
-        tables=StepTables(rank.kernels, steps, chosen, steps, is_one_of_several=True),
-        graph=rank.graph,
-        collectives=None,
-        ranks=(trace,),
-        step_scale=StepScale(np.empty(0), np.empty(0)),
-        kernel_factor=np.ones(rank.kernels.height),
-        framework=item.framework,
-    )
+def describe_job(item: RankQuestion) -> JobFacts:
+    """Describe a job by one of its ranks, with its edits."""
+    return _describe_job(item.place.read_whole(), item)
 
 
 def _name_idle_time(segments: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
@@ -186,15 +169,15 @@ def _name_idle_time(segments: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFra
 
 
 def _describe_job(program: Program, item: RankQuestion) -> JobFacts:
-    if item.accepted_tokens is not None:
-        check_accepted_tokens(program.trace, item.accepted_tokens)
-    program = replace(program, accepted_tokens=item.accepted_tokens)
-    layout = infer_layout_if_needed(program, LayoutRequest())
+    if program.accepted_tokens is not None:
+        check_accepted_tokens(program.trace, program.accepted_tokens)
+    layout = infer_layout_if_needed(program, item.change)
     return JobFacts(
         layout=layout,
         batch=infer_job_batch(program, layout, item.samples),
         memory=estimate_memory_needs(program),
         kind=classify_job(program),
+        trains=is_training(program),
         shapes_recorded=program.trace.has_shapes,
     )
 

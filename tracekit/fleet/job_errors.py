@@ -7,10 +7,7 @@ import polars as pl
 
 from predictors.transfer import STACK, StackErrors
 from tracekit.fleet.exact_median import compute_medians, find_bounds, make_cells, select_between
-from tracekit.fleet.kernel_times import RankKernels
-from tracekit.fleet.rank_files import read_table, write_table
-from tracekit.fleet.replay import open_rank
-from tracekit.fleet.rounds import RankTarget
+from tracekit.prediction.part import OpenPart, PartOnTarget
 
 BATCHES = 3
 """Of :meth:`KernelTimePredictor.tabulate_errors`: with the likely, the least and the most work."""
@@ -39,23 +36,22 @@ class BoundErrors:
         bounds: Of :func:`tracekit.fleet.exact_median.find_bounds`.
     """
 
-    rank: RankTarget
+    rank: PartOnTarget
     bounds: pl.DataFrame
 
 
-def sort_errors(item: RankTarget) -> ErrorCells:
+def sort_errors(item: PartOnTarget) -> ErrorCells:
     """Sort a rank's errors into cells, and keep them beside its tables."""
-    errors, has_calibrated = _tabulate(item)
+    opened = item.open()
+    errors, has_calibrated = _tabulate(opened)
+    opened.part.store.keep(_name_table(item), lambda: errors)
     return ErrorCells(make_cells(errors, KEYS), has_calibrated)
 
 
 def select_errors(item: BoundErrors) -> pl.DataFrame:
     """Select a rank's errors between bounds."""
-    assert item.rank.times is not None
-    try:
-        errors = read_table(item.rank.place.summary.task.folder, _name_table(item.rank))
-    except FileNotFoundError:
-        errors, _ = _tabulate(item.rank)
+    opened = item.rank.open()
+    errors = opened.part.store.keep(_name_table(item.rank), lambda: _tabulate(opened)[0])
     return select_between(errors, item.bounds, KEYS)
 
 
@@ -81,10 +77,16 @@ def bound_errors(cells: Sequence[ErrorCells]) -> pl.DataFrame:
     return find_bounds(pl.concat(one.cells for one in cells), KEYS)
 
 
-def _tabulate(item: RankTarget) -> tuple[pl.DataFrame, tuple[tuple[bool, bool], ...]]:
-    assert item.times is not None
-    rank = open_rank(item.place)
-    found = RankKernels(rank, item.times).predictor.tabulate_errors(item.times.gpu, item.times.calibrations)
+def _name_table(item: PartOnTarget) -> str:
+    assert item.target is not None
+    return f"errors-for-{item.target.name}"
+
+
+def _tabulate(opened: OpenPart) -> tuple[pl.DataFrame, tuple[tuple[bool, bool], ...]]:
+    """Tabulate a rank's errors, and for each batch whether calibrations say something of it here and there."""
+    assert opened.kernels is not None
+    target = opened.kernels.target
+    found = opened.kernels.predictor.tabulate_errors(target.gpu, target.calibrations)
     tables = [
         table.rename({"error": "number"}).select(
             pl.lit(batch).alias("batch"), pl.lit(calibrated).alias("calibrated"), pl.all()
@@ -93,11 +95,4 @@ def _tabulate(item: RankTarget) -> tuple[pl.DataFrame, tuple[tuple[bool, bool], 
         for calibrated, table in ((False, one.table), (True, one.calibrated))
         if table is not None
     ]
-    errors = pl.concat(tables)
-    write_table(item.place.summary.task.folder, _name_table(item), errors)
-    return errors, tuple(one.has_calibrated for one in found)
-
-
-def _name_table(item: RankTarget) -> str:
-    assert item.times is not None
-    return f"errors-for-{item.times.gpu.slug}"
+    return pl.concat(tables), tuple(one.has_calibrated for one in found)

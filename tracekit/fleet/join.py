@@ -14,7 +14,7 @@ from tracekit.joined_ranks import split_collective_waits, stack_ranks
 from tracekit.messages import Message
 from tracekit.messages import traces as step_messages
 from tracekit.program import StepTables
-from tracekit.replay.compressed import RankLinks
+from tracekit.replay.compressed import JobLinks, RankLinks
 from tracekit.rules import RuleNames
 from tracekit.workload import steps as step_table
 
@@ -33,8 +33,6 @@ class PlacedRank:
             of its time; of that ``dur_ns``, the transfer, and ``kept_ns``, waiting that no rank explains; and
             ``wait_ns``, waiting in all.
         links: Where it meets other ranks.
-        rendezvous: The job's number of each rendezvous that it waits for.
-        arrivals: The job's number of the rendezvous of each of its arrivals.
         tf32_names: Names of kernels that ran faster than fp32 arithmetic allows on some rank.
     """
 
@@ -44,9 +42,7 @@ class PlacedRank:
     chosen_steps: pl.DataFrame
     shift_ns: int
     collectives: pl.DataFrame
-    links: RankLinks
-    rendezvous: Ints
-    arrivals: Ints
+    links: JobLinks
     tf32_names: tuple[str, ...]
 
 
@@ -125,9 +121,7 @@ def join_fleet(summaries: Sequence[RankSummary], wanted: str | None, without: Ru
             chosen_steps=tables.chosen_steps.select("step").unique(maintain_order=True),
             shift_ns=origin - min(origins),
             collectives=by_rank[(rank,)] if (rank,) in by_rank else split.clear(),
-            links=link[0],
-            rendezvous=link[1],
-            arrivals=link[2],
+            links=link,
             tf32_names=names,
         )
         for one, rank, steps, origin, link in zip(
@@ -140,7 +134,7 @@ def join_fleet(summaries: Sequence[RankSummary], wanted: str | None, without: Ru
 
 
 _NOTHING = np.empty(0, np.int64)
-_NO_LINKS = (RankLinks(_NOTHING, _NOTHING), _NOTHING, _NOTHING)
+_NO_LINKS = JobLinks(RankLinks(_NOTHING, _NOTHING), _NOTHING, _NOTHING)
 
 
 def _note_steps(summaries: Sequence[RankSummary]) -> list[Message]:
@@ -183,10 +177,8 @@ def _split_waits(
     return split.with_columns(run_ns=run_ns, kept_ns=kept)
 
 
-def _link_ranks(
-    kernels: pl.DataFrame, collectives: Collectives | None
-) -> tuple[dict[int, tuple[RankLinks, Ints, Ints]], int]:
-    """Return where each rank meets others, with the numbers of the rendezvous, and how many of these there are."""
+def _link_ranks(kernels: pl.DataFrame, collectives: Collectives | None) -> tuple[dict[int, JobLinks], int]:
+    """Return where each rank meets others, and how many rendezvous there are."""
     if collectives is None:
         return {}, 0
     points = build_rendezvous_points(collectives)
@@ -196,7 +188,7 @@ def _link_ranks(
     links = {}
     for rank in arrival.keys() | end.keys():
         (arrived, at), (ended, after) = arrival.get(rank, nothing), end.get(rank, nothing)
-        links[rank] = RankLinks(arrived, ended), after, at
+        links[rank] = JobLinks(RankLinks(arrived, ended), after, at)
     return links, len(points.names)
 
 

@@ -2,102 +2,161 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import numpy as np
 import polars as pl
 
+from predictors.kernel_identity import parse_framework
+from tracekit.comm import Cluster
 from tracekit.engine import Engine
 from tracekit.errors import TraceError
 from tracekit.fleet.decide import decide
-from tracekit.fleet.evidence import examine_rank, join_evidence, list_questions
+from tracekit.fleet.evidence import describe_job, examine_rank, join_evidence, list_questions
+from tracekit.fleet.job import RankedJob
 from tracekit.fleet.join import JoinedFleet, join_fleet
 from tracekit.fleet.links import measure_links
 from tracekit.fleet.model import FleetReport
-from tracekit.fleet.options import FleetOptions
 from tracekit.fleet.rank_files import NO_GRAPH, remove_files
+from tracekit.fleet.rank_part import RankPlace
 from tracekit.fleet.rank_tables import spread_steps, tabulate_stragglers
-from tracekit.fleet.read_ranks import read_ranks
-from tracekit.fleet.rounds import RankTarget
+from tracekit.fleet.read_ranks import DEFAULT_READING, ReadingOptions, read_ranks
 from tracekit.fleet.runner import FleetRunner
 from tracekit.fleet.summary import RankSummary
-from tracekit.fleet.targets import FleetPredictor
+from tracekit.inference_rules import select_rules
 from tracekit.ingest import Inputs
 from tracekit.messages import ProgressCallback, fleets
 from tracekit.messages.requests import RULES_OFF
 from tracekit.messages.traces import STEP_TIME_ZERO
+from tracekit.prediction.cost import Prices
+from tracekit.prediction.model import PredictedStep
+from tracekit.prediction.part import PartOnTarget, merge_steps
+from tracekit.prediction.predict_run import check_question, predict_targets
+from tracekit.prediction.settings import resolve_settings
 from tracekit.prediction.source_cluster import fill_source_gpu, identify_needed_cluster
 from tracekit.prediction.targets import assume_usual_links, resolve_targets
 from tracekit.program import Program
-from tracekit.replay.step_time import JobSteps, StepScale, StepTime, StepTimes
+from tracekit.replay.step_time import JobSteps, StepScale, StepTime, StepTimes, tabulate_steps
 from tracekit.reporting.sections.warnings import build_job_warnings
 from tracekit.run import MeasuredRun, RunProvenance, RunResults, SelfReplay, identify_run_gpu
 
+if TYPE_CHECKING:
+    from tracekit.request.options import ExportRequest
+
 
 def predict_fleet(
-    inputs: Inputs, options: FleetOptions, engine: Engine, progress: ProgressCallback = lambda stage: None
+    inputs: Inputs,
+    request: "ExportRequest",
+    engine: Engine,
+    progress: ProgressCallback = lambda stage: None,
+    reading: ReadingOptions = DEFAULT_READING,
 ) -> FleetReport:
     """Predict a job of many ranks.
 
     Args:
         inputs: As for :func:`tracekit.ingest.load`.
-        options: What is known of it, and the targets, of which there may be none.
+        request: What is known of it, and the targets, of which there may be none.
         engine: Works on the ranks.
         progress: Called with what is being done, and for how many ranks it is.
+        reading: How the ranks are read and kept.
 
     Raises:
         TraceError: No rank can be read, or two are of one rank.
         TracekitError: As :func:`tracekit.prediction.predict`.
     """
-    store = f"{options.store or tempfile.gettempdir()}/tracekit-ranks-{uuid4().hex}"
+    store = f"{reading.store or tempfile.gettempdir()}/tracekit-ranks-{uuid4().hex}"
     runner = FleetRunner(engine, progress)
     try:
-        return _predict(read_ranks(inputs, options, runner, store), options, runner)
+        return _predict(read_ranks(inputs, request, runner, replace(reading, store=store)), request, runner)
     finally:
         engine.run_everywhere(remove_files, store)
 
 
-def _predict(summaries: Sequence[RankSummary], options: FleetOptions, runner: FleetRunner) -> FleetReport:
-    joined = join_fleet(summaries, options.steps, options.without)
-    steps = JobSteps(joined.tables.steps, joined.tables.chosen_steps)
-    measured, replayed = runner.replay(joined, [RankTarget(place) for place in joined.ranks])
-    step = steps.compute_median(measured)
-    if step.step_time_us <= 0:
-        raise TraceError(STEP_TIME_ZERO(path=summaries[0].trace.source))
-    scale = StepScale(steps.measure_ns(measured.spans), steps.measure_ns(replayed.spans))
-    run = _make_run(joined, options, (step, steps.compute_median(replayed)), scale)
-    wanted = resolve_targets(options.gpus, options.clusters) if options.has_targets else ()
-    wanted = assume_usual_links(wanted, run)
-    source = identify_needed_cluster(run, options.source_cluster, options.clusters, wanted)
-    run = fill_source_gpu(run, source)
-    questions = list_questions(joined, run.gpu, options)
-    found = runner.run_round(examine_rank, questions, fleets.EXAMINING_RANKS)
-    evidence = join_evidence(joined, steps, found, _tabulate_job_steps(steps, measured))
-    run = _keep_waits(run, evidence.kept_us)
-    predictor = FleetPredictor(runner, joined, options, evidence)
-    job, targets = predictor.predict(run, steps, source, wanted) if options.has_targets else (None, ())
+def _predict(summaries: Sequence[RankSummary], request: "ExportRequest", runner: FleetRunner) -> FleetReport:
+    joined = join_fleet(summaries, request.step_range, select_rules(request.rules_off))
+    job, measured = _measure(summaries, joined, request, runner)
+    targets = _predict_targets(job, request, runner) if request.gpus or request.clusters else None
+    run, steps = job.run, job.steps
     kernels = sum(one.kernel_count for one in summaries)
-    counts = (kernels, joined.gpus_per_rank)
-    summary, decision = decide(run, counts, evidence, job, targets, options.question)
+    found = targets or _Targets((), Prices({}), None)
+    summary, decision = decide(job, kernels, found.prices, found.cluster, found.steps, request.question)
     places = {one.label: place for place, one in enumerate(decision.targets)} if decision else {}
     return FleetReport(
         source=summary,
         decision=decision,
         trace=summaries[0].trace.source,
         gpu=summary.gpu,
-        source_cluster=source.shown if job else None,
+        source_cluster=found.cluster,
         ranks=len(joined.ranks),
         world_size=max(len(joined.ranks), *(one.trace.world_size for one in summaries)),
         kernels=kernels,
-        step=step,
+        step=run.measured_step,
         replayed_us=run.self_replay.step_time_us,
         stragglers=tabulate_stragglers(run, measured, steps),
         links=measure_links(joined.collectives),
         steps=spread_steps(run, measured, steps),
-        targets=tuple(sorted(targets, key=lambda one: places[one.label])),
-        warnings=tuple(dict.fromkeys((*runner.warnings, *build_job_warnings(run, evidence.job)))),
+        targets=tuple(sorted(found.steps, key=lambda one: places[one.label])),
+        warnings=tuple(dict.fromkeys((*runner.warnings, *build_job_warnings(run, job.evidence.job)))),
     )
+
+
+def _measure(
+    summaries: Sequence[RankSummary], joined: JoinedFleet, request: "ExportRequest", runner: FleetRunner
+) -> tuple[RankedJob, StepTimes]:
+    """Measure the job, and ask all ranks what they tell of it; return the times of its steps as recorded, too."""
+    steps = JobSteps(joined.tables.steps, joined.tables.chosen_steps)
+    framework = parse_framework(request.framework) if request.framework else None
+    places = [RankPlace(one, framework, request.accepted_tokens) for one in joined.ranks]
+    unmeasured = _make_run(joined, request, framework)
+    job = RankedJob(runner, joined, places, unmeasured, steps)
+    timed = job.replay([PartOnTarget(place) for place in places])
+    measured, replayed = (merge_steps([one.steps[which] for one in timed]) for which in range(2))
+    step, again = steps.compute_median(measured), steps.compute_median(replayed)
+    if step.step_time_us <= 0:
+        raise TraceError(STEP_TIME_ZERO(path=summaries[0].trace.source))
+    scale = StepScale(steps.measure_ns(measured.spans), steps.measure_ns(replayed.spans))
+    run = _fill_results(unmeasured, step, again, scale)
+    wanted = resolve_targets(request.gpus, request.clusters) if request.gpus or request.clusters else ()
+    source = identify_needed_cluster(run, request.source_cluster, request.clusters, assume_usual_links(wanted, run))
+    run = fill_source_gpu(run, source)
+    found = runner.run_round(examine_rank, list_questions(places, run.gpu, request), fleets.EXAMINING_RANKS)
+    evidence = join_evidence(joined, steps, found, _tabulate_job_steps(steps, measured))
+    kept = replace(run.self_replay, kept_wait_us=evidence.kept_us)
+    run = replace(run, results=replace(run.results, self_replay=kept))
+    steady = tabulate_steps(joined.tables.steps, steps, measured).drop_nulls("time_ns")
+    job.learn(run, evidence, steady.join(joined.tables.chosen_steps.select("step").unique(), on="step", how="semi"))
+    return job, measured
+
+
+@dataclass(frozen=True, slots=True)
+class _Targets:
+    """The predictions, the prices, and the cluster of the traces; None if it is unknown."""
+
+    steps: tuple[PredictedStep, ...]
+    prices: Prices
+    cluster: Cluster | None
+
+
+def _predict_targets(job: RankedJob, request: "ExportRequest", runner: FleetRunner) -> _Targets:
+    """Predict the job on its targets; those that it doesn't fit are among the warnings."""
+    run = job.run
+    wanted = assume_usual_links(resolve_targets(request.gpus, request.clusters), run)
+    source = identify_needed_cluster(run, request.source_cluster, request.clusters, wanted)
+    settings = resolve_settings(request, run, source, wanted)
+    edited = job.edit(request.edits) if request.edits else job
+    if request.edits:
+        (facts,) = runner.run_round(
+            describe_job, list_questions(edited.places[:1], run.gpu, request), fleets.EDITING_RANKS
+        )
+        edited.layout, edited.batch = facts.layout, facts.batch
+    predictor = settings.make_predictor(edited, job)
+    check_question(request.question, settings.prices, wanted, predictor)
+    runner.warnings += settings.prices.doubts
+    steps, refused = predict_targets(predictor, wanted, request.layout, runner.progress)
+    runner.warnings += [one.to_message() for one in refused]
+    return _Targets(steps, settings.prices, source.shown)
 
 
 def _tabulate_job_steps(steps: JobSteps, measured: StepTimes) -> pl.DataFrame:
@@ -106,37 +165,38 @@ def _tabulate_job_steps(steps: JobSteps, measured: StepTimes) -> pl.DataFrame:
     return pl.DataFrame({"step": steps.numbers, "time_ns": time_ns}).filter(pl.Series(known))
 
 
-def _keep_waits(run: MeasuredRun, kept_us: float) -> MeasuredRun:
-    """Return the run with the waiting of its collectives that is kept as measured."""
-    replayed = replace(run.self_replay, kept_wait_us=kept_us)
-    return replace(run, results=replace(run.results, self_replay=replayed))
-
-
-def _make_run(
-    joined: JoinedFleet, options: FleetOptions, steps: tuple[StepTime, StepTime], scale: StepScale
-) -> MeasuredRun:
-    """Make the run of a job, of whose kernels only the collectives are here; ``steps`` as measured and replayed."""
-    measured, replayed = steps
+def _make_run(joined: JoinedFleet, request: "ExportRequest", framework: tuple[str, str | None] | None) -> MeasuredRun:
+    """Make the run of a job, of whose kernels only the collectives are here, before its steps are measured."""
     ranks = tuple(one.summary.trace for one in joined.ranks)
     program = Program(
         tables=joined.tables,
         graph=NO_GRAPH,
         collectives=joined.collectives,
         ranks=ranks,
-        step_scale=scale,
+        step_scale=StepScale(np.empty(0), np.empty(0)),
         kernel_factor=np.ones(joined.tables.kernels.height),
-        framework=options.serving_engine,
+        framework=framework,
+        accepted_tokens=request.accepted_tokens,
     )
-    source, doubt = identify_run_gpu(options.source_gpu, ranks[0])
-    error_pct = 100 * (replayed.step_time_us / measured.step_time_us - 1)
+    source, doubt = identify_run_gpu(request.source_gpu, ranks[0])
+    off = select_rules(request.rules_off)
+    nothing = StepTime(0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0)
     return MeasuredRun(
         program,
         RunProvenance(
-            len(ranks),
-            (*joined.notes, *measured.list_doubts()),
-            source,
-            doubt,
-            assumptions=(RULES_OFF(rules=sorted(options.without)),) if options.without else (),
+            len(ranks), joined.notes, source, doubt, assumptions=(RULES_OFF(rules=sorted(off)),) if off else ()
         ),
-        RunResults(measured, SelfReplay(replayed.step_time_us, replayed.span_us, error_pct, 0.0, 0.0)),
+        RunResults(nothing, SelfReplay(0.0, 0.0, 0.0, 0.0, 0.0)),
+    )
+
+
+def _fill_results(run: MeasuredRun, measured: StepTime, replayed: StepTime, scale: StepScale) -> MeasuredRun:
+    """Return the run with its steps as measured and replayed."""
+    error_pct = 100 * (replayed.step_time_us / measured.step_time_us - 1)
+    doubts = (*run.provenance.job_warnings, *measured.list_doubts())
+    return replace(
+        run,
+        program=replace(run.program, step_scale=scale),
+        provenance=replace(run.provenance, job_warnings=doubts),
+        results=RunResults(measured, SelfReplay(replayed.step_time_us, replayed.span_us, error_pct, 0.0, 0.0)),
     )

@@ -1,39 +1,66 @@
 """Read the traces of all ranks of a job."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from predictors import resolve_gpu
 from tracekit import ingest as sizes
 from tracekit.fleet.join import find_repeats
-from tracekit.fleet.options import FleetOptions
 from tracekit.fleet.runner import FleetRunner
 from tracekit.fleet.summary import RankSummary, RankTask, UnreadableRank, summarize_rank
 from tracekit.graph.ranks.lost import RecordedCollectives, find_lacking_ranks
+from tracekit.inference_rules import select_rules
 from tracekit.ingest import Inputs
 from tracekit.ingest import ranks as places
 from tracekit.ingest.source import ExpandedInputs, TraceSource, expand_inputs
 from tracekit.messages import Message, fleets
 from tracekit.models.llm import read_model_config
 
+if TYPE_CHECKING:
+    from tracekit.request.options import RunOptions
+
 MAX_NAMED = 5
 """Unreadable ranks that are named; of further ones the number is."""
 
 
-def read_ranks(inputs: Inputs, options: FleetOptions, runner: FleetRunner, store: str) -> list[RankSummary]:
+@dataclass(frozen=True, slots=True)
+class ReadingOptions:
+    """How ranks are read and kept.
+
+    Attributes:
+        store: Folder that all workers reach, for the ranks' tables; None for each worker's own disk.
+        cache: Whether to use the cache of decoded traces.
+        memory: Memory limit of the tables of the ranks that are worked on at a time, such as ``"2G"``.
+        stacks: Whether to read Python calls.
+    """
+
+    store: str | None = None
+    cache: bool = False
+    memory: str | int | None = None
+    stacks: bool = False
+
+
+DEFAULT_READING: ReadingOptions = ReadingOptions()
+
+
+def read_ranks(
+    inputs: Inputs, request: "RunOptions", runner: FleetRunner, reading: ReadingOptions
+) -> list[RankSummary]:
     """Read each rank in a worker, and return the summaries in order of rank.
 
     Args:
         inputs: As for :func:`tracekit.ingest.load`.
-        options: What is known of the job.
+        request: What is known of the job.
         runner: Works on the ranks; ranks that can't be read are among its warnings.
-        store: Folder of the ranks' tables.
+        reading: How they are read.
 
     Raises:
         TraceError: No rank can be read, or two are of one rank.
     """
     given = expand_inputs(inputs)
-    tasks = _list_tasks(given, options, runner, store)
+    tasks = _list_tasks(given, request, runner, reading)
     found = runner.run_round(summarize_rank, tasks, fleets.READING_RANKS)
     summaries = [one for one in found if isinstance(one, RankSummary)]
     unreadable = [one for one in found if isinstance(one, UnreadableRank)]
@@ -62,21 +89,25 @@ def _leave_out_lacking(summaries: list[RankSummary], runner: FleetRunner) -> lis
     return [one for place, one in enumerate(summaries) if place not in lacking.places]
 
 
-def _list_tasks(given: ExpandedInputs, options: FleetOptions, runner: FleetRunner, store: str) -> list[RankTask]:
-    model = read_model_config(options.model_config) if options.model_config else None
-    gpu = resolve_gpu(options.source_gpu).gpu if options.source_gpu else None
-    memory_bytes = runner.engine.share_memory(sizes.parse_memory_size(options.memory))
+def _list_tasks(
+    given: ExpandedInputs, request: "RunOptions", runner: FleetRunner, reading: ReadingOptions
+) -> list[RankTask]:
+    model = read_model_config(request.model_config) if request.model_config else None
+    gpu = resolve_gpu(request.source_gpu).gpu if request.source_gpu else None
+    memory_bytes = runner.engine.share_memory(sizes.parse_memory_size(reading.memory))
+    without, indices = select_rules(request.rules_off), request.index_pattern
     return [
         RankTask(
             source=source,
             given=_select_companions(given, source),
-            folder=f"{store}/{place}",
-            without=options.without,
+            folder=f"{reading.store}/{place}",
+            without=without,
             model=model,
-            indices=options.indices,
+            indices=indices,
             gpu=gpu,
-            cache=options.cache,
+            cache=reading.cache,
             memory_bytes=memory_bytes,
+            stacks=reading.stacks,
         )
         for place, source in enumerate(given.traces)
     ]

@@ -40,6 +40,7 @@ class RankTask:
         gpu: The GPU of the trace, where the user named it.
         cache: Whether to use the cache of decoded traces.
         memory_bytes: Memory limit of its tables.
+        stacks: Whether to read Python calls.
         as_one_step: Whether the whole trace is one step, as ranks have no steps in common.
         without_marks: Whether replays don't time the steps' marks, as other ranks have none.
     """
@@ -53,6 +54,7 @@ class RankTask:
     gpu: Gpu | None
     cache: bool
     memory_bytes: int
+    stacks: bool = False
     as_one_step: bool = False
     without_marks: bool = False
 
@@ -121,7 +123,9 @@ def read_trace(task: RankTask) -> tuple[RankTrace, tuple[Message, ...]]:
     Raises:
         TraceError: It can't be read.
     """
-    rank = ingest.load_rank(task.source, task.given, cache=task.cache, memory_bytes=task.memory_bytes)
+    rank = ingest.load_rank(
+        task.source, task.given, cache=task.cache, memory_bytes=task.memory_bytes, stacks=task.stacks
+    )
     return correct_times(_complete(rank, task))
 
 

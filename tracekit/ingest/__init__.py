@@ -106,7 +106,9 @@ def load(
     )
 
 
-def load_rank(source: TraceSource, given: ExpandedInputs, *, cache: bool, memory_bytes: int) -> RankTrace:
+def load_rank(
+    source: TraceSource, given: ExpandedInputs, *, cache: bool, memory_bytes: int, stacks: bool = False
+) -> RankTrace:
     """Read the trace of one rank of a job, with what was given for all of them.
 
     Raises:
@@ -114,7 +116,7 @@ def load_rank(source: TraceSource, given: ExpandedInputs, *, cache: bool, memory
     """
     model, _ = read_given_config(given.model_configs)
     listed = replace(source, is_listed=True)
-    loader = _TraceLoader(given, cache, memory_bytes, stacks=False, progress=lambda stage: None, needs_gpu=True)
+    loader = _TraceLoader(given, cache, memory_bytes, stacks=stacks, progress=lambda stage: None, needs_gpu=True)
     (rank,) = loader.read_source(listed, memory_bytes, is_alone=False)
     return replace(rank, model=model) if model else rank
 

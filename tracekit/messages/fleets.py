@@ -21,10 +21,6 @@ FLEET_OPTION = error(
 STORE_WITHOUT_ENGINE = error(
     "{--store} keeps the tables of ranks that an engine works on.", "Leave it out, or name the engine with {--engine}."
 )
-CLUSTER_TOO_SMALL_FOR_FLEET = error(
-    "{layout} don't fit on {cluster}, which has {gpus:count GPU}.",
-    "Name a larger cluster. Without {--engine}, a job that fits can be predicted: {--world-size} {fitting}.",
-)
 RANKS_UNREADABLE = warning(
     "{ranks} of {files} ranks were left out: {names:list}. The first one: {reason}",
     "The rest is reported as if these never arrived late.",
@@ -34,6 +30,7 @@ OPENING_ENGINE = note("get hold of the workers")
 EXAMINING_RANKS = note("examine ranks: {done} of {ranks}")
 READING_RANKS = note("read ranks: {done} of {ranks}")
 LINKING_RANKS = note("join ranks: {done} of {ranks}")
+EDITING_RANKS = note("edit ranks: {done} of {ranks}")
 REPLAYING_RANKS = note("replay ranks: {done} of {ranks}")
 PREDICTING_RANKS = note("predict ranks: {done} of {ranks}")
 

@@ -125,5 +125,7 @@ def infer_layout_if_needed(program: Program, request: LayoutRequest) -> Layout |
 @keep_on_first
 def is_training(program: Program) -> bool:
     """Return whether the trace has a backward pass; its kernels show it where autograd's ops weren't recorded."""
+    if program.trains is not None:
+        return program.trains
     recorded = program.trace.has_named("ops", "autograd::|AccumulateGrad")
     return recorded or bool(mark_any(program.kernels["phase"], (BACKWARD, OPTIMIZER)).any())

@@ -111,9 +111,12 @@ class StragglerEffect:
         return step_us * exp(-below), step_us * self.likely_factor * exp(above)
 
 
-def measure_rank_spread(program: Program) -> RankSpread:
-    """Measure the spread of a run's ranks and steps."""
-    steady = program.tabulate_chosen_steps(program.measured_timeline)
+def measure_rank_spread(steady: pl.DataFrame) -> RankSpread:
+    """Measure the spread of a run's ranks and steps.
+
+    Args:
+        steady: The measured steps, as :meth:`tracekit.program.Program.tabulate_chosen_steps` returns them.
+    """
     ranks, steps = steady["rank"].n_unique(), steady["step"].n_unique()
     freedom = (ranks - 1) * steps if ranks > 1 else steps - 1
     times = {"compute": pl.col("busy_ns") - pl.col("exposed_ns"), "own": pl.col("time_ns") - pl.col("waiting_ns")}

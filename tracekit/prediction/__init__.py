@@ -2,7 +2,7 @@
 
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.prediction.model import Coverage, Prediction, Predictions, RefusedTarget, Target
-from tracekit.prediction.predict_run import predict
+from tracekit.prediction.predict_run import predict, predict_on_gpus
 from tracekit.prediction.targets import resolve_targets
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "RefusedTarget",
     "Target",
     "predict",
+    "predict_on_gpus",
     "resolve_targets",
 ]

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from predictors.result import sum_with_interval
-from tracekit.arrays import Bools, Floats, Ints
+from tracekit.arrays import Floats
 
 PS_PER_US = 1e6
 """Sums of whole picoseconds don't depend on the order."""
@@ -31,47 +31,9 @@ def lengthen_times(times: pl.DataFrame, factor: str, half_width: pl.Expr) -> pl.
     )
 
 
-def number_repeats(kernels: pl.DataFrame) -> Ints:
-    """Number the kernels so that repeats of one kernel, whose errors are equal, have the same number."""
-    return kernels.select(pl.struct("name", "op", "input_dims").rank("dense").cast(pl.Int64)).to_series().to_numpy()
-
-
-def compute_interval_times(
-    times: pl.DataFrame, repeat: Ints, counted: Bools, known_bias: float = 1.0
-) -> tuple[Floats, Floats, Floats]:
-    """Compute the kernel times to replay for the prediction and for both ends of its interval, in microseconds.
-
-    Errors of one GPU's kernels are correlated, so each end scales all kernels by one factor: the one that the interval
-    of their sum allows. Collectives of one network are correlated too, and have a factor of their own. Those that are
-    kept as measured all take as long as the end of their interval says.
-
-    Args:
-        times: The kernels' predicted times.
-        repeat: As :func:`number_repeats` returns it; repeats of one kernel count as one.
-        counted: Which kernels' sum has the interval: those of the chosen steps.
-        known_bias: Ratio of measured to predicted times of other jobs on the target, which the interval holds.
-    """
-    point, low, high = (times[name].to_numpy() for name in ("time_us", "low_us", "high_us"))
-    is_collective = (times["family"] == "collective").to_numpy()
-    is_kept = times.select(is_kept_collective()).to_series().to_numpy()
-    ends = np.where(is_kept, low, point), np.where(is_kept, high, point)
-    for part in (is_collective & ~is_kept, ~is_collective):
-        mine = part & counted if (part & counted).any() else part
-        bias = 1.0 if (part & is_collective).any() else known_bias
-        sums = (_sum_repeats(side[mine], repeat[mine]) for side in (point, low, high))
-        for end, factor in zip(ends, compute_end_factors(*sums, known_bias=bias), strict=True):
-            end[part] *= factor
-    return point, *ends
-
-
 def is_kept_collective() -> pl.Expr:
     """Select the collectives that are kept as measured."""
     return (pl.col("family") == "collective") & (pl.col("method") == "kept").fill_null(value=False)
-
-
-def _sum_repeats(time_us: Floats, repeat: Ints) -> Floats:
-    """Sum the times of each kernel's repeats, in whole picoseconds."""
-    return np.bincount(repeat, np.rint(time_us * PS_PER_US)).astype(np.float64)
 
 
 def compute_end_factors(time_ps: Floats, low_ps: Floats, high_ps: Floats, *, known_bias: float) -> tuple[float, float]:

@@ -1,8 +1,7 @@
 """Write the notes of a prediction: its assumptions and limits."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
 import polars as pl
 
 from predictors import Gpu, Resolution, list_gpus, load_gpu
@@ -23,17 +22,18 @@ from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.parallelism.pipeline_sends import SEND_LATENCY_US
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.prediction import track_record
-from tracekit.prediction.changed_step import ChangedStep, StepChanges, is_worth_note
+from tracekit.prediction.changed_step import ChangedStep, is_worth_note
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.fixed_clock import get_highest_mhz
 from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR
+from tracekit.prediction.job import Job
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import StepOnHost, StepOnUsualHost, StepWithContention, Target
+from tracekit.prediction.part import OLDER_ATTENTION, TimeSums
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.target_host import MEASURED_HOST, STACKS, TRACED_HOSTS, UNKNOWN, HostTimes, changes_stack
 from tracekit.program import Program
-from tracekit.run import MeasuredRun
-from tracekit.workload.names.library import is_ampere_attention
+from tracekit.replay.step_time import StepTime
 from tracekit.workload.step_kinds import compute_time_share
 
 HOST_SPEED_EDIT = "host-speed"
@@ -58,31 +58,30 @@ MIN_NOTED_PCT = 0.5
 
 
 def write_notes(
-    run: MeasuredRun,
-    program: Program,
+    job: Job,
     target: Target,
     source: SourceCluster,
-    times: pl.DataFrame,
-    same_gpu: bool,
+    collectives: pl.DataFrame | None,
+    sums: Sequence[TimeSums],
     changed: ChangedStep,
-    alone_us: float,
+    step: StepTime,
     contention: StepWithContention | None = None,
     pipeline: Pipeline | None = None,
 ) -> Iterator[Message]:
     """Write what was assumed and what was left out.
 
     Args:
-        run: The measured run.
-        program: The program that was replayed.
+        job: The job.
         target: Where it is to run.
         source: Where it was recorded.
-        times: The kernels with their predicted times.
-        same_gpu: Whether the target's GPU is that of the trace.
+        collectives: Its collectives there; None where no links are known.
+        sums: What each part's kernels sum up to there.
         changed: The predicted step with changes.
-        alone_us: Time of that step in which only collectives run.
+        step: The predicted step.
         contention: The step with contention, where enough kernels overlap.
         pipeline: The pipeline of stages that the trace doesn't have.
     """
+    run = job.run
     gpu = target.gpu
     if target.layout and target.layout.world_size > 1:
         yield told.JOB_LAYOUT(layout=str(target.layout))
@@ -94,18 +93,17 @@ def write_notes(
     if target.layout:
         yield from _note_batch(target.layout)
     yield from note_gpus(run.gpu, target)
-    if times["runs_as"].null_count() < times.height:
-        yield from _note_dtype_substitutions(gpu, times.filter(program.is_in_chosen_steps))
-    yield from _note_older_attention(program, gpu.gpu, times, changed)
+    yield from _note_dtype_substitutions(gpu, sums)
+    yield from _note_older_attention(gpu.gpu, sums, changed)
     if not run.is_captured:
         yield from track_record.note_track_record(run.gpu, gpu.gpu, changed)
-    yield from _note_collectives(program, target, source, times, same_gpu, alone_us)
+    yield from _note_collectives(job, target, source, collectives, sums, step.exposed_comm_us)
     if contention and changed.is_changed_by(changed.step_us + contention.step_time_us - contention.apart_us):
         yield told.KERNELS_CONTEND(
             overlap_pct=contention.overlap, apart_us=contention.apart_us, contended_us=contention.step_time_us
         )
-    if program.edits:
-        yield told.EDITS_APPLIED(edits=program.edits)
+    if job.program.edits:
+        yield told.EDITS_APPLIED(edits=job.program.edits)
 
 
 def note_gpus(source: Gpu | None, target: Target) -> Iterator[Message]:
@@ -139,45 +137,33 @@ def _note_unlike_gpus(*gpus: Gpu) -> Iterator[Message]:
             yield told.GPU_UNLIKE_KNOWN(gpu=gpu.slug, figures=figures, ratio=MAX_KNOWN_RATIO)
 
 
-def note_power_cap(cap_w: float | None, gpu: Gpu, times: pl.DataFrame) -> Iterator[Message]:
-    """Note what a power limit changes.
-
-    Args:
-        cap_w: The limit; None for the GPU's own.
-        gpu: The target's GPU.
-        times: Its kernels, with `slowdown` where there is a limit.
-    """
+def note_power_cap(cap_w: float | None, gpu: Gpu, sums: Sequence[TimeSums]) -> Iterator[Message]:
+    """Note what a power limit changes; None is the GPU's own."""
     if cap_w is None:
         return
     if cap_w >= gpu.tdp_w:
         yield told.POWER_CAP_WITHOUT_EFFECT(power=cap_w, gpu=gpu.slug, limit=gpu.tdp_w)
         return
-    slowdown = _compute_mean_slowdown(times, "slowdown")
+    slowdown = _compute_mean_slowdown(one.limited_us[0] for one in sums)
     yield told.POWER_CAPPED(power=cap_w, limit=gpu.tdp_w, slowdown_pct=100 * (slowdown - 1))
 
 
-def note_fixed_clock(clock_mhz: float | None, gpu: Gpu, times: pl.DataFrame) -> Iterator[Message]:
-    """Note what a lower clock changes.
-
-    Args:
-        clock_mhz: The clock; None for the GPU's own.
-        gpu: The target's GPU.
-        times: Its kernels, with `clock_slowdown` where the clock is lower.
-    """
+def note_fixed_clock(clock_mhz: float | None, gpu: Gpu, sums: Sequence[TimeSums]) -> Iterator[Message]:
+    """Note what a lower clock changes; None is the GPU's own."""
     if clock_mhz is None:
         return
     highest = get_highest_mhz(gpu)
     if clock_mhz >= highest:
         yield told.CLOCK_FIXED_WITHOUT_EFFECT(clock=clock_mhz, gpu=gpu.slug, highest=highest)
         return
-    slowdown = _compute_mean_slowdown(times, "clock_slowdown")
+    slowdown = _compute_mean_slowdown(one.limited_us[1] for one in sums)
     yield told.CLOCK_FIXED(clock=clock_mhz, highest=highest, slowdown_pct=100 * (slowdown - 1))
 
 
-def _compute_mean_slowdown(times: pl.DataFrame, slowdown: str) -> float:
-    """Return how many times as long the kernels take together as without the factor on each."""
-    free_us = (pl.col("time_us") / pl.col(slowdown)).sum()
-    return float(times.select(pl.when(free_us > 0).then(pl.col("time_us").sum() / free_us).otherwise(1.0)).item())
+def _compute_mean_slowdown(parts: Iterable[tuple[float, float]]) -> float:
+    """Return how many times as long the kernels of all parts take together as without the factor on each."""
+    limited_us, free_us = (sum(one) for one in zip(*parts, strict=True))
+    return limited_us / free_us if free_us > 0 else 1.0
 
 
 def note_sustained_clock(slowdown: float, longer_pct: float, demand_w: float | None, gpu: Gpu) -> Iterator[Message]:
@@ -202,7 +188,7 @@ def note_host(
     same: StepOnHost | None,
     usual: StepOnUsualHost | None,
     gpu: Gpu,
-    changed: StepChanges | None,
+    changed: ChangedStep | None,
 ) -> Iterator[Message]:
     """Note the host that was predicted for, or what the usual one would change.
 
@@ -243,7 +229,7 @@ def note_host(
         )
 
 
-def _note_host_allowance(host: str | float, times: HostTimes, changed: StepChanges) -> Iterator[Message]:
+def _note_host_allowance(host: str | float, times: HostTimes, changed: ChangedStep) -> Iterator[Message]:
     """Note what a host as slow as the interval allows for would change, if it is much."""
     slow_us = changed.compute_step_us(host_time=times.high)
     if not is_worth_note(changed.step_us, slow_us):
@@ -255,7 +241,7 @@ def _note_host_allowance(host: str | float, times: HostTimes, changed: StepChang
         yield told.HOST_TIME_KEPT(host_pct=HOST_SPEED_PCT, longer_us=longer_us)
 
 
-def note_other_stack(source: Gpu | None, gpu: Gpu, times: HostTimes, changed: StepChanges) -> Iterator[Message]:
+def note_other_stack(source: Gpu | None, gpu: Gpu, times: HostTimes, changed: ChangedStep) -> Iterator[Message]:
     """Note that the host's work is carried to another software stack, where that may change the step much.
 
     Args:
@@ -277,7 +263,7 @@ def note_other_stack(source: Gpu | None, gpu: Gpu, times: HostTimes, changed: St
         )
 
 
-def note_unknown_time(changed: StepChanges, least_us: float) -> Iterator[Message]:
+def note_unknown_time(changed: ChangedStep, least_us: float) -> Iterator[Message]:
     """Note that the trace doesn't say what part of the step was, if it is much.
 
     Args:
@@ -388,22 +374,28 @@ def note_calibrations(calibrations: Sequence[Calibration], gpu: Gpu, same_gpu: b
 
 
 def _note_collectives(
-    program: Program, target: Target, source: SourceCluster, times: pl.DataFrame, same_gpu: bool, alone_us: float
+    job: Job,
+    target: Target,
+    source: SourceCluster,
+    collectives: pl.DataFrame | None,
+    sums: Sequence[TimeSums],
+    alone_us: float,
 ) -> Iterator[Message]:
-    ranks = target.layout.world_size if target.layout else program.trace.world_size
-    is_collective = pl.col("family") == "collective"
-    communicates = bool(compute_time_share(times, "time_us", is_collective))
+    run, program = job.run, job.program
+    communicates = any(one.communicates for one in sums)
     if target.cluster is not None:
+        ranks = target.layout.world_size if target.layout else run.trace.world_size
         yield from note_cluster(target.cluster, ranks, source if communicates else None)
     if not communicates:
         return
-    if target.cluster is None and not same_gpu:
-        measured = program.kernels.filter(program.is_in_chosen_steps)
-        part = compute_time_share(measured, "dur_ns", is_collective)
-        if target.links is None or (times.filter(is_collective)["method"] != "kept").any():
-            yield from note_links(target, source, part, alone_us)
-    if "transfer_us" in times.columns:
-        yield from _note_uncertain_collectives(program, times)
+    if target.cluster is None and not (run.gpu and run.gpu.slug == target.gpu.gpu.slug):
+        chosen = program.kernels.filter(program.is_in_chosen_steps)
+        spent_ns = int(chosen.filter(family="collective")["dur_ns"].sum())
+        total_ns = sum(sum(one.methods_ns[0]) for one in sums)
+        if target.links is None or (collectives is not None and collectives["method"].is_not_null().any()):
+            yield from note_links(target, source, 100 * spent_ns / total_ns if total_ns else 0.0, alone_us)
+    if collectives is not None:
+        yield from _note_uncertain_collectives(program, collectives)
 
 
 def note_links(target: Target, source: SourceCluster, time_pct: float, alone_us: float) -> Iterator[Message]:
@@ -469,42 +461,48 @@ def note_outsized_node(cluster: Cluster, ranks: int) -> Iterator[Message]:
         )
 
 
-def _note_uncertain_collectives(program: Program, times: pl.DataFrame) -> Iterator[Message]:
+def _note_uncertain_collectives(program: Program, collectives: pl.DataFrame) -> Iterator[Message]:
     """Note collective time beyond the model's transfer, and messages with inferred sizes."""
-    table = program.kernels.hstack(times.select("method", "transfer_us")).filter(program.is_in_chosen_steps)
-    rows = table.filter(pl.col("family") == "collective")
+    told_of = collectives.select(pl.col("row").cast(pl.UInt32), "method", "transfer_us")
+    rows = (
+        program.kernels.with_row_index("row")
+        .filter(program.is_in_chosen_steps & (pl.col("family") == "collective"))
+        .join(told_of, on="row", how="left", maintain_order="left")
+    )
     beyond_us = rows.select((pl.col("dur_ns") / 1e3 - pl.col("transfer_us")).sum()).item() / program.chosen_steps.height
     if beyond_us > 1:
         yield told.COLLECTIVES_SLOWER_THAN_LINKS(beyond_us=beyond_us)
     unsized = compute_time_share(rows, "dur_ns", pl.col("bytes").is_null())
     if unsized >= MIN_NOTED_PCT:
         yield told.COLLECTIVE_SIZES_INFERRED(time_pct=unsized)
-    kept = compute_time_share(rows, "dur_ns", pl.col("method") == "kept")
+    kept = compute_time_share(rows, "dur_ns", pl.col("method").is_null())
     if kept >= MIN_NOTED_PCT:
         yield told.COLLECTIVES_UNPREDICTED(time_pct=kept, factor=KEPT_COLLECTIVE_FACTOR)
 
 
-def _note_older_attention(program: Program, gpu: Gpu, times: pl.DataFrame, changed: ChangedStep) -> Iterator[Message]:
+def _note_older_attention(gpu: Gpu, sums: Sequence[TimeSums], changed: ChangedStep) -> Iterator[Message]:
     """Note attention kernels that can't use the target's own matrix units, where the step would gain by that."""
     rate = derive_hardware(gpu).mma_rate_fraction
-    if rate >= 1 or not (program.kernels["family"] == "attention").any():
+    if rate >= 1:
         return
-    rows = program.kernels.select("name", "family", "paged", "q_len", "kv_len").hstack(times.select("time_us"))
-    part = compute_time_share(rows.filter(program.is_in_chosen_steps), "time_us", is_ampere_attention())
+    total_us, older_us = (sum(one.chosen_us[which] for one in sums) for which in range(2))
+    part = 100 * older_us / total_us if total_us else 0.0
     if part < MIN_OLDER_ATTENTION_PCT:
         return
-    is_older = rows.select(is_ampere_attention().fill_null(False)).to_series().to_numpy()
-    step_us = changed.compute_step_us(np.where(is_older, rate, 1.0))
+    step_us = changed.compute_step_us((OLDER_ATTENTION, rate))
     if changed.is_changed_by(step_us):
         saves_us = changed.step_us - step_us
         yield told.ATTENTION_BUILT_FOR_A100(time_pct=part, rate_pct=100 * rate, gpu=gpu.slug, saves_us=saves_us)
 
 
-def _note_dtype_substitutions(target: Resolution, times: pl.DataFrame) -> Iterator[Message]:
+def _note_dtype_substitutions(target: Resolution, sums: Sequence[TimeSums]) -> Iterator[Message]:
     """Note precisions that the target lacks, and the ones that the estimate uses instead."""
-    substituted = times.drop_nulls("runs_as").select("dtype", "runs_as").unique().sort("dtype", "runs_as")
-    for dtype, runs_as in substituted.iter_rows():
+    replaced, total_us = pl.concat(one.replaced for one in sums), sum(one.chosen_us[0] for one in sums)
+    if replaced.is_empty():
+        return
+    of_pair = replaced.group_by("dtype", "runs_as").agg(pl.col("time_us").sum()).sort("dtype", "runs_as")
+    for dtype, runs_as, time_us in of_pair.iter_rows():
         if dtype.endswith("tf32") or target.gpu.supports(dtype):  # a GPU without TF32 runs the same program in fp32
             continue
-        part = compute_time_share(times, "time_us", (pl.col("dtype") == dtype) & (pl.col("runs_as") == runs_as))
+        part = 100 * time_us / total_us if total_us else 0.0
         yield told.DTYPE_UNSUPPORTED(gpu=target.gpu.name, dtype=dtype, runs_as=runs_as, time_pct=part)

@@ -1,53 +1,57 @@
-"""Predict a program's step on one target after the other: predict every kernel, then replay the graph."""
+"""Predict a job's step on one target after the other: predict every kernel, then replay the graph."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import exp
 
 import numpy as np
 import polars as pl
 
 from predictors import Gpu
-from predictors.result import UNCHANGED_HALF_WIDTH
 from tracekit import calibration
-from tracekit.analysis.contention import MIN_OVERLAP_PCT, ContentionModel
-from tracekit.arrays import Floats, Ints
+from tracekit.arrays import Floats
 from tracekit.comm import Cluster, ClusterError
-from tracekit.graph.edit import remove_edges
-from tracekit.hosts import find_usual_host
+from tracekit.hosts import HostSpeed, find_usual_host
 from tracekit.messages import Message, Value, layouts
-from tracekit.parallelism.expert_parallel import compute_held_parameter_fraction
 from tracekit.parallelism.layout import Layout, LayoutError
-from tracekit.parallelism.missing_collectives import Inserter, find_missing_collectives, insert_all
+from tracekit.parallelism.missing_collectives import Inserter, find_missing_collectives
 from tracekit.parallelism.pipeline_parallel import Pipeline
-from tracekit.parallelism.relayout import add_measured_times, get_kernel_key, relayout_kernels
-from tracekit.parallelism.stragglers import (
-    RankSpread,
-    StragglerEffect,
-    measure_rank_spread,
-    predict_stragglers,
-)
+from tracekit.parallelism.stragglers import StragglerEffect, predict_stragglers
 from tracekit.prediction import notes
-from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.changed_step import ChangedStep
-from tracekit.prediction.collectives import fill_collective_times, retarget_to_target
+from tracekit.prediction.collectives import retarget_to_target
 from tracekit.prediction.cost import Prices
-from tracekit.prediction.energy import StepEnergy, estimate_step_energy, sum_kernel_energy
-from tracekit.prediction.experience import apply_scoreboard, classify_job
-from tracekit.prediction.fixed_clock import apply_clock, resolve_clock
+from tracekit.prediction.energy import StepEnergy, average_kernel_energy, compute_idle_w, estimate_step_energy
+from tracekit.prediction.experience import apply_scoreboard
+from tracekit.prediction.fixed_clock import get_highest_mhz
 from tracekit.prediction.insertion_cost import separate_inserted_kernels
-from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR, compute_interval_times, number_repeats
-from tracekit.prediction.kernel_times import KernelTimePredictor
+from tracekit.prediction.intervals import compute_end_factors
+from tracekit.prediction.job import Job, JobReplays, ReplayedStep
 from tracekit.prediction.mean_step import bound_mean_step
-from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs, judge_memory_fit
-from tracekit.prediction.model import Coverage, Prediction, StepOnHost, StepOnUsualHost, StepWithContention, Target
+from tracekit.prediction.model import Coverage, PredictedStep, Prediction, StepOnHost, StepOnUsualHost, Target
 from tracekit.prediction.note_order import order_notes
-from tracekit.prediction.power_cap import apply_power_cap, resolve_power_cap
-from tracekit.prediction.profiler_cost import ProfilerCost
+from tracekit.prediction.part import (
+    LIKELY,
+    LOW,
+    NO_HOST,
+    PartOnTarget,
+    PartTarget,
+    Replay,
+    TimeSums,
+    merge_gpus,
+    sum_demand,
+    sum_source_demand,
+    sum_times,
+)
+from tracekit.prediction.power_cap import resolve_power_cap
 from tracekit.prediction.source_cluster import SourceCluster
-from tracekit.prediction.stages import compute_batch_ratio, get_stage_layouts, scale_to_pipeline_step, split_into_stages
-from tracekit.prediction.sustained_clock import ClockedKernels, SustainedClock
+from tracekit.prediction.stages import compute_batch_ratio, get_stage_layouts, scale_to_pipeline_step
+from tracekit.prediction.sustained_clock import (
+    average_by_gpu,
+    compute_source_slowdown,
+    compute_target_slowdown,
+    regulates_clock,
+)
 from tracekit.prediction.target_host import (
     MEASURED_HOST,
     SAME,
@@ -59,429 +63,429 @@ from tracekit.prediction.target_host import (
     compute_host_times,
 )
 from tracekit.prediction.track_record import find_known_bias
-from tracekit.prediction.unknown_time import compute_work_ratio, list_unknown_times
-from tracekit.program import Program
-from tracekit.replay.engine import UnknownTimes, scale_unknown_time
+from tracekit.prediction.unknown_time import divide_sums, list_unknown_times
 from tracekit.replay.step_time import StepTime
-from tracekit.run import MeasuredRun
 from tracekit.scoreboard import Scoreboard
-from tracekit.workload.step_kinds import compute_time_shares
 
-MODELLED_METHODS = ("measured", "law", "transfer")
-SCALED_METHODS = ("scaled",)
-INFERRED_METHODS = ("inferred",)
 MIN_HOST_EFFECT = 1.05
 """Least factor by which a slow or a fast host among the usual ones changes a step for that to be said."""
-SHARPENED_HALF_WIDTH = 0.05
-"""Half-width, as a logarithm, of the 90 % interval of what a captured program's ops, corrected by a trace of it, leave
-open of its GPU's time: 10 of 11 programs were within 4 % (tests/validation/results/whole_jobs/sharpened_steps.md)."""
-INNER_COLUMNS = ("transfer_us", "slowdown", "clock_slowdown", "demand_w")
-"""Of predicted kernels, which the prediction itself doesn't show."""
-KERNEL_COLUMNS = ("name", "op", "input_dims", "family", "dtype", "measured_us")
+
+
+class SourceClock:
+    """The clock that the traces' GPUs kept, which a step's power may have lowered.
+
+    Args:
+        job: The job as it was traced.
+        clock_mhz: Mean clock of its GPUs, where something else than the traces tells it.
+    """
+
+    def __init__(self, job: Job, clock_mhz: float | None = None) -> None:
+        self._job, self._clock_mhz = job, clock_mhz
+
+    @cached_property
+    def slowdown(self) -> tuple[float, ...]:
+        """How many times as long the matrix units took in the measured step as at the boost clock, by GPU of a rank."""
+        job, gpu = self._job, self._job.run.gpu
+        if gpu is not None and self._clock_mhz is not None:
+            return (max(get_highest_mhz(gpu) / self._clock_mhz, 1.0),)
+        if gpu is None or not regulates_clock(gpu) or job.run.program.has_predicted_times:
+            return (1.0,)
+        target = PartTarget(gpu, gpu, {})
+        demand_ns = merge_gpus(job.map(sum_source_demand, [PartOnTarget(place, target) for place in job.places]))
+        step_us = job.run.measured_step.step_time_us
+        return tuple(compute_source_slowdown(one, step_us) for one in average_by_gpu(job.steps, demand_ns).tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class KeptClock:
+    """The clock that a step keeps on a target.
+
+    Attributes:
+        slowdown: How many times as long the matrix units of each GPU of a rank take as at the boost clock.
+        demand_w: What the step demands of the most loaded one at that clock; None where nothing is known of it.
+    """
+
+    slowdown: tuple[float, ...] = (1.0,)
+    demand_w: float | None = None
+
+    def note(self, gpu: Gpu, sums: Sequence[TimeSums]) -> Iterator[Message]:
+        """Note that the step's power lowers the clock."""
+        boosted_us, held_us = (sum(one.clocked_us[which] for one in sums) for which in range(2))
+        longer_pct = 100 * (held_us / boosted_us - 1) if boosted_us else 0.0
+        return notes.note_sustained_clock(max(self.slowdown), longer_pct, self.demand_w, gpu)
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predicts one program's step on targets; work that several targets have in common is done once.
+    """Predicts one job's step on targets; work that several targets have in common is done once.
 
     Attributes:
-        run: The measured run.
-        program: What is predicted: the run's program, or what edits and inserted collectives made of it.
+        job: The job.
         source: Where the run was recorded.
-        layout: Layout of the trace; None if it is unknown.
-        batch: What its job processes in a step; None if it is unknown.
         prices: Dollars for an hour of one GPU.
         calibrations: The calibrations in use.
-        assumptions: What was assumed for inserted collectives, one clause each.
+        source_clock: The clock that the traces' GPUs kept.
         host: Host that is predicted for, as :func:`~tracekit.prediction.target_host.parse_host` returns it.
         power_cap_w: Power limit of each target's GPUs; None for their own.
         clock_mhz: Clock of each target's GPUs; None for their own.
         scoreboard: Outcomes of earlier predictions, which intervals are fitted to.
-        clock: What predicts the clock that steps keep.
     """
 
-    run: MeasuredRun
-    program: Program
+    job: Job
     source: SourceCluster
-    layout: Layout | None
-    batch: StepBatch | None
     prices: Prices
     calibrations: Sequence[calibration.Calibration]
-    clock: SustainedClock
-    assumptions: tuple[Message, ...] = ()
+    source_clock: SourceClock
     host: str | float = UNKNOWN
     power_cap_w: float | None = None
     clock_mhz: float | None = None
     scoreboard: Scoreboard = field(default_factory=Scoreboard)
-    _times_cache: dict[tuple[object, ...], pl.DataFrame] = field(default_factory=dict, repr=False)
-    _kernels_cache: dict[tuple[object, ...], KernelTimePredictor] = field(default_factory=dict, repr=False)
-    _predictor_cache: dict[tuple[Inserter, ...], "Predictor"] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def _repeat_numbers(self) -> Ints:
-        return number_repeats(self.program.kernels)
-
-    @cached_property
-    def spread(self) -> RankSpread:
-        """Variation among its ranks and steps."""
-        return measure_rank_spread(self.program)
-
-    @cached_property
-    def _job_kind(self) -> str:
-        return classify_job(self.run.program)
-
-    @cached_property
-    def _memory_needs(self) -> MemoryNeeds:
-        return estimate_memory_needs(self.program)
-
-    @cached_property
-    def _profiler_cost(self) -> ProfilerCost:
-        return ProfilerCost(self.run, self.program)
-
-    @cached_property
-    def _contention_model(self) -> ContentionModel:
-        return ContentionModel(self.program, self.run.gpu)
 
     def insert_collectives(self, inserters: tuple[Inserter, ...]) -> "Predictor":
-        """Return the predictor of the program with inserted collectives.
-
-        Args:
-            inserters: The functions that insert them.
+        """Return the predictor of the job with inserted collectives.
 
         Raises:
             LayoutError: The trace doesn't reveal what would be communicated.
         """
-        if inserters not in self._predictor_cache:
-            program, notes = insert_all(self.program, inserters)
-            self._predictor_cache[inserters] = replace(
-                self, program=program, assumptions=notes, _times_cache={}, _kernels_cache={}, _predictor_cache={}
-            )
-        return self._predictor_cache[inserters]
+        return replace(self, job=self.job.insert_collectives(inserters))
 
     def fits(self, target: Target) -> bool:
         """Return whether memory holds the job in the target's layout, for sure; stages count as one pass each."""
-        layouts = find_layout_change(self.layout, target)
-        held = compute_held_parameter_fraction(self.program, layouts)
-        gpu = target.gpu.gpu
-        needs = self._memory_needs
-        return judge_memory_fit(self.program, self.run.gpu, gpu, layouts, needs, held_fraction=held).fits is True
+        layouts = find_layout_change(self.job.layout, target)
+        return self.job.judge_memory(target.gpu.gpu, layouts).fits is True
 
-    def predict(self, target: Target) -> Prediction:
-        """Predict the step on one target.
+    def predict(self, target: Target) -> PredictedStep:
+        """Predict the step on one target; of a job in memory it is a :class:`Prediction`.
 
         Raises:
             ClusterError: The job doesn't fit on the cluster.
             LayoutError: The job can't be laid out in this way.
         """
-        layouts = find_layout_change(self.layout, target, self.program.step_timer.gpus_per_rank)
-        if layouts and not self.assumptions and (adders := find_missing_collectives(self.program, *layouts)):
-            grown = self.insert_collectives(adders)
-            return separate_inserted_kernels(grown.predict(target), self.program)
-        of_stage = get_stage_layouts(layouts)
-        times = self._predict_kernels(target.gpu.gpu, of_stage)
-        program = self.program
-        collectives = retarget_to_target(program, self.source.cluster, target, of_stage)
-        if collectives is not None:
-            times = fill_collective_times(times, collectives)
-            program = _remove_rendezvous(program, collectives.filter("alone")["row"].to_numpy())
-        return self._replay_target(program, target, layouts, times)
+        job = self.job
+        layouts = find_layout_change(job.layout, target, job.gpus_per_rank)
+        if layouts and not job.assumptions and (adders := find_missing_collectives(job.program, *layouts)):
+            grown = self.insert_collectives(adders).predict(target)
+            assert isinstance(grown, Prediction)
+            return separate_inserted_kernels(grown, job.program)
+        return TargetPrediction(self, target, layouts).predict()
 
-    def _predict_kernels(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> pl.DataFrame:
-        """Predict all kernels but collectives on a GPU; unknown times are null."""
-        key = (gpu.slug, get_kernel_key(layouts[1]) if layouts else None)
-        if key not in self._times_cache:
-            kernels = self._get_kernels(gpu, layouts)
-            times = kernels.predict(gpu, calibration.build_tables(self.calibrations, gpu))
-            times = kernels.table.select(KERNEL_COLUMNS).hstack(times)
-            if (fraction := resolve_clock(self.clock_mhz, gpu)) < 1:
-                times = apply_clock(times, kernels.compute_clock_ratio(gpu, fraction), fraction, gpu)
-            if self.power_cap_w is not None:
-                times = apply_power_cap(times, resolve_power_cap(self.power_cap_w, gpu), gpu)
-            self._times_cache[key] = times
-        return self._times_cache[key]
 
-    def _get_kernels(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None) -> KernelTimePredictor:
-        """Return the kernels in a layout."""
-        unknown = gpu.slug if self.run.gpu is None else None
-        key = (unknown, get_kernel_key(layouts[1])) if layouts else ()
-        if key not in self._kernels_cache:
-            source = self.run.gpu
-            table = (
-                relayout_kernels(self.program, source, gpu, *layouts) if layouts else add_measured_times(self.program)
-            )
-            by_shape = self.run.program.has_predicted_times
-            half_width = SHARPENED_HALF_WIDTH if self.run.is_captured and not by_shape else 0.0
-            self._kernels_cache[key] = KernelTimePredictor(table, source, by_shape=by_shape, half_width=half_width)
-        return self._kernels_cache[key]
+class TargetPrediction:
+    """The prediction of a job for one target, in the order in which its steps follow one another.
 
-    def _replay_target(
-        self, program: Program, target: Target, layouts: tuple[Layout, Layout] | None, times: pl.DataFrame
-    ) -> Prediction:
-        run, gpu = self.run, target.gpu.gpu
-        same_gpu = run.gpu is not None and run.gpu.slug == gpu.slug
+    Args:
+        predictor: Predicts the job.
+        target: The target.
+        layouts: Layouts of the trace and on the target; None where the layout stays.
+    """
+
+    def __init__(self, predictor: Predictor, target: Target, layouts: tuple[Layout, Layout] | None) -> None:
+        self._predictor, self._job, self._run = predictor, predictor.job, predictor.job.run
+        self._target, self._layouts, self._gpu = target, layouts, target.gpu.gpu
+        source = self._run.gpu
+        self._is_same_gpu = source is not None and source.slug == self._gpu.slug
         same_ranks = layouts is None or layouts[0].world_size == layouts[1].world_size
-        same_host = same_gpu and same_ranks and not self.assumptions and self.host in TRACED_HOSTS
-        filled = fill_unpredicted(times, 0.0 if same_gpu and not layouts else UNCHANGED_HALF_WIDTH)
-        host = self._find_host_times(program, gpu, same_host)
-        clocked = self._hold_clock(program, filled, target, layouts, host)
-        filled = clocked.kernels
-        ends = self._list_ends(program, filled, gpu, is_same_gpu=same_gpu and not layouts)
-        stepped = self._compute_step_interval(program, target, layouts, filled, ends, host)
-        program = ends[0].program
-        pipeline = stepped.pipeline
-        more = compute_batch_ratio(layouts, pipeline)
-        shared = None if same_gpu or layouts else self._predict_contention(filled["time_us"].to_numpy())
-        in_flight = pipeline.max_passes_in_flight if pipeline else 1.0
-        memory = judge_memory_fit(
-            program,
-            run.gpu,
-            gpu,
-            layouts,
-            self._memory_needs,
-            in_flight,
-            compute_held_parameter_fraction(program, layouts),
+        self._is_same_host = (
+            self._is_same_gpu and same_ranks and not self._job.assumptions and predictor.host in TRACED_HOSTS
         )
-        usual = (
-            None if same_host or layouts or run.is_captured else self._predict_on_usual_host(gpu, ends, stepped.step)
-        )
-        same = _predict_on_host(ends, compute_host_times(SAME, None, gpu, run.gpu)) if usual else None
-        kernels = _apply_edits(program, filled.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
-        source_host = run.host_speed if not run.is_captured and (usual or self.host not in TRACED_HOSTS) else None
-        ranks = target.layout.world_size if target.layout else program.trace.world_size
-        gpus_per_rank = program.step_timer.gpus_per_rank
-        gpus = ranks * gpus_per_rank
-        price = self.prices.find(gpu, target.cluster)
-        changed = ChangedStep(program, filled["time_us"].to_numpy(), host.likely, stepped.step.step_time_us)
-        alone_us = stepped.step.exposed_comm_us
-        written = (
-            *notes.note_calibrations(self.calibrations, gpu, same_gpu and not run.program.has_predicted_times),
-            *notes.write_notes(
-                run, program, target, self.source, filled, same_gpu, changed, alone_us, shared, pipeline
-            ),
-            *(
-                ()
-                if same_host or pipeline or run.is_captured
-                else self._profiler_cost.note(program, filled["time_us"], stepped.step)
-            ),
-            *notes.note_captured_program(program),
-            *notes.note_power_cap(self.power_cap_w, gpu, filled),
-            *notes.note_fixed_clock(self.clock_mhz, gpu, filled),
-            *notes.note_sustained_clock(clocked.slowdown, clocked.longer_pct, clocked.demand_w, gpu),
-            *notes.note_unknown_time(changed, changed.compute_step_us(graph=ends[1].program.graph)),
-            *notes.note_other_stack(run.gpu, gpu, host, changed),
-            *(
-                notes.note_captured_host(self.host, host)
-                if run.is_captured
-                else notes.note_host(
-                    self.host, host, source_host, same, usual, gpu, None if same_gpu and self.assumptions else changed
-                )
-            ),
-            *self.assumptions,
-            *([stepped.stragglers.note] if stepped.stragglers.note else []),
-            *stepped.step.list_doubts(),
-            notes.note_memory_fit(memory),
-            *notes.note_missing_price(self.prices, price),
-        )
-        prediction = Prediction(
-            gpu=gpu.slug,
-            name=target.cluster.name if target.cluster else gpu.name,
-            cluster=target.cluster.slug if target.cluster else None,
-            cluster_gpus=target.cluster.gpus if target.cluster else None,
-            target=target,
-            step=stepped.step,
-            low_us=stepped.low_us,
-            high_us=stepped.high_us,
-            mean_low_us=stepped.mean_low_us,
-            mean_high_us=stepped.mean_high_us,
-            speedup=None if run.is_captured else run.measured_step.step_time_us / stepped.step.step_time_us,
-            coverage=_compute_coverage(program, filled),
-            energy=self._estimate_energy(program, kernels, stepped, gpu),
-            kernels=kernels,
-            program=program,
-            replayed_kernels=kernels,
-            notes=order_notes(written, stepped.step.step_time_us),
-            memory=memory,
-            ranks=ranks,
-            gpus_per_rank=gpus_per_rank,
-            layout=target.layout,
-            price=price,
-            rented=target.cluster.count_rented_gpus(gpus) if target.cluster else gpus,
-            pipeline=pipeline,
-            batch_ratio=more,
-            batch=self.batch.scale(more) if self.batch else None,
-            contention=shared,
-            same_host=same,
-            usual_host=usual,
-            host_time=host.likely,
-        )
-        return apply_scoreboard(prediction, gpu, run.gpu, self._job_kind, self.scoreboard)
+        self._host = self._find_host_times()
 
-    def _hold_clock(
-        self,
-        program: Program,
-        kernels: pl.DataFrame,
-        target: Target,
-        layouts: tuple[Layout, Layout] | None,
-        host: HostTimes,
-    ) -> ClockedKernels:
-        """Return the kernels at the clock that the step keeps; on the trace's own GPU they are measured at it."""
-        source, gpu = self.run.gpu, target.gpu.gpu
-        if not self.run.program.has_predicted_times and (source is None or source.slug == gpu.slug):
-            return ClockedKernels(kernels)
-        traced = self._get_kernels(gpu, get_stage_layouts(layouts))
-        return self.clock.hold(program, kernels, gpu, traced, host.likely)
+    def predict(self) -> PredictedStep:
+        """Predict the step."""
+        job, predictor, gpu = self._job, self._predictor, self._gpu
+        of_stage = get_stage_layouts(self._layouts)
+        collectives = retarget_to_target(job.program, predictor.source.cluster, self._target, of_stage)
+        items = self._list_parts(collectives, of_stage)
+        clock = self._find_clock(items)
+        items = [replace(one, slowdown=clock.slowdown) for one in items]
+        sums = job.map(sum_times, items)
+        repeats = _merge_repeats([one.repeats for one in sums])
+        bias = 1.0 if self._run.is_captured else find_known_bias(self._run.gpu, gpu)
+        unknown = list_unknown_times(_compute_work_ratio(repeats), is_same_gpu=self._is_same_gpu and not self._layouts)
+        factors = _compute_factors(repeats, bias)
+        replays = JobReplays(job, [replace(one, factors=factors, unknown_times=unknown) for one in items])
+        step = replays.predict_step(self._host, self._get_stages(), self._list_likely_replays())
+        is_moved = collectives is not None and bool(collectives["alone"].any())
+        return self._describe(replays, self._bound_step(step, sums, is_moved=is_moved), collectives, sums, clock)
 
-    def _compute_step_interval(
-        self,
-        program: Program,
-        target: Target,
-        layouts: tuple[Layout, Layout] | None,
-        times: pl.DataFrame,
-        ends: "tuple[_End, _End, _End]",
-        host: HostTimes,
-    ) -> "_StepInterval":
-        """Compute the step and its interval from replays with the likely, low and high times."""
-        host_times = (host.likely, host.low, host.high)
-        lines = [end.program.replay_timeline(end.kernel_us, time) for end, time in zip(ends, host_times, strict=True)]
-        pipeline, longer = split_into_stages(program, lines, target, layouts)
-        step, low, high = (program.compute_median(line, factor) for line, factor in zip(lines, longer, strict=True))
-        step_us, low_us, high_us = (one.step_time_us for one in (step, low, high))
-        # A step that the CPU paces is shorter the longer the kernels of the one before took.
-        low_us, high_us = min(low_us, step_us, high_us), max(low_us, step_us, high_us)
-        late = predict_stragglers(self.program, self.spread, *layouts) if layouts else StragglerEffect()
-        as_traced = program is self.run.program and not pipeline
-        measured_us = times["measured_us"].to_numpy()
-        # The replay's error cancels in the ratio of two replays where it is the same in both.
-        cancels = as_traced and np.array_equal(ends[0].kernel_us, measured_us) and host.likely == 1
-        error = 0.0 if cancels else abs(self.run.self_replay.error_pct) / 100
-        low_us, high_us = late.widen_interval(step_us, low_us / (1 + error), high_us * (1 + error))
-        scaled = scale_to_pipeline_step(step, step_us * late.likely_factor, pipeline, target.layout)
-        of_mean = bound_mean_step((step, low, high), scaled.mean_us, (low_us, high_us))
-        return _StepInterval(step, scaled, low_us, high_us, *of_mean, pipeline, late)
+    def _list_parts(
+        self, collectives: pl.DataFrame | None, of_stage: tuple[Layout, Layout] | None
+    ) -> list[PartOnTarget]:
+        """List the parts on the target."""
+        job, predictor = self._job, self._predictor
+        common = PartTarget(
+            gpu=self._gpu,
+            source=self._run.gpu,
+            calibrations=calibration.build_tables(predictor.calibrations, self._gpu),
+            layouts=of_stage,
+            power_cap_w=predictor.power_cap_w,
+            clock_mhz=predictor.clock_mhz,
+            source_slowdown=predictor.source_clock.slowdown if self._changes_clock else (1.0,),
+        )
+        targets = [replace(common, collectives=own) for own in job.split_collectives(collectives)]
+        errors = job.find_errors(targets)
+        return [
+            PartOnTarget(place, replace(one, job_errors=errors) if errors else one)
+            for place, one in zip(job.places, targets, strict=True)
+        ]
 
-    def _list_ends(
-        self, program: Program, times: pl.DataFrame, gpu: Gpu, *, is_same_gpu: bool
-    ) -> "tuple[_End, _End, _End]":
-        """List what to replay for the prediction and for both ends of its interval.
+    @property
+    def _changes_clock(self) -> bool:
+        """Whether the kernels' times are carried from another clock; on the traces' GPU they are measured at it."""
+        return self._run.program.has_predicted_times or (self._run.gpu is not None and not self._is_same_gpu)
+
+    def _find_clock(self, items: Sequence[PartOnTarget]) -> KeptClock:
+        """Find the clock that the step keeps on the target."""
+        job, gpu = self._job, self._gpu
+        if not self._changes_clock or not regulates_clock(gpu):
+            return KeptClock()
+        step_us = JobReplays(job, items).compute_step_us(Replay(host_time=self._host.likely))
+        demands_us = average_by_gpu(job.steps, merge_gpus(job.map(sum_demand, items)))
+        slowdown = tuple(max(compute_target_slowdown(one, step_us), 1.0) for one in demands_us.tolist())
+        demand_w = compute_idle_w(gpu) + (gpu.tdp_w * float(demands_us.max()) / step_us if step_us else 0.0)
+        return KeptClock(slowdown, demand_w)
+
+    def _get_stages(self) -> tuple[Layout, Cluster] | None:
+        """Return the layout and the cluster of several stages, where the trace has one."""
+        if self._layouts is None or self._target.cluster is None:
+            return None
+        old, new = self._layouts
+        return (new, self._target.cluster) if old.pp == 1 < new.pp else None
+
+    def _list_likely_replays(self) -> list[Replay]:
+        """List what is replayed whatever the step is, so that parts of a job are opened once."""
+        if len(self._job.places) == 1 or self._is_same_gpu:
+            return []
+        host = self._host.likely
+        wanted = [Replay(host_time=one) for one in (NO_HOST, self._host.high)] + [Replay(LIKELY, host, LOW)]
+        if self._can_have_usual_host and self._job.host is not None:
+            usual = compute_host_times(TYPICAL, self._job.host, self._gpu)
+            wanted += [Replay(host_time=one) for one in (usual.low, usual.high)]
+        return wanted
+
+    def _bound_step(self, step: ReplayedStep, sums: Sequence[TimeSums], *, is_moved: bool) -> "_BoundStep":
+        """Compute the step and its interval.
 
         Args:
-            program: The program, with the measured times of what its trace doesn't explain.
-            times: Its kernels on the target.
-            gpu: The target's GPU.
-            is_same_gpu: Whether that time is as measured on the target.
+            step: The step with the likely, low and high times.
+            sums: What each part's kernels sum up to.
+            is_moved: Whether collectives have nobody left to wait for.
         """
-        unknown = list_unknown_times(compute_work_ratio(program, times["time_us"].to_numpy()), is_same_gpu=is_same_gpu)
-        likely, low, high = (
-            _End(_scale_unknown(program, one), us)
-            for one, us in zip(unknown, self._compute_interval_times(times, gpu), strict=True)
+        job, run, pipeline = self._job, self._run, step.pipeline
+        step_us, low_us, high_us = (one.step_time_us for one in (step.likely, step.low, step.high))
+        # A step that the CPU paces is shorter the longer the kernels of the one before took.
+        low_us, high_us = min(low_us, step_us, high_us), max(low_us, step_us, high_us)
+        layouts = self._layouts
+        late = predict_stragglers(job.program, job.spread, *layouts) if layouts else StragglerEffect()
+        # The replay's error cancels in the ratio of two replays where it is the same in both.
+        as_traced = job.program is run.program and not is_moved and not pipeline
+        cancels = as_traced and self._host.likely == 1 and all(one.keeps_measured for one in sums)
+        error = 0.0 if cancels else abs(run.self_replay.error_pct) / 100
+        ends_us = late.widen_interval(step_us, low_us / (1 + error), high_us * (1 + error))
+        scaled = scale_to_pipeline_step(step.likely, step_us * late.likely_factor, pipeline, self._target.layout)
+        means = bound_mean_step((step.likely, step.low, step.high), scaled.mean_us, ends_us)
+        return _BoundStep(step.likely, scaled, ends_us, means, pipeline, late)
+
+    def _describe(
+        self,
+        replays: JobReplays,
+        found: "_BoundStep",
+        collectives: pl.DataFrame | None,
+        sums: Sequence[TimeSums],
+        clock: KeptClock,
+    ) -> PredictedStep:
+        """Describe the step: its energy, memory, price and notes."""
+        job, run, target, gpu, step = self._job, self._run, self._target, self._gpu, found.step
+        cluster, layouts = target.cluster, self._layouts
+        ranks = target.layout.world_size if target.layout else run.trace.world_size
+        gpus = ranks * job.gpus_per_rank
+        more = compute_batch_ratio(layouts, found.pipeline)
+        contention = None
+        if not self._is_same_gpu and not layouts:
+            contention = job.predict_contention(replays.items[0])
+        in_flight = found.pipeline.max_passes_in_flight if found.pipeline else 1.0
+        memory = job.judge_memory(gpu, layouts, in_flight)
+        price = self._predictor.prices.find(gpu, cluster)
+        usual = self._predict_on_usual_host(replays, step)
+        same = replays.predict_on_host(compute_host_times(SAME, None, gpu, run.gpu)) if usual else None
+        changed = ChangedStep(replays, self._host.likely, step.step_time_us)
+        written = (
+            *notes.write_notes(
+                job, target, self._predictor.source, collectives, sums, changed, step, contention, found.pipeline
+            ),
+            *self._write_notes_of_clock(clock, sums),
+            *self._write_notes_of_host(replays, step, changed, same, usual, in_stages=found.pipeline is not None),
+            *job.assumptions,
+            *([found.stragglers.note] if found.stragglers.note else []),
+            *step.list_doubts(),
+            notes.note_memory_fit(memory),
+            *notes.note_missing_price(self._predictor.prices, price),
         )
-        return likely, low, high
+        predicted = PredictedStep(
+            gpu=gpu.slug,
+            name=cluster.name if cluster else gpu.name,
+            cluster=cluster.slug if cluster else None,
+            cluster_gpus=cluster.gpus if cluster else None,
+            step=step,
+            low_us=found.ends_us[0],
+            high_us=found.ends_us[1],
+            mean_low_us=found.mean_ends_us[0],
+            mean_high_us=found.mean_ends_us[1],
+            speedup=None if run.is_captured else run.measured_step.step_time_us / step.step_time_us,
+            coverage=_compute_coverage(sums),
+            energy=self._estimate_energy(found, sums),
+            notes=order_notes(written, step.step_time_us),
+            memory=memory,
+            ranks=ranks,
+            gpus_per_rank=job.gpus_per_rank,
+            layout=target.layout,
+            price=price,
+            rented=cluster.count_rented_gpus(gpus) if cluster else gpus,
+            pipeline=found.pipeline,
+            batch_ratio=more,
+            batch=job.batch.scale(more) if job.batch else None,
+            contention=contention,
+            same_host=same,
+            usual_host=usual,
+        )
+        finished = job.finish(predicted, replays.items, target, self._host.likely)
+        return apply_scoreboard(finished, gpu, run.gpu, job.kind, self._predictor.scoreboard)
 
-    def _estimate_energy(
-        self, program: Program, kernels: pl.DataFrame, stepped: "_StepInterval", gpu: Gpu
-    ) -> StepEnergy:
+    def _write_notes_of_clock(self, clock: KeptClock, sums: Sequence[TimeSums]) -> Iterator[Message]:
+        predictor, gpu = self._predictor, self._gpu
+        keeps = self._is_same_gpu and not self._run.program.has_predicted_times
+        yield from notes.note_calibrations(predictor.calibrations, gpu, keeps)
+        yield from notes.note_captured_program(self._job.program)
+        yield from notes.note_power_cap(predictor.power_cap_w, gpu, sums)
+        yield from notes.note_fixed_clock(predictor.clock_mhz, gpu, sums)
+        yield from clock.note(gpu, sums)
+
+    def _write_notes_of_host(
+        self,
+        replays: JobReplays,
+        step: StepTime,
+        changed: ChangedStep,
+        same: StepOnHost | None,
+        usual: StepOnUsualHost | None,
+        *,
+        in_stages: bool,
+    ) -> Iterator[Message]:
+        job, run, gpu, asked = self._job, self._run, self._gpu, self._predictor.host
+        if not (self._is_same_host or in_stages or run.is_captured):
+            yield from job.note_rest(replays, step)
+        yield from notes.note_unknown_time(changed, changed.compute_step_us(unknown=LOW))
+        yield from notes.note_other_stack(run.gpu, gpu, self._host, changed)
+        if run.is_captured:
+            yield from notes.note_captured_host(asked, self._host)
+            return
+        source = job.host if usual or asked not in TRACED_HOSTS else None
+        told = None if self._is_same_gpu and job.assumptions else changed
+        yield from notes.note_host(asked, self._host, source, same, usual, gpu, told)
+
+    def _estimate_energy(self, found: "_BoundStep", sums: Sequence[TimeSums]) -> StepEnergy:
         """Estimate what the step draws on one GPU."""
-        drawn = sum_kernel_energy(program, kernels, stepped.replayed, gpu)
-        limit_w = resolve_power_cap(self.power_cap_w, gpu)
-        return estimate_step_energy(drawn, stepped.step, (stepped.low_us, stepped.high_us), gpu, limit_w)
+        each = (merge_gpus(one) for one in zip(*(one.energies for one in sums), strict=True))
+        drawn_mj, total_us, unknown_us = map(self._job.steps.compute_median_sum_us, each)
+        drawn = average_kernel_energy(drawn_mj, total_us, unknown_us, found.replayed, self._gpu)
+        limit_w = resolve_power_cap(self._predictor.power_cap_w, self._gpu)
+        return estimate_step_energy(drawn, found.step, found.ends_us, self._gpu, limit_w)
 
-    def _compute_interval_times(self, times: pl.DataFrame, gpu: Gpu) -> tuple[Floats, Floats, Floats]:
-        """Return the likely, low and high kernel times; what published jobs on the GPU missed lies within."""
-        counted = self.program.is_in_chosen_steps.to_numpy()
-        bias = 1.0 if self.run.is_captured else find_known_bias(self.run.gpu, gpu)
-        return compute_interval_times(times, self._repeat_numbers, counted, bias)
-
-    def _find_host_times(self, program: Program, gpu: Gpu, same_host: bool) -> HostTimes:
+    def _find_host_times(self) -> HostTimes:
         """Return how much longer the CPU's own work takes there than measured."""
-        if notes.has_host_speed_edit(program):
+        run, host, gpu = self._run, self._predictor.host, self._gpu
+        if notes.has_host_speed_edit(self._job.program):
             return MEASURED_HOST
-        if self.run.is_captured and self.run.gpu:
-            return compute_captured_host_times(self.host, self.run.gpu, gpu)
-        if same_host:
+        if run.is_captured and run.gpu:
+            return compute_captured_host_times(host, run.gpu, gpu)
+        if self._is_same_host:
             return MEASURED_HOST
-        return compute_host_times(self.host, self.run.host_speed if self.host != SAME else None, gpu, self.run.gpu)
+        return compute_host_times(host, self._job.host if host != SAME else None, gpu, run.gpu)
 
-    def _predict_on_usual_host(
-        self, gpu: Gpu, ends: "tuple[_End, _End, _End]", step: StepTime
-    ) -> StepOnUsualHost | None:
+    @property
+    def _can_have_usual_host(self) -> bool:
+        """Whether the usual CPU may stand beside the target's GPU instead of the traces'."""
+        is_open = self._predictor.host == UNKNOWN and not notes.has_host_speed_edit(self._job.program)
+        return is_open and not (self._is_same_host or self._layouts or self._run.is_captured)
+
+    def _predict_on_usual_host(self, replays: JobReplays, step: StepTime) -> StepOnUsualHost | None:
         """Predict the step with the usual CPU, where that changes it."""
-        likely = ends[0]
-        if self.host != UNKNOWN or notes.has_host_speed_edit(likely.program) or self.run.host_speed is None:
+        source: HostSpeed | None = self._job.host if self._can_have_usual_host else None
+        if source is None:
             return None
-        host = compute_host_times(TYPICAL, self.run.host_speed, gpu)
-        fast_us, slow_us = (likely.compute_step_us(time) for time in (host.low, host.high))
+        gpu = self._gpu
+        host = compute_host_times(TYPICAL, source, gpu)
+        fast_us, slow_us = (replays.compute_step_us(Replay(host_time=one)) for one in (host.low, host.high))
         if max(step.step_time_us / fast_us, slow_us / step.step_time_us) < MIN_HOST_EFFECT:
             return None
-        host, usual = compute_host_times(TYPICAL, self.run.host_speed, gpu, self.run.gpu), find_usual_host(gpu)
-        there = _predict_on_host(ends, host)
+        there, usual = (
+            replays.predict_on_host(compute_host_times(TYPICAL, source, gpu, self._run.gpu)),
+            find_usual_host(gpu),
+        )
         return StepOnUsualHost(
-            there.step_time_us, there.low_us, there.high_us, self.run.host_speed.speed / usual.speed, usual.machines
+            there.step_time_us, there.low_us, there.high_us, source.speed / usual.speed, usual.machines
         )
 
-    def _predict_contention(self, time_us: Floats) -> StepWithContention | None:
-        """Predict the step with contention, where enough kernels overlap."""
-        if self._contention_model.overlap < MIN_OVERLAP_PCT:
-            return None
-        found = self._contention_model.estimate(time_us)
-        return StepWithContention(found.overlap_pct, found.uncontended.step_time_us, found.contended.step_time_us)
-
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    """What is replayed for the prediction or for an end of its interval: a program, and the time of its kernels."""
-
-    program: Program
-    kernel_us: Floats
-
-    def compute_step_us(self, host_time: float) -> float:
-        return self.program.replay_step_time_us(self.kernel_us, host_time)
-
-
-def _scale_unknown(program: Program, times: UnknownTimes) -> Program:
-    graph = scale_unknown_time(program.graph, times)
-    return program if graph is program.graph else replace(program, graph=graph)
-
-
-def _predict_on_host(ends: tuple[_End, _End, _End], host: HostTimes) -> StepOnHost:
-    """Predict the step with a CPU that is some times as fast as the measured one."""
-    host_times = (host.likely, host.low, host.high)
-    steps_us = [end.compute_step_us(time) for end, time in zip(ends, host_times, strict=True)]
-    return StepOnHost(steps_us[0], min(steps_us), max(steps_us))
-
-
-@dataclass(frozen=True, slots=True)
-class _StepInterval:
+class _BoundStep:
     """The step as replayed, as it is, the ends of its interval and the mean step's, its pipeline, its slowest rank."""
 
     replayed: StepTime
     step: StepTime
-    low_us: float
-    high_us: float
-    mean_low_us: float
-    mean_high_us: float
+    ends_us: tuple[float, float]
+    mean_ends_us: tuple[float, float]
     pipeline: Pipeline | None
     stragglers: StragglerEffect
 
 
-def fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame:
-    """Fill in the measured time, with an interval, where no time was predicted.
+def _merge_repeats(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Merge the sums of all parts over repeats of one kernel."""
+    if len(parts) == 1:
+        return parts[0]
+    keys = ("name", "op", "input_dims", "is_collective", "chosen")
+    return pl.concat(parts).group_by(keys, maintain_order=True).agg(pl.all().sum())
+
+
+def _compute_factors(sums: pl.DataFrame, known_bias: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Compute the factors on kernel times at both ends of the interval, of the GPU's work and of collectives.
+
+    Errors of one GPU's kernels are correlated, so each end scales all kernels by one factor: the one that the interval
+    of their sum allows. Collectives of one network are correlated too, and have a factor of their own.
 
     Args:
-        times: Predicted times, null where unknown.
-        log_half_width: Half-width of the interval of these times, as a logarithm; 0 on the GPU that measured them. Else
-            collectives, of which nothing scales, take from no time to ``KEPT_COLLECTIVE_FACTOR`` times as long.
+        sums: Of all parts.
+        known_bias: Ratio of measured to predicted times of other jobs on the target, which the interval holds.
     """
-    ends = {"low_us": exp(-log_half_width), "time_us": 1.0, "high_us": exp(log_half_width)}
-    of_collectives = {"low_us": 0.0, "time_us": 1.0, "high_us": KEPT_COLLECTIVE_FACTOR} if log_half_width else ends
-    is_collective = pl.col("family") == "collective"
-    factors = {
-        end: pl.when(is_collective).then(of_collectives[end]).otherwise(factor).fill_null(factor)
-        for end, factor in ends.items()
-    }
-    return times.with_columns(
-        *(pl.col(end).fill_null(pl.col("measured_us") * factor) for end, factor in factors.items()),
-        method=pl.when(pl.col("time_us").is_null()).then(pl.lit("kept")).otherwise("method"),
-    )
+    is_collective = sums["is_collective"]
+    on_gpu = compute_end_factors(*_sum_kernels(sums.filter(~is_collective)), known_bias=known_bias)
+    on_network = compute_end_factors(*_sum_kernels(sums.filter(is_collective)), known_bias=1.0)
+    return (on_gpu[0], on_network[0]), (on_gpu[1], on_network[1])
+
+
+def _sum_kernels(sums: pl.DataFrame) -> tuple[Floats, Floats, Floats]:
+    """Sum the times of each kernel in the chosen steps, or in all of them where nothing ran in these."""
+    in_steps = sums.filter(sums["chosen"])
+    if in_steps["count"].sum():
+        merged = in_steps
+    else:
+        merged = sums.group_by("name", "op", "input_dims").agg(pl.col("time_ps", "low_ps", "high_ps").sum())
+    likely, low, high = (merged[name].to_numpy() for name in ("time_ps", "low_ps", "high_ps"))
+    return likely, low, high
+
+
+def _compute_work_ratio(sums: pl.DataFrame) -> float:
+    """Compute predicted over measured time of all kernels but collectives, in the chosen steps."""
+    works = sums.filter(~sums["is_collective"])
+    rows = works.filter(works["chosen"]) if works["chosen"].any() else works
+    return divide_sums(int(rows["time_ps"].sum()), int(rows["measured_ps"].sum()))
+
+
+def _compute_coverage(sums: Sequence[TimeSums]) -> Coverage:
+    """Compute the coverage of the chosen steps, or of all kernels if nothing ran in these."""
+    chosen, every = np.sum(np.array([one.methods_ns for one in sums], dtype=np.int64), axis=0).tolist()
+    parts = chosen if any(chosen) else every
+    total = sum(parts)
+    return Coverage(*(100 * float(part) / total for part in parts)) if total else Coverage(0.0, 0.0, 100.0)
 
 
 def find_layout_change(old: Layout | None, target: Target, gpus_per_rank: int = 1) -> tuple[Layout, Layout] | None:
@@ -511,34 +515,3 @@ def _make_too_small_error(cluster: Cluster, layout: Layout, gpus_per_rank: int) 
 def _has_same_collectives(old: Layout, new: Layout) -> bool:
     """Return whether only the batch or its context changes, and no rank sends data that grows with it."""
     return replace(new, batch=old.batch, context=old.context) == old and old.tp == old.pp == old.ep == 1
-
-
-def _remove_rendezvous(program: Program, rows: Ints) -> Program:
-    """Remove the waiting for other ranks from some collectives, given by their rows."""
-    if not rows.size:
-        return program
-    graph = program.graph
-    kept_ns = graph.kept_ns.copy()
-    kept_ns[rows] = 0
-    meets = np.zeros(graph.src.size, dtype=np.bool_)
-    meets[graph.transfer_edge[np.isin(graph.transfer_activity, rows)]] = True
-    return replace(program, graph=replace(remove_edges(graph, meets), kept_ns=kept_ns))
-
-
-def _apply_edits(program: Program, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Apply the factors of the program's what-if edits to predicted times."""
-    return kernels.with_columns(pl.col("time_us", "low_us", "high_us") * pl.Series(program.kernel_factor))
-
-
-def split_by_method() -> tuple[pl.Expr, ...]:
-    """Return which kernels count for each share of a :class:`Coverage`, by their method."""
-    ways = (MODELLED_METHODS, SCALED_METHODS, INFERRED_METHODS)
-    modelled, scaled, inferred = (pl.col("method").is_in(methods) for methods in ways)
-    return modelled, scaled, ~(modelled | scaled | inferred), inferred
-
-
-def _compute_coverage(program: Program, kernels: pl.DataFrame) -> Coverage:
-    """By measured time, over the chosen steps; over all of the trace if nothing ran in these."""
-    table = pl.DataFrame({"time": program.kernels["dur_ns"], "method": kernels["method"]})
-    table = table.filter(program.is_in_chosen_steps) if program.is_in_chosen_steps.any() else table
-    return Coverage(*compute_time_shares(table, "time", *split_by_method()))

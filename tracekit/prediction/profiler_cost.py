@@ -1,11 +1,10 @@
 """The profiler's own cost in predicted steps that the CPU limits."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
-import polars as pl
-
 from tracekit.analysis.profiler_overhead import find_stalls_of_steps, scale_host_time
+from tracekit.arrays import Floats
 from tracekit.errors import TracekitError
 from tracekit.messages import Message
 from tracekit.messages import predictions as told
@@ -58,19 +57,19 @@ class ProfilerCost:
         except TracekitError:
             return None
 
-    def note(self, program: Program, times_us: pl.Series, step: StepTime) -> Iterator[Message]:
+    def note(self, step: StepTime, without_host_us: Callable[[], float], kernel_us: Floats) -> Iterator[Message]:
         """Note the cost in a predicted step, if the CPU limits it and the user hasn't taken the cost out.
 
         Args:
-            program: The program as replayed, which may have fewer edges than this one.
-            times_us: Predicted time of each kernel.
             step: The predicted step.
+            without_host_us: Computes that step with a host without own work.
+            kernel_us: Predicted time of each kernel.
         """
         if self._is_removed or not step.step_time_us:
             return
-        kernel_us = times_us.to_numpy()
-        host = 1 - program.replay_step_time_us(kernel_us, 0.0) / step.step_time_us
-        without_us, trace = program.trace.unprofiled_step_us, self._run.trace
+        host = 1 - without_host_us() / step.step_time_us
+        trace = self._run.trace
+        without_us = trace.unprofiled_step_us
         if host >= MIN_HOST_FRACTION and self._without and without_us:
             still_us = self._without.replay_step_time_us(kernel_us)
             yield told.PROFILER_COST_KNOWN(host_pct=100 * host, step_us=still_us, without_us=without_us)

@@ -36,6 +36,9 @@ class SourceCluster:
         return self.cluster if self.is_asked_for else None
 
 
+UNKNOWN_CLUSTER = SourceCluster(None)
+
+
 def identify_source_cluster(run: MeasuredRun, name: str | None = None) -> SourceCluster:
     """Identify the cluster of a run.
 
@@ -87,7 +90,7 @@ def identify_needed_cluster(
     """
     asked = bool(clusters) or name is not None
     if not asked and not any(target.links for target in targets):
-        return SourceCluster(None)
+        return UNKNOWN_CLUSTER
     return replace(identify_source_cluster(run, name), is_asked_for=asked)
 
 

@@ -1,16 +1,11 @@
 """Treat a one-stage job on a target where it has several stages: the layout within a stage, and the step time."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import polars as pl
 
-from tracekit.arrays import Floats
 from tracekit.parallelism.layout import Layout
-from tracekit.parallelism.pipeline_parallel import Pipeline, predict_pipeline
-from tracekit.prediction.model import Target
-from tracekit.program import Program
-from tracekit.replay.engine import Timeline
+from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.replay.step_time import StepTime
 
 
@@ -24,28 +19,6 @@ def get_stage_layouts(layouts: tuple[Layout, Layout] | None) -> tuple[Layout, La
         return layouts
     old, stage = layouts[0], layouts[1].stage_layout
     return None if old == stage and not old.sharded else (old, stage)
-
-
-def split_into_stages(
-    program: Program, lines: Sequence[Timeline], target: Target, layouts: tuple[Layout, Layout] | None
-) -> tuple[Pipeline | None, Sequence[Floats | float]]:
-    """The pipeline that a job becomes, if it does, and how much longer that makes the steps of each timeline.
-
-    Args:
-        program: The program.
-        lines: Its replays with the target's times.
-        target: Where it is to run.
-        layouts: Layouts of the trace and on the target; None where the layout stays.
-
-    Returns:
-        The pipeline, None without; and the factor on the step of each timeline.
-
-    Raises:
-        LayoutError: The job can't be split into such stages.
-    """
-    if layouts is None or target.cluster is None or not layouts[0].pp == 1 < layouts[1].pp:
-        return None, (1.0,) * len(lines)
-    return predict_pipeline(program, lines, layouts[1], target.cluster)
 
 
 def compute_batch_ratio(layouts: tuple[Layout, Layout] | None, pipeline: Pipeline | None) -> float:

@@ -10,9 +10,6 @@ Evidence, none of which was fitted to: the clocks that whole steps held on an H1
 (tests/validation/results/kernels/power_limit.md).
 """
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 import polars as pl
 
@@ -22,14 +19,9 @@ from predictors.hardware import derive_hardware
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.power import load_power_law
 from tracekit.arrays import Ints
-from tracekit.parallelism.relayout import add_measured_times
 from tracekit.prediction.energy import compute_idle_w
-from tracekit.prediction.fixed_clock import get_highest_mhz
 from tracekit.prediction.intervals import lengthen_times
-from tracekit.prediction.kernel_times import KernelTimePredictor
-from tracekit.program import Program
 from tracekit.replay.step_time import JobSteps
-from tracekit.run import MeasuredRun
 
 REGULATED_US = 2000.0
 """In the runs that the laws were fitted to, a kernel of this time is throttled by half as much as in a job: GEMMs of
@@ -39,93 +31,6 @@ VECTOR_DTYPES = ("fp32", "fp64")
 MAX_VECTOR_DEMAND = 1.15
 """Of kernels in these formats, as a fraction of the limit: fp32 GEMMs keep 94 % of their clock (`make on-gpu`,
 H100)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClockedKernels:
-    """Kernels at the clock that a step keeps.
-
-    Attributes:
-        kernels: With their times there.
-        slowdown: How many times as long the matrix units take as at the boost clock; of several GPUs of a process those
-            of the most loaded one.
-        longer_pct: Percent by which the kernels take longer for it.
-        demand_w: Mean power of that GPU over the step without a limit, in watts; ``None`` where the clock isn't
-            regulated.
-    """
-
-    kernels: pl.DataFrame
-    slowdown: float = 1.0
-    longer_pct: float = 0.0
-    demand_w: float | None = None
-
-
-class SustainedClock:
-    """Predicts the clock that steps keep, from a measured run whose GPU may have lowered its own.
-
-    Args:
-        run: The measured run.
-        clock_mhz: Mean clock of its GPU, where something else than the trace tells it.
-    """
-
-    def __init__(self, run: MeasuredRun, clock_mhz: float | None = None) -> None:
-        self._run, self._clock_mhz = run, clock_mhz
-
-    @cached_property
-    def source_slowdown(self) -> Floats:
-        """How many times as long the matrix units took in the measured step as at the boost clock, by GPU of a rank."""
-        gpu, program = self._run.gpu, self._run.program
-        if gpu is not None and self._clock_mhz is not None:
-            return np.array([max(get_highest_mhz(gpu) / self._clock_mhz, 1.0)])
-        if gpu is None or not regulates_clock(gpu) or self._run.program.has_predicted_times:
-            return np.ones(1)
-        table = add_measured_times(program)
-        kernels = table.select("dtype").hstack(KernelTimePredictor(table, gpu).on_source)
-        demands_us, step_us = sum_demands_us(program, kernels, gpu), self._run.measured_step.step_time_us
-        return np.array([compute_source_slowdown(one, step_us) for one in demands_us.tolist()])
-
-    def hold(
-        self, program: Program, kernels: pl.DataFrame, gpu: Gpu, traced: KernelTimePredictor, host_time: float
-    ) -> ClockedKernels:
-        """Return a program's kernels at the clock that its step keeps on a GPU.
-
-        Args:
-            program: The program.
-            kernels: Its kernels, with what ``predictors.predict`` returns for the GPU.
-            gpu: The GPU; another one than the run's.
-            traced: What predicted them from the run's GPU.
-            host_time: How many times as long the CPU's own work takes.
-        """
-        place = program.step_timer.gpu
-        if (self.source_slowdown > 1).any():
-            there = kernels.select("family", "dtype").hstack(traced.on_source.select("time_us", "limiter", "runs_as"))
-            slower = choose_slowdown(self.source_slowdown, place)
-            kernels = change_clock(kernels, 1 / spread_slowdown(there, slower), gpu)
-        if not regulates_clock(gpu):
-            return ClockedKernels(kernels)
-        step_us = program.replay_step_time_us(kernels["time_us"].to_numpy(), host_time)
-        return lower_clock(kernels, gpu, sum_demands_us(program, kernels, gpu), step_us, place)
-
-
-def lower_clock(
-    kernels: pl.DataFrame, gpu: Gpu, demands_us: Floats, step_us: float, place: Ints | None = None
-) -> ClockedKernels:
-    """Return kernels at the clock that each GPU keeps in their step.
-
-    Args:
-        kernels: With their times at the boost clock.
-        gpu: The GPU, one whose clock is regulated.
-        demands_us: What the step demands of each GPU of a rank above idle power, in microseconds at the board's limit.
-        step_us: Time of the step.
-        place: The GPU of each kernel among those of its rank; by default the first.
-    """
-    slowdown = np.array([max(compute_target_slowdown(one, step_us), 1.0) for one in demands_us.tolist()])
-    slower = choose_slowdown(slowdown, np.zeros(kernels.height, np.int64) if place is None else place)
-    held = change_clock(kernels, spread_slowdown(kernels, slower), gpu) if (slowdown > 1).any() else kernels
-    total_us, held_us = (float(one["time_us"].sum()) for one in (kernels, held))
-    longer_pct = 100 * (held_us / total_us - 1) if total_us else 0.0
-    demand_w = compute_idle_w(gpu) + (gpu.tdp_w * float(demands_us.max()) / step_us if step_us else 0.0)
-    return ClockedKernels(held, float(slowdown.max()), longer_pct, demand_w)
 
 
 def choose_slowdown(slowdown: Floats, place: Ints) -> pl.Series:
@@ -138,32 +43,9 @@ def choose_slowdown(slowdown: Floats, place: Ints) -> pl.Series:
     return pl.Series(slowdown[np.minimum(place, slowdown.size - 1)])
 
 
-def hold_clock(kernels: pl.DataFrame, gpu: Gpu, step_us: float) -> ClockedKernels:
-    """Return kernels at the clock that a step of them all keeps, where it is known.
-
-    Args:
-        kernels: With their times at the boost clock.
-        gpu: The GPU.
-        step_us: Time of the step.
-    """
-    if not regulates_clock(gpu):
-        return ClockedKernels(kernels)
-    return lower_clock(kernels, gpu, compute_demands_us(kernels, gpu).sum(keepdims=True), step_us)
-
-
 def regulates_clock(gpu: Gpu) -> bool:
     """Whether it is known that a step's demand lowers the clock of a GPU."""
     return load_power_law().knows_clock_of(derive_hardware(gpu))
-
-
-def sum_demands_us(program: Program, kernels: pl.DataFrame, gpu: Gpu) -> Floats:
-    """Sum what the kernels of a program's median step demand above idle power, in microseconds at the board's limit.
-
-    Returns:
-        The demand on each GPU of a rank, of several ranks the mean: each board regulates its own clock.
-    """
-    timer = program.step_timer
-    return average_by_gpu(timer.job, timer.sum_by_gpu(to_demands_ns(kernels, gpu)))
 
 
 def average_by_gpu(job: JobSteps, demand_ns: Floats) -> Floats:
@@ -201,7 +83,7 @@ def compute_target_slowdown(demand_us: float, step_us: float) -> float:
     """Return how many times as long a GPU's matrix units take in a step than at the boost clock.
 
     Args:
-        demand_us: One of `sum_demands_us`, with times at the boost clock.
+        demand_us: Of one GPU, with times at the boost clock, from `average_by_gpu`.
         step_us: Time of the step with these.
     """
     law = load_power_law()

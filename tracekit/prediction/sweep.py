@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit import calibration, scoreboard
 from tracekit.comm.cluster import load_reference_nodes
 from tracekit.errors import TracekitError
 from tracekit.format import format_quantity
@@ -16,18 +16,18 @@ from tracekit.parallelism.missing_collectives import find_missing_collectives
 from tracekit.parallelism.process_groups import infer_layout
 from tracekit.parallelism.stragglers import predict_stragglers
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
-from tracekit.prediction.cost import NO_PRICES, GivenPrices
-from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock
+from tracekit.prediction.job import WholeJob
 from tracekit.prediction.model import PredictedStep, Prediction, Target
 from tracekit.prediction.notes import note_outsized_node
-from tracekit.prediction.power_cap import parse_power_cap
 from tracekit.prediction.predictor import Predictor
+from tracekit.prediction.settings import resolve_settings
 from tracekit.prediction.source_cluster import fill_source_gpu
 from tracekit.prediction.source_cluster import identify_source_cluster as source_of
-from tracekit.prediction.sustained_clock import SustainedClock
-from tracekit.prediction.target_host import UNKNOWN, parse_host
-from tracekit.prediction.targets import resolve_prices, resolve_targets
+from tracekit.prediction.targets import resolve_targets
 from tracekit.run import MeasuredRun
+
+if TYPE_CHECKING:
+    from tracekit.request.options import SweepRequest
 
 SWEEP_COLUMNS = {
     "cluster": pl.String,
@@ -129,96 +129,47 @@ class Sweep:
         return tabulate_entries(self.entries)
 
 
-def sweep(
-    run: MeasuredRun,
-    gpus: Sequence[str],
-    clusters: Sequence[str],
-    *,
-    source_cluster: str | None = None,
-    world_sizes: Sequence[int] = (),
-    tensor_parallel: Sequence[int] = (),
-    pipeline_parallel: Sequence[int] = (),
-    expert_parallel: Sequence[int] = (),
-    micro_batches: int | None = None,
-    chunks: int | None = None,
-    zero_bubble: bool | None = None,
-    sharded: bool = False,
-    batch: float | None = None,
-    prices: GivenPrices = NO_PRICES,
-    samples: float | None = None,
-    calibrated: bool = True,
-    scored: bool = True,
-    host: str | float = UNKNOWN,
-    power_cap: str | float | None = None,
-    clock: str | float | None = None,
-    source_clock: str | float | None = None,
-) -> Sweep:
+def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     """Predict the step in many layouts.
+
+    By default numbers of ranks are doubled from the trace's up to the whole cluster; tensor-parallel ranks, stages and
+    expert-parallel ranks are the trace's; and each GPU that is no cluster's stands on its usual node.
 
     Args:
         run: The measured run.
-        gpus: GPUs, each on its usual node.
-        clusters: Names of clusters.
-        source_cluster: Where the trace was recorded; None for the usual nodes of its GPU.
-        world_sizes: Numbers of ranks; by default doubled from the trace's up to the whole cluster.
-        tensor_parallel: Numbers of tensor-parallel ranks; by default the trace's.
-        pipeline_parallel: Numbers of stages; by default the trace's.
-        expert_parallel: Numbers of expert-parallel ranks; by default as in the trace.
-        micro_batches: Micro-batches in a step of layouts with stages.
-        chunks: Chunks of layers on each of their stages.
-        zero_bubble: Whether their stages defer weight gradients until they would wait.
-        sharded: Whether the replicas of a job without data parallelism use FSDP.
-        batch: Each rank's batch, as a multiple of the trace's; infinite for the largest whole one that surely fits.
-        prices: Dollars for an hour of one GPU.
-        samples: Samples that a rank processes in a step; None to infer them from the trace.
-        calibrated: Use the calibrations stored on this machine.
-        scored: Fit intervals to the outcomes kept on this machine.
-        host: Host to predict for, as :func:`tracekit.prediction.predict` takes it.
-        power_cap: Power limit, likewise.
-        clock: Clock of the targets' GPUs, likewise.
-        source_clock: Clock of the trace's GPU, likewise.
+        request: The targets and the layouts.
 
     Raises:
         LayoutError: The trace's layout is unknown, or none of the requested layouts can be predicted.
         TracekitError: A cluster is unknown, or a GPU's name ambiguous.
     """
+    batch, (chunks, zero_bubble) = request.batch_factor, request.schedule
     old = infer_layout(run.program)
-    processed = (infer_rank_batch(run.program, samples) or StepBatch(1.0, "steps")).scale(old.dp)
+    processed = (infer_rank_batch(run.program, request.samples) or StepBatch(1.0, "steps")).scale(old.dp)
     factor = None if batch is None or batch == inf else batch
-    source = source_of(run, source_cluster)
+    source = source_of(run, request.source_cluster)
     run = fill_source_gpu(run, source)
     nodes = [
-        load_reference_nodes().get(target.gpu.gpu.slug, f"8x{target.gpu.gpu.slug}") for target in resolve_targets(gpus)
+        load_reference_nodes().get(target.gpu.gpu.slug, f"8x{target.gpu.gpu.slug}")
+        for target in resolve_targets(request.gpus)
     ]
     refused: list[Message] = []
-    staged = LayoutRequest(micro_batches=micro_batches, chunks=chunks, zero_bubble=zero_bubble)
-    sharing: Sequence[int | None] = expert_parallel or [None]
+    staged = LayoutRequest(micro_batches=request.micro_batches, chunks=chunks, zero_bubble=zero_bubble)
+    sharing: Sequence[int | None] = request.expert_parallel or [None]
     changes = [
-        replace(staged if pp > 1 else LayoutRequest(), tp=tp, pp=pp, ep=ep, fsdp=sharded or None, batch=factor)
-        for tp in tensor_parallel or [old.tp]
-        for pp in pipeline_parallel or [old.pp]
+        replace(staged if pp > 1 else LayoutRequest(), tp=tp, pp=pp, ep=ep, fsdp=request.fsdp or None, batch=factor)
+        for tp in request.tensor_parallel or [old.tp]
+        for pp in request.pipeline_parallel or [old.pp]
         for ep in sharing
     ]
     wanted = [
-        *dict.fromkeys(_list_targets(old, resolve_targets((), [*clusters, *nodes]), world_sizes, changes, refused))
+        *dict.fromkeys(
+            _list_targets(old, resolve_targets((), [*request.clusters, *nodes]), request.world_sizes, changes, refused)
+        )
     ]
-    calibrations = calibration.load_all() if calibrated else ()
-    board = scoreboard.load() if scored else scoreboard.Scoreboard()
-    dollars = resolve_prices(prices, run.gpu, source.cluster, wanted)
-    predictor = Predictor(
-        run,
-        run.program,
-        source,
-        old,
-        processed,
-        dollars,
-        calibrations,
-        SustainedClock(run, parse_source_clock(source_clock, run.gpu)),
-        host=parse_host(host),
-        power_cap_w=parse_power_cap(power_cap),
-        clock_mhz=parse_clock(clock),
-        scoreboard=board,
-    )
+    settings = resolve_settings(request, run, source, wanted)
+    job = WholeJob(run, run.program, old, processed)
+    predictor = settings.make_predictor(job, job)
     if batch == inf:
         wanted = [_enlarge_batch(predictor, target) for target in wanted]
     found = [*_predict_targets(predictor, wanted, refused)]
@@ -227,14 +178,14 @@ def sweep(
     ranked = _rank_layouts(run, old, found, processed.unit, tuple(dict.fromkeys(refused)))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (find_missing_collectives(run.program, old, one.layout or old) for one in found)
-    assumed = [note for adders in added if adders for note in predictor.insert_collectives(adders).assumptions]
+    assumed = [note for adders in added if adders for note in job.insert_collectives(adders).assumptions]
     fleets = [(one.target.cluster, one.ranks) for one in found if one.target.cluster]
     assumed += [note for cluster, ranks in fleets for note in note_outsized_node(cluster, ranks)]
     return replace(
         ranked,
-        straggler_note=predict_stragglers(run.program, predictor.spread, old, largest).note,
+        straggler_note=predict_stragglers(run.program, job.spread, old, largest).note,
         assumptions=tuple(dict.fromkeys(assumed)),
-        price_doubts=dollars.doubts,
+        price_doubts=settings.prices.doubts,
     )
 
 
@@ -299,7 +250,9 @@ def _predict_targets(predictor: Predictor, wanted: Sequence[Target], refused: li
     """Predict the targets; errors are added to ``refused``."""
     for target in wanted:
         try:
-            yield predictor.predict(target)
+            step = predictor.predict(target)
+            assert isinstance(step, Prediction)
+            yield step
         except TracekitError as error:
             refused.append(_refuse(target, error))
 

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from predictors import Gpu
 from predictors.hardware import derive_hardware
 from predictors.transfer import classify_kinship
@@ -14,6 +12,7 @@ from predictors.weights_file import SHIPPED_WEIGHTS, shipped_sha256
 from tracekit.messages import Message
 from tracekit.messages import predictions as told
 from tracekit.prediction.changed_step import ChangedStep
+from tracekit.prediction.part import GPU_WORK
 
 TRACK_RECORD_FILE = SHIPPED_WEIGHTS / "jobs.toml"
 """Output of tests/validation/studies/whole_jobs/throughputs.py.
@@ -37,8 +36,7 @@ def note_track_record(source: Gpu | None, target: Gpu, changed: ChangedStep) -> 
     of = _find_track_record(source, target)
     if of is None:
         return
-    kernels = changed.program.kernels["family"] != "collective"
-    step_us = changed.compute_step_us(np.where(kernels, 1 + of["median"] / 100, 1.0))
+    step_us = changed.compute_step_us((GPU_WORK, 1 + of["median"] / 100))
     if not changed.is_changed_by(step_us):
         return
     note = told.TARGET_PREDICTED_TOO_FAST if of["median"] > 0 else told.TARGET_PREDICTED_TOO_SLOW

@@ -1,10 +1,5 @@
 """How long what the trace doesn't explain takes on a target: likely, at least and at most."""
 
-import numpy as np
-
-from tracekit.arrays import Floats
-from tracekit.prediction.intervals import PS_PER_US
-from tracekit.program import Program
 from tracekit.replay.engine import UnknownTimes
 
 
@@ -22,19 +17,6 @@ def list_unknown_times(ratio: float, *, is_same_gpu: bool) -> tuple[UnknownTimes
     if is_same_gpu:
         return likely, likely, likely
     return likely, UnknownTimes(0.0, 0.0), UnknownTimes(most, most)
-
-
-def compute_work_ratio(program: Program, time_us: Floats) -> float:
-    """Compute predicted over measured time of a program's kernels but collectives, in the chosen steps.
-
-    Args:
-        program: The program.
-        time_us: Predicted time of each kernel.
-    """
-    works = (program.kernels["family"] != "collective").to_numpy()
-    chosen = works & program.is_in_chosen_steps.to_numpy()
-    rows = chosen if chosen.any() else works
-    return divide_sums(*(int(np.rint(us[rows] * PS_PER_US).sum()) for us in (time_us, program.kernel_us)))
 
 
 def divide_sums(predicted_ps: int, measured_ps: int) -> float:

@@ -12,9 +12,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tracekit.fleet.model import FleetReport
-from tracekit.fleet.options import name_fleet_option
 from tracekit.format import format_duration, format_percent, format_quantity
-from tracekit.messages import OptionNames
+from tracekit.messages import OptionNames, name_option
 from tracekit.render.facts import ENERGY_TITLE, MOST_DETAILED_TARGETS, format_step_count
 from tracekit.render.html.page import ReportBody, get_environment, read_asset, render_document
 from tracekit.render.html.rows import build_target_rows, describe_pricing, find_time_scale
@@ -107,8 +106,8 @@ def render_fleet(fleet: FleetReport, top: int, *, all_notes: bool = False) -> Re
         *_render_part("ranks by busy GPU time, without waiting", _draw_bins(count_ranks_by_time(fleet))),
         *_render_part("slowest process groups", _make_links_table(fleet, top)),
         *_render_part("spread of ranks by step, without waiting", _make_steps_table(fleet)),
-        *(render_notes(fleet, all_notes=all_notes, name=name_fleet_option) if fleet.targets else ()),
-        *(Text(f"{one.severity}: {one.render(name_fleet_option)} [{one.code}]", "yellow") for one in fleet.warnings),
+        *(render_notes(fleet, all_notes=all_notes, name=name_option) if fleet.targets else ()),
+        *(Text(f"{one.severity}: {one.render(name_option)} [{one.code}]", "yellow") for one in fleet.warnings),
     )
 
 
@@ -188,7 +187,7 @@ def render_fleet_page(fleet: FleetReport, top: int) -> str:
     return render_document(f"{fleet.ranks:,} ranks", render_fleet_body(fleet, top))
 
 
-def render_fleet_body(fleet: FleetReport, top: int, name: OptionNames = name_fleet_option) -> ReportBody:
+def render_fleet_body(fleet: FleetReport, top: int, name: OptionNames = name_option) -> ReportBody:
     """Render the report for a document that holds more than it.
 
     Args:

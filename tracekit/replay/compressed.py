@@ -69,6 +69,34 @@ class RankLinks:
 
 
 @dataclass(frozen=True, slots=True)
+class JobLinks:
+    """Where a part of a job meets the others, in the numbers of the job.
+
+    Attributes:
+        activities: Its activities that do.
+        rendezvous: The job's number of each rendezvous that the part waits for.
+        arrivals: The job's number of the rendezvous of each of its arrivals.
+    """
+
+    activities: RankLinks
+    rendezvous: Ints
+    arrivals: Ints
+
+    def drop_ends(self, rows: Ints) -> "JobLinks":
+        """Return the links without the waiting of some activities, which still arrive."""
+        kept = ~np.isin(self.activities.end_activity, rows)
+        ends = replace(self.activities, end_activity=self.activities.end_activity[kept])
+        return replace(self, activities=ends, rendezvous=self.rendezvous[kept])
+
+    def drop(self, rows: Ints) -> "JobLinks":
+        """Return the links without some activities."""
+        left = self.drop_ends(rows)
+        kept = ~np.isin(left.activities.arrival_activity, rows)
+        arrive = replace(left.activities, arrival_activity=left.activities.arrival_activity[kept])
+        return replace(left, activities=arrive, arrivals=left.arrivals[kept])
+
+
+@dataclass(frozen=True, slots=True)
 class RankReplay:
     """One replay of a rank.
 

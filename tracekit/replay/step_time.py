@@ -132,12 +132,18 @@ class StepSpans:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Spans and GPU times of every row of the steps."""
+    """Spans and GPU times of every row of the steps; without GPU times where nobody asked for them."""
 
     spans: StepSpans
     busy_ns: Ints
     exposed_ns: Ints
     waiting_ns: Ints
+
+    @classmethod
+    def without_gpu(cls, spans: StepSpans) -> "StepTimes":
+        """Return the spans alone."""
+        nothing = np.empty(0, np.int64)
+        return cls(spans, nothing, nothing, nothing)
 
 
 class JobSteps:
@@ -244,6 +250,20 @@ class JobSteps:
         return end
 
 
+def tabulate_steps(steps: pl.DataFrame, job: JobSteps, each: StepTimes) -> pl.DataFrame:
+    """Tabulate the times of all steps, as :meth:`StepTimer.tabulate` does; ``steps`` has their ranks and numbers."""
+    spans = each.spans
+    columns = {
+        "first": job.first,
+        "begins_at_mark": job.begins_at_mark,
+        "begin_ns": pl.Series(spans.begin_ns).set(pl.Series(~spans.has_times), None),
+        "end_ns": pl.Series(spans.end_ns).set(pl.Series(~spans.has_times), None),
+        "time_ns": pl.Series(spans.end_ns - spans.previous_end_ns).set(pl.Series(~spans.has_duration), None),
+    }
+    gpu = {"busy_ns": each.busy_ns, "exposed_ns": each.exposed_ns, "waiting_ns": each.waiting_ns}
+    return steps.select(STEP_KEYS).hstack(pl.DataFrame({**columns, **gpu}))
+
+
 class StepTimer:
     """Measures the steps of one run's timelines; what does not depend on the timeline is computed once.
 
@@ -318,17 +338,7 @@ class StepTimer:
             ``time_ns``, ``busy_ns``, ``exposed_ns``, ``waiting_ns``, in the order of the steps. Times are null for a
             step without GPU work and without marks on the CPU.
         """
-        each = self.compute_step_times(timeline)
-        spans = each.spans
-        columns = {
-            "first": self.job.first,
-            "begins_at_mark": self.job.begins_at_mark,
-            "begin_ns": pl.Series(spans.begin_ns).set(pl.Series(~spans.has_times), None),
-            "end_ns": pl.Series(spans.end_ns).set(pl.Series(~spans.has_times), None),
-            "time_ns": pl.Series(spans.end_ns - spans.previous_end_ns).set(pl.Series(~spans.has_duration), None),
-        }
-        gpu = {"busy_ns": each.busy_ns, "exposed_ns": each.exposed_ns, "waiting_ns": each.waiting_ns}
-        return self._keys.hstack(pl.DataFrame({**columns, **gpu}))
+        return tabulate_steps(self._keys, self.job, self.compute_step_times(timeline))
 
     def measure_job_steps_ns(self, timeline: Timeline) -> Floats:
         """Return the time of each step of the job, all ranks together; 0 where it is unknown."""

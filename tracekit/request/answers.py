@@ -10,24 +10,18 @@ from tracekit.comm import load_cluster
 from tracekit.engine import Engine
 from tracekit.errors import OutputError, RequestError
 from tracekit.export import chakra, kineto, launch_tables, perfetto
-from tracekit.fleet import FleetOptions, FleetReport
-from tracekit.fleet.options import FLEET_OPTIONS
-from tracekit.hosts import measure_host_speed
-from tracekit.inference_rules import select_rules
-from tracekit.ingest import Inputs, load
+from tracekit.fleet import DEFAULT_READING, FleetReport, ReadingOptions
+from tracekit.ingest import Inputs
 from tracekit.messages import Message, ProgressCallback, fleets, name_option, requests
 from tracekit.messages import layouts as sharding_messages
-from tracekit.messages import requests as messages
 from tracekit.messages.requests import CHAKRA_OF_ONE_TARGET, TRACE_OF_ONE_TARGET_ONLY
 from tracekit.models.dlrm import parse_table_spec
 from tracekit.prediction import Predictions
 from tracekit.prediction import sweep as sweeps
-from tracekit.prediction.question import FASTEST
 from tracekit.replay.engine import replay
 from tracekit.reporting import Report
-from tracekit.request.option import list_fields, split_values
+from tracekit.request.option import split_values
 from tracekit.request.options import (
-    DecisionOptions,
     EditOptions,
     ExportFormat,
     ExportRequest,
@@ -35,7 +29,6 @@ from tracekit.request.options import (
     RunOptions,
     ShardRequest,
     SweepRequest,
-    TargetOptions,
 )
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.sharding import PlannedTable, ShardingPlans, ShardingSetting, plan_sharding
@@ -109,30 +102,12 @@ def predict(run: MeasuredRun, request: ExportRequest, progress: ProgressCallback
     Raises:
         TracekitError: No target can be predicted, an edit finds nothing to change, or the trace of a host tells none.
     """
-    return prediction.predict(
-        _remove_overhead(run, request),
-        request.gpus,
-        clusters=request.clusters,
-        source_cluster=request.source_cluster,
-        change=request.layout,
-        edits=request.edits,
-        prices=request.given_prices,
-        samples=request.samples,
-        calibrated=not request.no_calibration,
-        scored=not request.no_scoreboard,
-        host=_find_host(request),
-        power_cap=request.power_cap,
-        clock=request.clock,
-        source_clock=request.source_clock,
-        question=request.question if isinstance(request, DecisionOptions) else FASTEST,
-        progress=progress,
-    )
+    return prediction.predict(_remove_overhead(run, request), request, progress)
 
 
 def list_refused_options(request: ExportRequest) -> list[str]:
-    """List the options of a request that only a prediction in one piece has."""
-    others = [option for option in list_fields(type(request)) if option.name not in FLEET_OPTIONS]
-    return [one.name for one in others if (value := getattr(request, one.name)) and value != one.default]
+    """List the options of a request that only a prediction in one piece has: those that take all kernels at once."""
+    return [] if request.unprofiled_step is None else ["unprofiled_step"]
 
 
 def predict_fleet(
@@ -140,10 +115,7 @@ def predict_fleet(
     request: ExportRequest,
     engine: Engine,
     progress: ProgressCallback = lambda stage: None,
-    *,
-    store: str | None = None,
-    cache: bool = False,
-    memory: str | int | None = None,
+    reading: ReadingOptions = DEFAULT_READING,
 ) -> FleetReport:
     """Predict a job of many ranks, rank by rank.
 
@@ -152,36 +124,14 @@ def predict_fleet(
         request: What is known of them, and the targets.
         engine: Works on the ranks.
         progress: Called with what is being done.
-        store: Folder that all workers reach, for the ranks' tables; each worker's own disk by default.
-        cache: Whether to use the cache of decoded traces.
-        memory: Memory limit of the tables of the ranks that are worked on at a time.
+        reading: How the ranks are read and kept.
 
     Raises:
-        TracekitError: The request has options that only a prediction in one piece has; or as :func:`predict`.
+        TracekitError: As :func:`predict`; or the profiler's overhead is to be taken out, which takes all ranks at once.
     """
     for option in list_refused_options(request):
         raise RequestError(fleets.FLEET_OPTION(option=name_option(option.replace("_", "-"))))
-    options = FleetOptions(
-        gpus=request.gpus,
-        clusters=request.clusters,
-        source_gpu=request.source_gpu,
-        source_cluster=request.source_cluster,
-        steps=request.step_range,
-        without=select_rules(split_values(request.without_rule)),
-        model_config=request.model_config,
-        framework=request.framework,
-        indices=request.index_pattern,
-        accepted_tokens=request.accepted_tokens,
-        prices=request.given_prices,
-        samples=request.samples,
-        question=request.question if isinstance(request, DecisionOptions) else FASTEST,
-        calibrated=not request.no_calibration,
-        scored=not request.no_scoreboard,
-        cache=cache,
-        memory=memory,
-        store=store,
-    )
-    return fleet.predict_fleet(inputs, options, engine, progress)
+    return fleet.predict_fleet(inputs, request, engine, progress, reading)
 
 
 def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
@@ -194,30 +144,7 @@ def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
     Raises:
         TracekitError: No layout can be predicted, or the trace of a host tells none.
     """
-    chunks, zero_bubble = request.schedule
-    return sweeps.sweep(
-        run,
-        request.gpus,
-        request.clusters,
-        source_cluster=request.source_cluster,
-        world_sizes=split_values(request.world_size),
-        tensor_parallel=split_values(request.tp),
-        pipeline_parallel=split_values(request.pp),
-        expert_parallel=split_values(request.ep),
-        micro_batches=request.micro_batches,
-        chunks=chunks,
-        zero_bubble=zero_bubble,
-        sharded=request.fsdp,
-        batch=request.batch_factor,
-        prices=request.given_prices,
-        samples=request.samples,
-        calibrated=not request.no_calibration,
-        scored=not request.no_scoreboard,
-        host=_find_host(request),
-        power_cap=request.power_cap,
-        clock=request.clock,
-        source_clock=request.source_clock,
-    )
+    return sweeps.sweep(run, request)
 
 
 def shard(
@@ -344,16 +271,6 @@ def encode_execution_traces(predicted: Predictions) -> dict[str, bytes]:
     program = target.program if target else predicted.run.program
     timeline = target.replay_timeline() if target else replay(program.graph)
     return chakra.render_execution_traces(program, timeline)
-
-
-def _find_host(request: TargetOptions) -> str | float:
-    """Return the host to predict for; one that a trace tells is measured."""
-    if request.host_from is None or not (request.gpus or request.clusters):
-        return request.host
-    host = measure_host_speed(load(request.host_from).ranks)
-    if host is None:
-        raise RequestError(messages.HOST_FROM_UNKNOWN(path=request.host_from))
-    return host.speed
 
 
 def _remove_overhead(run: MeasuredRun, request: EditOptions) -> MeasuredRun:

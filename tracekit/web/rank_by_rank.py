@@ -14,7 +14,7 @@ from typing import Any
 from tracekit.capturing.recordings import load_recording
 from tracekit.engine import Engine, open_engine
 from tracekit.errors import EngineError, TraceError
-from tracekit.fleet import FleetReport
+from tracekit.fleet import FleetReport, ReadingOptions
 from tracekit.ingest import SKIPPABLE_ERRORS
 from tracekit.ingest.ranks import parse_rank_from_name
 from tracekit.ingest.source import ExpandedInputs, TraceSource, expand_inputs
@@ -131,9 +131,8 @@ class RankByRank:
             engine = open_engine(str(self.settings.engine), most)
             try:
                 _check_reach(engine, (str(self.scratch), *self._list_places()))
-                report = answers.predict_fleet(
-                    self.sources, self.request, engine, enter, store=str(self.scratch), memory=self.tables_bytes
-                )
+                reading = ReadingOptions(store=str(self.scratch), memory=self.tables_bytes)
+                report = answers.predict_fleet(self.sources, self.request, engine, enter, reading)
             finally:
                 engine.close()
         except EngineError as error:

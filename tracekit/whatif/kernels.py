@@ -58,7 +58,8 @@ def remove(program: Program, select: KernelSelection) -> EditedProgram:
         raise WhatIfError(messages.RUN_EMPTY())
     calls = int(find_launch_calls(program, rows).sum())
     left = scale_kernel_times(remove_launches(program, rows), np.where(rows, 0.0, 1.0))
-    left = replace(left, graph=_remove_rendezvous(left.graph, rows))
+    links = left.links.drop(np.flatnonzero(rows)) if left.links else None
+    left = replace(left, graph=_remove_rendezvous(left.graph, rows), links=links)
     # Kernels without a step aren't counted in any step.
     kernels = program.kernels.with_columns(step=pl.when(pl.Series(~rows)).then("step"))
     count = int(rows.sum())

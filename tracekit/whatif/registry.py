@@ -1,7 +1,7 @@
 """Register edits, parse them from text such as ``scale(family=gemm, 0.5)``, and apply them one after another."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -258,16 +258,21 @@ def apply_edits(program: Program, texts: Sequence[str]) -> WhatIfResult:
     Raises:
         WhatIfError: An edit is unknown or malformed, or finds nothing to change.
     """
-    edits = [parse_edit(text) for text in texts]
     done: list[AppliedEdit] = []
-    now, now_us = program, compute_step_time_us(program)
-    for text, edit in zip(texts, edits, strict=True):
-        edited = _apply_edit(text, edit, now)
-        left = replace(edited.program, edits=(*now.edits, text))
-        step_us = compute_step_time_us(left)
-        done.append(AppliedEdit(text, left, edited.touched, edited.description, step_us, now_us - step_us))
-        now, now_us = left, step_us
+    now_us = compute_step_time_us(program) if texts else 0.0
+    for text, edited in zip(texts, edit_program(program, texts), strict=True):
+        step_us = compute_step_time_us(edited.program)
+        done.append(AppliedEdit(text, edited.program, edited.touched, edited.description, step_us, now_us - step_us))
+        now_us = step_us
     return WhatIfResult(program, tuple(done))
+
+
+def edit_program(program: Program, texts: Sequence[str]) -> Iterator[EditedProgram]:
+    """Yield a program after each of some edits; arguments and errors as for :func:`apply_edits`."""
+    for text, edit in [(text, parse_edit(text)) for text in texts]:
+        edited = _apply_edit(text, edit, program)
+        program = replace(edited.program, edits=(*program.edits, text))
+        yield replace(edited, program=program)
 
 
 def _apply_edit(text: str, edit: EditFunction, program: Program) -> EditedProgram:

@@ -4,10 +4,10 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from tests.asking import predict
 from tests.codes import list_codes
 from tests.ingest.formats.nsight_files import build_tables, write_database, write_parquet_folder
 from tracekit.doctor.examine import examine
-from tracekit.prediction import predict
 from tracekit.reporting import build_report
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

@@ -3,14 +3,14 @@
 import numpy as np
 import polars as pl
 
-from predictors import Batch, load_gpu
-from tracekit.prediction.intervals import compute_interval_times, number_repeats
+from predictors import Batch, Gpu, load_gpu
+from tracekit.prediction.intervals import PS_PER_US, compute_end_factors
 from tracekit.prediction.kernel_times import leave_out_layout_changes
 from tracekit.prediction.sustained_clock import (
     change_clock,
     compute_demands_us,
     compute_source_slowdown,
-    hold_clock,
+    compute_target_slowdown,
     regulates_clock,
     spread_slowdown,
 )
@@ -19,7 +19,16 @@ from tracekit.prediction.sustained_clock import (
 def predict_from_shapes(table: pl.DataFrame, gpu: str) -> pl.DataFrame:
     """Predict kernels that run one after the other on a GPU without any measured time."""
     alone = leave_out_layout_changes(table, add_families(table, Batch(table).on(gpu)), load_gpu(gpu))
-    return hold_clock(alone, load_gpu(gpu), float(alone["time_us"].sum())).kernels.drop("family", "dtype")
+    return hold_clock(alone, load_gpu(gpu)).drop("family", "dtype")
+
+
+def hold_clock(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
+    """Return kernels that run one after the other at the clock that a step of them all keeps."""
+    step_us = float(kernels["time_us"].sum())
+    if not regulates_clock(gpu):
+        return kernels
+    slowdown = compute_target_slowdown(float(compute_demands_us(kernels, gpu).sum()), step_us)
+    return change_clock(kernels, spread_slowdown(kernels, slowdown), gpu) if slowdown > 1 else kernels
 
 
 def predict_carried(table: pl.DataFrame, source_gpu: str, gpu: str, slower: float) -> pl.DataFrame:
@@ -33,7 +42,7 @@ def predict_carried(table: pl.DataFrame, source_gpu: str, gpu: str, slower: floa
     if regulates_clock(source):
         slowdown = compute_source_slowdown(float(compute_demands_us(here, source).sum()), float(here["time_us"].sum()))
         there = change_clock(there, 1 / spread_slowdown(here, slowdown), load_gpu(gpu))
-    return hold_clock(there, load_gpu(gpu), float(there["time_us"].sum())).kernels.drop("family", "dtype")
+    return hold_clock(there, load_gpu(gpu)).drop("family", "dtype")
 
 
 def add_families(table: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
@@ -45,8 +54,11 @@ def add_families(table: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
 
 def sum_kernel_times(table: pl.DataFrame, times: pl.DataFrame) -> tuple[float, float, float]:
     """Return the sum of the kernels' times and its interval."""
+    repeat = table.select(pl.struct("name", "op", "input_dims").rank("dense")).to_series().to_numpy()
     known = add_families(table, times)
-    everything = np.ones(table.height, dtype=np.bool_)
-    ends = compute_interval_times(known, number_repeats(table), everything)
-    time_us, low_us, high_us = (float(end.sum()) for end in ends)
-    return time_us, low_us, high_us
+    sums = (
+        np.bincount(repeat, np.rint(known[name].to_numpy() * PS_PER_US)) for name in ("time_us", "low_us", "high_us")
+    )
+    low, high = compute_end_factors(*(one.astype(np.float64) for one in sums), known_bias=1.0)
+    time_us = float(known["time_us"].sum())
+    return time_us, low * time_us, high * time_us

@@ -13,9 +13,9 @@ from statistics import mean
 import polars as pl
 
 import tracekit as tk
+from tests.asking import predict
 from tests.validation.study import REAL_TRACES, find_input, format_table
 from tracekit.inference_rules import INFERENCE_RULES
-from tracekit.prediction import predict
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
 from tracekit.workload.step_kinds import compute_time_share

@@ -15,9 +15,9 @@ import polars as pl
 import tracekit as tk
 from predictors import Gpu
 from predictors import predict as predict_kernels
+from tests.asking import predict
 from tests.validation.study import RECORDED_SAMPLES, MissingInputError, find_input, format_table
 from tracekit import calibration
-from tracekit.prediction import LayoutRequest, predict
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.whatif import apply_edits, compute_step_time_us
 
@@ -88,7 +88,7 @@ def list_edits(runs: Runs, slow: Runs) -> Iterator[tuple[str, ...]]:
     for name, factor, changed in BATCHES:
         if name in runs and changed in runs:
             slug = get_gpu(runs[name]).slug
-            predicted_us = predict(runs[name], [slug], change=LayoutRequest(batch=factor))[slug].step.step_time_us
+            predicted_us = predict(runs[name], [slug], batch=factor)[slug].step.step_time_us
             yield format_edit(name, f"`--batch {factor:g}`", runs[name], predicted_us, runs[changed])
 
 

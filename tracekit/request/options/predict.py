@@ -11,6 +11,7 @@ from tracekit.request.options.target import TargetOptions
 
 if TYPE_CHECKING:
     from tracekit.parallelism.layout import LayoutRequest
+    from tracekit.prediction.question import Question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,13 @@ class ReportRequest(RunOptions, EditOptions):
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, TargetOptions):
     """The measured run, with predictions beside it if there are targets."""
+
+    @property
+    def question(self) -> "Question":
+        """What is to be decided: how fast it is, unless a request asks for something else."""
+        from tracekit.prediction.question import FASTEST
+
+        return FASTEST
 
     @property
     def layout(self) -> "LayoutRequest":

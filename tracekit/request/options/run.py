@@ -111,9 +111,14 @@ class RunOptions(StepOptions):
             resolve_gpu_name(self.source_gpu)
         if self.framework is not None:
             check_framework(self.framework)
-        select_rules(split_values(self.without_rule))
+        select_rules(self.rules_off)
         if self.zipf is not None and self.indices is not None:
             raise RequestError(index_messages.INDICES_GIVEN_TWICE())
+
+    @property
+    def rules_off(self) -> tuple[str, ...]:
+        """The inference rules that are off."""
+        return split_values(self.without_rule)
 
     @property
     def index_pattern(self) -> "IndexPattern | None":

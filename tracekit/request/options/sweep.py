@@ -9,7 +9,7 @@ from typing import Annotated
 from tracekit.errors import RequestError
 from tracekit.messages import requests as messages
 from tracekit.numbers import NUMBER_PATTERN
-from tracekit.request.option import Option, Panel
+from tracekit.request.option import Option, Panel, split_values
 from tracekit.request.options.layout import (
     EXPERT_PARALLEL,
     MAX_BATCH_FACTOR,
@@ -43,6 +43,26 @@ class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
             "FACTOR",
         ),
     ] = None
+
+    @property
+    def world_sizes(self) -> tuple[int, ...]:
+        """Numbers of ranks."""
+        return split_values(self.world_size)
+
+    @property
+    def tensor_parallel(self) -> tuple[int, ...]:
+        """Numbers of tensor-parallel ranks."""
+        return split_values(self.tp)
+
+    @property
+    def pipeline_parallel(self) -> tuple[int, ...]:
+        """Numbers of stages."""
+        return split_values(self.pp)
+
+    @property
+    def expert_parallel(self) -> tuple[int, ...]:
+        """Numbers of expert-parallel ranks."""
+        return split_values(self.ep)
 
     @property
     def batch_factor(self) -> float | None:

@@ -13,8 +13,8 @@ from statistics import mean, median
 import polars as pl
 
 import tracekit as tk
+from tests.asking import predict
 from tests.validation.study import REAL_TRACES, find_input, format_table
-from tracekit.prediction import predict
 from tracekit.run import prepare_run
 from tracekit.trace import Trace
 from tracekit.workload.work_inference import gemms

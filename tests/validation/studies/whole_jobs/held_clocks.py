@@ -14,7 +14,8 @@ import tracekit as tk
 from sample_traces.record import RECORDED
 from tests.validation.studies.whole_jobs.step_energy import read_steps
 from tests.validation.study import MEASURED, format_table
-from tracekit.prediction.sustained_clock import SustainedClock
+from tracekit.prediction.job import WholeJob
+from tracekit.prediction.predictor import SourceClock
 from tracekit.run import prepare_run
 from tracekit.trace import Trace
 
@@ -72,7 +73,8 @@ def list_steps(gpu: Path, other: Path) -> Iterator[HeldClock]:
     for name, step in steps.items():
         here, there = (RECORDED / f"{folder.name}_{name}.json.gz" for folder in (gpu, other))
         if here.exists() and there.exists():
-            own = 1 / SustainedClock(prepare_run(tk.load(here))).source_slowdown.max()
+            run = prepare_run(tk.load(here))
+            own = 1 / max(SourceClock(WholeJob(run, run.program, None, None)).slowdown)
             carried = predict_clock(tk.load(there), gpu.name)
             yield HeldClock(name, gpu.name, step["power_w"], step["sm_mhz"] / highest, own, carried)
 

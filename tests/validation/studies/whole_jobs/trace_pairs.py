@@ -17,9 +17,9 @@ import polars as pl
 
 import tracekit as tk
 from sample_traces.record import RECORDED
+from tests.asking import predict
 from tests.validation.study import REAL_TRACES, find_input, format_kernel_errors, format_table
 from tracekit.hosts import measure_host_speed
-from tracekit.prediction import predict
 from tracekit.prediction.model import Prediction, StepOnUsualHost
 from tracekit.run import MeasuredRun, prepare_run
 

@@ -1,0 +1,98 @@
+"""What a request asks of all targets, resolved: names are GPUs, texts are numbers, files are read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tracekit import calibration
+from tracekit import scoreboard as outcomes
+from tracekit.errors import RequestError
+from tracekit.hosts import measure_host_speed
+from tracekit.ingest import load
+from tracekit.messages import requests as messages
+from tracekit.prediction.cost import UNPRICED, Prices
+from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock
+from tracekit.prediction.job import Job
+from tracekit.prediction.model import Target
+from tracekit.prediction.power_cap import parse_power_cap
+from tracekit.prediction.predictor import Predictor, SourceClock
+from tracekit.prediction.source_cluster import UNKNOWN_CLUSTER, SourceCluster
+from tracekit.prediction.target_host import UNKNOWN, parse_host
+from tracekit.prediction.targets import resolve_prices
+from tracekit.run import MeasuredRun
+
+if TYPE_CHECKING:
+    from tracekit.request.options import TargetOptions
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionSettings:
+    """What a request asks of all targets of a run.
+
+    Attributes:
+        source: Where the run was recorded.
+        prices: Dollars for an hour of one GPU.
+        calibrations: Kernels that were measured on this machine.
+        scoreboard: Outcomes of earlier predictions.
+        host: Host that is predicted for.
+        power_cap_w: Power limit of each target's GPUs; None for their own.
+        clock_mhz: Clock of each target's GPUs; None for their own.
+        source_clock_mhz: Mean clock of the run's GPU; None where the trace has to tell.
+    """
+
+    source: SourceCluster = UNKNOWN_CLUSTER
+    prices: Prices = UNPRICED
+    calibrations: tuple[calibration.Calibration, ...] = ()
+    scoreboard: outcomes.Scoreboard = field(default_factory=outcomes.Scoreboard)
+    host: str | float = UNKNOWN
+    power_cap_w: float | None = None
+    clock_mhz: float | None = None
+    source_clock_mhz: float | None = None
+
+    def make_predictor(self, job: Job, traced: Job) -> Predictor:
+        """Make the predictor of a job; ``traced`` is that job without what a request changes."""
+        clock = SourceClock(traced, self.source_clock_mhz)
+        limits = (self.power_cap_w, self.clock_mhz)
+        return Predictor(job, self.source, self.prices, self.calibrations, clock, self.host, *limits, self.scoreboard)
+
+
+def resolve_settings(
+    request: "TargetOptions", run: MeasuredRun, source: SourceCluster, wanted: Sequence[Target]
+) -> PredictionSettings:
+    """Resolve what a request asks of all its targets.
+
+    Args:
+        request: The request.
+        run: The measured run.
+        source: Where it was recorded.
+        wanted: The targets.
+
+    Raises:
+        PredictorError: The name of a price may mean several GPUs.
+        CalibrationError: A calibration can't be read.
+        RequestError: A price is no price, the host, the power limit or a clock none, or the trace of a host tells none.
+    """
+    return PredictionSettings(
+        source,
+        resolve_prices(request.given_prices, run.gpu, source.shown, wanted),
+        () if request.no_calibration else tuple(calibration.load_all()),
+        outcomes.Scoreboard() if request.no_scoreboard else outcomes.load(),
+        find_host(request),
+        parse_power_cap(request.power_cap),
+        parse_clock(request.clock),
+        parse_source_clock(request.source_clock, run.gpu),
+    )
+
+
+def find_host(request: "TargetOptions") -> str | float:
+    """Find the host to predict for; one that a trace tells is measured.
+
+    Raises:
+        RequestError: The trace doesn't tell it, or the host is none.
+    """
+    if request.host_from is None or not (request.gpus or request.clusters):
+        return parse_host(request.host)
+    host = measure_host_speed(load(request.host_from).ranks)
+    if host is None:
+        raise RequestError(messages.HOST_FROM_UNKNOWN(path=request.host_from))
+    return host.speed
