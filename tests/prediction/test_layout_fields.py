@@ -28,12 +28,16 @@ CHANGES = {
     "context": (DECODING, {}, 4096),
 }
 """Trace, what else is asked for, and the field's value."""
+SCHEDULES = {"chunks": "interleaved:2", "zero_bubble": "zero-bubble"}
+"""Fields that one option of a request sets."""
 REFUSED = {"ep": (TRAINING, {}, 8, "no-grouped-experts")}
 
 
 @cache
 def compute_step_us(sample: str, **asked: object) -> float:
-    predicted = predict(load(sample), (), cluster=CLUSTER, **asked)
+    schedules = {"pp_schedule": SCHEDULES[name] for name in asked if name in SCHEDULES}
+    others = {name: value for name, value in asked.items() if name not in SCHEDULES}
+    predicted = predict(load(sample), (), cluster=CLUSTER, **others, **schedules)
     return predicted.targets[0].step.step_time_us
 
 

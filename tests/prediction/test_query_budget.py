@@ -5,7 +5,7 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
-from tracekit.prediction import predict
+from tests.asking import predict
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 

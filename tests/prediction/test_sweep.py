@@ -128,7 +128,7 @@ def test_what_is_asked_for_and_what_is_refused():
 def test_a_cluster_too_small_for_one_replica_is_named_among_the_refused():
     run = prepare_run(training().load())
     with pytest.raises(LayoutError, match=r"2 GPUs can't hold 4 ranks, one replica"):
-        sweep(run, cluster=["2xh100-sxm"], tensor_parallel=[4])
+        sweep(run, cluster=["2xh100-sxm"], tp=[4])
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ from tracekit import run as run_module
 from tracekit.cli.app import app
 from tracekit.errors import RequestError
 from tracekit.hosts import HostSpeed, UsualHost
-from tracekit.prediction import predictor, target_host
+from tracekit.prediction import predictor, settings, target_host
 from tracekit.prediction.target_host import HostTimes, compute_host_times, parse_host
-from tracekit.request import answers
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
@@ -154,7 +153,7 @@ def save_trace(path: Path) -> Path:
 def test_the_cpu_of_another_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is twice as fast as the trace's."""
     there, trace = save_trace(tmp_path / "there.json"), build_trace(kernel_us=5)
-    monkeypatch.setattr(answers, "measure_host_speed", lambda ranks: HostSpeed(2.0, 20, 0.1))
+    monkeypatch.setattr(settings, "measure_host_speed", lambda ranks: HostSpeed(2.0, 20, 0.1))
     found = tk.predict(trace, gpu="h100-sxm", host_from=str(there))["h100-sxm"]
     told = tk.predict(trace, gpu="h100-sxm", host=2)["h100-sxm"]
     kept = tk.predict(trace, gpu="h100-sxm")["h100-sxm"]

@@ -1,6 +1,6 @@
 """Predict the step of a job on GPUs and clusters."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -72,7 +72,7 @@ def predict(run: MeasuredRun, request: "ExportRequest", progress: ProgressCallba
     check_question(question, settings.prices, wanted, predictor)
     predicted, refused = predict_targets(predictor, wanted, change, progress)
     make_predictor_of_run = partial(make_predictor, run)
-    before = [_predict_step_times(make_predictor_of_run(edit.program), wanted, change) for edit in what_if.edits[:-1]]
+    before = [_predict_step_times(make_predictor_of_run, edit.program, wanted, change) for edit in what_if.edits[:-1]]
     steps = [*before, _get_step_times(predicted)] if what_if.edits else []
     return Predictions(
         run,
@@ -154,10 +154,12 @@ def _keep_kernels(predicted: Sequence[PredictedStep]) -> tuple[Prediction, ...]:
     return tuple(one for one in predicted if isinstance(one, Prediction))
 
 
-def _predict_step_times(predictor: Predictor, wanted: Sequence[Target], change: LayoutRequest) -> dict[str, float]:
+def _predict_step_times(
+    make_predictor: Callable[[Program], Predictor], program: Program, wanted: Sequence[Target], change: LayoutRequest
+) -> dict[str, float]:
     """Predict the step time by target label, where it can be predicted."""
     try:
-        return _get_step_times(predict_targets(predictor, wanted, change)[0])
+        return _get_step_times(predict_targets(make_predictor(program), wanted, change)[0])
     except (ClusterError, LayoutError):
         return {}
 
