@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
-from tracekit.prediction import predict
+from tests.asking import predict
 from tracekit.reporting import build_report
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

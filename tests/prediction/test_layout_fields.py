@@ -35,9 +35,9 @@ REFUSED = {"ep": (TRAINING, {}, 8, "no-grouped-experts")}
 
 @cache
 def compute_step_us(sample: str, **asked: object) -> float:
-    schedules = {"pp_schedule": SCHEDULES[name] for name in asked if name in SCHEDULES}
     others = {name: value for name, value in asked.items() if name not in SCHEDULES}
-    predicted = predict(load(sample), (), cluster=CLUSTER, **others, **schedules)
+    schedule = next((SCHEDULES[name] for name in asked if name in SCHEDULES), None)
+    predicted = predict(load(sample), (), cluster=CLUSTER, pp_schedule=schedule, **others)
     return predicted.targets[0].step.step_time_us
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from predictors.result import sum_with_interval
-from tracekit.arrays import Floats
+from tracekit.arrays import Bools, Floats, mark_equal
 
 PS_PER_US = 1e6
 """Sums of whole picoseconds don't depend on the order."""
@@ -31,9 +31,9 @@ def lengthen_times(times: pl.DataFrame, factor: str, half_width: pl.Expr) -> pl.
     )
 
 
-def is_kept_collective() -> pl.Expr:
-    """Select the collectives that are kept as measured."""
-    return (pl.col("family") == "collective") & (pl.col("method") == "kept").fill_null(value=False)
+def find_kept_collectives(times: pl.DataFrame) -> Bools:
+    """Find the collectives that are kept as measured."""
+    return mark_equal(times["family"], "collective") & mark_equal(times["method"], "kept")
 
 
 def compute_end_factors(time_ps: Floats, low_ps: Floats, high_ps: Floats, *, known_bias: float) -> tuple[float, float]:

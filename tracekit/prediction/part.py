@@ -22,7 +22,7 @@ from predictors import Gpu
 from predictors.hardware import derive_hardware
 from predictors.result import UNCHANGED_HALF_WIDTH
 from predictors.transfer import StackErrors
-from tracekit.arrays import Bools, Floats, Ints
+from tracekit.arrays import Bools, Floats, Ints, mark_any, mark_equal
 from tracekit.comm import Cluster
 from tracekit.graph.edit import remove_edges
 from tracekit.parallelism.layout import Layout
@@ -31,7 +31,7 @@ from tracekit.parallelism.relayout import add_measured_times, get_kernel_key, re
 from tracekit.prediction.collectives import fill_collective_times
 from tracekit.prediction.energy import list_kernel_energies
 from tracekit.prediction.fixed_clock import apply_clock, resolve_clock
-from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR, PS_PER_US, is_kept_collective
+from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR, PS_PER_US, find_kept_collectives
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.power_cap import apply_power_cap, resolve_power_cap
 from tracekit.prediction.sustained_clock import change_clock, choose_slowdown, spread_slowdown, to_demands_ns
@@ -51,6 +51,8 @@ from tracekit.replay.step_time import StepSpans, StepTimes
 from tracekit.workload.names.library import is_ampere_attention
 
 T = TypeVar("T")
+
+NOTHING_REPLACED = pl.DataFrame(schema={"dtype": pl.String, "runs_as": pl.String, "time_us": pl.Float64})
 
 LIKELY, LOW, HIGH = range(3)
 """Kernel times of a replay."""
@@ -426,8 +428,8 @@ class OpenPart:
     def list_times_us(self) -> tuple[Floats, Floats, Floats]:
         """Return the likely, low and high time of each kernel, before edits."""
         point = self.times["time_us"].to_numpy()
-        is_collective = (self.times["family"] == "collective").to_numpy()
-        is_kept = self.times.select(is_kept_collective()).to_series().to_numpy()
+        is_collective = mark_equal(self.times["family"], "collective")
+        is_kept = find_kept_collectives(self.times)
         low, high = (
             np.where(is_kept, self.times[end].to_numpy(), np.where(is_collective, on_network, on_gpu) * point)
             for end, (on_gpu, on_network) in zip(("low_us", "high_us"), self.asked.factors, strict=True)
@@ -458,7 +460,7 @@ class OpenPart:
         """Select kernels that a replay scales."""
         kernels = self.program.kernels
         if what == GPU_WORK:
-            return (kernels["family"] != "collective").to_numpy()
+            return ~mark_equal(kernels["family"], "collective")
         return kernels.select(is_ampere_attention().fill_null(False)).to_series().to_numpy()
 
     def replay(self, one: Replay, met: tuple[Ints, Ints] | None = None) -> Timeline:
@@ -549,7 +551,7 @@ def sum_times(item: PartOnTarget) -> TimeSums:
         program.step_timer.sum_by_gpu(one) for one in list_kernel_energies(apply_edits_to(program, times), gpu)
     )
     chosen = program.is_in_chosen_steps
-    collective_us = times.filter(family="collective")["time_us"].sum()
+    is_collective = mark_equal(times["family"], "collective")
     return TimeSums(
         repeats=_sum_repeats(opened),
         methods_ns=_sum_methods_ns(program, times),
@@ -559,7 +561,7 @@ def sum_times(item: PartOnTarget) -> TimeSums:
         limited_us=(_sum_limited_us(times, "slowdown"), _sum_limited_us(times, "clock_slowdown")),
         replaced=_sum_replaced(times, chosen),
         chosen_us=(float(times["time_us"].filter(chosen).sum()), _sum_older_attention_us(program, times, gpu)),
-        communicates=bool(collective_us),
+        communicates=bool(times["time_us"].to_numpy()[is_collective].any()),
     )
 
 
@@ -575,7 +577,7 @@ def _sum_repeats(opened: OpenPart) -> pl.DataFrame:
     """Sum the times over repeats of each kernel: see :class:`TimeSums`."""
     assert opened.kernels is not None
     repeats, times = opened.kernels.number_repeats(), opened.times
-    counted = ~times.select(is_kept_collective()).to_series().to_numpy()
+    counted = ~find_kept_collectives(times)
 
     def add(weight: Floats) -> pl.Series:
         return pl.Series(np.bincount(repeats.number, weight, repeats.keys.height))
@@ -591,7 +593,7 @@ def _sum_repeats(opened: OpenPart) -> pl.DataFrame:
 
 def _sum_methods_ns(program: Program, times: pl.DataFrame) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Sum the measured time by the shares of a coverage: of the chosen steps, and of all kernels."""
-    modelled, scaled, inferred = (times["method"].is_in(methods).to_numpy() for methods in METHOD_SHARES)
+    modelled, scaled, inferred = (mark_any(times["method"], methods) for methods in METHOD_SHARES)
     shares = (modelled, scaled, ~(modelled | scaled | inferred), inferred)
     ns, chosen = program.kernels["dur_ns"].to_numpy(), program.is_in_chosen_steps.to_numpy()
     sums = (tuple(int(ns[one & counted].sum()) for one in shares) for counted in (chosen, np.ones_like(chosen)))
@@ -608,13 +610,17 @@ def _sum_limited_us(times: pl.DataFrame, slowdown: str) -> tuple[float, float]:
 
 def _sum_replaced(times: pl.DataFrame, chosen: pl.Series) -> pl.DataFrame:
     """Sum the times of the chosen steps' kernels that run in another format than their own."""
-    replaced = times["runs_as"].is_not_null() & chosen
-    return times.filter(replaced).group_by("dtype", "runs_as", maintain_order=True).agg(pl.col("time_us").sum())
+    if times["runs_as"].null_count() == times.height:
+        return NOTHING_REPLACED
+    replaced = times.filter(times["runs_as"].is_not_null() & chosen)
+    return replaced.group_by("dtype", "runs_as", maintain_order=True).agg(pl.col("time_us").sum())
 
 
 def _sum_older_attention_us(program: Program, times: pl.DataFrame, gpu: Gpu) -> float:
     """Sum the time of attention in the chosen steps that doesn't use the GPU's own matrix units."""
     if derive_hardware(gpu).mma_rate_fraction >= 1:
+        return 0.0
+    if not mark_equal(program.kernels["family"], "attention").any():
         return 0.0
     older = program.kernels.select(is_ampere_attention().fill_null(False)).to_series()
     return float(times["time_us"].filter(older & program.is_in_chosen_steps).sum())
@@ -662,6 +668,8 @@ def fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame
 
 def apply_edits_to(program: Program, kernels: pl.DataFrame) -> pl.DataFrame:
     """Apply the factors of a program's what-if edits to predicted times."""
+    if (program.kernel_factor == 1).all():
+        return kernels
     return kernels.with_columns(pl.col("time_us", "low_us", "high_us") * pl.Series(program.kernel_factor))
 
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from predictors import Gpu
 from tracekit import calibration
-from tracekit.arrays import Floats
+from tracekit.arrays import Bools, Floats
 from tracekit.comm import Cluster, ClusterError
 from tracekit.hosts import HostSpeed, find_usual_host
 from tracekit.messages import Message, Value, layouts
@@ -456,28 +456,29 @@ def _compute_factors(sums: pl.DataFrame, known_bias: float) -> tuple[tuple[float
         sums: Of all parts.
         known_bias: Ratio of measured to predicted times of other jobs on the target, which the interval holds.
     """
-    is_collective = sums["is_collective"]
-    on_gpu = compute_end_factors(*_sum_kernels(sums.filter(~is_collective)), known_bias=known_bias)
-    on_network = compute_end_factors(*_sum_kernels(sums.filter(is_collective)), known_bias=1.0)
+    is_collective = sums["is_collective"].to_numpy()
+    on_gpu = compute_end_factors(*_sum_kernels(sums, ~is_collective), known_bias=known_bias)
+    on_network = compute_end_factors(*_sum_kernels(sums, is_collective), known_bias=1.0)
     return (on_gpu[0], on_network[0]), (on_gpu[1], on_network[1])
 
 
-def _sum_kernels(sums: pl.DataFrame) -> tuple[Floats, Floats, Floats]:
+def _sum_kernels(sums: pl.DataFrame, mine: Bools) -> tuple[Floats, Floats, Floats]:
     """Sum the times of each kernel in the chosen steps, or in all of them where nothing ran in these."""
-    in_steps = sums.filter(sums["chosen"])
-    if in_steps["count"].sum():
-        merged = in_steps
-    else:
-        merged = sums.group_by("name", "op", "input_dims").agg(pl.col("time_ps", "low_ps", "high_ps").sum())
-    likely, low, high = (merged[name].to_numpy() for name in ("time_ps", "low_ps", "high_ps"))
+    in_steps, ends = mine & sums["chosen"].to_numpy(), ("time_ps", "low_ps", "high_ps")
+    if sums["count"].to_numpy()[in_steps].any() or not mine.any():
+        likely, low, high = (sums[name].to_numpy()[in_steps] for name in ends)
+        return likely, low, high
+    merged = sums.filter(pl.Series(mine)).group_by("name", "op", "input_dims").agg(pl.col(ends).sum())
+    likely, low, high = (merged[name].to_numpy() for name in ends)
     return likely, low, high
 
 
 def _compute_work_ratio(sums: pl.DataFrame) -> float:
     """Compute predicted over measured time of all kernels but collectives, in the chosen steps."""
-    works = sums.filter(~sums["is_collective"])
-    rows = works.filter(works["chosen"]) if works["chosen"].any() else works
-    return divide_sums(int(rows["time_ps"].sum()), int(rows["measured_ps"].sum()))
+    works = ~sums["is_collective"].to_numpy()
+    chosen = works & sums["chosen"].to_numpy()
+    rows = chosen if chosen.any() else works
+    return divide_sums(*(int(sums[name].to_numpy()[rows].sum()) for name in ("time_ps", "measured_ps")))
 
 
 def _compute_coverage(sums: Sequence[TimeSums]) -> Coverage:
