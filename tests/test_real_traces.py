@@ -10,6 +10,7 @@ import pytest
 
 import tracekit as tk
 from predictors import PredictorError
+from tests.asking import predict
 from tracekit.analysis.binding_edges import run_self_check
 from tracekit.analysis.sensitivity import transplant
 from tracekit.errors import NoGpuActivityError

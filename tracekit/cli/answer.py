@@ -61,6 +61,7 @@ def predict(
     Example: tracekit predict trace.json.gz --gpu l40s -o - | less
     """
     from tracekit.analysis.binding_edges import run_self_check as check_graph
+    from tracekit.capturing.options import is_program
     from tracekit.cli.output import format_command
     from tracekit.render import json as as_json
     from tracekit.render import terminal
