@@ -117,13 +117,12 @@ RECORDING_OP = "record_param_comms"
 """Op that runs inside the op that asked for the collective; its first input is the data that is sent."""
 
 
-def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
+def describe_collectives(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     """Set ``collective``, ``bytes``, ``ranks`` and ``dtype`` on the rows of collectives, and what their op is called.
 
     Args:
         kernels: Table with the sizes that torch.distributed recorded, and ``op_row``.
-        ops: As in the trace (``schema.OPS``): traces without recorded sizes have the buffers' shapes.
-        annotations: As in the trace; programs mark their exchanges.
+        trace: What the rank recorded: where sizes weren't, its ops have the buffers' shapes, and marks tell exchanges.
     """
     if "collective" not in list_distinct(kernels["family"]):
         return _describe_none(kernels)
@@ -137,7 +136,9 @@ def describe_collectives(kernels: pl.DataFrame, ops: pl.DataFrame, annotations: 
         .otherwise("in_nelems")
     )
     size = nelems * pl.col("collective_dtype").replace_strict(ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
-    told = kernels.join(_infer_buffers(kernels, ops, annotations), on="op_row", how="left", maintain_order="left")
+    told = kernels.join(
+        _infer_buffers(kernels, trace.ops, trace.annotations), on="op_row", how="left", maintain_order="left"
+    )
     told = told.with_columns(from_gradients=pl.col("guessed").fill_null(False) & _is_grid_order_consistent(told))
     buffer = pl.when(pl.col("from_gradients") | ~pl.col("guessed").fill_null(False)).then("buffer_bytes")
     recorded_dtype = pl.col("collective_dtype").replace_strict(MESSAGE_PRECISIONS, default=None, return_dtype=pl.String)
@@ -317,13 +318,12 @@ GROUP_COLUMNS = ("group_size", "process_group", "group_description", "group_rank
 FILLED_COLUMNS = ("collective", "collective_dtype", "in_nelems", "out_nelems", "sender", "receiver", *GROUP_COLUMNS)
 
 
-def fill_grouped_sends(kernels: pl.DataFrame, trace: RankTrace, item_bytes: dict[str, int]) -> pl.DataFrame:
+def fill_grouped_sends(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     """Fill in what a kernel sends and receives, where the messages were noted before its launch.
 
     Args:
         kernels: The activities with ``call``, ``op_row`` and the columns of collectives.
         trace: What the rank recorded.
-        item_bytes: Bytes of an element by its type, as torch.distributed names it.
     """
     if RECORDING_OP not in list_distinct(trace.ops["name"]):
         return kernels
@@ -339,7 +339,7 @@ def fill_grouped_sends(kernels: pl.DataFrame, trace: RankTrace, item_bytes: dict
     joined = messages.sort("ts_ns").join_asof(
         launches.sort("ts_ns"), on="ts_ns", by=THREAD, strategy="forward", check_sortedness=False
     )
-    found = joined.drop_nulls("kernel").group_by("kernel").agg(*_sum_messages(item_bytes), *_find_pair(trace.rank or 0))
+    found = joined.drop_nulls("kernel").group_by("kernel").agg(*_sum_messages(), *_find_pair(trace.rank or 0))
     filled = kernels.select(kernel=pl.int_range(pl.len(), dtype=pl.UInt32)).join(
         found, on="kernel", how="left", maintain_order="left"
     )
@@ -356,9 +356,9 @@ def _list_queued_messages(kernels: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFr
     return noted.join(kernels.select(pl.col("op_row").cast(pl.UInt32)).unique(), on="op_row", how="anti")
 
 
-def _sum_messages(item_bytes: dict[str, int]) -> list[pl.Expr]:
+def _sum_messages() -> list[pl.Expr]:
     """Sum the messages of a group by direction, in elements of the first message's type."""
-    item = pl.col("collective_dtype").replace_strict(item_bytes, default=ITEM_BYTES["fp32"], return_dtype=pl.Int64)
+    item = pl.col("collective_dtype").replace_strict(ELEMENT_BYTES, default=ITEM_BYTES["fp32"], return_dtype=pl.Int64)
     size = pl.max_horizontal("in_nelems", "out_nelems") * item
     totals = (
         (size.filter(pl.col("collective") == way).sum() // item.first()).alias(column)

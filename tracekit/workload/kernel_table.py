@@ -27,7 +27,11 @@ def build_kernel_table(
 ) -> pl.DataFrame:
     """Build the kernel table: one row per GPU activity, with its launch and its work (``schema.KERNELS``).
 
-    Rows keep the order of ``trace.activities``.
+    Rows keep the order of ``trace.activities``. The forms of a kernel on the way::
+
+        activity -> with its call, op and step -> with the work of its call -> with its share, and where that is from
+                              |                        ^                           |
+                              +-> each distinct call --+                           +-> work inferred from others
 
     Args:
         trace: What the rank recorded.
@@ -39,14 +43,20 @@ def build_kernel_table(
     work_of = op_work.compute_work_of_calls(calls, trace.indices)
     described = (
         owned.lazy()
-        .rename({"bytes": "recorded_bytes"})
-        .join(work_of.lazy(), on=op_work.CALL_COLUMNS, how="left", nulls_equal=True, maintain_order="left")
+        .join(
+            work_of.lazy(),
+            on=op_work.CALL_COLUMNS,
+            how="left",
+            nulls_equal=True,
+            maintain_order="left",
+            suffix="_of_call",
+        )
+        .with_columns(bytes=pl.coalesce("bytes", "bytes_of_call"))
+        .collect()
     )
-    sized = described.with_columns(bytes=pl.coalesce("recorded_bytes", "bytes")).collect()
-    sent = collectives.fill_grouped_sends(sized, trace, collectives.ELEMENT_BYTES)
-    named = collectives.describe_collectives(sent, trace.ops, trace.annotations)
+    named = collectives.describe_collectives(collectives.fill_grouped_sends(described, trace), trace)
     directed = apply_direction_rules(named, trace, without)
-    told = _split_op_work(directed).with_columns(work_from=_classify_work_source())
+    told = directed.with_columns(share=_compute_share(), work_from=_classify_work_source())
     known = fill_stored_weights(apply_work_rules(told, trace, without))
     return schema.KERNELS.conform(known.with_columns(phase=module_paths.classify_phase("launched_in")))
 
@@ -135,8 +145,8 @@ def _assign_steps(trace: RankTrace, call: pl.Series, steps: pl.DataFrame) -> pl.
     return step_table.assign_steps(gather_rows(trace.calls["ts_ns"], call), steps)
 
 
-def _split_op_work(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Split an op's work over the kernels that do it together, by their measured times.
+def _compute_share() -> pl.Expr:
+    """Compute each kernel's share of its op's work: the kernels that do it together split it by their measured times.
 
     This applies to split-K GEMMs, and to any op on a tensor too large for 32-bit indexing, which PyTorch runs in
     pieces.
@@ -146,7 +156,7 @@ def _split_op_work(kernels: pl.DataFrame) -> pl.DataFrame:
     owner = pl.struct("op_row", "captured_row", pl.when(pl.col("captured_row").is_not_null()).then("call"))
     together = pl.col("shares"), owned, pl.col("family") != "collective", has_work()
     part = pl.col("dur_ns") / pl.col("dur_ns").sum().over(owner, "family", "direction", "shares")
-    return kernels.with_columns(share=pl.when(*together, part.is_finite()).then(part).otherwise(1.0))
+    return pl.when(*together, part.is_finite()).then(part).otherwise(1.0)
 
 
 CONTRADICTED_NAMES_RULE = Rule(
