@@ -48,12 +48,7 @@ class CategoricalColumn:
     @classmethod
     def from_series(cls, column: pl.Series) -> CategoricalColumn:
         """A column of strings."""
-        nulls = column.null_count()
-        if nulls == column.len() or (not nulls and (column == column[0]).all()):
-            return cls(tuple(column.head(1)) or (None,), np.zeros(column.len(), dtype=np.intp))
-        names = [name for name in column.unique() if name is not None]
-        code = np.nan_to_num(column.cast(pl.Enum(names)).to_physical().to_numpy(), nan=len(names))
-        return cls((*names, None) if nulls else tuple(names), code.astype(np.intp))
+        return encode_names(column.to_frame())[column.name]
 
     def take(self, rows: Ints) -> CategoricalColumn:
         """Some rows, and the categories that they have."""
@@ -68,3 +63,24 @@ class CategoricalColumn:
     def is_in(self, *names: str | None) -> Bools:
         """Which rows have one of some names."""
         return self.map(lambda name: name in names)
+
+
+def encode_names(table: pl.DataFrame) -> dict[str, CategoricalColumn]:
+    """Encode the columns of a table of strings, with two queries for all of them; none where each has one name."""
+    encoded, varied = {}, []
+    for column in table:
+        nulls = column.null_count()
+        if nulls == column.len() or (not nulls and (column == column[0]).all()):
+            name = column[0] if column.len() else None
+            encoded[column.name] = CategoricalColumn((name,), np.zeros(column.len(), dtype=np.intp))
+        else:
+            varied.append(column.name)
+    if not varied:
+        return encoded
+    found = table.select(pl.col(varied).unique().drop_nulls().implode())
+    codes = table.select(pl.col(name).cast(pl.Enum(found[name][0])).to_physical() for name in varied)
+    for name in varied:
+        names = (*found[name][0], *([None] if table[name].null_count() else []))
+        code = np.nan_to_num(codes[name].to_numpy(), nan=len(names) - 1)  # null comes last
+        encoded[name] = CategoricalColumn(names, code.astype(np.intp))
+    return encoded

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Bools, CategoricalColumn, Columns, Floats, Frameworks, Ints
+from predictors.arrays import Bools, CategoricalColumn, Columns, Floats, Frameworks, Ints, encode_names
 from predictors.hardware import Hardware, resolve_dtype
 from predictors.kernel_identity import (
     SERVING_FRAMEWORKS,
@@ -65,7 +65,7 @@ _ARRAY_COLUMNS = (
 _SHARED_COLUMNS = ("warp_clocks", "accessed_bytes", "streamed_bytes", "host_bytes")
 """Of the whole op: a kernel has its share."""
 _LAW_NAMES = ("family", "framework", "engine", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
-_NAME_COLUMNS = (*_LAW_NAMES, "law")
+_NAME_COLUMNS = [*_LAW_NAMES, "law"]
 UNKNOWN_RELEASE = -1.0
 
 
@@ -159,8 +159,7 @@ class KernelArrays:
     def from_table(cls, table: pl.DataFrame) -> KernelArrays:
         """The arrays of a table from `prepare_kernels`."""
         numbers = {name: table[name].cast(pl.Float64).to_numpy() for name in _ARRAY_COLUMNS}
-        names = {name: CategoricalColumn.from_series(table[name]) for name in _NAME_COLUMNS}
-        return cls(numbers, names)
+        return cls(numbers, encode_names(table[_NAME_COLUMNS]))
 
     def take(self, rows: Ints) -> KernelArrays:
         """Some rows."""

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import polars as pl
 
-from predictors.arrays import CategoricalColumn, Columns, Floats, find_nulls
+from predictors.arrays import CategoricalColumn, Columns, Floats, encode_names, find_nulls
 from predictors.hardware import Hardware
 from predictors.kernels import DTYPE_BYTES
 
@@ -29,12 +29,9 @@ def add_work(table: pl.DataFrame) -> pl.DataFrame:
     Args:
         table: From ``kernels.add_law``.
     """
-    family, direction, copies = (
-        CategoricalColumn.from_series(table[name]) for name in ("family", "direction", "copy_kind")
-    )
-    size, kv_size = (
-        CategoricalColumn.from_series(table[name]).map(get_element_bytes) for name in ("dtype", "kv_dtype")
-    )
+    encoded = encode_names(table[["family", "direction", "copy_kind", "dtype", "kv_dtype"]])
+    family, direction, copies = (encoded[name] for name in ("family", "direction", "copy_kind"))
+    size, kv_size = (encoded[name].map(get_element_bytes) for name in ("dtype", "kv_dtype"))
     passes = np.where(family.is_in("memcpy") & ~copies.is_in("HtoD", "DtoH", "PtoP"), 2.0, 1.0)
     flops, moved = np.nan_to_num(table["flops"].to_numpy()), table["bytes"].to_numpy() * passes
     for families, names, formula in _WORK_FORMULAS:
