@@ -60,9 +60,6 @@ COPY_BYTES = 1 << 20
 def read_index_pattern(path: str | Path) -> RecordedPattern:
     """Read a file of indices or counts.
 
-    Args:
-        path: The file.
-
     Returns:
         How look-ups are distributed, the mean of its tables.
 

@@ -60,12 +60,7 @@ EFFICIENT = {
 
 
 def build_attention_call(op: str, inputs: Signature) -> Call:
-    """Build the call of CUDA's kernel: FlashAttention in half precision without a mask, else the memory-efficient one.
-
-    Args:
-        op: One of :data:`ATTENTION_OPS`.
-        inputs: Its inputs.
-    """
+    """Build CUDA's call: FlashAttention in half precision without a mask, else memory-efficient attention."""
     place = {name: index for index, name in enumerate(ATTENTION_OPS[op])}
     query, value, mask = (inputs.get_tensor(place[name]) for name in ("query", "value", "mask"))
     name, arguments = (FLASH if _suits_flash(query, value, mask) else EFFICIENT)["grad" in place]
@@ -131,9 +126,6 @@ class RecordedCalls:
 
 def find_calls(rank: RankTrace) -> RecordedCalls:
     """Find the ops of a recording that are calls.
-
-    Args:
-        rank: The recording, with shapes.
 
     Raises:
         CaptureError: Its layers are recurrent, or the values of its ops' inputs weren't recorded.
@@ -324,9 +316,6 @@ MARK_GAP_US = 1e-4
 
 def read_program(rank: RankTrace) -> CapturedProgram | None:
     """Read the program of a recording without GPU activity; None where nothing would launch a kernel.
-
-    Args:
-        rank: The recording, with shapes.
 
     Raises:
         CaptureError: Its layers are recurrent, or the values of its ops' inputs weren't recorded.

@@ -20,10 +20,6 @@ def load_recording(inputs: Inputs, **options: Any) -> Trace:
     A recording without GPU activity, and an execution trace alone, are captured: their ops tell what a GPU would do.
     PyTorch is needed for that.
 
-    Args:
-        inputs: As there.
-        options: As there.
-
     Raises:
         TracekitError: As there; or the ops don't tell it.
     """

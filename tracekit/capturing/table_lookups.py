@@ -64,12 +64,7 @@ for _optimizer in OPTIMIZERS:
 
 
 def name_fbgemm_kernels(op: str, given: Sequence[Any]) -> tuple[str, ...]:
-    """Name the kernels of a stand-in.
-
-    Args:
-        op: Its name.
-        given: Its arguments.
-    """
+    """Name the kernels of a stand-in."""
     if op.endswith(BOUNDS_CHECK):
         return ("bounds_check_indices_kernel",)
     if op.endswith(FORWARD):

@@ -19,9 +19,6 @@ FORWARD_COLUMNS = ("forward_dims", "forward_types", "forward_concrete")
 def find_forward_inputs(ops: pl.DataFrame) -> pl.DataFrame:
     """Find the shapes, types and values of the forward call's inputs for each backward pass; null for all other ops.
 
-    Args:
-        ops: As in the trace (``schema.OPS``).
-
     Returns:
         One row per op with the columns ``FORWARD_COLUMNS``, each as recorded.
     """
@@ -55,11 +52,7 @@ BACKWARD_OF_JOIN, BACKWARD_OF_SPLIT = r"^CatBackward\d?$", r"^Split(?:WithSizes)
 
 
 def infer_joined_shapes(ops: pl.DataFrame) -> dict[int, list[int]]:
-    """Infer the shape of each concatenation's result, or a vector of as many elements; return it by the op's row.
-
-    Args:
-        ops: As in the trace (``schema.OPS``).
-    """
+    """Infer the shape of each concatenation's result, or a vector of as many elements; return it by the op's row."""
     if not has_name(ops, JOIN_OP):
         return {}
     rows = ops.with_row_index("row").filter(pl.col("input_dims").is_not_null())
@@ -119,11 +112,7 @@ InputAndWeightShape = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def infer_output_shapes(ops: pl.DataFrame) -> pl.Series:
-    """Infer the shape of each op's result as JSON; null where no neighbouring op has it.
-
-    Args:
-        ops: As in the trace (``schema.OPS``).
-    """
+    """Infer the shape of each op's result as JSON; null where no neighbouring op has it."""
     found: dict[int, list[int]] = {}
     if not {*FORWARD_OPS, *INPUT_GRADIENT_OPS, *WEIGHT_GRADIENT_OPS}.isdisjoint(list_distinct(ops["name"])):
         found |= _infer_convolution_shapes(ops)
@@ -154,11 +143,7 @@ def _infer_moe_activations(ops: pl.DataFrame) -> dict[int, list[int]]:
 
 
 def infer_quantised_dtypes(ops: pl.DataFrame) -> pl.Series:
-    """Infer the type to which each mixture of experts casts its GEMMs' operands; null without a cast and for other ops.
-
-    Args:
-        ops: As in the trace (``schema.OPS``).
-    """
+    """Infer the type to which each mixture of experts casts its GEMMs' operands; null without a cast."""
     taken = (
         (row, dtype)
         for row, types in _find_ops_in_moe(ops, QUANTISE_OP, "input_types")

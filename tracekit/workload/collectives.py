@@ -295,9 +295,6 @@ def find_gradient_buckets(ops: pl.DataFrame) -> dict[int, int]:
 
         grad a   grad b   all-reduce   grad c   all-reduce
         |------ a + b ------>|         |-- c ---->|
-
-    Args:
-        ops: As in the trace (``schema.OPS``).
     """
     gradient = pl.col("name") == ACCUMULATE_GRAD_OP
     events = ops.filter(gradient & pl.col("input_dims").is_not_null() | (pl.col("name") == "c10d::allreduce_"))
@@ -368,11 +365,7 @@ def _sum_messages() -> list[pl.Expr]:
 
 
 def _find_pair(rank: int) -> tuple[pl.Expr, pl.Expr]:
-    """Find who sends and who receives, if all messages of a group have one peer; the lower rank first in both ways.
-
-    Args:
-        rank: The rank whose messages they are.
-    """
+    """Find who sends and who receives, if all messages of a group have one peer; the lower rank first in both ways."""
     way, peer = pl.col("collective"), pl.coalesce("sender", "receiver")
     is_pair = (peer.n_unique() == 1) & peer.is_not_null().all()
     has_both = way.n_unique() == 2

@@ -113,9 +113,6 @@ def find_torchscript_modules(ops: pl.DataFrame) -> pl.DataFrame:
     """Find ops with a module: ``SPAN_COLUMNS``, ``outermost`` (its class) and ``inside`` (labels of modules in it).
 
     Code optimised by TorchScript doesn't name the outermost module; the op of that module's call does.
-
-    Args:
-        ops: As in the trace (``schema.OPS``).
     """
     noted = ops.filter(pl.col("module_hierarchy") != "").select(*SPAN_COLUMNS, "module_hierarchy")
     texts = noted.select("module_hierarchy").unique(maintain_order=True)

@@ -18,11 +18,7 @@ OPTIMIZER_OP = r"_foreach_|_fused_"
 
 
 def count_elements_by_blocks(ops: pl.DataFrame) -> dict[int, int]:
-    """Count the parameters' elements by the blocks of a kernel over them, for each set of parameters with gradients.
-
-    Args:
-        ops: As in the trace (``schema.OPS``).
-    """
+    """Count the parameters' elements by the blocks of a kernel over them, for each set of parameters with gradients."""
     if not has_name(ops, f"^{ACCUMULATE_GRAD_OP}$"):
         return {}
     gradients = ops.filter((pl.col("name") == ACCUMULATE_GRAD_OP) & pl.col("input_dims").is_not_null()).sort("ts_ns")
@@ -60,11 +56,7 @@ LEAST_OUTPUT_BYTES = 2.0
 
 
 def fill_stored_weights(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Fill ``bytes`` of the GEMMs of known sizes whose names say how their weights are stored.
-
-    Args:
-        kernels: Table with the columns of ``schema.KERNELS``.
-    """
+    """Fill ``bytes`` of the GEMMs of known sizes whose names say how their weights are stored."""
     if kernels["weight_dtype"].null_count() == kernels.height:
         return kernels
     item, stored = (

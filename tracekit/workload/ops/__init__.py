@@ -45,11 +45,6 @@ BUFFERS = Op(
 def compute_work(signature: Signature, family: str, item_bytes: int = 4) -> Columns | None:
     """Compute the work of one kernel of ``family`` in a call with this signature.
 
-    Args:
-        signature: The inputs of the op that launched the kernel.
-        family: The kernel's family.
-        item_bytes: Bytes per element where the signature has no type.
-
     Returns:
         The family's columns; ``None`` if the shapes aren't enough.
     """

@@ -408,9 +408,6 @@ def match_lookups(ops: pl.DataFrame) -> dict[int, list[int]]:
     """Match each backward op to its look-up; return the backward op's row to the values of ``LookedUp``.
 
     The look-up is the latest one that fits and has no backward op yet, as a backward pass reverses the forward order.
-
-    Args:
-        ops: As in the trace (``schema.OPS``).
     """
     named = f"{LOOKUP_OP}|{BACKWARD_FUNCTION.pattern}"
     if not has_name(ops, named):

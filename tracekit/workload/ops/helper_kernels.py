@@ -47,13 +47,7 @@ def sorts_indices(op: str, kernel: str) -> bool:
 
 
 def compute_helper_work(signature: Signature, kernel: str, blocks: int | None) -> Columns | None:
-    """Compute the traffic of a helper kernel; ``None`` if neither its grid nor its name identifies the tensor.
-
-    Args:
-        signature: The inputs of the op that launched it.
-        kernel: Its name.
-        blocks: Thread blocks launched.
-    """
+    """Compute the traffic of a helper kernel; ``None`` if neither its grid nor its name identifies the tensor."""
     item_bytes = ITEM_BYTES[signature.dtype or "fp32"]
     registered = OPS.get(signature.op)
     if registered is not None and registered.family == "gemm":

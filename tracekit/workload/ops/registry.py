@@ -108,13 +108,7 @@ def op_kernels(*names: str, libraries: Iterable[str] = ()) -> Callable[..., None
 
 
 def compute_kernel_work(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
-    """Compute the work of one kernel of an op of ``op_kernels``; ``None`` if it isn't known, or its op is another one.
-
-    Args:
-        signature: The op.
-        kernel: The kernel's name.
-        item_bytes: Bytes per element where the signature has no type.
-    """
+    """Compute the work of one kernel of an op of ``op_kernels``; ``None`` for other kernels."""
     formulas = OP_KERNELS.get(signature.op, ())
     formula = next((one for pattern, one in formulas if re.search(pattern, kernel)), None)
     return formula(signature, item_bytes) if formula else None

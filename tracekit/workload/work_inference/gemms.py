@@ -44,9 +44,6 @@ def list_recurrent_gemms(kernels: pl.DataFrame) -> pl.DataFrame:
     """Add ``of_call``: the GEMMs that the call ran, one line ``count name`` for each kernel name.
 
     Null for all kernels but the GEMMs of a recurrent op.
-
-    Args:
-        kernels: As for ``number_op_gemms``.
     """
     if recurrent.STATE_AND_DIRECTION_POSITIONS.keys().isdisjoint(list_distinct(kernels["op"])):
         return kernels.hstack([make_nulls("of_call", kernels.height, pl.String)])
@@ -118,9 +115,6 @@ def infer_grouped_gemm_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.Data
 
     A grouped GEMM becomes a ``gemm`` of one GEMM per expert. It is left unchanged if no number of experts per token
     explains its grid.
-
-    Args:
-        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
 
     Returns:
         The table with ``work_from`` ``geometry`` on these rows; bounds as in ``build_expert_gemms``.
@@ -238,12 +232,7 @@ KEY = ("blocks", "tile_m", "tile_n")
 
 
 def infer_covered_outputs(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
-    """Fill in ``covered_m`` and ``covered_n``.
-
-    Args:
-        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
-        trace: What the rank recorded.
-    """
+    """Fill in ``covered_m`` and ``covered_n``."""
     sms = trace.device.sms if trace.device else 0
     told = kernels.with_row_index("row").filter(_has_grid_of_tiles(sms)) if sms else kernels.clear()
     if told.is_empty():
@@ -337,12 +326,7 @@ BLOCK_PER_TOKEN_KERNEL = (
 
 
 def infer_token_counts(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
-    """Fill in ``tokens`` where the work isn't known; null where nothing gives the number.
-
-    Args:
-        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
-        trace: What the rank recorded.
-    """
+    """Fill in ``tokens`` where the work isn't known; null where nothing gives the number."""
     lacks = pl.col("family").is_in(WEIGHT_BOUND_FAMILIES) & pl.col("work_from").is_null()
     if not kernels.select(lacks.any()).item():
         return kernels
@@ -353,10 +337,6 @@ def infer_token_counts(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
 
 def find_tokens_of_calls(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     """Find the tokens that the kernels of each call process.
-
-    Args:
-        kernels: Table with the columns of ``schema.KERNELS``.
-        trace: What the rank recorded.
 
     Returns:
         ``correlation`` and ``tokens`` of the calls of which they are known.

@@ -33,9 +33,6 @@ MAX_CAST_FACTOR = 2.0
 def infer_pointwise_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
     """Infer the work of pointwise kernels that have none, and mark it ``geometry``.
 
-    Args:
-        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
-
     Returns:
         The table, with ``work_low`` and ``work_high``, factors on the bytes, for such kernels too.
     """
@@ -126,9 +123,6 @@ AMD_GPU_KERNEL = r"^Cijk_|__amd_rocclr|\.kd$"
 def infer_softmax_rows(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
     """Infer the work of softmax over short rows: the most that the launch allows.
 
-    Args:
-        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
-
     Returns:
         The table with ``work_from`` ``geometry``, ``work_low`` and ``work_high`` on these rows.
     """
@@ -185,11 +179,7 @@ SQUARING_FUNCTOR = r"PointwiseOp\w*Functor.*multiplies"
 
 
 def infer_multi_tensor_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
-    """Infer the work of multi-tensor kernels that have none, and mark it ``geometry``.
-
-    Args:
-        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
-    """
+    """Infer the work of multi-tensor kernels that have none, and mark it ``geometry``."""
     if not has_name(kernels, LIST_COUNT):
         return kernels
     name = pl.col("name")

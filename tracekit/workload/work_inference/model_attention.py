@@ -90,10 +90,6 @@ def infer_attention_projections(kernels: pl.DataFrame, trace: RankTrace) -> pl.D
     """Infer the work of the projections next to attention, and mark it ``projection``.
 
     GEMMs next to other GEMMs, such as separate projections, are left unchanged, as are models of ambiguous width.
-
-    Args:
-        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
-        trace: The trace, for its ops.
     """
     attends = (pl.col("family") == "attention") & pl.col("op").str.contains(ATTENTION_OP).fill_null(False)
     lacks = (pl.col("family") == "gemm") & pl.col("work_from").is_null()

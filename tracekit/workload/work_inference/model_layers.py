@@ -45,10 +45,6 @@ def infer_model_work(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     """Infer the work of kernels by their place in the model's layers, and mark it ``model``.
 
     Batches with another number of layers, and segments with another number of GEMMs, are left unchanged.
-
-    Args:
-        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
-        trace: The trace, for its model and its marks.
     """
     model = trace.model
     if model is None or not kernels["work_from"].null_count():

@@ -47,11 +47,7 @@ _DONORS = ("shapes", "recorded", "gradients")
 
 
 def infer_repeated_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
-    """Copy the work of equal kernels to those that have none.
-
-    Args:
-        kernels: Table with the columns of ``schema.KERNELS``; ``work_from`` is null where the work isn't known.
-    """
+    """Copy the work of equal kernels to those that have none."""
     missing = kernels["work_from"].null_count()
     if missing in (0, kernels.height) or not kernels["work_from"].is_in(_DONORS).any():
         return kernels

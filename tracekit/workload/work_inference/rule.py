@@ -14,7 +14,8 @@ class WorkRule(Rule):
     """A rule that infers the work of kernels.
 
     Attributes:
-        infer: Apply it to the kernel table of a rank, given what the rank recorded.
+        infer: Apply it to a rank's kernel table (``schema.KERNELS``), whose ``work_from`` is null where the work isn't
+            known, given what the rank recorded.
     """
 
     infer: Callable[[pl.DataFrame, RankTrace], pl.DataFrame]
