@@ -23,6 +23,7 @@ from tracekit.calibration import Calibration
 from tracekit.comm import load_cluster
 from tracekit.messages import Message
 from tracekit.render import compare, html, machines, markdown, screens, terminal, terminal_tables
+from tracekit.render.html.comparison import render_comparison_page
 from tracekit.render.screen import as_text
 from tracekit.reporting import build_report
 from tracekit.reporting.comparison import Comparison, make_measured_side, make_predicted_side
@@ -116,7 +117,7 @@ def test_the_page(which: str, request: pytest.FixtureRequest) -> None:
 
 def test_a_comparison(comparison: Comparison, request: pytest.FixtureRequest) -> None:
     check("comparison", to_text(compare.render_comparison(comparison, 4)), request)
-    check("comparison_page", strip_markup(html.render_comparison_page(comparison, 4)), request)
+    check("comparison_page", strip_markup(render_comparison_page(comparison, 4)), request)
 
 
 def test_a_diagnosis(request: pytest.FixtureRequest) -> None:

@@ -17,7 +17,7 @@ from tracekit.format import format_duration
 from tracekit.messages import Severity, Template
 from tracekit.messages.findings import CPU_IS_BOTTLENECK, LARGER_BATCH
 from tracekit.render import markdown, tables
-from tracekit.render.html import render_page
+from tracekit.render.html import page, render_page
 from tracekit.render.html.rows import MAX_ROWS, build_kernel_families
 from tracekit.render.sentences import build_headline, group_findings
 from tracekit.reporting.findings.context import Bottleneck, Finding
@@ -200,3 +200,18 @@ def test_no_steps_no_shapes_no_gpu(nasty):
     text = render_page(replace(unknown, source=replace(nasty.source, shapes_recorded=False)))
     assert "record_shapes=True" in text
     assert 'id="steps"' not in text
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_compiled_templates_are_kept_where_that_is_possible(report, tmp_path, monkeypatch, is_writable):
+    whole = render_page(report)
+    folder = tmp_path / "kept"
+    if is_writable:
+        folder.mkdir()
+    monkeypatch.setattr(page, "cache_from_source", lambda _: str(folder / "page.pyc"))
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    for _ in range(2):
+        page.get_environment.cache_clear()
+        assert render_page(report) == whole
+    page.get_environment.cache_clear()
+    assert bool([*tmp_path.glob("kept/page-*.jinja")]) is is_writable

@@ -11,7 +11,7 @@ from tracekit.errors import TraceError, TracekitError
 from tracekit.messages.reports import KERNELS_UNLISTED, PROGRAMS_DIFFER, RANK_WITHOUT_OTHERS
 from tracekit.render import json as as_json
 from tracekit.render.compare import find_comparison_warnings, render_comparison
-from tracekit.render.html import render_comparison_page
+from tracekit.render.html.comparison import render_comparison_page
 from tracekit.render.screen import as_text
 from tracekit.reporting import build_report, saved_prediction
 from tracekit.reporting.comparison import compare, to_side

@@ -80,7 +80,7 @@ def compare(
     """
     from tracekit.cli.output import say
     from tracekit.render import compare as render
-    from tracekit.render.html import render_comparison_page
+    from tracekit.render.html.comparison import render_comparison_page
     from tracekit.render.private_details import remove_details
     from tracekit.render.screen import as_text
     from tracekit.reporting.comparison import compare as put_together

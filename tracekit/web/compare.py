@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tracekit.messages import front_ends
 from tracekit.render import compare as as_json
-from tracekit.render.html import render_comparison_body, render_comparison_page
+from tracekit.render.html.comparison import render_comparison_body, render_comparison_page
 from tracekit.reporting.comparison import Comparison, ComparisonSide, compare, make_measured_side, make_predicted_side
 from tracekit.reporting.model import Report
 from tracekit.web.access import ID_PATTERN, REPORT_FILE_POLICY, Owner, StoreDependency, document_refusals

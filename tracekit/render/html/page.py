@@ -3,13 +3,18 @@
 import base64
 import hashlib
 import re
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.util import cache_from_source
+from pathlib import Path
 from typing import Any
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from predictors.hardware import GEFORCE_CLOCK_FACTOR
@@ -64,9 +69,22 @@ from tracekit.render.sentences import build_headline, choose_notes, collect_note
 from tracekit.reporting import tables
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.step import list_parts
+from tracekit.version import __version__
 
 MAX_NAME_CHARS = 60
 """Maximum length of a name in a table; a tooltip shows the full name."""
+
+
+class _CompiledTemplates(FileSystemBytecodeCache):
+    """Compiled templates, kept beside Python's compiled modules: to compile them takes half of a page's time."""
+
+    def __init__(self) -> None:
+        super().__init__(str(Path(cache_from_source(__file__)).parent), f"page-{__version__}-%s.jinja")
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep a template, where the installation can be written to."""
+        with suppress(OSError):
+            super().dump_bytecode(bucket)
 
 
 @cache
@@ -79,6 +97,7 @@ def get_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_clean_text,
+        bytecode_cache=None if sys.dont_write_bytecode else _CompiledTemplates(),
     )
     formats: dict[str, Any] = {
         "change": format_change,
