@@ -282,7 +282,7 @@ def _list_options(annotation: Any) -> list[inspect.Parameter]:
     if not _is_group(annotation):
         return []
     hints = get_type_hints(annotation, include_extras=True)
-    names = dict.fromkeys(name for one in annotation.__mro__ for name in vars(one).get("__annotations__", {}))
+    names = dict.fromkeys(name for one in annotation.__mro__ for name in inspect.get_annotations(one))
     return [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=getattr(annotation, name), annotation=hints[name]
