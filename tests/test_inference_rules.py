@@ -92,6 +92,10 @@ def test_every_rule_is_asked_whether_it_is_on(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Rule, "is_on", note)
     prepare_run(job(updated(), updated()))
     prepare_run(TraceBuilder().kernel("k", 20, 10, launch=10).load())  # without any mark of steps
+    twice = TraceBuilder().step(1, 0, 50).kernel("k", 20, 10, launch=10)
+    prepare_run(twice.step(1, 100, 50).kernel("k", 120, 10, launch=110).load())
+    reduced = [TraceBuilder().step(1, 0, 100).kernel("ncclDevKernel_AllReduce", 20, 50, launch=10) for _ in range(2)]
+    prepare_run(job(*reduced))
     assert asked == set(NAMES)
 
 
