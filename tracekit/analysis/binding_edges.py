@@ -77,13 +77,7 @@ def get_vertex_times(graph: Graph, timeline: Timeline) -> Ints:
 
 
 def follow_binding_edges(graph: Graph, timeline: Timeline, stretches: TimeRanges) -> BindingPath:
-    """Explain each time range by its binding edges, from its end back to its start.
-
-    Args:
-        graph: The dependency graph.
-        timeline: Measured or replayed.
-        stretches: The time ranges.
-    """
+    """Explain each time range by its binding edges, from its end back to its start."""
     walk = _Walk(graph, timeline, stretches)
     pieces = np.empty((int(walk.count_segments().sum()), 5), dtype=np.int64)
     walk.write_segments(pieces)

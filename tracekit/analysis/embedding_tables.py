@@ -55,11 +55,7 @@ class _TableSet:
 
 
 def find_embedding_tables(run: MeasuredRun) -> EmbeddingTables | None:
-    """Find the tables; None where no look-up with sums over several rows was recorded with its shapes.
-
-    Args:
-        run: The measured run.
-    """
+    """Find the tables; None where no look-up with sums over several rows was recorded with its shapes."""
     looked_up = run.kernels.filter(_is_table_lookup(), run.is_in_chosen_steps)
     sets = list(_count_sets(looked_up, run.measured_step.steps).items())
     if not sets:
@@ -104,11 +100,7 @@ class TableKind:
 
 
 def list_table_kinds(run: MeasuredRun) -> list[TableKind]:
-    """List the tables that a step looks rows up in; those of one look-up count as equal.
-
-    Args:
-        run: The measured run.
-    """
+    """List the tables that a step looks rows up in; those of one look-up count as equal."""
     looked_up = run.kernels.filter(_is_table_lookup(), run.is_in_chosen_steps)
     columns = ("rank", *LOOKUP_COLUMNS)
     calls = looked_up.group_by(columns, maintain_order=True).agg(pl.col("op_row").n_unique().alias("calls"))
