@@ -18,7 +18,10 @@ MAX_LOAD_QUERIES = 12
 """Measured: 10, of which four are about names and shapes."""
 MAX_MEASURE_QUERIES = 35
 """Measured: 30."""
-
+MAX_PREDICT_QUERIES = 30
+"""Measured: 23."""
+MAX_QUERIES_OF_ANOTHER_GPU = 6
+"""Measured: 4 or 5."""
 MAX_REPORT_QUERIES = 95
 """Measured: 90, 14 of which predict the kernels alone on the trace's GPU."""
 
@@ -76,6 +79,16 @@ def test_queries_of_a_tiny_trace(queries: Queries, tiny_trace: Path) -> None:
     trace = tk.load(tiny_trace, cache=False)
     prepare_run(trace)  # what is made once a process
     assert 0 < queries.measure(lambda: prepare_run(trace)) <= MAX_MEASURE_QUERIES
+
+
+def test_queries_of_a_tiny_prediction(queries: Queries, tiny_trace: Path) -> None:
+    trace, gpus = tk.load(tiny_trace, cache=False), ["a100-sxm-80gb", "h100-sxm", "b200", "l40s", "t4", "h200-sxm"]
+    predict(prepare_run(trace), gpus)  # what is made once a process
+    one, all_of_them = (
+        queries.measure(partial(predict, prepare_run(trace), targets)) for targets in (["h100-sxm"], gpus)
+    )
+    assert 0 < one <= MAX_PREDICT_QUERIES
+    assert 0 < all_of_them - one <= (len(gpus) - 1) * MAX_QUERIES_OF_ANOTHER_GPU
 
 
 def test_queries_of_a_tiny_report(queries: Queries, tiny_trace: Path) -> None:
