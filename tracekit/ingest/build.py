@@ -438,7 +438,12 @@ def _sort_by_start(frame: pl.DataFrame) -> pl.DataFrame:
     if not frame.height:
         return frame
     order = argsort_by_start(frame["ts_ns"].to_numpy(), frame["dur_ns"].to_numpy(), lambda rows: frame[rows])
-    return pl.DataFrame([column[order] if column.count() else column for column in frame.get_columns()])
+    return pl.DataFrame(
+        [
+            each[order] if each.count() else make_nulls(each.name, frame.height, each.dtype)
+            for each in frame.get_columns()
+        ]
+    )
 
 
 def _decode_key(keys: Mapping[str, bytes], key: str) -> object:

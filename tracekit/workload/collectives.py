@@ -181,7 +181,8 @@ def _is_grid_order_consistent(told: pl.DataFrame) -> bool:
     The bytes of a bucket are guessed from the gradients between two all-reduces. The guess is wrong if buckets fill out
     of turn, as in the first steps of a job.
     """
-    buckets = told.filter("guessed").drop_nulls(["blocks", "buffer_bytes"]).group_by("blocks")
+    guessed = told.select("guessed", "blocks", "buffer_bytes").filter("guessed").drop_nulls()
+    buckets = guessed.group_by("blocks")
     sizes = buckets.agg(least=pl.col("buffer_bytes").min(), most=pl.col("buffer_bytes").max()).sort("blocks")
     return bool((sizes["most"].shift(1).cum_max() <= sizes["least"]).fill_null(True).all())
 
