@@ -41,19 +41,10 @@ def build_kernel_table(
     owned = _join_owners(trace, step_table.find_steps(trace) if steps is None else steps, without)
     calls = owned.lazy().select(op_work.CALL_COLUMNS).unique().collect()
     work_of = op_work.compute_work_of_calls(calls, trace.indices)
-    described = (
-        owned.lazy()
-        .join(
-            work_of.lazy(),
-            on=op_work.CALL_COLUMNS,
-            how="left",
-            nulls_equal=True,
-            maintain_order="left",
-            suffix="_of_call",
-        )
-        .with_columns(bytes=pl.coalesce("bytes", "bytes_of_call"))
-        .collect()
-    )
+    # A lazy join leaves the columns in unlike pieces, and the next step would copy all of them.
+    described = owned.join(
+        work_of, on=op_work.CALL_COLUMNS, how="left", nulls_equal=True, maintain_order="left", suffix="_of_call"
+    ).with_columns(bytes=pl.coalesce("bytes", "bytes_of_call"))
     named = collectives.describe_collectives(collectives.fill_grouped_sends(described, trace), trace)
     directed = apply_direction_rules(named, trace, without)
     told = directed.with_columns(share=_compute_share(), work_from=_classify_work_source())
