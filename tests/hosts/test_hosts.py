@@ -1,6 +1,7 @@
 """How fast a host is by what its ops take, and which host is usual."""
 
 import math
+from collections.abc import Iterator
 
 import polars as pl
 import pytest
@@ -20,6 +21,14 @@ REFERENCE = pl.DataFrame({"name": [f"aten::op{number}" for number in range(12)],
 def reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reference host that takes 2 us for each of twelve ops."""
     monkeypatch.setattr(fingerprint, "load_op_times", lambda: REFERENCE)
+
+
+@pytest.fixture(autouse=True)
+def forget_usual_hosts() -> Iterator[None]:
+    """Machines that a test makes up are no other test's."""
+    find_usual_host.cache_clear()
+    yield
+    find_usual_host.cache_clear()
 
 
 def record(*durations_us: float, repeats: int = 10, names: str = "aten::op") -> RankTrace:
