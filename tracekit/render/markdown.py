@@ -33,7 +33,7 @@ from tracekit.render.facts import (
     list_serving_headings,
 )
 from tracekit.render.sentences import build_headline, choose_notes, group_findings, merge_target_notes
-from tracekit.reporting.model import Report
+from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.serving import ServingTimes
 from tracekit.reporting.sections.step import list_parts
 from tracekit.reporting.tables import COLLECTIVES, COPIES, CRITICAL, IDLE, MODULES, PHASES, RANKS
@@ -52,7 +52,7 @@ def render_report(report: Report) -> str:
 def _generate_lines(report: Report) -> Iterator[str]:
     said = build_headline(report)
     yield from (f"# {to_markdown(f'{said.before} {said.figure}{said.after}')}", "", to_markdown(said.detail), "")
-    yield from _generate_step_table(report)
+    yield from generate_step_table(report)
     best = keep_best(report, MOST_DETAILED_TARGETS)
     if report.serving:
         yield from ("", f"## {SERVING_TITLE.capitalize()}", "")
@@ -112,7 +112,8 @@ def _generate_measured_tables(report: Report) -> Iterator[str]:
                 yield from ("", f"{MAX_ROWS} of {len(rows):,}; `-o report.xlsx` has all.")
 
 
-def _generate_step_table(report: Report) -> Iterator[str]:
+def generate_step_table(report: TargetsReport) -> Iterator[str]:
+    """Yield the table of the measured step and the predicted ones, and what is said below it."""
     source = report.source
     by_sample = is_per_sample(report)
     done = [*build_cost_columns(report)]

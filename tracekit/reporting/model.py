@@ -39,6 +39,11 @@ class TargetsReport(Protocol):
         ...
 
     @property
+    def has_baseline(self) -> bool:
+        """Whether the source's step is one to compare targets with: that of a program that never ran is none."""
+        ...
+
+    @property
     def targets(self) -> tuple[PredictedStep, ...]:
         """The predictions, in order of rank."""
         ...

@@ -12,7 +12,7 @@ from tracekit.messages import Message
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.note_order import compute_effect_us
 from tracekit.reporting.columns import Column, Table
-from tracekit.reporting.model import Report
+from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.communication import CollectiveTime, CopyTime, RankTime
 from tracekit.reporting.sections.decision import TargetDecision
 from tracekit.reporting.sections.groups import ModuleTime, PhaseTime
@@ -269,9 +269,14 @@ def name_target_column(label: str, column: str) -> str:
     return f"{label}.{column}"
 
 
-def build_answer_frame(report: Report) -> pl.DataFrame:
+def build_answer_frame(report: TargetsReport) -> pl.DataFrame:
     """Build the table of the measured step and the predicted ones."""
     return STEP.build_frame(_list_steps(report))
+
+
+def build_note_frame(report: TargetsReport) -> pl.DataFrame:
+    """Build the table of the notes on the predictions."""
+    return NOTES.build_frame(_list_notes(report))
 
 
 def build_kernel_frame(report: Report) -> pl.DataFrame:
@@ -308,7 +313,7 @@ def _build_edit_frame(report: Report) -> pl.DataFrame:
     return EDITS.build_frame(report.what_if).with_columns(**steps)
 
 
-def _list_steps(report: Report) -> Iterator[StepRow]:
+def _list_steps(report: TargetsReport) -> Iterator[StepRow]:
     if report.has_baseline:
         yield StepRow.from_source(report.source)
     yield from map(StepRow.from_target, report.targets)
@@ -320,7 +325,7 @@ def _list_parts(report: Report) -> Iterator[PartRow]:
             yield PartRow(bar.label, part, time_us, 100 * time_us / bar.step_time_us if bar.step_time_us else None)
 
 
-def _list_notes(report: Report) -> Iterator[NoteRow]:
+def _list_notes(report: TargetsReport) -> Iterator[NoteRow]:
     for target in report.targets:
         for note in target.notes:
             yield NoteRow(target.label, note.code, str(note), compute_effect_us(note, target.step.step_time_us))
