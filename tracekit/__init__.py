@@ -28,7 +28,7 @@ from tracekit.request.options import (
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
     from distributed import Client
@@ -140,18 +140,10 @@ def predict_fleet(
     inputs: Inputs,
     *,
     engine: str | Client = "local",
-    gpu: str | Sequence[str] = (),
-    cluster: str | Sequence[str] = (),
-    source_gpu: str | None = None,
-    source_cluster: str | None = None,
-    price: Mapping[str, float] | str | Sequence[str] = (),
-    samples: float | None = None,
-    rank_by: str = "time",
-    steps: int | str | None = None,
-    without_rule: str | Sequence[str] = (),
     store: str | None = None,
     memory: str | int | None = None,
     progress: ProgressCallback = lambda stage: None,
+    **options: Any,
 ) -> FleetReport:
     """Predict a job of many ranks, rank by rank, in memory that doesn't grow with their number.
 
@@ -159,18 +151,10 @@ def predict_fleet(
         inputs: As for :func:`load`.
         engine: ``local`` for this process, ``dask`` for processes of this machine, the address of a Dask scheduler, or
             a ``distributed.Client``.
-        gpu: Target GPUs; there may be none.
-        cluster: Target clusters.
-        source_gpu: The GPU of the traces, where they don't say or say it wrong.
-        source_cluster: The cluster of the traces, where their GPU doesn't tell.
-        price: Dollars for an hour of one GPU of trace or target, ``{"h100-sxm": 2.49}``.
-        samples: Samples per rank in a traced step, where the trace doesn't tell.
-        rank_by: What targets are ranked by: ``time``, ``dollars``, ``tokens-per-dollar`` or ``energy``.
-        steps: Steps to measure, ``7`` or ``"7:9"``; all but the first by default.
-        without_rule: Inference rules to switch off.
         store: Folder or URI that all workers reach, for the ranks' tables; each worker's own disk by default.
         memory: Memory limit of one rank's tables.
         progress: Called with what is being done, and for how many ranks it is.
+        options: As for :func:`predict`; but there may be no targets.
 
     Raises:
         TracekitError: An option is impossible, no rank can be read, or the engine can't be reached.
@@ -180,17 +164,7 @@ def predict_fleet(
     from tracekit.fleet import ReadingOptions
     from tracekit.request import answers
 
-    request = FleetRequest(
-        gpu=gpu,
-        cluster=cluster,
-        source_gpu=source_gpu,
-        source_cluster=source_cluster,
-        price=price,
-        samples=samples,
-        rank_by=rank_by,
-        steps=steps,
-        without_rule=without_rule,
-    )
+    request = FleetRequest(**options)
     opened = open_engine(engine)
     try:
         return answers.predict_fleet(inputs, request, opened, progress, ReadingOptions(store, memory=memory))

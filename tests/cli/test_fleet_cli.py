@@ -3,33 +3,28 @@
 import html
 import json
 import os
+import zipfile
 
+import polars as pl
 import pytest
-from typer.main import get_command
 
 from tests.fleet.test_fleet import worked
-from tracekit.cli.app import app
+from tracekit.format import format_duration
 from tracekit.testing import TraceBuilder
 
-PREDICT = get_command(app).commands["predict"]  # type: ignore[attr-defined]
-OPTIONS = {one.name: one for one in PREDICT.params}
-TAKEN = {
-    *("traces", "engine", "store", "memory", "no_cache"),
-    *("gpu", "cluster", "source_gpu", "source_cluster", "steps", "framework", "model_config", "zipf", "indices"),
-    "accepted_tokens",
-    *("price", "prices", "samples", "rank_by", "steps_to_run", "tokens_to_run", "samples_to_run"),
-    *("without_rule", "no_calibration", "no_scoreboard"),
-    *("top", "json", "form", "output", "force", "with_details", "strict", "verbose", "quiet"),
+OF_PROGRAMS = {
+    "--train": "",
+    "--compile": "",
+    "--tf32": "",
+    "--cuda-graph": "",
+    "--optimizer": "adamw --train",
+    "--autocast": "bf16",
+    "--seq": "128",
+    "--dtype": "bf16",
+    "--measured": "run.json",
+    "--attention": "eager",
 }
-VALUES = {
-    "ranks": "0", "host": "typical", "host_from": "host.json",
-    "power_cap": "500W", "clock": "1200MHz", "source_clock": "1200MHz", "world_size": "2", "dp": "2", "tp": "2",
-    "pp": "2", "ep": "2", "batch": "2", "context": "4096", "micro_batches": "4", "pp_schedule": "1f1b",
-    "what_if": "no-sync(aten::item)", "host_speed": "2", "unprofiled_step": "1ms", "optimizer": "adamw --train",
-    "autocast": "bf16", "seq": "128", "dtype": "bf16", "table": "1000x64", "bottom_mlp": "8,4", "top_mlp": "4,1",
-    "measured": "run.json", "attention": "eager",
-}  # fmt: skip
-"""A value of each option that is refused and takes one."""
+"""Options of programs, with a value."""
 
 
 @pytest.fixture
@@ -42,13 +37,25 @@ def job(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("name", [one for one in OPTIONS if one not in TAKEN])
-def test_what_a_fleet_does_not_take_is_refused(run, name):
-    flag = OPTIONS[name].opts[0]
-    value = [] if OPTIONS[name].is_flag else VALUES[name].split()
-    code, out, err = run("predict", "nowhere", "--engine", "local", "--gpu", "h100-sxm", flag, *value)
+@pytest.mark.parametrize("flag", OF_PROGRAMS)
+def test_options_of_programs_are_refused_for_traces(run, flag):
+    told = ("predict", "nowhere", "--engine", "local", "--gpu", "h100-sxm", flag, *OF_PROGRAMS[flag].split())
+    code, out, err = run(*told)
+    assert (code, out) == (2, "")
+    assert "[options-of-programs]" in err
+
+
+def test_what_takes_all_ranks_in_memory_is_refused(run):
+    told = ("predict", "nowhere", "--engine", "local", "--gpu", "h100-sxm", "--unprofiled-step", "1ms")
+    code, out, err = run(*told)
     assert (code, out) == (2, "")
     assert "[fleet-option]" in err
+
+
+def test_one_rank_needs_no_engine(run, job):
+    """An engine shares out ranks; one that is named is predicted in one piece, and so is a program."""
+    told = ("predict", job, "--gpu", "h100-sxm", "--ranks", "1", "--no-cache", "-q", "--json")
+    assert json.loads(run(*told, "--engine", "local")[1])["targets"] == json.loads(run(*told)[1])["targets"]
 
 
 def test_the_answer_comes_first(run, job, tmp_path, monkeypatch):
@@ -67,12 +74,18 @@ def test_the_answer_comes_first(run, job, tmp_path, monkeypatch):
     assert "$" not in (tmp_path / "out.json").read_text()
 
 
-@pytest.mark.parametrize("form", ["md", "xlsx", "parquet", "csv"])
-def test_forms_that_a_fleet_does_not_have(run, form, tmp_path):
-    told = ("predict", "nowhere", "--engine", "local", "--gpu", "h100-sxm")
-    code, out, err = run(*told, "--format", form)
-    assert (code, out, "[fleet-option]" in err) == (2, "", True)
-    assert run(*told, "-o", tmp_path / f"out.{form}")[0] == 1
+def test_every_form_has_the_answer(run, job, tmp_path):
+    told = ("predict", job, "--engine", "local", "--gpu", "h100-sxm", "--no-cache", "-q", "--force")
+    places = {suffix: tmp_path / f"out.{suffix}" for suffix in ("md", "xlsx", "parquet", "csv", "html", "json", "txt")}
+    assert run(*told, *(word for place in places.values() for word in ("-o", place)))[0] == 0
+    step = json.loads(places["json"].read_text())["targets"][0]["step_time_us"]
+    for table in (pl.read_parquet(places["parquet"]), pl.read_csv(places["csv"])):
+        assert table.filter(pl.col("gpu") == "h100-sxm")["step_time_us"].to_list() == [pytest.approx(step)]
+        assert table.height == 2
+    with zipfile.ZipFile(places["xlsx"]) as book:
+        assert sum(name.startswith("xl/worksheets/sheet") for name in book.namelist()) == 5
+    shown = format_duration(step)
+    assert all(shown in places[suffix].read_text() for suffix in ("md", "html", "txt"))
 
 
 def test_a_store_needs_an_engine(run, trace):
@@ -85,7 +98,7 @@ def test_forms_of_a_fleet(run, job, tmp_path):
     told = ("predict", job, "--engine", "local", "--gpu", "h100-sxm", "--no-cache", "-q")
     code, page, err = run(*told, "-o", "-", "--format", "html")
     assert (code, page[:15], err) == (0, "<!doctype html>", "")
-    assert run(*told, "-o", "-")[1].startswith("2 × NVIDIA H100 SXM5")
+    assert run(*told, "-o", "-")[1].startswith("# 2 × NVIDIA H100 SXM5")
     printed = json.loads(run(*told, "--format", "json", "-o", tmp_path / "out.data", "--json")[1])
     assert printed["job"]["source"] == str(job / "rank0.json")
     assert json.loads((tmp_path / "out.data").read_text()) == printed | {

@@ -38,7 +38,7 @@ def test_the_report_is_the_fleets(api, work, begin, ranks, settings):
     job = begin(ask)
     work(**ENGINE)
     done = api.job(job)
-    assert (done["state"], set(done["reports"])) == ("done", {"html", "json", "txt"})
+    assert (done["state"], set(done["reports"])) == ("done", {"html", "xlsx", "json", "md", "csv", "parquet", "txt"})
     assert (done["found"]["diagnosis"]["ranks_read"], done["found"]["rank_by_rank"]) == (4, 4)
     fleet = tk.predict_fleet(str(ranks), engine="local", **ask)
     shown, expected = api.client.get(done["reports"]["json"] + "?details=1").json(), json.loads(dump_fleet(fleet))
@@ -64,10 +64,10 @@ def test_one_rank_is_looked_at_before_all_are_asked_about(api, work, begin, monk
     assert (found["diagnosis"]["ranks_read"], found["diagnosis"]["world_size"], found["rank_by_rank"]) == (1, 4, 4)
     assert not [one for one in found["diagnosis"]["checks"] if one["name"] == "ranks" and one["status"] != "ok"]
     page = f"/jobs/{job}/ask"
-    refused = api.client.post(page, data={"gpu": "h100-sxm", "price[h100-sxm]": "2", "batch": "2", "tp": "2"})
+    refused = api.client.post(page, data={"gpu": "h100-sxm", "price[h100-sxm]": "2", "unprofiled_step": "1ms"})
     assert refused.status_code == 400
-    assert sum("4 ranks of this job are worked on one by one" in one for one in list_complaints(refused)) == 2
-    api.client.post(f"/api/v1/jobs/{job}/ask", json=ASKED | {"batch": 2})
+    assert sum("4 ranks of this job are worked on one by one" in one for one in list_complaints(refused)) == 1
+    api.client.post(f"/api/v1/jobs/{job}/ask", json=ASKED | {"unprofiled_step": "1ms"})
     work(**ENGINE)
     assert api.job(job)["error"]["code"] == "ranks-without-option"
     assert api.client.post(page, data={"gpu": "h100-sxm", "host_speed": "2", "ranks": "1"}).status_code == 303
@@ -83,11 +83,11 @@ def test_few_ranks_stay_in_one_piece_unless_they_are_too_large(api, work, begin,
         raise TraceTooLargeError(TRACES_TOO_LARGE(path="rank1.json.gz", limit_bytes=1))
 
     monkeypatch.setattr(work_module, "load_recording", refuse)
-    refused, large = begin(ASKED | {"batch": 2}), begin({})
+    refused, large = begin(ASKED | {"unprofiled_step": "1ms"}), begin({})
     work(**few)
     work(**few)
     assert api.job(refused)["error"]["code"] == "worker-tables-too-large"
-    assert set(api.job(large)["reports"]) == {"html", "json", "txt"}
+    assert set(api.job(large)["reports"]) == {"html", "xlsx", "json", "md", "csv", "parquet", "txt"}
 
 
 def test_a_lost_scheduler_fails_the_job_and_no_other(api, work, begin, make_trace, monkeypatch):

@@ -7,11 +7,22 @@ import polars as pl
 
 from tracekit.comm import Cluster
 from tracekit.format import format_duration
-from tracekit.messages import Message
+from tracekit.messages import Message, name_option
 from tracekit.prediction.model import PredictedStep
 from tracekit.replay.step_time import StepTime
 from tracekit.reporting.sections.decision import Decision
 from tracekit.reporting.sections.step import SourceSummary
+
+ONE_PIECE_OPTIONS = ("unprofiled_step",)
+"""Options that only a prediction in one piece has: how much of the host's work the profiler's is, is found by many
+replays one after another, each of which takes two rounds over the ranks."""
+
+
+def name_fleet_option(option: str) -> str:
+    """Name an option as the command line does; say of one that takes all ranks in memory that it does."""
+    name = name_option(option)
+    in_one_piece = option.replace("-", "_") in ONE_PIECE_OPTIONS
+    return f"{name} (without {name_option('engine')})" if in_one_piece else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tracekit.escape import to_markdown, write_csv
-from tracekit.fleet.model import FleetReport
+from tracekit.fleet.model import FleetReport, name_fleet_option
 from tracekit.format import format_duration, format_percent, format_quantity
-from tracekit.messages import OptionNames, name_option
+from tracekit.messages import OptionNames
 from tracekit.render import markdown
 from tracekit.render import tables as sheets
 from tracekit.render.facts import (
@@ -202,8 +202,8 @@ def render_fleet(fleet: FleetReport, top: int, *, all_notes: bool = False) -> Re
         *(_render_part("predicted step", render_targets(fleet)) if fleet.targets else ()),
         *(_render_part(ENERGY_TITLE, render_energy(best)) if fleet.targets else ()),
         *(line for table in list_tables(fleet, top) for line in _render_part(table.title, _draw(table))),
-        *(render_notes(fleet, all_notes=all_notes, name=name_option) if fleet.targets else ()),
-        *(Text(f"{one.severity}: {one.render(name_option)} [{one.code}]", "yellow") for one in fleet.warnings),
+        *(render_notes(fleet, all_notes=all_notes, name=name_fleet_option) if fleet.targets else ()),
+        *(Text(f"{one.severity}: {one.render(name_fleet_option)} [{one.code}]", "yellow") for one in fleet.warnings),
     )
 
 
@@ -238,12 +238,12 @@ def _generate_markdown(fleet: FleetReport, top: int) -> Iterator[str]:
         yield from markdown.format_table([name for name, _ in table.columns], table.rows)
         if table.left_out > 0:
             yield from ("", f"{table.left_out:,} {table.what}.")
-    notes = choose_notes(fleet, escape=to_markdown)
+    notes = choose_notes(fleet, name_fleet_option, to_markdown)
     if notes.texts:
         yield from ("", "## Notes", "", *(f"- {note}" for note in notes.texts))
     if fleet.warnings:
         yield from ("", "## Before you rely on this", "")
-        yield from (f"- {one.render(escape=to_markdown)}" for one in fleet.warnings)
+        yield from (f"- {one.render(name_fleet_option, to_markdown)}" for one in fleet.warnings)
 
 
 def build_fleet_frames(fleet: FleetReport) -> dict[str, pl.DataFrame]:
@@ -278,7 +278,7 @@ def render_fleet_page(fleet: FleetReport, top: int) -> str:
     return render_document(f"{fleet.ranks:,} ranks", render_fleet_body(fleet, top))
 
 
-def render_fleet_body(fleet: FleetReport, top: int, name: OptionNames = name_option) -> ReportBody:
+def render_fleet_body(fleet: FleetReport, top: int, name: OptionNames = name_fleet_option) -> ReportBody:
     """Render the report for a document that holds more than it.
 
     Args:

@@ -11,6 +11,7 @@ from tracekit.engine import Engine
 from tracekit.errors import OutputError, RequestError
 from tracekit.export import chakra, kineto, launch_tables, perfetto
 from tracekit.fleet import DEFAULT_READING, FleetReport, ReadingOptions
+from tracekit.fleet.model import ONE_PIECE_OPTIONS
 from tracekit.ingest import Inputs
 from tracekit.messages import Message, ProgressCallback, fleets, name_option, requests
 from tracekit.messages import layouts as sharding_messages
@@ -106,8 +107,8 @@ def predict(run: MeasuredRun, request: ExportRequest, progress: ProgressCallback
 
 
 def list_refused_options(request: ExportRequest) -> list[str]:
-    """List the options of a request that only a prediction in one piece has: those that take all kernels at once."""
-    return [] if request.unprofiled_step is None else ["unprofiled_step"]
+    """List the options of a request that only a prediction in one piece has."""
+    return [name for name in ONE_PIECE_OPTIONS if getattr(request, name) is not None]
 
 
 def predict_fleet(

@@ -156,7 +156,7 @@ class RankByRank:
             for suffix, form in FLEET_FORMATS.items():
                 enter(requests.WRITING_FORM(form=form.title))
                 path = self.scratch / name_report_file(suffix, with_details=with_details)
-                path.write_text(form.render(version))
+                path.write_bytes(form.render(version))
 
 
 def _update_summary(found: dict[str, Any], report: FleetReport) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from tracekit.render import fleet, html, markdown, tables
 from tracekit.render import json as as_json
 from tracekit.render.fleet import render_fleet_body
 from tracekit.render.html import ReportBody, render_report_body
-from tracekit.render.screen import as_text
 from tracekit.reporting.model import Report
 from tracekit.web.ask import name_field
 from tracekit.web.jobs import WebJob
@@ -50,7 +49,7 @@ class ReportFormat(FileFormat):
 class FleetFormat(FileFormat):
     """One format of the report of ranks that an engine worked on one by one."""
 
-    render: Callable[[FleetReport], str]
+    render: Callable[[FleetReport], bytes]
 
 
 def _render_json(report: Report) -> str:
@@ -85,15 +84,18 @@ FORMATS = {
         lambda report, predicted: perfetto.render_timeline(predicted.run, predicted.targets),
     ),
 }
+
+
+def _make_fleet_format(suffix: str, media_type: str, title: str) -> FleetFormat:
+    return FleetFormat(
+        media_type, title, f"report.{suffix}", lambda found: fleet.encode_fleet(found, suffix, TOP_RANKS)
+    )
+
+
 FLEET_FORMATS = {
-    "html": FleetFormat(
-        "text/html; charset=utf-8", "HTML", "report.html", lambda found: fleet.render_fleet_page(found, TOP_RANKS)
-    ),
-    "json": FleetFormat("application/json", "JSON", "report.json", fleet.dump_fleet),
-    "txt": FleetFormat(
-        "text/plain; charset=utf-8", "Text", "report.txt", lambda found: as_text(fleet.render_fleet(found, TOP_RANKS))
-    ),
-}
+    suffix: _make_fleet_format(suffix, FORMATS[suffix].media_type, FORMATS[suffix].title)
+    for suffix in ("html", "xlsx", "json", "md", "csv", "parquet")
+} | {"txt": _make_fleet_format("txt", "text/plain; charset=utf-8", "Text")}
 FILE_FORMATS: dict[str, FileFormat] = {**FLEET_FORMATS, **FORMATS}
 
 
