@@ -319,9 +319,7 @@ FILLED_COLUMNS = ("collective", "collective_dtype", "in_nelems", "out_nelems", "
 def fill_grouped_sends(kernels: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
     """Fill in what a kernel sends and receives, where the messages were noted before its launch.
 
-    Args:
-        kernels: The activities with ``call``, ``op_row`` and the columns of collectives.
-        trace: What the rank recorded.
+    The activities have ``call``, ``op_row`` and the columns of collectives.
     """
     if RECORDING_OP not in list_distinct(trace.ops["name"]):
         return kernels

@@ -33,10 +33,7 @@ def build_kernel_table(
                               |                        ^                           |
                               +-> each distinct call --+                           +-> work inferred from others
 
-    Args:
-        trace: What the rank recorded.
-        steps: The rank's steps; by default those found from the trace's own marks.
-        without: Inference rules that are off.
+    Without ``steps`` those count that the trace's own marks tell; rules ``without`` are off.
     """
     owned = _join_owners(trace, step_table.find_steps(trace) if steps is None else steps, without)
     calls = owned.lazy().select(op_work.CALL_COLUMNS).unique().collect()
@@ -175,10 +172,7 @@ _OP_KEY = ("op_row", "captured_row")
 def replace_contradicted_names(owned: pl.DataFrame, call_op_row: pl.Series, calls: pl.DataFrame) -> pl.DataFrame:
     """Name kernels after their op where their own name can't be right.
 
-    Args:
-        owned: The activities with ``op``, ``op_row``, ``captured_row`` and ``input_dims``.
-        call_op_row: The op of each call.
-        calls: The calls.
+    The activities have ``op``, ``op_row``, ``captured_row`` and ``input_dims``; ``call_op_row`` is the op of each call.
     """
     launched = owned.lazy().filter(kind="kernel").drop_nulls("op")
     pairs = launched.select("name", "op").unique().with_columns(_contradicts()).collect()
@@ -235,9 +229,7 @@ def detect_tf32(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
     ``gpu`` proves TF32 for all kernels of that name, if that kernel did its op's work alone. Convolutions by Winograd
     or FFT need fewer multiplications than their shapes imply, so they prove nothing.
 
-    Args:
-        kernels: The kernel table, as measured.
-        gpu: The GPU that it was measured on; without TF32 support nothing changes.
+    The table holds times as measured on ``gpu``; without TF32 support nothing changes.
     """
     return mark_tf32(kernels, find_tf32_names(kernels, gpu))
 
@@ -270,11 +262,7 @@ def _may_be_tf32() -> pl.Expr:
 
 
 def number_gpus(kernels: pl.DataFrame) -> Ints:
-    """Number the GPU of each kernel among those of its rank, from 0; 0 where the trace doesn't tell.
-
-    Args:
-        kernels: The kernel table with ``rank``.
-    """
+    """Number the GPU of each kernel among those of its rank, from 0; 0 where the trace doesn't tell."""
     rank, device, unknown = kernels["rank"].to_numpy(), fill_nulls(kernels["device"], 0), find_nulls(kernels["device"])
     number = np.zeros(rank.size, dtype=np.int64)
     used, code = np.unique(np.stack([rank, device])[:, ~unknown], axis=1, return_inverse=True)
@@ -283,9 +271,5 @@ def number_gpus(kernels: pl.DataFrame) -> Ints:
 
 
 def count_gpus_per_rank(kernels: pl.DataFrame) -> int:
-    """Count the GPUs that a rank drives, of several ranks the one that drives most; at least 1.
-
-    Args:
-        kernels: The kernel table with ``rank``.
-    """
+    """Count the GPUs that a rank drives, of several ranks the one that drives most; at least 1."""
     return int(number_gpus(kernels).max(initial=0)) + 1

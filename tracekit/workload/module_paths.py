@@ -185,9 +185,7 @@ def _classify_mark(name: str) -> int:
 def find_launch_phases(trace: RankTrace, call: pl.Series) -> pl.Series:
     """Find the phase in which each activity was launched, or captured; null where none is known.
 
-    Args:
-        trace: What the rank recorded.
-        call: For each activity, the row in ``trace.calls`` that launched it.
+    ``call`` is, for each activity, the row in ``trace.calls`` that launched it.
     """
     phase = find_enclosing_phases(trace.calls, trace.ops, trace.annotations)
     of_call = gather_rows(phase, call)
@@ -201,8 +199,7 @@ def find_launch_phases(trace: RankTrace, call: pl.Series) -> pl.Series:
 def classify_phase(launched: str) -> pl.Expr:
     """Classify each row of the kernel table by phase.
 
-    Args:
-        launched: Column with the result of ``find_launch_phases``.
+    ``launched`` is a column with the result of ``find_launch_phases``.
     """
     # A transposed convolution's forward pass runs another one's dgrad kernel.
     by_name = pl.col("name").str.contains(BACKWARD_NAME) & pl.col("op").str.contains(BACKWARD_NAME).fill_null(True)
@@ -236,9 +233,7 @@ STANDARD_LIBRARY = (
 def find_launch_sites(trace: RankTrace, call: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Find the module and the Python line that launched each activity; null where none is known.
 
-    Args:
-        trace: What the rank recorded.
-        call: For each activity, the row in ``trace.calls`` that launched it.
+    ``call`` is, for each activity, the row in ``trace.calls`` that launched it.
     """
     if trace.calls.is_empty() or not trace.has_stacks:
         return make_nulls("module", len(call), pl.String), make_nulls("python_line", len(call), pl.String)

@@ -87,13 +87,7 @@ def classify_op(op: str | None) -> str | None:
 
 @lru_cache(MAX_REMEMBERED_NAMES)
 def classify_activity(kind: str, kernel: str, op: str | None) -> str:
-    """Classify one GPU activity into a family.
-
-    Args:
-        kind: kernel, memcpy or memset.
-        kernel: The activity's name.
-        op: The op that launched it, if known.
-    """
+    """Classify one GPU activity, a kernel, memcpy or memset, into a family."""
     if kind != "kernel":
         return kind
     if re.search(WHOLE_GRAPH_NAME, kernel):
@@ -168,9 +162,7 @@ EXTRA_TYPES = {
 def compute_work_of_calls(signatures: pl.DataFrame, pattern: IndexPattern | None = None) -> pl.DataFrame:
     """Compute family, dtype and work of each distinct kernel in each distinct call.
 
-    Args:
-        signatures: The calls, with ``CALL_COLUMNS``.
-        pattern: How rows of embedding tables are looked up; ``None`` if nobody knows.
+    The calls have ``CALL_COLUMNS``.
     """
     rows = [row | _describe_call(row | {"pattern": pattern}) for row in signatures.iter_rows(named=True)]
     types = schema.KERNELS.dtypes | EXTRA_TYPES

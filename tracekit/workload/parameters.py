@@ -39,8 +39,7 @@ def infer_list_elements(sizes: dict[int, int]) -> pl.Expr:
 
     For a table with ``name``, ``op_row`` and ``blocks``.
 
-    Args:
-        sizes: From ``count_elements_by_blocks``.
+    ``sizes`` are from ``count_elements_by_blocks``.
     """
     mine = pl.col("name").str.contains("multi_tensor_apply") & pl.col("op_row").is_not_null()
     blocks = pl.col("blocks").filter(mine).sum().over("op_row")

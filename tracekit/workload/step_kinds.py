@@ -32,11 +32,7 @@ def number_kinds(
 ) -> pl.Series:
     """Number the kinds of steps whose numbers repeat: 0 for the usual kind; null for all steps otherwise.
 
-    Args:
-        steps: The marked steps, with ``step`` and ``label``.
-        of_launch: The step of each call of the trace.
-        trace: What the rank recorded.
-        without: Inference rules that are off.
+    The marked steps have ``step`` and ``label``; ``of_launch`` is the step of each call of the trace.
     """
     nothing = make_nulls("work", steps.height)
     if is_unique(steps["label"]):
@@ -121,13 +117,8 @@ MAX_EARLIER_FRACTION = 0.01
 def find_busy_start(trace: RankTrace, without: RuleNames, since_ns: int | None = None) -> tuple[int, int] | None:
     """Return the start of the delayed kernel, and how long after its launch, and after all earlier work, that is.
 
-    Args:
-        trace: The trace.
-        without: Inference rules that are off.
-        since_ns: Start of the first step, whose kernels count; ``None`` for the trace's first activity.
-
-    Returns:
-        ``None`` without such a wait, or if the rule is off.
+    Kernels count from ``since_ns``, the start of the first step, or if ``None`` from the trace's first activity. The
+    result is ``None`` without such a wait, or if the rule is off.
     """
     if not BUSY_START_RULE.is_on(without) or trace.activities.is_empty():
         return None

@@ -168,10 +168,7 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool 
     to its last, or what lies between ranges that prepare the run. Marks without launches are no steps: a recording that
     ends with its block opens one last step that stays empty.
 
-    Args:
-        trace: What the rank recorded.
-        without: Inference rules that are off.
-        as_one: Whether the whole trace is one step in any case.
+    With ``as_one`` the whole trace is one step in any case.
 
     Returns:
         ``step`` (ProfilerStep number; the place in time where these repeat), ``start_ns`` and ``end_ns`` on the CPU,
@@ -352,10 +349,7 @@ def _select_usual_work(steps: pl.DataFrame) -> pl.DataFrame:
 def drop_first_step(asked: pl.DataFrame, steps: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     """Drop the trace's first step, which starts with an empty launch queue, unless nothing else would be measured.
 
-    Args:
-        asked: The steps that were asked for, with a column ``rank``.
-        steps: All steps, likewise.
-        kernels: The kernel table.
+    Both tables of steps have a column ``rank``.
     """
     number, rank = steps["step"].to_numpy(), fill_nulls(steps["rank"], NO_NUMBER)
     is_first = np.zeros(number.size, np.bool_)
@@ -384,9 +378,7 @@ def assign_steps(times_ns: pl.Series, steps: pl.DataFrame) -> pl.Series:
 def select_steps_of_ranks(tables: Sequence[pl.DataFrame], wanted: str | None) -> list[pl.DataFrame]:
     """Select the steps of each rank, as ``select_steps`` does; of repeated numbers those that the first rank's tell.
 
-    Args:
-        tables: The steps of each rank, with the numbers of the first.
-        wanted: As for ``select_steps``.
+    The tables have the numbers of the first rank.
 
     Raises:
         StepError: No step of a rank matches.
@@ -444,11 +436,7 @@ def _has_repeated_labels(steps: pl.DataFrame) -> bool:
 
 
 def note_repeated_labels(tables: Sequence[pl.DataFrame]) -> tuple[Message, ...]:
-    """Say that numbers of steps repeat, and of kinds of steps which is measured by default.
-
-    Args:
-        tables: The steps of each rank.
-    """
+    """Say that numbers of steps repeat, and of kinds of steps which is measured by default."""
     steps = next(filter(_has_repeated_labels, tables), None)
     if steps is None:
         return ()

@@ -60,7 +60,6 @@ class EditedOps:
     """A rank's ops with other tables.
 
     Attributes:
-        ops: The ops.
         widths: Widths of all tables that they look up in, in the order of calls.
         old_rows: Rows of PyTorch's tables that got another number of them.
     """
@@ -84,12 +83,7 @@ class _Call:
 
 
 def edit_table_ops(ops: pl.DataFrame, edit: TableEdit) -> EditedOps:
-    """Edit a rank's ops.
-
-    Args:
-        ops: As in the trace (``schema.OPS``).
-        edit: What changes.
-    """
+    """Edit a rank's ops."""
     named = "|".join([*map(re.escape, (*BAG_OPS, *BAG_GRADIENTS)), *(call.op.pattern for call in CALLS)])
     mine = pl.col("name").str.contains(f"{named}|{EXACT_BACKWARD_OP.pattern}|{INDEX_MOVERS}")
     mine |= pl.col("name").is_in(SPARSE_GRADIENT_OPS)

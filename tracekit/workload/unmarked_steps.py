@@ -72,7 +72,6 @@ class MeasuredStretch(NamedTuple):
 
     Attributes:
         start_ns: Its begin on the host.
-        end_ns: Its end.
         left_out: Names of the ranges before and after it.
         name: The range that it is; ``None`` if no range holds nearly all of its work.
     """

@@ -12,7 +12,6 @@ class KernelName:
     """Facts that a library wrote into a kernel's name; ``None`` where the name has none.
 
     Attributes:
-        family: Kernel family.
         dtype: Precision that it computes in.
         weight_dtype: Precision that its weights are stored in, where that isn't ``dtype``.
         tile_m: Rows of the output (queries, for attention) that one block computes.

@@ -43,11 +43,7 @@ BUFFERS = Op(
 
 
 def compute_work(signature: Signature, family: str, item_bytes: int = 4) -> Columns | None:
-    """Compute the work of one kernel of ``family`` in a call with this signature.
-
-    Returns:
-        The family's columns; ``None`` if the shapes aren't enough.
-    """
+    """Compute the work of one kernel of ``family`` in a call; ``None`` if the shapes aren't enough."""
     known = find_op(signature.op, family)
     if known is None:
         return None

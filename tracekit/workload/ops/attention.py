@@ -44,9 +44,7 @@ class MaskArgument:
     def find(self, signature: Signature, pairs: tuple[int, int]) -> list[Tensor]:
         """Return the masks of a call, with their gradients if these are arguments.
 
-        Args:
-            signature: The call.
-            pairs: Number of queries and of keys in memory.
+        ``pairs`` are the numbers of queries and of keys in memory.
         """
         if self.position is not None:
             return signature.get_tensors(self.position)
@@ -66,10 +64,7 @@ def build_mask_columns(masks: Iterable[Tensor], columns: Columns, *, has_gradien
 
     Its gradient is written for all that it was expanded to.
 
-    Args:
-        masks: Tensors of up to ``MASK_AXES`` axes; other inputs have none.
-        columns: The attention's columns.
-        has_gradient: Whether the gradient is computed too.
+    The masks have up to ``MASK_AXES`` axes; other inputs have none.
     """
     found = [mask for mask in masks if mask.numel > 1 and len(mask.shape) <= MASK_AXES]
     if not found:
@@ -103,10 +98,7 @@ def _read_mask(mask: MaskArgument | None, signature: Signature, columns: Columns
 def compute_head_width(q: Shape, k: Shape, v: Shape | None) -> int:
     """Compute the head width; if values are narrower than keys (MLA), the mean, as each has half of the work.
 
-    Args:
-        q: Query.
-        k: Key, as wide as the query.
-        v: Value; assumed to be as wide as the key if its other axes differ from the key's.
+    Values are assumed to be as wide as the key if their other axes differ from the key's.
     """
     return (q[-1] + v[-1]) // 2 if v and v[:-1] == k[:-1] else q[-1]
 
@@ -123,14 +115,8 @@ def build_attention_columns(
 ) -> Columns:
     """Build the columns of attention.
 
-    Args:
-        q: Query [batch, tokens, heads, ...].
-        k: Key, likewise.
-        width: Width of a head.
-        causal: Whether the mask is causal.
-        backward: Whether this is the backward pass.
-        window: Maximum number of keys that each query sees, if limited.
-        paged: Whether the keys lie in pages.
+    Query and key are [batch, tokens, heads, ...]; a query sees at most ``window`` keys, which lie in pages if
+    ``paged``.
     """
     return {
         "batch": q[0],

@@ -51,10 +51,7 @@ def compute_bag_lookup(signature: Signature, item_bytes: int, pattern: IndexPatt
     A warp sums up 32 columns of a bag after those of another. Each row's load waits for that of its index, as the
     compiler doesn't unroll the loop (ATen/native/cuda/EmbeddingBag.cu).
 
-    Args:
-        signature: Of the op; its third input has the bags' starts.
-        item_bytes: Bytes per element where the signature has no type.
-        pattern: How the indices are distributed; None if nobody knows.
+    The third input has the bags' starts; ``item_bytes`` count where the signature has no type.
     """
     if signature.op not in BAG_OPS:
         return None
@@ -110,8 +107,6 @@ class SortedIndices:
     """Expected segments of the sorted indices.
 
     Attributes:
-        indices: Number of indices.
-        index_bytes: Bytes of an index.
         width: Elements of a row.
         item_bytes: Bytes of an element of the gradients.
         segments: Different rows among the indices.
@@ -138,11 +133,7 @@ def compute_gradient_work(
 ) -> Columns | None:
     """Compute the work of one kernel of a sorted gradient; ``None`` for other ops and kernels.
 
-    Args:
-        signature: The op.
-        kernel: The kernel's name.
-        item_bytes: Bytes per element where the signature has no type.
-        pattern: How indices are distributed; ``None`` if nobody knows, so that others are the bounds.
+    ``item_bytes`` count where the signature has no type; without ``pattern`` the other distributions are the bounds.
     """
     if signature.op not in TABLE_ROWS_ARGUMENT:
         return None

@@ -83,7 +83,6 @@ class LookedUp:
 
     Attributes:
         indices: Indices into all tables.
-        tables: Tables.
         weight_bytes: Bytes of a weight.
         weights: Weights of all tables; 0 where the trace doesn't tell.
         placement: Position in ``PLACEMENTS`` of where they lie.
@@ -98,10 +97,7 @@ class LookedUp:
     def split_evenly(self, width: float, bags: int, pattern: IndexPattern | None) -> TableLookup:
         """Return the look-ups in equal tables; tables of unknown size have as many rows as indices.
 
-        Args:
-            width: Elements of a row.
-            bags: Sums over all tables.
-            pattern: How the indices are distributed; None if nobody knows.
+        ``width`` is in elements of a row; ``bags`` are sums over all tables.
         """
         each = self.indices / self.tables
         return TableLookup(
@@ -122,7 +118,6 @@ class LookupCall:
 
     Attributes:
         kind: Kind of the backward pass that follows, an optimizer or ``dense``; empty where the call doesn't tell.
-        looked_up: Its tables and indices.
         bags: Sums over all tables.
         width: Elements of a row, the mean of all tables; None if not recorded.
     """
@@ -192,12 +187,7 @@ def list_tables(
 ) -> list[TableLookup]:
     """List the tables of a call, equal ones as one.
 
-    Args:
-        signature: The call.
-        looked_up: What it tells of all tables together.
-        width: Mean width of a table.
-        bags: Sums over all tables.
-        pattern: How the indices are distributed; None if nobody knows.
+    ``looked_up`` is what the call tells of all tables together, ``width`` their mean width, ``bags`` the sums over all.
     """
     each = [signature.get_integers(len(signature.dims) - LISTS + place) or [] for place in range(LISTS)]
     if {len(sizes) for sizes in each} != {looked_up.tables}:
@@ -234,10 +224,6 @@ def compute_quantised_lookup(signature: Signature, pattern: IndexPattern | None 
 
     Tables are assumed to be as wide and long as their average. For tables of several types, the narrowest and the
     widest type are the bounds, and the mean of their row sizes is assumed.
-
-    Args:
-        signature: Of the op.
-        pattern: How the indices are distributed; None if nobody knows.
     """
     if signature.op != OP:
         return None
@@ -341,11 +327,7 @@ def compute_fbgemm_work(
 ) -> Columns | None:
     """Compute the work of one kernel of an FBGEMM op; ``None`` if it isn't known.
 
-    Args:
-        signature: The op; a backward pass has what its look-up tells as its ``output``.
-        kernel: The kernel's name.
-        item_bytes: Bytes per element where the signature has no type.
-        pattern: How indices are distributed; ``None`` if nobody knows.
+    A backward pass has what its look-up tells as its ``output``; ``item_bytes`` count where the signature has no type.
     """
     if BACKWARD_FUNCTION.search(signature.op) or EXACT_BACKWARD_OP.search(signature.op):
         return _compute_backward(signature, kernel, pattern)

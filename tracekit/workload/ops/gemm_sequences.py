@@ -85,10 +85,8 @@ FOUR_BIT_FRACTION = 17 / 64
 def compute_gemm_in_sequence(signature: Signature, place: int, kernels: int) -> Columns | None:
     """Compute the work of the GEMM at ``place`` among the ``kernels`` GEMMs of a call; ``None`` if it is ambiguous.
 
-    Args:
-        signature: The call; a backward pass has the inputs of its forward call, and the gradient as ``output``.
-        place: Position from 0, in the order of execution.
-        kernels: Number of GEMMs that ran.
+    Places count from 0, in the order of execution. A backward pass has the inputs of its forward call, and the gradient
+    as ``output``.
     """
     chain = GEMM_SEQUENCES[signature.op](signature, kernels)
     if chain is None:

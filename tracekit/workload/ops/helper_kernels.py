@@ -164,10 +164,7 @@ PARTIAL_ROTARY_FUNCTIONS = ("ApplyRotaryEmbQKV_", "ApplyRotaryEmbKV_")
 def compute_function_traffic(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
     """Compute the traffic of one kernel of an autograd function; ``None`` for other kernels and for other ops.
 
-    Args:
-        signature: The function's inputs; a backward pass has those of its forward call.
-        kernel: The kernel's name.
-        item_bytes: Bytes per element where the signature has no type.
+    A backward pass has the inputs of its forward call; ``item_bytes`` count where the signature has no type.
     """
     function = signature.op.removesuffix("Backward")
     unknown = function != signature.op and signature.output is None

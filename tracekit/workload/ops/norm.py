@@ -107,11 +107,8 @@ def _merge_to_rows(signature: Signature, shape: tuple[int, ...]) -> tuple[int, .
 def compute_partial_norm(signature: Signature, kernel: str, item_bytes: int, room: int | None = None) -> Columns | None:
     """Compute the work of a kernel that does a part of a norm; ``None`` for one that does all of it.
 
-    Args:
-        signature: The op.
-        kernel: The kernel's name.
-        item_bytes: Bytes per element where the signature has no type.
-        room: Maximum elements that the kernel's threads can take; ``None`` if unknown.
+    ``item_bytes`` count where the signature has no type; ``room`` is how many elements the kernel's threads can take at
+    most.
     """
     found = next((one for one in _list_passes(signature.op) if one.name.search(kernel)), None)
     if found is None or not signature.tensors:

@@ -51,11 +51,7 @@ def compute_traffic_without_lists(
 ) -> Columns | None:
     """Compute the traffic of an op whose lists weren't recorded, by the number of lists in its kernel's name.
 
-    Args:
-        signature: The op.
-        kernel: The multi_tensor_apply kernel, whose name has the number of its lists.
-        parameters: Elements of each list.
-        item_bytes: Bytes per element.
+    Each list has ``parameters`` elements of ``item_bytes``.
     """
     lists = LIST_COUNT.search(kernel)
     if lists is None:

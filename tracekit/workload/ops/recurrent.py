@@ -66,11 +66,8 @@ class _RecurrentLayers:
 def compute_recurrent_work(signature: Signature, kernel: str, products: str | None, item_bytes: int) -> Columns | None:
     """Compute the work of one kernel of a recurrent op; ``None`` if it isn't known.
 
-    Args:
-        signature: The op.
-        kernel: The kernel's name.
-        products: GEMMs of the call, as ``list_recurrent_gemms`` lists them; ``None`` for a kernel that isn't a GEMM.
-        item_bytes: Bytes per element where the signature has no type.
+    ``products`` are the GEMMs of the call, as ``list_recurrent_gemms`` lists them; ``None`` for a kernel that isn't a
+    GEMM. ``item_bytes`` count where the signature has no type.
 
     Returns:
         Columns of a GEMM, and ``shares``: whether several kernels split this work.

@@ -28,8 +28,6 @@ class Op:
     """A registered op.
 
     Attributes:
-        family: Family of its kernels.
-        formula: Computes their work.
         unread: Why the formula counts fewer bytes than the op's tensors hold; ``None`` if it counts at least those
             (tests/workload/test_stored_bytes.py).
     """

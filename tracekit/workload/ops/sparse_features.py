@@ -50,11 +50,8 @@ def build_counters(signature: Signature, item_bytes: int) -> Columns:
 def build_warps(segments: int, numel: int, bytes_: float, least: int = MOVING_ELEMENTS) -> Columns:
     """Build the work of warps that each go through a segment, short or long.
 
-    Args:
-        segments: Number of segments.
-        numel: Elements of all of them.
-        bytes_: Bytes moved.
-        least: Scattered elements that take as long as a warp with next to nothing to do.
+    The segments have ``numel`` elements together; ``least`` scattered elements take as long as a warp with next to
+    nothing to do.
     """
     cols = round(least + FURTHER_ELEMENT * max(numel / max(segments, 1) - least, 0))
     columns = build_traffic_columns((segments, cols), flops=0, bytes_=round(bytes_))

@@ -37,7 +37,6 @@ class _Mamba2Chunks:
     Attributes:
         chunks: Chunks of all sequences.
         rows: Tokens in each chunk.
-        heads: Heads.
         width: Width of a head.
         groups: Groups of heads with the same scores.
         state: Size of the state of one element of a head.
@@ -150,10 +149,7 @@ SCAN_KERNEL = re.compile(r"selective_scan_(fwd|bwd)_kernel")
 def compute_state_space_work(signature: Signature, kernel: str, item_bytes: int) -> Columns | None:
     """Compute the work of one kernel of a state-space op; ``None`` if it isn't known.
 
-    Args:
-        signature: The op; a backward pass has the inputs of its forward call.
-        kernel: The kernel's name.
-        item_bytes: Bytes per element where the signature has no type.
+    A backward pass has the inputs of its forward call; ``item_bytes`` count where the signature has no type.
     """
     function = signature.op.removesuffix("Backward")
     convolution, scan = CONVOLUTION_KERNEL.search(kernel), SCAN_KERNEL.search(kernel)

@@ -61,7 +61,6 @@ class TableLookup:
         pattern: How the indices are distributed; None if nobody knows.
         placement: Where the weights lie.
         tables: Equal tables.
-        index_bytes: Bytes of an index.
     """
 
     rows: int
@@ -109,9 +108,7 @@ def _expect_reuse_rows(pattern: IndexPattern, rows: int, draws: float) -> float:
 def compute_lookup_columns(tables: Sequence[TableLookup], output_bytes: float = FP32_BYTES) -> Columns:
     """Compute a look-up of rows, summed up bag by bag.
 
-    Args:
-        tables: The tables that one kernel looks rows up in.
-        output_bytes: Bytes of an element of the sums.
+    One kernel looks rows up in all ``tables``; ``output_bytes`` are those of an element of the sums.
     """
     return _bracket_bytes(tables, lambda known: _compute_lookup(known, output_bytes))
 
@@ -119,9 +116,7 @@ def compute_lookup_columns(tables: Sequence[TableLookup], output_bytes: float = 
 def compute_fbgemm_lookup(tables: Sequence[TableLookup], output_bytes: float = FP32_BYTES) -> Columns:
     """Compute a look-up by FBGEMM's kernel, in which a warp waits for one row of its bags after the other.
 
-    Args:
-        tables: The tables that one kernel looks rows up in.
-        output_bytes: Bytes of an element of the sums.
+    One kernel looks rows up in all ``tables``; ``output_bytes`` are those of an element of the sums.
     """
     longest = max(BAG_CLOCKS + ROW_CLOCKS * one.indices / max(one.bags, 1) for one in tables)
     clocks = sum(
@@ -141,9 +136,7 @@ def _count_bags_of_warp(width: float) -> int:
 def compute_update_columns(tables: Sequence[TableLookup], optimizer: str) -> Columns | None:
     """Compute the sum of each different row's gradients and its update; None for an unknown optimizer.
 
-    Args:
-        tables: The tables whose rows one kernel updates.
-        optimizer: A key of ``OPTIMIZER_STATE``.
+    One kernel updates all ``tables``; ``optimizer`` is a key of ``OPTIMIZER_STATE``.
     """
     if optimizer not in OPTIMIZER_STATE:
         return None

@@ -41,9 +41,8 @@ def compute_buffer_traffic(signature: Signature, item_bytes: int) -> Columns:
 
     A table from which rows are looked up counts one row per index.
 
-    Args:
-        signature: The kernel's arguments; the integers among them give the number of its elements.
-        item_bytes: Bytes per element of buffers without a type.
+    The integers among the kernel's arguments give the number of its elements; ``item_bytes`` are those of buffers
+    without a type.
     """
     each = 1 if MOVE_NAME.search(signature.op) else None
     each = each or next((count for pattern, count in READ_LIMITS if pattern.search(signature.op)), None)
@@ -127,8 +126,7 @@ def _limit_tables(op: str, tensors: Sequence[Tensor]) -> list[Tensor]:
 def compute_template_work(signature: Signature) -> Columns | None:
     """Compute the work of a template's kernel; ``None`` if the buffers aren't enough.
 
-    Args:
-        signature: The kernel's arguments, under its own name.
+    The signature has the kernel's arguments, under its own name.
     """
     if "flex_" in signature.op:
         return _infer_attention(signature)

@@ -97,9 +97,7 @@ def _list_changes() -> tuple[tuple[pl.Expr, Mapping[str, pl.Expr]], ...]:
 def describe_misfit(kernels: pl.DataFrame, trace: RankTrace) -> Message:
     """Say which count of the batches first differs from the model's: of batches, of layers, of GEMMs in a layer.
 
-    Args:
-        kernels: As for :func:`infer_model_work`, which found nothing.
-        trace: The trace, with a model.
+    ``kernels`` are as for :func:`infer_model_work`, which found nothing.
     """
     layers = len(trace.model.layers) if trace.model else 0
     segmented = _cut_segments(kernels, trace).drop_nulls("batch_of_engine")

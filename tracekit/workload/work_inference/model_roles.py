@@ -82,10 +82,7 @@ def list_fusions(model: ModelConfig) -> tuple[Fusion, ...]:
 def list_roles(model: ModelConfig, fusion: Fusion, tensor_parallel: int) -> pl.DataFrame:
     """List the GEMMs of a batch.
 
-    Args:
-        model: The model.
-        fusion: Which matrices are fused.
-        tensor_parallel: Ranks that share each layer.
+    ``tensor_parallel`` ranks share each layer.
 
     Returns:
         ``segment``, ``place`` in it, ``role``, and the sizes of the weight: ``n_of_model`` and ``k_of_model``; of the

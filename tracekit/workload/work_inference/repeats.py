@@ -165,8 +165,7 @@ def infer_weight_gradients(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataF
     Beside a kernel that is named as the input's gradient, those without a direction are the weight's; if none is
     named, the last one is.
 
-    Args:
-        kernels: Table with ``op_row``, ``correlation`` and the columns of convolutions.
+    The table has ``op_row``, ``correlation`` and the columns of convolutions.
     """
     if CONVOLUTION_BACKWARD not in list_distinct(kernels["op"]):
         return kernels
