@@ -15,8 +15,7 @@ import tracekit as tk
 from tests.codes import has_code, list_codes
 from tracekit.errors import ModelConfigError, TracekitError
 from tracekit.models.llm import ModelConfig, parse_model_config, read_model_config
-from tracekit.parallelism.batch_size import scale_batch
-from tracekit.parallelism.context_length import set_context_length
+from tracekit.parallelism.batch_size import scale_batch, set_context_length
 from tracekit.reporting import build_report
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

@@ -129,7 +129,7 @@ def test_more_copies_are_never_faster_and_a_network_costs():
 def test_what_hides_behind_the_backward_pass_slows_it(monkeypatch):
     """By the part of the GPU that the collectives take, as far as the GPU is busy in the step."""
     found = Step().on(dp=8)
-    monkeypatch.setattr("tracekit.prediction.insertion_cost.COLLECTIVE_SM_FRACTION", 0.0)
+    monkeypatch.setattr("tracekit.prediction.layout_step.COLLECTIVE_SM_FRACTION", 0.0)
     free = Step().on(dp=8)
     hidden_us = free.inserted_us["collective"] - free.step.exposed_comm_us
     busy = free.step.kernel_time_us / free.step.step_time_us

@@ -16,8 +16,8 @@ from predictors.power import load_power_law
 from tests.codes import has_code, list_codes
 from tracekit.cli.app import app
 from tracekit.errors import RequestError
+from tracekit.prediction.clock import parse_power_cap, resolve_power_cap
 from tracekit.prediction.energy import KernelEnergy, compute_idle_w, estimate_step_energy
-from tracekit.prediction.power_cap import parse_power_cap, resolve_power_cap
 from tracekit.replay.step_time import StepTime
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace

@@ -20,8 +20,7 @@ from tracekit.parallelism.expert_parallel import (
     insert_expert_alltoalls,
     split_experts,
 )
-from tracekit.parallelism.fsdp import insert_expert_fsdp_collectives
-from tracekit.parallelism.fsdp_units import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP
+from tracekit.parallelism.fsdp import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP, insert_expert_fsdp_collectives
 from tracekit.parallelism.layout import LayoutError
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder

@@ -10,7 +10,7 @@ from predictors.power import load_power_law
 from tests.codes import find_message, has_code, list_codes
 from tests.prediction.test_sustained_clock import build_short_products
 from tracekit.errors import RequestError
-from tracekit.prediction.fixed_clock import get_highest_mhz, parse_clock, parse_source_clock, resolve_clock
+from tracekit.prediction.clock import get_highest_mhz, parse_clock, parse_source_clock, resolve_clock
 from tracekit.testing import A100
 
 SAMPLE = Path("sample_traces/synthetic_transformer_train.json.gz")

@@ -8,7 +8,7 @@ import tracekit as tk
 from tests.codes import find_message
 from tests.prediction.test_energy import STEP
 from tests.report.decisions import STEP_US, make_source, make_step
-from tracekit.prediction.mean_step import bound_mean_step
+from tracekit.prediction.intervals import bound_mean_step
 from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.reporting.sections.targets import build_decision
 from tracekit.testing import TraceBuilder

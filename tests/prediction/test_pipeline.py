@@ -15,7 +15,7 @@ from tracekit.comm import predict as predict_collectives
 from tracekit.errors import TracekitError
 from tracekit.parallelism.layers import find_repeated_layers, find_repetition
 from tracekit.parallelism.layout import LayoutError
-from tracekit.parallelism.pipeline_sends import SEND_LATENCY_US
+from tracekit.parallelism.pipeline_parallel import SEND_LATENCY_US
 from tracekit.render.html.page import render_page
 from tracekit.render.json import dump_prediction
 from tracekit.reporting import build_report

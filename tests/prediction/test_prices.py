@@ -12,8 +12,7 @@ from tracekit.comm import load_cluster
 from tracekit.comm.cluster import list_cluster_files
 from tracekit.errors import RequestError
 from tracekit.prediction.batch import StepBatch
-from tracekit.prediction.cost import GivenPrices, Prices, parse_prices
-from tracekit.prediction.price_file import PriceFile, read_price_file
+from tracekit.prediction.cost import GivenPrices, PriceFile, Prices, parse_prices, read_price_file
 from tracekit.prediction.question import WholeRun, parse_amount
 from tracekit.prediction.targets import expand_group
 from tracekit.request import PredictRequest

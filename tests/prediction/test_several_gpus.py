@@ -9,8 +9,8 @@ from tests.jobs import job
 from tracekit.engine import InProcessEngine
 from tracekit.fleet import predict_fleet
 from tracekit.messages import Message
+from tracekit.prediction.clock import average_by_gpu, to_demands_ns
 from tracekit.prediction.model import Prediction
-from tracekit.prediction.sustained_clock import average_by_gpu, to_demands_ns
 from tracekit.request import PredictRequest
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder

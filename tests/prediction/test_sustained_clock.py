@@ -13,7 +13,7 @@ from predictors import load_gpu
 from predictors.power import load_power_law
 from tests.codes import find_message, list_codes
 from tests.prediction.test_energy import build_trace
-from tracekit.prediction.sustained_clock import (
+from tracekit.prediction.clock import (
     change_clock,
     compute_demands_us,
     compute_source_slowdown,

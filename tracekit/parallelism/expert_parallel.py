@@ -33,14 +33,14 @@ from tracekit.parallelism.inserted import (
     find_stream_neighbours,
     insert_in_stream,
 )
-from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
-from tracekit.parallelism.process_groups import EP_GROUP
-from tracekit.parallelism.transformer_blocks import (
+from tracekit.parallelism.layers import (
     choose_message_dtype,
     compute_item_bytes,
     compute_weight_bytes,
     is_expert_gemm,
 )
+from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
+from tracekit.parallelism.process_groups import EP_GROUP
 from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT
 from tracekit.program import Program
 from tracekit.workload.module_paths import BACKWARD, FORWARD

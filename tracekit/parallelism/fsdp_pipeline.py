@@ -25,8 +25,13 @@ from tracekit.messages import Message, layouts
 from tracekit.messages import layouts as told
 from tracekit.parallelism.collective_calls import predict_on_cluster
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
-from tracekit.parallelism.fsdp import GATHER_AHEAD_LAYERS
-from tracekit.parallelism.fsdp_units import FsdpUnits, build_fsdp_rows, find_fsdp_units, list_fsdp_collectives
+from tracekit.parallelism.fsdp import (
+    GATHER_AHEAD_LAYERS,
+    FsdpUnits,
+    build_fsdp_rows,
+    find_fsdp_units,
+    list_fsdp_collectives,
+)
 from tracekit.parallelism.inserted import NO_NODE, Insertion, add_host_time, append_kernels, find_stream_neighbours
 from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
 from tracekit.parallelism.layout import Layout, LayoutError

@@ -11,11 +11,10 @@ from predictors.kernel_identity import parse_release
 from predictors.kernels import TENSOR_FAMILIES
 from tracekit.messages import layouts
 from tracekit.models.captured import hash_inputs
-from tracekit.parallelism.batch_size import scale_batch
+from tracekit.parallelism.batch_size import scale_batch, set_context_length
 from tracekit.parallelism.collective_calls import SIZE_COLUMNS, list_collectives
-from tracekit.parallelism.context_length import set_context_length
 from tracekit.parallelism.expert_parallel import compute_expert_parameter_fraction, find_experts, split_experts
-from tracekit.parallelism.fsdp_units import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP
+from tracekit.parallelism.fsdp import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP
 from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
 from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
 from tracekit.parallelism.process_groups import infer_group_roles

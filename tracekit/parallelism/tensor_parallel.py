@@ -22,9 +22,7 @@ from tracekit.parallelism.inserted import (
     describe_host_cost,
     insert_in_stream,
 )
-from tracekit.parallelism.layout import LayoutError
-from tracekit.parallelism.process_groups import TP_GROUP, is_training
-from tracekit.parallelism.transformer_blocks import (
+from tracekit.parallelism.layers import (
     EXPERTS,
     GEMM_SIDES,
     HEADS,
@@ -38,6 +36,8 @@ from tracekit.parallelism.transformer_blocks import (
     infer_split_sides,
     list_block_kernels,
 )
+from tracekit.parallelism.layout import LayoutError
+from tracekit.parallelism.process_groups import TP_GROUP, is_training
 from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT, check_work_known
 from tracekit.program import Program
 from tracekit.workload.module_paths import BACKWARD, FORWARD

@@ -1,10 +1,14 @@
 """Compute kernel times at the low and the high end of a prediction's interval."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
 from predictors.result import sum_with_interval
 from tracekit.arrays import Bools, Floats, mark_equal
+from tracekit.replay.engine import UnknownTimes
+from tracekit.replay.step_time import StepTime
 
 PS_PER_US = 1e6
 """Sums of whole picoseconds don't depend on the order."""
@@ -53,3 +57,43 @@ def compute_end_factors(time_ps: Floats, low_ps: Floats, high_ps: Floats, *, kno
     time, low, high = sum_with_interval(time_us, low_us, high_us)
     lower, upper = (low / time, high / time) if time else (1.0, 1.0)
     return min(lower, known_bias), max(upper, known_bias)
+
+
+def bound_mean_step(replays: Sequence[StepTime], likely_us: float, ends_us: tuple[float, float]) -> tuple[float, float]:
+    """Return the ends of the mean step's interval: those of its replays, moved as the median step's were.
+
+    Example: replays whose medians are 8, 10 and 13 ms and whose means are 12, 15 and 20 ms; the median's interval was
+    widened from 8 and 13 to 7 and 15 ms. The mean's is 12 x 7/8 = 10.5 to 20 x 15/13 = 23.1 ms.
+
+    Args:
+        replays: The step with the likely, low and high kernel times.
+        likely_us: The mean step.
+        ends_us: Ends of the median step's interval.
+    """
+    medians, means = [one.step_time_us for one in replays], [one.mean_us for one in replays]
+    low, high = (
+        outermost(means) * (end / outermost(medians) if outermost(medians) else 1.0)
+        for outermost, end in zip((min, max), ends_us, strict=True)
+    )
+    return min(low, likely_us), max(high, likely_us)
+
+
+def list_unknown_times(ratio: float, *, is_same_gpu: bool) -> tuple[UnknownTimes, UnknownTimes, UnknownTimes]:
+    """Return the likely, the low and the high factors on time of unknown origin.
+
+    Work that isn't recorded likely scales like the recorded kernels, a gap likely stays. Either may be anything from no
+    time at all to all of it; where kernels take longer, to as much longer.
+
+    Args:
+        ratio: Predicted over measured time of the recorded kernels.
+        is_same_gpu: Whether the target is the trace's own GPU, on which all of it was measured.
+    """
+    likely, most = UnknownTimes(unrecorded=ratio), max(ratio, 1.0)
+    if is_same_gpu:
+        return likely, likely, likely
+    return likely, UnknownTimes(0.0, 0.0), UnknownTimes(most, most)
+
+
+def divide_sums(predicted_ps: int, measured_ps: int) -> float:
+    """Divide sums of kernel times in whole picoseconds; 1 without any measured time."""
+    return predicted_ps / measured_ps if measured_ps else 1.0

@@ -18,13 +18,12 @@ from tracekit.messages import predictions as told
 from tracekit.parallelism.ddp import COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION
 from tracekit.parallelism.fsdp import GATHER_AHEAD_LAYERS
 from tracekit.parallelism.layout import Layout
-from tracekit.parallelism.pipeline_parallel import Pipeline
-from tracekit.parallelism.pipeline_sends import SEND_LATENCY_US
+from tracekit.parallelism.pipeline_parallel import SEND_LATENCY_US, Pipeline
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.prediction import track_record
 from tracekit.prediction.changed_step import ChangedStep, is_worth_note
+from tracekit.prediction.clock import get_highest_mhz
 from tracekit.prediction.cost import Prices
-from tracekit.prediction.fixed_clock import get_highest_mhz
 from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR
 from tracekit.prediction.job import Job
 from tracekit.prediction.memory import MemoryFit

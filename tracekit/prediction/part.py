@@ -28,13 +28,20 @@ from tracekit.graph.edit import remove_edges
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.pipeline_parallel import Pipeline, predict_pipeline
 from tracekit.parallelism.relayout import add_measured_times, get_kernel_key, relayout_kernels
+from tracekit.prediction.clock import (
+    apply_clock,
+    apply_power_cap,
+    change_clock,
+    choose_slowdown,
+    resolve_clock,
+    resolve_power_cap,
+    spread_slowdown,
+    to_demands_ns,
+)
 from tracekit.prediction.collectives import fill_collective_times
 from tracekit.prediction.energy import list_kernel_energies
-from tracekit.prediction.fixed_clock import apply_clock, resolve_clock
 from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR, PS_PER_US, find_kept_collectives
 from tracekit.prediction.kernel_times import KernelTimePredictor
-from tracekit.prediction.power_cap import apply_power_cap, resolve_power_cap
-from tracekit.prediction.sustained_clock import change_clock, choose_slowdown, spread_slowdown, to_demands_ns
 from tracekit.program import Program
 from tracekit.replay.compressed import CompressedRank, JobLinks, RankReplay, compress_rank, release_ends
 from tracekit.replay.engine import (

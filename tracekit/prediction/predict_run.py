@@ -13,8 +13,7 @@ from tracekit.messages import requests as messages
 from tracekit.messages.requests import PREDICTING_TARGET
 from tracekit.parallelism.layout import LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.process_groups import infer_layout_if_needed
-from tracekit.prediction.batch import infer_job_batch
-from tracekit.prediction.batch_kinds import separate_batches
+from tracekit.prediction.batch import infer_job_batch, separate_batches
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.job import WholeJob
 from tracekit.prediction.model import PredictedStep, Prediction, Predictions, RefusedTarget, Target

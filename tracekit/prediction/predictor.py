@@ -19,15 +19,26 @@ from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.parallelism.stragglers import StragglerEffect, predict_stragglers
 from tracekit.prediction import notes
 from tracekit.prediction.changed_step import ChangedStep
+from tracekit.prediction.clock import (
+    average_by_gpu,
+    compute_source_slowdown,
+    compute_target_slowdown,
+    get_highest_mhz,
+    regulates_clock,
+    resolve_power_cap,
+)
 from tracekit.prediction.collectives import retarget_to_target
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, average_kernel_energy, compute_idle_w, estimate_step_energy
 from tracekit.prediction.experience import apply_scoreboard
-from tracekit.prediction.fixed_clock import get_highest_mhz
-from tracekit.prediction.insertion_cost import separate_inserted_kernels
-from tracekit.prediction.intervals import compute_end_factors
+from tracekit.prediction.intervals import bound_mean_step, compute_end_factors, divide_sums, list_unknown_times
 from tracekit.prediction.job import Job, JobReplays, ReplayedStep
-from tracekit.prediction.mean_step import bound_mean_step
+from tracekit.prediction.layout_step import (
+    compute_batch_ratio,
+    get_stage_layouts,
+    scale_to_pipeline_step,
+    separate_inserted_kernels,
+)
 from tracekit.prediction.model import Coverage, PredictedStep, Prediction, StepOnHost, StepOnUsualHost, Target
 from tracekit.prediction.note_order import order_notes
 from tracekit.prediction.part import (
@@ -43,15 +54,7 @@ from tracekit.prediction.part import (
     sum_source_demand,
     sum_times,
 )
-from tracekit.prediction.power_cap import resolve_power_cap
 from tracekit.prediction.source_cluster import SourceCluster
-from tracekit.prediction.stages import compute_batch_ratio, get_stage_layouts, scale_to_pipeline_step
-from tracekit.prediction.sustained_clock import (
-    average_by_gpu,
-    compute_source_slowdown,
-    compute_target_slowdown,
-    regulates_clock,
-)
 from tracekit.prediction.target_host import (
     MEASURED_HOST,
     SAME,
@@ -63,7 +66,6 @@ from tracekit.prediction.target_host import (
     compute_host_times,
 )
 from tracekit.prediction.track_record import find_known_bias
-from tracekit.prediction.unknown_time import divide_sums, list_unknown_times
 from tracekit.replay.step_time import StepTime
 from tracekit.scoreboard import Scoreboard
 

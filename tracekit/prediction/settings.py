@@ -10,11 +10,10 @@ from tracekit.errors import RequestError
 from tracekit.hosts import measure_host_speed
 from tracekit.ingest import load
 from tracekit.messages import requests as messages
+from tracekit.prediction.clock import parse_clock, parse_power_cap, parse_source_clock
 from tracekit.prediction.cost import UNPRICED, Prices
-from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock
 from tracekit.prediction.job import Job
 from tracekit.prediction.model import Target
-from tracekit.prediction.power_cap import parse_power_cap
 from tracekit.prediction.predictor import Predictor, SourceClock
 from tracekit.prediction.source_cluster import UNKNOWN_CLUSTER, SourceCluster
 from tracekit.prediction.target_host import UNKNOWN, parse_host

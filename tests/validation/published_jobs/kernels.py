@@ -4,9 +4,7 @@ import numpy as np
 import polars as pl
 
 from predictors import Batch, Gpu, load_gpu
-from tracekit.prediction.intervals import PS_PER_US, compute_end_factors
-from tracekit.prediction.kernel_times import leave_out_layout_changes
-from tracekit.prediction.sustained_clock import (
+from tracekit.prediction.clock import (
     change_clock,
     compute_demands_us,
     compute_source_slowdown,
@@ -14,6 +12,8 @@ from tracekit.prediction.sustained_clock import (
     regulates_clock,
     spread_slowdown,
 )
+from tracekit.prediction.intervals import PS_PER_US, compute_end_factors
+from tracekit.prediction.kernel_times import leave_out_layout_changes
 
 
 def predict_from_shapes(table: pl.DataFrame, gpu: str) -> pl.DataFrame:

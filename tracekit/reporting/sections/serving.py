@@ -12,8 +12,7 @@ from tracekit.messages import traces as told
 from tracekit.parallelism.layout import LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction import Prediction
-from tracekit.prediction.batch import infer_accepted_tokens, infer_rank_batch
-from tracekit.prediction.batch_kinds import separate_batches
+from tracekit.prediction.batch import infer_accepted_tokens, infer_rank_batch, separate_batches
 from tracekit.reporting.columns import Column
 from tracekit.reporting.figure import Figure
 from tracekit.reporting.sections.step import label_times

@@ -109,8 +109,7 @@ class TargetOptions(Request):
         Raises:
             RequestError: One can't be read.
         """
-        from tracekit.prediction.cost import GivenPrices, parse_prices
-        from tracekit.prediction.price_file import read_price_file
+        from tracekit.prediction.cost import GivenPrices, parse_prices, read_price_file
 
         file = None if self.prices is None else read_price_file(self.prices)
         if isinstance(self.price, Mapping):
@@ -120,8 +119,13 @@ class TargetOptions(Request):
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
         from tracekit.comm import load_cluster
-        from tracekit.prediction.fixed_clock import parse_clock, parse_source_clock, resolve_clock
-        from tracekit.prediction.power_cap import parse_power_cap, resolve_power_cap
+        from tracekit.prediction.clock import (
+            parse_clock,
+            parse_power_cap,
+            parse_source_clock,
+            resolve_clock,
+            resolve_power_cap,
+        )
         from tracekit.prediction.target_host import UNKNOWN, parse_host
         from tracekit.prediction.targets import resolve_targets
 

@@ -14,7 +14,7 @@ import polars as pl
 from predictors import Gpu, load_gpu, predict
 from predictors.power import load_power_law
 from tests.validation.study import AICONFIGURATOR, find_input, format_table
-from tracekit.prediction.sustained_clock import spread_slowdown
+from tracekit.prediction.clock import spread_slowdown
 
 INPUTS = (AICONFIGURATOR,)
 SYSTEMS = "aic-core/src/aiconfigurator_core/systems/data"

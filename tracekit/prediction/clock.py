@@ -17,8 +17,11 @@ from predictors import Gpu
 from predictors.arrays import Floats
 from predictors.hardware import derive_hardware
 from predictors.kernels import TENSOR_FAMILIES
-from predictors.power import load_power_law
+from predictors.power import limit_power_w, load_power_law
 from tracekit.arrays import Ints
+from tracekit.errors import RequestError
+from tracekit.messages import requests as messages
+from tracekit.numbers import parse_quantity
 from tracekit.prediction.energy import compute_idle_w
 from tracekit.prediction.intervals import lengthen_times
 from tracekit.replay.step_time import JobSteps
@@ -126,3 +129,136 @@ def change_clock(kernels: pl.DataFrame, factor: Floats, gpu: Gpu) -> pl.DataFram
         factor=pl.Series(factor), demand_w=idle_w + (pl.col("demand_w") - idle_w) / pl.Series(factor)
     )
     return lengthen_times(kernels, "factor", pl.col("factor").log()).drop("factor")
+
+
+CLOCK_OPTION, SOURCE_CLOCK_OPTION = "--clock", "--source-clock"
+MHZ_PER_UNIT = {"mhz": 1.0, "ghz": 1000.0}
+MIN_CLOCK_FRACTION = 0.1
+"""Of the highest clock: drivers go down to 0.1 (210 of 1,980 MHz, H100)."""
+ERROR_FRACTION = 0.3
+"""Of what a clock changes, as a logarithm: the half-width of its 90 % interval. Nobody published kernels at several
+clocks, so this is a guess: kernels that the model takes for bound by memory may wait for instructions in part."""
+
+
+def parse_clock(clock: str | float | None, option: str = CLOCK_OPTION) -> float | None:
+    """Parse a clock such as ``1200MHz`` or ``1.2 GHz``; a number is in MHz. ``None`` for the GPU's own.
+
+    Args:
+        clock: The clock.
+        option: Which option it was given by.
+
+    Raises:
+        RequestError: It is no clock.
+    """
+    if clock is None:
+        return None
+    mhz = parse_quantity(str(clock), MHZ_PER_UNIT)
+    if mhz is None:
+        raise RequestError(messages.CLOCK_MALFORMED(option=option, clock=str(clock)))
+    return mhz
+
+
+def parse_source_clock(clock: str | float | None, gpu: Gpu | None) -> float | None:
+    """Parse the clock of a trace's GPU.
+
+    Raises:
+        RequestError: It is no clock, or lower than that GPU runs.
+    """
+    mhz = parse_clock(clock, SOURCE_CLOCK_OPTION)
+    if mhz is not None and gpu is not None:
+        resolve_clock(mhz, gpu, SOURCE_CLOCK_OPTION)
+    return mhz
+
+
+def get_highest_mhz(gpu: Gpu) -> float:
+    """Return the clock that a GPU keeps where power allows."""
+    return max(derive_hardware(gpu).clock_mhz, gpu.vector_clock_mhz)
+
+
+def resolve_clock(clock_mhz: float | None, gpu: Gpu, option: str = CLOCK_OPTION) -> float:
+    """Return a clock as a fraction of a GPU's highest, at most 1.
+
+    Raises:
+        RequestError: It is lower than its driver allows.
+    """
+    highest = get_highest_mhz(gpu)
+    least = MIN_CLOCK_FRACTION * highest
+    if clock_mhz is not None and clock_mhz < least:
+        raise RequestError(
+            messages.CLOCK_TOO_LOW(option=option, gpu=gpu.slug, clock=clock_mhz, least=least, most=highest)
+        )
+    return 1.0 if clock_mhz is None else min(clock_mhz / highest, 1.0)
+
+
+def apply_clock(times: pl.DataFrame, ratio: Floats, fraction: float, gpu: Gpu) -> pl.DataFrame:
+    """Lengthen kernels to their times at a lower clock, and lower what they draw.
+
+    Args:
+        times: Kernels with `family`, their times, `power_w` and `demand_w`.
+        ratio: How many times as long each takes.
+        fraction: The clock, as a fraction of the highest.
+        gpu: The GPU.
+
+    Returns:
+        The same with `clock_slowdown`, the factor on each time.
+    """
+    idle_w = compute_idle_w(gpu)
+    demand = idle_w + (pl.col("demand_w") - idle_w) * load_power_law().compute_power_fraction(fraction)
+    times = times.with_columns(
+        clock_slowdown=pl.when(pl.col("family") != "collective").then(pl.Series(ratio)).fill_null(1.0), demand_w=demand
+    )
+    drawn = limit_power_w(times["demand_w"].to_numpy(), derive_hardware(gpu))
+    times = times.with_columns(power_w=pl.Series(drawn, nan_to_null=True))
+    return lengthen_times(times, "clock_slowdown", ERROR_FRACTION * pl.col("clock_slowdown").log())
+
+
+MIN_CAP_FRACTION = 0.3
+"""Of the board's limit: the lowest that drivers allow is 0.29 (200 of 700 W, H100) to 0.5 (150 of 300 W, A100 PCIe)."""
+
+
+def parse_power_cap(cap: str | float | None) -> float | None:
+    """Parse a power limit such as ``500W``; ``None`` for the board's own.
+
+    Raises:
+        RequestError: It is no power.
+    """
+    if cap is None:
+        return None
+    watts = parse_quantity(str(cap), {"w": 1.0})
+    if watts is None:
+        raise RequestError(messages.POWER_CAP_MALFORMED(power=str(cap)))
+    return watts
+
+
+def resolve_power_cap(cap_w: float | None, gpu: Gpu) -> float:
+    """Return the limit of a GPU in watts, at most the board's own.
+
+    Raises:
+        RequestError: The limit is lower than its driver allows.
+    """
+    least_w = MIN_CAP_FRACTION * gpu.tdp_w
+    if cap_w is not None and cap_w < least_w:
+        raise RequestError(messages.POWER_CAP_TOO_LOW(gpu=gpu.slug, power=cap_w, least=least_w, most=gpu.tdp_w))
+    return float(gpu.tdp_w if cap_w is None else min(cap_w, gpu.tdp_w))
+
+
+def apply_power_cap(times: pl.DataFrame, cap_w: float, gpu: Gpu) -> pl.DataFrame:
+    """Lengthen the kernels that draw more than a limit: the clock falls until they fit.
+
+    Collectives wait for their links and keep their time.
+
+    Args:
+        times: Kernels with `family`, their times and `power_w`.
+        cap_w: The limit.
+        gpu: The GPU.
+
+    Returns:
+        The same with `slowdown`, the factor on each time.
+    """
+    law, draw = load_power_law(), times["power_w"].to_numpy() / gpu.tdp_w
+    slowdown = pl.Series(law.compute_slowdown(draw, cap_w / gpu.tdp_w), nan_to_null=True)
+    times = times.with_columns(
+        slowdown=pl.when(pl.col("family") != "collective").then(slowdown).fill_null(1.0),
+        power_w=pl.col("power_w").clip(upper_bound=cap_w),
+    )
+    return lengthen_times(times, "slowdown", pl.lit(law.cap_half_width))
