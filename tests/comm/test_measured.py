@@ -10,8 +10,7 @@ import pytest
 from tests.codes import has_code
 from tests.validation.studies.collectives.published_results import list_sweeps, predict_from_measured
 from tracekit.comm import Cluster, ClusterError, load_cluster, predict
-from tracekit.comm.cluster import CLUSTER_FOLDER
-from tracekit.comm.measured_collectives import MeasuredCollective
+from tracekit.comm.cluster import CLUSTER_FOLDER, MeasuredCollective
 
 SIZES = [2**power for power in range(3, 34, 2)]
 

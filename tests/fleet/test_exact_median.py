@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tracekit.fleet.exact_median import compute_medians, find_bounds, make_cells, select_between
+from tracekit.fleet.job_errors import compute_medians, find_bounds, make_cells, select_between
 
 KEYS = ("law", "named")
 

@@ -26,7 +26,7 @@ from tracekit.errors import EngineError, RequestError, TraceError, TracekitError
 from tracekit.fleet import FleetReport, ReadingOptions, predict_fleet
 from tracekit.fleet.rank_part import RankPlace
 from tracekit.messages import Message
-from tracekit.prediction import part
+from tracekit.prediction import part, rounds
 from tracekit.prediction.model import PredictedStep
 from tracekit.render.fleet import dump_fleet, render_fleet, render_fleet_page
 from tracekit.render.screen import as_text
@@ -104,12 +104,12 @@ def predict_with_kernels(files: list[str], request: FleetRequest) -> tuple[Fleet
     """Return the report, and the kernels of all ranks on each target."""
     kernels: dict[tuple[str, int], pl.DataFrame] = {}
 
-    def sum_times(item: part.PartOnTarget) -> part.TimeSums:
+    def sum_times(item: part.PartOnTarget) -> rounds.TimeSums:
         opened = item.open()
         place = item.place
         assert isinstance(place, RankPlace)
         kernels[opened.gpu.slug, place.rank.number] = part.apply_edits_to(opened.program, opened.times)
-        return part.sum_times(item)
+        return rounds.sum_times(item)
 
     with patch("tracekit.prediction.predictor.sum_times", sum_times):
         fleet = predict_fleet(files, request, InProcessEngine())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from predictors import list_gpus, load_gpu
 from tracekit.hosts import find_usual_host, fingerprint, measure_host_speed, usual
-from tracekit.hosts.self_times import compute_self_times
+from tracekit.hosts.fingerprint import compute_self_times
 from tracekit.testing import TraceBuilder
 from tracekit.trace import RankTrace
 

@@ -12,7 +12,7 @@ from tracekit.cli.app import app
 from tracekit.errors import CalibrationError
 from tracekit.hosts import bench
 from tracekit.hosts.bench import bench_host
-from tracekit.hosts.known import find_host, list_hosts
+from tracekit.hosts.usual import find_host, list_hosts
 from tracekit.prediction.target_host import parse_host
 
 

@@ -39,7 +39,7 @@ def _list_clusters() -> list[str]:
 
 
 def _list_hosts() -> list[str]:
-    from tracekit.hosts.known import list_hosts
+    from tracekit.hosts.usual import list_hosts
     from tracekit.prediction.target_host import SAME, TYPICAL, UNKNOWN
 
     return [UNKNOWN, SAME, TYPICAL, *(host.slug for host in list_hosts())]

@@ -267,7 +267,7 @@ def hosts(json: Json = False) -> None:
     Example: tracekit hosts
     """
     from tracekit.cli.output import emit
-    from tracekit.hosts.known import list_hosts
+    from tracekit.hosts.usual import list_hosts
     from tracekit.render import machines as render
 
     emit(render.render_host_table(list_hosts()), lambda: render.serialize_hosts(list_hosts()), json=json)

@@ -1,7 +1,6 @@
 """Describe clusters and predict the latency of collectives on them."""
 
-from tracekit.comm.cluster import Cluster
-from tracekit.comm.cluster_names import list_clusters, load_cluster
+from tracekit.comm.cluster import Cluster, list_clusters, load_cluster
 from tracekit.comm.errors import ClusterError, UnknownClusterError
 from tracekit.comm.predict import predict
 

@@ -4,8 +4,7 @@ An engine maps a function over items, one per rank, and does again what a lost w
 return are small: a rank's tables stay on the worker's disk.
 """
 
-from tracekit.engine.engine import Engine
-from tracekit.engine.in_process import InProcessEngine
+from tracekit.engine.engine import Engine, InProcessEngine
 from tracekit.engine.named import check_engine, open_engine
 
 __all__ = ["Engine", "InProcessEngine", "check_engine", "open_engine"]

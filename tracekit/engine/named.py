@@ -4,8 +4,7 @@ import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Union
 
-from tracekit.engine.engine import Engine
-from tracekit.engine.in_process import InProcessEngine
+from tracekit.engine.engine import Engine, InProcessEngine
 from tracekit.errors import EngineError, RequestError
 from tracekit.messages import fleets as messages
 from tracekit.messages.requests import EXTRA_MISSING

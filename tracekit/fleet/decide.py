@@ -9,8 +9,8 @@ from tracekit.fleet.job import RankedJob
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, average_kernel_energy, estimate_step_energy
 from tracekit.prediction.model import PredictedStep
-from tracekit.prediction.part import merge_gpus
 from tracekit.prediction.question import Question
+from tracekit.prediction.rounds import merge_gpus
 from tracekit.replay.step_time import JobSteps
 from tracekit.reporting.sections.decision import Decision
 from tracekit.reporting.sections.step import SourceSummary, build_source_summary

@@ -26,7 +26,7 @@ from tracekit.prediction.batch import StepBatch, infer_job_batch, note_open_acce
 from tracekit.prediction.energy import list_kernel_energies
 from tracekit.prediction.experience import classify_job
 from tracekit.prediction.memory import MemoryNeeds, estimate_memory_needs
-from tracekit.prediction.part import merge_gpus
+from tracekit.prediction.rounds import merge_gpus
 from tracekit.program import Program
 from tracekit.replay.step_time import JobSteps
 from tracekit.reporting.kernel_rows import predict_alone

@@ -24,17 +24,9 @@ from tracekit.parallelism.stragglers import RankSpread, measure_rank_spread
 from tracekit.prediction.job import Item, Job, JobReplays, Result
 from tracekit.prediction.memory import MemoryFit, MemoryNeeds, judge_memory_fit
 from tracekit.prediction.model import PredictedStep, Target
-from tracekit.prediction.part import (
-    NO_HOST,
-    BoundPart,
-    PartOnTarget,
-    PartTarget,
-    Replay,
-    TimedPart,
-    compress_part,
-    time_steps,
-)
+from tracekit.prediction.part import NO_HOST, PartOnTarget, PartTarget, Replay
 from tracekit.prediction.profiler_cost import list_recorded, note_host_part
+from tracekit.prediction.rounds import BoundPart, TimedPart, compress_part, time_steps
 from tracekit.program import Program
 from tracekit.replay.compressed import CompressedJob
 from tracekit.replay.step_time import JobSteps, StepTime

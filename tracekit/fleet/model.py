@@ -41,7 +41,7 @@ class FleetReport:
         step: The measured step, all ranks together.
         replayed_us: The same, replayed with the measured kernel times.
         stragglers: A row per rank, as :func:`tracekit.analysis.waits.find_stragglers` returns it.
-        links: A row per process group of one size: how fast its collectives were (:mod:`tracekit.fleet.links`).
+        links: A row per process group of one size: how fast its collectives were (:mod:`tracekit.fleet.stragglers`).
         steps: A row per step: quantiles over the ranks of what each takes without waiting for others.
         targets: The predictions, in order of rank.
         warnings: What is wrong with the traces or left out.

@@ -17,13 +17,12 @@ from tracekit.fleet.decide import decide
 from tracekit.fleet.evidence import describe_job, examine_rank, join_evidence, list_questions
 from tracekit.fleet.job import RankedJob
 from tracekit.fleet.join import JoinedFleet, join_fleet
-from tracekit.fleet.links import measure_links
 from tracekit.fleet.model import FleetReport
 from tracekit.fleet.rank_files import NO_GRAPH, remove_files
 from tracekit.fleet.rank_part import RankPlace
-from tracekit.fleet.rank_tables import spread_steps, tabulate_stragglers
 from tracekit.fleet.read_ranks import DEFAULT_READING, ReadingOptions, read_ranks
 from tracekit.fleet.runner import FleetRunner
+from tracekit.fleet.stragglers import measure_links, spread_steps, tabulate_stragglers
 from tracekit.fleet.summary import RankSummary
 from tracekit.inference_rules import select_rules
 from tracekit.ingest import Inputs
@@ -32,8 +31,9 @@ from tracekit.messages.requests import RULES_OFF
 from tracekit.messages.traces import STEP_TIME_ZERO
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.model import PredictedStep
-from tracekit.prediction.part import PartOnTarget, merge_steps
+from tracekit.prediction.part import PartOnTarget
 from tracekit.prediction.predict_run import check_question, predict_targets
+from tracekit.prediction.rounds import merge_steps
 from tracekit.prediction.settings import resolve_settings
 from tracekit.prediction.source_cluster import fill_source_gpu, identify_needed_cluster
 from tracekit.prediction.targets import assume_usual_links, resolve_targets

@@ -29,18 +29,15 @@ from tracekit.prediction.part import (
     LIKELY,
     LOW,
     NO_HOST,
-    BoundPart,
     Part,
     PartOnTarget,
     PartTarget,
     Place,
     Replay,
-    TimedPart,
     apply_edits_to,
-    merge_steps,
-    time_steps,
 )
 from tracekit.prediction.profiler_cost import ProfilerCost
+from tracekit.prediction.rounds import BoundPart, TimedPart, merge_steps, time_steps
 from tracekit.prediction.target_host import HostTimes
 from tracekit.program import Program
 from tracekit.replay.step_time import JobSteps, StepTime, StepTimes

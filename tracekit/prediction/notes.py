@@ -28,7 +28,8 @@ from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR
 from tracekit.prediction.job import Job
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import StepOnHost, StepOnUsualHost, StepWithContention, Target
-from tracekit.prediction.part import OLDER_ATTENTION, TimeSums
+from tracekit.prediction.part import OLDER_ATTENTION
+from tracekit.prediction.rounds import TimeSums
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.target_host import MEASURED_HOST, STACKS, TRACED_HOSTS, UNKNOWN, HostTimes, changes_stack
 from tracekit.program import Program

@@ -41,19 +41,8 @@ from tracekit.prediction.layout_step import (
 )
 from tracekit.prediction.model import Coverage, PredictedStep, Prediction, StepOnHost, StepOnUsualHost, Target
 from tracekit.prediction.note_order import order_notes
-from tracekit.prediction.part import (
-    LIKELY,
-    LOW,
-    NO_HOST,
-    PartOnTarget,
-    PartTarget,
-    Replay,
-    TimeSums,
-    merge_gpus,
-    sum_demand,
-    sum_source_demand,
-    sum_times,
-)
+from tracekit.prediction.part import LIKELY, LOW, NO_HOST, PartOnTarget, PartTarget, Replay
+from tracekit.prediction.rounds import TimeSums, merge_gpus, sum_demand, sum_source_demand, sum_times
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.target_host import (
     MEASURED_HOST,

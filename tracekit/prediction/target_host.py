@@ -6,7 +6,7 @@ from math import exp, hypot, log
 from predictors import Gpu
 from tracekit.errors import RequestError
 from tracekit.hosts import HostSpeed, UsualHost, find_usual_host
-from tracekit.hosts.known import find_host
+from tracekit.hosts.usual import find_host
 from tracekit.messages import requests as messages
 from tracekit.parallelism.stragglers import HOST_SPEED_FACTOR
 

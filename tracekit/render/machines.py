@@ -15,7 +15,7 @@ from tracekit.calibration import Calibration
 from tracekit.comm import Cluster, predict
 from tracekit.format import format_bytes, format_duration, format_quantity
 from tracekit.hosts.bench import HostBench
-from tracekit.hosts.known import KnownHost
+from tracekit.hosts.usual import KnownHost
 from tracekit.render.json import dump_document, dump_json
 from tracekit.render.screen import Listing, Screen, render_card
 

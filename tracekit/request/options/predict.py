@@ -1,13 +1,12 @@
 """Requests of a report, an export and a prediction."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tracekit.request.options.decision import DecisionOptions
-from tracekit.request.options.edits import EditOptions
 from tracekit.request.options.layout import LayoutOptions, ScheduleOptions
-from tracekit.request.options.run import RunOptions
-from tracekit.request.options.target import TargetOptions
+from tracekit.request.options.run import EditOptions, RunOptions
+from tracekit.request.options.target import DecisionOptions, TargetOptions
 
 if TYPE_CHECKING:
     from tracekit.parallelism.layout import LayoutRequest
@@ -64,3 +63,22 @@ class PredictRequest(DecisionOptions, ExportRequest):
         """Check all options; see :meth:`Request.check`."""
         self.require_target()
         super().check()
+
+
+class ExportFormat(StrEnum):
+    """Format of an exported file; that of Chakra is a folder with a file for each rank."""
+
+    PERFETTO = "perfetto"
+    KINETO = "kineto"
+    PARQUET = "parquet"
+    CSV = "csv"
+    CHAKRA = "chakra"
+
+
+EXPORT_SUFFIXES: dict[ExportFormat, tuple[str, ...]] = {
+    ExportFormat.PERFETTO: (".json", ".gz"),
+    ExportFormat.KINETO: (".json", ".gz"),
+    ExportFormat.PARQUET: (".parquet",),
+    ExportFormat.CSV: (".csv",),
+    ExportFormat.CHAKRA: (),
+}

@@ -1,4 +1,4 @@
-"""Options of what is measured."""
+"""Options of what is measured, and of what changes in it before it is reported or predicted."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from tracekit.bounds import MAX_COUNT, MAX_ZIPF_ALPHA
 from tracekit.errors import RequestError, StepError
 from tracekit.messages import models as index_messages
 from tracekit.messages import requests as messages
-from tracekit.request.option import Option, Request, split_values
+from tracekit.numbers import NUMBER_PATTERN
+from tracekit.request.option import Option, Panel, Request, split_values
 
 if TYPE_CHECKING:
     from tracekit.models.lookups import IndexPattern
@@ -144,3 +145,72 @@ def check_framework(name: str) -> None:
         parse_framework(name)
     except PredictorError as error:
         raise RequestError(messages.FRAMEWORK_UNKNOWN(framework=name)) from error
+
+
+TIME = re.compile(rf"({NUMBER_PATTERN}) ?(us|µs|ms|s)")
+UNITS_US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def parse_time_us(text: str) -> float:
+    """Parse a time such as ``12.3ms``, in us.
+
+    Raises:
+        RequestError: The text is no time with a unit, or the time is zero.
+    """
+    found = TIME.fullmatch(text.strip())
+    if found is None or not (time_us := float(found[1]) * UNITS_US[found[2]]):
+        raise RequestError(messages.TIME_WITHOUT_UNIT(time=text))
+    return time_us
+
+
+@dataclass(frozen=True, kw_only=True)
+class EditOptions(Request):
+    """What changes in the run before it is reported or predicted."""
+
+    panel = Panel.WHAT_IF
+
+    what_if: Annotated[
+        str | Sequence[str],
+        Option(
+            "Replay with a change, such as 'scale(family=gemm, 0.5)' or 'no-sync(aten::item)'; several in order.",
+            "What-if edits",
+            "EDIT",
+            separator="\n",
+        ),
+    ] = ()
+    host_speed: Annotated[
+        float | str | None,
+        Option(
+            "How many times as fast the CPU is, such as 1.3 or python=1.3,op=1.2; default unchanged.",
+            "Host speed",
+            "SPEED",
+        ),
+    ] = None
+    unprofiled_step: Annotated[
+        str | None,
+        Option(
+            "What a step takes without the profiler, such as 12.3ms: takes the profiler's overhead out.",
+            "Step time without the profiler",
+            "TIME",
+        ),
+    ] = None
+
+    @property
+    def edits(self) -> list[str]:
+        """The what-if edits in order, the host's speed first."""
+        from tracekit.whatif.registry import parse_edits
+
+        speed = self.host_speed
+        return parse_edits(split_values(self.what_if), f"{speed:.15g}" if isinstance(speed, int | float) else speed)
+
+    @property
+    def unprofiled_step_us(self) -> float | None:
+        """Step time without the profiler."""
+        if self.unprofiled_step is None:
+            return None
+        return parse_time_us(self.unprofiled_step)
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        super().check()
+        _ = self.edits, self.unprofiled_step_us

@@ -9,8 +9,7 @@ from tracekit.errors import RequestError
 from tracekit.messages import layouts as sharding_messages
 from tracekit.messages import requests as messages
 from tracekit.request.option import Option, Panel, split_values
-from tracekit.request.options.run import RunOptions
-from tracekit.request.options.times import parse_time_us
+from tracekit.request.options.run import RunOptions, parse_time_us
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ import polars as pl
 
 from tests.validation.study import read_published
 from tracekit.comm import load_cluster, predict
+from tracekit.comm.cluster import MeasuredCollective
 from tracekit.comm.collective_calls import compute_bus_factor
-from tracekit.comm.measured_collectives import MeasuredCollective
 
 LONG_BYTES = 2**25
 MIN_SWEEP_ROWS = 3
