@@ -117,9 +117,7 @@ class CostColumn:
 def build_cost_columns(report: TargetsReport, *, brief: bool = False) -> Iterator[CostColumn]:
     """Yield throughput columns if the trace's batch is known, and cost columns as far as prices are known.
 
-    Args:
-        report: The report.
-        brief: Leave out throughput, and the intervals, which are those of the step.
+    ``brief`` leaves out throughput, and the intervals, which are those of the step.
     """
     source, batch, decision = report.source, report.source.batch, report.decision
     if batch and not brief:

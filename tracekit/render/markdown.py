@@ -209,9 +209,7 @@ def _generate_kernel_table(report: Report) -> Iterator[str]:
 def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the lines of a Markdown table.
 
-    Args:
-        heads: Headings, as plain text.
-        rows: Cells, as plain text; those of type :class:`~tracekit.escape.Code` are shown as code.
+    Headings and cells are plain text; cells of type :class:`~tracekit.escape.Code` are shown as code.
     """
     for number, row in enumerate((heads, *rows)):
         yield "| " + " | ".join(map(_format_cell, row)) + " |"

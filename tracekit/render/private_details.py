@@ -41,9 +41,7 @@ _ADDRESS, _PATH = re.compile(ADDRESS_PATTERN), re.compile(PATH_PATTERN)
 def remove_details(report: AnyReport, names: Iterable[str] = ()) -> AnyReport:
     """Return a report, a sweep's or a comparison without what identifies its owner, or what the owner pays.
 
-    Args:
-        report: The report, as plain data.
-        names: Names of hosts and users, from :func:`tracekit.redact.redactor.find_private_names`.
+    The report is plain data; ``names`` of hosts and users are from :func:`tracekit.redact.redactor.find_private_names`.
     """
     trace = report.provenance.trace if isinstance(report, Report) else getattr(report, "trace", "")
     shared: AnyReport = _map_values(report, _make_shortener(trace, names))
@@ -58,9 +56,7 @@ def shorten_path(path: str) -> str:
 def _make_shortener(trace: str, names: Iterable[str]) -> Callable[[str], str]:
     """Return a function that removes the private parts of a text.
 
-    Args:
-        trace: Where the trace was read from: its directories may hold blanks.
-        names: Names of hosts and users.
+    ``trace`` is where the trace was read from: its directories may hold blanks.
     """
     directory = trace[: len(trace) - len(_SEPARATORS.split(trace)[-1])]
     private = re.compile("|".join(filter(None, (ANY_SECRET_PATTERN, make_name_pattern(names)))))

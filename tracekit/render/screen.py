@@ -31,7 +31,6 @@ class GridColumn:
     """A column of a grid.
 
     Attributes:
-        heading: Text of the heading.
         kind: ``number`` or ``detail``, of words (dropped if it doesn't fit); ``figure``, ``word`` or ``mark`` (never
             cut or dropped; a mark is short); or ``text`` (cut to fit).
         min_width: Minimum width in characters.
@@ -135,8 +134,6 @@ class Listing:
     """A table of a screen whose first column stands out.
 
     Attributes:
-        headings: Headings of its columns.
-        rows: Cells.
         right: Headings of the columns of numbers.
     """
 
@@ -166,7 +163,6 @@ class Screen:
     Attributes:
         title: What it is about.
         facts: Label and text of each.
-        tables: The tables.
         notes: What to know of them.
     """
 
@@ -239,11 +235,7 @@ FILE_WIDTH_CHARS = 140
 
 
 class PlainText:
-    """A screen in which no text acts on the terminal, whatever it holds, and no line ends in blanks; styles stay.
-
-    Args:
-        screen: What to print.
-    """
+    """A screen in which no text acts on the terminal, whatever it holds, and no line ends in blanks; styles stay."""
 
     def __init__(self, screen: RenderableType) -> None:
         self._screen = screen

@@ -23,7 +23,6 @@ class Headline:
 
     Attributes:
         before: The sentence up to the figure.
-        figure: The figure.
         after: The rest of the sentence.
         detail: The interval, the bottleneck and the cost.
     """
@@ -116,13 +115,7 @@ def choose_notes(report: TargetsReport, name: OptionNames = name_option, escape:
 
 
 def collect_notes(report: TargetsReport, name: OptionNames = name_option, escape: TextEscape = to_line) -> list[str]:
-    """Return all notes on the predictions, without duplicates.
-
-    Args:
-        report: A report with predictions.
-        name: Names options as the front end does.
-        escape: Escapes texts for their destination.
-    """
+    """Return all notes on the predictions, without duplicates."""
     merged = merge_target_notes(report, lambda target: (note.render(name, escape) for note in target.notes), escape)
     codes = {note.render(name, escape): note.code for target in report.targets for note in target.notes}
     counts = Counter(codes.values())
@@ -163,10 +156,7 @@ def merge_target_notes(
 ) -> Iterator[str]:
     """Yield each text about the targets once, preceded by the targets that it applies to unless it applies to all.
 
-    Args:
-        report: A report with predictions.
-        said: Returns the texts about a target, escaped.
-        escape: Escapes the names of targets.
+    ``said`` returns the texts about a target, escaped; ``escape`` escapes the names of targets.
     """
     concerned: dict[str, list[str]] = {}
     for target in report.targets:

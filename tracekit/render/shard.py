@@ -17,12 +17,7 @@ EXCHANGES = ("sums", "gradients", "reduced", "indices")
 
 
 def render_plans(found: Sequence[ShardingPlans], top: int) -> RenderableType:
-    """Render the plans for each cluster, and the ranks of the fastest one.
-
-    Args:
-        found: The plans of each cluster.
-        top: Ranks to list.
-    """
+    """Render the plans for each cluster, and the ranks of the fastest one."""
     parts: list[RenderableType] = []
     for plans in found:
         parts += [*_describe_setting(plans), Text(), _render_comparison(plans), Text()]

@@ -24,13 +24,7 @@ ROWS_BETWEEN = 2
 
 
 def add_charts(book: "Workbook", name: str, frame: pl.DataFrame) -> None:
-    """Add a sheet's chart below its table, or beside a long one.
-
-    Args:
-        book: The spreadsheet, with the sheet.
-        name: Name of the sheet.
-        frame: Its table.
-    """
+    """Add a sheet's chart below its table, or beside a long one."""
     add = {tables.STEP.name: _chart_steps, tables.TIME.name: _chart_parts, tables.KERNEL_TIMES.name: _chart_kernels}
     if name in add and frame.height:
         add[name](book, frame)
@@ -147,10 +141,7 @@ def render_workbook(report: Report) -> bytes:
 
 
 def render_sheets(frames: Mapping[str, pl.DataFrame]) -> bytes:
-    """Return tables as an .xlsx file.
-
-    Args:
-        frames: Tables by sheet name.
+    """Return tables by sheet name as an .xlsx file.
 
     Raises:
         TracekitError: XlsxWriter isn't installed.

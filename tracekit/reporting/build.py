@@ -121,12 +121,7 @@ def build_report(
 
 
 def build_prediction_report(predicted: Predictions, command: str | None = None) -> Report:
-    """Build the report of predictions and the run that they were made from.
-
-    Args:
-        predicted: The predictions.
-        command: The command line that requested the report.
-    """
+    """Build the report of predictions and the run that they were made from."""
     return build_report(
         predicted.run,
         predicted.targets,

@@ -52,12 +52,7 @@ def is_same_program(a: pl.DataFrame, b: pl.DataFrame, shared_pct: float, sharded
 
 
 def compute_shared_weights_pct(a: pl.DataFrame, b: pl.DataFrame) -> float:
-    """Compute the percent of GEMM and convolution launches that use the same weights in both runs, by shape.
-
-    Args:
-        a: Kernels of the first run.
-        b: Kernels of the second run.
-    """
+    """Compute the percent of GEMM and convolution launches that use the same weights in both runs, by shape."""
     of_a, of_b = _list_weight_kernels(a), _list_weight_kernels(b)
     both = _collect_shapes(of_a) & _collect_shapes(of_b)
     in_a, in_b = _count_by_weights(of_a, both), _count_by_weights(of_b, both)

@@ -24,10 +24,6 @@ def predict_on_source(run: MeasuredRun) -> pl.DataFrame:
 def predict_alone(kernels: pl.DataFrame, gpu: Gpu | None) -> pl.DataFrame:
     """Return each kernel's work, and what the model alone says of it on the GPU that it ran on.
 
-    Args:
-        kernels: The kernel table.
-        gpu: The GPU; None if it isn't known.
-
     Returns:
         One row per kernel of the kernel table: the work (``law`` that models it, ``work_flops``, ``work_bytes``),
         ``bound_us``, ``limiter`` (latency or a link where these take most of the time, else what the bound depends on),
@@ -49,10 +45,7 @@ def predict_alone(kernels: pl.DataFrame, gpu: Gpu | None) -> pl.DataFrame:
 def build_kernel_rows(run: MeasuredRun, targets: Sequence[Prediction], on_source: pl.DataFrame) -> pl.DataFrame:
     """Return the chosen steps' kernels with their bound on the source GPU and their predictions.
 
-    Args:
-        run: The measured run.
-        targets: Its predictions.
-        on_source: From :func:`predict_on_source`.
+    ``on_source`` is from :func:`predict_on_source`.
 
     Returns:
         The kernel table with its row number as ``kernel``, ``time_us``, the columns of ``on_source``, ``waves``, and

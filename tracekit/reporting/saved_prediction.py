@@ -87,10 +87,7 @@ def is_prediction(head: bytes) -> bool:
 def read_prediction(content: bytes, name: str, wanted: str | None) -> ComparisonSide:
     """Read one target of a saved prediction.
 
-    Args:
-        content: The JSON.
-        name: Where it was read from.
-        wanted: The cluster or GPU; required if the file holds several.
+    ``wanted`` is the cluster or GPU; required if the file holds several.
 
     Raises:
         TraceError: The file isn't what ``tracekit predict`` writes.

@@ -42,7 +42,6 @@ class _Scale:
     """An axis in the picture.
 
     Attributes:
-        axis: The axis.
         low: Its lowest value.
         high: Its highest one.
         begin_px: Where the lowest value stands.

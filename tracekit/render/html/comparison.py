@@ -24,9 +24,7 @@ def render_comparison_page(comparison: Comparison, top: int) -> str:
 def render_comparison_body(comparison: Comparison, top: int) -> ReportBody:
     """Render two runs side by side for a document that holds more than that.
 
-    Args:
-        comparison: The two runs.
-        top: Number of kernels to show in each of the tables of matched, new and vanished kernels.
+    Each of the tables of matched, new and vanished kernels shows ``top`` of them.
     """
     content = (
         get_environment()

@@ -189,13 +189,7 @@ class ReportBody:
 
 @dataclass(frozen=True, slots=True)
 class DrawnChart:
-    """A chart as the templates show it.
-
-    Attributes:
-        title: What it shows.
-        svg: The picture.
-        csv: Its values.
-    """
+    """A chart as the templates show it."""
 
     title: str
     svg: Markup
@@ -203,12 +197,7 @@ class DrawnChart:
 
 
 def render_page(report: Report, name: OptionNames = name_option) -> str:
-    """Render the report as HTML that opens from a file, makes no network requests and stays under 500 kB.
-
-    Args:
-        report: A report with or without predictions.
-        name: Names options as the front end does.
-    """
+    """Render the report as HTML that opens from a file, makes no network requests and stays under 500 kB."""
     return render_document(report.source.trace.split("/")[-1], _render_body(report, name, is_alone=True))
 
 
@@ -219,12 +208,7 @@ def render_document(title: str, body: ReportBody) -> str:
 
 
 def render_report_body(report: Report, name: OptionNames = name_option) -> ReportBody:
-    """Render the report for a document that has its own title, choice of theme and other content.
-
-    Args:
-        report: A report with or without predictions.
-        name: Names options as the front end does.
-    """
+    """Render the report for a document that has its own title, choice of theme and other content."""
     return _render_body(report, name, is_alone=False)
 
 

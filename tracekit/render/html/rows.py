@@ -38,7 +38,6 @@ class KernelRow:
     Attributes:
         id: Stable identifier within the page: the same kernel has it in the report of another trace.
         place: Place in the report's kernels.
-        kernel: The kernel.
         title: Its op, or its shortened name.
         detail: Precision, shapes and tiles.
         name: Its name, shortened.
@@ -59,7 +58,6 @@ class KernelFamily:
     """All kernels of a family.
 
     Attributes:
-        family: The family.
         rows: The kernels that the page shows.
         count: Launches of all kernels in a mean step.
         time_us: Their time.
@@ -175,7 +173,6 @@ class TargetRow:
     Attributes:
         id: Stable identifier within the page.
         decision: What the work takes and costs there.
-        step: The predicted step.
         maker: Vendor and architecture; empty of a GPU that tracekit doesn't know.
         spread_pct: Half of the interval's width, percent of the likely step.
         low_place: Where the interval begins, percent of the table's axis of times.
@@ -291,7 +288,6 @@ class FindingRow:
 
     Attributes:
         id: Stable identifier within the page.
-        findings: The findings.
         kernels: Places in the report's kernels of those that the evidence names.
     """
 

@@ -45,7 +45,6 @@ class DrawnLane:
     """One stream.
 
     Attributes:
-        name: Its name.
         y: Its top within the timeline.
         families: Colour and paths of each family.
     """
@@ -61,10 +60,7 @@ class DrawnTimeline:
 
     Attributes:
         title: Its label and time.
-        label: Its label.
         path: Resources on the critical path, each with its parts as SVG's ``path`` takes them.
-        lanes: Its streams.
-        height: Its height.
         scale: Width of a part of the step's time.
         here_scale: The same of the measured timeline that stands above this one.
     """

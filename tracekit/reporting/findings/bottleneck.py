@@ -51,11 +51,7 @@ def merge_bottlenecks(alike: Sequence[Finding]) -> Message:
 
 
 def choose_limiter(resources: Mapping[str, float]) -> StepLimiter | None:
-    """Choose the resource that limits a step; ``None`` if none takes most of its critical path.
-
-    Args:
-        resources: Percent of the critical path by resource.
-    """
+    """Choose the resource with most percent of a step's critical path; ``None`` if none takes most of it."""
     kind = max(resources, key=lambda name: resources[name], default="")
     return StepLimiter(kind, resources[kind]) if kind and resources[kind] >= MIN_BOTTLENECK_PCT else None
 

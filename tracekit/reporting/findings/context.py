@@ -105,13 +105,11 @@ class FindingContext:
     """Input of the findings.
 
     Attributes:
-        run: The measured run.
         kernels: The chosen steps' kernels, as built by ``tracekit.reporting.kernel_rows``.
         idle: Causes of the GPU's idle time, on the scale of the measured step.
         replays: Replays of the run at other speeds.
         parts: The parts of the measured step, longest first.
         replayed: What the measured step, and then each target's, is made of.
-        targets: The predictions.
     """
 
     run: MeasuredRun
@@ -153,9 +151,7 @@ class FindingContext:
 
         The saving is that of the replay, on the scale of the measured step.
 
-        Args:
-            rows: These kernels, with their row number ``kernel``.
-            time_us: Their new times.
+        The rows have their row number as ``kernel``.
         """
         times = self.run.program.kernel_us.copy()
         times[rows["kernel"].to_numpy()] = time_us
@@ -172,9 +168,7 @@ class FindingContext:
     def compute_merge_saving_us(self, rows: pl.DataFrame, *alike: str) -> float:
         """Compute how much shorter the step is if each group of kernels becomes one as long as its longest kernel.
 
-        Args:
-            rows: These kernels, with their row number ``kernel``.
-            alike: Columns that define a group.
+        The rows have their row number as ``kernel``; the columns ``alike`` define a group.
         """
         longest = pl.col("time_us") == pl.col("time_us").max().over(alike)
         kept = longest & (longest.cum_sum().over(alike) == 1)
@@ -221,10 +215,7 @@ class FindingContext:
     ) -> tuple[Evidence, ...]:
         """List the ops and shapes with most time among some kernels.
 
-        Args:
-            rows: The kernels.
-            describe: Template, or a function like one, of ``launches`` in a mean step and of ``values``.
-            values: More values that the description of each has, of its first kernel.
+        ``describe`` gets ``launches`` in a mean step, and ``values`` of the first kernel of each.
         """
         grouped = rows.lazy().group_by(pl.coalesce("op", "name").alias("op"), "input_dims", "dtype")
         table = grouped.agg(
@@ -254,9 +245,8 @@ class FindingContext:
     def list_longest_spans(self, spans: pl.DataFrame, describe: Callable[[float], Message]) -> tuple[Evidence, ...]:
         """List the names with most time among spans on the CPU, in a mean step.
 
-        Args:
-            spans: ``name`` and ``dur_ns``, of the chosen steps.
-            describe: Describes how many of a name there are in a mean step.
+        The spans have ``name`` and ``dur_ns``, of the chosen steps; ``describe`` gets how many of a name there are in a
+        mean step.
         """
         named = spans.lazy().group_by("name").agg(pl.col("dur_ns").sum() / 1e3, count=pl.len())
         ordered = (
@@ -268,12 +258,7 @@ class FindingContext:
         )
 
     def list_late_launches(self, detail: Message, *causes: IdleCause) -> tuple[Evidence, ...]:
-        """List the ops before which the GPU idled most for some causes.
-
-        Args:
-            detail: What to state for each.
-            causes: The causes.
-        """
+        """List the ops before which the GPU idled most for some causes."""
         ops = self.idle.sum_by_op(self.run.kernels, *causes).head(MAX_EVIDENCE_ROWS)
         return tuple(
             Evidence(op if op == END_OF_STEP else f"before {op}", time_us, detail) for op, time_us, _ in ops.iter_rows()

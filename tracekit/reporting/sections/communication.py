@@ -41,10 +41,8 @@ def build_collective_times(
 ) -> tuple[CollectiveTime, ...]:
     """Build the collectives by kind and number of ranks, longest first.
 
-    Args:
-        kernels: The chosen steps' kernels; with ``joined``, their rows of the kernel table as ``kernel``.
-        steps: Number of these steps.
-        joined: The collectives at which the ranks meet; ``None`` for one rank.
+    With ``joined``, the collectives at which several ranks meet, the kernels have their rows of the kernel table as
+    ``kernel``.
     """
     collectives = select_table(kernels, mark_equal(kernels["family"], "collective"))
     if collectives.is_empty():
@@ -162,13 +160,7 @@ class CopyTime:
 
 
 def build_copy_times(kernels: pl.DataFrame, steps: int, gpu: Gpu | None) -> tuple[CopyTime, ...]:
-    """Build the copies by kind, longest first.
-
-    Args:
-        kernels: The chosen steps' kernels.
-        steps: Number of these steps.
-        gpu: The GPU that ran them, if known.
-    """
+    """Build the copies by kind, longest first."""
     is_copy = ~mark_equal(kernels["kind"], "kernel")
     if not is_copy.any():
         return ()

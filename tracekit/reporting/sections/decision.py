@@ -115,9 +115,8 @@ def rank_figures(figures: Sequence[Figure | None], is_excluded: Sequence[bool]) 
     Two figures share a rank where neither is surely better. So ranks don't depend on the order of the figures, and one
     with a wide interval has the best rank that it may have.
 
-    Args:
-        figures: The figures; unknown ones rank behind all known ones.
-        is_excluded: Which ones rank behind all others, such as GPUs with too little memory.
+    Unknown figures rank behind all known ones; excluded ones, such as of GPUs with too little memory, behind all
+    others.
     """
     groups = [(excluded, figure is None) for figure, excluded in zip(figures, is_excluded, strict=True)]
     entries = list(zip(groups, figures, strict=True))
@@ -167,12 +166,7 @@ def write_target(
 ) -> Message:
     """Write the answer for one target.
 
-    Args:
-        target: Its figures.
-        here: Those of the trace.
-        unit: What work is counted in.
-        amount: Number of units that dollars are for.
-        whole_run: The whole work; None if it wasn't given.
+    Dollars are for ``amount`` units.
     """
     answers = [
         _write_speed(target, here),
@@ -270,11 +264,7 @@ def write_decision(
 ) -> Message:
     """Write the answer: that for the best target, and whether it surely is the best.
 
-    Args:
-        targets: The targets, in order of rank.
-        here: What the work costs where it was traced.
-        rank_by: What they are ranked by.
-        prices_date: Day of the prices; None where it isn't known.
+    The targets are in order of rank.
     """
     best, *others = targets
     values = best.sentence.values

@@ -115,12 +115,7 @@ class _ModuleNode:
 
 
 def build_module_times(kernels: pl.DataFrame, steps: int) -> tuple[ModuleTime, ...]:
-    """Build the tree in depth-first order, modules with most time first; empty if no kernel has a module.
-
-    Args:
-        kernels: The chosen steps' kernels.
-        steps: Number of these steps.
-    """
+    """Build the tree in depth-first order, modules with most time first; empty if no kernel has a module."""
     if kernels["module"].null_count() == kernels.height:
         return ()
     backward = pl.col("time_us").filter(pl.col("phase") == "backward").sum()

@@ -82,13 +82,7 @@ class KernelTime:
 def build_kernel_times(
     run: MeasuredRun, kernels: pl.DataFrame, predictions: Sequence[Prediction]
 ) -> tuple[KernelTime, ...]:
-    """Build the kernels, longest first.
-
-    Args:
-        run: The measured run.
-        kernels: The chosen steps' kernels.
-        predictions: Predictions that the table has times of.
-    """
+    """Build the kernels, longest first."""
     steps, targets = run.chosen_steps.height, len(predictions)
     whole = kernels["time_us"].sum() or 1.0
     rows = (
@@ -173,12 +167,7 @@ class KernelOverBound:
 
 
 def build_kernels_over_bound(kernels: pl.DataFrame, gpu: Gpu | None) -> tuple[KernelOverBound, ...]:
-    """Build the list of such kernels, longest first; empty if the GPU isn't known.
-
-    Args:
-        kernels: The chosen steps' kernels.
-        gpu: The GPU that they ran on.
-    """
+    """Build the list of such kernels, longest first; empty if the GPU isn't known."""
     if gpu is None:
         return ()
     whole = kernels["time_us"].sum()

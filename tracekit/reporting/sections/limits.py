@@ -72,12 +72,7 @@ class StreamTime:
 
 
 def build_stream_times(run: MeasuredRun, idle: IdleBreakdown) -> tuple[StreamTime, ...]:
-    """Build the streams, sorted by rank, device and number.
-
-    Args:
-        run: The measured run.
-        idle: Idle time of its streams, by cause.
-    """
+    """Build the streams, sorted by rank, device and number."""
     table = idle.sum_by_stream().join(measure_queues(run.program), on=list(STREAM_KEYS), how="left", nulls_equal=True)
     steps = max(run.chosen_steps["step"].n_unique(), 1)
     built: dict[tuple[int | None, ...], StreamTime] = {}

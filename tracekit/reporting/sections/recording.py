@@ -71,13 +71,7 @@ class Provenance:
 
 
 def build_provenance(run: MeasuredRun, targets: Sequence[Prediction], command: str | None) -> Provenance:
-    """Build the sources of the figures.
-
-    Args:
-        run: The measured run.
-        targets: Its predictions.
-        command: The command line that requested the report.
-    """
+    """Build the sources of the figures."""
     path = Path(run.trace.source)
     gpus = {gpu.slug: gpu for gpu in (run.gpu, *(target.target.gpu.gpu for target in targets)) if gpu is not None}
     told = ((key, value) for key, value in run.trace.metadata.items() if re.fullmatch(HARMLESS_KEY_PATTERN, key))
@@ -287,11 +281,7 @@ def _doubt_clock(rank: RankRecord) -> Iterator[Message]:
 
 
 def merge_rank_doubts(doubts: Sequence[tuple[int, Sequence[Message]]]) -> Iterator[Message]:
-    """Merge the doubts of all ranks: those that differ in numbers only are one, with its ranks if not all have it.
-
-    Args:
-        doubts: Each rank, with its doubts.
-    """
+    """Merge the doubts of all ranks: those that differ in numbers only are one, with its ranks if not all have it."""
     variants: dict[object, dict[str, list[tuple[int, Message]]]] = {}
     for rank, found in doubts:
         for one in found:

@@ -75,10 +75,7 @@ def build_serving_times(
 ) -> ServingTimes | None:
     """Build the section; None if no serving engine marked its batches.
 
-    Args:
-        run: The measured run.
-        targets: Its predictions.
-        other_batches: The predictions of the batches of other kinds than the measured steps, by kind.
+    ``other_batches`` are the predictions of batches of other kinds than the measured steps, by kind.
     """
     kinds = separate_batches(run)
     if not kinds:

@@ -241,9 +241,7 @@ def build_source_summary(
 def estimate_energy(run: MeasuredRun, on_source: pl.DataFrame) -> StepEnergy | None:
     """Estimate the energy of the measured step; ``None`` where its GPU isn't known.
 
-    Args:
-        run: The measured run.
-        on_source: From :func:`tracekit.reporting.kernel_rows.predict_on_source`.
+    ``on_source`` is from :func:`tracekit.reporting.kernel_rows.predict_on_source`.
     """
     if run.gpu is None:
         return None
@@ -323,10 +321,8 @@ class StepPart:
 def build_step_parts(step: StepTime, families: Mapping[str, float], idle: IdleBreakdown) -> tuple[StepPart, ...]:
     """Build the parts, longest first.
 
-    Args:
-        step: The measured step.
-        families: Fraction of the time in which the GPU works by family of kernels.
-        idle: Causes of the GPU's idle and waiting time, on the scale of that step.
+    ``families`` are fractions of the time in which the GPU works; idle and waiting time is on the scale of the measured
+    step.
     """
     parts = sorted(_iter_parts(step, families, idle), key=lambda part: (-part[2], part[0]))
     return tuple(StepPart(*part, share=100 * part[2] / step.step_time_us) for part in parts)
@@ -366,10 +362,7 @@ def build_time_bars(
 ) -> tuple[TimeBar, ...]:
     """Build the bars of the measured step and of the targets.
 
-    Args:
-        run: The measured run.
-        targets: Its predictions.
-        replayed: What the measured step, and then each target's, is made of.
+    ``replayed`` says what the measured step, and then each target's, is made of.
     """
     steps = [(label_times(run.trace), run.measured_step), *((target.label, target.step) for target in targets)]
     bars = [_build_bar(label, step, shares.families) for (label, step), shares in zip(steps, replayed, strict=True)]

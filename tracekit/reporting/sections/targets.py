@@ -37,15 +37,7 @@ def build_decision(
     edited: bool = False,
     prices_date: str | None = None,
 ) -> Decision | None:
-    """Build the decision; None without targets.
-
-    Args:
-        source: Summary of the measured run.
-        targets: Its predictions.
-        question: What is to be decided.
-        edited: Whether the predictions include what-if edits.
-        prices_date: Day of the prices; None where it isn't known.
-    """
+    """Build the decision; None without targets."""
     if not targets:
         return None
     work = EqualWork(source, question, edited)
@@ -90,8 +82,6 @@ class EqualWork:
     """Compares targets for the work that the traced steps do.
 
     Attributes:
-        source: Summary of the measured run.
-        question: What is to be decided.
         edited: Whether the predictions include what-if edits.
     """
 
@@ -173,12 +163,7 @@ class EqualWork:
         return drawn.scale(target.gpus / target.batch_ratio)
 
     def decide(self, target: PredictedStep, rank: int) -> TargetDecision:
-        """Return the figures of one target, and its answer.
-
-        Args:
-            target: Its prediction.
-            rank: Its rank.
-        """
+        """Return the figures of one target, and its answer."""
         here, step, mean = self.here, self._compute_step(target), self._compute_mean(target)
         step_hours, run_steps = mean.scale(1 / US_PER_HOUR), self._steps_of_run
         speedup = None if here.is_captured else step.invert(self.source.step_time_us)
@@ -268,9 +253,7 @@ def build_edit_savings(
 ) -> tuple[EditSaving, ...]:
     """Build the savings of the edits in order.
 
-    Args:
-        what_if: The edits; ``None`` for none.
-        after_edits: For each edit, the steps on the targets; empty without predictions.
+    ``after_edits`` has, for each edit, the steps on the targets; it is empty without predictions.
     """
     if what_if is None:
         return ()

@@ -206,11 +206,7 @@ def build_timelines(
 ) -> TimelineSection | None:
     """Build the timelines of the middle step; ``None`` without a step that takes time.
 
-    Args:
-        run: The measured run.
-        targets: Its predictions, best first; those after the first eight are left out.
-        kernels: The report's kernels, to which blocks refer.
-        course: Says which step and rank.
+    The predictions are best first, and those after the first eight are left out; ``course`` says which step and rank.
     """
     if course is None:
         return None
@@ -256,11 +252,9 @@ class _Painter:
     """Draws one step of a run as it was measured and on targets.
 
     Attributes:
-        run: The measured run.
         places: Place in the report's kernels of each kernel.
         course: Says which step and rank.
         streams: Streams with a lane of their own.
-        max_blocks: Maximum number of blocks of a timeline.
     """
 
     run: MeasuredRun

@@ -67,10 +67,7 @@ def find_unlike_steps(
 ) -> UnlikeSteps | None:
     """Find the measured steps that differ from the median one; None if there are none.
 
-    Args:
-        run: The measured run.
-        idle: Idle time of its GPU, by cause.
-        measured: ``step`` and ``time_ns`` of the steps that were asked for; by default those of its timeline.
+    ``measured`` has ``step`` and ``time_ns`` of the steps that were asked for; by default those of the run's timeline.
     """
     steps = run.measured_steps if measured is None else measured
     steps = select_table(steps, np.isin(steps["step"].to_numpy(), run.chosen_steps["step"].to_numpy()))
@@ -221,11 +218,8 @@ class JobEvidence:
 def collect_evidence(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | None = None) -> JobEvidence:
     """Collect the evidence of a run whose ranks are all in memory.
 
-    Args:
-        run: The measured run.
-        idle: Causes of its GPU's idle time.
-        model: What the model alone says of each kernel on the GPU, from
-            :func:`tracekit.reporting.kernel_rows.predict_on_source`; ``None`` to ask it for the kernels that matter.
+    ``model`` is what the model alone says of each kernel on the GPU, from
+    :func:`tracekit.reporting.kernel_rows.predict_on_source`; ``None`` asks it for the kernels that matter.
     """
     held = pl.concat(table[["name", "dur_ns"]] for table in find_stalls_of_steps(run.program))
     return JobEvidence(
@@ -261,9 +255,7 @@ def build_warnings(run: MeasuredRun, idle: IdleBreakdown, model: pl.DataFrame | 
 def build_job_warnings(run: MeasuredRun, evidence: JobEvidence) -> tuple[Message, ...]:
     """Build the warnings of a job.
 
-    Args:
-        run: The measured run, of whose kernels only the collectives have to be here.
-        evidence: Of all its ranks.
+    Of the run's kernels only the collectives have to be here; ``evidence`` is of all its ranks.
     """
     return tuple(_iter_warnings(run, evidence))
 
