@@ -30,8 +30,6 @@ class TimeRanges:
     """Time ranges to explain.
 
     Attributes:
-        begin_ns: Start of each time range.
-        end_ns: End of each time range.
         vertex: The vertex, in topological numbering, whose time is to be explained; not earlier than the end.
     """
 
@@ -52,8 +50,6 @@ class BindingPath:
         range_index: The time range that each segment belongs to.
         edge: The binding edge; ``NO_EDGE`` if no edge explains the segment.
         vertex: The destination of the edge, or the vertex at which the explanation ends.
-        begin_ns: Start of the segment.
-        end_ns: End of the segment.
     """
 
     range_index: Ints

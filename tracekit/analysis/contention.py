@@ -82,7 +82,6 @@ class ContentionModel:
     """Contention among the kernels of a program.
 
     Args:
-        program: The program.
         gpu: The GPU on which it was recorded; ``None`` if it isn't known.
 
     Attributes:

@@ -84,9 +84,7 @@ class CriticalPath:
 def compute_critical_path(program: Program, timeline: Timeline) -> CriticalPath:
     """Compute the critical path of the chosen steps.
 
-    Args:
-        program: The program.
-        timeline: A timeline of the program's graph, measured or replayed.
+    ``timeline`` is one of the program's graph, measured or replayed.
     """
     trail, span_ns = _follow_critical_path(program, timeline)
     # The path is latest first within each span of steps in a row, the spans earliest first.
@@ -237,9 +235,7 @@ def compute_slack_ns(program: Program) -> Ints:
 def summarize_by_op(program: Program, slack: Ints) -> pl.DataFrame:
     """Tabulate the least slack of each op's kernels: ``op``, ``time_us`` in a mean step of a mean rank, ``slack_us``.
 
-    Args:
-        program: The program.
-        slack: Of :func:`compute_slack_ns`.
+    ``slack`` is from :func:`compute_slack_ns`.
     """
     columns = {
         "dur_ns": program.kernels["dur_ns"],

@@ -79,7 +79,6 @@ class TableKind:
     """Equal tables that a rank looks rows up in.
 
     Attributes:
-        rank: The rank.
         tables: Their number.
         rows: Rows of each.
         width: Elements of a row.

@@ -45,8 +45,6 @@ class Gaps:
     """Idle gaps of a GPU or a stream, cut at the windows; those of one window are in order of time.
 
     Attributes:
-        begin_ns: Start of each gap.
-        end_ns: End of each gap.
         window: Row of its window.
         kernel: Row of the activity that ended it in the kernel table; ``NO_KERNEL`` if none did.
     """
@@ -87,10 +85,7 @@ def split_by_stream(windows: Windows, kernels: pl.DataFrame) -> Windows:
 def find_gaps(start_ns: Ints, end_ns: Ints, within: Windows) -> Gaps:
     """Find the gaps within windows in which no activity of the window's rank, or stream, ran.
 
-    Args:
-        start_ns: Start of each activity, in the order of the kernel table.
-        end_ns: End of each activity.
-        within: The windows.
+    The activities are in the order of the kernel table.
     """
     numbers = np.unique(within.lane)
     begin, end = (within.table[name].to_numpy() for name in ("begin_ns", "end_ns"))
@@ -188,10 +183,8 @@ class IdleBreakdown:
     def sum_by_op(self, kernels: pl.DataFrame, *causes: IdleCause, column: str = "op") -> pl.DataFrame:
         """Sum by op that launched late, longest first: ``op``, ``time_us`` in a mean step, ``share``.
 
-        Args:
-            kernels: The kernel table.
-            causes: The causes to count; launch-bound and sync-bound by default.
-            column: ``op``, or another column of the kernel table: ``module``, ``python_line``.
+        Launch-bound and sync-bound time counts by default; ``column`` is ``op``, or another one of the kernel table:
+        ``module``, ``python_line``.
         """
         wanted = causes or (IdleCause.LAUNCH_BOUND, IdleCause.SYNC_BOUND)
         told = self._name_ends(kernels, column).filter(pl.col("cause").is_in(wanted))
@@ -200,9 +193,7 @@ class IdleBreakdown:
     def find_longest(self, kernels: pl.DataFrame, column: str) -> dict[str, str]:
         """Find, for each cause, the op or other column of the kernels that ended most of its idle time.
 
-        Args:
-            kernels: The kernel table.
-            column: As for :meth:`sum_by_op`.
+        ``column`` is as for :meth:`sum_by_op`.
 
         Returns:
             By cause, without causes that the step's end ended most of.
@@ -259,7 +250,6 @@ class _WindowGaps:
     """The idle gaps of some windows.
 
     Attributes:
-        within: The windows.
         keys: Columns of the windows that the breakdown keeps, besides the step.
         empty: Gaps without any activity.
         without_work: Gaps in which no activity worked; collectives may have waited for other ranks.
@@ -276,9 +266,7 @@ class _WindowGaps:
 def attribute_idle_time(program: Program, timeline: Timeline) -> IdleBreakdown:
     """Attribute the idle time of each rank's GPU in the chosen steps to causes.
 
-    Args:
-        program: The program.
-        timeline: A timeline of the program's graph, measured or replayed.
+    ``timeline`` is one of the program's graph, measured or replayed.
     """
     return _attribute_gaps(program, timeline, [_find_gpu_gaps(program, timeline)])[0]
 

@@ -65,9 +65,7 @@ class HostWorkMeter:
     A replay may have moved or stretched the time between two vertices. The work between them is then stretched evenly.
 
     Args:
-        graph: The dependency graph.
         timeline: Measured or replayed.
-        trail: The segments.
     """
 
     def __init__(self, graph: Graph, timeline: Timeline, trail: BindingPath) -> None:
@@ -82,10 +80,7 @@ class HostWorkMeter:
     def measure_ns(self, work: HostSpans, from_ns: Ints, until_ns: Ints) -> Ints:
         """Measure the work in a part of each segment; 0 for segments without an edge.
 
-        Args:
-            work: Spans of this work by thread, as measured.
-            from_ns: Start of the part of each segment.
-            until_ns: End of the part of each segment.
+        ``work`` has spans by thread, as measured; the part of each segment lies between ``from_ns`` and ``until_ns``.
         """
         length, measured_ns = until_ns - from_ns, np.zeros_like(from_ns)
         rows = np.flatnonzero(self._known & (length > 0)) if work.count else np.zeros(0, dtype=np.int64)
@@ -167,7 +162,6 @@ class IdlePieces:
     Attributes:
         range_index: The idle time range of each piece.
         cause: Its cause, as a position in ``CAUSES``.
-        time_ns: Its time.
     """
 
     range_index: Ints
@@ -185,11 +179,8 @@ def classify_idle_segments(
 ) -> IdlePieces:
     """Classify each segment, split off the part of its time that has another cause, and sum by time range.
 
-    Args:
-        program: The program.
-        timeline: A timeline of the program's graph, measured or replayed.
-        stretches: The idle time ranges.
-        trail: Their segments.
+    ``timeline`` is one of the program's graph, measured or replayed; ``trail`` has the segments of the idle time ranges
+    ``stretches``.
     """
     graph, work = program.graph, find_host_work(program)
     node = get_nodes(graph, trail.vertex)

@@ -28,10 +28,7 @@ def find_below_bound(kernels: pl.DataFrame, gpu: Gpu | None, model: pl.DataFrame
 
     Only the work that shapes tell counts, and only memory traffic that no cache can serve; other work if it is absurd.
 
-    Args:
-        kernels: A kernel table (``schema.KERNELS``).
-        gpu: The GPU that they ran on.
-        model: What the model alone says of them: ``work_bytes``, ``bound_us`` and ``limiter``; ``None`` to ask it.
+    ``model`` has ``work_bytes``, ``bound_us`` and ``limiter``, as the model alone says; ``None`` asks it.
     """
     if gpu is None or kernels.is_empty():
         return None
@@ -80,7 +77,6 @@ class ClockSpeed:
     """Measured kernel times relative to the latency laws of the same GPU.
 
     Attributes:
-        kernel_count: Number of kernels compared.
         median_ratio: Median ratio of measured to modelled time.
         min_ratio: Least of the families' median ratios.
         max_ratio: Largest of the families' median ratios.
@@ -106,10 +102,8 @@ class ClockSpeed:
 def measure_clock_speed(kernels: pl.DataFrame, gpu: Gpu, model_us: pl.Series | None = None) -> ClockSpeed | None:
     """Measure the clock speed from kernels with recorded shapes; None where there are too few kernels or families.
 
-    Args:
-        kernels: The kernel table, as measured.
-        gpu: The GPU of the trace.
-        model_us: What the model alone predicts for each kernel; ``None`` to predict the kernels that count.
+    ``kernels`` are as measured; ``model_us`` is what the model alone predicts for each, ``None`` to predict those that
+    count.
     """
     own_shapes = (
         (pl.col("kind") == "kernel") & (pl.col("work_from") == "shapes") & pl.col("family").is_in(CHECKED_FAMILIES)

@@ -14,11 +14,7 @@ from tracekit.replay.step_time import compute_work_start_ns
 def compute_means(begin_ns: Ints, end_ns: Ints, rates: Floats, edges_ns: Floats) -> Floats:
     """Compute the mean summed rate of intervals in each part of the time.
 
-    Args:
-        begin_ns: Start of each interval.
-        end_ns: Its end.
-        rates: Its rate while it lasts.
-        edges_ns: Where the parts begin and end, in order.
+    ``edges_ns`` are where the parts begin and end, in order.
     """
     total = _integrate(begin_ns, rates, edges_ns) - _integrate(end_ns, rates, edges_ns)
     widths = np.diff(edges_ns)
@@ -80,11 +76,8 @@ QUARTERS = 4
 def rasterize(intervals: pl.DataFrame, begin_ns: int, end_ns: int, columns: int) -> pl.DataFrame:
     """Return blocks of what takes most of each of some equal parts of the time; equal neighbours are one block.
 
-    Args:
-        intervals: ``lane``, ``key`` (what it is), ``begin_ns``, ``end_ns``; those of a lane don't overlap much.
-        begin_ns: Start of the time.
-        end_ns: Its end.
-        columns: Number of parts.
+    The intervals have ``lane``, ``key`` (what it is), ``begin_ns`` and ``end_ns``; those of a lane don't overlap much.
+    The time has ``columns`` parts.
 
     Returns:
         ``lane``, ``begin`` (first part), ``length`` (parts), ``quarters`` (how much of them is busy, 1 to 4), ``key``;
@@ -129,9 +122,7 @@ def measure_family_times_ns(program: Program, timeline: Timeline) -> dict[str, f
 
     Example: two kernels run for [0, 4] and [2, 6]. The first gets 2 + 1, the second 1 + 2.
 
-    Args:
-        program: The program.
-        timeline: A timeline of its graph. Collectives don't work while they wait for other ranks.
+    Collectives don't work while they wait for other ranks.
 
     Returns:
         By family, longest first. The ranks' times are summed, and add up to the time in which anything works.

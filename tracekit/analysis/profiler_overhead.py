@@ -31,12 +31,7 @@ BISECTION_STEPS = 30
 def remove_profiler_overhead(run: MeasuredRun, step_time_us: float) -> MeasuredRun:
     """Scale the host's own work of a run so that the replayed step takes as long as without the profiler.
 
-    Args:
-        run: The run.
-        step_time_us: Step time without the profiler, measured by the user.
-
-    Returns:
-        The run with ``step_time_us`` as its measured step.
+    ``step_time_us``, measured by the user without the profiler, is the measured step of the run that is returned.
 
     Raises:
         TracekitError: As :func:`scale_host_time`.
@@ -63,10 +58,7 @@ def scale_host_time(program: Program, step_time_us: float, recorded_us: float) -
 
     The profiler slows every op and every call on the CPU. Kernels are timed by the GPU and keep their times.
 
-    Args:
-        program: The program.
-        step_time_us: Step time without the profiler.
-        recorded_us: Step time with it.
+    The step takes ``step_time_us`` without the profiler, and ``recorded_us`` with it.
 
     Returns:
         The program, whose replays are on the scale of that step, and the fraction of the host's work that it keeps.

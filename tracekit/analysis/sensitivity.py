@@ -46,11 +46,7 @@ class Sensitivity:
 
 
 class SpeedReplays:
-    """Step times of a run at other speeds of GPU, host and network; each is replayed once.
-
-    Args:
-        run: The run.
-    """
+    """Step times of a run at other speeds of GPU, host and network; each is replayed once."""
 
     def __init__(self, run: MeasuredRun) -> None:
         self.run = run
@@ -76,10 +72,7 @@ def compute_sensitivity(
 ) -> Sensitivity:
     """Replay a run with faster or slower GPU and host.
 
-    Args:
-        replays: Replays of the run.
-        gpu_speeds: Multiples of the measured GPU's speed, for all kernels and copies, recorded or not.
-        host_speeds: Multiples of the measured host's speed.
+    Speeds are multiples of the measured ones; the GPU's is for all kernels and copies, recorded or not.
     """
     rows = [(gpu, host, replays.compute_step_time_us(gpu, host)) for host in host_speeds for gpu in gpu_speeds]
     columns = dict.fromkeys(("gpu_speed", "host_speed", "step_time_us"), pl.Float64)
@@ -151,7 +144,6 @@ class Transplant:
     """A replay with another run's kernel times.
 
     Attributes:
-        step: The replayed step.
         expected: The step that the other run measured.
         error_pct: Error of the median step.
         matched_pct: Percent of this run's GPU time whose kernel was found in the other run; other kernels keep their
@@ -172,9 +164,7 @@ def transplant(run: MeasuredRun, other: MeasuredRun) -> Transplant:
     between GPUs. Waiting for ranks that weren't read, which the graph can't derive, is taken over with the kernels.
     The host's times stay.
 
-    Args:
-        run: The run whose graph is replayed.
-        other: The run whose kernel times are used; one rank is enough.
+    The graph is that of ``run``; one rank of ``other`` is enough.
     """
     mine, theirs = (
         _identify_kernels(run),

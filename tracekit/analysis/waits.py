@@ -97,9 +97,7 @@ class UnrecordedTime:
 def join_unrecorded_time(ranks: Sequence[UnrecordedTime | None], steps: int) -> UnrecordedTime | None:
     """Join what some ranks waited; None without any.
 
-    Args:
-        ranks: Of each rank.
-        steps: Number of chosen steps, of all ranks.
+    ``steps`` is the number of chosen steps, of all ranks.
     """
     found = [one for one in ranks if one is not None]
     if not found:

@@ -66,7 +66,6 @@ class Candidate:
     """A way to shard a table, with what it costs.
 
     Attributes:
-        option: The way.
         shards: Ranks that hold a shard.
         load: What one shard costs its rank, by ``Load``.
         scattered_bytes: Buffer of sums that all ranks reduce-scatter, and whose gradients they gather.
@@ -187,11 +186,7 @@ def _compute_kernels(lookups: Sequence[TableLookup], optimizer: str | None) -> C
 
 @dataclass(frozen=True)
 class Exchange:
-    """Times of the collectives between ranks, by the bytes of the buffer of the rank that has most.
-
-    Attributes:
-        setting: The cluster.
-    """
+    """Times of the collectives between ranks, by the bytes of the buffer of the rank that has most."""
 
     setting: ShardingSetting
 

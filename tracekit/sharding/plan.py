@@ -28,11 +28,8 @@ class TableShard:
     """A part of a table on a rank.
 
     Attributes:
-        rank: The rank.
         row: Its first row.
         column: Its first column.
-        rows: Rows.
-        columns: Columns.
     """
 
     rank: int
@@ -47,7 +44,6 @@ class ShardedTable:
     """A table with its shards.
 
     Attributes:
-        table: The table.
         type: How it is split.
         kernel: Where its weights lie.
         shards: Its shards, by rank.
@@ -170,9 +166,7 @@ DEFAULT_MODULE = "sparse_arch.embedding_bag_collection"
 def encode_torchrec_plan(plan: ShardingPlan, module: str = DEFAULT_MODULE) -> bytes:
     """Encode a plan as JSON.
 
-    Args:
-        plan: The plan.
-        module: Path of the embedding collection in the model.
+    ``module`` is the path of the embedding collection in the model.
     """
     per_node = plan.setting.ranks_per_node
     parameters = {one.table.name: _describe_parameter(one, per_node) for one in plan.tables}

@@ -112,9 +112,7 @@ def compute_rank_us(loads: Floats, exchange: Exchange) -> Floats:
 
     The dense layers' forward pass hides the exchange of the next batch's indices.
 
-    Args:
-        loads: By ``Load`` along the last axis.
-        exchange: Times of collectives.
+    ``loads`` are by ``Load`` along the last axis.
     """
     sums = 2 * exchange.compute_us("all_to_all", loads[..., Load.SENT])
     indices = exchange.compute_us("all_to_all", loads[..., Load.INDICES]) - exchange.setting.dense_time_us
@@ -142,11 +140,7 @@ def assign_greedily(
 ) -> Assignment | None:
     """Assign tables one by one, those that cost most first; None where one fits nowhere.
 
-    Args:
-        candidates: Ways to shard each table.
-        exchange: Times of collectives.
-        allowed: The ways that are allowed.
-        weighs: Whether the way that adds least to the step is taken; else the first that fits.
+    Where it ``weighs``, the way that adds least to the step is taken; else the first that fits.
     """
     found = Assignment(candidates, exchange)
     first = np.array([ways[allowed(ways)[0]].load for ways in candidates])
@@ -211,11 +205,7 @@ def _list_shards(assignment: Assignment, rank: int) -> list[int]:
 def _compute_changed_us(assignment: Assignment, rank: int, leaves: Floats, arrives: Floats) -> Floats:
     """Compute the step's time where loads leave a rank and arrive at each of the others.
 
-    Args:
-        assignment: The assignment.
-        rank: The rank that they leave.
-        leaves: What the rank loses, by change, other rank and load.
-        arrives: What the other rank gets.
+    ``leaves`` is what the rank loses, by change, other rank and load; ``arrives`` is what the other one gets.
 
     Returns:
         Times by change and other rank; infinite where memory doesn't suffice.

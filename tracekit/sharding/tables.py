@@ -51,7 +51,6 @@ class TableDefaults:
     """What counts for tables that don't tell it themselves.
 
     Attributes:
-        weight_type: Type of the weights.
         optimizer: What updates them; None for what a trace tells, else ``DEFAULT_OPTIMIZER``.
         pattern: How rows are looked up; None if nobody knows.
     """
@@ -67,7 +66,6 @@ class PlannedTable:
 
     Attributes:
         name: Its name, unique in a plan.
-        rows: Rows.
         width: Elements of a row.
         pooling: Mean look-ups of a sample for each feature, whose rows are summed.
         pattern: How its rows are looked up; None if nobody knows.
@@ -106,14 +104,7 @@ class PlannedTable:
         return 4 * self.weight_bytes + 2 * self.state_bytes
 
     def describe_lookup(self, rows: int, width: int, indices: float, bags: float) -> TableLookup:
-        """Return the look-ups of a shard.
-
-        Args:
-            rows: Rows that it has.
-            width: Elements of its rows.
-            indices: Rows looked up in it.
-            bags: Sums written.
-        """
+        """Return the look-ups in a shard of ``rows``: of ``indices`` rows, which are summed to ``bags``."""
         return TableLookup(max(rows, 1), width, indices, bags, self.item_bytes, self.pattern)
 
 
@@ -250,9 +241,7 @@ def find_tables(run: MeasuredRun, defaults: TableDefaults) -> tuple[list[Planned
     Tables that a job has split over its ranks are looked up for the samples of all ranks, those that each rank has a
     copy of for its own.
 
-    Args:
-        run: The measured run.
-        defaults: What updates them, and how their rows are looked up; the types of weights are those of the trace.
+    The types of weights are those of the trace, whatever ``defaults`` say.
 
     Returns:
         The tables, and the samples; no tables where none were recorded with their shapes.
