@@ -23,11 +23,7 @@ from tracekit.workload.ops.table_lookups import compute_state_bytes
 def build_dlrm(config: DlrmConfig, batch: int, dtype: str, *, training: bool) -> LoadedProgram:
     """Build a DLRM and its inputs.
 
-    Args:
-        config: Its sizes.
-        batch: Samples.
-        dtype: Type of its parameters: 'bf16', 'fp16' or 'fp32'.
-        training: Whether the labels are given too, so that it returns its loss.
+    ``dtype`` is 'bf16', 'fp16' or 'fp32'. In training the labels are given too, so that it returns its loss.
     """
     with torch.device("meta"):
         model = Dlrm(config, batch).to(getattr(torch, DTYPES[dtype]))
@@ -49,12 +45,7 @@ def _count_indices(table: TableSpec, batch: int) -> int:
 
 
 class Dlrm(nn.Module):
-    """A DLRM.
-
-    Args:
-        config: Its sizes.
-        batch: Samples.
-    """
+    """A DLRM."""
 
     def __init__(self, config: DlrmConfig, batch: int) -> None:
         super().__init__()
@@ -84,7 +75,6 @@ class BagLookups(nn.Module):
     """Look-ups of PyTorch, table by table.
 
     Args:
-        tables: Each table.
         sparse: Whether the backward pass updates the tables by a sparse gradient, in place of a dense one.
     """
 
@@ -115,9 +105,7 @@ class BatchedLookups(nn.Module):
     """Look-ups of FBGEMM, in all tables at once.
 
     Args:
-        tables: Each table.
         optimizer: What updates the tables, in the backward pass.
-        batch: Samples.
     """
 
     ends = 1
@@ -148,7 +136,6 @@ class DotInteraction(nn.Module):
     """The dot products of all results of a sample, beside the dense one.
 
     Args:
-        results: Number of results.
         width: Of each.
         has_dense: Whether the first one is that of dense features.
     """
@@ -177,7 +164,6 @@ class CrossInteraction(nn.Module):
 
     Args:
         width: Of all results together.
-        layers: Number of layers.
         rank: Of their matrices.
     """
 

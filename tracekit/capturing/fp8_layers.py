@@ -18,9 +18,6 @@ class Fp8Linear(nn.Module):
 
     A scale for each block of weights, or each row of the input, changes neither the product's work nor, but for a
     thousandth, its bytes.
-
-    Args:
-        layer: The layer that it stands for.
     """
 
     def __init__(self, layer: nn.Linear) -> None:
@@ -38,11 +35,7 @@ class Fp8Linear(nn.Module):
 
 
 def quantize_linear_layers(model: Any, how: Quantization) -> None:
-    """Put layers of fp8 in the place of a model's linear layers.
-
-    Args:
-        model: A model of transformers.
-        how: What its config says.
+    """Put layers of fp8 in the place of the linear layers of a model of transformers.
 
     Raises:
         CaptureError: Its experts aren't linear layers, so that nothing would be quantized there.

@@ -44,9 +44,7 @@ class _Group:
 def fuse_calls(calls: Sequence[Call], eager: Container[int] = ()) -> list[tuple[int, Call]]:
     """Fuse a step's calls.
 
-    Args:
-        calls: In order.
-        eager: Places of calls outside of what is compiled.
+    ``eager`` are the places of calls outside of what is compiled.
 
     Returns:
         The calls that are left, each with the place of the last one that is in it.

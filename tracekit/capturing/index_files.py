@@ -101,10 +101,7 @@ def _find_reason(error: Exception) -> str:
 def _check_bytes(file: Path, count: int, limit: int | None = None) -> None:
     """Check a number of bytes that would be read, or made in memory.
 
-    Args:
-        file: The file.
-        count: The bytes.
-        limit: How many they may be; by default half of this machine's memory.
+    ``limit`` is by default half of this machine's memory.
     """
     most = limit or min(MAX_INDEX_FILE_BYTES, find_memory_bytes() // 2)
     if count > most:

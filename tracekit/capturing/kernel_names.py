@@ -242,10 +242,7 @@ Following = tuple[str, tuple[Any, ...]]
 def list_following_ops(op: str, given: Sequence[Any], result: Any) -> list[Following]:
     """List the ops that an op calls itself on CUDA, where they have kernels of their own.
 
-    Args:
-        op: Its name.
-        given: Its arguments.
-        result: What it returns; None where that isn't known.
+    ``result`` is what it returns; None where that isn't known.
     """
     return FOLLOWING[op](given, result) if op in FOLLOWING else []
 

@@ -33,8 +33,7 @@ STDOUT, STDERR = 1, 2
 def name_failures(make_message: Callable[[str], Message]) -> Iterator[None]:
     """Turn whatever a program raises, ``sys.exit`` too, into an error that says what it was; Ctrl-C stays.
 
-    Args:
-        make_message: Makes the message from the error's description.
+    ``make_message`` gets the error's description.
 
     Raises:
         CaptureError: The program raised something.
@@ -76,9 +75,7 @@ def _move_descriptor() -> Iterator[None]:
 def import_package(name: str, missing: Template) -> Any:
     """Import a package.
 
-    Args:
-        name: Of the package.
-        missing: What to say where it isn't installed.
+    ``missing`` is what to say where it isn't installed.
 
     Raises:
         CaptureError: It isn't installed, or lacks something itself, which is named.
@@ -162,9 +159,7 @@ def takes_batch(program: str) -> bool:
 def load_function(program: str, batch: int | None = None) -> LoadedProgram:
     """Run the function that ``FILE.py:FUNCTION`` names, which returns a model and its inputs.
 
-    Args:
-        program: The name.
-        batch: Its argument ``batch``, where it has one; None for its own.
+    ``batch`` is its argument ``batch``, where it has one; None for its own.
 
     Raises:
         CaptureError: There is no such file or function, it fails, or returns something else.

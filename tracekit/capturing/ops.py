@@ -227,8 +227,6 @@ class Operand:
 
     Attributes:
         number: Of its memory.
-        shape: Its shape.
-        strides: Its strides.
         dtype: Its type, as the profiler calls it.
     """
 
@@ -316,10 +314,7 @@ def _lay_out(func: Any, args: tuple[Any, ...], result: Any) -> Any:
 def build_call(op: str, given: Sequence[Any], *, tf32: bool = False) -> Call:
     """Build the call of an op.
 
-    Args:
-        op: Its name, without ``aten::``; that of another library with its namespace.
-        given: Its arguments.
-        tf32: Whether products of fp32 run in TF32.
+    ``op`` is its name without ``aten::``; that of another library with its namespace.
     """
     single = next((arg.dtype for arg in given if isinstance(arg, Tensor)), None) is torch.float32
     names = list_kernel_names(op, given)

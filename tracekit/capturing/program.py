@@ -32,7 +32,6 @@ class CapturedProgram:
     """A step's kernels in order, with their work but without their times.
 
     Attributes:
-        name: Of the program.
         calls: The ops that launch kernels, in order.
         profile: The ops around them.
         facts: Its parameters and memory.
@@ -46,8 +45,7 @@ class CapturedProgram:
     def fuse_calls(self, eager: Container[int] = ()) -> "CapturedProgram":
         """Return the program with its calls fused, as torch.compile does.
 
-        Args:
-            eager: Places of calls outside of what is compiled.
+        ``eager`` are the places of calls outside of what is compiled.
         """
         from tracekit.capturing.fusion import fuse_calls
 
@@ -176,10 +174,7 @@ def _build_optimizer(torch: Any, name: str | None, parameters: Sequence[Any]) ->
 def build_fused_call(name: str, parameters: Sequence[Any], dtype: Any = None) -> "Call":
     """Build the call of a fused optimizer's step: one kernel for all parameters.
 
-    Args:
-        name: Of the optimizer.
-        parameters: The parameters.
-        dtype: Type that it updates them in; by default their own.
+    The parameters are updated in ``dtype``; by default in their own.
     """
     from tracekit.capturing.ops import Call, name_type
 

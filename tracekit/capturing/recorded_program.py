@@ -263,13 +263,8 @@ def _build_update_call(name: str, dims: str, types: str, concrete: str, paramete
 def _build_op_calls(name: str, dtype: str, dims: str, types: str, concrete: str, strides: str) -> list[Call]:
     """Build the calls of an op as CUDA has them.
 
-    Args:
-        name: The op's.
-        dtype: Type of lists of tensors, which isn't recorded: that of the last op before which has one.
-        dims: Its inputs' shapes, as JSON; and so on.
-        types: Likewise.
-        concrete: Likewise.
-        strides: Likewise.
+    ``dtype`` is that of lists of tensors, which isn't recorded: that of the last op before which has one. What is told
+    of the inputs is JSON.
 
     Raises:
         CaptureError: It is a recurrent layer.
@@ -290,10 +285,7 @@ def _build_op_calls(name: str, dtype: str, dims: str, types: str, concrete: str,
 def _make_input(inputs: Signature, index: int, dtype: torch.dtype) -> Any:
     """Make one input: a tensor without data, a list of them, or a value.
 
-    Args:
-        inputs: All inputs.
-        index: Which one.
-        dtype: Its type where none was recorded.
+    ``dtype`` is its type where none was recorded.
     """
     kind = inputs.types[index] if index < len(inputs.types) else ""
     known = DTYPES.get(kind.replace(" ", ""), dtype)

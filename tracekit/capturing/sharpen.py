@@ -37,7 +37,6 @@ class MeasuredOps:
 
     Attributes:
         trace: Its name.
-        gpu: Its GPU.
         alike: By op and inputs, the ratio of measured to predicted time.
         by_op: The same by op, of all inputs.
     """
@@ -64,8 +63,7 @@ class MeasuredOps:
 def measure_ops(trace: Trace) -> MeasuredOps:
     """Measure the ops of a trace against their predictions.
 
-    Args:
-        trace: A recording with GPU activity; of several ranks the first one counts.
+    Of several ranks the first one counts.
 
     Raises:
         CaptureError: It is a captured program itself, its GPU isn't known, or its ops have no shapes.

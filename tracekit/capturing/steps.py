@@ -34,10 +34,8 @@ def find_largest_batch(measure_bytes: Callable[[int], int], gpu: Gpu, most: int 
 
         batch 1: 5 GiB, batch 2: 6 GiB, 22 GiB usable   ->   18
 
-    Args:
-        measure_bytes: Returns what the tensors of a batch hold at most; it grows with the batch.
-        gpu: The GPU.
-        most: The largest batch that is tried.
+    ``measure_bytes`` returns what the tensors of a batch hold at most, which grows with the batch; ``most`` is the
+    largest batch that is tried.
     """
     usable = USABLE_MEMORY_FRACTION * gpu.memory_bytes
     one = measure_bytes(1)
@@ -66,7 +64,6 @@ class NamedProgram:
 
     Args:
         name: ``FILE.py:FUNCTION``, a Hugging Face ``config.json``, or that of a DLRM.
-        options: How it is captured.
     """
 
     def __init__(self, name: str, options: CaptureOptions) -> None:
@@ -111,9 +108,7 @@ class NamedProgram:
     def capture_batch(self, batch: int | None, tokens: int | None = None) -> CapturedProgram:
         """Capture it at a batch; None for its own.
 
-        Args:
-            batch: Its samples.
-            tokens: Of a config: tokens of each sequence; None for those of the options.
+        ``tokens`` are those of each sequence, of a config; None for those of the options.
 
         Raises:
             CaptureError: It can't be loaded or captured.
@@ -196,12 +191,7 @@ def capture_named(
 ) -> tuple[Trace, float | None]:
     """Capture a program and return its trace, and the batch that is left to scale it by.
 
-    Args:
-        name: Its name.
-        options: How it is captured.
-        batch: Its batch, as a multiple of the program's own.
-        gpu: The GPU whose times the trace holds; None for the reference.
-        setting: What else its times depend on.
+    ``batch`` is a multiple of the program's own; the trace holds the times of ``gpu``, by default of the reference.
 
     Raises:
         CaptureError: It can't be captured.
@@ -234,7 +224,6 @@ class CapturedStep:
 
     Attributes:
         program: The program, at its batch there.
-        prediction: Its step.
     """
 
     program: CapturedProgram
@@ -319,11 +308,7 @@ def predict_program(
 ) -> tuple[CapturedStep, ...]:
     """Predict a captured program's step on GPUs.
 
-    Args:
-        program: The program.
-        gpus: The GPUs.
-        cuda_graph: Whether one CUDA graph launches all kernels.
-        measured: What a trace of the program tells of its times.
+    ``measured`` is what a trace of the program tells of its times; a ``cuda_graph`` launches all kernels.
     """
     trace = load_captured(program, cuda_graph=cuda_graph, measured=measured)
     predicted = predict_on_gpus(prepare_run(trace), [gpu.slug for gpu in gpus])

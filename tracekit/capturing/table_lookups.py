@@ -97,12 +97,8 @@ class SparseBagLookup(Function):
     def forward(ctx: Any, needs_gradient: Tensor, table: Tensor, indices: Tensor, offsets: Tensor) -> Tensor:
         """Look up.
 
-        Args:
-            ctx: What the backward pass gets.
-            needs_gradient: A parameter, so that there is a backward pass: of the table there is no dense gradient.
-            table: The table.
-            indices: Rows.
-            offsets: Where the rows of each sum begin.
+        ``needs_gradient`` is a parameter, so that there is a backward pass: of the table there is no dense gradient.
+        ``offsets`` are where the rows of each sum begin.
         """
         del needs_gradient
         ctx.save_for_backward(table, indices)
@@ -149,13 +145,8 @@ class BatchedLookup(Function):
     ) -> Tensor:
         """Look up.
 
-        Args:
-            ctx: What the backward pass gets.
-            needs_gradient: As for :class:`SparseBagLookup`.
-            tables: Their sizes.
-            weights: Their elements.
-            indices: Rows of all tables.
-            offsets: Where the rows of each sum begin, and where the last ones end.
+        ``needs_gradient`` is as for :class:`SparseBagLookup`. ``indices`` are rows of all tables; ``offsets`` are where
+        the rows of each sum begin, and where the last ones end.
         """
         del needs_gradient
         ctx.save_for_backward(weights, indices, offsets)

@@ -107,11 +107,7 @@ def predict_times(
     The first times are so long that no kernel is taken for faster than its arithmetic allows. The second are those of a
     step that takes the first: its power, and so its clock, follow from how busy it keeps the GPU.
 
-    Args:
-        program: The program.
-        gpu: The GPU.
-        host_us: Time of the CPU for each op.
-        setting: What else the times depend on.
+    ``host_us`` is the time of the CPU for each op.
     """
     kernels = sum(len(call.kernels) for call in program.calls)
     first = _predict_once(program, gpu, repeat(LONG_US, kernels), 1.0, DEFAULT_SETTING)

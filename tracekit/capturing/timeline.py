@@ -39,11 +39,8 @@ def build_trace(
         host     |<- before ->[op  launch  ]|<- before ->[op  launch ]|
         stream                         [kernel]                  [kernel]
 
-    Args:
-        calls: In order.
-        times_us: Of their kernels, in order.
-        host_us: The host's time for an op with one kernel.
-        profile: The ops around the calls; None for none, so that an op begins where the one before ends.
+    Calls and times are in order; ``host_us`` is the host's time for an op with one kernel. Without ``profile``, the ops
+    around the calls, an op begins where the one before ends.
     """
     builder, times, done_us = TraceBuilder(device=None), iter(times_us), 0.0
     kernels = np.array([len(call.kernels) for call in calls])

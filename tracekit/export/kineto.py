@@ -37,9 +37,7 @@ LISTS_AS_TEXT = ("group_ranks", "collective_id")
 def render_predicted_trace(target: Prediction, *, compress: bool = True) -> bytes:
     """Return the chosen steps of a predicted timeline in Kineto's format.
 
-    Args:
-        target: The prediction, of one rank in the trace's own layout.
-        compress: Compress the trace with gzip.
+    ``target`` is of one rank in the trace's own layout.
 
     Raises:
         OutputError: Several ranks were measured, or the layout has other kernels than the trace.
@@ -217,9 +215,8 @@ def _encode_argument(column: str) -> pl.Expr:
 def _encode_events(table: pl.DataFrame, arguments: list[pl.Expr]) -> pl.Series:
     """Encode complete events.
 
-    Args:
-        table: ``cat``, ``name``, ``pid``, ``tid``, ``begin``, ``end`` (in nanoseconds), and what the arguments need.
-        arguments: JSON members.
+    The table has ``cat``, ``name``, ``pid``, ``tid``, ``begin``, ``end`` (in nanoseconds), and what ``arguments``, JSON
+    members, need.
     """
     begin, end = pl.col("begin"), pl.col("end")
     told = pl.struct("cat", "name", "pid", "tid", ph=pl.lit("X"), ts=begin / 1e3, dur=(end - begin) / 1e3)

@@ -12,9 +12,7 @@ GROUPS_FILE = "comm_groups.json"
 def render_execution_traces(program: Program, timeline: Timeline) -> dict[str, bytes]:
     """Return the files by name: ``rank.0.et``, and ``GROUPS_FILE`` if there are process groups but that of all ranks.
 
-    Args:
-        program: The program, of which the chosen steps are written.
-        timeline: Its replay, with the durations to write.
+    The chosen steps are written, with the durations of their replay, ``timeline``.
 
     Raises:
         StepError: Nothing ran on the GPU in the chosen steps.

@@ -89,11 +89,8 @@ Groups = Mapping[tuple[str, str], ProcessGroup]
 def encode_nodes(nodes: pl.DataFrame, kernels: pl.DataFrame, sizes: pl.Series, groups: Groups) -> bytes:
     """Encode the nodes of one rank as a file.
 
-    Args:
-        nodes: Of :func:`~tracekit.export.chakra.select.build_node_table`.
-        kernels: The kernel table.
-        sizes: Of each kernel, by :func:`~tracekit.export.chakra.encode.compute_comm_sizes`.
-        groups: Of :func:`~tracekit.export.chakra.encode.number_groups`.
+    ``nodes`` are from :func:`~tracekit.export.chakra.select.build_node_table`, ``sizes``, one for each kernel, from
+    :func:`compute_comm_sizes`, and ``groups`` from :func:`number_groups`.
 
     Raises:
         OutputError: The package ``protobuf`` isn't installed.

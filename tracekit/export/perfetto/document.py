@@ -49,9 +49,7 @@ def _encode_slices(table: pl.DataFrame) -> bytes:
 def _encode_counter(table: pl.DataFrame, name: str) -> bytes:
     """Encode a counter over time.
 
-    Args:
-        table: Columns ``pid``, ``start_ns``, ``value``.
-        name: Name of the counter.
+    The table has ``pid``, ``start_ns`` and ``value``.
     """
     args = pl.struct(pl.col("value").round(2).alias(name))
     rows = table.select("pid", ph=pl.lit("C"), name=pl.lit(name), tid=pl.lit(0), ts=START_US, args=args)
@@ -104,11 +102,6 @@ def render_timeline(run: MeasuredRun, targets: Sequence[Prediction] = (), *, com
     flow arrows between its kernels. Idle time by cause is another thread, and the kernels' utilization of the roofline
     is a counter. For a run of one rank a second process has its CPU threads: steps, modules, ops and calls, with flow
     arrows from each launch to its kernel.
-
-    Args:
-        run: The measured run.
-        targets: The predictions from this run.
-        compress: Compress the trace with gzip.
     """
     buffer = io.BytesIO()
     if compress:

@@ -116,9 +116,7 @@ def build_thread_slices(lane: Lane, threads: pl.DataFrame) -> pl.DataFrame:
 
     Perfetto drops a slice that ends after the one around it; its end is cut.
 
-    Args:
-        lane: The timeline, of one rank.
-        threads: As :func:`build_threads` returns them.
+    The timeline is of one rank; ``threads`` are from :func:`build_threads`.
 
     Returns:
         ``cat``, ``name``, ``tid``, ``start_ns``, ``dur_ns``, and ``correlation`` of calls.

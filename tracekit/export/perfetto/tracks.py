@@ -19,14 +19,12 @@ class Lane:
     Attributes:
         index: 0 for the measured timeline; the targets follow in order.
         label: ``measured``, ``synthetic`` or ``captured``, as the report has it, or ``predicted on`` and the target.
-        gpu_name: Full name of the GPU.
         program: The program of this timeline; a predicted one also has the kernels that a layout inserts.
         timeline: Start and end of each node.
         critical_path: Pieces of the critical path in order.
         idle_causes: Each kernel that follows GPU idle time, with the ``cause`` of most of that time.
         origin_ns: The time to draw at 0.
         end_ns: The last time to draw, from there.
-        time_us: Time of each kernel.
         bound_us: Roofline time of each kernel on this GPU; null where unknown.
     """
 
@@ -82,8 +80,7 @@ def find_end_ns(program: Program, timeline: Timeline, path: pl.DataFrame) -> int
 def find_main_causes(pieces: pl.DataFrame) -> pl.DataFrame:
     """Return each kernel that follows GPU idle time, with the ``cause`` of most of that time.
 
-    Args:
-        pieces: Idle pieces as :func:`tracekit.analysis.idle.attribute` returns them.
+    ``pieces`` are from :func:`tracekit.analysis.idle.attribute_idle_time`.
     """
     empty = pieces.filter(pl.col("cause") != IdleCause.RENDEZVOUS)
     causes = empty.drop_nulls("kernel").group_by("kernel", "cause").agg(pl.col("time_ns").sum())
@@ -144,10 +141,7 @@ def list_streams(lane: Lane, rank: int) -> list[tuple[int, str]]:
 def find_launches(lane: Lane, threads: pl.DataFrame, rank: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Find the launches and their kernels, which arrows join: ``id`` (row of the kernel), ``tid``, ``at_ns``.
 
-    Args:
-        lane: The timeline, of one rank.
-        threads: The CPU threads, with ``thread`` and ``lane``.
-        rank: The rank.
+    The timeline is of one rank; the CPU threads have ``thread`` and ``lane``.
     """
     nodes = lane.program.graph.nodes
     drawn = _select_activities(lane, rank).with_columns(launcher=nodes.launcher[select_chosen_rows(lane.program)])
