@@ -65,11 +65,8 @@ MeasureRank = Callable[[int | None], MeasuredRun]
 def examine(trace: Trace, run: MeasuredRun, beside: int = 0, measure: MeasureRank | None = None) -> Diagnosis:
     """Diagnose what a trace lacks for a good prediction.
 
-    Args:
-        trace: All ranks that were read.
-        run: The measured run of one of them.
-        beside: Number of ranks whose traces were given, but are read elsewhere.
-        measure: Measures another rank, which is examined too; by default only the run's rank is.
+    The traces of ``beside`` more ranks were given, but are read elsewhere. ``measure`` measures another rank, which is
+    examined too; by default only the run's rank is.
     """
     others = [rank for rank in trace.ranks if rank is not run.trace and rank.rank != run.trace.rank]
     ranks = [_examine_rank(run, trace if measure is None else Trace((run.trace,)))]

@@ -40,9 +40,7 @@ def suggest(*options: str) -> Message:
 def build_snippet(checks: Sequence[Check], *, amd: bool) -> str:
     """Build the recommended recording code, with a mark on every option that the trace was recorded without.
 
-    Args:
-        checks: The evaluated checks.
-        amd: Whether the GPU is AMD's, whose profiler has no sync events.
+    The profiler of ``amd`` GPUs has no sync events.
     """
     changed = {option for check in checks if check.status is not Status.OK for option in _find_arguments(check.option)}
     if not changed:
@@ -83,7 +81,6 @@ class Recorder:
     """A serving engine or another tool that records traces.
 
     Attributes:
-        name: Its name.
         switches: What stands for each argument of ``torch.profiler.profile``; others can't be set.
         commands: Commands or code that record a suitable trace.
         runs_batches: Whether its steps are batches, which it marks itself.

@@ -34,11 +34,7 @@ def build_graph(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame, wi
 
     Edges: program order, hand-overs between threads, launches, streams, events, syncs, launch queue.
 
-    Args:
-        trace: The trace.
-        kernels: Its kernel table (``schema.KERNELS``).
-        marks: Times on CPU threads that the replay should report: ``ts_ns``, ``pid``, ``tid``.
-        without: Inference rules that are off.
+    ``marks`` are times on CPU threads that the replay should report: ``ts_ns``, ``pid``, ``tid``.
     """
     return assemble_graph(build_graph_parts(trace, kernels, marks, without))
 

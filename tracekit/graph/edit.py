@@ -69,10 +69,8 @@ def insert_activities(graph: Graph, lane: Ints, at_ns: Ints) -> Graph:
         nodes:  ... existing activities | new 0 | new 1 | ...
         edges:  ... existing edges      | RUN 0 | RUN 1 | ...   (start -> end, lag 0)
 
-    Args:
-        graph: The graph.
-        lane: Stream of each new activity, numbered as in ``graph.nodes``.
-        at_ns: Time that counts as its measured start and end, from the start of the trace.
+    Streams ``lane`` are numbered as in ``graph.nodes``; ``at_ns``, from the start of the trace, counts as measured
+    start and end.
     """
     nodes, count = graph.nodes, lane.size
     added = np.zeros(count, dtype=np.int64)

@@ -38,11 +38,7 @@ class TopologicalOrder:
 def sort_topologically(vertices: int, src: Ints, dst: Ints, droppable: Bools) -> TopologicalOrder:
     """Sort a graph topologically.
 
-    Args:
-        vertices: Number of vertices.
-        src: Source of each edge.
-        dst: Destination of each edge.
-        droppable: Edges that may be left out where they contradict others.
+    Edges that are ``droppable`` may be left out where they contradict others.
     """
     order, keep = _sort_without_cycles(vertices, src, dst, droppable)
     vertex = np.empty(vertices, dtype=np.int64)
@@ -133,7 +129,6 @@ class Graph:
     """Starts and ends of nodes as vertices in topological order, and edges sorted by destination.
 
     Attributes:
-        nodes: The nodes.
         vertex: Topological position of the start (``2 i``) and end (``2 i + 1``) of node ``i``.
         first: Index of each vertex's first incoming edge; one entry more than there are vertices.
         src: Source of each edge, in topological numbering.
@@ -200,13 +195,10 @@ class GraphParts:
     """Inputs of a graph. Nodes are numbered as in ``nodes``, vertices as in ``tracekit.graph.edges``.
 
     Attributes:
-        nodes: The nodes.
         run_ns: Duration of each node without its waits.
         edges: All edges but the run edges.
         released: Activities that start no earlier than measured, regardless of their edges.
         waits: What the measured run waited for.
-        recorded_waits: Number of recorded waits.
-        inferred_waits: Number of inferred waits.
     """
 
     nodes: Nodes
@@ -267,10 +259,7 @@ def _compute_release_times(nodes: Nodes, vertex: Ints, first: Ints, released: In
 def find_unexplained(vertex: Ints, first: Ints, released: Ints) -> Ints:
     """Find the nodes whose start nothing in the trace explains.
 
-    Args:
-        vertex: As in :class:`Graph`.
-        first: Likewise.
-        released: As in :class:`GraphParts`.
+    ``vertex`` and ``first`` are as in :class:`Graph`, ``released`` as in :class:`GraphParts`.
     """
     start = vertex[0::2]
     unexplained = first[start] == first[start + 1]

@@ -50,12 +50,10 @@ class Nodes:
 
     Attributes:
         start_ns: Measured start, from the start of the trace.
-        end_ns: Measured end.
         lane: Thread of a host node, stream of an activity; threads are numbered first, then streams.
         n_host: Number of host nodes.
         n_marks: How many of the host nodes are marks; marks come last.
         launcher: For each activity the host node that launched it, ``NONE`` if the trace lacks it.
-        names: Name of each host node.
         correlation: Correlation id of each host node, ``NONE`` for marks.
         is_nvidia: Whether the calls are CUDA's.
         busy_lane: Thread of each interval in which a thread is known to be busy.
@@ -149,10 +147,7 @@ class Nodes:
 def collect_nodes(trace: RankTrace, kernels: pl.DataFrame, marks: pl.DataFrame) -> Nodes:
     """Collect the nodes of a trace.
 
-    Args:
-        trace: The trace.
-        kernels: Its kernel table (``schema.KERNELS``).
-        marks: Times on CPU threads that the replay should report: ``ts_ns``, ``pid``, ``tid``.
+    ``marks`` are times on CPU threads that the replay should report: ``ts_ns``, ``pid``, ``tid``.
     """
     if marks["pid"].null_count():
         marks = marks.drop_nulls("pid")

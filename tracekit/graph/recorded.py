@@ -128,7 +128,6 @@ class HostSpans:
     All threads lie on one axis, each in a range of its own.
 
     Attributes:
-        count: Number of spans.
         begin_ns: Begins of the merged intervals, in order.
         end_ns: Ends of the merged intervals.
         width_ns: Length of a thread's range.

@@ -39,12 +39,8 @@ def link_launches(nodes: Nodes, kernels: pl.DataFrame, held_back: Ints, held_cop
         kernel      |######|                     its graph                            |######|
                   |-| lag from the start                                              |--| negative lag from the end
 
-    Args:
-        nodes: The nodes.
-        kernels: The kernel table.
-        held_back: Activities known to have waited for another stream: no samples of the latency.
-        held_copies: Copies that waited for work that isn't recorded, likewise: their launch isn't what delayed them.
-        without: Inference rules that are off.
+    No samples of the latency are activities ``held_back``, known to have waited for another stream, and
+    ``held_copies``, which waited for work that isn't recorded: their launch isn't what delayed them.
     """
     launched = nodes.activities[nodes.launcher != NONE]
     launcher = nodes.launcher[nodes.launcher != NONE]
@@ -119,7 +115,6 @@ class StreamOrder:
     """Edges and durations that follow from stream order.
 
     Attributes:
-        edges: Stream-order edges.
         hidden_ns: Time before each activity of a CUDA graph that stands for work the trace does not show.
         early_ns: Part of each activity's duration that is waiting for the previous activity on its stream.
     """

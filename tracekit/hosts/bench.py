@@ -21,8 +21,6 @@ class HostBench:
     Attributes:
         steps_per_s: Training steps of a tiny transformer a second, on one thread, the median of some blocks.
         spread_pct: Median deviation of the blocks, in percent.
-        torch: Version of PyTorch.
-        python: Version of Python.
     """
 
     steps_per_s: float
@@ -34,8 +32,7 @@ class HostBench:
 def bench_host(clock: Callable[[], float] = time.perf_counter) -> HostBench:
     """Measure this machine's host in a quarter of a minute, without a GPU.
 
-    Args:
-        clock: Returns seconds.
+    ``clock`` returns seconds.
 
     Raises:
         CalibrationError: PyTorch isn't installed.

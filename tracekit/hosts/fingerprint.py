@@ -20,9 +20,6 @@ def compute_self_times(rank: RankTrace) -> pl.DataFrame:
         depth 2      |------- aten::addmm -------|              7 us, so linear takes 3 itself
         depth 3            | cudaLaunchKernel |                 4 us, so addmm takes 3 itself
 
-    Args:
-        rank: The trace of one rank.
-
     Returns:
         ``name`` and ``self_ns`` of each.
     """
@@ -88,8 +85,7 @@ def measure_host_speed(ranks: Sequence[RankTrace]) -> HostSpeed | None:
 def compare_op_times(spans: Iterable[pl.DataFrame]) -> HostSpeed | None:
     """Compare what ops take on some ranks' hosts with the reference host, as :func:`measure_host_speed` does.
 
-    Args:
-        spans: Of each rank, from :func:`list_timed_spans`.
+    ``spans`` are those of each rank, from :func:`list_timed_spans`.
     """
     times = _compute_medians(spans).join(load_op_times(), on="name")
     logs = (times["self_ns"] / times["reference_ns"]).log()

@@ -103,8 +103,7 @@ class TableSpec:
 def parse_table_spec(text: str) -> TableSpec:
     """Parse ``[COUNT*]ROWSxWIDTH[:POOLING[:ALPHA]]``.
 
-    Args:
-        text: Such as ``40Mx128`` or ``26*1000000x128:20:1.05``; rows also in k, M or G.
+    ``text`` is such as ``40Mx128`` or ``26*1000000x128:20:1.05``; rows also in k, M or G.
 
     Raises:
         RequestError: It is no such text, or a number is impossible.
@@ -128,12 +127,10 @@ class DlrmConfig:
 
     Attributes:
         name: File that it was read from.
-        tables: Its embedding tables.
         dense_features: Width of the dense input; 0 without one.
         bottom_mlp: Widths of the layers above it; empty for the usual ones.
         top_mlp: Widths of the last layers.
         interaction: How results interact: "dot", "dcn" (low-rank cross layers) or "cat".
-        cross_layers: Cross layers.
         cross_rank: Their rank.
         batch_size: Samples, where none are asked for.
         lookup: The library that looks up rows: "embedding_bag" (PyTorch) or "fbgemm".

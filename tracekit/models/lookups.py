@@ -54,9 +54,7 @@ class IndexDistribution:
     def from_zipf(cls, rows: int, alpha: float) -> "IndexDistribution":
         """Return the distribution by Zipf's law.
 
-        Args:
-            rows: Rows of the table, at least 1.
-            alpha: Zipf's exponent; 0 for even draws.
+        ``rows`` are at least 1; ``alpha`` is 0 for even draws.
         """
         single = np.arange(1.0, min(rows, SINGLE_ROWS) + 1)
         if rows <= SINGLE_ROWS:
@@ -193,10 +191,6 @@ def estimate_distribution(times: Floats, rows: Floats) -> IndexDistribution:
     Most rare rows weren't drawn by chance. The rows drawn once and twice, ``f1`` and ``f2``, are those of a class that
     is drawn ``2 f2 / f1`` times in the mean, as a Poisson distribution with this mean has so many ones and twos. What
     it has of higher counts is taken off the rows that were drawn as often.
-
-    Args:
-        times: How often; above 0.
-        rows: How many rows.
     """
     counted = np.round(times)
     once, twice = (float(rows[counted == count].sum()) for count in (1, 2))

@@ -45,10 +45,7 @@ class ClockShift:
 def estimate_shift(times: ActivityTimes, returns: BlockingReturns, ignored: Bools) -> ClockShift | None:
     """Estimate the clock's offset, and its drift where no offset alone explains the times; ``None`` if they agree.
 
-    Args:
-        times: The times.
-        returns: Calls that waited.
-        ignored: Activities that say nothing about the clock: displaced or clipped.
+    Activities ``ignored`` say nothing about the clock: displaced or clipped.
     """
     rows = np.flatnonzero(times.has_launch & ~ignored)
     ended = np.flatnonzero((returns.latest_ns < NEVER_NS) & ~ignored)

@@ -90,13 +90,8 @@ def find_ended_elsewhere(
 ) -> Ints:
     """Return the activity of another GPU that ended last before each start and was launched earlier, or ``NONE``.
 
-    Args:
-        trace: The trace.
-        nodes: The nodes.
-        kernels: The kernel table.
-        device: GPU of each activity.
-        waiting: Launched activities that started later than anything else explains.
-        ready: Earliest start of each node by its known dependencies.
+    Launched activities ``waiting`` started later than anything else explains; ``ready`` is the earliest start of each
+    node by its known dependencies.
     """
     if not waiting.size or np.unique(device).size == 1:
         return np.full(waiting.size, NONE)
@@ -166,15 +161,9 @@ def _find_last_ended(
 ) -> Ints:
     """Return the last activity that ended between two times on another stream of the same device; ``NONE`` without one.
 
-    Args:
-        nodes: The nodes.
-        device: Device of each activity.
-        waiting: Activities that waited.
-        since: Earliest end that counts, for each of them.
-        until: Latest end that counts.
-        depth: How many of the last activities to end are checked.
-        called: Launch time of each activity, if only activities launched before the waiting one count.
-        elsewhere: Whether activities of other devices count instead.
+    The ends that count are from ``since`` to ``until``, for each of the activities ``waiting``; the last ``depth`` to
+    end are checked. With ``called``, the launch time of each activity, only those count that were launched before the
+    waiting one; with ``elsewhere`` those of other devices.
     """
     by_end = nodes.activities[np.argsort(nodes.end_ns[nodes.activities], kind="stable")]
     last = np.searchsorted(nodes.end_ns[by_end], until, side="right") - 1

@@ -48,11 +48,8 @@ MAX_CANDIDATES = 3
 def link_occupancy(nodes: Nodes, kernels: pl.DataFrame, sms: int, delayed: Ints) -> Edges:
     """Build edges from the end of the large kernel to the start of the kernel that waited for it.
 
-    Args:
-        nodes: The nodes.
-        kernels: The kernel table (``schema.KERNELS``).
-        sms: SMs or CUs of the GPU; 0 if not recorded, which gives no edges.
-        delayed: Activities that started later than launch and stream allow, while no other activity had just ended.
+    ``sms`` are SMs or CUs of the GPU; 0 if not recorded, which gives no edges. Activities ``delayed`` started later
+    than launch and stream allow, while no other activity had just ended.
     """
     is_copy = (kernels["kind"] == "memcpy").to_numpy()
     on_sms = ~is_copy | fill_false(kernels["copy_kind"] == "DtoD")
@@ -126,12 +123,8 @@ def link_stalls(
         call    |====|
         GPU     |#### other work ####|<---- stall ---->|#### activity ####|
 
-    Args:
-        nodes: The nodes.
-        device: Device of each activity.
-        waiting: Launched activities that started later than anything explains.
-        ready: Earliest start of each node by its known dependencies.
-        earliest: The edges of these dependencies.
+    Launched activities ``waiting`` started later than anything explains; ``ready`` is the earliest start of each node
+    by its known dependencies, whose edges are ``earliest``.
     """
     waiting = waiting[~nodes.is_graph_launch[nodes.launcher[waiting - nodes.n_host]]]
     start, call = nodes.start_ns[waiting], nodes.launcher[waiting - nodes.n_host]

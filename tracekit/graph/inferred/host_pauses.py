@@ -208,9 +208,7 @@ class _Bursts:
 def find_handovers(nodes: Nodes, own_ns: Ints) -> Handovers:
     """Find, for each burst, the last burst on another thread that lies entirely within the pause before it.
 
-    Args:
-        nodes: The nodes.
-        own_ns: Duration of every host node without its waits.
+    ``own_ns`` is the duration of every host node without its waits.
     """
     waiting = np.flatnonzero(nodes.dur_ns[: nodes.n_host] - own_ns > MIN_QUIET_NS)
     mine = _find_bursts(nodes.busy_lane, nodes.busy_start_ns, nodes.busy_end_ns)

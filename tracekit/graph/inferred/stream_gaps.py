@@ -51,12 +51,7 @@ MAX_BUSY_FRACTION = 0.1
 def measure_replay_gaps(nodes: Nodes, kernels: pl.DataFrame, before: Ints, after: Ints, queued: Bools) -> Ints:
     """Measure the gap between consecutive activities of a stream that all replays share; 0 where none is known.
 
-    Args:
-        nodes: The nodes.
-        kernels: The kernel table.
-        before: Activities.
-        after: The next activity on the stream of each.
-        queued: Whether ``after`` had been launched well before ``before`` ended.
+    ``after`` follows ``before`` on its stream; ``queued`` is whether it had been launched well before that one ended.
     """
     identity = _identify_activities(nodes, kernels)
     if identity is None:

@@ -124,9 +124,7 @@ NO_QUEUE = Edges(EdgeKind.QUEUE, EMPTY_NODES, EMPTY_NODES, EMPTY_NODES)
 def link_launch_queue(nodes: Nodes, own_ns: Ints) -> tuple[Edges, Ints]:
     """Build edges from the end of the activity that frees a place to the end of the launch that takes it.
 
-    Args:
-        nodes: The nodes.
-        own_ns: Duration of every host node without the waits found so far.
+    ``own_ns`` is the duration of every host node without the waits found so far.
 
     Returns:
         The edges, and ``own_ns`` without the waits of launches in a full queue.

@@ -37,10 +37,7 @@ def align_steps(
 ) -> tuple[list[pl.DataFrame], list[pl.DataFrame], tuple[Message, ...]]:
     """Renumber the steps of every rank as the first rank numbers those that they belong to.
 
-    Args:
-        numbers: The ranks.
-        kernels: The kernel table of each rank, with ``step`` as the rank numbers it.
-        steps: The steps of each rank, in order.
+    Each rank's kernel table has ``step`` as the rank numbers it; its steps are in order.
 
     Returns:
         Both tables of every rank, renumbered, and messages: what joined the steps of ranks that number them

@@ -23,9 +23,7 @@ class RecordedCollectives:
     """What the recording of one rank holds of its job's collectives.
 
     Attributes:
-        rank: The rank.
         kernels: The kernel table; its collectives alone will do.
-        steps: Number of its steps.
         lost_launches: Launches without a kernel.
     """
 
@@ -41,7 +39,6 @@ class LackingRanks:
 
     Attributes:
         places: Their places among the ranks.
-        ranks: The ranks.
         collectives: How many they lack.
         launches: How many of their launches have no kernel.
     """

@@ -63,8 +63,7 @@ ROOTED_KIND = "broadcast"
 def match_collectives(kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Message, ...]]:
     """Match the collectives of several ranks.
 
-    Args:
-        kernels: The kernel tables of all ranks with a column ``rank``.
+    The kernel tables of all ranks have a column ``rank``.
 
     Returns:
         A row per kernel that takes part in a collective: ``collective`` (its number), ``kind``, ``bytes`` (null where
@@ -145,9 +144,7 @@ def _describe_collectives(kernels: pl.DataFrame) -> pl.DataFrame:
 def align_clocks(matched: pl.DataFrame, without: RuleNames) -> dict[int, int]:
     """Return how far each rank's clock is ahead of the first rank's, from the lowest rank over shared collectives.
 
-    Args:
-        matched: As :func:`match_collectives` returns it.
-        without: Inference rules that are off.
+    ``matched`` is from :func:`match_collectives`.
 
     Returns:
         Offset in ns by rank. Ranks that share no such collective with the others are missing: their clock is taken as
@@ -197,9 +194,7 @@ class Collectives:
 def join_ranks(kernels: pl.DataFrame, without: RuleNames = NO_RULES) -> Collectives:
     """Join the ranks at their collectives.
 
-    Args:
-        kernels: The kernel tables of all ranks with a column ``rank``.
-        without: Inference rules that are off.
+    The kernel tables of all ranks have a column ``rank``.
     """
     matched, doubts = match_collectives(kernels)
     roughly = _shift_to_one_clock(matched, align_clocks(matched, without)).with_columns(impossible=_flag_impossible())
@@ -313,11 +308,8 @@ def build_rendezvous_points(collectives: Collectives) -> RendezvousPoints:
 def build_rendezvous_edges(found: RendezvousPoints, meeting_node: int, activity_node: int, run_ns: Ints) -> Edges:
     """Build edges from arrivals to rendezvous, and from rendezvous to the ends of the collectives.
 
-    Args:
-        found: The rendezvous.
-        meeting_node: Node number of the first rendezvous.
-        activity_node: Node number of the first activity.
-        run_ns: Duration of each activity without its waits.
+    ``meeting_node`` and ``activity_node`` are the numbers of the first rendezvous and the first activity; ``run_ns`` is
+    the duration of each activity without its waits.
     """
     arrive = to_start_vertices(activity_node + found.arrival_row), to_start_vertices(meeting_node + found.arrival_point)
     finish = to_end_vertices(meeting_node + found.end_point), to_end_vertices(activity_node + found.end_row)
