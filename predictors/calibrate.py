@@ -137,10 +137,7 @@ def fit_offsets(observed: LawObservations, spread: ErrorSpread, sd: Floats) -> t
 
     A measurement that contradicts the others gets additional noise until it is no longer surprising.
 
-    Args:
-        observed: Errors of the measured kernels.
-        spread: Expected errors of such a GPU.
-        sd: Prior standard deviation of each offset.
+    ``sd`` is the prior standard deviation of each offset.
 
     Returns:
         The offsets, and one weight per measured kernel.
@@ -238,10 +235,7 @@ def cross_validate_calibration(kernels: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
 def select_improving_kernels(kernels: pl.DataFrame, errors: pl.DataFrame, gpu: Gpu) -> pl.DataFrame:
     """Those of the measured kernels that don't make predictions worse.
 
-    Args:
-        kernels: From ``select_distinct_kernels``.
-        errors: From ``cross_validate_calibration``.
-        gpu: GPU that they were measured on.
+    ``kernels`` are from ``select_distinct_kernels``, ``errors`` from ``cross_validate_calibration``.
     """
     laws = errors.filter("sharpens")["law"]
     return kernels.filter(prepare_kernels(kernels, derive_hardware(gpu))["law"].is_in(laws.implode()))

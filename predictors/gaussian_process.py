@@ -101,12 +101,7 @@ def compute_coordinates(law: str, frameworks: Frameworks, x: Columns, terms: Lat
 
     Kernels that each do a part of an op get the coordinates of the whole op.
 
-    Args:
-        law: Name of the law.
-        frameworks: Framework of each row; None where no row names one.
-        x: Columns of the law.
-        terms: Terms of the law before calibration.
-        gpu: GPU that the kernels run on.
+    ``terms`` are those of the law before calibration; ``frameworks`` is None where no row names one.
     """
     x, terms = LAWS[law].scale_to_op(x, terms)
     with_more = {

@@ -75,8 +75,7 @@ _OPTIONAL_KEYS = frozenset(
 def read_gpu_file(path: Path) -> Gpu:
     """The GPU that a file describes.
 
-    Args:
-        path: The file. Its name without the suffix becomes the slug.
+    The name of the file without its suffix becomes the slug.
 
     Raises:
         InvalidGpuFileError: The file cannot be read, is no TOML, or has a missing or wrong key.

@@ -72,10 +72,7 @@ def count_key_reads(x: Columns, frameworks: CategoricalColumn, on_mma: bool) -> 
     FlashAttention 2 handles the heads one by one if there is a window (flash_api.cpp, ``seqlenq_ngroups_swapped``).
     vLLM runs it on GPUs whose matrix units are of class 'mma', unless the cache has less than 16 bits per element.
 
-    Args:
-        x: Columns of the law.
-        frameworks: Framework of each row.
-        on_mma: Whether the GPU is of class 'mma'.
+    ``on_mma`` is whether the GPU is of class 'mma'.
     """
     group = x["heads"] / x["kv_heads"]
     fa2 = frameworks.is_in("fa2")
@@ -92,11 +89,8 @@ def is_unsplit(x: Columns, frameworks: CategoricalColumn, on_mma: bool) -> Bools
     there are as many key heads, nor with a window (flash_api.cpp, ``mha_varlen_fwd``). Kernels on tensors of whole
     sequences always split.
 
-    Args:
-        x: Columns of the law.
-        frameworks: Framework of each row.
-        on_mma: Whether the GPU is of class 'mma', where vLLM runs FlashAttention 2 unless the cache is narrower than 16
-            bits.
+    ``on_mma`` is whether the GPU is of class 'mma', where vLLM runs FlashAttention 2 unless the cache is narrower than
+    16 bits.
     """
     fa2 = frameworks.is_in("fa2") & (x["paged"] > 0)
     if on_mma:
@@ -105,11 +99,7 @@ def is_unsplit(x: Columns, frameworks: CategoricalColumn, on_mma: bool) -> Bools
 
 
 def get_block_queries(frameworks: CategoricalColumn) -> Floats:
-    """Queries that a block works on: 128, or 64 of xFormers' kernels, as their names say ('64x64', '64x128').
-
-    Args:
-        frameworks: of each row.
-    """
+    """Queries that a block works on: 128, or 64 of xFormers' kernels, as their names say ('64x64', '64x128')."""
     return np.where(frameworks.is_in("memeff"), 64.0, 128.0)
 
 

@@ -37,10 +37,8 @@ class LawChunk:
     """Rows of a kernel table that share a law, a chunk of them.
 
     Attributes:
-        law: Name of the law.
         on_mma: Whether the kernels are made for older matrix units than the GPU's.
         rows: Positions in the table.
-        inputs: Inputs of the law.
     """
 
     law: str
@@ -197,7 +195,6 @@ class ModelTimes:
     """Model output, one element a row; NaN where the shape isn't known.
 
     Attributes:
-        kernels: What was evaluated.
         bound_us: Least possible time.
         time_us: Predicted time.
         floor_us: Part of the time that depends neither on the compute rate nor on the memory rate.
@@ -226,13 +223,7 @@ class ModelTimes:
 
 
 def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> ModelTimes:
-    """Times of a kernel table on a GPU.
-
-    Args:
-        kernels: Kernels as they run on this GPU.
-        gpu: The GPU.
-        weights: Fitted numbers.
-    """
+    """Times of a kernel table on a GPU."""
     names = ("bound_us", "time_us", "floor_us", "compute_us", "memory_us")
     out = {name: np.full(kernels.height, np.nan) for name in names}
     arithmetic = np.zeros(kernels.height, dtype=np.bool_)
@@ -321,11 +312,6 @@ VECTOR_UNIT_LAW = "gemm fp32"
 
 def describe_tiles(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> pl.DataFrame:
     """Return the tiles that the laws choose on a GPU.
-
-    Args:
-        kernels: Kernels as they run on this GPU.
-        gpu: The GPU.
-        weights: Fitted numbers.
 
     Returns:
         One row per kernel: ``tile_m`` (of attention queries), ``tile_n`` (not of attention), ``split_k`` (of attention

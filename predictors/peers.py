@@ -107,9 +107,7 @@ class Peers:
     def list_bordering(self, target: Hardware, groups: Callable[[Hardware], Hashable]) -> list[Hardware]:
         """Return the worst of the GPUs that are no worse than a target, of each group but the target's own.
 
-        Args:
-            target: The target.
-            groups: Maps a GPU to its group. If times of a group's GPUs are in order, these are the group's longest.
+        ``groups`` maps a GPU to its group. If times of a group's GPUs are in order, these are the group's longest.
         """
         found: list[Hardware] = []
         of_group = defaultdict[Hashable, list[str]](list)
@@ -152,12 +150,6 @@ def compute_source_limits(runs: KernelsOnGpus, peers: Peers, source: Hardware, t
     A GPU that is no worse than the source takes at most what was measured, one that is no better at least. The ratio
     of the times of siblings stays within the largest ratio of any resource, so a kernel of fixed time gains nothing.
     What limits a GPU also limits those that are no worse than it from above, and those that are no better from below.
-
-    Args:
-        runs: The kernels.
-        peers: Their times on other GPUs.
-        source: GPU that was measured.
-        target: GPU to predict.
     """
     least, most = np.zeros(runs.table.height), np.full(runs.table.height, np.inf)
     for gpu, is_lower, is_upper in _list_limiting_gpus(peers, source, target):

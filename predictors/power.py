@@ -78,10 +78,7 @@ class PowerLaw:
     def compute_draw(self, compute: Floats, memory: Floats, time_us: Floats) -> Floats:
         """Return the draw while kernels run, as fractions of the limit; NaN where the time is.
 
-        Args:
-            compute: FLOP/s over the peak rate; NaN where the work is unknown.
-            memory: Bytes/s over the bandwidth; NaN likewise.
-            time_us: Time.
+        ``compute`` is FLOP/s over the peak rate, ``memory`` bytes/s over the bandwidth; NaN where the work is unknown.
         """
         return limit_draw(self.compute_demand(compute, memory, time_us))
 
@@ -94,9 +91,7 @@ class PowerLaw:
     def compute_slowdown(self, draw: Floats, cap: float) -> Floats:
         """Return how many times as long kernels take under a limit, in which the clock falls until they fit.
 
-        Args:
-            draw: Draw without that limit, as fractions of the board's own.
-            cap: The limit, likewise.
+        ``draw`` without that limit, and the limit ``cap``, are fractions of the board's own.
         """
         above = np.fmax(draw - self.idle, 1e-9)
         left = np.clip((cap - self.idle) / above, 0.0, 1.0)
@@ -116,8 +111,7 @@ class PowerLaw:
         clock would demand ``idle + s (D - idle)``, whose slowdown is ``s`` itself. Hence ``s ** (exponent - 1) = (D -
         idle) / (1 - idle)``, at most what the clock's knee allows: below it, the demand no longer tells the clock.
 
-        Args:
-            demand: Mean demand of the kernels as they ran, as a fraction of the board's limit.
+        ``demand`` is the mean of the kernels as they ran, as a fraction of the board's limit.
         """
         above = max((demand - self.idle) / (1.0 - self.idle), 1.0)
         return float(min(above ** (1.0 / (self.clock_exponent - 1.0)), 1.0 / self.clock_knee))
@@ -159,11 +153,7 @@ def compute_demand_w(kernels: KernelsByLaw, row: Ints, time_us: Floats, gpu: Har
     Kernels without a shape draw what others do on average. Collectives count as running, without any work; copies over
     a link add nothing.
 
-    Args:
-        kernels: Distinct kernels as they run on the GPU.
-        row: Row of the distinct kernel of each launch.
-        time_us: Time of each launch.
-        gpu: The GPU.
+    ``kernels`` are distinct ones as they run on the GPU; ``row`` is the row of the one that each launch is of.
     """
     law = load_power_law()
     flops, moved = kernels.work

@@ -95,11 +95,7 @@ def sum_with_interval(
     is taken as independent between kernels and adds up in squares. Repeats of one kernel have the same error, so pass
     each distinct kernel once, with its times multiplied by its number of launches.
 
-    Args:
-        time_us: predicted times.
-        low_us: lower ends of their intervals.
-        high_us: upper ends.
-        common_fraction: fraction of each half-width that is common to all kernels.
+    ``common_fraction`` of each half-width is common to all kernels.
 
     Returns:
         Time, low and high of the sum, in microseconds.
@@ -213,11 +209,8 @@ class LaunchTimes:
 def build_result(alone: ModelTimes, row: Ints, launches: LaunchTimes, gpu: Hardware) -> pl.DataFrame:
     """A row for each launch, from what holds for its kernel and what its measurement makes of it.
 
-    Args:
-        alone: Predictions of the distinct kernels by the model alone.
-        row: Index of the distinct kernel of each launch.
-        launches: Their times.
-        gpu: The GPU.
+    ``alone`` are predictions of the distinct kernels by the model alone; ``row`` is the index of the one that each
+    launch is of.
     """
     bound, time, method = alone.bound_us[row], launches.time_us, launches.method
     kernels, demand_w = alone.kernels, compute_demand_w(alone.kernels, row, time, gpu)

@@ -59,10 +59,8 @@ class StackErrors:
 def tabulate_errors(kernels: KernelsByLaw, row: Ints, log_ratio: Floats) -> pl.DataFrame:
     """Tabulate the errors of measured kernels, as in :class:`KernelErrors`.
 
-    Args:
-        kernels: Distinct kernels as they run on the source.
-        row: Which of them each measurement is of.
-        log_ratio: log(measured / modelled); NaN where there is no measurement.
+    ``kernels`` are distinct ones as they run on the source, of which ``row`` says for each measurement which it is of;
+    ``log_ratio`` is log(measured / modelled), NaN where there is no measurement.
     """
     known = ~np.isnan(log_ratio)
     error = clip_errors(log_ratio[known])
@@ -82,9 +80,7 @@ def compute_medians(errors: pl.DataFrame) -> pl.DataFrame:
 def compute_stack_offsets(kernels: KernelsByLaw, medians: pl.DataFrame) -> Floats:
     """Return the part of the errors that each distinct kernel shares with its stack; 0 where nothing is known.
 
-    Args:
-        kernels: Distinct kernels as they run on the source.
-        medians: Of :func:`compute_medians`.
+    ``kernels`` are distinct ones as they run on the source; ``medians`` are from :func:`compute_medians`.
     """
     count = medians["count"].to_numpy()
     shrunk = medians["median"].to_numpy() * (count / (count + PSEUDO_COUNT))
@@ -156,11 +152,8 @@ def split_source_errors(
 ) -> SourceErrors:
     """Splits the logarithm of measured over modelled time on the source.
 
-    Args:
-        kernels: Distinct kernels as they run on the source.
-        row: Which of them each measurement.
-        log_ratio: log(measured / modelled); NaN where there is no measurement.
-        medians: Of all kernels of a job that these are part of (``compute_medians``); None of these.
+    As in :func:`tabulate_errors`; ``medians`` are of all kernels of a job that these are part of (``compute_medians``),
+    by default of these.
     """
     if medians is None:
         medians = compute_medians(tabulate_errors(kernels, row, log_ratio))
@@ -178,13 +171,7 @@ def compute_target_correction(
     run the same kernels, and 0 for a GEMM that runs on other units on the target (in TF32 on an A100, in fp32 on a
     V100).
 
-    Args:
-        errors: on the source.
-        kernels: distinct kernels as they run on the target.
-        row: of which of them each measurement is.
-        source: where it was measured.
-        target: where to.
-        weights: holds the exponents.
+    ``kernels`` are distinct ones as they run on the target, of which ``row`` says for each measurement which it is of.
     """
     kinship = classify_kinship(source, target)
     own, shared = _select_exponents(kernels, errors.kernels, kinship, weights)
@@ -239,12 +226,7 @@ def enforce_dominance(
 ) -> Floats:
     """Adjust predicted times so that a GPU is never slower than one that it equals or exceeds in every resource.
 
-    Args:
-        time_us: Predicted on the target.
-        measured_us: Known of the source; NaN where unknown.
-        dtypes: Dtype of each kernel on both.
-        source: GPU that was measured.
-        target: GPU to predict.
+    ``measured_us`` is what is known of the source, NaN where unknown; ``dtypes`` are those on both.
     """
     rank = compare_gpus(target, source)
     if not any(rank):
@@ -260,10 +242,7 @@ def enforce_dominance(
 def compute_sibling_ratios(kernels: KernelsByLaw, source: Hardware, target: Hardware) -> tuple[Floats, Floats]:
     """Return the least and the largest ratio of distinct kernels' times on a sibling to those on the source.
 
-    Args:
-        kernels: Distinct kernels. The times of copies over a link have no limits.
-        source: GPU that was measured.
-        target: Its sibling.
+    The times of copies over a link have no limits.
     """
     rate = _compare_rates(kernels, kernels, source, target)
     least, most = target.bound_time_ratio(source, rate, _has_law_kind(EXPONENTIAL_LAWS, kernels.law))
@@ -280,11 +259,7 @@ def compute_interval_ends(
     better in everything. That holds of the measurements of one vendor (``ORDERED_HALF_WIDTH``), but for kernels that
     are chosen anew (``_are_chosen_anew``).
 
-    Args:
-        kernels: Distinct kernels as they run on the target.
-        there: The same as they run on the source.
-        source: GPU that was measured.
-        target: GPU to predict.
+    ``kernels`` are distinct ones as they run on the target, ``there`` the same as they run on the source.
     """
     if source.gpu.vendor != target.gpu.vendor:
         none = np.full(kernels.height, np.nan)
@@ -353,13 +328,8 @@ def keep_host_copy_overhead(
 
     The host causes that time: memory that is not pinned is first copied into a buffer.
 
-    Args:
-        time_us: predicted on the target.
-        measured_us: measured on the source; NaN where unknown.
-        errors: on the source.
-        alone_us: by the model alone on the target.
-        kernels: distinct kernels.
-        row: which of them each row is.
+    ``time_us`` is predicted on the target, ``alone_us`` by the model alone; ``measured_us`` is that of the source, NaN
+    where unknown; ``row`` is which of the distinct kernels each row is.
     """
     if not kernels.is_host_copy.any():
         return time_us
@@ -376,13 +346,8 @@ def cap_same_die_interval(
 ) -> Floats:
     """Cap the half-widths of intervals between GPUs of the same die at the difference between boards.
 
-    Args:
-        width: Half-widths as logarithms.
-        measured_us: Measured on the source; NaN where unknown.
-        kernels: Distinct kernels. Export limits reduce links and fp64, so those rows are left unchanged.
-        row: Index of the distinct kernel of each row.
-        source: GPU that was measured.
-        target: GPU to predict.
+    The half-widths are logarithms; ``measured_us`` is that of the source, NaN where unknown; ``row`` is the index of
+    the distinct kernel of each row. Export limits reduce links and fp64, so those rows are left unchanged.
     """
     if not _is_same_die(source, target):
         return width

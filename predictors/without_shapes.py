@@ -112,12 +112,7 @@ class MeasuredTimes:
         return ScaledTimes(time, half_width, self._measured * least[self._row], self._measured * most[self._row])
 
     def limit(self, target: Hardware, time_us: Floats) -> Floats:
-        """Return times on a GPU that gain and lose no more than the resource that differs most.
-
-        Args:
-            target: The GPU.
-            time_us: Time of each measurement there, in microseconds.
-        """
+        """Return times on a GPU that gain and lose no more than the resource that differs most."""
         return self._limit_times(time_us, self._compute_ratios(target))
 
     def _scale_beyond_latency(self, ratio: Floats, ratios: dict[str, Floats], target: Hardware) -> Floats:

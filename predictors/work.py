@@ -143,10 +143,7 @@ def compute_bound_us(law: str, x: Columns, gpu: Hardware) -> Floats:
     times the cache's rate, traffic of twice the cache size and more at the memory's rate, with linear interpolation in
     between.
 
-    Args:
-        law: Name of the law.
-        x: From ``columns.LawInputs.to_columns``.
-        gpu: The GPU.
+    ``x`` is from ``columns.LawInputs.to_columns``.
     """
     size = x["work_bytes"]
     memory = size / x["copy_gbps"] / 1e3 if law == "memcpy" else compute_memory_bound_us(size, gpu)
@@ -157,10 +154,7 @@ def compute_bound_us(law: str, x: Columns, gpu: Hardware) -> Floats:
 def compute_arithmetic_us(law: str, x: Columns, gpu: Hardware) -> Floats:
     """Least time of the rows' arithmetic, at the peak of the units that do it, in microseconds.
 
-    Args:
-        law: its name.
-        x: from `columns.law_columns`.
-        gpu: the GPU.
+    ``x`` is from ``columns.LawInputs.to_columns``.
     """
     rate = x["tflops"] if uses_matrix_units(law) else gpu.vector_tflops
     winograd = np.where(x["size"] == DTYPE_BYTES["fp32"], WINOGRAD_SAVING, 1.0) if law == "conv fp32" else 1.0

@@ -107,12 +107,7 @@ def choose_gemm_tiles(
 ) -> Tiles:
     """Return the tiles and splits for which products take least, as the laws choose them.
 
-    Args:
-        x: Columns of the law.
-        gpu: The GPU.
-        c: Constants of the law.
-        traced: Rows and columns of the traced tiles; NaN where unknown.
-        on_matrix_units: Whether they are products of matrix units, or of vector units.
+    ``traced`` are rows and columns of the traced tiles, NaN where unknown.
     """
     x, c, splits = _adapt_to_units(x, gpu, c, on_matrix_units=on_matrix_units)
     power = np.concatenate([_try_tiles(*some)[1] for some in _slice_products(x, gpu, c, splits)], axis=1)
