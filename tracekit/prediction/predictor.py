@@ -32,7 +32,7 @@ from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, average_kernel_energy, compute_idle_w, estimate_step_energy
 from tracekit.prediction.experience import apply_scoreboard
 from tracekit.prediction.intervals import bound_mean_step, compute_end_factors, divide_sums, list_unknown_times
-from tracekit.prediction.job import Job, JobReplays, ReplayedStep
+from tracekit.prediction.job import Job, JobReplays, ReplayedStep, list_ends
 from tracekit.prediction.layout_step import (
     compute_batch_ratio,
     get_stage_layouts,
@@ -41,7 +41,7 @@ from tracekit.prediction.layout_step import (
 )
 from tracekit.prediction.model import Coverage, PredictedStep, Prediction, StepOnHost, StepOnUsualHost, Target
 from tracekit.prediction.note_order import order_notes
-from tracekit.prediction.part import LIKELY, LOW, NO_HOST, PartOnTarget, PartTarget, Replay
+from tracekit.prediction.part import GPU_WORK, LIKELY, LOW, NO_HOST, PartOnTarget, PartTarget, Replay
 from tracekit.prediction.rounds import TimeSums, merge_gpus, sum_demand, sum_source_demand, sum_times
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.target_host import (
@@ -247,11 +247,18 @@ class TargetPrediction:
         """List what is replayed whatever the step is, so that parts of a job are opened once."""
         if len(self._job.places) == 1 or self._is_same_gpu:
             return []
-        host = self._host.likely
+        host, gpu, source = self._host.likely, self._gpu, self._run.gpu
         wanted = [Replay(host_time=one) for one in (NO_HOST, self._host.high)] + [Replay(LIKELY, host, LOW)]
+        if (bias := find_known_bias(source, gpu)) != 1:
+            wanted.append(Replay(LIKELY, host, scaled=(GPU_WORK, bias)))
         if self._can_have_usual_host and self._job.host is not None:
-            usual = compute_host_times(TYPICAL, self._job.host, self._gpu)
+            usual = compute_host_times(TYPICAL, self._job.host, gpu)
             wanted += [Replay(host_time=one) for one in (usual.low, usual.high)]
+            hosts = (
+                compute_host_times(TYPICAL, self._job.host, gpu, source),
+                compute_host_times(SAME, None, gpu, source),
+            )
+            wanted += [replace(one, measures_gpu=False) for there in hosts for one in list_ends(there)]
         return wanted
 
     def _bound_step(self, step: ReplayedStep, sums: Sequence[TimeSums], *, is_moved: bool) -> "_BoundStep":
