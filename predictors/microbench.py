@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -142,16 +142,13 @@ def _build_attention(
         key, value = torch.randn(2, batch, heads, kv, dim, device=device, dtype=DTYPES[dtype])
 
         def call() -> torch.Tensor:
-            with _force_flash_attention() if flash else nullcontext():
+            attention = torch.nn.attention
+            with attention.sdpa_kernel(attention.SDPBackend.FLASH_ATTENTION) if flash else nullcontext():
                 return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
 
         return call
 
     return row, ready
-
-
-def _force_flash_attention() -> AbstractContextManager[None]:
-    return torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION)
 
 
 def _build_convolution(

@@ -64,7 +64,8 @@ def tabulate_errors(kernels: KernelsByLaw, row: Ints, log_ratio: Floats) -> pl.D
     """
     known = ~np.isnan(log_ratio)
     error = clip_errors(log_ratio[known])
-    return _list_stacks(kernels)[row[known]].hstack([pl.Series("error", error)])
+    stacks = pl.DataFrame([kernels.table["law"], pl.Series("named", kernels.is_of_stack)])
+    return stacks[row[known]].hstack([pl.Series("error", error)])
 
 
 def clip_errors(log_ratio: Floats) -> Floats:
@@ -88,10 +89,6 @@ def compute_stack_offsets(kernels: KernelsByLaw, medians: pl.DataFrame) -> Float
     for law, named, offset in zip(medians["law"], medians["named"], shrunk, strict=True):
         found[kernels.law.is_in(law) & (kernels.is_of_stack == named)] = offset
     return found
-
-
-def _list_stacks(kernels: KernelsByLaw) -> pl.DataFrame:
-    return pl.DataFrame([kernels.table["law"], pl.Series("named", kernels.is_of_stack)])
 
 
 KERNEL_EXPONENTS = {"sibling": 0.7, "class": 0.4, "other": 0.15, "vendor": 0.1}

@@ -287,7 +287,8 @@ def _read_locality(file: Path) -> IndexDistribution:
         raise _refuse(file, f"it counts {tables} tables")
     counts = all_rows * rows[used] / rows[used].sum()
     times = all_draws * draws[used] / draws[used].sum() / counts
-    return _spread_over_tables(estimate_distribution(np.maximum(times, 1.0), counts), tables)
+    whole = estimate_distribution(np.maximum(times, 1.0), counts)
+    return IndexDistribution(whole.counts, whole.shares * tables, tables)
 
 
 def _check_shares(file: Path, *histograms: Floats) -> None:
@@ -295,11 +296,6 @@ def _check_shares(file: Path, *histograms: Floats) -> None:
         total = float(shares.sum())
         if not (isfinite(total) and abs(total - 1) <= MAX_SHARES_OFF):
             raise _refuse(file, f"its shares add up to {total:g}")
-
-
-def _spread_over_tables(whole: IndexDistribution, tables: int) -> IndexDistribution:
-    """Return the mean of tables whose rows were counted together."""
-    return IndexDistribution(whole.counts, whole.shares * tables, tables)
 
 
 TEXTS = (".csv", ".txt")

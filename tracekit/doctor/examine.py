@@ -141,7 +141,7 @@ def _merge_checks(ranks: Sequence[_ExaminedRank], case: CheckContext) -> Iterato
 def _choose_worst(found: Sequence[tuple[int, Check]], ranks: int) -> Check:
     """Choose the check of the worst rank, which it names where other ranks are better."""
     _, first = found[0]
-    _, worst = max(found, key=lambda one: _rate(one[1]))
+    _, worst = max(found, key=lambda one: (SEVERITIES.index(one[1].status), one[1].cost_pct))
     alike = [one for one in found if one[1].status is worst.status]
     is_shared = len(alike) == ranks and worst.cost_pct < first.cost_pct + MIN_WARN_PCT
     if is_shared or worst.status is Status.OK:
@@ -152,7 +152,3 @@ def _choose_worst(found: Sequence[tuple[int, Check]], ranks: int) -> Check:
     else:
         evidence = told.RANKS_CHECKED(rank=rank, more=len(alike) - 1, evidence=check.evidence)
     return replace(check, evidence=evidence)
-
-
-def _rate(check: Check) -> tuple[int, float]:
-    return SEVERITIES.index(check.status), check.cost_pct

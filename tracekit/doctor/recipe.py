@@ -42,14 +42,11 @@ def build_snippet(checks: Sequence[Check], *, amd: bool) -> str:
 
     The profiler of ``amd`` GPUs has no sync events.
     """
-    changed = {option for check in checks if check.status is not Status.OK for option in _find_arguments(check.option)}
+    missed = [check.option for check in checks if check.status is not Status.OK]
+    changed = {argument for argument in (*_ARGUMENTS, SYNCS) if any(argument in option for option in missed)}
     if not changed:
         return ""
     return "\n".join(_iter_lines(changed, amd=amd)) + "\n"
-
-
-def _find_arguments(option: str) -> list[str]:
-    return [argument for argument in (*_ARGUMENTS, SYNCS) if argument in option]
 
 
 def _iter_lines(changed: set[str], *, amd: bool) -> Iterator[str]:

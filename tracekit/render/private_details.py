@@ -84,7 +84,8 @@ def _map_values(value: Any, shorten: Callable[[str], str]) -> Any:
     if isinstance(value, Message):
         return replace(value, values={name: _map_named(name, one, shorten) for name, one in value.values.items()})
     if isinstance(value, tuple):
-        return tuple(_map_values(one, shorten) for one in value if not _is_about_prices(one))
+        shown = (one for one in value if not (isinstance(one, Message) and one.template in PRICE_MESSAGES))
+        return tuple(_map_values(one, shorten) for one in shown)
     if isinstance(value, Mapping):
         return {name: _map_values(one, shorten) for name, one in value.items()}
     if not is_dataclass(value) or isinstance(value, type):
@@ -104,7 +105,3 @@ def _map_values(value: Any, shorten: Callable[[str], str]) -> Any:
 
 def _map_named(name: str, value: Any, shorten: Callable[[str], str]) -> Any:
     return _map_values(shorten_path(value) if name in PATH_VALUES and isinstance(value, str) else value, shorten)
-
-
-def _is_about_prices(value: Any) -> bool:
-    return isinstance(value, Message) and value.template in PRICE_MESSAGES

@@ -156,7 +156,7 @@ def lengthen_waits(trace: RankTrace, times: ActivityTimes) -> tuple[RankTrace, I
     rows = waits[is_late]
     lengths = trace.calls["dur_ns"].to_numpy().copy()
     lengths[rows] = last[is_late] + RETURN_AFTER_NS - begun[is_late]
-    return _replace_call_lengths(trace, lengths), rows
+    return replace(trace, calls=trace.calls.with_columns(dur_ns=pl.Series(lengths))), rows
 
 
 def _find_next_on_thread(trace: RankTrace, waits: Ints) -> Ints:
@@ -172,10 +172,6 @@ def _find_next_on_thread(trace: RankTrace, waits: Ints) -> Ints:
     found: Ints = np.empty(start.size, np.int64)
     found[order] = compute_least_of_later(event, number[order])
     return found[is_wait]
-
-
-def _replace_call_lengths(trace: RankTrace, lengths: Ints) -> RankTrace:
-    return replace(trace, calls=trace.calls.with_columns(dur_ns=pl.Series(lengths)))
 
 
 MIN_DISPLACED_NS = 1_000_000

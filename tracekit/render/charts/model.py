@@ -165,7 +165,7 @@ def place_labels(chart: Chart) -> PlacedLabels:
     names = [label.text for label in chart.labels]
     if not names:
         return PlacedLabels((), (), True, 0.0)
-    width_px = _compute_label_width_px(names)
+    width_px = CHAR_WIDTH_PX * min(max(map(len, names)), MAX_LABEL_CHARS) + MARGIN_PX
     is_level = len(names) * width_px <= MIN_PLOT_WIDTH_PX
     slot = min((width_px if is_level else LINE_HEIGHT_PX) / MIN_PLOT_WIDTH_PX, 1 / len(names))
     places = spread_positions(_locate(chart.x, [label.x for label in chart.labels]), slot)
@@ -195,7 +195,3 @@ def spread_positions(wanted: Floats, slot: float) -> Floats:
     leftward = np.maximum(np.minimum.accumulate((np.minimum(wanted, last) - steps)[::-1])[::-1], first)
     places: Floats = (rightward + leftward) / 2 + steps
     return places
-
-
-def _compute_label_width_px(names: Sequence[str]) -> float:
-    return CHAR_WIDTH_PX * min(max(map(len, names)), MAX_LABEL_CHARS) + MARGIN_PX

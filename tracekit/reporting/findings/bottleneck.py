@@ -11,7 +11,7 @@ from tracekit.messages import Message, Value
 from tracekit.messages import findings as told
 from tracekit.messages.model import Template
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, Bottleneck, Evidence, Finding, FindingContext
-from tracekit.reporting.name_some import name_some
+from tracekit.reporting.sections.decision import name_some
 from tracekit.reporting.sections.step import COLLECTIVE, StepPart
 
 MIN_BOTTLENECK_PCT = 50.0

@@ -5,7 +5,6 @@ from functools import partial
 
 import polars as pl
 
-from predictors import Gpu
 from predictors.hardware import derive_hardware
 from tracekit.arrays import find_matches, find_nulls, mark_any, mark_equal, select_any, select_table
 from tracekit.messages import Message
@@ -18,7 +17,8 @@ from tracekit.workload.step_kinds import compute_time_share
 
 def find_full_precision(context: FindingContext) -> Iterator[Finding]:
     """Find GEMMs in fp32 if TF32 (or fp16 on GPUs without TF32) saves at least 1 % of the step."""
-    wanted = _choose_shorter_dtype(context.run.gpu)
+    gpu = context.run.gpu
+    wanted = next((dtype for dtype in ("tf32", "fp16") if gpu and dtype in gpu.tensor_tflops), None)
     if wanted is None:
         return
     gemms = context.select_families("gemm")
@@ -34,10 +34,6 @@ def find_full_precision(context: FindingContext) -> Iterator[Finding]:
         saves_us=saves_us,
         evidence=context.list_evidence(gemms),
     )
-
-
-def _choose_shorter_dtype(gpu: Gpu | None) -> str | None:
-    return None if gpu is None else next((dtype for dtype in ("tf32", "fp16") if dtype in gpu.tensor_tflops), None)
 
 
 HALF_DTYPES = ("fp16", "bf16")

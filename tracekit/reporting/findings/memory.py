@@ -135,7 +135,8 @@ def find_memory_limits(context: FindingContext) -> Iterator[Finding]:
     most = judge_memory_fit(context.run.program, gpu, gpu).max_bytes if gpu else None
     has_larger_batch = any(target.batch_ratio > 1 for target in context.targets)
     if gpu and most is not None and most < MAX_MEMORY_FRACTION * gpu.memory_bytes and not has_larger_batch:
-        template = told.MEMORY_HEADROOM_CHECKPOINTED if _is_checkpointed(context) else told.MEMORY_HEADROOM
+        is_checkpointed = any(rank.has_named("ops", CHECKPOINT_OP) for rank in context.run.ranks)
+        template = told.MEMORY_HEADROOM_CHECKPOINTED if is_checkpointed else told.MEMORY_HEADROOM
         yield Finding(message=template(max_bytes=most, gpu_bytes=gpu.memory_bytes), saves_us=None)
     for target in context.targets:
         if target.memory.fits is False:
@@ -144,8 +145,3 @@ def find_memory_limits(context: FindingContext) -> Iterator[Finding]:
                 saves_us=None,
                 on=target.label,
             )
-
-
-def _is_checkpointed(context: FindingContext) -> bool:
-    """Return whether activations are recomputed in the backward pass."""
-    return any(rank.has_named("ops", CHECKPOINT_OP) for rank in context.run.ranks)

@@ -10,7 +10,6 @@ from tracekit.messages import predictions as told
 from tracekit.prediction.question import RankBy, WholeRun
 from tracekit.reporting.columns import Column
 from tracekit.reporting.figure import Figure
-from tracekit.reporting.name_some import name_some
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,3 +301,9 @@ def _write_cheapest(targets: Sequence[TargetDecision], here: TraceCosts) -> Iter
         yield told.CHEAPEST(place=least[0], places=len(costs))
     else:
         yield told.CHEAPEST_OPEN(places=name_some(least, MOST_NAMED))
+
+
+def name_some(names: Sequence[str], most: int) -> list[Value]:
+    """Return the names; of more than ``most`` of them the first, and how many more there are."""
+    left = len(names) - most
+    return [*names[:most], told.MORE_TARGETS(targets=left)] if left > 0 else [*names]

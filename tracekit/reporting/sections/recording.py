@@ -285,7 +285,8 @@ def merge_rank_doubts(doubts: Sequence[tuple[int, Sequence[Message]]]) -> Iterat
     variants: dict[object, dict[str, list[tuple[int, Message]]]] = {}
     for rank, found in doubts:
         for one in found:
-            variants.setdefault(one.template, {}).setdefault(_mask_numbers(one), []).append((rank, one))
+            words = re.sub(r"\d+", "", one.render())
+            variants.setdefault(one.template, {}).setdefault(words, []).append((rank, one))
     for worded in variants.values():
         groups = list(worded.values())
         if len(groups) > MAX_VARIANTS and len(doubts) > 1:
@@ -301,8 +302,3 @@ def _name_ranks(found: Sequence[tuple[int, Message]], ranks: int) -> Message:
         return told.RANKS_WARNED(rank=rank, more=len(having) - 1, warning=first)
     said = told.WARNING_REPEATED(warning=first, more=len(others)) if others else first
     return said if len(having) == ranks else told.RANK_WARNED(rank=rank, warning=said)
-
-
-def _mask_numbers(message: Message) -> str:
-    """Return the text of a message without its numbers."""
-    return re.sub(r"\d+", "", message.render())

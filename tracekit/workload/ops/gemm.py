@@ -153,11 +153,8 @@ def _compute_grouped_mm(signature: Signature) -> Columns | None:
 
     4-bit operands store two elements in each along k.
     """
-    left, right, ends = (
-        signature.get_shape(0),
-        signature.get_shape(1),
-        signature.get_tensors(_get_ends_position(signature)),
-    )
+    ends_at = {"aten::_scaled_grouped_mm": 4, "aten::_scaled_grouped_mm_v2": 8}.get(signature.op, 2)
+    left, right, ends = signature.get_shape(0), signature.get_shape(1), signature.get_tensors(ends_at)
     if left is None or right is None or len(left) < 2 or len(right) < 2:
         return None
     m, k, n = left[-2], _count_packed_elements(signature) * left[-1], right[-1]
@@ -173,10 +170,6 @@ def _compute_grouped_mm(signature: Signature) -> Columns | None:
     else:
         k = math.ceil(k / groups)
     return {"batch": groups, "m": m, "n": n, "k": k}
-
-
-def _get_ends_position(signature: Signature) -> int:
-    return {"aten::_scaled_grouped_mm": 4, "aten::_scaled_grouped_mm_v2": 8}.get(signature.op, 2)
 
 
 def _make_packed_weight_formula(*, outputs: int, axis: int = 0, scales: tuple[int, ...] = ()) -> Formula:

@@ -91,14 +91,10 @@ def compute_gemm_in_sequence(signature: Signature, place: int, kernels: int) -> 
     chain = GEMM_SEQUENCES[signature.op](signature, kernels)
     if chain is None:
         return None
-    alike = len({_count_multiply_adds(columns) for columns in chain}) == 1
+    multiply_adds = {math.prod(int(columns[name] or 1) for name in ("batch", "m", "n", "k")) for columns in chain}
     # A frozen layer, or the first one, has only one gradient.
-    known = kernels == len(chain) or (alike and kernels < len(chain))
+    known = kernels == len(chain) or (len(multiply_adds) == 1 and kernels < len(chain))
     return {**chain[place], "family": "gemm"} if known else None
-
-
-def _count_multiply_adds(columns: Columns) -> int:
-    return math.prod(int(columns[name] or 1) for name in ("batch", "m", "n", "k"))
 
 
 def _build_gemm(m: int, n: int, k: int, batch: int = 1) -> Columns:
