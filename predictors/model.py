@@ -49,11 +49,7 @@ class LawChunk:
 
 @dataclass(frozen=True)
 class KernelsByLaw:
-    """A kernel table from `columns.prepare_kernels`, split by law; rows without one are in no part.
-
-    Attributes:
-        names: Columns of names.
-    """
+    """A kernel table from `columns.prepare_kernels`, split by law; rows without one are in no part."""
 
     table: pl.DataFrame
     names: Mapping[str, CategoricalColumn]
@@ -196,7 +192,6 @@ class ModelTimes:
 
     Attributes:
         bound_us: Least possible time.
-        time_us: Predicted time.
         floor_us: Part of the time that depends neither on the compute rate nor on the memory rate.
         compute_us: Time of the arithmetic at the rate that the kernel reaches.
         memory_us: Time of the memory traffic at the rate that the kernel reaches.

@@ -24,11 +24,7 @@ class Peers:
     """The model's times of some kernels on several GPUs, in the order of the datasheets.
 
     Args:
-        runs: The kernels.
         weights: Fitted numbers, without calibrations.
-
-    Attributes:
-        order: Order of the GPUs.
     """
 
     def __init__(self, runs: KernelsOnGpus, weights: Weights) -> None:

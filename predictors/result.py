@@ -192,7 +192,6 @@ class LaunchTimes:
     """Times of launches, one element each, in microseconds.
 
     Attributes:
-        time_us: Time.
         half_width: Half-width of its interval, as a logarithm.
         method: Index into ``METHODS``.
         least_us: Where the interval begins at the earliest; NaN where nothing is known.

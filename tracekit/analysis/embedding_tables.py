@@ -82,7 +82,6 @@ class TableKind:
         tables: Their number.
         rows: Rows of each.
         width: Elements of a row.
-        item_bytes: Bytes of an element.
         optimizer: What FBGEMM updates them by; empty for another one.
         indices: Rows looked up in a table in a step.
         bags: Sums of a table in a step.

@@ -136,7 +136,7 @@ class DotInteraction(nn.Module):
     """The dot products of all results of a sample, beside the dense one.
 
     Args:
-        width: Of each.
+        width: Of each result.
         has_dense: Whether the first one is that of dense features.
     """
 

@@ -114,7 +114,6 @@ class LoadedProgram:
 
     Attributes:
         model: A module, or a function.
-        inputs: Its arguments.
         attention: How its attention is computed, where its config or a default says so; empty where its code does.
         quantization: How its weights are quantized, as its config says; empty where they aren't.
     """

@@ -65,7 +65,6 @@ class CheckContext:
 
     Attributes:
         trace: All ranks that were read.
-        run: The measured run.
         kernels: Rows of the kernel table in the measured steps.
         beside: Number of ranks whose traces were given, but are read elsewhere.
         lacking: Ranks whose recordings lack collectives that others took part in; None if there are none.

@@ -94,7 +94,8 @@ def _pair_device_syncs(nodes: Nodes, issued: IssuedActivities) -> tuple[Ints, In
     """Pair device synchronisations with the last activity of every stream."""
     calls = nodes.find_calls(DEVICE_SYNC_CALLS)
     last = issued.find_last_before(nodes.start_ns[calls])
-    return _drop_missing(last, np.broadcast_to(calls, last.shape))
+    known = last != NONE
+    return last[known], np.broadcast_to(calls, last.shape)[known]
 
 
 def _pair_pageable_copies(nodes: Nodes, kernels: pl.DataFrame) -> tuple[Ints, Ints]:
@@ -103,11 +104,6 @@ def _pair_pageable_copies(nodes: Nodes, kernels: pl.DataFrame) -> tuple[Ints, In
     may_block = (kernels["kind"] == "memcpy").to_numpy() & ~stays
     pageable_copies = nodes.activities[may_block & (nodes.launcher != NONE)]
     return pageable_copies, nodes.launcher[pageable_copies - nodes.n_host]
-
-
-def _drop_missing(activity: Ints, call: Ints) -> tuple[Ints, Ints]:
-    known = activity != NONE
-    return activity[known], call[known]
 
 
 def _is_last(nodes: Nodes, call: Ints, late: Ints) -> Bools:

@@ -51,7 +51,6 @@ class Nodes:
     Attributes:
         start_ns: Measured start, from the start of the trace.
         lane: Thread of a host node, stream of an activity; threads are numbered first, then streams.
-        n_host: Number of host nodes.
         n_marks: How many of the host nodes are marks; marks come last.
         launcher: For each activity the host node that launched it, ``NONE`` if the trace lacks it.
         correlation: Correlation id of each host node, ``NONE`` for marks.

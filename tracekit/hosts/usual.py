@@ -69,7 +69,6 @@ class KnownHost:
     """A host whose speed traces told.
 
     Attributes:
-        slug: Its name.
         gpu: The GPU beside it.
         speed: A multiple of the reference host's speed.
         jobs: Traces that tell it.

@@ -281,7 +281,6 @@ class EditRow:
     Attributes:
         figures: The saving, then the step times with it and those before; :func:`list_edit_headings` names them.
         text: The edit as the user wrote it; empty for the sum row.
-        description: Effect of the edit.
     """
 
     figures: tuple[str, ...]

@@ -161,7 +161,6 @@ class Screen:
     """What a command prints: a title, facts, tables, and what they mean; each as far as it is there.
 
     Attributes:
-        title: What it is about.
         facts: Label and text of each.
         notes: What to know of them.
     """

@@ -61,7 +61,6 @@ class PartTime:
 
     Attributes:
         name: One of ``PARTS``.
-        time_us: Time.
         low_us: Lower end of the 90 % interval.
         high_us: Upper end.
         rank: The slowest rank; None where all have the same part.

@@ -106,7 +106,6 @@ class UnrecordedWork:
     Attributes:
         edges: From the last recorded activity, or the wait's start, to the end of the call or the start of the copy.
         calls: The calls that waited, host nodes.
-        copies: The copies that waited.
     """
 
     edges: Edges

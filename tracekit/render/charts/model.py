@@ -46,7 +46,6 @@ class Series:
         texts: What is said of each value where a pointer rests on it.
         sizes_px: Diameters of the points.
         dash: ``solid``, ``dash``, ``dot``, ``dashdot`` or ``longdash``.
-        width_px: Width of the line.
         marker: ``circle`` or ``diamond``.
         is_in_legend: Whether the legend names it.
     """
@@ -80,8 +79,6 @@ class Chart:
     Attributes:
         name: Stable name, such as ``roofline``.
         title: What it shows.
-        x: Horizontal axis.
-        y: Vertical axis.
         series: What is drawn, first to last.
         categories: Names of the places where bars stand, or of the rows of points.
         is_horizontal: Whether bars lie.

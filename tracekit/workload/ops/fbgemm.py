@@ -83,7 +83,6 @@ class LookedUp:
 
     Attributes:
         indices: Indices into all tables.
-        weight_bytes: Bytes of a weight.
         weights: Weights of all tables; 0 where the trace doesn't tell.
         placement: Position in ``PLACEMENTS`` of where they lie.
     """

@@ -37,7 +37,6 @@ class _Mamba2Chunks:
     Attributes:
         chunks: Chunks of all sequences.
         rows: Tokens in each chunk.
-        width: Width of a head.
         groups: Groups of heads with the same scores.
         state: Size of the state of one element of a head.
         item: Bytes per element of the input.

@@ -57,7 +57,6 @@ class TableLookup:
         width: Elements of a row.
         indices: Rows looked up in a table, with repetitions; the mean of a table.
         bags: Sums written for a table; as many as indices without sums.
-        weight_bytes: Bytes of an element.
         pattern: How the indices are distributed; None if nobody knows.
         placement: Where the weights lie.
         tables: Equal tables.
