@@ -1,4 +1,7 @@
-"""How many queries polars runs for a trace of six kernels: a query costs more than all else that is done with them."""
+"""How many queries polars runs, and how often a graph is replayed, for a trace of six kernels.
+
+A query costs more than all else that is done with six kernels; a pass over the graph's edges does with a million.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +13,7 @@ import pytest
 
 import tracekit as tk
 from tests.asking import predict
+from tracekit.replay import engine
 from tracekit.reporting import build_report
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -24,6 +28,9 @@ MAX_QUERIES_OF_ANOTHER_GPU = 6
 """Measured: 4 or 5."""
 MAX_REPORT_QUERIES = 95
 """Measured: 90, 14 of which predict the kernels alone on the trace's GPU."""
+
+MAX_PASSES = 25
+"""Of a prediction and its report, over the edges of the graph. Measured: 24, nine of which replay at other speeds."""
 
 RUN = "_collect_eager" if hasattr(pl.LazyFrame, "_collect_eager") else "collect"
 """What methods of frames and columns run their query with, by the version of polars."""
@@ -98,3 +105,14 @@ def test_queries_of_a_tiny_report(queries: Queries, tiny_trace: Path) -> None:
         targets = predict(run, ["h100-sxm"]).targets
         count = queries.measure(partial(build_report, run, targets))
     assert 0 < count <= MAX_REPORT_QUERIES
+
+
+def test_passes_of_a_tiny_answer(monkeypatch: pytest.MonkeyPatch, tiny_trace: Path) -> None:
+    passes = list[str]()
+    for name in ("_delay_by_edges", "_delay_together"):
+        run = getattr(engine, name)
+        monkeypatch.setattr(engine, name, lambda *args, name=name, run=run: passes.append(name) or run(*args))
+    run = prepare_run(tk.load(tiny_trace, cache=False))
+    passes.clear()
+    build_report(run, predict(run, ["h100-sxm"]).targets)
+    assert 0 < len(passes) <= MAX_PASSES

@@ -15,8 +15,7 @@ from tracekit.analysis.critical_path import CriticalPath, compute_critical_path
 from tracekit.analysis.sensitivity import (
     SpeedReplays,
     compute_sensitivity,
-    find_gpu_limited_host_speed,
-    find_host_limited_gpu_speed,
+    find_limit_speeds,
 )
 from tracekit.ingest.ranks import combine_ranks
 from tracekit.replay.engine import build_measured_timeline, replay
@@ -113,12 +112,12 @@ def test_the_host_becomes_the_limit():
     builder = TraceBuilder()
     for i in range(100):
         builder.op("aten::mm", 60 * i, 5).kernel("gemm", 10 + 102 * i, 100, launch=60 * i)
-    assert find_host_limited_gpu_speed(SpeedReplays(run_of(builder))) == pytest.approx(100 / 58, rel=0.05)
-    assert find_host_limited_gpu_speed(SpeedReplays(run_of(gpu_bound()))) is None
+    assert find_limit_speeds(SpeedReplays(run_of(builder))).gpu == pytest.approx(100 / 58, rel=0.05)
+    assert find_limit_speeds(SpeedReplays(run_of(gpu_bound()))).gpu is None
     launch_bound = TraceBuilder()
     for start in range(0, 3000, 100):
         launch_bound.op("aten::add", start, 20).kernel("add", start + 8, 10, launch=start)
-    assert find_host_limited_gpu_speed(SpeedReplays(run_of(launch_bound))) == 1
+    assert find_limit_speeds(SpeedReplays(run_of(launch_bound))).gpu == 1
 
 
 def test_faster_is_never_slower():
@@ -136,15 +135,15 @@ def test_the_gpu_becomes_the_limit():
     builder = TraceBuilder()
     for i in range(100):
         builder.op("aten::mm", 100 * i, 5).kernel("gemm", 10 + 100 * i, 58, launch=100 * i)
-    assert find_gpu_limited_host_speed(SpeedReplays(run_of(builder))) == pytest.approx(100 / 59, rel=0.05)
-    assert find_gpu_limited_host_speed(SpeedReplays(run_of(gpu_bound()))) == 1
+    assert find_limit_speeds(SpeedReplays(run_of(builder))).host == pytest.approx(100 / 59, rel=0.05)
+    assert find_limit_speeds(SpeedReplays(run_of(gpu_bound()))).host == 1
 
 
 def test_what_is_kept_as_measured_is_not_the_hosts():
     """Graphs launched 10 apart, each with 100 between its two kernels of 10."""
     run = prepare_run(replays(*[100] * 8).load(), without_rules=["graph-launch-steps"])
     assert compute_sensitivity(SpeedReplays(run)).gpu_floor_us > 800
-    assert find_host_limited_gpu_speed(SpeedReplays(run)) is None
+    assert find_limit_speeds(SpeedReplays(run)).gpu is None
 
 
 def test_a_faster_network():

@@ -1,13 +1,15 @@
 """Replays at other speeds of GPU, host and network, and with the kernel times of another run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, product
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from tracekit.replay.engine import Replayer
+from tracekit.replay.engine import Replayer, ReplayTimes
 from tracekit.replay.step_time import StepTime
 from tracekit.run import MeasuredRun
 from tracekit.workload.step_kinds import compute_time_share
@@ -45,26 +47,45 @@ class Sensitivity:
     kept_us: float
 
 
+class Speeds(NamedTuple):
+    """Speeds as multiples of the measured ones; ``inf`` takes no time at all."""
+
+    gpu: float = 1.0
+    host: float = 1.0
+    network: float = 1.0
+
+
 class SpeedReplays:
     """Step times of a run at other speeds of GPU, host and network; each is replayed once."""
 
     def __init__(self, run: MeasuredRun) -> None:
         self.run = run
-        self.has_collectives = bool((run.kernels["family"] == COLLECTIVE).any())
         self._kernel_us = run.kernels["dur_ns"].to_numpy() / 1e3
         self._is_collective = (run.kernels["family"] == COLLECTIVE).to_numpy()
         self._replayer = Replayer(run.graph)
-        self._step_times_us: dict[tuple[float, float, float], float] = {}
+        self._step_times_us: dict[Speeds, float] = {}
+
+    @property
+    def has_collectives(self) -> bool:
+        """Whether the network's speed matters."""
+        return bool(self._is_collective.any())
 
     def compute_step_time_us(self, gpu: float = 1.0, host: float = 1.0, network: float = 1.0) -> float:
-        """Compute the median step at multiples of the measured speeds; ``inf`` takes no time at all."""
-        key = (gpu, host, network)
-        if key not in self._step_times_us:
-            speed = gpu if network == 1.0 else np.where(self._is_collective, gpu * network, gpu)
-            durations_ns = self.run.program.to_durations_ns(self._kernel_us / speed)
-            line = self._replayer.replay(durations_ns, 1 / host, 1 / gpu)
-            self._step_times_us[key] = self.run.program.measure_step_us(line)
-        return self._step_times_us[key]
+        """Compute the median step at some speeds."""
+        speeds = Speeds(gpu, host, network)
+        self.replay_together([speeds])
+        return self._step_times_us[speeds]
+
+    def replay_together(self, wanted: Iterable[Speeds]) -> None:
+        """Replay at several speeds in one pass, so that their steps are at hand."""
+        new = [speeds for speeds in dict.fromkeys(wanted) if speeds not in self._step_times_us]
+        timelines = self._replayer.replay(map(self._choose_times, new))
+        self._step_times_us.update(zip(new, map(self.run.program.measure_step_us, timelines), strict=True))
+
+    def _choose_times(self, speeds: Speeds) -> ReplayTimes:
+        gpu, host, network = speeds
+        speed = gpu if network == 1.0 else np.where(self._is_collective, gpu * network, gpu)
+        return ReplayTimes(self.run.program.to_durations_ns(self._kernel_us / speed), 1 / host, 1 / gpu)
 
 
 def compute_sensitivity(
@@ -74,66 +95,73 @@ def compute_sensitivity(
 
     Speeds are multiples of the measured ones; the GPU's is for all kernels and copies, recorded or not.
     """
-    rows = [(gpu, host, replays.compute_step_time_us(gpu, host)) for host in host_speeds for gpu in gpu_speeds]
+    grid = [Speeds(gpu, host) for host in host_speeds for gpu in gpu_speeds]
+    network_speeds = [Speeds(network=speed) for speed in NETWORK_SPEEDS] if replays.has_collectives else []
+    floors = (Speeds(gpu=inf), Speeds(host=inf), Speeds(gpu=inf, host=inf))
+    replays.replay_together((*grid, *network_speeds, *floors))
     columns = dict.fromkeys(("gpu_speed", "host_speed", "step_time_us"), pl.Float64)
+    rows = [(one.gpu, one.host, replays.compute_step_time_us(*one)) for one in grid]
     table = pl.DataFrame(rows, schema=columns, orient="row")
     network = pl.DataFrame(
-        [
-            (speed, replays.compute_step_time_us(network=speed))
-            for speed in (NETWORK_SPEEDS if replays.has_collectives else ())
-        ],
+        [(one.network, replays.compute_step_time_us(*one)) for one in network_speeds],
         schema={"network_speed": pl.Float64, "step_time_us": pl.Float64},
         orient="row",
     )
     return Sensitivity(
         table.with_columns(speedup=replays.run.measured_step.step_time_us / pl.col("step_time_us")),
         network,
-        gpu_floor_us=replays.compute_step_time_us(gpu=inf),
-        host_floor_us=replays.compute_step_time_us(host=inf),
-        kept_us=replays.compute_step_time_us(gpu=inf, host=inf),
+        *(replays.compute_step_time_us(*one) for one in floors),
     )
 
 
-def find_host_limited_gpu_speed(replays: SpeedReplays) -> float | None:
-    """Find the GPU speed from which on the host is the limit: doubling the speed again saves less than 1 %.
+@dataclass(frozen=True, slots=True)
+class LimitSpeeds:
+    """The speed from which on the other resource is the limit: doubling it again saves less than 1 %.
 
-    Returns:
-        A multiple of the measured GPU's speed, 1 if the host is already the limit. ``None`` if the host isn't the
-        limit up to a speed of 64, or if the remaining time is mostly kept as measured rather than host work.
+    A multiple of the measured speed, 1 if the other is already the limit. ``None`` if it isn't up to a speed of 64, or
+    if the remaining time is mostly kept as measured rather than the other's.
+
+    Attributes:
+        gpu: Speed of the GPU from which on the host is the limit.
+        host: Speed of the host from which on the GPU is the limit.
     """
-    if not _is_limited_by_rest(replays, inf, 1.0):
-        return None
-    return _find_limit_speed(lambda speed: replays.compute_step_time_us(gpu=speed))
+
+    gpu: float | None
+    host: float | None
 
 
-def find_gpu_limited_host_speed(replays: SpeedReplays) -> float | None:
-    """Find the host speed from which on the GPU is the limit; mirrors :func:`find_host_limited_gpu_speed`."""
-    if not _is_limited_by_rest(replays, 1.0, inf):
-        return None
-    return _find_limit_speed(lambda speed: replays.compute_step_time_us(host=speed))
+def find_limit_speeds(replays: SpeedReplays) -> LimitSpeeds:
+    """Find the speeds of GPU and host from which on more is not worth it; both bisections share their passes."""
+    limited = [
+        one
+        for one, floor in (("gpu", Speeds(gpu=inf)), ("host", Speeds(host=inf)))
+        if _is_limited_by_rest(replays, floor)
+    ]
+    ends = _find_gains(replays, product(limited, (1.0, MAX_SPEED**0.5, MAX_SPEED)))
+    found = {one: None if ends[one, MAX_SPEED] else 1.0 for one in limited}
+    ranges = {one: (1.0, MAX_SPEED) for one in limited if ends[one, 1.0] and not ends[one, MAX_SPEED]}
+    for _ in range(BISECTION_STEPS):
+        middles = {one: (low * high) ** 0.5 for one, (low, high) in ranges.items()}
+        gains = _find_gains(replays, middles.items())
+        for one, middle in middles.items():
+            low, high = ranges[one]
+            ranges[one] = (middle, high) if gains[one, middle] else (low, middle)
+    found |= {one: high for one, (_, high) in ranges.items()}
+    return LimitSpeeds(found.get("gpu"), found.get("host"))
 
 
-def _is_limited_by_rest(replays: SpeedReplays, gpu: float, host: float) -> bool:
+def _is_limited_by_rest(replays: SpeedReplays, speeds: Speeds) -> bool:
     """Return whether a good part of the step with GPU or host taking no time is the other's."""
-    floor, kept = replays.compute_step_time_us(gpu, host), replays.compute_step_time_us(inf, inf)
+    floor, kept = replays.compute_step_time_us(*speeds), replays.compute_step_time_us(inf, inf)
     return floor - kept >= MIN_LIMITING_FRACTION * floor
 
 
-def _find_limit_speed(step_us: Callable[[float], float]) -> float | None:
-    """Find the speed from which on doubling it is not worth it any more."""
-
-    def gains(speed: float) -> bool:
-        return step_us(2 * speed) < (1 - MIN_SAVING_FRACTION) * step_us(speed)
-
-    if gains(MAX_SPEED):
-        return None
-    low, high = 1.0, MAX_SPEED
-    if not gains(low):
-        return low
-    for _ in range(BISECTION_STEPS):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if gains(middle) else (low, middle)
-    return high
+def _find_gains(replays: SpeedReplays, asked: Iterable[tuple[str, float]]) -> dict[tuple[str, float], bool]:
+    """Find whether doubling a resource's speed once more is worth it, for several resources and speeds in one pass."""
+    pairs = {(one, speed): [Speeds(**{one: factor * speed}) for factor in (1, 2)] for one, speed in asked}
+    replays.replay_together(chain.from_iterable(pairs.values()))
+    times = {key: [replays.compute_step_time_us(*speeds) for speeds in pair] for key, pair in pairs.items()}
+    return {key: twice < (1 - MIN_SAVING_FRACTION) * once for key, (once, twice) in times.items()}
 
 
 MATCH_COLUMNS = ("place", "what", "input_dims")

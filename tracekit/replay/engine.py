@@ -7,15 +7,26 @@ no earlier than its release time. Example, two kernels on one stream that are la
     call 2 ends at 4 --launch, lag 5--> kernel B starts at max(4 + 5, 17 + 1) = 18   (1: stream edge from the end of A)
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Floats, Ints
 from tracekit.compiled import compile_lazily
 from tracekit.graph import Graph
 from tracekit.graph.edges import EdgeKind
 from tracekit.graph.semantics import MAX_GAP_NS
+
+MAX_TIMES_BYTES = 16 << 20
+"""Of the times of the replays that share a pass."""
+MIN_REPLAYS = 4
+"""That share a pass even where their times take more: no more than the lags of one replay, and they are as fast."""
+FIXED, SCALED = -1, -2
+"""In place of an edge's row: a lag that all replays share, and one that each scales with the host's time."""
+ROUNDER = 1.5 * 2.0**52
+"""Added and subtracted, it rounds as ``np.rint`` does: a double of this size holds whole numbers alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,39 +100,103 @@ def replay(graph: Graph, durations_ns: Ints | None = None, host_time: float = 1.
     return Timeline(times[0::2], times[1::2], work_ns, lag, graph)
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayTimes:
+    """What differs between replays of one graph.
+
+    Attributes:
+        durations_ns: Duration of each activity, as for :func:`replay`.
+        host_time: Factor on the duration of the host's own work.
+        unrecorded_time: Factor on the duration of the GPU's work that isn't in the trace.
+    """
+
+    durations_ns: Ints
+    host_time: float = 1.0
+    unrecorded_time: float = 1.0
+
+
 class Replayer:
-    """Replays one graph many times, in the same memory.
+    """Replays one graph many times, several times in one pass over its edges, in the same memory.
 
     Fresh memory would take longer than the replay: the system clears it page by page.
+
+    Activities and unrecorded work have a row of lags, one per replay. Those of other edges are computed on the way:
+    to write and to read a row for each edge would take longer than the pass itself::
+
+        row_of_edge[edge]  FIXED: lag_ns[edge]  SCALED: lag_ns[edge] * host_time[replay]  else: rows[row, replay]
     """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._lag, self._host_time = graph.lag_ns.copy(), 1.0
-        self._host_lag = graph.lag_ns[graph.host_edges].astype(np.float64)
-        self._scaled_lag = np.empty_like(self._host_lag)
-        self._unrecorded_lag = graph.lag_ns[graph.unrecorded_edges].astype(np.float64)
-        self._time, self._by_node = np.empty_like(graph.release_ns), np.empty_like(graph.release_ns)
+        self._row_of_edge = _find_rows(graph)
+        self._unrecorded_ns = graph.lag_ns[graph.unrecorded_edges, None]
+        self._most = max(MAX_TIMES_BYTES // (graph.release_ns.nbytes + 1), MIN_REPLAYS)
+        self._time, self._by_node = np.empty(0, np.int64), np.empty_like(graph.release_ns)
 
-    def replay(self, durations_ns: Ints, host_time: float = 1.0, unrecorded_time: float = 1.0) -> Timeline:
-        """Replay as :func:`replay` does; the timeline holds until the next call.
+    def replay(self, times: Iterable[ReplayTimes]) -> Iterator[Timeline]:
+        """Replay as :func:`replay` does, as often in one pass as memory allows.
 
-        Args:
-            durations_ns: As for :func:`replay`.
-            host_time: Likewise.
-            unrecorded_time: Factor on the duration of the GPU's work that isn't in the trace.
+        A timeline's starts and ends hold until the next one. Its lags are the measured ones.
         """
-        graph = self._graph
-        self._lag[graph.unrecorded_edges] = np.rint(self._unrecorded_lag * unrecorded_time)
-        if host_time != self._host_time:
-            scaled = np.multiply(self._host_lag, host_time, out=self._scaled_lag)
-            self._lag[graph.host_edges] = np.rint(scaled, out=scaled)
-            self._host_time = host_time
-        _set_durations(graph, durations_ns, self._lag)
-        np.copyto(self._time, graph.release_ns)
-        _delay_by_edges(self._time.size, graph.first, graph.src, self._lag, self._time)
-        by_node = np.take(self._time, graph.vertex, out=self._by_node, mode="clip")
-        return Timeline(by_node[0::2], by_node[1::2], durations_ns, self._lag, graph)
+        asked = iter(times)
+        while several := list(islice(asked, self._most)):
+            earliest = self._compute_earliest_times(several)
+            for place, one in enumerate(several):
+                nodes = np.take(earliest[place], self._graph.vertex, out=self._by_node, mode="clip")
+                yield Timeline(nodes[0::2], nodes[1::2], one.durations_ns, self._graph.lag_ns, self._graph)
+
+    def _compute_earliest_times(self, several: Sequence[ReplayTimes]) -> Ints:
+        """Compute the time of every vertex, with a row for each replay."""
+        graph, count = self._graph, len(several)
+        work_ns = np.stack([one.durations_ns for one in several], axis=1) + graph.kept_ns[:, None]
+        unrecorded_ns = np.rint(self._unrecorded_ns * np.array([one.unrecorded_time for one in several]))
+        rows = np.concatenate([work_ns, unrecorded_ns.astype(np.int64)])
+        host_time = np.array([one.host_time for one in several])
+        size = graph.vertex.size * count
+        if self._time.size < size:
+            self._time = np.empty(size, np.int64)
+        time = self._time[:size].reshape(count, -1)
+        time[...] = graph.release_ns
+        _delay_together(
+            graph.vertex.size, count, graph.first, graph.src, graph.lag_ns, self._row_of_edge, rows, host_time, time
+        )
+        return time
+
+
+def _find_rows(graph: Graph) -> Ints:
+    """Find the row that holds each edge's lags: of an activity, or of unrecorded work after these."""
+    row = np.full(graph.src.size, FIXED)
+    row[graph.host_edges] = SCALED
+    row[graph.run_edge] = np.arange(graph.run_edge.size)
+    row[graph.transfer_edge] = graph.transfer_activity
+    row[graph.unrecorded_edges] = graph.run_edge.size + np.arange(graph.unrecorded_edges.size)
+    return row
+
+
+@compile_lazily
+def _delay_together(
+    vertices: int,
+    replays: int,
+    first: Ints,
+    src: Ints,
+    lag_ns: Ints,
+    row_of_edge: Ints,
+    rows: Ints,
+    host_time: Floats,
+    time: Ints,
+) -> int:  # pragma: no cover - compiled
+    for vertex in range(vertices):
+        for edge in range(first[vertex], first[vertex + 1]):
+            row = row_of_edge[edge]
+            for at in range(replays):
+                lag = lag_ns[edge]
+                if row == SCALED:
+                    lag = int(lag * host_time[at] + ROUNDER - ROUNDER)
+                elif row != FIXED:
+                    lag = rows[row * replays + at]
+                here = at * vertices + vertex
+                time[here] = max(time[here], time[at * vertices + src[edge]] + lag)
+    return 0
 
 
 def replay_host_alone(timeline: Timeline) -> Ints:

@@ -13,8 +13,7 @@ from tracekit.analysis.over_time import measure_queues
 from tracekit.analysis.sensitivity import (
     SpeedReplays,
     compute_sensitivity,
-    find_gpu_limited_host_speed,
-    find_host_limited_gpu_speed,
+    find_limit_speeds,
 )
 from tracekit.format import format_number, name_place
 from tracekit.messages import Message
@@ -211,6 +210,7 @@ class SpeedSensitivity:
 def build_speed_sensitivity(replays: SpeedReplays) -> SpeedSensitivity:
     """Replay the measured run at other speeds, on the scale of the measured step."""
     found = compute_sensitivity(replays, GPU_SPEEDS, HOST_SPEEDS)
+    limits = find_limit_speeds(replays)
     rows = found.table.select("gpu_speed", "host_speed", "step_time_us")
     return SpeedSensitivity(
         points=tuple((gpu, _replace_infinity(host), step_us) for gpu, host, step_us in rows.iter_rows()),
@@ -218,8 +218,8 @@ def build_speed_sensitivity(replays: SpeedReplays) -> SpeedSensitivity:
         host_floor_us=found.host_floor_us,
         kept_us=found.kept_us,
         network=tuple((_replace_infinity(speed), step_us) for speed, step_us in found.network.iter_rows()),
-        host_limits_from=find_host_limited_gpu_speed(replays),
-        gpu_limits_from=find_gpu_limited_host_speed(replays),
+        host_limits_from=limits.gpu,
+        gpu_limits_from=limits.host,
     )
 
 
