@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from pathlib import Path
 
+import msgspec
+
 from predictors.gpu import DTYPES, Gpu
 from predictors.gpu_names import list_gpus, load_gpu
 from predictors.hardware import derive_hardware
@@ -119,7 +121,7 @@ def _allow_any_time(kinds: Sequence[str | None]) -> dict[str, Sequence[float]]:
 def load_gpu_order(folder: Path) -> GpuOrder:
     """Return the order that was worked out for the weights of a folder; an empty one where there is none."""
     path = folder / ORDER_FILE
-    return GpuOrder(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else GpuOrder()
+    return GpuOrder(**msgspec.json.decode(path.read_bytes())) if path.exists() else GpuOrder()
 
 
 def save_gpu_order(order: GpuOrder, folder: Path) -> None:

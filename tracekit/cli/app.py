@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -146,7 +147,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 for panel, commands in COMMANDS.items():
     for command in commands:
         settings = PASS_THROUGH_SETTINGS if command is record else None
-        app.command(cls=Subcommand, rich_help_panel=panel, context_settings=settings)(command)
+        app.command(command.__name__, cls=Subcommand, rich_help_panel=panel, context_settings=settings)(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -166,6 +167,17 @@ def _main(
         typer.echo(context.get_help())
 
 
+def limit_commands(arguments: Sequence[str]) -> typer.Typer:
+    """Return the command line with the one subcommand that the arguments name: typer makes the options of all it has.
+
+    Where they name none, all are needed, for the help and to say which was meant; ``demo`` runs another.
+    """
+    limited = copy(app)
+    named = [one for one in app.registered_commands if one.name in arguments[:1] and one.callback is not demo]
+    limited.registered_commands = named or app.registered_commands
+    return limited
+
+
 def main() -> None:
     """Run the command line; report expected failures in one line on stderr."""
     note_interrupts()
@@ -173,10 +185,11 @@ def main() -> None:
     gc.set_threshold(GC_THRESHOLD)
     try:
         try:
-            app(prog_name="tracekit")
+            limit_commands(sys.argv[1:])(prog_name="tracekit")
         finally:
             sys.stdout.flush()
             ignore_interrupts()
+            gc.freeze()  # or Python's last collections walk all the imports, an eighth of a small command's CPU time
     except KeyboardInterrupt:
         exit_interrupted()
     except Exception as error:
