@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tracekit.workload.names import KernelName, parse_kernel_name
+from tracekit.workload.names import RULES, KernelName, parse_kernel_name
 
 TENSILE = "_SN_LDSB1_AFC1_AFEM1_AFEM1_ASEM1_CLR1_CADS0_EPS0_GRVWA8_GRVWB8"
 XMMA_CONV = "implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc"
@@ -357,6 +357,12 @@ def test_names_of_libraries() -> None:
 @pytest.mark.parametrize("name", ["my_kernel", "void at::native::vectorized_elementwise_kernel<4, float>", ""])
 def test_a_name_that_no_library_wrote_tells_nothing(name: str) -> None:
     assert parse_kernel_name(name) is None
+
+
+def test_what_the_names_of_a_rule_contain_is_in_its_pattern():
+    rules = [rule for rule in RULES if rule.contained]
+    assert rules
+    assert all(rule.contained in rule.pattern for rule in rules)
 
 
 def test_long_names_take_no_longer_than_their_length():

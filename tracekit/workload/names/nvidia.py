@@ -163,6 +163,7 @@ BLOCK_SCALED_OPERANDS = tuple(
 
 _cutlass = partial(NameRule, split=CUTLASS_SPLIT, tensor_core=True)
 _cutlass_moe = partial(NameRule, family="moe", tensor_core=True)
+_cutlass_3 = partial(_cutlass, contained="CollectiveMma")
 _simt = partial(NameRule, family="gemm", tensor_core=False, split=CUTLASS_SPLIT)
 
 CUTLASS_RULES = (
@@ -189,12 +190,12 @@ CUTLASS_RULES = (
         dtypes={"s": "fp32", "h": "fp16", "d": "fp64", "c": "fp32"},
     ),
     *(
-        _cutlass(f"{grouped}{pattern}", family=family, dtype=dtype)
+        _cutlass_3(f"{grouped}{pattern}", family=family, dtype=dtype)
         for family, grouped in GROUPED_OR_NOT
         for pattern, dtype in BLOCK_SCALED_OPERANDS
     ),
     *(
-        _cutlass(f"{grouped}{pattern}", family=family, dtypes=dtypes)
+        _cutlass_3(f"{grouped}{pattern}", family=family, dtypes=dtypes)
         for family, grouped in GROUPED_OR_NOT
         for pattern, dtypes in (
             (
@@ -270,7 +271,13 @@ GROUPED_DEEPGEMM = r"^(?=.*(?:GemmType\)[1-9]|\wgrouped_)).*?"
 
 def _make_deepgemm_rule(pattern: str, *, family: str = "gemm", column_major: bool = False) -> NameRule:
     return NameRule(
-        pattern, family, grouped_family="moe", dtypes=DEEPGEMM_TYPES, tensor_core=True, column_major=column_major
+        pattern,
+        family,
+        grouped_family="moe",
+        dtypes=DEEPGEMM_TYPES,
+        tensor_core=True,
+        column_major=column_major,
+        contained="deep_gemm::",
     )
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from tracekit.bounds import MAX_NAME_DIGITS
 
@@ -64,6 +65,8 @@ class NameRule:
         split: Pattern of names whose depth is split over blocks.
         algorithms: Algorithm by the library's word for it, a group ``algorithm`` of the pattern.
         rows: Rows of the output of all matching names: 1 if they multiply a matrix by a vector.
+        contained: Text in all matching names. The pattern is compiled at the first name with it: that takes longer than
+            all of a small trace's searches.
     """
 
     pattern: str
@@ -77,15 +80,11 @@ class NameRule:
     split: str | None = None
     algorithms: Mapping[str, str] = field(default_factory=dict)
     rows: int | None = None
-    _compiled: re.Pattern[str] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Compile the pattern."""
-        object.__setattr__(self, "_compiled", re.compile(self.pattern))
+    contained: str = ""
 
     def parse(self, name: str) -> KernelName | None:
         """Parse ``name``; return ``None`` if the rule doesn't match."""
-        found = self._compiled.search(name)
+        found = _compile(self.pattern).search(name) if self.contained in name else None
         if found is None:
             return None
         groups = found.groupdict()
@@ -110,6 +109,11 @@ class NameRule:
             n=_parse_number(groups.get("columns")) or None,
             k=_parse_number(groups.get("depth")) or None,
         )
+
+
+@cache
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def _parse_number(text: str | None) -> int | None:
