@@ -1,9 +1,12 @@
 """Sections whose figures can be worked out by hand; times in microseconds."""
 
+import tomllib
+
 import polars as pl
 import pytest
 
 import tracekit as tk
+from predictors.weights_file import SHIPPED_WEIGHTS
 from tests.conftest import SAMPLES
 from tests.jobs import job, recorded
 from tracekit.reporting.sections import kernels
@@ -138,6 +141,14 @@ def test_errors_of_the_laws_in_use():
     assert (law.law, law.share) == ("gemm half", 100)
     assert "h100-sxm" in law.gpus
     assert 0 < law.held_out <= law.worst
+
+
+def test_each_law_has_its_own_section_of_the_card():
+    laws = tomllib.loads((SHIPPED_WEIGHTS / "card.toml").read_text())["laws"]
+    told = kernels.build_law_errors(
+        pl.DataFrame({"law": [*laws, "none"], "time_us": [100.0] * len(laws) + [50.0]}), targets=()
+    )
+    assert [one.gpus for one in told] == [*(tuple(laws[law]["gpus"]) for law in sorted(laws)), ()]
 
 
 def test_the_error_on_a_target_is_known_where_it_was_measured():
