@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tracekit import prediction
-from tracekit.prediction import Predictions
+from tracekit.prediction import Predictions, predict_run
 from tracekit.prediction import sweep as sweeps
 from tracekit.prediction.sweep import Sweep
 from tracekit.request import PredictRequest, SweepRequest
@@ -18,4 +17,4 @@ def sweep(run: MeasuredRun, **options: Any) -> Sweep:
 
 def predict(run: MeasuredRun, gpu: str | Sequence[str], **options: Any) -> Predictions:
     """Predict a run on GPUs, with the options of a request."""
-    return prediction.predict(run, PredictRequest(gpu=gpu, **options))
+    return predict_run.predict(run, PredictRequest(gpu=gpu, **options))

@@ -18,8 +18,9 @@ from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import models
 from tracekit.messages import models as messages
 from tracekit.models.dlrm import DlrmConfig, DlrmEdits, read_dlrm_config
-from tracekit.prediction import Prediction, predict_on_gpus
+from tracekit.prediction import Prediction
 from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
+from tracekit.prediction.predict_run import predict_on_gpus
 from tracekit.run import prepare_run
 from tracekit.trace import Trace
 

@@ -14,7 +14,7 @@ from tracekit.capturing.timeline import build_trace, describe_capture
 from tracekit.hosts import find_usual_host
 from tracekit.models.captured import UNKNOWN_CAPTURED_US, CaptureFacts
 from tracekit.models.lookups import IndexPattern
-from tracekit.prediction import predict_on_gpus
+from tracekit.prediction.predict_run import predict_on_gpus
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace

@@ -64,7 +64,7 @@ def predict_fleet(
 
     Raises:
         TraceError: No rank can be read, or two are of one rank.
-        TracekitError: As :func:`tracekit.prediction.predict`.
+        TracekitError: As :func:`tracekit.prediction.predict_run.predict`.
     """
     store = f"{reading.store or tempfile.gettempdir()}/tracekit-ranks-{uuid4().hex}"
     runner = FleetRunner(engine, progress)

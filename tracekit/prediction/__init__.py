@@ -2,7 +2,6 @@
 
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.prediction.model import Coverage, Prediction, Predictions, RefusedTarget, Target
-from tracekit.prediction.predict_run import predict, predict_on_gpus
 from tracekit.prediction.targets import resolve_targets
 
 __all__ = [
@@ -14,7 +13,5 @@ __all__ = [
     "Predictions",
     "RefusedTarget",
     "Target",
-    "predict",
-    "predict_on_gpus",
     "resolve_targets",
 ]

@@ -3,22 +3,17 @@
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tracekit import fleet, prediction, reporting
+from tracekit import reporting
 from tracekit.analysis.profiler_overhead import remove_profiler_overhead
 from tracekit.comm import load_cluster
-from tracekit.engine import Engine
 from tracekit.errors import OutputError, RequestError
-from tracekit.export import chakra, kineto, launch_tables, perfetto
-from tracekit.fleet import DEFAULT_READING, FleetReport, ReadingOptions
-from tracekit.fleet.model import ONE_PIECE_OPTIONS
 from tracekit.ingest import Inputs
 from tracekit.messages import Message, ProgressCallback, fleets, name_option, requests
 from tracekit.messages import layouts as sharding_messages
 from tracekit.messages.requests import CHAKRA_OF_ONE_TARGET, TRACE_OF_ONE_TARGET_ONLY
-from tracekit.models.dlrm import parse_table_spec
 from tracekit.prediction import Predictions
-from tracekit.prediction import sweep as sweeps
 from tracekit.replay.engine import replay
 from tracekit.reporting import Report
 from tracekit.request.option import split_values
@@ -32,17 +27,14 @@ from tracekit.request.options import (
     SweepRequest,
 )
 from tracekit.run import MeasuredRun, prepare_run
-from tracekit.sharding import PlannedTable, ShardingPlans, ShardingSetting, plan_sharding
-from tracekit.sharding.tables import (
-    DEFAULT_WEIGHT_TYPE,
-    ShardingError,
-    TableDefaults,
-    expand_specs,
-    find_tables,
-    read_table_file,
-)
 from tracekit.trace import Trace
 from tracekit.whatif import apply_edits
+
+if TYPE_CHECKING:
+    from tracekit.engine import Engine
+    from tracekit.fleet import FleetReport, ReadingOptions
+    from tracekit.prediction.sweep import Sweep
+    from tracekit.sharding import PlannedTable, ShardingPlans
 
 
 def measure(
@@ -103,21 +95,25 @@ def predict(run: MeasuredRun, request: ExportRequest, progress: ProgressCallback
     Raises:
         TracekitError: No target can be predicted, an edit finds nothing to change, or the trace of a host tells none.
     """
-    return prediction.predict(_remove_overhead(run, request), request, progress)
+    from tracekit.prediction.predict_run import predict
+
+    return predict(_remove_overhead(run, request), request, progress)
 
 
 def list_refused_options(request: ExportRequest) -> list[str]:
     """List the options of a request that only a prediction in one piece has."""
+    from tracekit.fleet.model import ONE_PIECE_OPTIONS
+
     return [name for name in ONE_PIECE_OPTIONS if getattr(request, name) is not None]
 
 
 def predict_fleet(
     inputs: Inputs,
     request: ExportRequest,
-    engine: Engine,
+    engine: "Engine",
     progress: ProgressCallback = lambda stage: None,
-    reading: ReadingOptions = DEFAULT_READING,
-) -> FleetReport:
+    reading: "ReadingOptions | None" = None,
+) -> "FleetReport":
     """Predict a job of many ranks, rank by rank.
 
     Args:
@@ -125,17 +121,19 @@ def predict_fleet(
         request: What is known of them, and the targets.
         engine: Works on the ranks.
         progress: Called with what is being done.
-        reading: How the ranks are read and kept.
+        reading: How the ranks are read and kept; None for ``DEFAULT_READING``.
 
     Raises:
         TracekitError: As :func:`predict`; or the profiler's overhead is to be taken out, which takes all ranks at once.
     """
+    from tracekit.fleet import DEFAULT_READING, predict_fleet
+
     for option in list_refused_options(request):
         raise RequestError(fleets.FLEET_OPTION(option=name_option(option.replace("_", "-"))))
-    return fleet.predict_fleet(inputs, request, engine, progress, reading)
+    return predict_fleet(inputs, request, engine, progress, reading or DEFAULT_READING)
 
 
-def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
+def sweep(run: MeasuredRun, request: SweepRequest) -> "Sweep":
     """Predict the job in many layouts.
 
     Args:
@@ -145,14 +143,16 @@ def sweep(run: MeasuredRun, request: SweepRequest) -> sweeps.Sweep:
     Raises:
         TracekitError: No layout can be predicted, or the trace of a host tells none.
     """
-    return sweeps.sweep(run, request)
+    from tracekit.prediction.sweep import sweep
+
+    return sweep(run, request)
 
 
 def shard(
     source: Trace | str | PathLike[str] | None,
     request: ShardRequest,
     progress: ProgressCallback = lambda stage: None,
-) -> list[ShardingPlans]:
+) -> "list[ShardingPlans]":
     """Plan how embedding tables are sharded over clusters.
 
     Args:
@@ -166,6 +166,9 @@ def shard(
     Raises:
         TracekitError: The file can't be read, there are no tables or samples, or the tables don't fit.
     """
+    from tracekit.sharding import ShardingSetting, plan_sharding
+    from tracekit.sharding.tables import ShardingError
+
     tables, batch, notes = _find_sharded_tables(source, request, progress)
     batch = request.batch or batch
     if tables and not batch:
@@ -181,8 +184,11 @@ def shard(
 
 def _find_sharded_tables(
     source: Trace | str | PathLike[str] | None, request: ShardRequest, progress: ProgressCallback
-) -> tuple[list[PlannedTable], int, list[Message]]:
+) -> "tuple[list[PlannedTable], int, list[Message]]":
     """Find the tables to shard, the samples of a rank where the source tells them, and what is assumed."""
+    from tracekit.models.dlrm import parse_table_spec
+    from tracekit.sharding.tables import DEFAULT_WEIGHT_TYPE, TableDefaults, expand_specs, find_tables, read_table_file
+
     defaults = TableDefaults(request.data_type or DEFAULT_WEIGHT_TYPE, request.optimizer, request.index_pattern)
     given = expand_specs([parse_table_spec(text) for text in split_values(request.table)], defaults)
     if not isinstance(source, Trace):
@@ -251,6 +257,8 @@ def encode_export(predicted: Predictions, form: ExportFormat, *, compress: bool 
     Raises:
         OutputError: A predicted trace has several targets.
     """
+    from tracekit.export import kineto, launch_tables, perfetto
+
     if form is ExportFormat.PERFETTO:
         return perfetto.render_timeline(predicted.run, predicted.targets, compress=compress)
     if form is ExportFormat.KINETO:
@@ -266,6 +274,8 @@ def encode_execution_traces(predicted: Predictions) -> dict[str, bytes]:
     Raises:
         OutputError: There are several targets.
     """
+    from tracekit.export import chakra
+
     if len(predicted.targets) > 1:
         raise OutputError(CHAKRA_OF_ONE_TARGET(targets=len(predicted.targets)))
     target = predicted.targets[0] if predicted.targets else None
