@@ -15,7 +15,8 @@ from tracekit.fleet.join import JoinedFleet
 from tracekit.fleet.rank_part import EditedRank, RankPlace, try_edits
 from tracekit.fleet.runner import FleetRunner
 from tracekit.hosts import HostSpeed
-from tracekit.messages import Message, fleets, layouts
+from tracekit.messages import Message, fleets
+from tracekit.messages import layouts as layout_messages
 from tracekit.messages.predictions import CONTENTION_LEFT_OUT
 from tracekit.parallelism.expert_parallel import compute_held_parameter_fraction
 from tracekit.parallelism.layout import Layout, LayoutError
@@ -26,7 +27,7 @@ from tracekit.prediction.memory import MemoryFit, MemoryNeeds, judge_memory_fit
 from tracekit.prediction.model import PredictedStep, Target
 from tracekit.prediction.part import NO_HOST, PartOnTarget, PartTarget, Replay
 from tracekit.prediction.profiler_cost import list_recorded, note_host_part
-from tracekit.prediction.rounds import BoundPart, TimedPart, compress_part, time_steps
+from tracekit.prediction.rounds import PartWithRendezvous, TimedPart, compress_part, time_steps
 from tracekit.program import Program
 from tracekit.replay.compressed import CompressedJob
 from tracekit.replay.step_time import JobSteps, StepTime
@@ -156,7 +157,9 @@ class RankedJob(Job):
         if job.dropped and not any(one.template is fleets.RENDEZVOUS_DROPPED for one in self._runner.warnings):
             self._runner.warnings.append(fleets.RENDEZVOUS_DROPPED(collectives=job.dropped))
         met = [job.replay(which) for which in range(len(graphs[0].lag_ns))]
-        bound = [BoundPart(item, tuple(one[own] for one in met)) for item, own in zip(items, waits, strict=True)]
+        bound = [
+            PartWithRendezvous(item, tuple(one[own] for one in met)) for item, own in zip(items, waits, strict=True)
+        ]
         return self._runner.run_round(time_steps, bound, fleets.REPLAYING_RANKS)
 
     def split_collectives(self, collectives: pl.DataFrame | None) -> Iterator[pl.DataFrame | None]:
@@ -190,7 +193,7 @@ class RankedJob(Job):
         Raises:
             LayoutError: Always.
         """
-        raise LayoutError(layouts.INSERTION_INTO_SEVERAL_RANKS())
+        raise LayoutError(layout_messages.INSERTION_INTO_SEVERAL_RANKS())
 
     def judge_memory(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None, in_flight: float = 1.0) -> MemoryFit:
         """Judge whether a rank fits; the first one tells."""
@@ -203,7 +206,7 @@ class RankedJob(Job):
     def predict_contention(self, item: PartOnTarget) -> None:
         """Return None: a replay with contention takes all kernels at once."""
 
-    def note_rest(self, replays: JobReplays, step: StepTime) -> Iterator[Message]:
+    def write_job_notes(self, replays: JobReplays, step: StepTime) -> Iterator[Message]:
         """Note that contention is left out, and the profiler's own cost in a predicted step."""
         if self.evidence.overlap_pct >= MIN_OVERLAP_PCT:
             yield CONTENTION_LEFT_OUT(overlap_pct=self.evidence.overlap_pct, apart_us=step.step_time_us)

@@ -115,6 +115,7 @@ class RankPlace:
         )
 
     def _read_edited(self) -> Program:
+        """Read the edited rank from its folder; edit and write it the first time."""
         try:
             stored = read_rank(self.folder)
         except FileNotFoundError:
@@ -185,37 +186,38 @@ def _read_tables(task: RankTask) -> StoredRank:
         return read_rank(task.folder)
 
 
-def _place_kernels(kernels: pl.DataFrame, graph: Graph, place: PlacedRank) -> pl.DataFrame:
+def _place_kernels(kernels: pl.DataFrame, graph: Graph, rank: PlacedRank) -> pl.DataFrame:
     """Number the steps as the job does, and split the time of collectives."""
-    own = place.summary.steps["step"]
+    own = rank.summary.steps["step"]
     work, wait = graph.lag_ns[graph.run_edge], (kernels["dur_ns"].to_numpy() - graph.lag_ns[graph.run_edge])
-    rows = place.collectives["place"].to_numpy()
-    work[rows], wait[rows] = place.collectives["dur_ns"].to_numpy(), place.collectives["wait_ns"].to_numpy()
-    step = pl.col("step").replace_strict(own, place.steps["step"], default=None, return_dtype=pl.Int64)
+    rows = rank.collectives["place"].to_numpy()
+    work[rows], wait[rows] = rank.collectives["dur_ns"].to_numpy(), rank.collectives["wait_ns"].to_numpy()
+    step = pl.col("step").replace_strict(own, rank.steps["step"], default=None, return_dtype=pl.Int64)
     return mark_tf32(
         kernels.select(
-            pl.lit(place.number, pl.Int64).alias("rank"),
+            pl.lit(rank.number, pl.Int64).alias("rank"),
             pl.all().exclude("step", "dur_ns"),
             step,
             dur_ns=work,
             wait_ns=wait,
         ),
-        place.tf32_names,
+        rank.tf32_names,
     )
 
 
-def _place_graph(graph: Graph, unexplained: Ints, place: PlacedRank) -> Graph:
+def _place_graph(graph: Graph, unexplained: Ints, rank: PlacedRank) -> Graph:
     """Move a graph to the job's clock, and set the time of collectives."""
-    rows = place.collectives["place"].to_numpy()
+    rows = rank.collectives["place"].to_numpy()
     lag, kept = graph.lag_ns.copy(), graph.kept_ns.copy()
-    lag[graph.run_edge[rows]] = place.collectives["run_ns"].to_numpy()
-    kept[rows] = place.collectives["kept_ns"].to_numpy()
-    return _shift_graph(replace(graph, lag_ns=lag, kept_ns=kept), unexplained, place.shift_ns)
+    lag[graph.run_edge[rows]] = rank.collectives["run_ns"].to_numpy()
+    kept[rows] = rank.collectives["kept_ns"].to_numpy()
+    return _shift_graph(replace(graph, lag_ns=lag, kept_ns=kept), unexplained, rank.shift_ns)
 
 
 def _shift_graph(graph: Graph, unexplained: Ints, shift_ns: int) -> Graph:
     """Move a graph to another clock, on which some nodes start when they were measured."""
     nodes = replace(graph.nodes, start_ns=graph.nodes.start_ns + shift_ns, end_ns=graph.nodes.end_ns + shift_ns)
     release = np.zeros_like(graph.release_ns)
+    # Vertices 2 n and 2 n + 1 are the start and the end of node n.
     release[graph.vertex[2 * unexplained]] = nodes.start_ns[unexplained]
     return replace(graph, nodes=nodes, release_ns=release)

@@ -37,7 +37,7 @@ from tracekit.prediction.part import (
     apply_edits_to,
 )
 from tracekit.prediction.profiler_cost import ProfilerCost
-from tracekit.prediction.rounds import BoundPart, TimedPart, merge_steps, time_steps
+from tracekit.prediction.rounds import PartWithRendezvous, TimedPart, merge_steps, time_steps
 from tracekit.prediction.target_host import HostTimes
 from tracekit.program import Program
 from tracekit.replay.step_time import JobSteps, StepTime, StepTimes
@@ -125,14 +125,14 @@ class Job(ABC):
         """Predict the step with contention; None where little overlaps, or no part knows all kernels of a GPU."""
 
     @abstractmethod
-    def note_rest(self, replays: "JobReplays", step: StepTime) -> Iterator[Message]:
+    def write_job_notes(self, replays: "JobReplays", step: StepTime) -> Iterator[Message]:
         """Note the profiler's own cost in a predicted step, and what couldn't be predicted of this job."""
 
     @abstractmethod
     def finish(
         self, step: PredictedStep, items: Sequence[PartOnTarget], target: Target, host_time: float
     ) -> PredictedStep:
-        """Add to a prediction what it has besides in memory."""
+        """Return the prediction as this job gives it: in memory with its kernels and the program that was replayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class WholeJob(Job):
 
     def replay(self, items: Sequence[PartOnTarget]) -> list[TimedPart]:
         """Replay the one part."""
-        return [time_steps(BoundPart(item)) for item in items]
+        return [time_steps(PartWithRendezvous(item)) for item in items]
 
     def split_collectives(self, collectives: pl.DataFrame | None) -> Iterator[pl.DataFrame | None]:
         """Yield all collectives."""
@@ -237,7 +237,7 @@ class WholeJob(Job):
         found = self._contention.estimate(item.open().times["time_us"].to_numpy())
         return StepWithContention(found.overlap_pct, found.uncontended.step_time_us, found.contended.step_time_us)
 
-    def note_rest(self, replays: "JobReplays", step: StepTime) -> Iterator[Message]:
+    def write_job_notes(self, replays: "JobReplays", step: StepTime) -> Iterator[Message]:
         """Note the profiler's own cost in a predicted step."""
         kernel_us = replays.items[0].open().times["time_us"].to_numpy()
         yield from self._profiler_cost.note(step, lambda: replays.compute_step_us(Replay(host_time=NO_HOST)), kernel_us)
@@ -247,7 +247,7 @@ class WholeJob(Job):
     ) -> Prediction:
         """Add the kernels and the program that was replayed."""
         opened = items[0].open()
-        program = opened.graphs[LIKELY]
+        program = opened.programs[LIKELY]
         kernels = apply_edits_to(program, opened.times.drop(*KERNEL_COLUMNS, *INNER_COLUMNS, strict=False))
         return Prediction(
             **{one.name: getattr(step, one.name) for one in fields(step)},

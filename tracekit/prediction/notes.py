@@ -485,7 +485,7 @@ def _note_older_attention(gpu: Gpu, sums: Sequence[TimeSums], changed: ChangedSt
     rate = derive_hardware(gpu).mma_rate_fraction
     if rate >= 1:
         return
-    total_us, older_us = (sum(one.chosen_us[which] for one in sums) for which in range(2))
+    total_us, older_us = sum(one.chosen_us for one in sums), sum(one.older_attention_us for one in sums)
     part = 100 * older_us / total_us if total_us else 0.0
     if part < MIN_OLDER_ATTENTION_PCT:
         return
@@ -497,7 +497,7 @@ def _note_older_attention(gpu: Gpu, sums: Sequence[TimeSums], changed: ChangedSt
 
 def _note_dtype_substitutions(target: Resolution, sums: Sequence[TimeSums]) -> Iterator[Message]:
     """Note precisions that the target lacks, and the ones that the estimate uses instead."""
-    replaced, total_us = pl.concat(one.replaced for one in sums), sum(one.chosen_us[0] for one in sums)
+    replaced, total_us = pl.concat(one.replaced for one in sums), sum(one.chosen_us for one in sums)
     if replaced.is_empty():
         return
     of_pair = replaced.group_by("dtype", "runs_as").agg(pl.col("time_us").sum()).sort("dtype", "runs_as")

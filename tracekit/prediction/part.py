@@ -7,6 +7,14 @@ collectives. Both go through the same functions; only sums and steps leave a par
     part 1 | kernels -> times -> sums ---+
     part 0 | graph -> compressed ---+--> when the collectives take place --+-> part 0 | replay -> steps
     part 1 | graph -> compressed ---+                                      +-> part 1 | replay -> steps
+
+======================  ================================================================================
+:class:`Part`           a program, and a store that keeps its tables between rounds
+:class:`PartTarget`     what a part needs to know of a target to predict its kernels there
+:class:`PartKernels`    its kernels there
+:class:`PartOnTarget`   what a worker is asked: a part, a target, and what to replay
+:class:`OpenPart`       that, with the part opened
+======================  ================================================================================
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -345,8 +353,9 @@ class OpenPart:
         assert self.asked.target is not None
         return self.asked.target.gpu
 
-    def list_times_us(self) -> tuple[Floats, Floats, Floats]:
-        """Return the likely, low and high time of each kernel, before edits."""
+    @cached_property
+    def _ends_us(self) -> tuple[Floats, Floats, Floats]:
+        """The likely, low and high time of each kernel, before edits."""
         point = self.times["time_us"].to_numpy()
         is_collective = mark_equal(self.times["family"], "collective")
         is_kept = find_kept_collectives(self.times)
@@ -357,14 +366,10 @@ class OpenPart:
         return point, low, high
 
     @cached_property
-    def graphs(self) -> tuple[Program, Program, Program]:
+    def programs(self) -> tuple[Program, Program, Program]:
         """The program with each of the unknown times."""
         likely, low, high = (_scale_unknown(self.program, one) for one in self.asked.unknown_times)
         return likely, low, high
-
-    @cached_property
-    def _ends_us(self) -> tuple[Floats, Floats, Floats]:
-        return self.list_times_us()
 
     def list_durations_ns(self, one: Replay) -> Ints | None:
         """Return the duration of each kernel in a replay; None for the measured ones."""
@@ -384,14 +389,15 @@ class OpenPart:
         return kernels.select(is_ampere_attention().fill_null(False)).to_series().to_numpy()
 
     def replay(self, one: Replay, met: tuple[Ints, Ints] | None = None) -> Timeline:
-        """Replay the part; ``met`` as of :class:`BoundPart`."""
-        graph, durations = self.graphs[one.unknown].graph, self.list_durations_ns(one)
+        """Replay the part; ``met`` as of :class:`tracekit.prediction.rounds.PartWithRendezvous`."""
+        graph, durations = self.programs[one.unknown].graph, self.list_durations_ns(one)
         if met is None:
             return replay(graph, durations, one.host_time)
         links = self.links.activities
         run = compute_lags(graph, durations, one.host_time)[graph.run_edge[links.end_activity]]
         line = replay(release_ends(graph, links, met[0], run), durations, one.host_time)
-        return replace(line, host_alone=release_ends(graph, links, met[1], 0 * run))
+        # Without GPU work a collective ends at its rendezvous.
+        return replace(line, host_alone=release_ends(graph, links, met[1], np.zeros_like(run)))
 
     def build_recorded_timeline(self, met: tuple[Ints, Ints] | None) -> Timeline:
         """Build the timeline as it was recorded."""
@@ -399,7 +405,8 @@ class OpenPart:
         if met is None:
             return line
         links = self.links.activities
-        return replace(line, host_alone=release_ends(self.program.graph, links, met[1], 0 * self.links.rendezvous))
+        nothing = np.zeros_like(self.links.rendezvous)
+        return replace(line, host_alone=release_ends(self.program.graph, links, met[1], nothing))
 
     @property
     def links(self) -> JobLinks:
@@ -411,11 +418,14 @@ class OpenPart:
         """Compress the graph for the replays: for each the replay itself, and the host alone."""
         ends, replays = self.links.activities.end_activity, []
         for one in self.asked.replays:
-            graph = self.graphs[one.unknown].graph
+            graph = self.programs[one.unknown].graph
             lag = compute_lags(graph, self.list_durations_ns(one), one.host_time)
             alone, host_lag = remove_gpu_work(graph, lag)
             run = lag[graph.run_edge[ends]]
-            replays += [RankReplay(lag, graph.release_ns, run), RankReplay(host_lag, alone.release_ns, 0 * run)]
+            replays += [
+                RankReplay(lag, graph.release_ns, run),
+                RankReplay(host_lag, alone.release_ns, np.zeros_like(run)),
+            ]
         return CompressedPart(compress_rank(self.program.graph, self.links.activities, replays), self.links)
 
 

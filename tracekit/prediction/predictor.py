@@ -12,7 +12,8 @@ from tracekit import calibration
 from tracekit.arrays import Bools, Floats
 from tracekit.comm import Cluster, ClusterError
 from tracekit.hosts import HostSpeed, find_usual_host
-from tracekit.messages import Message, Value, layouts
+from tracekit.messages import Message, Value
+from tracekit.messages import layouts as layout_messages
 from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.missing_collectives import Inserter, find_missing_collectives
 from tracekit.parallelism.pipeline_parallel import Pipeline
@@ -195,9 +196,9 @@ class TargetPrediction:
         unknown = list_unknown_times(_compute_work_ratio(repeats), is_same_gpu=self._is_same_gpu and not self._layouts)
         factors = _compute_factors(repeats, bias)
         replays = JobReplays(job, [replace(one, factors=factors, unknown_times=unknown) for one in items])
-        step = replays.predict_step(self._host, self._get_stages(), self._list_likely_replays())
+        step = replays.predict_step(self._host, self._get_stages(), self._list_prefetched_replays())
         is_moved = collectives is not None and bool(collectives["alone"].any())
-        return self._describe(replays, self._bound_step(step, sums, is_moved=is_moved), collectives, sums, clock)
+        return self._describe(replays, self._compute_interval(step, sums, is_moved=is_moved), collectives, sums, clock)
 
     def _list_parts(
         self, collectives: pl.DataFrame | None, of_stage: tuple[Layout, Layout] | None
@@ -243,8 +244,8 @@ class TargetPrediction:
         old, new = self._layouts
         return (new, self._target.cluster) if old.pp == 1 < new.pp else None
 
-    def _list_likely_replays(self) -> list[Replay]:
-        """List what is replayed whatever the step is, so that parts of a job are opened once."""
+    def _list_prefetched_replays(self) -> list[Replay]:
+        """List the replays that notes and the usual host will ask for, so that each part of a job is opened once."""
         if len(self._job.places) == 1 or self._is_same_gpu:
             return []
         host, gpu, source = self._host.likely, self._gpu, self._run.gpu
@@ -261,7 +262,7 @@ class TargetPrediction:
             wanted += [replace(one, measures_gpu=False) for there in hosts for one in list_ends(there)]
         return wanted
 
-    def _bound_step(self, step: ReplayedStep, sums: Sequence[TimeSums], *, is_moved: bool) -> "_BoundStep":
+    def _compute_interval(self, step: ReplayedStep, sums: Sequence[TimeSums], *, is_moved: bool) -> "_StepWithInterval":
         """Compute the step and its interval.
 
         Args:
@@ -282,12 +283,12 @@ class TargetPrediction:
         ends_us = late.widen_interval(step_us, low_us / (1 + error), high_us * (1 + error))
         scaled = scale_to_pipeline_step(step.likely, step_us * late.likely_factor, pipeline, self._target.layout)
         means = bound_mean_step((step.likely, step.low, step.high), scaled.mean_us, ends_us)
-        return _BoundStep(step.likely, scaled, ends_us, means, pipeline, late)
+        return _StepWithInterval(step.likely, scaled, ends_us, means, pipeline, late)
 
     def _describe(
         self,
         replays: JobReplays,
-        found: "_BoundStep",
+        found: "_StepWithInterval",
         collectives: pl.DataFrame | None,
         sums: Sequence[TimeSums],
         clock: KeptClock,
@@ -370,7 +371,7 @@ class TargetPrediction:
     ) -> Iterator[Message]:
         job, run, gpu, asked = self._job, self._run, self._gpu, self._predictor.host
         if not (self._is_same_host or in_stages or run.is_captured):
-            yield from job.note_rest(replays, step)
+            yield from job.write_job_notes(replays, step)
         yield from notes.note_unknown_time(changed, changed.compute_step_us(unknown=LOW))
         yield from notes.note_other_stack(run.gpu, gpu, self._host, changed)
         if run.is_captured:
@@ -380,7 +381,7 @@ class TargetPrediction:
         told = None if self._is_same_gpu and job.assumptions else changed
         yield from notes.note_host(asked, self._host, source, same, usual, gpu, told)
 
-    def _estimate_energy(self, found: "_BoundStep", sums: Sequence[TimeSums]) -> StepEnergy:
+    def _estimate_energy(self, found: "_StepWithInterval", sums: Sequence[TimeSums]) -> StepEnergy:
         """Estimate what the step draws on one GPU."""
         each = (merge_gpus(one) for one in zip(*(one.energies for one in sums), strict=True))
         drawn_mj, total_us, unknown_us = map(self._job.steps.compute_median_sum_us, each)
@@ -425,8 +426,17 @@ class TargetPrediction:
 
 
 @dataclass(frozen=True, slots=True)
-class _BoundStep:
-    """The step as replayed, as it is, the ends of its interval and the mean step's, its pipeline, its slowest rank."""
+class _StepWithInterval:
+    """A step on the target.
+
+    Attributes:
+        replayed: As replayed; of a pipeline, one stage's.
+        step: As it is, with its pipeline and the slowest rank.
+        ends_us: Ends of the median step's 90 % interval.
+        mean_ends_us: Ends of the mean step's.
+        pipeline: The pipeline that the job becomes; None without.
+        stragglers: What waiting for the slowest rank makes of it.
+    """
 
     replayed: StepTime
     step: StepTime
@@ -498,7 +508,9 @@ def find_layout_change(old: Layout | None, target: Target, gpus_per_rank: int = 
     if target.cluster is None and not _has_same_collectives(old, target.layout):
         nodes = -(-target.layout.world_size // 8)
         such_as = f"{nodes}x8x{target.label}@ndr400" if nodes > 1 else f"8x{target.label}"
-        raise LayoutError(layouts.LINKS_UNKNOWN(layout=str(target.layout), target=target.label, suggestion=such_as))
+        raise LayoutError(
+            layout_messages.LINKS_UNKNOWN(layout=str(target.layout), target=target.label, suggestion=such_as)
+        )
     return old, target.layout
 
 
@@ -507,8 +519,8 @@ def _make_too_small_error(cluster: Cluster, layout: Layout, gpus_per_rank: int) 
     most = cluster.gpus // replica * replica
     shown: dict[str, Value] = {"layout": str(layout), "cluster": cluster.slug, "gpus": cluster.gpus}
     if not most:
-        return ClusterError(layouts.CLUSTER_SMALLER_THAN_REPLICA(**shown, ranks=replica))
-    return ClusterError(layouts.CLUSTER_TOO_SMALL(**shown, fitting=most))
+        return ClusterError(layout_messages.CLUSTER_SMALLER_THAN_REPLICA(**shown, ranks=replica))
+    return ClusterError(layout_messages.CLUSTER_TOO_SMALL(**shown, fitting=most))
 
 
 def _has_same_collectives(old: Layout, new: Layout) -> bool:

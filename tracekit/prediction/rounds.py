@@ -38,13 +38,13 @@ class RepeatNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundPart:
+class PartWithRendezvous:
     """A part on a target, between the rendezvous of its job.
 
     Attributes:
         part: The part.
-        met_ns: For each replay, when the rendezvous take place that it waits for: in the replay, and of the hosts
-            alone; empty where it meets nobody.
+        met_ns: Times of the rendezvous that it waits for, two arrays a replay: in the replay, and in one without the
+            GPU's work; empty where it meets nobody.
     """
 
     part: PartOnTarget
@@ -74,15 +74,15 @@ class TimeSums:
         repeats: Times summed over repeats of each kernel, in whole picoseconds, so that the order of summing changes
             nothing: ``name``, ``op``, ``input_dims``, ``is_collective``, ``chosen``; ``count`` of those that aren't
             kept as measured, ``time_ps``, ``low_ps`` and ``high_ps`` of these; and ``measured_ps`` of all.
-        methods_ns: Measured time by the shares of :class:`tracekit.prediction.model.Coverage`: of the chosen steps, and
-            of all kernels.
+        methods_ns: Measured time that is modelled, scaled, unknown and inferred
+            (:class:`tracekit.prediction.model.Coverage`): of the chosen steps, and of all kernels.
         energies: What :func:`tracekit.prediction.energy.list_kernel_energies` lists, by GPU and step.
         keeps_measured: Whether all kernels take as long as measured.
         clocked_us: Time of all kernels at the boost clock, and at the one that the step's power leaves.
         limited_us: Time of all kernels with and without a power limit, and with and without a lower clock.
         replaced: ``dtype``, ``runs_as`` and ``time_us`` of kernels of the chosen steps that run in another format.
-        chosen_us: Time of the chosen steps' kernels, of their collectives, and of attention that doesn't use the GPU's
-            own matrix units.
+        chosen_us: Time of the chosen steps' kernels.
+        older_attention_us: That of attention among them that doesn't use the GPU's own matrix units.
         communicates: Whether any collective takes time there.
     """
 
@@ -93,7 +93,8 @@ class TimeSums:
     clocked_us: tuple[float, float]
     limited_us: tuple[tuple[float, float], tuple[float, float]]
     replaced: pl.DataFrame
-    chosen_us: tuple[float, float]
+    chosen_us: float
+    older_attention_us: float
     communicates: bool
 
 
@@ -102,7 +103,7 @@ def compress_part(item: PartOnTarget) -> CompressedPart:
     return item.open().compress()
 
 
-def time_steps(item: BoundPart) -> TimedPart:
+def time_steps(item: PartWithRendezvous) -> TimedPart:
     """Replay a part; return the times of its steps, as recorded first if they are measured."""
     opened, asked = item.part.open(), item.part
     program, timer = opened.program, opened.program.step_timer
@@ -158,7 +159,8 @@ def sum_times(item: PartOnTarget) -> TimeSums:
         clocked_us=(float(opened.kernels.boosted["time_us"].sum()), float(times["time_us"].sum())),
         limited_us=(_sum_limited_us(times, "slowdown"), _sum_limited_us(times, "clock_slowdown")),
         replaced=_sum_replaced(times, chosen),
-        chosen_us=(float(times["time_us"].filter(chosen).sum()), _sum_older_attention_us(program, times, gpu)),
+        chosen_us=float(times["time_us"].filter(chosen).sum()),
+        older_attention_us=_sum_older_attention_us(program, times, gpu),
         communicates=bool(times["time_us"].to_numpy()[is_collective].any()),
     )
 

@@ -50,9 +50,17 @@ class PredictionSettings:
 
     def make_predictor(self, job: Job, traced: Job) -> Predictor:
         """Make the predictor of a job; ``traced`` is that job without what a request changes."""
-        clock = SourceClock(traced, self.source_clock_mhz)
-        limits = (self.power_cap_w, self.clock_mhz)
-        return Predictor(job, self.source, self.prices, self.calibrations, clock, self.host, *limits, self.scoreboard)
+        return Predictor(
+            job,
+            source=self.source,
+            prices=self.prices,
+            calibrations=self.calibrations,
+            source_clock=SourceClock(traced, self.source_clock_mhz),
+            host=self.host,
+            power_cap_w=self.power_cap_w,
+            clock_mhz=self.clock_mhz,
+            scoreboard=self.scoreboard,
+        )
 
 
 def resolve_settings(
@@ -72,14 +80,14 @@ def resolve_settings(
         RequestError: A price is no price, the host, the power limit or a clock none, or the trace of a host tells none.
     """
     return PredictionSettings(
-        source,
-        resolve_prices(request.given_prices, run.gpu, source.shown, wanted),
-        () if request.no_calibration else tuple(calibration.load_all()),
-        outcomes.Scoreboard() if request.no_scoreboard else outcomes.load(),
-        find_host(request),
-        parse_power_cap(request.power_cap),
-        parse_clock(request.clock),
-        parse_source_clock(request.source_clock, run.gpu),
+        source=source,
+        prices=resolve_prices(request.given_prices, run.gpu, source.shown, wanted),
+        calibrations=() if request.no_calibration else tuple(calibration.load_all()),
+        scoreboard=outcomes.Scoreboard() if request.no_scoreboard else outcomes.load(),
+        host=find_host(request),
+        power_cap_w=parse_power_cap(request.power_cap),
+        clock_mhz=parse_clock(request.clock),
+        source_clock_mhz=parse_source_clock(request.source_clock, run.gpu),
     )
 
 
