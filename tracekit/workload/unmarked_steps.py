@@ -14,6 +14,10 @@ from tracekit.rules import Rule, RuleNames
 from tracekit.trace import RankTrace
 from tracekit.workload.owners import LaunchedWork
 
+NO_STEPS = pl.DataFrame(
+    schema={"start_ns": pl.Int64, "end_ns": pl.Int64, "pid": pl.Int64, "tid": pl.Int64, "found_name": pl.String}
+)
+
 WORKER_STEPS_RULE = Rule(
     "worker-call-steps",
     "Without marks of batches, each call of a serving engine's worker, such as execute_model, is a step.",
@@ -45,6 +49,10 @@ def _count_launches(trace: RankTrace) -> pl.DataFrame:
     return trace.calls.select("pid", "tid")[call].group_by("pid", "tid").agg(launches=pl.len())
 
 
+def _match_words(words: str) -> str:
+    return rf"(?i)(?:^|[^a-z])(?:{words})(?:$|[^a-z])"
+
+
 SETUP_RANGES_RULE = Rule(
     "setup-ranges",
     "Ranges named init, load or warm-up are no steps, and what marks no steps begins behind them.",
@@ -57,8 +65,7 @@ SETUP_RANGES_RULE = Rule(
                                             ^ the step
 """
 _WARM_UP = r"warm(?:ing)?[ _-]?up"
-_WORDS = rf"__init__|init|initiali[sz](?:e|ing|ation)|load|loading|set[ _-]?up|{_WARM_UP}"
-SETUP_NAME = rf"(?i)(?:^|[^a-z])(?:{_WORDS})(?:$|[^a-z])"
+SETUP_NAME = _match_words(rf"__init__|init|initiali[sz](?:e|ing|ation)|load|loading|set[ _-]?up|{_WARM_UP}")
 _NO_SETUP_NAME = r"(?i)load[ _-]?balanc"
 MIN_MEASURED_FRACTION = 0.9
 """Least part of the work behind the preparation that a single range must hold to be the step."""
@@ -141,12 +148,6 @@ _AUTOMATIC_NAME = (
     r"Torch-Compiled Region|## |CompiledFunction|FSDP::|autograd::)"
 )
 """Ranges that PyTorch opens itself, within a step."""
-
-
-def _match_words(words: str) -> str:
-    return rf"(?i)(?:^|[^a-z])(?:{words})(?:$|[^a-z])"
-
-
 _PART_NAME = _match_words(
     "layers?|blocks?|attn|attention|mlp|ffn|norm|heads?|experts?|moe|conv|linear|embed(?:ding)?s?|softmax|logits|"
     "matmul|gemm|encoders?|decoders?|micro[ _-]?batch(?:es)?|micro[ _-]?steps?|bucket|chunks?|stage|module"
@@ -169,7 +170,7 @@ MAX_GROUPS = 64
 
 
 class _Group(NamedTuple):
-    """Ranges of one name on one thread, in order: begins, ends and their work."""
+    """Ranges of one name on one thread, in order."""
 
     name: str
     pid: int | None
@@ -201,11 +202,6 @@ def find_range_steps(trace: RankTrace, without: RuleNames) -> pl.DataFrame:
                 pid=pl.lit(group.pid, pl.Int64), tid=pl.lit(group.tid, pl.Int64), found_name=pl.lit(group.name)
             )
     return NO_STEPS
-
-
-NO_STEPS = pl.DataFrame(
-    schema={"start_ns": pl.Int64, "end_ns": pl.Int64, "pid": pl.Int64, "tid": pl.Int64, "found_name": pl.String}
-)
 
 
 def _list_groups(trace: RankTrace, work: LaunchedWork) -> Iterator[_Group]:
@@ -324,21 +320,16 @@ def find_graph_steps(trace: RankTrace) -> pl.DataFrame:
     launches = _list_launches(trace)
     starts, ends = _find_rounds(launches)
     if starts.size < 2:
-        return _NO_STEPS
+        return NO_STEPS
     start_ns, end_ns = _close_rounds(launches["ts_ns"].to_numpy(), starts, ends, trace)
     work = LaunchedWork.from_trace(trace)
     launched = work.measure(start_ns, end_ns)
     if launched.sum() < MIN_ROUNDS_FRACTION * work.total_ns or not _is_nearly_even(launched):
-        return _NO_STEPS
+        return NO_STEPS
     size = int(np.median(ends - starts))
     return pl.DataFrame({"start_ns": start_ns, "end_ns": end_ns}).hstack(
         launches.select("pid", "tid", found_name=pl.lit(str(size)))[starts]
     )
-
-
-_NO_STEPS = pl.DataFrame(
-    schema={"start_ns": pl.Int64, "end_ns": pl.Int64, "pid": pl.Int64, "tid": pl.Int64, "found_name": pl.String}
-)
 
 
 def _list_launches(trace: RankTrace) -> pl.DataFrame:

@@ -15,7 +15,8 @@ from tracekit.messages import Message
 from tracekit.messages.traces import RANKS_LACK_COLLECTIVES
 
 MAX_LACKING_FRACTION = 0.1
-"""Recordings that begin or end while a collective runs lack one of a dozen; profilers that lose kernels lose most."""
+"""A recording that starts or ends inside a collective lacks about one in twelve; a profiler that drops kernels lacks
+most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class LackingRanks:
 
 
 def find_lacking_ranks(recorded: Sequence[RecordedCollectives]) -> LackingRanks | None:
-    """Find the ranks that lost kernels, and among them collectives of which others of their groups have more a step.
+    """Find ranks that lost kernels and recorded over 10 % fewer collectives than the other members of their groups.
 
     Returns:
         These ranks; None if there are none.
@@ -67,7 +68,7 @@ def find_lacking_ranks(recorded: Sequence[RecordedCollectives]) -> LackingRanks 
     found = []
     for place, one in enumerate(recorded):
         if one.lost_launches:
-            expected, own = _compare(counted, one, len(recorded))
+            expected, own = _count_expected_and_own(counted, one, len(recorded))
             if expected - own > MAX_LACKING_FRACTION * expected:
                 found.append((place, one, round(expected - own)))
     if not found:
@@ -79,18 +80,18 @@ def find_lacking_ranks(recorded: Sequence[RecordedCollectives]) -> LackingRanks 
 
 
 def _count_by_group(one: RecordedCollectives) -> pl.DataFrame:
-    """Count the collectives of one rank by group: ``rank``, ``group``, ``members``, ``size``, ``each`` in a step."""
+    """Count the collectives of one rank by group: ``rank``, ``group``, ``members``, ``size``, ``per_step``."""
     rows = one.kernels.filter(pl.col("family") == "collective", pl.col("collective") != MESSAGE_KIND)
     return rows.group_by(group=GROUP_NAME.fill_null("?"), members="group_ranks", size="ranks").agg(
-        rank=pl.lit(one.rank, pl.Int64), each=pl.len() / max(one.steps, 1)
+        rank=pl.lit(one.rank, pl.Int64), per_step=pl.len() / max(one.steps, 1)
     )
 
 
-def _compare(counted: pl.DataFrame, one: RecordedCollectives, ranks: int) -> tuple[float, float]:
-    """Return how many collectives the groups of a rank had by the recordings of others, and how many by its own."""
+def _count_expected_and_own(counted: pl.DataFrame, one: RecordedCollectives, ranks: int) -> tuple[float, float]:
+    """Count the collectives of a rank's groups: by the recordings of others, and by its own."""
     is_listed = pl.col("members").str.contains(rf"\b{one.rank}\b")
     is_of_all = pl.col("members").is_null() & (pl.col("size").fill_null(ranks) >= ranks)
     of_others = counted.filter(pl.col("rank") != one.rank, is_listed.fill_null(False) | is_of_all)
-    expected = of_others.group_by("group", "size").agg(pl.col("each").median())["each"].sum()
-    own = counted.filter(pl.col("rank") == one.rank)["each"].sum()
+    expected = of_others.group_by("group", "size").agg(pl.col("per_step").median())["per_step"].sum()
+    own = counted.filter(pl.col("rank") == one.rank)["per_step"].sum()
     return float(expected) * one.steps, float(own) * one.steps

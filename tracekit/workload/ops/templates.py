@@ -1,4 +1,6 @@
-"""Compute the work of Inductor's Triton kernels, some from templates, from the buffers that they are called with.
+"""Compute the work of Inductor's Triton kernels from their buffers.
+
+That is the traffic of fused kernels, and the GEMM or attention of templates.
 
 A buffer has the shape that it was made with, which may be another view of the operand, transposed or with more axes.
 Only its number of elements counts. The elements m k and k n of the operands and m n of the output give all three sizes:
@@ -33,7 +35,8 @@ GENERATOR_NAME = re.compile(
 )
 """Kernels that may make a large result out of small buffers, or of none."""
 SMALL_SHARE = 0.5
-"""Up to this share of a pointwise kernel's elements, all its other buffers together can't be what it works on."""
+"""Largest total size of the other buffers, relative to the largest, at which that one must be read and written in
+place."""
 
 
 def compute_buffer_traffic(signature: Signature, item_bytes: int) -> Columns:
@@ -44,21 +47,24 @@ def compute_buffer_traffic(signature: Signature, item_bytes: int) -> Columns:
     The integers among the kernel's arguments give the number of its elements; ``item_bytes`` are those of buffers
     without a type.
     """
-    each = 1 if MOVE_NAME.search(signature.op) else None
-    each = each or next((count for pattern, count in READ_LIMITS if pattern.search(signature.op)), None)
+    read_limits = ((MOVE_NAME, 1), *READ_LIMITS)
+    max_reads_per_element = next((count for pattern, count in read_limits if pattern.search(signature.op)), None)
     tensors = _limit_tables(signature.op, signature.tensors)
     largest = find_largest(tensors)
-    over = _count_elements(signature, tensors[-1].numel, largest.numel)
-    if each is None or over is None:
-        again = largest.compute_bytes(item_bytes) if _is_in_place(signature, tensors, largest) else 0
-        moved = sum_bytes(tensors, item_bytes) + again
+    elements = _count_elements(signature, tensors[-1].numel, largest.numel)
+    if max_reads_per_element is None or elements is None:
+        reread_bytes = largest.compute_bytes(item_bytes) if _is_in_place(signature, tensors, largest) else 0
+        moved = sum_bytes(tensors, item_bytes) + reread_bytes
         return build_traffic_columns(largest.shape, flops=largest.numel, bytes_=moved)
     # Several parts of each row are read of one packed buffer where as many are written, such as query and key.
-    parts = sum(tensor.numel == over and _is_part_of_rows(tensor) for tensor in tensors)
-    limits = (max(each, parts) if tensor is largest and tensor.numel > over else each for tensor in tensors)
-    read = [min(tensor.stored_elements, limit * over) for tensor, limit in zip(tensors, limits, strict=True)]
+    parts = sum(tensor.numel == elements and _is_part_of_rows(tensor) for tensor in tensors)
+    limits = (
+        max(max_reads_per_element, parts) if tensor is largest and tensor.numel > elements else max_reads_per_element
+        for tensor in tensors
+    )
+    read = [min(tensor.stored_elements, limit * elements) for tensor, limit in zip(tensors, limits, strict=True)]
     bytes_ = sum(count * tensor.get_item_bytes(item_bytes) for count, tensor in zip(read, tensors, strict=True))
-    return build_traffic_columns(largest.shape, flops=over, bytes_=bytes_)
+    return build_traffic_columns(largest.shape, flops=elements, bytes_=bytes_)
 
 
 def _is_part_of_rows(tensor: Tensor) -> bool:
