@@ -4,12 +4,14 @@ import json
 import sys
 from itertools import pairwise
 
+import polars as pl
 import pytest
 
 from tests.codes import has_code
 from tests.graph.test_occupancy import LARGE, two_streams
 from tests.jobs import job, recorded
 from tracekit.errors import OutputError
+from tracekit.export.chakra.encode import compute_comm_sizes
 from tracekit.ingest.formats.chakra import NodeType, load_messages
 from tracekit.request import ExportRequest, answers
 from tracekit.run import prepare_run
@@ -130,6 +132,12 @@ def test_a_collective_has_what_a_simulator_sends(nodes):
     assert noted["pg_name"] == "1"
     assert noted["pg_ranks"] == [0, 1, 2, 3, 4, 5, 6, 7]
     assert not noted["is_cpu_op"]
+
+
+def test_a_gather_is_sized_by_what_a_rank_puts_in():
+    """torch.distributed's inputs of a gather are a rank's own, which its size counts; an all-gather's counts all."""
+    rows = pl.DataFrame({"collective": ["gather", "all_gather"], "bytes": 4096, "ranks": 4, "rank": 0})
+    assert compute_comm_sizes(rows).to_list() == [4096, 1024]
 
 
 def test_the_predicted_step_has_the_predicted_times(run):

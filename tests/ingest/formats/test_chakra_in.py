@@ -62,6 +62,26 @@ def test_nodes_without_times_run_as_simulators_run_them(tmp_path):
     assert run.kernels["op"].to_list()[0] == "aten::mm"
 
 
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (0, "all_reduce"), (1, "reduce"), (2, "all_gather"), (3, "gather"), (4, "scatter"), (5, "broadcast"),
+        (6, "all_to_all"), (7, "reduce_scatter"), (8, "reduce_scatter"), (9, "barrier"), (10, None), (None, None),
+    ],
+)  # fmt: skip
+def test_collectives_are_of_their_kind_and_no_messages(tmp_path, number, kind):
+    gpu = {"is_cpu_op": False, "stream": 7}
+    sent = gpu | {"comm_size": 4096} | ({} if number is None else {"comm_type": number})
+    path = write(
+        tmp_path / "workload.et",
+        (1, "aten::mm", NodeType.COMP, 10, [], {"is_cpu_op": True}),
+        (2, "gemm", NodeType.COMP, 100, [1], gpu),
+        (3, "layer_grad", NodeType.COMM_COLL, 50, [2], sent),
+    )
+    (found,) = prepare_run(tk.load(path)).kernels.filter(family="collective").iter_rows(named=True)
+    assert (found["collective"], found["bytes"]) == (kind, 4096)
+
+
 def test_the_jsonizer_s_form_reads_alike(tmp_path):
     encoded = write(
         tmp_path / "a.et",

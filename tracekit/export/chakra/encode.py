@@ -35,7 +35,7 @@ def compute_comm_sizes(kernels: pl.DataFrame) -> pl.Series:
         is_matched = pl.col("matched").is_not_null()
         size = pl.when(is_matched).then(size.max().over("matched")).otherwise(size)
     members = pl.coalesce("ranks", pl.lit(kernels["rank"].n_unique()))
-    part = pl.when(pl.col("collective").is_in(SIZED_BY_PART)).then(size // members).otherwise(size)
+    part = pl.when(pl.col("collective") == SIZED_BY_PART).then(size // members).otherwise(size)
     is_sent = pl.col("collective").is_not_null() & pl.col("ranks").ne_missing(1)
     return kernels.select(comm_size=pl.when(is_sent).then(part).cast(pl.Int64))["comm_size"]
 

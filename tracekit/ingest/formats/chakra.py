@@ -25,11 +25,26 @@ from tracekit.ingest.formats.tables import ForeignFile, ForeignTrace, build_tabl
 from tracekit.messages.traces import CHAKRA_CIRCULAR, CHAKRA_WITHOUT_KERNELS, FORMAT_DAMAGED
 
 VERSION = "0.0.4"
+FORM = "execution trace of Chakra"
+MARK = rb'\A\s*\{\s*"version"\s*:\s*"[^"\0]{0,20}"[^\0]{0,4096}?\}\s*\{\s*"(?:id|name)"\s*:\s*"'
+"""How the jsonizer's form begins."""
 
 HOST_WORK_NAME = "host work"
 """Name of a node for what a thread does between its calls."""
 RETURN_SUFFIX = " returns"
 """Ends the name of the node for the end of a call that waits for the GPU."""
+
+LAUNCH = "cudaLaunchKernel"
+PROCESS = 1
+BASE_NS = 1_000
+"""Added to all times, as a time of zero counts as unknown."""
+LAUNCHES_NS = 1_000
+"""At the end of an op, when its kernels are taken to be launched; one after the other by a nanosecond."""
+_CALL = re.compile(r"^(?:cu|cuda|hip)[A-Z]\w+$")
+_COLLECTIVE_KERNEL = re.compile(r"nccl|rccl", re.IGNORECASE)
+_TYPE_SUFFIX = "_NODE"
+_SPACE = re.compile(r"\s*")
+_MAX_INT = 2**62
 
 _SCHEMA = {
     "Int64List": ("repeated int64 values = 1",),
@@ -66,8 +81,14 @@ COLLECTIVES = (
     "reduce_scatter_block", "barrier",
 )  # fmt: skip
 """Names of ``CollectiveCommType``, by number."""
-SIZED_BY_PART = ("all_gather", "gather")
-"""Collectives whose ``comm_size``, what a rank puts in, is only its part of the buffer."""
+SIZED_BY_PART = "all_gather"
+"""Collective whose ``comm_size``, what a rank puts in, is only its part of the buffer by which tracekit sizes it."""
+_TORCH_NAMES = {
+    "all_reduce": "allreduce", "all_gather": "_allgather_base", "reduce_scatter": "_reduce_scatter_base",
+    "reduce_scatter_block": "_reduce_scatter_base", "broadcast": "_broadcast_oop", "reduce": "_reduce_oop",
+}  # fmt: skip
+"""Names that torch.distributed records, where they differ."""
+_COMMUNICATION = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
 
 
 @cache
@@ -78,11 +99,6 @@ def load_messages() -> dict[str, Any]:
         ImportError: The package ``protobuf`` isn't installed.
     """
     return build_messages("ChakraProtoMsg", _SCHEMA)
-
-
-MARK = rb'\A\s*\{\s*"version"\s*:\s*"[^"\0]{0,20}"[^\0]{0,4096}?\}\s*\{\s*"(?:id|name)"\s*:\s*"'
-_TYPE_SUFFIX = "_NODE"
-_SPACE = re.compile(r"\s*")
 
 
 def decode_messages(text: str, classes: dict[str, Any]) -> Iterator[Any]:
@@ -120,24 +136,6 @@ def _number_type(node: dict[str, Any]) -> dict[str, Any]:
     """Replace the name of a node's type by its number."""
     kind = node.get("type") if isinstance(node, dict) else None
     return node | {"type": NodeType[kind.removesuffix(_TYPE_SUFFIX)].value} if isinstance(kind, str) else node
-
-
-FORM = "execution trace of Chakra"
-LAUNCH = "cudaLaunchKernel"
-PROCESS = 1
-BASE_NS = 1_000
-"""Added to all times, as a time of zero counts as unknown."""
-LAUNCHES_NS = 1_000
-"""At the end of an op, when its kernels are taken to be launched; one after the other by a nanosecond."""
-_CALL = re.compile(r"^(?:cu|cuda|hip)[A-Z]\w+$")
-_COLLECTIVE_KERNEL = re.compile(r"nccl|rccl", re.IGNORECASE)
-_TORCH_NAMES = {
-    "all_reduce": "allreduce", "all_gather": "_allgather_base", "reduce_scatter": "_reduce_scatter_base",
-    "reduce_scatter_block": "_reduce_scatter_base", "broadcast": "_broadcast_oop", "reduce": "_reduce_oop",
-    "all_to_all": "all_to_all",
-}  # fmt: skip
-_COMMUNICATION = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
-_MAX_INT = 2**62
 
 
 @dataclass(slots=True)
@@ -241,7 +239,15 @@ def _read_value(attribute: Any) -> Any:
 
 
 def _schedule(nodes: dict[int, Node], file: ForeignFile) -> None:
-    """Set the start of each node."""
+    """Set the start of each node by list scheduling.
+
+    Of the nodes whose dependencies have ended, the one that was ready first takes its thread or stream as soon as that
+    is free. Here 2 and 4 wait for 1 and share a stream, and 3 waits for 2::
+
+        thread    |1|
+        stream 7    |    2    |    4    |
+        stream 9              | 3 |
+    """
     missing = {node.id: sum(other in nodes for other in set(node.waits_for)) for node in nodes.values()}
     followers: dict[int, list[int]] = defaultdict(list)
     for node in nodes.values():
@@ -339,15 +345,13 @@ def _build_activity_row(node: Node, correlation: int) -> dict[str, Any]:
 
 
 def _describe_communication(node: Node) -> dict[str, Any]:
-    kind, size, ranks = (node.notes.get(key) for key in ("comm_type", "comm_size", "pg_ranks"))
-    known = isinstance(kind, int) and node.type == NodeType.COMM_COLL and 0 <= kind < len(COLLECTIVES)
-    collective = COLLECTIVES[kind] if known and isinstance(kind, int) else "send_recv"
-    name = f"nccl:{collective} ({node.name})"
+    size, ranks = node.notes.get("comm_size"), node.notes.get("pg_ranks")
+    kind, collective = _name_communication(node)
     members = len(ranks) if isinstance(ranks, list) else None
-    parts = len(ranks) if isinstance(ranks, list) and ranks and collective in SIZED_BY_PART else 1
+    parts = members if members and kind == SIZED_BY_PART else 1
     return {
-        "name": node.name if _COLLECTIVE_KERNEL.search(node.name) else name,
-        "collective": _TORCH_NAMES.get(collective, "send" if node.type == NodeType.COMM_SEND else "recv"),
+        "name": node.name if _COLLECTIVE_KERNEL.search(node.name) else f"nccl:{kind} ({node.name})",
+        "collective": collective,
         "collective_dtype": "Byte",
         "in_nelems": size,
         "out_nelems": size * parts if isinstance(size, int) else None,
@@ -357,3 +361,14 @@ def _describe_communication(node: Node) -> dict[str, Any]:
         "receiver": node.notes.get("comm_dst"),
         "sender": node.notes.get("comm_src"),
     }
+
+
+def _name_communication(node: Node) -> tuple[str, str | None]:
+    """Return a kind of communication, and what torch.distributed calls it; ``None`` if the collective isn't known."""
+    if node.type != NodeType.COMM_COLL:
+        return "send_recv", "send" if node.type == NodeType.COMM_SEND else "recv"
+    number = node.notes.get("comm_type")
+    if not isinstance(number, int) or not 0 <= number < len(COLLECTIVES):
+        return "collective", None
+    kind = COLLECTIVES[number]
+    return kind, _TORCH_NAMES.get(kind, kind)
