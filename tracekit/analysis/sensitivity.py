@@ -218,6 +218,7 @@ def _identify_kernels(run: MeasuredRun) -> pl.DataFrame:
         dur_ns="dur_ns",
         kept_ns=run.graph.kept_ns,
         input_dims="input_dims",
+        # Order of launch: the row of the launching call, as calls are in order of time; the start where none is known.
         launched=pl.coalesce("call", "ts_ns"),
         place=pl.col("step").replace_strict(steps, pl.Series(range(len(steps)), dtype=pl.Int64), default=None),
         what=pl.coalesce("op", "name"),

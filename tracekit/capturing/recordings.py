@@ -21,7 +21,8 @@ def load_recording(inputs: Inputs, **options: Any) -> Trace:
     PyTorch is needed for that.
 
     Raises:
-        TracekitError: As there; or the ops don't tell it.
+        TracekitError: The traces can't be loaded, or they have no GPU activity and their ops don't tell what a GPU
+            would do.
     """
     try:
         return ingest.load(inputs, **options)

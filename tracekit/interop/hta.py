@@ -73,8 +73,8 @@ def read_file_events(source: str) -> pl.DataFrame | Message:
         source: Path of the file, as ``RankTrace.source`` has it.
 
     Returns:
-        One row per event with ``place`` (its index in ``traceEvents``), ``category``, ``name``, ``ts_ns``, ``dur_ns``,
-        ``pid``, ``tid``, ``correlation``, ``external_id`` and ``bandwidth_gbps``; or why there are none.
+        One row per event with ``file_index`` (its index in ``traceEvents``), ``category``, ``name``, ``ts_ns``,
+        ``dur_ns``, ``pid``, ``tid``, ``correlation``, ``external_id`` and ``bandwidth_gbps``; or why there are none.
     """
     path = Path(source)
     if not source.endswith((_COMPRESSED, _PLAIN)) or not path.is_file():
@@ -87,11 +87,11 @@ def read_file_events(source: str) -> pl.DataFrame | Message:
 
 
 def _build_table(file: _File) -> pl.DataFrame:
-    timed = [(place, each) for place, each in enumerate(file.events) if each.ph in TIMED_PHASES]
+    timed = [(index, each) for index, each in enumerate(file.events) if each.ph in TIMED_PHASES]
     events = [each for _, each in timed]
     args = [each.args or _NO_ARGUMENTS for each in events]
     columns = {
-        "place": [place for place, _ in timed],
+        "file_index": [index for index, _ in timed],
         "pid": [each.pid for each in events],
         "tid": [each.tid for each in events],
         "correlation": [one.correlation for one in args],
@@ -115,8 +115,8 @@ def _convert_to_ns(times: list[Raw]) -> pl.Series:
     return (texts.cast(_TIME, strict=False) * 1000).round(0).cast(pl.Int64)
 
 
-def join_places(events: pl.DataFrame, file_events: pl.DataFrame) -> pl.DataFrame:
-    """Add ``place`` and ``bandwidth_gbps`` to events; null where the file has no such event.
+def join_file_indices(events: pl.DataFrame, file_events: pl.DataFrame) -> pl.DataFrame:
+    """Add ``file_index`` and ``bandwidth_gbps`` to events; null where the file has no such event.
 
     Args:
         events: Events of the rank's tables, in any order, with the columns of the tables.
@@ -124,8 +124,10 @@ def join_places(events: pl.DataFrame, file_events: pl.DataFrame) -> pl.DataFrame
     """
     mine = _number_equal_events(events.with_row_index("row"))
     theirs = _number_equal_events(file_events.filter(pl.col("category").ne_missing(GPU_ANNOTATION)))
-    found = mine.join(theirs.select(*_IDENTITY, "nth", "place", "bandwidth_gbps"), on=[*_IDENTITY, "nth"], how="left")
-    return events.with_columns(found.sort("row")["place", "bandwidth_gbps"])
+    found = mine.join(
+        theirs.select(*_IDENTITY, "nth", "file_index", "bandwidth_gbps"), on=[*_IDENTITY, "nth"], how="left"
+    )
+    return events.with_columns(found.sort("row")["file_index", "bandwidth_gbps"])
 
 
 def _number_equal_events(events: pl.DataFrame) -> pl.DataFrame:
@@ -162,19 +164,19 @@ def to_hta(trace: "Trace", *, include_last_profiler_step: bool = False) -> Any:
     """
     analysis = import_package("hta.trace_analysis", "HolisticTraceAnalysis", "hta").TraceAnalysis
     result = analysis.__new__(analysis)
-    result.t, doubts = _build_hta_trace(trace, include_last_profiler_step)
-    result.overlay_critical_path_analysis = _guard_overlay(result.overlay_critical_path_analysis, doubts)
+    result.t, mismatches = _build_hta_trace(trace, include_last_profiler_step)
+    result.overlay_critical_path_analysis = _guard_overlay(result.overlay_critical_path_analysis, mismatches)
     return result
 
 
 def _build_hta_trace(trace: "Trace", include_last_profiler_step: bool) -> tuple[Any, dict[int, Message | None]]:
-    """Return HTA's trace, and by rank why the numbers of its events aren't their places in the file, if they aren't."""
+    """Return HTA's trace, and by rank why the indices of its events aren't those in the file, if they aren't."""
     hta = import_package("hta.common.trace", "HolisticTraceAnalysis", "hta")
     result = hta.Trace(trace_files={})
     files = _read_files(trace.ranks)
     events = {number: _build_event_table(rank, files[number]) for number, rank in _number_ranks(trace.ranks)}
-    marks = {number: _build_gpu_annotations(file) for number, file in files.items()}
-    for table in (*events.values(), *marks.values()):
+    gpu_annotations = {number: _build_gpu_annotations(file) for number, file in files.items()}
+    for table in (*events.values(), *gpu_annotations.values()):
         result.symbol_table.add_symbols(pl.concat([table["cat"], table["name"]]).unique(maintain_order=True).to_list())
     for number, rank in _number_ranks(trace.ranks):
         result.trace_files[number] = rank.source
@@ -182,11 +184,11 @@ def _build_hta_trace(trace: "Trace", include_last_profiler_step: bool) -> tuple[
         result.traces[number] = _link_events(hta, events[number], result.symbol_table)
     result.align_and_filter_trace(include_last_profiler_step)
     for number, table in result.traces.items():
-        whole = _add_gpu_annotations(table, marks[number], result)
+        whole = _add_gpu_annotations(table, gpu_annotations[number], result)
         result.traces[number] = whole.set_index("index", drop=False).rename_axis(None)
     result.is_parsed = True
     ranks = _number_ranks(trace.ranks)
-    return result, {number: _find_doubt(rank.source, events[number], files[number]) for number, rank in ranks}
+    return result, {number: _find_mismatch(rank.source, events[number], files[number]) for number, rank in ranks}
 
 
 def _number_ranks(ranks: "Sequence[RankTrace]") -> "list[tuple[int, RankTrace]]":
@@ -204,25 +206,25 @@ def _read_files(ranks: "Sequence[RankTrace]") -> dict[int, pl.DataFrame | Messag
     }
 
 
-def _find_doubt(source: str, events: pl.DataFrame, file: pl.DataFrame | Message) -> Message | None:
-    """Return why the events' numbers aren't their places in the file; None if they are."""
+def _find_mismatch(source: str, events: pl.DataFrame, file: pl.DataFrame | Message) -> Message | None:
+    """Return why the events' indices aren't those in the file; None if they are."""
     if isinstance(file, Message):
         return file
-    unplaced = events.height - int(events["index"].is_in(file["place"].implode()).sum())
-    return messages.PLACES_CHANGED(path=source, events=unplaced) if unplaced else None
+    missing_events = events.height - int(events["index"].is_in(file["file_index"].implode()).sum())
+    return messages.PLACES_CHANGED(path=source, events=missing_events) if missing_events else None
 
 
-def _guard_overlay(overlay: Callable[..., str], doubts: Mapping[int, Message | None]) -> Callable[..., str]:
-    """Return HTA's function that marks events by their places in the file; it is refused where these aren't known."""
+def _guard_overlay(overlay: Callable[..., str], mismatches: Mapping[int, Message | None]) -> Callable[..., str]:
+    """Return HTA's function that flags events by their indices in the file; it is refused where these aren't known."""
 
     @wraps(overlay)
-    def overlay_if_placed(rank: int, *args: Any, **options: Any) -> str:
-        doubt = doubts.get(rank)
-        if doubt is not None:
-            raise TracekitError(messages.OVERLAY_NOT_POSSIBLE(reason=doubt))
+    def overlay_if_matched(rank: int, *args: Any, **options: Any) -> str:
+        mismatch = mismatches.get(rank)
+        if mismatch is not None:
+            raise TracekitError(messages.OVERLAY_NOT_POSSIBLE(reason=mismatch))
         return overlay(rank, *args, **options)
 
-    return overlay_if_placed
+    return overlay_if_matched
 
 
 def _link_events(hta: Any, events: pl.DataFrame, symbols: Any) -> Any:
@@ -250,7 +252,7 @@ def _convert_events(events: pl.DataFrame, symbols: Any) -> Any:
 def _build_event_table(rank: "RankTrace", file: pl.DataFrame | Message) -> pl.DataFrame:
     """Return every event in one table, with HTA's columns and whole microseconds.
 
-    ``index`` is the event's place in its file, as in HTA's loader; without a file, a number from 1 on, as 0 is "no
+    ``index`` is that of the event in its file, as in HTA's loader; without a file, a number from 1 on, as 0 is "no
     event" in HTA. An event that isn't in the file has a number behind all that are.
     """
     events = pl.concat(_iter_tables(rank), how="diagonal").sort("ts_ns", "dur_ns", descending=[False, True])
@@ -258,9 +260,9 @@ def _build_event_table(rank: "RankTrace", file: pl.DataFrame | Message) -> pl.Da
     if isinstance(file, Message):
         numbered = events.with_row_index("index", offset=1).with_columns(memory_bw_gbps=derived)
     else:
-        behind = pl.lit(file["place"].max()) + pl.col("place").is_null().cum_sum()
-        numbered = join_places(events, file).with_columns(
-            index=pl.coalesce("place", behind), memory_bw_gbps=pl.coalesce("bandwidth_gbps", derived)
+        behind = pl.lit(file["file_index"].max()) + pl.col("file_index").is_null().cum_sum()
+        numbered = join_file_indices(events, file).with_columns(
+            index=pl.coalesce("file_index", behind), memory_bw_gbps=pl.coalesce("bandwidth_gbps", derived)
         )
     numbers = [_fill_missing(events, name, missing) for name, missing in _MISSING_NUMBERS.items()]
     texts = [pl.col(ours).fill_null(_NOT_RECORDED).alias(theirs) for ours, theirs in _INPUT_COLUMNS.items()]
@@ -280,18 +282,18 @@ def _build_gpu_annotations(file: pl.DataFrame | Message) -> pl.DataFrame:
     if isinstance(file, Message):
         return pl.DataFrame(schema={"index": pl.Int64, "cat": pl.String, "name": pl.String})
     return file.filter(pl.col("category") == GPU_ANNOTATION).select(
-        pl.col("place").alias("index"), pl.col("category").alias("cat"), "name", "pid", "tid", *_round_times()
+        pl.col("file_index").alias("index"), pl.col("category").alias("cat"), "name", "pid", "tid", *_round_times()
     )
 
 
-def _add_gpu_annotations(table: Any, marks: pl.DataFrame, result: Any) -> Any:
+def _add_gpu_annotations(table: Any, annotations: pl.DataFrame, result: Any) -> Any:
     """Return HTA's table with the GPU's side of the annotations that begin before the last activity ends.
 
-    They are added after HTA chose the steps, as it would take the GPU's marks for steps of their own.
+    They are added after HTA chose the steps, as it would take the GPU's profiler steps for steps of their own.
     """
-    if marks.is_empty():
+    if annotations.is_empty():
         return table
-    own = _convert_events(marks.with_columns(pl.col("ts") - int(result.min_ts)), result.symbol_table)
+    own = _convert_events(annotations.with_columns(pl.col("ts") - int(result.min_ts)), result.symbol_table)
     own = own[own["ts"] <= table.loc[table["stream"] >= 0, "ts"].max()]
     texts = _INPUT_COLUMNS.values()
     missing = {name: _NOT_RECORDED if name in texts else -1 for name in table.columns if name not in own.columns}

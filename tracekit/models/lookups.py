@@ -188,15 +188,19 @@ class RecordedPattern:
 def estimate_distribution(times: Floats, rows: Floats) -> IndexDistribution:
     """Estimate the distribution of a table, so many rows of which were drawn so many times.
 
-    Most rare rows weren't drawn by chance. The rows drawn once and twice, ``f1`` and ``f2``, are those of a class that
-    is drawn ``2 f2 / f1`` times in the mean, as a Poisson distribution with this mean has so many ones and twos. What
-    it has of higher counts is taken off the rows that were drawn as often.
+    Most rare rows weren't drawn by chance. The rows drawn once and twice, ``f1`` and ``f2``, are taken for those of a
+    class of ``K`` rows, each drawn ``m`` times in the mean by a Poisson distribution::
+
+        f1 = K m exp(-m),  f2 = K m^2 / 2 exp(-m)
+        m = 2 f2 / f1,     K = f1 / (m exp(-m))
+
+    What the class has of higher counts is taken off the rows that were drawn as often.
     """
     counted = np.round(times)
     once, twice = (float(rows[counted == count].sum()) for count in (1, 2))
     mean = max(2 * twice / once, MIN_RARE_MEAN) if once else 2.0
-    drawn = mean + np.log(once) if once else -np.inf
-    if drawn > np.log(MAX_DRAWN_RATIO * (times * rows).sum()):
+    log_drawn = mean + np.log(once) if once else -np.inf
+    if log_drawn > np.log(MAX_DRAWN_RATIO * (times * rows).sum()):
         once, twice, mean = 0.0, once + twice, (once + 2 * twice) / (once + twice)
     rare = once / (mean * np.exp(-mean)) if once else twice
     often = counted > 2

@@ -78,7 +78,11 @@ class DdpHookSites:
 
     @cached_property
     def buckets(self) -> pl.DataFrame:
-        """One row per all-reduce: ``closed``, its last gradient; the type, whether it is ``apart``, and its size."""
+        """One row per all-reduce: ``closed``, its last gradient; the type, whether it is ``apart``, and its size.
+
+        DDP launches the all-reduces in the order of the buckets: one that is full waits for those before it. Where
+        their last gradients are 4, 3 and 7, the buckets close at 4, 4 and 7.
+        """
         rows = self.gradients.with_row_index("row")
         return (
             rows.group_by("exchange", "bucket")
@@ -142,6 +146,7 @@ class DdpHookSites:
         for thread in lane.unique():
             own = ordered[nodes.lane[ordered] == thread]
             mine = (lane == thread).to_numpy()
+            # Of calls a, b, c at 10, 20, 30, two begin before a gradient at 25: [NONE, a, b, c][2] is b.
             before = np.searchsorted(nodes.start_ns[own], self.done_ns[mine], side="right")
             found[mine] = np.append(NONE, own)[before]
         if (found == NONE).any():

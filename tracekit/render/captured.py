@@ -12,7 +12,7 @@ from tracekit.render.json import dump_json
 from tracekit.render.screen import Listing, Screen
 
 MAX_FAMILIES = 4
-"""That are shown of each step."""
+"""Largest kernel families named for each step."""
 
 
 def serialize_captured(steps: Sequence[CapturedStep]) -> str:
@@ -54,11 +54,11 @@ def render_captured(steps: Sequence[CapturedStep]) -> Screen:
     """Render a table with one row per GPU, and what the steps rest on."""
     program, kernels = steps[0].program, steps[0].prediction.kernels.height
     facts = program.facts
-    batched, counted = any(one.program.facts.batch for one in steps), any(one.tokens_per_s for one in steps)
+    has_batch, has_tokens = any(one.program.facts.batch for one in steps), any(one.tokens_per_s for one in steps)
     known = ("step", "90 % interval", "kernels", "tensors", "power")
-    numbers = (*["batch"] * batched, *known, *["tokens/s"] * counted)
+    numbers = (*["batch"] * has_batch, *known, *["tokens/s"] * has_tokens)
     size = f"{facts.parameters:,} parameters, {format_bytes(facts.parameter_bytes)}; " if facts.parameters else ""
-    told = [
+    lines = [
         *(line for one in steps for line in _describe_step(one)),
         *map(str, note_captured_program(steps[0].prediction.program)),
     ]
@@ -66,9 +66,9 @@ def render_captured(steps: Sequence[CapturedStep]) -> Screen:
         tables=[
             Text(f"{program.name}: {size}{kernels:,} kernels a step, captured without a GPU"),
             Text(),
-            Listing(("GPU", *numbers), (tuple(_list_cells(one, batched=batched)) for one in steps), right=numbers),
+            Listing(("GPU", *numbers), (tuple(_list_cells(one, has_batch=has_batch)) for one in steps), right=numbers),
             Text(),
-            *map(Text, told),
+            *map(Text, lines),
         ],
         notes=[
             "No trace was measured: times follow from shapes and the GPUs' laws, the CPU is the usual one; workspaces "
@@ -77,10 +77,10 @@ def render_captured(steps: Sequence[CapturedStep]) -> Screen:
     )
 
 
-def _list_cells(one: CapturedStep, *, batched: bool) -> Iterator[str]:
+def _list_cells(one: CapturedStep, *, has_batch: bool) -> Iterator[str]:
     prediction, facts = one.prediction, one.program.facts
     yield prediction.gpu
-    if batched:
+    if has_batch:
         yield f"{facts.batch:,}"
     yield format_duration(prediction.step.step_time_us)
     yield format_interval(prediction.low_us, prediction.high_us)

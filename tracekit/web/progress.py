@@ -31,14 +31,14 @@ class JobProgress:
 
     def enter(self, stage: Message) -> None:
         """Note that a stage begins."""
-        self._fraction = max(self._fraction, self._estimate(stage))
+        self._fraction = max(self._fraction, self._advance(stage))
         self._write(stage)
 
     def _write(self, stage: Message) -> None:
         self._store.jobs.set_stage(self._job, stage.render(name_field), self._fraction)
 
-    def _estimate(self, stage: Message) -> float:
-        """Return the fraction of the job that is done as a stage begins; 0 for a stage that isn't planned."""
+    def _advance(self, stage: Message) -> float:
+        """Count a form that is begun; return the fraction of the job that is done, 0 for a stage that isn't planned."""
         is_form = stage.template is requests.WRITING_FORM
         done = compute_share_done(stage, self._plan, self._forms / len(FORMATS) if is_form else 0.0)
         self._forms += is_form
@@ -56,13 +56,14 @@ class FleetProgress(JobProgress):
 
     def enter(self, stage: Message) -> None:
         """Note that a stage begins, or how many ranks it has done: twice a second, so that the database isn't busy."""
-        self._fraction = max(self._fraction, self._estimate(stage))
+        self._fraction = max(self._fraction, self._advance(stage))
         now = time.monotonic()
         if stage.template is not self._template or now >= self._entered + WRITE_INTERVAL_S:
             self._template, self._entered = stage.template, now
             self._write(stage)
 
-    def _estimate(self, stage: Message) -> float:
+    def _advance(self, stage: Message) -> float:
+        """Count a replay of all ranks that is done; return the fraction of the job that is done."""
         if stage.template is fleets.READING_RANKS:
             done, ranks = stage.values["done"], stage.values["ranks"]
             assert isinstance(done, int)

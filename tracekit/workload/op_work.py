@@ -196,7 +196,7 @@ def _describe_call(row: dict[str, Any]) -> dict[str, Any]:
         cast = row["quantised"] if row["place"] is not None else None
         described["dtype"] = cast or by_inputs or by_name
     if described["indexed"]:
-        described["across"] = signature.lies_across
+        described["across"] = signature.mixes_layouts
     columns = _drop_impossible(_compute_work(signature, family, by_name, row))
     recorded = dict.fromkeys(GEMM_SIZE_COLUMNS) if columns.get("m") is not None else {}
     return described | recorded | columns

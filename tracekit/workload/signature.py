@@ -94,10 +94,10 @@ class Tensor:
         return math.prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride)
 
     @property
-    def innermost(self) -> int | None:
-        """The axis along which a warp's elements lie side by side, or are one; ``None`` if there is none.
+    def warp_axis(self) -> int | None:
+        """The axis along which a warp reads one stretch of memory, or a single element; ``None`` if there is none.
 
-        Counted from the last one, -1.
+        It has at least a warp's elements, with a stride of 1 (contiguous) or 0 (expanded); the last axis is -1.
         """
         axes = enumerate(zip(self.shape, self.strides, strict=False), start=-len(self.shape))
         long = [(stride, axis) for axis, (size, stride) in axes if size >= WARP_THREADS]
@@ -161,13 +161,16 @@ class Signature:
         return [tensor for index in range(len(self.dims)) for tensor in self.get_tensors(index)]
 
     @cached_property
-    def lies_across(self) -> bool | None:
-        """Whether some of the largest tensors lie along another axis than others; ``None`` where nobody knows."""
+    def mixes_layouts(self) -> bool | None:
+        """Whether the largest tensors are contiguous along different axes, such as one of them transposed.
+
+        ``None`` if a stride wasn't recorded.
+        """
         largest = max((tensor.numel for tensor in self.tensors), default=0)
         whole = [tensor for tensor in self.tensors if tensor.numel == largest]
         if not all(tensor.strides for tensor in whole if tensor.shape):
             return None
-        return len({tensor.innermost for tensor in whole} - {None}) > 1
+        return len({tensor.warp_axis for tensor in whole} - {None}) > 1
 
     def get_tensors(self, index: int) -> list[Tensor]:
         """Return the tensors of one input: one, several for a tensor list, none for a scalar."""

@@ -56,6 +56,7 @@ def infer_pointwise_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFra
     told = kernels.join(names, on="name", how="left", maintain_order="left").with_columns(
         item=pl.col("dtype").replace_strict(ITEM_BYTES, default=None, return_dtype=pl.Int64),
     )
+    # 100 blocks of 128 threads with 4 elements each are 51,200; an fp32 add has 3 tensors of them, 614,400 bytes.
     elements = pl.col("blocks") * pl.col("threads_per_block") * pl.col("per_thread")
     bytes_ = elements * _count_whole_tensors() * pl.col("item")
     mine = pl.col("work_from").is_null() & (pl.col("kind") == "kernel") & bytes_.is_not_null()
@@ -87,17 +88,28 @@ A GEMM's grid gives its output but not the length of its dot products, so GEMMs 
 
 
 def _count_whole_tensors() -> pl.Expr:
-    """Count the tensors as large as the result; strided kernels of two operands mostly broadcast one."""
+    """Count the tensors as large as the result; strided kernels of two operands mostly broadcast one.
+
+    A strided add has 3 tensors, of which 2 count; a strided copy has 2, and both do.
+    """
     return pl.col("tensors") - (pl.col("strided") & (pl.col("tensors") > 2)).cast(pl.Int64)
 
 
 def _compute_work_high() -> pl.Expr:
-    """Compute the most work that the launch allows, over the assumed work."""
+    """Compute the most work that the launch allows, over the assumed work.
+
+    A strided add: 3 / 2, if no operand is broadcast. A copy that may cast: 2 / 2 * 2, if
+    its elements are twice as wide as assumed.
+    """
     return pl.col("tensors") / _count_whole_tensors() * pl.when("casts").then(MAX_CAST_FACTOR).otherwise(1.0)
 
 
 def _compute_work_low() -> pl.Expr:
-    """Compute the least work that the launch allows, over the assumed work."""
+    """Compute the least work that the launch allows, over the assumed work.
+
+    A vectorised add in bf16 with 100 blocks of 512 elements: (99 * 512 + 1) / (100 * 512) = 0.990 of the elements, and
+    (2 * 2 + 1) / (3 * 2) = 0.833 of the bytes, if one operand is a mask of bytes.
+    """
     tensors, item = pl.col("tensors"), pl.col("item")
     block = pl.col("threads_per_block") * pl.col("per_thread")
     one_in_the_last_block = ((pl.col("blocks") - 1) * block + 1) / (pl.col("blocks") * block)
@@ -131,12 +143,14 @@ def infer_softmax_rows(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame
     name = pl.col("name")
     lanes = WAVEFRONT_THREADS if has_name(kernels, AMD_GPU_KERNEL) else WARP_THREADS
     width = 2 ** name.str.extract(WARP_SOFTMAX_KERNEL, 4).cast(pl.Int64, strict=False)
+    # softmax_warp_forward<.., 6, ..> with 128 threads: rows of up to 2 ** 6 = 64, and 128 / 32 * 2 = 8 rows per block.
     rows_per_warp = pl.when(width <= MAX_PAIRED_ELEMENTS).then(2).otherwise(1)
     rows_per_block = pl.col("threads_per_block") // pl.min_horizontal(width, pl.lit(lanes)) * rows_per_warp
     read, written = (_get_cpp_bytes(name.str.extract(WARP_SOFTMAX_KERNEL, place)) for place in (2, 3))
     # The backward pass reads the output's gradient and the output, and writes the input's gradient.
     item = written + read * pl.when(name.str.extract(WARP_SOFTMAX_KERNEL, 1) == "backward").then(2).otherwise(1)
     rows = pl.col("blocks") * rows_per_block
+    # Longer than the next smaller power of two, 33 of 64; of the last block's 8 rows there may be one.
     least = (rows - rows_per_block + 1) * (width // 2 + 1) / (rows * width)
     filled = {
         "rows": rows,
@@ -184,6 +198,8 @@ def infer_multi_tensor_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.Data
         return kernels
     name = pl.col("name")
     lists = name.str.extract(LIST_COUNT).cast(pl.Int64, strict=False)
+    # Adam of 4 lists reads 4 and writes 3: 7 passes. A PointwiseOp of 3 lists, of which 2 are the same, reads 2 and
+    # writes 1: 3 passes.
     told = kernels.with_columns(
         tensors=lists.replace_strict(MAX_TENSORS_BY_LISTS, default=None, return_dtype=pl.Int64),
         passes=pl.when(name.str.contains(STEP_FUNCTOR))
@@ -203,6 +219,7 @@ def infer_multi_tensor_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.Data
     elements = pl.col("blocks") * CHUNK_ELEMENTS
     bytes_ = elements * pl.col("passes") * pl.col("item")
     mine = pl.col("work_from").is_null() & (pl.col("kind") == "kernel") & (bytes_ > 0) & pl.col("tensors").is_not_null()
+    # Of 100 blocks over 36 tensors, the last of each tensor may be nearly empty: 64 % are surely full.
     full = pl.max_horizontal(pl.col("blocks") - pl.col("tensors"), pl.lit(1)) / pl.col("blocks")
     filled = {
         "rows": pl.lit(1),
