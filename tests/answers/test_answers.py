@@ -63,8 +63,8 @@ MOST_ENTRIES = 5
 """Most entries of a list that a golden holds: the longest kernels, of which a trace has hundreds of kinds."""
 SAID_BY_INFO = {"events", "source", "warnings", "replay", "schema_version"}
 """Sections that `report` and `predict` repeat."""
-TOLERANCE = 2e-6
-"""Relative: six digits, whatever the compiler does with the last bit."""
+TOLERANCE = 1.01e-5
+"""Relative: six digits, of which the last may be one more or less, whatever the compiler does with the last bit."""
 
 
 @pytest.fixture(scope="module")

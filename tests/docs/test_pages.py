@@ -14,6 +14,7 @@ from docs.site.pages import PAGES
 from tracekit.cli.app import app, is_input
 from tracekit.messages import Severity
 from tracekit.messages.catalogue import CATALOGUE
+from tracekit.whatif import EDITS
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -87,6 +88,12 @@ def test_page_of_findings_names_all():
     codes = [code for code, one in CATALOGUE.items() if one.severity == Severity.FINDING and "sweep" not in code]
     assert codes
     assert [code for code in codes if f"`{code}`" not in page] == []
+
+
+def test_page_of_edits_has_a_row_for_each():
+    page = (ROOT / "docs/how-to/what-if.md").read_text()
+    assert EDITS
+    assert [name for name in EDITS if f"| `{name}(" not in page] == []
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -10,6 +10,8 @@ from tests.asking import predict
 from tests.codes import has_code
 from tests.conftest import SAMPLES
 from tracekit.parallelism.layout import LayoutError, LayoutRequest
+from tracekit.request import PredictRequest
+from tracekit.request.options import LayoutOptions
 from tracekit.run import prepare_run
 
 CLUSTER = "8xh100-sxm"
@@ -61,3 +63,9 @@ def test_a_field_is_refused_where_nothing_would_change(field):
     sample, others, value, code = REFUSED[field]
     with pytest.raises(LayoutError, check=has_code(code)):
         compute_step_us(sample, **{**others, field: value})
+
+
+def test_every_option_of_a_layout_is_asked_for():
+    asked = PredictRequest(gpu="h100-sxm", world_size=16, dp=8, tp=2, pp=1, ep=1, batch=2.0, context=4096).layout
+    assert (asked.world_size, asked.dp, asked.tp, asked.batch, asked.context) == (16, 8, 2, 2.0, 4096)
+    assert {field.name for field in fields(LayoutOptions)} <= {field.name for field in fields(LayoutRequest)}

@@ -22,6 +22,8 @@ from tracekit.run import prepare_run
 
 ORDER = load_weights().order
 GPUS = [load_gpu(slug) for slug in list_gpus()]
+UNORDERED = [gpu.slug for gpu in GPUS if gpu.slug not in ORDER.architectures]
+assert not UNORDERED, f"the order of GPUs lacks {UNORDERED}: run `python -m predictors.training.order`"
 NO_WORSE = np.array([[better.slug in ORDER.better[worse.slug] for worse in GPUS] for better in GPUS])
 ALIKE = np.equal.outer(*[np.array([ORDER.architectures[gpu.slug] for gpu in GPUS])] * 2)
 ROUNDING = 1e-5

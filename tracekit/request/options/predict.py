@@ -1,6 +1,6 @@
 """Requests of a report, an export and a prediction."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -35,18 +35,13 @@ class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, Tar
         from tracekit.parallelism.layout import LayoutRequest
 
         chunks, zero_bubble = self.schedule
+        own = {field.name: getattr(self, field.name) for field in fields(LayoutOptions)}
         return LayoutRequest(
-            world_size=self.world_size,
-            dp=self.dp,
-            tp=self.tp,
-            pp=self.pp,
-            ep=self.ep,
+            **own,
+            fsdp=self.fsdp or None,
             micro_batches=self.micro_batches,
             chunks=chunks,
-            batch=self.batch,
-            fsdp=self.fsdp or None,
             zero_bubble=zero_bubble,
-            context=self.context,
         )
 
 
