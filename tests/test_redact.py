@@ -111,6 +111,7 @@ def test_predictions_stay_the_same(builder, tmp_path):
 REAL = ("h100_vit_inference", "v100_dlrm_train_rank0_of_8", "mi210_gpu_only", "hta_critical_path_alexnet")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", REAL)
 def test_predictions_of_real_traces_stay_the_same(real_traces, tmp_path, name):
     # A copy, away from the execution trace that lies beside some.

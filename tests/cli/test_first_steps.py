@@ -124,6 +124,7 @@ def test_a_code_is_explained(run, code):
     assert json.loads(run("explain", code, "--json")[1])["message"]["code"] == code.strip("[]")
 
 
+@pytest.mark.heavy
 def test_every_code_and_page_is_explained():
     from tracekit.packaged import explain_code
     from tracekit.render.screens import serialize_explanation

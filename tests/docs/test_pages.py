@@ -73,6 +73,7 @@ def test_tutorial_quotes_the_figures_that_the_command_prints(tmp_path):
     assert set(quoted) - set(figures.findall(run.stdout)) == set()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["python", "what-if"])
 def test_quoted_python_runs(name, tmp_path):
     page = (ROOT / f"docs/how-to/{name}.md").read_text()

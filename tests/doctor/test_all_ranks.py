@@ -14,6 +14,8 @@ from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
 
+pytestmark = pytest.mark.heavy
+
 STEPS = 4
 
 

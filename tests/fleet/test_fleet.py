@@ -191,6 +191,7 @@ def test_options_give_what_they_give_in_one_piece(folder, options):
     assert_as_in_one_piece(list_files(folder), gpu="h100-sxm", cluster="4xl40s", **options)
 
 
+@pytest.mark.heavy
 @needs_traces
 def test_a_real_job_gives_what_one_piece_gives():
     files = sorted(map(str, REAL.glob("mi300x_ddp_train_rank*")))
@@ -207,6 +208,7 @@ def test_a_real_job_in_another_layout_gives_what_one_piece_gives(options):
     assert_as_in_one_piece(files, cluster="2x8xh100-sxm@ndr400", **options)
 
 
+@pytest.mark.heavy
 @needs_traces
 def test_a_recommender_gives_what_one_piece_gives():
     """The errors of its kernels of one law differ by rank, and all ranks' tell the times elsewhere."""
@@ -227,6 +229,7 @@ def test_dask_gives_the_same(folder, client):
     assert_equal(predict_fleet(str(folder), TARGETS, open_engine(client)), here)
 
 
+@pytest.mark.heavy
 def test_a_lost_workers_ranks_are_done_again(folder, client, tmp_path):
     """A worker is killed in the middle, and what both had written is gone."""
     here = predict_fleet(str(folder), TARGETS, InProcessEngine())

@@ -71,6 +71,7 @@ def test_a_large_trace_is_there_at_once(real_traces):
     assert same(first, second)
 
 
+@pytest.mark.heavy
 def test_every_real_trace_survives_the_cache(real_traces):
     """All but those that are no trace of a GPU."""
     refused, paths = [], sorted(path for path in real_traces.glob("*.json.gz") if not path.name.endswith(".et.json.gz"))

@@ -14,6 +14,8 @@ from predictors.kernels import DTYPE_BYTES, REQUIRED_COLUMNS, complete_columns
 from predictors.transfer import compare_gpus
 from predictors.without_shapes import MeasuredTimes
 
+pytestmark = pytest.mark.heavy
+
 GPUS = [derive_hardware(load_gpu(slug)) for slug in list_gpus()]
 DTYPES = tuple(DTYPE_BYTES)
 FAMILIES = tuple(family for family in REQUIRED_COLUMNS if family != "collective")

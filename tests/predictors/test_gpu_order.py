@@ -63,6 +63,7 @@ def find_slower(batch: Batch, gpus: list[int] | None = None, tolerance: float = 
     return slower, compared
 
 
+@pytest.mark.heavy
 def test_all_pairs_in_all_families_by_the_model():
     slower, compared = find_slower(Batch(draw_known_kernels()))
     assert NO_WORSE.sum() > 2000
@@ -70,6 +71,7 @@ def test_all_pairs_in_all_families_by_the_model():
     assert slower == []
 
 
+@pytest.mark.heavy
 def test_few_pairs_for_kernels_that_nobody_drew_before():
     slower, compared = find_slower(Batch(draw_kernels(np.random.default_rng(7), 15)))
     assert len(slower) < MAX_MISSED_FRACTION * compared
@@ -80,6 +82,7 @@ def load_sample(name: str) -> pl.DataFrame:
     return add_measured_times(prepare_run(tk.load(SAMPLES / f"{name}.json.gz")).program)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", SAMPLE_NAMES)
 def test_all_pairs_from_a_trace(name: str):
     """With the trace's own GPU among them, whose measured times bound those of better and of worse ones.
@@ -94,6 +97,7 @@ def test_all_pairs_from_a_trace(name: str):
     assert batch.predict_time_us("a100-sxm-80gb").to_list() == kernels["measured_us"].to_list()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("source", "slowness"), [("rtx-2070", 0.8), ("h100-pcie", 2.5), ("v100-sxm-32gb", 1.0)])
 def test_all_pairs_from_kernels_that_were_faster_or_slower_than_the_model_says(source: str, slowness: float):
     kernels = draw_known_kernels().gather_every(2)

@@ -55,6 +55,7 @@ def test_predictions_make_a_report():
     assert report.to_html().startswith("<!doctype html>")
 
 
+@pytest.mark.heavy
 def test_the_notebook_runs(tmp_path, monkeypatch):
     """The worked example, as it stands in the documentation."""
     monkeypatch.chdir(NOTEBOOK.parent)

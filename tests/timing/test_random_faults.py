@@ -21,6 +21,8 @@ from tracekit.ingest import load_bytes
 from tracekit.reporting import build_report
 from tracekit.run import prepare_run
 
+pytestmark = pytest.mark.heavy
+
 FOLDER = Path(os.environ.get("TRACEKIT_REAL_TRACES", ""))
 REAL = ("h100_vit_inference", "v100_dlrm_train_rank0_of_8", "mi300x_bert_small_inference", "hta_critical_path_alexnet")
 PATHS = [

@@ -52,6 +52,7 @@ def test_nothing_keeps_people_from_a_page(page, shared, address):
     assert find_barriers(page) == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("state", STATES)
 def test_nothing_keeps_people_from_a_job(page, shared, shown, state):
     page.goto(f"{shared.url}{shown.get(state, shown['found'])}")

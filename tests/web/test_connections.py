@@ -91,6 +91,7 @@ def test_a_client_that_sends_keeps_its_place(few, connect):
     assert upload.recv(1000).startswith(b"HTTP/1.1 201")
 
 
+@pytest.mark.heavy
 def test_descriptors_run_out_for_nobody(settings, tmp_path):
     """As by ``ulimit -n 128``: the connections stay below it, and nothing is said about them but one line."""
     port, log = find_free_port(), tmp_path / "log"
@@ -123,6 +124,7 @@ def test_descriptors_run_out_for_nobody(settings, tmp_path):
     assert "connections" in said[0]
 
 
+@pytest.mark.heavy
 def test_clients_may_keep_the_server_waiting_for_so_long(start, connect, lines):
     client = start(client_wait_s=WAIT_S)
     begun = time.monotonic()
@@ -144,6 +146,7 @@ def test_single_bytes_are_no_progress(start, connect, lines):
     assert time.monotonic() < end
 
 
+@pytest.mark.heavy
 def test_a_slow_upload_that_goes_on_may_take_its_time(start, connect):
     upload = connect(start(client_wait_s=WAIT_S), BODY % (10 * MIN_PROGRESS_BYTES))
     for _ in range(10):
@@ -152,6 +155,7 @@ def test_a_slow_upload_that_goes_on_may_take_its_time(start, connect):
     assert upload.recv(1000).startswith(b"HTTP/1.1 201")
 
 
+@pytest.mark.heavy
 def test_an_answer_that_nobody_takes_is_given_up(start, connect, monkeypatch, lines):
     monkeypatch.setattr("tracekit.web.pages.render_page", lambda *_, **__: Response(b"x" * 30_000_000))
     connection = connect(start(client_wait_s=WAIT_S), REQUEST + b"\r\n")

@@ -2,6 +2,8 @@
 
 import errno
 
+import pytest
+
 from tests.failing_disk import fail_in_turn, failing_disk
 
 ASK = {"gpu": ["h100-sxm"]}
@@ -47,6 +49,7 @@ def test_an_upload_is_whole_or_refused(api, settings, make_trace):
     assert answers[-1].status_code == 201
 
 
+@pytest.mark.heavy
 def test_a_job_is_done_whole_or_says_why(api, settings, work, make_trace):
     def begin():
         return api.begin(api.put(make_trace()), ask=ASK)

@@ -9,12 +9,15 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from sqlalchemy import select
 
 from tests.web.conftest import until
 from tests.web.kill_storm import run_storm
 from tracekit.web.database import JOBS
 from tracekit.web.worker import WorkerPool
+
+pytestmark = pytest.mark.heavy
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_train.json.gz"
 TUS = {"Tus-Resumable": "1.0.0"}

@@ -9,6 +9,8 @@ from tracekit.web import work as work_module
 from tracekit.web.jobs import MIN_FRACTION
 from tracekit.web.prepared import CHECK_INTERVAL_S, KEEPER, KEPT_S
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def reported(api, work, make_trace):
