@@ -4,18 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tracekit.comm import Cluster
-from tracekit.fleet.evidence import FleetEvidence
 from tracekit.fleet.job import RankedJob
 from tracekit.prediction.cost import Prices
-from tracekit.prediction.energy import StepEnergy, average_kernel_energy, estimate_step_energy
+from tracekit.prediction.energy import StepEnergy, estimate_step_energy
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.question import Question
-from tracekit.prediction.rounds import merge_gpus
-from tracekit.replay.step_time import JobSteps
+from tracekit.prediction.rounds import average_energies
 from tracekit.reporting.sections.decision import Decision
 from tracekit.reporting.sections.step import SourceSummary, build_source_summary
 from tracekit.reporting.sections.targets import build_decision
-from tracekit.run import MeasuredRun
 
 
 def decide(
@@ -38,7 +35,7 @@ def decide(
     """
     run, evidence = job.run, job.evidence
     price, gpus_per_rank = prices.find(run.gpu, cluster), job.gpus_per_rank
-    energy = _estimate_energy(run, evidence)
+    energy = _estimate_energy(job)
     told = build_source_summary(run, price, evidence.facts.batch, energy, cluster, gpus_per_rank)
     summary = replace(
         told,
@@ -50,13 +47,11 @@ def decide(
     return summary, build_decision(summary, targets, question, prices_date=prices.date) if targets else None
 
 
-def _estimate_energy(run: MeasuredRun, evidence: FleetEvidence) -> StepEnergy | None:
+def _estimate_energy(job: RankedJob) -> StepEnergy | None:
     """Estimate the energy of the measured step, as :func:`tracekit.reporting.sections.step.estimate_energy` does."""
-    energies = [one.energies for one in evidence.ranks if one.energies is not None]
+    run, energies = job.run, [one.energies for one in job.evidence.ranks if one.energies is not None]
     if run.gpu is None or not energies:
         return None
-    steps, step = JobSteps(run.steps, run.chosen_steps), run.measured_step
-    each = (merge_gpus(one) for one in zip(*energies, strict=True))
-    drawn_mj, total_us, unknown_us = map(steps.compute_median_sum_us, each)
-    drawn = average_kernel_energy(drawn_mj, total_us, unknown_us, step, run.gpu)
+    step = run.measured_step
+    drawn = average_energies(energies, job.steps, step, run.gpu)
     return estimate_step_energy(drawn, step, (step.step_time_us, step.step_time_us), run.gpu, float(run.gpu.tdp_w))

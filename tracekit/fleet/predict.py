@@ -30,13 +30,12 @@ from tracekit.messages import ProgressCallback, fleets
 from tracekit.messages.requests import RULES_OFF
 from tracekit.messages.traces import STEP_TIME_ZERO
 from tracekit.prediction.cost import Prices
-from tracekit.prediction.model import PredictedStep
+from tracekit.prediction.model import PredictedStep, Target
 from tracekit.prediction.part import PartOnTarget
 from tracekit.prediction.predict_run import check_question, predict_targets
 from tracekit.prediction.rounds import merge_steps
-from tracekit.prediction.settings import resolve_settings
-from tracekit.prediction.source_cluster import fill_source_gpu, identify_needed_cluster
-from tracekit.prediction.targets import assume_usual_links, resolve_targets
+from tracekit.prediction.settings import resolve_places, resolve_settings
+from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.program import Program
 from tracekit.replay.step_time import JobSteps, StepScale, StepTime, StepTimes, tabulate_steps
 from tracekit.reporting.sections.warnings import build_job_warnings
@@ -76,8 +75,8 @@ def predict_fleet(
 
 def _predict(summaries: Sequence[RankSummary], request: "ExportRequest", runner: FleetRunner) -> FleetReport:
     joined = join_fleet(summaries, request.step_range, select_rules(request.rules_off))
-    job, measured = _measure(summaries, joined, request, runner)
-    targets = _predict_targets(job, request, runner) if request.gpus or request.clusters else None
+    job, measured, wanted, source = _measure(summaries, joined, request, runner)
+    targets = _predict_targets(job, request, runner, wanted, source) if wanted else None
     run, steps = job.run, job.steps
     kernels = sum(one.kernel_count for one in summaries)
     found = targets or _Targets((), Prices({}), None)
@@ -104,8 +103,12 @@ def _predict(summaries: Sequence[RankSummary], request: "ExportRequest", runner:
 
 def _measure(
     summaries: Sequence[RankSummary], joined: JoinedFleet, request: "ExportRequest", runner: FleetRunner
-) -> tuple[RankedJob, StepTimes]:
-    """Measure the job, and ask all ranks what they tell of it; return the times of its steps as recorded, too."""
+) -> tuple[RankedJob, StepTimes, tuple[Target, ...], SourceCluster]:
+    """Measure the job, and ask all ranks what they tell of it.
+
+    Returns:
+        The job, the times of its steps as recorded, its targets, and where it was recorded.
+    """
     steps = JobSteps(joined.tables.steps, joined.tables.chosen_steps)
     framework = parse_framework(request.framework) if request.framework else None
     places = [RankPlace(one, framework, request.accepted_tokens) for one in joined.ranks]
@@ -117,17 +120,14 @@ def _measure(
     if step.step_time_us <= 0:
         raise TraceError(STEP_TIME_ZERO(path=summaries[0].trace.source))
     scale = StepScale(steps.measure_ns(measured.spans), steps.measure_ns(replayed.spans))
-    run = _fill_results(unmeasured, step, again, scale)
-    wanted = resolve_targets(request.gpus, request.clusters) if request.gpus or request.clusters else ()
-    source = identify_needed_cluster(run, request.source_cluster, request.clusters, assume_usual_links(wanted, run))
-    run = fill_source_gpu(run, source)
+    run, wanted, source = resolve_places(request, _fill_results(unmeasured, step, again, scale))
     found = runner.run_round(examine_rank, list_questions(places, run.gpu, request), fleets.EXAMINING_RANKS)
     evidence = join_evidence(joined, steps, found, _tabulate_job_steps(steps, measured))
     kept = replace(run.self_replay, kept_wait_us=evidence.kept_us)
     run = replace(run, results=replace(run.results, self_replay=kept))
     steady = tabulate_steps(joined.tables.steps, steps, measured).drop_nulls("time_ns")
     job.learn(run, evidence, steady.join(joined.tables.chosen_steps.select("step").unique(), on="step", how="semi"))
-    return job, measured
+    return job, measured, wanted, source
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,15 @@ class _Targets:
     cluster: Cluster | None
 
 
-def _predict_targets(job: RankedJob, request: "ExportRequest", runner: FleetRunner) -> _Targets:
+def _predict_targets(
+    job: RankedJob,
+    request: "ExportRequest",
+    runner: FleetRunner,
+    wanted: Sequence[Target],
+    source: SourceCluster,
+) -> _Targets:
     """Predict the job on its targets; those that it doesn't fit are among the warnings."""
     run = job.run
-    wanted = assume_usual_links(resolve_targets(request.gpus, request.clusters), run)
-    source = identify_needed_cluster(run, request.source_cluster, request.clusters, wanted)
     settings = resolve_settings(request, run, source, wanted)
     edited = job.edit(request.edits) if request.edits else job
     if request.edits:

@@ -19,8 +19,7 @@ from tracekit.prediction.job import WholeJob
 from tracekit.prediction.model import PredictedStep, Prediction, Predictions, RefusedTarget, Target
 from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.question import Question
-from tracekit.prediction.settings import PredictionSettings, resolve_settings
-from tracekit.prediction.source_cluster import fill_source_gpu, identify_needed_cluster
+from tracekit.prediction.settings import PredictionSettings, resolve_places, resolve_settings
 from tracekit.prediction.targets import assume_usual_links, resolve_targets
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
@@ -53,9 +52,7 @@ def predict(run: MeasuredRun, request: "ExportRequest", progress: ProgressCallba
     """
     change, edits, question = request.layout, request.edits, request.question
     what_if = apply_edits(run.program, edits)
-    wanted = assume_usual_links(resolve_targets(request.gpus, request.clusters), run)
-    source = identify_needed_cluster(run, request.source_cluster, request.clusters, wanted)
-    run = fill_source_gpu(run, source)
+    run, wanted, source = resolve_places(request, run)
     settings = resolve_settings(request, run, source, wanted)
 
     def make_predictor(run: MeasuredRun, program: Program) -> Predictor:

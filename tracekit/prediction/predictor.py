@@ -30,7 +30,7 @@ from tracekit.prediction.clock import (
 )
 from tracekit.prediction.collectives import retarget_to_target
 from tracekit.prediction.cost import Prices
-from tracekit.prediction.energy import StepEnergy, average_kernel_energy, compute_idle_w, estimate_step_energy
+from tracekit.prediction.energy import StepEnergy, compute_idle_w, estimate_step_energy
 from tracekit.prediction.experience import apply_scoreboard
 from tracekit.prediction.intervals import bound_mean_step, compute_end_factors, divide_sums, list_unknown_times
 from tracekit.prediction.job import Job, JobReplays, ReplayedStep, list_ends
@@ -43,7 +43,7 @@ from tracekit.prediction.layout_step import (
 from tracekit.prediction.model import Coverage, PredictedStep, Prediction, StepOnHost, StepOnUsualHost, Target
 from tracekit.prediction.note_order import order_notes
 from tracekit.prediction.part import GPU_WORK, LIKELY, LOW, NO_HOST, PartOnTarget, PartTarget, Replay
-from tracekit.prediction.rounds import TimeSums, merge_gpus, sum_demand, sum_source_demand, sum_times
+from tracekit.prediction.rounds import TimeSums, average_energies, merge_gpus, sum_demand, sum_source_demand, sum_times
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.target_host import (
     MEASURED_HOST,
@@ -383,9 +383,7 @@ class TargetPrediction:
 
     def _estimate_energy(self, found: "_StepWithInterval", sums: Sequence[TimeSums]) -> StepEnergy:
         """Estimate what the step draws on one GPU."""
-        each = (merge_gpus(one) for one in zip(*(one.energies for one in sums), strict=True))
-        drawn_mj, total_us, unknown_us = map(self._job.steps.compute_median_sum_us, each)
-        drawn = average_kernel_energy(drawn_mj, total_us, unknown_us, found.replayed, self._gpu)
+        drawn = average_energies([one.energies for one in sums], self._job.steps, found.replayed, self._gpu)
         limit_w = resolve_power_cap(self._predictor.power_cap_w, self._gpu)
         return estimate_step_energy(drawn, found.step, found.ends_us, self._gpu, limit_w)
 

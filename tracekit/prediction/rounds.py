@@ -11,11 +11,11 @@ from predictors.hardware import derive_hardware
 from tracekit.arrays import Floats, Ints, mark_any, mark_equal
 from tracekit.parallelism.pipeline_parallel import Pipeline, predict_pipeline
 from tracekit.prediction.clock import to_demands_ns
-from tracekit.prediction.energy import list_kernel_energies
+from tracekit.prediction.energy import KernelEnergy, average_kernel_energy, list_kernel_energies
 from tracekit.prediction.intervals import PS_PER_US, find_kept_collectives
 from tracekit.prediction.part import HIGH, CompressedPart, OpenPart, PartOnTarget, apply_edits_to
 from tracekit.program import Program
-from tracekit.replay.step_time import StepSpans, StepTimes
+from tracekit.replay.step_time import JobSteps, StepSpans, StepTime, StepTimes
 from tracekit.workload.names.library import is_ampere_attention
 
 END_COLUMNS = ("time_us", "low_us", "high_us")
@@ -231,6 +231,21 @@ def merge_gpus(parts: Sequence[Floats]) -> Floats:
     gpus = max(one.shape[0] for one in parts)
     padded = (np.pad(one, ((0, gpus - one.shape[0]), (0, 0)), constant_values=np.nan) for one in parts)
     return np.concatenate(list(padded), axis=1)
+
+
+def average_energies(
+    parts: Sequence[tuple[Floats, ...]], steps: JobSteps, replayed: StepTime, gpu: Gpu
+) -> KernelEnergy:
+    """Average the power of a median step's kernels from what :func:`list_kernel_energies` lists, summed by part.
+
+    Args:
+        parts: By GPU and step of each part.
+        steps: The steps of all parts together.
+        replayed: The median step.
+        gpu: The GPU.
+    """
+    drawn_mj, total_us, unknown_us = (steps.compute_median_sum_us(merge_gpus(one)) for one in zip(*parts, strict=True))
+    return average_kernel_energy(drawn_mj, total_us, unknown_us, replayed, gpu)
 
 
 def merge_steps(parts: Sequence[StepTimes]) -> StepTimes:

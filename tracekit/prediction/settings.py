@@ -15,9 +15,14 @@ from tracekit.prediction.cost import UNPRICED, Prices
 from tracekit.prediction.job import Job
 from tracekit.prediction.model import Target
 from tracekit.prediction.predictor import Predictor, SourceClock
-from tracekit.prediction.source_cluster import UNKNOWN_CLUSTER, SourceCluster
+from tracekit.prediction.source_cluster import (
+    UNKNOWN_CLUSTER,
+    SourceCluster,
+    fill_source_gpu,
+    identify_needed_cluster,
+)
 from tracekit.prediction.target_host import UNKNOWN, parse_host
-from tracekit.prediction.targets import resolve_prices
+from tracekit.prediction.targets import assume_usual_links, resolve_prices, resolve_targets
 from tracekit.run import MeasuredRun
 
 if TYPE_CHECKING:
@@ -61,6 +66,18 @@ class PredictionSettings:
             clock_mhz=self.clock_mhz,
             scoreboard=self.scoreboard,
         )
+
+
+def resolve_places(request: "TargetOptions", run: MeasuredRun) -> tuple[MeasuredRun, tuple[Target, ...], SourceCluster]:
+    """Resolve the targets of a request, and where a run was recorded; return the run with its GPU from there, too.
+
+    Raises:
+        PredictorError: A GPU is unknown or its name ambiguous.
+        ClusterError: A cluster is unknown or its name wrong.
+    """
+    wanted = assume_usual_links(resolve_targets(request.gpus, request.clusters), run)
+    source = identify_needed_cluster(run, request.source_cluster, request.clusters, wanted)
+    return fill_source_gpu(run, source), wanted, source
 
 
 def resolve_settings(
