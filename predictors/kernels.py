@@ -30,9 +30,7 @@ BOOLEAN_COLUMNS = ("causal", "split_k", "indexed", "across", "tensor_core", "win
 KERNEL_COLUMNS: dict[str, pl.DataType] = (
     dict.fromkeys(INTEGER_COLUMNS, pl.Float64())
     | dict.fromkeys(FLOAT_COLUMNS, pl.Float64())
-    | dict.fromkeys(
-        ("causal", "split_k", "indexed", "across", "tensor_core", "winograd", "paged", "in_job"), pl.Boolean()
-    )
+    | dict.fromkeys(BOOLEAN_COLUMNS, pl.Boolean())
 ) | dict.fromkeys(STRING_COLUMNS, pl.String())
 """Every input column and the type it is computed in; integers are carried as floats so that nothing overflows."""
 _UNKNOWN_KERNEL = pl.DataFrame({name: [None] for name in KERNEL_COLUMNS}, schema=KERNEL_COLUMNS)

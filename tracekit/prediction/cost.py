@@ -173,7 +173,6 @@ class GivenPrices:
 
 
 UNPRICED = Prices()
-NO_PRICES = GivenPrices()
 
 
 def parse_prices(texts: Iterable[str], file: PriceFile | None = None) -> GivenPrices:
