@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -25,12 +26,58 @@ KEY_COLUMNS = (
 )  # fmt: skip
 
 
+Loader = Callable[[Path], Iterator[pl.DataFrame]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A public source of measured kernels.
+
+    Attributes:
+        load: Reads a checkout, or a folder of tables made from it, in the columns of ``predictors.kernels``; yields
+            nothing from a folder that holds neither.
+        licence: SPDX identifier.
+        description: What was measured, and how.
+        origin: Address of the git repository, or name of the package on PyPI; empty where it can't be downloaded.
+        pinned: Full hash of the commit, or version of the package, that the weights are fitted on.
+    """
+
+    load: Loader
+    licence: str
+    description: str
+    origin: str = ""
+    pinned: str = ""
+
+    @property
+    def repository(self) -> str:
+        """Last part of the origin, which is the name of a checkout."""
+        return self.origin.rsplit("/", 1)[-1]
+
+
+SOURCES: dict[str, Source] = {
+    "aiconfigurator": Source(
+        aiconfigurator.load, "Apache-2.0", "kernels in CUDA graphs, L2 mostly warm", "aiconfigurator-core", "0.12.0"
+    ),
+    "neusight": Source(
+        neusight.load, "MIT", "fp32 operators, eager PyTorch 2.1, launch included and fitted away",
+        "https://github.com/sitar-lab/NeuSight", "6945927d9afcca2b9daf021f8395e53edc5b4eef",
+    ),
+    "pipeweave": Source(
+        pipeweave.load, "MIT", "fp8 products on H20, H100, H200 and H800, input in fp8 already: the public tables"
+    ),
+    "tracelens": Source(
+        tracelens.load, "MIT", "operators of real jobs on MI300X and H100, profiled (github.com/AMD-AGI/TraceLens)"
+    ),
+}  # fmt: skip
+"""By name, which is that of its folder of tables."""
+
+
 def load_datasets(*data: Path, gpus: Collection[str] | None = None) -> pl.DataFrame:
     """Every measured kernel under some folders.
 
     Args:
-        data: Each a checkout of aiconfigurator or NeuSight, or a folder with such checkouts or tables made from them,
-            named ``aiconfigurator``, ``neusight`` and ``tracelens``, or some of these.
+        data: Each a checkout of one of `SOURCES`, or a folder with such checkouts or tables made from them, by the
+            names of the sources.
         gpus: Slugs of the GPUs to load; all by default.
 
     Returns:
@@ -75,15 +122,17 @@ def _read_frames(folder: Path) -> Iterator[pl.DataFrame]:
         yield traces.load(folder)
     if folder.suffix == ".csv":
         yield published.load(folder)
-    for base in (folder, folder / "aiconfigurator"):
-        yield from aiconfigurator.load(base)
-    for base in (folder, folder / "neusight", folder / "NeuSight"):
-        yield from neusight.load(base)
-    for base in (folder, folder / "pipeweave"):
-        yield from pipeweave.load(base)
-    operators = folder / "tracelens" / "ops.parquet"
-    if operators.exists():
-        yield tracelens.load(operators)
+    own = [source for name, source in SOURCES.items() if _is_named_after(folder, name, source)]
+    for source in own or SOURCES.values():
+        yield from source.load(folder)
+    for below in sorted(folder.iterdir()) if folder.is_dir() and not own else ():
+        for name, source in SOURCES.items():
+            if _is_named_after(below, name, source):
+                yield from source.load(below)
+
+
+def _is_named_after(folder: Path, name: str, source: Source) -> bool:
+    return folder.name.lower() in (name, source.repository.lower())
 
 
 def find_slug(name: str) -> str | None:

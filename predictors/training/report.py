@@ -12,6 +12,7 @@ import tomli_w
 
 from predictors.hardware import MMA_SUFFIX
 from predictors.result import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_ALL, TOLD_LEVELS
+from predictors.training.datasets import SOURCES
 from predictors.training.sums import FRACTIONS
 from predictors.training.views import VIEWS
 from predictors.weights_file import LawConstants, Weights
@@ -22,13 +23,7 @@ _HEADER = """\
 # (200 us where the measurement has the launch in it), predicted with what a trace tells of their software.
 
 """
-DATA_SOURCES = {
-    "aiconfigurator": "github.com/ai-dynamo/aiconfigurator, Apache-2.0: kernels in CUDA graphs, L2 mostly warm",
-    "neusight": (
-        "github.com/sitar-lab/NeuSight, MIT: fp32 operators, eager PyTorch 2.1, launch included and fitted away"
-    ),
-    "pipeweave": "PipeWeave's public tables: fp8 products on H20, H100, H200 and H800, input in fp8 already",
-    "tracelens": "github.com/AMD-AGI/TraceLens, MIT: operators of real jobs on MI300X and H100, profiled",
+BUNDLED_SOURCES = {
     "traces": "predictors/training/traces.py: kernels of public profiler traces; scored from 2 us on",
     "published": "predictors/training/published.py: rates of GEMMs (their GPUs are rated), times of others",
 }
@@ -101,7 +96,16 @@ def format_card(
         law: kept[law] if law in kept else _describe_fit(fitted, errors.filter(pl.col("law") == law))
         for law, fitted in sorted(weights.laws.items())
     }
-    return _HEADER + tomli_w.dumps({"held_out": list(held_out), "data": DATA_SOURCES, "laws": laws})
+    return _HEADER + tomli_w.dumps({"held_out": list(held_out), "data": _describe_sources(), "laws": laws})
+
+
+def _describe_sources() -> dict[str, str]:
+    """Return what was measured, by source."""
+    fetched = {
+        name: f"{source.description}; {source.licence}, {source.origin} {source.pinned}".rstrip(", ")
+        for name, source in SOURCES.items()
+    }
+    return fetched | BUNDLED_SOURCES
 
 
 def _describe_fit(fitted: LawConstants, errors: pl.DataFrame) -> dict[str, Any]:

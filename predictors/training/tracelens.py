@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +36,22 @@ _VECTORIZED_KERNELS = (
 )
 """PyTorch's kernels that work out where each element lies or cast it, and those that move 16 bytes at once."""
 _CONTIGUOUS_FAMILIES = ("elementwise", "norm", "reduction")
+OPERATORS_TABLE = "ops.parquet"
 
 
-def load(path: Path) -> pl.DataFrame:
+def load(folder: Path) -> Iterator[pl.DataFrame]:
     """Read the operators whose shapes determine their work, in the columns of ``predictors.kernels``.
 
     Args:
-        path: Table of operators: ``op``, ``input_dims``, ``input_type``, ``input_strides``, ``concrete_inputs``,
-            ``kernel_us``, ``kernel``, ``gpu``. Rows of vector families with strided inputs are left out, because the
-            law does not count the cost of strided reads.
+        folder: Folder of the table of operators: ``op``, ``input_dims``, ``input_type``, ``input_strides``,
+            ``concrete_inputs``, ``kernel_us``, ``kernel``, ``gpu``. Rows of vector families with strided inputs are
+            left out, because the law does not count the cost of strided reads.
     """
+    if (folder / OPERATORS_TABLE).exists():
+        yield _read_operators(folder / OPERATORS_TABLE)
+
+
+def _read_operators(path: Path) -> pl.DataFrame:
     ops = pl.read_parquet(path).filter(~pl.col("kernel").str.contains(_COPY_PATTERN), pl.col("kernel_us") > 0)
     recorded = ops.select("op", "input_dims", "input_type", "input_strides", "concrete_inputs")
     rows = [_build_row(**op) for op in recorded.iter_rows(named=True)]

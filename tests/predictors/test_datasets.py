@@ -201,3 +201,14 @@ def test_a_version_whose_shortest_product_takes_as_long_as_a_launch_is_left_out(
             f"{product},8,4096,1024,{floor_ms}", f"{product},8192,4096,8192,{floor_ms + 1}",
         )  # fmt: skip
     assert load_datasets(tmp_path).sort("m")["latency_us"].to_list() == pytest.approx([5, 1005])
+
+
+def test_a_folder_named_after_a_source_is_read_as_that_source_alone(tmp_path):
+    row = {"hardware": "NVIDIA H100", "m": 64, "n": 4096, "k": 1024, "latency_us": 12.5}
+    for folder in ("pipeweave", "NeuSight"):
+        (tmp_path / folder).mkdir()
+        pl.DataFrame([row]).write_parquet(tmp_path / folder / "gemm_fp8.parquet")
+    assert load_datasets(tmp_path).height == 1
+    assert load_datasets(tmp_path / "pipeweave").height == 1
+    with pytest.raises(ValueError, match=r"no measured kernels under .*NeuSight"):
+        load_datasets(tmp_path / "NeuSight")
