@@ -48,6 +48,9 @@ _STACK_BY_TENSOR_CLASS: dict[str, dict[str, str | None]] = {
     "aotriton": _PYTORCH_ATTENTION | {"tcgen05": "fa2", "wgmma": "fa2", "mma": "fa2"},
     "ck": {"mfma": "ck"},
     "aiter": {"mfma": "aiter"},
+    "flydsl": {"mfma": "flydsl"},
+    "cublas": {"mfma": "hipblaslt", "tcgen05": "cublas", "wgmma": "cublas", "mma": "cublas", "none": "cublas"},
+    "hipblaslt": {"mfma": "hipblaslt", "tcgen05": "cublas", "wgmma": "cublas", "mma": "cublas", "none": "cublas"},
 }
 """Stack that is made for some GPUs only -> class of matrix units -> stack that its users run there; unknown elsewhere.
 PyTorch's own attention is FlashAttention 2 or the memory-efficient kernel of xFormers on NVIDIA GPUs, AOTriton on AMD.
@@ -123,9 +126,12 @@ def is_made_for_mma(gpu: Hardware | None) -> pl.Expr:
 
 ATTENTION_LAWS = ("prefill", "encoder", "sequence", "decode", "latent")
 
-GEMM_LIBRARIES = ("cublas", "cutlass", "deepgemm", "cutedsl", "flashinfer", "triton")
+AMD_LIBRARIES = ("hipblaslt", "ck", "aiter", "flydsl")
+"""Libraries of AMD's matrix products: hipBLASLt and rocBLAS, whose kernels one generator makes; Composable Kernel with
+its tile language; AITER's own, in assembly or Triton; and FlyDSL."""
+GEMM_LIBRARIES = ("cublas", "cutlass", "deepgemm", "cutedsl", "flashinfer", "triton", *AMD_LIBRARIES)
 """Libraries of matrix products: cuBLAS(Lt), CUTLASS, DeepGEMM, CuTe DSL, FlashInfer's choice among several, Triton."""
-MOE_LIBRARIES = ("triton", "cutlass", "trtllm-gen", "deepgemm", "cutedsl", "min-latency")
+MOE_LIBRARIES = ("triton", "cutlass", "trtllm-gen", "deepgemm", "cutedsl", "min-latency", *AMD_LIBRARIES[1:])
 """Libraries of grouped matrix products; 'min-latency' is TensorRT-LLM's mode for a few tokens."""
 FRAMEWORKS = tuple(
     dict.fromkeys((*SERVING_FRAMEWORKS, *ATTENTION_STACKS, *GEMM_LIBRARIES, *MOE_LIBRARIES, BENCHMARK_LOOP))

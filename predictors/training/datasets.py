@@ -12,10 +12,10 @@ from predictors.errors import PredictorError
 from predictors.gpu_names import load_gpu
 from predictors.kernel_identity import IDENTITY_COLUMNS, select_stack
 from predictors.kernels import TENSOR_FAMILIES
-from predictors.training import aiconfigurator, neusight, pipeweave, published, tracelens, traces
+from predictors.training import aiconfigurator, aiter, neusight, pipeweave, published, tracelens, traces
 from predictors.weights_file import load_hardware
 
-_FITTED_DTYPES = ("fp32", "tf32", "3xtf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4")
+_FITTED_DTYPES = ("fp32", "tf32", "3xtf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "mxfp8", "int8")
 """Formats of matrix products that are fitted."""
 KEY_COLUMNS = (
     "source", "gpu", *IDENTITY_COLUMNS, "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k",
@@ -58,6 +58,10 @@ SOURCES: dict[str, Source] = {
     "aiconfigurator": Source(
         aiconfigurator.load, "Apache-2.0", "kernels in CUDA graphs, L2 mostly warm", "aiconfigurator-core", "0.12.0"
     ),
+    "aiter": Source(
+        aiter.load, "MIT", "fastest products and experts of AITER's tuner on MI300X and MI355X, caches cold",
+        "https://github.com/ROCm/aiter", "e4048607a535ace3a2b51ded31b1c8c2d45c0879",
+    ),
     "neusight": Source(
         neusight.load, "MIT", "fp32 operators, eager PyTorch 2.1, launch included and fitted away",
         "https://github.com/sitar-lab/NeuSight", "6945927d9afcca2b9daf021f8395e53edc5b4eef",
@@ -82,8 +86,8 @@ def load_datasets(*data: Path, gpus: Collection[str] | None = None) -> pl.DataFr
 
     Returns:
         One row per distinct kernel, its library, engine and release, and GPU: columns of the kernel table, ``gpu`` (a
-        slug), ``source`` ('graph', 'trace', 'published' or 'rate' where the time excludes the launch, 'eager' where it
-        includes it) and ``latency_us`` (median over repeats). Unknown GPUs are left out.
+        slug), ``source`` ('graph', 'trace', 'tuned', 'published' or 'rate' where the time excludes the launch, 'eager'
+        where it includes it) and ``latency_us`` (median over repeats). Unknown GPUs are left out.
 
     Raises:
         ValueError: A folder has no measurement, or a checkout lacks its large files.

@@ -15,9 +15,10 @@ from predictors.columns import prepare_kernels
 from predictors.corrections import BOARD_FEATURES, Correction, SymmetricTrees, TreesAndMlp, compute_features
 from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import MMA_SUFFIX, Hardware
-from predictors.kernel_identity import ATTENTION_LAWS, IDENTITY_COLUMNS, is_made_for_mma
+from predictors.kernel_identity import AMD_LIBRARIES, ATTENTION_LAWS, IDENTITY_COLUMNS, is_made_for_mma
 from predictors.laws.law import LAWS
 from predictors.result import ENGINE
+from predictors.training.aiter import TUNED
 from predictors.training.boost import boost
 from predictors.training.datasets import load_datasets
 from predictors.training.descend import train_mlps
@@ -83,7 +84,7 @@ class LawMeasurements:
         """The shapes that are never trained on, or the others; of published rates, all there is."""
         if self.is_published_rate:
             return self
-        held = pl.col("shape") % TEST_FOLDS == 0
+        held = pl.col("fold") % TEST_FOLDS == 0
         return LawMeasurements(self.gpu, self.table.filter(held if test else ~held))
 
 
@@ -126,7 +127,7 @@ def load_measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> d
     """
     rows = load_datasets(*data)
     table = prepare_kernels(rows).hstack(rows.select("gpu", "source", "latency_us"))
-    table = table.with_columns(shape=_hash_shape())
+    table = table.with_columns(shape=_hash_columns(_SHAPE_COLUMNS)).with_columns(fold=_choose_fold())
     out: dict[str, list[LawMeasurements]] = {}
     for (law, gpu, _), part in table.group_by("law", "gpu", pl.col("source") == RATE, maintain_order=True):
         if law is None or gpu in hold_out:
@@ -196,14 +197,26 @@ def _fit_corrections(
     return LawFit(law, replace(fitted, taught=taught), launches, shared, own)
 
 
-def _hash_shape() -> pl.Expr:
-    """A number that is the same for the same shape on every GPU, in any version of any library."""
-    numbers = ("batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
+_SHAPE_COLUMNS = ("batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
                "tokens", "hidden", "inter", "topk", "experts", "tp", "ep")  # fmt: skip
-    primes = (3, 7, 31, 127, 8191, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179, 181, 191, 193, 197)
-    terms = [pl.col(name).fill_null(0.0) * prime for name, prime in zip(numbers, primes, strict=True)]
+_WEIGHT_COLUMNS = ("batch", "n", "k", "hidden", "inter", "topk", "experts", "tp", "ep")
+"""Of these, what products and experts have in common whatever the number of their tokens."""
+_PRIMES = (3, 7, 31, 127, 8191, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179, 181, 191, 193, 197)
+
+
+def _hash_columns(names: Sequence[str]) -> pl.Expr:
+    """A number that is the same for the same shape on every GPU, in any version of any library."""
+    terms = [pl.col(name).fill_null(0.0) * prime for name, prime in zip(names, _PRIMES, strict=False)]
     mixed = pl.sum_horizontal(terms).cast(pl.UInt64) * 2654435761 % 4294967296
     return mixed // 65536 + mixed % 65536 * 65536
+
+
+def _choose_fold() -> pl.Expr:
+    """What decides whether a shape is held out: of tuners' rows, many of which have one weight, that weight.
+
+    With its neighbours of the same weight in the fit, a shape would say nothing of other models'.
+    """
+    return pl.when(pl.col("source") == TUNED).then(_hash_columns(_WEIGHT_COLUMNS)).otherwise("shape")
 
 
 def sample_law_data(measured: LawMeasurements, rows: int) -> LawData:
@@ -216,11 +229,17 @@ def sample_law_data(measured: LawMeasurements, rows: int) -> LawData:
         measured.hardware,
         build_shown_inputs(known, shown).to_columns(measured.hardware),
         known["share"].to_numpy(),
-        shown["framework"].to_numpy().astype(object),
+        _forget_amd_libraries(shown).to_numpy().astype(object),
         (known["source"] == "eager").to_numpy(),
         known["latency_us"].to_numpy(),
         measured.is_published_rate,
     )
+
+
+def _forget_amd_libraries(shown: pl.DataFrame) -> pl.Series:
+    """Frameworks of rows; of AMD's products none, which would shift those of NVIDIA's kernels without a name."""
+    amd = pl.col("framework").is_in(AMD_LIBRARIES) & pl.col("family").is_in(["gemm", "moe"])
+    return shown.select(pl.when(~amd.fill_null(value=False)).then("framework").alias("framework"))["framework"]
 
 
 def sample_rows(table: pl.DataFrame, rows: int, unnamed: int | None = None) -> pl.DataFrame:
