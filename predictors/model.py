@@ -15,6 +15,7 @@ import polars as pl
 from predictors.arrays import Bools, CategoricalColumn, Columns, Floats, Ints, is_true
 from predictors.columns import KernelArrays, LawInputs, adapt_to_gpu, compute_law_inputs
 from predictors.corrections import compute_features
+from predictors.fitted_kernels import place_releases
 from predictors.gaussian_process import compute_coordinates
 from predictors.hardware import Hardware, get_format_key
 from predictors.laws.attention import choose_key_blocks, choose_query_blocks, compute_lone_block_us
@@ -260,9 +261,10 @@ def evaluate_law(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> 
     No attention that was measured has a mask: the correction is that of the same kernel without one.
     """
     known = rows.without_masks()
-    columns, terms = _compute_law_terms(known, law, gpu, weights)
+    placed = _place_releases(known, law, gpu, weights)
+    columns, terms = _compute_law_terms(placed, law, gpu, weights)
     twin = weights.find_twin(law, gpu)
-    of_twin = (columns, terms) if twin is None else _compute_law_terms(known, law, twin, weights)
+    of_twin = (columns, terms) if twin is None else _compute_law_terms(placed, law, twin, weights)
     learned = np.zeros(rows.share.size)
     grown = weights.get_correction(law, gpu)
     if grown is not None:
@@ -287,6 +289,15 @@ def evaluate_law(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> 
         least, most = gpu.bound_time_ratio(twin, rate, law in EXPONENTIAL_LAWS)
         time_us = np.clip(time_us, there_us * least, there_us * most)
     return terms, time_us
+
+
+def _place_releases(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> LawInputs:
+    """Rows with releases that the law was fitted to, the others' replaced."""
+    if not (rows.numbers["release"] >= 0).any():
+        return rows
+    fitted = weights.get_law(law).find_alike_kernels(gpu)
+    placed = place_releases(law, rows.numbers, rows.frameworks, fitted)
+    return replace(rows, numbers={**rows.numbers, "release": placed})
 
 
 def _compute_law_terms(

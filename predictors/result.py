@@ -9,8 +9,10 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Bools, CategoricalColumn, Floats, Ints, is_true
+from predictors.arrays import Bools, CategoricalColumn, Floats, Ints
+from predictors.fitted_kernels import find_fitted
 from predictors.hardware import Hardware
+from predictors.kernel_identity import SERVING_FRAMEWORKS
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.model import LIMITERS, KernelsByLaw, ModelTimes
 from predictors.power import compute_demand_w, limit_power_w
@@ -21,9 +23,12 @@ SITUATIONS = ("base", "sibling", "class", "new")
 """How close the measurements of a law come to a GPU that was not calibrated, from near to far: the GPU itself, a
 sibling, the same class of matrix units, none of these."""
 CALIBRATED = "calibrated"
-ENGINE, LIBRARY, NOTHING, NEW_RELEASE = TOLD_LEVELS = ("engine", "library", "nothing", "new release")
+ENGINE, LIBRARY, NOTHING, NEW_RELEASE, UNVERSIONED, RELEASE_ALONE = TOLD_LEVELS = (
+    "engine", "library", "nothing", "new release", "engine and library", "engine and release",
+)  # fmt: skip
 """What a kernel's interval has on top, in squares, beside the situations' widths: where only its engine, its library or
-no name is told, and where the engine's release is none of the fitted ones."""
+no name is told, where the GPU's fitted kernels have none of its engine, release and library, and where its engine is
+told with its library or its release, without the other."""
 TOLD_ALL = "release"
 COMMON_ERROR_FRACTION = 0.4
 """How much of an interval's half-width is taken as common to all kernels on a GPU. With it 94 to 99 % of sums of 20
@@ -134,7 +139,7 @@ def compute_half_widths(
     Where a source is given, they are those of times that were measured there and carried over. An fp32 convolution gets
     the wider interval of its two laws, because its shape does not determine cuDNN's algorithm.
     """
-    laws, told = kernels.law, classify_told(kernels, weights)
+    laws, told = kernels.law, classify_told(kernels, gpu, weights)
 
     def width(seen: Hardware, there: Hardware | None) -> Floats:
         of_law, kinship = np.zeros(kernels.height), classify_kinship(there, seen) if there else None
@@ -156,35 +161,33 @@ def compute_half_widths(
     return np.where(convolution, np.maximum(of_law, either), of_law)
 
 
-def classify_told(kernels: KernelsByLaw, weights: Weights) -> CategoricalColumn:
+def classify_told(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> CategoricalColumn:
     """Return what is told of the software of each kernel: one of `TOLD_LEVELS`, or all."""
-    unnamed, no_engine = (kernels.names[name].is_in(None) for name in ("framework", "engine"))
+    framework, engine = kernels.names["framework"], kernels.names["engine"]
     no_release = np.isnan(kernels.table["release"].to_numpy())
+    of_engine = framework.is_in(*SERVING_FRAMEWORKS)
+    exact, of_release = _find_fitted(kernels, ~no_release, gpu, weights)
     levels = {
-        NOTHING: unnamed,
-        LIBRARY: no_engine,
-        ENGINE: no_release,
-        TOLD_ALL: _are_fitted(kernels, ~no_release, weights),
+        NOTHING: framework.is_in(None),
+        LIBRARY: engine.is_in(None),
+        ENGINE: no_release & of_engine,
+        UNVERSIONED: no_release,
+        TOLD_ALL: exact,
+        RELEASE_ALONE: of_engine & of_release,
         NEW_RELEASE: np.ones(kernels.height, dtype=np.bool_),
     }
     first_that_holds = np.argmax(list(levels.values()), axis=0)
     return CategoricalColumn(tuple(levels), first_that_holds).take(np.arange(kernels.height))
 
 
-def _are_fitted(kernels: KernelsByLaw, has_release: Bools, weights: Weights) -> Bools:
-    """Return which kernels are of releases that their law was fitted to."""
-    if not has_release.any():
-        return has_release
-    known = [
-        {"law": law, "engine": engine, "release": release, "fitted": True}
-        for law, fitted in weights.laws.items()
-        for engine, releases in fitted.releases.items()
-        for release in releases
-    ]
-    schema = {"law": pl.String, "engine": pl.String, "release": pl.Float64, "fitted": pl.Boolean}
-    keys = ["law", "engine", "release"]
-    fitted = kernels.table[keys].join(pl.DataFrame(known, schema), on=keys, how="left", maintain_order="left")["fitted"]
-    return is_true(fitted)
+def _find_fitted(kernels: KernelsByLaw, has_release: Bools, gpu: Hardware, weights: Weights) -> tuple[Bools, Bools]:
+    """Return which kernels' engine, release and library their law was fitted to on a GPU; of which the first two."""
+    exact, of_release = np.zeros((2, kernels.height), dtype=np.bool_)
+    for part in kernels.chunks if has_release.any() else ():
+        fitted = weights.get_law(part.law).find_kernels(gpu.on_mma if part.on_mma else gpu)
+        x, frameworks = part.inputs.numbers, part.inputs.frameworks
+        exact[part.rows], of_release[part.rows] = find_fitted(part.law, x, frameworks, fitted)
+    return exact & has_release, of_release & has_release
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from predictors.arrays import Floats, Frameworks
 from predictors.corrections import Correction, CorrectionFile, to_arrays
 from predictors.errors import WeightsError
+from predictors.fitted_kernels import FittedKernels, ReleasesByGpu, join_kernels
 from predictors.gaussian_process import ErrorSpread, GaussianProcessCorrection, build_default_spread
 from predictors.gpu_names import load_gpu
 from predictors.gpu_order import GpuOrder, load_gpu_order
@@ -52,7 +53,7 @@ class LawConstants:
         sparse: GPUs with so few measured kernels that their interval is that of unmeasured GPUs.
         rated: Slug -> constant -> offset, of GPUs for which only the rate of large GEMMs was published.
         taught: GPUs with enough measurements to train the corrections for unmeasured GPUs.
-        releases: Serving engine -> its measured releases, as numbers, oldest first.
+        releases: Slug -> 'table/engine/library' -> measured releases, as numbers, oldest first.
     """
 
     base: dict[str, float]
@@ -64,12 +65,27 @@ class LawConstants:
     sparse: Sequence[str] = ()
     rated: OffsetTable = field(default_factory=dict)
     taught: Sequence[str] = ()
-    releases: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    releases: ReleasesByGpu = field(default_factory=dict)
 
     @functools.cached_property
     def well_measured(self) -> Mapping[str, Hardware]:
         """GPUs, by slug, that were measured on enough kernels to tell how far off a prediction for them may be."""
         return {slug: load_hardware(slug) for slug in self.gpu if slug not in self.sparse}
+
+    def find_kernels(self, gpu: Hardware) -> FittedKernels:
+        """Return the engines' kernels that were measured on a GPU; of one without any, on those most like it."""
+        return FittedKernels(self.releases[gpu.slug]) if gpu.slug in self.releases else self.find_alike_kernels(gpu)
+
+    def find_alike_kernels(self, gpu: Hardware) -> FittedKernels:
+        """Return the engines' kernels that were measured on the GPUs of an architecture; of none of them, on any."""
+        if gpu.architecture not in self._kernels_by_architecture:
+            alike = [of for slug, of in self.releases.items() if load_hardware(slug).architecture == gpu.architecture]
+            self._kernels_by_architecture[gpu.architecture] = join_kernels(alike or self.releases.values())
+        return self._kernels_by_architecture[gpu.architecture]
+
+    @functools.cached_property
+    def _kernels_by_architecture(self) -> dict[str, FittedKernels]:
+        return {}
 
     def compute_constants(
         self,

@@ -19,7 +19,7 @@ from predictors.result import ENGINE, LIBRARY, NEW_RELEASE, NOTHING, TOLD_ALL, c
 from predictors.training.calibration import build_error_blocks, build_min_scored_us, calibrate_frameworks
 from predictors.training.fit import LawFit, LawMeasurements, fit_law_and_corrections, sample_rows, subtract_launch_us
 from predictors.training.fit_spread import ErrorBlock, fit_spread
-from predictors.training.views import VIEWS, build_shown_inputs, can_show, show
+from predictors.training.views import VIEWS, build_shown_inputs, can_show, get_time_column, show
 from predictors.transfer import classify_kinship
 from predictors.weights_file import Weights
 from predictors.work import compute_bound_us
@@ -53,8 +53,8 @@ def cross_validate(law: str, parts: Sequence[LawMeasurements]) -> tuple[LawFit, 
 
     Returns:
         The fit on all GPUs, and one row per scored kernel: ``law``, ``gpu``, ``situation``, ``framework``, ``engine``,
-        ``release``, ``shape``, ``latency_us`` (without launch), ``model_us``, ``engine_us``, ``library_us`` and
-        ``nothing_us`` (with as much of the identity as these views show; null where they show no less), ``law_us``,
+        ``release``, ``shape``, ``latency_us`` (without launch), ``model_us``, those of ``views.get_time_column`` (with
+        as much of the identity as these views show; null where they show no less), ``law_us``,
         ``roofline_us``, and from one other GPU that measured the same kernel ``source_ratio`` (log of its measured over
         modelled time, with what a trace tells), ``kinship``, ``peak_ratio_us``.
     """
@@ -82,22 +82,15 @@ def cross_validate(law: str, parts: Sequence[LawMeasurements]) -> tuple[LawFit, 
             without = replace(alone[part.gpu], spread=_fit_spread_of_blocks(law, others, spread))
             rows.append(_score_calibrated(without, everything, part, tests[part.gpu]))
     sparse = sorted(p.gpu for p in measured.values() if p.table.height < MIN_KERNELS)
-    fitted = replace(everything.fitted, sparse=sparse, releases=_list_releases(parts))
+    fitted = replace(everything.fitted, sparse=sparse)
     return replace(everything, fitted=fitted, spread=spread), pl.concat(rows, how="diagonal_relaxed")
-
-
-def _list_releases(parts: Sequence[LawMeasurements]) -> dict[str, list[float]]:
-    """Releases of each engine among some measurements, oldest first."""
-    found = pl.concat([part.table.select("engine", "release") for part in parts]).drop_nulls().unique()
-    by_engine = found.group_by("engine").agg(pl.col("release").sort()).sort("engine")
-    return dict(by_engine.iter_rows())
 
 
 def _score_new_releases(
     law: str, parts: Sequence[LawMeasurements], near: LawFit, tests: Mapping[str, LawMeasurements]
 ) -> list[pl.DataFrame]:
     """Score kernels of each engine's newest release by a fit that lacks it."""
-    newest = {engine: releases[-1] for engine, releases in _list_releases(parts).items() if len(releases) > 1}
+    newest = _find_newest_releases(parts)
     return [
         scored
         for engine, release in newest.items()
@@ -105,6 +98,13 @@ def _score_new_releases(
             law, parts, near, tests, (pl.col("engine") == engine, pl.col("release") == release)
         )
     ]
+
+
+def _find_newest_releases(parts: Sequence[LawMeasurements]) -> dict[str, float]:
+    """The newest release of each engine that several were measured of."""
+    found = pl.concat([part.table.select("engine", "release") for part in parts]).drop_nulls().unique()
+    newest = found.group_by("engine").agg(pl.col("release").max(), several=pl.len() > 1).filter("several")
+    return dict(newest.sort("engine").select("engine", "release").iter_rows())
 
 
 def _score_release(
@@ -212,7 +212,7 @@ def _score_kernels(
         situation=pl.lit(classify_situation(law, gpu, weights)),
         latency_us=pl.Series(subtract_launch_us(part.table, launch_us)),
         model_us=pl.Series(np.maximum(model_us, bound)),
-        **{f"{view}_us": _predict_view(part.table, view, law, gpu, weights, bound) for view in VIEWS},
+        **{get_time_column(view): _predict_view(part.table, view, law, gpu, weights, bound) for view in VIEWS},
         law_us=pl.Series(np.maximum(law_us, bound)),
         roofline_us=pl.Series(roofline),
     )
@@ -271,7 +271,7 @@ def summarise_views(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("latency_us") > MIN_SHOWN_US,
         pl.col("situation").is_in(["base", NEW_RELEASE]),
     )
-    predicted = {TOLD_ALL: "model_us"} | {view: f"{view}_us" for view in VIEWS}
+    predicted = {TOLD_ALL: "model_us"} | {view: get_time_column(view) for view in VIEWS}
     long = served.unpivot(
         list(predicted.values()), index=["law", "situation", "gpu", "latency_us"], variable_name="view", value_name="us"
     ).drop_nulls("us")

@@ -13,6 +13,7 @@ import polars as pl
 from predictors.arrays import Floats, Singles
 from predictors.columns import prepare_kernels
 from predictors.corrections import BOARD_FEATURES, Correction, SymmetricTrees, TreesAndMlp, compute_features
+from predictors.fitted_kernels import get_key, name_tables
 from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import MMA_SUFFIX, Hardware
 from predictors.kernel_identity import AMD_LIBRARIES, ATTENTION_LAWS, IDENTITY_COLUMNS, is_made_for_mma
@@ -49,6 +50,8 @@ MIN_MEASUREMENT_FRACTION = 0.1
 """A GPU with less than this share of the median GPU's measurements has no part in the trees for unmeasured ones."""
 MIN_ARCHITECTURE_ROWS = 1000
 """An architecture with fewer measurements of a law gets offsets, but no trees of its own."""
+MIN_RELEASE_ROWS = 20
+"""Measurements of a library's kernels in an engine's release on one GPU that make them fitted."""
 VIEW_ROW_STEP = 3
 """One training row in so many is shown again in each view that tells less of it."""
 TEST_FOLDS = 5
@@ -194,7 +197,24 @@ def _fit_corrections(
         if sum(s.target.size for s in alike) >= MIN_ARCHITECTURE_ROWS:
             trees = grow(*_pool_targets(alike))
             own[architecture] = TreesAndMlp(trees, OWN_MLPS(*_pool_targets(alike))) if family in MLP_FAMILIES else trees
-    return LawFit(law, replace(fitted, taught=taught), launches, shared, own)
+    return LawFit(law, replace(fitted, taught=taught, releases=list_releases(law, parts)), launches, shared, own)
+
+
+def list_releases(law: str, parts: Sequence[LawMeasurements]) -> dict[str, dict[str, list[float]]]:
+    """Return the releases of engines' kernels that each GPU was measured on, as ``LawConstants.releases``."""
+    return {part.gpu: found for part in parts if (found := _list_releases_of_gpu(law, part.table))}
+
+
+def _list_releases_of_gpu(law: str, table: pl.DataFrame) -> dict[str, list[float]]:
+    head_dim, batch = (table[name].cast(pl.Float64).fill_null(1.0).to_numpy() for name in ("head_dim", "batch"))
+    names, second = name_tables(law, head_dim, batch)
+    named = table.select("engine", library="framework", release="release", table=pl.Series(names).gather(second * 1))
+    kernel = ["table", "engine", "library", "release"]
+    counted = named.drop_nulls().group_by(kernel).len().filter(pl.col("len") >= MIN_RELEASE_ROWS).sort(kernel)
+    found: dict[str, list[float]] = {}
+    for name, engine, library, release in counted.select(kernel).iter_rows():
+        found.setdefault(get_key(name, engine, library), []).append(release)
+    return found
 
 
 _SHAPE_COLUMNS = ("batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",

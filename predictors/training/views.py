@@ -3,6 +3,8 @@
 A kernel that SGLang 0.5.14 ran in Triton is shown as it is, and
 
 - with its engine alone: 'sglang', as in tables without versions,
+- with engine and release: 'sglang' 0.5.14, as a user tells them of a job whose kernels have no names,
+- with engine and library: Triton in 'sglang', as where the names of a trace tell the library,
 - with its library alone: 'triton', as the kernel's name in a trace tells it,
 - without a name.
 """
@@ -15,9 +17,9 @@ import polars as pl
 
 from predictors.columns import LawInputs, build_law_inputs
 from predictors.kernel_identity import is_known_by_library
-from predictors.result import ENGINE, LIBRARY, NOTHING
+from predictors.result import ENGINE, LIBRARY, NOTHING, RELEASE_ALONE, UNVERSIONED
 
-VIEWS = (ENGINE, LIBRARY, NOTHING)
+VIEWS = (ENGINE, LIBRARY, NOTHING, UNVERSIONED, RELEASE_ALONE)
 MEASURED_COLUMNS = ("cold", "quantised_input")
 """Columns of a law that say how a kernel was measured, whatever is told of it."""
 _NO_NAME = pl.lit(None, pl.String)
@@ -30,7 +32,13 @@ def can_show(view: str) -> pl.Expr:
         return pl.col("engine").is_not_null()
     if view == NOTHING:
         return pl.col("framework").is_not_null()
-    return pl.col("engine").is_not_null() & is_known_by_library()
+    named = pl.col("engine").is_not_null() & is_known_by_library()
+    return named if view == LIBRARY else named & pl.col("release").is_not_null()
+
+
+def get_time_column(view: str) -> str:
+    """The column of scored rows with the times that are predicted of what a view tells."""
+    return f"{view.replace(' ', '_')}_us"
 
 
 def show(table: pl.DataFrame, view: str) -> pl.DataFrame:
@@ -44,6 +52,10 @@ def show(table: pl.DataFrame, view: str) -> pl.DataFrame:
         return table.with_columns(framework="engine", release=_NO_RELEASE)
     if view == NOTHING:
         return table.with_columns(framework=_NO_NAME, engine=_NO_NAME, release=_NO_RELEASE)
+    if view == UNVERSIONED:
+        return table.with_columns(release=_NO_RELEASE)
+    if view == RELEASE_ALONE:
+        return table.with_columns(framework="engine")
     return table.with_columns(engine=_NO_NAME, release=_NO_RELEASE)
 
 

@@ -11,7 +11,7 @@ from predictors.arrays import Floats
 from predictors.laws.law import SUBSTITUTE_LAWS
 from predictors.result import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_LEVELS, get_carried_key, get_width_key
 from predictors.training.carried import collect_carried_errors, fit_exponents, pair_kernels
-from predictors.training.views import VIEWS
+from predictors.training.views import VIEWS, get_time_column
 from predictors.weights_file import load_hardware
 
 MIN_SCORED_KERNELS = 5
@@ -39,7 +39,7 @@ def compute_widths_and_exponents(rows: pl.DataFrame) -> tuple[dict[str, dict[str
     usual = {s: float(np.median([w[s] for w in intervals.values() if s in w] or [0.0])) for s in SITUATIONS}
     filled = {law: _fill_situations(known, usual) for law, known in intervals.items()}
     filled |= {law: _borrow_widths(filled[law], filled[other]) for law, other in _list_single_gpu_laws(errors)}
-    less_told = {level: _collect_errors(rows, f"{level}_us") for level in VIEWS} | {NEW_RELEASE: errors}
+    less_told = {level: _collect_errors(rows, get_time_column(level)) for level in VIEWS} | {NEW_RELEASE: errors}
     for level in TOLD_LEVELS:
         for law in filled.keys() & {law for law, _ in less_told[level]}:
             filled[law][level] = _compute_extra_width(law, level, less_told[level], intervals[law]["base"])

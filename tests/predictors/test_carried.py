@@ -11,12 +11,14 @@ from predictors.gpu_names import load_gpu
 from predictors.hardware import derive_hardware
 from predictors.result import compute_half_width
 from predictors.training.carried import collect_carried_errors, fit_exponents, pair_kernels
+from predictors.training.views import VIEWS, get_time_column
 from predictors.training.widths import compute_widths_and_exponents
 from predictors.weights_file import LawConstants, Weights
 
 NEWEST = {"law": "prefill", "situation": "new release", "framework": "fa3", "engine": "vllm", "release": 2400.0}
-UNTOLD = {"engine_us": None, "library_us": None, "nothing_us": None, "source_ratio": None, "kinship": None}
-TEXT = {"kinship": pl.String, **dict.fromkeys(("engine_us", "library_us", "nothing_us", "source_ratio"), pl.Float64)}
+VIEW_COLUMNS = [get_time_column(view) for view in VIEWS]
+UNTOLD = dict.fromkeys([*VIEW_COLUMNS, "source_ratio", "kinship"])
+TEXT = {"kinship": pl.String, **dict.fromkeys([*VIEW_COLUMNS, "source_ratio"], pl.Float64)}
 
 
 def score(missed: dict[str, list[float]]) -> pl.DataFrame:

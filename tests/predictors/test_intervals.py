@@ -113,9 +113,16 @@ def test_what_a_row_tells_of_its_software():
     told = [
         {}, {"framework": "cublas"}, {"framework": "vllm"}, {"framework": "vllm", "version": "0.19.0"},
         {"framework": "vllm", "version": "9.9.9"}, {"framework": "unheard of"},
+        {"framework": "cublas", "engine": "vllm", "version": "0.19.0"}, {"framework": "cublas", "engine": "vllm"},
+        {"framework": "vllm", "version": "0.24.0"}, {"framework": "triton", "engine": "vllm", "version": "0.24.0"},
+        {"framework": "vllm", "version": "0.19.0", "batch": 8},
     ]  # fmt: skip
-    table = prepare_kernels(pl.DataFrame([gemm | {"framework": None, "version": None} | one for one in told]))
-    weights = replace(WEIGHTS, laws={"gemm half": LawConstants(BASE, releases={"vllm": [1900.0]})})
-    assert classify_told(split_by_law(table), weights).map(str).tolist() == [
+    unknown = {"framework": None, "engine": None, "version": None, "batch": 1}
+    table = prepare_kernels(pl.DataFrame([gemm | unknown | one for one in told]))
+    measured = {"gemm/vllm/vllm": [1900.0], "gemm/vllm/cublas": [2400.0], "batched gemm/vllm/vllm": [2400.0]}
+    weights = replace(WEIGHTS, laws={"gemm half": LawConstants(BASE, releases={"h100-sxm": measured})})
+    h100 = derive_hardware(load_gpu("h100-sxm"))
+    assert classify_told(split_by_law(table), h100, weights).map(str).tolist() == [
         "nothing", "library", "engine", "release", "new release", "nothing",
+        "new release", "engine and library", "engine and release", "new release", "new release",
     ]  # fmt: skip

@@ -33,6 +33,7 @@ from predictors.training.fit_all import replace_laws
 from predictors.training.fit_law import LawData, fit_law
 from predictors.training.report import format_card, format_markdown
 from predictors.training.sums import compute_sum_coverage
+from predictors.training.views import VIEWS, get_time_column
 from predictors.training.widths import (
     compute_coverage,
     compute_measured_width,
@@ -45,7 +46,7 @@ UNPAIRED = {
     "framework": pl.lit(None, pl.String), "engine": pl.lit(None, pl.String), "release": pl.lit(None, pl.Float64),
     "dtype": pl.lit("bf16"), "source_ratio": pl.lit(None, pl.Float64),
     "kinship": pl.lit(None, pl.String),
-    **dict.fromkeys(("engine_us", "library_us", "nothing_us"), pl.lit(None, pl.Float64)),
+    **dict.fromkeys((get_time_column(view) for view in VIEWS), pl.lit(None, pl.Float64)),
 }  # fmt: skip
 """Columns of scored kernels without a pair on another GPU or anything told of their software."""
 GEMM = {"family": "gemm", "dtype": "bf16", "framework": "vllm", "m": 512, "n": 4096, "k": 1024}
