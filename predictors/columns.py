@@ -22,6 +22,13 @@ from predictors.kernel_identity import (
 )
 from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, add_law, complete_columns
 from predictors.laws.terms import UNKNOWN_BLOCK_COUNT
+from predictors.quantising import (
+    INPUT_BYTES,
+    PER_TENSOR,
+    PER_TENSOR_DTYPE,
+    PER_TENSOR_ENGINE,
+    QUANTISED_DTYPES,
+)
 from predictors.work import (
     DEFAULT_ELEMENT_BYTES,
     add_work,
@@ -67,6 +74,7 @@ _SHARED_COLUMNS = ("warp_clocks", "accessed_bytes", "streamed_bytes", "host_byte
 _LAW_NAMES = ("family", "framework", "engine", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
 _NAME_COLUMNS = [*_LAW_NAMES, "law"]
 UNKNOWN_RELEASE = -1.0
+_ENGINE_COLUMNS = tuple(f"of_{name}" for name in SERVING_FRAMEWORKS)
 
 
 def prepare_kernels(kernels: pl.DataFrame, gpu: Hardware | None = None) -> pl.DataFrame:
@@ -134,6 +142,16 @@ class LawInputs:
         moved = self.numbers["work_bytes"] - masks * self.share
         return replace(self, numbers={**self.numbers, "work_bytes": moved, "masks": np.zeros_like(masks)})
 
+    def get_quantising(self) -> LawInputs:
+        """The quantising of the inputs of products, as kernels of their own of which no engine is told."""
+        x, one = self.numbers, np.ones_like(self.share)
+        values = x["m"] * x["k"]
+        alone = dict.fromkeys(("m", "n", "k", "batch"), one) | dict.fromkeys(_ENGINE_COLUMNS, np.zeros_like(one))
+        alone |= {"rows": x["m"], "cols": x["k"], "size": one, "elements": values, "work_flops": 0 * one}
+        alone |= {"release": np.full_like(one, UNKNOWN_RELEASE), "share": one}
+        alone |= {"work_bytes": values * (INPUT_BYTES * (1 + x["scaled_input"]) + x["size"])}
+        return replace(self, numbers={**x, **alone}, frameworks=None, share=one)
+
     def to_columns(self, gpu: Hardware) -> Columns:
         """The numeric columns of a law, with the GPU's rates as `tflops` and `copy_gbps`."""
         return {
@@ -180,11 +198,13 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
     x = {name: _fill_missing(numbers[name], 1.0) for name in _NUMERIC_COLUMNS}
     x |= {"size": dtype.map(get_element_bytes), "kv_size": kv_dtype.map(get_element_bytes)}
     gemm, served = family.is_in("gemm"), engine.is_in(*SERVING_FRAMEWORKS)
+    per_tensor = engine.is_in(PER_TENSOR_ENGINE) & dtype.is_in(PER_TENSOR_DTYPE)
     # Narrower formats run on rows of whole 16 bytes only (cuBLASLt), so libraries pad them.
     wide = x["size"] >= 2
     # In a job, weights come from memory; in a benchmark loop they are in the cache. So are the operands of a batched
-    # GEMM: two activations that were just computed.
-    one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1)
+    # GEMM: two activations that were just computed. Engines' products were measured over more weights than the cache
+    # holds (aiconfigurator's collectors), which is as in a job.
+    one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1) & ~(gemm & served)
     weighted = one_by_many | family.is_in("moe")
     # 0 also where nobody knows.
     x |= {name: np.nan_to_num(numbers[name]) for name in ("indexed", "across", "paged", "serial_clocks", "reuse_bytes")}
@@ -222,7 +242,9 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
         **{f"of_{name}": engine.is_in(name).astype(np.float64) for name in SERVING_FRAMEWORKS},
         "release": _fill_missing(numbers["release"], UNKNOWN_RELEASE),
         **_build_winograd_columns(numbers, x, family, direction),
-        "quantised_input": (served & dtype.is_in("fp8", "fp8_block", "nvfp4")) * (1.0 - numbers["in_job"]),
+        "quantised_input": (gemm & served & dtype.is_in(*QUANTISED_DTYPES) & (x["batch"] == 1))
+        * (1.0 - numbers["in_job"]),
+        "scaled_input": (part.is_in(PER_TENSOR) | per_tensor).astype(np.float64),
     }
     frameworks = None if framework.categories == (None,) else framework.map(lambda name: name)
     return LawInputs(x, frameworks, x["share"], dtype, copies)

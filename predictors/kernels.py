@@ -48,6 +48,7 @@ REQUIRED_COLUMNS: dict[str, tuple[str, ...]] = {
     "embedding": ("bytes",),
     "optimizer": ("bytes",),
     "memset": ("bytes",),
+    "quantise": ("bytes",),
     "memcpy": ("bytes",),
     "linear_attention": (),
     "collective": (),
@@ -57,7 +58,9 @@ REQUIRED_COLUMNS: dict[str, tuple[str, ...]] = {
 of GEMMs and passes over memory: a row whose work is known counts as one of those."""
 
 TENSOR_FAMILIES = ("gemm", "conv", "attention", "moe")
-MEMORY_FAMILIES = ("elementwise", "softmax", "norm", "copy", "reduction", "embedding", "optimizer", "memset")
+MEMORY_FAMILIES = (
+    "elementwise", "softmax", "norm", "copy", "reduction", "embedding", "optimizer", "memset", "quantise",
+)  # fmt: skip
 ROW_FAMILIES = ("softmax", "norm")
 """Families that work on whole rows. In the other memory families a block takes many rows, or a part of one."""
 DTYPE_BYTES: dict[str, float] = {

@@ -25,6 +25,7 @@ from predictors.laws.terms import LatencyTerms, Tiles
 from predictors.weights_file import Weights
 from predictors.work import MATRIX_UNIT_LAWS, compute_arithmetic_us, compute_bound_us, uses_matrix_units
 
+QUANTISE_LAW = "quantise"
 CHUNK_ROWS = 16384  # the columns of a chunk fit the CPU's cache
 HOST_COPY_KINDS = ("HtoD", "DtoH")
 LINK_COPY_KINDS = (*HOST_COPY_KINDS, "PtoP")
@@ -232,8 +233,10 @@ def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> 
         arithmetic[part.rows] = compute_us >= terms.memory_us
         if part.law == "decode":
             time_us = np.maximum(time_us, terms.floor_us + compute_lone_block_us(columns, gpu))
-        out["bound_us"][part.rows], out["time_us"][part.rows] = bound, np.maximum(time_us, bound)
-        for name in ("floor_us", "compute_us", "memory_us"):
+        quantising_us = compute_quantising_us(part.inputs, gpu, weights)
+        out["bound_us"][part.rows], out["time_us"][part.rows] = bound, np.maximum(time_us, bound) + quantising_us
+        out["floor_us"][part.rows] = terms.floor_us + quantising_us
+        for name in ("compute_us", "memory_us"):
             out[name][part.rows] = getattr(terms, name)
 
     if kernels.height <= CHUNK_ROWS:
@@ -243,6 +246,15 @@ def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> 
         with ThreadPoolExecutor(MAX_THREADS) as pool:
             list(pool.map(fill, kernels.chunks))
     return ModelTimes(kernels, **out, is_compute_bound=arithmetic)
+
+
+def compute_quantising_us(rows: LawInputs, gpu: Hardware, weights: Weights) -> Floats:
+    """Time that products' benchmarks spend on quantising their input beside them; 0 in jobs and of other formats."""
+    time_us = np.zeros(rows.share.size)
+    contains = np.flatnonzero(rows.numbers["quantised_input"])
+    if contains.size:
+        time_us[contains] = evaluate_law(rows.take(contains).get_quantising(), QUANTISE_LAW, gpu, weights)[1]
+    return time_us
 
 
 def classify_bounds(kernels: KernelsByLaw, gpu: Hardware) -> pl.Series:

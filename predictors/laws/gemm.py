@@ -95,11 +95,9 @@ def compute_tiled_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Se
     On NVIDIA GPUs, the operands of a job's GEMMs first come from memory, which has a longer latency than the cache.
     Rows that do not start at multiples of 16 bytes are loaded and stored in smaller pieces.
     """
-    m, k = x["m"], x["k"]
     best = np.concatenate([_select_best_tile(*some)[0] for some in _slice_products(x, gpu, c, splits)], axis=1)
-    quantise = x["quantised_input"] * (c["quantise"] * 3 * m * k / gpu.bandwidth_gbps / 1e3)
     cold = (x["cold"] > 0) & (gpu.tensor_class != AMD_CLASS)
-    return LatencyTerms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0) + quantise, *best)
+    return LatencyTerms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0), *best)
 
 
 def choose_gemm_tiles(

@@ -33,7 +33,13 @@ from predictors.laws.gemm import (
     compute_moe_terms,
 )
 from predictors.laws.terms import Constants, LatencyTerms
-from predictors.laws.vector import compute_lookup_terms, compute_memcpy_terms, compute_row_terms, compute_stream_terms
+from predictors.laws.vector import (
+    compute_lookup_terms,
+    compute_memcpy_terms,
+    compute_quantise_terms,
+    compute_row_terms,
+    compute_stream_terms,
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ _FIXED_PRIORS = {"unaligned": (0.37, 0.05), "matrix_power": (3.2, 0.02)}
 
 GEMM = Law(
     compute_gemm_terms,
-    _SHARED_PRIORS | _GEMM_PRIORS | _FIXED_PRIORS | {"reduce": (1.5, 0.7), "quantise": (1.0, 0.5), "cold": (1.5, 0.3)},
+    _SHARED_PRIORS | _GEMM_PRIORS | _FIXED_PRIORS | {"reduce": (1.5, 0.7), "cold": (1.5, 0.3)},
 )
 CONV = replace(GEMM, terms=compute_conv_terms)
 GEMM_FP32 = Law(
@@ -175,6 +181,10 @@ SOFTMAX = replace(
     ROWS, priors=dict(ROWS.priors) | {"by_size": (0.1, 0.5), "unheld": (0.5, 0.2), "backward": (0.5, 0.5)}
 )
 
+QUANTISE = replace(
+    STREAM, terms=compute_quantise_terms, priors=dict(STREAM.priors) | {"scale": (3.0, 0.5)}, floor_is_exact=False
+)
+
 # From PyTorch's pooling on an H100 (KernelBench, level 1): 0.3 to 0.35 clocks per element of a window.
 REDUCTION = replace(STREAM, priors=dict(STREAM.priors) | {"indexed": (2.2, 0.2)})
 
@@ -191,6 +201,7 @@ LAWS: dict[str, Law] = {
     "latent": LATENT,
     **dict.fromkeys(("elementwise", "copy", "embedding", "optimizer", "memset"), STREAM),
     "lookup": LOOKUP,
+    "quantise": QUANTISE,
     "reduction": REDUCTION,
     "softmax": SOFTMAX,
     "norm": ROWS,
@@ -208,6 +219,6 @@ EXPONENTIAL_LAWS = ("prefill", "encoder", "sequence")
 SUBSTITUTE_LAWS: dict[str, str] = {
     "conv half": "gemm half", "conv fp8": "gemm fp8", "conv fp8_block": "gemm fp8_block", "conv nvfp4": "gemm nvfp4",
     "moe fp32": "moe half", "copy": "elementwise", "reduction": "elementwise", "embedding": "elementwise",
-    "lookup": "elementwise",     "optimizer": "elementwise", "memset": "elementwise",
+    "lookup": "elementwise",     "optimizer": "elementwise", "memset": "elementwise", "quantise": "elementwise",
 }  # fmt: skip
 """Substitute law whose constants are used where a law has no measurements."""

@@ -162,6 +162,13 @@ def _compute_short_block_cycles(x: Columns, gpu: Hardware) -> Floats:
     return np.where(met, x["blocks"] / gpu.sms * clocks, 0.0)
 
 
+def compute_quantise_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
+    """Quantising: a pass over the input; where all of it shares one scale, after kernels that find that in another."""
+    terms = compute_stream_terms(x, gpu, c)
+    kernels = np.where(x["scaled_input"] > 0, 1.0 + c["scale"], 1.0)
+    return LatencyTerms(terms.floor_us * kernels, terms.compute_us, terms.memory_us)
+
+
 def compute_memcpy_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """A copy by a copy engine, over the link or the memory that `copy_gbps` names."""
     copy = x["work_bytes"] / (x["copy_gbps"] * c["memory"]) / 1e3

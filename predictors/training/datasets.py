@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +13,18 @@ from predictors.gpu_names import load_gpu
 from predictors.kernel_identity import IDENTITY_COLUMNS, select_stack
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.training import aiconfigurator, aiter, neusight, pipeweave, published, tracelens, traces
+from predictors.training.quantising import subtract_quantising
 from predictors.weights_file import load_hardware
 
+COLLECTION_KEYS = ["table", "gpu", "engine", "release", "dtype"]
+"""What a collection of aiconfigurator's measures as one."""
 _FITTED_DTYPES = ("fp32", "tf32", "3xtf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "mxfp8", "int8")
 """Formats of matrix products that are fitted."""
 KEY_COLUMNS = (
-    "source", "gpu", *IDENTITY_COLUMNS, "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n", "k",
-    "rows", "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window", "paged",
-    "cache_width", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks", "threads_per_block",
-    "indexed", "across", "channels", "height", "width", "part", "serial_clocks",
+    "source", "gpu", "table", *IDENTITY_COLUMNS, "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n",
+    "k", "rows", "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window",
+    "paged", "cache_width", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks",
+    "threads_per_block", "indexed", "across", "channels", "height", "width", "part", "serial_clocks",
     "warp_clocks", "accessed_bytes", "reuse_bytes", "streamed_bytes",
 )  # fmt: skip
 
@@ -81,7 +84,8 @@ def load_datasets(*data: Path, gpus: Collection[str] | None = None) -> pl.DataFr
 
     Args:
         data: Each a checkout of one of `SOURCES`, or a folder with such checkouts or tables made from them, by the
-            names of the sources.
+            names of the sources, or a wheel of aiconfigurator. What a later one measured of a GPU, engine, release and
+            format replaces what an earlier one did.
         gpus: Slugs of the GPUs to load; all by default.
 
     Returns:
@@ -95,10 +99,27 @@ def load_datasets(*data: Path, gpus: Collection[str] | None = None) -> pl.DataFr
     found = {folder: [_collect_times(frame, gpus) for frame in _read_frames(folder)] for folder in data}
     if empty := [str(folder) for folder, frames in found.items() if not frames]:
         raise ValueError(f"no measured kernels under {', '.join(empty)}")
-    rows = pl.concat([frame for frames in found.values() for frame in frames], how="diagonal_relaxed")
+    rows = pl.concat(drop_superseded(list(found.values())), how="diagonal_relaxed")
     keys = [key for key in KEY_COLUMNS if key in rows.columns]
     rows = rows.group_by(keys, maintain_order=True).agg(pl.col("times").explode())
-    return rows.with_columns(latency_us=pl.col("times").list.median()).drop("times")
+    rows = rows.with_columns(latency_us=pl.col("times").list.median()).drop("times", "table", strict=False)
+    return subtract_quantising(rows) if {"engine", "batch", "m"} <= {*rows.columns} else rows
+
+
+def drop_superseded(collections: Sequence[Sequence[pl.DataFrame]]) -> list[pl.DataFrame]:
+    """Leave out what a later collection measured anew: all rows of a table, GPU, engine, release and format.
+
+    Args:
+        collections: Frames of each folder, in the order in which the folders were named.
+    """
+    newer = pl.DataFrame(schema=dict.fromkeys(COLLECTION_KEYS, pl.String) | {"release": pl.Float64})
+    kept: list[pl.DataFrame] = []
+    for frames in reversed(collections):
+        tables = [frame for frame in frames if {*COLLECTION_KEYS} <= {*frame.columns}]
+        kept += [frame for frame in frames if not {*COLLECTION_KEYS} <= {*frame.columns}]
+        kept += [frame.join(newer, on=COLLECTION_KEYS, how="anti") for frame in tables]
+        newer = pl.concat([newer, *(frame.select(COLLECTION_KEYS).unique() for frame in tables)])
+    return kept[::-1]
 
 
 def _collect_times(frame: pl.DataFrame, gpus: Collection[str] | None) -> pl.DataFrame:

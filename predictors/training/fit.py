@@ -24,6 +24,7 @@ from predictors.training.boost import boost
 from predictors.training.datasets import load_datasets
 from predictors.training.descend import train_mlps
 from predictors.training.fit_law import LawData, fit_law
+from predictors.training.physics import find_impossible
 from predictors.training.published import RATE_SOURCE as RATE
 from predictors.training.views import VIEWS, build_shown_inputs, can_show, show
 from predictors.weights_file import LawConstants, Weights, load_hardware
@@ -136,9 +137,16 @@ def load_measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> d
         if law is None or gpu in hold_out:
             continue
         for measured in _split_by_matrix_units(str(gpu), part.sort("shape")):
-            if not measured.select_shapes(test=False).table.is_empty():
-                out.setdefault(str(law), []).append(measured)
+            possible = _drop_impossible(str(law), measured)
+            if not possible.select_shapes(test=False).table.is_empty():
+                out.setdefault(str(law), []).append(possible)
     return out
+
+
+def _drop_impossible(law: str, measured: LawMeasurements) -> LawMeasurements:
+    if measured.is_published_rate:
+        return measured
+    return replace(measured, table=measured.table.filter(~find_impossible(law, measured.table, measured.hardware)))
 
 
 def _split_by_matrix_units(gpu: str, table: pl.DataFrame) -> list[LawMeasurements]:

@@ -77,6 +77,7 @@ LAW_TITLES = {
     "lookup": "Look-ups in embedding tables",
     "optimizer": "Optimizers",
     "memset": "Fills",
+    "quantise": "Quantising to fp8",
 }
 
 
