@@ -23,6 +23,7 @@ from predictors.training.aiter import TUNED
 from predictors.training.boost import boost
 from predictors.training.datasets import load_datasets
 from predictors.training.descend import train_mlps
+from predictors.training.disturbed import drop_disturbed
 from predictors.training.fit_law import LawData, fit_law
 from predictors.training.physics import find_impossible
 from predictors.training.published import RATE_SOURCE as RATE
@@ -132,6 +133,7 @@ def load_measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> d
     rows = load_datasets(*data)
     table = prepare_kernels(rows).hstack(rows.select("gpu", "source", "latency_us"))
     table = table.with_columns(shape=_hash_columns(_SHAPE_COLUMNS)).with_columns(fold=_choose_fold())
+    table = drop_disturbed(table)
     out: dict[str, list[LawMeasurements]] = {}
     for (law, gpu, _), part in table.group_by("law", "gpu", pl.col("source") == RATE, maintain_order=True):
         if law is None or gpu in hold_out:
