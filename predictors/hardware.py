@@ -24,8 +24,13 @@ DTYPE_FALLBACKS: dict[str, tuple[str, ...]] = {
     "fp16": ("fp32",),
     "tf32": ("fp32",),
     "3xtf32": ("fp32",),
+    "w4afp8": ("int4_wo",),
+    "w4a8_mxfp4_mxfp8": ("w4a16_mxfp4",),
 }
 """Dtypes that run instead where a GPU has no units for a dtype, best first."""
+ARITHMETIC_DTYPES = {"int4_wo": "bf16", "w4a16_mxfp4": "bf16", "w4afp8": "fp8", "w4a8_mxfp4_mxfp8": "mxfp8"}
+"""What products with weights of 4 bits and wider inputs are computed in; any GPU unpacks such weights to 16 bits."""
+UNPACKED_TO_16_BIT = ("int4_wo", "w4a16_mxfp4")
 
 
 def resolve_dtype(gpu: Gpu) -> pl.Expr:
@@ -64,7 +69,11 @@ def has_tf32(gpu: Gpu) -> bool:
 
 def find_supported_dtype(dtype: str, gpu: Gpu) -> str:
     """Return the nearest dtype that a GPU has units for: fp8 on an A100 is bf16, bf16 on a V100 fp16."""
-    return next((d for d in (dtype, *DTYPE_FALLBACKS.get(dtype, ())) if gpu.supports(d)), "fp32")
+
+    def runs(name: str) -> bool:
+        return name in UNPACKED_TO_16_BIT or gpu.supports(ARITHMETIC_DTYPES.get(name, name))
+
+    return next((d for d in (dtype, *DTYPE_FALLBACKS.get(dtype, ())) if runs(d)), "fp32")
 
 
 L2_BYTES_PER_SM_CLOCK = 64.0
@@ -180,6 +189,8 @@ class Hardware:
         Where it has none of fp64, that is a 64th of the vector rate in fp32.
         """
         runs_as = find_supported_dtype(dtype or "fp32", self.gpu)
+        if runs_as in ARITHMETIC_DTYPES:
+            return self.get_tflops(ARITHMETIC_DTYPES[runs_as])
         peak = self.gpu.peak_flops(runs_as) or self.gpu.vector_tflops["fp32"] * 1e12
         if dtype == "fp64" != runs_as:
             peak = self.gpu.vector_tflops["fp32"] * 1e12 / 64

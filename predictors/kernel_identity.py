@@ -134,7 +134,7 @@ GEMM_LIBRARIES = ("cublas", "cutlass", "deepgemm", "cutedsl", "flashinfer", "tri
 MOE_LIBRARIES = ("triton", "cutlass", "trtllm-gen", "deepgemm", "cutedsl", "min-latency", *AMD_LIBRARIES[1:])
 """Libraries of grouped matrix products; 'min-latency' is TensorRT-LLM's mode for a few tokens."""
 FRAMEWORKS = tuple(
-    dict.fromkeys((*SERVING_FRAMEWORKS, *ATTENTION_STACKS, *GEMM_LIBRARIES, *MOE_LIBRARIES, BENCHMARK_LOOP))
+    dict.fromkeys((*SERVING_FRAMEWORKS, *ATTENTION_STACKS, *GEMM_LIBRARIES, *MOE_LIBRARIES, "marlin", BENCHMARK_LOOP))
 )
 """Every `framework` of a row that says something."""
 
@@ -143,9 +143,12 @@ IDENTITY_COLUMNS = ("framework", "engine", "release")
 
 SERVED_FORMATS = ("half", "fp8", "fp8_block", "nvfp4")
 """Second word of the laws of products whose kernels were measured in serving engines."""
+NARROW_WEIGHT_FORMATS = ("w4a16", "w4a8")
+"""The same of experts whose weights have 4 bits and inputs 16 or 8."""
 LIBRARIES_BY_LAW = (
     dict.fromkeys((f"gemm {dtype}" for dtype in SERVED_FORMATS), GEMM_LIBRARIES)
     | dict.fromkeys((f"moe {dtype}" for dtype in SERVED_FORMATS), MOE_LIBRARIES)
+    | dict.fromkeys((f"moe {dtype}" for dtype in NARROW_WEIGHT_FORMATS), (*MOE_LIBRARIES, "marlin"))
     | dict.fromkeys(ATTENTION_LAWS, ATTENTION_STACKS)
 )
 """Law -> libraries that its kernels may be of."""
@@ -172,6 +175,7 @@ GEMM_SOURCES = {
 CUBLAS_DTYPES = ("bf16", "fp16")
 """Formats in which every engine calls cuBLAS: its versions are 1 to 5 % apart in the median."""
 MOE_SOURCES = {
+    "marlin": r"marlin",
     "min-latency": r"min_latency",
     "trtllm-gen": r"_trtllm",
     "cutedsl": r"cutedsl",

@@ -66,15 +66,17 @@ ROW_FAMILIES = ("softmax", "norm")
 DTYPE_BYTES: dict[str, float] = {
     "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625,
     "mxfp4": 0.53125, "mxfp8": 1.03125, "int8": 1.0, "3xtf32": 4.0,
+    "int4_wo": 0.5625, "w4a16_mxfp4": 0.53125, "w4afp8": 0.515625, "w4a8_mxfp4_mxfp8": 0.53125,
 }  # fmt: skip
 """Bytes per element, scales included: nvfp4 has one byte of scale per 16 elements, mxfp4 and mxfp8 one per 32 (OCP
-Microscaling Formats 1.0, table 1)."""
+Microscaling Formats 1.0, table 1). Of formats of weights alone, whose products are computed in a wider one
+(``hardware.ARITHMETIC_DTYPES``), bytes of a weight: int4_wo has two per 32 (Kimi K2), w4afp8 two per 128."""
 
 _FAMILIES, _DTYPES = pl.Enum(list(REQUIRED_COLUMNS)), pl.Enum(list(DTYPE_BYTES))
 _DTYPE_CLASS = {
     "fp64": "fp32", "fp32": "fp32", "tf32": "half", "fp16": "half", "bf16": "half", "int8": "half",
     "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "mxfp8": "fp8",
-    "3xtf32": "half",
+    "3xtf32": "half", "int4_wo": "w4a16", "w4a16_mxfp4": "w4a16", "w4afp8": "w4a8", "w4a8_mxfp4_mxfp8": "w4a8",
 }  # fmt: skip
 _LAW_OF_PART = {"sums": "reduction", "column sums": "reduction", "fused": "reduction", "scaling": "elementwise"}
 _MAX_DECODE_QUERIES = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries

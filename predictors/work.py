@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import CategoricalColumn, Columns, Floats, encode_names, find_nulls
-from predictors.hardware import Hardware
+from predictors.hardware import ARITHMETIC_DTYPES, Hardware
 from predictors.kernels import DTYPE_BYTES
 
 BACKWARD_ATTENTION_FLOP_RATIO = 2.5
@@ -32,13 +32,18 @@ def add_work(table: pl.DataFrame) -> pl.DataFrame:
     encoded = encode_names(table[["family", "direction", "copy_kind", "dtype", "kv_dtype"]])
     family, direction, copies = (encoded[name] for name in ("family", "direction", "copy_kind"))
     size, kv_size = (encoded[name].map(get_element_bytes) for name in ("dtype", "kv_dtype"))
+    input_size = encoded["dtype"].map(lambda dtype: get_element_bytes(ARITHMETIC_DTYPES.get(dtype or "", dtype)))
     passes = np.where(family.is_in("memcpy") & ~copies.is_in("HtoD", "DtoH", "PtoP"), 2.0, 1.0)
     flops, moved = np.nan_to_num(table["flops"].to_numpy()), table["bytes"].to_numpy() * passes
     for families, names, formula in _WORK_FORMULAS:
         mine = family.is_in(*families)
         if mine.any():
             x = {name: table[name].to_numpy()[mine] for name in names}
-            x |= {"size": size[mine], "kv_size": kv_size[mine], "backward": direction.is_in("backward")[mine]}
+            x |= {"input_size": input_size[mine]} | {
+                "size": size[mine],
+                "kv_size": kv_size[mine],
+                "backward": direction.is_in("backward")[mine],
+            }
             flops[mine], moved[mine] = formula(x)
     work = np.where(find_nulls(table["law"]), np.nan, table["share"].to_numpy()) * np.stack([flops, moved])
     return table.hstack(
@@ -89,7 +94,7 @@ def count_mask_bytes(x: Columns) -> Floats:
 
 def _compute_gemm_work(x: Columns) -> tuple[Floats, Floats]:
     batch, m, n, k = x["batch"], x["m"], x["n"], x["k"]
-    moved = batch * ((m * k + k * n) * x["size"] + m * n * get_output_bytes(x))
+    moved = batch * (m * k * x["input_size"] + k * n * x["size"] + m * n * get_output_bytes(x))
     return 2 * batch * m * n * k, np.where(np.isnan(x["bytes"]), moved, x["bytes"])
 
 

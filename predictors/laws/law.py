@@ -18,6 +18,7 @@ import numpy as np
 
 from predictors.arrays import Columns, Floats
 from predictors.hardware import Hardware
+from predictors.kernel_identity import NARROW_WEIGHT_FORMATS, SERVED_FORMATS
 from predictors.laws.attention import (
     compute_decode_terms,
     compute_encoder_terms,
@@ -189,9 +190,9 @@ QUANTISE = replace(
 REDUCTION = replace(STREAM, priors=dict(STREAM.priors) | {"indexed": (2.2, 0.2)})
 
 LAWS: dict[str, Law] = {
-    **{f"gemm {d}": GEMM for d in ("half", "fp8", "fp8_block", "nvfp4")},
-    **{f"conv {d}": CONV for d in ("half", "fp8", "fp8_block", "nvfp4")},
-    **{f"moe {d}": MOE for d in ("fp32", "half", "fp8", "fp8_block", "nvfp4")},
+    **{f"gemm {d}": GEMM for d in (*SERVED_FORMATS, *NARROW_WEIGHT_FORMATS)},
+    **{f"conv {d}": CONV for d in (*SERVED_FORMATS, *NARROW_WEIGHT_FORMATS)},
+    **{f"moe {d}": MOE for d in ("fp32", *SERVED_FORMATS, *NARROW_WEIGHT_FORMATS)},
     "gemm fp32": GEMM_FP32,
     "conv fp32": CONV_FP32,
     "prefill": PREFILL,
@@ -218,7 +219,9 @@ EXPONENTIAL_LAWS = ("prefill", "encoder", "sequence")
 """Those in which exponentials take a part of the time that matters."""
 SUBSTITUTE_LAWS: dict[str, str] = {
     "conv half": "gemm half", "conv fp8": "gemm fp8", "conv fp8_block": "gemm fp8_block", "conv nvfp4": "gemm nvfp4",
-    "moe fp32": "moe half", "copy": "elementwise", "reduction": "elementwise", "embedding": "elementwise",
-    "lookup": "elementwise",     "optimizer": "elementwise", "memset": "elementwise", "quantise": "elementwise",
+    "moe fp32": "moe half", "moe w4a16": "moe half", "moe w4a8": "moe fp8", "gemm w4a16": "gemm half",
+    "gemm w4a8": "gemm fp8", "conv w4a16": "gemm half", "conv w4a8": "gemm fp8",
+    "copy": "elementwise", "reduction": "elementwise", "embedding": "elementwise", "lookup": "elementwise",
+    "optimizer": "elementwise", "memset": "elementwise",
 }  # fmt: skip
 """Substitute law whose constants are used where a law has no measurements."""

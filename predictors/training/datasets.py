@@ -10,6 +10,7 @@ import polars as pl
 
 from predictors.errors import PredictorError
 from predictors.gpu_names import load_gpu
+from predictors.hardware import ARITHMETIC_DTYPES
 from predictors.kernel_identity import IDENTITY_COLUMNS, select_stack
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.training import aiconfigurator, aiter, neusight, pipeweave, published, tracelens, traces
@@ -19,7 +20,7 @@ from predictors.weights_file import load_hardware
 COLLECTION_KEYS = ["table", "gpu", "engine", "release", "dtype"]
 """What a collection of aiconfigurator's measures as one."""
 _FITTED_DTYPES = ("fp32", "tf32", "3xtf32", "bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "mxfp8", "int8")
-"""Formats of matrix products that are fitted."""
+"""Formats of matrix products that are fitted, and of experts also those of `ARITHMETIC_DTYPES`."""
 KEY_COLUMNS = (
     "source", "gpu", "table", *IDENTITY_COLUMNS, "family", "dtype", "kv_dtype", "direction", "share", "batch", "m", "n",
     "k", "rows", "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window",
@@ -126,7 +127,8 @@ def _collect_times(frame: pl.DataFrame, gpus: Collection[str] | None) -> pl.Data
     """The times of each distinct kernel of one source; a checkout's twenty million rows together take 24 GB."""
     named = {name: find_slug(name) for name in frame["gpu"].unique().to_list()}
     slugs = {name: slug for name, slug in named.items() if slug and (gpus is None or slug in gpus)}
-    fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_FITTED_DTYPES)
+    narrow = (pl.col("family") == "moe") & pl.col("dtype").is_in(list(ARITHMETIC_DTYPES))
+    fitted = ~pl.col("family").is_in(TENSOR_FAMILIES) | pl.col("dtype").is_in(_FITTED_DTYPES) | narrow
     rows = frame.with_columns(gpu=pl.col("gpu").replace_strict(slugs, default=None, return_dtype=pl.String))
     rows = rows.filter(pl.col("gpu").is_not_null(), fitted, pl.col("latency_us") > 0)
     if "engine" in rows.columns:

@@ -66,6 +66,8 @@ LAW_TITLES = {
     "moe fp8": "MoE, fp8",
     "moe fp8_block": "MoE, fp8 in blocks",
     "moe nvfp4": "MoE, nvfp4",
+    "moe w4a16": "MoE, weights of 4 bits, inputs of 16",
+    "moe w4a8": "MoE, weights of 4 bits, inputs of 8",
     "conv half": "Convolution, bf16, layout changes included",
     "conv fp32": "Convolution 3×3, fp32 without TF32",
     "elementwise": "Elementwise",

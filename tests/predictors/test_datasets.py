@@ -174,6 +174,15 @@ def test_what_is_faster_than_the_peak_is_no_measurement():
     assert find_impossible("gemm half", table, load_hardware("h100-sxm")).tolist() == [True, False, False]
 
 
+def test_experts_with_weights_of_4_bits_are_read(tmp_path):
+    kernel = "x,y,NVIDIA H100 80GB HBM3,moe,sglang_marlin_moe"
+    sizes = "64,2048,768,8,128,1,1,balanced,0.1"
+    lines = [f"{kernel},{dtype},{sizes}" for dtype in ("int4_wo", "w4a16_mxfp4", "unheard_of")]
+    write(tmp_path, f"{SYSTEMS}/h100_sxm/sglang/0.5.14/moe_perf.txt", f"{NAMES},{EXPERTS}", *lines)
+    rows = load_datasets(tmp_path).sort("dtype")
+    assert rows.select("framework", "dtype").rows() == [("marlin", "int4_wo"), ("marlin", "w4a16_mxfp4")]
+
+
 def test_files_that_git_lfs_keeps_elsewhere_are_said(tmp_path):
     write(
         tmp_path, f"{SYSTEMS}/b200_sxm/sglang/1/gemm_perf.txt", "version https://git-lfs.github.com/spec/v1", "size 1"

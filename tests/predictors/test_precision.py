@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from predictors import load_gpu, predict
-from predictors.hardware import resolve_dtype
+from predictors.hardware import derive_hardware, resolve_dtype
 from predictors.kernels import complete_columns
 
 
@@ -34,6 +34,11 @@ from predictors.kernels import complete_columns
         ("h100-sxm", "attention", "3xtf32", "3xtf32"),
         ("t4", "attention", "3xtf32", "fp32"),
         ("t4", "elementwise", "bf16", "bf16"),
+        ("t4", "moe", "int4_wo", "int4_wo"),
+        ("h100-sxm", "moe", "w4afp8", "w4afp8"),
+        ("a100-sxm-80gb", "moe", "w4afp8", "int4_wo"),
+        ("h100-sxm", "moe", "w4a8_mxfp4_mxfp8", "w4a16_mxfp4"),
+        ("b200", "moe", "w4a8_mxfp4_mxfp8", "w4a8_mxfp4_mxfp8"),
     ],
 )
 def test_the_nearest_format_that_runs(gpu: str, family: str, asked: str, runs: str):
@@ -73,3 +78,10 @@ def test_where_there_may_be_no_matrix_units_a_convolution_on_vector_units_tells_
     assert from_v100[0] == from_v100[1]
     assert from_a100[0] != from_a100[1]
     assert from_unknown[0] == from_unknown[1]
+
+
+def test_weights_of_4_bits_are_multiplied_in_the_format_of_the_inputs():
+    h100, b200 = (derive_hardware(load_gpu(name)) for name in ("h100-sxm", "b200"))
+    assert h100.get_tflops("int4_wo") == h100.get_tflops("bf16")
+    assert h100.get_tflops("w4a8_mxfp4_mxfp8") == h100.get_tflops("bf16")
+    assert b200.get_tflops("w4a8_mxfp4_mxfp8") == b200.get_tflops("fp8")

@@ -21,6 +21,13 @@ def test_fp8_products_come_out_in_16_bit():
     assert work(family="gemm", dtype="fp8", batch=2, m=3, n=5, k=7)[1] == 2 * (3 * 7 + 7 * 5 + 2 * 3 * 5)
 
 
+def test_weights_alone_have_4_bits_and_a_scale_of_16_for_each_32():
+    assert work(family="gemm", dtype="int4_wo", m=3, n=5, k=7) == (
+        2 * 3 * 5 * 7,
+        2 * 3 * 7 + 0.5625 * 7 * 5 + 2 * 3 * 5,
+    )
+
+
 def test_a_share_of_an_op_is_that_share_of_its_work():
     whole = work(family="gemm", dtype="fp32", m=64, n=64, k=64)
     assert work(family="gemm", dtype="fp32", m=64, n=64, k=64, share=0.25) == (whole[0] / 4, whole[1] / 4)
