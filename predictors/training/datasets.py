@@ -13,7 +13,7 @@ from predictors.gpu_names import load_gpu
 from predictors.hardware import ARITHMETIC_DTYPES
 from predictors.kernel_identity import IDENTITY_COLUMNS, select_stack
 from predictors.kernels import TENSOR_FAMILIES
-from predictors.training import aiconfigurator, aiter, neusight, pipeweave, published, tracelens, traces
+from predictors.training import aiconfigurator, aiter, neusight, pipeweave, published, tensile, tracelens, traces
 from predictors.training.quantising import subtract_quantising
 from predictors.weights_file import load_hardware
 
@@ -72,6 +72,14 @@ SOURCES: dict[str, Source] = {
     ),
     "pipeweave": Source(
         pipeweave.load, "MIT", "fp8 products on H20, H100, H200 and H800, input in fp8 already: the public tables"
+    ),
+    "rocblas": Source(
+        tensile.load, "MIT", "rates of the products that rocBLAS' kernels were chosen by",
+        "https://github.com/ROCm/rocBLAS", "b520bc83fa67045bed4544f33ba83ce3a7c39c44",
+    ),
+    "hipblaslt": Source(
+        tensile.load, "MIT", "rates of the products that hipBLASLt's kernels were chosen by",
+        "https://github.com/ROCm/hipBLASLt", "7d9fb683db25941d38c5f89749a2c26acc493992",
     ),
     "tracelens": Source(
         tracelens.load, "MIT", "operators of real jobs on MI300X and H100, profiled (github.com/AMD-AGI/TraceLens)"
