@@ -235,6 +235,7 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
         ),
         "unaligned_stores": wide * gemm * _count_unaligned_accesses(x["n"] * x["size"], x["size"]),
         "cold": weighted * numbers["in_job"],
+        "block_scaled": dtype.is_in("fp8_block").astype(np.float64),
         "uneven": _is_no_multiple(cols * x["size"], VECTOR_LOAD_BYTES).astype(np.float64),
         "block_queries": get_block_queries(framework),
         "backward": direction.is_in("backward").astype(np.float64),

@@ -509,3 +509,17 @@ def test_engines_read_a_latent_cache_once_for_all_heads() -> None:
     rows = pl.DataFrame([latent | {"framework": engine} for engine in ("vllm", "sglang", "trtllm", None)])
     predicted = predict(rows, "h200-sxm")
     assert (predicted["time_us"] < 4 * predicted["bound_us"]).all()
+
+
+@pytest.mark.parametrize(("slug", "ratio"), [("mi300x", 2.0), ("mi355x", 1 / 0.73), ("h100-sxm", 1.0)])
+def test_scales_of_blocks_take_a_part_of_amds_rate(slug: str, ratio: float):
+    gpu, law = derive_hardware(load_gpu(slug)), LAWS["gemm fp8"]
+    constants = {name: median for name, (median, _) in law.priors.items()}
+    compute = {}
+    for dtype in ("fp8", "fp8_block"):
+        row = {"family": "gemm", "dtype": dtype, "m": 65536, "n": 16384, "k": 65536}
+        inputs = build_law_inputs(prepare_kernels(pl.DataFrame([row]), gpu))
+        # Without what feeds the units, which takes as long in either format.
+        bare = constants | {"feed": 1e6, "latency": 1e-6}
+        compute[dtype] = law.terms(inputs.to_columns(gpu), gpu, bare).compute_us[0]
+    assert compute["fp8_block"] / compute["fp8"] == pytest.approx(ratio, rel=1e-3)

@@ -49,6 +49,22 @@ def test_what_works_on_tensors_on_another_gpu(stack: str, gpu: str, there: str |
     assert rows.select("law", "framework").row(0) == ("sequence", there)
 
 
+@pytest.mark.parametrize(
+    ("library", "gpu", "there"),
+    [
+        ("cublas", "mi300x", "hipblaslt"),
+        ("hipblaslt", "h100-sxm", "cublas"),
+        ("cublas", "v100-sxm-32gb", "cublas"),
+        ("cublas", "arc-b580", None),
+        ("flydsl", "h100-sxm", None),
+        ("ck", "mi355x", "ck"),
+    ],
+)
+def test_whose_products_run_on_another_vendors_gpu(library: str, gpu: str, there: str | None):
+    product = {"family": "gemm", "dtype": "bf16", "m": 64, "n": 4096, "k": 4096, "framework": library}
+    assert prepare_kernels(pl.DataFrame([product]), derive_hardware(load_gpu(gpu)))["framework"].to_list() == [there]
+
+
 def test_a_law_knows_no_stack_that_it_was_not_fitted_to():
     rows = pl.DataFrame([PREFILL | {"framework": "cudnn"}, TRAINING | {"framework": "flashinfer"}])
     assert prepare_kernels(rows, derive_hardware(load_gpu("h100-sxm")))["framework"].to_list() == [None, None]
