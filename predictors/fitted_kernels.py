@@ -6,9 +6,10 @@ next newer one, or of the newest: nothing is known of what changed in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -64,6 +65,35 @@ class FittedKernels:
         own = self.releases.get(get_key(table, engine, library), ())
         return own or self.of_engine.get(f"{table}/{engine}", ())
 
+    def has(self, table: str, engine: str, library: str, release: float) -> bool:
+        """Whether an engine's library was measured in a release."""
+        return release in self.releases.get(get_key(table, engine, library), ())
+
+    def has_release(self, table: str, engine: str, release: float) -> bool:
+        """Whether any of an engine's libraries was measured in a release."""
+        return release in self.of_engine.get(f"{table}/{engine}", ())
+
+    def surrounds(self, table: str, engine: str, library: str, release: float) -> bool:
+        """Whether a release is one of those of an engine's library, or between two of them."""
+        of_any = self.of_engine.get(f"{table}/{engine}", ()) if library == engine else ()
+        known = of_any or self.releases.get(get_key(table, engine, library), ())
+        return bool(known) and known[0] <= release <= known[-1]
+
+    def list_like(self, table: str, engine: str, library: str, release: float) -> list[tuple[str, float]]:
+        """Return the libraries and releases that a kernel may be of: of a release in between, those on both sides.
+
+        The library is the engine itself, the release negative, where they aren't told.
+        """
+        known = self.of_engine.get(f"{table}/{engine}", ())
+        near = known
+        if release >= 0:
+            older = max((one for one in known if one < release), default=release)
+            newer = min((one for one in known if one > release), default=release)
+            near = (release,) if release in known else (older, newer)
+        libraries = [key.rpartition("/")[2] for key in self.releases if key.startswith(f"{table}/{engine}/")]
+        among = libraries if library == engine else [library]
+        return [(name, one) for name in among for one in near if self.has(table, engine, name, one)]
+
     def place(self, table: str, engine: str, library: str, release: float) -> float:
         """Return the release of the fit that a kernel is taken for: its own, the next newer one, or else the newest."""
         known = self.list_releases(table, engine, library)
@@ -88,39 +118,59 @@ def place_releases(law: str, x: Columns, frameworks: Frameworks, fitted: FittedK
         frameworks: Library of each row.
         fitted: What is known of the GPU.
     """
-    kinds, of_row, rows = _list_kernels(law, x, frameworks)
     release = x["release"].copy()
-    release[rows] = np.array([fitted.place(*kind) for kind in kinds])[of_row]
+    for kernel, rows in iterate_kernels(law, x, frameworks):
+        if kernel[-1] >= 0:
+            release[rows] = fitted.place(*kernel)
     return release
 
 
-def find_fitted(law: str, x: Columns, frameworks: Frameworks, fitted: FittedKernels) -> tuple[Bools, Bools]:
-    """Return which rows are of an engine, release and library that were fitted, and which of such an engine's release.
+class Told(NamedTuple):
+    """What a fit knows of rows with a release.
+
+    Attributes:
+        exactly: Which are of a fitted engine, release and library.
+        of_release: Which are of a fitted engine and release.
+        between: Which are between fitted releases, or of one that was fitted on other GPUs.
+    """
+
+    exactly: Bools
+    of_release: Bools
+    between: Bools
+
+
+def find_fitted(law: str, x: Columns, frameworks: Frameworks, fitted: FittedKernels, alike: FittedKernels) -> Told:
+    """Return what a fit knows of a law's rows.
+
+    ``fitted`` is what was measured on the GPU, ``alike`` on all GPUs of its architecture; the others are those of
+    ``place_releases``.
+    """
+    told = Told(*np.zeros((3, x["release"].size), dtype=np.bool_))
+    for kernel, rows in iterate_kernels(law, x, frameworks):
+        table, engine, _, release = kernel
+        told.exactly[rows] = fitted.has(*kernel)
+        told.of_release[rows] = fitted.has_release(table, engine, release)
+        told.between[rows] = release >= 0 and alike.surrounds(*kernel)
+    return told
+
+
+Kernel = tuple[str, str, str, float]
+"""Table, engine, library and release; a negative release isn't told."""
+
+
+def iterate_kernels(law: str, x: Columns, frameworks: Frameworks) -> Iterator[tuple[Kernel, Ints]]:
+    """Yield each engine's kernel among a law's rows, and its rows.
 
     Args: as of ``place_releases``.
     """
-    kinds, of_row, rows = _list_kernels(law, x, frameworks)
-    exact, of_release = np.zeros((2, x["release"].size), dtype=np.bool_)
-    exact[rows] = np.array([release in fitted.releases.get(get_key(*of), ()) for *of, release in kinds])[of_row]
-    of_release[rows] = np.array([r in fitted.of_engine.get(f"{t}/{e}", ()) for t, e, _, r in kinds])[of_row]
-    return exact, of_release
-
-
-_Kernel = tuple[str, str, str, float]
-
-
-def _list_kernels(law: str, x: Columns, frameworks: Frameworks) -> tuple[list[_Kernel], Ints, Ints]:
-    """Return the distinct (table, engine, library, release) of rows with a release, which each has, and these rows."""
     of_engine = np.array([x[f"of_{name}"] for name in SERVING_FRAMEWORKS])
-    rows = np.flatnonzero((x["release"] >= 0) & of_engine.any(axis=0))
-    if not rows.size or frameworks is None:
-        return [], np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-    tables, second = name_tables(law, x["head_dim"][rows], x["batch"][rows])
-    library = CategoricalColumn.from_series(pl.Series("library", frameworks[rows].tolist(), dtype=pl.String))
-    keys = [second, of_engine[:, rows].argmax(axis=0), library.codes, x["release"][rows]]
-    kinds, of_row = np.unique(np.stack(keys).astype(np.float64), axis=1, return_inverse=True)
-    names = [
-        (tables[int(t)], SERVING_FRAMEWORKS[int(e)], library.categories[int(name)] or "", float(release))
-        for t, e, name, release in kinds.T
-    ]
-    return names, of_row.reshape(-1), rows
+    served = np.flatnonzero(of_engine.any(axis=0))
+    if not served.size or frameworks is None:
+        return
+    tables, second = name_tables(law, x["head_dim"][served], x["batch"][served])
+    library = CategoricalColumn.from_series(pl.Series("library", frameworks[served].tolist(), dtype=pl.String))
+    keys = [second, of_engine[:, served].argmax(axis=0), library.codes, x["release"][served]]
+    kernels, of_row = np.unique(np.stack(keys).astype(np.float64), axis=1, return_inverse=True)
+    for number, (table, engine, name, release) in enumerate(kernels.T.tolist()):
+        kernel = (tables[int(table)], SERVING_FRAMEWORKS[int(engine)], library.categories[int(name)] or "", release)
+        yield kernel, served[of_row.reshape(-1) == number]

@@ -15,7 +15,7 @@ import polars as pl
 from predictors.arrays import Bools, CategoricalColumn, Columns, Floats, Ints, is_true
 from predictors.columns import KernelArrays, LawInputs, adapt_to_gpu, compute_law_inputs
 from predictors.corrections import compute_features
-from predictors.fitted_kernels import place_releases
+from predictors.fitted_kernels import iterate_kernels, place_releases
 from predictors.gaussian_process import compute_coordinates
 from predictors.hardware import Hardware, get_format_key
 from predictors.laws.attention import choose_key_blocks, choose_query_blocks, compute_lone_block_us
@@ -310,6 +310,26 @@ def _place_releases(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) 
     fitted = weights.get_law(law).find_alike_kernels(gpu)
     placed = place_releases(law, rows.numbers, rows.frameworks, fitted)
     return replace(rows, numbers={**rows.numbers, "release": placed})
+
+
+def compute_software_spread(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> Floats:
+    """Return how far apart, as logarithms, the predictions are of the fitted kernels that engines' kernels may be.
+
+    It is 0 for kernels of whose software all is told, of no engine, or of a release beyond the fitted ones.
+    """
+    spread = np.zeros(rows.share.size)
+    of_law = weights.get_law(law)
+    known, alike = of_law.find_kernels(gpu), of_law.find_alike_kernels(gpu)
+    for kernel, some in iterate_kernels(law, rows.numbers, rows.frameworks):
+        like = [] if known.has(*kernel) else alike.list_like(*kernel)
+        told = rows.take(some)
+        here = np.log(evaluate_law(told, law, gpu, weights)[1]) if like else 0.0
+        for library, release in like:
+            numbers = {**told.numbers, "release": np.full(some.size, release)}
+            one = replace(told, numbers=numbers, frameworks=np.full(some.size, library, dtype=object))
+            apart = np.abs(np.log(evaluate_law(one, law, gpu, weights)[1]) - here)
+            spread[some] = np.maximum(spread[some], apart)
+    return spread
 
 
 def _compute_law_terms(

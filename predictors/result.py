@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from predictors.arrays import Bools, CategoricalColumn, Floats, Ints
-from predictors.fitted_kernels import find_fitted
+from predictors.arrays import CategoricalColumn, Floats, Ints
+from predictors.fitted_kernels import Told, find_fitted
 from predictors.hardware import Hardware
 from predictors.kernel_identity import SERVING_FRAMEWORKS
 from predictors.kernels import TENSOR_FAMILIES
-from predictors.model import LIMITERS, KernelsByLaw, ModelTimes
+from predictors.model import LIMITERS, KernelsByLaw, ModelTimes, compute_software_spread
 from predictors.power import compute_demand_w, limit_power_w
 from predictors.transfer import classify_kinship
 from predictors.weights_file import Weights, are_limited_alike
@@ -23,12 +23,13 @@ SITUATIONS = ("base", "sibling", "class", "new")
 """How close the measurements of a law come to a GPU that was not calibrated, from near to far: the GPU itself, a
 sibling, the same class of matrix units, none of these."""
 CALIBRATED = "calibrated"
-ENGINE, LIBRARY, NOTHING, NEW_RELEASE, UNVERSIONED, RELEASE_ALONE = TOLD_LEVELS = (
-    "engine", "library", "nothing", "new release", "engine and library", "engine and release",
+ENGINE, LIBRARY, NOTHING, NEW_RELEASE, BETWEEN, UNVERSIONED, RELEASE_ALONE = TOLD_LEVELS = (
+    "engine", "library", "nothing", "new release", "between releases", "engine and library", "engine and release",
 )  # fmt: skip
 """What a kernel's interval has on top, in squares, beside the situations' widths: where only its engine, its library or
-no name is told, where the GPU's fitted kernels have none of its engine, release and library, and where its engine is
-told with its library or its release, without the other."""
+no name is told, where its release is beyond the fitted ones or its library another, where it is between two of them,
+and where its engine is told with its library or its release, without the other. The spread of the fitted kernels that
+it may be of comes on top of that (``model.compute_software_spread``)."""
 TOLD_ALL = "release"
 COMMON_ERROR_FRACTION = 0.4
 """How much of an interval's half-width is taken as common to all kernels on a GPU. With it 94 to 99 % of sums of 20
@@ -152,6 +153,8 @@ def compute_half_widths(
     of_law = width(gpu, source)
     if kernels.is_on_mma.any():
         of_law = np.where(kernels.is_on_mma, width(gpu.on_mma, source and source.on_mma), of_law)
+    if source is None and _name_engines(kernels):
+        of_law = np.hypot(of_law, _compute_software_spread(kernels, gpu, weights))
     of_law = np.where(laws.is_in("sequence"), np.hypot(of_law, SEQUENCE_EXTRA_HALF_WIDTH), of_law)
     convolution = kernels.family.is_in("conv") & laws.is_in(*FP32_CONV_LAWS)
     if not convolution.any():
@@ -166,28 +169,46 @@ def classify_told(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Cat
     framework, engine = kernels.names["framework"], kernels.names["engine"]
     no_release = np.isnan(kernels.table["release"].to_numpy())
     of_engine = framework.is_in(*SERVING_FRAMEWORKS)
-    exact, of_release = _find_fitted(kernels, ~no_release, gpu, weights)
+    fitted = _find_fitted(kernels, gpu, weights)
     levels = {
         NOTHING: framework.is_in(None),
         LIBRARY: engine.is_in(None),
         ENGINE: no_release & of_engine,
         UNVERSIONED: no_release,
-        TOLD_ALL: exact,
-        RELEASE_ALONE: of_engine & of_release,
+        TOLD_ALL: fitted.exactly,
+        RELEASE_ALONE: of_engine & fitted.of_release,
+        BETWEEN: fitted.between,
         NEW_RELEASE: np.ones(kernels.height, dtype=np.bool_),
     }
     first_that_holds = np.argmax(list(levels.values()), axis=0)
     return CategoricalColumn(tuple(levels), first_that_holds).take(np.arange(kernels.height))
 
 
-def _find_fitted(kernels: KernelsByLaw, has_release: Bools, gpu: Hardware, weights: Weights) -> tuple[Bools, Bools]:
-    """Return which kernels' engine, release and library their law was fitted to on a GPU; of which the first two."""
-    exact, of_release = np.zeros((2, kernels.height), dtype=np.bool_)
-    for part in kernels.chunks if has_release.any() else ():
-        fitted = weights.get_law(part.law).find_kernels(gpu.on_mma if part.on_mma else gpu)
-        x, frameworks = part.inputs.numbers, part.inputs.frameworks
-        exact[part.rows], of_release[part.rows] = find_fitted(part.law, x, frameworks, fitted)
-    return exact & has_release, of_release & has_release
+def _name_engines(kernels: KernelsByLaw) -> bool:
+    return kernels.names["engine"].categories != (None,)
+
+
+def _find_fitted(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Told:
+    """Return what the fit knows of the kernels' engines, releases and libraries on a GPU."""
+    told = Told(*np.zeros((3, kernels.height), dtype=np.bool_))
+    for part in kernels.chunks if _name_engines(kernels) else ():
+        of_law, on = weights.get_law(part.law), gpu.on_mma if part.on_mma else gpu
+        known = of_law.find_kernels(on), of_law.find_alike_kernels(on)
+        for all_rows, of_part in zip(
+            told, find_fitted(part.law, part.inputs.numbers, part.inputs.frameworks, *known), strict=True
+        ):
+            all_rows[part.rows] = of_part
+    return told
+
+
+def _compute_software_spread(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Floats:
+    """Return ``model.compute_software_spread`` of a kernel table, 0 where a calibration measured the software."""
+    spread = np.zeros(kernels.height)
+    for part in kernels.chunks:
+        on = gpu.on_mma if part.on_mma else gpu
+        if classify_situation(part.law, on, weights) != CALIBRATED:
+            spread[part.rows] = compute_software_spread(part.inputs, part.law, on, weights)
+    return spread
 
 
 @dataclass(frozen=True)

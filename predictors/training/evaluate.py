@@ -10,16 +10,17 @@ import polars as pl
 from sklearn.model_selection import LeaveOneGroupOut
 
 from predictors.arrays import Floats
-from predictors.columns import build_law_inputs
+from predictors.columns import LawInputs, build_law_inputs
+from predictors.fitted_kernels import find_fitted
 from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import Hardware
 from predictors.kernel_identity import ATTENTION_LAWS, BENCHMARK_LOOP, IDENTITY_COLUMNS, SERVING_FRAMEWORKS
-from predictors.model import evaluate_law
-from predictors.result import ENGINE, LIBRARY, NEW_RELEASE, NOTHING, TOLD_ALL, classify_situation
+from predictors.model import compute_software_spread, evaluate_law
+from predictors.result import BETWEEN, ENGINE, LIBRARY, NEW_RELEASE, NOTHING, TOLD_ALL, classify_situation
 from predictors.training.calibration import build_error_blocks, build_min_scored_us, calibrate_frameworks
 from predictors.training.fit import LawFit, LawMeasurements, fit_law_and_corrections, sample_rows, subtract_launch_us
 from predictors.training.fit_spread import ErrorBlock, fit_spread
-from predictors.training.views import VIEWS, build_shown_inputs, can_show, get_time_column, show
+from predictors.training.views import VIEWS, build_shown_inputs, can_show, get_spread_column, get_time_column, show
 from predictors.transfer import classify_kinship
 from predictors.weights_file import Weights
 from predictors.work import compute_bound_us
@@ -89,32 +90,27 @@ def cross_validate(law: str, parts: Sequence[LawMeasurements]) -> tuple[LawFit, 
 def _score_new_releases(
     law: str, parts: Sequence[LawMeasurements], near: LawFit, tests: Mapping[str, LawMeasurements]
 ) -> list[pl.DataFrame]:
-    """Score kernels of each engine's newest release by a fit that lacks it."""
-    newest = _find_newest_releases(parts)
-    return [
-        scored
-        for engine, release in newest.items()
-        for scored in _score_release(
-            law, parts, near, tests, (pl.col("engine") == engine, pl.col("release") == release)
-        )
-    ]
+    """Score kernels of each engine's newest, its oldest and its other releases by fits that lack them."""
+    releases = pl.concat([part.table.select("engine", "release") for part in parts]).drop_nulls().unique()
+    release = pl.col("release")
+    newest, oldest = (release == end.over("engine") for end in (release.max(), release.min()))
+    several = releases.filter(pl.len().over("engine") > 1).sort("engine", "release")
+    places = (several.filter(newest), several.filter(oldest), several.filter(~newest, ~oldest))
+    return [scored for some in places if some.height for scored in _score_releases(law, parts, near, tests, some)]
 
 
-def _find_newest_releases(parts: Sequence[LawMeasurements]) -> dict[str, float]:
-    """The newest release of each engine that several were measured of."""
-    found = pl.concat([part.table.select("engine", "release") for part in parts]).drop_nulls().unique()
-    newest = found.group_by("engine").agg(pl.col("release").max(), several=pl.len() > 1).filter("several")
-    return dict(newest.sort("engine").select("engine", "release").iter_rows())
-
-
-def _score_release(
+def _score_releases(
     law: str,
     parts: Sequence[LawMeasurements],
     near: LawFit,
     tests: Mapping[str, LawMeasurements],
-    of_release: Sequence[pl.Expr],
+    left_out: pl.DataFrame,
 ) -> Iterator[pl.DataFrame]:
-    is_new = pl.all_horizontal(of_release).fill_null(value=False)
+    """Score kernels of some releases, one or more of each engine, by a fit that lacks them all."""
+    of_releases = [
+        (pl.col("engine") == engine) & (pl.col("release") == release) for engine, release in left_out.iter_rows()
+    ]
+    is_new = pl.any_horizontal(of_releases).fill_null(value=False)
     older = [LawMeasurements(part.gpu, part.table.filter(~is_new)) for part in parts]
     older = [part for part in older if not part.table.is_empty()]
     older = [part for part in older if not part.select_shapes(test=False).table.is_empty()]
@@ -123,8 +119,7 @@ def _score_release(
     for gpu in tests.keys() & {part.gpu for part in older}:
         rows = tests[gpu].table.filter(is_new)
         if not rows.is_empty():
-            scored = _score_with_source(fitted, near, LawMeasurements(gpu, rows), [])
-            yield scored.with_columns(situation=pl.lit(NEW_RELEASE))
+            yield _score_with_source(fitted, near, LawMeasurements(gpu, rows), [])
 
 
 def _fit_spread_of_blocks(
@@ -206,30 +201,58 @@ def _score_kernels(
     )
     bound = compute_bound_us(law, columns, gpu)
     launch_us = launches.launch_us.get(gpu.slug, 0.0)
+    situation = _classify_rows(rows, law, gpu, weights)
     known = ("law", *IDENTITY_COLUMNS, "dtype", "shape", "source")
     scored = part.table.select(*known, measured_us="latency_us").with_columns(
         gpu=pl.lit(gpu.slug),
-        situation=pl.lit(classify_situation(law, gpu, weights)),
+        situation=situation,
         latency_us=pl.Series(subtract_launch_us(part.table, launch_us)),
         model_us=pl.Series(np.maximum(model_us, bound)),
-        **{get_time_column(view): _predict_view(part.table, view, law, gpu, weights, bound) for view in VIEWS},
+        model_spread=_compute_spread(rows, law, gpu, weights, situation),
+        **{
+            name: values
+            for view in VIEWS
+            for name, values in _predict_view(part.table, view, law, gpu, weights, bound, situation).items()
+        },
         law_us=pl.Series(np.maximum(law_us, bound)),
         roofline_us=pl.Series(roofline),
     )
     return scored.filter(pl.col("measured_us") > build_min_scored_us(launch_us)).drop("source", "measured_us")
 
 
+_FITTED_GPU = ("base", NEW_RELEASE, BETWEEN)
+"""Situations of kernels on a GPU that the fit has."""
+
+
+def _classify_rows(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> pl.Series:
+    """The situation of each row: in the base, those of a release or library that wasn't fitted there are apart."""
+    where, of_law = classify_situation(law, gpu, weights), weights.get_law(law)
+    x = rows.numbers
+    told = find_fitted(law, x, rows.frameworks, of_law.find_kernels(gpu), of_law.find_alike_kernels(gpu))
+    names = np.where(told.exactly | (x["release"] < 0), "base", np.where(told.between, BETWEEN, NEW_RELEASE))
+    return pl.Series("situation", names if where == "base" else np.full(names.size, where), dtype=pl.String)
+
+
 def _predict_view(
-    table: pl.DataFrame, view: str, law: str, gpu: Hardware, weights: Weights, bound_us: Floats
-) -> pl.Series:
-    """Return the times of rows of which a view shows less than all; null elsewhere."""
+    table: pl.DataFrame, view: str, law: str, gpu: Hardware, weights: Weights, bound_us: Floats, situation: pl.Series
+) -> dict[str, pl.Series]:
+    """Return times of rows of which a view shows less than all, and their software's spread; null elsewhere."""
     shows = table.select(can_show(view))[:, 0].to_numpy()
-    time_us = np.full(table.height, np.nan)
+    time_us, spread = np.full((2, table.height), np.nan)
     if shows.any():
         some = table.filter(shows)
         inputs = build_shown_inputs(some, show(some, view))
         time_us[shows] = np.maximum(evaluate_law(inputs, law, gpu, weights)[1], bound_us[shows])
-    return pl.Series(time_us, nan_to_null=True)
+        spread[shows] = _compute_spread(inputs, law, gpu, weights, situation.filter(pl.Series(shows)))
+    columns = {get_time_column(view): time_us, get_spread_column(view): spread}
+    return {name: pl.Series(name, values, nan_to_null=True) for name, values in columns.items()}
+
+
+def _compute_spread(rows: LawInputs, law: str, gpu: Hardware, weights: Weights, situation: pl.Series) -> pl.Series:
+    """The spread of the software that rows may be of; 0 on GPUs that a fit lacks, whose widths don't ask for it."""
+    if not situation.is_in(_FITTED_GPU).any():
+        return pl.Series("model_spread", np.zeros(len(situation)))
+    return pl.Series("model_spread", compute_software_spread(rows, law, gpu, weights))
 
 
 def _build_source_columns(rows: pl.DataFrame, source: Hardware, target: Hardware) -> pl.DataFrame:
@@ -251,7 +274,9 @@ def tell_as_traces(rows: pl.DataFrame) -> pl.DataFrame:
 
 def summarise_errors(rows: pl.DataFrame) -> pl.DataFrame:
     """Errors by law, situation and GPU: median and 90th percentile of |error| in percent, model and baselines."""
-    return _summarise(rows.filter(pl.col("latency_us") > MIN_SHOWN_US, pl.col("situation") != NEW_RELEASE), ["law"])
+    return _summarise(
+        rows.filter(pl.col("latency_us") > MIN_SHOWN_US, ~pl.col("situation").is_in([NEW_RELEASE, BETWEEN])), ["law"]
+    )
 
 
 def summarise_by_library(rows: pl.DataFrame) -> pl.DataFrame:

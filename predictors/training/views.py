@@ -41,6 +41,11 @@ def get_time_column(view: str) -> str:
     return f"{view.replace(' ', '_')}_us"
 
 
+def get_spread_column(view: str) -> str:
+    """The column with the spread of the fitted kernels that these may be (``model.compute_software_spread``)."""
+    return f"{view.replace(' ', '_')}_spread"
+
+
 def show(table: pl.DataFrame, view: str) -> pl.DataFrame:
     """Return rows with what a view tells of them.
 

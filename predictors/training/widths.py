@@ -9,11 +9,22 @@ import polars as pl
 
 from predictors.arrays import Floats
 from predictors.laws.law import SUBSTITUTE_LAWS
-from predictors.result import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_LEVELS, get_carried_key, get_width_key
+from predictors.result import (
+    BETWEEN,
+    CALIBRATED,
+    ENGINE,
+    NEW_RELEASE,
+    SITUATIONS,
+    TOLD_LEVELS,
+    UNVERSIONED,
+    get_carried_key,
+    get_width_key,
+)
 from predictors.training.carried import collect_carried_errors, fit_exponents, pair_kernels
-from predictors.training.views import VIEWS, get_time_column
+from predictors.training.views import VIEWS, get_spread_column, get_time_column
 from predictors.weights_file import load_hardware
 
+WIDTH_SITUATIONS = (*SITUATIONS, CALIBRATED)
 MIN_SCORED_KERNELS = 5
 """A GPU with fewer scored kernels of a law says nothing about its intervals."""
 MIN_TESTED_KERNELS = 12
@@ -33,16 +44,19 @@ def compute_widths_and_exponents(rows: pl.DataFrame) -> tuple[dict[str, dict[str
     errors = _collect_errors(rows, "model_us")
     intervals: dict[str, dict[str, float]] = {}
     for (law, where), of_gpus in errors.items():
-        if where != NEW_RELEASE:
+        if where in WIDTH_SITUATIONS:
             known = compute_measured_width if where == "base" else compute_unseen_width
             intervals.setdefault(law, {})[where] = known(list(of_gpus.values()))
     usual = {s: float(np.median([w[s] for w in intervals.values() if s in w] or [0.0])) for s in SITUATIONS}
     filled = {law: _fill_situations(known, usual) for law, known in intervals.items()}
     filled |= {law: _borrow_widths(filled[law], filled[other]) for law, other in _list_single_gpu_laws(errors)}
-    less_told = {level: _collect_errors(rows, get_time_column(level)) for level in VIEWS} | {NEW_RELEASE: errors}
+    less_told = {level: _collect_errors(rows, get_time_column(level), get_spread_column(level)) for level in VIEWS}
+    less_told |= dict.fromkeys((NEW_RELEASE, BETWEEN), _collect_errors(rows, "model_us", "model_spread"))
     for level in TOLD_LEVELS:
         for law in filled.keys() & {law for law, _ in less_told[level]}:
             filled[law][level] = _compute_extra_width(law, level, less_told[level], intervals[law]["base"])
+    for extra in filled.values():
+        extra |= _fill_levels(extra)
     pairs = pair_kernels(rows)
     exponents = fit_exponents(pairs)
     for law, widths in _compute_carried_widths(collect_carried_errors(pairs, exponents)).items():
@@ -72,12 +86,19 @@ def _pool_errors(parts: Sequence[_Errors]) -> dict[str, Floats]:
     return {gpu: np.concatenate([part[gpu] for part in parts if gpu in part]) for gpu in gpus}
 
 
+def _fill_levels(extra: Mapping[str, float]) -> dict[str, float]:
+    """The levels that no measurement tells of: what is between releases is as unsure as their engine alone."""
+    between = extra.get(BETWEEN, extra.get(UNVERSIONED, extra.get(ENGINE)))
+    newer = extra.get(NEW_RELEASE) or max((extra[level] for level in (BETWEEN, ENGINE) if level in extra), default=None)
+    return {level: width for level, width in ((BETWEEN, between), (NEW_RELEASE, newer)) if width is not None}
+
+
 def _compute_extra_width(law: str, level: str, errors: Mapping[tuple[str, str], _Errors], base: float) -> float:
     """Half-width that is missing in squares where so much is told.
 
     Which release runs isn't told: it may be one of the fit or another, so the errors on both count together.
     """
-    situations = (NEW_RELEASE,) if level == NEW_RELEASE else ("base", NEW_RELEASE)
+    situations = (level,) if level in (NEW_RELEASE, BETWEEN) else ("base", NEW_RELEASE)
     pooled = _pool_errors([errors[law, where] for where in situations if (law, where) in errors])
     needed = compute_measured_width(list(pooled.values())) if pooled else 0.0
     return float(np.sqrt(max(needed**2 - base**2, 0.0)))
@@ -149,7 +170,7 @@ def compute_coverage(rows: pl.DataFrame) -> pl.DataFrame:
     found = [
         {"law": law, "situation": where, "gpu": gpu, "inside": 100 * float(np.mean(own <= limit))}
         for (law, where), of_gpus in _collect_errors(rows, "model_us").items()
-        if where != NEW_RELEASE
+        if where in WIDTH_SITUATIONS
         for gpu, own in of_gpus.items()
         if own.size >= MIN_TESTED_KERNELS
         if (limit := _compute_limit(where, gpu, of_gpus)) is not None
@@ -166,13 +187,18 @@ def _compute_limit(where: str, gpu: str, of_gpus: Mapping[str, Floats]) -> float
     return _compute_needed_width(others) * compute_margin(_select_tested(list(of_gpus.values()))) if others else None
 
 
-def _collect_errors(rows: pl.DataFrame, column: str) -> dict[tuple[str, str], dict[str, Floats]]:
+def _collect_errors(
+    rows: pl.DataFrame, column: str, spread: str | None = None
+) -> dict[tuple[str, str], dict[str, Floats]]:
     """(law, situation) -> GPU -> |log error| of its kernels; without GPUs that have next to none.
+
+    Of an error, the spread of the software that is told is taken off in squares, as intervals have it on top.
 
     The GPUs of each vendor have separate widths, ``get_width_key``: with the errors of an MI300X's short norms, an
     A100's intervals would be five times as wide.
     """
-    errors = rows.drop_nulls(column).with_columns(error=(pl.col(column) / pl.col("latency_us")).log().abs())
+    error, known = (pl.col(column) / pl.col("latency_us")).log(), pl.col(spread) if spread else pl.lit(0.0)
+    errors = rows.drop_nulls(column).with_columns(error=(error**2 - known**2).clip(0.0).sqrt())
     found: dict[tuple[str, str], dict[str, Floats]] = {}
     for (law, where, gpu), part in errors.sort("law", "situation", "gpu").group_by(
         "law", "situation", "gpu", maintain_order=True

@@ -11,13 +11,14 @@ from predictors.gpu_names import load_gpu
 from predictors.hardware import derive_hardware
 from predictors.result import compute_half_width
 from predictors.training.carried import collect_carried_errors, fit_exponents, pair_kernels
-from predictors.training.views import VIEWS, get_time_column
+from predictors.training.views import VIEWS, get_spread_column, get_time_column
 from predictors.training.widths import compute_widths_and_exponents
 from predictors.weights_file import LawConstants, Weights
 
 NEWEST = {"law": "prefill", "situation": "new release", "framework": "fa3", "engine": "vllm", "release": 2400.0}
 VIEW_COLUMNS = [get_time_column(view) for view in VIEWS]
 UNTOLD = dict.fromkeys([*VIEW_COLUMNS, "source_ratio", "kinship"])
+SPREADS = dict.fromkeys((get_spread_column(view) for view in ("model", *VIEWS)), pl.lit(0.0))
 TEXT = {"kinship": pl.String, **dict.fromkeys([*VIEW_COLUMNS, "source_ratio"], pl.Float64)}
 
 
@@ -30,7 +31,7 @@ def score(missed: dict[str, list[float]]) -> pl.DataFrame:
         for gpu, errors in missed.items()
         for i, error in enumerate(errors)
     ]
-    return pl.DataFrame(rows, schema_overrides=TEXT).with_columns(library_us="model_us")
+    return pl.DataFrame(rows, schema_overrides=TEXT).with_columns(library_us="model_us", **SPREADS)
 
 
 def test_kernels_are_paired_with_the_same_on_other_gpus() -> None:

@@ -13,7 +13,7 @@ from predictors.gpu_names import load_gpu
 from predictors.hardware import derive_hardware
 from predictors.kernel_identity import parse_release
 from predictors.laws.law import LAWS
-from predictors.model import evaluate_law
+from predictors.model import compute_software_spread, evaluate_law
 from predictors.weights_file import LawConstants, Weights
 
 B200 = derive_hardware(load_gpu("b200"))
@@ -75,3 +75,24 @@ def test_a_prediction_between_two_releases_is_the_newer_ones() -> None:
     _, time_us = evaluate_law(inputs, "decode", B200, weights)
     assert time_us[1] == time_us[2] == time_us[3]
     assert time_us[0] == time_us[4] > time_us[2]
+    spread = compute_software_spread(inputs, "decode", B200, weights)
+    apart = np.log(time_us[0] / time_us[2])
+    assert spread == pytest.approx([0.0, apart, 0.0, 0.0, apart])
+
+
+@pytest.mark.parametrize(
+    ("engine", "library", "release", "like"),
+    [
+        ("trtllm", "trtllm", 10290.0, [("trtllm", 10289.0), ("trtllm", 10299.2)]),
+        ("trtllm", "trtllm", -1.0, [("trtllm", 10289.0), ("trtllm", 10299.2)]),
+        ("vllm", "vllm", -1.0, [("fa2", 1900.0), ("triton", 2400.0)]),
+        ("vllm", "vllm", 2400.0, [("triton", 2400.0)]),
+        ("vllm", "triton", -1.0, [("triton", 2400.0)]),
+        ("trtllm", "trtllm", 10400.0, [("trtllm", 10299.2)]),
+        ("sglang", "sglang", -1.0, []),
+    ],
+)
+def test_the_fitted_kernels_that_a_kernel_may_be(
+    engine: str, library: str, release: float, like: list[tuple[str, float]]
+) -> None:
+    assert FittedKernels(MEASURED).list_like("decode", engine, library, release) == like

@@ -33,7 +33,7 @@ from predictors.training.fit_all import replace_laws
 from predictors.training.fit_law import LawData, fit_law
 from predictors.training.report import format_card, format_markdown
 from predictors.training.sums import compute_sum_coverage
-from predictors.training.views import VIEWS, get_time_column
+from predictors.training.views import VIEWS, get_spread_column, get_time_column
 from predictors.training.widths import (
     compute_coverage,
     compute_measured_width,
@@ -47,6 +47,7 @@ UNPAIRED = {
     "dtype": pl.lit("bf16"), "source_ratio": pl.lit(None, pl.Float64),
     "kinship": pl.lit(None, pl.String),
     **dict.fromkeys((get_time_column(view) for view in VIEWS), pl.lit(None, pl.Float64)),
+    **dict.fromkeys((get_spread_column(view) for view in ("model", *VIEWS)), pl.lit(0.0)),
 }  # fmt: skip
 """Columns of scored kernels without a pair on another GPU or anything told of their software."""
 GEMM = {"family": "gemm", "dtype": "bf16", "framework": "vllm", "m": 512, "n": 4096, "k": 1024}
