@@ -27,6 +27,7 @@ from predictors.training.disturbed import drop_disturbed
 from predictors.training.fit_law import LawData, fit_law
 from predictors.training.physics import find_impossible
 from predictors.training.published import RATE_SOURCE as RATE
+from predictors.training.rates import settle_rates
 from predictors.training.views import VIEWS, build_shown_inputs, can_show, show
 from predictors.weights_file import LawConstants, Weights, load_hardware
 
@@ -34,6 +35,8 @@ LAW_ROWS_PER_KERNEL, LAW_ROWS_PER_GPU = 500, 1500
 """Rows of one library, engine and release on one GPU that the law's few constants are fitted on, and of all."""
 TREE_ROWS_PER_KERNEL, TREE_ROWS_UNNAMED = 6000, 16000
 """The same for the learned corrections, and of kernels without a name."""
+TREE_ROWS_WITHOUT = 1000
+"""The same of fits that leave a GPU, a class or a release out: how many rows others have matters little there."""
 MAX_LOG_ERROR = 1.0
 """Of a time beside an exact floor, as a logarithm. Where most of a kernel is its floor or its launch, what is missed of
 the rest is anything, and a tree whose leaf holds such kernels only would double a sibling's short ones."""
@@ -45,7 +48,7 @@ beyond 10 % counting linearly, as those of runs that something else slowed down.
 DETAILED_FAMILIES = (*ATTENTION_LAWS, "moe")
 DETAILED_TREE_OPTIONS = {"huber": 0.05, "passes": 5}
 """What is otherwise for attention and experts, whose libraries' choices take more to follow than those of products."""
-MLP_FAMILIES = ("moe",)
+MLP_FAMILIES: tuple[str, ...] = ()
 OWN_MLPS = partial(train_mlps, perceptrons=3, epochs=150, huber=0.1)
 """Trains what is averaged with the trees of experts: few of all their sizes were measured, and it is smooth between."""
 MIN_MEASUREMENT_FRACTION = 0.1
@@ -175,13 +178,14 @@ def fit_law_and_corrections(
         near.fitted if near else None,
     )
     own = {} if near is None else {a: trees for a, trees in near.architecture_corrections.items() if a not in left_out}
-    return _fit_corrections(law, fitted, launches, own, train)
+    rows = TREE_ROWS_PER_KERNEL if near is None else TREE_ROWS_WITHOUT
+    return settle_rates(_fit_corrections(law, fitted, launches, own, train, rows), train)
 
 
 def refit_corrections(fitted: LawFit, parts: Sequence[LawMeasurements]) -> LawFit:
     """A law with its trees fitted on all shapes: what ships, once the shapes held out have measured its error."""
     trees = _fit_corrections(fitted.law, fitted.fitted, fitted.launch_us, {}, parts)
-    return replace(trees, spread=fitted.spread)
+    return replace(settle_rates(trees, parts), spread=fitted.spread)
 
 
 def _fit_corrections(
@@ -190,11 +194,12 @@ def _fit_corrections(
     launches: dict[str, float],
     known: dict[str, Correction],
     parts: Sequence[LawMeasurements],
+    rows: int = TREE_ROWS_PER_KERNEL,
 ) -> LawFit:
     """Fit the trees that all GPUs share, and the correction of each architecture that has none yet."""
     parts = [part for part in parts if not part.is_published_rate]
     many = MIN_MEASUREMENT_FRACTION * float(np.median([p.table.height for p in parts]))
-    sets = [_compute_targets(law, p, fitted, launches) for p in parts]
+    sets = [_compute_targets(law, p, fitted, launches, rows) for p in parts]
     common = [s for p, s in zip(parts, sets, strict=True) if p.table.height >= many]
     features, *targets = _pool_targets(common)
     shared = SHARED_TREES(features[:-BOARD_FEATURES], *targets)
@@ -295,9 +300,9 @@ class CorrectionTargets:
 
 
 def _compute_targets(
-    law: str, measured: LawMeasurements, fitted: LawConstants, launches: dict[str, float]
+    law: str, measured: LawMeasurements, fitted: LawConstants, launches: dict[str, float], rows: int
 ) -> CorrectionTargets:
-    table, gpu = sample_rows(measured.table, TREE_ROWS_PER_KERNEL, TREE_ROWS_UNNAMED), measured.hardware
+    table, gpu = sample_rows(measured.table, rows, TREE_ROWS_UNNAMED), measured.hardware
     told = [compute_row_targets(law, table, table, gpu, fitted, launches)]
     for view in VIEWS:
         some = table.filter(can_show(view)).gather_every(VIEW_ROW_STEP)

@@ -14,4 +14,6 @@ TABLES = (
     "lookups",
     "fbgemm",
     "published_lookups",
+    "served_formats",
+    "too_fast",
 )
