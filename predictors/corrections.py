@@ -185,6 +185,8 @@ class MlpEnsemble:
         return np.asarray(out.reshape(len(out), -1)[:, :rows].mean(axis=0))
 
 
+MAX_LEAF_STEPS = 127
+"""A file stores a tree's leaves as whole steps from -127 to 127, each in one byte."""
 SMALL_BATCH_ROWS = 1024
 """Up to which number of rows it is quicker to take many trees at once."""
 
@@ -281,15 +283,23 @@ Correction = SymmetricTrees | TreesAndMlp
 
 
 def to_arrays(name: str, correction: Correction) -> dict[str, npt.NDArray[Any]]:
-    """A correction as arrays to store; its leaves in half the size, off by 0.05 % of what a leaf adds at most."""
+    """A correction as arrays to store: each question once, a byte a leaf, networks mostly in half precision."""
     if isinstance(correction, TreesAndMlp):
         network = correction.mlp
-        layers = {f"weight{i}": weight for i, weight in enumerate(network.weights)}
+        # The first layer's weights are those of features as they are, of which some hardly vary.
+        types = (np.float32, *[np.float16] * (len(network.weights) - 1))
+        layers = {
+            f"weight{i}": weight.astype(kind)
+            for i, (weight, kind) in enumerate(zip(network.weights, types, strict=True))
+        }
         layers |= {f"bias{i}": bias for i, bias in enumerate(network.biases)}
         stored = {"least": network.feature_min, "most": network.feature_max, **layers}
         return to_arrays(name, correction.trees) | {f"{name}/{part}": array for part, array in stored.items()}
-    leaf = correction.leaf.astype(np.float16)
-    return {f"{name}/feature": correction.feature, f"{name}/threshold": correction.threshold, f"{name}/leaf": leaf}
+    feature, threshold, which = correction.unique_splits
+    step = np.abs(correction.leaf).max(axis=1, keepdims=True) / MAX_LEAF_STEPS
+    leaf = np.rint(correction.leaf / np.where(step > 0, step, 1)).astype(np.int8)
+    stored = {"feature": feature, "threshold": threshold, "question": which.astype(np.uint16), "leaf": leaf}
+    return {f"{name}/{part}": array for part, array in {**stored, "step": step.astype(np.float32)}.items()}
 
 
 class CorrectionFile(Mapping[str, Correction]):
@@ -305,8 +315,9 @@ class CorrectionFile(Mapping[str, Correction]):
 
     def __getitem__(self, name: str) -> Correction:
         if name not in self._unpacked:
-            feature, threshold, leaf = (self._arrays[f"{name}/{part}"] for part in ("feature", "threshold", "leaf"))
-            trees = SymmetricTrees(feature, threshold, leaf.astype(np.float32))
+            parts = ("feature", "threshold", "question", "leaf", "step")
+            feature, threshold, question, leaf, step = (self._arrays[f"{name}/{part}"] for part in parts)
+            trees = SymmetricTrees(feature[question], threshold[question], leaf * step)
             self._unpacked[name] = (
                 TreesAndMlp(trees, self._load_mlp(name)) if f"{name}/least" in self._arrays else trees
             )
@@ -314,7 +325,9 @@ class CorrectionFile(Mapping[str, Correction]):
 
     def _load_mlp(self, name: str) -> MlpEnsemble:
         layers = range(sum(array.startswith(f"{name}/weight") for array in self._arrays.files))
-        weights, biases = (tuple(self._arrays[f"{name}/{part}{i}"] for i in layers) for part in ("weight", "bias"))
+        weights, biases = (
+            tuple(self._arrays[f"{name}/{part}{i}"].astype(np.float32) for i in layers) for part in ("weight", "bias")
+        )
         return MlpEnsemble(self._arrays[f"{name}/least"], self._arrays[f"{name}/most"], weights, biases)
 
     def __iter__(self) -> Iterator[str]:

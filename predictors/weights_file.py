@@ -27,7 +27,7 @@ from predictors.laws.terms import Constants
 from predictors.work import uses_matrix_units
 
 SHIPPED_WEIGHTS = Path(__file__).parent / "weights"
-WEIGHTS_FORMAT = 2
+WEIGHTS_FORMAT = 3
 
 MAX_TWIN_SM_DIFFERENCE = 0.06
 """How far the SM counts of twins may differ."""
@@ -98,13 +98,13 @@ class LawConstants:
         for effects in (self.tensor_class.get(gpu.tensor_class, {}), self.get_offset(gpu), calibrated or {}):
             for name, value in effects.items():
                 log[name] = log[name] + value
-        for framework, part in self._compute_framework_weights(frameworks).items():
+        for framework, part in self.compute_framework_weights(frameworks).items():
             more = self.stack.get(f"{gpu.tensor_class}/{framework}", {})
             for name, value in self.framework[framework].items():
                 log[name] = log[name] + (value + more.get(name, 0.0)) * part
         return {name: np.exp(value) for name, value in log.items()}
 
-    def _compute_framework_weights(self, frameworks: Frameworks) -> dict[str, Floats | float]:
+    def compute_framework_weights(self, frameworks: Frameworks) -> dict[str, Floats | float]:
         """How much of each framework's effects each row has: of one without a known name, what all have in common."""
         if not self.framework:
             return {}

@@ -6,10 +6,13 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from predictors.arrays import Floats, Singles
-from predictors.corrections import SymmetricTrees
+from predictors.arrays import Floats, Ints, Singles
+from predictors.corrections import MAX_LEAF_STEPS, SymmetricTrees
 
 HISTOGRAM_BINS = 48
+
+Bins = npt.NDArray[np.uint8]
+_compile = numba.njit(cache=True)
 
 
 def boost(
@@ -30,7 +33,7 @@ def boost(
     """Fits trees whose sum follows the target, with Huber's loss.
 
     While later trees are added, earlier ones stay unchanged. After the last one, ``passes`` passes over all trees
-    correct their leaves.
+    correct their leaves. In the end, leaves are rounded to the whole steps of each tree that files store.
 
     Args:
         features: float32 (features, rows).
@@ -46,87 +49,167 @@ def boost(
         pass_rate: Learning rate of these corrections.
         seed: Seed of the draws.
     """
-    edges = _compute_bin_edges(features)
-    binned = np.stack([np.searchsorted(e, f, side="left") for e, f in zip(edges, features, strict=True)])
-    binned = np.ascontiguousarray(binned.astype(np.uint8))
+    edges = [_compute_bin_edges(row) for row in features]
+    varied = np.array([at for at, edge in enumerate(edges) if edge.size] or [0])
+    bins = np.stack([np.searchsorted(edges[at], features[at], side="left").astype(np.uint8) for at in varied])
+    bins_by_row = np.ascontiguousarray(bins.T)
+    left, row_weight = target.astype(np.float32), weight.astype(np.float32)
     draw = np.random.default_rng(seed)
-    fitted = np.zeros(len(target))
-    splits = np.zeros((trees, depth), dtype=np.int64)
-    leaves = np.zeros((trees, 2**depth), dtype=np.float32)
-    leaf_of = np.zeros((trees, len(target)), dtype=np.uint8)
-
-    def learn(t: int, rate: float) -> None:
-        error = np.clip(target - fitted, -huber, huber) * weight
-        total = np.bincount(leaf_of[t], error, 2**depth)
-        step = (rate * total / (np.bincount(leaf_of[t], weight, 2**depth) + ridge)).astype(np.float32)
-        leaves[t] += step
-        fitted[:] += step[leaf_of[t]]
-
+    feature, cut = np.zeros((2, trees, depth), dtype=np.int64)
+    leaves, leaf_weights = np.zeros((trees, 2**depth), dtype=np.float32), np.zeros((trees, 2**depth))
+    leaf_of = np.zeros((trees, left.size), dtype=np.uint8)
     for t in range(trees):
-        rows = draw.choice(len(target), min(rows_per_tree, len(target)), replace=False)
-        gradient = np.clip(target[rows] - fitted[rows], -huber, huber) * weight[rows]
-        splits[t] = _grow_tree(np.ascontiguousarray(binned[:, rows]), gradient, weight[rows], depth, ridge)
-        leaf_of[t] = _assign_leaves(binned, splits[t])
-        learn(t, rate)
+        rows = draw.choice(left.size, min(rows_per_tree, left.size), replace=False, shuffle=False)
+        gradient = np.clip(left[rows], -huber, huber) * row_weight[rows]
+        feature[t], cut[t] = _grow_tree(bins_by_row[rows], gradient, row_weight[rows], depth, ridge)
+        _assign_leaves(bins, feature[t], cut[t], leaf_of[t])
+        leaf_weights[t] = np.bincount(leaf_of[t], row_weight, 2**depth) + ridge
+        _learn_leaves(leaves[t], leaf_of[t], leaf_weights[t], left, row_weight, huber, rate)
     for _ in range(passes):
         for t in draw.permutation(trees):
-            learn(int(t), pass_rate)
-    feature, cut = splits // HISTOGRAM_BINS, splits % HISTOGRAM_BINS
-    return SymmetricTrees(feature.astype(np.int16), np.stack(edges)[feature, cut], leaves)
+            _learn_leaves(leaves[t], leaf_of[t], leaf_weights[t], left, row_weight, huber, pass_rate)
+    _round_leaves(leaves, leaf_of, leaf_weights, row_weight)
+    padded = np.stack([np.append(edges[at], np.full(HISTOGRAM_BINS - edges[at].size, np.inf)) for at in varied])
+    return SymmetricTrees(varied[feature].astype(np.int16), padded[feature, cut].astype(np.float32), leaves)
 
 
-def _compute_bin_edges(features: Singles) -> list[Singles]:
-    """Thresholds of each feature: quantiles, padded so that every feature has BINS of them."""
-    out = []
-    for row in features:
-        values = np.unique(row)
-        middles = (values[1:] + values[:-1]) / 2
-        if len(middles) >= HISTOGRAM_BINS:
-            middles = np.unique(np.quantile(row, np.linspace(0, 1, HISTOGRAM_BINS + 1)[1:], method="nearest"))
-        out.append(
-            np.append(middles, np.full(HISTOGRAM_BINS - len(middles), np.inf)).astype(np.float32)[:HISTOGRAM_BINS]
-        )
-    return out
+def _compute_bin_edges(feature: Singles) -> Singles:
+    """Thresholds between the values of a feature: all where there are few, else quantiles; none of a constant."""
+    ordered = np.sort(feature)
+    values = ordered[np.flatnonzero(np.diff(ordered, prepend=-np.inf))]
+    if values.size <= HISTOGRAM_BINS:
+        return np.asarray((values[1:] + values[:-1]) / 2, dtype=np.float32)
+    places = np.linspace(0, feature.size - 1, HISTOGRAM_BINS + 1)[1:-1].round().astype(np.int64)
+    return np.unique(ordered[places])
 
 
-def _grow_tree(
-    binned: npt.NDArray[np.uint8], gradient: Floats, weight: Floats, depth: int, ridge: float
-) -> npt.NDArray[np.int64]:
-    """Return the split of each level: the (feature, threshold) with the largest gain when all leaves use it."""
-    leaf = np.zeros(len(gradient), dtype=np.int64)
-    splits = np.zeros(depth, dtype=np.int64)
+def _round_leaves(leaves: Singles, leaf_of: Bins, leaf_weights: Floats, weight: Singles) -> None:
+    """Round leaves to whole steps of their tree; each tree makes up for what the rounding of those before it added."""
+    added = np.zeros(leaf_of.shape[1], dtype=np.float32)
+    for t, values in enumerate(leaves):
+        step = float(np.abs(values).max()) / MAX_LEAF_STEPS
+        if step:
+            wanted = values - np.bincount(leaf_of[t], added * weight, values.size) / leaf_weights[t]
+            rounded = np.clip(np.rint(wanted / step), -MAX_LEAF_STEPS, MAX_LEAF_STEPS) * step
+            added += (rounded - values).astype(np.float32)[leaf_of[t]]
+            leaves[t] = rounded
+
+
+@_compile  # type: ignore[untyped-decorator, unused-ignore]
+def _grow_tree(bins: Bins, gradient: Singles, weight: Singles, depth: int, ridge: float) -> tuple[Ints, Ints]:
+    """Return feature and bin of the split of each level: those with the largest gain when all leaves use it.
+
+    Rows are kept in the order of their leaves, so that the histogram of a leaf stays in the CPU's cache. Of two halves
+    of a leaf the smaller is summed; the other is the rest.
+
+    Args:
+        bins: Bin of each feature, (rows, features).
+        gradient: (rows,).
+        weight: (rows,).
+        depth: Levels.
+        ridge: See ``boost``.
+    """
+    rows, count = bins.shape
+    order, spare = np.arange(rows), np.empty(rows, dtype=np.int64)
+    first = np.zeros(2**depth + 1, dtype=np.int64)
+    first[1] = rows
+    sums = np.zeros((2**depth, count, HISTOGRAM_BINS + 1, 2), dtype=np.float32)
+    _add_histogram(bins, gradient, weight, order, sums[0])
+    feature, cut = np.zeros(depth, dtype=np.int64), np.zeros(depth, dtype=np.int64)
     for level in range(depth):
-        g, w = (sums.cumsum(axis=2) for sums in _sum_histograms(binned, leaf, gradient, weight, 2**level))
-        total_g = np.bincount(leaf, gradient, 2**level)[:, None, None]
-        total_w = np.bincount(leaf, weight, 2**level)[:, None, None]
-        gain = g**2 / (w + ridge) + (total_g - g) ** 2 / (total_w - w + ridge)
-        splits[level] = int(gain.sum(axis=0).argmax())
-        leaf |= _compute_split_bits(binned, splits[level]) << level
-    return splits
+        feature[level], cut[level] = _find_split(sums[: 2**level], ridge)
+        if level + 1 == depth:
+            break
+        # A leaf becomes two neighbours; from the last on, none overwrites another.
+        for leaf in range(2**level - 1, -1, -1):
+            start, stop = first[leaf], first[leaf + 1]
+            middle = _partition(bins[:, feature[level]], cut[level], order[start:stop], spare) + start
+            first[2 * leaf + 2], first[2 * leaf + 1], first[2 * leaf] = stop, middle, start
+            low, high = sums[2 * leaf], sums[2 * leaf + 1]
+            whole = sums[leaf].copy()
+            less, more = (low, high) if middle - start < stop - middle else (high, low)
+            some = order[start:middle] if middle - start < stop - middle else order[middle:stop]
+            less[:] = 0
+            _add_histogram(bins, gradient, weight, some, less)
+            more[:] = whole - less
+    return feature, cut
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _sum_histograms(
-    binned: npt.NDArray[np.uint8], leaf: npt.NDArray[np.int64], gradient: Floats, weight: Floats, leaves: int
-) -> tuple[Floats, Floats]:
-    """Sum gradients and weights by (leaf, feature, bin)."""
-    features, rows = binned.shape
-    g, w = np.zeros((leaves, features, HISTOGRAM_BINS)), np.zeros((leaves, features, HISTOGRAM_BINS))
-    for feature in range(features):
-        for row in range(rows):
-            at = binned[feature, row]
-            if at < HISTOGRAM_BINS:
-                g[leaf[row], feature, at] += gradient[row]
-                w[leaf[row], feature, at] += weight[row]
-    return g, w
+@_compile  # type: ignore[untyped-decorator, unused-ignore]
+def _add_histogram(bins: Bins, gradient: Singles, weight: Singles, rows: Ints, sums: Singles) -> None:
+    """Add gradients and weights of some rows by (feature, bin)."""
+    for row in rows:
+        g, w = gradient[row], weight[row]
+        for feature in range(bins.shape[1]):
+            at = bins[row, feature]
+            sums[feature, at, 0] += g
+            sums[feature, at, 1] += w
 
 
-def _compute_split_bits(binned: npt.NDArray[np.uint8], split: int) -> npt.NDArray[np.int64]:
-    return np.asarray(binned[split // HISTOGRAM_BINS] > split % HISTOGRAM_BINS, dtype=np.int64)
+@_compile  # type: ignore[untyped-decorator, unused-ignore]
+def _find_split(sums: Singles, ridge: float) -> tuple[int, int]:
+    """Return the (feature, bin) with the largest gain over all leaves, from (leaves, features, bins, 2)."""
+    leaves, count, _, _ = sums.shape
+    gain = np.zeros((count, HISTOGRAM_BINS))
+    for leaf in range(leaves):
+        total_g, total_w = sums[leaf, 0, :, 0].sum(), sums[leaf, 0, :, 1].sum()
+        if total_w <= 0:
+            continue
+        for feature in range(count):
+            g, w = np.float32(0.0), np.float32(0.0)
+            for at in range(HISTOGRAM_BINS):
+                g += sums[leaf, feature, at, 0]
+                w += sums[leaf, feature, at, 1]
+                other_g, other_w = total_g - g, max(total_w - w, np.float32(0.0))
+                gain[feature, at] += g * g / (w + ridge) + other_g * other_g / (other_w + ridge)
+    best = int(gain.argmax())
+    return best // HISTOGRAM_BINS, best % HISTOGRAM_BINS
 
 
-def _assign_leaves(binned: npt.NDArray[np.uint8], splits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    leaf = np.zeros(binned.shape[1], dtype=np.int64)
-    for level, split in enumerate(splits):
-        leaf |= _compute_split_bits(binned, int(split)) << level
-    return leaf
+@_compile  # type: ignore[untyped-decorator, unused-ignore]
+def _partition(bins: Bins, cut: int, rows: Ints, spare: Ints) -> int:
+    """Sort rows into those up to a bin and those beyond, in their order; return the number of the former."""
+    kept = moved = 0
+    for row in rows:
+        if bins[row] > cut:
+            spare[moved] = row
+            moved += 1
+        else:
+            rows[kept] = row
+            kept += 1
+    rows[kept:] = spare[:moved]
+    return kept
+
+
+@_compile  # type: ignore[untyped-decorator, unused-ignore]
+def _assign_leaves(bins: Bins, feature: Ints, cut: Ints, leaf_of: Bins) -> None:
+    """Write the leaf of each row: its answers as bits, that of the first level the lowest."""
+    for level in range(feature.size):
+        own, least = bins[feature[level]], np.uint8(cut[level])
+        for row in range(leaf_of.size):
+            leaf_of[row] |= np.uint8(own[row] > least) << np.uint8(level)
+
+
+@_compile  # type: ignore[untyped-decorator, unused-ignore]
+def _learn_leaves(
+    leaves: Singles, leaf_of: Bins, leaf_weights: Floats, left: Singles, weight: Singles, huber: float, rate: float
+) -> None:
+    """Move the leaves of a tree towards what is left of the target, and take that off what is left.
+
+    Args:
+        leaves: (leaves,), changed.
+        leaf_of: Leaf of each row.
+        leaf_weights: Weight of each leaf, with the ridge.
+        left: Target less the sum of all trees, (rows,), changed.
+        weight: (rows,).
+        huber: See ``boost``.
+        rate: Learning rate.
+    """
+    total, most = np.zeros(leaves.size), np.float32(huber)
+    for row in range(left.size):
+        total[leaf_of[row]] += min(max(left[row], -most), most) * weight[row]
+    step = (rate * total / leaf_weights).astype(np.float32)
+    for leaf in range(leaves.size):
+        leaves[leaf] += step[leaf]
+    for row in range(left.size):
+        left[row] -= step[leaf_of[row]]

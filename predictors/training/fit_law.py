@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import least_squares  # type: ignore[import-untyped, unused-ignore]
+from scipy.optimize import brentq  # type: ignore[import-untyped, unused-ignore]
 
 from predictors.arrays import Bools, Columns, Floats
 from predictors.hardware import Hardware
@@ -38,8 +38,10 @@ COOL_RATE_PRIOR = (0.05, 0.05)
 LAUNCH_US_PRIOR = (10.0, 0.8)
 """Prior of what an eager measurement has on top of the kernel: the CPU's launch."""
 DERIVATIVE_STEP = 1e-4
+MAX_EVALUATIONS, MAX_WARM_START_EVALUATIONS, MIN_MISFIT_CHANGE = 25, 6, 1e-4
 
 ParameterName = tuple[str, str, str]
+LAUNCH = "launch"
 COOL_RATE_PARAMETER: ParameterName = ("cool", "", "compute")
 
 
@@ -91,15 +93,48 @@ def fit_law(
     """
     problem = _LawFitProblem(law, parts)
     start = problem.priors[:, 0] if near is None else problem.to_vector(near)
-    steps = 25 if near is None else 6
-    solution = least_squares(
-        problem.compute_residuals, start, jac=problem.compute_jacobian, max_nfev=steps, x_scale=0.1, ftol=1e-4
-    )
-    fitted = problem.to_constants(solution.x)
+    found = _minimise(problem, start, MAX_EVALUATIONS if near is None else MAX_WARM_START_EVALUATIONS)
+    fitted = problem.to_constants(found)
     fitted = replace(fitted, architecture=_compute_architecture_offsets(parts, fitted))
     rated = {slug: fitted.gpu[slug] for slug in fitted.gpu.keys() - problem.measured}
     gpu = {slug: fitted.gpu[slug] for slug in sorted(problem.measured)}
-    return replace(fitted, gpu=gpu, rated=rated), problem.get_launch_us(solution.x)
+    return replace(fitted, gpu=gpu, rated=rated), problem.get_launch_us(found)
+
+
+def _minimise(problem: _LawFitProblem, start: Floats, evaluations: int) -> Floats:
+    """Return the parameters with the least misfit: steps of Gauss and Newton in a region where they can be trusted.
+
+    Rows of a GPU depend on few parameters, so the normal equations are small; priors keep them well conditioned.
+    """
+    vector, misfit, radius = start, problem.compute_misfit(start), float(np.linalg.norm(start))
+    gradient, curvature = problem.linearise(vector)
+    for _ in range(evaluations - 1):
+        step = _solve_within(gradient, curvature, radius)
+        expected = -(gradient + curvature @ step / 2) @ step
+        less, length = misfit - problem.compute_misfit(vector + step), float(np.linalg.norm(step))
+        if less < 0.25 * expected:
+            radius = length / 4
+        elif less > 0.75 * expected and length > 0.95 * radius:
+            radius *= 2
+        if less > 0:
+            vector, misfit = vector + step, misfit - less
+            if 0.25 * expected < less < MIN_MISFIT_CHANGE * misfit:
+                break
+            gradient, curvature = problem.linearise(vector)
+    return vector
+
+
+def _solve_within(gradient: Floats, curvature: Floats, radius: float) -> Floats:
+    """Return the step to the least of a convex quadratic function, or no farther than a radius."""
+    values, vectors = np.linalg.eigh(curvature)
+    slope = vectors.T @ gradient
+    steepest = float(np.linalg.norm(slope))
+
+    def exceed(damping: float) -> float:
+        return float(np.linalg.norm(slope / (values + damping))) - radius
+
+    damping = brentq(exceed, 0.0, steepest / radius) if exceed(0.0) > 0 else 0.0
+    return np.asarray(-vectors @ (slope / (values + damping)))
 
 
 def _compute_architecture_offsets(parts: Sequence[LawData], fitted: LawConstants) -> dict[str, dict[str, float]]:
@@ -129,34 +164,30 @@ def _average_offsets(machines: Sequence[Hardware], fitted: LawConstants) -> dict
 
 
 class _LawFitProblem:
-    """Parameters as a vector, and the residuals of measurements and priors as a function of it."""
+    """Parameters as a vector, and the misfit of measurements and priors as a function of it."""
 
     def __init__(self, law: Law, parts: Sequence[LawData]) -> None:
         self.law, self.parts = law, parts
         self.measured = {part.hardware.slug for part in parts if not part.is_published_rate}
         self.names = self._list_parameters()
         self.priors = np.array([self._get_prior(name) for name in self.names])
-        self.weights = [_compute_row_weights(part) for part in parts]
+        self._models = [_PartModel(law, part, self.names) for part in parts]
 
-    def compute_residuals(self, vector: Floats) -> Floats:
-        rows = [self._compute_part_residuals(i, vector) for i in range(len(self.parts))]
-        return np.concatenate([*rows, (vector - self.priors[:, 0]) / self.priors[:, 1]])
+    def compute_misfit(self, vector: Floats) -> float:
+        """Half the sum of the squares of all residuals."""
+        residuals = [model.compute_residuals(vector) for model in self._models]
+        residuals.append((vector - self.priors[:, 0]) / self.priors[:, 1])
+        return 0.5 * float(sum(each @ each for each in residuals))
 
-    def compute_jacobian(self, vector: Floats) -> Floats:
-        """Forward differences; a parameter of one GPU or class only moves that part's rows."""
-        base = [self._compute_part_residuals(i, vector) for i in range(len(self.parts))]
-        starts = np.cumsum([0, *(len(b) for b in base)])
-        jacobian = np.zeros((starts[-1] + len(vector), len(vector)))
-        for j, name in enumerate(self.names):
-            moved = vector.copy()
-            moved[j] += DERIVATIVE_STEP
-            for i, part in enumerate(self.parts):
-                if _affects(name, part):
-                    jacobian[starts[i] : starts[i + 1], j] = (
-                        self._compute_part_residuals(i, moved) - base[i]
-                    ) / DERIVATIVE_STEP
-            jacobian[starts[-1] + j, j] = 1 / self.priors[j, 1]
-        return jacobian
+    def linearise(self, vector: Floats) -> tuple[Floats, Floats]:
+        """Gradient of the misfit, (parameters,), and its second derivatives as Gauss and Newton take them."""
+        gradient = (vector - self.priors[:, 0]) / self.priors[:, 1] ** 2
+        curvature = np.diag(self.priors[:, 1] ** -2)
+        for model in self._models:
+            residuals, jacobian = model.linearise(vector)
+            gradient[model.columns] += jacobian.T @ residuals
+            curvature[np.ix_(model.columns, model.columns)] += jacobian.T @ jacobian
+        return gradient, curvature
 
     def to_constants(self, vector: Floats) -> LawConstants:
         scopes: dict[str, dict[str, dict[str, float]]] = {scope: {} for scope in EFFECT_SD}
@@ -193,7 +224,7 @@ class _LawFitProblem:
         rated = {p.hardware.slug for p in self.parts if p.is_published_rate}
         names += [("gpu", who, "compute") for who in sorted(rated - self.measured)]
         names += [COOL_RATE_PARAMETER] if rated else []
-        return names + [("launch", p.hardware.slug, "launch") for p in self.parts if p.is_eager.any()]
+        return names + [("launch", p.hardware.slug, LAUNCH) for p in self.parts if p.is_eager.any()]
 
     def _get_prior(self, name: ParameterName) -> tuple[float, float]:
         scope, who, constant = name
@@ -214,27 +245,71 @@ class _LawFitProblem:
             return 0.0, LOW_POWER_SD if throttles else VECTOR_GPU_SD
         return 0.0, EFFECT_SD[scope]
 
-    def _compute_part_residuals(self, i: int, vector: Floats) -> Floats:
-        part = self.parts[i]
-        constants = dict(self.to_constants(vector).compute_constants(part.hardware, part.framework))
-        if part.is_published_rate:
-            constants["compute"] = constants["compute"] * np.exp(vector[self.names.index(COOL_RATE_PARAMETER)])
-        launch = self.get_launch_us(vector).get(part.hardware.slug, 0.0) * part.is_eager
-        time = self.law.evaluate(part.columns, part.share, part.hardware, constants).time_us + launch
-        z = (np.log(time) - np.log(part.latency_us)) / LOG_NOISE
+
+class _PartModel:
+    """Residuals of one GPU's measurements, whose law's constants are sums of parameters, as logarithms.
+
+    Attributes:
+        columns: Places of the parameters that change them.
+    """
+
+    def __init__(self, law: Law, part: LawData, names: Sequence[ParameterName]) -> None:
+        self._law, self._part, self._weights = law, part, _compute_row_weights(part)
+        known = LawConstants({}, framework={who: {} for scope, who, _ in names if scope == "framework"})
+        weight_of = known.compute_framework_weights(part.framework)
+        found = [(at, name, weight) for at, name in enumerate(names) if (weight := _weigh(name, part, weight_of)).any()]
+        self.columns = np.array([at for at, _, _ in found])
+        self._constants = [constant for _, (_, _, constant), _ in found]
+        self._row_weights = np.stack([np.broadcast_to(weight, part.latency_us.shape) for _, _, weight in found], axis=1)
+
+    def compute_residuals(self, vector: Floats) -> Floats:
+        """What the law misses, (rows,)."""
+        constants = self._compute_constants(vector)
+        return self._miss(self._compute_time_us(constants), constants)
+
+    def linearise(self, vector: Floats) -> tuple[Floats, Floats]:
+        """What the law misses, and its derivatives by the parameters in `columns`, as forward differences."""
+        constants = self._compute_constants(vector)
+        time_us = self._compute_time_us(constants)
+        residuals = self._miss(time_us, constants)
+        slope = {}
+        for name, value in constants.items():
+            moved = {**constants, name: value * np.exp(DERIVATIVE_STEP)}
+            moved_us = time_us if name == LAUNCH else self._compute_time_us(moved)
+            slope[name] = (self._miss(moved_us, moved) - residuals) / DERIVATIVE_STEP
+        return residuals, np.stack([slope[name] for name in self._constants], axis=1) * self._row_weights
+
+    def _compute_constants(self, vector: Floats) -> dict[str, Floats]:
+        log = {name: np.zeros(self._part.latency_us.size) for name in self._constants}
+        for name, value, weight in zip(self._constants, vector[self.columns], self._row_weights.T, strict=True):
+            log[name] += value * weight
+        return {name: np.exp(value) for name, value in log.items()}
+
+    def _compute_time_us(self, constants: Mapping[str, Floats]) -> Floats:
+        part = self._part
+        return self._law.evaluate(part.columns, part.share, part.hardware, constants).time_us
+
+    def _miss(self, time_us: Floats, constants: Mapping[str, Floats]) -> Floats:
+        part = self._part
+        launch_us = constants[LAUNCH] * part.is_eager if LAUNCH in constants else 0.0
+        z = (np.log(time_us + launch_us) - np.log(part.latency_us)) / LOG_NOISE
         robust = np.sign(z) * HUBER_THRESHOLD * np.sqrt(2 * (np.sqrt(1 + (z / HUBER_THRESHOLD) ** 2) - 1))
-        return np.asarray(robust * self.weights[i])
+        return np.asarray(robust * self._weights)
 
 
-def _affects(name: ParameterName, part: LawData) -> bool:
+def _weigh(name: ParameterName, part: LawData, weight_of: Mapping[str, Floats | float]) -> Floats:
+    """How much of a parameter each row of a part has: (rows,), or () where all have the same."""
     scope, who, _ = name
     if scope in ("gpu", "launch"):
-        return who == part.hardware.slug
+        return np.array(float(who == part.hardware.slug))
     if scope == "tensor_class":
-        return who == part.hardware.tensor_class
+        return np.array(float(who == part.hardware.tensor_class))
     if scope == "cool":
-        return part.is_published_rate
-    return scope == "base" or who in (part.stacks if scope == "stack" else part.frameworks)
+        return np.array(float(part.is_published_rate))
+    if scope == "stack":
+        tensor_class, framework = who.split("/", 1)
+        return np.asarray(weight_of[framework] * (tensor_class == part.hardware.tensor_class), dtype=np.float64)
+    return np.asarray(1.0 if scope == "base" else weight_of[who], dtype=np.float64)
 
 
 def _compute_row_weights(part: LawData) -> Floats:

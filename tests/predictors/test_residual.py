@@ -86,6 +86,18 @@ def test_stored_trees_are_those_that_were_saved(tmp_path: Path):
     assert np.array_equal(stored["9/norm"].leaf, np.eye(2))
 
 
+def test_boosted_trees_are_stored_without_loss_in_a_byte_a_leaf(tmp_path: Path):
+    features = np.random.default_rng(0).normal(size=(4, 2000)).astype(np.float32)
+    trees = boost(features, 0.2 * np.sin(3 * features[0]), np.ones(2000), trees=40, depth=5, passes=2)
+    save_weights(Weights({}, {"9/norm": trees}), tmp_path)
+    stored = load_weights(tmp_path).corrections["9/norm"]
+    np.testing.assert_allclose(stored.leaf, trees.leaf, rtol=1e-6)
+    np.testing.assert_allclose(stored.predict(features), trees.predict(features), atol=1e-6)
+    with np.load(tmp_path / "corrections.npz") as arrays:
+        assert arrays["9/norm/leaf"].dtype == np.int8
+        assert arrays["9/norm/question"].shape == (40, 5)
+
+
 def test_a_network_is_its_definition_and_sees_no_farther_than_it_was_trained():
     # Two perceptrons of one hidden unit: max(2 a + b - 1, 0) * 3 + 0.5, and max(-a, 0) + 1; their mean is predicted.
     network = MlpEnsemble(
