@@ -16,4 +16,5 @@ TABLES = (
     "published_lookups",
     "served_formats",
     "too_fast",
+    "amd_gemms",
 )
