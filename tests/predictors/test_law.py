@@ -511,7 +511,9 @@ def test_engines_read_a_latent_cache_once_for_all_heads() -> None:
     assert (predicted["time_us"] < 4 * predicted["bound_us"]).all()
 
 
-@pytest.mark.parametrize(("slug", "ratio"), [("mi300x", 2.0), ("mi355x", 1 / 0.73), ("h100-sxm", 1.0)])
+@pytest.mark.parametrize(
+    ("slug", "ratio"), [("mi300x", 1 + 2614.9 / 163.4 / 128), ("mi355x", 1 + 5033.2 / 157.3 / 128), ("h100-sxm", 1.0)]
+)
 def test_scales_of_blocks_take_a_part_of_amds_rate(slug: str, ratio: float):
     gpu, law = derive_hardware(load_gpu(slug)), LAWS["gemm fp8"]
     constants = {name: median for name, (median, _) in law.priors.items()}

@@ -270,3 +270,10 @@ def test_a_gpu_with_far_slower_matrix_units_says_nothing_of_its_siblings():
 def test_every_law_has_priors_for_its_effects():
     for law in LAWS.values():
         assert set(law.effects) - {"floor"} <= set(law.priors)
+
+
+def test_many_kernels_of_few_gpus_need_less_margin():
+    steady = np.linspace(0, 0.1, 1001)
+    assert compute_measured_width([steady]) == pytest.approx(0.09 * 1.25)
+    assert compute_measured_width([steady] * 9) == pytest.approx(0.09 * (1 + 1 / 9))
+    assert compute_measured_width([steady, np.linspace(0, 0.1, 101)]) == pytest.approx(0.09 * 1.5)

@@ -55,7 +55,7 @@ class Scored:
         """Return the share inside of the interval that the other fifths make, and its upper end over the time."""
         fifth = self.rows["fifth"].to_numpy()
         widths = {
-            one: compute_measured_width([np.abs(self.errors[fifth != one])]) / 2
+            one: compute_measured_width([np.abs(self.errors[fifth != one])])
             for one in np.unique(fifth)
             if (fifth != one).any()
         }
