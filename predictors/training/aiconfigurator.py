@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
+from predictors.fitted_kernels import LATENT_APART
 from predictors.kernel_identity import SERVING_FRAMEWORKS, identify_library, parse_releases
 from predictors.quantising import ONE_PASS, PER_TENSOR, PER_TENSOR_ENGINE
 from predictors.training.quantising import FAMILY, count_quantised_bytes
@@ -38,7 +39,7 @@ MAX_ROWS_PER_KERNEL = 4000
 the checkout of 2026 has twelve million."""
 _SHAPE_PRIMES = (7919, 104729, 1299709, 15485863, 32452843, 49979687, 67867967, 86028121, 104395301, 122949823)
 
-LATENT_WIDTH, LATENT_CACHED, LATENT_APART = 544, 576, 160
+LATENT_WIDTH, LATENT_CACHED = 544, 576
 """DeepSeek's latent attention, the only one of the tables: 512 elements of a token's vector in the cache and 64 rotated
 ones are its key, the 512 its value; apart, keys have 192 elements and values 128. Half of the work is of either."""
 

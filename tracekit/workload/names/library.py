@@ -75,7 +75,7 @@ def infer_library(kernel: str) -> str | None:
 CK_KERNEL, AITER_KERNEL = r"\bck::|\bck_tile|_ZN2ck|_ZN7ck_tile", r"_ZN5aiter|\baiter::|^(?:bf16|fp8|f4|i8)gemm_|^fmoe_"
 """Products and experts of AMD's Composable Kernel and of AITER, by parts of their names."""
 ATTENTION_FRAMEWORKS = {
-    "fa3": r"FlashAttnFwdSm90|FlashAttnBwdSm90|CollectiveMainloop(?:Fwd|Bwd)Sm90",
+    "fa3": r"FlashAttnFwdSm90|FlashAttnBwdSm90|CollectiveMainloop(?:Fwd|Bwd)(?:Sm90)?",
     "fa4": r"FlashAttention(?:Forward|Backward)Sm\d+",
     "flashinfer": r"flashinfer::",
     "trtllm-gen": r"fmhaSm10\d\w*Kernel",
@@ -93,7 +93,7 @@ ATTENTION_FRAMEWORKS = {
 GEMM_FRAMEWORKS = {
     "cublas": r"^kernel of aten::(?:mm|bmm|addmm|baddbmm|mv|addmv)_?$|"
     r"nvjet_|xmma_gemm|cublas|gemvx|gemv(?:2T|NSP)|gemmSN_|gemmk1_|\bdot_kernel<|"
-    r"cutlass_\d+_(?:wmma_)?tensorop|^(?:void )?(?:maxwell|volta|turing|ampere|ada|hopper)_\w*gemm",
+    r"cutlass_\d+_(?:(?:wmma_)?tensorop|simt)|^(?:void )?(?:maxwell|volta|turing|ampere|ada|hopper)_\w*gemm",
     "hipblaslt": r"Cijk_",
     "flydsl": r"^flydsl_",
     "ck": CK_KERNEL,
@@ -104,7 +104,7 @@ MOE_FRAMEWORKS = {
     "flydsl": r"^flydsl_",
     "ck": CK_KERNEL,
     "aiter": AITER_KERNEL,
-    "triton": r"^_?fused_moe_kernel",
+    "triton": r"^_?fused_moe_kernel|^_(?:p_)?matmul_ogs_",
     "trtllm-gen": r"^(?:bmm|moe)_\w+_sm10\d",
     "cutlass": r"MoeFCGemm|^moe_gemm_|cutlass\S*[Gg]rouped",
     "deepgemm": r"deep_gemm::",
