@@ -60,6 +60,11 @@ class FittedKernels:
             found.setdefault(key.rpartition("/")[0], set()).update(releases)
         return {key: sorted(releases) for key, releases in found.items()}
 
+    def list_own_releases(self, table: str, engine: str, library: str) -> Sequence[float]:
+        """Return the releases of an engine's library; of all its libraries where none is told."""
+        of_any = self.of_engine.get(f"{table}/{engine}", ()) if library == engine else ()
+        return of_any or self.releases.get(get_key(table, engine, library), ())
+
     def list_releases(self, table: str, engine: str, library: str) -> Sequence[float]:
         """Return the releases of an engine's library, of all its libraries where this one isn't known."""
         own = self.releases.get(get_key(table, engine, library), ())
@@ -75,8 +80,7 @@ class FittedKernels:
 
     def surrounds(self, table: str, engine: str, library: str, release: float) -> bool:
         """Whether a release is one of those of an engine's library, or between two of them."""
-        of_any = self.of_engine.get(f"{table}/{engine}", ()) if library == engine else ()
-        known = of_any or self.releases.get(get_key(table, engine, library), ())
+        known = self.list_own_releases(table, engine, library)
         return bool(known) and known[0] <= release <= known[-1]
 
     def list_like(self, table: str, engine: str, library: str, release: float) -> list[tuple[str, float]]:
@@ -132,11 +136,18 @@ class Told(NamedTuple):
         exactly: Which are of a fitted engine, release and library.
         of_release: Which are of a fitted engine and release.
         between: Which are between fitted releases, or of one that was fitted on other GPUs.
+        known: Which are of a library that was fitted in any release of their engine.
     """
 
     exactly: Bools
     of_release: Bools
     between: Bools
+    known: Bools
+
+    @classmethod
+    def build_empty(cls, rows: int) -> Told:
+        """Of rows of no engine."""
+        return cls(*np.zeros((4, rows), dtype=np.bool_))
 
 
 def find_fitted(law: str, x: Columns, frameworks: Frameworks, fitted: FittedKernels, alike: FittedKernels) -> Told:
@@ -145,12 +156,13 @@ def find_fitted(law: str, x: Columns, frameworks: Frameworks, fitted: FittedKern
     ``fitted`` is what was measured on the GPU, ``alike`` on all GPUs of its architecture; the others are those of
     ``place_releases``.
     """
-    told = Told(*np.zeros((3, x["release"].size), dtype=np.bool_))
+    told = Told.build_empty(x["release"].size)
     for kernel, rows in iterate_kernels(law, x, frameworks):
         table, engine, _, release = kernel
         told.exactly[rows] = fitted.has(*kernel)
         told.of_release[rows] = fitted.has_release(table, engine, release)
         told.between[rows] = release >= 0 and alike.surrounds(*kernel)
+        told.known[rows] = bool(alike.list_own_releases(*kernel[:3]))
     return told
 
 

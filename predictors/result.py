@@ -23,13 +23,16 @@ SITUATIONS = ("base", "sibling", "class", "new")
 """How close the measurements of a law come to a GPU that was not calibrated, from near to far: the GPU itself, a
 sibling, the same class of matrix units, none of these."""
 CALIBRATED = "calibrated"
-ENGINE, LIBRARY, NOTHING, NEW_RELEASE, BETWEEN, UNVERSIONED, RELEASE_ALONE = TOLD_LEVELS = (
-    "engine", "library", "nothing", "new release", "between releases", "engine and library", "engine and release",
+ENGINE, LIBRARY, NOTHING, UNVERSIONED, RELEASE_ALONE, BETWEEN, NEW_RELEASE, NEW_LIBRARY = TOLD_LEVELS = (
+    "engine", "library", "nothing", "engine and library", "engine and release", "between releases", "new release",
+    "new library",
 )  # fmt: skip
 """What a kernel's interval has on top, in squares, beside the situations' widths: where only its engine, its library or
-no name is told, where its release is beyond the fitted ones or its library another, where it is between two of them,
-and where its engine is told with its library or its release, without the other. The spread of the fitted kernels that
-it may be of comes on top of that (``model.compute_software_spread``)."""
+no name is told, where its engine is told with its library or its release, without the other, where its release is
+between two fitted ones or beyond them, and where its library was fitted in no release of its engine. The spread of the
+fitted kernels that it may be of comes on top of that (``model.compute_software_spread``)."""
+NEW_SOFTWARE = (BETWEEN, NEW_RELEASE, NEW_LIBRARY)
+"""Of these, those of kernels that the fit doesn't know though all is told."""
 TOLD_ALL = "release"
 COMMON_ERROR_FRACTION = 0.4
 """How much of an interval's half-width is taken as common to all kernels on a GPU. With it 94 to 99 % of sums of 20
@@ -178,7 +181,8 @@ def classify_told(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Cat
         TOLD_ALL: fitted.exactly,
         RELEASE_ALONE: of_engine & fitted.of_release,
         BETWEEN: fitted.between,
-        NEW_RELEASE: np.ones(kernels.height, dtype=np.bool_),
+        NEW_RELEASE: fitted.known,
+        NEW_LIBRARY: np.ones(kernels.height, dtype=np.bool_),
     }
     first_that_holds = np.argmax(list(levels.values()), axis=0)
     return CategoricalColumn(tuple(levels), first_that_holds).take(np.arange(kernels.height))
@@ -190,7 +194,7 @@ def _name_engines(kernels: KernelsByLaw) -> bool:
 
 def _find_fitted(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Told:
     """Return what the fit knows of the kernels' engines, releases and libraries on a GPU."""
-    told = Told(*np.zeros((3, kernels.height), dtype=np.bool_))
+    told = Told.build_empty(kernels.height)
     for part in kernels.chunks if _name_engines(kernels) else ():
         of_law, on = weights.get_law(part.law), gpu.on_mma if part.on_mma else gpu
         known = of_law.find_kernels(on), of_law.find_alike_kernels(on)

@@ -16,7 +16,17 @@ from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import Hardware
 from predictors.kernel_identity import ATTENTION_LAWS, BENCHMARK_LOOP, IDENTITY_COLUMNS, SERVING_FRAMEWORKS
 from predictors.model import compute_software_spread, evaluate_law
-from predictors.result import BETWEEN, ENGINE, LIBRARY, NEW_RELEASE, NOTHING, TOLD_ALL, classify_situation
+from predictors.result import (
+    BETWEEN,
+    ENGINE,
+    LIBRARY,
+    NEW_LIBRARY,
+    NEW_RELEASE,
+    NEW_SOFTWARE,
+    NOTHING,
+    TOLD_ALL,
+    classify_situation,
+)
 from predictors.training.calibration import build_error_blocks, build_min_scored_us, calibrate_frameworks
 from predictors.training.fit import LawFit, LawMeasurements, fit_law_and_corrections, sample_rows, subtract_launch_us
 from predictors.training.fit_spread import ErrorBlock, fit_spread
@@ -220,7 +230,7 @@ def _score_kernels(
     return scored.filter(pl.col("measured_us") > build_min_scored_us(launch_us)).drop("source", "measured_us")
 
 
-_FITTED_GPU = ("base", NEW_RELEASE, BETWEEN)
+_FITTED_GPU = ("base", *NEW_SOFTWARE)
 """Situations of kernels on a GPU that the fit has."""
 
 
@@ -229,8 +239,12 @@ def _classify_rows(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -
     where, of_law = classify_situation(law, gpu, weights), weights.get_law(law)
     x = rows.numbers
     told = find_fitted(law, x, rows.frameworks, of_law.find_kernels(gpu), of_law.find_alike_kernels(gpu))
-    names = np.where(told.exactly | (x["release"] < 0), "base", np.where(told.between, BETWEEN, NEW_RELEASE))
-    return pl.Series("situation", names if where == "base" else np.full(names.size, where), dtype=pl.String)
+    if where != "base":
+        return pl.Series("situation", np.full(x["release"].size, where), dtype=pl.String)
+    names = np.select(
+        [told.exactly | (x["release"] < 0), told.between, told.known], [where, BETWEEN, NEW_RELEASE], NEW_LIBRARY
+    )
+    return pl.Series("situation", names, dtype=pl.String)
 
 
 def _predict_view(
@@ -275,7 +289,7 @@ def tell_as_traces(rows: pl.DataFrame) -> pl.DataFrame:
 def summarise_errors(rows: pl.DataFrame) -> pl.DataFrame:
     """Errors by law, situation and GPU: median and 90th percentile of |error| in percent, model and baselines."""
     return _summarise(
-        rows.filter(pl.col("latency_us") > MIN_SHOWN_US, ~pl.col("situation").is_in([NEW_RELEASE, BETWEEN])), ["law"]
+        rows.filter(pl.col("latency_us") > MIN_SHOWN_US, ~pl.col("situation").is_in(NEW_SOFTWARE)), ["law"]
     )
 
 

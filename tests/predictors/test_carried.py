@@ -59,7 +59,7 @@ def test_an_exponent_is_what_siblings_miss_alike() -> None:
 def test_a_carried_time_in_the_base_is_as_sure_as_of_a_new_release() -> None:
     there = np.tile([0.5, -0.5], 120)
     rows = score({"h100-sxm": [*there], "h200-sxm": [*there]})
-    fitted = rows.with_columns(situation=pl.lit("base"), latency_us=100.0)
+    fitted = rows.with_columns(situation=pl.lit("base"), model_us="latency_us")
     widths = compute_widths_and_exponents(pl.concat([rows, fitted]))[0]["prefill"]
     assert widths["sibling to base, library told"] == pytest.approx(0, abs=1e-6)
     assert widths["library"] > 0.5

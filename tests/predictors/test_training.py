@@ -238,8 +238,19 @@ def test_what_is_not_told_of_the_software_is_in_the_width():
     base = 2 * np.log(1.01)
     assert widths["base"] == pytest.approx(base)
     assert np.hypot(base, widths["library"]) == pytest.approx(2 * np.log(1.2))
-    assert np.hypot(base, widths["new release"]) == pytest.approx(2 * np.log(1.5))
+    assert np.hypot(base, widths["new release"]) == pytest.approx(np.log(1.5))
+    assert widths["new library"] == widths["new release"]
     assert "engine" not in widths
+
+
+def test_the_spread_of_releases_is_no_part_of_the_width_for_all():
+    """Every kernel is off by a factor of 1.3, half of it in squares because two releases are so far apart."""
+    off = np.log(1.3)
+    row = {"law": "encoder", "gpu": "b200", "situation": "base", "model_us": 100.0, "engine_us": 130.0}
+    scored = pl.DataFrame([row | {"latency_us": 100.0, "shape": i} for i in range(20)])
+    known = {**UNPAIRED, "engine_us": pl.col("engine_us"), "engine_spread": pl.lit(off / np.sqrt(2))}
+    widths = compute_widths_and_exponents(scored.with_columns(**known))[0]["encoder"]
+    assert widths["engine"] == pytest.approx(2 * off / np.sqrt(2))
 
 
 def test_sums_are_inside_where_errors_are_small_and_independent_or_the_interval_counts_them_as_common():

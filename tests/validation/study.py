@@ -26,6 +26,7 @@ KERNELBENCH = "TRACEKIT_KERNELBENCH"
 KERNEL_DATA = "TRACEKIT_KERNEL_DATA"
 SERVED_TRACES = "TRACEKIT_SERVED_TRACES"
 RECORDED_SAMPLES = "TRACEKIT_RECORDED_SAMPLES"
+FIT = "TRACEKIT_FIT"
 
 KNOWN_INPUTS = {
     REAL_TRACES: "a folder of real traces",
@@ -34,6 +35,7 @@ KNOWN_INPUTS = {
     KERNELBENCH: "a checkout of github.com/ScalingIntelligence/KernelBench",
     KERNEL_DATA: "a folder of measured kernels: aiconfigurator/*.parquet and neusight/*.parquet",
     SERVED_TRACES: "results/profile in a checkout of github.com/harishvs/moe-inference-optimize",
+    FIT: "a folder that `python -m predictors.training fit` wrote",
     RECORDED_SAMPLES: "the folder `samples` of an archive that `make on-gpu` wrote",
 }
 """Environment variable -> what it names."""

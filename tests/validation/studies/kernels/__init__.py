@@ -17,4 +17,6 @@ TABLES = (
     "served_formats",
     "too_fast",
     "amd_gemms",
+    "releases",
+    "new_releases",
 )
