@@ -39,6 +39,7 @@ from predictors.laws.vector import (
     compute_memcpy_terms,
     compute_quantise_terms,
     compute_row_terms,
+    compute_softmax_terms,
     compute_stream_terms,
 )
 
@@ -179,7 +180,9 @@ ROWS = replace(
     | {"squares": (0.5, 0.5)},
 )
 SOFTMAX = replace(
-    ROWS, priors=dict(ROWS.priors) | {"by_size": (0.1, 0.5), "unheld": (0.5, 0.2), "backward": (0.5, 0.5)}
+    ROWS,
+    terms=compute_softmax_terms,
+    priors=dict(ROWS.priors) | {"by_size": (0.1, 0.5), "unheld": (0.5, 0.2), "backward": (0.5, 0.5)},
 )
 
 QUANTISE = replace(
