@@ -80,7 +80,7 @@ def compute_sequence_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTe
     """The same on tensors instead of a cache's pages; a backward pass has more of both, and kernels around it.
 
     - From Hopper on, products and the work on their elements overlap, as their root of squares says: cuDNN's forward
-      passes in bf16 and fp8 with heads of 128 and 160 on H200, GB200 and GB300 ask for one rate of exponentials with it.
+      passes in bf16 and fp8 with heads of 128 and 160 on H200, GB200 and GB300 ask for one rate of exponentials so.
     - A backward pass also computes the gradient of each element, on the vector units.
     - Above heads of 128 its sums in fp32 leave room for smaller blocks only: cuDNN takes 1.5 times as long for the work
       of keys of 192 and values of 128 in bf16. In fp8, with larger blocks to begin with, it doesn't.
