@@ -77,15 +77,32 @@ def compute_encoder_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTer
 
 
 def compute_sequence_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
-    """The same on tensors instead of a cache's pages; a backward pass has more of both, and kernels around it.
+    """The same on tensors instead of a cache's pages; a backward pass has more work, and kernels around it."""
+    build = _build_overlapped_tiling if gpu.has_newer_matrix_units else _build_serial_tiling
+    terms = _compute_tiled_terms(x, gpu, c, build(x, gpu, c))
+    around = BACKWARD_BYTES_PER_QUERY_ELEMENT * x["batch"] * x["q_len"] * x["heads"] * x["head_dim"]
+    return replace(terms, compute_us=terms.compute_us + x["backward"] * compute_memory_us(around, gpu, c))
 
-    - From Hopper on, products and the work on their elements overlap, as their root of squares says: cuDNN's forward
-      passes in bf16 and fp8 with heads of 128 and 160 on H200, GB200 and GB300 ask for one rate of exponentials so.
+
+def _build_serial_tiling(x: Columns, gpu: Hardware, c: Constants) -> AttentionTiling:
+    """Products, then exponentials; backward so many times both."""
+    queries, passes = x["block_queries"], 1 + x["backward"] * (c["backward"] - 1)
+    key_cycles = _compute_product_cycles(x, gpu, c, queries) + queries / gpu.exponentials_per_clock * c["softmax"]
+    handling = c["per_block"] * queries / BLOCK_QUERIES
+    return AttentionTiling(queries, MIN_BLOCK_KEYS, passes * key_cycles, passes * handling)
+
+
+def _build_overlapped_tiling(x: Columns, gpu: Hardware, c: Constants) -> AttentionTiling:
+    """Products while other warps work on the elements of theirs, as Hopper's and Blackwell's kernels do.
+
+    - Their time is the root of the sum of squares: with it, cuDNN's forward passes in bf16 and fp8 with heads of 128 and
+      160 on H200, GB200 and GB300 ask for one rate of exponentials.
     - A backward pass also computes the gradient of each element, on the vector units.
     - Above heads of 128 its sums in fp32 leave room for smaller blocks only: cuDNN takes 1.5 times as long for the work
       of keys of 192 and values of 128 in bf16. In fp8, with larger blocks to begin with, it doesn't.
     - In fp8 it goes through all keys before a query, however few are in the window: with one of 128 of 32,768 keys,
       cuDNN takes 60 times as long as forward (GB200, GB300).
+    - Blackwell's blocks hold several times 128 queries, which see the keys of all of them.
     """
     backward, narrow = x["backward"], x["size"] < DTYPE_BYTES["bf16"]
     wide = np.where((x["head_dim"] > MAX_WHOLE_HEAD_DIM) & ~narrow, c["wide"], 1.0)
@@ -93,19 +110,16 @@ def compute_sequence_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTe
     products = _compute_product_cycles(x, gpu, c, queries) * (1 + backward * (c["backward"] * wide - 1))
     elements = queries * (c["softmax"] / gpu.exponentials_per_clock + backward * c["gradient"] * wide / VECTOR_LANES)
     elements = elements * np.where(x["size"] == DTYPE_BYTES["mxfp8"], c["scaled"], 1.0)
-    edge = np.where(backward > 0, 1.0, c["edge"])
-    cut = AttentionTiling(
+    edge = np.where((backward > 0) | (gpu.tensor_class != "tcgen05"), 1.0, c["edge"])
+    return AttentionTiling(
         queries,
         MIN_BLOCK_KEYS,
-        np.sqrt(products**2 + elements**2) if gpu.has_newer_matrix_units else products + elements,
+        np.sqrt(products**2 + elements**2),
         c["per_block"] * queries / BLOCK_QUERIES * (1 + backward * (c["backward"] - 1)),
         causal_edge=edge / 2,
         window_edge=edge / 2,
         masked_fraction=np.where(narrow, backward, 0.0),
     )
-    terms = _compute_tiled_terms(x, gpu, c, cut)
-    around = BACKWARD_BYTES_PER_QUERY_ELEMENT * x["batch"] * x["q_len"] * x["heads"] * x["head_dim"]
-    return replace(terms, compute_us=terms.compute_us + backward * compute_memory_us(around, gpu, c))
 
 
 def _build_engine_tiling(x: Columns, gpu: Hardware, c: Constants, outside: Floats | float = 0.0) -> AttentionTiling:
