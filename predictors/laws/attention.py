@@ -95,8 +95,8 @@ def _build_serial_tiling(x: Columns, gpu: Hardware, c: Constants) -> AttentionTi
 def _build_overlapped_tiling(x: Columns, gpu: Hardware, c: Constants) -> AttentionTiling:
     """Products while other warps work on the elements of theirs, as Hopper's and Blackwell's kernels do.
 
-    - Their time is the root of the sum of squares: with it, cuDNN's forward passes in bf16 and fp8 with heads of 128 and
-      160 on H200, GB200 and GB300 ask for one rate of exponentials.
+    - Their time is the root of the sum of squares: with it, cuDNN's forward passes in bf16 and fp8 with heads of 128
+      and 160 on H200, GB200 and GB300 ask for one rate of exponentials.
     - A backward pass also computes the gradient of each element, on the vector units.
     - Above heads of 128 its sums in fp32 leave room for smaller blocks only: cuDNN takes 1.5 times as long for the work
       of keys of 192 and values of 128 in bf16. In fp8, with larger blocks to begin with, it doesn't.
