@@ -18,6 +18,8 @@ from predictors.weights_file import Weights, load_hardware
 
 MAX_KEPT_ROWS = 16384
 """Up to how many distinct kernels the times on a GPU are kept for further targets: 90 MB of those on all GPUs."""
+FEW_ROWS = 512
+"""Up to how many distinct kernels all are evaluated at once and kept: a call's own time outweighs that of its rows."""
 
 
 class Peers:
@@ -31,13 +33,14 @@ class Peers:
         self._runs = runs
         self._weights = weights
         self.order = weights.order
+        self._evaluated: dict[Hardware, ModelTimes] = {}
         self._ordered: dict[Hardware, ModelTimes] = {}
 
     def evaluate(self, gpu: Hardware) -> ModelTimes:
         """Return the model's times on a GPU in the order of the datasheets."""
         if gpu in self._ordered:
             return self._ordered[gpu]
-        times = evaluate_kernels(self._runs.split_for_gpu(gpu), gpu, self._weights)
+        times = self._evaluate_all(gpu)
         times = replace(times, time_us=self._order_times(gpu, times))
         if self._runs.table.height <= MAX_KEPT_ROWS:
             self._ordered[gpu] = times
@@ -98,7 +101,18 @@ class Peers:
 
     def _evaluate_rows(self, gpu: Hardware, rows: Bools) -> Floats:
         """Return the model's times of some kernels on a GPU; NaN elsewhere."""
+        if self._runs.table.height <= FEW_ROWS:
+            return np.where(rows, self._evaluate_all(gpu).time_us, np.nan)
         return evaluate_kernels(self._runs.split_for_gpu(gpu).select(rows), gpu, self._weights).time_us
+
+    def _evaluate_all(self, gpu: Hardware) -> ModelTimes:
+        """Return the model's times of all kernels on a GPU, whatever the order of the datasheets."""
+        if gpu in self._evaluated:
+            return self._evaluated[gpu]
+        times = evaluate_kernels(self._runs.split_for_gpu(gpu), gpu, self._weights)
+        if self._runs.table.height <= FEW_ROWS:
+            self._evaluated[gpu] = times
+        return times
 
     def list_bordering(self, target: Hardware, groups: Callable[[Hardware], Hashable]) -> list[Hardware]:
         """Return the worst of the GPUs that are no worse than a target, of each group but the target's own.
