@@ -5,6 +5,7 @@ Attention has a stack of kernels, which depends on the GPU.
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 
@@ -252,6 +253,13 @@ def parse_release(version: str) -> float | None:
     major, minor, patch, candidate = (int(part) if part else 0 for part in found.groups())
     before = 1 - candidate / 100 if found[4] else 0.0
     return major * 1e4 + minor * 100 + patch - before
+
+
+def format_release(release: float) -> str:
+    """Return the version that ``parse_release`` reads as a number: 10299.2 is 1.3.0rc20."""
+    whole = math.ceil(release - 1e-6)
+    candidate = round(100 * (1 - (whole - release))) % 100
+    return f"{whole // 10000}.{whole // 100 % 100}.{whole % 100}" + (f"rc{candidate}" if candidate else "")
 
 
 def parse_framework(text: str) -> tuple[str, str | None]:

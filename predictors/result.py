@@ -70,6 +70,11 @@ def get_carried_key(kinship: str, where: str, told: str) -> str:
     return f"{kinship} to {where}, {told} told"
 
 
+def get_cell_key(gpu: str, engine: str, release: float) -> str:
+    """What the width of one release's kernels on one GPU is kept under, where the fit misses more of them."""
+    return f"{gpu}, {engine} {release:g}"
+
+
 def compute_half_width(
     law: str, gpu: Hardware, weights: Weights, told: str = TOLD_ALL, kinship: str | None = None
 ) -> float:
@@ -158,6 +163,7 @@ def compute_half_widths(
         of_law = np.where(kernels.is_on_mma, width(gpu.on_mma, source and source.on_mma), of_law)
     if source is None and _name_engines(kernels):
         of_law = np.hypot(of_law, _compute_software_spread(kernels, gpu, weights))
+        of_law = np.maximum(of_law, _compute_cell_widths(kernels, gpu, weights))
     of_law = np.where(laws.is_in("sequence"), np.hypot(of_law, SEQUENCE_EXTRA_HALF_WIDTH), of_law)
     convolution = kernels.family.is_in("conv") & laws.is_in(*FP32_CONV_LAWS)
     if not convolution.any():
@@ -203,6 +209,19 @@ def _find_fitted(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Told
         ):
             all_rows[part.rows] = of_part
     return told
+
+
+def _compute_cell_widths(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Floats:
+    """Return the widths of kernels whose engine's release has its own on a GPU (``get_cell_key``), else 0."""
+    width = np.zeros(kernels.height)
+    for part in kernels.chunks:
+        on = gpu.on_mma if part.on_mma else gpu
+        widths = weights.intervals.get(get_width_key(part.law, gpu.gpu.vendor), {})
+        engine, release = kernels.names["engine"].take(part.rows), kernels.table["release"].to_numpy()[part.rows]
+        for of_release in np.unique(release[~np.isnan(release)]).tolist():
+            of_engine = engine.map(lambda name: widths.get(get_cell_key(on.slug, name or "", of_release), 0.0))  # noqa: B023
+            width[part.rows] = np.where(release == of_release, of_engine, width[part.rows])
+    return width
 
 
 def _compute_software_spread(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Floats:

@@ -254,6 +254,7 @@ def save_weights(weights: Weights, folder: Path) -> None:
     learned = [to_arrays(name, correction) for name, correction in weights.corrections.items()]
     arrays: dict[str, Any] = {name: array for of_one in learned for name, array in of_one.items()}
     np.savez_compressed(folder / "corrections.npz", **arrays)
+    _read_weights.cache_clear()
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,6 +44,7 @@ MIN_SHOWN_US = 20.0
 """Shorter ones count for the intervals, not in the tables."""
 
 
+_CELL = ("gpu", "engine", "release")
 _ATTENDS = pl.col("law").is_in(ATTENTION_LAWS)
 _TOLD_IN_TRACES = {
     LIBRARY: pl.col("library_us"),
@@ -67,12 +68,14 @@ def cross_validate(law: str, parts: Sequence[LawMeasurements]) -> tuple[LawFit, 
         ``release``, ``shape``, ``latency_us`` (without launch), ``model_us``, those of ``views.get_time_column`` (with
         as much of the identity as these views show; null where they show no less), ``law_us``,
         ``roofline_us``, and from one other GPU that measured the same kernel ``source_ratio`` (log of its measured over
-        modelled time, with what a trace tells), ``kinship``, ``peak_ratio_us``.
+        modelled time, with what a trace tells), ``kinship``, ``peak_ratio_us``; in the base ``fitted``, the
+        measurements of its engine's release on the GPU.
     """
     everything = fit_law_and_corrections(law, parts)
     measured = {p.gpu: p for p in parts if not p.is_published_rate}
     tests = {gpu: sample_test_shapes(p) for gpu, p in measured.items()}
-    rows = [_score_with_source(everything, everything, test, []) for test in tests.values()]
+    base = pl.concat([_score_with_source(everything, everything, test, []) for test in tests.values()])
+    rows = [base.join(_count_fitted(measured.values()), on=_CELL, how="left", nulls_equal=True)]
     alone: dict[str, LawFit] = {}
     for held in _list_hold_outs(parts):
         left = [p for p in parts if p.gpu not in held]
@@ -95,6 +98,14 @@ def cross_validate(law: str, parts: Sequence[LawMeasurements]) -> tuple[LawFit, 
     sparse = sorted(p.gpu for p in measured.values() if p.table.height < MIN_KERNELS)
     fitted = replace(everything.fitted, sparse=sparse)
     return replace(everything, fitted=fitted, spread=spread), pl.concat(rows, how="diagonal_relaxed")
+
+
+def _count_fitted(parts: Iterable[LawMeasurements]) -> pl.DataFrame:
+    counted = [
+        part.table.group_by("engine", "release").agg(fitted=pl.len()).with_columns(gpu=pl.lit(part.gpu))
+        for part in parts
+    ]
+    return pl.concat(counted)
 
 
 def _score_new_releases(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -9,7 +11,7 @@ from multiprocessing import get_context
 import polars as pl
 
 from predictors.training.evaluate import cross_validate
-from predictors.training.fit import LawMeasurements, merge_fits, refit_corrections
+from predictors.training.fit import LawFit, LawMeasurements, merge_fits, refit_corrections
 from predictors.training.widths import compute_widths_and_exponents
 from predictors.weights_file import Weights
 
@@ -26,14 +28,52 @@ def fit_all(data: dict[str, list[LawMeasurements]], jobs: int = 2) -> tuple[Weig
     """
     # The threads of polars do not survive a fork.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        # Start with the laws with the most GPUs, which take longest.
-        names = sorted(data, key=lambda law: (-len(data[law]), law))
-        results = list(pool.map(cross_validate, names, [data[law] for law in names]))
-        ships = list(pool.map(refit_corrections, [fitted for fitted, _ in results], [data[law] for law in names]))
+        # Start with the laws of most measurements, which take longest.
+        names = sorted(data, key=lambda law: -sum(part.table.height for part in data[law]))
+        results = list(pool.map(_fit_and_score, names, [data[law] for law in names]))
     scored = pl.concat([rows for _, rows in results], how="diagonal_relaxed")
+    return _set_widths(merge_fits([fitted for fitted, _ in results]), scored), scored
+
+
+def _fit_and_score(law: str, parts: list[LawMeasurements]) -> tuple[LawFit, pl.DataFrame]:
+    fitted, rows = cross_validate(law, parts)
+    return refit_corrections(fitted, parts), rows
+
+
+def _set_widths(weights: Weights, scored: pl.DataFrame) -> Weights:
     intervals, transfer = compute_widths_and_exponents(scored)
-    weights = merge_fits(ships)
-    return replace(weights, intervals=intervals, transfer=transfer), scored
+    return replace(weights, intervals=intervals, transfer=transfer)
+
+
+def join_fits(fits: Sequence[tuple[Weights, pl.DataFrame]], shipped: Weights) -> tuple[Weights, pl.DataFrame]:
+    """Return the laws of several fits as of one, and their scored rows.
+
+    Args:
+        fits: Weights in which some laws were fitted, and the scored rows of these. Of a law in several, the last one
+            counts.
+        shipped: Weights whose other laws the fits kept.
+    """
+    last: dict[str, int] = {}
+    for at, (weights, rows) in enumerate(fits):
+        # Laws whose measurements are too few for scores have no rows.
+        changed = {law for law, constants in weights.laws.items() if constants != shipped.laws.get(law)}
+        last |= dict.fromkeys(changed | set(rows["law"]), at)
+    of_fit = [[law for law, its in last.items() if its == at] for at in range(len(fits))]
+    rows = pl.concat(
+        [rows.filter(pl.col("law").is_in(laws)) for (_, rows), laws in zip(fits, of_fit, strict=True)],
+        how="diagonal_relaxed",
+    )
+    joined = [select_laws(weights, laws) for (weights, _), laws in zip(fits, of_fit, strict=True)]
+    return _set_widths(functools.reduce(replace_laws, joined), rows), rows
+
+
+def select_laws(weights: Weights, laws: Collection[str]) -> Weights:
+    """Return some laws of weights, without widths."""
+    return Weights(
+        laws={law: weights.laws[law] for law in laws},
+        corrections={name: of for name, of in weights.corrections.items() if name.split("/", 1)[1] in laws},
+        spreads={law: spread for law, spread in weights.spreads.items() if law in laws},
+    )
 
 
 def replace_laws(shipped: Weights, fitted: Weights) -> Weights:

@@ -12,6 +12,7 @@ import tomli_w
 
 from predictors.hardware import MMA_SUFFIX
 from predictors.result import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_ALL, TOLD_LEVELS
+from predictors.training.cells import describe_cells
 from predictors.training.datasets import SOURCES
 from predictors.training.sums import FRACTIONS
 from predictors.training.views import VIEWS
@@ -21,6 +22,8 @@ _HEADER = """\
 # What these weights were fitted on and how far off they were on what they hadn't seen.
 # Errors: |predicted / measured - 1| in percent, median and 90th percentile over kernels longer than 20 us
 # (200 us where the measurement has the launch in it), predicted with what a trace tells of their software.
+# Cells: the kernels of one release of an engine on one GPU: how many were fitted; of those of held-out shapes, with all
+# told, the errors and how many are inside their 90 % interval, in percent.
 
 """
 BUNDLED_SOURCES = {
@@ -84,19 +87,26 @@ LAW_TITLES = {
 
 
 def format_card(
-    weights: Weights, errors: pl.DataFrame, held_out: Sequence[str], kept: Mapping[str, Any] | None = None
+    weights: Weights,
+    errors: pl.DataFrame,
+    cells: pl.DataFrame,
+    held_out: Sequence[str],
+    kept: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the TOML text of `card.toml`.
 
     Args:
         weights: Fitted weights.
         errors: From ``evaluate.summarise_errors``.
+        cells: From ``cells.summarise_cells``.
         held_out: Slugs of the GPUs that were left out of everything.
         kept: Law -> its entry in the shipped card, of the laws that were not fitted again.
     """
     kept = kept or {}
     laws = {
-        law: kept[law] if law in kept else _describe_fit(fitted, errors.filter(pl.col("law") == law))
+        law: kept[law]
+        if law in kept
+        else _describe_fit(fitted, *(t.filter(pl.col("law") == law) for t in (errors, cells)))
         for law, fitted in sorted(weights.laws.items())
     }
     return _HEADER + tomli_w.dumps({"held_out": list(held_out), "data": _describe_sources(), "laws": laws})
@@ -111,10 +121,10 @@ def _describe_sources() -> dict[str, str]:
     return fetched | BUNDLED_SOURCES
 
 
-def _describe_fit(fitted: LawConstants, errors: pl.DataFrame) -> dict[str, Any]:
-    """Return a law's entry in the card: its GPUs, and the errors on each."""
+def _describe_fit(fitted: LawConstants, errors: pl.DataFrame, cells: pl.DataFrame) -> dict[str, Any]:
+    """Return a law's entry in the card: its GPUs, and the errors on each and of each release on it."""
     rated = {"rated": sorted(fitted.rated)} if fitted.rated else {}
-    return {"gpus": _list_boards(fitted.gpu), **rated, **_group_errors(errors)}
+    return {"gpus": _list_boards(fitted.gpu), **rated, **_group_errors(errors), "cells": describe_cells(cells)}
 
 
 def _group_errors(of_law: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -18,9 +19,11 @@ from predictors.result import (
     TOLD_LEVELS,
     UNVERSIONED,
     get_carried_key,
+    get_cell_key,
     get_width_key,
 )
 from predictors.training.carried import collect_carried_errors, fit_exponents, pair_kernels
+from predictors.training.cells import CELL_COLUMNS, MIN_CELL_KERNELS, MIN_INSIDE_PERCENT
 from predictors.training.views import VIEWS, get_spread_column, get_time_column
 from predictors.weights_file import load_hardware
 
@@ -33,6 +36,8 @@ _Errors = Mapping[str, Floats]
 MANY_KERNELS, MANY_KERNELS_MARGIN = 150, 1.25
 """So many of each GPU tell its errors well, however few GPUs there are. On an MI300X and an MI355X, each a fifth of its
 weights at a time, the width of four fifths times this holds 93 % of the last (results/kernels/amd_gemms.md)."""
+CELL_QUANTILE = 0.85
+"""Of a release's kernels on a GPU that are inside an interval of its own."""
 MAX_MARGIN = 3.0
 """Of three GPUs or more: where one would need more, the others' kernels (long and in fp32, say) are not its kind."""
 
@@ -61,11 +66,26 @@ def compute_widths_and_exponents(rows: pl.DataFrame) -> tuple[dict[str, dict[str
             filled[law][level] = _compute_extra_width(law, level, less_told[level], intervals[law]["base"])
     for extra in filled.values():
         extra |= _fill_levels(extra)
+    for law, of_cells in _compute_cell_widths(rows, filled).items():
+        filled[law] |= of_cells
     pairs = pair_kernels(rows)
     exponents = fit_exponents(pairs)
     for law, widths in _compute_carried_widths(collect_carried_errors(pairs, exponents)).items():
         filled.setdefault(law, {}).update(widths)
     return filled, exponents
+
+
+def _compute_cell_widths(rows: pl.DataFrame, known: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Law, by vendor -> cell -> half-width that holds 85 % of it, where its GPU's interval holds less than 80."""
+    found: dict[str, dict[str, float]] = {}
+    base = rows.filter(pl.col("situation") == "base").drop_nulls(["engine", "release"])
+    errors = base.with_columns(error=(pl.col("model_us") / pl.col("latency_us")).log().abs()).sort(CELL_COLUMNS)
+    for (law, gpu, engine, release), cell in errors.group_by(CELL_COLUMNS, maintain_order=True):
+        key, own = get_width_key(str(law), load_hardware(str(gpu)).gpu.vendor), cell["error"].to_numpy()
+        if own.size >= MIN_CELL_KERNELS and np.mean(own <= known[key]["base"]) < MIN_INSIDE_PERCENT / 100:
+            cell_key = get_cell_key(str(gpu), str(engine), cast("float", release))
+            found.setdefault(key, {})[cell_key] = float(np.quantile(own, CELL_QUANTILE))
+    return found
 
 
 def _compute_carried_widths(

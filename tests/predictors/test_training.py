@@ -20,6 +20,7 @@ from predictors.laws.law import LAWS, STREAM
 from predictors.model import evaluate_law
 from predictors.training.boost import boost
 from predictors.training.calibration import build_min_scored_us
+from predictors.training.cells import summarise_cells
 from predictors.training.datasets import load_datasets
 from predictors.training.evaluate import cross_validate, summarise_by_library, summarise_errors, summarise_views
 from predictors.training.fit import (
@@ -134,7 +135,8 @@ def test_one_law_is_fitted_again_and_the_others_are_kept(tmp_path):
     assert {name for name in merged.corrections if name.endswith("/gemm half")} == fitted.weights.corrections.keys()
     kept = tomllib.loads((SHIPPED_WEIGHTS / "card.toml").read_text())["laws"]
     del kept["gemm half"]
-    card = tomllib.loads(format_card(merged, summarise_errors(rows), [], kept))["laws"]
+    cells = summarise_cells(rows, merged)
+    card = tomllib.loads(format_card(merged, summarise_errors(rows), cells, [], kept))["laws"]
     assert card.keys() == shipped.laws.keys()
     assert card["norm"] == kept["norm"]
     assert card["gemm half"]["gpus"] == ["a100-sxm-80gb", "h100-sxm", "l40s"]
@@ -179,11 +181,12 @@ def test_every_gpu_and_every_class_is_left_out_once(tmp_path):
     assert set(inside["gpu"]) == {"a100-sxm-80gb", "l40s"}  # of the H100 too few were scored
     assert inside["inside"].is_between(0, 100).all()
     assert all(0 <= e <= 1 for e in transfer.get("gemm half", {}).values())
-    card = tomllib.loads(format_card(fitted.weights, errors, ["t4"]))
+    card = tomllib.loads(format_card(fitted.weights, errors, summarise_cells(rows, fitted.weights), ["t4"]))
     assert card["held_out"] == ["t4"]
     of_law = card["laws"]["gemm half"]
     assert of_law["gpus"] == ["a100-sxm-80gb", "h100-sxm", "l40s"]
     del of_law["gpus"]
+    assert sum(cell["kernels"] for cell in of_law.pop("cells")) == rows.filter(pl.col("situation") == "base").height
     assert {kind: of["median"] for kind, rows in of_law.items() for of in rows if of["gpu"] == "l40s"} == {
         "in_base": round(middle["base"], 1),
         "left_out": round(middle["class"], 1),

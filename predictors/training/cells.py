@@ -1,0 +1,106 @@
+"""Tell how well a fit holds its own cells: the kernels of one law on one GPU that one release of an engine ran.
+
+A GPU's kernels together may lie inside their intervals while those of one release all lie outside.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from predictors.kernel_identity import format_release
+from predictors.result import compute_half_width, get_cell_key, get_width_key
+from predictors.weights_file import Weights, load_hardware
+
+CELL_COLUMNS = ("law", "gpu", "engine", "release")
+MIN_CELL_KERNELS = 30
+"""Kernels of held-out shapes with which a cell tells how many are inside."""
+MIN_INSIDE_PERCENT = 80.0
+"""Of a 90 % interval; a cell of 30 kernels with fewer inside is off by more than chance allows in one of 15."""
+
+
+def summarise_cells(rows: pl.DataFrame, weights: Weights) -> pl.DataFrame:
+    """Errors of the held-out shapes of each cell, and how many are inside their interval.
+
+    Args:
+        rows: From ``evaluate.cross_validate``.
+        weights: Weights with the widths of intervals.
+
+    Returns:
+        One row per cell: `CELL_COLUMNS`, ``fitted`` (measurements), ``kernels`` (of held-out shapes), ``median`` and
+        ``p90`` of |error|, and ``inside``, all three in percent.
+    """
+    base = rows.filter(pl.col("situation") == "base")
+    if "fitted" not in base.columns:
+        base = base.with_columns(fitted=pl.lit(None, pl.Int64))
+    log_error = (pl.col("model_us") / pl.col("latency_us")).log().abs()
+    error = (pl.col("model_us") / pl.col("latency_us") - 1).abs() * 100
+    widths = base.select(CELL_COLUMNS).unique(maintain_order=True)
+    cells = [compute_cell_width(weights, *cell) for cell in widths.iter_rows()]
+    known = base.join(widths.with_columns(width=pl.Series(cells, dtype=pl.Float64)), on=CELL_COLUMNS, nulls_equal=True)
+    return (
+        known.group_by(CELL_COLUMNS)
+        .agg(
+            pl.col("fitted").max(),
+            kernels=pl.len(),
+            median=error.median(),
+            p90=error.quantile(0.9),
+            inside=(log_error <= pl.col("width")).mean() * 100,
+        )
+        .sort(CELL_COLUMNS)
+    )
+
+
+def compute_cell_width(weights: Weights, law: str, gpu: str, engine: str | None, release: float | None) -> float:
+    """Half-width, as a logarithm, of the interval of a cell's kernels where all is told of their software."""
+    hardware = load_hardware(gpu)
+    of_law = compute_half_width(law, hardware, weights)
+    own = weights.intervals.get(get_width_key(law, hardware.gpu.vendor), {})
+    if engine is None or release is None:
+        return of_law
+    return max(of_law, own.get(get_cell_key(gpu, engine, release), 0.0))
+
+
+def describe_cells(cells: pl.DataFrame) -> list[dict[str, object]]:
+    """Return the cells of one law as entries of its card, without what isn't known."""
+    rounded = cells.drop("law").with_columns(pl.col("median", "p90").round(1), pl.col("inside").round(0).cast(pl.Int64))
+    releases = [None if release is None else format_release(release) for release in cells["release"]]
+    entries = rounded.with_columns(release=pl.Series(releases, dtype=pl.String)).to_dicts()
+    return [{name: value for name, value in entry.items() if value is not None} for entry in entries]
+
+
+def read_cells(card: Path) -> pl.DataFrame:
+    """Read the cells of a card: ``law``, ``gpu``, ``engine``, ``release`` (a version), ``kernels``, ``inside``."""
+    laws = tomllib.loads(card.read_text(encoding="utf-8"))["laws"]
+    entries = [{"law": law, **cell} for law, entry in laws.items() for cell in entry.get("cells", ())]
+    text = dict.fromkeys(CELL_COLUMNS, pl.String)
+    return pl.DataFrame(entries, schema_overrides=text, schema={**text, "kernels": pl.Int64, "inside": pl.Float64})
+
+
+def find_misfits(
+    table: pl.DataFrame,
+    names: Sequence[str] = CELL_COLUMNS,
+    least: float = MIN_INSIDE_PERCENT,
+    most: float = math.inf,
+    min_kernels: int = MIN_CELL_KERNELS,
+) -> list[str]:
+    """Name the rows of a table of coverage that are outside of what is wanted, one line each.
+
+    Args:
+        table: With columns ``kernels`` and ``inside``, in percent.
+        names: Columns that name a row.
+        least: Percentage that must be inside.
+        most: Percentage that may be inside.
+        min_kernels: Rows with fewer kernels tell nothing.
+    """
+    tested = table.filter(pl.col("kernels") >= min_kernels)
+    misfits = tested.filter((pl.col("inside") < least) | (pl.col("inside") > most)).sort("inside")
+    return [
+        f"{', '.join(str(row[name]) for name in names if row[name] is not None)}: "
+        f"{row['inside']:.0f} % of {row['kernels']} kernels inside"
+        for row in misfits.to_dicts()
+    ]

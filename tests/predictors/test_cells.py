@@ -1,0 +1,103 @@
+"""Cells of a fit: the kernels of one release of an engine on one GPU, and how many lie inside their interval."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from predictors import predict
+from predictors.laws.law import LAWS
+from predictors.training.__main__ import main
+from predictors.training.cells import describe_cells, find_misfits, read_cells, summarise_cells
+from predictors.training.views import VIEWS, get_spread_column, get_time_column
+from predictors.training.widths import compute_widths_and_exponents
+from predictors.weights_file import SHIPPED_WEIGHTS, LawConstants, Weights, save_weights
+
+BASE = {name: float(np.log(prior[0])) for name, prior in LAWS["gemm half"].priors.items()}
+MISSED = 0.5
+"""Logarithm by which the kernels of vLLM's release are missed."""
+
+
+def build_rows() -> pl.DataFrame:
+    """500 kernels that SGLang 0.5.10 ran and 40 of vLLM 0.19.0 on an H100; the latter take 1.6 times as long."""
+    cells = {("sglang", 510.0, 0.05): 500, ("vllm", 1900.0, MISSED): 40}
+    not_shown = [*map(get_time_column, VIEWS), *map(get_spread_column, VIEWS), "model_spread", "source_ratio"]
+    return pl.DataFrame(
+        [
+            {
+                "law": "gemm half", "gpu": "h100-sxm", "situation": "base", "framework": "cublas", "engine": engine,
+                "release": release, "dtype": "bf16", "shape": shape, "fitted": 5 * count, "latency_us": 100.0,
+                "model_us": 100.0 * float(np.exp(-missed)), "kinship": None,
+                **dict.fromkeys(not_shown),
+            }
+            for (engine, release, missed), count in cells.items()
+            for shape in range(count)
+        ],
+        schema_overrides={**dict.fromkeys(not_shown, pl.Float64), "kinship": pl.String},
+    )  # fmt: skip
+
+
+def test_a_cell_outside_of_its_gpus_interval_names_itself():
+    weights = Weights({"gemm half": LawConstants(BASE, gpu={"h100-sxm": {}})}, intervals={"gemm half": {"base": 0.1}})
+    cells = summarise_cells(build_rows(), weights)
+    assert cells.select("engine", "release", "fitted", "kernels", "inside").rows() == [
+        ("sglang", 510.0, 2500, 500, 100.0),
+        ("vllm", 1900.0, 200, 40, 0.0),
+    ]
+    assert cells["median"].to_list() == pytest.approx([100 * (1 - np.exp(-0.05)), 100 * (1 - np.exp(-MISSED))])
+    assert find_misfits(cells) == ["gemm half, h100-sxm, vllm, 1900.0: 0 % of 40 kernels inside"]
+    assert find_misfits(cells, min_kernels=41) == []
+    assert find_misfits(cells, names=["engine"], least=0, most=95) == ["sglang: 100 % of 500 kernels inside"]
+
+
+def test_a_release_that_is_missed_by_more_has_a_wider_interval_there_and_nowhere_else():
+    rows = build_rows()
+    intervals, _ = compute_widths_and_exponents(rows)
+    weights = Weights({"gemm half": LawConstants(BASE, gpu={"h100-sxm": {}})}, intervals=intervals)
+    assert intervals["gemm half"]["h100-sxm, vllm 1900"] == pytest.approx(MISSED)
+    assert [key for key in intervals["gemm half"] if "sglang" in key] == []
+    assert summarise_cells(rows, weights)["inside"].to_list() == [100.0, 100.0]
+
+
+def test_a_prediction_uses_the_width_of_its_own_release(tmp_path: Path):
+    fitted_releases = {"h100-sxm": {f"gemm/{engine}/cublas": [1900.0, 2000.0] for engine in ("sglang", "vllm")}}
+    fitted = LawConstants(BASE, gpu={"h100-sxm": {}}, releases=fitted_releases)
+    widths = {"base": 0.1, "sibling": 0.1, "class": 0.1, "h100-sxm, vllm 1900": 0.9}
+    save_weights(Weights({"gemm half": fitted}, intervals={"gemm half": widths}), tmp_path)
+    gemm = {"family": "gemm", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096, "framework": "cublas"}
+    releases = [("vllm", 1900.0), ("vllm", 2000.0), ("sglang", 1900.0)]
+    kernels = pl.DataFrame([gemm | {"engine": engine, "release": release} for engine, release in releases])
+    on_h100, on_h200 = (predict(kernels, gpu, weights=tmp_path) for gpu in ("h100-sxm", "h200-sxm"))
+    assert np.log(on_h100["high_us"] / on_h100["time_us"]).to_list() == pytest.approx([0.9, 0.1, 0.1], abs=1e-6)
+    assert np.log(on_h200["high_us"] / on_h200["time_us"]).max() < 0.5
+
+
+def test_a_card_tells_its_cells_and_a_check_fails_by_name(tmp_path: Path):
+    weights = Weights({"gemm half": LawConstants(BASE, gpu={"h100-sxm": {}})}, intervals={"gemm half": {"base": 0.1}})
+    entries = describe_cells(summarise_cells(build_rows(), weights))
+    assert entries[1] == {
+        "gpu": "h100-sxm", "engine": "vllm", "release": "0.19.0", "fitted": 200, "kernels": 40, "median": 39.3,
+        "p90": 39.3, "inside": 0,
+    }  # fmt: skip
+    card = '[[laws."gemm half".cells]]\n' + "\n".join(
+        f"{name} = {value!r}".replace("'", '"') for name, value in entries[1].items()
+    )
+    (tmp_path / "card.toml").write_text(card)
+    assert read_cells(tmp_path / "card.toml").select("law", "release", "inside").row(0) == ("gemm half", "0.19.0", 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["training", "check", str(tmp_path)])
+        with pytest.raises(SystemExit, match=r"gemm half, h100-sxm, vllm, 0\.19\.0: 0 % of 40 kernels inside"):
+            main()
+
+
+def test_no_cell_of_the_shipped_weights_is_under_80_percent_inside():
+    cells = read_cells(SHIPPED_WEIGHTS / "card.toml")
+    assert find_misfits(cells) == []
+    engines = {
+        law for law, of in tomllib.loads((SHIPPED_WEIGHTS / "card.toml").read_text())["laws"].items() if "cells" in of
+    }
+    assert {"gemm half", "prefill", "decode", "moe half"} <= engines
