@@ -17,8 +17,8 @@ from predictors.gpu_names import resolve_gpu
 from predictors.hardware import Hardware, derive_hardware, has_tf32
 from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.kernels import complete_columns
-from predictors.model import KernelsByLaw, KernelsOnGpus, ModelTimes, classify_bounds, describe_tiles, evaluate_kernels
-from predictors.peers import Peers, compute_source_limits
+from predictors.model import KernelsByLaw, ModelTimes, classify_bounds, describe_tiles, evaluate_kernels
+from predictors.peers import compute_source_limits, share_peers
 from predictors.power import compute_demand_w, limit_power_w
 from predictors.result import (
     METHOD_INFERRED,
@@ -135,8 +135,8 @@ class Batch:
         distinct = first == each
         self._row = (np.cumsum(distinct) - 1)[first]
         shapes = [name for name in table.columns if name != "measured_us"]
-        self._runs = KernelsOnGpus(table[shapes][np.flatnonzero(distinct)])
-        self._peers = Peers(self._runs, self._weights)
+        self._peers = share_peers(table[shapes][np.flatnonzero(distinct)], self._weights)
+        self._runs = self._peers.runs
         self._shapeless: dict[bytes, tuple[MeasuredTimes, EquivalentKernels]] = {}
         self._offsets: dict[Gpu, CalibrationTable] = {}
         self._missed: dict[bool, tuple[SourceErrors, Floats]] = {}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from predictors.arrays import Bools, Floats
 from predictors.gpu_order import ENGINE_LAWS, NEVER
@@ -18,6 +20,10 @@ from predictors.weights_file import Weights, load_hardware
 
 MAX_KEPT_ROWS = 16384
 """Up to how many distinct kernels the times on a GPU are kept for further targets: 90 MB of those on all GPUs."""
+FEW_ROWS = 512
+"""Up to how many distinct kernels all are evaluated at once and kept: a call's own time outweighs that of its rows."""
+MAX_SHARED = 32
+"""How many tables of few kernels are kept for equal ones."""
 
 
 class Peers:
@@ -28,18 +34,19 @@ class Peers:
     """
 
     def __init__(self, runs: KernelsOnGpus, weights: Weights) -> None:
-        self._runs = runs
+        self.runs = runs
         self._weights = weights
         self.order = weights.order
+        self._evaluated: dict[Hardware, ModelTimes] = {}
         self._ordered: dict[Hardware, ModelTimes] = {}
 
     def evaluate(self, gpu: Hardware) -> ModelTimes:
         """Return the model's times on a GPU in the order of the datasheets."""
         if gpu in self._ordered:
             return self._ordered[gpu]
-        times = evaluate_kernels(self._runs.split_for_gpu(gpu), gpu, self._weights)
+        times = self._evaluate_all(gpu)
         times = replace(times, time_us=self._order_times(gpu, times))
-        if self._runs.table.height <= MAX_KEPT_ROWS:
+        if self.runs.table.height <= MAX_KEPT_ROWS:
             self._ordered[gpu] = times
         return times
 
@@ -48,7 +55,7 @@ class Peers:
         ordered = self.evaluate(gpu)
         if not weights.calibrated:
             return ordered
-        times = evaluate_kernels(self._runs.split_for_gpu(gpu), gpu, weights)
+        times = evaluate_kernels(self.runs.split_for_gpu(gpu), gpu, weights)
         own = times.kernels.find_calibrated(gpu, weights)
         return replace(times, time_us=np.where(own, times.time_us, ordered.time_us))
 
@@ -68,7 +75,7 @@ class Peers:
         """
         own_us, own = times.time_us, self._is_measured(gpu)
         time = self._raise_times(gpu, own_us)
-        for slug, ranges in self.order.list_capping(gpu.gpu, self._runs.split_for_gpu(gpu).kind.categories).items():
+        for slug, ranges in self.order.list_capping(gpu.gpu, self.runs.split_for_gpu(gpu).kind.categories).items():
             rows = self._find_rows(gpu, own_us, ranges) & ~own
             if not rows.any():
                 continue
@@ -79,7 +86,7 @@ class Peers:
 
     def _raise_times(self, gpu: Hardware, own_us: Floats) -> Floats:
         """Return times that are at least those on each GPU that is no worse and may be predicted slower."""
-        time, kinds = own_us, self._runs.split_for_gpu(gpu).kind.categories
+        time, kinds = own_us, self.runs.split_for_gpu(gpu).kind.categories
         for slug, ranges in self.order.list_raising(gpu.gpu, kinds).items():
             rows = self._find_rows(gpu, own_us, ranges)
             if rows.any():
@@ -90,7 +97,7 @@ class Peers:
 
     def _find_rows(self, gpu: Hardware, own_us: Floats, ranges: Mapping[str, Sequence[float]]) -> Bools:
         """Return which kernels' times on a GPU are within the range of their kind."""
-        kind = self._runs.split_for_gpu(gpu).kind
+        kind = self.runs.split_for_gpu(gpu).kind
         if ranges.keys().isdisjoint(kind.categories):
             return np.zeros(own_us.size, dtype=np.bool_)
         least, most = np.array([ranges.get(name or "", NEVER) for name in kind.categories]).T[:, kind.codes]
@@ -98,7 +105,18 @@ class Peers:
 
     def _evaluate_rows(self, gpu: Hardware, rows: Bools) -> Floats:
         """Return the model's times of some kernels on a GPU; NaN elsewhere."""
-        return evaluate_kernels(self._runs.split_for_gpu(gpu).select(rows), gpu, self._weights).time_us
+        if self.runs.table.height <= FEW_ROWS:
+            return np.where(rows, self._evaluate_all(gpu).time_us, np.nan)
+        return evaluate_kernels(self.runs.split_for_gpu(gpu).select(rows), gpu, self._weights).time_us
+
+    def _evaluate_all(self, gpu: Hardware) -> ModelTimes:
+        """Return the model's times of all kernels on a GPU, whatever the order of the datasheets."""
+        if gpu in self._evaluated:
+            return self._evaluated[gpu]
+        times = evaluate_kernels(self.runs.split_for_gpu(gpu), gpu, self._weights)
+        if self.runs.table.height <= FEW_ROWS:
+            self._evaluated[gpu] = times
+        return times
 
     def list_bordering(self, target: Hardware, groups: Callable[[Hardware], Hashable]) -> list[Hardware]:
         """Return the worst of the GPUs that are no worse than a target, of each group but the target's own.
@@ -120,17 +138,41 @@ class Peers:
 
     def group_alike(self, gpu: Hardware) -> tuple[object, ...]:
         """Return what GPUs have in common that run all kernels alike."""
-        return gpu.architecture, id(self._runs.split_for_gpu(gpu))
+        return gpu.architecture, id(self.runs.split_for_gpu(gpu))
 
     def are_comparable(self, one: Hardware, other: Hardware) -> Bools:
         """Return which kernels run alike on two GPUs: by the same law, and engines' kernels on one architecture."""
-        mine, its = (self._runs.split_for_gpu(gpu) for gpu in (one, other))
+        mine, its = (self.runs.split_for_gpu(gpu) for gpu in (one, other))
         same = mine.have_law_of(its)
         return same if one.architecture == other.architecture else same & ~mine.law.is_in(*ENGINE_LAWS)
 
     def _is_measured(self, gpu: Hardware) -> Bools:
         """Return of which kernels the laws were measured well on a GPU or its twin."""
-        return self._runs.split_for_gpu(gpu).law.map(lambda law: gpu.slug in self.order.measured.get(law or "", ()))
+        return self.runs.split_for_gpu(gpu).law.map(lambda law: gpu.slug in self.order.measured.get(law or "", ()))
+
+
+_shared: dict[Hashable, Peers] = {}
+_sharing = Lock()
+
+
+def share_peers(table: pl.DataFrame, weights: Weights) -> Peers:
+    """Return the model's times of kernels; of few, those that were asked for before of equal kernels.
+
+    Ranks of a job run the same kernels, and a report asks for those that a prediction asked for.
+
+    Args:
+        table: From ``kernels.complete_columns``, without measurements.
+        weights: Fitted numbers, without calibrations.
+    """
+    if table.height > FEW_ROWS:
+        return Peers(KernelsOnGpus(table), weights)
+    key = id(weights), tuple(table.schema.items()), table.hash_rows().to_numpy().tobytes()
+    with _sharing:
+        found = _shared.pop(key, None) or Peers(KernelsOnGpus(table), weights)
+        _shared[key] = found
+        if len(_shared) > MAX_SHARED:
+            del _shared[next(iter(_shared))]
+    return found
 
 
 class SourceLimits(NamedTuple):

@@ -30,8 +30,8 @@ import polars as pl
 from predictors.arrays import CategoricalColumn, Floats, Ints
 from predictors.hardware import Hardware, get_format_key, resolve_dtype
 from predictors.kernels import DTYPE_BYTES, complete_columns
-from predictors.model import KernelsOnGpus, evaluate_kernels
-from predictors.peers import Peers
+from predictors.model import evaluate_kernels
+from predictors.peers import share_peers
 from predictors.weights_file import Weights
 from predictors.work import compare_element_bytes
 
@@ -245,9 +245,9 @@ class EquivalentKernels:
         self._measured, self._weights = measured, weights
         self._peers, self._here = None, list[Floats]()
         if curves:
-            runs = KernelsOnGpus(complete_columns(pl.concat(curves, how="diagonal_relaxed")))
-            self._peers = Peers(runs, weights)
-            here = evaluate_kernels(runs.split_for_gpu(source), source, weights).time_us
+            table = complete_columns(pl.concat(curves, how="diagonal_relaxed")).drop("measured_us")
+            self._peers = share_peers(table, weights)
+            here = evaluate_kernels(self._peers.runs.split_for_gpu(source), source, weights).time_us
             self._here = [np.maximum.accumulate(times) for times in np.split(here, self._ends)]
 
     def predict_times(self, target: Hardware, weights: Weights) -> Floats:

@@ -27,6 +27,7 @@ from tracekit.models.lookups import IndexPattern, find_table_skews
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline, build_measured_timeline, replay
 from tracekit.replay.step_time import StepScale, StepTime, StepTimer, merge_ranks
+from tracekit.rules import RuleNames
 from tracekit.timing import correct_times
 from tracekit.trace import RankTrace, Trace
 from tracekit.workload.steps import drop_first_step
@@ -289,7 +290,7 @@ def prepare_run(
             ranks=job.ranks,
             step_scale=StepScale(*(meter.measure_job_steps_ns(line) for line in lines)),
             kernel_factor=np.ones(job.tables.kernels.height),
-            framework=parse_framework(framework) if framework else None,
+            framework=parse_named_framework(framework),
             accepted_tokens=accepted_tokens,
         ),
         provenance=RunProvenance(
@@ -303,7 +304,7 @@ def prepare_run(
             source=source,
             source_doubt=doubt,
             rank_faults=tuple(faults for each, faults in corrected if any(each is one for one in job.ranks)),
-            assumptions=(messages.RULES_OFF(rules=sorted(without)),) if without else (),
+            assumptions=note_rules_off(without),
         ),
         results=results,
     )
@@ -326,6 +327,16 @@ def _measure_results(meter: StepTimer, graph: Graph, recorded: Timeline, self_re
             kept_wait_us=meter.compute_median_sum_us(graph.kept_ns),
         ),
     )
+
+
+def parse_named_framework(name: str | None) -> tuple[str, str | None] | None:
+    """Parse the serving engine that the user named, and its version; None where none was named."""
+    return parse_framework(name) if name else None
+
+
+def note_rules_off(without: RuleNames) -> tuple[Message, ...]:
+    """Note which inference rules a run is replayed without; nothing where all are in use."""
+    return (messages.RULES_OFF(rules=sorted(without)),) if without else ()
 
 
 def check_accepted_tokens(trace: RankTrace, accepted: float) -> None:

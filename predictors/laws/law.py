@@ -39,6 +39,7 @@ from predictors.laws.vector import (
     compute_memcpy_terms,
     compute_quantise_terms,
     compute_row_terms,
+    compute_softmax_terms,
     compute_stream_terms,
 )
 
@@ -126,8 +127,10 @@ SEQUENCE = Law(
     compute_sequence_terms,
     {name: prior for name, prior in PREFILL.priors.items() if name != "masked"}
     # 2.5 times the GEMMs at 0.87 of the rate, on an H100 (FlashAttention-3, arXiv:2407.08608, figures 5 and 6).
-    | {"traffic": (0.2, 0.7), "softmax": (0.7, 0.4), "prologue": (64.0, 0.7), "backward": (2.9, 0.2)},
-    effects=("floor", "compute", "memory", "per_block", "softmax"),
+    | {"traffic": (0.2, 0.7), "softmax": (0.7, 0.4), "prologue": (64.0, 0.7), "backward": (2.9, 0.2)}
+    # Of blocks of 256 queries (two of 128 at once, FlashAttention-4) the edge is 2.
+    | {"gradient": (8.0, 0.5), "wide": (1.3, 0.2), "scaled": (1.1, 0.1), "edge": (1.0, 0.4)},
+    effects=("floor", "compute", "memory", "per_block", "softmax", "gradient"),
 )
 DECODE = Law(
     compute_decode_terms,
@@ -179,7 +182,9 @@ ROWS = replace(
     | {"squares": (0.5, 0.5)},
 )
 SOFTMAX = replace(
-    ROWS, priors=dict(ROWS.priors) | {"by_size": (0.1, 0.5), "unheld": (0.5, 0.2), "backward": (0.5, 0.5)}
+    ROWS,
+    terms=compute_softmax_terms,
+    priors=dict(ROWS.priors) | {"by_size": (0.1, 0.5), "unheld": (0.5, 0.2), "backward": (0.5, 0.5)},
 )
 
 QUANTISE = replace(

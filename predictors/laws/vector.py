@@ -23,6 +23,11 @@ ROW_CYCLES_PER_ELEMENT = {"nvidia": 3.4, "amd": 1.7, "intel": 3.4}
 """What a block of PyTorch's layer and RMS norms takes for an element of its row, as one load waits for another: 3.2 to
 4.1 in KernelBench's layer norm on six NVIDIA GPUs (fp32, 4 million columns) and in jobs on an H100 (bf16, 512 to
 1,024). AMD's blocks have 256 threads for 128. Nothing was measured on Intel, which counts as NVIDIA."""
+CDNA_FLOPS_PER_CYCLE, MAX_LANE_RATIO = 128.0, 2.0
+"""In fp32 of an MI100's and an MI210's compute unit, and how many times as many others do, as far as it is known."""
+LANE_POWER = 0.5
+"""How the clocks of a softmax fall with that ratio on AMD GPUs. Few measurements say so: of its norms, an MI300X, with
+twice the lanes, takes 0.75 of the clocks of MI100 and MI210; of its softmax, only short rows were measured."""
 SUMMED_ELEMENTS_PER_CYCLE = 0.5
 """Elements that one block of a channel norm's sums takes in: 0.43 to 0.68 on an MI300X, from 8,192 to 125,440 of them
 (``batch_norm_collect_statistics_kernel`` and, of three passes counted, ``batch_norm_backward_kernel``)."""
@@ -99,6 +104,14 @@ def compute_row_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     return _compute_streamed_terms(
         x, gpu, c, per_element, passes, x["waits"] * x["cols"] * ROW_CYCLES_PER_ELEMENT[gpu.gpu.vendor]
     )
+
+
+def compute_softmax_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
+    """The same of softmax, for which AMD's compute units with more lanes take fewer clocks."""
+    if gpu.gpu.vendor != "amd":
+        return compute_row_terms(x, gpu, c)
+    lanes = gpu.vector_tflops * 1e6 / gpu.sms / gpu.clock_mhz / CDNA_FLOPS_PER_CYCLE
+    return compute_row_terms(x, gpu, {**c, "element": c["element"] / min(lanes, MAX_LANE_RATIO) ** LANE_POWER})
 
 
 def _count_generated_passes(x: Columns, gpu: Hardware) -> Floats:

@@ -20,7 +20,7 @@ MAX_CANDIDATE_SHAPES = 300
 """Shapes of a framework that these are chosen from."""
 MAX_BLOCK_ROWS, MIN_BLOCK_ROWS = 60, 20
 """Kernels of a framework that tell how far a GPU left out is off."""
-MIN_SCORED_US = {"graph": 20.0, "eager": 200.0, "trace": 2.0, "published": float("inf")}
+MIN_SCORED_US = {"graph": 20.0, "tuned": 10.0, "eager": 200.0, "trace": 2.0, "published": float("inf")}
 """Shorter kernels are left out of scores: eager times have 10 to 40 us of launch in them, old traces count whole us.
 Published ones are too few for a GPU to tell its errors."""
 MIN_LAUNCH_MULTIPLE = 4

@@ -13,7 +13,17 @@ from predictors.gpu_names import load_gpu
 from predictors.hardware import ARITHMETIC_DTYPES
 from predictors.kernel_identity import IDENTITY_COLUMNS, select_stack
 from predictors.kernels import TENSOR_FAMILIES
-from predictors.training import aiconfigurator, aiter, neusight, pipeweave, published, tensile, tracelens, traces
+from predictors.training import (
+    aiconfigurator,
+    aiter,
+    cudnn_frontend,
+    neusight,
+    pipeweave,
+    published,
+    tensile,
+    tracelens,
+    traces,
+)
 from predictors.training.quantising import subtract_quantising
 from predictors.weights_file import load_hardware
 
@@ -65,6 +75,10 @@ SOURCES: dict[str, Source] = {
     "aiter": Source(
         aiter.load, "MIT", "fastest products and experts of AITER's tuner on MI300X and MI355X, caches cold",
         "https://github.com/ROCm/aiter", "e4048607a535ace3a2b51ded31b1c8c2d45c0879",
+    ),
+    "cudnn_frontend": Source(
+        cudnn_frontend.load, "MIT", "attention of training forward and backward, and norms, one call at a time",
+        "https://github.com/NVIDIA/cudnn-frontend", "3929da2ef4c1dba1bb8acb68727b9134f26f40c0",
     ),
     "neusight": Source(
         neusight.load, "MIT", "fp32 operators, eager PyTorch 2.1, launch included and fitted away",

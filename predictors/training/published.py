@@ -31,8 +31,6 @@ three GEMMs in TF32. Rates count 4 FLOPs for each query, key and element of a he
 as many backward. Timed by events or ``do_bench`` unless stated. By source:
 
 - 'fa3': FlashAttention-3 (arXiv:2407.08608), figures 5 and 6, rates of 16,384 tokens and 2,048 columns.
-- 'cudnn': NVIDIA/cudnn-frontend at 3929da2, benchmark/sdpa_benchmark_training/results; backward passes where it has
-  both not the deterministic ones.
 - 'fa-2605', 'fa-2605b': Dao-AILab/flash-attention pull request 2605, two versions; which GPU a table is of follows from
   the peak in its utilization. 'h20', 'b200', 'fa-1777': its issues 1310, 1589 and 1777 (PCIe, whole TFLOP/s).
 - 'tlx-3582': facebookexperimental/triton pull request 3582; by its rates an H100 SXM.

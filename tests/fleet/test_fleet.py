@@ -19,6 +19,7 @@ from distributed import Client, KilledWorker, LocalCluster
 
 import tracekit as tk
 from tests.codes import has_code, list_codes
+from tests.conftest import SAMPLES
 from tests.jobs import recorded
 from tracekit.engine import InProcessEngine, open_engine
 from tracekit.engine.on_dask import DaskEngine
@@ -320,6 +321,19 @@ def test_an_edit_changes_the_ranks_that_it_finds_something_on(tmp_path):
                 event["name"] = event["name"].replace("relu", "gelu")
         builder.save(tmp_path / f"rank{rank}.json")
     assert_as_in_one_piece(list_files(tmp_path), gpu="h100-sxm", what_if="scale(name=gelu, 3)")
+
+
+def test_an_edit_lowers_what_its_job_needs():
+    """Without its matrix products the forward pass writes less, rank by rank as in one piece."""
+    files = [str(SAMPLES / "synthetic_transformer_train.json.gz")]
+    assert_as_in_one_piece(files, gpu="h100-sxm", what_if="remove(name=gemm)")
+    edited, whole = (
+        predict_fleet(files, FleetRequest(gpu="h100-sxm", what_if=edits), InProcessEngine()).targets[0].memory.max_bytes
+        for edits in ("remove(name=gemm)", None)
+    )
+    assert edited is not None
+    assert whole is not None
+    assert edited < whole
 
 
 def test_a_thousand_ranks_are_as_readable_as_four(folder):

@@ -64,6 +64,14 @@ def test_nested_ops_that_begin_or_end_together_are_told_apart() -> None:
     assert sorted(times.values()) == [0, 10_000]
 
 
+def test_nothing_is_nested_in_an_op_of_no_time() -> None:
+    """Old traces count whole microseconds, so that short ops take none."""
+    builder = TraceBuilder().op("aten::outer", 0, 10).op("aten::none", 3, 0).op("aten::inner", 4, 2)
+    rank = builder.kernel("kernel", 40, 1, launch=20).load().rank()
+    times = dict(compute_self_times(rank).filter(pl.col("name").str.starts_with("aten")).rows())
+    assert times == {"aten::outer": 8000, "aten::none": 0, "aten::inner": 2000}
+
+
 @pytest.mark.usefixtures("reference")
 @given(factor=st.floats(0.2, 5))
 def test_a_host_that_takes_longer_for_all_is_slower_by_as_much(factor: float) -> None:

@@ -110,6 +110,19 @@ def test_all_reduces_of_a_serving_engine_are_told_from_nccls(kernel: str, custom
     assert list_collectives(prepare_run(builder.load()).kernels, 4)["custom"].to_list() == [custom]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "exchange"),
+    [
+        ("void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)", "deepep_normal_dispatch"),
+        ("void deep_ep::internode_ll::combine<true, 7168, 11>(void*, void*)", "deepep_low_latency_combine"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", None),
+    ],
+)
+def test_exchanges_between_experts_are_told_from_nccls(kernel: str, exchange: str | None):
+    builder = TraceBuilder().op("moe::dispatch", 0, 25).kernel(kernel, 15, 100, launch=5)
+    assert list_collectives(prepare_run(builder.load()).kernels, 8)["exchange"].to_list() == [exchange]
+
+
 def test_a_serving_engine_that_copies_lists_of_tensors_trains_nothing():
     """SGLang copies the inputs of its graphs so, by the kernel that optimizers run too."""
     job = Job(4, trains=False)

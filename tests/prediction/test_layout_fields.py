@@ -11,7 +11,7 @@ from tests.codes import has_code
 from tests.conftest import SAMPLES
 from tracekit.parallelism.layout import LayoutError, LayoutRequest
 from tracekit.request import PredictRequest
-from tracekit.request.options import LayoutOptions
+from tracekit.request.options.layout import LayoutOptions, ScheduleOptions
 from tracekit.run import prepare_run
 
 CLUSTER = "8xh100-sxm"
@@ -65,7 +65,11 @@ def test_a_field_is_refused_where_nothing_would_change(field):
         compute_step_us(sample, **{**others, field: value})
 
 
-def test_every_option_of_a_layout_is_asked_for():
-    asked = PredictRequest(gpu="h100-sxm", world_size=16, dp=8, tp=2, pp=1, ep=1, batch=2.0, context=4096).layout
-    assert (asked.world_size, asked.dp, asked.tp, asked.batch, asked.context) == (16, 8, 2, 2.0, 4096)
-    assert {field.name for field in fields(LayoutOptions)} <= {field.name for field in fields(LayoutRequest)}
+OPTIONS = {"pp_schedule": "zero-bubble", "fsdp": True}
+"""Options whose value is no number."""
+
+
+@pytest.mark.parametrize("option", [field.name for kind in (LayoutOptions, ScheduleOptions) for field in fields(kind)])
+def test_every_option_of_a_layout_is_asked_for(option):
+    asked = PredictRequest(gpu="h100-sxm", **{option: OPTIONS.get(option, 2)})
+    assert asked.layout != PredictRequest(gpu="h100-sxm").layout

@@ -5,6 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from predictors.training.aiter import TUNED
+from predictors.training.calibration import build_min_scored_us
 from predictors.training.datasets import load_datasets
 from predictors.training.fit import load_measurements
 
@@ -85,3 +87,8 @@ def test_a_weight_is_held_out_at_every_number_of_tokens(tmp_path, write):
     assert test.height + train.height == len(shapes)
     assert test.height > 0
     assert not set(test["n"]) & set(train["n"])
+
+
+def test_tuners_rows_are_scored_from_10_us_on():
+    rows = pl.DataFrame({"source": [TUNED] * 2, "us": [9.0, 11.0]})
+    assert rows.filter(pl.col("us") > build_min_scored_us(0.0))["us"].to_list() == [11.0]

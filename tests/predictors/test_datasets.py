@@ -306,3 +306,56 @@ def test_a_folder_named_after_a_source_is_read_as_that_source_alone(tmp_path):
     assert load_datasets(tmp_path / "pipeweave").height == 1
     with pytest.raises(ValueError, match=r"no measured kernels under .*NeuSight"):
         load_datasets(tmp_path / "NeuSight")
+
+
+ATTENTION_CALL = "cudnn,{dtype},{mask},2,4096,4096,128,8,192,128"
+ATTENTION_SIZES = (
+    "backend,data_type,attn_mask,batch_size,q_seqlen,kv_seqlen,num_q_heads,num_kv_heads,head_dim_qk,head_dim_vo"
+)
+
+
+def test_a_checkout_of_cudnn_frontend(tmp_path):
+    """A pass in a row, or both in one as until 2026; failed calls have infinite times."""
+    results = "benchmark/sdpa_benchmark_training/results"
+    mx, bf = (
+        ATTENTION_CALL.format(dtype=dtype, mask=mask)
+        for dtype, mask in (("mxfp8", "top_left"), ("bfloat16", "no_mask"))
+    )
+    write(
+        tmp_path, f"{results}/dsv3/gb200/dsv3_20260424.csv",
+        f"{ATTENTION_SIZES},profile_pass,deterministic_bwd,time_ms,sliding_window_size,gpu_name",
+        *(f"{mx},{one},128,NVIDIA GB200" for one in ("bwd,True,9.0", "bwd,False,6.0", "fwd,True,2.0")),
+    )  # fmt: skip
+    write(
+        tmp_path, f"{results}/h200_919/dsv3.csv",
+        f"{ATTENTION_SIZES},profile_pass,deterministic_bwd,fwd_time_ms,bwd_time_ms,sliding_window_size,gpu_name",
+        f"{bf},both,True,1.5,4.5,,NVIDIA H200", f"{bf},both,False,inf,inf,,NVIDIA H200",
+    )  # fmt: skip
+    rows = load_datasets(tmp_path)
+    assert set(rows["source"]) == {"graph"}
+    assert set(rows["head_dim"]) == {160}
+    columns = ("gpu", "dtype", "direction", "causal", "window", "latency_us")
+    assert sorted(rows.select(columns).iter_rows()) == [
+        ("gb200", "mxfp8", "backward", True, 128, 6000),
+        ("gb200", "mxfp8", "forward", True, 128, 2000),
+        ("h200-sxm", "bf16", "backward", False, 0, 4500),
+        ("h200-sxm", "bf16", "forward", False, 0, 1500),
+    ]
+    assert set(prepare_kernels(rows)["law"]) == {"sequence"}
+
+
+def test_norms_of_cudnn_frontend_are_those_of_one_kernel(tmp_path):
+    write(
+        tmp_path, "benchmark/norms/results/gb200/all.csv",
+        "norm_type,backend,data_type,N,C,fwd_time_ms,bwd_time_ms,gpu_name",
+        "rms_norm,pytorch,bfloat16,8192,4096,0.05,0.18,NVIDIA GB200",
+        "rms_norm,cudnn,bfloat16,8192,4096,0.03,0.06,NVIDIA GB200",
+        "layer_norm,torch_compile,bfloat16,8192,4096,0.015,0.18,NVIDIA GB200",
+    )  # fmt: skip
+    rows = load_datasets(tmp_path)
+    moved = 2 * 8192 * 4096
+    assert sorted(rows.select("direction", "part", "bytes", "latency_us").iter_rows(), key=str) == [
+        ("backward", None, 3 * moved, 60),
+        ("forward", "squares", 2 * moved, 50),
+        ("forward", None, 2 * moved, 30),
+    ]

@@ -19,6 +19,7 @@ from predictors.kernels import DTYPE_BYTES
 from predictors.laws.gemm import CHUNK_ROWS
 from predictors.laws.law import LAWS
 from predictors.laws.terms import combine_overlapped_us
+from predictors.laws.vector import compute_row_terms
 from predictors.weights_file import Weights, load_weights
 from predictors.work import compute_bound_us, compute_memory_bound_us
 
@@ -525,3 +526,13 @@ def test_scales_of_blocks_take_a_part_of_amds_rate(slug: str, ratio: float):
         bare = constants | {"feed": 1e6, "latency": 1e-6}
         compute[dtype] = law.terms(inputs.to_columns(gpu), gpu, bare).compute_us[0]
     assert compute["fp8_block"] / compute["fp8"] == pytest.approx(ratio, rel=1e-3)
+
+
+@pytest.mark.parametrize(("slug", "ratio"), [("mi300x", 2**0.5), ("mi210", 1.0), ("h100-sxm", 1.0)])
+def test_more_lanes_shorten_amds_softmax(slug: str, ratio: float):
+    gpu, law = derive_hardware(load_gpu(slug)), LAWS["softmax"]
+    row = {"family": "softmax", "dtype": "bf16", "rows": 82960, "cols": 5185, "bytes": 4.0 * 82960 * 5185}
+    columns = build_law_inputs(prepare_kernels(pl.DataFrame([row]), gpu)).to_columns(gpu)
+    constants = {name: median for name, (median, _) in law.priors.items()} | {"element": 20.0}
+    alike = compute_row_terms(columns, gpu, constants).compute_us[0]
+    assert alike / law.terms(columns, gpu, constants).compute_us[0] == pytest.approx(ratio, rel=3e-3)

@@ -4,6 +4,7 @@ import html as entities
 import io
 import json
 import re
+from typing import Annotated
 
 import openpyxl
 import pytest
@@ -11,10 +12,14 @@ import pytest
 import tracekit as tk
 from tests.conftest import SAMPLES
 from tests.jobs import gradient_step, job
+from tracekit.format import format_duration
+from tracekit.prediction.model import PredictedStep
 from tracekit.render import html, markdown, tables, terminal
 from tracekit.render import json as as_json
 from tracekit.render.screen import as_text
-from tracekit.reporting import build_report
+from tracekit.reporting import build_prediction_report, build_report
+from tracekit.reporting.columns import Column
+from tracekit.reporting.step_row import StepRow
 from tracekit.reporting.tables import (
     COLLECTIVES,
     COPIES,
@@ -27,9 +32,11 @@ from tracekit.reporting.tables import (
     PARTS,
     PHASES,
     RANKS,
+    STEP,
     STEPS,
     STREAMS,
     TABLES,
+    build_answer_frame,
     list_rows,
 )
 from tracekit.run import prepare_run
@@ -67,6 +74,12 @@ SHORTENED = {
 def reports():
     ranks = build_report(prepare_run(job(gradient_step(150, 412), gradient_step(350, 412, clock=30))), ())
     return ranks, tk.report(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
+
+
+@pytest.fixture(scope="module")
+def predicted():
+    found = tk.predict(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"), gpu="l40s")
+    return build_prediction_report(found)
 
 
 def read_forms(report):
@@ -114,6 +127,37 @@ def test_each_figure_is_a_column_of_the_spreadsheet(reports):
             if any(True for _ in list_rows(report, table)):
                 first = [cell.value for cell in book[table.name][1]]
                 assert set(table.schema.dtypes) <= {*first}
+
+
+@pytest.fixture
+def _ends_us(monkeypatch):
+    """A figure of a step that nothing else declares."""
+
+    def read(row: StepRow) -> Annotated[float, Column(heading="from the start")]:
+        """Time until the step's end."""
+        return 1234.5 + row.of.step.step_time_us if isinstance(row.of, PredictedStep) else 77.0
+
+    def forget():
+        for kept in ("_fields", "schema", "columns", "shown"):
+            STEP.__dict__.pop(kept, None)
+
+    monkeypatch.setattr(StepRow, "ends_us", property(read), raising=False)
+    forget()
+    yield
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.mark.usefixtures("_ends_us")
+def test_a_figure_of_a_step_is_declared_once(predicted):
+    target = predicted.targets[0]
+    ends_us = 1234.5 + target.step.step_time_us
+    assert json.loads(as_json.dump_prediction(predicted))["targets"][0]["ends_us"] == ends_us
+    assert build_answer_frame(predicted)["ends_us"].to_list() == [77.0, ends_us]
+    page = entities.unescape(re.sub(r"<[^>]+>", " ", html.render_page(predicted)))
+    for text in (as_text(terminal.render_predicted(predicted, 5)), markdown.render_report(predicted), page):
+        assert "from the start" in text
+        assert format_duration(ends_us) in text
 
 
 def test_each_column_says_what_it_means():

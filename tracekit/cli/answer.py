@@ -85,7 +85,7 @@ def predict(
         stage(requests.PREDICTING())
         predicted = answers.predict(run, request, stage)
         stage(requests.BUILDING_REPORT())
-        report = build_prediction_report(predicted, format_command())
+        report = build_prediction_report(predicted, format_command(), with_timelines=to.has_page)
         graph = check_graph(run.graph) if command.verbose else None
     command.deliver(
         report,
@@ -137,7 +137,7 @@ def report(
         trace, request = command.read_or_capture(traces, request, program, stage)
         run = answers.measure(trace, request, stage)
         stage(requests.BUILDING_REPORT())
-        built = answers.report(run, request, format_command())
+        built = answers.report(run, request, format_command(), with_timelines=to.has_page)
         graph = check_graph(run.graph) if command.verbose else None
     command.deliver(
         built,

@@ -51,7 +51,7 @@ def info(
     with command.show_progress() as stage:
         trace = command.read(traces, stage)
         run = answers.measure(trace, fill_source_gpu(trace, request), stage)
-        report = build_report(run)
+        report = build_report(run, with_timelines=False)
         graph = run_self_check(run.graph) if verbose else None
     shown = append_graph_check(terminal.render_info(report), graph)
     command.emit(

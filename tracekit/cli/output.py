@@ -130,6 +130,11 @@ class Destinations:
     files: Mapping[Path, OutputFormat]
     kernels: Mapping[Path, Path]
 
+    @property
+    def has_page(self) -> bool:
+        """Whether one of the forms is the page."""
+        return OutputFormat.HTML in (self.printed, *self.files.values())
+
 
 def settle_outputs(
     form: OutputFormat | None,

@@ -91,6 +91,55 @@ class NetworkCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class ExchangeCosts:
+    """Costs of an exchange of tokens between experts inside a node, not NCCL's.
+
+    Attributes:
+        base_us: Time of an exchange of one token: launches, the counts that ranks tell each other, sorting.
+        gbps: Rate at which a rank sends to the others, in 1e9 bytes/s. The exchange's SMs limit it, not the links.
+    """
+
+    base_us: float
+    gbps: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeScales:
+    """Factors of a group of measured machines relative to the mean of all, by library.
+
+    Attributes:
+        gpus: Slugs of their GPUs.
+        latency: Factor on ``base_us``.
+        bandwidth: Factor on ``gbps``.
+    """
+
+    gpus: tuple[str, ...]
+    latency: Mapping[str, float]
+    bandwidth: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeConstants:
+    """Constants of exchanges of tokens between experts.
+
+    Attributes:
+        costs: By library, mode and phase, such as 'vllm_low_latency_dispatch'.
+        machines: By name of the group of machines.
+        known: Half width of the 90 % interval as a factor, on GPUs of these machines.
+        unseen: The same elsewhere.
+    """
+
+    costs: Mapping[str, ExchangeCosts]
+    machines: Mapping[str, ExchangeScales]
+    known: float
+    unseen: float
+
+    def find_machine_scales(self, gpu: str) -> ExchangeScales | None:
+        """Find the factors of a GPU, by its slug; None where it wasn't measured."""
+        return next((scales for scales in self.machines.values() if gpu in scales.gpus), None)
+
+
+@dataclass(frozen=True, slots=True)
 class CollectiveConstants:
     """All constants of the collective model.
 
@@ -104,6 +153,7 @@ class CollectiveConstants:
         rccl: Factors of AMD's GPUs.
         network: Costs between nodes.
         interval: Half width of the 90 % interval as a factor, by how much is known.
+        exchanges: Those of exchanges of tokens between experts.
     """
 
     protocols: Mapping[str, ProtocolCosts]
@@ -114,6 +164,7 @@ class CollectiveConstants:
     rccl: MachineScales
     network: NetworkCosts
     interval: Mapping[str, float]
+    exchanges: ExchangeConstants
 
     def find_machine_scales(self, vendor: str, capability: str) -> tuple[str | None, MachineScales]:
         """Find the measured machine that stands for a GPU; return its name (None without one) and its factors.
@@ -152,6 +203,19 @@ def parse_constants(tables: Mapping[str, Any]) -> CollectiveConstants:
         rccl=MachineScales(**_select_fields(MachineScales, tables["rccl"])),
         network=NetworkCosts(**_select_fields(NetworkCosts, tables["network"])),
         interval=_select_numbers(tables["interval"]),
+        exchanges=_parse_exchanges(tables["exchanges"]),
+    )
+
+
+def _parse_exchanges(tables: Mapping[str, Any]) -> ExchangeConstants:
+    return ExchangeConstants(
+        costs={name: ExchangeCosts(**entry) for name, entry in tables["costs"].items()},
+        machines={
+            name: ExchangeScales(tuple(entry["gpus"]), entry["latency"], entry["bandwidth"])
+            for name, entry in tables["machines"].items()
+        },
+        known=tables["interval"]["known"],
+        unseen=tables["interval"]["unseen"],
     )
 
 

@@ -14,6 +14,7 @@ from tracekit.comm.cluster import Cluster, load_cluster
 from tracekit.comm.collective_calls import BUS_FACTOR, CollectiveCalls, CollectiveLinks, compute_bus_factor
 from tracekit.comm.constants import CollectiveConstants, load_constants
 from tracekit.comm.errors import ClusterError
+from tracekit.comm.exchange import EXCHANGED, predict_exchange_times
 from tracekit.comm.law import NVLS_DTYPES, predict_times
 from tracekit.messages import layouts as messages
 
@@ -92,8 +93,11 @@ def predict(
 
     Args:
         collectives: One row each: ``collective`` (a key of ``BUS_FACTOR``), ``bytes`` (of the whole buffer, as
-            nccl-tests counts it), ``ranks``, ``dtype``, ``nodes`` if known, and ``custom`` where a job may have custom
-            all-reduces (vLLM, SGLang, TensorRT-LLM, symmetric memory).
+            nccl-tests counts it), ``ranks``, ``dtype``, ``nodes`` if known, ``custom`` where a job may have custom
+            all-reduces (vLLM, SGLang, TensorRT-LLM, symmetric memory), and ``exchange`` of an all-to-all between
+            experts that isn't NCCL's: library ('deepep' for its kernels alone, 'vllm' or 'trtllm' for all that the
+            engine does), mode ('normal', 'low_latency') and phase ('dispatch', 'combine'), such as
+            'deepep_low_latency_combine'.
         cluster: The cluster, or a name that ``load_cluster`` takes.
         algorithm: One of ``ALGORITHMS`` that a job forces by NCCL_ALGO; None for the fastest. The time is infinite
             where the algorithm cannot run.
@@ -104,8 +108,8 @@ def predict(
         bytes/s; null for one rank). A row without a known collective, bytes or ranks has nulls.
 
     Raises:
-        ClusterError: A column is missing or has an impossible value, the algorithm is unknown, or a row has more ranks
-            or nodes than the cluster.
+        ClusterError: A column is missing or has an impossible value, the algorithm or an exchange is unknown, or a row
+            has more ranks or nodes than the cluster.
     """
     if algorithm not in (None, *ALGORITHMS):
         raise ClusterError(messages.ALGORITHM_UNKNOWN(algorithm=algorithm, known=list(ALGORITHMS)))
@@ -115,6 +119,7 @@ def predict(
     )
     constants = constants or load_constants()
     table = _assign_nodes(collectives, cluster)
+    _check_exchanges(table, constants)
     known = pl.col("collective").is_in(list(BUS_FACTOR)) & pl.all_horizontal(pl.col("bytes", "ranks").is_not_null())
     parts = [
         _predict_collective(part, cluster, constants, learned, algorithm)
@@ -135,8 +140,9 @@ def _assign_nodes(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     custom = pl.col("custom").fill_null(False) if "custom" in collectives.columns else pl.lit(False)
     columns = pl.col("collective", "dtype").cast(pl.String), pl.col("bytes", "ranks").cast(pl.Float64)
     own = custom & cluster.peer_access
+    exchange = pl.col("exchange").cast(pl.String) if "exchange" in collectives.columns else pl.lit(None, pl.String)
     placed = {"nodes": pl.coalesce(given, fewest), "fill": given.is_null()}
-    table = collectives.select(*columns, **placed, custom=own).with_row_index("row")
+    table = collectives.select(*columns, **placed, custom=own, exchange=exchange).with_row_index("row")
     wrong = table.filter(
         (pl.col("nodes") < fewest) | (pl.col("nodes") > cluster.nodes) | (pl.col("nodes") > pl.col("ranks"))
     )
@@ -154,6 +160,12 @@ def _assign_nodes(collectives: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
             )
         )
     return table
+
+
+def _check_exchanges(table: pl.DataFrame, constants: CollectiveConstants) -> None:
+    known = constants.exchanges.costs
+    if unknown := sorted({*table["exchange"].drop_nulls()} - known.keys()):
+        raise ClusterError(messages.EXCHANGE_UNKNOWN(exchange=unknown[0], known=[*known]))
 
 
 def compute_min_nodes(cluster: Cluster) -> pl.Expr:
@@ -191,6 +203,11 @@ def _predict_collective(
         time_us, algorithm, sd = learned.predict_times(calls, links, constants, only)
         known = (calls.collective in MEASURED_COLLECTIVES) & ~np.asarray(calls.has_custom_allreduce)
         width = np.where(known, np.minimum(width, np.exp(INTERVAL_SDS * sd)), width)
+    if only is None and calls.collective == EXCHANGED and part["exchange"].null_count() < part.height:
+        own_us, own_width = predict_exchange_times(part["exchange"], calls, cluster.gpu.slug, constants.exchanges)
+        own = ~np.isnan(own_us)
+        time_us, width = np.where(own, own_us, time_us), np.where(own, own_width, width)
+        algorithm = np.where(own, part["exchange"].fill_null("").to_numpy(), algorithm)
     bus = np.divide(
         calls.size_bytes * compute_bus_factor(calls.collective, calls.ranks),
         time_us * 1e3,

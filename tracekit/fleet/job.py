@@ -85,7 +85,11 @@ class RankedJob(Job):
         self.program = replace(run.program, trains=evidence.facts.trains)
         self.run = replace(run, program=self.program)
         self._evidence, self._steady = evidence, steady
-        self.layout, self.batch = evidence.facts.layout, evidence.facts.batch
+        self.describe(evidence.facts)
+
+    def describe(self, facts: JobFacts) -> None:
+        """Take a rank's word for the job's layout, its batch, and the memory that a rank needs."""
+        self.layout, self.batch, self._memory_needs = facts.layout, facts.batch, facts.memory
 
     @property
     def evidence(self) -> FleetEvidence:
@@ -197,7 +201,7 @@ class RankedJob(Job):
 
     def judge_memory(self, gpu: Gpu, layouts: tuple[Layout, Layout] | None, in_flight: float = 1.0) -> MemoryFit:
         """Judge whether a rank fits; the first one tells."""
-        source, needs = self.run.gpu, self.facts.memory
+        source, needs = self.run.gpu, self._memory_needs
         if layouts is None:
             return judge_memory_fit(self.program, source, gpu, known=needs)
         asked = MemoryQuestion(self.places[0], source, gpu, layouts, needs, in_flight)

@@ -9,7 +9,6 @@ from uuid import uuid4
 import numpy as np
 import polars as pl
 
-from predictors.kernel_identity import parse_framework
 from tracekit.comm import Cluster
 from tracekit.engine import Engine
 from tracekit.errors import TraceError
@@ -27,7 +26,6 @@ from tracekit.fleet.summary import RankSummary
 from tracekit.inference_rules import select_rules
 from tracekit.ingest import Inputs
 from tracekit.messages import ProgressCallback, fleets
-from tracekit.messages.requests import RULES_OFF
 from tracekit.messages.traces import STEP_TIME_ZERO
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.model import PredictedStep, Target
@@ -39,7 +37,15 @@ from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.program import Program
 from tracekit.replay.step_time import JobSteps, StepScale, StepTime, StepTimes, tabulate_steps
 from tracekit.reporting.sections.warnings import build_job_warnings
-from tracekit.run import MeasuredRun, RunProvenance, RunResults, SelfReplay, identify_run_gpu
+from tracekit.run import (
+    MeasuredRun,
+    RunProvenance,
+    RunResults,
+    SelfReplay,
+    identify_run_gpu,
+    note_rules_off,
+    parse_named_framework,
+)
 
 if TYPE_CHECKING:
     from tracekit.request.options import ExportRequest
@@ -110,7 +116,7 @@ def _measure(
         The job, the times of its steps as recorded, its targets, and where it was recorded.
     """
     steps = JobSteps(joined.tables.steps, joined.tables.chosen_steps)
-    framework = parse_framework(request.framework) if request.framework else None
+    framework = parse_named_framework(request.framework)
     places = [RankPlace(one, framework, request.accepted_tokens) for one in joined.ranks]
     unmeasured = _make_run(joined, request, framework)
     job = RankedJob(runner, joined, places, unmeasured, steps)
@@ -154,7 +160,7 @@ def _predict_targets(
         (facts,) = runner.run_round(
             describe_job, list_questions(edited.places[:1], run.gpu, request), fleets.EDITING_RANKS
         )
-        edited.layout, edited.batch = facts.layout, facts.batch
+        edited.describe(facts)
     predictor = settings.make_predictor(edited, job)
     check_question(request.question, settings.prices, wanted, predictor)
     runner.warnings += settings.prices.doubts
@@ -187,9 +193,7 @@ def _make_run(joined: JoinedFleet, request: "ExportRequest", framework: tuple[st
     nothing = StepTime(0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0)
     return MeasuredRun(
         program,
-        RunProvenance(
-            len(ranks), joined.notes, source, doubt, assumptions=(RULES_OFF(rules=sorted(off)),) if off else ()
-        ),
+        RunProvenance(len(ranks), joined.notes, source, doubt, assumptions=note_rules_off(off)),
         RunResults(nothing, SelfReplay(0.0, 0.0, 0.0, 0.0, 0.0)),
     )
 

@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
+from tracekit.arrays import NO_NUMBER, Ints, fill_nulls, find_matches
+from tracekit.compiled import compile_lazily
 from tracekit.trace import RankTrace
+
+SPAN_COLUMNS = ("ts_ns", "dur_ns", "tid", "name")
 
 
 def compute_self_times(rank: RankTrace) -> pl.DataFrame:
@@ -23,17 +28,32 @@ def compute_self_times(rank: RankTrace) -> pl.DataFrame:
     Returns:
         ``name`` and ``self_ns`` of each.
     """
-    columns = ("ts_ns", "dur_ns", "tid", "name")
-    spans = pl.concat([rank.ops.select(columns), rank.calls.select(columns)]).with_row_index("row")
-    begins = spans.select("row", "tid", at="ts_ns", step=1, order=-pl.col("dur_ns"))
-    ends = spans.select("row", "tid", at=pl.col("ts_ns") + pl.col("dur_ns"), step=-1, order=pl.col("dur_ns"))
-    marks = pl.concat([begins, ends]).sort("tid", "at", "step", "order")
-    opened = marks.with_columns(depth=pl.col("step").cum_sum().over("tid")).filter(pl.col("step") == 1).sort("at")
-    around = opened.select("tid", "at", depth=pl.col("depth") + 1, outer="row")
-    nested = opened.join_asof(around, on="at", by=["tid", "depth"], check_sortedness=False).drop_nulls("outer")
-    inner = nested.join(spans.select("row", "dur_ns"), on="row").group_by("outer").agg(inner_ns=pl.col("dur_ns").sum())
-    found = spans.join(inner, left_on="row", right_on="outer", how="left")
-    return found.select("name", self_ns=pl.col("dur_ns") - pl.col("inner_ns").fill_null(0))
+    spans = pl.concat([rank.ops.select(SPAN_COLUMNS), rank.calls.select(SPAN_COLUMNS)])
+    if spans["ts_ns"].null_count():
+        spans = spans.drop_nulls("ts_ns")
+    thread, start_ns, dur_ns = (fill_nulls(spans[name], NO_NUMBER) for name in ("tid", "ts_ns", "dur_ns"))
+    order = np.lexsort((-dur_ns, start_ns, thread))
+    ordered = thread[order], start_ns[order], (start_ns + dur_ns)[order]
+    inner_ns = np.zeros(order.size, dtype=np.int64)
+    _sum_inner_times(order.size, *ordered, np.empty_like(inner_ns), inner_ns)
+    self_ns = dur_ns.copy()
+    self_ns[order] -= inner_ns
+    return spans.select("name", self_ns=pl.Series(self_ns))
+
+
+@compile_lazily
+def _sum_inner_times(
+    spans: int, thread: Ints, start_ns: Ints, end_ns: Ints, stack: Ints, inner_ns: Ints
+) -> int:  # pragma: no cover - compiled
+    depth = 0
+    for span in range(spans):
+        while depth > 0 and (thread[stack[depth - 1]] != thread[span] or end_ns[stack[depth - 1]] <= start_ns[span]):
+            depth -= 1
+        if depth > 0:
+            inner_ns[stack[depth - 1]] += end_ns[span] - start_ns[span]
+        stack[depth] = span
+        depth += 1
+    return 0
 
 
 OP_TIMES = Path(__file__).with_name("op_times.csv")
@@ -103,8 +123,10 @@ def list_op_times(ranks: Sequence[RankTrace]) -> pl.DataFrame:
 
 def list_timed_spans(rank: RankTrace) -> pl.DataFrame:
     """Return ``name`` and ``self_ns`` of each op and call that tells a host's speed."""
-    timed = pl.col("name").str.contains(TIMED_NAMES) & ~pl.col("name").str.contains(WAITING_NAMES)
-    return compute_self_times(rank).filter(timed, pl.col("self_ns") > 0)
+    times = compute_self_times(rank)
+    timed = find_matches(times["name"], TIMED_NAMES)
+    wanted = timed[(times["self_ns"].to_numpy() > 0)[timed]]
+    return times[wanted].filter(~pl.col("name").str.contains(WAITING_NAMES))
 
 
 def _compute_medians(spans: Iterable[pl.DataFrame]) -> pl.DataFrame:

@@ -251,6 +251,7 @@ MEASURED_NODES_IMPOSSIBLE = error("{path}: [[measured]] has {ranks} ranks on {no
 MEASURED_WITHOUT_NETWORK = error("{path}: [[measured]] has {nodes} nodes, but the file has no network between them.")
 
 ALGORITHM_UNKNOWN = error("Unknown algorithm {algorithm!r}.", "Take one of {known:list}.")
+EXCHANGE_UNKNOWN = error("Unknown exchange {exchange!r}.", "Take one of {known:list}.")
 COLLECTIVE_COLUMN_MISSING = error("The table of collectives has no column {column!r}.", "It needs {needed:list}.")
 COLLECTIVE_COLUMN_TYPE = error("Column {column!r} must be numbers, not {type}.")
 COLLECTIVE_VALUE_INVALID = error("{column} must be numbers from {least} on, not {value}.", "Ranks are whole numbers.")

@@ -7,8 +7,9 @@ from tracekit.comm import Cluster, message_sizes
 from tracekit.comm import predict as predict_collectives
 from tracekit.comm.collective_calls import BUS_FACTOR
 from tracekit.comm.predict import compute_min_nodes
+from tracekit.workload.names.collective import DEEP_EP, EXPERT_EXCHANGE
 
-CALL_COLUMNS = ("collective", "dtype", "ranks", "stride", "custom")
+CALL_COLUMNS = ("collective", "dtype", "ranks", "stride", "custom", "exchange")
 """Columns that describe a collective's call."""
 SIZE_COLUMNS = ("bytes", "least_bytes", "most_bytes")
 """Columns of a message's likely, least and largest size."""
@@ -18,6 +19,9 @@ LIBRARY_COLLECTIVES = r"(?i)nccl|msccl|^c10d::"
 
 All other all-reduces are a framework's own: vLLM, SGLang, TensorRT-LLM, FlashInfer, aiter, symmetric memory.
 """
+
+LOW_LATENCY_EXCHANGE = r"(?i)int(?:ra|er)node_ll|low_?latency|\ba2a_(?:dispatch|combine)_"
+"""Kernels of exchanges that send a token to each of its experts, without counts first."""
 
 INFERRED_SIZE_FACTOR = 2.0
 """Error factor of a size that was inferred from the duration alone."""
@@ -45,7 +49,7 @@ def list_collectives(kernels: pl.DataFrame, world_size: int) -> pl.DataFrame:
     )
     of_library = pl.any_horizontal(pl.col("name", "op").str.contains(LIBRARY_COLLECTIVES).fill_null(False))
     custom = (pl.col("collective") == "all_reduce").fill_null(False) & ~of_library
-    bounds = rows.hstack(message_sizes.bound_message_bytes(rows)).with_columns(custom=custom)
+    bounds = rows.hstack(message_sizes.bound_message_bytes(rows)).with_columns(custom=custom, exchange=_find_exchange())
     middle = (pl.max_horizontal("least_bytes", 1.0) * pl.col("most_bytes")).sqrt()
     return bounds.select(
         "row",
@@ -54,6 +58,15 @@ def list_collectives(kernels: pl.DataFrame, world_size: int) -> pl.DataFrame:
         least_bytes=pl.coalesce(pl.col("bytes").cast(pl.Float64), "least_bytes"),
         most_bytes=pl.coalesce(pl.col("bytes").cast(pl.Float64), "most_bytes"),
     )
+
+
+def _find_exchange() -> pl.Expr:
+    """Name the exchange that a kernel between experts is one of, as ``tracekit.comm.predict`` knows it: of DeepEP's."""
+    named = pl.col("name").str.contains(f"{DEEP_EP}|{EXPERT_EXCHANGE}").fill_null(False)
+    mode = pl.when(pl.col("name").str.contains(LOW_LATENCY_EXCHANGE)).then(pl.lit("low_latency"))
+    phase = pl.when(pl.col("name").str.contains("(?i)combine")).then(pl.lit("combine")).otherwise(pl.lit("dispatch"))
+    name = pl.concat_str(pl.lit("deepep"), mode.otherwise(pl.lit("normal")), phase, separator="_")
+    return pl.when(named, pl.col("collective") == "all_to_all").then(name)
 
 
 def _compute_stride() -> pl.Expr:

@@ -4,6 +4,7 @@ import polars as pl
 
 from tracekit.comm import Cluster
 from tracekit.comm.cluster import compute_rate_spread
+from tracekit.kept import keep_on_first
 from tracekit.parallelism.collective_calls import (
     CALL_COLUMNS,
     SIZE_COLUMNS,
@@ -49,13 +50,27 @@ def retarget_collectives(
     Raises:
         ClusterError: The job doesn't fit on the cluster.
     """
-    old = list_collectives(program.kernels, program.trace.world_size)
-    dur_us = program.kernels["dur_ns"].gather(old["row"]) / 1e3
-    if source is not None:
-        old = infer_sizes_from_times(old, dur_us, source)
+    old = _list_recorded(program, source)
     new = relayout_collectives(old, infer_group_roles(program), *layouts) if layouts else old
-    everyone = program.collectives is not None and len(program.ranks) == program.trace.world_size
-    return _compute_times(old, new, source, target, dur_us, everyone)
+    return _compute_times(program, new, source, target)
+
+
+@keep_on_first
+def _list_recorded(program: Program, source: Cluster | None) -> pl.DataFrame:
+    """List the program's collectives; sizes that weren't recorded are told by the times on their cluster."""
+    listed = list_collectives(program.kernels, program.trace.world_size)
+    return infer_sizes_from_times(listed, _get_durations_us(program, listed), source) if source else listed
+
+
+@keep_on_first
+def _predict_recorded_times(program: Program, source: Cluster, size: str) -> pl.DataFrame:
+    """Predict the times of the program's collectives on their own cluster, which serve all targets."""
+    return _predict_times(_list_recorded(program, source), source, size)
+
+
+def _get_durations_us(program: Program, calls: pl.DataFrame) -> pl.Series:
+    """Return how long calls took."""
+    return program.kernels["dur_ns"].gather(calls["row"]) / 1e3
 
 
 def retarget_to_target(
@@ -83,28 +98,24 @@ def retarget_to_target(
     return found.with_columns(low_us=pl.col("low_us") / factor, high_us=pl.col("high_us") * factor)
 
 
-def _compute_times(
-    old: pl.DataFrame,
-    new: pl.DataFrame,
-    source: Cluster | None,
-    target: Cluster,
-    dur_us: pl.Series,
-    all_ranks_read: bool,
-) -> pl.DataFrame:
-    """Compute the times of the collectives ``old``, which are ``new`` on the target.
+def _compute_times(program: Program, new: pl.DataFrame, source: Cluster | None, target: Cluster) -> pl.DataFrame:
+    """Compute the times of the program's collectives, which are ``new`` on the target.
 
     Unless all ranks were read, even the shortest of similar collectives may contain waiting, as the rank that was read
     may never come last. So the time above the model's interval is taken for waiting too. The prediction's interval
     contains both views.
     """
-    likely = _compute_ratios(old, new, source, target, "bytes")
+    old = _list_recorded(program, source)
+    likely = _compute_ratios(program, new, source, target, "bytes")
     sides = {
         name: likely
         if all(calls[size].equals(calls["bytes"]) for calls in (old, new))
-        else _compute_ratios(old, new, source, target, size)
+        else _compute_ratios(program, new, source, target, size)
         for name, size in RATIO_SIZES.items()
     }
+    dur_us = _get_durations_us(program, old)
     table = likely.with_columns(*(side["ratio"].alias(name) for name, side in sides.items()), dur_us=dur_us)
+    all_ranks_read = program.collectives is not None and len(program.ranks) == program.trace.world_size
     limited = pl.col("dur_us") if all_ranks_read else pl.min_horizontal("dur_us", "limit_us")
     table = table.with_columns(transfer_us=limited)
     ends = [
@@ -137,7 +148,7 @@ def _add_waiting(transfer: str, factor: pl.Expr) -> pl.Expr:
 
 
 def _compute_ratios(
-    old: pl.DataFrame, new: pl.DataFrame, source: Cluster | None, target: Cluster, size: str
+    program: Program, new: pl.DataFrame, source: Cluster | None, target: Cluster, size: str
 ) -> pl.DataFrame:
     """Compute for each ``row`` the ``ratio`` of the model's times and the ``width`` of its interval.
 
@@ -150,7 +161,7 @@ def _compute_ratios(
     if source is None:
         nothing = {"limit_us": pl.lit(None, pl.Float64), "same": pl.lit(False), "absolute": pl.lit(True)}
         return there.select("row", "width", ratio="time_us", alone=alone, **nothing)
-    here = _predict_times(old, source, size)
+    old, here = _list_recorded(program, source), _predict_recorded_times(program, source, size)
     table = there.with_columns(
         before_us=here["time_us"],
         width_before=here["width"],

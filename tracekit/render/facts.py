@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tracekit.analysis.embedding_tables import EmbeddingTables
 from tracekit.format import (
@@ -25,6 +26,7 @@ from tracekit.reporting.figure import Figure
 from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.serving import DECODE_KINDS, PREFILL_KINDS, ServedBatches, ServingSpeed
 from tracekit.reporting.sections.step import SourceSummary
+from tracekit.reporting.tables import STEP, show_step_figure
 
 MIN_OWNER_PCT = 0.1
 MOST_DETAILED_TARGETS = 6
@@ -117,8 +119,16 @@ class CostColumn:
 def build_cost_columns(report: TargetsReport, *, brief: bool = False) -> Iterator[CostColumn]:
     """Yield throughput columns if the trace's batch is known, and cost columns as far as prices are known.
 
-    ``brief`` leaves out throughput, and the intervals, which are those of the step.
+    ``brief`` leaves out throughput, and the intervals, which are those of the step. Figures of a step that have a
+    heading come last.
     """
+    yield from _build_price_columns(report, brief)
+    for name, column in STEP.shown.items():
+        shown = show_step_figure(report.source, name)
+        yield CostColumn(column.heading, shown, partial(show_step_figure, name=name), column.meaning)
+
+
+def _build_price_columns(report: TargetsReport, brief: bool) -> Iterator[CostColumn]:
     source, batch, decision = report.source, report.source.batch, report.decision
     if batch and not brief:
         yield CostColumn(

@@ -301,6 +301,7 @@ def render_fleet_body(fleet: FleetReport, top: int, name: OptionNames = name_fle
             all_notes=collect_notes(fleet, name),
             option_name=name,
             measured_steps=format_step_count,
+            tables=tables,
             is_alone=True,
             facts=describe_job(fleet),
             late=list_stragglers(fleet, top).to_dicts(),

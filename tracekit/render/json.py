@@ -12,6 +12,8 @@ from tracekit.reporting.model import Report
 from tracekit.reporting.plain import to_builtins
 from tracekit.reporting.saved_prediction import to_saved_kernels
 from tracekit.reporting.sections.limits import SpeedSensitivity
+from tracekit.reporting.step_row import StepRow
+from tracekit.reporting.tables import STEP
 
 MAX_PREDICTED_KERNELS = 2000
 SCHEMA_VERSION = 1
@@ -98,33 +100,35 @@ def _describe_finding(finding: Finding) -> dict[str, Any]:
 
 def describe_target(prediction: PredictedStep) -> dict[str, Any]:
     """Return a prediction as JSON has it."""
-    step_us = prediction.step.step_time_us
-    return {
+    step_us, row = prediction.step.step_time_us, StepRow(prediction)
+    told = {name: getattr(row, name) for name in STEP.columns if name not in SAID_IN_PARTS} | {
         "gpu": prediction.gpu,
         "cluster": prediction.cluster,
         "layout": describe_layout(prediction.layout),
         "pipeline": prediction.pipeline,
-        "step_time_us": step_us,
-        "low_us": prediction.low_us,
-        "high_us": prediction.high_us,
-        "speedup": prediction.speedup,
-        "speedup_per_sample": prediction.speedup_per_sample,
-        **{name: getattr(prediction.step, name) for name in STEP_PARTS},
+        "waiting_us": prediction.step.waiting_us,
         "with_contention": prediction.contention,
         "with_same_host": prediction.same_host,
         "with_usual_host": prediction.usual_host,
-        "coverage": prediction.coverage,
-        "fits_in_memory": prediction.memory.fits,
-        **{name: getattr(prediction, name) for name in TARGET_FIGURES},
+        **{name: getattr(prediction, name) for name in ("coverage", "batch", "energy", "forecast", "experience")},
         "notes": [note.to_dict() | {"effect_us": compute_effect_us(note, step_us)} for note in prediction.notes],
     }
+    return {key: told[key] for key in dict.fromkeys((*TARGET_KEYS, *told))}
 
 
-STEP_PARTS = ("kernel_time_us", "exposed_comm_us", "waiting_us", "idle_us")
-TARGET_FIGURES = (
+TARGET_KEYS = (
+    *("gpu", "cluster", "layout", "pipeline", "step_time_us", "low_us", "high_us", "speedup", "speedup_per_sample"),
+    *("kernel_time_us", "exposed_comm_us", "waiting_us", "idle_us"),
+    *("with_contention", "with_same_host", "with_usual_host", "coverage", "fits_in_memory"),
     *("dollars_per_1000_steps", "dollars_per_1000_traced_steps", "batch", "per_second", "dollars_per_million"),
-    *("energy", "joules_per_unit", "forecast", "experience"),
+    *("energy", "joules_per_unit", "forecast", "experience", "notes"),
 )
+"""Keys of a target that come first, in order."""
+SAID_IN_PARTS = frozenset(
+    {"gpu", "origin", "modelled_pct", "scaled_pct", "unknown_pct", "inferred_pct", "samples", "unit"}
+    | {"energy_j", "energy_low_j", "energy_high_j", "power_w"}
+)
+"""Figures of a step that JSON has under other keys: ``coverage``, ``batch``, ``energy``."""
 
 
 def describe_layout(of: Layout | None) -> dict[str, Any] | None:

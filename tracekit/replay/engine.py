@@ -266,8 +266,10 @@ MEASURED_TIMES = UnknownTimes()
 
 def scale_unknown_time(graph: Graph, times: UnknownTimes) -> Graph:
     """Return a graph in which the time of unknown origin takes longer or shorter."""
+    if times == MEASURED_TIMES:
+        return graph
     unexplained = _find_unexplained_edges(graph)
-    if times == MEASURED_TIMES or not (graph.unrecorded_edges.size or unexplained.any()):
+    if not (graph.unrecorded_edges.size or unexplained.any()):
         return graph
     lag_ns = graph.lag_ns.copy()
     for edges, factor in ((graph.unrecorded_edges, times.unrecorded), (unexplained, times.unexplained)):

@@ -47,6 +47,7 @@ def build_report(
     batch: StepBatch | None = None,
     refused_targets: Sequence[RefusedTarget] = (),
     other_batches: Mapping[str, Sequence[Prediction]] = NO_BATCHES,
+    with_timelines: bool = True,
 ) -> Report:
     """Build the report of a run, with the targets in order of rank.
 
@@ -62,6 +63,7 @@ def build_report(
         batch: Samples or tokens that the job processes in a measured step; ``None`` to infer them from the trace.
         refused_targets: Targets for which the step can't be predicted.
         other_batches: The predictions of a serving engine's batches of other kinds than the measured steps, by kind.
+        with_timelines: Whether to draw the timelines, which only the page shows: 0.02 s a target.
     """
     on_source = kernel_rows.predict_on_source(run)
     price = prices.find(run.gpu, cluster)
@@ -100,7 +102,7 @@ def build_report(
         communication=communication.build_collective_times(rows, chosen, run.program.collectives),
         copies=communication.build_copy_times(rows, chosen, run.gpu),
         course=course,
-        timelines=timeline.build_timelines(run, targets, kernel_times, course),
+        timelines=timeline.build_timelines(run, targets, kernel_times, course) if with_timelines else None,
         steps=step.build_measured_steps(run),
         critical=limits.build_critical_path(run),
         speeds=limits.build_speed_sensitivity(replays),
@@ -120,8 +122,10 @@ def build_report(
     )
 
 
-def build_prediction_report(predicted: Predictions, command: str | None = None) -> Report:
-    """Build the report of predictions and the run that they were made from."""
+def build_prediction_report(
+    predicted: Predictions, command: str | None = None, *, with_timelines: bool = True
+) -> Report:
+    """Build the report of predictions and the run that they were made from; arguments as for :func:`build_report`."""
     return build_report(
         predicted.run,
         predicted.targets,
@@ -134,6 +138,7 @@ def build_prediction_report(predicted: Predictions, command: str | None = None) 
         batch=predicted.batch,
         refused_targets=predicted.refused,
         other_batches=predicted.other_batches,
+        with_timelines=with_timelines,
     )
 
 

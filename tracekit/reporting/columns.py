@@ -4,10 +4,14 @@ The annotation of ``RankTime.busy_us`` says what it means, and what tables for p
 says its unit, and so how it is shown::
 
     busy_us: Annotated[float, Column("Summed time of its kernels.", "busy")]
+
+A property whose return type is annotated so declares a figure that is worked out; its docstring is the meaning
+(:class:`tracekit.reporting.step_row.StepRow`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -51,13 +55,13 @@ class Column:
     """What a figure is, wherever it stands.
 
     Attributes:
-        meaning: What it means, with the unit where its name doesn't give it.
+        meaning: What it means, with the unit where its name doesn't give it; of a property, its docstring.
         heading: What it is headed with in tables for people; empty of a figure that only wide tables have.
         show: Formats it there; None to go by how its name ends.
         name: Its name in files, where that isn't the field's.
     """
 
-    meaning: str
+    meaning: str = ""
     heading: str = ""
     show: Callable[[Any], str] | None = None
     name: str = ""
@@ -143,11 +147,18 @@ def describe_fields(kind: type) -> dict[str, str]:
 
 def _find_fields(kind: type) -> list[_Field]:
     hints = get_type_hints(kind, include_extras=True)
-    found = []
-    for field in fields(kind):
-        plain, *extras = get_args(hints[field.name]) or (None,)
-        found += [_Field(field.name, _strip_none(plain), one, kind) for one in extras if isinstance(one, Column)]
+    found = [one for field in fields(kind) for one in _read_column(kind, field.name, hints[field.name])]
+    for name, value in vars(kind).items():
+        if isinstance(value, property) and value.fget is not None:
+            hint = get_type_hints(value.fget, include_extras=True)["return"]
+            for one in _read_column(kind, name, hint):
+                found.append(replace(one, column=replace(one.column, meaning=inspect.getdoc(value) or "")))
     return found
+
+
+def _read_column(kind: type, name: str, hint: Any) -> Iterator[_Field]:
+    plain, *extras = get_args(hint) or (None,)
+    yield from (_Field(name, _strip_none(plain), one, kind) for one in extras if isinstance(one, Column))
 
 
 def _strip_none(kind: Any) -> Any:

@@ -1,7 +1,7 @@
 """The report's sections as tables for spreadsheets, files and pages; columns are declared beside their figures."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import polars as pl
@@ -21,97 +21,8 @@ from tracekit.reporting.sections.limits import CriticalOp, IdleTime, StreamTime
 from tracekit.reporting.sections.serving import ServedBatches, ServingSpeed
 from tracekit.reporting.sections.step import MeasuredStep, SourceSummary, StepPart
 from tracekit.reporting.sections.targets import EditSaving
+from tracekit.reporting.step_row import StepRow
 from tracekit.schema import LEDGER, TableSchema
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRow:
-    """The measured step, or a predicted one."""
-
-    gpu: Annotated[str | None, Column("The GPU.")]
-    origin: Annotated[str, Column("measured, captured or predicted.", name="from")]
-    step_time_us: Annotated[float, Column("Median step.")]
-    low_us: Annotated[float | None, Column("Lower end of the step's 90 % interval.")] = None
-    high_us: Annotated[float | None, Column("Upper end.")] = None
-    speedup: Annotated[
-        float | None, Column("Measured step time over predicted; blank of a program that never ran.")
-    ] = None
-    speedup_per_sample: Annotated[float | None, Column("The same per sample, where the batch differs.")] = None
-    kernel_time_us: Annotated[float, Column("Time in which the GPU is busy.")]
-    exposed_comm_us: Annotated[float, Column("The part of it in which only collectives run.")]
-    idle_us: Annotated[float, Column("Time in which the GPU is idle.")]
-    modelled_pct: Annotated[float | None, Column("Kernel time predicted from shapes, percent.")] = None
-    scaled_pct: Annotated[float | None, Column("Kernel time scaled by the resource that limits such kernels.")] = None
-    unknown_pct: Annotated[float | None, Column("Kernel time kept as measured.")] = None
-    inferred_pct: Annotated[
-        float | None, Column("Kernel time of GEMMs inferred from tiles, grids and measured times.")
-    ] = None
-    dollars_per_1000_steps: Annotated[float | None, Column("Cost on all GPUs in use, where their price was given.")] = (
-        None
-    )
-    dollars_per_1000_traced_steps: Annotated[
-        float | None, Column("The same for as many samples as 1,000 traced steps have.")
-    ] = None
-    samples: Annotated[float | None, Column("Samples or tokens of the job in a step, where the trace tells.")] = None
-    unit: Annotated[str | None, Column("Whether these are samples or tokens.")] = None
-    per_second: Annotated[float | None, Column("Throughput of the job in samples or tokens per second.")] = None
-    dollars_per_million: Annotated[
-        float | None, Column("Cost of a million samples or tokens on all GPUs in use, where their price was given.")
-    ] = None
-    energy_j: Annotated[float | None, Column("Estimated energy of the step on one GPU, in joules.")] = None
-    energy_low_j: Annotated[float | None, Column("Lower end of its 90 % interval.")] = None
-    energy_high_j: Annotated[float | None, Column("Upper end.")] = None
-    power_w: Annotated[float | None, Column("Mean power of one GPU's board, in watts.")] = None
-    joules_per_unit: Annotated[float | None, Column("Joules for a sample or token on all GPUs in use.")] = None
-    fits_in_memory: Annotated[bool | None, Column("Whether a rank fits into memory; blank where that isn't known.")] = (
-        None
-    )
-
-    @classmethod
-    def from_source(cls, source: SourceSummary) -> "StepRow":
-        """Return the row of the measured step."""
-        times = {name: getattr(source, name) for name in STEP_TIMES}
-        return cls(gpu=source.gpu, origin=source.label, **times, **_describe_throughput(source))
-
-    @classmethod
-    def from_target(cls, target: PredictedStep) -> "StepRow":
-        """Return the row of a predicted step."""
-        return cls(
-            gpu=target.label,
-            origin="predicted",
-            low_us=target.low_us,
-            high_us=target.high_us,
-            speedup=target.speedup,
-            speedup_per_sample=target.speedup_per_sample,
-            dollars_per_1000_traced_steps=target.dollars_per_1000_traced_steps,
-            fits_in_memory=target.memory.fits,
-            **{name: getattr(target.step, name) for name in STEP_TIMES},
-            **{f"{part}_pct": share for part, share in asdict(target.coverage).items()},
-            **_describe_throughput(target),
-        )
-
-
-STEP_TIMES = ("step_time_us", "kernel_time_us", "exposed_comm_us", "idle_us")
-
-
-def _describe_throughput(step: SourceSummary | PredictedStep) -> dict[str, Any]:
-    """Describe the samples or tokens of a step, what it costs and what it draws, as far as known."""
-    energy = step.energy
-    drawn = energy and {
-        "energy_j": energy.joules,
-        "energy_low_j": energy.low_joules,
-        "energy_high_j": energy.high_joules,
-        "power_w": energy.power_w,
-        "joules_per_unit": step.joules_per_unit,
-    }
-    return {
-        "dollars_per_1000_steps": step.dollars_per_1000_steps,
-        "samples": step.batch.size if step.batch else None,
-        "unit": step.batch.unit if step.batch else None,
-        "per_second": step.per_second,
-        "dollars_per_million": step.dollars_per_million,
-        **(drawn or {}),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +185,11 @@ def build_answer_frame(report: TargetsReport) -> pl.DataFrame:
     return STEP.build_frame(_list_steps(report))
 
 
+def show_step_figure(step: SourceSummary | PredictedStep, name: str) -> str:
+    """Format a figure of a step for people."""
+    return STEP.show(name, getattr(StepRow(step), name))
+
+
 def build_note_frame(report: TargetsReport) -> pl.DataFrame:
     """Build the table of the notes on the predictions."""
     return NOTES.build_frame(_list_notes(report))
@@ -315,8 +231,8 @@ def _build_edit_frame(report: Report) -> pl.DataFrame:
 
 def _list_steps(report: TargetsReport) -> Iterator[StepRow]:
     if report.has_baseline:
-        yield StepRow.from_source(report.source)
-    yield from map(StepRow.from_target, report.targets)
+        yield StepRow(report.source)
+    yield from map(StepRow, report.targets)
 
 
 def _list_parts(report: Report) -> Iterator[PartRow]:

@@ -69,19 +69,23 @@ def measure(
     )
 
 
-def report(run: MeasuredRun, request: ReportRequest, command: str | None = None) -> Report:
+def report(
+    run: MeasuredRun, request: ReportRequest, command: str | None = None, *, with_timelines: bool = True
+) -> Report:
     """Report where the time of the measured step goes.
 
     Args:
         run: The measured run.
         request: The edits.
         command: The command line that requested it.
+        with_timelines: As for :func:`tracekit.reporting.build_report`.
 
     Raises:
         TracekitError: An edit finds nothing to change.
     """
     run = _remove_overhead(run, request)
-    return reporting.build_report(run, command=command, what_if=apply_edits(run.program, request.edits))
+    what_if = apply_edits(run.program, request.edits)
+    return reporting.build_report(run, command=command, what_if=what_if, with_timelines=with_timelines)
 
 
 def predict(run: MeasuredRun, request: ExportRequest, progress: ProgressCallback = lambda stage: None) -> Predictions:

@@ -1,3 +1,3 @@
 """How far off is the predicted time of a collective?"""
 
-TABLES = ("one_node", "published")
+TABLES = ("one_node", "published", "exchanges")

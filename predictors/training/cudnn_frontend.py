@@ -1,0 +1,144 @@
+"""Read NVIDIA/cudnn-frontend's benchmarks: attention of training forward and backward, and norms.
+
+A checkout's tables of results, or one table made from them, ``sdpa_training.parquet``. One call of cuDNN,
+FlashAttention or PyTorch at a time, by events. Deterministic backward passes are left out where there are others: few
+jobs ask for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from predictors.kernels import DTYPE_BYTES
+from predictors.training.published import FLOPS_PER_ELEMENT
+
+ATTENTION_FOLDER = Path("benchmark/sdpa_benchmark_training/results")
+ATTENTION_TABLE, NORM_TABLE = "sdpa_training.parquet", "norms.parquet"
+NORM_FOLDER = Path("benchmark/norms/results")
+_STACKS = {"cudnn": "cudnn", "flash_attention_3": "fa3", "flash_attention_4": "fa4"}
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "mxfp8": "mxfp8"}
+_DIRECTIONS = {"fwd": "forward", "bwd": "backward"}
+_MASKS = {"top_left": True, "no_mask": False}
+"""Of a square of queries and keys, where the first query sees the first key only, or all see all."""
+_NORM_PARTS = {
+    ("pytorch", "rms_norm"): "squares",
+    ("pytorch", "layer_norm"): "rows",
+    ("torch_compile", "rms_norm"): "fused",
+    ("torch_compile", "layer_norm"): "fused",
+    ("cudnn", "rms_norm"): None,
+    ("cudnn", "layer_norm"): None,
+}
+"""Whose norm, and which -> part of the kernel that does it."""
+NORM_TENSORS = {"forward": 2, "backward": 3}
+"""Of the norm's size, that one kernel reads and writes."""
+MIN_NORM_US = 20.0
+"""Of shorter norms much is the launch, and times are in whole microseconds."""
+
+
+def load(folder: Path) -> Iterator[pl.DataFrame]:
+    """Read the measurements in the columns of ``predictors.kernels``; nothing where the folder has none.
+
+    Args:
+        folder: Checkout, or folder of tables.
+    """
+    if tables := [*_read_attention(folder)]:
+        yield _convert_attention(pl.concat(tables))
+    norms = [pl.read_csv(path, infer_schema=False) for path in sorted((folder / NORM_FOLDER).rglob("*.csv"))]
+    if (folder / NORM_TABLE).exists():
+        norms.append(pl.read_parquet(folder / NORM_TABLE))
+    if norms:
+        yield _convert_norms(pl.concat(map(_select_norms, norms)))
+
+
+def _read_attention(folder: Path) -> Iterator[pl.DataFrame]:
+    """Attention with one pass a row, ``profile_pass`` and ``ms``."""
+    if (folder / ATTENTION_TABLE).exists():
+        yield _select_attention(pl.read_parquet(folder / ATTENTION_TABLE))
+    for path in sorted((folder / ATTENTION_FOLDER).rglob("*.csv")):
+        table = pl.read_csv(path, infer_schema=False)
+        if "time_ms" in table.columns:
+            yield _select_attention(table.rename({"time_ms": "ms"}))
+        elif "fwd_time_ms" in table.columns:
+            for name in _DIRECTIONS:
+                yield _select_attention(table.with_columns(profile_pass=pl.lit(name), ms=pl.col(f"{name}_time_ms")))
+
+
+def _select_attention(table: pl.DataFrame) -> pl.DataFrame:
+    sizes = ("batch_size", "q_seqlen", "kv_seqlen", "num_q_heads", "num_kv_heads", "head_dim_qk", "head_dim_vo")
+    names = ("backend", "data_type", "attn_mask", "gpu_name", "profile_pass")
+    return table.select(
+        *(pl.col(name).cast(pl.Float64, strict=False) for name in (*sizes, "sliding_window_size", "ms")),
+        *(pl.col(name).cast(pl.String) for name in names),
+        deterministic=pl.col("deterministic_bwd").cast(pl.String).str.to_lowercase() == "true",
+    )
+
+
+def _convert_attention(table: pl.DataFrame) -> pl.DataFrame:
+    known = table.filter(
+        pl.col("ms").is_finite(),
+        *(pl.col(name).is_in(list(of)) for name, of in (("backend", _STACKS), ("data_type", _DTYPES))),
+        *(pl.col(name).is_in(list(of)) for name, of in (("attn_mask", _MASKS), ("profile_pass", _DIRECTIONS))),
+    )
+    kernel = pl.struct(pl.exclude("ms", "deterministic"))
+    is_other_pass = pl.col("deterministic") & (~pl.col("deterministic")).any().over(kernel)
+    known = known.filter(~is_other_pass | (pl.col("profile_pass") == "fwd"))
+    return known.select(
+        family=pl.lit("attention"),
+        source=pl.lit("graph"),
+        gpu="gpu_name",
+        framework=pl.col("backend").replace(_STACKS),
+        dtype=pl.col("data_type").replace(_DTYPES),
+        direction=pl.col("profile_pass").replace(_DIRECTIONS),
+        causal=pl.col("attn_mask").replace_strict(_MASKS, return_dtype=pl.Boolean),
+        batch="batch_size",
+        heads="num_q_heads",
+        kv_heads="num_kv_heads",
+        q_len="q_seqlen",
+        kv_len="kv_seqlen",
+        # Keys and values have half of the work each.
+        head_dim=(pl.col("head_dim_qk") + pl.col("head_dim_vo")) / 2,
+        window=pl.col("sliding_window_size").fill_null(0.0),
+        paged=pl.lit(value=False),
+        latency_us=1e3 * pl.col("ms"),
+    )
+
+
+def _select_norms(table: pl.DataFrame) -> pl.DataFrame:
+    numbers, names = ("N", "C", "fwd_time_ms", "bwd_time_ms"), ("norm_type", "backend", "data_type", "gpu_name")
+    return table.select(
+        *(pl.col(name).cast(pl.Float64, strict=False) for name in numbers),
+        *(pl.col(name).cast(pl.String) for name in names),
+    )
+
+
+def _convert_norms(table: pl.DataFrame) -> pl.DataFrame:
+    """Norms that one kernel does: forward passes, and cuDNN's backward ones; others have one more for the weights."""
+    passes = table.unpivot(
+        ["fwd_time_ms", "bwd_time_ms"],
+        index=["N", "C", "norm_type", "backend", "data_type", "gpu_name"],
+        value_name="ms",
+    ).with_columns(direction=pl.col("variable").str.head(3).replace(_DIRECTIONS))
+    parts = [(*of, part) for of, part in _NORM_PARTS.items()]
+    known = pl.DataFrame(parts, schema=["backend", "norm_type", "part"], orient="row")
+    alone = (pl.col("direction") == "forward") | (pl.col("backend") == "cudnn")
+    rows = passes.join(known, on=["backend", "norm_type"]).filter(
+        alone, pl.col("ms").is_finite(), 1e3 * pl.col("ms") >= MIN_NORM_US, pl.col("data_type").is_in(list(_DTYPES))
+    )
+    elements, dtype = pl.col("N") * pl.col("C"), pl.col("data_type").replace(_DTYPES)
+    size = dtype.replace_strict(DTYPE_BYTES, return_dtype=pl.Float64)
+    tensors = pl.col("direction").replace_strict(NORM_TENSORS, return_dtype=pl.Float64)
+    return rows.select(
+        *("direction", "part"),
+        family=pl.lit("norm"),
+        source=pl.lit("published"),
+        gpu="gpu_name",
+        dtype=dtype,
+        rows="N",
+        cols="C",
+        flops=FLOPS_PER_ELEMENT["norm"] * elements,
+        bytes=tensors * elements * size,
+        latency_us=1e3 * pl.col("ms"),
+    )
