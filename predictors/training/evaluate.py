@@ -111,27 +111,25 @@ def _count_fitted(parts: Iterable[LawMeasurements]) -> pl.DataFrame:
 def _score_new_releases(
     law: str, parts: Sequence[LawMeasurements], near: LawFit, tests: Mapping[str, LawMeasurements]
 ) -> list[pl.DataFrame]:
-    """Score kernels of each engine's newest, its oldest and its other releases by fits that lack them."""
+    """Score kernels of each release of an engine by a fit that lacks it, where the engine has others."""
     releases = pl.concat([part.table.select("engine", "release") for part in parts]).drop_nulls().unique()
-    release = pl.col("release")
-    newest, oldest = (release == end.over("engine") for end in (release.max(), release.min()))
     several = releases.filter(pl.len().over("engine") > 1).sort("engine", "release")
-    places = (several.filter(newest), several.filter(oldest), several.filter(~newest, ~oldest))
-    return [scored for some in places if some.height for scored in _score_releases(law, parts, near, tests, some)]
+    return [
+        scored
+        for engine, release in several.iter_rows()
+        for scored in _score_release(law, parts, near, tests, engine, release)
+    ]
 
 
-def _score_releases(
+def _score_release(
     law: str,
     parts: Sequence[LawMeasurements],
     near: LawFit,
     tests: Mapping[str, LawMeasurements],
-    left_out: pl.DataFrame,
+    engine: str,
+    release: float,
 ) -> Iterator[pl.DataFrame]:
-    """Score kernels of some releases, one or more of each engine, by a fit that lacks them all."""
-    of_releases = [
-        (pl.col("engine") == engine) & (pl.col("release") == release) for engine, release in left_out.iter_rows()
-    ]
-    is_new = pl.any_horizontal(of_releases).fill_null(value=False)
+    is_new = ((pl.col("engine") == engine) & (pl.col("release") == release)).fill_null(value=False)
     older = [LawMeasurements(part.gpu, part.table.filter(~is_new)) for part in parts]
     older = [part for part in older if not part.table.is_empty()]
     older = [part for part in older if not part.select_shapes(test=False).table.is_empty()]
