@@ -12,7 +12,7 @@ import polars as pl
 from predictors.arrays import CategoricalColumn, Floats, Ints
 from predictors.fitted_kernels import Told, find_fitted
 from predictors.hardware import Hardware
-from predictors.kernel_identity import SERVING_FRAMEWORKS
+from predictors.kernel_identity import ATTENTION_LAWS, SERVING_FRAMEWORKS
 from predictors.kernels import TENSOR_FAMILIES
 from predictors.model import LIMITERS, KernelsByLaw, ModelTimes, compute_software_spread
 from predictors.power import compute_demand_w, limit_power_w
@@ -44,6 +44,15 @@ OTHER_VENDOR_HALF_WIDTH = 1.0
 """How far a scaled time may lie beyond what peaks allow on a GPU of another vendor, whose libraries reach less of them:
 of GEMMs whose shapes had been taken away 96 % are inside, with 0.35 79 %
 (tests/validation/results/kernels/hidden_shapes.md)."""
+
+
+UNFITTED_VENDOR_FACTOR, OTHER_VENDORS_MARGIN = 2.0, 1.25
+"""How much wider than NVIDIA's GPUs left out a vendor's are whose GPUs and libraries nobody fitted, and how much wider
+than any other vendor's for products and attention. Of one such, an Arc Pro B60 with vLLM 0.20 and 0.26
+(aiconfigurator-core 0.12.0), 82 to 89 % of GEMMs lie inside so, 86 % of prefill, 92 % of decoding, 98 % of experts; with
+NVIDIA's widths it is 50 to 76 % of all but experts in bf16."""
+MAX_UNFITTED_VENDOR_HALF_WIDTH = math.log(10.0)
+"""What 90 % of decoding needs there, the most of all laws."""
 
 
 def classify_situation(law: str, gpu: Hardware, weights: Weights) -> str:
@@ -88,7 +97,8 @@ def compute_half_width(
         kinship: How the GPU that the kernel was measured on is related (``transfer.classify_kinship``); None without a
             measurement.
     """
-    widths = weights.intervals.get(get_width_key(law, gpu.gpu.vendor), weights.intervals.get(law))
+    own = weights.intervals.get(get_width_key(law, gpu.gpu.vendor))
+    widths = weights.intervals.get(law) if own is None else own
     where = classify_situation(law, gpu, weights)
     if widths is None:
         default = {"base": 0.35, CALIBRATED: 0.35, "sibling": 0.4, "class": 0.5, "new": 0.7}[where]
@@ -96,8 +106,19 @@ def compute_half_width(
     carried = widths.get(get_carried_key(kinship, where, told)) if kinship else None
     if carried is not None:
         return carried
+    if own is None and where == "new":
+        return math.hypot(_compute_unfitted_vendor_width(law, weights), widths.get(told, 0.0))
     # A calibration measures the software that will run.
     return widths[where] if where == CALIBRATED else math.hypot(widths[where], widths.get(told, 0.0))
+
+
+def _compute_unfitted_vendor_width(law: str, weights: Weights) -> float:
+    """Half-width on a GPU of a vendor of which no GPU was fitted, from those that other vendors' GPUs left out need."""
+    usual = weights.intervals[law]["new"]
+    others = [widths["new"] for key, widths in weights.intervals.items() if key.startswith(f"{law} on ")]
+    products = law.split(" ")[0] in (*TENSOR_FAMILIES, *ATTENTION_LAWS)
+    wide = [UNFITTED_VENDOR_FACTOR * usual, *(OTHER_VENDORS_MARGIN * other for other in others if products)]
+    return max(usual, min(max(wide), MAX_UNFITTED_VENDOR_HALF_WIDTH))
 
 
 def sum_with_interval(

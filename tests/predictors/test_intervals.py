@@ -38,6 +38,17 @@ def test_an_interval_widens_with_the_distance_from_what_was_measured(gpu: str, w
     assert compute_half_width("gemm half", derive_hardware(load_gpu(gpu)), WEIGHTS) == width
 
 
+def test_a_vendor_that_nobody_fitted_takes_more_than_any_other_needs():
+    arc = derive_hardware(load_gpu("arc-b580"))
+    assert compute_half_width("gemm half", arc, WEIGHTS) == pytest.approx(2 * 0.4)
+    amd = {**WEIGHTS.intervals, "gemm half on amd": {"base": 0.1, "new": 1.2}}
+    assert compute_half_width("gemm half", arc, replace(WEIGHTS, intervals=amd)) == pytest.approx(1.25 * 1.2)
+    unsure = {"gemm half": WEIGHTS.intervals["gemm half"] | {"new": 3.0}}
+    assert compute_half_width("gemm half", arc, replace(WEIGHTS, intervals=unsure)) == 3.0
+    own = {**WEIGHTS.intervals, "gemm half on intel": {"base": 0.1, "new": 0.5}}
+    assert compute_half_width("gemm half", arc, replace(WEIGHTS, intervals=own)) == 0.5
+
+
 def test_a_gpu_with_far_slower_matrix_units_is_no_sibling_where_they_matter():
     """An H20 has an H100's SMs with a quarter of the rate of their matrix units."""
     h20 = derive_hardware(load_gpu("h20"))
@@ -69,7 +80,7 @@ def test_widths_are_those_of_the_vendor():
     weights = replace(WEIGHTS, intervals=widths)
     assert compute_half_width("gemm half", derive_hardware(load_gpu("mi300x")), weights) == 0.8
     assert compute_half_width("gemm half", derive_hardware(load_gpu("b200")), weights) == 0.4
-    assert compute_half_width("gemm half", derive_hardware(load_gpu("mi300x")), WEIGHTS) == 0.4
+    assert compute_half_width("gemm half", derive_hardware(load_gpu("mi300x")), WEIGHTS) == 0.8
 
 
 def test_a_family_nobody_measured_is_wide():
