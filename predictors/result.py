@@ -49,8 +49,8 @@ of GEMMs whose shapes had been taken away 96 % are inside, with 0.35 79 %
 UNFITTED_VENDOR_FACTOR, OTHER_VENDORS_MARGIN = 2.0, 1.25
 """How much wider than NVIDIA's GPUs left out a vendor's are whose GPUs and libraries nobody fitted, and how much wider
 than any other vendor's for products and attention. Of one such, an Arc Pro B60 with vLLM 0.20 and 0.26
-(aiconfigurator-core 0.12.0), 82 to 89 % of GEMMs lie inside so, 86 % of prefill, 92 % of decoding, 98 % of experts; with
-NVIDIA's widths it is 50 to 76 % of all but experts in bf16."""
+(aiconfigurator-core 0.12.0), 82 to 89 % of GEMMs lie inside so, 86 % of prefill, 92 % of decoding, 98 % of experts;
+with NVIDIA's widths it is 50 to 76 % of all but experts in bf16."""
 MAX_UNFITTED_VENDOR_HALF_WIDTH = math.log(10.0)
 """What 90 % of decoding needs there, the most of all laws."""
 
