@@ -20,7 +20,7 @@ from predictors.kernel_identity import (
     restrict_framework_to_law,
     select_stack,
 )
-from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, add_law, complete_columns
+from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, add_law, complete_columns, name_miopen_laws
 from predictors.laws.terms import UNKNOWN_BLOCK_COUNT
 from predictors.quantising import (
     INPUT_BYTES,
@@ -93,6 +93,8 @@ def adapt_to_gpu(table: pl.DataFrame, gpu: Hardware | None) -> pl.DataFrame:
     framework = pl.col("framework") if gpu is None else select_stack(gpu)
     runs = pl.col("dtype") if gpu is None else resolve_dtype(gpu.gpu)
     table = add_law(table.with_columns(dtype=runs, asked=pl.col("dtype"), framework=framework))
+    if gpu is not None:
+        table = table.with_columns(name_miopen_laws(pl.lit(gpu.gpu.vendor == "amd")))
     table = table.with_columns(framework=restrict_framework_to_law(), kv_dtype=_build_narrower_dtype())
     return add_work(table.with_columns(on_mma=is_made_for_mma(gpu)))
 
@@ -285,6 +287,7 @@ def _build_winograd_columns(
         "inputs": np.where(of_data, x["k"], channels),
         "filters": np.where(of_data, channels, np.where(of_weights, x["m"], x["n"])),
         "of_weights": of_weights.astype(np.float64),
+        "of_data": of_data.astype(np.float64),
     }
 
 

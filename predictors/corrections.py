@@ -60,6 +60,8 @@ def _compute_shape_features(law: str, x: Columns, gpu: Hardware) -> list[Floats]
     kind = law.split(" ")[0]
     if law == "conv fp32":
         return [*_compute_gemm_features(x, gpu), *_compute_image_features(x)]
+    if kind == "miopen":
+        return [*_compute_gemm_features(x, gpu), *_compute_image_features(x), *_compute_window_features(x)]
     if kind in ("gemm", "conv"):
         return _compute_gemm_features(x, gpu)
     if kind in ATTENTION_LAWS:
@@ -90,6 +92,24 @@ def _compute_image_features(x: Columns) -> list[Floats]:
     tiles = ((4, 4), (8, 16))
     filled = [x["height"] * x["width"] / (h * np.ceil(x["height"] / h) * w * np.ceil(x["width"] / w)) for h, w in tiles]
     return [*(np.log(x[name]) for name in ("images", "inputs", "filters")), *filled]
+
+
+def _compute_window_features(x: Columns) -> list[Floats]:
+    """What else MIOpen chooses by: sizes of images and windows, strides as the ratio of the images, the pass."""
+    of_data = x["of_data"] > 0
+    pixels, sides = x["images"] * x["height"] * x["width"] * x["batch"], (x["filters"], x["inputs"])
+    small, large = (pixels * np.where(of_data, one, other) for one, other in (sides[::-1], sides))
+    weights = x["batch"] * x["inputs"] * x["filters"] * x["window_size"]
+    shrinking = np.clip((x["work_bytes"] / x["size"] - weights - small) / large, 0.01, 1e4)
+    return [
+        *(np.log(x[name]) for name in ("height", "width", "window_size", "size")),
+        np.log(shrinking),
+        x["of_data"],
+        x["of_weights"],
+        _compute_alignment(x["inputs"]),
+        _compute_alignment(x["filters"]),
+        np.log(x["images"] * x["height"] * x["width"]),
+    ]
 
 
 def _compute_attention_features(x: Columns, gpu: Hardware) -> list[Floats]:

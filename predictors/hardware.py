@@ -38,6 +38,7 @@ def resolve_dtype(gpu: Gpu) -> pl.Expr:
 
     - fp32 convolutions run as tf32 on NVIDIA Ampere and later, as ``torch.backends.cudnn.allow_tf32`` defaults to true,
       except those that were seen on the vector units.
+    - MIOpen's convolutions stay fp32: it has none in TF32.
     - fp32 GEMMs stay fp32, as ``torch.backends.cuda.matmul.allow_tf32`` defaults to false.
     - PyTorch's memory-efficient attention computes fp32 by three GEMMs in TF32 there (its gemm_kernel_utils.h,
       ``OpMultiplyAddFastF32`` from Sm80 on).
@@ -49,6 +50,8 @@ def resolve_dtype(gpu: Gpu) -> pl.Expr:
     dtype = (
         pl.when(by_tf32 & convolution)
         .then(pl.lit("tf32"))
+        .when((pl.col("family") == "conv") & (pl.col("dtype") == "tf32") & pl.lit(gpu.vendor == "amd"))
+        .then(pl.lit("fp32"))
         .when(by_tf32 & attention)
         .then(pl.lit("3xtf32"))
         .otherwise(pl.col("dtype").replace(nearest))

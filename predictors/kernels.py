@@ -79,6 +79,8 @@ _DTYPE_CLASS = {
     "3xtf32": "half", "int4_wo": "w4a16", "w4a16_mxfp4": "w4a16", "w4afp8": "w4a8", "w4a8_mxfp4_mxfp8": "w4a8",
 }  # fmt: skip
 _LAW_OF_PART = {"sums": "reduction", "column sums": "reduction", "fused": "reduction", "scaling": "elementwise"}
+MIOPEN_LAWS = MIOPEN_HALF_LAW, MIOPEN_FP32_LAW, MIOPEN_GROUPED_LAW = "miopen half", "miopen fp32", "miopen grouped"
+"""Laws of convolutions on AMD GPUs, the last of grouped and depthwise ones in any format."""
 _MAX_DECODE_QUERIES = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries
 _TILED_ONLY_DTYPE = "3xtf32"
 """The format of PyTorch's memory-efficient attention in fp32, which tiles the queries however few they are."""
@@ -205,6 +207,20 @@ def add_law(table: pl.DataFrame) -> pl.DataFrame:
             called with.
     """
     return table.with_columns(law=_build_law_expression("asked" if "asked" in table.columns else "dtype"))
+
+
+def name_miopen_laws(is_amd: pl.Expr) -> pl.Expr:
+    """Return `law` of rows that have it, with the convolutions of AMD GPUs in laws of MIOpen's own.
+
+    MIOpen chooses among implicit GEMMs, Winograd's algorithms and direct ones that share nothing with cuDNN's.
+
+    Args:
+        is_amd: Whether a row runs on an AMD GPU.
+    """
+    mine = (pl.col("family") == "conv") & pl.col("law").is_not_null() & is_amd
+    grouped = pl.when(pl.col("batch") > 1).then(pl.lit(MIOPEN_GROUPED_LAW))
+    wide = pl.when(pl.col("dtype").is_in(["fp32", "fp64"])).then(pl.lit(MIOPEN_FP32_LAW))
+    return pl.when(mine).then(grouped.otherwise(wide.otherwise(pl.lit(MIOPEN_HALF_LAW)))).otherwise("law").alias("law")
 
 
 @cache

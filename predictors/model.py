@@ -165,7 +165,8 @@ def _slice_evenly(rows: Ints) -> list[Ints]:
 class KernelsOnGpus:
     """Kernels as they run on one GPU after the other; those of one class and with the same formats run them alike.
 
-    Formats that no kernel asks for don't matter, nor does the class where no kernel names a software stack.
+    Formats that no kernel asks for don't matter, nor does the class where no kernel names a software stack, nor the
+    vendor where nothing is convolved.
 
     Args:
         table: From ``kernels.complete_columns``.
@@ -177,11 +178,13 @@ class KernelsOnGpus:
         self._of_gpu: dict[Hardware, KernelsByLaw] = {}
         self._dtypes = frozenset(name for name in CategoricalColumn.from_series(table["dtype"]).categories if name)
         self._names_stacks = table["framework"].null_count() < table.height
+        self._convolves = bool((table["family"] == "conv").any())
 
     def split_for_gpu(self, gpu: Hardware) -> KernelsByLaw:
         """The kernels as they run on a GPU."""
         if gpu not in self._of_gpu:
-            key = (gpu.tensor_class if self._names_stacks else "", *get_format_key(gpu.gpu, self._dtypes))
+            amd = self._convolves and gpu.gpu.vendor == "amd"
+            key = (gpu.tensor_class if self._names_stacks else "", amd, *get_format_key(gpu.gpu, self._dtypes))
             if key not in self._splits:
                 self._splits[key] = split_by_law(adapt_to_gpu(self.table, gpu))
             self._of_gpu[gpu] = self._splits[key]

@@ -135,7 +135,7 @@ _WORK_FORMULAS = (
 WINOGRAD_SAVING = 4.0
 """How many times fewer multiplications F(4x4, 3x3) needs (Lavin and Gray 2015); fp32 convolutions may use it."""
 
-MATRIX_UNIT_LAWS = ("gemm", "conv", "moe", "prefill", "encoder", "sequence", "decode", "latent")
+MATRIX_UNIT_LAWS = ("gemm", "conv", "miopen", "moe", "prefill", "encoder", "sequence", "decode", "latent")
 
 CACHE_RATE_HEADROOM = 1.3
 """How far over `Machine.cache_gbps` a real cache may run."""
@@ -162,8 +162,14 @@ def compute_arithmetic_us(law: str, x: Columns, gpu: Hardware) -> Floats:
     ``x`` is from ``columns.LawInputs.to_columns``.
     """
     rate = x["tflops"] if uses_matrix_units(law) else gpu.vector_tflops
-    winograd = np.where(x["size"] == DTYPE_BYTES["fp32"], WINOGRAD_SAVING, 1.0) if law == "conv fp32" else 1.0
-    return np.asarray(x["work_flops"] / winograd / (rate * 1e6))
+    return np.asarray(x["work_flops"] / _compute_winograd_saving(law, x) / (rate * 1e6))
+
+
+def _compute_winograd_saving(law: str, x: Columns) -> Floats | float:
+    """How many times fewer multiplications rows may need: MIOpen has Winograd's algorithms in every format."""
+    if law == "conv fp32":
+        return np.where(x["size"] == DTYPE_BYTES["fp32"], WINOGRAD_SAVING, 1.0)
+    return np.where(x["window_size"] > 1, WINOGRAD_SAVING, 1.0) if law.startswith("miopen ") else 1.0
 
 
 def uses_matrix_units(law: str) -> bool:

@@ -299,6 +299,14 @@ def compute_conv_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     return compute_gemm_terms(x, gpu, c, DEEP_K_SPLITS)
 
 
+def compute_grouped_conv_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
+    """A convolution of groups: as a batch of products, or window by window on the vector units."""
+    product, floor = compute_conv_terms(x, gpu, c), c["floor"] / gpu.clock_mhz
+    arithmetic_us = x["work_flops"] / (gpu.vector_tflops * np.asarray(c["direct"]) * 1e6)
+    stream_us = compute_memory_us(x["work_bytes"], gpu, {**c, "memory": c["window"]})
+    return _take_quickest([product, LatencyTerms(floor + np.zeros_like(arithmetic_us), arithmetic_us, stream_us)])
+
+
 def compute_conv_fp32_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """A convolution on the vector units, by the quickest way."""
     ways = [
@@ -306,6 +314,11 @@ def compute_conv_fp32_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyT
         _compute_winograd_terms(x, gpu, c),
         _compute_fused_winograd_terms(x, gpu, c),
     ]
+    return _take_quickest(ways)
+
+
+def _take_quickest(ways: Sequence[LatencyTerms]) -> LatencyTerms:
+    """Return the terms of the way that takes each row least."""
     best = np.argmin([way.time_us for way in ways], axis=0)
     floor, compute, memory = ([getattr(way, part) for way in ways] for part in ("floor_us", "compute_us", "memory_us"))
     return LatencyTerms(np.choose(best, floor), np.choose(best, compute), np.choose(best, memory))

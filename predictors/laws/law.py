@@ -19,6 +19,7 @@ import numpy as np
 from predictors.arrays import Columns, Floats
 from predictors.hardware import Hardware
 from predictors.kernel_identity import NARROW_WEIGHT_FORMATS, SERVED_FORMATS
+from predictors.kernels import MIOPEN_FP32_LAW, MIOPEN_GROUPED_LAW, MIOPEN_HALF_LAW
 from predictors.laws.attention import (
     compute_decode_terms,
     compute_encoder_terms,
@@ -31,6 +32,7 @@ from predictors.laws.gemm import (
     compute_conv_terms,
     compute_gemm_fp32_terms,
     compute_gemm_terms,
+    compute_grouped_conv_terms,
     compute_moe_terms,
 )
 from predictors.laws.terms import Constants, LatencyTerms
@@ -116,6 +118,11 @@ CONV_FP32 = replace(
     | {"feed": (0.3, 0.3), "prologue": (8.0, 0.5), "start": (16.0, 0.5)}
     | {"fill": (0.1, 0.2), "reduce": (1.5, 0.2), "cache_share": (0.7, 0.1)},
 )
+# The learned corrections of AMD GPUs follow MIOpen's choices; on one that was left out they hold as well as anything.
+MIOPEN = replace(CONV, unseen_gpu_fraction=1.0)
+MIOPEN_GROUPED = replace(
+    MIOPEN, terms=compute_grouped_conv_terms, priors=dict(CONV.priors) | {"direct": (0.2, 0.7), "window": (0.5, 0.5)}
+)
 PREFILL = Law(
     compute_prefill_terms,
     _SHARED_PRIORS
@@ -198,6 +205,9 @@ LAWS: dict[str, Law] = {
     **{f"gemm {d}": GEMM for d in (*SERVED_FORMATS, *NARROW_WEIGHT_FORMATS)},
     **{f"conv {d}": CONV for d in (*SERVED_FORMATS, *NARROW_WEIGHT_FORMATS)},
     **{f"moe {d}": MOE for d in ("fp32", *SERVED_FORMATS, *NARROW_WEIGHT_FORMATS)},
+    MIOPEN_HALF_LAW: MIOPEN,
+    MIOPEN_FP32_LAW: MIOPEN,
+    MIOPEN_GROUPED_LAW: MIOPEN_GROUPED,
     "gemm fp32": GEMM_FP32,
     "conv fp32": CONV_FP32,
     "prefill": PREFILL,

@@ -17,6 +17,7 @@ from predictors.training import (
     aiconfigurator,
     aiter,
     cudnn_frontend,
+    miopen,
     neusight,
     pipeweave,
     published,
@@ -79,6 +80,10 @@ SOURCES: dict[str, Source] = {
     "cudnn_frontend": Source(
         cudnn_frontend.load, "MIT", "attention of training forward and backward, and norms, one call at a time",
         "https://github.com/NVIDIA/cudnn-frontend", "3929da2ef4c1dba1bb8acb68727b9134f26f40c0",
+    ),
+    "miopen": Source(
+        miopen.load, "MIT", "the fastest solver of each convolution on MI100, MI210, MI250X and MI300X",
+        "https://github.com/ROCm/MIOpen", "2d1fd997a6fcf801ac4ca7a63e0656ef1cb9f488",
     ),
     "neusight": Source(
         neusight.load, "MIT", "fp32 operators, eager PyTorch 2.1, launch included and fitted away",

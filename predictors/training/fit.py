@@ -17,6 +17,7 @@ from predictors.fitted_kernels import get_key, name_tables
 from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import MMA_SUFFIX, Hardware
 from predictors.kernel_identity import AMD_LIBRARIES, ATTENTION_LAWS, IDENTITY_COLUMNS, is_made_for_mma
+from predictors.kernels import MIOPEN_LAWS, name_miopen_laws
 from predictors.laws.law import LAWS
 from predictors.result import ENGINE
 from predictors.training.aiter import TUNED
@@ -141,7 +142,9 @@ def load_measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> d
     """
     rows = load_datasets(*data)
     table = prepare_kernels(rows).hstack(rows.select("gpu", "source", "latency_us"))
-    table = table.with_columns(shape=_hash_columns(_SHAPE_COLUMNS)).with_columns(fold=_choose_fold())
+    amd = [gpu for gpu in table["gpu"].unique() if load_hardware(gpu).gpu.vendor == "amd"]
+    table = table.with_columns(name_miopen_laws(pl.col("gpu").is_in(amd)))
+    table = table.with_columns(shape=_hash_shape()).with_columns(fold=_choose_fold())
     table = drop_disturbed(table)
     out: dict[str, list[LawMeasurements]] = {}
     for (law, gpu, _), part in table.group_by("law", "gpu", pl.col("source") == RATE, maintain_order=True):
@@ -248,17 +251,43 @@ _PRIMES = (3, 7, 31, 127, 8191, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179
 
 def _hash_columns(names: Sequence[str]) -> pl.Expr:
     """A number that is the same for the same shape on every GPU, in any version of any library."""
-    terms = [pl.col(name).fill_null(0.0) * prime for name, prime in zip(names, _PRIMES, strict=False)]
+    return _mix([pl.col(name).fill_null(0.0) for name in names])
+
+
+def _mix(numbers: Sequence[pl.Expr]) -> pl.Expr:
+    terms = [number * prime for number, prime in zip(numbers, _PRIMES, strict=False)]
     mixed = pl.sum_horizontal(terms).cast(pl.UInt64) * 2654435761 % 4294967296
     return mixed // 65536 + mixed % 65536 * 65536
+
+
+def _hash_shape() -> pl.Expr:
+    """The same; of MIOpen's convolutions the pass and the images count, too."""
+    passes = [pl.col("direction") == one for one in ("dgrad", "wgrad")]
+    images = [pl.col(name).fill_null(0.0) for name in ("height", "width", "bytes")]
+    convolution = _mix([*(pl.col(name) for name in ("batch", "m", "n", "k")), *images, *passes])
+    return pl.when(_is_of_miopen()).then(convolution).otherwise(_hash_columns(_SHAPE_COLUMNS))
+
+
+def _is_of_miopen() -> pl.Expr:
+    return pl.col("law").is_in(MIOPEN_LAWS).fill_null(value=False)
 
 
 def _choose_fold() -> pl.Expr:
     """What decides whether a shape is held out: of tuners' rows, many of which have one weight, that weight.
 
-    With its neighbours of the same weight in the fit, a shape would say nothing of other models'.
+    With its neighbours of the same weight in the fit, a shape would say nothing of other models'. Of MIOpen's
+    convolutions it is that too: groups, filters and what each filter sees, in whatever pass.
     """
-    return pl.when(pl.col("source") == TUNED).then(_hash_columns(_WEIGHT_COLUMNS)).otherwise("shape")
+    forward, of_weights = pl.col("direction") == "forward", pl.col("direction") == "wgrad"
+    filters = pl.when(forward).then("n").when(of_weights).then("m").otherwise("k")
+    convolution = _mix([_mix([pl.col("batch"), filters, pl.when(forward).then("k").otherwise("n")]).cast(pl.Float64)])
+    return (
+        pl.when(pl.col("source") == TUNED)
+        .then(_hash_columns(_WEIGHT_COLUMNS))
+        .when(_is_of_miopen())
+        .then(convolution)
+        .otherwise("shape")
+    )
 
 
 def sample_law_data(measured: LawMeasurements, rows: int) -> LawData:
