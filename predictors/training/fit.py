@@ -49,6 +49,11 @@ beyond 10 % counting linearly, as those of runs that something else slowed down.
 DETAILED_FAMILIES = (*ATTENTION_LAWS, "moe")
 DETAILED_TREE_OPTIONS = {"huber": 0.05, "passes": 5}
 """What is otherwise for attention and experts, whose libraries' choices take more to follow than those of products."""
+CONVOLUTION_FAMILY, CONVOLUTION_TREE_ROWS = "miopen", 40000
+"""MIOpen's convolutions, whose find databases hold 50,000 of a law on one GPU, and rows of each that trees learn."""
+CONVOLUTION_TREE_OPTIONS = {"rows_per_tree": 24000}
+SHARED_CONVOLUTION_TREES = partial(boost, trees=300, depth=8, rate=0.15, huber=0.2, ridge=20.0, rows_per_tree=24000)
+"""Those of an AMD GPU nobody measured: its library is MIOpen, too, so they are as detailed as there is data for."""
 MLP_FAMILIES: tuple[str, ...] = ()
 OWN_MLPS = partial(train_mlps, perceptrons=3, epochs=150, huber=0.1)
 """Trains what is averaged with the trees of experts: few of all their sizes were measured, and it is smooth between."""
@@ -207,15 +212,18 @@ def _fit_corrections(
 ) -> LawFit:
     """Fit the trees that all GPUs share, and the correction of each architecture that has none yet."""
     parts = [part for part in parts if not part.is_published_rate]
+    family = law.split(" ")[0]
+    convolves = family == CONVOLUTION_FAMILY
     many = MIN_MEASUREMENT_FRACTION * float(np.median([p.table.height for p in parts]))
+    many = min(many, MIN_ARCHITECTURE_ROWS) if convolves else many
     sets = [_compute_targets(law, p, fitted, launches, rows) for p in parts]
     common = [s for p, s in zip(parts, sets, strict=True) if p.table.height >= many]
     features, *targets = _pool_targets(common)
-    shared = SHARED_TREES(features[:-BOARD_FEATURES], *targets)
+    shared = (SHARED_CONVOLUTION_TREES if convolves else SHARED_TREES)(features[:-BOARD_FEATURES], *targets)
     taught = sorted(p.gpu for p in parts if p.table.height >= many)
     own = dict(known)
-    family = law.split(" ")[0]
-    grow = partial(OWN_TREES, **DETAILED_TREE_OPTIONS) if family in DETAILED_FAMILIES else OWN_TREES
+    options = DETAILED_TREE_OPTIONS if family in DETAILED_FAMILIES else CONVOLUTION_TREE_OPTIONS if convolves else {}
+    grow = partial(OWN_TREES, **options)
     grow, least = (FEW_ROWS_TREES, MIN_FEW_ROWS) if law in FEW_ROWS_LAWS else (grow, MIN_ARCHITECTURE_ROWS)
     for architecture in sorted({s.architecture for s in sets} - own.keys()):
         alike = [s for s in sets if s.architecture == architecture]
@@ -338,7 +346,8 @@ class CorrectionTargets:
 def _compute_targets(
     law: str, measured: LawMeasurements, fitted: LawConstants, launches: dict[str, float], rows: int
 ) -> CorrectionTargets:
-    table, gpu = sample_rows(measured.table, rows, TREE_ROWS_UNNAMED), measured.hardware
+    unnamed = CONVOLUTION_TREE_ROWS if law.split(" ")[0] == CONVOLUTION_FAMILY else TREE_ROWS_UNNAMED
+    table, gpu = sample_rows(measured.table, rows, unnamed), measured.hardware
     told = [compute_row_targets(law, table, table, gpu, fitted, launches)]
     for view in VIEWS:
         some = table.filter(can_show(view)).gather_every(VIEW_ROW_STEP)
