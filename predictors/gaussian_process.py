@@ -16,6 +16,7 @@ from predictors.laws.terms import LatencyTerms
 LAW_AXES: dict[str, tuple[str, ...]] = {
     "gemm": ("batch", "m", "n", "k", "tiles"),
     "conv": ("batch", "m", "n", "k", "tiles"),
+    "grouped": ("batch", "m", "n", "k", "tiles"),
     "miopen": ("batch", "m", "n", "k", "tiles", "window_size"),
     "prefill": ("batch", "heads", "q_len", "kv_len", "reach", "head_dim", "kv_heads", "window", "blocks"),
     "encoder": ("batch", "heads", "q_len", "head_dim", "blocks"),

@@ -79,6 +79,8 @@ _DTYPE_CLASS = {
     "3xtf32": "half", "int4_wo": "w4a16", "w4a16_mxfp4": "w4a16", "w4afp8": "w4a8", "w4a8_mxfp4_mxfp8": "w4a8",
 }  # fmt: skip
 _LAW_OF_PART = {"sums": "reduction", "column sums": "reduction", "fused": "reduction", "scaling": "elementwise"}
+UNMEASURED_LAWS = GROUPED_LAW, DEPTHWISE_LAW = "grouped", "depthwise"
+"""Laws of cuDNN's convolutions of groups, and of gradients of depthwise ones, that only whole jobs were measured of."""
 MIOPEN_LAWS = MIOPEN_HALF_LAW, MIOPEN_FP32_LAW, MIOPEN_GROUPED_LAW = "miopen half", "miopen fp32", "miopen grouped"
 """Laws of convolutions on AMD GPUs, the last of grouped and depthwise ones in any format."""
 _MAX_DECODE_QUERIES = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries
@@ -194,7 +196,9 @@ def add_law(table: pl.DataFrame) -> pl.DataFrame:
 
     Rows whose law does not follow from the family alone:
 
-    - A depthwise convolution has no GEMM for matrix units. It reads its input once, as elementwise kernels do.
+    - A depthwise convolution has no GEMM for matrix units. It reads its input once, as elementwise kernels do; its
+      gradients take several times as long.
+    - A convolution of groups has cuDNN's kernels for those, or runs as a product for each group.
     - An fp32 convolution without a Winograd algorithm is a GEMM on vector units. All measured ones have such an
       algorithm.
     - A kernel that does one part of a norm is a reduction or an elementwise kernel. A generated norm is a reduction.
@@ -248,10 +252,16 @@ def _build_law_expression(asked_column: str) -> pl.Expr:
     depthwise = pl.all_horizontal(
         pl.col("family") == "conv", pl.col("batch") > 1, pl.min_horizontal("m", "n", "k") == 1
     )
+    gradient = pl.col("direction").is_in(["dgrad", "wgrad"])
+    grouped = (pl.col("family") == "conv") & (pl.col("batch") > 1)
     plain = (pl.col("family") == "conv") & (pl.col("dtype") == "fp32") & ~pl.col("winograd")
     law = (
-        pl.when(depthwise)
+        pl.when(depthwise & gradient)
+        .then(pl.lit(DEPTHWISE_LAW))
+        .when(depthwise)
         .then(pl.lit("elementwise"))
+        .when(grouped)
+        .then(pl.lit(GROUPED_LAW))
         .when((pl.col("family") == "copy") & ~pl.col("indexed"))
         .then(pl.lit("elementwise"))
         .when(pl.col("family").is_in(["embedding", "optimizer"]) & pl.col("warp_clocks").is_not_null())

@@ -123,7 +123,19 @@ as 30 % of encoders' attention and 45 % of block-scaled GEMMs did. So did 67 % o
 an MI210 (its find databases)."""
 WINOGRAD_LAW = "conv fp32"
 """Law of convolutions that Winograd's algorithms save multiplications of; in other formats there are none."""
-LIBRARY_LAWS = ("gemm", "conv", "miopen", "moe", "prefill", "encoder", "sequence", "decode", "latent")
+LIBRARY_LAWS = (
+    "gemm",
+    "conv",
+    "grouped",
+    "depthwise",
+    "miopen",
+    "moe",
+    "prefill",
+    "encoder",
+    "sequence",
+    "decode",
+    "latent",
+)
 """Laws whose kernels come from a vendor's libraries; the others' are PyTorch's own, the same code on every GPU."""
 
 

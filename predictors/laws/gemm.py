@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from predictors.arrays import Columns, Floats, Ints
+from predictors.arrays import Bools, Columns, Floats, Ints
 from predictors.hardware import Hardware
 from predictors.laws.terms import (
     Constants,
@@ -292,11 +292,36 @@ FUSED_BLOCK_FILTERS = 32
 FUSED_BLOCK_MULTIPLIES = 16 * 32 * FUSED_BLOCK_FILTERS
 """Of one for each input channel: F(2x2, 3x3) takes 16 for a tile, of which a block has 32."""
 FUSED_WINDOW_SIZE = 9
+GROUPED_RATE_FRACTION, GROUPED_TRAFFIC_RATIO = 0.6, 2.2
+"""Of the matrix units' rate, and of compulsory traffic, in cuDNN's kernels for groups: what whole jobs of timm's tables
+on an RTX 3090 (AMP, channels last; inference cuDNN 8.5, training 8.3) leave for their groups. RegNetX 160 takes 45
+TFLOP/s of 71, ResNeXt-50 32x4d 2.2 times the bytes in both passes, ResNeXt-101 32x8d 3.1."""
+GROUPED_VECTOR_FRACTION, GROUPED_GRADIENT_VECTOR_FRACTION = 0.24, 0.05
+"""Of the vector units' rate, elsewhere: seven of RegNetX and RegNetY, whose groups are 16, 24, 48, 56 or 120 channels
+wide, take 6.5 to 12.7 TFLOP/s forward, nine 0.9 to 4 backward, for 35.6 of the GPU."""
 
 
 def compute_conv_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
     """A convolution on the matrix units, as the product that it implies."""
     return compute_gemm_terms(x, gpu, c, DEEP_K_SPLITS)
+
+
+def compute_cudnn_grouped_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
+    """A convolution of groups by cuDNN: in kernels made for them, fewer of gradients, or one group after the other."""
+    of_gradient = (x["of_data"] > 0) | (x["of_weights"] > 0)
+    even = _is_power_of_two(x["inputs"]) & _is_power_of_two(x["filters"])
+    made_for_it = even & (~of_gradient | _is_power_of_two(x["batch"]))
+    share = np.where(of_gradient, GROUPED_GRADIENT_VECTOR_FRACTION, GROUPED_VECTOR_FRACTION)
+    tflops = np.where(made_for_it, GROUPED_RATE_FRACTION * x["tflops"], share * gpu.vector_tflops)
+    return LatencyTerms(
+        c["floor"] / gpu.clock_mhz + np.zeros_like(tflops),
+        x["work_flops"] / (tflops * 1e6),
+        compute_memory_us(GROUPED_TRAFFIC_RATIO * x["work_bytes"], gpu, c),
+    )
+
+
+def _is_power_of_two(count: Floats) -> Bools:
+    return np.asarray(np.log2(count) % 1 == 0)
 
 
 def compute_grouped_conv_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:

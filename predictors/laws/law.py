@@ -19,7 +19,7 @@ import numpy as np
 from predictors.arrays import Columns, Floats
 from predictors.hardware import Hardware
 from predictors.kernel_identity import NARROW_WEIGHT_FORMATS, SERVED_FORMATS
-from predictors.kernels import MIOPEN_FP32_LAW, MIOPEN_GROUPED_LAW, MIOPEN_HALF_LAW
+from predictors.kernels import DEPTHWISE_LAW, GROUPED_LAW, MIOPEN_FP32_LAW, MIOPEN_GROUPED_LAW, MIOPEN_HALF_LAW
 from predictors.laws.attention import (
     compute_decode_terms,
     compute_encoder_terms,
@@ -30,6 +30,7 @@ from predictors.laws.attention import (
 from predictors.laws.gemm import (
     compute_conv_fp32_terms,
     compute_conv_terms,
+    compute_cudnn_grouped_terms,
     compute_gemm_fp32_terms,
     compute_gemm_terms,
     compute_grouped_conv_terms,
@@ -37,6 +38,7 @@ from predictors.laws.gemm import (
 )
 from predictors.laws.terms import Constants, LatencyTerms
 from predictors.laws.vector import (
+    compute_depthwise_gradient_terms,
     compute_lookup_terms,
     compute_memcpy_terms,
     compute_quantise_terms,
@@ -205,6 +207,8 @@ LAWS: dict[str, Law] = {
     **{f"gemm {d}": GEMM for d in (*SERVED_FORMATS, *NARROW_WEIGHT_FORMATS)},
     **{f"conv {d}": CONV for d in (*SERVED_FORMATS, *NARROW_WEIGHT_FORMATS)},
     **{f"moe {d}": MOE for d in ("fp32", *SERVED_FORMATS, *NARROW_WEIGHT_FORMATS)},
+    GROUPED_LAW: replace(CONV, terms=compute_cudnn_grouped_terms),
+    DEPTHWISE_LAW: replace(STREAM, terms=compute_depthwise_gradient_terms),
     MIOPEN_HALF_LAW: MIOPEN,
     MIOPEN_FP32_LAW: MIOPEN,
     MIOPEN_GROUPED_LAW: MIOPEN_GROUPED,
@@ -237,6 +241,6 @@ SUBSTITUTE_LAWS: dict[str, str] = {
     "moe fp32": "moe half", "moe w4a16": "moe half", "moe w4a8": "moe fp8", "gemm w4a16": "gemm half",
     "gemm w4a8": "gemm fp8", "conv w4a16": "gemm half", "conv w4a8": "gemm fp8",
     "copy": "elementwise", "reduction": "elementwise", "embedding": "elementwise", "lookup": "elementwise",
-    "optimizer": "elementwise", "memset": "elementwise",
+    "optimizer": "elementwise", "memset": "elementwise", GROUPED_LAW: "conv half", DEPTHWISE_LAW: "elementwise",
 }  # fmt: skip
 """Substitute law whose constants are used where a law has no measurements."""

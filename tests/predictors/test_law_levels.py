@@ -56,6 +56,14 @@ KERNELS: dict[str, dict[str, object]] = {
         "family": "conv", "dtype": "fp32", "tensor_core": False,
         "m": 64 * 8 * 4, "n": 256, "k": 256 * 9, "channels": 256, "height": 8, "width": 4,
     },
+    "convolution of groups": {
+        "family": "conv", "dtype": "fp16", "batch": 32,
+        **IMAGES, "n": 4, "k": 4 * 9, "channels": 4, "bytes": 2 * 2 * 32 * 28 * 28 * 128,
+    },
+    "gradient of a depthwise convolution": {
+        "family": "conv", "dtype": "fp16", "direction": "dgrad", "batch": 128,
+        **IMAGES, "n": 9, "k": 1, "channels": 1, "bytes": 2 * 2 * 32 * 28 * 28 * 128,
+    },
     "convolution without Winograd": {"family": "conv", "dtype": "fp32", "winograd": False, **IMAGES},
     **{
         f"{tokens} tokens to experts {dtype}": EXPERTS | {"tokens": tokens, "dtype": dtype}

@@ -1,4 +1,4 @@
-"""MIOpen's find databases: what their keys mean, and the laws that convolutions have on AMD GPUs."""
+"""Convolutions: what the keys of MIOpen's find databases mean, and the laws of dense and grouped ones."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from predictors.columns import build_law_inputs, prepare_kernels
 from predictors.corrections import compute_features
 from predictors.hardware import derive_hardware
 from predictors.laws.law import LAWS
+from predictors.laws.terms import LatencyTerms
 from predictors.training import miopen
 from predictors.training.datasets import load_datasets
 from predictors.training.fit import TEST_FOLDS, load_measurements
@@ -98,6 +99,10 @@ CONVOLUTION = {"family": "conv", "dtype": "fp16", "direction": "forward", "m": 3
 DEPTHWISE = CONVOLUTION | {"batch": 64, "n": 1, "k": 9, "channels": 1, "bytes": 2 * (2 * 32 * 56 * 56 * 64 + 64 * 9)}
 
 
+GROUPED = CONVOLUTION | {"batch": 32, "n": 4, "k": 36, "channels": 4, "bytes": 2 * 2 * 32 * 56 * 56 * 128}
+UNEVEN = CONVOLUTION | {"batch": 18, "n": 24, "k": 216, "channels": 24, "bytes": 2 * 2 * 32 * 56 * 56 * 432}
+
+
 @pytest.mark.parametrize(
     ("gpu", "row", "law"),
     [
@@ -105,9 +110,12 @@ DEPTHWISE = CONVOLUTION | {"batch": 64, "n": 1, "k": 9, "channels": 1, "bytes": 
         ("mi300x", CONVOLUTION | {"dtype": "tf32"}, "miopen fp32"),
         ("mi300x", DEPTHWISE, "miopen grouped"),
         ("h100-sxm", CONVOLUTION, "conv half"),
+        ("h100-sxm", GROUPED, "grouped"),
+        ("h100-sxm", DEPTHWISE, "elementwise"),
+        ("h100-sxm", DEPTHWISE | {"direction": "dgrad", "n": 9, "k": 1}, "depthwise"),
     ],
 )
-def test_convolutions_of_amd_have_laws_of_their_own(gpu, row, law):
+def test_the_law_of_a_convolution(gpu, row, law):
     assert prepare_kernels(pl.DataFrame([row]), load_hardware(gpu))["law"].to_list() == [law]
 
 
@@ -163,3 +171,39 @@ def test_a_weight_is_in_the_fit_or_out_of_it(tmp_path):
     assert of_weight.select((pl.col("fold") % TEST_FOLDS).n_unique()).item() == 1
     assert of_weight["shape"].n_unique() == len(keys)
     assert 0 < part.select_shapes(test=True).table.height < part.table.height / 2
+
+
+def compute_terms(row: dict[str, object], law: str) -> LatencyTerms:
+    gpu = load_hardware("rtx-3090")
+    inputs = build_law_inputs(prepare_kernels(pl.DataFrame([row]), gpu))
+    constants = {name: prior for name, (prior, _) in LAWS[law].priors.items()}
+    return LAWS[law].evaluate(inputs.to_columns(gpu), inputs.share, gpu, constants)
+
+
+def test_groups_of_a_power_of_two_have_kernels_of_their_own():
+    gpu, flops = load_hardware("rtx-3090"), 2 * 32 * 32 * 56 * 56 * 4 * 36
+    assert compute_terms(GROUPED, "grouped").compute_us[0] == pytest.approx(
+        flops / (0.6 * gpu.get_tflops("fp16") * 1e6)
+    )
+    uneven = 2 * 18 * 32 * 56 * 56 * 24 * 216
+    rate = gpu.vector_tflops * 1e6
+    assert compute_terms(UNEVEN, "grouped").compute_us[0] == pytest.approx(uneven / (0.24 * rate))
+    gradient = UNEVEN | {"direction": "dgrad", "n": 216, "k": 24}
+    assert compute_terms(gradient, "grouped").compute_us[0] == pytest.approx(uneven / (0.05 * rate))
+
+
+def test_gradients_of_a_few_groups_have_none():
+    gradient = GROUPED | {"direction": "dgrad", "n": 36, "k": 4}
+    few = gradient | {"batch": 18}
+    assert compute_terms(few, "grouped").compute_us[0] > 5 * compute_terms(gradient, "grouped").compute_us[0]
+
+
+def test_a_depthwise_gradient_goes_over_its_images_several_times():
+    gradient = DEPTHWISE | {"direction": "dgrad", "n": 9, "k": 1}
+    once, often = compute_terms(DEPTHWISE, "elementwise"), compute_terms(gradient, "depthwise")
+    assert often.memory_us[0] == pytest.approx(4.5 * once.memory_us[0])
+
+
+def test_times_that_only_whole_jobs_tell_have_wide_intervals():
+    wide = predict(pl.DataFrame([UNEVEN]), "rtx-3090").row(0, named=True)
+    assert wide["high_us"] / wide["time_us"] == pytest.approx(2.5)
