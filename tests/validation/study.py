@@ -23,6 +23,7 @@ REAL_TRACES = "TRACEKIT_REAL_TRACES"
 AICONFIGURATOR = "TRACEKIT_AICONFIGURATOR"
 NEUSIGHT = "TRACEKIT_NEUSIGHT"
 KERNELBENCH = "TRACEKIT_KERNELBENCH"
+CUDNN_FRONTEND = "TRACEKIT_CUDNN_FRONTEND"
 KERNEL_DATA = "TRACEKIT_KERNEL_DATA"
 SERVED_TRACES = "TRACEKIT_SERVED_TRACES"
 RECORDED_SAMPLES = "TRACEKIT_RECORDED_SAMPLES"
@@ -33,6 +34,7 @@ KNOWN_INPUTS = {
     AICONFIGURATOR: "a checkout of github.com/ai-dynamo/aiconfigurator",
     NEUSIGHT: "a checkout of github.com/sitar-lab/NeuSight",
     KERNELBENCH: "a checkout of github.com/ScalingIntelligence/KernelBench",
+    CUDNN_FRONTEND: "a checkout of github.com/NVIDIA/cudnn-frontend",
     KERNEL_DATA: "a folder of measured kernels: aiconfigurator/*.parquet and neusight/*.parquet",
     SERVED_TRACES: "results/profile in a checkout of github.com/harishvs/moe-inference-optimize",
     FIT: "a folder that `python -m predictors.training fit` wrote",

@@ -14,6 +14,8 @@ TABLES = (
     "lookups",
     "fbgemm",
     "published_lookups",
+    "training_attention",
+    "deepgemm",
     "served_formats",
     "too_fast",
     "amd_gemms",
