@@ -47,11 +47,11 @@ def add_predictions(rows: pl.DataFrame, told: dict[str, object]) -> pl.DataFrame
 
 def summarize(told: str, table: pl.DataFrame, kinds: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each layout."""
+    error = pl.col("error").abs()
+    stats = (error.median().alias("median"), error.quantile(0.9).alias("p90"), pl.col("inside").sum(), pl.len())
     for kind in kinds:
-        part = table.filter(layout=kind)
-        error = part["error"].abs()
-        ends = (f"{error.median():.0f} %", f"{error.quantile(0.9):.0f} %", f"{part['inside'].sum()} of {part.height}")
-        yield told, kind, str(part.height), *ends
+        median, p90, inside, count = table.filter(layout=kind).select(stats).row(0)
+        yield told, kind, str(count), f"{median:.0f} %", f"{p90:.0f} %", f"{inside} of {count}"
 
 
 def list_products(predicted: dict[str, pl.DataFrame]) -> Iterator[tuple[str, ...]]:
