@@ -1,4 +1,4 @@
-"""The learned correction of a law: dimensionless features of kernels, and the trees and networks that map them."""
+"""The learned correction of a law: dimensionless features of kernels, and the trees that map them."""
 
 from __future__ import annotations
 
@@ -153,58 +153,6 @@ def _compute_alignment(size: Floats) -> Floats:
     return np.asarray(np.log2(np.minimum(whole & -whole, 64)))
 
 
-CHUNK_ROWS = 1024
-"""Rows for which the outputs of a layer fit the CPU's L2 cache."""
-BLOCK_ROWS = 64
-"""Rows that BLAS always gets at a time. A fixed number makes the result of one row independent of the others, but for
-the last digit, which on some processors depends on the position of the row. So few rows also run in the calling thread;
-BLAS threads would wait for each other."""
-
-
-@dataclass(frozen=True)
-class MlpEnsemble:
-    """Perceptrons of one form, of which the mean counts.
-
-    Attributes:
-        feature_min, feature_max: float32 (features,), the range in the training data. Features are clipped to it.
-        weights: float32 (perceptrons, outputs, inputs) of each layer.
-        biases: float32 (perceptrons, outputs, 1) of each layer.
-    """
-
-    feature_min: Singles
-    feature_max: Singles
-    weights: tuple[Singles, ...]
-    biases: tuple[Singles, ...]
-
-    def predict(self, features: Singles) -> Floats:
-        """Return the addition to the logarithm of the time.
-
-        Args:
-            features: float32 (features, rows).
-
-        Returns:
-            float64 (rows,).
-        """
-        chunks = [
-            self._predict_chunk(features[:, first:][:, :CHUNK_ROWS])
-            for first in range(0, features.shape[1], CHUNK_ROWS)
-        ]
-        return np.concatenate(chunks, dtype=np.float64)
-
-    def _predict_chunk(self, features: Singles) -> Singles:
-        count, rows = features.shape
-        x = np.zeros((count, rows + -rows % BLOCK_ROWS), dtype=np.float32)
-        np.clip(features, self.feature_min[:, None], self.feature_max[:, None], out=x[:, :rows])
-        blocks = x.reshape(count, -1, BLOCK_ROWS).swapaxes(0, 1)
-        *hidden, (weight, bias) = zip(self.weights, self.biases, strict=True)
-        for matrix, offset in hidden:
-            blocks = matrix[:, None] @ blocks
-            blocks += offset[:, None]
-            np.maximum(blocks, 0.0, out=blocks)
-        out = weight[:, None] @ blocks + bias[:, None]
-        return np.asarray(out.reshape(len(out), -1)[:, :rows].mean(axis=0))
-
-
 MAX_LEAF_STEPS = 127
 """A file stores a tree's leaves as whole steps from -127 to 127, each in one byte."""
 SMALL_BATCH_ROWS = 1024
@@ -282,39 +230,8 @@ class SymmetricTrees:
         return total
 
 
-@dataclass(frozen=True)
-class TreesAndMlp:
-    """Trees and a network that learned the same; both err, mostly on other kernels, and their mean errs less.
-
-    Attributes:
-        trees: Follow jumps in the behaviour of libraries from one size to the next.
-        mlp: Interpolates smoothly between measured sizes.
-    """
-
-    trees: SymmetricTrees
-    mlp: MlpEnsemble
-
-    def predict(self, features: Singles) -> Floats:
-        """The mean of both, as `Trees.predict`."""
-        return (self.trees.predict(features) + self.mlp.predict(features)) / 2
-
-
-Correction = SymmetricTrees | TreesAndMlp
-
-
-def to_arrays(name: str, correction: Correction) -> dict[str, npt.NDArray[Any]]:
-    """A correction as arrays to store: each question once, a byte a leaf, networks mostly in half precision."""
-    if isinstance(correction, TreesAndMlp):
-        network = correction.mlp
-        # The first layer's weights are those of features as they are, of which some hardly vary.
-        types = (np.float32, *[np.float16] * (len(network.weights) - 1))
-        layers = {
-            f"weight{i}": weight.astype(kind)
-            for i, (weight, kind) in enumerate(zip(network.weights, types, strict=True))
-        }
-        layers |= {f"bias{i}": bias for i, bias in enumerate(network.biases)}
-        stored = {"least": network.feature_min, "most": network.feature_max, **layers}
-        return to_arrays(name, correction.trees) | {f"{name}/{part}": array for part, array in stored.items()}
+def to_arrays(name: str, correction: SymmetricTrees) -> dict[str, npt.NDArray[Any]]:
+    """A correction as arrays to store: each question once, a byte a leaf."""
     feature, threshold, which = correction.unique_splits
     step = np.abs(correction.leaf).max(axis=1, keepdims=True) / MAX_LEAF_STEPS
     leaf = np.rint(correction.leaf / np.where(step > 0, step, 1)).astype(np.int8)
@@ -322,7 +239,7 @@ def to_arrays(name: str, correction: Correction) -> dict[str, npt.NDArray[Any]]:
     return {f"{name}/{part}": array for part, array in {**stored, "step": step.astype(np.float32)}.items()}
 
 
-class CorrectionFile(Mapping[str, Correction]):
+class CorrectionFile(Mapping[str, SymmetricTrees]):
     """Corrections of a file, each unpacked when it is first asked for.
 
     Args:
@@ -331,24 +248,14 @@ class CorrectionFile(Mapping[str, Correction]):
 
     def __init__(self, path: Path) -> None:
         self._arrays = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-        self._unpacked: dict[str, Correction] = {}
+        self._unpacked: dict[str, SymmetricTrees] = {}
 
-    def __getitem__(self, name: str) -> Correction:
+    def __getitem__(self, name: str) -> SymmetricTrees:
         if name not in self._unpacked:
             parts = ("feature", "threshold", "question", "leaf", "step")
             feature, threshold, question, leaf, step = (self._arrays[f"{name}/{part}"] for part in parts)
-            trees = SymmetricTrees(feature[question], threshold[question], leaf * step)
-            self._unpacked[name] = (
-                TreesAndMlp(trees, self._load_mlp(name)) if f"{name}/least" in self._arrays else trees
-            )
+            self._unpacked[name] = SymmetricTrees(feature[question], threshold[question], leaf * step)
         return self._unpacked[name]
-
-    def _load_mlp(self, name: str) -> MlpEnsemble:
-        layers = range(sum(array.startswith(f"{name}/weight") for array in self._arrays.files))
-        weights, biases = (
-            tuple(self._arrays[f"{name}/{part}{i}"].astype(np.float32) for i in layers) for part in ("weight", "bias")
-        )
-        return MlpEnsemble(self._arrays[f"{name}/least"], self._arrays[f"{name}/most"], weights, biases)
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(array.removesuffix("/leaf") for array in self._arrays.files if array.endswith("/leaf")))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from predictors.arrays import Floats, Frameworks
-from predictors.corrections import Correction, CorrectionFile, to_arrays
+from predictors.corrections import CorrectionFile, SymmetricTrees, to_arrays
 from predictors.errors import WeightsError
 from predictors.fitted_kernels import FittedKernels, ReleasesByGpu, join_kernels
 from predictors.gaussian_process import ErrorSpread, GaussianProcessCorrection, build_default_spread
@@ -158,7 +158,7 @@ class Weights:
     """
 
     laws: dict[str, LawConstants]
-    corrections: Mapping[str, Correction] = field(default_factory=dict)
+    corrections: Mapping[str, SymmetricTrees] = field(default_factory=dict)
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)
     transfer: dict[str, dict[str, float]] = field(default_factory=dict)
     spreads: dict[str, ErrorSpread] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class Weights:
         ]
         return min(twins, key=lambda m: abs(m.bandwidth_gbps - gpu.bandwidth_gbps), default=None)
 
-    def get_correction(self, law: str, gpu: Hardware) -> Correction | None:
+    def get_correction(self, law: str, gpu: Hardware) -> SymmetricTrees | None:
         """The correction of a law on a GPU: its architecture's, which siblings share, or else the general one."""
         own = self.corrections.get(f"{gpu.architecture}/{law}") if self.has_sibling(law, gpu) else None
         return own or self.corrections.get(f"all/{law}")

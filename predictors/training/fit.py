@@ -12,7 +12,7 @@ import polars as pl
 
 from predictors.arrays import Floats, Singles
 from predictors.columns import prepare_kernels
-from predictors.corrections import BOARD_FEATURES, Correction, SymmetricTrees, TreesAndMlp, compute_features
+from predictors.corrections import BOARD_FEATURES, SymmetricTrees, compute_features
 from predictors.fitted_kernels import get_key, name_tables
 from predictors.gaussian_process import ErrorSpread
 from predictors.hardware import MMA_SUFFIX, Hardware
@@ -23,7 +23,6 @@ from predictors.result import ENGINE
 from predictors.training.aiter import TUNED
 from predictors.training.boost import boost
 from predictors.training.datasets import load_datasets
-from predictors.training.descend import train_mlps
 from predictors.training.disturbed import drop_disturbed
 from predictors.training.fit_law import LawData, fit_law
 from predictors.training.physics import find_impossible
@@ -54,9 +53,6 @@ CONVOLUTION_FAMILY, CONVOLUTION_TREE_ROWS = "miopen", 40000
 CONVOLUTION_TREE_OPTIONS = {"rows_per_tree": 24000}
 SHARED_CONVOLUTION_TREES = partial(boost, trees=300, depth=8, rate=0.15, huber=0.2, ridge=20.0, rows_per_tree=24000)
 """Those of an AMD GPU nobody measured: its library is MIOpen, too, so they are as detailed as there is data for."""
-MLP_FAMILIES: tuple[str, ...] = ()
-OWN_MLPS = partial(train_mlps, perceptrons=3, epochs=150, huber=0.1)
-"""Trains what is averaged with the trees of experts: few of all their sizes were measured, and it is smooth between."""
 FEW_ROWS_LAWS = ("sequence",)
 """Laws of which all that is public are hundreds of measurements, without noise."""
 FEW_ROWS_TREES = partial(boost, trees=200, depth=5, rate=0.2, huber=0.2, ridge=3.0, passes=5)
@@ -116,7 +112,7 @@ class LawFit:
     fitted: LawConstants
     launch_us: dict[str, float]
     shared_trees: SymmetricTrees
-    architecture_corrections: dict[str, Correction]
+    architecture_corrections: dict[str, SymmetricTrees]
     spread: ErrorSpread | None = None
 
     @property
@@ -206,7 +202,7 @@ def _fit_corrections(
     law: str,
     fitted: LawConstants,
     launches: dict[str, float],
-    known: dict[str, Correction],
+    known: dict[str, SymmetricTrees],
     parts: Sequence[LawMeasurements],
     rows: int = TREE_ROWS_PER_KERNEL,
 ) -> LawFit:
@@ -228,8 +224,7 @@ def _fit_corrections(
     for architecture in sorted({s.architecture for s in sets} - own.keys()):
         alike = [s for s in sets if s.architecture == architecture]
         if sum(s.target.size for s in alike) >= least:
-            trees = grow(*_pool_targets(alike))
-            own[architecture] = TreesAndMlp(trees, OWN_MLPS(*_pool_targets(alike))) if family in MLP_FAMILIES else trees
+            own[architecture] = grow(*_pool_targets(alike))
     return LawFit(law, replace(fitted, taught=taught, releases=list_releases(law, parts)), launches, shared, own)
 
 

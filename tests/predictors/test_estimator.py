@@ -5,33 +5,20 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from predictors.training.boost import boost
-from tests.validation.estimator import PerceptronsRegressor, SymmetricTreesRegressor
+from tests.validation.estimator import SymmetricTreesRegressor
 
 pytestmark = pytest.mark.heavy
 
-RANDOM_ROWS = "each tree and step sees rows drawn at random, so that repeating a row isn't the same as weighting it"
+RANDOM_ROWS = "each tree sees rows drawn at random, so that repeating a row isn't the same as weighting it"
 EXPECTED_FAILURES = {"check_sample_weight_equivalence_on_dense_data": RANDOM_ROWS}
-ROUNDED_CHECK = "check_methods_sample_order_invariance"
 
 
 @parametrize_with_checks(
-    [
-        SymmetricTreesRegressor(trees=100, huber=1.0, ridge=1.0, depth=3),
-        PerceptronsRegressor(perceptrons=2, epochs=100, huber=10.0),
-    ],
+    [SymmetricTreesRegressor(trees=100, huber=1.0, ridge=1.0, depth=3)],
     expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
 )
 def test_the_regressor_keeps_scikit_learns_contract(estimator, check):
-    if isinstance(estimator, PerceptronsRegressor) and check.func.__name__ == ROUNDED_CHECK:
-        pytest.skip("on some CPUs the last of 32 bits depends on a row's place; held to 1e-5 by the test below")
     check(estimator)
-
-
-def test_the_order_of_rows_changes_the_last_digits_at_most():
-    draw = np.random.default_rng(0)
-    features, order = draw.normal(size=(300, 4)), draw.permutation(300)
-    fitted = PerceptronsRegressor(perceptrons=2, epochs=20, huber=10.0).fit(features, features[:, 0] * features[:, 1])
-    np.testing.assert_allclose(fitted.predict(features)[order], fitted.predict(features[order]), rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

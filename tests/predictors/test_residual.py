@@ -1,4 +1,4 @@
-"""Symmetric trees and networks: evaluated as defined, and fitted so that they explain what they are given."""
+"""Symmetric trees: evaluated as defined, and fitted so that they explain what they are given."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from predictors.corrections import MlpEnsemble, SymmetricTrees, TreesAndMlp
+from predictors.corrections import SymmetricTrees
 from predictors.training.boost import boost
-from predictors.training.descend import train_mlps
 from predictors.weights_file import Weights, load_weights, save_weights
 
 
@@ -96,53 +95,3 @@ def test_boosted_trees_are_stored_without_loss_in_a_byte_a_leaf(tmp_path: Path):
     with np.load(tmp_path / "corrections.npz") as arrays:
         assert arrays["9/norm/leaf"].dtype == np.int8
         assert arrays["9/norm/question"].shape == (40, 5)
-
-
-def test_a_network_is_its_definition_and_sees_no_farther_than_it_was_trained():
-    # Two perceptrons of one hidden unit: max(2 a + b - 1, 0) * 3 + 0.5, and max(-a, 0) + 1; their mean is predicted.
-    network = MlpEnsemble(
-        feature_min=np.array([-1, 0], dtype=np.float32),
-        feature_max=np.array([1, 2], dtype=np.float32),
-        weights=(np.array([[[2, 1]], [[-1, 0]]], dtype=np.float32), np.array([[[3]], [[1]]], dtype=np.float32)),
-        biases=(np.array([[[-1]], [[0]]], dtype=np.float32), np.array([[[0.5]], [[1]]], dtype=np.float32)),
-    )
-    features = np.array([[1, -1, 5, -7], [2, 0, 9, -3]], dtype=np.float32)
-    assert network.predict(features).tolist() == [(9.5 + 1) / 2, (0.5 + 2) / 2, (9.5 + 1) / 2, (0.5 + 2) / 2]
-
-
-def test_networks_follow_a_slope_between_what_they_saw_and_not_the_runs_that_were_slowed_down():
-    draw = np.random.default_rng(0)
-    features = np.stack([draw.integers(0, 8, 3000) / 8, draw.normal(size=3000), np.ones(3000)]).astype(np.float32)
-    target = 0.3 * features[0] - 0.1 * np.abs(features[1])
-    slowed = target + np.where(np.arange(3000) % 10 == 0, 1.5, 0.0)
-    network = train_mlps(features, slowed, np.ones(3000), perceptrons=1, epochs=40, huber=0.05)
-    between = features + np.array([[1 / 16], [0], [0]], dtype=np.float32)
-    assert np.abs(network.predict(between) - (target + 0.3 / 16)).mean() < 0.02
-
-
-def test_networks_are_deterministic():
-    features = np.random.default_rng(0).normal(size=(2, 50)).astype(np.float32)
-    first, again = (
-        train_mlps(features, features[0], np.ones(50), perceptrons=2, epochs=2, huber=0.1) for _ in range(2)
-    )
-    assert np.array_equal(first.predict(features), again.predict(features))
-
-
-def test_what_a_network_makes_of_a_row_does_not_depend_on_the_others():
-    features = np.random.default_rng(0).normal(size=(5, 1100)).astype(np.float32)
-    network = train_mlps(features, features[0], np.ones(1100), perceptrons=2, epochs=1, huber=0.1)
-    alone = [network.predict(features[:, row : row + 1])[0] for row in (0, 63, 70, 1099)]
-    assert network.predict(features)[[0, 63, 70, 1099]] == pytest.approx(alone, abs=1e-7)
-
-
-def test_a_stored_average_is_the_mean_of_its_trees_and_its_network(tmp_path: Path):
-    features = np.random.default_rng(0).normal(size=(3, 600)).astype(np.float32)
-    target, even = 0.1 * features[0], np.ones(600)
-    trees = boost(features, target, even, trees=3, depth=2)
-    network = train_mlps(features, target, even, perceptrons=2, epochs=3, huber=0.1)
-    save_weights(Weights({}, {"9/moe half": TreesAndMlp(trees, network), "all/moe half": trees}), tmp_path)
-    stored = load_weights(tmp_path).corrections
-    mean = (trees.predict(features) + network.predict(features)) / 2
-    assert list(stored) == ["9/moe half", "all/moe half"]
-    np.testing.assert_allclose(stored["9/moe half"].predict(features), mean, atol=1e-4)
-    np.testing.assert_allclose(stored["all/moe half"].predict(features), trees.predict(features), atol=1e-4)

@@ -1,73 +1,24 @@
-"""The learned corrections as scikit-learn regressors, to compare, cross-validate and tune them with its tools."""
+"""The learned correction as a scikit-learn regressor, to compare, cross-validate and tune it with its tools."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from predictors.arrays import Floats, Singles
-from predictors.corrections import MlpEnsemble, SymmetricTrees
+from predictors.arrays import Floats
 from predictors.training.boost import boost
-from predictors.training.descend import train_mlps
 
 
-class _Trained(Protocol):
-    """A trained correction; it takes features as (features, rows)."""
-
-    def predict(self, features: Singles) -> Floats:
-        """Return the correction of each row."""
-
-
-class _CorrectionRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A correction whose parameters are the arguments of the function that trains it.
+class SymmetricTreesRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Symmetric trees, fitted by :func:`~predictors.training.boost.boost`, whose arguments the parameters are.
 
     Attributes:
         correction_: The trained correction.
     """
-
-    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Self:  # noqa: N803
-        """Train the correction.
-
-        Args:
-            X: Features, (rows, features).
-            y: Target, (rows,): logarithms, as errors are compared with ``huber``.
-            sample_weight: Weights, (rows,); all 1 by default.
-
-        Raises:
-            ValueError: All weights are 0, or they are not one per row.
-        """
-        features, target = validate_data(self, X, y, dtype=np.float32, y_numeric=True)
-        weight = np.ones(target.size) if sample_weight is None else np.asarray(sample_weight, np.float64)
-        if weight.shape != target.shape:
-            raise ValueError(f"There must be one sample weight per row, {target.shape}, not {weight.shape}.")
-        if not weight.any():
-            raise ValueError("Sample weights must contain at least one non-zero number.")
-        self.correction_ = self._train(
-            np.ascontiguousarray(features.T), target.astype(np.float64), weight / weight.mean()
-        )
-        return self
-
-    def predict(self, X: npt.ArrayLike) -> Floats:  # noqa: N803
-        """Predict the target.
-
-        Args:
-            X: Features, (rows, features).
-        """
-        check_is_fitted(self)
-        features = validate_data(self, X, dtype=np.float32, reset=False)
-        return self.correction_.predict(np.ascontiguousarray(features.T))
-
-    @abstractmethod
-    def _train(self, features: Singles, target: Floats, weight: Floats) -> _Trained: ...
-
-
-class SymmetricTreesRegressor(_CorrectionRegressor):
-    """Symmetric trees, fitted by :func:`~predictors.training.boost.boost`, whose arguments the parameters are."""
 
     def __init__(
         self,
@@ -90,18 +41,33 @@ class SymmetricTreesRegressor(_CorrectionRegressor):
         self.passes = passes
         self.seed = seed
 
-    def _train(self, features: Singles, target: Floats, weight: Floats) -> SymmetricTrees:
-        return boost(features, target, weight, **self.get_params())
+    def fit(self, X: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Self:  # noqa: N803
+        """Train the correction.
 
+        Args:
+            X: Features, (rows, features).
+            y: Target, (rows,): logarithms, as errors are compared with ``huber``.
+            sample_weight: Weights, (rows,); all 1 by default.
 
-class PerceptronsRegressor(_CorrectionRegressor):
-    """Perceptrons, fitted by :func:`~predictors.training.descend.train_mlps`, whose arguments the parameters are."""
+        Raises:
+            ValueError: All weights are 0, or they are not one per row.
+        """
+        features, target = validate_data(self, X, y, dtype=np.float32, y_numeric=True)
+        weight = np.ones(target.size) if sample_weight is None else np.asarray(sample_weight, np.float64)
+        if weight.shape != target.shape:
+            raise ValueError(f"There must be one sample weight per row, {target.shape}, not {weight.shape}.")
+        if not weight.any():
+            raise ValueError("Sample weights must contain at least one non-zero number.")
+        rows = np.ascontiguousarray(features.T), target.astype(np.float64), weight / weight.mean()
+        self.correction_ = boost(*rows, **self.get_params())
+        return self
 
-    def __init__(self, *, perceptrons: int = 4, epochs: int = 40, huber: float = 0.3, seed: int = 0) -> None:
-        self.perceptrons = perceptrons
-        self.epochs = epochs
-        self.huber = huber
-        self.seed = seed
+    def predict(self, X: npt.ArrayLike) -> Floats:  # noqa: N803
+        """Predict the target.
 
-    def _train(self, features: Singles, target: Floats, weight: Floats) -> MlpEnsemble:
-        return train_mlps(features, target, weight, **self.get_params())
+        Args:
+            X: Features, (rows, features).
+        """
+        check_is_fitted(self)
+        features = validate_data(self, X, dtype=np.float32, reset=False)
+        return self.correction_.predict(np.ascontiguousarray(features.T))
