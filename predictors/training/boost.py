@@ -125,14 +125,25 @@ def _grow_tree(bins: Bins, gradient: Singles, weight: Singles, depth: int, ridge
             start, stop = first[leaf], first[leaf + 1]
             middle = _partition(bins[:, feature[level]], cut[level], order[start:stop], spare) + start
             first[2 * leaf + 2], first[2 * leaf + 1], first[2 * leaf] = stop, middle, start
-            low, high = sums[2 * leaf], sums[2 * leaf + 1]
-            whole = sums[leaf].copy()
-            less, more = (low, high) if middle - start < stop - middle else (high, low)
-            some = order[start:middle] if middle - start < stop - middle else order[middle:stop]
-            less[:] = 0
+            low_is_less = middle - start < stop - middle
+            some = order[start:middle] if low_is_less else order[middle:stop]
+            less = np.zeros_like(sums[0])
             _add_histogram(bins, gradient, weight, some, less)
-            more[:] = whole - less
+            _split_sums(sums, leaf, less, low_is_less)
     return feature, cut
+
+
+@_compile  # type: ignore[untyped-decorator, unused-ignore]
+def _split_sums(sums: Singles, leaf: int, less: Singles, low_is_less: bool) -> None:
+    """Write the sums of the two halves of a leaf, given those of its smaller half."""
+    _, features, bins, _ = sums.shape
+    low, high = sums[2 * leaf], sums[2 * leaf + 1]
+    for feature in range(features):
+        for at in range(bins):
+            for which in range(2):
+                whole, own = sums[leaf, feature, at, which], less[feature, at, which]
+                low[feature, at, which] = own if low_is_less else whole - own
+                high[feature, at, which] = whole - own if low_is_less else own
 
 
 @_compile  # type: ignore[untyped-decorator, unused-ignore]
@@ -177,7 +188,8 @@ def _partition(bins: Bins, cut: int, rows: Ints, spare: Ints) -> int:
         else:
             rows[kept] = row
             kept += 1
-    rows[kept:] = spare[:moved]
+    for at in range(moved):
+        rows[kept + at] = spare[at]
     return kept
 
 

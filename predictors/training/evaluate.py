@@ -45,6 +45,7 @@ MIN_SHOWN_US = 20.0
 
 
 _CELL = ("gpu", "engine", "release")
+_KERNEL = ("shape", *IDENTITY_COLUMNS, "dtype")
 _ATTENDS = pl.col("law").is_in(ATTENTION_LAWS)
 _TOLD_IN_TRACES = {
     LIBRARY: pl.col("library_us"),
@@ -192,19 +193,38 @@ def _score_with_source(
     fitted: LawFit, launches: LawFit, part: LawMeasurements, others: Sequence[LawMeasurements]
 ) -> pl.DataFrame:
     rows = _score_kernels(fitted, launches, part)
-    pairs = [
+    sources = [
         _build_source_columns(_score_kernels(fitted, launches, other), other.hardware, part.hardware)
-        for other in others
+        for other in _choose_sources(part, others, launches)
     ]
-    if not pairs:
+    if not sources:
         unpaired = {"source_ratio": pl.Float64, "kinship": pl.String, "peak_ratio_us": pl.Float64}
         return rows.with_columns(pl.lit(None, dtype=dtype).alias(name) for name, dtype in unpaired.items())
-    # If several GPUs measured a kernel, rows are paired with each of them in turn.
-    key = ["shape", *IDENTITY_COLUMNS, "dtype"]
-    turn = pl.concat(pairs).with_columns(order=pl.col("shape") % 101 * (pl.col("source").rank("dense") + 3) % 101)
-    one = turn.sort("order", "source").unique(key, keep="first", maintain_order=True).drop("order", "source")
-    paired = rows.join(one, on=key, how="left", nulls_equal=True)
+    paired = rows.join(pl.concat(sources).drop("source"), on=_KERNEL, how="left", nulls_equal=True)
     return paired.with_columns(peak_ratio_us=pl.col("source_us") * pl.col("peak_ratio"))
+
+
+def _choose_sources(
+    part: LawMeasurements, others: Sequence[LawMeasurements], launches: LawFit
+) -> list[LawMeasurements]:
+    """Return of each other GPU the kernels that those of a part are paired with: each with one, of the GPUs in turn."""
+    if not others:
+        return []
+    scored = [
+        other.table.with_row_index("row")
+        .filter(pl.col("latency_us") > build_min_scored_us(launches.launch_us.get(other.gpu, 0.0)))
+        .select("row", *_KERNEL, other=pl.lit(other.gpu))
+        for other in others
+    ]
+    turn = pl.concat(scored).with_columns(order=pl.col("shape") % 101 * (pl.col("other").rank("dense") + 3) % 101)
+    mine = part.table.select(_KERNEL).unique()
+    chosen = turn.join(mine, on=_KERNEL, how="semi", nulls_equal=True).sort("order", "other", "row")
+    chosen = chosen.unique(_KERNEL, keep="first", maintain_order=True)
+    found = [
+        LawMeasurements(other.gpu, other.table[chosen.filter(pl.col("other") == other.gpu)["row"].sort()])
+        for other in others
+    ]
+    return [other for other in found if not other.table.is_empty()]
 
 
 def _score_kernels(

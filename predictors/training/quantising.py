@@ -32,7 +32,8 @@ def subtract_quantising(rows: pl.DataFrame) -> pl.DataFrame:
         rows: Measured kernels with ``latency_us``, those of the family 'quantise' among them.
     """
     contains = find_quantised_input() & (pl.col("source") == "graph")
-    kinds = {"rows": pl.col("m"), "cols": pl.col("k"), "part": _tell_part()}
+    # Sources count rows as whole numbers or not.
+    kinds = {"rows": pl.col("m").cast(pl.Float64), "cols": pl.col("k").cast(pl.Float64), "part": _tell_part()}
     products = rows.filter(contains).drop("rows", "cols", "part", strict=False).with_columns(**kinds)
     if products.is_empty():
         return rows
@@ -40,7 +41,7 @@ def subtract_quantising(rows: pl.DataFrame) -> pl.DataFrame:
     times = rows.filter(pl.col("family") == FAMILY)
     if times.is_empty():
         times = products.clear()
-    measured = times.select(*keys, quantise_us="latency_us")
+    measured = times.select("gpu", "part", pl.col("rows", "cols").cast(pl.Float64), quantise_us="latency_us")
     found = products.join(measured, on=keys, how="left", nulls_equal=True, maintain_order="left")
     size = pl.col("dtype").replace_strict(DTYPE_BYTES, return_dtype=pl.Float64)
     written = (INPUT_BYTES + size) / (INPUT_BYTES + DTYPE_BYTES["fp8"])
