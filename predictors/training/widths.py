@@ -38,6 +38,9 @@ MANY_KERNELS, MANY_KERNELS_MARGIN = 150, 1.25
 weights at a time, the width of four fifths times this holds 93 % of the last (results/kernels/amd_gemms.md)."""
 CELL_QUANTILE = 0.85
 """Of a release's kernels on a GPU that are inside an interval of its own."""
+MAX_UNSEEN_WIDTH = float(np.log(10.0))
+"""Of GPUs left out: a wider interval says nothing. MIOpen's depthwise convolutions took ten times as long on an MI300X,
+with a newer release, as those of an MI100 and an MI210 tell."""
 MAX_MARGIN = 3.0
 """Of three GPUs or more: where one would need more, the others' kernels (long and in fp32, say) are not its kind."""
 
@@ -160,7 +163,8 @@ def compute_measured_width(errors: Sequence[Floats]) -> float:
 def compute_unseen_width(errors: Sequence[Floats]) -> float:
     """Half-width, as a logarithm, for the next GPU, from the |log errors| of the kernels of several."""
     tested = _select_tested(errors)
-    return max(compute_measured_width(errors), _compute_needed_width(tested) * compute_margin(tested))
+    needed = max(compute_measured_width(errors), _compute_needed_width(tested) * compute_margin(tested))
+    return min(needed, MAX_UNSEEN_WIDTH)
 
 
 def compute_margin(errors: Sequence[Floats]) -> float:

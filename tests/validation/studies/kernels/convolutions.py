@@ -1,6 +1,6 @@
 """Convolutions on AMD GPUs by fits without their weights' shapes, and without their GPU.
 
-MIOpen's find databases: the fastest solver of each convolution.
+MIOpen's find databases, the fastest solver of each convolution, and some of jobs on an MI300X.
 """
 
 import math
@@ -11,6 +11,7 @@ import polars as pl
 
 from predictors.kernels import MIOPEN_LAWS
 from predictors.result import SITUATIONS, get_width_key
+from predictors.training.__main__ import BUNDLED_TABLES
 from predictors.training.evaluate import MIN_SHOWN_US, cross_validate
 from predictors.training.fit import LawMeasurements, load_measurements
 from predictors.training.widths import compute_widths_and_exponents
@@ -31,7 +32,8 @@ LEGEND = (
 
 def run() -> str:
     """Return a table of errors by GPU and kind of convolution."""
-    measured = load_measurements([find_input(KERNEL_DATA) / "miopen"])
+    data = find_input(KERNEL_DATA)
+    measured = load_measurements([data / "miopen", data / "tracelens", *BUNDLED_TABLES])
     scored = pl.concat([score_law(law, measured[law]) for law in MIOPEN_LAWS if law in measured])
     return "\n".join(("# Convolutions on AMD GPUs\n", LEGEND, format_table(HEADINGS, list_errors(scored))))
 
