@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from predictors.arrays import Bools, Columns, Floats, Ints
-from predictors.hardware import Hardware
+from predictors.hardware import L2_BYTES_PER_SM_CLOCK, Hardware
 from predictors.laws.terms import (
     Constants,
     LatencyTerms,
@@ -324,12 +324,27 @@ def _is_power_of_two(count: Floats) -> Bools:
     return np.asarray(np.log2(count) % 1 == 0)
 
 
+def compute_miopen_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
+    """A convolution by MIOpen, as the product that it implies, whose SMs also load its images.
+
+    An MI100 is as quick as an MI210, whose memory is a third faster but whose SMs together load no more.
+    """
+    product = compute_conv_terms(x, gpu, c)
+    return replace(product, compute_us=combine_overlapped_us(product.compute_us, _compute_loads_us(x, gpu, c)))
+
+
 def compute_grouped_conv_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
-    """A convolution of groups: as a batch of products, or window by window on the vector units."""
-    product, floor = compute_conv_terms(x, gpu, c), c["floor"] / gpu.clock_mhz
+    """The same of groups, or window by window on the vector units."""
+    product = compute_miopen_terms(x, gpu, c)
     arithmetic_us = x["work_flops"] / (gpu.vector_tflops * np.asarray(c["direct"]) * 1e6)
-    stream_us = compute_memory_us(x["work_bytes"], gpu, {**c, "memory": c["window"]})
-    return _take_quickest([product, LatencyTerms(floor + np.zeros_like(arithmetic_us), arithmetic_us, stream_us)])
+    direct_us = arithmetic_us + _compute_loads_us(x, gpu, c)
+    return _take_quickest([product, replace(product, compute_us=direct_us)])
+
+
+def _compute_loads_us(x: Columns, gpu: Hardware, c: Constants) -> Floats:
+    """Time of the SMs' ports for what is loaded of the images, time and again for windows that overlap."""
+    ports_gbps = L2_BYTES_PER_SM_CLOCK * gpu.sms * gpu.clock_mhz / 1e3
+    return np.asarray(x["work_bytes"] / (ports_gbps * np.asarray(c["loads"])) / 1e3)
 
 
 def compute_conv_fp32_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:

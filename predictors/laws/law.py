@@ -34,6 +34,7 @@ from predictors.laws.gemm import (
     compute_gemm_fp32_terms,
     compute_gemm_terms,
     compute_grouped_conv_terms,
+    compute_miopen_terms,
     compute_moe_terms,
 )
 from predictors.laws.terms import Constants, LatencyTerms
@@ -122,10 +123,14 @@ CONV_FP32 = replace(
 )
 # The learned corrections follow MIOpen's choices on all AMD GPUs. So the law has no rates of one GPU: what they leave
 # would be missing on the next.
-MIOPEN = replace(CONV, effects=("floor",), unseen_gpu_fraction=1.0)
-MIOPEN_GROUPED = replace(
-    MIOPEN, terms=compute_grouped_conv_terms, priors=dict(CONV.priors) | {"direct": (0.2, 0.7), "window": (0.5, 0.5)}
+MIOPEN = replace(
+    CONV,
+    terms=compute_miopen_terms,
+    priors=dict(CONV.priors) | {"loads": (0.06, 0.7)},
+    effects=("floor",),
+    unseen_gpu_fraction=1.0,
 )
+MIOPEN_GROUPED = replace(MIOPEN, terms=compute_grouped_conv_terms, priors=dict(MIOPEN.priors) | {"direct": (0.2, 0.7)})
 PREFILL = Law(
     compute_prefill_terms,
     _SHARED_PRIORS
