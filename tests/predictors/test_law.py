@@ -103,6 +103,44 @@ def test_decoding_takes_longer_the_more_there_is_to_read(batch: int, heads: int,
     assert law_us(H100, **shape) <= law_us(H100, **(shape | {grown: 2 * shape[grown]})) * 1.0001
 
 
+TRAINING = {
+    "family": "attention", "batch": 2, "heads": 64, "q_len": 16384, "kv_len": 16384, "head_dim": 128, "causal": True,
+    "paged": False, "framework": "cudnn",
+}  # fmt: skip
+
+
+def training_us(**columns: object) -> float:
+    """Attention over whole sequences on a GB200 by the law with its priors."""
+    return law_us(load_gpu("gb200"), Weights({}), **(TRAINING | columns))
+
+
+def test_a_window_shortens_a_backward_pass_but_in_fp8():
+    """cuDNN's kernels in fp8 go through all keys (NVIDIA/cudnn-frontend, gpt-oss)."""
+    for dtype, direction in (("bf16", "forward"), ("bf16", "backward"), ("fp8", "forward")):
+        whole, part = (training_us(dtype=dtype, direction=direction, window=window) for window in (0, 128))
+        assert part < 0.15 * whole
+    whole, part = (training_us(dtype="fp8", direction="backward", window=window) for window in (0, 128))
+    assert part == pytest.approx(whole, rel=0.02)
+
+
+def test_wide_heads_cost_a_backward_pass_more_than_their_work():
+    """Keys of 192 and values of 128 have 1.25 times the work of heads of 128, and 1.5 times the time in bf16."""
+
+    def ratio(dtype: str, direction: str) -> float:
+        narrow, wide = (training_us(dtype=dtype, direction=direction, head_dim=width) for width in (128, 160))
+        return wide / narrow
+
+    assert ratio("bf16", "backward") > 1.25
+    assert max(ratio("bf16", "forward"), ratio("fp8", "backward")) < 1.25
+
+
+def test_products_and_their_elements_overlap_from_hopper_on():
+    """Products of half the time save less than half, as exponentials stay."""
+    for gpu in ("h100-sxm", "gb200"):
+        half, narrow = (law_us(load_gpu(gpu), Weights({}), **(TRAINING | {"dtype": d})) for d in ("bf16", "fp8"))
+        assert 0.5 < narrow / half < 1
+
+
 @given(size=st.integers(1, 10**10), factor=st.floats(1.0, 4.0))
 @settings(deadline=None)
 def test_moving_more_takes_longer(size: int, factor: float):
