@@ -61,7 +61,7 @@ MIN_FEW_ROWS = 200
 H200, made that worse (16 % median, 9 without them)."""
 MIN_MEASUREMENT_FRACTION = 0.1
 """A GPU with less than this share of the median GPU's measurements has no part in the trees for unmeasured ones."""
-MIN_ARCHITECTURE_ROWS = 1000
+MIN_ARCHITECTURE_ROWS = 800
 """An architecture with fewer measurements of a law gets offsets, but no trees of its own."""
 MIN_RELEASE_ROWS = 20
 """Measurements of a library's kernels in an engine's release on one GPU that make them fitted."""
