@@ -230,11 +230,20 @@ class SymmetricTrees:
         return total
 
 
+def compute_leaf_steps(leaf: Singles) -> Singles:
+    """The step of each tree of which its leaves are stored as whole multiples, (trees,).
+
+    Steps are powers of two, so that float32 holds the sum of all trees exactly, in whatever order they are added.
+    """
+    largest = np.abs(leaf).max(axis=1)
+    return np.exp2(np.ceil(np.log2(np.where(largest > 0, largest, 1.0) / MAX_LEAF_STEPS))).astype(np.float32)
+
+
 def to_arrays(name: str, correction: SymmetricTrees) -> dict[str, npt.NDArray[Any]]:
     """A correction as arrays to store: each question once, a byte a leaf."""
     feature, threshold, which = correction.unique_splits
-    step = np.abs(correction.leaf).max(axis=1, keepdims=True) / MAX_LEAF_STEPS
-    leaf = np.rint(correction.leaf / np.where(step > 0, step, 1)).astype(np.int8)
+    step = compute_leaf_steps(correction.leaf)[:, None]
+    leaf = np.rint(correction.leaf / step).astype(np.int8)
     stored = {"feature": feature, "threshold": threshold, "question": which.astype(np.uint16), "leaf": leaf}
     return {f"{name}/{part}": array for part, array in {**stored, "step": step.astype(np.float32)}.items()}
 

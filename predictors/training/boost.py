@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predictors.arrays import Floats, Ints, Singles
-from predictors.corrections import MAX_LEAF_STEPS, SymmetricTrees
+from predictors.corrections import MAX_LEAF_STEPS, SymmetricTrees, compute_leaf_steps
 
 HISTOGRAM_BINS = 48
 
@@ -86,13 +86,11 @@ def _compute_bin_edges(feature: Singles) -> Singles:
 def _round_leaves(leaves: Singles, leaf_of: Bins, leaf_weights: Floats, weight: Singles) -> None:
     """Round leaves to whole steps of their tree; each tree makes up for what the rounding of those before it added."""
     added = np.zeros(leaf_of.shape[1], dtype=np.float32)
-    for t, values in enumerate(leaves):
-        step = float(np.abs(values).max()) / MAX_LEAF_STEPS
-        if step:
-            wanted = values - np.bincount(leaf_of[t], added * weight, values.size) / leaf_weights[t]
-            rounded = np.clip(np.rint(wanted / step), -MAX_LEAF_STEPS, MAX_LEAF_STEPS) * step
-            added += (rounded - values).astype(np.float32)[leaf_of[t]]
-            leaves[t] = rounded
+    for t, (values, step) in enumerate(zip(leaves, compute_leaf_steps(leaves), strict=True)):
+        wanted = values - np.bincount(leaf_of[t], added * weight, values.size) / leaf_weights[t]
+        rounded = np.clip(np.rint(wanted / step), -MAX_LEAF_STEPS, MAX_LEAF_STEPS) * step
+        added += (rounded - values).astype(np.float32)[leaf_of[t]]
+        leaves[t] = rounded
 
 
 @_compile  # type: ignore[untyped-decorator, unused-ignore]

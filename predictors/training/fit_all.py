@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -36,8 +37,11 @@ def fit_all(data: dict[str, list[LawMeasurements]], jobs: int = 2) -> tuple[Weig
 
 
 def _fit_and_score(law: str, parts: list[LawMeasurements]) -> tuple[LawFit, pl.DataFrame]:
+    start = time.perf_counter()
     fitted, rows = cross_validate(law, parts)
-    return refit_corrections(fitted, parts), rows
+    ships = refit_corrections(fitted, parts)
+    print(f"{law}: {sum(part.table.height for part in parts):,} rows, {time.perf_counter() - start:.0f} s", flush=True)  # noqa: T201
+    return ships, rows
 
 
 def _set_widths(weights: Weights, scored: pl.DataFrame) -> Weights:
