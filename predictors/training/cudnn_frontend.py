@@ -23,17 +23,11 @@ _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "mxfp8": "mxfp8"
 _DIRECTIONS = {"fwd": "forward", "bwd": "backward"}
 _MASKS = {"top_left": True, "no_mask": False}
 """Of a square of queries and keys, where the first query sees the first key only, or all see all."""
-_NORM_PARTS = {
-    ("pytorch", "rms_norm"): "squares",
-    ("pytorch", "layer_norm"): "rows",
-    ("torch_compile", "rms_norm"): "fused",
-    ("torch_compile", "layer_norm"): "fused",
-    ("cudnn", "rms_norm"): None,
-    ("cudnn", "layer_norm"): None,
-}
-"""Whose norm, and which -> part of the kernel that does it."""
-NORM_TENSORS = {"forward": 2, "backward": 3}
-"""Of the norm's size, that one kernel reads and writes."""
+_NORM_PARTS = {"rms_norm": "squares", "layer_norm": "rows"}
+"""Which of PyTorch's norms -> part of the kernel that does it. cuDNN's own aren't fitted: they take half as long, and with
+them PyTorch's backward passes came out 30 % too fast."""
+NORM_TENSORS = 2
+"""Of the norm's size, that a forward pass reads and writes."""
 MIN_NORM_US = 20.0
 """Of shorter norms much is the launch, and times are in whole microseconds."""
 
@@ -107,7 +101,7 @@ def _convert_attention(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _select_norms(table: pl.DataFrame) -> pl.DataFrame:
-    numbers, names = ("N", "C", "fwd_time_ms", "bwd_time_ms"), ("norm_type", "backend", "data_type", "gpu_name")
+    numbers, names = ("N", "C", "fwd_time_ms"), ("norm_type", "backend", "data_type", "gpu_name")
     return table.select(
         *(pl.col(name).cast(pl.Float64, strict=False) for name in numbers),
         *(pl.col(name).cast(pl.String) for name in names),
@@ -115,30 +109,25 @@ def _select_norms(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _convert_norms(table: pl.DataFrame) -> pl.DataFrame:
-    """Norms that one kernel does: forward passes, and cuDNN's backward ones; others have one more for the weights."""
-    passes = table.unpivot(
-        ["fwd_time_ms", "bwd_time_ms"],
-        index=["N", "C", "norm_type", "backend", "data_type", "gpu_name"],
-        value_name="ms",
-    ).with_columns(direction=pl.col("variable").str.head(3).replace(_DIRECTIONS))
-    parts = [(*of, part) for of, part in _NORM_PARTS.items()]
-    known = pl.DataFrame(parts, schema=["backend", "norm_type", "part"], orient="row")
-    alone = (pl.col("direction") == "forward") | (pl.col("backend") == "cudnn")
-    rows = passes.join(known, on=["backend", "norm_type"]).filter(
-        alone, pl.col("ms").is_finite(), 1e3 * pl.col("ms") >= MIN_NORM_US, pl.col("data_type").is_in(list(_DTYPES))
+    """Forward passes; backward ones have another kernel for the weights."""
+    latency_us, elements = 1e3 * pl.col("fwd_time_ms"), pl.col("N") * pl.col("C")
+    rows = table.filter(
+        pl.col("backend") == "pytorch",
+        pl.col("fwd_time_ms").is_finite(),
+        latency_us >= MIN_NORM_US,
+        *(pl.col(name).is_in(list(of)) for name, of in (("data_type", _DTYPES), ("norm_type", _NORM_PARTS))),
     )
-    elements, dtype = pl.col("N") * pl.col("C"), pl.col("data_type").replace(_DTYPES)
-    size = dtype.replace_strict(DTYPE_BYTES, return_dtype=pl.Float64)
-    tensors = pl.col("direction").replace_strict(NORM_TENSORS, return_dtype=pl.Float64)
+    dtype = pl.col("data_type").replace(_DTYPES)
     return rows.select(
-        *("direction", "part"),
         family=pl.lit("norm"),
+        part=pl.col("norm_type").replace_strict(_NORM_PARTS, return_dtype=pl.String),
         source=pl.lit("published"),
+        direction=pl.lit("forward"),
         gpu="gpu_name",
         dtype=dtype,
         rows="N",
         cols="C",
         flops=FLOPS_PER_ELEMENT["norm"] * elements,
-        bytes=tensors * elements * size,
-        latency_us=1e3 * pl.col("ms"),
+        bytes=NORM_TENSORS * elements * dtype.replace_strict(DTYPE_BYTES, return_dtype=pl.Float64),
+        latency_us=latency_us,
     )
