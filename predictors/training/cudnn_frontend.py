@@ -24,8 +24,8 @@ _DIRECTIONS = {"fwd": "forward", "bwd": "backward"}
 _MASKS = {"top_left": True, "no_mask": False}
 """Of a square of queries and keys, where the first query sees the first key only, or all see all."""
 _NORM_PARTS = {"rms_norm": "squares", "layer_norm": "rows"}
-"""Which of PyTorch's norms -> part of the kernel that does it. cuDNN's own aren't fitted: they take half as long, and with
-them PyTorch's backward passes came out 30 % too fast."""
+"""Which of PyTorch's norms -> part of the kernel that does it. cuDNN's own aren't fitted: they take half as long, and
+with them PyTorch's backward passes came out 30 % too fast."""
 NORM_TENSORS = 2
 """Of the norm's size, that a forward pass reads and writes."""
 MIN_NORM_US = 20.0
