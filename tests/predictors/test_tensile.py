@@ -46,6 +46,8 @@ def test_a_size_is_by_columns_and_its_rate_in_gflops(tmp_path, write):
 def test_copies_between_gpus_and_mixed_operands_are_left_out(tmp_path, write):
     for folder, architecture in (("gfx942", "gfx942"), ("110CU", "gfx90a")):
         write(f"{folder}/a_HHS_BH.yaml", architecture, 4, ("4096, 4096, 1, 4096", 100000.0))
+    with_copies = (("4096, 4096, 1, 4096", 100000.0), ("2048, 2048, 1, 2048", 110000.0))
+    write("gfx942/c_HHS_BH.yaml", "gfx942", 4, *with_copies)
     write("gfx942/b_HHS_BH.yaml", "gfx942", 4, ("1024, 1024, 1, 1024", 200000.0))
     write("gfx942/a_F8H_HHS_BH.yaml", "gfx942", 4, ("512, 1024, 1, 1024", 200000.0))
     assert load_datasets(tmp_path).select("m", "n", "k").rows() == [(1024, 1024, 1024)]
