@@ -1,7 +1,9 @@
 """Tell what a law was fitted to: which libraries, engines and releases, by table and GPU.
 
-A release is a place within its engine. Between the releases of a fit, or beyond them, a kernel is taken for that of the
-next newer one, or of the newest: nothing is known of what changed in between.
+A release is a place within its engine. Between two releases of a fit, a kernel is taken for that of the newer one,
+beyond them for that of the newest: nothing is known of what changed. Before the oldest, too: where the oldest release
+was left out of a fit, the newest was as near as the next one or nearer (prefill of vLLM 0.14 is 8 % off by 0.24, 19 %
+by 0.19).
 """
 
 from __future__ import annotations
@@ -99,9 +101,11 @@ class FittedKernels:
         return [(name, one) for name in among for one in near if self.has(table, engine, name, one)]
 
     def place(self, table: str, engine: str, library: str, release: float) -> float:
-        """Return the release of the fit that a kernel is taken for: its own, the next newer one, or else the newest."""
+        """Return the release of the fit that a kernel is taken for: its own, between two the newer, else the newest."""
         known = self.list_releases(table, engine, library)
-        return min((one for one in known if one >= release), default=known[-1] if known else release)
+        if not known:
+            return release
+        return min((one for one in known if known[0] <= release <= one), default=known[-1])
 
 
 def join_kernels(several: Iterable[Mapping[str, Sequence[float]]]) -> FittedKernels:

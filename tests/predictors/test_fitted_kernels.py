@@ -1,4 +1,4 @@
-"""A release is a place within its engine: kernels of others are taken for those of the next newer one of the fit."""
+"""A release is a place within its engine: kernels of others are taken for those of a newer one of the fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEASURED = {"decode/trtllm/trtllm": [10289.0, 10299.2], "decode/vllm/fa2": [1900
     [
         ("trtllm", "trtllm", 10289.0, 10289.0),
         ("trtllm", "trtllm", 10290.0, 10299.2),
-        ("trtllm", "trtllm", 10000.0, 10289.0),
+        ("trtllm", "trtllm", 10000.0, 10299.2),
         ("trtllm", "trtllm", 10400.0, 10299.2),
         ("vllm", "triton", 1900.0, 2400.0),
         ("vllm", "vllm", 1900.0, 1900.0),
@@ -33,7 +33,7 @@ MEASURED = {"decode/trtllm/trtllm": [10289.0, 10299.2], "decode/vllm/fa2": [1900
         ("sglang", "triton", 510.0, 510.0),
     ],
 )
-def test_a_release_that_was_not_fitted_is_taken_for_the_next_newer_one(
+def test_a_release_that_was_not_fitted_is_taken_for_a_newer_one(
     engine: str, library: str, release: float, placed: float
 ) -> None:
     assert FittedKernels(MEASURED).place("decode", engine, library, release) == placed
