@@ -230,7 +230,10 @@ def _collect_errors(
     The GPUs of each vendor have separate widths, ``get_width_key``: with the errors of an MI300X's short norms, an
     A100's intervals would be five times as wide.
     """
-    error, known = (pl.col(column) / pl.col("latency_us")).log(), pl.col(spread) if spread else pl.lit(0.0)
+    error, known = (
+        (pl.col(column) / pl.col("latency_us")).log(),
+        pl.col(spread).fill_null(0.0) if spread else pl.lit(0.0),
+    )
     errors = rows.drop_nulls(column).with_columns(error=(error**2 - known**2).clip(0.0).sqrt())
     found: dict[tuple[str, str], dict[str, Floats]] = {}
     for (law, where, gpu), part in errors.sort("law", "situation", "gpu").group_by(
