@@ -17,6 +17,7 @@ from predictors.result import compute_half_width, get_cell_key, get_width_key
 from predictors.weights_file import Weights, load_hardware
 
 CELL_COLUMNS = ("law", "gpu", "engine", "release")
+CARD_COLUMNS = ("fitted", "kernels", "median", "p90", "inside")
 MIN_CELL_KERNELS = 30
 """Kernels of held-out shapes with which a cell tells how many are inside."""
 MIN_INSIDE_PERCENT = 80.0
@@ -65,25 +66,34 @@ def compute_cell_width(weights: Weights, law: str, gpu: str, engine: str | None,
     return max(of_law, own.get(get_cell_key(gpu, engine, release), 0.0))
 
 
-def describe_cells(cells: pl.DataFrame) -> list[dict[str, object]]:
-    """Return the cells of one law as entries of its card, without what isn't known."""
-    rounded = cells.drop("law").with_columns(pl.col("median", "p90").round(1), pl.col("inside").round(0).cast(pl.Int64))
-    releases = [None if release is None else format_release(release) for release in cells["release"]]
-    entries = rounded.with_columns(release=pl.Series(releases, dtype=pl.String)).to_dicts()
-    return [{name: value for name, value in entry.items() if value is not None} for entry in entries]
+def describe_cells(cells: pl.DataFrame) -> dict[str, list[float]]:
+    """Return the cells of one law as an entry of its card: 'gpu, engine version' -> its `CARD_COLUMNS`."""
+    rounded = cells.with_columns(
+        pl.col("median", "p90").round(1), pl.col("inside").round(0).cast(pl.Int64), pl.col("fitted").fill_null(0)
+    )
+    figures = rounded.select(pl.concat_list(pl.col(CARD_COLUMNS).cast(pl.Float64)))[:, 0]
+    return {
+        _name_cell(gpu, engine, release): [int(value) if value == int(value) else value for value in of]
+        for (gpu, engine, release), of in zip(cells.select(CELL_COLUMNS[1:]).iter_rows(), figures, strict=True)
+    }
+
+
+def _name_cell(gpu: str, engine: str | None, release: float | None) -> str:
+    software = " ".join([engine or "", "" if release is None else format_release(release)]).strip()
+    return f"{gpu}, {software}".removesuffix(", ")
 
 
 def read_cells(card: Path) -> pl.DataFrame:
-    """Read the cells of a card: ``law``, ``gpu``, ``engine``, ``release`` (a version), ``kernels``, ``inside``."""
+    """Read the cells of a card: ``law``, ``cell`` ('gpu, engine version') and the `CARD_COLUMNS`."""
     laws = tomllib.loads(card.read_text(encoding="utf-8"))["laws"]
-    entries = [{"law": law, **cell} for law, entry in laws.items() for cell in entry.get("cells", ())]
-    text = dict.fromkeys(CELL_COLUMNS, pl.String)
-    return pl.DataFrame(entries, schema_overrides=text, schema={**text, "kernels": pl.Int64, "inside": pl.Float64})
+    found = [(law, cell, *of) for law, entry in laws.items() for cell, of in entry.get("cells", {}).items()]
+    schema = {"law": pl.String, "cell": pl.String, **dict.fromkeys(CARD_COLUMNS, pl.Float64)}
+    return pl.DataFrame(found, schema=schema, orient="row")
 
 
 def find_misfits(
     table: pl.DataFrame,
-    names: Sequence[str] = CELL_COLUMNS,
+    names: Sequence[str] = ("law", "cell"),
     least: float = MIN_INSIDE_PERCENT,
     most: float = math.inf,
     min_kernels: int = MIN_CELL_KERNELS,
@@ -101,6 +111,6 @@ def find_misfits(
     misfits = tested.filter((pl.col("inside") < least) | (pl.col("inside") > most)).sort("inside")
     return [
         f"{', '.join(str(row[name]) for name in names if row[name] is not None)}: "
-        f"{row['inside']:.0f} % of {row['kernels']} kernels inside"
+        f"{row['inside']:.0f} % of {row['kernels']:.0f} kernels inside"
         for row in misfits.to_dicts()
     ]

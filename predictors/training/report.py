@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,9 +24,11 @@ _HEADER = """\
 # Errors: |predicted / measured - 1| in percent, median and 90th percentile over kernels longer than 20 us
 # (200 us where the measurement has the launch in it), predicted with what a trace tells of their software.
 # Cells: the kernels of one release of an engine on one GPU: how many were fitted; of those of held-out shapes, with all
-# told, the errors and how many are inside their 90 % interval, in percent.
+# told, how many there are, the errors as above, and how many are inside their 90 % interval, in percent.
 
 """
+_FIGURES = re.compile(r"\[\n((?: +[\d.]+,\n)+)\]")
+"""An array of numbers, each on a line of its own."""
 BUNDLED_SOURCES = {
     "traces": "predictors/training/traces.py: kernels of public profiler traces; scored from 2 us on",
     "published": "predictors/training/published.py: rates of GEMMs (their GPUs are rated), times of others",
@@ -109,7 +112,8 @@ def format_card(
         else _describe_fit(fitted, *(t.filter(pl.col("law") == law) for t in (errors, cells)))
         for law, fitted in sorted(weights.laws.items())
     }
-    return _HEADER + tomli_w.dumps({"held_out": list(held_out), "data": _describe_sources(), "laws": laws})
+    text = tomli_w.dumps({"held_out": list(held_out), "data": _describe_sources(), "laws": laws})
+    return _HEADER + _FIGURES.sub(lambda found: f"[{' '.join(found[1].split()).rstrip(',')}]", text)
 
 
 def _describe_sources() -> dict[str, str]:

@@ -12,7 +12,9 @@ import pytest
 from predictors import predict
 from predictors.laws.law import LAWS
 from predictors.training.__main__ import main
-from predictors.training.cells import describe_cells, find_misfits, read_cells, summarise_cells
+from predictors.training.cells import CELL_COLUMNS, describe_cells, find_misfits, read_cells, summarise_cells
+from predictors.training.evaluate import summarise_errors
+from predictors.training.report import format_card
 from predictors.training.views import VIEWS, get_spread_column, get_time_column
 from predictors.training.widths import compute_widths_and_exponents
 from predictors.weights_file import SHIPPED_WEIGHTS, LawConstants, Weights, save_weights
@@ -32,6 +34,7 @@ def build_rows() -> pl.DataFrame:
                 "law": "gemm half", "gpu": "h100-sxm", "situation": "base", "framework": "cublas", "engine": engine,
                 "release": release, "dtype": "bf16", "shape": shape, "fitted": 5 * count, "latency_us": 100.0,
                 "model_us": 100.0 * float(np.exp(-missed)), "kinship": None,
+                **dict.fromkeys(["law_us", "roofline_us", "peak_ratio_us"], 100.0),
                 **dict.fromkeys(not_shown),
             }
             for (engine, release, missed), count in cells.items()
@@ -49,8 +52,8 @@ def test_a_cell_outside_of_its_gpus_interval_names_itself():
         ("vllm", 1900.0, 200, 40, 0.0),
     ]
     assert cells["median"].to_list() == pytest.approx([100 * (1 - np.exp(-0.05)), 100 * (1 - np.exp(-MISSED))])
-    assert find_misfits(cells) == ["gemm half, h100-sxm, vllm, 1900.0: 0 % of 40 kernels inside"]
-    assert find_misfits(cells, min_kernels=41) == []
+    assert find_misfits(cells, CELL_COLUMNS) == ["gemm half, h100-sxm, vllm, 1900.0: 0 % of 40 kernels inside"]
+    assert find_misfits(cells, CELL_COLUMNS, min_kernels=41) == []
     assert find_misfits(cells, names=["engine"], least=0, most=95) == ["sglang: 100 % of 500 kernels inside"]
 
 
@@ -78,19 +81,16 @@ def test_a_prediction_uses_the_width_of_its_own_release(tmp_path: Path):
 
 def test_a_card_tells_its_cells_and_a_check_fails_by_name(tmp_path: Path):
     weights = Weights({"gemm half": LawConstants(BASE, gpu={"h100-sxm": {}})}, intervals={"gemm half": {"base": 0.1}})
-    entries = describe_cells(summarise_cells(build_rows(), weights))
-    assert entries[1] == {
-        "gpu": "h100-sxm", "engine": "vllm", "release": "0.19.0", "fitted": 200, "kernels": 40, "median": 39.3,
-        "p90": 39.3, "inside": 0,
-    }  # fmt: skip
-    card = '[[laws."gemm half".cells]]\n' + "\n".join(
-        f"{name} = {value!r}".replace("'", '"') for name, value in entries[1].items()
-    )
+    cells = summarise_cells(build_rows(), weights)
+    assert describe_cells(cells)["h100-sxm, vllm 0.19.0"] == [200, 40, 39.3, 39.3, 0]
+    assert describe_cells(cells.with_columns(engine=None, release=None))["h100-sxm"][1] == 40
+    card = format_card(weights, summarise_errors(build_rows()), cells, [])
     (tmp_path / "card.toml").write_text(card)
-    assert read_cells(tmp_path / "card.toml").select("law", "release", "inside").row(0) == ("gemm half", "0.19.0", 0)
+    assert '"h100-sxm, vllm 0.19.0" = [200, 40, 39.3, 39.3, 0]\n' in card
+    assert read_cells(tmp_path / "card.toml").row(1) == ("gemm half", "h100-sxm, vllm 0.19.0", 200, 40, 39.3, 39.3, 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["training", "check", str(tmp_path)])
-        with pytest.raises(SystemExit, match=r"gemm half, h100-sxm, vllm, 0\.19\.0: 0 % of 40 kernels inside"):
+        with pytest.raises(SystemExit, match=r"gemm half, h100-sxm, vllm 0\.19\.0: 0 % of 40 kernels inside"):
             main()
 
 
