@@ -1,8 +1,8 @@
-"""Read NVIDIA/cudnn-frontend's benchmarks: attention of training forward and backward, and norms.
+"""Read NVIDIA/cudnn-frontend's benchmarks: attention of training, forward and backward.
 
-A checkout's tables of results, or one table made from them, ``sdpa_training.parquet``. One call of cuDNN,
-FlashAttention or PyTorch at a time, by events. Deterministic backward passes are left out where there are others: few
-jobs ask for them.
+A checkout's tables of results, or one table made from them, ``sdpa_training.parquet``. One call of cuDNN or
+FlashAttention at a time, by events. Deterministic backward passes are left out where there are others: few jobs ask for
+them.
 """
 
 from __future__ import annotations
@@ -12,24 +12,13 @@ from pathlib import Path
 
 import polars as pl
 
-from predictors.kernels import DTYPE_BYTES
-from predictors.training.published import FLOPS_PER_ELEMENT
-
 ATTENTION_FOLDER = Path("benchmark/sdpa_benchmark_training/results")
-ATTENTION_TABLE, NORM_TABLE = "sdpa_training.parquet", "norms.parquet"
-NORM_FOLDER = Path("benchmark/norms/results")
+ATTENTION_TABLE = "sdpa_training.parquet"
 _STACKS = {"cudnn": "cudnn", "flash_attention_3": "fa3", "flash_attention_4": "fa4"}
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "mxfp8": "mxfp8"}
 _DIRECTIONS = {"fwd": "forward", "bwd": "backward"}
 _MASKS = {"top_left": True, "no_mask": False}
 """Of a square of queries and keys, where the first query sees the first key only, or all see all."""
-_NORM_PARTS = {"rms_norm": "squares", "layer_norm": "rows"}
-"""Which of PyTorch's norms -> part of the kernel that does it. cuDNN's own aren't fitted: they take half as long, and
-with them PyTorch's backward passes came out 30 % too fast."""
-NORM_TENSORS = 2
-"""Of the norm's size, that a forward pass reads and writes."""
-MIN_NORM_US = 20.0
-"""Of shorter norms much is the launch, and times are in whole microseconds."""
 
 
 def load(folder: Path) -> Iterator[pl.DataFrame]:
@@ -40,11 +29,6 @@ def load(folder: Path) -> Iterator[pl.DataFrame]:
     """
     if tables := [*_read_attention(folder)]:
         yield _convert_attention(pl.concat(tables))
-    norms = [pl.read_csv(path, infer_schema=False) for path in sorted((folder / NORM_FOLDER).rglob("*.csv"))]
-    if (folder / NORM_TABLE).exists():
-        norms.append(pl.read_parquet(folder / NORM_TABLE))
-    if norms:
-        yield _convert_norms(pl.concat(map(_select_norms, norms)))
 
 
 def _read_attention(folder: Path) -> Iterator[pl.DataFrame]:
@@ -97,37 +81,4 @@ def _convert_attention(table: pl.DataFrame) -> pl.DataFrame:
         window=pl.col("sliding_window_size").fill_null(0.0),
         paged=pl.lit(value=False),
         latency_us=1e3 * pl.col("ms"),
-    )
-
-
-def _select_norms(table: pl.DataFrame) -> pl.DataFrame:
-    numbers, names = ("N", "C", "fwd_time_ms"), ("norm_type", "backend", "data_type", "gpu_name")
-    return table.select(
-        *(pl.col(name).cast(pl.Float64, strict=False) for name in numbers),
-        *(pl.col(name).cast(pl.String) for name in names),
-    )
-
-
-def _convert_norms(table: pl.DataFrame) -> pl.DataFrame:
-    """Forward passes; backward ones have another kernel for the weights."""
-    latency_us, elements = 1e3 * pl.col("fwd_time_ms"), pl.col("N") * pl.col("C")
-    rows = table.filter(
-        pl.col("backend") == "pytorch",
-        pl.col("fwd_time_ms").is_finite(),
-        latency_us >= MIN_NORM_US,
-        *(pl.col(name).is_in(list(of)) for name, of in (("data_type", _DTYPES), ("norm_type", _NORM_PARTS))),
-    )
-    dtype = pl.col("data_type").replace(_DTYPES)
-    return rows.select(
-        family=pl.lit("norm"),
-        part=pl.col("norm_type").replace_strict(_NORM_PARTS, return_dtype=pl.String),
-        source=pl.lit("published"),
-        direction=pl.lit("forward"),
-        gpu="gpu_name",
-        dtype=dtype,
-        rows="N",
-        cols="C",
-        flops=FLOPS_PER_ELEMENT["norm"] * elements,
-        bytes=NORM_TENSORS * elements * dtype.replace_strict(DTYPE_BYTES, return_dtype=pl.Float64),
-        latency_us=latency_us,
     )

@@ -78,7 +78,7 @@ SOURCES: dict[str, Source] = {
         "https://github.com/ROCm/aiter", "e4048607a535ace3a2b51ded31b1c8c2d45c0879",
     ),
     "cudnn_frontend": Source(
-        cudnn_frontend.load, "MIT", "attention of training forward and backward, and norms, one call at a time",
+        cudnn_frontend.load, "MIT", "attention of training forward and backward, one call at a time",
         "https://github.com/NVIDIA/cudnn-frontend", "3929da2ef4c1dba1bb8acb68727b9134f26f40c0",
     ),
     "miopen": Source(

@@ -342,16 +342,3 @@ def test_a_checkout_of_cudnn_frontend(tmp_path):
         ("h200-sxm", "bf16", "forward", False, 0, 1500),
     ]
     assert set(prepare_kernels(rows)["law"]) == {"sequence"}
-
-
-def test_norms_of_cudnn_frontend_are_those_of_one_kernel_of_pytorch(tmp_path):
-    write(
-        tmp_path, "benchmark/norms/results/gb200/all.csv",
-        "norm_type,backend,data_type,N,C,fwd_time_ms,bwd_time_ms,gpu_name",
-        "rms_norm,pytorch,bfloat16,8192,4096,0.05,0.18,NVIDIA GB200",
-        "rms_norm,cudnn,bfloat16,8192,4096,0.03,0.06,NVIDIA GB200",
-        "layer_norm,torch_compile,bfloat16,8192,4096,0.015,0.18,NVIDIA GB200",
-    )  # fmt: skip
-    rows = load_datasets(tmp_path)
-    assert only(rows, "gpu", "direction", "part", "latency_us") == ("gb200", "forward", "squares", 50)
-    assert only(rows, "bytes") == (2 * 2 * 8192 * 4096,)
