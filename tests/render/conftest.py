@@ -25,7 +25,9 @@ def decide(report):
 @pytest.fixture(scope="session")
 def report():
     run = prepare_run(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
-    built = build_report(run, predict(run, ["h100-sxm", "mi300x"]).targets, command="tracekit predict x --gpu h100-sxm")
+    built = build_report(
+        run, predict(run, ["h100-sxm", "mi300x"], host="same").targets, command="tracekit predict x --gpu h100-sxm"
+    )
     return NotebookReport.from_report(built)
 
 

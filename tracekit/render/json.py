@@ -109,7 +109,6 @@ def describe_target(prediction: PredictedStep) -> dict[str, Any]:
         "waiting_us": prediction.step.waiting_us,
         "with_contention": prediction.contention,
         "with_same_host": prediction.same_host,
-        "with_usual_host": prediction.usual_host,
         **{name: getattr(prediction, name) for name in ("coverage", "batch", "energy", "forecast", "experience")},
         "notes": [note.to_dict() | {"effect_us": compute_effect_us(note, step_us)} for note in prediction.notes],
     }
@@ -119,7 +118,7 @@ def describe_target(prediction: PredictedStep) -> dict[str, Any]:
 TARGET_KEYS = (
     *("gpu", "cluster", "layout", "pipeline", "step_time_us", "low_us", "high_us", "speedup", "speedup_per_sample"),
     *("kernel_time_us", "exposed_comm_us", "waiting_us", "idle_us"),
-    *("with_contention", "with_same_host", "with_usual_host", "coverage", "fits_in_memory"),
+    *("with_contention", "with_same_host", "coverage", "fits_in_memory"),
     *("dollars_per_1000_steps", "dollars_per_1000_traced_steps", "batch", "per_second", "dollars_per_million"),
     *("energy", "joules_per_unit", "forecast", "experience", "notes"),
 )
