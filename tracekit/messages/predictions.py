@@ -301,6 +301,10 @@ FIRST_BY_ENERGY = note("It takes the least energy of {targets}.")
 LEVEL_BY_ENERGY = note(
     "Which of {targets} targets takes the least energy is open: by the intervals it may be {others:list} as well."
 )
+STAY_FASTEST = note("It is faster on {here}: stay there.")
+STAY_LIKELY_FASTEST = note("It is likely faster on {here}, where it ran.")
+STAY_CHEAPEST = note("It is cheaper on {here}: stay there.")
+STAY_LIKELY_CHEAPEST = note("It is likely cheaper on {here}, where it ran.")
 CHEAPEST = note("Cheapest of the {places} with a price is {place}.")
 CHEAPEST_OPEN = note("Which is the cheapest is open: by the intervals it may be {places:list}.")
 MORE_TARGETS = note("and {targets} more")

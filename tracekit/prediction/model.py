@@ -17,7 +17,7 @@ from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.cost import UNPRICED, Prices
 from tracekit.prediction.energy import StepEnergy
 from tracekit.prediction.memory import MemoryFit
-from tracekit.prediction.question import FASTEST, Question
+from tracekit.prediction.question import DEFAULT_QUESTION, Question
 from tracekit.prediction.target_host import MEASURED_HOST, HostTimes
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
@@ -352,7 +352,7 @@ class Predictions(Mapping[str, Prediction]):
     step_times_after_edits: tuple[tuple[float | None, ...], ...] = ()
     prices: Prices = UNPRICED
     cluster: Cluster | None = None
-    question: Question = FASTEST
+    question: Question = DEFAULT_QUESTION
     batch: StepBatch | None = None
     refused: tuple[RefusedTarget, ...] = ()
     other_batches: Mapping[str, tuple[Prediction, ...]] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from tracekit.comm import Cluster
 from tracekit.prediction import Prediction, Predictions, RefusedTarget
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.cost import UNPRICED, Prices
-from tracekit.prediction.question import FASTEST, Question
+from tracekit.prediction.question import DEFAULT_QUESTION, Question
 from tracekit.reporting import kernel_rows
 from tracekit.reporting.findings import collect_findings
 from tracekit.reporting.findings.context import FindingContext
@@ -43,7 +43,7 @@ def build_report(
     after_edits: Sequence[Sequence[float | None]] = (),
     prices: Prices = UNPRICED,
     cluster: Cluster | None = None,
-    question: Question = FASTEST,
+    question: Question = DEFAULT_QUESTION,
     batch: StepBatch | None = None,
     refused_targets: Sequence[RefusedTarget] = (),
     other_batches: Mapping[str, Sequence[Prediction]] = NO_BATCHES,

@@ -40,7 +40,8 @@ def build_decision(
     """Build the decision; None without targets."""
     if not targets:
         return None
-    work = EqualWork(source, question, edited)
+    rank_by = question.resolve(is_priced=all(target.price is not None for target in targets))
+    work = EqualWork(source, replace(question, rank_by=rank_by), edited)
     figures = [work.compute_ranked_figure(target) for target in targets]
     ranks = rank_figures(figures, [target.memory.fits is False for target in targets])
     order = sorted(zip(ranks, figures, targets, strict=True), key=lambda row: (row[0], *_order_level(row[1], row[2])))
@@ -48,20 +49,28 @@ def build_decision(
     return Decision(
         unit=work.unit,
         amount=work.amount,
-        ranked_by=question.rank_by.value,
+        ranked_by=rank_by.value,
         run_amount=question.whole_run.amount if question.whole_run else None,
         run_unit=question.whole_run.unit if question.whole_run else None,
         prices_date=prices_date,
         here=work.here,
-        sentence=write_decision(decided, work.here, question.rank_by, prices_date),
+        sentence=write_decision(decided, work.here, rank_by, prices_date),
         targets=decided,
     )
 
 
-def _order_level(figure: Figure | None, target: PredictedStep) -> tuple[float, float, float, str]:
-    """Order targets of one rank by the likely figure; those that are about equal by price, then the surest first."""
+MAX_FIRST_WIDTH = 3.0
+"""Highest over lowest end of an interval from which on a target stands behind the surer ones of its rank."""
+
+
+def _order_level(figure: Figure | None, target: PredictedStep) -> tuple[bool, float, float, float, str]:
+    """Order targets of one rank by the likely figure; those that are about equal by price, then the surest first.
+
+    Those of which hardly anything is known stand behind.
+    """
+    is_wide = figure is not None and figure.high > MAX_FIRST_WIDTH * figure.low
     level = round(log(figure.likely) / LEVEL_TOLERANCE) if figure and figure.likely > 0 else 0
-    return level, inf if target.price is None else target.price, target.high_us, target.label
+    return is_wide, level, inf if target.price is None else target.price, target.high_us, target.label
 
 
 def forget_prices(decision: Decision) -> Decision:
@@ -144,7 +153,7 @@ class EqualWork:
         """Return the figure by which a target is ranked, the lower the better; None where it isn't known."""
         if self.question.rank_by is RankBy.ENERGY:
             return self._compute_step_joules(target)
-        if self.question.rank_by.needs_prices:
+        if self.question.rank_by in (RankBy.DOLLARS, RankBy.TOKENS_PER_DOLLAR):
             return None if target.price is None else self._compute_mean(target).scale(target.price * target.rented)
         return self._compute_step(target)
 
