@@ -34,7 +34,7 @@ from tracekit.render.facts import (
 from tracekit.render.screen import ColumnKind, Grid, append_omitted_count, make_grid, make_time_list
 from tracekit.render.sentences import describe_speeds, merge_target_notes
 from tracekit.reporting.columns import Table
-from tracekit.reporting.model import Report, TargetsReport
+from tracekit.reporting.model import Report, TargetsReport, TraceInfo
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.limits import IdleTime
 from tracekit.reporting.tables import COLLECTIVES
@@ -209,7 +209,7 @@ def make_predicted_table(report: Report, top: int) -> Grid:
     return table
 
 
-def make_over_bound_table(report: Report) -> RenderableType:
+def make_over_bound_table(report: TraceInfo) -> RenderableType:
     """Make the table of kernels faster than their bound: work counted too high, or data from the cache."""
     table = make_grid(
         ("of kernel time", "number"), ("% roof", "number"), ("family", "word"), ("why", "word"), ("kernel", "text")
