@@ -218,6 +218,16 @@ def test_without_prices_no_dollar_is_left() -> None:
     assert [one.label for one in bare.targets] == [one.label for one in priced.targets]
 
 
+def test_without_prices_nothing_is_ranked_by_them() -> None:
+    """Or the order would tell what they were."""
+    priced = [replace(H100, price=10.0), replace(L4, price=0.5)]
+    by_dollars = decide(make_source(price=2.0), *priced, question=Question(RankBy.DOLLARS))
+    bare, by_time = forget_prices(by_dollars), decide(make_source(), H100, L4)
+    assert bare.ranked_by == "time"
+    assert [(one.label, one.rank) for one in bare.targets] == [(one.label, one.rank) for one in by_time.targets]
+    assert list_answers(bare.sentence) == list_answers(by_time.sentence)
+
+
 FACTORS = st.floats(0.05, 20)
 WIDTHS = st.floats(1, 3)
 
@@ -256,7 +266,9 @@ def test_at_the_break_even_price_the_work_costs_the_same(targets: list[Predicted
 @given(steps())
 def test_a_better_rank_is_never_likely_worse(targets: list[PredictedStep]) -> None:
     """Among those that fit, whatever is surely behind another one takes longer."""
-    able = [one for one in decide(make_source(), *targets).targets if one.fits is not False]
+    able = [
+        one for one in decide(make_source(), *targets, question=Question(RankBy.TIME)).targets if one.fits is not False
+    ]
     first = [one for one in able if one.rank == 1]
     assert all(is_slower_than_one(one, first) for one in able if one.rank > 1)
 

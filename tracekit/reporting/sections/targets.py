@@ -68,13 +68,13 @@ def _order_level(figure: Figure | None, target: PredictedStep) -> tuple[bool, fl
 
     Those of which hardly anything is known stand behind.
     """
-    is_wide = figure is not None and figure.high > MAX_FIRST_WIDTH * figure.low
+    is_wide = figure is not None and _is_wide(figure)
     level = round(log(figure.likely) / LEVEL_TOLERANCE) if figure and figure.likely > 0 else 0
     return is_wide, level, inf if target.price is None else target.price, target.high_us, target.label
 
 
 def forget_prices(decision: Decision) -> Decision:
-    """Return a decision without prices and dollars, in the same order."""
+    """Return a decision without prices and dollars: in the same order, or by time if it is ranked by dollars."""
     here = replace(decision.here, price=None, hourly=None, dollars=None, run_dollars=None)
     run = WholeRun(decision.run_amount, decision.run_unit) if decision.run_amount and decision.run_unit else None
     targets = tuple(
@@ -82,8 +82,21 @@ def forget_prices(decision: Decision) -> Decision:
         for one in decision.targets
         for target in [replace(one, price=None, hourly=None, dollars=None, break_even=None, run_dollars=None)]
     )
-    sentence = write_decision(targets, here, RankBy(decision.ranked_by), None)
-    return replace(decision, here=here, targets=targets, sentence=sentence, prices_date=None)
+    rank_by = RankBy(decision.ranked_by)
+    if rank_by.needs_prices:
+        rank_by, targets = RankBy.TIME, _rank_by_time(targets)
+    sentence = write_decision(targets, here, rank_by, None)
+    return replace(decision, ranked_by=rank_by.value, here=here, targets=targets, sentence=sentence, prices_date=None)
+
+
+def _rank_by_time(targets: Sequence[TargetDecision]) -> tuple[TargetDecision, ...]:
+    ranks = rank_figures([one.mean_us for one in targets], [one.fits is False for one in targets])
+    ranked = (replace(one, rank=rank) for one, rank in zip(targets, ranks, strict=True))
+    return tuple(sorted(ranked, key=lambda one: (one.rank, _is_wide(one.mean_us), one.mean_us.likely, one.label)))
+
+
+def _is_wide(figure: Figure) -> bool:
+    return figure.high > MAX_FIRST_WIDTH * figure.low
 
 
 @dataclass(frozen=True)
