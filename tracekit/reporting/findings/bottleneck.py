@@ -66,11 +66,11 @@ def find_bottlenecks(context: FindingContext) -> Iterator[Finding]:
     here, *there = context.replayed
     for target, shares in zip(context.targets, there, strict=True):
         is_same = context.run.gpu is not None and target.label == context.run.gpu.slug and not context.run.is_captured
-        if not is_same and (limiter := _choose_limiter_on_any_host(shares)) is not None:
+        if not is_same and (limiter := choose_limiter_on_any_host(shares)) is not None:
             yield _make_finding(context, target.label, limiter, here.resources, shares.resources)
 
 
-def _choose_limiter_on_any_host(shares: ReplayedShares) -> StepLimiter | None:
+def choose_limiter_on_any_host(shares: ReplayedShares) -> StepLimiter | None:
     """Choose the limiter of a step: one of ``BY_HOST`` where it is the GPU beside one host, and not beside another."""
     limiter = choose_limiter(shares.resources)
     if limiter is None:
