@@ -20,10 +20,11 @@ from predictors.weights_file import Weights, load_hardware
 
 MAX_KEPT_ROWS = 16384
 """Up to how many distinct kernels the times on a GPU are kept for further targets: 90 MB of those on all GPUs."""
-FEW_ROWS = 512
-"""Up to how many distinct kernels all are evaluated at once and kept: a call's own time outweighs that of its rows."""
-MAX_SHARED = 32
-"""How many tables of few kernels are kept for equal ones."""
+FEW_ROWS = 1024
+"""Up to how many distinct kernels all are evaluated on a GPU that is asked for some of them again, and kept: a call's
+own time outweighs that of its rows."""
+MAX_SHARED = 8
+"""How many tables of few kernels are kept for equal ones: at most 10 MB each."""
 
 
 class Peers:
@@ -38,6 +39,7 @@ class Peers:
         self._weights = weights
         self.order = weights.order
         self._evaluated: dict[Hardware, ModelTimes] = {}
+        self._asked: set[Hardware] = set()
         self._ordered: dict[Hardware, ModelTimes] = {}
 
     def evaluate(self, gpu: Hardware) -> ModelTimes:
@@ -105,8 +107,9 @@ class Peers:
 
     def _evaluate_rows(self, gpu: Hardware, rows: Bools) -> Floats:
         """Return the model's times of some kernels on a GPU; NaN elsewhere."""
-        if self.runs.table.height <= FEW_ROWS:
+        if gpu in self._evaluated or (gpu in self._asked and self.runs.table.height <= FEW_ROWS):
             return np.where(rows, self._evaluate_all(gpu).time_us, np.nan)
+        self._asked.add(gpu)
         return evaluate_kernels(self.runs.split_for_gpu(gpu).select(rows), gpu, self._weights).time_us
 
     def _evaluate_all(self, gpu: Hardware) -> ModelTimes:

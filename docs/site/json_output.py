@@ -30,7 +30,8 @@ OTHER_KEYS = {
     "gpu": "The GPU's canonical name.",
     "cluster": "The cluster's canonical name; null where only a GPU was named.",
     "idle_us": "Rest of the step.",
-    "limit": "What sets the pace on the target: `host`, `communication`, `gpu`, `latency` or `unexplained`.",
+    "limit": "What sets the pace on the target: `host`, `communication`, `gpu`, `latency`, `unexplained`; "
+    "`host or gpu` and the like where it hangs on the CPU.",
     "share": "Its percent of the critical path there.",
     "share_here": "Its percent of the critical path as measured.",
     "kernel_time_us": "GPU busy: part of the step in which the GPU runs anything, on any stream.",
@@ -38,7 +39,6 @@ OTHER_KEYS = {
     "refused": "Targets on which the step can't be predicted.",
     "with_contention": "The step if kernels that run at once slow each other down; null where hardly any do.",
     "with_same_host": "The step with a CPU like the trace's; null where the CPU hardly matters or is given.",
-    "with_usual_host": "The step with the CPU usual beside that GPU; null where the CPU hardly matters or is given.",
     "time": "Where the step's time goes, in microseconds: kernel families, `communication`, `waiting`, `idle`.",
     "coverage": "Percent of kernel time that was `modelled`, `inferred`, `scaled` or is `unknown`: kept as measured.",
     "fits_in_memory": "Whether the job fits into the GPU's memory; null if the trace doesn't tell.",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from predictors import list_gpus, load_gpu
 from tracekit.hosts import find_usual_host, fingerprint, measure_host_speed, usual
 from tracekit.hosts.fingerprint import compute_self_times
+from tracekit.hosts.usual import HostMixture
 from tracekit.testing import TraceBuilder
 from tracekit.trace import RankTrace
 
@@ -104,18 +105,37 @@ def test_waits_and_allocations_are_no_measure() -> None:
     assert names.str.contains(fingerprint.WAITING_NAMES).to_list() == [True] * 4 + [False]
 
 
-def test_machines_of_a_gpu_are_drawn_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs 1, 1, 1 of an H100's and -1, -1, -1 of others': the mean is 0, the H100's is drawn to half of its own."""
-    logs = [1.0, 1, 1, -1, -1, -1]
-    machines = pl.DataFrame({"gpu": ["h100-sxm"] * 3 + ["t4"] * 3, "log_speed": logs})
+def test_one_machine_is_a_normal_distribution() -> None:
+    one = HostMixture((1.0,), (0.5,), (0.2,))
+    assert [one.find_quantile(share) for share in (0.05, 0.5, 0.95)] == pytest.approx([0.171, 0.5, 0.829], abs=1e-3)
+    assert one.find_quantile(0.95, error=0.15) == pytest.approx(0.5 + 1.645 * 0.25, abs=1e-3)
+
+
+def test_quantiles_are_those_of_all_machines_by_weight() -> None:
+    """Of three quarters at 1 and a quarter at -1, a quarter is below 0, and half below the middle of the upper ones."""
+    both = HostMixture((3.0, 1.0), (1.0, -1.0), (0.01, 0.01))
+    assert both.mean == pytest.approx(0.5)
+    assert both.find_quantile(0.125) == pytest.approx(-1, abs=1e-6)
+    assert both.find_quantile(0.625) == pytest.approx(1, abs=1e-6)
+    assert both.add_machine(-1.0, 2.0).find_quantile(0.25) == pytest.approx(-1, abs=0.1)
+
+
+def list_machines(**speeds: float) -> pl.DataFrame:
+    """One machine beside each GPU."""
+    gpus = [slug.replace("_", "-") for slug in speeds]
+    logs = [math.log(speed) for speed in speeds.values()]
+    return pl.DataFrame({"gpu": gpus, "log_speed": logs, "spread": [0.0] * len(gpus)})
+
+
+def test_usual_hosts_are_those_of_the_vendor_and_mostly_of_the_era_and_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    machines = list_machines(h100_sxm=1.0, v100_sxm_32gb=0.5, rtx_2080_ti=0.25, mi300x=2.0)
     monkeypatch.setattr(usual, "load_machines", lambda: machines)
-    found = find_usual_host(load_gpu("h100-sxm"))
-    spread = math.sqrt(6 / 5) * math.sqrt(1 + 1 / 6)
+    found = find_usual_host(load_gpu("b200"))
     assert found.machines == 3
-    assert found.speed == pytest.approx(math.exp(0.5))
-    assert found.high / found.speed == pytest.approx(math.exp(1.645 * spread))
-    assert found.low * found.high == pytest.approx(found.speed**2)
-    assert find_usual_host(load_gpu("b200")).speed == pytest.approx(1)
+    assert found.mixture == HostMixture((1.0, 0.25, 0.0625), (0.0, math.log(0.5), math.log(0.25)), (0.15,) * 3)
+    assert find_usual_host(load_gpu("v100-sxm-16gb")).mixture.weights == (0.25, 1.0, 0.25)
+    assert find_usual_host(load_gpu("mi355x")).speed == pytest.approx(2)
+    assert find_usual_host(load_gpu("arc-b580")).machines == 4
 
 
 def test_every_gpu_has_a_usual_host_in_its_interval() -> None:

@@ -39,7 +39,7 @@ REFUSED = {"ep": (TRAINING, {}, 8, "no-grouped-experts")}
 def compute_step_us(sample: str, **asked: object) -> float:
     others = {name: value for name, value in asked.items() if name not in SCHEDULES}
     schedule = next((SCHEDULES[name] for name in asked if name in SCHEDULES), None)
-    predicted = predict(load(sample), (), cluster=CLUSTER, pp_schedule=schedule, **others)
+    predicted = predict(load(sample), (), cluster=CLUSTER, pp_schedule=schedule, host="same", **others)
     return predicted.targets[0].step.step_time_us
 
 

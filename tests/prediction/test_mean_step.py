@@ -1,6 +1,7 @@
 """A run of many steps lasts and costs by the mean step, here and there."""
 
 from dataclasses import replace
+from math import exp, hypot, log
 
 import pytest
 
@@ -8,7 +9,7 @@ import tracekit as tk
 from tests.codes import find_message
 from tests.prediction.test_energy import STEP
 from tests.report.decisions import STEP_US, make_source, make_step
-from tracekit.prediction.intervals import bound_mean_step
+from tracekit.prediction.intervals import bound_mean_step, combine_ends
 from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.reporting.sections.targets import build_decision
 from tracekit.testing import TraceBuilder
@@ -17,9 +18,25 @@ from tracekit.trace import Trace
 
 def test_the_means_interval_is_that_of_its_replays_moved_as_the_medians():
     """Medians of 8, 10 and 13, widened to 7 and 15; means of 12, 15 and 20."""
-    replays = [replace(STEP, step_time_us=median, mean_us=mean) for median, mean in ((10, 15), (8, 12), (13, 20))]
-    assert bound_mean_step(replays, 15.0, (7.0, 15.0)) == pytest.approx((12 * 7 / 8, 20 * 15 / 13))
-    assert bound_mean_step([replace(STEP, step_time_us=0.0, mean_us=0.0)] * 3, 0.0, (0.0, 0.0)) == (0.0, 0.0)
+    likely, *ends = [replace(STEP, step_time_us=median, mean_us=mean) for median, mean in ((10, 15), (8, 12), (13, 20))]
+    assert bound_mean_step(likely, [tuple(ends)], 15.0, (7.0, 15.0)) == pytest.approx((12 * 7 / 8, 20 * 15 / 13))
+    none = replace(STEP, step_time_us=0.0, mean_us=0.0)
+    assert bound_mean_step(none, [(none, none)], 0.0, (0.0, 0.0)) == (0.0, 0.0)
+
+
+def test_independent_unknowns_add_up_in_squares():
+    """Another host makes 8 to 13 of 10, other kernels 9 to 11; one that changes nothing adds nothing."""
+    low, high = combine_ends(10.0, [(8.0, 13.0), (9.0, 11.0)])
+    assert low == pytest.approx(10 * exp(-hypot(log(10 / 8), log(10 / 9))))
+    assert high == pytest.approx(10 * exp(hypot(log(1.3), log(1.1))))
+    assert combine_ends(10.0, [(8.0, 13.0), (10.0, 10.0)]) == pytest.approx((8, 13))
+    assert combine_ends(10.0, [(8.0, 13.0)]) == (8, 13)
+    assert combine_ends(10.0, []) == (10, 10)
+
+
+def test_a_step_may_be_shorter_the_longer_its_kernels_take():
+    assert combine_ends(10.0, [(10.5, 9.0), (10.0, 10.0)]) == pytest.approx((9, 10.5))
+    assert combine_ends(10.0, [(0.0, 12.0), (9.0, 20.0)]) == (0, 20)
 
 
 def accumulated(steps: int = 9) -> Trace:

@@ -8,7 +8,7 @@ import tracekit as tk
 from tests.asking import predict
 from tests.conftest import SAMPLES
 from tracekit.notebook import NotebookReport
-from tracekit.prediction.question import FASTEST
+from tracekit.prediction.question import DEFAULT_QUESTION
 from tracekit.reporting import build_report
 from tracekit.reporting.sections.targets import build_decision
 from tracekit.run import prepare_run
@@ -19,13 +19,17 @@ NASTY = "</script><img src=x onerror=alert(1)>|=cmd()"
 
 def decide(report):
     """Return a report whose decision is that of its targets."""
-    return replace(report, decision=build_decision(report.source, report.targets, FASTEST, edited=bool(report.what_if)))
+    return replace(
+        report, decision=build_decision(report.source, report.targets, DEFAULT_QUESTION, edited=bool(report.what_if))
+    )
 
 
 @pytest.fixture(scope="session")
 def report():
     run = prepare_run(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))
-    built = build_report(run, predict(run, ["h100-sxm", "mi300x"]).targets, command="tracekit predict x --gpu h100-sxm")
+    built = build_report(
+        run, predict(run, ["h100-sxm", "mi300x"], host="same").targets, command="tracekit predict x --gpu h100-sxm"
+    )
     return NotebookReport.from_report(built)
 
 

@@ -12,7 +12,7 @@ from tracekit.messages import Message
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import PredictedStep
-from tracekit.prediction.question import FASTEST, Question, RankBy, WholeRun
+from tracekit.prediction.question import DEFAULT_QUESTION, Question, RankBy, WholeRun
 from tracekit.reporting.figure import Figure
 from tracekit.reporting.sections.decision import Decision, TargetDecision
 from tracekit.reporting.sections.step import SourceSummary
@@ -23,7 +23,9 @@ H100 = make_step("h100-sxm", 0.5, 0.4, 0.625)
 L4 = make_step("l4", 4.0, 3.2, 5.0)
 
 
-def decide(source: SourceSummary, *targets: PredictedStep, question: Question = FASTEST, **told: Any) -> Decision:
+def decide(
+    source: SourceSummary, *targets: PredictedStep, question: Question = DEFAULT_QUESTION, **told: Any
+) -> Decision:
     decision = build_decision(source, targets, question, **told)
     assert decision is not None
     return decision
@@ -41,7 +43,7 @@ def spread(figure: Figure | None) -> tuple[float, float, float]:
 
 
 def test_without_targets_nothing_is_decided() -> None:
-    assert build_decision(make_source(), (), FASTEST) is None
+    assert build_decision(make_source(), (), DEFAULT_QUESTION) is None
 
 
 def test_the_speedup_and_its_interval_are_those_of_the_step() -> None:
@@ -159,6 +161,40 @@ def test_targets_are_ranked_by_what_is_asked() -> None:
     assert labels[RankBy.DOLLARS] == labels[RankBy.TOKENS_PER_DOLLAR] == ["l4", "h100-sxm", "t4"]
 
 
+def test_dollars_rank_where_all_targets_have_a_price() -> None:
+    priced, free = [replace(H100, price=10.0), replace(L4, price=0.5)], [replace(H100, price=10.0), L4]
+    assert [decide(make_source(), *some, question=Question()).ranked_by for some in (priced, free)] == [
+        "dollars",
+        "time",
+    ]
+
+
+def test_a_target_of_which_little_is_known_is_not_first() -> None:
+    """Either may be the fastest: the first by its likely figure has ends a factor 4 apart."""
+    wide, near = make_step("b200", 0.5, 0.25, 1.0), make_step("h200-sxm", 0.7, 0.6, 0.8)
+    assert [(one.label, one.rank) for one in decide(make_source(), wide, near).targets] == [
+        ("h200-sxm", 1),
+        ("b200", 1),
+    ]
+    assert decide(make_source(), replace(wide, high_us=2.9 * wide.low_us), near).targets[0].label == "b200"
+
+
+@pytest.mark.parametrize(
+    ("likely", "low", "high", "code"),
+    [(1.5, 1.2, 1.8, "stay-fastest"), (1.2, 0.9, 1.5, "stay-likely-fastest"), (0.9, 0.7, 1.2, None)],
+)
+def test_to_stay_is_a_candidate(likely: float, low: float, high: float, code: str | None) -> None:
+    """Also by dollars, at the price here; without one nothing is said of staying."""
+    target = make_step("l4", likely, low, high)
+    stays = [one for one in list_answers(decide(make_source(), target).sentence) if one.startswith("stay")]
+    assert stays == ([code] if code else [])
+    priced = decide(make_source(price=2.0), replace(target, price=2.0), question=Question(RankBy.DOLLARS))
+    stays = [one for one in list_answers(priced.sentence) if one.startswith("stay")]
+    assert stays == ([code.replace("fastest", "cheapest")] if code else [])
+    alone = decide(make_source(), replace(target, price=2.0), question=Question(RankBy.DOLLARS))
+    assert not [one for one in list_answers(alone.sentence) if one.startswith("stay")]
+
+
 def test_what_lacks_the_memory_is_behind_all_others() -> None:
     lacking = replace(H100, memory=replace(H100.memory, fits=False))
     decision = decide(make_source(), lacking, L4)
@@ -180,6 +216,16 @@ def test_without_prices_no_dollar_is_left() -> None:
     bare = forget_prices(priced)
     assert "$" not in f"{bare.sentence}{[str(one.sentence) for one in bare.targets]}"
     assert [one.label for one in bare.targets] == [one.label for one in priced.targets]
+
+
+def test_without_prices_nothing_is_ranked_by_them() -> None:
+    """Or the order would tell what they were."""
+    priced = [replace(H100, price=10.0), replace(L4, price=0.5)]
+    by_dollars = decide(make_source(price=2.0), *priced, question=Question(RankBy.DOLLARS))
+    bare, by_time = forget_prices(by_dollars), decide(make_source(), H100, L4)
+    assert bare.ranked_by == "time"
+    assert [(one.label, one.rank) for one in bare.targets] == [(one.label, one.rank) for one in by_time.targets]
+    assert list_answers(bare.sentence) == list_answers(by_time.sentence)
 
 
 FACTORS = st.floats(0.05, 20)
@@ -220,7 +266,9 @@ def test_at_the_break_even_price_the_work_costs_the_same(targets: list[Predicted
 @given(steps())
 def test_a_better_rank_is_never_likely_worse(targets: list[PredictedStep]) -> None:
     """Among those that fit, whatever is surely behind another one takes longer."""
-    able = [one for one in decide(make_source(), *targets).targets if one.fits is not False]
+    able = [
+        one for one in decide(make_source(), *targets, question=Question(RankBy.TIME)).targets if one.fits is not False
+    ]
     first = [one for one in able if one.rank == 1]
     assert all(is_slower_than_one(one, first) for one in able if one.rank > 1)
 

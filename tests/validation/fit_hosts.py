@@ -70,7 +70,7 @@ def summarize_machines(hosts: pl.DataFrame) -> pl.DataFrame:
     rows = described.group_by("gpu", "machine", "year", "source").agg(
         pl.col("speed").median().round_sig_figs(3),
         jobs=pl.len(),
-        spread=(pl.col("speed").log() - pl.col("speed").log().median()).abs().median().round(2),
+        spread=pl.col("speed").log().std().fill_null(0).round(2),
     )
     return rows.select("gpu", "machine", "speed", "jobs", "spread", "year", "source").sort("gpu", "machine")
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.codes import find_message, list_codes
-from tracekit.analysis.kernel_doubts import ReplayCounts, count_replayed_nodes
+from tracekit.analysis.graph_replays import ReplayCounts, count_replayed_nodes
 from tracekit.doctor import examine
 from tracekit.doctor.model import Status
 from tracekit.reporting import build_report

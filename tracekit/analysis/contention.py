@@ -93,7 +93,7 @@ class ContentionModel:
         self._demand = _ResourceDemand(program.kernels, gpu)
         self.overlap = self._demand.measure_overlap(program.measured_timeline).percent
 
-    def estimate(self, kernel_us: Floats | None = None) -> Contention:
+    def estimate(self, kernel_us: Floats | None = None, host_time: float = 1.0) -> Contention:
         """Estimate a step with contention.
 
         The contention of the measurement is first removed from the times. They are then slowed down by what overlaps
@@ -102,26 +102,27 @@ class ContentionModel:
         Args:
             kernel_us: Time of each kernel on another GPU, as for :meth:`Program.replay_step`; as measured by
                 default.
+            host_time: Factor on the duration of the host's own work.
         """
         program = self._program
         given_ns = program.to_durations_ns(program.kernel_us if kernel_us is None else kernel_us)
-        apart = program.compute_median(replay(program.graph, given_ns))
+        apart = program.compute_median(replay(program.graph, given_ns, host_time))
         if self.overlap < MIN_OVERLAP_PCT:
             return Contention(self.overlap, apart, apart)
         alone_ns = given_ns * self._demand.compute_alone_fractions(program.measured_timeline)
-        contended = program.compute_median(_replay_until_converged(program.graph, self._demand, alone_ns))
+        contended = program.compute_median(_replay_until_converged(program.graph, self._demand, alone_ns, host_time))
         return Contention(self.overlap, apart, contended)
 
 
-def _replay_until_converged(graph: Graph, demand: "_ResourceDemand", alone_ns: Floats) -> Timeline:
+def _replay_until_converged(graph: Graph, demand: "_ResourceDemand", alone_ns: Floats, host_time: float) -> Timeline:
     """Replay with durations stretched by the overlap of the previous replay, until they no longer change."""
     durations = np.rint(alone_ns).astype(np.int64)
-    timeline = replay(graph, durations)
+    timeline = replay(graph, durations, host_time)
     for _ in range(MAX_ITERATIONS):
         stretched = np.rint(demand.stretch_durations(timeline, alone_ns)).astype(np.int64)
         change = np.abs(stretched - durations).sum() / max(durations.sum(), 1)
         durations = stretched
-        timeline = replay(graph, durations)
+        timeline = replay(graph, durations, host_time)
         if change < CONVERGENCE_TOLERANCE:
             break
     return timeline

@@ -1,4 +1,4 @@
-"""Doubts about a trace's kernels: durations below their bound, a slow clock, graph replays that lack kernels."""
+"""Compare a trace's kernels with the model of their own GPU: durations below their bound, a slow clock."""
 
 from dataclasses import dataclass
 
@@ -6,10 +6,8 @@ import polars as pl
 
 from predictors import Batch, Gpu, predict
 from tracekit.arrays import IN_ORDER
-from tracekit.ingest.cuda_graph_captures import GRAPH_LAUNCH_CALLS
 from tracekit.messages import Message
 from tracekit.messages.traces import DURATIONS_BELOW_BOUND
-from tracekit.trace import RankTrace
 
 TOLERANCE_US = 4.0
 """Precision of recorded times in public traces."""
@@ -128,51 +126,3 @@ def measure_clock_speed(kernels: pl.DataFrame, gpu: Gpu, model_us: pl.Series | N
     ordered = kinds.sort("ratio", "family")
     (fastest, _, least), (slowest, _, most) = ordered.row(0), ordered.row(-1)
     return ClockSpeed(looked_at.height, ratios.select(pl.median("ratio")).item(), least, most, (fastest, slowest))
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayCounts:
-    """Replays of CUDA graphs whose nodes were recorded.
-
-    Attributes:
-        replays: Launches of graphs.
-        incomplete: Replays that lack nodes which another replay of the same graph has.
-        nodes: Recorded nodes of all replays.
-        missing: Nodes that the incomplete replays lack.
-    """
-
-    replays: int
-    incomplete: int
-    nodes: int
-    missing: int
-
-
-def count_replayed_nodes(rank: RankTrace) -> ReplayCounts:
-    """Count the nodes that each replay has, and those that it lacks.
-
-    Replays belong to one graph if they share nodes, whose ids are unique in a process. Activities without the id of
-    their node (ROCm, older profilers) don't count. Example: of a graph with nodes 1, 2, 3::
-
-        launch 10: 1 2 3      launch 11: 1 3 (lacks 2)
-    """
-    if rank.activities["graph_node_id"].count() == 0:
-        return ReplayCounts(replays=0, incomplete=0, nodes=0, missing=0)
-    launches = rank.calls.filter(pl.col("name").str.contains(GRAPH_LAUNCH_CALLS)).select("correlation").unique()
-    nodes = (
-        rank.activities.drop_nulls("graph_node_id")
-        .join(launches, on="correlation", how="semi")
-        .select(replay="correlation", node="graph_node_id")
-        .unique()
-    )
-    sizes = nodes.group_by("replay").agg(held=pl.len())
-    # A graph is named by the largest replay that has its nodes.
-    largest_first = nodes.join(sizes, on="replay").sort("held", "replay", descending=[True, False])
-    graphs = largest_first.unique("node", keep="first", maintain_order=True).select("node", graph="replay")
-    by_graph = nodes.join(graphs, on="node")
-    most = by_graph.group_by("replay", "graph").agg(shared=pl.len()).sort("shared", "graph", descending=[True, False])
-    graph_of_replay = most.unique("replay", keep="first").select("replay", "graph")
-    assigned = nodes.join(graph_of_replay, on="replay")
-    whole = assigned.group_by("graph").agg(whole=pl.col("node").n_unique())
-    lacking = graph_of_replay.join(whole, on="graph").join(sizes, on="replay").select(pl.col("whole") - pl.col("held"))
-    missing = lacking.to_series()
-    return ReplayCounts(sizes.height, int((missing > 0).sum()), nodes.height, int(missing.sum()))

@@ -33,7 +33,7 @@ class _Group:
     """Calls of one kernel.
 
     Attributes:
-        level: Products before them.
+        level: How many products lie before them, on the longest way from the step's inputs.
         calls: Their places.
     """
 
@@ -62,32 +62,32 @@ def fuse_calls(calls: Sequence[Call], eager: Container[int] = ()) -> list[tuple[
 
 def _group_calls(calls: Sequence[Call], eager: Container[int]) -> list[_Group]:
     """Group the calls that are fused with others, or written anew."""
-    level: dict[int, int] = {}
-    member: dict[int, _Group] = {}
+    level: dict[int, int] = {}  # of each buffer, by its number
+    member: dict[int, _Group] = {}  # of each buffer, the group that writes it
     groups: list[_Group] = []
-    base, is_backward = 0, False
+    first_level, is_backward = 0, False
     for place, call in enumerate(calls):
         if call.is_backward and not is_backward:
             # Forward and backward pass are compiled apart.
-            base, is_backward = 1 + max(level.values(), default=0), True
-        at = max([base, *(level.get(one.number, 0) for one in call.reads)])
+            first_level, is_backward = 1 + max(level.values(), default=0), True
+        here = max([first_level, *(level.get(one.number, 0) for one in call.reads)])
         if place in eager or not _is_fusible(call):
             for one in call.writes:
-                level[one.number] = at + 1
+                level[one.number] = here + 1
                 member.pop(one.number, None)
             continue
-        joined = [member[one.number] for one in call.reads if one.number in member]
-        near = list({id(group): group for group in joined if group.level == at}.values())
-        group = near[0] if near else _Group(at)
-        if not near:
+        sources = [member[one.number] for one in call.reads if one.number in member]
+        same_level = list({id(group): group for group in sources if group.level == here}.values())
+        group = same_level[0] if same_level else _Group(here)
+        if not same_level:
             groups.append(group)
-        for other in near[1:]:
+        for other in same_level[1:]:
             group.calls = sorted([*group.calls, *other.calls])
             groups.remove(other)
             member.update({number: group for number, one in member.items() if one is other})
         group.calls.append(place)
         for one in call.writes:
-            level[one.number], member[one.number] = at, group
+            level[one.number], member[one.number] = here, group
     return groups
 
 

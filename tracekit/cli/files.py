@@ -44,19 +44,19 @@ def info(
     from tracekit.render import json as as_json
     from tracekit.render import terminal
     from tracekit.render.terminal import append_graph_check, append_rules, as_dict
-    from tracekit.reporting import build_report
+    from tracekit.reporting import build_info
     from tracekit.request import answers
     from tracekit.request.option import split_values
 
     with command.show_progress() as stage:
         trace = command.read(traces, stage)
         run = answers.measure(trace, fill_source_gpu(trace, request), stage)
-        report = build_report(run, with_timelines=False)
+        info = build_info(run)
         graph = run_self_check(run.graph) if verbose else None
-    shown = append_graph_check(terminal.render_info(report), graph)
+    shown = append_graph_check(terminal.render_info(info), graph)
     command.emit(
         append_rules(shown, INFERENCE_RULES, split_values(request.without_rule)) if verbose else shown,
-        lambda: as_json.dump_info(report, as_dict(graph)),
+        lambda: as_json.dump_info(info, as_dict(graph)),
     )
 
 

@@ -2,9 +2,9 @@
 
 import polars as pl
 
+from tracekit.analysis.graph_replays import count_replayed_nodes
 from tracekit.analysis.idle import attribute_idle_time
 from tracekit.analysis.idle_causes import IdleCause
-from tracekit.analysis.kernel_doubts import count_replayed_nodes
 from tracekit.analysis.waits import measure_unrecorded_time
 from tracekit.doctor import recipe
 from tracekit.doctor.model import Check, CheckContext, Status, grade_cost, grade_cost_bound

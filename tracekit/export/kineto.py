@@ -18,8 +18,8 @@ from tracekit.ingest.fields import ARGUMENTS, ArgumentKind
 from tracekit.messages import requests as messages
 from tracekit.messages.traces import STEPS_WITHOUT_GPU_WORK
 from tracekit.prediction import Prediction
-from tracekit.program import Program, round_to_ns
-from tracekit.replay.engine import Timeline, replay
+from tracekit.program import Program
+from tracekit.replay.engine import Timeline
 from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS
 from tracekit.trace import RankTrace
 from tracekit.version import __version__
@@ -46,7 +46,7 @@ def render_predicted_trace(target: Prediction, *, compress: bool = True) -> byte
     program = target.program
     if len(program.ranks) > 1 or program.kernels.height != program.trace.activities.height:
         raise OutputError(messages.TRACE_OF_ONE_RANK_ONLY())
-    timeline = replay(program.graph, round_to_ns(target.replayed_kernels["time_us"].to_numpy() * 1e3, "kernels"))
+    timeline = target.replay_timeline()
     rows = np.flatnonzero(program.is_in_chosen_steps.to_numpy())
     if not rows.size:
         raise StepError(STEPS_WITHOUT_GPU_WORK())

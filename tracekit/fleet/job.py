@@ -28,6 +28,7 @@ from tracekit.prediction.model import PredictedStep, Target
 from tracekit.prediction.part import NO_HOST, PartOnTarget, PartTarget, Replay
 from tracekit.prediction.profiler_cost import list_recorded, note_host_part
 from tracekit.prediction.rounds import PartWithRendezvous, TimedPart, compress_part, time_steps
+from tracekit.prediction.target_host import HostTimes
 from tracekit.program import Program
 from tracekit.replay.compressed import CompressedJob
 from tracekit.replay.step_time import JobSteps, StepTime
@@ -207,10 +208,10 @@ class RankedJob(Job):
         asked = MemoryQuestion(self.places[0], source, gpu, layouts, needs, in_flight)
         return self.map(judge_rank_memory, [asked])[0]
 
-    def predict_contention(self, item: PartOnTarget) -> None:
+    def predict_contention(self, item: PartOnTarget, host_time: float) -> None:
         """Return None: a replay with contention takes all kernels at once."""
 
-    def write_job_notes(self, replays: JobReplays, step: StepTime) -> Iterator[Message]:
+    def write_job_notes(self, replays: JobReplays, step: StepTime, host_time: float) -> Iterator[Message]:
         """Note that contention is left out, and the profiler's own cost in a predicted step."""
         if self.evidence.overlap_pct >= MIN_OVERLAP_PCT:
             yield CONTENTION_LEFT_OUT(overlap_pct=self.evidence.overlap_pct, apart_us=step.step_time_us)
@@ -221,7 +222,7 @@ class RankedJob(Job):
             yield from note_host_part(host, held_us, recorded)
 
     def finish(
-        self, step: PredictedStep, items: Sequence[PartOnTarget], target: Target, host_time: float
+        self, step: PredictedStep, items: Sequence[PartOnTarget], target: Target, host: HostTimes
     ) -> PredictedStep:
         """Return the prediction: its kernels stay with the ranks."""
         return step

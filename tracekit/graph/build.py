@@ -13,6 +13,7 @@ Activities that start later than their launch and their stream allow have waited
 6. The GPU was idle meanwhile.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,13 +133,13 @@ def link_stream_waits(
     unrecorded: Edges,
     without: RuleNames,
 ) -> StreamWaits:
-    """Build the edges from the end of each awaited activity to the start of the one that waited."""
-    ready = np.full(nodes.start_ns.size, np.iinfo(np.int64).min)
-    np.maximum.at(ready, launch.dst // 2, nodes.get_vertex_times(launch.src) + launch.lag_ns)
-    np.maximum.at(ready, stream.dst // 2, nodes.end_ns[stream.src // 2] + stream.lag_ns)
-    np.maximum.at(ready, unrecorded.dst // 2, nodes.get_vertex_times(unrecorded.src) + unrecorded.lag_ns)
+    """Build the edges from the end of each awaited activity to the start of the one that waited.
+
+    The rules of this module's docstring, in its order: each is asked of the delayed activities that those before it
+    didn't explain.
+    """
     known = _build_recorded_edges(nodes, recorded)
-    np.maximum.at(ready, known.dst // 2, nodes.end_ns[known.src // 2] + known.lag_ns)
+    ready = _find_ready_times(nodes, (launch, stream, unrecorded, known))
     launched = nodes.activities[nodes.launcher != NONE]
     delayed = launched[nodes.start_ns[launched] - ready[launched] > MIN_DELAY_NS]
     device = kernels["device"].to_numpy()
@@ -170,6 +171,14 @@ def link_stream_waits(
     typical = int(np.median(lag)) if lag.size else 0
     edges = Edges(EdgeKind.EVENT, to_end_vertices(giver), to_start_vertices(waiter), np.minimum(lag, max(typical, 0)))
     return StreamWaits(known, edges, occupied, released, stalled, stalled_ns)
+
+
+def _find_ready_times(nodes: Nodes, causes: Iterable[Edges]) -> Ints:
+    """Find when each node could have started for all that some edges ask for; least where they ask for nothing."""
+    ready = np.full(nodes.start_ns.size, np.iinfo(np.int64).min)
+    for edges in causes:
+        np.maximum.at(ready, edges.dst // 2, nodes.get_vertex_times(edges.src) + edges.lag_ns)
+    return ready
 
 
 def _build_recorded_edges(nodes: Nodes, recorded: RecordedWaits) -> Edges:

@@ -116,6 +116,21 @@ CPU_IS_BOTTLENECK = finding(
     "On {targets:list} the CPU sets the pace: {shares_pct:percents} of the critical path{measured_pct:aside}.",
     "A faster GPU won't help there: try {remedies:list}.",
 )
+CPU_OR_GPU_IS_BOTTLENECK = finding(
+    "On {targets:list} the CPU most likely sets the pace, {shares_pct:percents} of the critical path"
+    "{measured_pct:aside}; beside a fast one kernels do.",
+    "A faster GPU helps beside a fast CPU only: try {remedies:list}.",
+)
+LATENCY_OR_GPU_IS_BOTTLENECK = finding(
+    "On {targets:list} latencies of launches and waits most likely set the pace, {shares_pct:percents} of the critical "
+    "path{measured_pct:aside}; beside a fast CPU kernels do.",
+    "A faster GPU helps beside a fast CPU only: try {remedies:list}.",
+)
+GPU_OR_CPU_IS_BOTTLENECK = finding(
+    "On {targets:list} kernels most likely set the pace, {shares_pct:percents} of the critical path"
+    "{measured_pct:aside}; beside a slow CPU that does.",
+    "A faster GPU, or less work, shortens it beside a fast CPU.",
+)
 COMMUNICATION_IS_BOTTLENECK = finding(
     "On {targets:list} communication sets the pace: {shares_pct:percents} of the critical path{measured_pct:aside}.",
     "Faster links would help more than a faster GPU.",
@@ -229,6 +244,21 @@ LATENCY_LIMITS_SWEEP = finding(
     "On {clusters:list} latencies of launches and waits set the pace in the layout that gets most done: "
     "{shares_pct:percents} of the critical path.",
     "A faster GPU won't help there: try fewer and larger kernels.",
+)
+CPU_OR_GPU_LIMITS_SWEEP = finding(
+    "On {clusters:list} the CPU most likely sets the pace in the layout that gets most done, {shares_pct:percents} of "
+    "the critical path; beside a fast one kernels do.",
+    "A faster GPU helps beside a fast CPU only: try fewer launches, CUDA graphs, torch.compile.",
+)
+LATENCY_OR_GPU_LIMITS_SWEEP = finding(
+    "On {clusters:list} latencies of launches and waits most likely set the pace in the layout that gets most done, "
+    "{shares_pct:percents} of the critical path; beside a fast CPU kernels do.",
+    "A faster GPU helps beside a fast CPU only: try fewer and larger kernels.",
+)
+GPU_OR_CPU_LIMITS_SWEEP = finding(
+    "On {clusters:list} kernels most likely set the pace in the layout that gets most done, {shares_pct:percents} of "
+    "the critical path; beside a slow CPU that does.",
+    "A faster GPU, or less work, shortens it beside a fast CPU.",
 )
 UNEXPLAINED_LIMITS_SWEEP = finding(
     "On {clusters:list} time that nothing recorded explains sets the pace in the layout that gets most done: "

@@ -82,11 +82,11 @@ UNKNOWN_TIME_VARIES = note(
     "of it, a step of {least_us}, to all of it.",
     "`tracekit doctor` says what to record.",
 )
-USUAL_HOST = note(
-    "The target's CPU isn't known, and it changes the step. One like the trace's: {same_low_us} to {same_high_us}. The "
-    "one usual beside {gpu}: {step_time_us} ({low_us} to {high_us}). The interval holds both. By {ops} ops, the "
-    "trace's host is {speed_ratio:.2g} times as fast as the usual one; known machines with that GPU: {machines}.",
-    "{--host} same or typical narrows it; if you know the machine, give its speed.",
+HOST_OPEN = note(
+    "The target's CPU isn't known, and it changes the step. The interval holds {machines} known machines with such "
+    "GPUs, whose CPU takes {low_ratio:.2g} to {high_ratio:.2g} times as long as measured. With one like the trace's, "
+    "{speed_ratio:.2g} times as fast as the usual one by {ops} ops, the step takes {same_low_us} to {same_high_us}.",
+    "{--host} same, a known host's name or {--host-from} narrows it.",
 )
 POWER_CAPPED = note(
     "Under {power:g} W instead of {limit:g} W, kernels take {slowdown_pct:.0f} % longer: the clock falls where they "
@@ -255,7 +255,7 @@ SPEED_MAYBE_LOWER = note(
     "takes {slowdown:range} times as long (most likely {slowdown:likely}), so that it may be no slower."
 )
 SPEED_LOWER = note("takes {slowdown:range} times as long (most likely {slowdown:likely}).")
-SPEED_WITH_SAME_CPU = note("With a CPU like the trace's: {speedup:range} times.")
+SPEED_WITH_SAME_CPU = note("With a CPU like yours: {speedup:range} times.")
 STEP_OF_CAPTURE = note("a step takes {step_us} ({ends_us:interval}).")
 
 COSTS_MORE = note(
@@ -301,6 +301,10 @@ FIRST_BY_ENERGY = note("It takes the least energy of {targets}.")
 LEVEL_BY_ENERGY = note(
     "Which of {targets} targets takes the least energy is open: by the intervals it may be {others:list} as well."
 )
+STAY_FASTEST = note("It is faster on {here}: stay there.")
+STAY_LIKELY_FASTEST = note("It is likely faster on {here}, where it ran.")
+STAY_CHEAPEST = note("It is cheaper on {here}: stay there.")
+STAY_LIKELY_CHEAPEST = note("It is likely cheaper on {here}, where it ran.")
 CHEAPEST = note("Cheapest of the {places} with a price is {place}.")
 CHEAPEST_OPEN = note("Which is the cheapest is open: by the intervals it may be {places:list}.")
 MORE_TARGETS = note("and {targets} more")

@@ -12,7 +12,7 @@ from typing import TypeVar
 import polars as pl
 
 from tracekit.messages import layouts
-from tracekit.parallelism.layers import compute_activation_bytes, compute_weight_bytes, is_expert_gemm
+from tracekit.parallelism.gemm_sides import compute_activation_bytes, compute_weight_bytes, is_expert_gemm
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.unknown_work import check_work_known
 from tracekit.workload.ops.fbgemm import BACKWARD_FUNCTION, EXACT_BACKWARD_OP

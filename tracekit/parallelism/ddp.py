@@ -70,9 +70,9 @@ def insert_expert_gradient_allreduces(program: Program) -> Insertion:
 
 
 def _insert_allreduces(program: Program, table: pl.DataFrame) -> Insertion:
-    places = DdpHookSites(program, table)
-    grown = append_kernels(program, _build_exchange_rows(program, places), _extend_graph(program.graph, places))
-    return Insertion(grown, _write_note(table, places.copy_ns))
+    sites = DdpHookSites(program, table)
+    grown = append_kernels(program, _build_exchange_rows(program, sites), _extend_graph(program.graph, sites))
+    return Insertion(grown, _write_note(table, sites.copy_ns))
 
 
 def _extend_graph(graph: Graph, sites: DdpHookSites) -> Graph:
@@ -102,10 +102,8 @@ def _build_program_edges(graph: Graph, sites: DdpHookSites) -> Edges:
     """Build the edges from the host calls before the gradients to what the gradients' hooks launch."""
     reduces = np.bincount(sites.buckets["closed"].to_numpy(), minlength=sites.gradients.height)
     copied = sites.hook_host_ns - estimate_collective_launch_ns(sites.copy_ns) * reduces
-    closed, last = (
-        sites.buckets["closed"].to_numpy(),
-        np.repeat(sites.last_gradient, sites.last_gradient - sites.first_gradient + 1),
-    )
+    closed = sites.buckets["closed"].to_numpy()
+    last = np.repeat(sites.last_gradient, sites.last_gradient - sites.first_gradient + 1)
     cause = np.concatenate([np.arange(sites.gradients.height), closed, last])
     since_call = np.maximum(sites.done_ns - graph.nodes.end_ns[sites.preceding_call], 0)[cause]
     lag = since_call + np.concatenate([copied, sites.hook_host_ns[closed], sites.copy_back_host_ns])
@@ -121,31 +119,20 @@ def _build_stream_edges(graph: Graph, sites: DdpHookSites) -> Edges:
     before = sites.stream_position > 0
     after = sites.stream_position < sites.compute_stream.size
     last = sites.last_gradient[after[sites.last_gradient]]
-    src = (
-        *(
-            sites.compute_stream[sites.stream_position[before] - 1],
-            sites.copy_in_nodes[after],
-            sites.copy_in_nodes[:-1],
-        ),
-        *(
-            sites.copy_in_nodes[sites.last_gradient],
-            sites.copy_back_nodes[:-1],
-            sites.copy_back_nodes[last],
-            sites.allreduce_nodes[:-1],
-        ),
-    )
-    dst = (
-        *(sites.copy_in_nodes[before], sites.compute_stream[sites.stream_position[after]], sites.copy_in_nodes[1:]),
-        *(
-            sites.copy_back_nodes[sites.first_gradient],
-            sites.copy_back_nodes[1:],
-            sites.compute_stream[sites.stream_position[last]],
-            sites.allreduce_nodes[1:],
-        ),
+    copy_in, copy_back, allreduce = sites.copy_in_nodes, sites.copy_back_nodes, sites.allreduce_nodes
+    launched_before = sites.compute_stream[sites.stream_position[before] - 1]
+    pairs = (
+        (launched_before, copy_in[before]),
+        (copy_in[after], sites.compute_stream[sites.stream_position[after]]),
+        (copy_in[:-1], copy_in[1:]),
+        (copy_in[sites.last_gradient], copy_back[sites.first_gradient]),
+        (copy_back[:-1], copy_back[1:]),
+        (copy_back[last], sites.compute_stream[sites.stream_position[last]]),
+        (allreduce[:-1], allreduce[1:]),
     )
     lags = graph.lag_ns[graph.kind == EdgeKind.STREAM]
     gap = round(float(np.median(lags))) if lags.size else DEFAULT_GAP_NS
-    source, destination = np.concatenate(src), np.concatenate(dst)
+    source, destination = (np.concatenate(ends) for ends in zip(*pairs, strict=True))
     return Edges(EdgeKind.STREAM, to_end_vertices(source), to_start_vertices(destination), np.full(source.size, gap))
 
 

@@ -23,6 +23,12 @@ import polars as pl
 from tracekit.messages import Message, layouts
 from tracekit.messages import layouts as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
+from tracekit.parallelism.gemm_sides import (
+    choose_message_dtype,
+    compute_item_bytes,
+    compute_weight_bytes,
+    is_expert_gemm,
+)
 from tracekit.parallelism.gradients import find_gradients
 from tracekit.parallelism.inserted import (
     NO_NODE,
@@ -32,12 +38,6 @@ from tracekit.parallelism.inserted import (
     describe_host_cost,
     find_stream_neighbours,
     insert_in_stream,
-)
-from tracekit.parallelism.layers import (
-    choose_message_dtype,
-    compute_item_bytes,
-    compute_weight_bytes,
-    is_expert_gemm,
 )
 from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
 from tracekit.parallelism.process_groups import EP_GROUP

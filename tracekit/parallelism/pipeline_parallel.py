@@ -14,8 +14,9 @@ from tracekit.comm import Cluster, predict
 from tracekit.messages import layouts
 from tracekit.parallelism.batch_size import find_weight_gradients
 from tracekit.parallelism.fsdp_pipeline import StageGathers, predict_stage_gathers
+from tracekit.parallelism.gemm_sides import find_hidden_sizes
 from tracekit.parallelism.gradients import find_gradients
-from tracekit.parallelism.layers import RepeatedLayers, find_hidden_sizes, find_repeated_layers
+from tracekit.parallelism.layers import RepeatedLayers, find_repeated_layers
 from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.pipeline_schedules import build_tasks, compute_stage_ends
 from tracekit.program import Program

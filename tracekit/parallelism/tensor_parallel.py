@@ -15,14 +15,7 @@ import polars as pl
 from tracekit.messages import Message, layouts
 from tracekit.messages import layouts as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
-from tracekit.parallelism.inserted import (
-    Insertion,
-    append_kernels,
-    build_collective_columns,
-    describe_host_cost,
-    insert_in_stream,
-)
-from tracekit.parallelism.layers import (
+from tracekit.parallelism.gemm_sides import (
     EXPERTS,
     GEMM_SIDES,
     HEADS,
@@ -35,6 +28,13 @@ from tracekit.parallelism.layers import (
     infer_activations_from_gemms,
     infer_split_sides,
     list_block_kernels,
+)
+from tracekit.parallelism.inserted import (
+    Insertion,
+    append_kernels,
+    build_collective_columns,
+    describe_host_cost,
+    insert_in_stream,
 )
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.process_groups import TP_GROUP, is_training

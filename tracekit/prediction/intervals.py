@@ -1,5 +1,6 @@
 """Compute kernel times at the low and the high end of a prediction's interval."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -59,21 +60,42 @@ def compute_end_factors(time_ps: Floats, low_ps: Floats, high_ps: Floats, *, kno
     return min(lower, known_bias), max(upper, known_bias)
 
 
-def bound_mean_step(replays: Sequence[StepTime], likely_us: float, ends_us: tuple[float, float]) -> tuple[float, float]:
+def combine_ends(likely: float, effects: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Combine the ends of a step's interval from what is unknown of it, where the parts are independent of one another.
+
+    Example: 10 ms that another host may make 8 or 13 ms, and other kernel times 9 or 11 ms, may be
+    10 / exp(hypot(log(10/8), log(10/9))) = 7.8 to 10 exp(hypot(log(13/10), log(11/10))) = 13.2 ms.
+
+    Args:
+        likely: The likely time.
+        effects: For each part the times with its low and its high end; a step that the CPU paces may be shorter the
+            longer the kernels of the one before took.
+    """
+    low, high = (pick((likely, *(pick(one) for one in effects))) for pick in (min, max))
+    if low <= 0 or len(effects) == 1:
+        return low, high
+    below, above = (math.hypot(*(math.log(pick((likely, *one)) / likely) for one in effects)) for pick in (min, max))
+    return likely * math.exp(-below), likely * math.exp(above)
+
+
+def bound_mean_step(
+    likely: StepTime, effects: Sequence[tuple[StepTime, StepTime]], likely_us: float, ends_us: tuple[float, float]
+) -> tuple[float, float]:
     """Return the ends of the mean step's interval: those of its replays, moved as the median step's were.
 
     Example: replays whose medians are 8, 10 and 13 ms and whose means are 12, 15 and 20 ms; the median's interval was
     widened from 8 and 13 to 7 and 15 ms. The mean's is 12 x 7/8 = 10.5 to 20 x 15/13 = 23.1 ms.
 
     Args:
-        replays: The step with the likely, low and high kernel times.
+        likely: The step with the likely times.
+        effects: The step with the low and the high end of each part that is unknown, as of :func:`combine_ends`.
         likely_us: The mean step.
         ends_us: Ends of the median step's interval.
     """
-    medians, means = [one.step_time_us for one in replays], [one.mean_us for one in replays]
+    medians = combine_ends(likely.step_time_us, [(low.step_time_us, high.step_time_us) for low, high in effects])
+    means = combine_ends(likely.mean_us, [(low.mean_us, high.mean_us) for low, high in effects])
     low, high = (
-        outermost(means) * (end / outermost(medians) if outermost(medians) else 1.0)
-        for outermost, end in zip((min, max), ends_us, strict=True)
+        mean * (end / median if median else 1.0) for mean, median, end in zip(means, medians, ends_us, strict=True)
     )
     return min(low, likely_us), max(high, likely_us)
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 import polars as pl
@@ -21,6 +21,7 @@ from tracekit.parallelism.pipeline_parallel import Pipeline
 from tracekit.parallelism.stragglers import RankSpread, measure_rank_spread
 from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.experience import classify_job
+from tracekit.prediction.intervals import combine_ends
 from tracekit.prediction.memory import MemoryFit, MemoryNeeds, estimate_memory_needs, judge_memory_fit
 from tracekit.prediction.model import PredictedStep, Prediction, StepOnHost, StepWithContention, Target
 from tracekit.prediction.part import (
@@ -121,16 +122,16 @@ class Job(ABC):
         """Judge whether a rank fits; arguments as for :func:`tracekit.prediction.memory.judge_memory_fit`."""
 
     @abstractmethod
-    def predict_contention(self, item: PartOnTarget) -> StepWithContention | None:
+    def predict_contention(self, item: PartOnTarget, host_time: float) -> StepWithContention | None:
         """Predict the step with contention; None where little overlaps, or no part knows all kernels of a GPU."""
 
     @abstractmethod
-    def write_job_notes(self, replays: "JobReplays", step: StepTime) -> Iterator[Message]:
+    def write_job_notes(self, replays: "JobReplays", step: StepTime, host_time: float) -> Iterator[Message]:
         """Note the profiler's own cost in a predicted step, and what couldn't be predicted of this job."""
 
     @abstractmethod
     def finish(
-        self, step: PredictedStep, items: Sequence[PartOnTarget], target: Target, host_time: float
+        self, step: PredictedStep, items: Sequence[PartOnTarget], target: Target, host: HostTimes
     ) -> PredictedStep:
         """Return the prediction as this job gives it: in memory with its kernels and the program that was replayed."""
 
@@ -230,21 +231,20 @@ class WholeJob(Job):
         held = compute_held_parameter_fraction(self.program, layouts)
         return judge_memory_fit(self.program, self.run.gpu, gpu, layouts, self._memory_needs, in_flight, held)
 
-    def predict_contention(self, item: PartOnTarget) -> StepWithContention | None:
+    def predict_contention(self, item: PartOnTarget, host_time: float) -> StepWithContention | None:
         """Predict the step with contention; None where little overlaps."""
         if self._contention.overlap < MIN_OVERLAP_PCT:
             return None
-        found = self._contention.estimate(item.open().times["time_us"].to_numpy())
+        found = self._contention.estimate(item.open().times["time_us"].to_numpy(), host_time)
         return StepWithContention(found.overlap_pct, found.uncontended.step_time_us, found.contended.step_time_us)
 
-    def write_job_notes(self, replays: "JobReplays", step: StepTime) -> Iterator[Message]:
+    def write_job_notes(self, replays: "JobReplays", step: StepTime, host_time: float) -> Iterator[Message]:
         """Note the profiler's own cost in a predicted step."""
         kernel_us = replays.items[0].open().times["time_us"].to_numpy()
-        yield from self._profiler_cost.note(step, lambda: replays.compute_step_us(Replay(host_time=NO_HOST)), kernel_us)
+        without_host_us = partial(replays.compute_step_us, Replay(host_time=NO_HOST))
+        yield from self._profiler_cost.note(step, without_host_us, kernel_us, host_time)
 
-    def finish(
-        self, step: PredictedStep, items: Sequence[PartOnTarget], target: Target, host_time: float
-    ) -> Prediction:
+    def finish(self, step: PredictedStep, items: Sequence[PartOnTarget], target: Target, host: HostTimes) -> Prediction:
         """Add the kernels and the program that was replayed."""
         opened = items[0].open()
         program = opened.programs[LIKELY]
@@ -255,7 +255,7 @@ class WholeJob(Job):
             kernels=kernels,
             program=program,
             replayed_kernels=kernels,
-            host_time=host_time,
+            host=host,
         )
 
 
@@ -291,17 +291,17 @@ class JobReplays:
         Raises:
             LayoutError: The job can't be split into such stages.
         """
-        ends = list_ends(host)
-        wanted = tuple(dict.fromkeys((*ends, *others)))
+        likely, *ends = list_ends(host) if stages is None else list_joint_ends(host)
+        wanted = tuple(dict.fromkeys((likely, *ends, *others)))
         first, *rest = (replace(one, replays=wanted) for one in self.items)
         timed = self.job.replay([replace(first, stages=stages), *rest])
         self._keep(wanted, timed)
-        scale = self.job.program.step_scale
-        likely, low, high = (
-            self.job.steps.compute_median(self._found[one], scale, longer)
-            for one, longer in zip(ends, timed[0].longer, strict=True)
+        longer = dict(zip((likely, *ends), timed[0].longer, strict=True)) if timed[0].pipeline else {}
+        step, *others_of = (
+            self.job.steps.compute_median(self._found[one], self.job.program.step_scale, longer.get(one, 1.0))
+            for one in (likely, *ends)
         )
-        return ReplayedStep(likely, low, high, timed[0].pipeline)
+        return ReplayedStep(step, pair_up(others_of), timed[0].pipeline)
 
     def _keep(self, wanted: Sequence[Replay], timed: Sequence[TimedPart]) -> None:
         for number, one in enumerate(wanted):
@@ -322,24 +322,42 @@ class JobReplays:
         """Predict the step with a host that is some times as fast as the measured one."""
         wanted = [replace(one, measures_gpu=False) for one in list_ends(host)]
         self.run(wanted)
-        ends = [self.compute_step_us(one) for one in wanted]
-        return StepOnHost(ends[0], min(ends), max(ends))
+        likely_us, *ends_us = (self.compute_step_us(one) for one in wanted)
+        return StepOnHost(likely_us, *combine_ends(likely_us, pair_up(ends_us)))
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedStep:
-    """The step with the likely, the low and the high times, and the pipeline that the job becomes; None without."""
+    """A replayed step and its ends.
+
+    Attributes:
+        likely: The step with the likely times.
+        effects: The step with the low and the high end of each part that is unknown, independent of one another.
+        pipeline: The pipeline that the job becomes; None without.
+    """
 
     likely: StepTime
-    low: StepTime
-    high: StepTime
+    effects: tuple[tuple[StepTime, StepTime], ...]
     pipeline: Pipeline | None
 
 
-def list_ends(host: HostTimes) -> tuple[Replay, Replay, Replay]:
-    """List the replays for a step and the ends of its interval."""
+def list_ends(host: HostTimes) -> tuple[Replay, ...]:
+    """List the replays for a step and the ends of its interval: of the kernels' times, and of the host's."""
+    likely = Replay(LIKELY, host.likely, LIKELY, measures_gpu=True)
+    kernels = (replace(likely, kernels=end, unknown=end) for end in (LOW, HIGH))
+    hosts = (replace(likely, host_time=end) for end in (host.low, host.high))
+    return likely, *kernels, *hosts
+
+
+def list_joint_ends(host: HostTimes) -> tuple[Replay, ...]:
+    """List the replays for a step in stages, where kernels, host and sends have their ends together."""
     return (
         Replay(LIKELY, host.likely, LIKELY, measures_gpu=True),
         Replay(LOW, host.low, LOW, measures_gpu=True),
         Replay(HIGH, host.high, HIGH, measures_gpu=True),
     )
+
+
+def pair_up(ends: Sequence[Item]) -> tuple[tuple[Item, Item], ...]:
+    """Pair the low and the high end of each part that is unknown."""
+    return tuple(zip(ends[::2], ends[1::2], strict=True))

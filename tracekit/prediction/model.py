@@ -17,7 +17,8 @@ from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.cost import UNPRICED, Prices
 from tracekit.prediction.energy import StepEnergy
 from tracekit.prediction.memory import MemoryFit
-from tracekit.prediction.question import FASTEST, Question
+from tracekit.prediction.question import DEFAULT_QUESTION, Question
+from tracekit.prediction.target_host import MEASURED_HOST, HostTimes
 from tracekit.program import Program, round_to_ns
 from tracekit.replay.engine import Timeline, replay
 from tracekit.replay.step_time import StepTime
@@ -72,18 +73,9 @@ class StepOnHost:
     low_us: float
     high_us: float
 
-
-@dataclass(frozen=True, slots=True)
-class StepOnUsualHost(StepOnHost):
-    """The step with the CPU that is usual beside the target's GPU, in an interval that holds how far hosts differ.
-
-    Attributes:
-        speed_ratio: How many times as fast as the usual host the trace's is.
-        machines: Known machines with that GPU.
-    """
-
-    speed_ratio: float
-    machines: int
+    def scale(self, factor: float) -> "StepOnHost":
+        """Return the step with all times multiplied by a factor."""
+        return StepOnHost(factor * self.step_time_us, factor * self.low_us, factor * self.high_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +127,8 @@ class PredictedStep:
         name: Display name of the cluster, or of the GPU.
         cluster: Name of the cluster that connects the GPUs; None if only the GPU was named.
         step: The median step.
-        low_us: Lower end of the step time's 90 % interval. Where the target's CPU wasn't given, it holds one like the
-            trace's and the usual ones.
+        low_us: Lower end of the step time's 90 % interval. Where the target's CPU wasn't given, it holds those usual
+            beside such GPUs.
         high_us: Upper end.
         mean_low_us: Lower end of the mean step's 90 % interval.
         mean_high_us: Upper end.
@@ -153,9 +145,7 @@ class PredictedStep:
         price: Dollars for an hour of one GPU; None if it wasn't given.
         contention: The step with contention; None where less than 5 % of the kernels' time overlaps, and for the GPU of
             the trace.
-        same_host: The step with a CPU like the trace's; None where `usual_host` is.
-        usual_host: The step with the usual CPU; None where it makes no difference or isn't known, and where another one
-            was asked for.
+        same_host: The step with a CPU like the trace's; None where the CPU hardly changes it, and where one was given.
         pipeline: The pipeline of stages that the trace doesn't have; None without.
         batch_ratio: What the job processes in a step, relative to the trace.
         batch: What the job processes in a step; None where unknown.
@@ -184,7 +174,6 @@ class PredictedStep:
     price: float | None = None
     contention: StepWithContention | None = None
     same_host: StepOnHost | None = None
-    usual_host: StepOnUsualHost | None = None
     pipeline: Pipeline | None = None
     batch_ratio: float = 1.0
     batch: StepBatch | None = None
@@ -253,7 +242,7 @@ class Prediction(PredictedStep):
         program: The program that was replayed, inserted kernels included: the trace's kernels come first.
         replayed_kernels: Like ``kernels``, for all kernels of ``program``.
         inserted_us: Time of inserted kernels by family, over the chosen steps.
-        host_time: Factor on the duration of the host's own work.
+        host: Factors on the duration of the host's own work.
     """
 
     target: Target
@@ -261,12 +250,16 @@ class Prediction(PredictedStep):
     program: Program
     replayed_kernels: pl.DataFrame
     inserted_us: Mapping[str, float] = field(default_factory=dict)
-    host_time: float = 1.0
+    host: HostTimes = MEASURED_HOST
 
-    def replay_timeline(self) -> Timeline:
-        """Return the timeline of the predicted steps, before any split into stages."""
+    def replay_timeline(self, host_time: float | None = None) -> Timeline:
+        """Return the timeline of the predicted steps, before any split into stages.
+
+        Args:
+            host_time: Factor on the duration of the host's own work; None for the likely one.
+        """
         durations_ns = round_to_ns(self.replayed_kernels["time_us"].to_numpy() * 1e3, "kernels")
-        return replay(self.program.graph, durations_ns, self.host_time)
+        return replay(self.program.graph, durations_ns, self.host.likely if host_time is None else host_time)
 
     def __repr__(self) -> str:
         return f"Prediction({self.summary}, 90 % interval {format_interval(self.low_us, self.high_us)})"
@@ -359,7 +352,7 @@ class Predictions(Mapping[str, Prediction]):
     step_times_after_edits: tuple[tuple[float | None, ...], ...] = ()
     prices: Prices = UNPRICED
     cluster: Cluster | None = None
-    question: Question = FASTEST
+    question: Question = DEFAULT_QUESTION
     batch: StepBatch | None = None
     refused: tuple[RefusedTarget, ...] = ()
     other_batches: Mapping[str, tuple[Prediction, ...]] = field(default_factory=dict)

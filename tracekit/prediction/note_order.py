@@ -21,6 +21,7 @@ EFFECTS: Mapping[Template, EffectFunction] = {
     told.INSERTED_OVERLAPPED: lambda values, _: values["exposed_us"],
     told.INSERTED_SLOW_KERNELS: lambda values, _: values["exposed_us"] + values["slower_us"],
     told.KERNELS_CONTEND: lambda values, _: abs(values["contended_us"] - values["apart_us"]),
+    told.HOST_OPEN: lambda values, step_us: max(abs(values[f"same_{end}_us"] - step_us) for end in ("low", "high")),
     told.PROFILER_COST_KNOWN: lambda values, step_us: step_us - values["step_us"],
     told.PROFILER_COST_RECORDED: lambda values, step_us: values["host_pct"] / 100 * step_us,
     told.PROFILER_COST_UNKNOWN: lambda values, step_us: values["host_pct"] / 100 * step_us,
@@ -28,7 +29,6 @@ EFFECTS: Mapping[Template, EffectFunction] = {
     told.TARGET_PREDICTED_TOO_FAST: lambda values, step_us: abs(values["step_us"] - step_us),
     told.TARGET_PREDICTED_TOO_SLOW: lambda values, step_us: abs(values["step_us"] - step_us),
     told.UNKNOWN_TIME_VARIES: lambda values, _: values["shorter_us"],
-    told.USUAL_HOST: lambda values, step_us: abs(values["step_time_us"] - step_us),
 }
 """By how much each note's subject changes the step in microseconds, from its values and the predicted step."""
 

@@ -12,7 +12,7 @@ from tracekit.calibration import Calibration
 from tracekit.comm import Cluster
 from tracekit.comm.cluster import find_largest_node_gpus
 from tracekit.format import format_duration
-from tracekit.hosts import HostSpeed
+from tracekit.hosts import HostSpeed, find_usual_host
 from tracekit.messages import Message
 from tracekit.messages import predictions as told
 from tracekit.parallelism.ddp import COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION
@@ -27,7 +27,7 @@ from tracekit.prediction.cost import Prices
 from tracekit.prediction.intervals import KEPT_COLLECTIVE_FACTOR
 from tracekit.prediction.job import Job
 from tracekit.prediction.memory import MemoryFit
-from tracekit.prediction.model import StepOnHost, StepOnUsualHost, StepWithContention, Target
+from tracekit.prediction.model import StepOnHost, StepWithContention, Target
 from tracekit.prediction.part import OLDER_ATTENTION
 from tracekit.prediction.rounds import TimeSums
 from tracekit.prediction.source_cluster import SourceCluster
@@ -186,37 +186,34 @@ def note_host(
     times: HostTimes,
     source: HostSpeed | None,
     same: StepOnHost | None,
-    usual: StepOnUsualHost | None,
     gpu: Gpu,
     changed: ChangedStep | None,
 ) -> Iterator[Message]:
-    """Note the host that was predicted for, or what the usual one would change.
+    """Note the host that was predicted for, or what is open about it.
 
     Args:
         host: Host that was asked for.
         times: Factors on the time of its work.
         source: The trace's host.
         same: The step with a host like the trace's.
-        usual: The step with the usual host.
         gpu: GPU of the target.
         changed: The predicted step with changes; ``None`` where another note states the interval's allowance for the
             host.
     """
-    if host in TRACED_HOSTS and not usual and times != MEASURED_HOST and changed:
+    if host in TRACED_HOSTS and not (same and source) and times != MEASURED_HOST and changed:
         yield from _note_host_allowance(host, times, changed)
     if source is None:
         return
-    if same and usual:
-        yield told.USUAL_HOST(
-            gpu=gpu.slug,
+    if same:
+        usual = find_usual_host(gpu)
+        yield told.HOST_OPEN(
+            low_ratio=times.low,
+            high_ratio=times.high,
+            machines=usual.machines,
+            speed_ratio=source.speed / usual.speed,
+            ops=source.ops,
             same_low_us=same.low_us,
             same_high_us=same.high_us,
-            step_time_us=usual.step_time_us,
-            low_us=usual.low_us,
-            high_us=usual.high_us,
-            ops=source.ops,
-            speed_ratio=usual.speed_ratio,
-            machines=usual.machines,
         )
     elif host not in TRACED_HOSTS:
         yield told.HOST_CHANGED(

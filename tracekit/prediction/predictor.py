@@ -11,7 +11,6 @@ from predictors import Gpu
 from tracekit import calibration
 from tracekit.arrays import Bools, Floats
 from tracekit.comm import Cluster, ClusterError
-from tracekit.hosts import HostSpeed, find_usual_host
 from tracekit.messages import Message, Value
 from tracekit.messages import layouts as layout_messages
 from tracekit.parallelism.layout import Layout, LayoutError
@@ -32,7 +31,13 @@ from tracekit.prediction.collectives import retarget_to_target
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, compute_idle_w, estimate_step_energy
 from tracekit.prediction.experience import apply_scoreboard
-from tracekit.prediction.intervals import bound_mean_step, compute_end_factors, divide_sums, list_unknown_times
+from tracekit.prediction.intervals import (
+    bound_mean_step,
+    combine_ends,
+    compute_end_factors,
+    divide_sums,
+    list_unknown_times,
+)
 from tracekit.prediction.job import Job, JobReplays, ReplayedStep, list_ends
 from tracekit.prediction.layout_step import (
     compute_batch_ratio,
@@ -40,7 +45,7 @@ from tracekit.prediction.layout_step import (
     scale_to_pipeline_step,
     separate_inserted_kernels,
 )
-from tracekit.prediction.model import Coverage, PredictedStep, Prediction, StepOnHost, StepOnUsualHost, Target
+from tracekit.prediction.model import Coverage, PredictedStep, Prediction, StepOnHost, Target
 from tracekit.prediction.note_order import order_notes
 from tracekit.prediction.part import GPU_WORK, LIKELY, LOW, NO_HOST, PartOnTarget, PartTarget, Replay
 from tracekit.prediction.rounds import TimeSums, average_energies, merge_gpus, sum_demand, sum_source_demand, sum_times
@@ -49,7 +54,6 @@ from tracekit.prediction.target_host import (
     MEASURED_HOST,
     SAME,
     TRACED_HOSTS,
-    TYPICAL,
     UNKNOWN,
     HostTimes,
     compute_captured_host_times,
@@ -245,21 +249,16 @@ class TargetPrediction:
         return (new, self._target.cluster) if old.pp == 1 < new.pp else None
 
     def _list_prefetched_replays(self) -> list[Replay]:
-        """List the replays that notes and the usual host will ask for, so that each part of a job is opened once."""
+        """List the replays that notes and a host like the trace's will ask for, so that a part is opened once."""
         if len(self._job.places) == 1 or self._is_same_gpu:
             return []
         host, gpu, source = self._host.likely, self._gpu, self._run.gpu
         wanted = [Replay(host_time=one) for one in (NO_HOST, self._host.high)] + [Replay(LIKELY, host, LOW)]
         if (bias := find_known_bias(source, gpu)) != 1:
             wanted.append(Replay(LIKELY, host, scaled=(GPU_WORK, bias)))
-        if self._can_have_usual_host and self._job.host is not None:
-            usual = compute_host_times(TYPICAL, self._job.host, gpu)
-            wanted += [Replay(host_time=one) for one in (usual.low, usual.high)]
-            hosts = (
-                compute_host_times(TYPICAL, self._job.host, gpu, source),
-                compute_host_times(SAME, None, gpu, source),
-            )
-            wanted += [replace(one, measures_gpu=False) for there in hosts for one in list_ends(there)]
+        if self._is_host_open:
+            same = compute_host_times(SAME, None, gpu, source)
+            wanted += [replace(one, measures_gpu=False) for one in list_ends(same)]
         return wanted
 
     def _compute_interval(self, step: ReplayedStep, sums: Sequence[TimeSums], *, is_moved: bool) -> "_StepWithInterval":
@@ -271,9 +270,8 @@ class TargetPrediction:
             is_moved: Whether collectives have nobody left to wait for.
         """
         job, run, pipeline = self._job, self._run, step.pipeline
-        step_us, low_us, high_us = (one.step_time_us for one in (step.likely, step.low, step.high))
-        # A step that the CPU paces is shorter the longer the kernels of the one before took.
-        low_us, high_us = min(low_us, step_us, high_us), max(low_us, step_us, high_us)
+        step_us = step.likely.step_time_us
+        low_us, high_us = combine_ends(step_us, [(low.step_time_us, high.step_time_us) for low, high in step.effects])
         layouts = self._layouts
         late = predict_stragglers(job.program, job.spread, *layouts) if layouts else StragglerEffect()
         # The replay's error cancels in the ratio of two replays where it is the same in both.
@@ -282,7 +280,7 @@ class TargetPrediction:
         error = 0.0 if cancels else abs(run.self_replay.error_pct) / 100
         ends_us = late.widen_interval(step_us, low_us / (1 + error), high_us * (1 + error))
         scaled = scale_to_pipeline_step(step.likely, step_us * late.likely_factor, pipeline, self._target.layout)
-        means = bound_mean_step((step.likely, step.low, step.high), scaled.mean_us, ends_us)
+        means = bound_mean_step(step.likely, step.effects, scaled.mean_us, ends_us)
         return _StepWithInterval(step.likely, scaled, ends_us, means, pipeline, late)
 
     def _describe(
@@ -301,19 +299,18 @@ class TargetPrediction:
         more = compute_batch_ratio(layouts, found.pipeline)
         contention = None
         if not self._is_same_gpu and not layouts:
-            contention = job.predict_contention(replays.items[0])
+            contention = job.predict_contention(replays.items[0], self._host.likely)
         in_flight = found.pipeline.max_passes_in_flight if found.pipeline else 1.0
         memory = job.judge_memory(gpu, layouts, in_flight)
         price = self._predictor.prices.find(gpu, cluster)
-        usual = self._predict_on_usual_host(replays, step)
-        same = replays.predict_on_host(compute_host_times(SAME, None, gpu, run.gpu)) if usual else None
+        same = self._predict_on_same_host(replays, step)
         changed = ChangedStep(replays, self._host.likely, step.step_time_us)
         written = (
             *notes.write_notes(
                 job, target, self._predictor.source, collectives, sums, changed, step, contention, found.pipeline
             ),
             *self._write_notes_of_clock(clock, sums),
-            *self._write_notes_of_host(replays, step, changed, same, usual, in_stages=found.pipeline is not None),
+            *self._write_notes_of_host(replays, step, changed, same, in_stages=found.pipeline is not None),
             *job.assumptions,
             *([found.stragglers.note] if found.stragglers.note else []),
             *step.list_doubts(),
@@ -345,9 +342,8 @@ class TargetPrediction:
             batch=job.batch.scale(more) if job.batch else None,
             contention=contention,
             same_host=same,
-            usual_host=usual,
         )
-        finished = job.finish(predicted, replays.items, target, self._host.likely)
+        finished = job.finish(predicted, replays.items, target, self._host)
         return apply_scoreboard(finished, gpu, run.gpu, job.kind, self._predictor.scoreboard)
 
     def _write_notes_of_clock(self, clock: KeptClock, sums: Sequence[TimeSums]) -> Iterator[Message]:
@@ -365,21 +361,22 @@ class TargetPrediction:
         step: StepTime,
         changed: ChangedStep,
         same: StepOnHost | None,
-        usual: StepOnUsualHost | None,
         *,
         in_stages: bool,
     ) -> Iterator[Message]:
         job, run, gpu, asked = self._job, self._run, self._gpu, self._predictor.host
         if not (self._is_same_host or in_stages or run.is_captured):
-            yield from job.write_job_notes(replays, step)
+            yield from job.write_job_notes(replays, step, self._host.likely)
         yield from notes.note_unknown_time(changed, changed.compute_step_us(unknown=LOW))
         yield from notes.note_other_stack(run.gpu, gpu, self._host, changed)
         if run.is_captured:
             yield from notes.note_captured_host(asked, self._host)
             return
-        source = job.host if usual or asked not in TRACED_HOSTS else None
+        source = job.host if same or asked not in TRACED_HOSTS else None
         told = None if self._is_same_gpu and job.assumptions else changed
-        yield from notes.note_host(asked, self._host, source, same, usual, gpu, told)
+        # On the trace's own GPU an unknown host is one like the trace's.
+        like_traced = SAME if asked == UNKNOWN and self._is_same_gpu else asked
+        yield from notes.note_host(like_traced, self._host, source, same, gpu, told)
 
     def _estimate_energy(self, found: "_StepWithInterval", sums: Sequence[TimeSums]) -> StepEnergy:
         """Estimate what the step draws on one GPU."""
@@ -396,31 +393,29 @@ class TargetPrediction:
             return compute_captured_host_times(host, run.gpu, gpu)
         if self._is_same_host:
             return MEASURED_HOST
+        if host == UNKNOWN and self._is_same_gpu:
+            host = SAME
         return compute_host_times(host, self._job.host if host != SAME else None, gpu, run.gpu)
 
     @property
-    def _can_have_usual_host(self) -> bool:
-        """Whether the usual CPU may stand beside the target's GPU instead of the traces'."""
+    def _is_host_open(self) -> bool:
+        """Whether the target's CPU may be any of the usual ones, and is more certain if it is like the traces'."""
         is_open = self._predictor.host == UNKNOWN and not notes.has_host_speed_edit(self._job.program)
-        return is_open and not (self._is_same_host or self._layouts or self._run.is_captured)
+        return is_open and not (self._is_same_gpu or self._get_stages() or self._run.is_captured)
 
-    def _predict_on_usual_host(self, replays: JobReplays, step: StepTime) -> StepOnUsualHost | None:
-        """Predict the step with the usual CPU, where that changes it."""
-        source: HostSpeed | None = self._job.host if self._can_have_usual_host else None
-        if source is None:
+    def _predict_on_same_host(self, replays: JobReplays, step: StepTime) -> StepOnHost | None:
+        """Predict the step with a CPU like the traces', where the CPU changes it."""
+        if not self._is_host_open:
             return None
-        gpu = self._gpu
-        host = compute_host_times(TYPICAL, source, gpu)
-        fast_us, slow_us = (replays.compute_step_us(Replay(host_time=one)) for one in (host.low, host.high))
-        if max(step.step_time_us / fast_us, slow_us / step.step_time_us) < MIN_HOST_EFFECT:
+        fast_us, likely_us, slow_us = (
+            replays.compute_step_us(Replay(host_time=one))
+            for one in (self._host.low, self._host.likely, self._host.high)
+        )
+        if max(likely_us / fast_us, slow_us / likely_us) < MIN_HOST_EFFECT:
             return None
-        there, usual = (
-            replays.predict_on_host(compute_host_times(TYPICAL, source, gpu, self._run.gpu)),
-            find_usual_host(gpu),
-        )
-        return StepOnUsualHost(
-            there.step_time_us, there.low_us, there.high_us, source.speed / usual.speed, usual.machines
-        )
+        found = replays.predict_on_host(compute_host_times(SAME, None, self._gpu, self._run.gpu))
+        # Of several ranks the slowest one's step, as the predicted one.
+        return found.scale(step.step_time_us / likely_us)
 
 
 @dataclass(frozen=True, slots=True)

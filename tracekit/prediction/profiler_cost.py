@@ -57,13 +57,16 @@ class ProfilerCost:
         except TracekitError:
             return None
 
-    def note(self, step: StepTime, without_host_us: Callable[[], float], kernel_us: Floats) -> Iterator[Message]:
+    def note(
+        self, step: StepTime, without_host_us: Callable[[], float], kernel_us: Floats, host_time: float
+    ) -> Iterator[Message]:
         """Note the cost in a predicted step, if the CPU limits it and the user hasn't taken the cost out.
 
         Args:
             step: The predicted step.
             without_host_us: Computes that step with a host without own work.
             kernel_us: Predicted time of each kernel.
+            host_time: Factor on the duration of the host's own work.
         """
         if self._is_removed or not step.step_time_us:
             return
@@ -71,7 +74,7 @@ class ProfilerCost:
         trace = self._run.trace
         without_us = trace.unprofiled_step_us
         if host >= MIN_HOST_FRACTION and self._without and without_us:
-            still_us = self._without.replay_step_time_us(kernel_us)
+            still_us = self._without.replay_step_time_us(kernel_us, host_time)
             yield told.PROFILER_COST_KNOWN(host_pct=100 * host, step_us=still_us, without_us=without_us)
         else:
             yield from note_host_part(host, self._recorded_us, list_recorded(trace, has_shapes=trace.has_shapes))

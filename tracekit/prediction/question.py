@@ -62,15 +62,23 @@ class Question:
     """What is to be decided.
 
     Attributes:
-        rank_by: What targets are ranked by.
+        rank_by: What targets are ranked by; None for dollars where all targets have a price, else time.
         whole_run: The work for which time and dollars are told; None for none.
     """
 
-    rank_by: RankBy = RankBy.TIME
+    rank_by: RankBy | None = None
     whole_run: WholeRun | None = None
 
+    def resolve(self, *, is_priced: bool) -> RankBy:
+        """Return what targets are ranked by.
 
-FASTEST = Question()
+        Args:
+            is_priced: Whether all targets have a price.
+        """
+        return self.rank_by or (RankBy.DOLLARS if is_priced else RankBy.TIME)
+
+
+DEFAULT_QUESTION = Question()
 """What is decided unless something else is asked."""
 
 

@@ -8,7 +8,7 @@ from tracekit.parallelism.layout import Layout
 from tracekit.prediction.model import PredictedStep
 from tracekit.prediction.note_order import compute_effect_us
 from tracekit.reporting.findings.context import Finding
-from tracekit.reporting.model import Report
+from tracekit.reporting.model import Report, TraceInfo
 from tracekit.reporting.plain import to_builtins
 from tracekit.reporting.saved_prediction import to_saved_kernels
 from tracekit.reporting.sections.limits import SpeedSensitivity
@@ -33,14 +33,14 @@ def dump_json(data: Any) -> str:
     return to_json(json.dumps(to_builtins(data), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
-def dump_info(report: Report, graph: dict[str, Any] | None = None) -> str:
+def dump_info(info: TraceInfo, graph: dict[str, Any] | None = None) -> str:
     """Return the JSON that ``tracekit info --json`` prints.
 
     Args:
-        report: The report.
+        info: What the trace holds.
         graph: The graph check that ``-v`` adds, here as in the functions below; ``None`` without ``-v``.
     """
-    return _dump(_select(report, "source", "replay", "events", "coverage", "modules", "over_bound", "warnings"), graph)
+    return _dump(_select(info, "source", "replay", "events", "coverage", "modules", "over_bound", "warnings"), graph)
 
 
 def dump_measured(report: Report, top: int, graph: dict[str, Any] | None = None) -> str:
@@ -78,7 +78,7 @@ def dump_prediction(report: Report, top: int = MAX_PREDICTED_KERNELS, graph: dic
     return _dump(_select(report, "source", "replay", "events") | body, graph)
 
 
-def _select(report: Report, *sections: str) -> dict[str, Any]:
+def _select(report: TraceInfo, *sections: str) -> dict[str, Any]:
     return {section: getattr(report, section) for section in sections}
 
 
@@ -109,7 +109,6 @@ def describe_target(prediction: PredictedStep) -> dict[str, Any]:
         "waiting_us": prediction.step.waiting_us,
         "with_contention": prediction.contention,
         "with_same_host": prediction.same_host,
-        "with_usual_host": prediction.usual_host,
         **{name: getattr(prediction, name) for name in ("coverage", "batch", "energy", "forecast", "experience")},
         "notes": [note.to_dict() | {"effect_us": compute_effect_us(note, step_us)} for note in prediction.notes],
     }
@@ -119,7 +118,7 @@ def describe_target(prediction: PredictedStep) -> dict[str, Any]:
 TARGET_KEYS = (
     *("gpu", "cluster", "layout", "pipeline", "step_time_us", "low_us", "high_us", "speedup", "speedup_per_sample"),
     *("kernel_time_us", "exposed_comm_us", "waiting_us", "idle_us"),
-    *("with_contention", "with_same_host", "with_usual_host", "coverage", "fits_in_memory"),
+    *("with_contention", "with_same_host", "coverage", "fits_in_memory"),
     *("dollars_per_1000_steps", "dollars_per_1000_traced_steps", "batch", "per_second", "dollars_per_million"),
     *("energy", "joules_per_unit", "forecast", "experience", "notes"),
 )

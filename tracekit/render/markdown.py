@@ -158,11 +158,9 @@ def generate_step_table(report: TargetsReport) -> Iterator[str]:
     )
     yield from format_table(heads, [measured, *rows] if report.has_baseline else rows)
     for target in report.targets:
-        hosts = (("like the trace's", target.same_host), (f"usual beside {target.label}", target.usual_host))
-        for name, there in hosts:
-            if there:
-                step, span = format_duration(there.step_time_us), format_interval(there.low_us, there.high_us)
-                yield from ("", f"With a CPU {name}: {step} ({span}).")
+        if there := target.same_host:
+            step, span = format_duration(there.step_time_us), format_interval(there.low_us, there.high_us)
+            yield from ("", f"{to_markdown(target.label)} with a CPU like the trace's: {step} ({span}).")
     for line in (*merge_target_notes(report, describe_step_samples), *explain_headings(done)):
         yield from ("", f"{to_markdown(line[0].upper() + line[1:])}.")
 

@@ -41,6 +41,9 @@ SWEEP_LIMITS = {
     "gpu": findings.GPU_LIMITS_SWEEP,
     "latency": findings.LATENCY_LIMITS_SWEEP,
     "unexplained": findings.UNEXPLAINED_LIMITS_SWEEP,
+    "host or gpu": findings.CPU_OR_GPU_LIMITS_SWEEP,
+    "latency or gpu": findings.LATENCY_OR_GPU_LIMITS_SWEEP,
+    "gpu or host": findings.GPU_OR_CPU_LIMITS_SWEEP,
 }
 """Sentences by the resource that limits a step."""
 

@@ -40,13 +40,13 @@ from tracekit.render.terminal_tables import (
 )
 from tracekit.reporting.findings.bottleneck import merge_bottlenecks
 from tracekit.reporting.findings.context import Finding
-from tracekit.reporting.model import Report, TargetsReport
+from tracekit.reporting.model import Report, TargetsReport, TraceInfo
 from tracekit.reporting.sections.communication import CopyTime
 from tracekit.reporting.sections.limits import StreamTime
 from tracekit.rules import Rule
 
 
-def render_source(report: Report) -> RenderableType:
+def render_source(report: TraceInfo) -> RenderableType:
     """Render what was read, its GPU, the measured step and the replayed one."""
     source, replay = report.source, report.replay
     together = f" · {source.measured} of {source.ranks} ranks together"
@@ -74,7 +74,7 @@ def render_facts(*facts: tuple[str, str]) -> RenderableType:
     return make_facts_table(*facts, label_chars=len("source GPU"))
 
 
-def describe_module_coverage(report: Report) -> Iterator[tuple[str, str]]:
+def describe_module_coverage(report: TraceInfo) -> Iterator[tuple[str, str]]:
     """Describe how much of the kernel time modules launched, where they are recorded."""
     if report.modules:
         share = sum(row.share for row in report.modules if row.depth == 0 and row.path)
@@ -89,7 +89,7 @@ def describe_module_coverage(report: Report) -> Iterator[tuple[str, str]]:
 MOST_FINDINGS = 6
 
 
-def render_info(report: Report) -> RenderableType:
+def render_info(report: TraceInfo) -> RenderableType:
     """Render the content of a trace, how much of it can be modelled, and the replay error."""
     coverage = report.coverage
     inferred = f" ({format_percent(coverage.inferred)} inferred)" if coverage.inferred else ""
@@ -261,7 +261,7 @@ def render_notes(
     yield from (Text(), *told) if told else ()
 
 
-def _render_warnings(report: Report) -> Iterator[RenderableType]:
+def _render_warnings(report: TraceInfo) -> Iterator[RenderableType]:
     for warning in report.warnings:
         yield Text(f"warning: {warning} [{warning.code}]", style="yellow")
 

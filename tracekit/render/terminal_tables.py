@@ -17,7 +17,7 @@ from tracekit.format import (
     shorten,
     shorten_kernel_name,
 )
-from tracekit.prediction.model import PredictedStep, StepOnHost
+from tracekit.prediction.model import PredictedStep
 from tracekit.render.facts import (
     MIN_OWNER_PCT,
     MOST_DETAILED_TARGETS,
@@ -34,7 +34,7 @@ from tracekit.render.facts import (
 from tracekit.render.screen import ColumnKind, Grid, append_omitted_count, make_grid, make_time_list
 from tracekit.render.sentences import describe_speeds, merge_target_notes
 from tracekit.reporting.columns import Table
-from tracekit.reporting.model import Report, TargetsReport
+from tracekit.reporting.model import Report, TargetsReport, TraceInfo
 from tracekit.reporting.sections.kernels import KernelTime
 from tracekit.reporting.sections.limits import IdleTime
 from tracekit.reporting.tables import COLLECTIVES
@@ -118,9 +118,6 @@ def render_targets(report: TargetsReport) -> RenderableType:
         table.add_row(*measured)
     for target in report.targets[:MOST_TARGETS]:
         table.add_row(*_arrange_target(report, target, columns))
-        for name, host in (("same CPU", target.same_host), ("usual CPU", target.usual_host)):
-            if host and has_details:
-                table.add_row(*_arrange_host(name, target, host, columns))
     said = [
         *merge_target_notes(report, describe_step_samples),
         *explain_headings(columns.costs),
@@ -141,17 +138,6 @@ def _arrange_target(report: TargetsReport, target: PredictedStep, columns: _Colu
         costs=(one.format_target(target) for one in columns.costs),
         fit=format_fit(target.memory),
         parts=_format_parts(step.kernel_time_us, step.idle_us, format_percent(target.coverage.modelled)),
-    )
-
-
-def _arrange_host(name: str, target: PredictedStep, there: StepOnHost, columns: _Columns) -> Iterator[str | Text]:
-    faster = target.step.step_time_us / there.step_time_us
-    speedup = None if target.speedup_per_sample is None else target.speedup_per_sample * faster
-    return columns.arrange_row(
-        f"  {name}",
-        format_duration(there.step_time_us),
-        interval=format_interval(there.low_us, there.high_us),
-        speed=format_speedup(speedup),
     )
 
 
@@ -223,7 +209,7 @@ def make_predicted_table(report: Report, top: int) -> Grid:
     return table
 
 
-def make_over_bound_table(report: Report) -> RenderableType:
+def make_over_bound_table(report: TraceInfo) -> RenderableType:
     """Make the table of kernels faster than their bound: work counted too high, or data from the cache."""
     table = make_grid(
         ("of kernel time", "number"), ("% roof", "number"), ("family", "word"), ("why", "word"), ("kernel", "text")

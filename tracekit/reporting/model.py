@@ -50,25 +50,32 @@ class TargetsReport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """All sections of the report on a run and its predictions."""
+class TraceInfo:
+    """The sections that say what a trace holds, and how much of it can be modelled."""
 
     source: SourceSummary
-    decision: Decision | None
-    serving: ServingTimes | None
     replay: ReplayError
     events: EventLedger
     coverage: WorkCoverage
+    modules: tuple[ModuleTime, ...]
+    kernels: tuple[KernelTime, ...]
+    over_bound: tuple[KernelOverBound, ...]
+    warnings: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report(TraceInfo):
+    """All sections of the report on a run and its predictions."""
+
+    decision: Decision | None
+    serving: ServingTimes | None
     breakdown: tuple[FamilyTime, ...]
     phases: tuple[PhaseTime, ...]
-    modules: tuple[ModuleTime, ...]
     idle: tuple[IdleTime, ...]
     streams: tuple[StreamTime, ...]
     ranks: tuple[RankTime, ...]
     parts: tuple[StepPart, ...]
     bars: tuple[TimeBar, ...]
-    kernels: tuple[KernelTime, ...]
-    over_bound: tuple[KernelOverBound, ...]
     roofs: tuple[Roof, ...]
     communication: tuple[CollectiveTime, ...]
     copies: tuple[CopyTime, ...]
@@ -81,7 +88,6 @@ class Report:
     what_if: tuple[EditSaving, ...]
     provenance: Provenance
     findings: tuple[Finding, ...]
-    warnings: tuple[Message, ...]
     targets: tuple[PredictedStep, ...]
     refused: tuple[RefusedStep, ...] = ()
 

@@ -9,7 +9,7 @@ import polars as pl
 from tracekit.messages import Message
 from tracekit.parallelism.layout import Layout
 from tracekit.prediction.sweep import Sweep, SweepEntry, tabulate_entries
-from tracekit.reporting.findings.bottleneck import StepLimiter, choose_limiter
+from tracekit.reporting.findings.bottleneck import StepLimiter, choose_limiter_on_any_host
 from tracekit.reporting.plain import encode_plain, read_report
 from tracekit.reporting.sections import warnings
 from tracekit.reporting.sections.limits import analyze_idle_time
@@ -70,7 +70,7 @@ class SweepReport:
 def build_sweep_report(sweep: Sweep) -> SweepReport:
     """Build the report of a sweep."""
     run = sweep.run
-    limits = {label: choose_limiter(compute_target_shares(one).resources) for label, one in sweep.best.items()}
+    limits = {label: choose_limiter_on_any_host(compute_target_shares(one)) for label, one in sweep.best.items()}
     return SweepReport(
         trace=run.trace.source,
         gpu=run.gpu.slug if run.gpu else None,

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints, compute_least_from, number_pairs
+from tracekit.arrays import Bools, Ints, compute_least_from, list_used_rows, number_pairs
 from tracekit.graph.nodes import BLOCKING_CALLS
 from tracekit.timing.arrays import (
     NEVER_NS,
@@ -64,7 +64,7 @@ def cut_overrunning_calls(trace: RankTrace) -> tuple[RankTrace, Ints]:
     spans = op_thread, op_start, op_start + ops["dur_ns"].to_numpy()
     owned_until = _find_ends_of_owners(spans, (thread, start, start + (length > 0)))
     latest = np.minimum(owned_until, _find_next(thread, start, op_thread, op_start))
-    launching = np.unique(trace.launches.row[trace.launches.row >= 0])
+    launching = list_used_rows(trace.launches.row)
     is_wait = trace.call_names.match(BLOCKING_CALLS)
     is_wait[launching] = False
     following_launch = _find_next(thread, start, thread[launching], start[launching])

@@ -39,6 +39,7 @@ class Ask(ExportRequest, DecisionOptions, ProgramOptions):
     prices: ClassVar[None] = None  # type: ignore[misc]
     """Likewise; `price` takes them one by one."""
     ranks: Annotated[int | None, Option("Measure one rank; default all, together.", "Rank", "N", minimum=0)] = None
+    question = DecisionOptions.question
     timeline: Annotated[bool, Option("Also draw the timeline for Perfetto, which takes as long again.", "Timeline")] = (
         False
     )

@@ -9,7 +9,7 @@ from predictors import Gpu
 from predictors.kernels import add_law, complete_columns
 from predictors.work import add_work
 from tracekit import schema
-from tracekit.arrays import Ints, fill_nulls, find_nulls, gather_rows, list_distinct, make_nulls
+from tracekit.arrays import Ints, find_nulls, gather_rows, list_distinct, make_nulls, number_pairs
 from tracekit.ingest.correlations import KERNEL_LAUNCHES
 from tracekit.rules import NO_RULES, Rule, RuleNames
 from tracekit.trace import CapturedGraphs, RankTrace
@@ -263,10 +263,12 @@ def _may_be_tf32() -> pl.Expr:
 
 def number_gpus(kernels: pl.DataFrame) -> Ints:
     """Number the GPU of each kernel among those of its rank, from 0; 0 where the trace doesn't tell."""
-    rank, device, unknown = kernels["rank"].to_numpy(), fill_nulls(kernels["device"], 0), find_nulls(kernels["device"])
-    number = np.zeros(rank.size, dtype=np.int64)
-    used, code = np.unique(np.stack([rank, device])[:, ~unknown], axis=1, return_inverse=True)
-    number[~unknown] = (np.arange(used.shape[1]) - np.searchsorted(used[0], used[0]))[code]
+    known = np.flatnonzero(~find_nulls(kernels["device"]))
+    (gpu,) = number_pairs([kernels], "rank", "device")
+    used, first, code = np.unique(gpu[known], return_index=True, return_inverse=True)
+    rank = kernels["rank"].to_numpy()[known][first]
+    number = np.zeros(kernels.height, dtype=np.int64)
+    number[known] = (np.arange(used.size) - np.searchsorted(rank, rank))[code]
     return number
 
 

@@ -27,6 +27,7 @@ from tracekit.workload.ops import (
     compute_work,
     embedding,
     fbgemm,
+    function_kernels,
     gemm_sequences,
     helper_kernels,
     norm,
@@ -236,7 +237,7 @@ def _compute_work(signature: Signature, family: str, by_name: str | None, row: d
     own_part = _compute_own_part(signature, name, item_bytes, row)
     if own_part is not None:
         return {"shares": False, **own_part}
-    passed = helper_kernels.compute_function_traffic(signature, name, item_bytes)
+    passed = function_kernels.compute_function_traffic(signature, name, item_bytes)
     if passed is not None:
         return {**passed, "shares": True}
     if is_helper(family, signature.op) or helper_kernels.sorts_indices(signature.op, name):

@@ -134,7 +134,7 @@ def count_lost_launches(rank: RankTrace) -> tuple[int, int]:
     Launches into a graph that is being captured start no kernel and don't count.
     """
     launching = _find_launches(rank)
-    ran = np.isin(launching["correlation"].to_numpy(), rank.activities["correlation"].to_numpy())
+    ran = launching["correlation"].is_in(rank.activities["correlation"].implode())
     return int((~ran).sum()), launching.height
 
 

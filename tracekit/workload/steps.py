@@ -8,7 +8,17 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import NO_NUMBER, Bools, DistinctNames, Ints, fill_nulls, list_distinct, make_column, make_nulls
+from tracekit.arrays import (
+    NO_NUMBER,
+    Bools,
+    DistinctNames,
+    Ints,
+    fill_nulls,
+    list_distinct,
+    list_used_rows,
+    make_column,
+    make_nulls,
+)
 from tracekit.errors import StepError
 from tracekit.format import format_ranges
 from tracekit.ingest import batches
@@ -283,8 +293,7 @@ def _infer_optimizer_steps(trace: RankTrace) -> pl.DataFrame:
 
 
 def _drop_empty_steps(marked: pl.DataFrame, trace: RankTrace) -> pl.DataFrame:
-    launching = trace.launches.row
-    launches = trace.calls["ts_ns"][np.unique(launching[launching >= 0])]
+    launches = trace.calls["ts_ns"][list_used_rows(trace.launches.row)]
     launched = np.isin(marked["step"].to_numpy(), fill_nulls(assign_steps(launches, marked), NO_NUMBER))
     return marked[np.flatnonzero(launched)] if launched.any() else marked
 

@@ -15,8 +15,8 @@ from tracekit.export.perfetto.tracks import Lane
 from tracekit.messages import Message
 from tracekit.messages import reports as told
 from tracekit.prediction import Prediction
-from tracekit.program import Program, round_to_ns
-from tracekit.replay.engine import Timeline, replay
+from tracekit.program import Program
+from tracekit.replay.engine import Timeline
 from tracekit.reporting.sections.step import label_times
 from tracekit.run import MeasuredRun
 from tracekit.version import __version__
@@ -145,8 +145,7 @@ def _build_lanes(run: MeasuredRun, targets: Sequence[Prediction]) -> Iterator[La
     for place, target in enumerate(targets, 1):
         there = target.program.replace_tables(chosen_steps=run.chosen_steps)
         time_us, bound_us = target.replayed_kernels["time_us"], target.replayed_kernels["bound_us"]
-        durations = round_to_ns(time_us.to_numpy() * 1e3, "kernels")
-        analysed = _analyse_timeline(there, replay(there.graph, durations))
+        analysed = _analyse_timeline(there, target.replay_timeline())
         label = f"predicted on {target.label}{', all stages on one GPU' if target.pipeline else ''}"
         yield Lane(place, label, target.target.gpu.gpu.name, there, *analysed, time_us, bound_us)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Bools, Ints
+from tracekit.arrays import Bools, Ints, list_used_rows
 from tracekit.graph.edges import EdgeKind, Edges, to_end_vertices
 from tracekit.graph.nodes import EMPTY_NODES, NONE, Nodes, find_named_copies
 from tracekit.rules import NO_RULES, Rule, RuleNames
@@ -136,7 +136,7 @@ def link_launch_queue(nodes: Nodes, own_ns: Ints) -> tuple[Edges, Ints]:
     late = nodes.end_ns[launch] - nodes.end_ns[frees]
     possible = late >= 0
     frees, launch, late = frees[possible], launch[possible], late[possible]
-    typical = int(np.median(own_ns[np.unique(nodes.launcher[nodes.launcher != NONE])])) if launch.size else 0
+    typical = int(np.median(own_ns[list_used_rows(nodes.launcher)])) if launch.size else 0
     waited = (np.abs(late - RETURN_LAG_NS) < TOLERANCE_NS) & (nodes.dur_ns[launch] > MIN_DURATION_RATIO * typical)
     own = own_ns.copy()
     own[launch[waited]] = typical

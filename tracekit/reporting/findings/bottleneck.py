@@ -12,16 +12,21 @@ from tracekit.messages import findings as told
 from tracekit.messages.model import Template
 from tracekit.reporting.findings.context import MAX_EVIDENCE_ROWS, Bottleneck, Evidence, Finding, FindingContext
 from tracekit.reporting.sections.decision import name_some
-from tracekit.reporting.sections.step import COLLECTIVE, StepPart
+from tracekit.reporting.sections.step import COLLECTIVE, ReplayedShares, StepPart
 
 MIN_BOTTLENECK_PCT = 50.0
 """Percent of the critical path from which on a resource is the bottleneck."""
+BY_HOST = {"host or gpu": (HOST, GPU), "latency or gpu": (LATENCY, GPU), "gpu or host": (GPU, HOST)}
+"""Limiters of a step that change with the host, which isn't known: the most likely one, and another host's."""
 BOTTLENECKS = {
     "host": told.CPU_IS_BOTTLENECK,
     "communication": told.COMMUNICATION_IS_BOTTLENECK,
     "gpu": told.GPU_IS_BOTTLENECK,
     "latency": told.LATENCY_IS_BOTTLENECK,
     "unexplained": told.UNEXPLAINED_IS_BOTTLENECK,
+    "host or gpu": told.CPU_OR_GPU_IS_BOTTLENECK,
+    "latency or gpu": told.LATENCY_OR_GPU_IS_BOTTLENECK,
+    "gpu or host": told.GPU_OR_CPU_IS_BOTTLENECK,
 }
 
 
@@ -58,11 +63,21 @@ def choose_limiter(resources: Mapping[str, float]) -> StepLimiter | None:
 
 def find_bottlenecks(context: FindingContext) -> Iterator[Finding]:
     """Find the bottleneck of every target: the resource that takes most of its critical path."""
-    here, *there = (shares.resources for shares in context.replayed)
-    for target, resources in zip(context.targets, there, strict=True):
+    here, *there = context.replayed
+    for target, shares in zip(context.targets, there, strict=True):
         is_same = context.run.gpu is not None and target.label == context.run.gpu.slug and not context.run.is_captured
-        if not is_same and (limiter := choose_limiter(resources)) is not None:
-            yield _make_finding(context, target.label, limiter, here, resources)
+        if not is_same and (limiter := choose_limiter_on_any_host(shares)) is not None:
+            yield _make_finding(context, target.label, limiter, here.resources, shares.resources)
+
+
+def choose_limiter_on_any_host(shares: ReplayedShares) -> StepLimiter | None:
+    """Choose the limiter of a step: one of ``BY_HOST`` where it is the GPU beside one host, and not beside another."""
+    limiter = choose_limiter(shares.resources)
+    if limiter is None:
+        return None
+    others = {one.kind for one in map(choose_limiter, shares.on_other_hosts) if one}
+    changed = next((by for by, (kind, other) in BY_HOST.items() if kind == limiter.kind and other in others), None)
+    return limiter if changed is None else StepLimiter(changed, limiter.share)
 
 
 def _make_finding(
@@ -70,7 +85,8 @@ def _make_finding(
 ) -> Finding:
     ordered = sorted(there.items(), key=lambda item: -item[1])[:MAX_EVIDENCE_ROWS]
     template = BOTTLENECKS[found.kind]
-    share_here = None if context.run.is_captured else here.get(found.kind, 0.0)
+    kind, _ = BY_HOST.get(found.kind, (found.kind, None))
+    share_here = None if context.run.is_captured else here.get(kind, 0.0)
     values: dict[str, Value] = {"targets": [label], "shares_pct": [found.share], "measured_pct": share_here}
     if "remedies" in template.fields:
         values["remedies"] = context.list_launch_remedies()

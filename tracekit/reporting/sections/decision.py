@@ -269,12 +269,27 @@ def write_decision(
     values = best.sentence.values
     answers = values["answers"]
     assert isinstance(answers, tuple)
+    stay = _write_stay(best, here, rank_by)
     more = [
-        *([_write_rank(best, others, rank_by)] if others else []),
+        *([stay] if stay else [_write_rank(best, others, rank_by)] if others else []),
         *([] if not others or rank_by.needs_prices else _write_cheapest(targets, here)),
         *([told.PRICES_DATED(date=prices_date)] if prices_date else []),
     ]
     return told.TARGET_DECIDED(target=values["target"], answers=(*answers, *more))
+
+
+def _write_stay(best: TargetDecision, here: TraceCosts, rank_by: RankBy) -> Message | None:
+    """Write that the work is best done where it was traced; None where the best target is likely better."""
+    if rank_by is RankBy.TIME and best.speedup is not None:
+        figure, own, sure, likely = best.mean_us, here.mean_us, told.STAY_FASTEST, told.STAY_LIKELY_FASTEST
+    elif rank_by.needs_prices and best.hourly is not None and here.hourly is not None:
+        figure, own = best.mean_us.scale(best.hourly), here.hourly * here.mean_us
+        sure, likely = told.STAY_CHEAPEST, told.STAY_LIKELY_CHEAPEST
+    else:
+        return None
+    if figure.likely <= (1 + LEVEL_TOLERANCE) * own:
+        return None
+    return (sure if figure.low > own else likely)(here=here.name)
 
 
 def _write_rank(best: TargetDecision, others: Sequence[TargetDecision], rank_by: RankBy) -> Message:

@@ -11,7 +11,8 @@ import polars as pl
 from predictors import Gpu
 from predictors.weights_file import shipped_sha256
 from tracekit import schema, secret_scan
-from tracekit.analysis.kernel_doubts import count_replayed_nodes, find_below_bound, measure_clock_speed
+from tracekit.analysis.graph_replays import count_replayed_nodes
+from tracekit.analysis.kernel_doubts import find_below_bound, measure_clock_speed
 from tracekit.arrays import find_matches
 from tracekit.format import replace_undecodable
 from tracekit.ingest.cuda_graph_captures import is_whole_graph

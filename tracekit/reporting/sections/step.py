@@ -37,10 +37,13 @@ class ReplayedShares:
     Attributes:
         resources: Percent of the critical path by resource.
         families: Fraction of the time in which the GPU works by family of kernels, largest first.
+        on_other_hosts: ``resources`` with the fastest and with the slowest host of the step's interval; empty where
+            hosts hardly change the step.
     """
 
     resources: Mapping[str, float]
     families: Mapping[str, float]
+    on_other_hosts: tuple[Mapping[str, float], ...] = ()
 
 
 def compute_measured_shares(run: MeasuredRun) -> ReplayedShares:
@@ -52,7 +55,11 @@ def compute_target_shares(target: Prediction) -> ReplayedShares:
     """Compute what a predicted step is made of; the bubble of a pipeline belongs to no resource."""
     found = _compute_shares(target.program, target.replay_timeline())
     works = 1 - target.pipeline.bubble if target.pipeline else 1.0
-    return ReplayedShares({kind: works * share for kind, share in found.resources.items()}, found.families)
+    ends = (target.host.low, target.host.high) if target.same_host else ()
+    others = (compute_resource_shares(target.program, target.replay_timeline(one)) for one in ends)
+    return ReplayedShares(
+        {kind: works * share for kind, share in found.resources.items()}, found.families, tuple(others)
+    )
 
 
 def _compute_shares(program: Program, timeline: Timeline) -> ReplayedShares:

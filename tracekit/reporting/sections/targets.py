@@ -40,7 +40,8 @@ def build_decision(
     """Build the decision; None without targets."""
     if not targets:
         return None
-    work = EqualWork(source, question, edited)
+    rank_by = question.resolve(is_priced=all(target.price is not None for target in targets))
+    work = EqualWork(source, replace(question, rank_by=rank_by), edited)
     figures = [work.compute_ranked_figure(target) for target in targets]
     ranks = rank_figures(figures, [target.memory.fits is False for target in targets])
     order = sorted(zip(ranks, figures, targets, strict=True), key=lambda row: (row[0], *_order_level(row[1], row[2])))
@@ -48,24 +49,32 @@ def build_decision(
     return Decision(
         unit=work.unit,
         amount=work.amount,
-        ranked_by=question.rank_by.value,
+        ranked_by=rank_by.value,
         run_amount=question.whole_run.amount if question.whole_run else None,
         run_unit=question.whole_run.unit if question.whole_run else None,
         prices_date=prices_date,
         here=work.here,
-        sentence=write_decision(decided, work.here, question.rank_by, prices_date),
+        sentence=write_decision(decided, work.here, rank_by, prices_date),
         targets=decided,
     )
 
 
-def _order_level(figure: Figure | None, target: PredictedStep) -> tuple[float, float, float, str]:
-    """Order targets of one rank by the likely figure; those that are about equal by price, then the surest first."""
+MAX_FIRST_WIDTH = 3.0
+"""Highest over lowest end of an interval from which on a target stands behind the surer ones of its rank."""
+
+
+def _order_level(figure: Figure | None, target: PredictedStep) -> tuple[bool, float, float, float, str]:
+    """Order targets of one rank by the likely figure; those that are about equal by price, then the surest first.
+
+    Those of which hardly anything is known stand behind.
+    """
+    is_wide = figure is not None and _is_wide(figure)
     level = round(log(figure.likely) / LEVEL_TOLERANCE) if figure and figure.likely > 0 else 0
-    return level, inf if target.price is None else target.price, target.high_us, target.label
+    return is_wide, level, inf if target.price is None else target.price, target.high_us, target.label
 
 
 def forget_prices(decision: Decision) -> Decision:
-    """Return a decision without prices and dollars, in the same order."""
+    """Return a decision without prices and dollars: in the same order, or by time if it is ranked by dollars."""
     here = replace(decision.here, price=None, hourly=None, dollars=None, run_dollars=None)
     run = WholeRun(decision.run_amount, decision.run_unit) if decision.run_amount and decision.run_unit else None
     targets = tuple(
@@ -73,8 +82,21 @@ def forget_prices(decision: Decision) -> Decision:
         for one in decision.targets
         for target in [replace(one, price=None, hourly=None, dollars=None, break_even=None, run_dollars=None)]
     )
-    sentence = write_decision(targets, here, RankBy(decision.ranked_by), None)
-    return replace(decision, here=here, targets=targets, sentence=sentence, prices_date=None)
+    rank_by = RankBy(decision.ranked_by)
+    if rank_by.needs_prices:
+        rank_by, targets = RankBy.TIME, _rank_by_time(targets)
+    sentence = write_decision(targets, here, rank_by, None)
+    return replace(decision, ranked_by=rank_by.value, here=here, targets=targets, sentence=sentence, prices_date=None)
+
+
+def _rank_by_time(targets: Sequence[TargetDecision]) -> tuple[TargetDecision, ...]:
+    ranks = rank_figures([one.mean_us for one in targets], [one.fits is False for one in targets])
+    ranked = (replace(one, rank=rank) for one, rank in zip(targets, ranks, strict=True))
+    return tuple(sorted(ranked, key=lambda one: (one.rank, _is_wide(one.mean_us), one.mean_us.likely, one.label)))
+
+
+def _is_wide(figure: Figure) -> bool:
+    return figure.high > MAX_FIRST_WIDTH * figure.low
 
 
 @dataclass(frozen=True)
@@ -144,7 +166,7 @@ class EqualWork:
         """Return the figure by which a target is ranked, the lower the better; None where it isn't known."""
         if self.question.rank_by is RankBy.ENERGY:
             return self._compute_step_joules(target)
-        if self.question.rank_by.needs_prices:
+        if self.question.rank_by in (RankBy.DOLLARS, RankBy.TOKENS_PER_DOLLAR):
             return None if target.price is None else self._compute_mean(target).scale(target.price * target.rented)
         return self._compute_step(target)
 

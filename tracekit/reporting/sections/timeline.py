@@ -10,8 +10,8 @@ from tracekit.analysis.critical_path import compute_critical_path, compute_measu
 from tracekit.analysis.over_time import compute_means, list_queued, rasterize
 from tracekit.arrays import IN_ORDER, mark_equal, select_table
 from tracekit.prediction import Prediction
-from tracekit.program import Program, round_to_ns
-from tracekit.replay.engine import Timeline, replay
+from tracekit.program import Program
+from tracekit.replay.engine import Timeline
 from tracekit.reporting.sections.communication import MEMSET
 from tracekit.reporting.sections.kernels import KERNEL_KEYS, KernelTime
 from tracekit.reporting.sections.step import label_times
@@ -265,8 +265,7 @@ class _Painter:
 
     def draw_target(self, target: Prediction) -> StepTimeline | None:
         program = target.program.replace_tables(chosen_steps=self.run.chosen_steps)
-        durations_ns = round_to_ns(target.replayed_kernels["time_us"].to_numpy() * 1e3, "kernels")
-        return self.draw(target.label, program, replay(program.graph, durations_ns))
+        return self.draw(target.label, program, target.replay_timeline())
 
     def draw(self, label: str, program: Program, timeline: Timeline) -> StepTimeline | None:
         """Draw a timeline of a program; ``None`` if the step has no time there."""

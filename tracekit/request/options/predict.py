@@ -25,9 +25,9 @@ class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, Tar
     @property
     def question(self) -> "Question":
         """What is to be decided: how fast it is, unless a request asks for something else."""
-        from tracekit.prediction.question import FASTEST
+        from tracekit.prediction.question import DEFAULT_QUESTION
 
-        return FASTEST
+        return DEFAULT_QUESTION
 
     @property
     def layout(self) -> "LayoutRequest":

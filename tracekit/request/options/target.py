@@ -159,13 +159,14 @@ class DecisionOptions(Request):
     panel = Panel.TARGET
 
     rank_by: Annotated[
-        str,
+        str | None,
         Option(
-            "What targets are ranked by, for equal work: time (default), dollars, tokens-per-dollar or energy.",
+            "What targets are ranked by, for equal work: time, dollars (the default where all have a price), "
+            "tokens-per-dollar or energy.",
             "Rank by",
             "FIGURE",
         ),
-    ] = "time"
+    ] = None
     steps_to_run: Annotated[
         float | str | None,
         Option("Steps of the whole job, as traced, such as 300k: tells its hours and dollars.", "Steps to run", "N"),
@@ -188,7 +189,7 @@ class DecisionOptions(Request):
         """
         from tracekit.prediction.question import Question, RankBy, WholeRun, parse_amount
 
-        if self.rank_by not in list(RankBy):
+        if self.rank_by is not None and self.rank_by not in list(RankBy):
             raise RequestError(messages.RANK_BY_UNKNOWN(given=self.rank_by, known=[one.value for one in RankBy]))
         lengths = {"steps": self.steps_to_run, "tokens": self.tokens_to_run, "samples": self.samples_to_run}
         runs = []
@@ -201,7 +202,7 @@ class DecisionOptions(Request):
             runs.append(WholeRun(amount, unit))
         if len(runs) > 1:
             raise RequestError(messages.RUN_LENGTH_GIVEN_TWICE())
-        return Question(RankBy(self.rank_by), *runs)
+        return Question(None if self.rank_by is None else RankBy(self.rank_by), *runs)
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""

@@ -2,25 +2,29 @@
 
 Files of the same name but for the GPU they begin with (h100_vit_inference, mi300x_vit_inference) are one job. The
 jobs of sample_traces/recorded ran by one script in two virtual machines, whose hosts differ more than their GPUs. Equal
-ops are the same PyTorch op on equal shapes, whatever the jobs; ops without recorded sizes (`cat`) are left out. "With
-that host" is the prediction for the speed of the host in the other trace, `--host` as `tracekit info` prints it there;
-"usual host" is the second line of a prediction whose step hangs on the CPU.
+ops are the same PyTorch op on equal shapes, whatever the jobs; ops without recorded sizes (`cat`) are left out. The
+prediction is the first line of `predict`, which isn't told the host; the machines of both traces are left out of the
+known ones that it is made of. "With that host" is the prediction for the speed of the host in the other trace, `--host`
+as `tracekit info` prints it there. The GPU bounds a step that it is busy for at least 85 % of, in both traces.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from itertools import permutations
 from pathlib import Path
 from statistics import median
+from unittest.mock import patch
 
 import polars as pl
 
 import tracekit as tk
 from sample_traces.record import RECORDED
 from tests.asking import predict
-from tests.validation.study import REAL_TRACES, find_input, format_kernel_errors, format_table
-from tracekit.hosts import measure_host_speed
-from tracekit.prediction.model import Prediction, StepOnUsualHost
+from tests.validation.study import REAL_TRACES, find_input, format_kernel_errors, format_table, read_published
+from tracekit.hosts import find_usual_host, measure_host_speed, usual
+from tracekit.prediction.model import Prediction
 from tracekit.run import MeasuredRun, prepare_run
 
 INPUTS = (REAL_TRACES,)
@@ -30,6 +34,8 @@ EQUAL_OP_TRACES = (("a100_dlrm_control", "v100_dlrm_test"),)
 MIN_US = 20.0
 OP_KEY = ("op", "input_dims", "input_types", "family", "turn")
 """Columns that identify equal calls; `turn` numbers the kernels of one family in a call."""
+MIN_GPU_BOUND_BUSY = 0.85
+"""Share of a step in which the GPU is busy, from which on it is the GPU that bounds the step."""
 WITH_SIZES = pl.col("op").str.starts_with("aten::") & pl.col("input_dims").str.contains(r"\d")
 
 
@@ -40,6 +46,7 @@ class Outcome:
     job: str
     direction: str
     predicted: Prediction
+    source: MeasuredRun
     measured: MeasuredRun
     with_host: Prediction | None
 
@@ -60,9 +67,18 @@ class Outcome:
         """Return the relative error of the GPU's busy time."""
         return self.predicted.step.kernel_time_us / self.measured.measured_step.kernel_time_us - 1
 
-    def holds(self, predicted: Prediction | StepOnUsualHost) -> bool:
+    @property
+    def is_gpu_bound(self) -> bool:
+        """Return whether the GPU bounds the step in both traces."""
+        return min(_compute_busy_share(one) for one in (self.source, self.measured)) >= MIN_GPU_BOUND_BUSY
+
+    def holds(self, predicted: Prediction) -> bool:
         """Return whether the interval of one of the predictions holds the measured step."""
         return predicted.low_us <= self.measured.measured_step.step_time_us <= predicted.high_us
+
+
+def _compute_busy_share(run: MeasuredRun) -> float:
+    return run.measured_step.kernel_time_us / run.measured_step.step_time_us
 
 
 def run() -> str:
@@ -70,7 +86,7 @@ def run() -> str:
     folder = find_input(REAL_TRACES)
     outcomes = list(predict_pairs(folder, *PAIRED_GPUS))
     recorded = list(predict_pairs(RECORDED, *RECORDED_PAIR))
-    summary_headings = ("", "absolute error, median", "worst", "in interval")
+    summary_headings = ("", "absolute error, median", "worst", "in interval", "high/low, median", "widest")
     job_headings = (
         "job", "from → to", "step", "predicted (90 % interval)", "error", "with that host", "error", "GPU busy",
         "predicted", "error",
@@ -99,16 +115,28 @@ def predict_pairs(folder: Path, first: str, second: str) -> Iterator[Outcome]:
         other = folder / path.name.replace(first, second, 1)
         if other.exists():
             runs = [prepare_run(tk.load(one)) for one in (path, other)]
-            for source, target in permutations(runs):
-                slug = get_slug(target)
-                job = path.name.removeprefix(f"{first}_").removesuffix(".json.gz")
-                yield Outcome(
-                    job,
-                    f"{get_slug(source)} → {slug}",
-                    predict(source, [slug])[slug],
-                    target,
-                    predict_with_host(source, target),
-                )
+            job = path.name.removeprefix(f"{first}_").removesuffix(".json.gz")
+            with leave_out_machines(path.name, other.name):
+                yield from [predict_pair(job, *pair) for pair in permutations(runs)]
+
+
+def predict_pair(job: str, source: MeasuredRun, target: MeasuredRun) -> Outcome:
+    """Predict a job for the GPU of its other trace."""
+    slug = get_slug(target)
+    predicted = predict(source, [slug])[slug]
+    return Outcome(job, f"{get_slug(source)} → {slug}", predicted, source, target, predict_with_host(source, target))
+
+
+@contextmanager
+def leave_out_machines(*traces: str) -> Iterator[None]:
+    """Leave the machines of some traces out of the known hosts."""
+    rows = read_published("host_traces").iter_rows(named=True)
+    theirs = [row["machine"] for row in rows for trace in traces if fnmatch(trace, f"{row['trace']}.json.gz")]
+    others = usual.load_machines().filter(~pl.col("machine").is_in(theirs))
+    find_usual_host.cache_clear()
+    with patch.object(usual, "load_machines", lambda: others):
+        yield
+    find_usual_host.cache_clear()
 
 
 def predict_with_host(source: MeasuredRun, target: MeasuredRun) -> Prediction | None:
@@ -154,28 +182,34 @@ def format_step(found: Prediction) -> str:
 
 
 def summarize_pairs(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
-    """Yield a row of the steps, and one of the GPU's busy time."""
+    """Yield rows of the steps by what bounds them, without and with the host, and one of the GPU's busy time."""
+    gpu_bound, cpu_bound = ([one for one in outcomes if one.is_gpu_bound is bound] for bound in (True, False))
+    for kind, chosen in (("all", outcomes), ("GPU-bound", gpu_bound), ("CPU-bound", cpu_bound)):
+        yield from _summarize_steps(kind, chosen, lambda one: one.predicted)
+        yield from _summarize_steps(f"{kind}, with that host", chosen, lambda one: one.with_host)
     if outcomes:
-        steps, busy = ([abs(error) for error in errors] for errors in zip(*map(list_errors, outcomes), strict=True))
-        inside = sum(outcome.holds(outcome.predicted) for outcome in outcomes)
-        yield "step", f"{median(steps):.0%}", f"{max(steps):.0%}", f"{inside} of {len(outcomes)}"
-        hosted = [(one, one.with_host, abs(one.host_error)) for one in outcomes if one.with_host and one.host_error]
-        if hosted:
-            held = sum(one.holds(predicted) for one, predicted, _ in hosted)
-            errors = [error for *_, error in hosted]
-            yield "step, with that host", f"{median(errors):.0%}", f"{max(errors):.0%}", f"{held} of {len(hosted)}"
-        usual = [(one, found) for one in outcomes if (found := one.predicted.usual_host)]
-        if usual:
-            measured = [one.measured.measured_step.step_time_us for one, _ in usual]
-            errors = [abs(found.step_time_us / us - 1) for (_, found), us in zip(usual, measured, strict=True)]
-            held = sum(one.holds(found) for one, found in usual)
-            yield "step, usual host", f"{median(errors):.0%}", f"{max(errors):.0%}", f"{held} of {len(usual)}"
-        yield "GPU busy", f"{median(busy):.0%}", f"{max(busy):.0%}", ""
+        busy = [abs(one.busy_error) for one in outcomes]
+        yield "GPU busy", f"{median(busy):.0%}", f"{max(busy):.0%}", "", "", ""
 
 
-def list_errors(outcome: Outcome) -> tuple[float, float]:
-    """Return the errors of step and busy time."""
-    return outcome.step_error, outcome.busy_error
+def _summarize_steps(
+    kind: str, outcomes: Sequence[Outcome], choose: Callable[[Outcome], Prediction | None]
+) -> Iterator[tuple[str, ...]]:
+    """Yield a row of steps as predicted in one way, if any is."""
+    found = [(one, predicted) for one in outcomes if (predicted := choose(one))]
+    if not found:
+        return
+    errors = [abs(there.step.step_time_us / one.measured.measured_step.step_time_us - 1) for one, there in found]
+    widths = [there.high_us / there.low_us for _, there in found]
+    held = sum(one.holds(there) for one, there in found)
+    yield (
+        kind,
+        f"{median(errors):.0%}",
+        f"{max(errors):.0%}",
+        f"{held} of {len(found)}",
+        f"{median(widths):.3g}",
+        f"{max(widths):.3g}",
+    )
 
 
 def compare_traces(folder: Path, *names: str) -> Iterator[tuple[str, ...]]:
