@@ -43,7 +43,7 @@ def _list_cells(gpu: str, rows: pl.DataFrame) -> pl.DataFrame:
     ]
     too_fast = pl.col("too_fast")
     return pl.concat(parts).group_by(CELL, maintain_order=True).agg(
-        dropped=too_fast.sum(), rows=pl.len(), most=(pl.col("bound_us") / pl.col("latency_us")).filter(too_fast).max()
+        dropped=too_fast.sum(), rows=pl.len(), most=pl.col("ratio").filter(too_fast).max()
     )  # fmt: skip
 
 
