@@ -60,7 +60,7 @@ def test_any_dtype_will_do_where_only_bytes_count():
         ("gemm half", {"family": "gemm", "dtype": "fp16", "m": 1, "n": 1, "k": 1}),
         ("gemm fp32", {"family": "gemm", "dtype": "fp64", "m": 1, "n": 1, "k": 1}),
         ("conv half", {"family": "conv", "dtype": "tf32", "m": 1, "n": 1, "k": 1}),
-        ("conv half", {"family": "conv", "dtype": "fp16", "batch": 32, "m": 100, "n": 4, "k": 36}),
+        ("grouped", {"family": "conv", "dtype": "fp16", "batch": 32, "m": 100, "n": 4, "k": 36}),
         ("conv half", {"family": "conv", "dtype": "tf32", "m": 1, "n": 1, "k": 1, "winograd": False}),
         ("conv fp32", {"family": "conv", "dtype": "fp32", "m": 9, "n": 9, "k": 9}),
         ("conv fp32", {"family": "conv", "dtype": "fp32", "m": 9, "n": 9, "k": 9, "winograd": True}),

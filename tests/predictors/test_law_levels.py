@@ -35,7 +35,7 @@ LOOKUPS = {
 KERNELS: dict[str, dict[str, object]] = {
     **{
         f"product {m}x{n}x{k} {dtype}": {"family": "gemm", "m": m, "n": n, "k": k, "dtype": dtype}
-        for dtype in ("fp32", "bf16", "fp8", "fp8_block", "nvfp4")
+        for dtype in ("fp32", "bf16", "fp8", "fp8_block", "nvfp4", "int4_wo", "w4afp8")
         for m, n, k in ((4096, 4096, 4096), (16, 4096, 11008), (1000, 1001, 515))
     },
     "product by a vector": {"family": "gemm", "m": 1, "n": 4096, "k": 4096, "dtype": "fp32"},
@@ -44,7 +44,7 @@ KERNELS: dict[str, dict[str, object]] = {
     "product of an engine": {"family": "gemm", "m": 512, "n": 4096, "k": 4096, "dtype": "fp8", "framework": "vllm"},
     **{
         f"convolution {dtype}": {"family": "conv", "dtype": dtype, **IMAGES}
-        for dtype in ("fp32", "bf16", "fp8", "fp8_block", "nvfp4")
+        for dtype in ("fp32", "bf16", "fp8", "fp8_block", "nvfp4", "int4_wo", "w4afp8")
     },
     "convolution of few odd images": {"family": "conv", "dtype": "fp32", **FEW_IMAGES},
     "gradient of few odd images": {"family": "conv", "dtype": "fp32", "direction": "dgrad", **FEW_IMAGES},
@@ -68,7 +68,7 @@ KERNELS: dict[str, dict[str, object]] = {
     **{
         f"{tokens} tokens to experts {dtype}": EXPERTS | {"tokens": tokens, "dtype": dtype}
         for tokens in (16, 4096)
-        for dtype in ("fp32", "bf16", "fp8", "fp8_block", "nvfp4")
+        for dtype in ("fp32", "bf16", "fp8", "fp8_block", "nvfp4", "int4_wo", "w4afp8")
     },
     "experts of two ranks, unevenly": EXPERTS | {"tokens": 512, "dtype": "bf16", "ep": 2, "routing": "power 1.2"},
     "prefill": QUERIES | {"dtype": "bf16", "causal": True, "paged": True},
@@ -86,7 +86,7 @@ KERNELS: dict[str, dict[str, object]] = {
     },
     **{
         f"{family} of {size:.0e} bytes": {"family": family, "bytes": size, "dtype": "bf16"}
-        for family in ("elementwise", "copy", "embedding", "optimizer", "memset", "reduction")
+        for family in ("elementwise", "copy", "embedding", "optimizer", "memset", "reduction", "quantise")
         for size in (1e5, 1e9)
     },
     "look-ups in tables": LOOKUPS,

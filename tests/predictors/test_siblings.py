@@ -112,8 +112,8 @@ def test_none_gains_more_than_the_resource_that_differs_most(gpu: str, sibling: 
     exponentials = derive_hardware(target).exponentials_per_clock / derive_hardware(base).exponentials_per_clock
     most = np.array([max(*gains, exponentials * (kernel["family"] == "attention")) for kernel in kernels])
     found = ratio(kernels, gpu, sibling)
-    # Single kernels are put in order with GPUs of other architectures, by a percent or two.
-    assert (found > 0.975 / most).all()
+    # Single kernels are put in order with GPUs of other architectures, by up to four percent.
+    assert (found > 0.96 / most).all()
     assert (found < 1.02 / min(gains)).all()
 
 
