@@ -53,7 +53,7 @@ def test_the_other_machines_host_is_told_by_its_ops() -> None:
     assert hosts[1] is not None
     assert hosts[1].speed / hosts[0].speed == pytest.approx(1.85, rel=0.1)
     found = predict(slow, ["h200-sxm"], host=hosts[1].speed)["h200-sxm"]
-    assert found.step.step_time_us == pytest.approx(fast.measured_step.step_time_us, rel=0.1)
+    assert found.step.step_time_us == pytest.approx(fast.measured_step.step_time_us, rel=0.15)
 
 
 def test_an_h200_is_never_slower_than_the_h100_that_was_measured() -> None:
