@@ -53,7 +53,8 @@ def _find_widths(part: pl.DataFrame, where: str, told: str, intervals: Mapping[s
     vendor = load_hardware(part["gpu"][0]).gpu.vendor
     of_law = {}
     for law in part["law"].unique():
-        widths = intervals.get(get_width_key(law, vendor), intervals[law])
+        key = get_width_key(law, vendor)
+        widths = intervals[key if key in intervals else law]
         more = 0.0 if where == CALIBRATED else widths.get(told, 0.0)
         of_law[law] = float(np.hypot(widths[where], more))
     return part["law"].replace_strict(of_law, return_dtype=pl.Float64).to_numpy()

@@ -28,12 +28,12 @@ def tell(framework: str | None) -> pl.DataFrame:
 
 
 def test_products_are_the_engines_and_ran_in_a_job() -> None:
-    """Its benchmarks find their weights in the cache; a job's come from memory."""
+    """Nothing comes on top: benchmarks of engines read their weights from memory, as jobs do."""
     product, addition = tell("vllm==0.19.0").select("framework", "engine", "release", "in_job").iter_rows()
     assert product == ("cublas", "vllm", 1900.0, True)
     assert addition == (None, None, None, True)
     inputs = build_law_inputs(tell("vllm==0.19.0").head(1))
-    assert inputs.numbers["cold"].tolist() == [1]
+    assert inputs.numbers["cold"].tolist() == [0]
 
 
 def test_without_it_the_names_tell_the_library() -> None:

@@ -19,6 +19,7 @@ TABLES = (
     "served_formats",
     "too_fast",
     "amd_gemms",
+    "convolutions",
     "releases",
     "new_releases",
 )

@@ -1,27 +1,23 @@
 """Kernels by family and GPU, by fits without their shapes, their GPU or its class, and the intervals that follow.
 
-What `python -m predictors.training fit` measures on the data that the shipped weights were fitted to.
+What `python -m predictors.training fit` measured on the data that the shipped weights were fitted to.
 """
 
-import os
 from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 
 from predictors.result import CALIBRATED, SITUATIONS
-from predictors.training.__main__ import BUNDLED_TABLES
+from predictors.training.__main__ import SCORED_TABLE
 from predictors.training.evaluate import summarise_by_library, summarise_errors, summarise_views
-from predictors.training.fit import load_measurements
-from predictors.training.fit_all import fit_all
 from predictors.training.report import LAW_TITLES, format_markdown, format_sum_coverage
 from predictors.training.sums import compute_sum_coverage
 from predictors.training.widths import compute_coverage
-from tests.validation.study import KERNEL_DATA, find_input, format_table
+from predictors.weights_file import load_weights
+from tests.validation.study import FIT, find_input, format_table
 
-INPUTS = (KERNEL_DATA,)
-
-PROCESSES = 2
+INPUTS = (FIT,)
 MEAN_LAWS = ("gemm half", "gemm fp8", "prefill", "decode", "moe half", "encoder")
 MEAN_GPUS = (
     "a100-sxm-80gb", "l40s", "rtx-pro-6000-server", "h100-sxm", "h200-sxm", "b200", "b300", "gb200", "gb300",
@@ -49,10 +45,8 @@ LEGEND = (
 
 def run() -> str:
     """Return the means of the main families, and a table for each family."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the processes would wait for each other's threads
-    data = find_input(KERNEL_DATA)
-    measured = load_measurements([data / "aiconfigurator", data / "neusight", data / "pipeweave", *BUNDLED_TABLES])
-    weights, rows = fit_all(measured, PROCESSES)
+    folder = find_input(FIT)
+    weights, rows = load_weights(folder), pl.read_parquet(folder / SCORED_TABLE)
     errors = summarise_errors(rows)
     return "\n".join(
         (

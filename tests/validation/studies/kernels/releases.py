@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from predictors.result import NEW_SOFTWARE
+from predictors.training.__main__ import SCORED_TABLE
 from predictors.training.report import LAW_TITLES
 from predictors.training.views import VIEWS, get_spread_column, get_time_column
 from predictors.weights_file import load_weights
@@ -26,7 +27,7 @@ HEADINGS = ("law", "told", "kernels", "median", "P90", "inside", "stated", "need
 def run() -> str:
     """Return a row for each law and what is told of its kernels."""
     folder = find_input(FIT)
-    scored = pl.read_parquet(folder / "scored.parquet").filter(pl.col("engine").is_not_null())
+    scored = pl.read_parquet(folder / SCORED_TABLE).filter(pl.col("engine").is_not_null())
     intervals = load_weights(folder).intervals
     laws = [law for law in LAW_TITLES if law in scored["law"].unique() and law in intervals]
     rows = (row for law in laws for row in list_rows(scored.filter(law=law), intervals[law]))
