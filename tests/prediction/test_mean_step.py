@@ -19,9 +19,9 @@ from tracekit.trace import Trace
 def test_the_means_interval_is_that_of_its_replays_moved_as_the_medians():
     """Medians of 8, 10 and 13, widened to 7 and 15; means of 12, 15 and 20."""
     likely, *ends = [replace(STEP, step_time_us=median, mean_us=mean) for median, mean in ((10, 15), (8, 12), (13, 20))]
-    assert bound_mean_step(likely, [tuple(ends)], 15.0, (7.0, 15.0)) == pytest.approx((12 * 7 / 8, 20 * 15 / 13))
+    assert bound_mean_step(likely, [tuple(ends)], None, 15.0, (7.0, 15.0)) == pytest.approx((12 * 7 / 8, 20 * 15 / 13))
     none = replace(STEP, step_time_us=0.0, mean_us=0.0)
-    assert bound_mean_step(none, [(none, none)], 0.0, (0.0, 0.0)) == (0.0, 0.0)
+    assert bound_mean_step(none, [(none, none)], None, 0.0, (0.0, 0.0)) == (0.0, 0.0)
 
 
 def test_independent_unknowns_add_up_in_squares():
@@ -94,3 +94,14 @@ def test_money_and_hours_are_of_the_mean_step_and_speed_of_the_median_one():
     assert there.break_even.ordered == pytest.approx((10 / 12, 1, 10 / 9))
     assert there.gpu_hours.ordered == pytest.approx((1.8, 2, 2.4))
     assert there.joules.likely == pytest.approx(100 * 0.5 * 2 / 0.5)
+
+
+def test_kernels_and_cpu_that_pace_the_step_in_turn_shorten_it_together():
+    """Neither alone makes 10 ms shorter, both make it 8: 10 / exp(log(10/8) / sqrt(2))."""
+    assert combine_ends(10.0, [(10.0, 11.0), (10.0, 13.0)], 8.0)[0] == pytest.approx(8.540, abs=1e-3)
+
+
+def test_equal_factors_have_the_same_lower_end_together_as_apart():
+    """Two parts that each make 10 ms 0.9 times as long make it 8.1."""
+    apart = combine_ends(10.0, [(9.0, 11.0), (9.0, 11.0)])
+    assert combine_ends(10.0, [(9.0, 11.0), (9.0, 11.0)], 8.1) == pytest.approx(apart)

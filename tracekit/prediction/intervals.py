@@ -60,26 +60,47 @@ def compute_end_factors(time_ps: Floats, low_ps: Floats, high_ps: Floats, *, kno
     return min(lower, known_bias), max(upper, known_bias)
 
 
-def combine_ends(likely: float, effects: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def combine_ends(
+    likely: float, effects: Sequence[tuple[float, float]], shortest: float | None = None
+) -> tuple[float, float]:
     """Combine the ends of a step's interval from what is unknown of it, where the parts are independent of one another.
 
+    Of two parts, the ends lie on an ellipse, of which the axes and the diagonal are asked: where kernels and CPU pace
+    the step in turn, neither alone shortens it, but both do.
+
     Example: 10 ms that another host may make 8 or 13 ms, and other kernel times 9 or 11 ms, may be
-    10 / exp(hypot(log(10/8), log(10/9))) = 7.8 to 10 exp(hypot(log(13/10), log(11/10))) = 13.2 ms.
+    10 / exp(hypot(log(10/8), log(10/9))) = 7.8 to 10 exp(hypot(log(13/10), log(11/10))) = 13.2 ms. Where each alone
+    leaves 10 ms but both make it 8, it may be 10 / exp(log(10/8) / sqrt(2)) = 8.5 ms.
 
     Args:
         likely: The likely time.
         effects: For each part the times with its low and its high end; a step that the CPU paces may be shorter the
             longer the kernels of the one before took.
+        shortest: The time with the low end of all parts; None where they have their ends together.
     """
     low, high = (pick((likely, *(pick(one) for one in effects))) for pick in (min, max))
     if low <= 0 or len(effects) == 1:
         return low, high
     below, above = (math.hypot(*(math.log(pick((likely, *one)) / likely) for one in effects)) for pick in (min, max))
+    if shortest:
+        below = max(below, math.log(likely / shortest) / math.sqrt(len(effects)))
     return likely * math.exp(-below), likely * math.exp(above)
 
 
+def combine_step_ends(
+    likely: StepTime, effects: Sequence[tuple[StepTime, StepTime]], shortest: StepTime | None
+) -> tuple[float, float]:
+    """Combine the ends of the median step's interval as :func:`combine_ends` does."""
+    ends_us = [(low.step_time_us, high.step_time_us) for low, high in effects]
+    return combine_ends(likely.step_time_us, ends_us, shortest.step_time_us if shortest else None)
+
+
 def bound_mean_step(
-    likely: StepTime, effects: Sequence[tuple[StepTime, StepTime]], likely_us: float, ends_us: tuple[float, float]
+    likely: StepTime,
+    effects: Sequence[tuple[StepTime, StepTime]],
+    shortest: StepTime | None,
+    likely_us: float,
+    ends_us: tuple[float, float],
 ) -> tuple[float, float]:
     """Return the ends of the mean step's interval: those of its replays, moved as the median step's were.
 
@@ -89,11 +110,13 @@ def bound_mean_step(
     Args:
         likely: The step with the likely times.
         effects: The step with the low and the high end of each part that is unknown, as of :func:`combine_ends`.
+        shortest: The step with the low end of all, likewise.
         likely_us: The mean step.
         ends_us: Ends of the median step's interval.
     """
-    medians = combine_ends(likely.step_time_us, [(low.step_time_us, high.step_time_us) for low, high in effects])
-    means = combine_ends(likely.mean_us, [(low.mean_us, high.mean_us) for low, high in effects])
+    medians = combine_step_ends(likely, effects, shortest)
+    of_mean = shortest.mean_us if shortest else None
+    means = combine_ends(likely.mean_us, [(low.mean_us, high.mean_us) for low, high in effects], of_mean)
     low, high = (
         mean * (end / median if median else 1.0) for mean, median, end in zip(means, medians, ends_us, strict=True)
     )

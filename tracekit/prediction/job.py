@@ -292,6 +292,8 @@ class JobReplays:
             LayoutError: The job can't be split into such stages.
         """
         likely, *ends = list_ends(host) if stages is None else list_joint_ends(host)
+        shortest = [] if stages else [get_shortest(host)]
+        ends += shortest
         wanted = tuple(dict.fromkeys((likely, *ends, *others)))
         first, *rest = (replace(one, replays=wanted) for one in self.items)
         timed = self.job.replay([replace(first, stages=stages), *rest])
@@ -301,7 +303,8 @@ class JobReplays:
             self.job.steps.compute_median(self._found[one], self.job.program.step_scale, longer.get(one, 1.0))
             for one in (likely, *ends)
         )
-        return ReplayedStep(step, pair_up(others_of), timed[0].pipeline)
+        both = others_of.pop() if shortest else None
+        return ReplayedStep(step, pair_up(others_of), both, timed[0].pipeline)
 
     def _keep(self, wanted: Sequence[Replay], timed: Sequence[TimedPart]) -> None:
         for number, one in enumerate(wanted):
@@ -320,10 +323,10 @@ class JobReplays:
 
     def predict_on_host(self, host: HostTimes) -> StepOnHost:
         """Predict the step with a host that is some times as fast as the measured one."""
-        wanted = [replace(one, measures_gpu=False) for one in list_ends(host)]
+        wanted = [replace(one, measures_gpu=False) for one in (*list_ends(host), get_shortest(host))]
         self.run(wanted)
-        likely_us, *ends_us = (self.compute_step_us(one) for one in wanted)
-        return StepOnHost(likely_us, *combine_ends(likely_us, pair_up(ends_us)))
+        likely_us, *ends_us, shortest_us = (self.compute_step_us(one) for one in wanted)
+        return StepOnHost(likely_us, *combine_ends(likely_us, pair_up(ends_us), shortest_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,11 +336,13 @@ class ReplayedStep:
     Attributes:
         likely: The step with the likely times.
         effects: The step with the low and the high end of each part that is unknown, independent of one another.
+        shortest: The step with the low end of all; None of a pipeline, whose parts have their ends together.
         pipeline: The pipeline that the job becomes; None without.
     """
 
     likely: StepTime
     effects: tuple[tuple[StepTime, StepTime], ...]
+    shortest: StepTime | None
     pipeline: Pipeline | None
 
 
@@ -349,11 +354,16 @@ def list_ends(host: HostTimes) -> tuple[Replay, ...]:
     return likely, *kernels, *hosts
 
 
+def get_shortest(host: HostTimes) -> Replay:
+    """Return the replay with the low end of the kernels' times and of the host's."""
+    return Replay(LOW, host.low, LOW, measures_gpu=True)
+
+
 def list_joint_ends(host: HostTimes) -> tuple[Replay, ...]:
     """List the replays for a step in stages, where kernels, host and sends have their ends together."""
     return (
         Replay(LIKELY, host.likely, LIKELY, measures_gpu=True),
-        Replay(LOW, host.low, LOW, measures_gpu=True),
+        get_shortest(host),
         Replay(HIGH, host.high, HIGH, measures_gpu=True),
     )
 

@@ -33,12 +33,12 @@ from tracekit.prediction.energy import StepEnergy, compute_idle_w, estimate_step
 from tracekit.prediction.experience import apply_scoreboard
 from tracekit.prediction.intervals import (
     bound_mean_step,
-    combine_ends,
+    combine_step_ends,
     compute_end_factors,
     divide_sums,
     list_unknown_times,
 )
-from tracekit.prediction.job import Job, JobReplays, ReplayedStep, list_ends
+from tracekit.prediction.job import Job, JobReplays, ReplayedStep, get_shortest, list_ends
 from tracekit.prediction.layout_step import (
     compute_batch_ratio,
     get_stage_layouts,
@@ -258,7 +258,7 @@ class TargetPrediction:
             wanted.append(Replay(LIKELY, host, scaled=(GPU_WORK, bias)))
         if self._is_host_open:
             same = compute_host_times(SAME, None, gpu, source)
-            wanted += [replace(one, measures_gpu=False) for one in list_ends(same)]
+            wanted += [replace(one, measures_gpu=False) for one in (*list_ends(same), get_shortest(same))]
         return wanted
 
     def _compute_interval(self, step: ReplayedStep, sums: Sequence[TimeSums], *, is_moved: bool) -> "_StepWithInterval":
@@ -271,7 +271,7 @@ class TargetPrediction:
         """
         job, run, pipeline = self._job, self._run, step.pipeline
         step_us = step.likely.step_time_us
-        low_us, high_us = combine_ends(step_us, [(low.step_time_us, high.step_time_us) for low, high in step.effects])
+        low_us, high_us = combine_step_ends(step.likely, step.effects, step.shortest)
         layouts = self._layouts
         late = predict_stragglers(job.program, job.spread, *layouts) if layouts else StragglerEffect()
         # The replay's error cancels in the ratio of two replays where it is the same in both.
@@ -280,7 +280,7 @@ class TargetPrediction:
         error = 0.0 if cancels else abs(run.self_replay.error_pct) / 100
         ends_us = late.widen_interval(step_us, low_us / (1 + error), high_us * (1 + error))
         scaled = scale_to_pipeline_step(step.likely, step_us * late.likely_factor, pipeline, self._target.layout)
-        means = bound_mean_step(step.likely, step.effects, scaled.mean_us, ends_us)
+        means = bound_mean_step(step.likely, step.effects, step.shortest, scaled.mean_us, ends_us)
         return _StepWithInterval(step.likely, scaled, ends_us, means, pipeline, late)
 
     def _describe(
