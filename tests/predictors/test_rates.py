@@ -62,3 +62,9 @@ def test_a_measured_sibling_says_more_than_a_rate():
 def test_without_rates_nothing_moves():
     start = fit(0.1)
     assert replace(settle_rates(start, [])) == start
+
+
+def test_a_rate_below_the_predicted_one_slows_nothing():
+    """A run of large products may be throttled."""
+    start = fit(0.0, h20=0.0)
+    assert settle_rates(start, [rate("h20", 60.0), rate("a100-sxm-80gb", 250.0)]).fitted.rated == start.fitted.rated
