@@ -30,8 +30,8 @@ def settle_rates(fit: LawFit, parts: Sequence[LawMeasurements]) -> LawFit:
     """Raise the compute rates of GPUs of which only rates are known, until law and correction together give these.
 
     Published rates are of GPUs that were idle before: the usual distance of measured GPUs from theirs is kept. A rate
-    that was reached can be reached; that it wasn't exceeded says little, for one long run of large products is throttled
-    by the board's power, which jobs have for themselves (jobs on an A10 were 13 % too slow by its rate, 6 % without).
+    that was reached can be reached; that it wasn't exceeded says little, for the board's power throttles a long run of
+    large products, and jobs less (those on an A10 were 13 % too slow by its rate, 6 % without).
 
     Args:
         fit: Fit of a law with its corrections.
