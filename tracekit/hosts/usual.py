@@ -58,7 +58,8 @@ class HostMixture:
             error: Standard deviation of an error of the log speed.
         """
         machines = [
-            NormalDist(mean, hypot(spread, error)) for mean, spread in zip(self.means, self.spreads, strict=True)
+            NormalDist(mean, max(hypot(spread, error), EXACT_SPREAD))
+            for mean, spread in zip(self.means, self.spreads, strict=True)
         ]
         whole = sum(self.weights)
         low, high = (pick(one.inv_cdf(share) for one in machines) for pick in (min, max))
@@ -70,6 +71,8 @@ class HostMixture:
 
 
 BISECTIONS = 50
+EXACT_SPREAD = 1e-9
+"""Of a machine whose speed is told: a distribution has some width."""
 
 
 @dataclass(frozen=True, slots=True)
