@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import NO_NUMBER, Ints, fill_nulls, find_matches
-from tracekit.compiled import compile_lazily
+from tracekit.arrays import NO_NUMBER, fill_nulls, find_matches
+from tracekit.nested_calls import NO_CALLER, find_enclosing_calls
 from tracekit.trace import RankTrace
 
 SPAN_COLUMNS = ("ts_ns", "dur_ns", "tid", "name")
@@ -33,27 +33,11 @@ def compute_self_times(rank: RankTrace) -> pl.DataFrame:
         spans = spans.drop_nulls("ts_ns")
     thread, start_ns, dur_ns = (fill_nulls(spans[name], NO_NUMBER) for name in ("tid", "ts_ns", "dur_ns"))
     order = np.lexsort((-dur_ns, start_ns, thread))
-    ordered = thread[order], start_ns[order], (start_ns + dur_ns)[order]
-    inner_ns = np.zeros(order.size, dtype=np.int64)
-    _sum_inner_times(order.size, *ordered, np.empty_like(inner_ns), inner_ns)
+    outer, _ = find_enclosing_calls(thread[order], start_ns[order], (start_ns + dur_ns)[order])
+    nested = outer != NO_CALLER
     self_ns = dur_ns.copy()
-    self_ns[order] -= inner_ns
+    np.subtract.at(self_ns, order[outer[nested]], dur_ns[order[nested]])
     return spans.select("name", self_ns=pl.Series(self_ns))
-
-
-@compile_lazily
-def _sum_inner_times(
-    spans: int, thread: Ints, start_ns: Ints, end_ns: Ints, stack: Ints, inner_ns: Ints
-) -> int:  # pragma: no cover - compiled
-    depth = 0
-    for span in range(spans):
-        while depth > 0 and (thread[stack[depth - 1]] != thread[span] or end_ns[stack[depth - 1]] <= start_ns[span]):
-            depth -= 1
-        if depth > 0:
-            inner_ns[stack[depth - 1]] += end_ns[span] - start_ns[span]
-        stack[depth] = span
-        depth += 1
-    return 0
 
 
 OP_TIMES = Path(__file__).with_name("op_times.csv")

@@ -8,9 +8,10 @@ import polars as pl
 from tracekit.arrays import Ints
 from tracekit.export.perfetto.tracks import Lane
 from tracekit.graph.nodes import NONE
+from tracekit.nested_calls import find_enclosing_calls
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
-from tracekit.workload.module_paths import MODULE_CALL, find_enclosing_calls
+from tracekit.workload.module_paths import MODULE_CALL
 
 
 @dataclass(frozen=True, slots=True)
