@@ -23,11 +23,11 @@ from predictors.kernel_identity import (
 from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, add_law, complete_columns, name_miopen_laws
 from predictors.laws.terms import UNKNOWN_BLOCK_COUNT
 from predictors.quantising import (
-    INPUT_BYTES,
     PER_TENSOR,
     PER_TENSOR_DTYPE,
     PER_TENSOR_ENGINE,
     QUANTISED_DTYPES,
+    count_quantised_bytes,
 )
 from predictors.work import (
     DEFAULT_ELEMENT_BYTES,
@@ -151,7 +151,7 @@ class LawInputs:
         alone = dict.fromkeys(("m", "n", "k", "batch"), one) | dict.fromkeys(_ENGINE_COLUMNS, np.zeros_like(one))
         alone |= {"rows": x["m"], "cols": x["k"], "size": one, "elements": values, "work_flops": 0 * one}
         alone |= {"release": np.full_like(one, UNKNOWN_RELEASE), "share": one}
-        alone |= {"work_bytes": values * (INPUT_BYTES * (1 + x["scaled_input"]) + x["size"])}
+        alone |= {"work_bytes": count_quantised_bytes(values, x["size"], x["scaled_input"])}
         return replace(self, numbers={**x, **alone}, frameworks=None, share=one)
 
     def to_columns(self, gpu: Hardware) -> Columns:

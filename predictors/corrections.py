@@ -245,7 +245,7 @@ def to_arrays(name: str, correction: SymmetricTrees) -> dict[str, npt.NDArray[An
     step = compute_leaf_steps(correction.leaf)[:, None]
     leaf = np.rint(correction.leaf / step).astype(np.int8)
     stored = {"feature": feature, "threshold": threshold, "question": which.astype(np.uint16), "leaf": leaf}
-    return {f"{name}/{part}": array for part, array in {**stored, "step": step.astype(np.float32)}.items()}
+    return {f"{name}/{part}": array for part, array in {**stored, "step": step}.items()}
 
 
 class CorrectionFile(Mapping[str, SymmetricTrees]):

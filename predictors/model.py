@@ -48,6 +48,10 @@ class LawChunk:
     rows: Ints
     inputs: LawInputs
 
+    def see(self, gpu: Hardware) -> Hardware:
+        """Return a GPU as the kernels see it."""
+        return gpu.on_mma if self.on_mma else gpu
+
 
 @dataclass(frozen=True)
 class KernelsByLaw:
@@ -229,7 +233,7 @@ def evaluate_kernels(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> 
     arithmetic = np.zeros(kernels.height, dtype=np.bool_)
 
     def fill(part: LawChunk) -> None:
-        terms, time_us = evaluate_law(part.inputs, part.law, gpu.on_mma if part.on_mma else gpu, weights)
+        terms, time_us = evaluate_law(part.inputs, part.law, part.see(gpu), weights)
         columns = part.inputs.to_columns(gpu)
         bound = compute_bound_us(part.law, columns, gpu)
         compute_us = terms.compute_us if uses_matrix_units(part.law) else compute_arithmetic_us(part.law, columns, gpu)
@@ -362,7 +366,7 @@ def describe_tiles(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> pl
     columns = {name: np.full(kernels.table.height, np.nan) for name in TILE_COLUMNS}
     tile_m, tile_n = (kernels.table[name].to_numpy() for name in ("tile_m", "tile_n"))
     for part in kernels.chunks:
-        on = gpu.on_mma if part.on_mma else gpu
+        on = part.see(gpu)
         found = _choose_tiles(part, on, weights, (tile_m[part.rows], tile_n[part.rows]))
         if found is not None:
             for name, values in found._asdict().items():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import polars as pl
 
+from predictors.arrays import Floats
 from predictors.kernel_identity import SERVING_FRAMEWORKS
 
 QUANTISED_DTYPES = ("fp8", "fp8_block", "nvfp4")
@@ -14,6 +17,20 @@ PER_TENSOR, ONE_PASS = "tensor scale", None
 other goes through the input once."""
 PER_TENSOR_ENGINE, PER_TENSOR_DTYPE = "trtllm", "fp8"
 """Whose products find the scale of the whole input: TensorRT-LLM's in fp8."""
+
+
+Numbers = TypeVar("Numbers", pl.Expr, Floats)
+
+
+def count_quantised_bytes(values: Numbers, size: Numbers, per_tensor: Numbers) -> Numbers:
+    """Bytes that quantising reads and writes: the input once, or twice, and the result.
+
+    Args:
+        values: Elements of the input.
+        size: Bytes of a quantised one.
+        per_tensor: 1 where the scale of the whole input is found first, else 0.
+    """
+    return values * (INPUT_BYTES * (1 + per_tensor) + size)
 
 
 def find_quantised_input() -> pl.Expr:

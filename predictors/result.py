@@ -229,7 +229,7 @@ def _find_fitted(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Told
     """Return what the fit knows of the kernels' engines, releases and libraries on a GPU."""
     told = Told.build_empty(kernels.height)
     for part in kernels.chunks if _name_engines(kernels) else ():
-        of_law, on = weights.get_law(part.law), gpu.on_mma if part.on_mma else gpu
+        of_law, on = weights.get_law(part.law), part.see(gpu)
         known = of_law.find_kernels(on), of_law.find_alike_kernels(on)
         for all_rows, of_part in zip(
             told, find_fitted(part.law, part.inputs.numbers, part.inputs.frameworks, *known), strict=True
@@ -242,7 +242,7 @@ def _compute_cell_widths(kernels: KernelsByLaw, gpu: Hardware, weights: Weights)
     """Return the widths of kernels whose engine's release has its own on a GPU (``get_cell_key``), else 0."""
     width = np.zeros(kernels.height)
     for part in kernels.chunks:
-        on = gpu.on_mma if part.on_mma else gpu
+        on = part.see(gpu)
         widths = weights.intervals.get(get_width_key(part.law, gpu.gpu.vendor), {})
         engine, release = kernels.names["engine"].take(part.rows), kernels.table["release"].to_numpy()[part.rows]
         for of_release in np.unique(release[~np.isnan(release)]).tolist():
@@ -255,7 +255,7 @@ def _compute_software_spread(kernels: KernelsByLaw, gpu: Hardware, weights: Weig
     """Return ``model.compute_software_spread`` of a kernel table, 0 where a calibration measured the software."""
     spread = np.zeros(kernels.height)
     for part in kernels.chunks:
-        on = gpu.on_mma if part.on_mma else gpu
+        on = part.see(gpu)
         if classify_situation(part.law, on, weights) != CALIBRATED:
             spread[part.rows] = compute_software_spread(part.inputs, part.law, on, weights)
     return spread

@@ -13,11 +13,11 @@ import polars as pl
 from predictors.arrays import Bools, CategoricalColumn, Floats, Ints, is_true
 from predictors.gpu_order import is_no_worse
 from predictors.hardware import Hardware
-from predictors.kernels import MEMORY_FAMILIES
+from predictors.kernels import DEPTHWISE_LAW, MEMORY_FAMILIES
 from predictors.laws.law import EXPONENTIAL_LAWS, LAWS
 from predictors.model import KernelsByLaw
 from predictors.weights_file import Weights
-from predictors.work import WINOGRAD_SAVING, compare_element_bytes
+from predictors.work import MATRIX_UNIT_LAWS, WINOGRAD_SAVING, compare_element_bytes
 
 STACK = ("law", "named")
 """What tells a stack: its law, and whether its software is named."""
@@ -123,19 +123,7 @@ as 30 % of encoders' attention and 45 % of block-scaled GEMMs did. So did 67 % o
 an MI210 (its find databases)."""
 WINOGRAD_LAW = "conv fp32"
 """Law of convolutions that Winograd's algorithms save multiplications of; in other formats there are none."""
-LIBRARY_LAWS = (
-    "gemm",
-    "conv",
-    "grouped",
-    "depthwise",
-    "miopen",
-    "moe",
-    "prefill",
-    "encoder",
-    "sequence",
-    "decode",
-    "latent",
-)
+LIBRARY_LAWS = (*MATRIX_UNIT_LAWS, DEPTHWISE_LAW)
 """Laws whose kernels come from a vendor's libraries; the others' are PyTorch's own, the same code on every GPU."""
 
 

@@ -39,11 +39,8 @@ def add_work(table: pl.DataFrame) -> pl.DataFrame:
         mine = family.is_in(*families)
         if mine.any():
             x = {name: table[name].to_numpy()[mine] for name in names}
-            x |= {"input_size": input_size[mine]} | {
-                "size": size[mine],
-                "kv_size": kv_size[mine],
-                "backward": direction.is_in("backward")[mine],
-            }
+            x |= {"size": size[mine], "input_size": input_size[mine], "kv_size": kv_size[mine]}
+            x |= {"backward": direction.is_in("backward")[mine]}
             flops[mine], moved[mine] = formula(x)
     work = np.where(find_nulls(table["law"]), np.nan, table["share"].to_numpy()) * np.stack([flops, moved])
     return table.hstack(

@@ -97,8 +97,8 @@ def _run_fit(args: argparse.Namespace) -> None:
 
 def _run_evaluate(args: argparse.Namespace) -> None:
     _, weights, rows = _fit(args)
-    _write_tables(weights, rows, args.out)
-    summarise_errors(rows).write_csv(args.out / "errors.csv", float_precision=2)
+    errors = _write_tables(weights, rows, args.out)
+    errors.write_csv(args.out / "errors.csv", float_precision=2)
 
 
 def _fit(args: argparse.Namespace) -> tuple[Sequence[str], Weights, pl.DataFrame]:
@@ -144,8 +144,8 @@ def _read_card() -> Mapping[str, object]:
     return laws
 
 
-def _write_tables(weights: Weights, rows: pl.DataFrame, folder: Path) -> None:
-    """Write the scored kernels, and the tables of their errors; print these."""
+def _write_tables(weights: Weights, rows: pl.DataFrame, folder: Path) -> pl.DataFrame:
+    """Write the scored kernels, and the tables of their errors; print and return these."""
     folder.mkdir(parents=True, exist_ok=True)
     rows.write_parquet(folder / SCORED_TABLE)
     errors = summarise_errors(rows)
@@ -153,6 +153,7 @@ def _write_tables(weights: Weights, rows: pl.DataFrame, folder: Path) -> None:
     (folder / "errors.md").write_text(format_markdown(*tables))
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, tbl_hide_dataframe_shape=True, float_precision=1):
         print(errors)  # noqa: T201
+    return errors
 
 
 def _warn_of_misfits(folder: Path) -> None:

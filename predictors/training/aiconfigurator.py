@@ -12,8 +12,8 @@ import polars as pl
 
 from predictors.fitted_kernels import LATENT_APART
 from predictors.kernel_identity import SERVING_FRAMEWORKS, identify_library, parse_releases
-from predictors.quantising import ONE_PASS, PER_TENSOR, PER_TENSOR_ENGINE
-from predictors.training.quantising import FAMILY, count_quantised_bytes
+from predictors.quantising import ONE_PASS, PER_TENSOR, PER_TENSOR_ENGINE, count_quantised_bytes
+from predictors.training.quantising import FAMILY
 
 SYSTEM_FOLDERS = (
     "src/aiconfigurator/systems/data",
@@ -140,7 +140,7 @@ def _read_quantising(system: Traversable, more: ColumnExpressions | None) -> Ite
         yield both.filter(pl.col("engine") == engine).select(
             "framework", "engine", "release", "dtype", gpu="system", source=pl.lit("graph"), table=pl.lit(FAMILY),
             family=pl.lit(FAMILY), part=pl.lit(part, pl.String), rows="m", cols="k", latency_us=time_us,
-            bytes=count_quantised_bytes(pl.col("m"), pl.col("k"), pl.lit(1.0), pl.lit(part is not None)),
+            bytes=count_quantised_bytes(pl.col("m") * pl.col("k"), pl.lit(1.0), pl.lit(float(part is not None))),
             **(more or {}),
         )  # fmt: skip
 

@@ -265,11 +265,10 @@ _FITTED_GPU = ("base", *NEW_SOFTWARE)
 
 def _classify_rows(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> pl.Series:
     """The situation of each row: in the base, those of a release or library that wasn't fitted there are apart."""
-    where, of_law = classify_situation(law, gpu, weights), weights.get_law(law)
-    x = rows.numbers
-    told = find_fitted(law, x, rows.frameworks, of_law.find_kernels(gpu), of_law.find_alike_kernels(gpu))
+    where, of_law, x = classify_situation(law, gpu, weights), weights.get_law(law), rows.numbers
     if where != "base":
         return pl.Series("situation", np.full(x["release"].size, where), dtype=pl.String)
+    told = find_fitted(law, x, rows.frameworks, of_law.find_kernels(gpu), of_law.find_alike_kernels(gpu))
     names = np.select(
         [told.exactly | (x["release"] < 0), told.between, told.known], [where, BETWEEN, NEW_RELEASE], NEW_LIBRARY
     )

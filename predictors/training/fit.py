@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -46,11 +46,9 @@ OWN_TREES = partial(boost, trees=450, depth=8, rate=0.3, huber=0.1, ridge=10.0)
 """Those of an architecture that was measured: many and deep, to follow the quirks of its libraries, but with errors
 beyond 10 % counting linearly, as those of runs that something else slowed down."""
 DETAILED_FAMILIES = (*ATTENTION_LAWS, "moe")
-DETAILED_TREE_OPTIONS = {"huber": 0.05, "passes": 5}
-"""What is otherwise for attention and experts, whose libraries' choices take more to follow than those of products."""
+"""Attention and experts, whose libraries' choices take more to follow than those of products."""
 CONVOLUTION_FAMILY, CONVOLUTION_TREE_ROWS = "miopen", 40000
 """MIOpen's convolutions, whose find databases hold 50,000 of a law on one GPU, and rows of each that trees learn."""
-CONVOLUTION_TREE_OPTIONS = {"rows_per_tree": 24000}
 SHARED_CONVOLUTION_TREES = partial(boost, trees=300, depth=8, rate=0.15, huber=0.2, ridge=20.0, rows_per_tree=24000)
 """Those of an AMD GPU nobody measured: its library is MIOpen, too, so they are as detailed as there is data for."""
 FEW_ROWS_LAWS = ("sequence",)
@@ -72,8 +70,40 @@ TEST_FOLDS = 5
 
 
 @dataclass(frozen=True)
+class TreeSettings:
+    """How the trees of a law are fitted.
+
+    Attributes:
+        shared: Fits those for unmeasured GPUs.
+        own: Fits those of an architecture.
+        unnamed_rows: Rows of one GPU's kernels without a name.
+        min_own_rows: Measurements of an architecture from which it has trees of its own.
+        enough_to_share: Measurements with which a GPU has a part in the shared trees, however many others have.
+    """
+
+    shared: Callable[..., SymmetricTrees]
+    own: Callable[..., SymmetricTrees]
+    unnamed_rows: int = TREE_ROWS_UNNAMED
+    min_own_rows: int = MIN_ARCHITECTURE_ROWS
+    enough_to_share: float = np.inf
+
+
+def choose_tree_settings(law: str) -> TreeSettings:
+    """Choose how the trees of a law are fitted."""
+    family = law.split(" ")[0]
+    if law in FEW_ROWS_LAWS:
+        return TreeSettings(SHARED_TREES, FEW_ROWS_TREES, min_own_rows=MIN_FEW_ROWS)
+    if family in DETAILED_FAMILIES:
+        return TreeSettings(SHARED_TREES, partial(OWN_TREES, huber=0.05, passes=5))
+    if family == CONVOLUTION_FAMILY:
+        own = partial(OWN_TREES, rows_per_tree=24000)
+        return TreeSettings(SHARED_CONVOLUTION_TREES, own, CONVOLUTION_TREE_ROWS, enough_to_share=MIN_ARCHITECTURE_ROWS)
+    return TreeSettings(SHARED_TREES, OWN_TREES)
+
+
+@dataclass(frozen=True)
 class LawMeasurements:
-    """Measurements of one law on one GPU, known by its slug so that a process can hand it to another (`machine_of`).
+    """Measurements of one law on one GPU.
 
     The GPU is stored as its slug so that the object can be sent to another process (``load_hardware``).
     """
@@ -207,24 +237,19 @@ def _fit_corrections(
     rows: int = TREE_ROWS_PER_KERNEL,
 ) -> LawFit:
     """Fit the trees that all GPUs share, and the correction of each architecture that has none yet."""
-    parts = [part for part in parts if not part.is_published_rate]
-    family = law.split(" ")[0]
-    convolves = family == CONVOLUTION_FAMILY
-    many = MIN_MEASUREMENT_FRACTION * float(np.median([p.table.height for p in parts]))
-    many = min(many, MIN_ARCHITECTURE_ROWS) if convolves else many
+    parts, settings = [part for part in parts if not part.is_published_rate], choose_tree_settings(law)
+    share = MIN_MEASUREMENT_FRACTION * float(np.median([p.table.height for p in parts]))
+    many = min(share, settings.enough_to_share)
     sets = [_compute_targets(law, p, fitted, launches, rows) for p in parts]
     common = [s for p, s in zip(parts, sets, strict=True) if p.table.height >= many]
     features, *targets = _pool_targets(common)
-    shared = (SHARED_CONVOLUTION_TREES if convolves else SHARED_TREES)(features[:-BOARD_FEATURES], *targets)
+    shared = settings.shared(features[:-BOARD_FEATURES], *targets)
     taught = sorted(p.gpu for p in parts if p.table.height >= many)
     own = dict(known)
-    options = DETAILED_TREE_OPTIONS if family in DETAILED_FAMILIES else CONVOLUTION_TREE_OPTIONS if convolves else {}
-    grow = partial(OWN_TREES, **options)
-    grow, least = (FEW_ROWS_TREES, MIN_FEW_ROWS) if law in FEW_ROWS_LAWS else (grow, MIN_ARCHITECTURE_ROWS)
     for architecture in sorted({s.architecture for s in sets} - own.keys()):
         alike = [s for s in sets if s.architecture == architecture]
-        if sum(s.target.size for s in alike) >= least:
-            own[architecture] = grow(*_pool_targets(alike))
+        if sum(s.target.size for s in alike) >= settings.min_own_rows:
+            own[architecture] = settings.own(*_pool_targets(alike))
     return LawFit(law, replace(fitted, taught=taught, releases=list_releases(law, parts)), launches, shared, own)
 
 
@@ -247,14 +272,19 @@ def _list_releases_of_gpu(law: str, table: pl.DataFrame) -> dict[str, list[float
 
 _SHAPE_COLUMNS = ("batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "window",
                "tokens", "hidden", "inter", "topk", "experts", "tp", "ep")  # fmt: skip
-_WEIGHT_COLUMNS = ("batch", "n", "k", "hidden", "inter", "topk", "experts", "tp", "ep")
-"""Of these, what products and experts have in common whatever the number of their tokens."""
+_WEIGHT_COLUMNS = ("batch", "n", "k", "hidden", "inter", "topk", "experts", "tp", "ep", "cols")
+"""Of these, what products, experts and quantising have in common whatever the number of their tokens."""
 _PRIMES = (3, 7, 31, 127, 8191, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179, 181, 191, 193, 197)
 
 
 def _hash_columns(names: Sequence[str]) -> pl.Expr:
     """A number that is the same for the same shape on every GPU, in any version of any library."""
     return _mix([pl.col(name).fill_null(0.0) for name in names])
+
+
+def hash_weights() -> pl.Expr:
+    """A number of the weights that a kernel works with: a ``fold`` that holds them out with all numbers of tokens."""
+    return _hash_columns(_WEIGHT_COLUMNS)
 
 
 def _mix(numbers: Sequence[pl.Expr]) -> pl.Expr:
@@ -286,7 +316,7 @@ def _choose_fold() -> pl.Expr:
     convolution = _mix([_mix([pl.col("batch"), filters, pl.when(forward).then("k").otherwise("n")]).cast(pl.Float64)])
     return (
         pl.when(pl.col("source") == TUNED)
-        .then(_hash_columns(_WEIGHT_COLUMNS))
+        .then(hash_weights())
         .when(_is_of_miopen())
         .then(convolution)
         .otherwise("shape")
@@ -341,8 +371,7 @@ class CorrectionTargets:
 def _compute_targets(
     law: str, measured: LawMeasurements, fitted: LawConstants, launches: dict[str, float], rows: int
 ) -> CorrectionTargets:
-    unnamed = CONVOLUTION_TREE_ROWS if law.split(" ")[0] == CONVOLUTION_FAMILY else TREE_ROWS_UNNAMED
-    table, gpu = sample_rows(measured.table, rows, unnamed), measured.hardware
+    table, gpu = sample_rows(measured.table, rows, choose_tree_settings(law).unnamed_rows), measured.hardware
     told = [compute_row_targets(law, table, table, gpu, fitted, launches)]
     for view in VIEWS:
         some = table.filter(can_show(view)).gather_every(VIEW_ROW_STEP)

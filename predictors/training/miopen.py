@@ -18,6 +18,8 @@ from pathlib import Path
 
 import polars as pl
 
+from predictors.kernels import DTYPE_BYTES
+
 DATABASES = {
     "gfx90878.HIP.fdb.txt.bz2": "mi100",
     "gfx90a68.HIP.fdb.txt.bz2": "mi210",
@@ -30,7 +32,6 @@ TABLE = "conv.parquet"
 DTYPES = {"FP32": "fp32", "FP16": "fp16", "BF16": "bf16", "fp32": "fp32", "fp16": "fp16", "bf16": "bf16"}
 DIRECTIONS = {"F": "forward", "B": "dgrad", "W": "wgrad", "forward": "forward", "backward_data": "dgrad",
               "backward_weight": "wgrad"}  # fmt: skip
-ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 LAYOUT = "NCHW"
 """What nearly all lines are of."""
 _KEY = (
@@ -122,6 +123,6 @@ def _build_work_columns() -> dict[str, pl.Expr]:
         "channels": channels,
         "height": pl.col("out_h"),
         "width": pl.col("out_w"),
-        "bytes": moved * pl.col("dtype").replace_strict(ELEMENT_BYTES),
+        "bytes": moved * pl.col("dtype").replace_strict(DTYPE_BYTES, return_dtype=pl.Float64),
         "latency_us": pl.col("us"),
     }

@@ -10,7 +10,14 @@ from __future__ import annotations
 import polars as pl
 
 from predictors.kernels import DTYPE_BYTES
-from predictors.quantising import INPUT_BYTES, ONE_PASS, PER_TENSOR, find_quantised_input, scales_whole_input
+from predictors.quantising import (
+    INPUT_BYTES,
+    ONE_PASS,
+    PER_TENSOR,
+    count_quantised_bytes,
+    find_quantised_input,
+    scales_whole_input,
+)
 from predictors.weights_file import load_hardware
 
 FAMILY = "quantise"
@@ -18,11 +25,6 @@ SHORTEST_US = {PER_TENSOR: 9.0, ONE_PASS: 2.1}
 """Of inputs of few tokens where nothing was measured: medians of eight GPUs (aiconfigurator-core 0.12.0)."""
 MIN_PRODUCT_FRACTION = 0.2
 """Of a measured time that is left to the product at least: quantising was timed apart, in a loop of its own."""
-
-
-def count_quantised_bytes(rows: pl.Expr, cols: pl.Expr, size: pl.Expr, per_tensor: pl.Expr) -> pl.Expr:
-    """Bytes that quantising reads and writes: the input once, or twice, and the result."""
-    return rows * cols * (INPUT_BYTES * (1 + per_tensor.cast(pl.Float64)) + size)
 
 
 def subtract_quantising(rows: pl.DataFrame) -> pl.DataFrame:
@@ -60,6 +62,6 @@ def _estimate_us(size: pl.Expr, products: pl.DataFrame) -> pl.Expr:
     """What quantising takes where it wasn't measured: as long as the least, or as the memory takes."""
     slugs = products["gpu"].unique().to_list()
     gbps = {slug: load_hardware(slug).bandwidth_gbps for slug in slugs}
-    moved = count_quantised_bytes(pl.col("rows"), pl.col("cols"), size, scales_whole_input())
+    moved = count_quantised_bytes(pl.col("rows") * pl.col("cols"), size, scales_whole_input().cast(pl.Float64))
     shortest = pl.when(scales_whole_input()).then(SHORTEST_US[PER_TENSOR]).otherwise(SHORTEST_US[ONE_PASS])
     return pl.max_horizontal(shortest, moved / pl.col("gpu").replace_strict(gbps, return_dtype=pl.Float64) / 1e3)
