@@ -14,7 +14,14 @@ from predictors.arrays import Floats
 from predictors.columns import build_law_inputs
 from predictors.model import evaluate_law
 from predictors.result import compute_half_width
-from predictors.training.fit import LawFit, LawMeasurements, fit_law_and_corrections, load_measurements, sample_rows
+from predictors.training.fit import (
+    LawFit,
+    LawMeasurements,
+    fit_law_and_corrections,
+    hash_weights,
+    load_measurements,
+    sample_rows,
+)
 from predictors.training.published import RATES_TABLE
 from predictors.weights_file import Weights, load_weights
 from predictors.work import compute_bound_us
@@ -25,9 +32,6 @@ INPUTS = (KERNEL_DATA, AICONFIGURATOR)
 TESTED_ROWS = 300
 """Rows of one library, engine and release on one GPU."""
 FEW_TOKENS = 64
-FOLDS = 5
-WEIGHT_SIDES = ("n", "k", "batch", "hidden", "inter", "experts", "topk", "cols")
-_PRIMES = (7, 31, 127, 8191, 131, 137, 139, 149)
 MIN_US = 20.0
 SUPERSEDED_RELEASE = (pl.col("engine") == "sglang") & (pl.col("release") == 514.0)
 SUPERSEDED_GPUS = ("b200", "b300", "gb200", "gb300")
@@ -93,13 +97,8 @@ def _score_laws(measured: dict[str, list[LawMeasurements]], shipped: Weights) ->
 
 
 def hold_out_weights(part: LawMeasurements) -> LawMeasurements:
-    """Number the shapes so that those which are never trained on are whole weights."""
-    if part.is_published_rate:
-        return part
-    terms = [pl.col(side).fill_null(0.0) * prime for side, prime in zip(WEIGHT_SIDES, _PRIMES, strict=True)]
-    fold = pl.sum_horizontal(terms).cast(pl.UInt64) * 2654435761 % 4294967296 // 65536 % FOLDS
-    numbered = part.table.with_columns(shape=pl.col("shape") // FOLDS * FOLDS + fold)
-    return replace(part, table=numbered.sort("shape"))
+    """Never train on a fifth of the weights."""
+    return replace(part, table=part.table.with_columns(fold=hash_weights()))
 
 
 def score_row(row: Row, fit: LawFit, parts: Sequence[LawMeasurements], shipped: Weights) -> tuple[str, ...]:
