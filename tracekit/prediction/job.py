@@ -292,8 +292,6 @@ class JobReplays:
             LayoutError: The job can't be split into such stages.
         """
         likely, *ends = list_ends(host) if stages is None else list_joint_ends(host)
-        shortest = [] if stages else [get_shortest(host)]
-        ends += shortest
         wanted = tuple(dict.fromkeys((likely, *ends, *others)))
         first, *rest = (replace(one, replays=wanted) for one in self.items)
         timed = self.job.replay([replace(first, stages=stages), *rest])
@@ -303,8 +301,8 @@ class JobReplays:
             self.job.steps.compute_median(self._found[one], self.job.program.step_scale, longer.get(one, 1.0))
             for one in (likely, *ends)
         )
-        both = others_of.pop() if shortest else None
-        return ReplayedStep(step, pair_up(others_of), both, timed[0].pipeline)
+        shortest = others_of.pop() if stages is None else None
+        return ReplayedStep(step, pair_up(others_of), shortest, timed[0].pipeline)
 
     def _keep(self, wanted: Sequence[Replay], timed: Sequence[TimedPart]) -> None:
         for number, one in enumerate(wanted):
@@ -323,7 +321,7 @@ class JobReplays:
 
     def predict_on_host(self, host: HostTimes) -> StepOnHost:
         """Predict the step with a host that is some times as fast as the measured one."""
-        wanted = [replace(one, measures_gpu=False) for one in (*list_ends(host), get_shortest(host))]
+        wanted = [replace(one, measures_gpu=False) for one in list_ends(host)]
         self.run(wanted)
         likely_us, *ends_us, shortest_us = (self.compute_step_us(one) for one in wanted)
         return StepOnHost(likely_us, *combine_ends(likely_us, pair_up(ends_us), shortest_us))
@@ -347,23 +345,18 @@ class ReplayedStep:
 
 
 def list_ends(host: HostTimes) -> tuple[Replay, ...]:
-    """List the replays for a step and the ends of its interval: of the kernels' times, and of the host's."""
+    """List the replays for a step and the ends of its interval: of the kernels' times, of the host's, and low both."""
     likely = Replay(LIKELY, host.likely, LIKELY, measures_gpu=True)
     kernels = (replace(likely, kernels=end, unknown=end) for end in (LOW, HIGH))
     hosts = (replace(likely, host_time=end) for end in (host.low, host.high))
-    return likely, *kernels, *hosts
-
-
-def get_shortest(host: HostTimes) -> Replay:
-    """Return the replay with the low end of the kernels' times and of the host's."""
-    return Replay(LOW, host.low, LOW, measures_gpu=True)
+    return likely, *kernels, *hosts, replace(likely, kernels=LOW, host_time=host.low, unknown=LOW)
 
 
 def list_joint_ends(host: HostTimes) -> tuple[Replay, ...]:
     """List the replays for a step in stages, where kernels, host and sends have their ends together."""
     return (
         Replay(LIKELY, host.likely, LIKELY, measures_gpu=True),
-        get_shortest(host),
+        Replay(LOW, host.low, LOW, measures_gpu=True),
         Replay(HIGH, host.high, HIGH, measures_gpu=True),
     )
 

@@ -113,8 +113,7 @@ def check_question(question: Question, prices: Prices, wanted: Sequence[Target],
     Raises:
         RequestError: It can't.
     """
-    asks_dollars = question.rank_by is not None and question.rank_by.needs_prices
-    if asks_dollars and not any(prices.find(one.gpu.gpu, one.cluster) is not None for one in wanted):
+    if question.needs_prices and not any(prices.find(one.gpu.gpu, one.cluster) is not None for one in wanted):
         raise RequestError(messages.RANK_BY_WITHOUT_PRICE(ranked_by=str(question.rank_by)))
     if question.whole_run:
         question.whole_run.count_steps(predictor.job.batch)

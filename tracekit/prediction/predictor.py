@@ -38,7 +38,7 @@ from tracekit.prediction.intervals import (
     divide_sums,
     list_unknown_times,
 )
-from tracekit.prediction.job import Job, JobReplays, ReplayedStep, get_shortest, list_ends
+from tracekit.prediction.job import Job, JobReplays, ReplayedStep, list_ends
 from tracekit.prediction.layout_step import (
     compute_batch_ratio,
     get_stage_layouts,
@@ -258,7 +258,7 @@ class TargetPrediction:
             wanted.append(Replay(LIKELY, host, scaled=(GPU_WORK, bias)))
         if self._is_host_open:
             same = compute_host_times(SAME, None, gpu, source)
-            wanted += [replace(one, measures_gpu=False) for one in (*list_ends(same), get_shortest(same))]
+            wanted += [replace(one, measures_gpu=False) for one in list_ends(same)]
         return wanted
 
     def _compute_interval(self, step: ReplayedStep, sums: Sequence[TimeSums], *, is_moved: bool) -> "_StepWithInterval":
@@ -364,19 +364,17 @@ class TargetPrediction:
         *,
         in_stages: bool,
     ) -> Iterator[Message]:
-        job, run, gpu, asked = self._job, self._run, self._gpu, self._predictor.host
+        job, run, gpu, asked = self._job, self._run, self._gpu, self._asked_host
         if not (self._is_same_host or in_stages or run.is_captured):
             yield from job.write_job_notes(replays, step, self._host.likely)
         yield from notes.note_unknown_time(changed, changed.compute_step_us(unknown=LOW))
         yield from notes.note_other_stack(run.gpu, gpu, self._host, changed)
         if run.is_captured:
-            yield from notes.note_captured_host(asked, self._host)
+            yield from notes.note_captured_host(self._predictor.host, self._host)
             return
         source = job.host if same or asked not in TRACED_HOSTS else None
         told = None if self._is_same_gpu and job.assumptions else changed
-        # On the trace's own GPU an unknown host is one like the trace's.
-        like_traced = SAME if asked == UNKNOWN and self._is_same_gpu else asked
-        yield from notes.note_host(like_traced, self._host, source, same, gpu, told)
+        yield from notes.note_host(asked, self._host, source, same, gpu, told)
 
     def _estimate_energy(self, found: "_StepWithInterval", sums: Sequence[TimeSums]) -> StepEnergy:
         """Estimate what the step draws on one GPU."""
@@ -393,9 +391,13 @@ class TargetPrediction:
             return compute_captured_host_times(host, run.gpu, gpu)
         if self._is_same_host:
             return MEASURED_HOST
-        if host == UNKNOWN and self._is_same_gpu:
-            host = SAME
+        host = self._asked_host
         return compute_host_times(host, self._job.host if host != SAME else None, gpu, run.gpu)
+
+    @property
+    def _asked_host(self) -> str | float:
+        """The host that is predicted for: on the trace's own GPU an unknown one is like the trace's."""
+        return SAME if self._is_same_gpu and self._predictor.host == UNKNOWN else self._predictor.host
 
     @property
     def _is_host_open(self) -> bool:

@@ -69,6 +69,11 @@ class Question:
     rank_by: RankBy | None = None
     whole_run: WholeRun | None = None
 
+    @property
+    def needs_prices(self) -> bool:
+        """Whether targets are asked to be ranked by what work costs."""
+        return self.rank_by is not None and self.rank_by.needs_prices
+
     def resolve(self, *, is_priced: bool) -> RankBy:
         """Return what targets are ranked by.
 

@@ -166,7 +166,7 @@ class EqualWork:
         """Return the figure by which a target is ranked, the lower the better; None where it isn't known."""
         if self.question.rank_by is RankBy.ENERGY:
             return self._compute_step_joules(target)
-        if self.question.rank_by in (RankBy.DOLLARS, RankBy.TOKENS_PER_DOLLAR):
+        if self.question.needs_prices:
             return None if target.price is None else self._compute_mean(target).scale(target.price * target.rented)
         return self._compute_step(target)
 
