@@ -21,6 +21,7 @@ from tracekit.request.options import (
     FleetRequest,
     PredictRequest,
     ReportRequest,
+    ServingRequest,
     ShardRequest,
     StepOptions,
     SweepRequest,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from tracekit.recording import Recording
     from tracekit.reporting import Report
     from tracekit.reporting.comparison import Comparison
+    from tracekit.serving.answer import ServedTarget
     from tracekit.sharding import ShardingPlans
     from tracekit.trace import Trace
 
@@ -56,6 +58,7 @@ __all__ = [
     "predict_fleet",
     "record",
     "report",
+    "serving",
     "shard",
     "sweep",
 ]
@@ -264,6 +267,23 @@ def shard(source: Trace | str | PathLike[str] | None, request: ShardRequest) -> 
     from tracekit.request import answers
 
     return answers.shard(source, request)
+
+
+@take_options_of(ServingRequest)
+def serving(config: str | PathLike[str], request: ServingRequest) -> list[ServedTarget]:
+    """Tell what users of a served model wait for under a load, on each target.
+
+    Args:
+        config: The model's config.json.
+
+    Raises:
+        TracekitError: An option is impossible, there is no target, the config can't be read or has layers whose kernels
+            aren't known, or the model or a request doesn't fit.
+        PredictorError: A GPU is unknown or its name ambiguous.
+    """
+    from tracekit.request import answers
+
+    return answers.serving(config, request)
 
 
 @take_options_of(ExportRequest)

@@ -20,6 +20,7 @@ from tracekit.cli.files import PASS_THROUGH_SETTINGS, doctor, export, info, reco
 from tracekit.cli.machine import cache, calibrate, clusters, config, demo, explain, gpus, hosts
 from tracekit.cli.process import Failure, check_memory_limit, drop_output, explain_failure, prepare_streams
 from tracekit.cli.serve import serve
+from tracekit.cli.serving import serving
 from tracekit.escape import to_line, to_lines
 from tracekit.interrupts import exit_interrupted, ignore_interrupts, note_interrupts, was_interrupted
 
@@ -136,6 +137,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         scoreboard,
         capture,
         shard,
+        serving,
     ),
     "Look into a trace": (report, info, doctor, export, view),
     "Record and share": (record, share, redact),

@@ -12,6 +12,7 @@ from tracekit.errors import OutputError, RequestError
 from tracekit.ingest import Inputs
 from tracekit.messages import Message, ProgressCallback, fleets, name_option, requests
 from tracekit.messages import layouts as sharding_messages
+from tracekit.messages import serving as serving_messages
 from tracekit.messages.requests import CHAKRA_OF_ONE_TARGET, TRACE_OF_ONE_TARGET_ONLY
 from tracekit.prediction import Predictions
 from tracekit.replay.engine import replay
@@ -23,6 +24,7 @@ from tracekit.request.options import (
     ExportRequest,
     ReportRequest,
     RunOptions,
+    ServingRequest,
     ShardRequest,
     SweepRequest,
 )
@@ -31,9 +33,11 @@ from tracekit.trace import Trace
 from tracekit.whatif import apply_edits
 
 if TYPE_CHECKING:
+    from tracekit.comm import Cluster
     from tracekit.engine import Engine
     from tracekit.fleet import FleetReport, ReadingOptions
     from tracekit.prediction.sweep import Sweep
+    from tracekit.serving.answer import ServedTarget, ServingQuestion
     from tracekit.sharding import PlannedTable, ShardingPlans
 
 
@@ -204,6 +208,92 @@ def _find_sharded_tables(
     if request.data_type is not None:
         tables = [replace(table, weight_type=request.data_type) for table in tables]
     return tables, batch, [sharding_messages.SHARDING_TRACE_TABLES_EQUAL()]
+
+
+def serving(
+    config: str | PathLike[str],
+    request: ServingRequest,
+    progress: ProgressCallback = lambda stage: None,
+) -> "list[ServedTarget]":
+    """Tell what users of a served model wait for under a load, on each target.
+
+    Args:
+        config: The model's config.json.
+        request: The targets, the engine, the load and the limits.
+        progress: Called with the name of each stage as it begins.
+
+    Returns:
+        The targets in the order of the request.
+
+    Raises:
+        TracekitError: There is no target, the config can't be read or has layers whose kernels aren't known, or the
+            model or a request doesn't fit.
+    """
+    from tracekit.prediction.targets import resolve_prices, resolve_targets
+    from tracekit.serving.answer import serve_on
+
+    targets = resolve_targets(split_values(request.gpu), split_values(request.cluster))
+    if not targets:
+        raise RequestError(requests.NO_TARGET())
+    question = _ask_of_served(Path(config), request)
+    prices = resolve_prices(request.given_prices, None, None, targets)
+    found = []
+    for target in targets:
+        cluster = target.cluster or _find_node(target.gpu.gpu.slug, question.engine.ranks)
+        if cluster.gpus < question.engine.ranks:
+            raise RequestError(
+                serving_messages.SERVING_CLUSTER_SMALL(
+                    cluster=cluster.slug, gpus=cluster.gpus, ranks=question.engine.ranks
+                )
+            )
+        progress(serving_messages.SERVING_TARGET(gpu=cluster.gpu.slug))
+        found.append(serve_on(question, cluster, prices.find(cluster.gpu, target.cluster)))
+    return found
+
+
+def _find_node(gpu: str, ranks: int) -> "Cluster":
+    """Return a node of a GPU with as many as an engine needs."""
+    return load_cluster(f"{max(ranks, 1)}x{gpu}")
+
+
+def _ask_of_served(config: Path, request: ServingRequest) -> "ServingQuestion":
+    """Return what a request asks of a model."""
+    from predictors.kernel_identity import parse_framework
+    from tracekit.models.llm import read_model_config
+    from tracekit.request.options.run import parse_time_us
+    from tracekit.request.options.serving import DEFAULT_TOKENS
+    from tracekit.serving.answer import Limits, ServingQuestion
+    from tracekit.serving.precision import read_precision
+    from tracekit.serving.requests import make_requests, read_lengths
+    from tracekit.serving.simulate import Load, Pattern
+    from tracekit.serving.steps import Engine, ServedModel
+
+    framework, version = parse_framework(request.framework or "vllm")
+    if request.lengths is not None:
+        lengths = read_lengths(request.lengths)
+    else:
+        lengths = make_requests(1, request.input_tokens or DEFAULT_TOKENS, request.output_tokens or DEFAULT_TOKENS)
+    loads = [Load(concurrency=one) for one in request.concurrencies]
+    loads += [Load(rate=request.rate)] if request.rate is not None else []
+    ttft_ms, tpot_ms = (
+        None if one is None else parse_time_us(one) / 1e3 for one in (request.ttft_below, request.tpot_below)
+    )
+    model = read_model_config(config)
+    return ServingQuestion(
+        model=ServedModel(model, request.precision or read_precision(config), request.cache_type or "bf16"),
+        engine=Engine(framework, version, request.tp or 1),
+        pattern=Pattern(lengths, request.spread or 0.0, request.requests),
+        loads=tuple(loads),
+        limits=Limits(ttft_ms, tpot_ms, request.percentile or Limits().percentile),
+        max_tokens=request.max_batched_tokens,
+        max_sequences=request.max_sequences,
+        memory_share=request.memory_share,
+        hit_rate=request.prefix_hits or 0.0,
+        draft_tokens=request.draft_tokens or 0,
+        tokens_per_step=request.accepted_tokens or 1.0,
+        replicas=request.replicas,
+        link_gbps=request.cache_link or 50.0,
+    )
 
 
 def export(

@@ -13,6 +13,7 @@ from tracekit.request.options.predict import (
     ReportRequest,
 )
 from tracekit.request.options.run import EditOptions, RunOptions, StepOptions
+from tracekit.request.options.serving import ServingRequest
 from tracekit.request.options.shard import ShardRequest
 from tracekit.request.options.target import DecisionOptions, TargetOptions
 
@@ -28,6 +29,7 @@ __all__ = [
     "ReportRequest",
     "RunOptions",
     "ScheduleOptions",
+    "ServingRequest",
     "ShardRequest",
     "StepOptions",
     "SweepRequest",

@@ -1,0 +1,131 @@
+"""The command ``serving``."""
+
+import csv
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+SHORT = ("--input-tokens", 256, "--output-tokens", 32, "--requests", 40)
+
+
+@pytest.fixture
+def config(tmp_path):
+    """The sizes of Llama 3.1 8B."""
+    return write(tmp_path, CONFIG)
+
+
+def write(folder, sizes):
+    """Write a config.json."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(sizes))
+    return path
+
+
+def test_a_load_on_two_gpus(config, run):
+    code, out, err = run(
+        "serving", config, "--gpu", "h100-sxm", "--gpu", "l40s", "--concurrency", 4, *SHORT,
+        "--price", "h100-sxm=3.6", "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    fast, slow = json.loads(out)["targets"]
+    (load,) = fast["loads"]
+    for figure in (load["ttft_ms"], load["tpot_ms"], load["tokens_per_s"], load["e2e_p99_ms"], load["itl_p50_ms"]):
+        assert 0 < figure["low"] <= figure["value"] <= figure["high"]
+    assert load["tpot_ms"]["value"] < slow["loads"][0]["tpot_ms"]["value"]
+    # 3.60 dollars an hour are a tenth of a cent a second
+    assert load["dollars_per_million_tokens"]["value"] == pytest.approx(1000 / load["tokens_per_s"]["value"])
+    assert [one["concurrency"] for one in fast["curve"]][:4] == [1, 2, 4, 8]
+    rates = [one["tokens_per_s_per_gpu"] for one in fast["curve"]]
+    assert rates == sorted(rates)
+    assert fast["memory"]["weight_bytes"] == pytest.approx(16.06e9, rel=0.001)  # 8.03 billion parameters
+
+
+def test_the_largest_load_meets_the_limits(config, run):
+    code, out, err = run("serving", config, "-g", "h100-sxm", *SHORT, "--tpot-below", "10ms", "--json")
+    assert code == 0, err
+    largest = json.loads(out)["targets"][0]["largest"]
+    assert largest["figures"]["tpot_p95_ms"]["value"] <= 10
+    assert largest["load"]["low"] <= largest["load"]["value"] <= largest["load"]["high"]
+    tight = run("serving", config, "-g", "h100-sxm", *SHORT, "--tpot-below", "1ms", "--json")[1]
+    assert json.loads(tight)["targets"][0]["largest"] == {
+        "load": {"value": 0.0, "low": 0.0, "high": 0.0},
+        "figures": None,
+    }
+
+
+def test_engines_apart_decode_undisturbed(config, run):
+    given = ("serving", config, "-g", "h100-sxm", "--rate", 8, *SHORT, "--json")
+    together, apart = (json.loads(run(*given, *more)[1])["targets"][0] for more in ((), ("--apart", "1:1")))
+    assert (together["gpus"], apart["gpus"]) == (1, 2)
+    assert apart["loads"][0]["itl_p99_ms"]["value"] < together["loads"][0]["itl_p99_ms"]["value"]
+
+
+def test_forms(config, run, tmp_path):
+    outputs = [tmp_path / f"served{suffix}" for suffix in (".svg", ".html", ".csv", ".json", ".txt")]
+    flags = [word for path in outputs for word in ("-o", path)]
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("input,output\n100,20\n300,40\n")
+    code, out, err = run("serving", config, "-g", "h100-sxm", "--concurrency", 2, "--lengths", lengths, "-q", *flags)
+    assert code == 0, err
+    assert "throughput over latency" in out
+    assert "h100-sxm" in "".join(ElementTree.fromstring(outputs[0].read_text()).itertext())
+    assert "<svg" in outputs[1].read_text()
+    rows = list(csv.DictReader(outputs[2].read_text().splitlines()))
+    assert [rows[0]["kind"], rows[1]["kind"]] == ["load", "curve"]
+    assert outputs[4].read_text().startswith("h100-sxm")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--rate", 3, "--concurrency", 2), "Give --concurrency or --rate"),
+        (("--apart", "1:2", "--concurrency", 2), "Give --rate instead"),
+        (("--rate", 3, "--apart", "two"), "such as 2:6"),
+        (("--draft-tokens", 2), "--accepted-tokens"),
+        (("--precision", "int3"), "Known are bf16"),
+        (("--framework", "ollama"), "ollama"),
+        (("--lengths", "missing.csv"), "No such file"),
+        (("--percentile", 42), "Give one of 50, 90, 95, 99"),
+        (("--tp", 4, "--cluster", "2xh100-sxm"), "needs 4"),
+        (("--input-tokens", 2_000_000), "requests of at most"),
+    ],
+)
+def test_what_is_refused(config, run, options, expected):
+    code, out, err = run("serving", config, *(() if "--cluster" in options else ("-g", "h100-sxm")), *options)
+    assert (code, out) == (1 if "--input-tokens" in options else 2, "")
+    assert expected in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_model_that_does_not_fit_is_told_what_would(run, tmp_path):
+    path = write(tmp_path, CONFIG | {"num_hidden_layers": 160})
+    code, _, err = run("serving", path, "-g", "l40s")
+    assert code == 1
+    assert "Would fit: --tp 2" in err
+
+
+def test_latent_attention_is_refused(run, tmp_path):
+    latent = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+    code, _, err = run("serving", write(tmp_path, CONFIG | latent), "-g", "h100-sxm")
+    assert code == 1
+    assert "latent attention" in err
+
+
+def test_fp8_weights_of_the_config_are_read(run, tmp_path):
+    path = write(tmp_path, CONFIG | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})
+    code, out, err = run("serving", path, "-g", "h100-sxm", "--json")
+    assert code == 0, err
+    assert json.loads(out)["targets"][0]["memory"]["weight_bytes"] == pytest.approx(9.08e9, rel=0.001)
+    path = write(tmp_path, CONFIG | {"quantization_config": {"quant_method": "gptq"}})
+    assert "'gptq' is no precision" in run("serving", path, "-g", "h100-sxm")[2]

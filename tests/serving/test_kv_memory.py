@@ -1,0 +1,69 @@
+"""Memory of a served model, in bytes that can be counted by hand."""
+
+import json
+
+import pytest
+
+from predictors import load_gpu
+from tracekit.models.llm import ModelConfig, parse_model_config
+from tracekit.serving.kv_memory import CacheMemory, compute_cache_memory
+from tracekit.serving.steps import ServedModel
+
+SIZES = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "intermediate_size": 256,
+    "vocab_size": 1000,
+}
+
+
+def read(**changes: object) -> ModelConfig:
+    """Read a small model."""
+    return parse_model_config(json.dumps(SIZES | changes).encode(), "config.json")
+
+
+def compute(model: ModelConfig, ranks: int = 1, item_bytes: float = 2.0) -> CacheMemory:
+    """Compute its memory on an H100."""
+    return compute_cache_memory(
+        model,
+        load_gpu("h100-sxm"),
+        ranks=ranks,
+        weight_bytes=1e9,
+        cache_item_bytes=item_bytes,
+        share=0.5,
+        max_tokens=100,
+        max_sequences=10,
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "item_bytes", "expected"),
+    [(1, 2.0, 3 * 2 * 2 * 8 * 2), (2, 2.0, 3 * 2 * 1 * 8 * 2), (8, 1.0, 3 * 2 * 1 * 8)],
+    ids=["one GPU", "a head each", "heads are copied, fp8"],
+)
+def test_a_token_takes_keys_and_values_of_each_layer(ranks: int, item_bytes: float, expected: float) -> None:
+    assert compute(read(), ranks, item_bytes).token_bytes == expected
+
+
+def test_the_cache_has_what_weights_and_activations_leave() -> None:
+    memory = compute(read())
+    activations = 100 * (3 * 256 + 4 * 64) * 2 + 10 * 1000 * 4
+    assert memory.working_bytes == activations + 2**30
+    assert memory.cache_bytes == 40 * 2**30 - 1e9 - activations - 2**30
+    assert memory.count_sequences(1000) == int(memory.cache_bytes // (192 * 1000))
+    assert memory.count_pages(16, 160) == int(memory.cache_bytes // (192 * 16))
+
+
+def test_windows_hold_no_more_than_their_tokens() -> None:
+    memory = compute(read(model_type="mistral", sliding_window=100))
+    assert memory.token_bytes == 0
+    assert memory.compute_sequence_bytes(10**6) == 192 * 100
+
+
+def test_weights_are_counted_from_the_sizes() -> None:
+    """A layer: queries and output 2 x 64 x 64, keys and values 2 x 64 x 16, MLP 3 x 64 x 256; 16 bits at the ends."""
+    elements = 3 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256)
+    assert ServedModel(read(), "fp8").count_weight_bytes(2) == (elements + 2 * 2 * 64_000) / 2

@@ -1,0 +1,65 @@
+"""Serving a language model: the load, the cache's memory, the engine's steps."""
+
+from tracekit.messages.model import error, name_templates, note
+
+LENGTHS_UNREADABLE = error("{path} can't be read: {reason}.", "Give a CSV with the columns input and output.")
+LENGTHS_MALFORMED = error(
+    "{path} has no lengths of requests.",
+    "Give a CSV with the columns input and output, in whole tokens from 1.",
+)
+SERVING_LOAD_TWICE = error("Both a concurrency and a rate are given.", "Give {--concurrency} or {--rate}.")
+SERVING_LENGTHS_TWICE = error(
+    "Lengths are given twice.",
+    "Give {--lengths}, or {--input-tokens} and {--output-tokens} for requests of one length.",
+)
+SERVING_LAYERS = error(
+    "{path} describes layers of {layers}, of which the kernels that serving engines launch aren't known here.",
+    "Give the config.json of a model of attention with MLPs or experts.",
+)
+SERVING_DRAFT = error(
+    "{accepted} accepted tokens a step need more than {drafted:count draft token}.",
+    "Give {--draft-tokens}, and {--accepted-tokens} of 1 to one more.",
+)
+SERVING_APART_AT_ONCE = error(
+    "Engines that prefill and decode apart are asked for requests at once.", "Give {--rate} instead of {--concurrency}."
+)
+SERVING_PRECISION = error("{given!r} is no {what} of a served model.", "Known are {known:list}.")
+SERVING_PERCENTILE = error("{given} is no percentile of the answer.", "Give one of {known:list}.")
+SERVING_CLUSTER_SMALL = error("{cluster} has {gpus:count GPU}, and {--tp} needs {ranks}.", "Give a larger cluster.")
+SERVING_DISAGGREGATED = error(
+    "{given!r} is no split of replicas.", "Give replicas that prefill and replicas that decode, such as 2:6."
+)
+SERVING_DOES_NOT_FIT = error(
+    "{gpu}: weights of {weight_bytes} a GPU leave {left_bytes} for the cache, and a request of {tokens} tokens needs "
+    "{needed_bytes}.",
+    "Would fit: {remedies:list}.",
+)
+SERVING_FITS_TP = note("{--tp} {tp}")
+SERVING_FITS_TOKENS = note("requests of at most {tokens:,} tokens")
+SERVING_FITS_NOTHING = note("weights of fewer bits, or another GPU")
+SERVING_PREEMPTED = note(
+    "{gpu}: the cache is full, and sequences lost their pages {preemptions:count time}: they were computed again."
+)
+SERVING_OVERLOADED = note(
+    "{gpu}: {rate:number} requests a second come, and {served:number} are served: the queue grows, and so do times to "
+    "the first token the longer the load lasts."
+)
+SERVING_HOST_BOUND = note(
+    "{gpu}: the engine's CPU sets the pace of {share_pct} of the kinds of decode steps; its time isn't measured but a "
+    "judgement, in the interval."
+)
+SERVING_DRAFT_COST = note(
+    "A draft token is assumed to cost what one of the model's {layers} layers does, and each step to give "
+    "{--accepted-tokens} tokens."
+)
+SERVING_SETTINGS = note(
+    "{gpu}: steps of at most {tokens:,} new tokens and {sequences:,} sequences, and {share_pct} of the memory, as "
+    "{framework} does by default or as you said: {--max-batched-tokens}, {--max-sequences}, {--memory-share}."
+)
+SERVING_WAVES = note(
+    "Requests of one length that start together end together, so their prompts come in waves, as in benchmarks of "
+    "fixed lengths. With {--spread} 0.2 they differ, and times to the first token are shorter."
+)
+SERVING_TARGET = note("Serving on {gpu}")
+
+name_templates(globals())

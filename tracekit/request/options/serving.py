@@ -1,0 +1,327 @@
+"""Request of how a served model does under a load."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from tracekit.bounds import MAX_COUNT
+from tracekit.errors import RequestError
+from tracekit.messages import serving as messages
+from tracekit.request.option import Option, Panel, Request, split_values
+from tracekit.request.options.layout import TENSOR_PARALLEL
+from tracekit.request.options.run import check_framework, parse_time_us
+
+if TYPE_CHECKING:
+    from tracekit.prediction.cost import GivenPrices
+
+MAX_TOKENS = 2**27
+MAX_CONCURRENCY = 1024
+DEFAULT_TOKENS = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingRequest(Request):
+    """A served model under a load."""
+
+    panel = Panel.TARGET
+
+    gpu: Annotated[
+        str | Sequence[str],
+        Option("Target GPU, or datacenter, consumer, all. `tracekit gpus` lists them.", "GPUs", "NAME", short="-g"),
+    ] = ()
+    cluster: Annotated[
+        str | Sequence[str],
+        Option("Target cluster, such as 8xh100-sxm, or a TOML. `tracekit clusters` lists them.", "Clusters"),
+    ] = ()
+    price: Annotated[
+        Mapping[str, float] | str | Sequence[str],
+        Option(
+            "Dollars for an hour of one GPU, such as h100-sxm=2.49; of the only target 2.49.",
+            "Prices of GPUs",
+            "[GPU=]DOLLARS",
+        ),
+    ] = ()
+    framework: Annotated[
+        str | None,
+        Option(
+            "The engine, with its version: vllm (default), sglang or trtllm, such as vllm==0.19.0.",
+            "Serving engine and version",
+            "NAME[==VERSION]",
+            panel=Panel.PROGRAM,
+        ),
+    ] = None
+    tp: Annotated[int | None, TENSOR_PARALLEL] = None
+    precision: Annotated[
+        str | None,
+        Option(
+            "Format of the weights' products: bf16, fp16, fp8, fp8_block or nvfp4; default as the config says.",
+            "Precision of the weights",
+            "TYPE",
+            panel=Panel.PROGRAM,
+        ),
+    ] = None
+    cache_type: Annotated[
+        str | None,
+        Option(
+            "Format of keys and values in the cache: bf16 (default), fp16 or fp8.",
+            "Precision of the cache",
+            "TYPE",
+            panel=Panel.PROGRAM,
+        ),
+    ] = None
+    concurrency: Annotated[
+        int | Sequence[int],
+        Option(
+            "Requests under way at any time: each is sent when another ends.",
+            "Requests at once",
+            "N",
+            minimum=1,
+            maximum=MAX_CONCURRENCY,
+            panel=Panel.INPUT,
+        ),
+    ] = ()
+    rate: Annotated[
+        float | None,
+        Option(
+            "Requests a second, which come at random.",
+            "Requests a second",
+            "R",
+            minimum=1e-3,
+            maximum=1e6,
+            panel=Panel.INPUT,
+        ),
+    ] = None
+    input_tokens: Annotated[
+        int | None,
+        Option(
+            "Tokens of each prompt, default 1024.",
+            "Tokens of a prompt",
+            "N",
+            minimum=1,
+            maximum=MAX_TOKENS,
+            panel=Panel.INPUT,
+        ),
+    ] = None
+    output_tokens: Annotated[
+        int | None,
+        Option(
+            "Tokens of each answer, default 1024.",
+            "Tokens of an answer",
+            "N",
+            minimum=1,
+            maximum=MAX_TOKENS,
+            panel=Panel.INPUT,
+        ),
+    ] = None
+    lengths: Annotated[
+        str | None,
+        Option(
+            "A CSV of requests in order, with the columns input and output.",
+            "Lengths of requests",
+            "FILE",
+            panel=Panel.INPUT,
+        ),
+    ] = None
+    spread: Annotated[
+        float | None,
+        Option(
+            "Fraction by which a length may be shorter at random: 0.2 is 80 to 100 % of it; default 0.",
+            "Spread of lengths",
+            "FRACTION",
+            minimum=0,
+            maximum=0.99,
+            panel=Panel.INPUT,
+        ),
+    ] = None
+    requests: Annotated[
+        int | None,
+        Option(
+            "Requests to serve; default ten times those at once, 2000 of a rate.",
+            "Requests",
+            "N",
+            minimum=1,
+            maximum=100_000,
+            panel=Panel.INPUT,
+        ),
+    ] = None
+    prefix_hits: Annotated[
+        float | None,
+        Option(
+            "Fraction of each prompt that the prefix cache holds, default 0.",
+            "Prefix cache hits",
+            "FRACTION",
+            minimum=0,
+            maximum=1,
+            panel=Panel.INPUT,
+        ),
+    ] = None
+    draft_tokens: Annotated[
+        int | None,
+        Option(
+            "Speculative decoding: tokens that a step verifies beyond the next one.",
+            "Draft tokens",
+            "N",
+            minimum=1,
+            maximum=64,
+            panel=Panel.PROGRAM,
+        ),
+    ] = None
+    accepted_tokens: Annotated[
+        float | None,
+        Option(
+            "Speculative decoding: tokens that a sequence gets in a step on average.",
+            "Accepted tokens per sequence",
+            "N",
+            minimum=1,
+            maximum=65,
+            panel=Panel.PROGRAM,
+        ),
+    ] = None
+    ttft_below: Annotated[
+        str | None,
+        Option(
+            "Longest time to the first token, such as 500ms: asks for the largest load that meets it.",
+            "Limit of time to first token",
+            "TIME",
+        ),
+    ] = None
+    tpot_below: Annotated[
+        str | None,
+        Option(
+            "Longest time for each token after the first, such as 30ms: likewise.", "Limit of time per token", "TIME"
+        ),
+    ] = None
+    percentile: Annotated[
+        int | None,
+        Option(
+            "Percentile of requests that meets the limits: 50, 90, 95 (default) or 99.",
+            "Percentile of the limits",
+            "P",
+            minimum=1,
+            maximum=99,
+        ),
+    ] = None
+    apart: Annotated[
+        str | None,
+        Option(
+            "Engines that prefill and engines that decode, apart (disaggregated), such as 1:3; with {--rate}.",
+            "Prefill and decode apart",
+            "P:D",
+            panel=Panel.LAYOUT,
+        ),
+    ] = None
+    cache_link: Annotated[
+        float | None,
+        Option(
+            "Rate at which each GPU passes its part of the cache on then, in GB/s, default 50.",
+            "Link of the cache",
+            "GBPS",
+            minimum=0.1,
+            maximum=1e5,
+            panel=Panel.LAYOUT,
+        ),
+    ] = None
+    max_batched_tokens: Annotated[
+        int | None,
+        Option(
+            "New tokens of a step at most; default as the engine has it.",
+            "Tokens of a step",
+            "N",
+            minimum=1,
+            maximum=MAX_COUNT,
+            panel=Panel.PROGRAM,
+        ),
+    ] = None
+    max_sequences: Annotated[
+        int | None,
+        Option(
+            "Sequences that run at once at most; default as the engine has it.",
+            "Sequences of a step",
+            "N",
+            minimum=1,
+            maximum=MAX_CONCURRENCY,
+            panel=Panel.PROGRAM,
+        ),
+    ] = None
+    memory_share: Annotated[
+        float | None,
+        Option(
+            "Fraction of a GPU's memory that the engine takes; default as the engine has it.",
+            "Share of the memory",
+            "FRACTION",
+            minimum=0.05,
+            maximum=1,
+            panel=Panel.PROGRAM,
+        ),
+    ] = None
+
+    @property
+    def concurrencies(self) -> tuple[int, ...]:
+        """The numbers of requests at once."""
+        return split_values(self.concurrency)
+
+    @property
+    def given_prices(self) -> "GivenPrices":
+        """The prices.
+
+        Raises:
+            RequestError: One can't be read.
+        """
+        from tracekit.prediction.cost import GivenPrices, parse_prices
+
+        return GivenPrices(self.price) if isinstance(self.price, Mapping) else parse_prices(split_values(self.price))
+
+    @property
+    def replicas(self) -> tuple[int, int] | None:
+        """The engines that prefill and those that decode.
+
+        Raises:
+            RequestError: The text isn't two numbers.
+        """
+        if self.apart is None:
+            return None
+        first, _, second = self.apart.partition(":")
+        if not (
+            first.strip().isdecimal() and second.strip().isdecimal() and 0 < int(first) <= 64 and 0 < int(second) <= 64
+        ):
+            raise RequestError(messages.SERVING_DISAGGREGATED(given=self.apart))
+        return int(first), int(second)
+
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        from tracekit.prediction.targets import resolve_targets
+
+        super().check()
+        resolve_targets(split_values(self.gpu), split_values(self.cluster))
+        self.given_prices.check()
+        if self.framework is not None:
+            check_framework(self.framework)
+        if self.concurrencies and self.rate is not None:
+            raise RequestError(messages.SERVING_LOAD_TWICE())
+        if self.lengths is not None and (self.input_tokens is not None or self.output_tokens is not None):
+            raise RequestError(messages.SERVING_LENGTHS_TWICE())
+        if self.replicas and self.concurrencies:
+            raise RequestError(messages.SERVING_APART_AT_ONCE())
+        self._check_formats()
+        self._check_speculation()
+        for time in (self.ttft_below, self.tpot_below):
+            if time is not None:
+                parse_time_us(time)
+
+    def _check_formats(self) -> None:
+        from tracekit.serving.simulate import PERCENTILES
+        from tracekit.serving.steps import CACHE_BYTES, WEIGHT_BYTES
+
+        for what, given, known in (
+            ("precision", self.precision, list(WEIGHT_BYTES)),
+            ("cache type", self.cache_type, list(CACHE_BYTES)),
+        ):
+            if given is not None and given not in known:
+                raise RequestError(messages.SERVING_PRECISION(given=given, what=what, known=known))
+        if self.percentile is not None and self.percentile not in PERCENTILES:
+            raise RequestError(messages.SERVING_PERCENTILE(given=self.percentile, known=list(PERCENTILES)))
+
+    def _check_speculation(self) -> None:
+        drafted, accepted = self.draft_tokens or 0, self.accepted_tokens
+        if (drafted and accepted is None) or (accepted or 1.0) > drafted + 1:
+            raise RequestError(messages.SERVING_DRAFT(accepted=accepted or 1.0, drafted=drafted))

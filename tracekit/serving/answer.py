@@ -1,0 +1,293 @@
+"""What a served model does on each target: its cache, its loads, the largest load under limits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tracekit.comm import Cluster
+from tracekit.messages import Message
+from tracekit.messages import serving as messages
+from tracekit.prediction.energy import compute_idle_w
+from tracekit.serving.defaults import ENGINE_DEFAULTS
+from tracekit.serving.kv_memory import CacheMemory, ServingError, compute_cache_memory
+from tracekit.serving.loop import Scheduler
+from tracekit.serving.simulate import (
+    Load,
+    LoadAnswer,
+    Pattern,
+    Range,
+    Replicas,
+    Simulation,
+    find_largest_load,
+    list_curve_loads,
+)
+from tracekit.serving.step_table import build_step_tables
+from tracekit.serving.steps import CACHE_BYTES, Engine, ServedModel, refuse_unknown_layers
+
+CONTEXTS = (1024, 4096, 16384, 65536, 131072)
+"""Lengths for which the sequences that fit are told, beside the asked one."""
+MAX_GRID_SEQUENCES = 1024
+MAX_CURVE = 512
+MOST_RANKS = 8
+HOST_BOUND_SHARE = 0.5
+DOLLARS_PER_MILLION = "dollars_per_million_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What users may wait for at most, at a percentile; None without a limit.
+
+    Attributes:
+        ttft_ms: To the first token.
+        tpot_ms: For each token after it.
+        percentile: Of the requests that have to meet both.
+    """
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    percentile: int = 95
+
+    @property
+    def are_given(self) -> bool:
+        """Whether there is a limit."""
+        return self.ttft_ms is not None or self.tpot_ms is not None
+
+    def are_met(self, figures: Mapping[str, float]) -> bool:
+        """Return whether times meet the limits."""
+        asked = {"ttft": self.ttft_ms, "tpot": self.tpot_ms}
+        return all(limit is None or figures[f"{name}_p{self.percentile}_ms"] <= limit for name, limit in asked.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingQuestion:
+    """What is asked of a served model.
+
+    Attributes:
+        model: The model.
+        engine: What serves it.
+        pattern: The requests.
+        loads: The loads that are asked; none asks for a load at once.
+        limits: What users may wait for.
+        max_tokens: New tokens of a step; None as the engine does.
+        max_sequences: Sequences at once, likewise.
+        memory_share: Fraction of the GPU's memory, likewise.
+        hit_rate: Fraction of prompts that the prefix cache holds.
+        draft_tokens: Tokens that are verified beyond the next one.
+        tokens_per_step: Tokens of a sequence from a step.
+        replicas: Engines that prefill and that decode; None for one that does both.
+        link_gbps: Rate at which a GPU's part of the cache moves between these, in 1e9 bytes/s.
+    """
+
+    model: ServedModel
+    engine: Engine
+    pattern: Pattern
+    loads: tuple[Load, ...]
+    limits: Limits
+    max_tokens: int | None = None
+    max_sequences: int | None = None
+    memory_share: float | None = None
+    hit_rate: float = 0.0
+    draft_tokens: int = 0
+    tokens_per_step: float = 1.0
+    replicas: tuple[int, int] | None = None
+    link_gbps: float = 50.0
+
+
+@dataclass(frozen=True, slots=True)
+class LargestLoad:
+    """The largest load that meets the limits.
+
+    Attributes:
+        load: Requests at once, or a second: at the slow, the likely and the fast end of the steps' times; 0 for none.
+        answer: What users of the likely one wait for; None where no load meets them.
+    """
+
+    load: Range
+    answer: LoadAnswer | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTarget:
+    """A model as it is served on one target.
+
+    Attributes:
+        cluster: The GPUs.
+        gpus: GPUs of all engines.
+        memory: What one GPU holds.
+        sequences: Sequences that fit at once, by their tokens.
+        loads: What users of each load that is asked wait for.
+        curve: The same of requests at once that double.
+        largest: The largest load under the limits; None without limits.
+        price: Dollars for an hour of one GPU; None without a price.
+        notes: What to know.
+    """
+
+    cluster: Cluster
+    gpus: int
+    memory: CacheMemory
+    sequences: Mapping[int, int]
+    loads: tuple[LoadAnswer, ...]
+    curve: tuple[LoadAnswer, ...]
+    largest: LargestLoad | None
+    price: float | None
+    notes: tuple[Message, ...]
+
+    @property
+    def gpu(self) -> str:
+        """The GPU's name."""
+        return self.cluster.gpu.slug
+
+
+def serve_on(question: ServingQuestion, cluster: Cluster, price: float | None) -> ServedTarget:
+    """Answer what is asked of a served model on one target.
+
+    Args:
+        question: What is asked.
+        cluster: The GPUs.
+        price: Dollars for an hour of one; None without a price.
+
+    Raises:
+        ServingError: The model or a request doesn't fit.
+        ModelConfigError: The model has layers whose kernels aren't known.
+    """
+    refuse_unknown_layers(question.model.config)
+    memory = compute_memory(question, cluster)
+    longest = question.pattern.requests.longest + question.draft_tokens
+    if memory.cache_bytes < memory.compute_sequence_bytes(longest):
+        raise ServingError(_explain_misfit(question, cluster, memory, longest))
+    simulation = _build_simulation(question, cluster, memory)
+    loads = tuple(_add_dollars(simulation.answer(load), price, simulation.all_gpus) for load in question.loads)
+    most = min(max(memory.count_sequences(int(longest)), 1), MAX_CURVE)
+    curve = (
+        ()
+        if question.replicas
+        else tuple(_add_dollars(simulation.answer(load), price, simulation.all_gpus) for load in list_curve_loads(most))
+    )
+    largest = _find_largest(question, simulation, price) if question.limits.are_given else None
+    lengths = sorted({longest, *(one for one in CONTEXTS if one > longest)})
+    sequences = {one: memory.count_sequences(one) for one in lengths}
+    notes = tuple(_list_notes(question, cluster, simulation, loads))
+    return ServedTarget(cluster, simulation.all_gpus, memory, sequences, loads, curve, largest, price, notes)
+
+
+def compute_memory(question: ServingQuestion, cluster: Cluster) -> CacheMemory:
+    """Compute what one GPU of a target holds."""
+    defaults, gpu, engine = ENGINE_DEFAULTS[question.engine.framework], cluster.gpu, question.engine
+    return compute_cache_memory(
+        question.model.config,
+        gpu,
+        ranks=engine.ranks,
+        weight_bytes=question.model.count_weight_bytes(engine.ranks),
+        cache_item_bytes=CACHE_BYTES[question.model.cache_type],
+        share=question.memory_share or defaults.memory_share,
+        max_tokens=question.max_tokens or defaults.get_tokens(gpu),
+        max_sequences=min(question.max_sequences or defaults.get_sequences(gpu), MAX_GRID_SEQUENCES),
+    )
+
+
+def _build_simulation(question: ServingQuestion, cluster: Cluster, memory: CacheMemory) -> Simulation:
+    defaults, gpu = ENGINE_DEFAULTS[question.engine.framework], cluster.gpu
+    max_tokens = question.max_tokens or defaults.get_tokens(gpu)
+    max_sequences = min(question.max_sequences or defaults.get_sequences(gpu), MAX_GRID_SEQUENCES)
+    longest = question.pattern.requests.longest + question.draft_tokens
+    scheduler = Scheduler(
+        max_tokens=max_tokens,
+        max_sequences=max_sequences,
+        pages=memory.count_pages(defaults.page_tokens, longest),
+        page_tokens=defaults.page_tokens,
+        mixes=defaults.mixes,
+        chunks=defaults.chunks,
+        draft_tokens=question.draft_tokens,
+        tokens_per_step=question.tokens_per_step,
+        hit_rate=question.hit_rate,
+    )
+    tables = build_step_tables(
+        question.model, question.engine, cluster, question.pattern.requests, max_tokens, max_sequences
+    )
+    if question.draft_tokens:
+        tables = tables.scale(1 + question.draft_tokens / len(question.model.config.layers))
+    replicas = None
+    if question.replicas:
+        transfer_us = memory.token_bytes / (question.link_gbps * 1e3)
+        replicas = Replicas(*question.replicas, transfer_us)
+    return Simulation(question.pattern, scheduler, tables, question.engine.ranks, compute_idle_w(gpu), replicas)
+
+
+def _add_dollars(answer: LoadAnswer, price: float | None, gpus: int) -> LoadAnswer:
+    """Add the dollars of a million output tokens."""
+    if price is None:
+        return answer
+    a_second, rate = price * gpus / 3600, answer.figures["output_tokens_per_s"]
+    dollars = Range(*(1e6 * a_second / one for one in (rate.high, rate.likely, rate.low)))
+    return replace(answer, figures={**answer.figures, DOLLARS_PER_MILLION: dollars})
+
+
+def _find_largest(question: ServingQuestion, simulation: Simulation, price: float | None) -> LargestLoad:
+    by_rate = bool(question.replicas) or any(load.rate for load in question.loads)
+    most = simulation.scheduler.max_sequences
+    found = []
+    for table in (simulation.tables.high, simulation.tables.likely, simulation.tables.low):
+
+        def meets(load: Load, table: object = table) -> bool:
+            served = simulation.serve(load, table)  # type: ignore[arg-type]
+            return not served.is_overloaded and question.limits.are_met(served.figures)
+
+        found.append(find_largest_load(meets, by_rate=by_rate, most=most))
+    amounts = [0.0 if load is None else load.rate or float(load.concurrency) for load in found]
+    likely = found[1]
+    answer = None if likely is None else _add_dollars(simulation.answer(likely), price, simulation.all_gpus)
+    return LargestLoad(Range(*sorted(amounts)), answer)
+
+
+def _explain_misfit(question: ServingQuestion, cluster: Cluster, memory: CacheMemory, longest: int) -> Message:
+    remedies: list[Message] = []
+    ranks = question.engine.ranks
+    while ranks < MOST_RANKS and not remedies:
+        ranks *= 2
+        wider = compute_memory(replace(question, engine=replace(question.engine, ranks=ranks)), cluster)
+        if wider.cache_bytes >= wider.compute_sequence_bytes(longest):
+            remedies.append(messages.SERVING_FITS_TP(tp=ranks))
+    left = memory.cache_bytes - memory.fixed_bytes - memory.window_bytes
+    if left > 0 and memory.token_bytes and left // memory.token_bytes >= 1:
+        remedies.append(messages.SERVING_FITS_TOKENS(tokens=int(left // memory.token_bytes)))
+    return messages.SERVING_DOES_NOT_FIT(
+        gpu=cluster.gpu.slug,
+        weight_bytes=memory.weight_bytes,
+        left_bytes=max(memory.cache_bytes, 0.0),
+        tokens=longest,
+        needed_bytes=memory.compute_sequence_bytes(longest),
+        remedies=remedies or [messages.SERVING_FITS_NOTHING()],
+    )
+
+
+def _list_notes(
+    question: ServingQuestion, cluster: Cluster, simulation: Simulation, loads: Sequence[LoadAnswer]
+) -> list[Message]:
+    slug, scheduler = cluster.gpu.slug, simulation.scheduler
+    share = question.memory_share or ENGINE_DEFAULTS[question.engine.framework].memory_share
+    notes = [
+        messages.SERVING_SETTINGS(
+            gpu=slug,
+            framework=question.engine.framework,
+            tokens=scheduler.max_tokens,
+            sequences=scheduler.max_sequences,
+            share_pct=100 * share,
+        )
+    ]
+    for one in loads:
+        if one.is_overloaded:
+            served = one.figures["requests_per_s"].likely
+            notes.append(messages.SERVING_OVERLOADED(gpu=slug, rate=one.load.rate, served=served))
+        elif one.preemptions:
+            notes.append(messages.SERVING_PREEMPTED(gpu=slug, preemptions=one.preemptions))
+    lengths = question.pattern.requests
+    if (
+        not question.pattern.spread
+        and lengths.arrival_us.size == 1
+        and any(load.concurrency > 1 for load in question.loads)
+    ):
+        notes.append(messages.SERVING_WAVES())
+    if simulation.tables.host_share > HOST_BOUND_SHARE:
+        notes.append(messages.SERVING_HOST_BOUND(gpu=slug, share_pct=100 * simulation.tables.host_share))
+    if question.draft_tokens:
+        notes.append(messages.SERVING_DRAFT_COST(layers=len(question.model.config.layers)))
+    return notes

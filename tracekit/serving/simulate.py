@@ -1,0 +1,274 @@
+"""Serve a load on a target: percentiles of what users wait for, and the largest load under limits."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tracekit.arrays import Floats
+from tracekit.serving.loop import Phase, Scheduler, ServedRequests, run_engine
+from tracekit.serving.requests import Requests, repeat_requests, spread_lengths
+from tracekit.serving.step_table import StepTable, StepTables
+
+PERCENTILES = (50, 90, 95, 99)
+MAX_RATE, RATE_STEPS = 1e6, 24
+OVERLOAD = 0.9
+"""Requests served over those that arrive, below which the queue grows."""
+SECOND_US = 1e6
+WAVES, MIN_REQUESTS, RATE_REQUESTS = 10, 50, 2000
+"""Requests of a load: those at once so many times, as public benchmarks of serving take, at least; or of a rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A figure with its interval."""
+
+    low: float
+    likely: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How requests come: so many at once, or so many a second.
+
+    Attributes:
+        concurrency: Requests under way at any time; 0 where they come by a rate.
+        rate: Requests a second, at random; 0 where so many are under way.
+    """
+
+    concurrency: int = 0
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Engines that prefill and engines that decode, apart.
+
+    Attributes:
+        prefill: Engines that prefill.
+        decode: Engines that decode.
+        transfer_us: Time in which the cache of a token moves from one to the other.
+    """
+
+    prefill: int
+    decode: int
+    transfer_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """What users of a load wait for, at one speed of steps.
+
+    Attributes:
+        figures: Times in ms by ``ttft``, ``tpot``, ``itl``, ``e2e`` and, behind an underscore, mean or percentile;
+            ``output_tokens_per_s``, ``total_tokens_per_s``, ``requests_per_s``, ``joules_per_token``.
+        preemptions: How often a sequence lost its pages.
+        is_overloaded: Whether requests come faster than they are served.
+    """
+
+    figures: Mapping[str, float]
+    preemptions: int
+    is_overloaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAnswer:
+    """What users of a load wait for, with intervals."""
+
+    load: Load
+    figures: Mapping[str, Range]
+    preemptions: int
+    is_overloaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Requests of which a load takes as many as it needs.
+
+    Attributes:
+        requests: Their lengths, from the first on again where more are needed.
+        spread: Fraction that a length may be shorter at random.
+        count: Requests of a load; None for ten times those at once, or a fixed number of those that come by a rate.
+    """
+
+    requests: Requests
+    spread: float = 0.0
+    count: int | None = None
+
+    def make(self, load: Load) -> Requests:
+        """Make the requests of a load."""
+        count = self.count or (max(WAVES * load.concurrency, MIN_REQUESTS) if load.concurrency else RATE_REQUESTS)
+        repeated = repeat_requests(self.requests, count)
+        varied = spread_lengths(repeated, self.spread) if self.spread else repeated
+        return varied.arrive_at(load.rate) if load.rate else varied
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Requests and an engine, for whose loads the times are asked.
+
+    Attributes:
+        pattern: The requests.
+        scheduler: How the engine forms its steps.
+        tables: How long they take.
+        gpus: GPUs of an engine.
+        idle_w: What each draws when it does nothing.
+        replicas: Engines that prefill and decode apart; None for one that does both.
+    """
+
+    pattern: Pattern
+    scheduler: Scheduler
+    tables: StepTables
+    gpus: int
+    idle_w: float
+    replicas: Replicas | None = None
+    _kept: dict[Load, LoadAnswer] = field(default_factory=dict)
+
+    @property
+    def all_gpus(self) -> int:
+        """GPUs of all engines."""
+        return self.gpus * (self.replicas.prefill + self.replicas.decode if self.replicas else 1)
+
+    def answer(self, load: Load) -> LoadAnswer:
+        """Return what users of a load wait for."""
+        if load not in self._kept:
+            likely = self.serve(load, self.tables.likely)
+            ends = [self.serve(load, one).figures for one in (self.tables.low, self.tables.high)]
+            figures = {
+                name: Range(*sorted((ends[0][name], value, ends[1][name]))) for name, value in likely.figures.items()
+            }
+            self._kept[load] = LoadAnswer(load, figures, likely.preemptions, likely.is_overloaded)
+        return self._kept[load]
+
+    def serve(self, load: Load, table: StepTable) -> Latencies:
+        """Serve a load at one speed of steps."""
+        requests = self.pattern.make(load)
+        if self.replicas is not None:
+            return self._serve_apart(requests, load, table, self.replicas)
+        served = run_engine(requests, self.scheduler, table, load.concurrency)
+        return self._summarise(served, served.last_us, load, served.joules, served.busy_us)
+
+    def _serve_apart(self, requests: Requests, load: Load, table: StepTable, replicas: Replicas) -> Latencies:
+        """Serve requests by engines that prefill, then by others that decode.
+
+        Every n-th request goes to one of n alike engines: one of each kind is run, and its requests count for all.
+        """
+        prefilled = _run_replicas(requests, self.scheduler, table, replicas.prefill, "prefill")
+        moved = replace(requests, arrival_us=prefilled.first_us + replicas.transfer_us * requests.input_tokens)
+        order = np.argsort(moved.arrival_us, kind="stable")
+        sorted_requests = Requests(moved.arrival_us[order], moved.input_tokens[order], moved.output_tokens[order])
+        decoded = _run_replicas(sorted_requests, self.scheduler, table, replicas.decode, "decode")
+        last_us = np.empty_like(decoded.last_us)
+        last_us[order] = decoded.last_us
+        last_us = np.where(requests.output_tokens > 1, last_us, prefilled.first_us)
+        joined = replace(decoded, requests=requests, arrival_us=requests.arrival_us, first_us=prefilled.first_us)
+        return self._summarise(
+            joined, last_us, load, prefilled.joules + decoded.joules, prefilled.busy_us + decoded.busy_us
+        )
+
+    def _summarise(
+        self, served: ServedRequests, last_us: Floats, load: Load, joules: float, busy_us: float
+    ) -> Latencies:
+        requests = served.requests
+        span_us = float(last_us.max() - served.arrival_us.min())
+        following = np.maximum(requests.output_tokens - 1, 1)
+        several = requests.output_tokens > 1
+        times_us = {
+            "ttft": served.first_us - served.arrival_us,
+            "tpot": ((last_us - served.first_us) / following)[several],
+            "e2e": last_us - served.arrival_us,
+        }
+        figures: dict[str, float] = {}
+        for name, values in times_us.items():
+            found = values if values.size else np.zeros(1)
+            figures[f"{name}_mean_ms"] = float(found.mean()) / 1e3
+            for percentile, value in zip(PERCENTILES, np.percentile(found, PERCENTILES), strict=True):
+                figures[f"{name}_p{percentile}_ms"] = float(value) / 1e3
+        for percentile in PERCENTILES:
+            figures[f"itl_p{percentile}_ms"] = served.compute_gap_us(percentile) / 1e3
+        output = float(requests.output_tokens.sum())
+        figures["output_tokens_per_s"] = SECOND_US * output / span_us
+        figures["total_tokens_per_s"] = SECOND_US * (output + float(requests.input_tokens.sum())) / span_us
+        figures["requests_per_s"] = SECOND_US * requests.arrival_us.size / span_us
+        engines = self.all_gpus / self.gpus
+        idle_joules = self.idle_w * max(engines * span_us - busy_us, 0.0) / 1e6
+        figures["joules_per_token"] = (joules + idle_joules) * self.gpus / output
+        is_overloaded = bool(load.rate) and self._is_queue_growing(served)
+        return Latencies(figures, served.preemptions, is_overloaded)
+
+    def _is_queue_growing(self, served: ServedRequests) -> bool:
+        """Return whether the last tenth of the requests waits far longer than the second."""
+        waited, tenth = served.first_us - served.arrival_us, max(served.first_us.size // 10, 1)
+        arriving = float(served.arrival_us[-1] - served.arrival_us[0])
+        grown = float(np.median(waited[-tenth:]) - np.median(waited[tenth : 2 * tenth]))
+        return grown > (1 - OVERLOAD) * arriving
+
+
+def _run_replicas(
+    requests: Requests, scheduler: Scheduler, table: StepTable, replicas: int, phase: Phase
+) -> ServedRequests:
+    """Run alike engines, each with every n-th request, and return all requests in their order."""
+    parts = [
+        run_engine(
+            requests.take(slice(at, None, replicas)),
+            scheduler,
+            table,
+            phase=phase,
+        )
+        for at in range(min(replicas, requests.arrival_us.size))
+    ]
+    first_us, last_us = np.empty(requests.arrival_us.size), np.empty(requests.arrival_us.size)
+    for at, part in enumerate(parts):
+        first_us[at::replicas], last_us[at::replicas] = part.first_us, part.last_us
+    return replace(
+        parts[0],
+        requests=requests,
+        arrival_us=requests.arrival_us,
+        first_us=first_us,
+        last_us=last_us,
+        gap_counts=np.sum([part.gap_counts for part in parts], axis=0),
+        steps=sum(part.steps for part in parts),
+        preemptions=sum(part.preemptions for part in parts),
+        busy_us=sum(part.busy_us for part in parts),
+        joules=sum(part.joules for part in parts),
+    )
+
+
+def find_largest_load(meets: Callable[[Load], bool], *, by_rate: bool, most: int) -> Load | None:
+    """Find the largest load that meets limits, which larger ones don't.
+
+    Args:
+        meets: Whether a load meets them.
+        by_rate: Whether loads are requests a second; else requests at once.
+        most: Requests at once at most.
+
+    Returns:
+        The load; None where even the smallest one doesn't meet them.
+    """
+    if by_rate:
+        low, high = 1e-3, MAX_RATE
+        if not meets(Load(rate=low)):
+            return None
+        for _ in range(RATE_STEPS):
+            middle = float(np.sqrt(low * high))
+            low, high = (middle, high) if meets(Load(rate=middle)) else (low, middle)
+        return Load(rate=low)
+    if not meets(Load(1)):
+        return None
+    least, beyond = 1, 2
+    while beyond <= most and meets(Load(beyond)):
+        least, beyond = beyond, 2 * beyond
+    beyond = min(beyond, most + 1)
+    while beyond - least > max(least // 50, 1):
+        middle = (least + beyond) // 2
+        least, beyond = (middle, beyond) if meets(Load(middle)) else (least, middle)
+    return Load(least)
+
+
+def list_curve_loads(most: int) -> Iterator[Load]:
+    """Yield the loads of the curve of throughput over latency: requests at once, doubling."""
+    concurrency = 1
+    while concurrency <= most:
+        yield Load(concurrency)
+        concurrency *= 2
