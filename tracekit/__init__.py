@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tracekit.recording import Recording
     from tracekit.reporting import Report
     from tracekit.reporting.comparison import Comparison
-    from tracekit.serving.answer import ServedTarget
+    from tracekit.served.answer import ServedTarget
     from tracekit.sharding import ShardingPlans
     from tracekit.trace import Trace
 

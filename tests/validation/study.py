@@ -26,6 +26,7 @@ KERNELBENCH = "TRACEKIT_KERNELBENCH"
 CUDNN_FRONTEND = "TRACEKIT_CUDNN_FRONTEND"
 KERNEL_DATA = "TRACEKIT_KERNEL_DATA"
 SERVED_TRACES = "TRACEKIT_SERVED_TRACES"
+SERVED_LOADS = "TRACEKIT_SERVED_LOADS"
 RECORDED_SAMPLES = "TRACEKIT_RECORDED_SAMPLES"
 FIT = "TRACEKIT_FIT"
 
@@ -37,6 +38,7 @@ KNOWN_INPUTS = {
     CUDNN_FRONTEND: "a checkout of github.com/NVIDIA/cudnn-frontend",
     KERNEL_DATA: "a folder of measured kernels: aiconfigurator/*.parquet and neusight/*.parquet",
     SERVED_TRACES: "results/profile in a checkout of github.com/harishvs/moe-inference-optimize",
+    SERVED_LOADS: "a folder with served.csv: aiconfigurator's measured TTFT and TPOT, of dense models on H100 and H200",
     FIT: "a folder that `python -m predictors.training fit` wrote",
     RECORDED_SAMPLES: "the folder `samples` of an archive that `make on-gpu` wrote",
 }

@@ -13,8 +13,8 @@ from tracekit.render.charts.model import Axis, Chart, Series
 from tracekit.render.charts.svg import draw_svg
 from tracekit.render.json import dump_document
 from tracekit.render.screen import Grid, GridColumn, as_text
-from tracekit.serving.answer import DOLLARS_PER_MILLION, ServedTarget
-from tracekit.serving.simulate import Load, LoadAnswer, Range
+from tracekit.served.answer import DOLLARS_PER_MILLION, ServedTarget
+from tracekit.served.simulate import Load, LoadAnswer, Range
 
 TIMES = ("ttft", "tpot", "itl", "e2e")
 RATES = {"tokens/s": "output_tokens_per_s", "J/token": "joules_per_token", "$/M tokens": DOLLARS_PER_MILLION}

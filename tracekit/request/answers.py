@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tracekit.engine import Engine
     from tracekit.fleet import FleetReport, ReadingOptions
     from tracekit.prediction.sweep import Sweep
-    from tracekit.serving.answer import ServedTarget, ServingQuestion
+    from tracekit.served.answer import ServedTarget, ServingQuestion
     from tracekit.sharding import PlannedTable, ShardingPlans
 
 
@@ -230,7 +230,7 @@ def serving(
             model or a request doesn't fit.
     """
     from tracekit.prediction.targets import resolve_prices, resolve_targets
-    from tracekit.serving.answer import serve_on
+    from tracekit.served.answer import serve_on
 
     targets = resolve_targets(split_values(request.gpu), split_values(request.cluster))
     if not targets:
@@ -262,11 +262,11 @@ def _ask_of_served(config: Path, request: ServingRequest) -> "ServingQuestion":
     from tracekit.models.llm import read_model_config
     from tracekit.request.options.run import parse_time_us
     from tracekit.request.options.serving import DEFAULT_TOKENS
-    from tracekit.serving.answer import Limits, ServingQuestion
-    from tracekit.serving.precision import read_precision
-    from tracekit.serving.requests import make_requests, read_lengths
-    from tracekit.serving.simulate import Load, Pattern
-    from tracekit.serving.steps import Engine, ServedModel
+    from tracekit.served.answer import Limits, ServingQuestion
+    from tracekit.served.precision import read_precision
+    from tracekit.served.requests import make_requests, read_lengths
+    from tracekit.served.simulate import Load, Pattern
+    from tracekit.served.steps import Engine, ServedModel
 
     framework, version = parse_framework(request.framework or "vllm")
     if request.lengths is not None:

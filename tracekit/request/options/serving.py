@@ -309,8 +309,8 @@ class ServingRequest(Request):
                 parse_time_us(time)
 
     def _check_formats(self) -> None:
-        from tracekit.serving.simulate import PERCENTILES
-        from tracekit.serving.steps import CACHE_BYTES, WEIGHT_BYTES
+        from tracekit.served.simulate import PERCENTILES
+        from tracekit.served.steps import CACHE_BYTES, WEIGHT_BYTES
 
         for what, given, known in (
             ("precision", self.precision, list(WEIGHT_BYTES)),

@@ -10,6 +10,7 @@ TABLES = (
         "captured_recordings",
         "sharpened_steps",
         "served_jobs",
+        "served_loads",
         "recommenders",
     ),
 )

@@ -8,7 +8,7 @@ import msgspec
 
 from tracekit.errors import RequestError
 from tracekit.messages import serving as messages
-from tracekit.serving.steps import WEIGHT_BYTES
+from tracekit.served.steps import WEIGHT_BYTES
 
 DEFAULT_PRECISION = "bf16"
 

@@ -1,12 +1,16 @@
 """How long the steps of a serving engine take, from the kernels that it launches for a model of attention and MLPs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
+from predictors import Gpu
 from predictors import predict as predict_kernels
+from predictors.hardware import derive_hardware
+from predictors.kernel_identity import parse_release
+from predictors.weights_file import load_weights
 from tracekit.arrays import Floats
 from tracekit.comm import Cluster
 from tracekit.comm.predict import predict as predict_collectives
@@ -19,6 +23,8 @@ WEIGHT_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_
 """Bytes of a weight by the precision of the products, scales included."""
 CACHE_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 QUANTISED = ("fp8", "fp8_block", "nvfp4")
+PRODUCTS_LAW = "gemm half"
+"""Law of products in 16 bits, which each engine was measured with."""
 ASSEMBLY_WIDTH = 0.10
 """Half-width, as a logarithm, of what the list of kernels itself may be wrong by: steps put together in this way came
 out within 12 % of 46 measured ones of vLLM in nine of ten cases (PipeWeave's decode steps), beside the kernels' own."""
@@ -120,6 +126,7 @@ def predict_engine_steps(model: ServedModel, engine: Engine, target: Cluster, st
         ModelConfigError: The model has layers of which an engine's kernels aren't known here.
     """
     refuse_unknown_layers(model.config)
+    engine = replace(engine, version=find_fitted_version(engine, target.gpu))
     parts = [_predict_part(part, engine, target) for part in _list_kernels(model, engine, steps)]
     likely = np.sum([one.time_us for one in parts], axis=0)
     halves = [np.sqrt(np.sum([(one.ends_us[at] - one.time_us) ** 2 for one in parts], axis=0)) for at in (0, 1)]
@@ -130,6 +137,14 @@ def predict_engine_steps(model: ServedModel, engine: Engine, target: Cluster, st
     host_us = np.stack([low + each / 4, usual + each, high + 1.5 * each])
     energy_uj = np.sum([one.energy_uj for one in parts], axis=0)
     return StepTimes(gpu_us, host_us, energy_uj / np.maximum(likely, 1e-9))
+
+
+def find_fitted_version(engine: Engine, gpu: Gpu) -> str | None:
+    """Return the engine's version if its products were measured; of others only the engine is known."""
+    release = None if engine.version is None else parse_release(engine.version)
+    fitted = load_weights().get_law(PRODUCTS_LAW).find_kernels(derive_hardware(gpu))
+    known = release is not None and fitted.has_release("gemm", engine.framework, release)
+    return engine.version if known else None
 
 
 def refuse_unknown_layers(config: ModelConfig) -> None:

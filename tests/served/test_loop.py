@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.serving.loop import Scheduler, run_engine
-from tracekit.serving.requests import Requests, make_requests
-from tracekit.serving.step_table import StepTable
+from tracekit.served.loop import Scheduler, run_engine
+from tracekit.served.requests import Requests, make_requests
+from tracekit.served.step_table import StepTable
 
 FIXED_US, TOKEN_US, SEQUENCE_US, HELD_US = 1000.0, 2.0, 10.0, 0.01
 ROOMY = Scheduler(max_tokens=8192, max_sequences=256, pages=1_000_000)

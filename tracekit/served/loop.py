@@ -7,8 +7,8 @@ import numpy as np
 
 from tracekit.arrays import Floats, Ints
 from tracekit.compiled import compile_lazily
-from tracekit.serving.requests import Requests
-from tracekit.serving.step_table import StepTable
+from tracekit.served.requests import Requests
+from tracekit.served.step_table import StepTable
 
 Phase = Literal["both", "prefill", "decode"]
 PHASES: dict[Phase, int] = {"both": 0, "prefill": 1, "decode": 2}

@@ -7,10 +7,10 @@ from tracekit.comm import Cluster
 from tracekit.messages import Message
 from tracekit.messages import serving as messages
 from tracekit.prediction.energy import compute_idle_w
-from tracekit.serving.defaults import ENGINE_DEFAULTS
-from tracekit.serving.kv_memory import CacheMemory, ServingError, compute_cache_memory
-from tracekit.serving.loop import Scheduler
-from tracekit.serving.simulate import (
+from tracekit.served.defaults import ENGINE_DEFAULTS
+from tracekit.served.kv_memory import CacheMemory, ServingError, compute_cache_memory
+from tracekit.served.loop import Scheduler
+from tracekit.served.simulate import (
     Load,
     LoadAnswer,
     Pattern,
@@ -20,8 +20,8 @@ from tracekit.serving.simulate import (
     find_largest_load,
     list_curve_loads,
 )
-from tracekit.serving.step_table import build_step_tables
-from tracekit.serving.steps import CACHE_BYTES, Engine, ServedModel, refuse_unknown_layers
+from tracekit.served.step_table import build_step_tables
+from tracekit.served.steps import CACHE_BYTES, Engine, ServedModel, refuse_unknown_layers
 
 CONTEXTS = (1024, 4096, 16384, 65536, 131072)
 """Lengths for which the sequences that fit are told, beside the asked one."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tracekit.arrays import Floats
-from tracekit.serving.loop import Phase, Scheduler, ServedRequests, run_engine
-from tracekit.serving.requests import Requests, repeat_requests, spread_lengths
-from tracekit.serving.step_table import StepTable, StepTables
+from tracekit.served.loop import Phase, Scheduler, ServedRequests, run_engine
+from tracekit.served.requests import Requests, repeat_requests, spread_lengths
+from tracekit.served.step_table import StepTable, StepTables
 
 PERCENTILES = (50, 90, 95, 99)
 MAX_RATE, RATE_STEPS = 1e6, 24

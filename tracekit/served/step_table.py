@@ -7,8 +7,8 @@ import numpy as np
 from tracekit.arrays import Floats
 from tracekit.comm import Cluster
 from tracekit.prediction.energy import compute_idle_w
-from tracekit.serving.requests import Requests
-from tracekit.serving.steps import Engine, ServedModel, StepShapes, predict_engine_steps
+from tracekit.served.requests import Requests
+from tracekit.served.steps import Engine, ServedModel, StepShapes, predict_engine_steps
 
 LEAST_NEW_TOKENS = 16
 PAIRS_PROMPTS = 8
@@ -80,7 +80,7 @@ def build_step_tables(
         max_sequences: Sequences that run at once at most.
 
     Raises:
-        ModelConfigError: As :func:`~tracekit.serving.steps.predict_engine_steps`.
+        ModelConfigError: As :func:`~tracekit.served.steps.predict_engine_steps`.
     """
     tokens = np.concatenate([[0.0], _double_up_to(LEAST_NEW_TOKENS, max(max_tokens, int(requests.input_tokens.max())))])
     sequences = np.concatenate([[0.0], _double_up_to(1, max(max_sequences, 2))])

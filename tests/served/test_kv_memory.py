@@ -6,8 +6,8 @@ import pytest
 
 from predictors import load_gpu
 from tracekit.models.llm import ModelConfig, parse_model_config
-from tracekit.serving.kv_memory import CacheMemory, compute_cache_memory
-from tracekit.serving.steps import ServedModel
+from tracekit.served.kv_memory import CacheMemory, compute_cache_memory
+from tracekit.served.steps import ServedModel
 
 SIZES = {
     "model_type": "llama",
