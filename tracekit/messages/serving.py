@@ -62,4 +62,14 @@ SERVING_WAVES = note(
 )
 SERVING_TARGET = note("Serving on {gpu}")
 
+SERVING_TRACE_WITHOUT_STEPS = error(
+    "The trace has no steps that a serving engine marked as prefill or decode.",
+    "Record the engine itself: it marks them (vLLM: execute_..., SGLang: step[...]).",
+)
+SERVING_CALIBRATED = note(
+    "Steps are as the trace on {gpu} has them: the GPU's work takes {factors:list} of what is predicted, with "
+    "sequences of {context:,.0f} tokens assumed in the cache."
+)
+SERVING_FACTOR = note("{percent:.0f} % ({kind})")
+
 name_templates(globals())

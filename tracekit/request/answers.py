@@ -213,6 +213,7 @@ def _find_sharded_tables(
 def serving(
     config: str | PathLike[str],
     request: ServingRequest,
+    trace: Trace | None = None,
     progress: ProgressCallback = lambda stage: None,
 ) -> "list[ServedTarget]":
     """Tell what users of a served model wait for under a load, on each target.
@@ -220,6 +221,7 @@ def serving(
     Args:
         config: The model's config.json.
         request: The targets, the engine, the load and the limits.
+        trace: A trace of the engine serving the model, whose steps calibrate those predicted.
         progress: Called with the name of each stage as it begins.
 
     Returns:
@@ -231,11 +233,25 @@ def serving(
     """
     from tracekit.prediction.targets import resolve_prices, resolve_targets
     from tracekit.served.answer import serve_on
+    from tracekit.served.calibrate import calibrate_steps, measure_engine_steps
 
     targets = resolve_targets(split_values(request.gpu), split_values(request.cluster))
     if not targets:
         raise RequestError(requests.NO_TARGET())
     question = _ask_of_served(Path(config), request)
+    if trace is not None:
+        run = measure(trace, RunOptions(), progress)
+        if run.gpu is None:
+            raise RequestError(requests.NO_TARGET())
+        ranks = question.engine.ranks
+        own = calibrate_steps(
+            measure_engine_steps(run),
+            question.model,
+            question.engine,
+            _find_node(run.gpu.slug, ranks),
+            question.mean_context,
+        )
+        question = replace(question, calibration=own)
     prices = resolve_prices(request.given_prices, None, None, targets)
     found = []
     for target in targets:

@@ -7,6 +7,7 @@ from tracekit.comm import Cluster
 from tracekit.messages import Message
 from tracekit.messages import serving as messages
 from tracekit.prediction.energy import compute_idle_w
+from tracekit.served.calibrate import Calibration
 from tracekit.served.defaults import ENGINE_DEFAULTS
 from tracekit.served.kv_memory import CacheMemory, ServingError, compute_cache_memory
 from tracekit.served.loop import Scheduler
@@ -75,6 +76,7 @@ class ServingQuestion:
         tokens_per_step: Tokens of a sequence from a step.
         replicas: Engines that prefill and that decode; None for one that does both.
         link_gbps: Rate at which a GPU's part of the cache moves between these, in 1e9 bytes/s.
+        calibration: How the engine's steps differ from those predicted, if a trace tells.
     """
 
     model: ServedModel
@@ -90,6 +92,13 @@ class ServingQuestion:
     tokens_per_step: float = 1.0
     replicas: tuple[int, int] | None = None
     link_gbps: float = 50.0
+    calibration: Calibration | None = None
+
+    @property
+    def mean_context(self) -> float:
+        """Tokens that the cache holds of a sequence, halfway through its answer."""
+        requests = self.pattern.requests
+        return float((requests.input_tokens + requests.output_tokens / 2).mean())
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +210,13 @@ def _build_simulation(question: ServingQuestion, cluster: Cluster, memory: Cache
         hit_rate=question.hit_rate,
     )
     tables = build_step_tables(
-        question.model, question.engine, cluster, question.pattern.requests, max_tokens, max_sequences
+        question.model,
+        question.engine,
+        cluster,
+        question.pattern.requests,
+        max_tokens,
+        max_sequences,
+        question.calibration,
     )
     if question.draft_tokens:
         tables = tables.scale(1 + question.draft_tokens / len(question.model.config.layers))
@@ -288,6 +303,13 @@ def _list_notes(
         notes.append(messages.SERVING_WAVES())
     if simulation.tables.host_share > HOST_BOUND_SHARE:
         notes.append(messages.SERVING_HOST_BOUND(gpu=slug, share_pct=100 * simulation.tables.host_share))
+    if question.calibration is not None:
+        factors = [
+            messages.SERVING_FACTOR(percent=100 * factor, kind=kind)
+            for kind, factor in question.calibration.factors.items()
+        ]
+        told = messages.SERVING_CALIBRATED(gpu=question.calibration.gpu, factors=factors, context=question.mean_context)
+        notes.append(told)
     if question.draft_tokens:
         notes.append(messages.SERVING_DRAFT_COST(layers=len(question.model.config.layers)))
     return notes

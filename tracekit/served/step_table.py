@@ -7,6 +7,7 @@ import numpy as np
 from tracekit.arrays import Floats
 from tracekit.comm import Cluster
 from tracekit.prediction.energy import compute_idle_w
+from tracekit.served.calibrate import Calibration
 from tracekit.served.requests import Requests
 from tracekit.served.steps import Engine, ServedModel, StepShapes, predict_engine_steps
 
@@ -67,7 +68,13 @@ class StepTables:
 
 
 def build_step_tables(
-    model: ServedModel, engine: Engine, target: Cluster, requests: Requests, max_tokens: int, max_sequences: int
+    model: ServedModel,
+    engine: Engine,
+    target: Cluster,
+    requests: Requests,
+    max_tokens: int,
+    max_sequences: int,
+    calibration: Calibration | None = None,
 ) -> StepTables:
     """Predict the steps that an engine may take for some requests.
 
@@ -78,6 +85,7 @@ def build_step_tables(
         requests: Lengths of the requests.
         max_tokens: New tokens of a step at most.
         max_sequences: Sequences that run at once at most.
+        calibration: How the engine's steps differ from those predicted, if a trace tells.
 
     Raises:
         ModelConfigError: As :func:`~tracekit.served.steps.predict_engine_steps`.
@@ -92,6 +100,8 @@ def build_step_tables(
     all_prompts = np.concatenate([np.repeat(prompts, sequences.size * contexts.size), [1.0, several]])
     news, decodes, held = (np.concatenate(pair) for pair in zip(grid, more, strict=True))
     times = predict_engine_steps(model, engine, target, StepShapes(news, all_prompts, decodes, held))
+    if calibration is not None:
+        times = calibration.apply(times, news, target.gpu.slug)
     idle_w = compute_idle_w(target.gpu)
     shape = (tokens.size, sequences.size, contexts.size)
     apart = tokens[-1] ** 2 / 2 * (1 - 1 / several)
