@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tracekit.errors import OutputError, TracekitError
-from tracekit.web import access, api, api_docs, compare, job_pages, pages, shard, tus
+from tracekit.web import access, api, api_docs, compare, job_pages, pages, serving, shard, tus
 from tracekit.web.quotas import hash_network
 from tracekit.web.server import run_server
 from tracekit.web.settings import Settings, check_settings
@@ -110,7 +110,7 @@ def test_without_the_token_nothing_is_shown(guarded):
 def list_routes():
     """Every path and method, with ids that fit."""
     values = {"job_id": "0" * 32, "upload_id": "0" * 32, "link": "0" * 32, "form": "json", "name": "t", "path": "x"}
-    areas = (api, api_docs, compare, job_pages, pages, shard, tus)
+    areas = (api, api_docs, compare, job_pages, pages, serving, shard, tus)
     for route in itertools.chain(*(each.router.routes for each in areas)):
         path = re.sub(r"{(\w+)(:\w+)?}", lambda name: values[name[1]], route.path)
         yield from ((path, method) for method in route.methods)

@@ -8,7 +8,7 @@ from tests.axe import find_barriers
 from tests.web.conftest import until
 from tracekit.testing import TraceBuilder
 
-ADDRESSES = ["", "login", "api/docs", "shard", "shard?tables=x&cluster=8xh100-sxm", "nothing"]
+ADDRESSES = ["", "login", "api/docs", "shard", "shard?tables=x&cluster=8xh100-sxm", "serving", "nothing"]
 STATES = ["found", "done", "failed", "split", "home", "shared", "file", "comparison", "mistakes"]
 
 

@@ -22,6 +22,7 @@ OPERATIONS = {
     "get /api/v1/jobs/{job_id}/report.{form}": ("jobs", {"200", "404"}),
     "get /api/v1/compare.{form}": ("jobs", {"200", "404"}),
     "get /api/v1/shard.{form}": ("sharding", {"200", "400"}),
+    "get /api/v1/serving.json": ("serving", {"200", "400"}),
     "get /api/v1/gpus": ("names", {"200"}),
     "get /api/v1/clusters": ("names", {"200"}),
     "options /api/v1/uploads": ("uploads", {"204"}),

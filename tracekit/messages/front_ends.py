@@ -103,6 +103,7 @@ PLAN_TOO_LARGE = error(
     "The page plans up to {most_tables} tables on {most_ranks} GPUs, and these are {tables} on {ranks}.",
     "`tracekit shard` on the command line takes more.",
 )
+TOO_MANY_SERVED_GPUS = error("A page compares few GPUs at once.", "Name at most {most} GPUs, not groups of them.")
 PLANNER_BUSY = error("Others' plans are being made.", "Try again in some seconds.")
 DATABASE_BUSY = error(
     "The server's database is locked or doesn't respond.", "Try again in some seconds, or tell whoever runs the server."

@@ -163,13 +163,21 @@ def read_model_config(path: str | Path) -> ModelConfig:
     Raises:
         ModelConfigError: As :func:`parse_model_config`; or the file can't be read, or is too large.
     """
+    return parse_model_config(read_config_text(path), str(path))
+
+
+def read_config_text(path: str | Path) -> bytes:
+    """Read the text of a ``config.json``, no more of it than is taken.
+
+    Raises:
+        ModelConfigError: The file can't be read.
+    """
     try:
         with Path(path).open("rb") as file:
-            text = file.read(MAX_MODEL_CONFIG_BYTES + 1)
+            return file.read(MAX_MODEL_CONFIG_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelConfigError(messages.CONFIG_UNREADABLE(path=str(path), reason=reason)) from error
-    return parse_model_config(text, str(path))
 
 
 def parse_model_config(text: bytes, name: str) -> ModelConfig:

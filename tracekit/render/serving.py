@@ -140,9 +140,14 @@ def draw_curve(found: Sequence[ServedTarget]) -> str:
     return draw_svg(build_curve(found))
 
 
+def render_text(found: Sequence[ServedTarget]) -> str:
+    """Return what a wide terminal shows, without colours."""
+    return as_text(render_served(found))
+
+
 def render_page(found: Sequence[ServedTarget]) -> str:
     """Render a page without scripts: the chart and what the terminal shows."""
-    text = to_html(as_text(render_served(found)))
+    text = to_html(render_text(found))
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>tracekit serving</title>'
         f"<style>body{{font-family:sans-serif;max-width:70em;margin:auto}}pre{{overflow:auto}}</style>"

@@ -211,7 +211,7 @@ def _find_sharded_tables(
 
 
 def serving(
-    config: str | PathLike[str],
+    config: str | PathLike[str] | bytes,
     request: ServingRequest,
     trace: Trace | None = None,
     progress: ProgressCallback = lambda stage: None,
@@ -219,7 +219,7 @@ def serving(
     """Tell what users of a served model wait for under a load, on each target.
 
     Args:
-        config: The model's config.json.
+        config: The model's config.json: its path, or its text as bytes.
         request: The targets, the engine, the load and the limits.
         trace: A trace of the engine serving the model, whose steps calibrate those predicted.
         progress: Called with the name of each stage as it begins.
@@ -238,7 +238,7 @@ def serving(
     targets = resolve_targets(split_values(request.gpu), split_values(request.cluster))
     if not targets:
         raise RequestError(requests.NO_TARGET())
-    question = _ask_of_served(Path(config), request)
+    question = _ask_of_served(config, request)
     if trace is not None:
         run = measure(trace, RunOptions(), progress)
         if run.gpu is None:
@@ -272,10 +272,10 @@ def _find_node(gpu: str, ranks: int) -> "Cluster":
     return load_cluster(f"{max(ranks, 1)}x{gpu}")
 
 
-def _ask_of_served(config: Path, request: ServingRequest) -> "ServingQuestion":
+def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest) -> "ServingQuestion":
     """Return what a request asks of a model."""
     from predictors.kernel_identity import parse_framework
-    from tracekit.models.llm import read_model_config
+    from tracekit.models.llm import parse_model_config, read_config_text
     from tracekit.request.options.run import parse_time_us
     from tracekit.request.options.serving import DEFAULT_TOKENS
     from tracekit.served.answer import Limits, ServingQuestion
@@ -294,9 +294,10 @@ def _ask_of_served(config: Path, request: ServingRequest) -> "ServingQuestion":
     ttft_ms, tpot_ms = (
         None if one is None else parse_time_us(one) / 1e3 for one in (request.ttft_below, request.tpot_below)
     )
-    model = read_model_config(config)
+    text, name = (config, "config.json") if isinstance(config, bytes) else (read_config_text(Path(config)), str(config))
+    model = parse_model_config(text, name)
     return ServingQuestion(
-        model=ServedModel(model, request.precision or read_precision(config), request.cache_type or "bf16"),
+        model=ServedModel(model, request.precision or read_precision(text), request.cache_type or "bf16"),
         engine=Engine(framework, version, request.tp or 1),
         pattern=Pattern(lengths, request.spread or 0.0, request.requests),
         loads=tuple(loads),

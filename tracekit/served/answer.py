@@ -166,10 +166,11 @@ def serve_on(question: ServingQuestion, cluster: Cluster, price: float | None) -
     simulation = _build_simulation(question, cluster, memory)
     loads = tuple(_add_dollars(simulation.answer(load), price, simulation.all_gpus) for load in question.loads)
     most = min(max(memory.count_sequences(int(longest)), 1), MAX_CURVE)
+    usual = replace(simulation, pattern=replace(question.pattern, count=None))
     curve = (
         ()
         if question.replicas
-        else tuple(_add_dollars(simulation.answer(load), price, simulation.all_gpus) for load in list_curve_loads(most))
+        else tuple(_add_dollars(usual.answer(load), price, simulation.all_gpus) for load in list_curve_loads(most))
     )
     largest = _find_largest(question, simulation, price) if question.limits.are_given else None
     lengths = sorted({longest, *(one for one in CONTEXTS if one > longest)})

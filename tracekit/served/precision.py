@@ -1,7 +1,6 @@
 """The format that a model's config.json says its weights have."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,16 +12,16 @@ from tracekit.served.steps import WEIGHT_BYTES
 DEFAULT_PRECISION = "bf16"
 
 
-def read_precision(path: Path) -> str:
+def read_precision(text: bytes) -> str:
     """Read the precision of a model's products from its ``quantization_config``; bf16 without one.
 
     Args:
-        path: A config.json that can be read.
+        text: A config.json, as a model's configuration was read from it.
 
     Raises:
         RequestError: It says a format whose kernels aren't known here.
     """
-    given = msgspec.json.decode(path.read_bytes())
+    given = msgspec.json.decode(text)
     quantised = given.get("quantization_config") or given.get("text_config", {}).get("quantization_config")
     if not isinstance(quantised, Mapping):
         return DEFAULT_PRECISION

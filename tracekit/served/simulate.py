@@ -123,7 +123,7 @@ class Simulation:
     gpus: int
     idle_w: float
     replicas: Replicas | None = None
-    _kept: dict[Load, LoadAnswer] = field(default_factory=dict)
+    _kept: dict[Load, LoadAnswer] = field(default_factory=dict, init=False)
 
     @property
     def all_gpus(self) -> int:

@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 from predictors import PredictorError
 from tracekit import __version__
 from tracekit.errors import TracekitError
-from tracekit.web import api, api_docs, compare, job_pages, pages, responses, shard, tus
+from tracekit.web import api, api_docs, compare, job_pages, pages, responses, serving, shard, tus
 from tracekit.web.access import AccessMiddleware, TokenChecker
 from tracekit.web.database import MAX_WAITING_CHANGES, READ_CONNECTIONS
 from tracekit.web.settings import Settings
@@ -51,7 +51,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     tokens = TokenChecker(settings)
     app.state.settings, app.state.store, app.state.tokens = settings, store, tokens
-    for area in (api, api_docs, compare, shard, tus, job_pages, pages):
+    for area in (api, api_docs, compare, serving, shard, tus, job_pages, pages):
         app.include_router(area.router)
     app.mount("/static", StaticFiles(directory=responses.STATIC), name="static")
     app.add_exception_handler(TracekitError, responses.on_tracekit_error)
