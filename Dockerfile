@@ -8,7 +8,8 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /src
 
 FROM python:3.13-slim
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir "$(echo /wheels/*.whl)[web,postgresql,view]" \
+    pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu \
+    "$(echo /wheels/*.whl)[web,postgresql,view,capture]" \
     && useradd --create-home --uid 1000 tracekit && install --directory --owner tracekit /data
 USER 1000
 ENV XDG_CACHE_HOME=/data/cache

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -39,6 +40,8 @@ class LiveMemory:
         self._live_bytes = 0
         self._known: dict[int, int] = {}
         self._numbered = 0
+        self._changes: list[tuple[int, int]] = []
+        self._update_begin: int | None = None
         for tensor in held:
             self.number(tensor)
 
@@ -55,6 +58,7 @@ class LiveMemory:
         size = round_to_block(storage.nbytes())
         self._add(storage, size)
         self._live_bytes += size
+        self._changes.append((self._known[storage._cdata], size))
 
     def _add(self, storage: Any, size: int = 0) -> None:
         self._known[storage._cdata] = self._numbered
@@ -62,8 +66,10 @@ class LiveMemory:
         weakref.finalize(storage, self._drop, storage._cdata, size)
 
     def _drop(self, key: int, size: int) -> None:
-        self._known.pop(key, None)
+        number = self._known.pop(key, None)
         self._live_bytes -= size
+        if number is not None and size:
+            self._changes.append((number, -size))
 
     def number(self, tensor: Tensor) -> int:
         """Return the number of a tensor's memory, which no other has had before."""
@@ -71,6 +77,48 @@ class LiveMemory:
         if storage._cdata not in self._known:
             self._add(storage)
         return self._known[storage._cdata]
+
+    def begin_update(self) -> None:
+        """Note that the passes are over, and the optimizer's update begins."""
+        self._update_begin = len(self._changes)
+
+    def list_peaks(self, gradients: Iterable[Tensor]) -> tuple[tuple[int, int, int], ...]:
+        """List the moments that may need most memory, however gradients and activations are scaled; the update last.
+
+        A scaled sum is largest at a corner of the curve of gradients against activations; that of the most activations
+        beside a gradient is listed, too::
+
+            activations | o forward's end
+                        |     o
+                        |        o       o: listed
+                        +----------- gradients
+
+        Args:
+            gradients: The parameters' gradients, while they are there.
+
+        Returns:
+            Bytes of gradients, of activations, and of what the update makes.
+        """
+        changes = np.array(self._changes, np.int64).reshape(-1, 2)
+        is_gradient = np.isin(changes[:, 0], [self.number(one) for one in gradients])
+        sizes = np.column_stack([np.where(is_gradient, changes[:, 1], 0), np.where(is_gradient, 0, changes[:, 1])])
+        live = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sizes, axis=0)])
+        begin = len(changes) if self._update_begin is None else self._update_begin
+        passes, update = live[: begin + 1], live[begin:]
+        most = passes[np.lexsort((passes[:, 1], passes[:, 0]))[::-1]]
+        ahead = np.concatenate([[-1], np.maximum.accumulate(most[:-1, 1])])
+        corners = most[most[:, 1] > ahead]
+        chosen = corners[np.unique((corners @ np.vstack([np.ones(SCALES.size), SCALES])).argmax(axis=0))]
+        returning = passes[passes[:, 0] > 0]
+        if len(returning):
+            chosen = np.vstack([chosen, returning[returning[:, 1].argmax()]])
+        extra = int((update[:, 1] - update[0, 1]).max())
+        found = [(int(ours), int(theirs), 0) for ours, theirs in chosen]
+        return (*found, (int(update[0, 0]), int(update[0, 1]), extra))
+
+
+SCALES = 2.0 ** np.arange(-12, 13, 0.25)
+"""Scales of activations relative to gradients, among which the moments of the most memory are looked for."""
 
 
 def round_to_block(size: int) -> int:

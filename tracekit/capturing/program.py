@@ -17,7 +17,7 @@ from tracekit.parallelism.relayout import add_measured_times
 from tracekit.run import prepare_run
 
 if TYPE_CHECKING:
-    from tracekit.capturing.ops import Call, OpProfile
+    from tracekit.capturing.ops import Call, LiveMemory, OpProfile
 
 LONG_US = 1e6
 """Time of captured kernels, so that none is taken for faster than its arithmetic allows."""
@@ -122,7 +122,8 @@ def capture(
             fused = modes.enter_context(
                 choose_as_cuda(getattr(torch, DTYPES[autocast]) if autocast else None, attention)
             )
-            _run_step(model, inputs, keywords or {}, training, update)
+            _run_step(model, inputs, keywords or {}, training, update, seen.memory)
+            peaks = seen.memory.list_peaks(one.grad for one in parameters if one.grad is not None)
     if attention and not fused:
         raise CaptureError(messages.ATTENTION_NOT_CALLED())
     if not seen.calls:
@@ -135,6 +136,8 @@ def capture(
         parameter_bytes=sum(size * one.element_size() for size, one in zip(sizes, parameters, strict=True)),
         held_bytes=held_bytes,
         peak_bytes=held_bytes + seen.memory.peak_bytes,
+        state_bytes=states,
+        peaks=peaks,
         trains=training,
     )
     found = CapturedProgram(called, tuple(seen.calls), profile, facts)
@@ -200,11 +203,17 @@ def _list_tensors(torch: Any, model: Any, inputs: Sequence[Any], keywords: Mappi
 
 
 def _run_step(
-    model: Any, inputs: Sequence[Any], keywords: Mapping[str, Any], training: bool, update: Callable[[], None] | None
+    model: Any,
+    inputs: Sequence[Any],
+    keywords: Mapping[str, Any],
+    training: bool,
+    update: Callable[[], None] | None,
+    memory: "LiveMemory",
 ) -> None:
     found = model(*inputs, **keywords)
     if training and found is not None:
         _find_loss(found).backward()
+    memory.begin_update()
     if update:
         update()
 

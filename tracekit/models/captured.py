@@ -29,6 +29,9 @@ class CaptureFacts:
         parameter_bytes: Their size.
         held_bytes: Size of all that a step begins with: parameters, buffers, inputs and the optimizer's states.
         peak_bytes: The most memory that its tensors hold at once; 0, as the other sizes, where nothing tells.
+        state_bytes: The optimizer's states, of what is held.
+        peaks: Moments that may need most memory, however these are scaled, the update last: bytes of gradients, of
+            activations, and of what the update makes; empty where nothing tells.
         trains: Whether the step has a backward pass.
         batch: Sequences of a step; 0 where they aren't known.
         tokens: Tokens of a step, likewise.
@@ -46,6 +49,8 @@ class CaptureFacts:
     held_bytes: Size
     peak_bytes: Size
     trains: bool
+    state_bytes: Size = 0
+    peaks: tuple[tuple[Size, Size, Size], ...] = ()
     batch: Size = 0
     tokens: Size = 0
     collectives: Size = 0

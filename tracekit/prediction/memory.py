@@ -2,17 +2,20 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from predictors import Gpu
 from tracekit.analysis.embedding_tables import compute_table_bytes
-from tracekit.arrays import find_matches
+from tracekit.arrays import Bools, Floats, find_matches
 from tracekit.kept import keep_on_first
 from tracekit.messages import Message
 from tracekit.messages import predictions as told
 from tracekit.models.captured import CaptureFacts
+from tracekit.parallelism.fsdp import FsdpUnits, find_fsdp_units
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients, is_in_first_step
-from tracekit.parallelism.layout import Layout, LayoutRequest
+from tracekit.parallelism.layers import find_repeated_layers
+from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.program import Program
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
@@ -98,6 +101,10 @@ def estimate_memory_needs(program: Program) -> MemoryNeeds:
     if not captured.trains:
         state = ModelState(captured.parameter_bytes, 0, 0, 0)
     written = captured.peak_bytes - captured.held_bytes
+    if captured.trains and captured.peaks:
+        ends = state.largest_two_fraction if state else 0.0
+        state = ModelState(2 * captured.parameter_bytes, captured.state_bytes, captured.state_bytes, ends)
+        written = max(activations for _, activations, _ in captured.peaks)
     return MemoryNeeds(state, written, _compute_traced_bucket_bytes(program, state))
 
 
@@ -121,19 +128,20 @@ def judge_memory_fit(
         in_flight: Largest number of passes whose activations a rank holds, relative to one pass of the trace.
         held_fraction: Fraction of the parameters that a rank holds where replicas split experts.
     """
-    held_part, part = (held_fraction * one for one in (_compute_held_fractions(*layouts) if layouts else (1.0, 1.0)))
-    batch = layouts[1].batch / layouts[0].batch if layouts else 1.0
+    old, new = layouts or (Layout(), Layout())
+    held_part, part = (held_fraction * one for one in _compute_held_fractions(old, new))
     # With fewer expert-parallel ranks each holds more experts or tables, which may be all that it holds.
-    crowded = max(layouts[0].ep / layouts[1].ep, 1.0) if layouts else 1.0
-    in_flight *= batch
+    crowded = max(old.ep / new.ep, 1.0)
+    in_flight *= new.batch / old.batch
     known = known or estimate_memory_needs(program)
     state, written = known.model_state, known.max_forward_bytes
     buckets = (_compute_bucket_bytes(state, layouts[1]) if layouts else known.bucket_bytes) * held_part
     lacking = buckets if layouts and layouts[0].dp == 1 else 0.0
     room = USABLE_MEMORY_FRACTION * gpu.memory_bytes
     captured = program.trace.capture_facts
-    if captured and captured.peak_bytes and held_part == part == crowded == 1:
-        return _judge_captured_memory(captured, in_flight, lacking, room)
+    is_known = captured is not None and crowded == held_fraction == 1
+    if is_known and (exact := _judge_captured_memory(program, (old, new), in_flight, lacking, room)):
+        return exact
     peaks = [rank.peak_memory_bytes for rank in program.ranks if rank.peak_memory_bytes]
     if held_part == part == crowded == 1 and peaks:
         allocated, reserved = (max(sizes) for sizes in zip(*peaks, strict=True))
@@ -214,8 +222,20 @@ def _judge_scaled_memory(
     return MemoryFit(least, most, fits, told.MEMORY_BOUNDS(min_bytes=least, max_bytes=most, usable_bytes=room))
 
 
-def _judge_captured_memory(facts: CaptureFacts, in_flight: float, buckets: float, room: float) -> MemoryFit:
-    """Judge by what the tensors of a captured step take; what it makes grows with its batch, gradients don't.
+def _judge_captured_memory(
+    program: Program, layouts: tuple[Layout, Layout], in_flight: float, buckets: float, room: float
+) -> MemoryFit | None:
+    """Judge by what the tensors of a captured step take; None where that isn't known in the layout."""
+    facts = program.trace.capture_facts
+    if facts and facts.peaks:
+        return _judge_split_memory(program, facts, layouts, in_flight, buckets, room)
+    if facts and facts.peak_bytes and _compute_held_fractions(*layouts) == (1, 1):
+        return _judge_scaled_capture(facts, in_flight, buckets, room)
+    return None
+
+
+def _judge_scaled_capture(facts: CaptureFacts, in_flight: float, buckets: float, room: float) -> MemoryFit:
+    """Judge by the peak of a captured step; what it makes grows with its batch, gradients don't.
 
     ::
 
@@ -230,6 +250,71 @@ def _judge_captured_memory(facts: CaptureFacts, in_flight: float, buckets: float
     if least == most:
         return MemoryFit(least, most, fits, told.MEMORY_CAPTURED(peak_bytes=most, usable_bytes=room))
     return MemoryFit(least, most, fits, told.MEMORY_CAPTURED_SCALED(min_bytes=least, max_bytes=most, usable_bytes=room))
+
+
+def _judge_split_memory(
+    program: Program,
+    facts: CaptureFacts,
+    layouts: tuple[Layout, Layout],
+    in_flight: float,
+    buckets: float,
+    room: float,
+) -> MemoryFit | None:
+    """Judge by the lifetimes of a captured step's tensors, in another layout or at another batch.
+
+    FSDP shards parameters, gradients and optimizer state, and gathers units on top. Tensor parallelism splits them,
+    too; of activations a part, so that bounds are known.
+
+    Returns:
+        None where the FSDP units are unknown, or stages hold a part of the layers each.
+    """
+    old, new = layouts
+    if old.pp != new.pp:
+        return None
+    split = old.tp / new.tp
+    shard = split * old.fsdp_ranks / new.fsdp_ranks
+    gradients, activations, updates = np.array(facts.peaks, np.float64).T
+    gathered = np.zeros((2, gradients.size))
+    if new.sharded and not old.sharded:
+        units = _find_units(program)
+        if units is None:
+            return None
+        gathered[:, :-1] = _bound_gathered_bytes(units, split, gradients[:-1] > 0)
+    other = facts.held_bytes - facts.parameter_bytes - facts.state_bytes
+    fixed = (facts.parameter_bytes + facts.state_bytes) * shard + other + buckets
+    least, most = (
+        fixed + float(((gradients + updates) * shard + activations * in_flight * part + units_bytes).max())
+        for part, units_bytes in zip((min(split, 1.0), max(split, 1.0)), gathered, strict=True)
+    )
+    fits = _compare_bounds(least, most, room)
+    if least == most:
+        return MemoryFit(least, most, fits, told.MEMORY_CAPTURED(peak_bytes=most, usable_bytes=room))
+    return MemoryFit(least, most, fits, told.MEMORY_CAPTURED_SCALED(min_bytes=least, max_bytes=most, usable_bytes=room))
+
+
+@keep_on_first
+def _find_units(program: Program) -> FsdpUnits | None:
+    try:
+        return find_fsdp_units(program, find_repeated_layers(program))
+    except LayoutError:
+        return None
+
+
+FORWARD_BUFFERS, BACKWARD_BUFFERS = (1, 2), (2, 5)
+"""Fewest and most buffers of a layer's size that FSDP holds at once.
+
+Forward: its gathered parameters, and those of the next. Backward: also its gradients, and what is reduce-scattered, of
+two layers (fully_shard's prefetch and ``reduce_scatter_state``).
+"""
+
+
+def _bound_gathered_bytes(units: FsdpUnits, split: float, is_backward: Bools) -> Floats:
+    """Bound what FSDP gathers at moments; the rest's parameters, and then its gradients, stay whole to the end."""
+    layer, rest = split * (units.layer_bytes + units.expert_bytes), split * units.rest_bytes
+    forward = rest + layer * np.array(FORWARD_BUFFERS, np.float64)
+    backward = rest * np.array([1.0, 2.0]) + layer * np.array(BACKWARD_BUFFERS, np.float64)
+    bounds: Floats = np.where(is_backward, backward[:, None], forward[:, None])
+    return bounds
 
 
 def _compare_bounds(least: float, most: float, room: float) -> bool | None:

@@ -171,7 +171,8 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     job = WholeJob(run, run.program, old, processed)
     predictor = settings.make_predictor(job, job)
     if batch == inf:
-        wanted = [_enlarge_batch(predictor, target) for target in wanted]
+        samples = _count_rank_samples(run, processed, old)
+        wanted = [_enlarge_batch(predictor, target, samples) for target in wanted]
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:
         raise LayoutError(layouts.NO_LAYOUT_PREDICTED(reason=refused[0]))
@@ -227,23 +228,34 @@ def _count_replica_ranks(old: Layout, change: LayoutRequest) -> int:
     return (change.tp or old.tp) * (change.pp or old.pp) * sharing
 
 
-def _enlarge_batch(predictor: Predictor, target: Target) -> Target:
-    """Return a target with the largest whole multiple of the batch that surely fits; unchanged if none does."""
+def _count_rank_samples(run: MeasuredRun, processed: StepBatch, old: Layout) -> int:
+    """Count the samples of a rank's step, so that any number of them can be tried; 1 where they aren't known."""
+    facts = run.trace.capture_facts
+    known = facts.batch if facts else 0
+    counted = processed.size / old.dp / processed.passes if processed.unit == "samples" else 0.0
+    return known or (int(counted) if counted == int(counted) else 0) or 1
+
+
+def _enlarge_batch(predictor: Predictor, target: Target, samples: int) -> Target:
+    """Return a target with the largest batch of whole samples that surely fits; unchanged if none does.
+
+    ``samples`` are those of the traced batch.
+    """
     layout = target.layout or Layout()
 
-    def enlarge(factor: int) -> Target:
-        return replace(target, layout=replace(layout, batch=float(factor)))
+    def enlarge(number: int) -> Target:
+        return replace(target, layout=replace(layout, batch=number / samples))
 
     try:
-        fits, fails = 1, 2
-        while fails <= MAX_BATCH_FACTOR and predictor.fits(enlarge(fails)):
+        fits, fails = (samples, 2 * samples) if predictor.fits(enlarge(samples)) else (0, samples)
+        while fits and fails <= MAX_BATCH_FACTOR * samples and predictor.fits(enlarge(fails)):
             fits, fails = fails, 2 * fails
         while fails - fits > 1:
             middle = (fits + fails) // 2
             fits, fails = (middle, fails) if predictor.fits(enlarge(middle)) else (fits, middle)
     except TracekitError:
         return target  # which its prediction refuses, too
-    return enlarge(fits)
+    return enlarge(fits or samples)
 
 
 def _predict_targets(predictor: Predictor, wanted: Sequence[Target], refused: list[Message]) -> Iterator[Prediction]:

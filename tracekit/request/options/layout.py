@@ -130,7 +130,7 @@ class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
     batch: Annotated[
         float | str | None,
         Option(
-            "Each rank's batch, as a multiple of the trace's, or max for the largest whole one that surely fits.",
+            "Each rank's batch, as a multiple of the trace's, or max for the most whole samples that surely fit.",
             "Batch, times the trace's",
             "FACTOR",
         ),

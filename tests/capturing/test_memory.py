@@ -1,0 +1,160 @@
+"""The memory of captured steps in layouts, by hand and against PyTorch's own trackers."""
+
+import pytest
+import torch
+from torch import nn
+
+from predictors import load_gpu
+from tracekit.capturing.program import CapturedProgram, capture
+from tracekit.capturing.timed_trace import load_captured
+from tracekit.models.captured import FACTS_KEY, CaptureFacts
+from tracekit.parallelism.layout import Layout
+from tracekit.prediction.memory import MemoryFit, judge_memory_fit
+from tracekit.run import prepare_run
+
+WIDTH, LAYERS, ROWS = 1024, 6, 512
+WEIGHTS_BYTES = 4 * WIDTH * WIDTH
+MIB = 2**20
+
+
+def capture_layers(**options: object) -> CapturedProgram:
+    """Capture a training step of equal linear layers of 4 MiB each."""
+    with torch.device("meta"):
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False), nn.GELU()) for _ in range(LAYERS)))
+        rows = torch.zeros(ROWS, WIDTH)
+    return capture(model, rows, training=True, **options)  # type: ignore[arg-type]
+
+
+def judge(program: CapturedProgram, new: Layout) -> MemoryFit:
+    """Judge the memory of a rank in a layout."""
+    run = prepare_run(load_captured(program))
+    return judge_memory_fit(run.program, None, load_gpu("h100-sxm"), (Layout(), new))
+
+
+def test_moments_tell_gradients_activations_and_the_update_apart():
+    facts = capture_layers(optimizer="adamw").facts
+    gradients, activations, update = facts.peaks[-1]
+    assert gradients == LAYERS * WEIGHTS_BYTES
+    assert activations <= 2 * 4 * ROWS * WIDTH + 1024  # the output and the loss
+    assert update == LAYERS * WEIGHTS_BYTES  # torch._foreach_sqrt of the second moments
+    assert facts.held_bytes + max(map(sum, facts.peaks)) == facts.peak_bytes
+    assert facts.state_bytes == 2 * LAYERS * WEIGHTS_BYTES
+    # Forward each layer keeps its linear layer's output and GELU's: 4 MiB.
+    assert max(kept for _, kept, _ in facts.peaks) >= LAYERS * 2 * 4 * ROWS * WIDTH
+
+
+def test_fsdp_shards_the_state_and_gathers_layers():
+    program = capture_layers(optimizer="adamw")
+    whole, sharded = judge(program, Layout()), judge(program, Layout(dp=8, sharded=True))
+    assert whole.min_bytes == whole.max_bytes == program.facts.peak_bytes
+    assert sharded.min_bytes is not None
+    assert sharded.max_bytes is not None
+    # Parameters and two moments of 24 MiB each, over 8 ranks; the input; 24 MiB of activations; gathered layers.
+    kept = max(kept for _, kept, _ in program.facts.peaks)
+    fixed = 3 * LAYERS * WEIGHTS_BYTES / 8 + 4 * ROWS * WIDTH
+    assert sharded.min_bytes >= fixed + kept + WEIGHTS_BYTES
+    assert sharded.max_bytes <= fixed + kept + 5 * WEIGHTS_BYTES + LAYERS * WEIGHTS_BYTES / 8
+
+
+def test_ddp_adds_buckets_and_a_batch_grows_activations_alone():
+    program = capture_layers()
+    assert judge(program, Layout(dp=2)).max_bytes == program.facts.peak_bytes + LAYERS * WEIGHTS_BYTES
+    largest = max(ours + 2 * kept for ours, kept, _ in program.facts.peaks)
+    assert judge(program, Layout(batch=2.0)).max_bytes == program.facts.held_bytes + largest
+
+
+def test_facts_without_moments_are_still_read():
+    facts = capture_layers().facts.to_dict()
+    del facts["peaks"], facts["state_bytes"]
+    read = CaptureFacts.from_metadata({FACTS_KEY: facts})
+    assert read is not None
+    assert read.peaks == ()
+
+
+TOLERANCE = 0.05
+TRACKER_WARNS = pytest.mark.filterwarnings("ignore:Module is None")
+
+
+def build_model(kind: str) -> tuple[nn.Module, torch.Tensor]:
+    """Build a small language model, without dropout, which a CPU computes by other kernels than a GPU."""
+    import transformers
+
+    configs = {
+        "llama": transformers.LlamaConfig(
+            hidden_size=1024, intermediate_size=2816, num_hidden_layers=8, num_attention_heads=16, vocab_size=32000
+        ),
+        "gpt2": transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0),
+        "bert": transformers.BertConfig(hidden_dropout_prob=0, attention_probs_dropout_prob=0),
+    }
+    head = transformers.AutoModelForMaskedLM if kind == "bert" else transformers.AutoModelForCausalLM
+    model = head.from_config(configs[kind], attn_implementation="sdpa")
+    return model.train(), torch.zeros(4, 512, dtype=torch.int64)
+
+
+def capture_model(kind: str) -> CapturedProgram:
+    """Capture its training step with AdamW."""
+    with torch.device("meta"):
+        model, words = build_model(kind)
+    keywords = {"input_ids": words, "labels": words, "use_cache": False}
+    return capture(model, training=True, optimizer="adamw", keywords=keywords)
+
+
+@pytest.fixture
+def mesh():
+    """Eight ranks that exchange nothing."""
+    from torch.distributed import destroy_process_group, init_process_group
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    yield init_device_mesh("cpu", (8,))
+    destroy_process_group()
+
+
+def track(model: nn.Module, words: torch.Tensor, tracker: object, optimizer: torch.optim.Optimizer) -> float:
+    """Return the most bytes of the second step, as a tracker of PyTorch counts them."""
+    with tracker as mode:  # type: ignore[attr-defined]
+        for step in range(2):
+            output = model(input_ids=words, labels=words, use_cache=False)
+            output.loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if step == 0:
+                mode.reset_mod_stats()
+    return float(max(sizes["Total"] for sizes in mode.get_tracker_snapshot("peak").values()))
+
+
+@pytest.mark.heavy
+@TRACKER_WARNS
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
+def test_memory_is_that_of_torchs_tracker(kind):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    with FakeTensorMode():
+        model, words = build_model(kind)
+        optimizer, tracker = torch.optim.AdamW(model.parameters(), foreach=True), MemTracker()
+        tracker.track_external(model, optimizer, words)
+        truth = track(model, words, tracker, optimizer)
+    assert capture_model(kind).facts.peak_bytes == pytest.approx(truth, rel=TOLERANCE)
+
+
+@pytest.mark.heavy
+@TRACKER_WARNS
+def test_fsdp_memory_is_that_of_torchs_tracker(mesh):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+    from torch.distributed.fsdp import fully_shard
+
+    with FakeTensorMode():
+        model, words = build_model("llama")
+        for layer in model.model.layers:  # type: ignore[union-attr]
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+        tracker = FSDPMemTracker(model, optimizer)
+        tracker.track_inputs((words,))
+        truth = track(model, words, tracker, optimizer)
+    found = judge(capture_model("llama"), Layout(dp=8, sharded=True))
+    assert found.min_bytes == pytest.approx(truth, rel=TOLERANCE)
+    assert found.max_bytes == pytest.approx(truth, rel=TOLERANCE)
