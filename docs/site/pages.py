@@ -28,6 +28,7 @@ RETURNED_CLASSES = (
     "tracekit.notebook.NotebookReport",
     "tracekit.reporting.Report",
     "tracekit.reporting.comparison.Comparison",
+    "tracekit.served.answer.ServedTarget",
     "tracekit.sharding.plan.ShardingPlans",
     "tracekit.sharding.plan.ShardingPlan",
 )
