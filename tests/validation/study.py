@@ -38,7 +38,7 @@ KNOWN_INPUTS = {
     CUDNN_FRONTEND: "a checkout of github.com/NVIDIA/cudnn-frontend",
     KERNEL_DATA: "a folder of measured kernels: aiconfigurator/*.parquet and neusight/*.parquet",
     SERVED_TRACES: "results/profile in a checkout of github.com/harishvs/moe-inference-optimize",
-    SERVED_LOADS: "a folder with served.csv: aiconfigurator's measured TTFT and TPOT, of dense models on H100 and H200",
+    SERVED_LOADS: "a folder with served.csv: aiconfigurator's TTFT and TPOT; and steps.csv: PipeWeave's steps",
     FIT: "a folder that `python -m predictors.training fit` wrote",
     RECORDED_SAMPLES: "the folder `samples` of an archive that `make on-gpu` wrote",
 }

@@ -1,14 +1,13 @@
 """Note the ops of a PyTorch program that would launch kernels on a GPU, from its run on tensors without data."""
 
 import json
-import math
 import os
 import re
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +20,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tracekit.capturing.calls import Call as Call
+from tracekit.capturing.calls import Operand as Operand
+from tracekit.capturing.calls import OpProfile as OpProfile
 from tracekit.capturing.kernel_names import TF32, lies_by_pixel, list_following_ops, list_kernel_names
 from tracekit.capturing.table_lookups import FBGEMM, FBGEMM_CAPTURED
 
@@ -142,34 +144,6 @@ QUIET_LOG = {"KINETO_LOG_LEVEL": "6"}
 """Keeps the profiler from writing to stderr that it starts and stops."""
 
 
-@dataclass
-class OpProfile:
-    """The ops, annotations and modules of a step, as the profiler's events, with its own times in microseconds.
-
-    PyTorch's own profiler notes them while the step is captured. :class:`Capture` leaves a mark for each call that
-    launches kernels::
-
-        aten::linear
-          aten::addmm
-            <mark 7>            # the kernels of call 7 are launched here
-        autograd::engine::evaluate_function: AddmmBackward0
-
-    Attributes:
-        events: In order of their start, the enclosing ones first.
-        marks_us: Start of each call's mark.
-        launched_from: Place among the events of the op that encloses each call's mark; -1 without one.
-    """
-
-    events: list[dict[str, Any]] = field(default_factory=list)
-    marks_us: list[float] = field(default_factory=list)
-    launched_from: list[int] = field(default_factory=list)
-
-    @property
-    def end_us(self) -> float:
-        """When the last of them ends."""
-        return max([*self.marks_us, *(event["ts"] + event["dur"] for event in self.events)]) + 1
-
-
 def mark_call(number: int) -> None:
     """Leave the mark of a call; does nothing without a profiler."""
     with torch._C._profiler._RecordFunctionFast(f"{MARK}{number}"):
@@ -267,44 +241,6 @@ NO_KERNEL = re.compile(
     r"^(t|alias|diagonal|expand|permute|transpose|as_strided|select|slice|split|split_with_sizes|squeeze|unbind|unfold|"
     r"unsqueeze)$"
 )
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A tensor that a call reads or writes.
-
-    Attributes:
-        number: Of its memory.
-        dtype: Its type, as the profiler calls it.
-    """
-
-    number: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-
-    @property
-    def numel(self) -> int:
-        """Number of its elements."""
-        return math.prod(self.shape)
-
-
-@dataclass(frozen=True)
-class Call:
-    """An op's call with what the profiler would have noted of its inputs, and the kernels that it launches.
-
-    What it reads and writes, and whether a backward pass makes it, is only known of captured programs.
-    """
-
-    op: str
-    dims: list[Any]
-    types: list[str]
-    concrete: list[str]
-    kernels: tuple[str, ...]
-    strides: list[Any] = field(default_factory=list)
-    reads: tuple[Operand, ...] = ()
-    writes: tuple[Operand, ...] = ()
-    is_backward: bool = False
 
 
 class Capture(TorchDispatchMode):

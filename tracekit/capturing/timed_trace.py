@@ -36,10 +36,12 @@ class CaptureSetting:
     Attributes:
         indices: How rows of embedding tables are looked up; None where nothing tells.
         calibrated: Whether the calibrations of this machine count.
+        framework: The serving engine that runs it, with its release where that is known; None for PyTorch.
     """
 
     indices: IndexPattern | None = None
     calibrated: bool = False
+    framework: str | None = None
 
 
 DEFAULT_SETTING = CaptureSetting()
@@ -110,7 +112,8 @@ def predict_times(
     ``host_us`` is the time of the CPU for each op.
     """
     kernels = sum(len(call.kernels) for call in program.calls)
-    first = _predict_once(program, gpu, repeat(LONG_US, kernels), 1.0, DEFAULT_SETTING)
+    unmeasured = CaptureSetting(framework=setting.framework)
+    first = _predict_once(program, gpu, repeat(LONG_US, kernels), 1.0, unmeasured)
     return _predict_once(program, gpu, first.tolist(), host_us, setting)
 
 
@@ -119,7 +122,7 @@ def _predict_once(
 ) -> Floats:
     builder = build_trace(program.calls, times_us, host_us, program.profile)
     describe_capture(builder, replace(program.facts, gpu=gpu.slug), gpu, program.name)
-    run = prepare_run(builder.load(), indices=setting.indices)
+    run = prepare_run(builder.load(), indices=setting.indices, framework=setting.framework)
     (predicted,) = predict_on_gpus(run, [gpu.slug], calibrated=setting.calibrated, scored=False)
     known = pl.when(pl.col("method") != "kept").then("time_us").otherwise(UNKNOWN_CAPTURED_US)
     times: Floats = predicted.kernels.select(known.alias("time_us"))["time_us"].to_numpy()

@@ -169,8 +169,20 @@ BATCH_OF_FUNCTION = error(
 )
 OPTIONS_OF_PROGRAMS = error(
     "{--train}, {--optimizer}, {--autocast}, {--tf32}, {--compile}, {--cuda-graph}, {--seq}, {--dtype}, "
-    "{--attention}, {--bottom-mlp}, {--top-mlp} and {--measured} are for programs that are captured, not for traces.",
+    "{--attention}, {--bottom-mlp}, {--top-mlp}, {--decode}, {--prefill} and {--measured} are for programs that are "
+    "captured, not for traces.",
     "Leave them out, or give FILE.py:FUNCTION or a model's config.json.",
+)
+DECODE_AND_PREFILL = error("{--decode} and {--prefill} are two steps.", "Give one of them.")
+PRECISION_WITHOUT_ENGINE = error(
+    "{--precision} and {--cache-type} are those of a serving engine's step.", "Add {--decode} or {--prefill}."
+)
+ENGINE_OPTIONS = error(
+    "{--train}, {--autocast}, {--tf32}, {--compile} and {--measured} don't go with a serving engine's step.",
+    "Leave them out, or leave {--decode} and {--prefill} out.",
+)
+ENGINE_OF_CONFIG = error(
+    "A serving engine's step is built from a model's config.json, not from {program}.", "Give one."
 )
 TABLES_OF_PROGRAMS = error(
     "Here {--table} is for programs that are captured, not for traces.", "Leave it out, or give a DLRM's configuration."

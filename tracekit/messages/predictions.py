@@ -224,6 +224,11 @@ MEMORY_UNKNOWN = note("the trace doesn't tell how much of {usable_bytes} it need
 MEMORY_AS_TRACED = note("it fitted into the {source_bytes} of the trace's GPU")
 MEMORY_RECORDED = note("it took {allocated_bytes} of tensors, {reserved_bytes} reserved; {usable_bytes} are usable")
 ATTENTION_OF_CAPTURE = note("Attention is computed by {kernels}.", "{--attention} chooses another way.")
+ENGINE_OF_CAPTURE = note(
+    "These are the kernels that {engine} launches, without its scheduler, sampling of requests and detokenising: they "
+    "take the CPU {low_us} to {high_us} a step, which no trace measured here, and on one machine {seen_us}. Where the "
+    "GPU takes less, that sets the pace."
+)
 QUANTIZATION_OF_CAPTURE = note(
     "The linear layers hold weights of fp8 (e4m3), and cast their inputs to it, as the config says ({method})."
 )

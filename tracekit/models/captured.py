@@ -41,6 +41,7 @@ class CaptureFacts:
         tables: Embedding tables of a recommender's configuration.
         attention: How attention is computed, as was assumed or asked for; empty as the program's code has it.
         quantization: How its config says that weights are quantized; empty where they aren't.
+        engine: The serving engine whose kernels it has; empty where PyTorch runs it.
     """
 
     gpu: str
@@ -59,6 +60,7 @@ class CaptureFacts:
     tables: tuple[TableSpec, ...] = ()
     attention: str = ""
     quantization: str = ""
+    engine: str = ""
 
     def to_dict(self) -> dict[str, object]:
         """Return the facts as a trace keeps them."""

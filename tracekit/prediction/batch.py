@@ -100,6 +100,8 @@ def infer_rank_batch(program: Program, samples: float | None = None) -> StepBatc
 
 def _read_captured_batch(program: Program) -> StepBatch | None:
     facts = program.trace.capture_facts
+    if facts and facts.engine:
+        return StepBatch(float(facts.tokens), "tokens", given=True)
     return StepBatch(float(facts.batch), "samples", given=True) if facts and facts.batch else None
 
 

@@ -271,6 +271,11 @@ def note_unknown_time(changed: ChangedStep, least_us: float) -> Iterator[Message
         yield told.UNKNOWN_TIME_VARIES(shorter_us=changed.step_us - least_us, least_us=least_us)
 
 
+ENGINE_HOST_US, SEEN_ENGINE_HOST_US = (500.0, 4000.0), 30_000.0
+"""CPU time of an engine's step beside the GPU's, a judgement; the longest seen: vLLM 0.11 on a B200 machine
+(ML.ENERGY's leaderboard)."""
+
+
 def note_captured_program(program: Program) -> Iterator[Message]:
     """Note how the layers of a captured program run, where its config or an option says so."""
     facts = program.trace.capture_facts
@@ -278,6 +283,9 @@ def note_captured_program(program: Program) -> Iterator[Message]:
         yield told.ATTENTION_OF_CAPTURE(kernels=ATTENTION_KERNELS.get(facts.attention, facts.attention))
     if facts and facts.quantization:
         yield told.QUANTIZATION_OF_CAPTURE(method=facts.quantization)
+    if facts and facts.engine:
+        low_us, high_us = ENGINE_HOST_US
+        yield told.ENGINE_OF_CAPTURE(engine=facts.engine, low_us=low_us, high_us=high_us, seen_us=SEEN_ENGINE_HOST_US)
 
 
 def note_captured_host(host: str | float, times: HostTimes) -> Iterator[Message]:

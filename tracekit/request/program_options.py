@@ -12,8 +12,10 @@ from tracekit.request.option import Option, Panel, Request, split_values
 from tracekit.request.options import EditOptions, LayoutOptions, RunOptions, TargetOptions
 
 if TYPE_CHECKING:
+    from tracekit.capturing.timed_trace import CaptureSetting
     from tracekit.trace import Trace
 
+DEFAULT_ENGINE, DEFAULT_TOKENS = "vllm", 2048
 Asked = TypeVar("Asked", bound=Request)
 AskedOfRun = TypeVar("AskedOfRun", bound=RunOptions)
 
@@ -95,10 +97,52 @@ class ProgramOptions(Request):
         ),
     ] = None
 
+    decode: Annotated[
+        bool,
+        Option(
+            "Of a config: a step in which a serving engine (--framework, default vllm) decodes --batch sequences with "
+            "--context tokens each.",
+            "Config: a serving engine's decode step",
+        ),
+    ] = False
+    prefill: Annotated[
+        bool,
+        Option(
+            "Of a config: a step in which a serving engine reads --batch prompts of --seq tokens.",
+            "Config: a serving engine's prefill",
+        ),
+    ] = False
+    precision: Annotated[
+        str | None,
+        Option(
+            "Of a serving engine's step: format of the weights' products, bf16, fp16, fp8, fp8_block or nvfp4; default "
+            "as the config says.",
+            "Engine: precision of the weights",
+            "TYPE",
+        ),
+    ] = None
+    cache_type: Annotated[
+        str | None,
+        Option(
+            "Of a serving engine's step: format of keys and values in the cache, bf16 (default), fp16 or fp8.",
+            "Engine: precision of the cache",
+            "TYPE",
+        ),
+    ] = None
+
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
         super().check()
         _ = self.capture
+        if self.decode and self.prefill:
+            raise RequestError(messages.DECODE_AND_PREFILL())
+        if (self.precision or self.cache_type) and not self.is_engine_step:
+            raise RequestError(messages.PRECISION_WITHOUT_ENGINE())
+
+    @property
+    def is_engine_step(self) -> bool:
+        """Whether a serving engine's step is asked for."""
+        return self.decode or self.prefill
 
     @property
     def capture(self) -> CaptureOptions:
@@ -125,9 +169,29 @@ class ProgramOptions(Request):
 
         is_calibrated = isinstance(request, TargetOptions) and not request.no_calibration
         setting = CaptureSetting(request.index_pattern, is_calibrated)
+        if self.is_engine_step:
+            return self._capture_engine_step(name, request, setting)
         batch = request.batch if isinstance(request, LayoutOptions) else None
         trace, left = capture_named(name, self.capture, batch, request.source_gpu, setting)
         return trace, replace(request, batch=left) if isinstance(request, LayoutOptions) else request
+
+    def _capture_engine_step(
+        self, name: str, request: AskedOfRun, setting: "CaptureSetting"
+    ) -> "tuple[Trace, AskedOfRun]":
+        from tracekit.capturing.engine_step import EngineStep, capture_engine_step, read_served_model
+
+        if self.train or self.autocast or self.compile or self.measured or self.tf32:
+            raise RequestError(messages.ENGINE_OPTIONS())
+        model = read_served_model(name, self.precision, self.cache_type)
+        layout = request if isinstance(request, LayoutOptions) else None
+        batch, context = (layout.batch or 1, layout.context) if layout else (1, None)
+        if batch != int(batch):
+            raise RequestError(messages.BATCH_MALFORMED(batch=str(batch)))
+        tokens = self.seq or DEFAULT_TOKENS
+        step = EngineStep(int(batch), 1, context or tokens) if self.decode else EngineStep(int(batch), tokens, 0)
+        trace = capture_engine_step(model, request.framework or DEFAULT_ENGINE, step, request.source_gpu, setting)
+        named = replace(request, framework=request.framework or DEFAULT_ENGINE)
+        return trace, replace(named, batch=None, context=None) if layout else named
 
     def refuse_without_program(self) -> None:
         """Refuse options of programs for what is none.
@@ -135,7 +199,7 @@ class ProgramOptions(Request):
         Raises:
             RequestError: One is given.
         """
-        if replace(self.capture, table=()) != CaptureOptions():
+        if replace(self.capture, table=()) != CaptureOptions() or self.is_engine_step:
             raise RequestError(messages.OPTIONS_OF_PROGRAMS())
 
     def move_tables(self, request: Asked) -> Asked:

@@ -58,10 +58,16 @@ class ServedModel:
 
     def count_weight_bytes(self, ranks: int) -> float:
         """Count the bytes of weights on each of the GPUs that share the layers."""
-        config = self.config
-        elements = sum(_count_weights(layer, config.hidden) for layer in config.layers)
-        ends = 2 * config.vocabulary * config.hidden * ACTIVATION_BYTES
-        return (elements * WEIGHT_BYTES[self.precision] + ends) / ranks
+        of_layers = self._count_layer_weights()
+        ends = (self.count_parameters() - of_layers) * ACTIVATION_BYTES
+        return (of_layers * WEIGHT_BYTES[self.precision] + ends) / ranks
+
+    def count_parameters(self) -> float:
+        """Count the weights, norms left out."""
+        return self._count_layer_weights() + 2 * self.config.vocabulary * self.config.hidden
+
+    def _count_layer_weights(self) -> float:
+        return sum(_count_weights(layer, self.config.hidden) for layer in self.config.layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +295,17 @@ def _list_product(model: ServedModel, m: Floats, n: float, k: float, count: int)
 
 def _count_weights(layer: TransformerLayer, hidden: int) -> float:
     """Count a layer's weights, norms left out."""
-    projected = (layer.heads * (3 if layer.is_output_gated else 2) + 2 * layer.kv_heads) * layer.head_dim
     matrices = 3 if layer.is_gated else 2
     routed = layer.mlp_width * max(layer.experts, 1) + layer.shared_width
-    return hidden * (projected + matrices * routed + layer.experts)
+    return _count_mixer_weights(layer, hidden) + hidden * (matrices * routed + layer.experts)
+
+
+def _count_mixer_weights(layer: TransformerLayer, hidden: int) -> float:
+    """Count the weights of a layer's attention."""
+    latent, heads = layer.latent, layer.heads
+    if latent is None:
+        return hidden * (heads * (3 if layer.is_output_gated else 2) + 2 * layer.kv_heads) * layer.head_dim
+    query = heads * (latent.plain + latent.rotated)
+    queries = latent.query_rank * (hidden + query) if latent.query_rank else hidden * query
+    keys = hidden * latent.cached + latent.kv_rank * heads * (latent.plain + latent.value)
+    return queries + keys + heads * latent.value * hidden

@@ -425,3 +425,20 @@ def _compute_fused(signature: Signature) -> Columns | None:
     columns = _build_function_columns(q, k, width, causal, signature)
     masks = [tensor for tensor in signature.tensors if tensor.shape[-2:] == (q[1], k[1])][:1]
     return columns | build_mask_columns(masks, columns) | bracket
+
+
+@op("tracekit::paged_attention", family="attention", unread=PAGED)
+def _compute_paged(signature: Signature) -> Columns | None:
+    """Compute a captured engine's attention: queries and cache [sequences, tokens, heads, width], window.
+
+    A cache with one head of another width than the queries holds keys and values as one vector (MLA), of which the
+    values are the first part; its width is the last argument.
+    """
+    q, k, values = signature.get_shape(0), signature.get_shape(1), signature.get_integer(3)
+    if not q or not k or len(q) != 4 or len(k) != 4:
+        return None
+    width = (q[3] + values) // 2 if values else q[3]
+    columns = build_attention_columns(
+        q, k, width, causal=True, backward=False, window=signature.get_integer(2) or None, paged=True
+    )
+    return {**columns, "cache_width": k[3]} if values and k[2] == 1 and q[2] > 1 else columns

@@ -395,3 +395,26 @@ def _compute_compressed_mm(signature: Signature) -> Columns | None:
 
 op("aten::_sparse_semi_structured_mm", family="gemm")(lambda signature: _compute_sparse_mm(signature, 0))
 op("aten::_sparse_semi_structured_addmm", family="gemm")(lambda signature: _compute_sparse_mm(signature, 1))
+
+
+@op("tracekit::quantised_linear", family="gemm")
+def _compute_quantised_linear(signature: Signature) -> Columns | None:
+    """Compute a captured engine's GEMM of input [m, k] and weight [k, n], in the precision of its last argument."""
+    left, right, dtype = signature.get_shape(0), signature.get_shape(1), signature.get_value(2)
+    if left is None or right is None or len(left) != 2 or len(right) != 2:
+        return None
+    return {"batch": 1, "m": left[0], "n": right[1], "k": left[1], **_name_precision(dtype)}
+
+
+@op("tracekit::expert_gemm", family="gemm")
+def _compute_expert_gemm(signature: Signature) -> Columns | None:
+    """Compute a captured engine's grouped GEMM: input [tokens, k], weights [experts, k, n], top k, precision."""
+    x, weights, top_k = signature.get_shape(0), signature.get_shape(1), signature.get_integer(2)
+    if x is None or weights is None or len(weights) != 3 or not top_k or not x[0]:
+        return None
+    spread = TokenSpread(x[0], weights[0], min(top_k, weights[0]))
+    return spread.build_columns(weights[2], weights[1]) | _name_precision(signature.get_value(3))
+
+
+def _name_precision(dtype: object) -> Columns:
+    return {"dtype": dtype} if isinstance(dtype, str) else {}

@@ -11,6 +11,7 @@ TABLES = (
         "sharpened_steps",
         "served_jobs",
         "served_loads",
+        "served_steps",
         "recommenders",
     ),
 )

@@ -1,0 +1,143 @@
+"""A serving engine's step from a model's config."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tracekit.capturing.engine_step import EngineStep, build_engine_step, capture_engine_step, read_served_model
+from tracekit.capturing.timed_trace import CaptureSetting
+from tracekit.errors import ModelConfigError, RequestError
+from tracekit.request import PredictRequest
+from tracekit.request.program_options import ProgramOptions
+from tracekit.run import prepare_run
+
+LAYERS, HIDDEN, INNER, HEADS, KV_HEADS, WIDTH, WORDS = 2, 1024, 4096, 16, 4, 64, 32000
+DENSE: dict[str, Any] = {
+    "model_type": "qwen3",
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": WIDTH,
+    "intermediate_size": INNER,
+    "vocab_size": WORDS,
+}
+LATENT = {
+    **DENSE,
+    "model_type": "deepseek_v3",
+    "q_lora_rank": 384,
+    "kv_lora_rank": 128,
+    "qk_nope_head_dim": 64,
+    "qk_rope_head_dim": 32,
+    "v_head_dim": 64,
+    "n_routed_experts": 16,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 512,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+}
+
+
+def write(folder: Path, config: dict[str, Any]) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return str(path)
+
+
+def tabulate(config: str, step: EngineStep, precision: str | None = None, cache: str | None = None) -> pl.DataFrame:
+    model = read_served_model(config, precision, cache)
+    trace = capture_engine_step(model, "vllm", step, None, CaptureSetting())
+    return prepare_run(trace, framework="vllm").program.kernels
+
+
+def list_gemms(kernels: pl.DataFrame) -> list[tuple[int, ...]]:
+    return kernels.filter(family="gemm").select("m", "n", "k").rows()
+
+
+def test_dense_decode(tmp_path: Path) -> None:
+    kernels = tabulate(write(tmp_path, DENSE), EngineStep(sequences=8, tokens=1, context=999))
+    qkv, out = (HEADS + 2 * KV_HEADS) * WIDTH, HEADS * WIDTH
+    layer = [(8, qkv, HIDDEN), (8, HIDDEN, out), (8, 2 * INNER, HIDDEN), (8, HIDDEN, INNER)]
+    assert list_gemms(kernels) == [*layer, *layer, (8, WORDS, HIDDEN)]
+    attention = kernels.filter(family="attention")
+    assert attention["batch"].to_list() == [8] * LAYERS
+    assert attention.select("q_len", "kv_len", "heads", "kv_heads", "head_dim").rows() == [(1, 1000, 16, 4, 64)] * 2
+    assert kernels["work_from"].null_count() == 0
+    assert kernels.filter(family="norm").height == 2 * LAYERS + 1
+    assert kernels.filter(op="_C::silu_and_mul")["bytes"].to_list() == [3 * 8 * INNER * 2] * LAYERS
+
+
+def test_modules_are_those_of_layers(tmp_path: Path) -> None:
+    kernels = tabulate(write(tmp_path, DENSE), EngineStep(4, 1, 100))
+    by_module = kernels.filter(family="gemm")["module"].to_list()
+    assert [one.split(".")[0] for one in by_module] == ["DecoderLayer_0"] * 4 + ["DecoderLayer_1"] * 4 + ["Head"]
+    assert [one.split(".")[1] for one in by_module[:4]] == ["Attention", "Attention", "Mlp", "Mlp"]
+
+
+def test_prefill_samples_one_row_of_each_prompt(tmp_path: Path) -> None:
+    kernels = tabulate(write(tmp_path, DENSE), EngineStep(sequences=3, tokens=500, context=0))
+    assert list_gemms(kernels)[-1] == (3, WORDS, HIDDEN)
+    assert list_gemms(kernels)[0][0] == 1500
+    attention = kernels.filter(family="attention")
+    assert attention.select("batch", "q_len", "kv_len").rows() == [(3, 500, 500)] * LAYERS
+    assert attention["causal"].all()
+
+
+@pytest.mark.parametrize("precision", ["fp8", "fp8_block", "nvfp4"])
+def test_precision(tmp_path: Path, precision: str) -> None:
+    kernels = tabulate(write(tmp_path, DENSE), EngineStep(8, 1, 100), precision, "fp8")
+    gemms = kernels.filter(family="gemm")
+    assert gemms["dtype"].to_list() == [precision] * (4 * LAYERS) + ["bf16"]
+    assert kernels.filter(op="_C::dynamic_scaled_fp8_quant").height == 4 * LAYERS
+    model = read_served_model(write(tmp_path, DENSE), precision, "fp8")
+    step = EngineStep(8, 1, 100)
+    wide = build_engine_step(read_served_model(write(tmp_path, DENSE), None, None), "vllm", step).facts
+    narrow = build_engine_step(model, "vllm", step).facts
+    assert narrow.parameter_bytes < wide.parameter_bytes
+    cached = 8 * 101 * LAYERS * 2 * KV_HEADS * WIDTH
+    assert wide.held_bytes - wide.parameter_bytes == 2 * cached
+    assert narrow.held_bytes - narrow.parameter_bytes == cached
+
+
+def test_latent_attention_and_experts(tmp_path: Path) -> None:
+    config = write(tmp_path, LATENT)
+    kernels = tabulate(config, EngineStep(sequences=8, tokens=1, context=999))
+    per_head = kernels.filter(op="aten::bmm").select("batch", "m", "n", "k").rows()
+    assert per_head == [(16, 8, 128, 64), (16, 8, 64, 128)] * LAYERS  # into the cache's space, and out of it
+    attention = kernels.filter(family="attention")
+    assert attention.select("kv_heads", "cache_width", "head_dim").rows() == [(1, 160, 144)] * LAYERS
+    experts = kernels.filter(op="tracekit::expert_gemm")
+    assert experts.select("n", "k", "experts", "top_k").rows() == [(1024, HIDDEN, 16, 4), (HIDDEN, 512, 16, 4)]
+    prefill = tabulate(config, EngineStep(sequences=2, tokens=300, context=0))
+    assert not prefill["op"].eq("aten::bmm").any()
+    assert prefill.filter(family="attention").select("heads", "kv_heads").rows() == [(16, 16)] * LAYERS
+
+
+def test_the_config_tells_its_precision(tmp_path: Path) -> None:
+    quantised = DENSE | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    assert read_served_model(write(tmp_path, quantised), None, None).precision == "fp8_block"
+
+
+def test_refusals(tmp_path: Path) -> None:
+    config = write(tmp_path, DENSE)
+    with pytest.raises(RequestError, match="int3"):
+        read_served_model(config, "int3", None)
+    with pytest.raises(RequestError, match="is built from"):
+        read_served_model("model.py:make", None, None)
+    with pytest.raises(RequestError, match="two steps"):
+        ProgramOptions(decode=True, prefill=True).check()
+    with pytest.raises(RequestError, match="engine"):
+        ProgramOptions(precision="fp8").check()
+    with pytest.raises(RequestError, match="batch"):
+        ProgramOptions(decode=True).capture_trace(config, PredictRequest(gpu="h100-sxm", batch=1.5))
+    linear = DENSE | {
+        "full_attention_interval": 2,
+        **{f"linear_num_{kind}_heads": 4 for kind in ("key", "value")},
+        **{f"linear_{kind}_head_dim": 64 for kind in ("key", "value")},
+        "linear_conv_kernel_dim": 4,
+    }
+    with pytest.raises(ModelConfigError, match="linear attention"):
+        build_engine_step(read_served_model(write(tmp_path, linear), None, None), "vllm", EngineStep(1, 1, 9))
