@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+import tracekit as tk
 from predictors import load_gpu
+from tests.capturing.blocks import Block
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.timed_trace import load_captured
 from tracekit.models.captured import FACTS_KEY, CaptureFacts
@@ -69,6 +71,17 @@ def test_facts_without_moments_are_still_read():
     read = CaptureFacts.from_metadata({FACTS_KEY: facts})
     assert read is not None
     assert read.peaks == ()
+
+
+def test_a_sweep_tries_layouts_where_none_is_asked_for_and_leaves_out_what_cannot_fit():
+    with torch.device("meta"):
+        model = nn.Sequential(*(Block() for _ in range(4)))
+        rows = torch.zeros(2, 128, 256)
+    trace = tk.capture(model, rows, training=True)
+    found = tk.sweep(trace, cluster="8xh100-sxm").table
+    tried = set(found.filter(ranks=8).select("dp", "tp", "pp").iter_rows())
+    assert {(8, 1, 1), (4, 2, 1), (4, 1, 2), (2, 2, 2), (2, 4, 1)} <= tried
+    assert set(tk.sweep(trace, cluster="8xh100-sxm", tp=2).table["tp"]) == {2}
 
 
 TOLERANCE = 0.05

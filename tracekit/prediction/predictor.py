@@ -45,6 +45,7 @@ from tracekit.prediction.layout_step import (
     scale_to_pipeline_step,
     separate_inserted_kernels,
 )
+from tracekit.prediction.memory import MemoryFit
 from tracekit.prediction.model import Coverage, PredictedStep, Prediction, StepOnHost, Target
 from tracekit.prediction.note_order import order_notes
 from tracekit.prediction.part import GPU_WORK, LIKELY, LOW, NO_HOST, PartOnTarget, PartTarget, Replay
@@ -147,8 +148,14 @@ class Predictor:
 
     def fits(self, target: Target) -> bool:
         """Return whether memory holds the job in the target's layout, for sure; stages count as one pass each."""
-        layouts = find_layout_change(self.job.layout, target)
-        return self.job.judge_memory(target.gpu.gpu, layouts).fits is True
+        return self._judge_memory(target).fits is True
+
+    def may_fit(self, target: Target) -> bool:
+        """Return whether memory may hold the job in the target's layout; stages count as one pass each."""
+        return self._judge_memory(target).fits is not False
+
+    def _judge_memory(self, target: Target) -> MemoryFit:
+        return self.job.judge_memory(target.gpu.gpu, find_layout_change(self.job.layout, target))
 
     def predict(self, target: Target) -> PredictedStep:
         """Predict the step on one target; of a job in memory it is a :class:`Prediction`.

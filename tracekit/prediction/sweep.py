@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -133,7 +134,8 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     """Predict the step in many layouts.
 
     By default numbers of ranks are doubled from the trace's up to the whole cluster; tensor-parallel ranks, stages and
-    expert-parallel ranks are the trace's; and each GPU that is no cluster's stands on its usual node.
+    expert-parallel ranks are the trace's; and each GPU that is no cluster's stands on its usual node. Of a program's
+    training, splits of the whole cluster are tried, too, where none are asked for; those that can't fit are left out.
 
     Args:
         run: The measured run.
@@ -162,17 +164,17 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
         for pp in request.pipeline_parallel or [old.pp]
         for ep in sharing
     ]
-    wanted = [
-        *dict.fromkeys(
-            _list_targets(old, resolve_targets((), [*request.clusters, *nodes]), request.world_sizes, changes, refused)
-        )
-    ]
+    places = resolve_targets((), [*request.clusters, *nodes])
+    asked = [*dict.fromkeys(_list_targets(old, places, request.world_sizes, changes, refused))]
+    tried = [*_list_splits(places, replace(staged, batch=factor), refused)] if _is_open(run, request) else []
+    wanted = [*dict.fromkeys([*asked, *tried])]
     settings = resolve_settings(request, run, source, wanted)
     job = WholeJob(run, run.program, old, processed)
     predictor = settings.make_predictor(job, job)
     if batch == inf:
         samples = _count_rank_samples(run, processed, old)
         wanted = [_enlarge_batch(predictor, target, samples) for target in wanted]
+    wanted = [target for at, target in enumerate(wanted) if at < len(asked) or predictor.may_fit(target)]
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:
         raise LayoutError(layouts.NO_LAYOUT_PREDICTED(reason=refused[0]))
@@ -188,6 +190,31 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
         assumptions=tuple(dict.fromkeys(assumed)),
         price_doubts=settings.prices.doubts,
     )
+
+
+TRIED_SPLITS = (1, 2, 4, 8)
+"""Tensor-parallel ranks and stages that are tried where none are asked for."""
+
+
+def _is_open(run: MeasuredRun, request: "SweepRequest") -> bool:
+    """Return whether the layout of a program's training is left open."""
+    facts = run.trace.capture_facts
+    asked = (request.tensor_parallel, request.pipeline_parallel, request.expert_parallel, request.world_sizes)
+    return facts is not None and facts.trains and not facts.tables and not any(asked) and not request.fsdp
+
+
+def _list_splits(places: Sequence[Target], staged: LayoutRequest, refused: list[Message]) -> Iterator[Target]:
+    """List layouts of whole clusters: tensor parallelism in a node, stages, with FSDP and without."""
+    for place in places:
+        if place.cluster is None:
+            continue
+        gpus, node = place.cluster.gpus, place.cluster.gpus_per_node
+        changes = [
+            replace(staged if pp > 1 else LayoutRequest(batch=staged.batch), tp=tp, pp=pp, fsdp=fsdp)
+            for tp, pp, fsdp in product(TRIED_SPLITS, TRIED_SPLITS, (None, True))
+            if tp <= node and gpus % (tp * pp) == 0
+        ]
+        yield from _list_targets(Layout(), [place], (gpus,), changes, refused)
 
 
 def _list_targets(
