@@ -58,7 +58,7 @@ def read_served_model(name: str, precision: str | None, cache_type: str | None) 
     for given, known, what in ((precision, WEIGHT_BYTES, "precision"), (cache_type, CACHE_BYTES, "cache type")):
         if given is not None and given not in known:
             raise RequestError(messages.SERVING_PRECISION(given=given, what=what, known=list(known)))
-    return ServedModel(config, precision or read_precision(Path(name)), cache_type or "bf16")
+    return ServedModel(config, precision or read_precision(Path(name).read_bytes()), cache_type or "bf16")
 
 
 def capture_engine_step(

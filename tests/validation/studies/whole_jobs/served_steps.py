@@ -77,8 +77,8 @@ def run() -> str:
 def predict_all(rows: pl.DataFrame) -> Iterator[Outcome]:
     """Predict each row."""
     with TemporaryDirectory() as folder:
-        for name, config in CONFIGS.items():
-            Path(folder, f"{name}.json").write_text(json.dumps(config), encoding="utf-8")
+        for name, sizes in CONFIGS.items():
+            Path(folder, f"{name}.json").write_text(json.dumps(sizes), encoding="utf-8")
         for row in rows.iter_rows(named=True):
             gpu = GPUS.get(row["gpu"], row["gpu"].lower())
             read_ms = WEIGHTS[row["model"]] * WEIGHT_BYTES / row["tp"] / load_gpu(gpu).bandwidth_gbps / 1e6
