@@ -178,7 +178,7 @@ class ProgramOptions(Request):
     def _capture_engine_step(
         self, name: str, request: AskedOfRun, setting: "CaptureSetting"
     ) -> "tuple[Trace, AskedOfRun]":
-        from tracekit.capturing.engine_step import EngineStep, capture_engine_step, read_served_model
+        from tracekit.served.engine_step import EngineStep, capture_engine_step, read_served_model
 
         if self.train or self.autocast or self.compile or self.measured or self.tf32:
             raise RequestError(messages.ENGINE_OPTIONS())

@@ -7,12 +7,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tracekit.capturing.engine_step import EngineStep, build_engine_step, capture_engine_step, read_served_model
 from tracekit.capturing.timed_trace import CaptureSetting
 from tracekit.errors import ModelConfigError, RequestError
 from tracekit.request import PredictRequest
 from tracekit.request.program_options import ProgramOptions
 from tracekit.run import prepare_run
+from tracekit.served.engine_step import EngineStep, build_engine_step, capture_engine_step, read_served_model
 
 LAYERS, HIDDEN, INNER, HEADS, KV_HEADS, WIDTH, WORDS = 2, 1024, 4096, 16, 4, 64, 32000
 DENSE: dict[str, Any] = {
