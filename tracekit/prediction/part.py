@@ -72,6 +72,9 @@ KERNEL_COLUMNS = ("name", "op", "input_dims", "family", "dtype", "measured_us")
 SHARPENED_HALF_WIDTH = 0.05
 """Half-width, as a logarithm, of the 90 % interval of what a captured program's ops, corrected by a trace of it, leave
 open of its GPU's time: 10 of 11 programs were within 4 % (tests/validation/results/whole_jobs/sharpened_steps.md)."""
+ENGINE_HALF_WIDTH = 0.10
+"""The same of a serving engine's kernels as its list has them, as ``served.steps.ASSEMBLY_WIDTH``. Few measurements: 38
+steps of vLLM, which score it, too (tests/validation/results/whole_jobs/served_steps.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +264,8 @@ class PartKernels:
         target, program = self.target, self.part.program
         by_shape = program.has_predicted_times
         half_width = SHARPENED_HALF_WIDTH if program.is_captured and not by_shape else 0.0
+        facts = program.trace.capture_facts
+        half_width = max(half_width, ENGINE_HALF_WIDTH if facts and facts.engine else 0.0)
         table = add_measured_times(program)
         if target.layouts is not None:
             name = "-".join(("laid-out", *map(str, self.target.layout_key)))
