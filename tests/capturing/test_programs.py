@@ -11,8 +11,8 @@ import pytest
 from predictors import load_gpu
 from tests.codes import has_code
 from tracekit.cli.app import main
+from tracekit.comm.cluster import USABLE_MEMORY_FRACTION
 from tracekit.errors import CaptureError, RequestError, TracekitError
-from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
 
 torch = pytest.importorskip("torch")
 

@@ -21,7 +21,7 @@ from tracekit.capturing.steps import (  # noqa: E402
     predict_program,
 )
 from tracekit.capturing.timed_trace import load_captured  # noqa: E402
-from tracekit.prediction.memory import USABLE_MEMORY_FRACTION  # noqa: E402
+from tracekit.comm.cluster import USABLE_MEMORY_FRACTION  # noqa: E402
 
 H100 = load_gpu("h100-sxm")
 

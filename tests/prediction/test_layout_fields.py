@@ -32,7 +32,10 @@ CHANGES = {
 """Trace, what else is asked for, and the field's value."""
 SCHEDULES = {"chunks": "interleaved:2", "zero_bubble": "zero-bubble"}
 """Fields that one option of a request sets."""
-REFUSED = {"ep": (TRAINING, {}, 8, "no-grouped-experts")}
+REFUSED = {
+    "ep": (TRAINING, {}, 8, "no-grouped-experts"),
+    "plan": (TRAINING, {}, "plan.json", "plan-without-tables"),
+}
 
 
 @cache
@@ -65,7 +68,7 @@ def test_a_field_is_refused_where_nothing_would_change(field):
         compute_step_us(sample, **{**others, field: value})
 
 
-OPTIONS = {"pp_schedule": "zero-bubble", "fsdp": True}
+OPTIONS = {"pp_schedule": "zero-bubble", "fsdp": True, "plan": "plan.json"}
 """Options whose value is no number."""
 
 

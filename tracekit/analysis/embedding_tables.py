@@ -97,9 +97,9 @@ class TableKind:
     bags: float
 
 
-def list_table_kinds(run: MeasuredRun) -> list[TableKind]:
+def list_table_kinds(program: Program) -> list[TableKind]:
     """List the tables that a step looks rows up in; those of one look-up count as equal."""
-    looked_up = run.kernels.filter(_is_table_lookup(), run.is_in_chosen_steps)
+    looked_up = program.kernels.filter(_is_table_lookup(), program.is_in_chosen_steps)
     columns = ("rank", *LOOKUP_COLUMNS)
     calls = looked_up.group_by(columns, maintain_order=True).agg(pl.col("op_row").n_unique().alias("calls"))
     found: dict[_TableSet, list[tuple[TableKind, int]]] = {}
@@ -107,7 +107,7 @@ def list_table_kinds(run: MeasuredRun) -> list[TableKind]:
         one, kind = _describe_set(row), _describe_kind(row)
         if one is not None and kind is not None:
             found.setdefault(one, []).append((kind, row["calls"]))
-    steps = max(run.measured_step.steps, 1)
+    steps = max(program.chosen_steps["step"].n_unique(), 1)
     return [_merge_calls(calls_of_set, steps) for calls_of_set in found.values()]
 
 

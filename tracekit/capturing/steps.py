@@ -14,12 +14,12 @@ from tracekit.capturing.loaded_program import LoadedProgram
 from tracekit.capturing.options import CONFIG_SUFFIX, CaptureOptions
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.timed_trace import DEFAULT_SETTING, REFERENCE_GPU, CaptureSetting, TimeCorrection, load_captured
+from tracekit.comm.cluster import USABLE_MEMORY_FRACTION
 from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import models
 from tracekit.messages import models as messages
 from tracekit.models.dlrm import DlrmConfig, DlrmEdits, read_dlrm_config
 from tracekit.prediction import Prediction
-from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
 from tracekit.prediction.predict_run import predict_on_gpus
 from tracekit.run import prepare_run
 from tracekit.trace import Trace

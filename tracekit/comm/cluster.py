@@ -122,6 +122,11 @@ _OPTIONAL_KEYS: Mapping[str, type] = {
     "measured": list,
 }
 
+USABLE_MEMORY_FRACTION = 0.92
+"""Usable fraction of a GPU's memory (a judgement).
+
+The driver's context, NCCL's buffers and fragmentation take the rest.
+"""
 ASSUMED_HOST_MEMORY = 2.0
 """A host's memory over that of its GPUs, where it isn't known. The nodes here with NVIDIA's GPUs for data centres have
 1.4 to 4 times."""

@@ -42,7 +42,28 @@ EXPERTS_INDIVISIBLE = error("{experts} experts can't be split evenly over {ranks
 TRACE_BEGINS_WITH_EXPERTS = error("The trace begins with MoE experts: where their tokens come from isn't in it.")
 BACKWARD_WITHOUT_LAUNCHES = error("The trace's backward pass launches nothing on the GPU.")
 GRADIENTS_WITHOUT_LAUNCHES = error("Gradients are accumulated on a thread that has launched nothing on the GPU.")
-EMBEDDING_TABLES = error("The trace has embedding tables, which replicas would shard: their exchange isn't known.")
+EMBEDDING_TABLES = error(
+    "The trace has embedding tables, which replicas would shard: their sizes aren't known, or tensor or pipeline "
+    "parallel ranks are asked for.",
+    "Record with record_shapes=True, and ask for {--dp} on a cluster.",
+)
+TABLES_FILL_NODES = error(
+    "Embedding tables are sharded over whole nodes: {ranks} ranks don't fill nodes of {gpus_per_node} GPUs.",
+    "Give {--dp} a multiple of {gpus_per_node}.",
+)
+PLAN_WITHOUT_TABLES = error(
+    "A sharding plan needs embedding tables that one rank has whole, and a cluster whose ranks split them.",
+    "Give a recommender's config or one GPU's trace of it, with {--cluster} and {--dp}.",
+)
+PLAN_UNREADABLE = error("{path} is no sharding plan: {reason}.", "`tracekit shard -o plan.json` writes one.")
+PLAN_WITHOUT_TABLE = error("{path} has no table {table}.", "Its tables have to be those of the job, by their names.")
+PLAN_IMPOSSIBLE = error("{path}: {table} can't be {way} on {ranks:count rank}; known are {known:list}.")
+LOOKUPS_UNKNOWN = error("The trace has no look-ups in embedding tables that ranks could split.")
+TABLES_SHARDED = note(
+    "The {tables:count embedding table} are sharded, {ways}: the slowest rank needs {held_bytes} for its shards and "
+    "looks up and updates for {busy_ratio:.2f} times the mean rank's time. The bottom MLP hides the exchange of sums, "
+    "the forward pass that of the next batch's indices."
+)
 GRADIENTS_UNKNOWN = error(
     "The trace has one data-parallel rank, and doesn't tell the gradients that replicas would exchange.",
     "Record with record_shapes=True and without capturing the backward pass in a CUDA graph, or record two ranks.",

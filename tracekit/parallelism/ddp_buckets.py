@@ -13,6 +13,7 @@ import polars as pl
 from tracekit.messages import layouts
 from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients
 from tracekit.parallelism.layout import LayoutError
+from tracekit.parallelism.table_exchange import has_table_exchange
 from tracekit.program import Program
 from tracekit.workload.module_paths import OPTIMIZER
 from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
@@ -68,7 +69,7 @@ def require_gradients(program: Program) -> list[Tensor]:
     Raises:
         LayoutError: They are unknown.
     """
-    if program.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any():
+    if program.trace.ops["name"].str.contains(EMBEDDING_TABLE_OPS).any() and not has_table_exchange(program):
         raise LayoutError(layouts.EMBEDDING_TABLES())
     one_pass = find_gradients(program)
     if not one_pass:

@@ -2,9 +2,13 @@
 
 import re
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tracekit.errors import RequestError, TracekitError
 from tracekit.messages import layouts
+
+if TYPE_CHECKING:
+    from tracekit.parallelism.table_exchange import TableSharding
 
 SCHEDULE_NAME = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9][0-9]{1,5}))?", re.IGNORECASE)
 """Names of pipeline schedules."""
@@ -30,6 +34,8 @@ class Layout:
         context: Keys of each sequence of a decode batch; None as in the trace.
         zero_bubble: Whether stages defer weight gradients until they would wait (ZB-H1).
         splits_tables: Whether it is embedding tables that ``ep`` ranks split, not experts.
+        plan: File of the plan by which tables are sharded; None for the fastest.
+        tables: What sharded tables that the trace had whole make a rank do.
     """
 
     dp: int = 1
@@ -43,6 +49,8 @@ class Layout:
     zero_bubble: bool = False
     context: int | None = None
     splits_tables: bool = False
+    plan: str | None = None
+    tables: "TableSharding | None" = None
 
     @property
     def world_size(self) -> int:
@@ -95,7 +103,8 @@ class Layout:
     def __str__(self) -> str:
         """Return text such as ``16 ranks = dp 8 (sharded) x tp 2``."""
         split = "tables over" if self.splits_tables else "ep"
-        experts = f", {split} {self.ep}" if self.ep > 1 else ""
+        over = self.dp if self.tables else self.ep
+        experts = f", {split} {over}" if over > 1 and (self.ep > 1 or self.tables) else ""
         batch = f", {self.batch:g} times the batch" if self.batch != 1 else ""
         context = f", {self.context} keys a sequence" if self.context else ""
         ranks = "rank" if self.world_size == 1 else "ranks"
@@ -136,6 +145,7 @@ class LayoutRequest:
         fsdp: Whether to shard parameters, gradients and optimizer state over dp.
         zero_bubble: Whether stages defer weight gradients until they would wait.
         context: Keys of each sequence of a decode batch.
+        plan: File of a sharding plan of embedding tables.
     """
 
     world_size: int | None = None
@@ -149,6 +159,7 @@ class LayoutRequest:
     fsdp: bool | None = None
     zero_bubble: bool | None = None
     context: int | None = None
+    plan: str | None = None
 
     @property
     def has_changes(self) -> bool:
@@ -163,7 +174,7 @@ def adds_expert_parallelism(old: Layout, new: Layout) -> bool:
         old: The trace's layout.
         new: Another one.
     """
-    return old.ep == 1 < new.expert_parallel_replicas
+    return old.ep == 1 < new.expert_parallel_replicas and new.tables is None
 
 
 def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
@@ -208,6 +219,7 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         bool(request.zero_bubble),
         request.context,
         layout.splits_tables,
+        request.plan,
     )
 
 

@@ -10,6 +10,7 @@ from tracekit.parallelism.fsdp_pipeline import insert_stage_reduce_scatters, rep
 from tracekit.parallelism.inserted import Insertion
 from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
 from tracekit.parallelism.process_groups import is_training
+from tracekit.parallelism.table_exchange import InsertTableExchange
 from tracekit.parallelism.tensor_parallel import insert_layer_allreduces
 from tracekit.program import Program
 
@@ -30,6 +31,8 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
     if new.sharded and not old.sharded and not is_training(program):
         raise LayoutError(layouts.FSDP_OF_INFERENCE())
     parts: tuple[Inserter, ...] = (insert_layer_allreduces,) if old.tp == 1 < new.tp else ()
+    if new.tables is not None:
+        parts = (*parts, InsertTableExchange(new))
     if adds_expert_parallelism(old, new):
         parts = (*parts, insert_expert_alltoalls)
     if old.sharded and old.pp == 1 < new.pp:

@@ -1,6 +1,6 @@
 """Judge whether a job fits into another GPU's memory, from bounds on its needs and from what was recorded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -8,6 +8,7 @@ import polars as pl
 from predictors import Gpu
 from tracekit.analysis.embedding_tables import compute_table_bytes
 from tracekit.arrays import Bools, Floats, find_matches
+from tracekit.comm.cluster import USABLE_MEMORY_FRACTION
 from tracekit.kept import keep_on_first
 from tracekit.messages import Message
 from tracekit.messages import predictions as told
@@ -17,16 +18,11 @@ from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients, 
 from tracekit.parallelism.layers import find_repeated_layers
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
+from tracekit.parallelism.table_exchange import TableSharding
 from tracekit.program import Program
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
 from tracekit.workload.signature import ITEM_BYTES
 from tracekit.workload.step_kinds import compute_time_share
-
-USABLE_MEMORY_FRACTION = 0.92
-"""Usable fraction of a GPU's memory (a judgement).
-
-The driver's context, NCCL's buffers and fragmentation take the rest.
-"""
 
 ADAM_STATE_BYTES = 8
 """Bytes of optimizer state per parameter: two fp32 moments."""
@@ -227,11 +223,19 @@ def _judge_captured_memory(
 ) -> MemoryFit | None:
     """Judge by what the tensors of a captured step take; None where that isn't known in the layout."""
     facts = program.trace.capture_facts
+    if facts and facts.peak_bytes and layouts[1].tables:
+        return _judge_scaled_capture(_shard_held_tables(facts, layouts[1].tables), in_flight, buckets, room)
     if facts and facts.peaks:
         return _judge_split_memory(program, facts, layouts, in_flight, buckets, room)
     if facts and facts.peak_bytes and _compute_held_fractions(*layouts) == (1, 1):
         return _judge_scaled_capture(facts, in_flight, buckets, room)
     return None
+
+
+def _shard_held_tables(facts: CaptureFacts, tables: TableSharding) -> CaptureFacts:
+    """Return the facts of the rank that holds most of sharded tables, in place of all of them."""
+    held = max(facts.held_bytes + round(tables.held_bytes - tables.whole_bytes), 0)
+    return replace(facts, held_bytes=held, peak_bytes=held + facts.peak_bytes - facts.held_bytes)
 
 
 def _judge_scaled_capture(facts: CaptureFacts, in_flight: float, buckets: float, room: float) -> MemoryFit:

@@ -11,7 +11,7 @@ from tracekit.errors import RequestError, TracekitError
 from tracekit.messages import ProgressCallback, layouts
 from tracekit.messages import requests as messages
 from tracekit.messages.requests import PREDICTING_TARGET
-from tracekit.parallelism.layout import LayoutError, LayoutRequest, apply_request
+from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import infer_job_batch, separate_batches
 from tracekit.prediction.cost import Prices
@@ -137,12 +137,27 @@ def predict_targets(
     for number, target in enumerate(wanted, 1):
         progress(PREDICTING_TARGET(target=target.label, number=number, targets=len(wanted)))
         try:
-            predicted.append(predictor.predict(replace(target, layout=layout)))
+            predicted.append(
+                predictor.predict(replace(target, layout=_fill_cluster(predictor, target, layout, change)))
+            )
         except (ClusterError, LayoutError) as error:
             refused.append(RefusedTarget(target.label, error))
     if refused and not predicted:
         raise _merge_refusals(refused)
     return tuple(predicted), tuple(refused)
+
+
+def _fill_cluster(predictor: Predictor, target: Target, layout: Layout | None, change: LayoutRequest) -> Layout | None:
+    """Return the layout on a target: a configured recommender takes all GPUs of a cluster, unless told otherwise."""
+    facts = predictor.job.program.trace.capture_facts
+    if (
+        layout is None
+        or target.cluster is None
+        or not (facts and facts.tables)
+        or replace(change, plan=None).has_changes
+    ):
+        return layout
+    return replace(layout, dp=target.cluster.gpus)
 
 
 def _keep_kernels(predicted: Sequence[PredictedStep]) -> tuple[Prediction, ...]:

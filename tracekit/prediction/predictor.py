@@ -63,6 +63,7 @@ from tracekit.prediction.target_host import (
 from tracekit.prediction.track_record import find_known_bias
 from tracekit.replay.step_time import StepTime
 from tracekit.scoreboard import Scoreboard
+from tracekit.sharding.program_tables import shard_program_tables
 
 MIN_HOST_EFFECT = 1.05
 """Least factor by which a slow or a fast host among the usual ones changes a step for that to be said."""
@@ -157,6 +158,18 @@ class Predictor:
     def _judge_memory(self, target: Target) -> MemoryFit:
         return self.job.judge_memory(target.gpu.gpu, find_layout_change(self.job.layout, target))
 
+    def _shard_tables(self, target: Target) -> Target:
+        """Return the target with the embedding tables that replicas of a job of one rank split."""
+        old, new, cluster = self.job.layout, target.layout, target.cluster
+        if old is None or new is None or new.tables or self.job.assumptions:
+            return target
+        is_alone = old.world_size > 1 or new.dp == 1 or new.tp * new.pp * new.ep > 1
+        if cluster is not None and not is_alone and new.dp <= cluster.gpus:
+            new = shard_program_tables(self.job.program, cluster, new)
+        if new.plan and not new.tables:
+            raise LayoutError(layout_messages.PLAN_WITHOUT_TABLES())
+        return replace(target, layout=new)
+
     def predict(self, target: Target) -> PredictedStep:
         """Predict the step on one target; of a job in memory it is a :class:`Prediction`.
 
@@ -165,6 +178,7 @@ class Predictor:
             LayoutError: The job can't be laid out in this way.
         """
         job = self.job
+        target = self._shard_tables(target)
         layouts = find_layout_change(job.layout, target, job.gpus_per_rank)
         if layouts and not job.assumptions and (adders := find_missing_collectives(job.program, *layouts)):
             grown = self.insert_collectives(adders).predict(target)

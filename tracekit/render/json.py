@@ -1,6 +1,7 @@
 """Render the report as JSON, and encode that of all commands. Times in microseconds, shares in percent."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from tracekit.escape import to_json
@@ -132,4 +133,8 @@ SAID_IN_PARTS = frozenset(
 
 def describe_layout(of: Layout | None) -> dict[str, Any] | None:
     """Return a job's layout as JSON has it; ``None`` where it isn't known."""
-    return {"world_size": of.world_size, **to_builtins(of)} if of else None
+    if of is None:
+        return None
+    described = {"world_size": of.world_size, **to_builtins(replace(of, tables=None))}
+    sharded = {"plan": of.plan, "tables": of.tables.summarise()} if of.tables else {}
+    return {name: value for name, value in described.items() if name not in ("plan", "tables")} | sharded

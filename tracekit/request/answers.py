@@ -202,7 +202,7 @@ def _find_sharded_tables(
     if not isinstance(source, Trace):
         tables, batch = ([], 0) if source is None else read_table_file(Path(source), defaults)
         return given or tables, batch, []
-    tables, batch = find_tables(measure(source, request, progress), defaults)
+    tables, batch = find_tables(measure(source, request, progress).program, defaults)
     if given:
         return given, batch, []
     if request.data_type is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tracekit.comm import Cluster
-from tracekit.prediction.memory import USABLE_MEMORY_FRACTION
+from tracekit.comm.cluster import USABLE_MEMORY_FRACTION
 from tracekit.sharding.tables import PlannedTable
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
 from tracekit.workload.ops.table_lookups import FP32_BYTES, Placement, TableLookup
@@ -32,12 +32,14 @@ class ShardingSetting:
         dense_bytes: Memory of a rank that the rest of the model takes.
         dense_time_us: Time of the dense layers' forward pass, during which the next batch's indices are exchanged; 0
             if they are exchanged before anything else.
+        sum_bytes: Bytes of an element of a sum and of its gradient between ranks: 2 with mixed precision.
     """
 
     cluster: Cluster
     batch: int
     dense_bytes: float = 0.0
     dense_time_us: float = 0.0
+    sum_bytes: int = FP32_BYTES
 
     @property
     def ranks(self) -> int:
@@ -70,8 +72,6 @@ MIN_SHARD_WIDTH = 32
 leaves most of it idle."""
 VECTOR_ELEMENTS = 4
 """FBGEMM loads four elements at once, so that widths are multiples of it."""
-SUM_BYTES = FP32_BYTES
-"""Bytes of an element of a sum and of its gradient."""
 MAX_REPLICA_BYTES = 1 << 30
 """Largest table that every rank may hold: the gradient of a larger one takes longer than any exchange of sums."""
 
@@ -165,7 +165,7 @@ def compute_shard_bytes(table: PlannedTable, option: TableOption, setting: Shard
     held = 0.0 if option.kernel is ComputeKernel.HOST else _compute_held_bytes(table, option, setting)
     lookup = describe_shard(table, option, setting)
     gradient = table.weight_bytes if option.type is ShardingType.DATA_PARALLEL else 0.0
-    return held + gradient + 2 * lookup.bags * lookup.width * SUM_BYTES + lookup.indices * INDEX_BYTES
+    return held + gradient + 2 * lookup.bags * lookup.width * setting.sum_bytes + lookup.indices * INDEX_BYTES
 
 
 def compute_host_bytes(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> float:

@@ -18,7 +18,6 @@ from tracekit.arrays import Floats
 from tracekit.comm import predict as predict_collectives
 from tracekit.parallelism.unknown_work import BOUNDED, WORK_BOUNDS, apply_work_bounds, widen_intervals
 from tracekit.sharding.candidates import (
-    SUM_BYTES,
     ComputeKernel,
     ShardingSetting,
     ShardingType,
@@ -84,9 +83,11 @@ class Candidate:
         return np.array([self.scattered_bytes, self.reduced_bytes])
 
 
-def build_candidates(tables: Sequence[PlannedTable], setting: ShardingSetting) -> list[list[Candidate]]:
-    """Build all ways to shard each table: in the hosts' memory only where the GPUs' may not suffice."""
-    on_host = needs_hosts(tables, setting)
+def build_candidates(
+    tables: Sequence[PlannedTable], setting: ShardingSetting, *, on_host: bool = False
+) -> list[list[Candidate]]:
+    """Build all ways to shard each table: in the hosts' memory where asked for, or where the GPUs' may not suffice."""
+    on_host = on_host or needs_hosts(tables, setting)
     options = [
         (number, option)
         for number, table in enumerate(tables)
@@ -132,7 +133,7 @@ def _build_candidate(
     costs: tuple[float, ...],
 ) -> Candidate:
     forward, backward, *memories = costs
-    sums = lookup.bags * lookup.width * SUM_BYTES
+    sums = lookup.bags * lookup.width * setting.sum_bytes
     indices = 0.0 if option.type is ShardingType.DATA_PARALLEL else lookup.indices * INDEX_BYTES
     in_node = sums if option.type is ShardingType.TABLE_ROW_WISE else 0.0
     sent = sums if option.is_placed else in_node / setting.ranks_per_node

@@ -10,7 +10,7 @@ torch/distributed/_shard). The key of the module is the path of the model's ``Em
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import polars as pl
@@ -18,6 +18,9 @@ import polars as pl
 from tracekit.messages import Message
 from tracekit.sharding.candidates import ComputeKernel, ShardingSetting, ShardingType
 from tracekit.sharding.tables import PlannedTable
+
+if TYPE_CHECKING:
+    from tracekit.sharding.search import Assignment
 
 PARTS = ("lookup", "sums", "update", "gradients", "reduced", "indices")
 """Parts of a step's embedding time, one after the other."""
@@ -84,6 +87,7 @@ class ShardingPlan:
         parts: Times of the parts of a step.
         ranks: One row per rank: ``rank``, ``tables``, ``lookup_us``, ``update_us``, ``sent_bytes`` (sums that it
             sends), ``memory_bytes``, ``capacity_bytes``, ``host_bytes`` (its part of the host's memory).
+        assignment: What it was evaluated from.
     """
 
     name: str
@@ -91,6 +95,7 @@ class ShardingPlan:
     tables: tuple[ShardedTable, ...]
     parts: tuple[PartTime, ...]
     ranks: pl.DataFrame
+    assignment: "Assignment"
 
     @property
     def time_us(self) -> float:

@@ -43,11 +43,12 @@ def evaluate_assignment(name: str, tables: Sequence[PlannedTable], assignment: A
     exchange = assignment.exchange
     setting = exchange.setting
     lookups, updates = (_predict_kernels(tables, assignment, updates=kind) for kind in (False, True))
+    slowest = _find_slowest(lookups, updates)
     most = assignment.loads.max(axis=0)
     parts = (
-        _find_slowest("lookup", lookups),
+        _take_rank("lookup", lookups, slowest),
         _predict_exchange("sums", assignment, "reduce_scatter"),
-        _find_slowest("update", updates),
+        _take_rank("update", updates, slowest),
         _predict_exchange("gradients", assignment, "all_gather"),
         _predict_collective("reduced", exchange, "all_reduce", float(assignment.shared_bytes[1])),
         _hide(_predict_collective("indices", exchange, "all_to_all", float(most[Load.INDICES])), setting.dense_time_us),
@@ -72,11 +73,13 @@ def evaluate_assignment(name: str, tables: Sequence[PlannedTable], assignment: A
         for number, table in enumerate(tables)
         for option, ranks in [(assignment.get_candidate(number).option, assignment.ranks[number])]
     )
-    return ShardingPlan(name, setting, sharded, parts, ranks_table)
+    return ShardingPlan(name, setting, sharded, parts, ranks_table, assignment)
 
 
-def _predict_kernels(tables: Sequence[PlannedTable], assignment: Assignment, *, updates: bool) -> pl.DataFrame:
-    """Predict each rank's kernels: one for the tables of each place and optimizer, one after the other."""
+def list_kernels(
+    tables: Sequence[PlannedTable], assignment: Assignment, *, updates: bool
+) -> tuple[list[Columns], list[int]]:
+    """List each rank's kernels and their ranks: one for the tables of each place and optimizer."""
     setting = assignment.exchange.setting
     groups: dict[tuple[int, str, ComputeKernel], list[TableLookup]] = {}
     dense_bytes = 0.0
@@ -92,15 +95,27 @@ def _predict_kernels(tables: Sequence[PlannedTable], assignment: Assignment, *, 
     if updates and dense_bytes:
         rows += [{"bytes": dense_bytes}] * setting.ranks
         owners += range(setting.ranks)
+    return rows, owners
+
+
+def _predict_kernels(tables: Sequence[PlannedTable], assignment: Assignment, *, updates: bool) -> pl.DataFrame:
+    """Predict each rank's kernels, one after the other."""
+    setting = assignment.exchange.setting
+    rows, owners = list_kernels(tables, assignment, updates=updates)
     times = predict_times(rows, updates, setting).with_columns(rank=pl.Series(owners, dtype=pl.Int64))
     of_ranks = times.group_by("rank").agg(pl.col(KERNEL_COLUMNS).sum())
     everywhere = pl.DataFrame({"rank": np.arange(setting.ranks)})
     return everywhere.join(of_ranks, on="rank", how="left", maintain_order="left").fill_null(0.0)
 
 
-def _find_slowest(name: str, times: pl.DataFrame) -> PartTime:
-    row = times.row(int(times["time_us"].arg_max() or 0), named=True)
-    return PartTime(name, row["time_us"], row["low_us"], row["high_us"], row["rank"])
+def _find_slowest(lookups: pl.DataFrame, updates: pl.DataFrame) -> int:
+    """Find the rank whose look-ups and updates take longest: all wait for it once a step, at the exchange of sums."""
+    return int((lookups["time_us"] + updates["time_us"]).arg_max() or 0)
+
+
+def _take_rank(name: str, times: pl.DataFrame, rank: int) -> PartTime:
+    row = times.row(rank, named=True)
+    return PartTime(name, row["time_us"], row["low_us"], row["high_us"], rank)
 
 
 def _predict_exchange(name: str, assignment: Assignment, of_rows: str) -> PartTime:

@@ -31,7 +31,7 @@ from tracekit.errors import RequestError, TracekitError
 from tracekit.messages import layouts as messages
 from tracekit.models.dlrm import DEFAULT_POOLING, TABLE_KEYS, TableSpec, parse_table_spec
 from tracekit.models.lookups import IndexPattern, ZipfPattern
-from tracekit.run import MeasuredRun
+from tracekit.program import Program
 from tracekit.workload.ops.table_lookups import OPTIMIZER_STATE, TableLookup, compute_state_bytes
 
 
@@ -235,7 +235,7 @@ def _number_names(name: str, count: int) -> list[str]:
     return [name] if count == 1 else [f"{name}_{number}" for number in range(count)]
 
 
-def find_tables(run: MeasuredRun, defaults: TableDefaults) -> tuple[list[PlannedTable], int]:
+def find_tables(program: Program, defaults: TableDefaults) -> tuple[list[PlannedTable], int]:
     """Find the tables of all ranks, and the samples that a rank takes in a step.
 
     Tables that a job has split over its ranks are looked up for the samples of all ranks, those that each rank has a
@@ -246,12 +246,12 @@ def find_tables(run: MeasuredRun, defaults: TableDefaults) -> tuple[list[Planned
     Returns:
         The tables, and the samples; no tables where none were recorded with their shapes.
     """
-    kinds = list_table_kinds(run)
+    kinds = list_table_kinds(program)
     if not kinds:
         return [], 0
     samples = max(kind.bags for kind in kinds)
     tables = [table for number, kind in enumerate(kinds) for table in _name_tables(number, kind, defaults)]
-    return tables, max(round(samples / run.trace.world_size), 1)
+    return tables, max(round(samples / program.trace.world_size), 1)
 
 
 def _name_tables(number: int, kind: TableKind, defaults: TableDefaults) -> list[PlannedTable]:

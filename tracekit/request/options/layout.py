@@ -112,6 +112,15 @@ class LayoutOptions(Request):
             maximum=MAX_CONTEXT,
         ),
     ] = None
+    plan: Annotated[
+        str | None,
+        Option(
+            "How a recommender's embedding tables are sharded: the JSON of `tracekit shard -o plan.json` or "
+            "torchrec; default the fastest plan.",
+            "Sharding plan of embedding tables",
+            "FILE",
+        ),
+    ] = None
 
 
 LARGEST_BATCH = "max"

@@ -26,6 +26,9 @@ million in 434,000 different rows (NVIDIA/recsys-examples, the only measurement)
 
 
 MAX_WARP_SEGMENT, BLOCK_WARPS = 32, 32
+MAX_BLOCK_SEGMENT = 1024
+"""Gradients of a row that one block sums up; of a row drawn more often, several blocks do at once
+(``max_segment_length_per_cta`` in FBGEMM's ``embedding_backward_split_template.cu``)."""
 LOADING_CLOCKS, UPDATING_CLOCKS = 400, 17_000
 """Clocks of a thread for each load that the next one waits for, and for a row that a warp updates; a block that does so
 sums up twice. In eight V100 ranks of a DLRM with at most 2,000 indices (v100_dlrm_train) a warp's kernel takes 9 to 22
@@ -146,7 +149,9 @@ def compute_update_columns(tables: Sequence[TableLookup], optimizer: str) -> Col
 def count_block_clocks(tables: Sequence[TableLookup]) -> int:
     """Count the clocks of the block that sums up the row drawn most often; 0 where warps take all rows."""
     most = max(one.expect_most_frequent() for one in tables)
-    return 2 * UPDATING_CLOCKS + round(most / BLOCK_WARPS) * LOADING_CLOCKS if most > MAX_WARP_SEGMENT else 0
+    if most <= MAX_WARP_SEGMENT:
+        return 0
+    return 2 * UPDATING_CLOCKS + round(min(most, MAX_BLOCK_SEGMENT) / BLOCK_WARPS) * LOADING_CLOCKS
 
 
 OPTIMIZER_STATE: dict[str, tuple[int, int]] = {

@@ -1,13 +1,17 @@
-"""NVIDIA's DLRM on one GPU, inference and training, from its kernels' shapes, against published throughputs.
+"""NVIDIA's DLRM on one GPU, from its kernels' shapes, and MLPerf's DLRM-DCNv2 on clusters, against published throughputs.
 
 `published_jobs/dlrm.py` lists the kernels. With CUDA graphs a latency is the GPU's, with the copies of a batch into the
 graph's inputs; the batch lies on the GPU before. Without them a usual host makes seven calls, each of which takes as
 long as an op of captured programs. Data for training are loaded meanwhile. Nothing of it is in any fit.
+
+DLRM-DCNv2 goes through ``tracekit predict sample_traces/dlrm_dcnv2.json --train --autocast fp16 --compile --cuda-graph
+--batch N --cluster C``, with the fastest plan: HugeCTR's own plans aren't published with the results.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from math import exp, hypot, log
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -23,12 +27,28 @@ from tracekit.capturing.ops import Call
 from tracekit.capturing.timed_trace import GRAPH_US_PER_OP, HOST_US_PER_OP
 from tracekit.capturing.timeline import build_trace
 from tracekit.hosts import find_usual_host
+from tracekit.request import PredictRequest, answers
+from tracekit.request.program_options import ProgramOptions
 from tracekit.run import prepare_run
 
 INPUTS = ()
 KIND = ("source", "GPU", "precision", "CUDA graphs")
 KINDS = (*KIND, "rows", "error, median", "absolute", "within 20 %", "inside")
 HEADINGS = (*KIND, "batch", "measured", "predicted", "error", "90 % interval")
+
+
+CLUSTER_HEADINGS = (
+    "source",
+    "system",
+    "cluster",
+    "samples",
+    "published",
+    "predicted",
+    "error",
+    "90 % interval",
+    "inside",
+)
+DCNV2 = Path(__file__).parents[4] / "sample_traces" / "dlrm_dcnv2.json"
 
 
 class Outcome(NamedTuple):
@@ -69,9 +89,27 @@ def run() -> str:
             "# NVIDIA's DLRM on one GPU\n",
             format_table(KINDS, list(summarise(found))),
             format_table(HEADINGS, (format_outcome(one) for one in found)),
-            list_sources("recommender_jobs"),
+            "\n## MLPerf's DLRM-DCNv2 on clusters\n",
+            format_table(CLUSTER_HEADINGS, list(predict_clusters())),
+            list_sources("recommender_jobs", "recommender_clusters"),
         )
     )
+
+
+def predict_clusters() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each published step of DLRM-DCNv2, predicted as the command line does."""
+    for row in read_published("recommender_clusters").iter_rows(named=True):
+        options = ProgramOptions(train=True, autocast="fp16", compile=True, cuda_graph=True)
+        asked = PredictRequest(cluster=row["cluster"], batch=row["batch"] // row["ranks"])
+        trace, request = options.capture_trace(str(DCNV2), asked)
+        (step,) = answers.predict(answers.measure(trace, request), request).targets
+        published_us = 1e6 * row["batch"] / row["samples_per_s"]
+        yield (
+            *(row["source"], row["system"], row["cluster"], f"{row['batch']:,}", f"{published_us / 1e3:.3g} ms"),
+            *(f"{step.step.step_time_us / 1e3:.3g} ms", f"{100 * (step.step.step_time_us / published_us - 1):+.0f} %"),
+            f"{step.low_us / 1e3:.3g}–{step.high_us / 1e3:.3g} ms",
+            "yes" if step.low_us <= published_us <= step.high_us else "no",
+        )
 
 
 def summarise(found: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:

@@ -1,0 +1,131 @@
+"""Steps of recommenders whose tables replicas split: the plan's kernels and exchanges are the step's."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracekit as tk
+from tests.codes import has_code, list_codes
+from tracekit.comm import load_cluster
+from tracekit.models.lookups import ZipfPattern
+from tracekit.parallelism.layout import Layout, LayoutError
+from tracekit.parallelism.table_exchange import IN_NODE, TableExchange
+from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
+from tracekit.sharding.plan import encode_torchrec_plan
+from tracekit.sharding.program_tables import describe_step, evaluate_plan_file, take_ranks
+from tracekit.sharding.tables import ShardingError
+
+CONFIG = {
+    "model_type": "dlrm", "tables": ["4*2Mx128:20:1.05", "100x128:1:1.05"], "dense_features": 13,
+    "bottom_mlp": [64, 128], "top_mlp": [256, 1], "lookup": "fbgemm", "table_optimizer": "adagrad",
+}  # fmt: skip
+WHOLE = '{"": {"table_0": {"sharding_type": "table_wise", "compute_kernel": "fused", "ranks": %s}}}'
+BATCH = 4096
+EIGHT = ShardingSetting(load_cluster("8xh100-sxm"), batch=BATCH)
+TABLES = [
+    PlannedTable(f"table_{number}", rows, 128, pooling, ZipfPattern(1.05), optimizer="adagrad")
+    for number, (rows, pooling) in enumerate([(2_000_000, 20.0)] * 4 + [(100, 1.0)])
+]
+
+
+def test_a_plan_that_is_written_is_read_and_takes_as_long(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    for plan in plan_sharding(TABLES, EIGHT).plans:
+        path.write_bytes(encode_torchrec_plan(plan))
+        again = evaluate_plan_file(path, TABLES, EIGHT)
+        assert again.tables == plan.tables
+        assert again.time_us == pytest.approx(plan.time_us)
+
+
+@pytest.mark.parametrize(
+    ("plan", "code"),
+    [
+        ("[]", "plan-unreadable"),
+        ('{"": {}}', "plan-without-table"),
+        ('{"": {"table_0": {"sharding_type": "grid", "compute_kernel": "fused"}}}', "plan-unreadable"),
+        (
+            '{"": {"table_0": {"sharding_type": "table_wise", "compute_kernel": "fused", "ranks": [8]}}}',
+            "plan-impossible",
+        ),
+        (
+            '{"": {"table_0": {"sharding_type": "table_wise", "compute_kernel": "fused", "ranks": []}}}',
+            "plan-impossible",
+        ),
+    ],
+)
+def test_a_plan_that_is_none_of_these_tables_is_refused(tmp_path: Path, plan: str, code: str) -> None:
+    (tmp_path / "plan.json").write_text(plan)
+    with pytest.raises(ShardingError, check=has_code(code)):
+        evaluate_plan_file(tmp_path / "plan.json", TABLES, EIGHT)
+
+
+def test_the_step_has_the_work_of_the_slowest_rank() -> None:
+    plan = plan_sharding(TABLES, EIGHT).best
+    busy = plan.ranks["lookup_us"] + plan.ranks["update_us"]
+    parts = {part.name: part for part in plan.parts}
+    assert parts["lookup"].rank == parts["update"].rank == busy.arg_max()
+    assert parts["lookup"].time_us + parts["update"].time_us == pytest.approx(busy.max())
+    step = describe_step(plan)
+    assert step.tables == 5
+    assert step.whole_bytes == 2 * 512 * (4 * 2_000_000 + 100)
+    assert step.held_bytes == plan.ranks["memory_bytes"].max()
+
+
+def test_ranks_of_a_cluster_by_hand() -> None:
+    half = take_ranks(load_cluster("4x8xh100-sxm@ndr400"), 4)
+    assert (half.nodes, half.gpus_per_node, half.nics_per_node) == (1, 4, 4)
+    assert take_ranks(load_cluster("4x8xh100-sxm@ndr400"), 16).nodes == 2
+    with pytest.raises(LayoutError, check=has_code("tables-fill-nodes")):
+        take_ranks(load_cluster("4x8xh100-sxm@ndr400"), 12)
+
+
+def test_parts_of_ranks_are_gathered_where_a_layout_counts_each() -> None:
+    layout = Layout(dp=16, ep=8, batch=2.0)
+    assert TableExchange("sums", "all_to_all", 1600.0).get_message_bytes(layout) == 1600
+    assert TableExchange("sums", "reduce_scatter", 1600.0).get_message_bytes(layout) == 100
+    assert TableExchange("sums", "reduce_scatter", 1600.0, IN_NODE).get_message_bytes(layout) == 100
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A small recommender of a configuration."""
+
+    path: Path
+
+    def predict(self, **options: Any) -> Any:
+        trace = tk.capture(str(self.path), batch=BATCH, training=True, cuda_graph=True)
+        return tk.predict(trace, cluster="8xh100-sxm", **options).targets[0]
+
+
+@pytest.fixture
+def recommender(tmp_path: Path) -> Asked:
+    """The small recommender."""
+    pytest.importorskip("torch")
+    (tmp_path / "dlrm.json").write_text(json.dumps(CONFIG))
+    return Asked(tmp_path / "dlrm.json")
+
+
+def test_the_parts_of_the_plan_are_those_of_the_step(recommender: Asked) -> None:
+    plan = plan_sharding(TABLES, EIGHT).best
+    parts = {part.name: part.time_us for part in plan.parts}
+    found = recommender.predict(dp=8)
+    assert found.inserted_us["embedding"] == pytest.approx(parts["lookup"], rel=1e-3)
+    assert found.inserted_us["optimizer"] == pytest.approx(parts["update"], rel=1e-3)
+    own = found.kernels.filter(found.program.kernels["op"].head(found.kernels.height).str.contains("fbgemm"))
+    assert np.allclose(own["time_us"], 0.0)
+    assert "tables-sharded" in list_codes(found.notes)
+
+
+def test_a_recommender_takes_all_gpus_of_a_cluster_and_a_plan_changes_its_step(recommender: Asked) -> None:
+    default, eight = recommender.predict(), recommender.predict(dp=8)
+    assert default.ranks == 8
+    assert default.step.step_time_us == pytest.approx(eight.step.step_time_us)
+    assert recommender.predict(dp=1).ranks == 1
+    slow = next(plan for plan in plan_sharding(TABLES, EIGHT).plans if plan.name == "row-wise")
+    path = recommender.path.with_name("plan.json")
+    path.write_bytes(encode_torchrec_plan(slow))
+    assert recommender.predict(plan=str(path)).step.step_time_us > default.step.step_time_us

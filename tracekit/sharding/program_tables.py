@@ -1,0 +1,188 @@
+"""Shard the embedding tables of a program over a cluster's ranks: what its step does in place of its own look-ups.
+
+The prices are those of ``plan_sharding``: the kernels and exchanges that a plan is evaluated by become the step's.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from tracekit.arrays import Ints
+from tracekit.bounds import MAX_MODEL_CONFIG_BYTES, MAX_RANKS
+from tracekit.comm import Cluster
+from tracekit.messages import layouts as messages
+from tracekit.parallelism.layout import Layout, LayoutError
+from tracekit.parallelism.table_exchange import IN_NODE, OVER_ALL, TableExchange, TableSharding
+from tracekit.program import Program
+from tracekit.sharding.candidates import ComputeKernel, ShardingSetting, ShardingType, TableOption
+from tracekit.sharding.loads import Candidate, Exchange, Load, build_candidates
+from tracekit.sharding.plan import ShardingPlan
+from tracekit.sharding.planner import evaluate_assignment, list_kernels, plan_sharding
+from tracekit.sharding.search import Assignment
+from tracekit.sharding.tables import PlannedTable, ShardingError, TableDefaults, expand_specs, find_tables
+from tracekit.workload.ops.table_lookups import FP32_BYTES, OPTIMIZER_STATE
+
+MAX_KEPT_PLANS = 64
+UPDATE_OP = r"split_embedding_backward_codegen_(\w+?)_(?:un)?weighted"
+"""FBGEMM's backward passes, with the optimizer's name."""
+HALF_TYPES = ("fp16", "bf16")
+
+
+def shard_program_tables(program: Program, cluster: Cluster, layout: Layout) -> Layout:
+    """Return the layout with the program's tables sharded over its replicas; as it is where there are none.
+
+    Raises:
+        LayoutError: The tables can't be sharded so, or the plan isn't for them.
+    """
+    tables, batch = find_program_tables(program)
+    if not tables:
+        return layout
+    setting = ShardingSetting(
+        take_ranks(cluster, layout.dp), max(round(batch * layout.batch), 1), sum_bytes=find_sum_bytes(program)
+    )
+    try:
+        plan = _find_plan(tuple(tables), setting, layout.plan)
+    except ShardingError as error:
+        raise LayoutError(error.catalogue_message) from error
+    in_node = min(setting.ranks_per_node, layout.dp)
+    return replace(layout, ep=in_node, splits_tables=True, tables=describe_step(plan))
+
+
+def find_program_tables(program: Program) -> tuple[list[PlannedTable], int]:
+    """Find the tables of a program of one rank, and its samples; those of a configuration as it lists them."""
+    facts = program.trace.capture_facts
+    found, batch = find_tables(program, TableDefaults(pattern=program.trace.indices))
+    if not facts or not facts.tables or not found:
+        return found, batch
+    ops = program.kernels["op"].drop_nulls().str.extract(UPDATE_OP).drop_nulls()
+    optimizer = ops[0] if len(ops) and ops[0] in OPTIMIZER_STATE else found[0].optimizer
+    defaults = TableDefaults(found[0].weight_type, optimizer, program.trace.indices)
+    return expand_specs(facts.tables, defaults), batch
+
+
+def find_sum_bytes(program: Program) -> int:
+    """Return the bytes of an exchanged element: those of the type in which most of the dense layers' GEMMs run."""
+    gemms = program.kernels.filter(family="gemm").group_by("dtype").len().sort("len", descending=True)
+    return FP32_BYTES // 2 if gemms.height and gemms["dtype"][0] in HALF_TYPES else FP32_BYTES
+
+
+def take_ranks(cluster: Cluster, ranks: int) -> Cluster:
+    """Return a cluster of the first ranks of a cluster.
+
+    Raises:
+        LayoutError: They fill the last node in part.
+    """
+    if ranks <= cluster.gpus_per_node:
+        part = ranks / cluster.gpus_per_node
+        nics = min(max(round(cluster.nics_per_node * part), 1), cluster.nics_per_node)
+        memory = cluster.host_memory_gib * part
+        return replace(cluster, nodes=1, gpus_per_node=ranks, nics_per_node=nics, host_memory_gib=memory)
+    if ranks % cluster.gpus_per_node:
+        raise LayoutError(messages.TABLES_FILL_NODES(ranks=ranks, gpus_per_node=cluster.gpus_per_node))
+    return replace(cluster, nodes=ranks // cluster.gpus_per_node)
+
+
+@lru_cache(maxsize=MAX_KEPT_PLANS)
+def _find_plan(tables: tuple[PlannedTable, ...], setting: ShardingSetting, path: str | None) -> ShardingPlan:
+    if path is None:
+        return plan_sharding(tables, setting).best
+    return evaluate_plan_file(Path(path), tables, setting)
+
+
+def describe_step(plan: ShardingPlan) -> TableSharding:
+    """Describe what a plan makes its slowest rank do in a step."""
+    assignment = plan.assignment
+    tables = [one.table for one in plan.tables]
+    slowest = next(part.rank for part in plan.parts if part.name == "lookup")
+    lookups, updates = (
+        tuple(row for row, rank in zip(*list_kernels(tables, assignment, updates=kind), strict=True) if rank == slowest)
+        for kind in (False, True)
+    )
+    most, (scattered, reduced) = assignment.loads.max(axis=0), assignment.shared_bytes
+    ways = Counter(assignment.get_candidate(number).option.label.replace("_", "-") for number in range(len(tables)))
+    return TableSharding(
+        tables=len(tables),
+        ways=", ".join(f"{count} {way}" for way, count in ways.most_common()),
+        lookups=lookups,
+        updates=updates,
+        sums=_list_exchanges("sums", most, scattered, "reduce_scatter"),
+        gradients=_list_exchanges("gradients of sums", most, scattered, "all_gather"),
+        reduced=_drop_empty(TableExchange("gradients of replicated tables", "all_reduce", float(reduced))),
+        indices=_drop_empty(TableExchange("indices of the next batch", "all_to_all", float(most[Load.INDICES]))),
+        whole_bytes=sum(table.weight_bytes + table.state_bytes for table in tables),
+        held_bytes=float(most[Load.MEMORY]),
+        busy_ratio=plan.imbalance,
+    )
+
+
+def _list_exchanges(name: str, most: Any, scattered: float, of_rows: str) -> tuple[TableExchange, ...]:
+    return _drop_empty(
+        TableExchange(name, "all_to_all", float(most[Load.SENT]), OVER_ALL),
+        TableExchange(f"{name} of rows", of_rows, float(scattered), OVER_ALL),
+        TableExchange(f"{name} of rows in a node", of_rows, float(most[Load.NODE]), IN_NODE),
+    )
+
+
+def _drop_empty(*exchanges: TableExchange) -> tuple[TableExchange, ...]:
+    return tuple(one for one in exchanges if one.buffer_bytes >= 1)
+
+
+class _Parameter(msgspec.Struct):
+    """A table of torchrec's plan."""
+
+    sharding_type: str
+    compute_kernel: str
+    ranks: list[Annotated[int, Meta(ge=0, le=MAX_RANKS)]] | None = None
+
+
+def evaluate_plan_file(path: Path, tables: Sequence[PlannedTable], setting: ShardingSetting) -> ShardingPlan:
+    """Evaluate the plan of a file in torchrec's form.
+
+    Raises:
+        ShardingError: It can't be read, or is no plan of these tables on this cluster.
+    """
+    given = _read_plan(path)
+    candidates, exchange = build_candidates(tables, setting, on_host=True), Exchange(setting)
+    assignment = Assignment(candidates, exchange)
+    for number, table in enumerate(tables):
+        if table.name not in given:
+            raise ShardingError(messages.PLAN_WITHOUT_TABLE(path=str(path), table=table.name))
+        choice, ranks = _find_choice(path, table.name, given[table.name], candidates[number], setting)
+        assignment.put(number, choice, ranks)
+    return evaluate_assignment(path.name, tables, assignment)
+
+
+def _read_plan(path: Path) -> Mapping[str, _Parameter]:
+    try:
+        with path.open("rb") as file:
+            modules = msgspec.json.decode(file.read(MAX_MODEL_CONFIG_BYTES), type=dict[str, dict[str, _Parameter]])
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise ShardingError(messages.PLAN_UNREADABLE(path=str(path), reason=str(error).rstrip("."))) from error
+    return {name: one for parameters in modules.values() for name, one in parameters.items()}
+
+
+def _find_choice(
+    path: Path, name: str, given: _Parameter, ways: Sequence[Candidate], setting: ShardingSetting
+) -> tuple[int, Ints]:
+    """Find the way to shard a table that a plan says, and its ranks."""
+    ranks = given.ranks if given.ranks is not None else [*range(setting.ranks)]
+    columns = len(ranks) if given.sharding_type == ShardingType.COLUMN_WISE else 1
+    try:
+        kind, kernel = ShardingType(given.sharding_type), ComputeKernel(given.compute_kernel)
+    except ValueError as error:
+        raise ShardingError(messages.PLAN_UNREADABLE(path=str(path), reason=f"{name}: {error}")) from error
+    wanted = TableOption(kind, kernel, columns)
+    choice = next((number for number, way in enumerate(ways) if way.option == wanted), None)
+    if choice is None or len(set(ranks)) != ways[choice].shards or max(ranks) >= setting.ranks:
+        known = [way.option.label for way in ways]
+        raise ShardingError(
+            messages.PLAN_IMPOSSIBLE(path=str(path), table=name, way=wanted.label, ranks=setting.ranks, known=known)
+        )
+    return choice, np.sort(np.array(ranks, dtype=np.int64))
