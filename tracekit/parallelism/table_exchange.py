@@ -88,6 +88,7 @@ class TableSharding:
         gradients: Collectives before the updates.
         reduced: Collectives behind the updates: gradients of replicated tables.
         indices: Exchange of the next batch's indices, beside the forward pass.
+        weight_bytes: Weights of all tables.
         whole_bytes: Memory of all tables with their optimizer's states.
         held_bytes: Memory that the fullest rank needs for its shards.
         busy_ratio: Time of its look-ups and updates over the mean rank's.
@@ -101,6 +102,7 @@ class TableSharding:
     gradients: tuple[TableExchange, ...]
     reduced: tuple[TableExchange, ...]
     indices: tuple[TableExchange, ...]
+    weight_bytes: float
     whole_bytes: float
     held_bytes: float
     busy_ratio: float

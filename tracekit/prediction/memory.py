@@ -224,7 +224,8 @@ def _judge_captured_memory(
     """Judge by what the tensors of a captured step take; None where that isn't known in the layout."""
     facts = program.trace.capture_facts
     if facts and facts.peak_bytes and layouts[1].tables:
-        return _judge_scaled_capture(_shard_held_tables(facts, layouts[1].tables), in_flight, buckets, room)
+        of_dense = max(buckets - layouts[1].tables.weight_bytes, 0.0)
+        return _judge_scaled_capture(_shard_held_tables(facts, layouts[1].tables), in_flight, of_dense, room)
     if facts and facts.peaks:
         return _judge_split_memory(program, facts, layouts, in_flight, buckets, room)
     if facts and facts.peak_bytes and _compute_held_fractions(*layouts) == (1, 1):

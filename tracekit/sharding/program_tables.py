@@ -116,6 +116,7 @@ def describe_step(plan: ShardingPlan) -> TableSharding:
         gradients=_list_exchanges("gradients of sums", most, scattered, "all_gather"),
         reduced=_drop_empty(TableExchange("gradients of replicated tables", "all_reduce", float(reduced))),
         indices=_drop_empty(TableExchange("indices of the next batch", "all_to_all", float(most[Load.INDICES]))),
+        weight_bytes=sum(table.weight_bytes for table in tables),
         whole_bytes=sum(table.weight_bytes + table.state_bytes for table in tables),
         held_bytes=float(most[Load.MEMORY]),
         busy_ratio=plan.imbalance,

@@ -1,4 +1,4 @@
-"""NVIDIA's DLRM on one GPU, from its kernels' shapes, and MLPerf's DLRM-DCNv2 on clusters, against published throughputs.
+"""NVIDIA's DLRM on one GPU and MLPerf's DLRM-DCNv2 on clusters, against published throughputs.
 
 `published_jobs/dlrm.py` lists the kernels. With CUDA graphs a latency is the GPU's, with the copies of a batch into the
 graph's inputs; the batch lies on the GPU before. Without them a usual host makes seven calls, each of which takes as
