@@ -183,6 +183,7 @@ def capture(
     autocast: str | None = None,
     tf32: bool = False,
     compile: bool = False,
+    channels_last: bool = False,
     cuda_graph: bool = False,
     attention: str | None = None,
     keywords: Mapping[str, Any] | None = None,
@@ -200,7 +201,7 @@ def capture(
 
     Args:
         model: A module, or a function; or the name of a program, as the command line takes it: a model's config.json,
-            or FILE.py:FUNCTION.
+            FILE.py:FUNCTION or timm:MODEL.
         inputs: Its arguments.
         training: Whether the step has a backward pass.
         optimizer: The optimizer's step at its end: 'adamw', 'adam', 'sgd', or one of these with 'fused-' before it;
@@ -208,6 +209,8 @@ def capture(
         autocast: Mixed precision: 'bf16' or 'fp16'.
         tf32: Whether products of fp32 run in TF32.
         compile: Whether torch.compile fuses the model's kernels, as far as rules tell.
+        channels_last: Whether images and weights of convolutions lie pixel after pixel, as torch.channels_last has
+            them.
         cuda_graph: Whether one CUDA graph launches all kernels.
         attention: How attention is computed: 'eager', 'sdpa' or 'flash'; None as the config or the code says.
         keywords: Keyword arguments of the model.
@@ -227,6 +230,7 @@ def capture(
     from tracekit.capturing.timed_trace import load_captured
 
     options: dict[str, Any] = {"optimizer": optimizer, "autocast": autocast, "tf32": tf32, "attention": attention}
+    options["channels_last"] = channels_last
     if isinstance(model, str):
         asked = CaptureOptions(train=training, compile=compile, **options)
         step = NamedProgram(model, asked).capture_batch(batch)

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -354,3 +355,35 @@ def test_a_damaged_config_tells_no_length(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(CaptureError, check=has_code("program-unreadable")):
         read_max_tokens(path)
+
+
+def test_timm_is_needed_for_its_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(CaptureError, check=has_code("capture-needs-timm")):
+        load_program("timm:resnet50", batch=1, tokens=1, dtype="fp32", training=False)
+
+
+def make_timm() -> ModuleType:
+    """Make a stand-in for timm, which has one model: a convolution of images of 8 x 8."""
+    timm = ModuleType("timm")
+    model = torch.nn.Conv2d(3, 16, 3, bias=False, device="meta")
+    model.pretrained_cfg = {"input_size": (3, 8, 8)}
+    vars(timm).update(is_model="conv".__eq__, list_models=lambda: ["conv"], create_model=lambda name: model)
+    return timm
+
+
+def test_a_model_of_timm_takes_its_batch_and_the_images_it_was_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", make_timm())
+    found = NamedProgram("timm:conv", CaptureOptions()).capture_batch(4)
+    assert found.calls[0].dims[:2] == [[4, 3, 8, 8], [16, 3, 3, 3]]
+    assert found.facts.batch == 4
+    with pytest.raises(CaptureError, match="conv", check=has_code("timm-model-unknown")):
+        load_program("timm:con", batch=1, tokens=1, dtype="fp32", training=False)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_channels_last_needs_no_change_of_layout(monkeypatch: pytest.MonkeyPatch, last: bool) -> None:
+    monkeypatch.setitem(sys.modules, "timm", make_timm())
+    options = CaptureOptions(channels_last=last)
+    kernels = NamedProgram("timm:conv", options).capture_batch(4).calls[0].kernels
+    assert any("nchwToNhwc" in kernel for kernel in kernels) is not last

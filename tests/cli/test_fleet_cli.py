@@ -16,6 +16,7 @@ OF_PROGRAMS = {
     "--train": "",
     "--compile": "",
     "--tf32": "",
+    "--channels-last": "",
     "--cuda-graph": "",
     "--optimizer": "adamw --train",
     "--autocast": "bf16",

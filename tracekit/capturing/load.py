@@ -1,10 +1,11 @@
-"""Load the program to capture: a function of a Python file, a model of a Hugging Face config, or a DLRM of its own."""
+"""Load the program to capture: a file's function, one of timm's models, a Hugging Face config's, or a DLRM."""
 
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from inspect import signature
@@ -20,7 +21,7 @@ from tracekit.capturing.loaded_program import (
     pop_attention,
     pop_quantization,
 )
-from tracekit.capturing.options import CONFIG_SUFFIX, DTYPES
+from tracekit.capturing.options import CONFIG_SUFFIX, DTYPES, TIMM_PREFIX, is_timm_name
 from tracekit.errors import CaptureError, TracekitError
 from tracekit.messages import models as messages
 from tracekit.messages.model import Message, Template
@@ -107,6 +108,7 @@ BATCH_ARGUMENT = "batch"
 POSITIONS = ("max_position_embeddings", "n_positions", "max_sequence_length")
 """Keys of a config that tell how many tokens a sequence may have."""
 MAX_TOKENS = 1 << 20
+MAX_SUGGESTIONS = 3
 OWN_CODE = "auto_map"
 """Key of a config that names code beside it, which never runs."""
 NO_FUSED_ATTENTION = "does not support an attention implementation"
@@ -123,13 +125,13 @@ def load_program(
     attention: str | None = None,
     dlrm: DlrmConfig | None = None,
 ) -> LoadedProgram:
-    """Load what a name stands for: ``FILE.py:FUNCTION``, or a model's ``config.json``.
+    """Load what a name stands for: ``FILE.py:FUNCTION``, ``timm:MODEL``, or a model's ``config.json``.
 
     Args:
         program: The name.
         batch: Sequences of a config, or samples of a function that takes its batch; None for its own, of a config 1.
         tokens: Of a config: tokens of each.
-        dtype: Of a config: 'bf16', 'fp16' or 'fp32'.
+        dtype: Of a config or of timm's model: 'bf16', 'fp16' or 'fp32'.
         training: Whether its step has a backward pass.
         attention: Of a config: how attention is computed; None as it says.
         dlrm: What the config says, where it is one of a DLRM.
@@ -144,6 +146,8 @@ def load_program(
         return build_dlrm(dlrm, batch or dlrm.batch_size, dtype, training=training)
     if program.endswith(CONFIG_SUFFIX):
         return load_config_model(Path(program), batch or 1, tokens, dtype, training=training, attention=attention)
+    if is_timm_name(program):
+        return load_timm_model(program.removeprefix(TIMM_PREFIX), batch or 1, dtype)
     return load_function(program, batch)
 
 
@@ -229,6 +233,24 @@ def load_config_model(
         quantize_linear_layers(model, quantization)
     method = quantization.method if quantization else ""
     return LoadedProgram(given.get("model_type", config.stem), model, (), keywords, kind, method)
+
+
+def load_timm_model(name: str, batch: int, dtype: str) -> LoadedProgram:
+    """Build one of timm's models, with images of the size that it was made for; nothing is downloaded.
+
+    Raises:
+        CaptureError: timm isn't installed, or has no such model.
+    """
+    torch = import_torch()
+    timm = import_package("timm", messages.CAPTURE_NEEDS_TIMM)
+    if not timm.is_model(name):
+        close = get_close_matches(name, timm.list_models(), MAX_SUGGESTIONS)
+        raise CaptureError(messages.TIMM_MODEL_UNKNOWN(model=name, close=close or timm.list_models()[:MAX_SUGGESTIONS]))
+    parameter_type = getattr(torch, DTYPES[dtype])
+    with name_failures(lambda error: messages.PROGRAM_UNREADABLE(path=name, error=error)), torch.device("meta"):
+        model = timm.create_model(name).to(parameter_type)
+        images = torch.empty(batch, *model.pretrained_cfg["input_size"], dtype=parameter_type)
+    return LoadedProgram(name, model, (images,))
 
 
 def _build_model(head: Any, config: Any, wanted: str | None, *, is_asked: bool) -> tuple[Any, str]:

@@ -9,15 +9,24 @@ from tracekit.messages import models as messages
 from tracekit.models.dlrm import DlrmEdits, parse_mlp, parse_table_spec
 
 CONFIG_SUFFIX = ".json"
+TIMM_PREFIX = "timm:"
+"""Before the name of one of timm's models."""
 HEAD_BYTES = 1 << 20
 
 
 def is_program(inputs: Sequence[str]) -> bool:
-    """Return whether a command's inputs name a program: ``FILE.py:FUNCTION``, or a model's ``config.json`` alone."""
+    """Return whether a command's inputs name a program: ``FILE.py:FUNCTION``, ``timm:MODEL`` or ``config.json``."""
     if len(inputs) != 1:
         return False
+    if is_timm_name(inputs[0]):
+        return True
     given = Path(inputs[0])
     return strip_function(inputs[0]) != inputs[0] or (given.suffix == CONFIG_SUFFIX and is_config(given))
+
+
+def is_timm_name(name: str) -> bool:
+    """Return whether a name is that of one of timm's models."""
+    return name.startswith(TIMM_PREFIX)
 
 
 def strip_function(name: str) -> str:
@@ -59,6 +68,7 @@ class CaptureOptions:
         autocast: Type of mixed precision; None for none.
         tf32: Whether products of fp32 run in TF32.
         compile: Whether torch.compile fuses the model's kernels.
+        channels_last: Whether images and weights of convolutions lie pixel after pixel.
         cuda_graph: Whether one CUDA graph launches all kernels.
         seq: Of a config: tokens of each sequence; None for the default.
         dtype: Of a config: type of its parameters; None for the default.
@@ -74,6 +84,7 @@ class CaptureOptions:
     autocast: str | None = None
     tf32: bool = False
     compile: bool = False
+    channels_last: bool = False
     cuda_graph: bool = False
     seq: int | None = None
     dtype: str | None = None

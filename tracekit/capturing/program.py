@@ -23,6 +23,7 @@ LONG_US = 1e6
 """Time of captured kernels, so that none is taken for faster than its arithmetic allows."""
 READ_AS = "v100-sxm-16gb"
 """GPU that kernels are read as those of: which one doesn't matter, their times are dropped."""
+IMAGE_DIMS = 4
 FUSED_LISTS = {"adamw": 4, "adam": 4, "sgd": 3}
 """Lists of tensors that it goes through: parameters, gradients and states."""
 
@@ -72,6 +73,7 @@ def capture(
     autocast: str | None = None,
     tf32: bool = False,
     compiled: bool = False,
+    channels_last: bool = False,
     attention: str | None = None,
     name: str | None = None,
     keywords: Mapping[str, Any] | None = None,
@@ -91,6 +93,7 @@ def capture(
         autocast: 'bf16' or 'fp16': mixed precision, as torch.autocast has it.
         tf32: Whether products of fp32 run in TF32.
         compiled: Whether torch.compile fuses the model's kernels, as far as rules tell.
+        channels_last: Whether 4-dimensional inputs, parameters and buffers lie as torch.channels_last has them.
         attention: How scaled_dot_product_attention runs: 'eager', 'sdpa' or 'flash'; None as PyTorch chooses.
         name: Of the program; by default that of the model's class.
         keywords: Keyword arguments of the model.
@@ -111,6 +114,8 @@ def capture(
         if isinstance(model, torch.nn.Module):
             model.train(training)
             model.zero_grad()
+        if channels_last:
+            model, inputs, keywords = _put_channels_last(torch, (model, inputs, keywords or {}))
         trained = [parameter for parameter in parameters if parameter.requires_grad and parameter.numel()]
         update = None if is_fused else _build_optimizer(torch, optimizer, trained)
         held = [*parameters, *_list_tensors(torch, model, inputs, keywords or {})]
@@ -200,6 +205,17 @@ def _list_tensors(torch: Any, model: Any, inputs: Sequence[Any], keywords: Mappi
 
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
     return [*buffers, *(one for one in tree_leaves((inputs, keywords)) if isinstance(one, torch.Tensor))]
+
+
+def _put_channels_last(torch: Any, given: Any) -> Any:
+    """Return modules and tensors with their images' channels side by side in memory; others as they are."""
+    from torch.utils._pytree import tree_map
+
+    def convert(one: Any) -> Any:
+        is_image = isinstance(one, torch.Tensor) and one.dim() == IMAGE_DIMS
+        return one.to(memory_format=torch.channels_last) if is_image or isinstance(one, torch.nn.Module) else one
+
+    return tree_map(convert, given)
 
 
 def _run_step(

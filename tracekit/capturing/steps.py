@@ -11,7 +11,7 @@ from predictors import Gpu, resolve_gpu
 from tracekit import ingest
 from tracekit.capturing.load import load_program, move_prints_to_stderr, read_max_tokens, takes_batch
 from tracekit.capturing.loaded_program import LoadedProgram
-from tracekit.capturing.options import CONFIG_SUFFIX, CaptureOptions
+from tracekit.capturing.options import CONFIG_SUFFIX, CaptureOptions, is_timm_name
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.timed_trace import DEFAULT_SETTING, REFERENCE_GPU, CaptureSetting, TimeCorrection, load_captured
 from tracekit.comm.cluster import USABLE_MEMORY_FRACTION
@@ -57,30 +57,31 @@ def find_largest_batch(measure_bytes: Callable[[int], int], gpu: Gpu, most: int 
     return fits
 
 
-DEFAULT_TOKENS, DEFAULT_DTYPE, DLRM_DTYPE = 2048, "bf16", "fp32"
+DEFAULT_TOKENS, DEFAULT_DTYPE, SINGLE_DTYPE = 2048, "bf16", "fp32"
 
 
 class NamedProgram:
     """A program by its name, which can be captured at several batches.
 
     Args:
-        name: ``FILE.py:FUNCTION``, a Hugging Face ``config.json``, or that of a DLRM.
+        name: ``FILE.py:FUNCTION``, ``timm:MODEL``, a Hugging Face ``config.json``, or that of a DLRM.
     """
 
     def __init__(self, name: str, options: CaptureOptions) -> None:
         self._name, self._options = name, options
+        self._is_timm = is_timm_name(name)
         self._is_config = name.endswith(CONFIG_SUFFIX)
         self._captured: dict[tuple[int | None, int], CapturedProgram] = {}
 
     @property
     def takes_batch(self) -> bool:
-        """Whether its batch can be chosen: that of a config, and of a function with an argument ``batch``.
+        """Whether its batch can be chosen: of a config, of timm's models, and of a function that takes ``batch``.
 
         Raises:
             CaptureError: It can't be loaded.
         """
         with move_prints_to_stderr():
-            return self._is_config or takes_batch(self._name)
+            return self._is_config or self._is_timm or takes_batch(self._name)
 
     @cached_property
     def dlrm(self) -> DlrmConfig | None:
@@ -126,7 +127,7 @@ class NamedProgram:
             self._name,
             batch=batch,
             tokens=tokens,
-            dtype=options.dtype or (DLRM_DTYPE if dlrm else DEFAULT_DTYPE),
+            dtype=options.dtype or (SINGLE_DTYPE if dlrm or self._is_timm else DEFAULT_DTYPE),
             training=options.train,
             attention=options.attention,
             **({"dlrm": dlrm} if dlrm else {}),
@@ -139,11 +140,12 @@ class NamedProgram:
             autocast=options.autocast,
             tf32=options.tf32,
             compiled=options.compile,
+            channels_last=options.channels_last,
             attention=_choose_kernel(given, options),
             name=given.name,
             keywords=given.keywords,
         )
-        size = batch or (dlrm.batch_size if dlrm else int(self._is_config))
+        size = batch or (dlrm.batch_size if dlrm else int(self._is_config or self._is_timm))
         tokens_known = self._is_config and not dlrm
         facts = replace(
             found.facts,

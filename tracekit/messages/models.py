@@ -89,6 +89,8 @@ INDICES_GIVEN_TWICE = error(
 
 CAPTURE_NEEDS_TORCH = error("PyTorch isn't installed here.", "Its CPU build is enough: pip install torch.")
 CAPTURE_NEEDS_TRANSFORMERS = error("Hugging Face's transformers isn't installed here.", "Run pip install transformers.")
+CAPTURE_NEEDS_TIMM = error("timm isn't installed here.", "Run pip install timm.")
+TIMM_MODEL_UNKNOWN = error("timm has no model {model!r}.", "It has {close:list}.")
 PACKAGE_UNUSABLE = error("{package} is installed here, but can't be imported: {error}.", "Install what it lacks.")
 CAPTURE_FAILED = error(
     "{program} doesn't run on tensors without data: {error}.",
@@ -145,7 +147,7 @@ AUTOCAST_UNKNOWN = error("{--autocast} {autocast!r} is unknown.", "Known are bf1
 DTYPE_UNKNOWN = error("{--dtype} {dtype!r} is unknown.", "Known are {known:list}.")
 PROGRAM_MALFORMED = error(
     "{program!r} names no program.",
-    "Give FILE.py:FUNCTION, a function that returns a model and its inputs, or a model's config.json.",
+    "Give FILE.py:FUNCTION, a function that returns a model and its inputs, timm:MODEL, or a model's config.json.",
 )
 PROGRAM_UNREADABLE = error("{path} can't be read as a program: {error}.", "Check the file.")
 FUNCTION_MISSING = error("{path} has no function {function}.", "It has {functions:list}.")

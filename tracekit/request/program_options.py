@@ -40,6 +40,13 @@ class ProgramOptions(Request):
     compile: Annotated[
         bool, Option("Of a program: torch.compile fuses its kernels, by rules.", "Program: torch.compile")
     ] = False
+    channels_last: Annotated[
+        bool,
+        Option(
+            "Of a program: images and weights lie pixel after pixel (NHWC), as torch.channels_last has them.",
+            "Program: channels last",
+        ),
+    ] = False
     cuda_graph: Annotated[bool, Option("Of a program: one CUDA graph launches all kernels.", "Program: CUDA graph")] = (
         False
     )
@@ -56,7 +63,7 @@ class ProgramOptions(Request):
     dtype: Annotated[
         str | None,
         Option(
-            "Of a config: type of its parameters, bf16 (default), fp16 or fp32 (of a DLRM the default).",
+            "Of a config: type of its parameters, bf16 (default), fp16 or fp32 (a DLRM's default, and timm's).",
             "Config: type of parameters",
             "TYPE",
         ),
@@ -154,7 +161,7 @@ class ProgramOptions(Request):
         """Capture a program, at the batch that is asked for where it can be chosen.
 
         Args:
-            name: ``FILE.py:FUNCTION`` or ``config.json``.
+            name: ``FILE.py:FUNCTION``, ``timm:MODEL`` or ``config.json``.
             request: What is asked of it.
 
         Returns:
