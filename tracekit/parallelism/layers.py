@@ -1,4 +1,4 @@
-"""Find the repeated layers of a model in its passes."""
+"""Find the repeated layers of a model in its passes: by its modules, or else by the kernels that repeat."""
 
 from dataclasses import dataclass
 
@@ -65,26 +65,83 @@ def find_repeated_layers(program: Program) -> RepeatedLayers:
         raise LayoutError(layouts.NO_TRAINING())
     start, turn, end = (int(place) for place in passes[0])
     here = program.kernels[kernels["row"][start:end]]
-    tokens = here.select(pl.struct(pl.coalesce("op", "name"), "input_dims").rank("dense")).to_series().to_numpy()
-    begin, period, count = find_repetition(tokens[: turn - start].astype(np.int64))
-    forward = begin + period * np.arange(count + 1)
-    places = here[: turn - start].with_row_index("place")
-    part = compute_time_share(places, "dur_ns", pl.col("place").is_between(begin, forward[-1] - 1))
-    if count < 2 or part < MIN_LAYERS_PCT:
-        if count < 2:
-            raise LayoutError(layouts.LAYERS_UNREPEATED())
-        raise LayoutError(layouts.LAYERS_MIXED(time_pct=part, layers=count))
     alike = (passes[:, 1] - passes[:, 0] == turn - start) & (passes[:, 2] - passes[:, 1] == end - turn)
+    by_module = find_module_layers(here, turn - start) if program.trace.capture_facts else None
+    forward, backward = by_module or _find_layers_by_kernels(here, turn - start)
     steps = kernels.select("rank", "step").n_unique()
     return RepeatedLayers(
-        count=count,
+        count=forward.size - 1,
         passes_per_step=max(round(len(passes) / steps), 1),
         kernels=kernels,
         passes=passes[alike],
         is_first_pass=first[alike],
         forward_starts=forward,
-        backward_starts=_find_backward_starts(tokens[turn - start :].astype(np.int64), count),
+        backward_starts=backward,
     )
+
+
+LAYER_MODULE = r"^(.*?[^.]+)_(\d+)(?:\.|$)"
+"""Path of the outermost module that its parent has several times, without its number; and the number."""
+CONTAINER_MODULE = r"(^|\.)(Sequential|ModuleList|ModuleDict)$"
+"""Stages of a vision model, say, which aren't alike."""
+MIN_MODULE_LAYERS = 3
+"""Two modules of a class may be an encoder and a decoder."""
+
+
+def find_module_layers(kernels: pl.DataFrame, turn: int) -> tuple[Ints, Ints] | None:
+    """Find the layers of a pass by the modules that launched its kernels; None where these don't tell.
+
+    Kernels that torch.compile fuses differ from layer to layer, and recomputation adds to some layers only, so that no
+    sequence of kernels repeats; the modules stay. A kernel between those of two layers belongs to the first of them.
+
+    Args:
+        kernels: Rows of the kernel table: a forward pass, and its backward pass.
+        turn: Place where the backward pass begins.
+
+    Returns:
+        ``forward_starts`` and ``backward_starts`` of :class:`RepeatedLayers`.
+    """
+    groups = kernels.select(
+        "dur_ns",
+        parent=pl.col("module").str.extract(LAYER_MODULE, 1),
+        number=pl.col("module").str.extract(LAYER_MODULE, 2).cast(pl.Int64),
+        place=pl.int_range(pl.len()),
+        back=pl.int_range(pl.len()) >= turn,
+    )
+    known = groups.drop_nulls("parent").filter(~pl.col("parent").str.contains(CONTAINER_MODULE))
+    if known.is_empty():
+        return None
+    longest = known.group_by("parent").agg(pl.col("dur_ns").sum()).sort("dur_ns", "parent")["parent"][-1]
+    layers = known.filter(parent=longest).group_by("back", "number").agg(start=pl.col("place").min())
+    starts = [layers.filter(back=back).sort("start") for back in (False, True)]
+    order = [each["number"].to_numpy() for each in starts]
+    if len(order[0]) < MIN_MODULE_LAYERS or not np.array_equal(order[0], order[1][::-1]):
+        return None
+    ends = [int(known.filter(parent=longest, back=back)["place"][-1]) + 1 for back in (False, True)]
+    forward, backward = (
+        np.append(each["start"].to_numpy(), end).astype(np.int64) for each, end in zip(starts, ends, strict=True)
+    )
+    inside = groups.select("dur_ns", "place")[:turn]
+    part = compute_time_share(inside, "dur_ns", pl.col("place").is_between(forward[0], forward[-1] - 1))
+    return (forward, backward - turn) if part >= MIN_LAYERS_PCT else None
+
+
+def _find_layers_by_kernels(here: pl.DataFrame, turn: int) -> tuple[Ints, Ints]:
+    """Find the layers of a pass by the kernels that repeat; arguments and result as for :func:`find_module_layers`.
+
+    Raises:
+        LayoutError: Nothing repeats, or the repeated part of the pass is too small.
+    """
+    tokens = here.select(pl.struct(pl.coalesce("op", "name"), "input_dims").rank("dense")).to_series().to_numpy()
+    begin, period, count = find_repetition(tokens[:turn].astype(np.int64))
+    forward = begin + period * np.arange(count + 1)
+    places = here[:turn].with_row_index("place")
+    part = compute_time_share(places, "dur_ns", pl.col("place").is_between(begin, forward[-1] - 1))
+    if count < 2 or part < MIN_LAYERS_PCT:
+        if count < 2:
+            raise LayoutError(layouts.LAYERS_UNREPEATED())
+        raise LayoutError(layouts.LAYERS_MIXED(time_pct=part, layers=count))
+    return forward, _find_backward_starts(tokens[turn:].astype(np.int64), count)
 
 
 def _select_computing_kernels(program: Program) -> pl.DataFrame:
