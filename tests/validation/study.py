@@ -29,6 +29,7 @@ SERVED_TRACES = "TRACEKIT_SERVED_TRACES"
 SERVED_LOADS = "TRACEKIT_SERVED_LOADS"
 RECORDED_SAMPLES = "TRACEKIT_RECORDED_SAMPLES"
 FIT = "TRACEKIT_FIT"
+TIMM_RESULTS = "TRACEKIT_TIMM_RESULTS"
 
 KNOWN_INPUTS = {
     REAL_TRACES: "a folder of real traces",
@@ -39,6 +40,7 @@ KNOWN_INPUTS = {
     KERNEL_DATA: "a folder of measured kernels: aiconfigurator/*.parquet and neusight/*.parquet",
     SERVED_TRACES: "results/profile in a checkout of github.com/harishvs/moe-inference-optimize",
     SERVED_LOADS: "a folder with served.csv: aiconfigurator's TTFT and TPOT; and steps.csv: PipeWeave's steps",
+    TIMM_RESULTS: "results/ in a checkout of github.com/huggingface/pytorch-image-models",
     FIT: "a folder that `python -m predictors.training fit` wrote",
     RECORDED_SAMPLES: "the folder `samples` of an archive that `make on-gpu` wrote",
 }

@@ -5,6 +5,7 @@ TABLES = (
     *(
         "fp32_models",
         "captured_models",
+        "timm_random",
         "captured_configs",
         "captured_steps",
         "captured_recordings",
