@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,7 +14,9 @@ from tests.codes import has_code, list_codes
 from tracekit.comm import load_cluster
 from tracekit.models.lookups import ZipfPattern
 from tracekit.parallelism.layout import Layout, LayoutError
-from tracekit.parallelism.table_exchange import IN_NODE, TableExchange
+from tracekit.parallelism.sharded_tables import TableExchange
+from tracekit.parallelism.table_exchange import compute_message_bytes
+from tracekit.reporting.plain import decode_plain, encode_plain
 from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
 from tracekit.sharding.plan import encode_torchrec_plan
 from tracekit.sharding.program_tables import describe_step, evaluate_plan_file, take_ranks
@@ -83,11 +86,18 @@ def test_ranks_of_a_cluster_by_hand() -> None:
         take_ranks(load_cluster("4x8xh100-sxm@ndr400"), 12)
 
 
+def test_a_saved_layout_keeps_its_tables() -> None:
+    layout = Layout(dp=8, ep=8, tables=describe_step(plan_sharding(TABLES, EIGHT).plans[0]))
+    saved = encode_plain(layout)
+    assert encode_plain(decode_plain(saved, Layout)) == saved
+    assert msgspec.json.decode(saved)["tables"]["tables"] == len(TABLES)
+
+
 def test_parts_of_ranks_are_gathered_where_a_layout_counts_each() -> None:
     layout = Layout(dp=16, ep=8, batch=2.0)
-    assert TableExchange("sums", "all_to_all", 1600.0).get_message_bytes(layout) == 1600
-    assert TableExchange("sums", "reduce_scatter", 1600.0).get_message_bytes(layout) == 100
-    assert TableExchange("sums", "reduce_scatter", 1600.0, IN_NODE).get_message_bytes(layout) == 100
+    assert compute_message_bytes(TableExchange("sums", "all_to_all", 1600.0), layout) == 1600
+    assert compute_message_bytes(TableExchange("sums", "reduce_scatter", 1600.0), layout) == 100
+    assert compute_message_bytes(TableExchange("sums", "reduce_scatter", 1600.0, within_node=True), layout) == 100
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,10 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tracekit.errors import RequestError, TracekitError
 from tracekit.messages import layouts
-
-if TYPE_CHECKING:
-    from tracekit.parallelism.table_exchange import TableSharding
+from tracekit.parallelism.sharded_tables import TableSharding
 
 SCHEDULE_NAME = re.compile(r"1f1b|zero-bubble|interleaved(?::([2-9]|[1-9][0-9]{1,5}))?", re.IGNORECASE)
 """Names of pipeline schedules."""
@@ -50,7 +47,7 @@ class Layout:
     context: int | None = None
     splits_tables: bool = False
     plan: str | None = None
-    tables: "TableSharding | None" = None
+    tables: TableSharding | None = None
 
     @property
     def world_size(self) -> int:

@@ -35,6 +35,7 @@ from tracekit.parallelism.inserted import (
 )
 from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.process_groups import DP_GROUP, EP_GROUP
+from tracekit.parallelism.sharded_tables import TableExchange, TableSharding
 from tracekit.program import Program
 from tracekit.workload.module_paths import BACKWARD, FORWARD
 from tracekit.workload.ops.memory_traffic import Columns
@@ -47,69 +48,6 @@ INTERACTION = r"(?i)\bcat|_cat|stack|bmm|concat"
 """Kernels and ops that combine the sums of tables with the dense features."""
 SHARDED_OP = "tracekit::sharded_tables"
 """Op of the look-ups and updates of a rank's shards."""
-OVER_ALL, IN_NODE = DP_GROUP, EP_GROUP
-"""Groups of exchanges between all ranks, and between those of a node."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableExchange:
-    """A collective of sharded tables.
-
-    Attributes:
-        name: What is exchanged.
-        collective: As :mod:`tracekit.comm` calls it.
-        buffer_bytes: Of the buffer of the rank that has most.
-        group: ``OVER_ALL`` or ``IN_NODE``.
-    """
-
-    name: str
-    collective: str
-    buffer_bytes: float
-    group: str = OVER_ALL
-
-    def get_message_bytes(self, layout: Layout) -> float:
-        """Return its bytes as long as it has one rank: ``relayout_collectives`` counts a part for each rank."""
-        parts = self.collective in ("reduce_scatter", "all_gather") and not layout.sharded
-        ranks = layout.dp if self.group == OVER_ALL else layout.ep
-        of_batch = 1.0 if self.group == OVER_ALL else layout.batch
-        return self.buffer_bytes / (ranks if parts else 1) / of_batch
-
-
-@dataclass(frozen=True, eq=False)
-class TableSharding:
-    """What sharded tables make the slowest rank of a step do.
-
-    Attributes:
-        tables: Their number.
-        ways: How many are sharded in which way.
-        lookups: Columns of its look-ups' kernels, one after the other.
-        updates: Columns of its updates' kernels.
-        sums: Collectives behind the look-ups.
-        gradients: Collectives before the updates.
-        reduced: Collectives behind the updates: gradients of replicated tables.
-        indices: Exchange of the next batch's indices, beside the forward pass.
-        weight_bytes: Weights of all tables.
-        whole_bytes: Memory of all tables with their optimizer's states.
-        held_bytes: Memory that the fullest rank needs for its shards.
-        busy_ratio: Time of its look-ups and updates over the mean rank's.
-    """
-
-    tables: int
-    ways: str
-    lookups: tuple[Columns, ...]
-    updates: tuple[Columns, ...]
-    sums: tuple[TableExchange, ...]
-    gradients: tuple[TableExchange, ...]
-    reduced: tuple[TableExchange, ...]
-    indices: tuple[TableExchange, ...]
-    weight_bytes: float
-    whole_bytes: float
-    held_bytes: float
-    busy_ratio: float
-
-    def summarise(self) -> dict[str, int | float | str]:
-        """Return what a reader of the layout needs: the number of tables, their ways, memory and imbalance."""
-        return {"tables": self.tables, "ways": self.ways, "held_bytes": self.held_bytes, "busy_ratio": self.busy_ratio}
 
 
 @dataclass(frozen=True)
@@ -282,7 +220,8 @@ def _build_rows(program: Program, chain: _Chain, layout: Layout, stream: int) ->
     for item in chain.items:
         if isinstance(item, TableExchange):
             part = {"name": item.name, "op": "c10d::" + item.collective, "collective": item.collective,
-                    "group_description": item.group, "bytes": round(item.get_message_bytes(layout))}  # fmt: skip
+                    "group_description": EP_GROUP if item.within_node else DP_GROUP,
+                    "bytes": round(compute_message_bytes(item, layout))}  # fmt: skip
         else:
             part = {"name": chain.name, "op": SHARDED_OP, "family": chain.family, "dtype": "fp32", **item}
         parts.append(part)
@@ -298,3 +237,10 @@ def _write_note(sharding: TableSharding) -> Message:
     return layouts.TABLES_SHARDED(
         tables=sharding.tables, ways=sharding.ways, held_bytes=sharding.held_bytes, busy_ratio=sharding.busy_ratio
     )
+
+
+def compute_message_bytes(exchange: TableExchange, layout: Layout) -> float:
+    """Return an exchange's bytes as long as it has one rank: ``relayout_collectives`` counts a part for each rank."""
+    parts = exchange.collective in ("reduce_scatter", "all_gather") and not layout.sharded
+    ranks, of_batch = (layout.ep, layout.batch) if exchange.within_node else (layout.dp, 1.0)
+    return exchange.buffer_bytes / (ranks if parts else 1) / of_batch

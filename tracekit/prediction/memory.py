@@ -18,7 +18,7 @@ from tracekit.parallelism.gradients import EMBEDDING_TABLE_OPS, find_gradients, 
 from tracekit.parallelism.layers import find_repeated_layers
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
-from tracekit.parallelism.table_exchange import TableSharding
+from tracekit.parallelism.sharded_tables import TableSharding
 from tracekit.program import Program
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
 from tracekit.workload.signature import ITEM_BYTES

@@ -81,8 +81,8 @@ def _find_reader(kind: Any) -> Reader:
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         return partial(_read_mapping, _find_reader(args[1]))
     if origin in (Union, UnionType):
-        (reader,) = {_find_reader(one) for one in args if one is not NoneType}
-        return partial(_read_optional, reader)
+        kinds = [one for one in args if one is not NoneType]
+        return partial(_read_optional, _find_reader(kinds[0]) if len(kinds) == 1 else partial(_read_scalar, kind))
     return partial(_read_scalar, kind)
 
 

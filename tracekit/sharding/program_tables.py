@@ -19,7 +19,7 @@ from tracekit.bounds import MAX_MODEL_CONFIG_BYTES, MAX_RANKS
 from tracekit.comm import Cluster
 from tracekit.messages import layouts as messages
 from tracekit.parallelism.layout import Layout, LayoutError
-from tracekit.parallelism.table_exchange import IN_NODE, OVER_ALL, TableExchange, TableSharding
+from tracekit.parallelism.sharded_tables import TableExchange, TableSharding
 from tracekit.program import Program
 from tracekit.sharding.candidates import ComputeKernel, ShardingSetting, ShardingType, TableOption
 from tracekit.sharding.loads import Candidate, Exchange, Load, build_candidates
@@ -125,9 +125,9 @@ def describe_step(plan: ShardingPlan) -> TableSharding:
 
 def _list_exchanges(name: str, most: Any, scattered: float, of_rows: str) -> tuple[TableExchange, ...]:
     return _drop_empty(
-        TableExchange(name, "all_to_all", float(most[Load.SENT]), OVER_ALL),
-        TableExchange(f"{name} of rows", of_rows, float(scattered), OVER_ALL),
-        TableExchange(f"{name} of rows in a node", of_rows, float(most[Load.NODE]), IN_NODE),
+        TableExchange(name, "all_to_all", float(most[Load.SENT])),
+        TableExchange(f"{name} of rows", of_rows, float(scattered)),
+        TableExchange(f"{name} of rows in a node", of_rows, float(most[Load.NODE]), within_node=True),
     )
 
 
