@@ -67,7 +67,7 @@ def test_a_job_fits_where_its_tensors_do() -> None:
         (int(usable) - 1, 1, True),
         (int(usable) - 1, 4, False),
     ):
-        facts = replace(program.facts, peak_bytes=peak_bytes)
+        facts = replace(program.facts, peak_bytes=peak_bytes, peaks=((0, peak_bytes - held, 0),))
         (found,) = tk.predict(load_captured(replace(program, facts=facts), "l4"), gpu="l4", batch=batch).targets
         assert found.memory.fits is fits
 

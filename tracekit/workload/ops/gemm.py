@@ -410,7 +410,7 @@ def _compute_quantised_linear(signature: Signature) -> Columns | None:
 def _compute_expert_gemm(signature: Signature) -> Columns | None:
     """Compute a captured engine's grouped GEMM: input [tokens, k], weights [experts, k, n], top k, precision."""
     x, weights, top_k = signature.get_shape(0), signature.get_shape(1), signature.get_integer(2)
-    if x is None or weights is None or len(weights) != 3 or not top_k or not x[0]:
+    if not x or weights is None or len(weights) != 3 or top_k is None or min(top_k, x[0], weights[0]) < 1:
         return None
     spread = TokenSpread(x[0], weights[0], min(top_k, weights[0]))
     return spread.build_columns(weights[2], weights[1]) | _name_precision(signature.get_value(3))
