@@ -32,8 +32,9 @@ from predictors.result import (
     SCALED_HALF_WIDTH,
     UNCHANGED_HALF_WIDTH,
     LaunchTimes,
+    LogIntervals,
     build_result,
-    compute_half_widths,
+    compute_log_intervals,
 )
 from predictors.transfer import (
     KernelErrors,
@@ -168,27 +169,31 @@ class Batch:
             alone, self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations)
         )
         unknown = np.isnan(alone.time_us)[self._row]
-        time, width = alone.time_us[self._row], self._compute_half_widths(alone.kernels, target, weights)
+        time, (width, centre) = alone.time_us[self._row], self._compute_intervals(alone.kernels, target, weights)
         method = np.where(unknown, METHOD_UNKNOWN, METHOD_LAW)
         if source is not None and source.slug == target.slug:
             known = ~np.isnan(self._measured)
-            time, width = np.where(known, self._measured, time), np.where(known, 0.0, width)
+            time = np.where(known, self._measured, time)
+            width, centre = np.where(known, 0.0, width), np.where(known, 0.0, centre)
             method = np.where(known, METHOD_MEASURED, method)
         endless = np.full(time.size, np.nan)
-        launches = LaunchTimes(time, width, method, endless, endless)
+        launches = LaunchTimes(time, width, centre, method, endless, endless)
         if source is not None and source.slug != target.slug:
             launches = self._transfer_times(alone, launches, source, target, weights)
         return alone, launches
 
-    def _compute_half_widths(self, kernels: KernelsByLaw, target: Hardware, weights: Weights) -> Floats:
-        """Half-widths of each row: of a carried time where it was measured on another GPU, else of the model's time."""
+    def _compute_intervals(self, kernels: KernelsByLaw, target: Hardware, weights: Weights) -> LogIntervals:
+        """Return the interval of each row: of a carried time where another GPU measured it, else of the model's."""
         source = self._source
         carried = source is not None and source.slug != target.slug
-        width: Floats = compute_half_widths(kernels, target, weights, source if carried else None)[self._row]
+        found = [
+            each[self._row] for each in compute_log_intervals(kernels, target, weights, source if carried else None)
+        ]
         unmeasured = np.isnan(self._measured)
         if carried and unmeasured.any():
-            return np.where(unmeasured, compute_half_widths(kernels, target, weights)[self._row], width)
-        return width
+            alone = compute_log_intervals(kernels, target, weights)
+            found = [np.where(unmeasured, own[self._row], each) for own, each in zip(alone, found, strict=True)]
+        return LogIntervals(*found)
 
     def predict_power_w(self, gpu: str | Gpu, time_us: pl.Series) -> pl.Series:
         """Predict the power of a GPU's board during each kernel, in watts; null where its time is.
@@ -252,7 +257,7 @@ class Batch:
         self, alone: ModelTimes, by_law: LaunchTimes, source: Hardware, target: Hardware, weights: Weights
     ) -> LaunchTimes:
         """From another GPU: by the model where it knows the shape, by a resource's ratio elsewhere."""
-        method, width = by_law.method, by_law.half_width
+        method, width, centre = by_law.method, by_law.half_width, by_law.centre
         row, kernels, measured = self._row, alone.kernels, np.maximum(self._measured, MIN_MEASURED_US)
         time, least_us = self._carry_times(alone, source, target, weights)
         # Of GPUs that share the carried factor, the model's order holds; those that don't are asked one by one.
@@ -282,8 +287,9 @@ class Batch:
             ends[0][shapeless] = np.fmax(ends[0][shapeless], scaled.least_us)
             ends[1][shapeless] = np.fmin(ends[1][shapeless], scaled.most_us)
         time = np.fmin(np.fmax(time, measured * least), measured * most)
-        width = cap_same_die_interval(width, measured, kernels, row, source, target)
-        return LaunchTimes(np.fmax(time, least_us), width, method, *ends)
+        centre = np.where(kept | shapeless, 0.0, centre)
+        capped = cap_same_die_interval(width, measured, kernels, row, source, target)
+        return LaunchTimes(np.fmax(time, least_us), capped, np.where(capped < width, 0.0, centre), method, *ends)
 
     def _carry_times(
         self, alone: ModelTimes, source: Hardware, target: Hardware, weights: Weights

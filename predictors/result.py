@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -112,6 +114,27 @@ def compute_half_width(
     return widths[where] if where == CALIBRATED else math.hypot(widths[where], widths.get(told, 0.0))
 
 
+def compute_centre(
+    law: str, gpu: Hardware, weights: Weights, told: str = TOLD_ALL, kinship: str | None = None
+) -> float:
+    """How far the middle of one kernel's interval is above its predicted time, as a logarithm.
+
+    Args:
+        law: As for :func:`compute_half_width`, likewise the others.
+        gpu: GPU that the kernel is predicted for.
+        weights: Weights with the centres.
+        told: What is told of the kernel's software.
+        kinship: How the GPU that the kernel was measured on is related.
+    """
+    key, where = get_width_key(law, gpu.gpu.vendor), classify_situation(law, gpu, weights)
+    if key not in weights.intervals:
+        return 0.0
+    centres, carried = weights.centres.get(key, {}), get_carried_key(kinship, where, told) if kinship else ""
+    if carried in weights.intervals[key]:
+        return centres.get(carried, 0.0)
+    return centres.get(told if where == "base" and told in weights.intervals[key] else where, 0.0)
+
+
 def _compute_unfitted_vendor_width(law: str, weights: Weights) -> float:
     """Half-width on a GPU of a vendor of which no GPU was fitted, from those that other vendors' GPUs left out need."""
     usual = weights.intervals[law]["new"]
@@ -164,30 +187,68 @@ METHOD_MEASURED, METHOD_LAW, METHOD_TRANSFER, METHOD_INFERRED, METHOD_SCALED, ME
 )
 
 
-def compute_half_widths(
-    kernels: KernelsByLaw, gpu: Hardware, weights: Weights, source: Hardware | None = None
-) -> Floats:
-    """Half-widths, as logarithms, of the intervals of kernels predicted from their shapes; 0 without one.
+class LogIntervals(NamedTuple):
+    """Intervals of kernels, as logarithms, one element each.
 
-    Where a source is given, they are those of times that were measured there and carried over. An fp32 convolution gets
-    the wider interval of its two laws, because its shape does not determine cuDNN's algorithm.
+    Attributes:
+        half_width: Half-width.
+        centre: How far the middle is above the predicted time.
     """
-    laws, told = kernels.law, classify_told(kernels, gpu, weights)
 
-    def width(seen: Hardware, there: Hardware | None) -> Floats:
-        of_law, kinship = np.zeros(kernels.height), classify_kinship(there, seen) if there else None
-        for level in told.categories:
-            at_level = partial(compute_half_width, gpu=seen, weights=weights, told=str(level), kinship=kinship)
-            found = laws.map(lambda law: 0.0 if law is None else at_level(law))  # noqa: B023
-            of_law = np.where(told.is_in(level), found, of_law)
-        return of_law
+    half_width: Floats
+    centre: Floats
 
-    of_law = width(gpu, source)
-    if kernels.is_on_mma.any():
-        of_law = np.where(kernels.is_on_mma, width(gpu.on_mma, source and source.on_mma), of_law)
+
+def compute_log_intervals(
+    kernels: KernelsByLaw, gpu: Hardware, weights: Weights, source: Hardware | None = None
+) -> LogIntervals:
+    """Return the intervals of kernels predicted from their shapes; 0 without one.
+
+    Where a source is given, they are those of times that were measured there and carried over.
+    """
+    told = classify_told(kernels, gpu, weights)
+
+    def find(cell: Callable[..., float]) -> Floats:
+        found = _look_up_cells(cell, kernels, told, gpu, weights, source)
+        if not kernels.is_on_mma.any():
+            return found
+        on_mma = _look_up_cells(cell, kernels, told, gpu.on_mma, weights, source and source.on_mma)
+        return np.where(kernels.is_on_mma, on_mma, found)
+
+    width, centre = find(compute_half_width), find(compute_centre)
     if source is None and _name_engines(kernels):
-        of_law = np.hypot(of_law, _compute_software_spread(kernels, gpu, weights))
-        of_law = np.maximum(of_law, _compute_cell_widths(kernels, gpu, weights))
+        width = np.hypot(width, _compute_software_spread(kernels, gpu, weights))
+        own_width, own_centre = _find_release_intervals(kernels, gpu, weights)
+        has_own = (own_width > 0) & (own_width >= width)
+        width, centre = np.where(has_own, own_width, width), np.where(has_own, own_centre, centre)
+    return LogIntervals(_widen_unmeasured(width, kernels, gpu, weights, source), centre)
+
+
+def _look_up_cells(
+    cell: Callable[..., float],
+    kernels: KernelsByLaw,
+    told: CategoricalColumn,
+    gpu: Hardware,
+    weights: Weights,
+    source: Hardware | None,
+) -> Floats:
+    """Return what a function makes of each kernel's law and of what is told of it; 0 without a law."""
+    found, kinship = np.zeros(kernels.height), classify_kinship(source, gpu) if source else None
+    for level in told.categories:
+        at_level = partial(cell, gpu=gpu, weights=weights, told=str(level), kinship=kinship)
+        of_level = kernels.law.map(lambda law: 0.0 if law is None else at_level(law))  # noqa: B023
+        found = np.where(told.is_in(level), of_level, found)
+    return found
+
+
+def _widen_unmeasured(
+    of_law: Floats, kernels: KernelsByLaw, gpu: Hardware, weights: Weights, source: Hardware | None
+) -> Floats:
+    """Widen the intervals of kernels that are unlike those that their law was fitted to.
+
+    An fp32 convolution gets the wider interval of its two laws, because its shape does not determine cuDNN's algorithm.
+    """
+    laws = kernels.law
     of_law = np.where(laws.is_in("sequence"), np.hypot(of_law, SEQUENCE_EXTRA_HALF_WIDTH), of_law)
     if source is None:
         unmeasured = np.where(laws.is_in(*UNMEASURED_LAWS), UNMEASURED_HALF_WIDTH, 0.0)
@@ -238,17 +299,18 @@ def _find_fitted(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Told
     return told
 
 
-def _compute_cell_widths(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Floats:
-    """Return the widths of kernels whose engine's release has its own on a GPU (``get_cell_key``), else 0."""
-    width = np.zeros(kernels.height)
+def _find_release_intervals(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> LogIntervals:
+    """Return the intervals of kernels whose engine's release has its own on a GPU (``get_cell_key``), else 0."""
+    found = LogIntervals(*np.zeros((2, kernels.height)))
     for part in kernels.chunks:
-        on = part.see(gpu)
-        widths = weights.intervals.get(get_width_key(part.law, gpu.gpu.vendor), {})
+        on, key = part.see(gpu), get_width_key(part.law, gpu.gpu.vendor)
         engine, release = kernels.names["engine"].take(part.rows), kernels.table["release"].to_numpy()[part.rows]
         for of_release in np.unique(release[~np.isnan(release)]).tolist():
-            of_engine = engine.map(lambda name: widths.get(get_cell_key(on.slug, name or "", of_release), 0.0))  # noqa: B023
-            width[part.rows] = np.where(release == of_release, of_engine, width[part.rows])
-    return width
+            for values, cells in zip(found, (weights.intervals, weights.centres), strict=True):
+                own = cells.get(key, {})
+                of_engine = engine.map(lambda name: own.get(get_cell_key(on.slug, name or "", of_release), 0.0))  # noqa: B023
+                values[part.rows] = np.where(release == of_release, of_engine, values[part.rows])
+    return found
 
 
 def _compute_software_spread(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Floats:
@@ -267,6 +329,7 @@ class LaunchTimes:
 
     Attributes:
         half_width: Half-width of its interval, as a logarithm.
+        centre: How far the interval's middle is above the time, as a logarithm.
         method: Index into ``METHODS``.
         least_us: Where the interval begins at the earliest; NaN where nothing is known.
         most_us: Where it ends at the latest; likewise.
@@ -274,6 +337,7 @@ class LaunchTimes:
 
     time_us: Floats
     half_width: Floats
+    centre: Floats
     method: Ints
     least_us: Floats
     most_us: Floats
@@ -287,10 +351,10 @@ def build_result(alone: ModelTimes, row: Ints, launches: LaunchTimes, gpu: Hardw
     """
     bound, time, method = alone.bound_us[row], launches.time_us, launches.method
     kernels, demand_w = alone.kernels, compute_demand_w(alone.kernels, row, time, gpu)
-    factor = np.exp(launches.half_width)
+    below, above = (np.maximum(launches.half_width + side * launches.centre, 0.0) for side in (-1, 1))
     least = np.fmax(np.nan_to_num(bound), launches.least_us)
-    low = np.maximum(time / factor, np.fmin(least, time))
-    high = np.fmin(time * factor, np.maximum(launches.most_us, time))
+    low = np.maximum(time * np.exp(-below), np.fmin(least, time))
+    high = np.fmin(time * np.exp(above), np.maximum(launches.most_us, time))
     columns = {
         "time_us": time,
         "low_us": np.where(method == METHOD_MEASURED, time, low),

@@ -74,7 +74,7 @@ def fit_exponents(pairs: pl.DataFrame) -> dict[str, dict[str, float]]:
 def collect_carried_errors(
     pairs: pl.DataFrame, exponents: dict[str, dict[str, float]]
 ) -> dict[tuple[str, tuple[str, str, str]], dict[str, Floats]]:
-    """(law, by vendor; kinship, target and what is told) -> GPU -> |log error|, of fitted and new releases apart.
+    """(law, by vendor; kinship, target and what is told) -> GPU -> log error, of fitted and new releases apart.
 
     Args:
         pairs: From ``pair_kernels``.
@@ -86,7 +86,7 @@ def collect_carried_errors(
         schema={"law": pl.String, "kinship": pl.String, "exponent": pl.Float64},
         orient="row",
     )
-    error = (pl.col("missed") - pl.col("exponent") * pl.col("missed_there")).abs()
+    error = pl.col("missed") - pl.col("exponent") * pl.col("missed_there")
     errors = pairs.join(known, on=["law", "kinship"]).with_columns(error=error)
     found: dict[tuple[str, tuple[str, str, str]], dict[str, Floats]] = {}
     keys = ("law", "kinship", "situation", "told", "gpu")

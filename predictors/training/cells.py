@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from predictors.kernel_identity import format_release
-from predictors.result import compute_half_width, get_cell_key, get_width_key
+from predictors.result import compute_centre, compute_half_width, get_cell_key, get_width_key
 from predictors.weights_file import Weights, load_hardware
 
 CELL_COLUMNS = ("law", "gpu", "engine", "release")
@@ -38,11 +38,12 @@ def summarise_cells(rows: pl.DataFrame, weights: Weights) -> pl.DataFrame:
     base = rows.filter(pl.col("situation") == "base")
     if "fitted" not in base.columns:
         base = base.with_columns(fitted=pl.lit(None, pl.Int64))
-    log_error = (pl.col("model_us") / pl.col("latency_us")).log().abs()
+    log_error = (pl.col("latency_us") / pl.col("model_us")).log()
     error = (pl.col("model_us") / pl.col("latency_us") - 1).abs() * 100
     widths = base.select(CELL_COLUMNS).unique(maintain_order=True)
-    cells = [compute_cell_width(weights, *cell) for cell in widths.iter_rows()]
-    known = base.join(widths.with_columns(width=pl.Series(cells, dtype=pl.Float64)), on=CELL_COLUMNS, nulls_equal=True)
+    cells = [find_cell_interval(weights, *cell) for cell in widths.iter_rows()]
+    intervals = pl.DataFrame(cells, schema={"width": pl.Float64, "centre": pl.Float64}, orient="row")
+    known = base.join(widths.hstack(intervals), on=CELL_COLUMNS, nulls_equal=True)
     return (
         known.group_by(CELL_COLUMNS)
         .agg(
@@ -50,20 +51,23 @@ def summarise_cells(rows: pl.DataFrame, weights: Weights) -> pl.DataFrame:
             kernels=pl.len(),
             median=error.median(),
             p90=error.quantile(0.9),
-            inside=(log_error <= pl.col("width")).mean() * 100,
+            inside=((log_error - pl.col("centre")).abs() <= pl.col("width")).mean() * 100,
         )
         .sort(CELL_COLUMNS)
     )
 
 
-def compute_cell_width(weights: Weights, law: str, gpu: str, engine: str | None, release: float | None) -> float:
-    """Half-width, as a logarithm, of the interval of a cell's kernels where all is told of their software."""
+def find_cell_interval(
+    weights: Weights, law: str, gpu: str, engine: str | None, release: float | None
+) -> tuple[float, float]:
+    """Half-width and centre, as logarithms, of the interval of a cell's kernels where all is told of their software."""
     hardware = load_hardware(gpu)
-    of_law = compute_half_width(law, hardware, weights)
-    own = weights.intervals.get(get_width_key(law, hardware.gpu.vendor), {})
+    of_law = compute_half_width(law, hardware, weights), compute_centre(law, hardware, weights)
     if engine is None or release is None:
         return of_law
-    return max(of_law, own.get(get_cell_key(gpu, engine, release), 0.0))
+    key, cell = get_width_key(law, hardware.gpu.vendor), get_cell_key(gpu, engine, release)
+    own = weights.intervals.get(key, {}).get(cell, 0.0)
+    return (own, weights.centres.get(key, {}).get(cell, 0.0)) if own >= of_law[0] else of_law
 
 
 def describe_cells(cells: pl.DataFrame) -> dict[str, list[float]]:

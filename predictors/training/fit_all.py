@@ -13,7 +13,7 @@ import polars as pl
 
 from predictors.training.evaluate import cross_validate
 from predictors.training.fit import LawFit, LawMeasurements, merge_fits, refit_corrections
-from predictors.training.widths import compute_widths_and_exponents
+from predictors.training.widths import fit_intervals
 from predictors.weights_file import Weights
 
 
@@ -45,8 +45,8 @@ def _fit_and_score(law: str, parts: list[LawMeasurements]) -> tuple[LawFit, pl.D
 
 
 def _set_widths(weights: Weights, scored: pl.DataFrame) -> Weights:
-    intervals, transfer = compute_widths_and_exponents(scored)
-    return replace(weights, intervals=intervals, transfer=transfer)
+    fitted = fit_intervals(scored)
+    return replace(weights, intervals=fitted.widths, centres=fitted.centres, transfer=fitted.exponents)
 
 
 def join_fits(fits: Sequence[tuple[Weights, pl.DataFrame]], shipped: Weights) -> tuple[Weights, pl.DataFrame]:
@@ -83,10 +83,12 @@ def select_laws(weights: Weights, laws: Collection[str]) -> Weights:
 def replace_laws(shipped: Weights, fitted: Weights) -> Weights:
     """Return the shipped weights with the laws of a fit in place of their own."""
     others = {name: trees for name, trees in shipped.corrections.items() if name.split("/", 1)[1] not in fitted.laws}
+    others_centres = {key: of for key, of in shipped.centres.items() if key not in fitted.intervals}
     return Weights(
         laws={**shipped.laws, **fitted.laws},
         corrections={**others, **fitted.corrections},
         intervals={**shipped.intervals, **fitted.intervals},
+        centres={**others_centres, **fitted.centres},
         transfer={**shipped.transfer, **fitted.transfer},
         spreads={**shipped.spreads, **fitted.spreads},
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -13,8 +13,11 @@ from predictors.laws.law import SUBSTITUTE_LAWS
 from predictors.result import (
     CALIBRATED,
     ENGINE,
+    LIBRARY,
     NEW_RELEASE,
     NEW_SOFTWARE,
+    NOTHING,
+    RELEASE_ALONE,
     SITUATIONS,
     TOLD_LEVELS,
     UNVERSIONED,
@@ -23,7 +26,7 @@ from predictors.result import (
     get_width_key,
 )
 from predictors.training.carried import collect_carried_errors, fit_exponents, pair_kernels
-from predictors.training.cells import CELL_COLUMNS, MIN_CELL_KERNELS, MIN_INSIDE_PERCENT
+from predictors.training.cells import CELL_COLUMNS, MIN_CELL_KERNELS
 from predictors.training.views import VIEWS, get_spread_column, get_time_column
 from predictors.weights_file import load_hardware
 
@@ -36,75 +39,130 @@ _Errors = Mapping[str, Floats]
 MANY_KERNELS, MANY_KERNELS_MARGIN = 150, 1.25
 """So many of each GPU tell its errors well, however few GPUs there are. On an MI300X and an MI355X, each a fifth of its
 weights at a time, the width of four fifths times this holds 93 % of the last (results/kernels/amd_gemms.md)."""
-CELL_QUANTILE = 0.85
-"""Of a release's kernels on a GPU that are inside an interval of its own."""
+TAILS = (0.05, 0.95)
+PSEUDO_KERNELS, PSEUDO_GPUS = 30, 2
+"""How many kernels, and GPUs left out, of which the predicted time is the middle, are added to those that were scored.
+A single GPU left out says little of the side on which the next one errs."""
+MIN_INSIDE, CELL_QUANTILE = 0.85, 0.9
+"""The least share of a release's kernels on a GPU inside its law's interval, else it has one of its own that holds as
+many as the quantile."""
 MAX_UNSEEN_WIDTH = float(np.log(10.0))
 """Of GPUs left out: a wider interval says nothing. MIOpen's depthwise convolutions took ten times as long on an MI300X,
 with a newer release, as those of an MI100 and an MI210 tell."""
+MAX_ADDED_WIDTH = float(np.log(1.6)) / 2
+"""What a margin adds to a half-width at most: an interval is no more than 1.6 times as wide, high over low, as the
+scored kernels need."""
 MAX_MARGIN = 3.0
 """Of three GPUs or more: where one would need more, the others' kernels (long and in fp32, say) are not its kind."""
 
 
-def compute_widths_and_exponents(rows: pl.DataFrame) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
-    """Interval widths and transfer exponents from scored rows.
+_TELL_MORE = {ENGINE: (UNVERSIONED, RELEASE_ALONE), LIBRARY: (UNVERSIONED,), NOTHING: (ENGINE, LIBRARY)}
+"""Level -> those at which all of that and more is told."""
+Cells = dict[str, dict[str, float]]
+"""Law, by vendor -> situation, what is told, release on a GPU or what was carried where -> value."""
 
-    Returns:
-        Law, by vendor -> situation -> half-width of a 90 % interval, as a logarithm, and as each of ``TOLD_LEVELS`` the
-        extra half-width, in squares, of kernels of whose software less is told; and law -> kinship -> exponent.
+
+class FittedIntervals(NamedTuple):
+    """The 90 % intervals of kernels, and the exponents of what is missed on their source.
+
+    Attributes:
+        widths: Half-widths, as logarithms; as each of ``TOLD_LEVELS`` the extra half-width, in squares, of kernels of
+            whose software less is told.
+        centres: How far the middles are above the predicted times, as logarithms.
+        exponents: Law -> kinship -> exponent.
     """
+
+    widths: Cells
+    centres: Cells
+    exponents: Cells
+
+
+def fit_intervals(rows: pl.DataFrame) -> FittedIntervals:
+    """Fit intervals and transfer exponents to rows of ``evaluate.cross_validate``."""
     errors = _collect_errors(rows, "model_us")
-    intervals: dict[str, dict[str, float]] = {}
+    centres: Cells = {}
+    intervals: Cells = {}
     for (law, where), of_gpus in errors.items():
         if where in WIDTH_SITUATIONS:
-            known = compute_measured_width if where == "base" else compute_unseen_width
-            intervals.setdefault(law, {})[where] = known(list(of_gpus.values()))
+            known, is_seen = (compute_measured_width, True) if where == "base" else (compute_unseen_width, False)
+            centre = compute_centre(list(of_gpus.values()), is_seen=is_seen)
+            centres.setdefault(law, {})[where] = centre
+            intervals.setdefault(law, {})[where] = known(_measure_from(centre, of_gpus.values()))
     usual = {s: float(np.median([w[s] for w in intervals.values() if s in w] or [0.0])) for s in SITUATIONS}
     filled = {law: _fill_situations(known, usual) for law, known in intervals.items()}
-    filled |= {law: _borrow_widths(filled[law], filled[other]) for law, other in _list_single_gpu_laws(errors)}
+    for law, other in _list_single_gpu_laws(errors):
+        filled[law] = _borrow_widths(filled[law], filled[other])
+        centres[law] = {where: centre for where, centre in centres[law].items() if where == "base"}
     less_told = {level: _collect_errors(rows, get_time_column(level), get_spread_column(level)) for level in VIEWS}
     less_told |= dict.fromkeys(NEW_SOFTWARE, _collect_errors(rows, "model_us", "model_spread"))
     for level in TOLD_LEVELS:
         where = level if level in NEW_SOFTWARE else "base"
         for law in filled.keys() & {law for law, situation in less_told[level] if situation == where}:
-            filled[law][level] = _compute_extra_width(law, level, less_told[level], intervals[law]["base"])
+            known_errors = list(less_told[level][law, where].values())
+            centre = centres[law][level] = compute_centre(known_errors, is_seen=True)
+            missed = _measure_from(centre, known_errors)
+            filled[law][level] = _compute_extra_width(level, missed, intervals[law]["base"])
     for extra in filled.values():
         extra |= _fill_levels(extra)
-    for law, of_cells in _compute_cell_widths(rows, filled).items():
-        filled[law] |= of_cells
+        extra |= _order_levels(extra)
+    _add_release_intervals(rows, filled, centres)
     pairs = pair_kernels(rows)
     exponents = fit_exponents(pairs)
-    for law, widths in _compute_carried_widths(collect_carried_errors(pairs, exponents)).items():
-        filled.setdefault(law, {}).update(widths)
-    return filled, exponents
+    _add_carried_intervals(collect_carried_errors(pairs, exponents), filled, centres)
+    return FittedIntervals(filled, centres, exponents)
 
 
-def _compute_cell_widths(rows: pl.DataFrame, known: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Law, by vendor -> cell -> half-width that holds 85 % of it, where its GPU's interval holds less than 80."""
-    found: dict[str, dict[str, float]] = {}
+def compute_centre(errors: Sequence[Floats], *, is_seen: bool) -> float:
+    """Half-way between the 5 % and the 95 % quantile of log(measured / predicted), in the mean over the GPUs.
+
+    It is shrunk towards the predicted time like `PSEUDO_KERNELS` more kernels of each GPU that say 0, and, for a GPU
+    that wasn't seen, like `PSEUDO_GPUS` more of these.
+
+    Args:
+        errors: Logarithms of each GPU.
+        is_seen: Whether it is for the GPUs themselves, or for the next one.
+    """
+    middles = [np.mean(np.quantile(each, TAILS)) * each.size / (each.size + PSEUDO_KERNELS) for each in errors]
+    count = len(middles)
+    return float(np.mean(middles)) * (1.0 if is_seen else count / (count + PSEUDO_GPUS))
+
+
+def _measure_from(centre: float, errors: Iterable[Floats]) -> list[Floats]:
+    """How far errors are from an interval's middle."""
+    return [np.abs(each - centre) for each in errors]
+
+
+def _add_release_intervals(rows: pl.DataFrame, widths: Cells, centres: Cells) -> None:
+    """Add the intervals of releases on a GPU of whose kernels its interval holds too few.
+
+    Their middle is shrunk towards the law's like `PSEUDO_KERNELS` more kernels; they are never narrower than the law's.
+    """
     base = rows.filter(pl.col("situation") == "base").drop_nulls(["engine", "release"])
-    errors = base.with_columns(error=(pl.col("model_us") / pl.col("latency_us")).log().abs()).sort(CELL_COLUMNS)
+    errors = base.with_columns(error=(pl.col("latency_us") / pl.col("model_us")).log()).sort(CELL_COLUMNS)
     for (law, gpu, engine, release), cell in errors.group_by(CELL_COLUMNS, maintain_order=True):
         key, own = get_width_key(str(law), load_hardware(str(gpu)).gpu.vendor), cell["error"].to_numpy()
-        if own.size >= MIN_CELL_KERNELS and np.mean(own <= known[key]["base"]) < MIN_INSIDE_PERCENT / 100:
+        centre, width = centres[key]["base"], widths[key]["base"]
+        if own.size >= MIN_CELL_KERNELS and np.mean(np.abs(own - centre) <= width) < MIN_INSIDE:
             cell_key = get_cell_key(str(gpu), str(engine), cast("float", release))
-            found.setdefault(key, {})[cell_key] = float(np.quantile(own, CELL_QUANTILE))
-    return found
+            centre += (np.mean(np.quantile(own, TAILS)) - centre) * own.size / (own.size + PSEUDO_KERNELS)
+            centres[key][cell_key] = float(centre)
+            widths[key][cell_key] = max(width, float(np.quantile(np.abs(own - centre), CELL_QUANTILE)))
 
 
-def _compute_carried_widths(
-    errors: Mapping[tuple[str, tuple[str, str, str]], _Errors],
-) -> dict[str, dict[str, float]]:
-    """Law, by vendor -> what was carried where -> half-width; in the base of fitted and left-out releases together."""
-    widths: dict[str, dict[str, float]] = {}
+def _add_carried_intervals(
+    errors: Mapping[tuple[str, tuple[str, str, str]], _Errors], widths: Cells, centres: Cells
+) -> None:
+    """Add the intervals of what was carried where; in the base of fitted and left-out releases together."""
     for (law, (kinship, where, told)), of_gpus in errors.items():
         if where == NEW_RELEASE:
             continue
         newer = errors.get((law, (kinship, NEW_RELEASE, told)), {}) if where == "base" else {}
         known = [each for each in _pool_errors([of_gpus, newer]).values() if each.size >= MIN_SCORED_KERNELS]
         if known:
-            width = (compute_measured_width if where == "base" else compute_unseen_width)(known)
-            widths.setdefault(law, {})[get_carried_key(kinship, where, told)] = width
-    return widths
+            key, is_seen = get_carried_key(kinship, where, told), where == "base"
+            centre = centres.setdefault(law, {})[key] = compute_centre(known, is_seen=is_seen)
+            width = (compute_measured_width if is_seen else compute_unseen_width)(_measure_from(centre, known))
+            widths.setdefault(law, {})[key] = width
 
 
 def _pool_errors(parts: Sequence[_Errors]) -> dict[str, Floats]:
@@ -122,15 +180,24 @@ def _fill_levels(extra: Mapping[str, float]) -> dict[str, float]:
     return {level: width for level, width in found.items() if width is not None}
 
 
-def _compute_extra_width(law: str, level: str, errors: Mapping[tuple[str, str], _Errors], base: float) -> float:
+def _order_levels(extra: Mapping[str, float]) -> dict[str, float]:
+    """The levels with less told than others, at least as wide as these."""
+    found: dict[str, float] = {}
+    for level, nearer in _TELL_MORE.items():
+        if level in extra:
+            found[level] = max(extra[level], *(found.get(one, extra.get(one, 0.0)) for one in nearer))
+    return found
+
+
+def _compute_extra_width(level: str, errors: Sequence[Floats], base: float) -> float:
     """Half-width that is missing in squares where so much is told.
 
     Of unknown software it is what holds 90 % of a GPU's kernels on average: releases differ more than GPUs do.
     """
     if level in NEW_SOFTWARE:
-        needed = float(np.mean([np.quantile(of_gpu, 0.9) for of_gpu in errors[law, level].values()]))
+        needed = float(np.mean([np.quantile(of_gpu, 0.9) for of_gpu in errors]))
     else:
-        needed = compute_measured_width(list(errors[law, "base"].values()))
+        needed = compute_measured_width(errors)
     return float(np.sqrt(max(needed**2 - base**2, 0.0)))
 
 
@@ -157,13 +224,17 @@ def compute_measured_width(errors: Sequence[Floats]) -> float:
     """
     many = min(each.size for each in errors) >= MANY_KERNELS
     margin = 1 + 1 / len(errors)
-    return _compute_needed_width(errors) * (min(margin, MANY_KERNELS_MARGIN) if many else margin)
+    return _add_margin(_compute_needed_width(errors), min(margin, MANY_KERNELS_MARGIN) if many else margin)
+
+
+def _add_margin(needed: float, margin: float) -> float:
+    return needed + min(needed * (margin - 1), MAX_ADDED_WIDTH)
 
 
 def compute_unseen_width(errors: Sequence[Floats]) -> float:
     """Half-width, as a logarithm, for the next GPU, from the |log errors| of the kernels of several."""
     tested = _select_tested(errors)
-    needed = max(compute_measured_width(errors), _compute_needed_width(tested) * compute_margin(tested))
+    needed = max(compute_measured_width(errors), _add_margin(_compute_needed_width(tested), compute_margin(tested)))
     return min(needed, MAX_UNSEEN_WIDTH)
 
 
@@ -198,32 +269,47 @@ def compute_coverage(rows: pl.DataFrame) -> pl.DataFrame:
     """Share of each GPU's kernels inside their interval; but for the base, one made of the other GPUs alone.
 
     Returns:
-        One row per law, situation and GPU: ``inside``, in percent.
+        One row per law, situation and GPU: ``kernels``, ``inside``, ``below`` and ``above``, in percent, and as
+        logarithms the ``width`` of the interval, and the width ``needed`` from the 5 % to the 95 % quantile.
     """
     found = [
-        {"law": law, "situation": where, "gpu": gpu, "inside": 100 * float(np.mean(own <= limit))}
+        {"law": law, "situation": where, "gpu": gpu, **_describe_coverage(own, *interval)}
         for (law, where), of_gpus in _collect_errors(rows, "model_us").items()
         if where in WIDTH_SITUATIONS
         for gpu, own in of_gpus.items()
         if own.size >= MIN_TESTED_KERNELS
-        if (limit := _compute_limit(where, gpu, of_gpus)) is not None
+        if (interval := _fit_for_gpu(where, gpu, of_gpus)) is not None
     ]
-    schema = {"law": pl.String, "situation": pl.String, "gpu": pl.String, "inside": pl.Float64}
+    figures = dict.fromkeys(("inside", "below", "above", "width", "needed"), pl.Float64)
+    schema = {"law": pl.String, "situation": pl.String, "gpu": pl.String, "kernels": pl.Int64, **figures}
     return pl.DataFrame(found, schema=schema)
 
 
-def _compute_limit(where: str, gpu: str, of_gpus: Mapping[str, Floats]) -> float | None:
-    """The half-width to hold a GPU's errors against."""
+def _describe_coverage(errors: Floats, centre: float, width: float) -> dict[str, float]:
+    low, high = np.quantile(errors, TAILS)
+    below, above = (100 * float(np.mean(side * (errors - centre) > width)) for side in (-1, 1))
+    shares = {"inside": 100 - below - above, "below": below, "above": above}
+    return {"kernels": errors.size, **shares, "width": 2 * width, "needed": float(high - low)}
+
+
+def _fit_for_gpu(where: str, gpu: str, of_gpus: Mapping[str, Floats]) -> tuple[float, float] | None:
+    """The centre and the half-width of the interval to hold a GPU's errors against."""
     if where == "base":
-        return compute_measured_width(list(of_gpus.values()))
+        centre = compute_centre(list(of_gpus.values()), is_seen=True)
+        return centre, compute_measured_width(_measure_from(centre, of_gpus.values()))
     others = _select_tested([errors for other, errors in of_gpus.items() if other != gpu])
-    return _compute_needed_width(others) * compute_margin(_select_tested(list(of_gpus.values()))) if others else None
+    if not others:
+        return None
+    centre = compute_centre(others, is_seen=False)
+    missed = _measure_from(centre, others)
+    margin = compute_margin(_select_tested(_measure_from(centre, of_gpus.values())))
+    return centre, _add_margin(_compute_needed_width(missed), margin)
 
 
 def _collect_errors(
     rows: pl.DataFrame, column: str, spread: str | None = None
 ) -> dict[tuple[str, str], dict[str, Floats]]:
-    """(law, situation) -> GPU -> |log error| of its kernels; without GPUs that have next to none.
+    """(law, situation) -> GPU -> log(measured / predicted) of its kernels; without GPUs that have next to none.
 
     Of an error, the spread of the software that is told is taken off in squares, as intervals have it on top.
 
@@ -231,10 +317,10 @@ def _collect_errors(
     A100's intervals would be five times as wide.
     """
     error, known = (
-        (pl.col(column) / pl.col("latency_us")).log(),
+        (pl.col("latency_us") / pl.col(column)).log(),
         pl.col(spread).fill_null(0.0) if spread else pl.lit(0.0),
     )
-    errors = rows.drop_nulls(column).with_columns(error=(error**2 - known**2).clip(0.0).sqrt())
+    errors = rows.drop_nulls(column).with_columns(error=error.sign() * (error**2 - known**2).clip(0.0).sqrt())
     found: dict[tuple[str, str], dict[str, Floats]] = {}
     for (law, where, gpu), part in errors.sort("law", "situation", "gpu").group_by(
         "law", "situation", "gpu", maintain_order=True

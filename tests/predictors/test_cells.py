@@ -16,7 +16,7 @@ from predictors.training.cells import CELL_COLUMNS, describe_cells, find_misfits
 from predictors.training.evaluate import summarise_errors
 from predictors.training.report import format_card
 from predictors.training.views import VIEWS, get_spread_column, get_time_column
-from predictors.training.widths import compute_widths_and_exponents
+from predictors.training.widths import fit_intervals
 from predictors.weights_file import SHIPPED_WEIGHTS, LawConstants, Weights, save_weights
 
 BASE = {name: float(np.log(prior[0])) for name, prior in LAWS["gemm half"].priors.items()}
@@ -25,8 +25,8 @@ MISSED = 0.5
 
 
 def build_rows() -> pl.DataFrame:
-    """500 kernels that SGLang 0.5.10 ran and 40 of vLLM 0.19.0 on an H100; the latter take 1.6 times as long."""
-    cells = {("sglang", 510.0, 0.05): 500, ("vllm", 1900.0, MISSED): 40}
+    """1,000 kernels that SGLang 0.5.10 ran and 40 of vLLM 0.19.0 on an H100; the latter take 1.6 times as long."""
+    cells = {("sglang", 510.0, 0.05): 1000, ("vllm", 1900.0, MISSED): 40}
     not_shown = [*map(get_time_column, VIEWS), *map(get_spread_column, VIEWS), "model_spread", "source_ratio"]
     return pl.DataFrame(
         [
@@ -48,21 +48,26 @@ def test_a_cell_outside_of_its_gpus_interval_names_itself():
     weights = Weights({"gemm half": LawConstants(BASE, gpu={"h100-sxm": {}})}, intervals={"gemm half": {"base": 0.1}})
     cells = summarise_cells(build_rows(), weights)
     assert cells.select("engine", "release", "fitted", "kernels", "inside").rows() == [
-        ("sglang", 510.0, 2500, 500, 100.0),
+        ("sglang", 510.0, 5000, 1000, 100.0),
         ("vllm", 1900.0, 200, 40, 0.0),
     ]
     assert cells["median"].to_list() == pytest.approx([100 * (1 - np.exp(-0.05)), 100 * (1 - np.exp(-MISSED))])
     assert find_misfits(cells, CELL_COLUMNS) == ["gemm half, h100-sxm, vllm, 1900.0: 0 % of 40 kernels inside"]
     assert find_misfits(cells, CELL_COLUMNS, min_kernels=41) == []
-    assert find_misfits(cells, names=["engine"], least=0, most=95) == ["sglang: 100 % of 500 kernels inside"]
+    assert find_misfits(cells, names=["engine"], least=0, most=95) == ["sglang: 100 % of 1000 kernels inside"]
 
 
 def test_a_release_that_is_missed_by_more_has_a_wider_interval_there_and_nowhere_else():
     rows = build_rows()
-    intervals, _ = compute_widths_and_exponents(rows)
-    weights = Weights({"gemm half": LawConstants(BASE, gpu={"h100-sxm": {}})}, intervals=intervals)
-    assert intervals["gemm half"]["h100-sxm, vllm 1900"] == pytest.approx(MISSED)
-    assert [key for key in intervals["gemm half"] if "sglang" in key] == []
+    found = fit_intervals(rows)
+    laws = {"gemm half": LawConstants(BASE, gpu={"h100-sxm": {}})}
+    weights = Weights(laws, intervals=found.widths, centres=found.centres)
+    widths, centres = found.widths["gemm half"], found.centres["gemm half"]
+    # Its 40 kernels count 40, the law's middle 30.
+    assert centres["base"] == pytest.approx(0.05 * 1040 / 1070)
+    assert centres["h100-sxm, vllm 1900"] == pytest.approx((40 * MISSED + 30 * centres["base"]) / 70)
+    assert widths["h100-sxm, vllm 1900"] == pytest.approx(MISSED - centres["h100-sxm, vllm 1900"])
+    assert [key for key in widths if "sglang" in key] == []
     assert summarise_cells(rows, weights)["inside"].to_list() == [100.0, 100.0]
 
 
@@ -70,12 +75,15 @@ def test_a_prediction_uses_the_width_of_its_own_release(tmp_path: Path):
     fitted_releases = {"h100-sxm": {f"gemm/{engine}/cublas": [1900.0, 2000.0] for engine in ("sglang", "vllm")}}
     fitted = LawConstants(BASE, gpu={"h100-sxm": {}}, releases=fitted_releases)
     widths = {"base": 0.1, "sibling": 0.1, "class": 0.1, "h100-sxm, vllm 1900": 0.9}
-    save_weights(Weights({"gemm half": fitted}, intervals={"gemm half": widths}), tmp_path)
+    centres = {"base": 0.02, "h100-sxm, vllm 1900": -0.2}
+    weights = Weights({"gemm half": fitted}, intervals={"gemm half": widths}, centres={"gemm half": centres})
+    save_weights(weights, tmp_path)
     gemm = {"family": "gemm", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096, "framework": "cublas"}
     releases = [("vllm", 1900.0), ("vllm", 2000.0), ("sglang", 1900.0)]
     kernels = pl.DataFrame([gemm | {"engine": engine, "release": release} for engine, release in releases])
     on_h100, on_h200 = (predict(kernels, gpu, weights=tmp_path) for gpu in ("h100-sxm", "h200-sxm"))
-    assert np.log(on_h100["high_us"] / on_h100["time_us"]).to_list() == pytest.approx([0.9, 0.1, 0.1], abs=1e-6)
+    assert np.log(on_h100["high_us"] / on_h100["time_us"]).to_list() == pytest.approx([0.7, 0.12, 0.12], abs=1e-6)
+    assert np.log(on_h100["low_us"] / on_h100["time_us"]).to_list()[1:] == pytest.approx([-0.08, -0.08], abs=1e-6)
     assert np.log(on_h200["high_us"] / on_h200["time_us"]).max() < 0.5
 
 

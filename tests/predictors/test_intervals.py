@@ -14,7 +14,14 @@ from predictors.gaussian_process import GaussianProcessCorrection, build_default
 from predictors.hardware import derive_hardware
 from predictors.laws.law import LAWS
 from predictors.model import split_by_law
-from predictors.result import SITUATIONS, classify_situation, classify_told, compute_half_width, sum_with_interval
+from predictors.result import (
+    SITUATIONS,
+    classify_situation,
+    classify_told,
+    compute_centre,
+    compute_half_width,
+    sum_with_interval,
+)
 from predictors.weights_file import LawCalibration, LawConstants, Weights
 
 BASE = {name: float(np.log(prior[0])) for name, prior in LAWS["gemm half"].priors.items()}
@@ -36,6 +43,19 @@ WEIGHTS = Weights(
 def test_an_interval_widens_with_the_distance_from_what_was_measured(gpu: str, where: str, width: float):
     assert classify_situation("gemm half", derive_hardware(load_gpu(gpu)), WEIGHTS) == where
     assert compute_half_width("gemm half", derive_hardware(load_gpu(gpu)), WEIGHTS) == width
+
+
+def test_the_middle_of_an_interval_goes_by_the_same_cells():
+    centres = {"gemm half": {"base": 0.01, "sibling": -0.02, "nothing": 0.03, "sibling to base, nothing told": 0.04}}
+    widths = {"gemm half": WEIGHTS.intervals["gemm half"] | {"nothing": 0.1, "sibling to base, nothing told": 0.1}}
+    weights = replace(WEIGHTS, intervals=widths, centres=centres)
+    h100, h200, b200 = (derive_hardware(load_gpu(gpu)) for gpu in ("h100-sxm", "h200-sxm", "b200"))
+    assert compute_centre("gemm half", h100, weights) == 0.01
+    assert compute_centre("gemm half", h100, weights, "nothing") == 0.03
+    assert compute_centre("gemm half", h100, weights, "nothing", "sibling") == 0.04
+    assert compute_centre("gemm half", h200, weights, "nothing") == -0.02
+    assert compute_centre("gemm half", b200, weights) == 0
+    assert compute_centre("embedding", h100, weights) == 0
 
 
 def test_a_vendor_that_nobody_fitted_takes_more_than_any_other_needs():

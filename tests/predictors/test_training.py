@@ -39,7 +39,7 @@ from predictors.training.widths import (
     compute_coverage,
     compute_measured_width,
     compute_unseen_width,
-    compute_widths_and_exponents,
+    fit_intervals,
 )
 from predictors.weights_file import SHIPPED_WEIGHTS, LawConstants, Weights, load_weights, save_weights
 
@@ -171,7 +171,8 @@ def test_every_gpu_and_every_class_is_left_out_once(tmp_path):
     assert situations["l40s"] == situations["a100-sxm-80gb"] == {"base", "class", "new", "calibrated"}
     middle = {row["situation"]: row["model_median"] for row in errors.filter(pl.col("gpu") == "l40s").to_dicts()}
     assert middle["calibrated"] < middle["class"]
-    intervals, transfer = compute_widths_and_exponents(rows)
+    found = fit_intervals(rows)
+    intervals, transfer = found.widths, found.exponents
     widths = intervals["gemm half"]
     assert 0 < widths["base"] <= widths["sibling"] <= widths["class"] <= widths["new"]
     assert widths["calibrated"] >= widths["base"]
@@ -212,7 +213,9 @@ def test_an_interval_holds_the_next_gpu_too():
     # A dozen kernels of a third GPU count among all, but ask for no width of their own.
     assert compute_measured_width([steady] * 9 + [np.full(11, 1.0)]) == pytest.approx((9 * 0.09 + 1) / 10 * 1.1)
     # 80 % of the worst GPU, and a margin with which the others would have covered three quarters of it.
-    assert compute_unseen_width([steady, wild]) == pytest.approx(0.4 * (0.78 * 0.5) / 0.09)
+    # It adds no more than makes the interval 1.6 times as wide.
+    assert compute_unseen_width([steady, 2 * steady]) == pytest.approx(0.16 * (0.78 * 0.2) / 0.09)
+    assert compute_unseen_width([steady, wild]) == pytest.approx(0.4 + np.log(1.6) / 2)
 
 
 def test_a_law_measured_on_one_gpu_borrows_how_far_others_may_be():
@@ -227,9 +230,11 @@ def test_a_law_measured_on_one_gpu_borrows_how_far_others_may_be():
          "latency_us": 100.0, "shape": i}
         for (law, where, gpu), off in said.items() for i in range(20)
     ]  # fmt: skip
-    widths, _ = compute_widths_and_exponents(pl.DataFrame(scored).with_columns(**UNPAIRED))
-    own, products = widths["conv half"], widths["gemm half"]
-    assert own["base"] == pytest.approx(2 * np.log(1.5))
+    found = fit_intervals(pl.DataFrame(scored).with_columns(**UNPAIRED))
+    own, products = found.widths["conv half"], found.widths["gemm half"]
+    # 20 kernels say log 1.5 below, 30 more that are assumed say 0.
+    assert found.centres["conv half"] == {"base": pytest.approx(-0.4 * np.log(1.5))}
+    assert own["base"] == pytest.approx(0.6 * np.log(1.5) + np.log(1.6) / 2)
     assert own["class"] == pytest.approx(np.hypot(own["base"], products["class"]))
     assert own["new"] == pytest.approx(np.hypot(own["base"], products["new"]))
 
@@ -240,11 +245,11 @@ def test_what_is_not_told_of_the_software_is_in_the_width():
     fitted = [row | {"situation": "base", "shape": i} for i in range(20)]
     newest = [row | {"situation": "new release", "shape": i, "model_us": 150.0} for i in range(20)]
     scored = pl.DataFrame(fitted + newest).with_columns(**{**UNPAIRED, "library_us": pl.col("library_us")})
-    widths = compute_widths_and_exponents(scored)[0]["encoder"]
-    base = 2 * np.log(1.01)
+    widths = fit_intervals(scored).widths["encoder"]
+    base = 2 * 0.6 * np.log(1.01)
     assert widths["base"] == pytest.approx(base)
-    assert np.hypot(base, widths["library"]) == pytest.approx(2 * np.log(1.2))
-    assert np.hypot(base, widths["new release"]) == pytest.approx(np.log(1.5))
+    assert np.hypot(base, widths["library"]) == pytest.approx(2 * 0.6 * np.log(1.2))
+    assert np.hypot(base, widths["new release"]) == pytest.approx(0.6 * np.log(1.5))
     assert widths["new library"] == widths["new release"]
     assert "engine" not in widths
 
@@ -255,8 +260,40 @@ def test_the_spread_of_releases_is_no_part_of_the_width_for_all():
     row = {"law": "encoder", "gpu": "b200", "situation": "base", "model_us": 100.0, "engine_us": 130.0}
     scored = pl.DataFrame([row | {"latency_us": 100.0, "shape": i} for i in range(20)])
     known = {**UNPAIRED, "engine_us": pl.col("engine_us"), "engine_spread": pl.lit(off / np.sqrt(2))}
-    widths = compute_widths_and_exponents(scored.with_columns(**known))[0]["encoder"]
-    assert widths["engine"] == pytest.approx(2 * off / np.sqrt(2))
+    widths = fit_intervals(scored.with_columns(**known)).widths["encoder"]
+    assert widths["engine"] == pytest.approx(2 * 0.6 * off / np.sqrt(2))
+
+
+def test_an_interval_is_centred_on_what_is_measured():
+    """Of 470 kernels on each GPU the middle 90 % take 0.95 to 1.35 times as long, as logarithms -0.05 to 0.3."""
+    off = np.interp(np.linspace(0, 1, 470), [0, 0.05, 0.95, 1], [-0.1, -0.05, 0.3, 0.35])
+    row = {"law": "encoder", "model_us": 100.0}
+    rows = [
+        row | {"gpu": gpu, "situation": where, "shape": i, "latency_us": 100 * np.exp(missed)}
+        for gpu in ("b200", "h100-sxm") for where in ("base", "new") for i, missed in enumerate(off)
+    ]  # fmt: skip
+    found = fit_intervals(pl.DataFrame(rows).with_columns(**UNPAIRED))
+    centre = 0.125 * 470 / 500
+    assert found.centres["encoder"]["base"] == pytest.approx(centre, abs=1e-3)
+    assert found.centres["encoder"]["new"] == pytest.approx(centre / 2, abs=1e-3)
+    assert found.widths["encoder"]["base"] == pytest.approx(0.175 * 1.25, rel=0.05)
+    inside = compute_coverage(pl.DataFrame(rows).with_columns(**UNPAIRED))
+    base = inside.filter(gpu="b200", situation="base").row(0, named=True)
+    assert base["kernels"] == 470
+    assert base["needed"] == pytest.approx(0.35, abs=1e-3)
+    assert base["inside"] == pytest.approx(100 - base["below"] - base["above"])
+    assert base["below"] <= 5
+    assert base["above"] <= 5
+
+
+def test_an_interval_is_never_narrower_where_less_is_told():
+    """By its library alone each kernel is missed by 0.3, without any name by 0.1."""
+    row = {"law": "encoder", "gpu": "b200", "situation": "base", "latency_us": 100.0, "model_us": 100.0}
+    row |= {"library_us": 100 * np.exp(-0.3), "nothing_us": 100 * np.exp(-0.1)}
+    scored = pl.DataFrame([row | {"shape": i} for i in range(20)])
+    told = {name: pl.col(name) for name in ("library_us", "nothing_us")}
+    widths = fit_intervals(scored.with_columns(**{**UNPAIRED, **told})).widths["encoder"]
+    assert widths["nothing"] == widths["library"] > 0
 
 
 def test_sums_are_inside_where_errors_are_small_and_independent_or_the_interval_counts_them_as_common():

@@ -14,7 +14,7 @@ from predictors.result import SITUATIONS, get_width_key
 from predictors.training.__main__ import BUNDLED_TABLES
 from predictors.training.evaluate import MIN_SHOWN_US, cross_validate
 from predictors.training.fit import LawMeasurements, load_measurements
-from predictors.training.widths import compute_widths_and_exponents
+from predictors.training.widths import fit_intervals
 from tests.validation.study import KERNEL_DATA, find_input, format_table
 
 INPUTS = (KERNEL_DATA,)
@@ -43,11 +43,11 @@ def score_law(law: str, parts: list[LawMeasurements]) -> pl.DataFrame:
 
     Returns:
         One row per kernel and fit: ``gpu``, ``left_out``, ``kind``, ``direction``, ``dtype``, ``latency_us``,
-        ``model_us`` and ``half_width``.
+        ``model_us``, ``half_width`` and ``centre``.
     """
     _, rows = cross_validate(law, parts)
-    intervals, _ = compute_widths_and_exponents(rows)
-    widths = intervals[get_width_key(law, "amd")]
+    found, key = fit_intervals(rows), get_width_key(law, "amd")
+    widths, centres = found.widths[key], found.centres.get(key, {})
     kinds = [part.table.select("shape", "dtype", "direction", gpu=pl.lit(part.gpu), kind=classify()) for part in parts]
     known = rows.filter(pl.col("situation").is_in(SITUATIONS), pl.col("latency_us") > MIN_SHOWN_US)
     named = known.join(pl.concat(kinds).unique(["gpu", "shape", "dtype"]), on=["gpu", "shape", "dtype"])
@@ -55,6 +55,7 @@ def score_law(law: str, parts: list[LawMeasurements]) -> pl.DataFrame:
         *("gpu", "kind", "direction", "dtype", "latency_us", "model_us"),
         left_out=pl.col("situation").replace_strict(LEFT_OUT),
         half_width=pl.col("situation").replace_strict(widths, return_dtype=pl.Float64),
+        centre=pl.col("situation").replace_strict(centres, default=0.0, return_dtype=pl.Float64),
     )
 
 
@@ -82,7 +83,7 @@ def summarize(rows: pl.DataFrame) -> tuple[str, ...]:
     """Return the last cells of `HEADINGS`."""
     ratio = (rows["model_us"] / rows["latency_us"]).to_numpy()
     error_pct, width = 100 * np.abs(ratio - 1), rows["half_width"].to_numpy()
-    inside = 100 * np.mean(np.abs(np.log(ratio)) <= width)
+    inside = 100 * np.mean(np.abs(np.log(ratio) + rows["centre"].to_numpy()) <= width)
     return (
         *(str(rows.height), f"{np.median(error_pct):.0f} %", f"{np.quantile(error_pct, 0.9):.0f} %"),
         *(f"{100 * (np.median(ratio) - 1):+.0f} %", f"{inside:.0f} %", f"{math.exp(2 * float(np.median(width))):.1f}"),

@@ -28,34 +28,43 @@ def run() -> str:
     """Return a row for each law and what is told of its kernels."""
     folder = find_input(FIT)
     scored = pl.read_parquet(folder / SCORED_TABLE).filter(pl.col("engine").is_not_null())
-    intervals = load_weights(folder).intervals
-    laws = [law for law in LAW_TITLES if law in scored["law"].unique() and law in intervals]
-    rows = (row for law in laws for row in list_rows(scored.filter(law=law), intervals[law]))
+    weights = load_weights(folder)
+    laws = [law for law in LAW_TITLES if law in scored["law"].unique() and law in weights.intervals]
+    rows = (
+        row
+        for law in laws
+        for row in list_rows(scored.filter(law=law), weights.intervals[law], weights.centres.get(law, {}))
+    )
     return "# Kernels by what is told of their software\n\n" + format_table(HEADINGS, rows)
 
 
-def list_rows(scored: pl.DataFrame, widths: dict[str, float]) -> Iterator[tuple[str, ...]]:
+def list_rows(scored: pl.DataFrame, widths: dict[str, float], centres: dict[str, float]) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a law.
 
     Args:
         scored: From ``evaluate.cross_validate``, of one law.
         widths: Of the law's intervals.
+        centres: Their middles.
     """
     base = scored.filter(pl.col("situation") == "base")
-    yield from format_row("all", base, "model_us", pl.lit(0.0), widths["base"])
+    yield from format_row("all", base, "model_us", pl.lit(0.0), widths["base"], centres.get("base", 0.0))
     for view in VIEWS:
         extra = math.hypot(widths["base"], widths.get(view, 0.0))
-        yield from format_row(view, base, get_time_column(view), pl.col(get_spread_column(view)), extra)
+        centre = centres.get(view, 0.0)
+        yield from format_row(view, base, get_time_column(view), pl.col(get_spread_column(view)), extra, centre)
     for situation in NEW_SOFTWARE:
         rows = scored.filter(pl.col("situation") == situation)
         extra = math.hypot(widths["base"], widths.get(situation, 0.0))
-        yield from format_row(situation, rows, "model_us", pl.col("model_spread"), extra)
+        ends = extra, centres.get(situation, 0.0)
+        yield from format_row(situation, rows, "model_us", pl.col("model_spread"), *ends)
         yield from format_row(
-            f"{situation}: engine alone", rows, get_time_column("engine"), pl.col("engine_spread"), extra
+            f"{situation}: engine alone", rows, get_time_column("engine"), pl.col("engine_spread"), *ends
         )
 
 
-def format_row(told: str, rows: pl.DataFrame, column: str, spread: pl.Expr, width: float) -> Iterator[tuple[str, ...]]:
+def format_row(
+    told: str, rows: pl.DataFrame, column: str, spread: pl.Expr, width: float, centre: float
+) -> Iterator[tuple[str, ...]]:
     """Yield a row, or none where too few kernels tell so much.
 
     Args:
@@ -64,8 +73,9 @@ def format_row(told: str, rows: pl.DataFrame, column: str, spread: pl.Expr, widt
         column: Predicted times.
         spread: How far the kernels that it may be of are apart, as a logarithm.
         width: Half-width without it, likewise.
+        centre: How far the interval's middle is above the predicted time, likewise.
     """
-    error = (pl.col(column) / pl.col("latency_us")).log().abs()
+    error = ((pl.col("latency_us") / pl.col(column)).log() - centre).abs()
     known = rows.filter(pl.col("latency_us") > MIN_SHOWN_US).drop_nulls(column)
     found = known.select("law", "gpu", error=error, width=(spread.fill_null(0.0) ** 2 + width**2).sqrt())
     if found.height < MIN_ROWS:

@@ -13,7 +13,7 @@ import polars as pl
 from predictors.arrays import Floats
 from predictors.columns import build_law_inputs
 from predictors.model import evaluate_law
-from predictors.result import compute_half_width
+from predictors.result import compute_centre, compute_half_width
 from predictors.training.fit import (
     LawFit,
     LawMeasurements,
@@ -103,7 +103,7 @@ def hold_out_weights(part: LawMeasurements) -> LawMeasurements:
 
 def score_row(row: Row, fit: LawFit, parts: Sequence[LawMeasurements], shipped: Weights) -> tuple[str, ...]:
     """Return what the fit makes of a row's kernels."""
-    ratios, widths = [], []
+    ratios, widths, centres = [], [], []
     tested = [part for part in parts if not part.is_published_rate and (not row.gpus or part.gpu in row.gpus)]
     for part in tested:
         table = sample_rows(part.select_shapes(test=True).table.filter(row.kernels), TESTED_ROWS)
@@ -111,8 +111,9 @@ def score_row(row: Row, fit: LawFit, parts: Sequence[LawMeasurements], shipped: 
             continue
         ratios.append(_predict(fit, part, table) / table["latency_us"].to_numpy())
         widths.append(np.full(table.height, compute_half_width(row.law, part.hardware, shipped)))
-    ratio, width = np.concatenate(ratios), np.concatenate(widths)
-    error, inside = np.abs(ratio - 1), np.abs(np.log(ratio)) <= width
+        centres.append(np.full(table.height, compute_centre(row.law, part.hardware, shipped)))
+    ratio, width, centre = (np.concatenate(each) for each in (ratios, widths, centres))
+    error, inside = np.abs(ratio - 1), np.abs(np.log(ratio) + centre) <= width
     return (
         row.name, str(len(ratios)), f"{ratio.size:,}", f"{100 * np.median(error):.1f} %",
         f"{100 * np.quantile(error, 0.9):.0f} %", f"{100 * (np.median(ratio) - 1):+.0f} %",
