@@ -30,9 +30,12 @@ from predictors.result import (
     METHOD_UNKNOWN,
     OTHER_VENDOR_HALF_WIDTH,
     SCALED_HALF_WIDTH,
+    SHARED_ERROR_FRACTION,
+    SLOWNESS_HALF_WIDTH,
     UNCHANGED_HALF_WIDTH,
     LaunchTimes,
     LogIntervals,
+    add_shared_error,
     build_result,
     compute_log_intervals,
 )
@@ -82,7 +85,9 @@ def predict(
         One row per kernel, in order: ``time_us``, ``low_us``, ``high_us`` (a 90 % interval), ``bound_us`` (least
         possible time; null without a shape), ``utilization`` (bound / time; over 1 only where a measured time is below
         the bound, which means a wrong work count), ``power_w`` (the board's mean power meanwhile), ``demand_w`` (that
-        power without a limit), ``limiter`` ('compute', 'memory', 'latency', 'link', 'unknown'),
+        power without a limit), ``shared_error`` (the fraction of its error that other kernels of its family share
+        in a job, see ``predictors.result.sum_with_interval``), ``limiter`` ('compute', 'memory', 'latency', 'link',
+        'unknown'),
         ``method`` ('measured', 'law', 'transfer', 'scaled', 'kept', 'unknown') and ``runs_as``, the dtype really used
         where it differs from the row's.
 
@@ -169,7 +174,8 @@ class Batch:
             alone, self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations)
         )
         unknown = np.isnan(alone.time_us)[self._row]
-        time, (width, centre) = alone.time_us[self._row], self._compute_intervals(alone.kernels, target, weights)
+        time, intervals = alone.time_us[self._row], self._compute_intervals(alone.kernels, target, weights)
+        width, centre, shared = intervals
         method = np.where(unknown, METHOD_UNKNOWN, METHOD_LAW)
         if source is not None and source.slug == target.slug:
             known = ~np.isnan(self._measured)
@@ -177,7 +183,7 @@ class Batch:
             width, centre = np.where(known, 0.0, width), np.where(known, 0.0, centre)
             method = np.where(known, METHOD_MEASURED, method)
         endless = np.full(time.size, np.nan)
-        launches = LaunchTimes(time, width, centre, method, endless, endless)
+        launches = LaunchTimes(time, width, centre, shared, method, endless, endless)
         if source is not None and source.slug != target.slug:
             launches = self._transfer_times(alone, launches, source, target, weights)
         return alone, launches
@@ -288,8 +294,14 @@ class Batch:
             ends[1][shapeless] = np.fmin(ends[1][shapeless], scaled.most_us)
         time = np.fmin(np.fmax(time, measured * least), measured * most)
         centre = np.where(kept | shapeless, 0.0, centre)
+        shared = by_law.shared
+        if classify_kinship(source, target) != "sibling":
+            slowness = SLOWNESS_HALF_WIDTH * np.abs(self._get_source_errors(source, target, weights)[0].stack)
+            width, shared = add_shared_error(width, shared, np.where(kept | shapeless, 0.0, slowness))
+        shared = np.where(kept | shapeless, SHARED_ERROR_FRACTION, shared)
         capped = cap_same_die_interval(width, measured, kernels, row, source, target)
-        return LaunchTimes(np.fmax(time, least_us), capped, np.where(capped < width, 0.0, centre), method, *ends)
+        centre = np.where(capped < width, 0.0, centre)
+        return LaunchTimes(np.fmax(time, least_us), capped, centre, shared, method, *ends)
 
     def _carry_times(
         self, alone: ModelTimes, source: Hardware, target: Hardware, weights: Weights

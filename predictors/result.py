@@ -36,10 +36,16 @@ fitted kernels that it may be of comes on top of that (``model.compute_software_
 NEW_SOFTWARE = (BETWEEN, NEW_RELEASE, NEW_LIBRARY)
 """Of these, those of kernels that the fit doesn't know though all is told."""
 TOLD_ALL = "release"
-COMMON_ERROR_FRACTION = 0.4
-"""How much of an interval's half-width is taken as common to all kernels on a GPU. With it 94 to 99 % of sums of 20
-kernels lie inside their interval (tests/validation/results/kernels/by_family.md, coverage of sums); of the squared
-error the GPU itself is a tenth, the rest goes by software and shape."""
+SHARED_ERROR_FRACTION = 0.4
+"""How much of its error a kernel shares with the others of its family where the fit doesn't tell."""
+FAMILY_CORRELATION = 0.2
+"""Correlation of what families' kernels share with what others share on the same GPU: its clock. Of laws' mean errors
+on GPUs left out it is 0.28 on siblings, 0.08 of a class, 0.12 elsewhere
+(tests/validation/results/kernels/interval_sides.md)."""
+SLOWNESS_HALF_WIDTH = 1.0
+"""Half-width of what is unknown of a stack's time on another kind of GPU, for each unit of what the model misses of the
+stack on the source, both as logarithms: 1.64 times 0.53 to 0.68, the standard deviations of pairs of stacks
+(tests/validation/results/kernels/interval_sides.md). It rests on few stacks that are more than 0.2 off."""
 UNCHANGED_HALF_WIDTH = 0.7
 SCALED_HALF_WIDTH = 0.35
 OTHER_VENDOR_HALF_WIDTH = 1.0
@@ -106,12 +112,13 @@ def compute_half_width(
         default = {"base": 0.35, CALIBRATED: 0.35, "sibling": 0.4, "class": 0.5, "new": 0.7}[where]
         return default + (0.1 if law.split(" ")[0] in TENSOR_FAMILIES else 0.0)
     carried = widths.get(get_carried_key(kinship, where, told)) if kinship else None
-    if carried is not None:
+    if carried is not None and kinship == "sibling":
         return carried
-    if own is None and where == "new":
-        return math.hypot(_compute_unfitted_vendor_width(law, weights), widths.get(told, 0.0))
+    nearest = widths[where] if own is not None or where != "new" else _compute_unfitted_vendor_width(law, weights)
     # A calibration measures the software that will run.
-    return widths[where] if where == CALIBRATED else math.hypot(widths[where], widths.get(told, 0.0))
+    by_shape = nearest if where == CALIBRATED else math.hypot(nearest, widths.get(told, 0.0))
+    # Other kernels run there, of which the measurement tells less than the fit.
+    return by_shape if carried is None else max(by_shape, carried)
 
 
 def compute_centre(
@@ -126,13 +133,25 @@ def compute_centre(
         told: What is told of the kernel's software.
         kinship: How the GPU that the kernel was measured on is related.
     """
+    key, cell = _find_cell(law, gpu, weights, told, kinship)
+    return weights.centres.get(key, {}).get(cell, 0.0)
+
+
+def compute_shared_fraction(
+    law: str, gpu: Hardware, weights: Weights, told: str = TOLD_ALL, kinship: str | None = None
+) -> float:
+    """Which fraction of one kernel's error the law's other kernels in a job share; arguments as of the centre."""
+    key, cell = _find_cell(law, gpu, weights, told, kinship)
+    return weights.shared.get(key, {}).get(cell, SHARED_ERROR_FRACTION)
+
+
+def _find_cell(law: str, gpu: Hardware, weights: Weights, told: str, kinship: str | None) -> tuple[str, str]:
+    """Law, by vendor, and the cell by which a kernel's interval goes."""
     key, where = get_width_key(law, gpu.gpu.vendor), classify_situation(law, gpu, weights)
-    if key not in weights.intervals:
-        return 0.0
-    centres, carried = weights.centres.get(key, {}), get_carried_key(kinship, where, told) if kinship else ""
-    if carried in weights.intervals[key]:
-        return centres.get(carried, 0.0)
-    return centres.get(told if where == "base" and told in weights.intervals[key] else where, 0.0)
+    known, carried = weights.intervals.get(key, {}), get_carried_key(kinship, where, told) if kinship else ""
+    if carried in known and (kinship == "sibling" or known[carried] >= compute_half_width(law, gpu, weights, told)):
+        return key, carried
+    return key, told if where == "base" and told in known else where
 
 
 def _compute_unfitted_vendor_width(law: str, weights: Weights) -> float:
@@ -145,26 +164,36 @@ def _compute_unfitted_vendor_width(law: str, weights: Weights) -> float:
 
 
 def sum_with_interval(
-    time_us: Floats, low_us: Floats, high_us: Floats, common_fraction: float = COMMON_ERROR_FRACTION
+    time_us: Floats,
+    low_us: Floats,
+    high_us: Floats,
+    shared: Floats | float = SHARED_ERROR_FRACTION,
+    family: Ints | None = None,
 ) -> tuple[float, float, float]:
     """The interval of a sum of kernels on one GPU.
 
-    A GPU's own error (how close it runs to its datasheet) moves all its kernels together and adds up linearly. The rest
-    is taken as independent between kernels and adds up in squares. Repeats of one kernel have the same error, so pass
-    each distinct kernel once, with its times multiplied by its number of launches.
+    What a family's kernels share (how close the library gets to the datasheet there) adds up linearly, with that of
+    other families by `FAMILY_CORRELATION`. The rest is taken as independent between kernels and adds up in squares.
+    Repeats of one kernel have the same error, so pass each distinct kernel once, with its times multiplied by its
+    number of launches.
 
-    ``common_fraction`` of each half-width is common to all kernels.
+    Args:
+        time_us: Times.
+        low_us: Low ends of their intervals.
+        high_us: High ends.
+        shared: Fraction of each kernel's error that its family shares.
+        family: Number of each kernel's family, from 0; None where all are of one.
 
     Returns:
         Time, low and high of the sum, in microseconds.
     """
-    time = float(np.sum(time_us))
-    ends = []
+    time, ends = float(np.sum(time_us)), []
     for end in (low_us, high_us):
         apart = np.abs(np.asarray(end) - np.asarray(time_us))
-        together = common_fraction * np.sum(apart)
-        alone = np.sqrt(1 - common_fraction**2) * np.sqrt(np.sum(apart**2))
-        ends.append(float(np.hypot(together, alone)))
+        alone = np.sum((1 - np.square(shared)) * apart**2)
+        of_families = np.bincount(np.zeros(apart.size, np.intp) if family is None else family, shared * apart)
+        apart_by_family = (1 - FAMILY_CORRELATION) * np.sum(of_families**2)
+        ends.append(float(np.sqrt(alone + apart_by_family + FAMILY_CORRELATION * np.sum(of_families) ** 2)))
     return time, max(time - ends[0], 0.0), time + ends[1]
 
 
@@ -193,10 +222,12 @@ class LogIntervals(NamedTuple):
     Attributes:
         half_width: Half-width.
         centre: How far the middle is above the predicted time.
+        shared: Fraction of the error that the law's other kernels share.
     """
 
     half_width: Floats
     centre: Floats
+    shared: Floats
 
 
 def compute_log_intervals(
@@ -221,7 +252,20 @@ def compute_log_intervals(
         own_width, own_centre = _find_release_intervals(kernels, gpu, weights)
         has_own = (own_width > 0) & (own_width >= width)
         width, centre = np.where(has_own, own_width, width), np.where(has_own, own_centre, centre)
-    return LogIntervals(_widen_unmeasured(width, kernels, gpu, weights, source), centre)
+    return LogIntervals(_widen_unmeasured(width, kernels, gpu, weights, source), centre, find(compute_shared_fraction))
+
+
+def add_shared_error(half_width: Floats, shared: Floats, more: Floats) -> tuple[Floats, Floats]:
+    """Add an independent error that all kernels share; returns half-widths and shared fractions.
+
+    Args:
+        half_width: Half-widths, as logarithms.
+        shared: Fractions of these that a law's kernels share.
+        more: Half-widths of the error, likewise.
+    """
+    both = np.hypot(half_width, more)
+    together = np.hypot(shared * half_width, more)
+    return both, np.divide(together, both, out=np.array(shared, dtype=np.float64), where=both > 0)
 
 
 def _look_up_cells(
@@ -299,9 +343,9 @@ def _find_fitted(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Told
     return told
 
 
-def _find_release_intervals(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> LogIntervals:
-    """Return the intervals of kernels whose engine's release has its own on a GPU (``get_cell_key``), else 0."""
-    found = LogIntervals(*np.zeros((2, kernels.height)))
+def _find_release_intervals(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Floats:
+    """Half-widths and centres of kernels whose engine's release has its own on a GPU (``get_cell_key``), else 0."""
+    found = np.zeros((2, kernels.height))
     for part in kernels.chunks:
         on, key = part.see(gpu), get_width_key(part.law, gpu.gpu.vendor)
         engine, release = kernels.names["engine"].take(part.rows), kernels.table["release"].to_numpy()[part.rows]
@@ -330,6 +374,7 @@ class LaunchTimes:
     Attributes:
         half_width: Half-width of its interval, as a logarithm.
         centre: How far the interval's middle is above the time, as a logarithm.
+        shared: Fraction of its error that its law's other kernels share.
         method: Index into ``METHODS``.
         least_us: Where the interval begins at the earliest; NaN where nothing is known.
         most_us: Where it ends at the latest; likewise.
@@ -338,6 +383,7 @@ class LaunchTimes:
     time_us: Floats
     half_width: Floats
     centre: Floats
+    shared: Floats
     method: Ints
     least_us: Floats
     most_us: Floats
@@ -363,6 +409,7 @@ def build_result(alone: ModelTimes, row: Ints, launches: LaunchTimes, gpu: Hardw
         "utilization": np.divide(bound, time, out=np.full(time.size, np.nan), where=time > 0),
         "power_w": limit_power_w(demand_w, gpu),
         "demand_w": demand_w,
+        "shared_error": launches.shared,
     }
     limiter = pl.Series("limiter", LIMITERS)[alone.classify_limiters()[row]]
     return pl.DataFrame(

@@ -153,6 +153,7 @@ class Weights:
         intervals: Law -> situation -> half-width of the 90 % interval, as a logarithm.
         centres: The same keys -> how far the interval's middle is above the predicted time, as a logarithm; missing
             where it is the predicted time.
+        shared: The same keys -> the fraction of a kernel's error that its law's other kernels in a job share.
         transfer: Law -> kinship of two GPUs -> exponent of the measured error.
         spreads: Law -> expected errors on a GPU that was left out; the prior of a calibration.
         calibrated: (law, slug) -> calibration on that GPU.
@@ -163,6 +164,7 @@ class Weights:
     corrections: Mapping[str, SymmetricTrees] = field(default_factory=dict)
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)
     centres: dict[str, dict[str, float]] = field(default_factory=dict)
+    shared: dict[str, dict[str, float]] = field(default_factory=dict)
     transfer: dict[str, dict[str, float]] = field(default_factory=dict)
     spreads: dict[str, ErrorSpread] = field(default_factory=dict)
     calibrated: dict[tuple[str, str], LawCalibration] = field(default_factory=dict)
@@ -252,7 +254,7 @@ def save_weights(weights: Weights, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     laws = {name: {f.name: getattr(fitted, f.name) for f in fields(fitted)} for name, fitted in weights.laws.items()}
     text = {"format": WEIGHTS_FORMAT, "laws": laws, "intervals": weights.intervals, "transfer": weights.transfer}
-    text |= {"centres": weights.centres}
+    text |= {"centres": weights.centres, "shared": weights.shared}
     text |= {"spreads": {name: vars(spread) for name, spread in weights.spreads.items()}}
     (folder / "weights.json").write_text(json.dumps(_round_floats(text), indent=1, sort_keys=True) + "\n")
     learned = [to_arrays(name, correction) for name, correction in weights.corrections.items()]
@@ -282,6 +284,7 @@ def _read_weights(folder: Path) -> Weights:
         corrections=CorrectionFile(corrections) if corrections.exists() else {},
         intervals=text["intervals"],
         centres=text.get("centres", {}),
+        shared=text.get("shared", {}),
         transfer=text["transfer"],
         spreads={name: ErrorSpread(**spread) for name, spread in text.get("spreads", {}).items()},
         order=load_gpu_order(folder),

@@ -132,7 +132,7 @@ def _write_weights(
     weights, kept = (replace_laws(load_weights(), fitted), _read_card()) if keep_others else (fitted, {})
     errors, cells = summarise_errors(tell_as_traces(rows)), summarise_cells(rows, weights)
     others = {law: entry for law, entry in kept.items() if law not in fitted.laws}
-    card = format_card(weights, errors, cells, held_out, others)
+    card = format_card(weights, errors, cells, held_out, others, compute_coverage(rows))
     save_weights(weights, folder)
     (folder / CARD).write_text(card)
     save_gpu_order(derive_gpu_order(load_weights(folder)), folder)

@@ -20,9 +20,10 @@ from predictors.weights_file import load_hardware
 MIN_PAIRS = 200
 """Pairs of a law and a kinship from which an exponent is fitted."""
 MAX_LOG_ERROR = 1.0
-ALIKE = ("sibling",)
-"""GPUs that run the same kernels. Of others, the pairs of one library and release are few and unlike the rest."""
+CARRIED_KINSHIPS = ("sibling", "class", "other")
+"""GPUs between which what is missed is carried, with intervals of its own."""
 _KERNEL = ("law", "situation", "shape", *IDENTITY_COLUMNS, "dtype")
+_PAIR_COLUMNS = ("law", "situation", "gpu", *IDENTITY_COLUMNS, "kinship", "told", "missed", "missed_there")
 
 
 def pair_kernels(rows: pl.DataFrame) -> pl.DataFrame:
@@ -32,9 +33,9 @@ def pair_kernels(rows: pl.DataFrame) -> pl.DataFrame:
         rows: From ``evaluate.cross_validate``.
 
     Returns:
-        One row per pair: ``law``, ``situation`` and ``gpu`` of the target, ``kinship``, what is ``told`` of the
-        software, and the logarithms of measured over predicted time, ``missed`` on the target and ``missed_there`` on
-        the source.
+        One row per pair: ``law``, ``situation`` and ``gpu`` of the target, the software's identity, ``kinship``, what
+        is ``told`` of it, and the logarithms of measured over predicted time, ``missed`` on the target and
+        ``missed_there`` on the source.
     """
     missed = (pl.col("latency_us") / pl.col("model_us")).log()
     told = tell_as_traces(rows).with_columns(missed=missed)
@@ -42,8 +43,8 @@ def pair_kernels(rows: pl.DataFrame) -> pl.DataFrame:
     fitted = told.filter(pl.col("situation").is_in(["base", NEW_RELEASE])).select(*_KERNEL, "gpu", "told", "missed")
     there = fitted.drop("told").rename({"gpu": "source", "missed": "missed_there"})
     pairs = fitted.join(there, on=_KERNEL, nulls_equal=True).filter(pl.col("gpu") != pl.col("source"))
-    columns = ("law", "situation", "gpu", "kinship", "told", "missed", "missed_there")
-    return pl.concat([left_out.select(columns), pairs.with_columns(kinship=_classify_pairs(pairs)).select(columns)])
+    both = (left_out, pairs.with_columns(kinship=_classify_pairs(pairs)))
+    return pl.concat([one.select(_PAIR_COLUMNS) for one in both])
 
 
 def _classify_pairs(pairs: pl.DataFrame) -> pl.Series:
@@ -71,6 +72,24 @@ def fit_exponents(pairs: pl.DataFrame) -> dict[str, dict[str, float]]:
     return exponents
 
 
+def list_carried_errors(pairs: pl.DataFrame, exponents: dict[str, dict[str, float]] | None = None) -> pl.DataFrame:
+    """Return the pairs of one vendor's GPUs with the ``error`` of the carried time, as a logarithm.
+
+    Args:
+        pairs: From ``pair_kernels``.
+        exponents: From ``fit_exponents``; laws without one are left out.
+    """
+    exponents = fit_exponents(pairs) if exponents is None else exponents
+    known = pl.DataFrame(
+        [(law, kinship, value) for law, of in exponents.items() for kinship, value in of.items()],
+        schema={"law": pl.String, "kinship": pl.String, "exponent": pl.Float64},
+        orient="row",
+    )
+    error = pl.col("missed") - pl.col("exponent") * pl.col("missed_there")
+    alike = pairs.filter(pl.col("kinship").is_in(CARRIED_KINSHIPS))
+    return alike.join(known, on=["law", "kinship"]).with_columns(error=error)
+
+
 def collect_carried_errors(
     pairs: pl.DataFrame, exponents: dict[str, dict[str, float]]
 ) -> dict[tuple[str, tuple[str, str, str]], dict[str, Floats]]:
@@ -80,14 +99,7 @@ def collect_carried_errors(
         pairs: From ``pair_kernels``.
         exponents: From ``fit_exponents``; laws without one are left out.
     """
-    pairs = pairs.filter(pl.col("kinship").is_in(ALIKE))
-    known = pl.DataFrame(
-        [(law, kinship, value) for law, of in exponents.items() for kinship, value in of.items()],
-        schema={"law": pl.String, "kinship": pl.String, "exponent": pl.Float64},
-        orient="row",
-    )
-    error = pl.col("missed") - pl.col("exponent") * pl.col("missed_there")
-    errors = pairs.join(known, on=["law", "kinship"]).with_columns(error=error)
+    errors = list_carried_errors(pairs, exponents)
     found: dict[tuple[str, tuple[str, str, str]], dict[str, Floats]] = {}
     keys = ("law", "kinship", "situation", "told", "gpu")
     for (law, *what, gpu), part in errors.sort(keys).group_by(keys, maintain_order=True):

@@ -18,8 +18,12 @@ from predictors.weights_file import Weights, load_hardware
 
 CELL_COLUMNS = ("law", "gpu", "engine", "release")
 CARD_COLUMNS = ("fitted", "kernels", "median", "p90", "inside")
+COVERAGE_COLUMNS = ("gpus", "kernels", "below", "above", "inside", "stated", "needed")
+"""Of a law and a situation: GPUs and kernels scored; percentages of the kernels below, above and inside; and how many
+times the low end the high one is, and would have to be for 90 % of all and 80 % of each GPU's; means over the GPUs."""
 MIN_CELL_KERNELS = 30
 """Kernels of held-out shapes with which a cell tells how many are inside."""
+MIN_COVERAGE_GPUS = 4
 MIN_INSIDE_PERCENT = 80.0
 """Of a 90 % interval; a cell of 30 kernels with fewer inside is off by more than chance allows in one of 15."""
 
@@ -80,6 +84,58 @@ def describe_cells(cells: pl.DataFrame) -> dict[str, list[float]]:
         _name_cell(gpu, engine, release): [int(value) if value == int(value) else value for value in of]
         for (gpu, engine, release), of in zip(cells.select(CELL_COLUMNS[1:]).iter_rows(), figures, strict=True)
     }
+
+
+def describe_coverage(coverage: pl.DataFrame) -> dict[str, list[float]]:
+    """Return the coverage of one law as an entry of its card: situation, by vendor -> its `COVERAGE_COLUMNS`.
+
+    Args:
+        coverage: From ``widths.compute_coverage``.
+    """
+    where = pl.concat_str("situation", pl.col("law").str.extract(r"( on \w+)$").fill_null(""))
+    means = coverage.group_by(where=where).agg(
+        pl.len().alias("gpus"),
+        pl.col("kernels").sum(),
+        pl.col("below", "above", "inside").mean().round(1),
+        stated=pl.col("width").mean().exp().round(2),
+        needed=pl.col("needed").mean().exp().round(2),
+    )
+    figures = means.sort("where").select("where", pl.concat_list(pl.col(COVERAGE_COLUMNS).cast(pl.Float64)).alias("of"))
+    return {name: [int(one) if one == int(one) else one for one in of] for name, of in figures.iter_rows()}
+
+
+def read_coverage(card: Path) -> pl.DataFrame:
+    """Read the coverage of a card: ``law``, ``where`` (the situation, by vendor) and the `COVERAGE_COLUMNS`."""
+    laws = tomllib.loads(card.read_text(encoding="utf-8"))["laws"]
+    found = [(law, where, *of) for law, entry in laws.items() for where, of in entry.get("coverage", {}).items()]
+    schema = {"law": pl.String, "where": pl.String, **dict.fromkeys(COVERAGE_COLUMNS, pl.Float64)}
+    return pl.DataFrame(found, schema=schema, orient="row")
+
+
+def find_miscovered(
+    coverage: pl.DataFrame,
+    min_inside: float = 85.0,
+    max_inside: float = 95.0,
+    max_factor: float = 1.6,
+    min_gpus: int = MIN_COVERAGE_GPUS,
+) -> list[str]:
+    """Name the laws and situations whose intervals hold too few kernels, or too many and are too wide, one line each.
+
+    Args:
+        coverage: From :func:`read_coverage`.
+        min_inside: Percentage that must be inside; of either side half as many as the others may be outside.
+        max_inside: Percentage that may be inside of an interval that is wider than needed.
+        max_factor: How many times as wide as needed, high over low, such an interval may be.
+        min_gpus: Of fewer GPUs an interval made of the others tells nothing.
+    """
+    tested = coverage.filter(pl.col("gpus") >= min_gpus)
+    too_few = (pl.col("inside") < min_inside) | (pl.max_horizontal("below", "above") > 100 - min_inside)
+    too_wide = (pl.col("inside") > max_inside) & (pl.col("stated") > max_factor * pl.col("needed"))
+    return [
+        f"{row['law']}, {row['where']}: {row['below']:.1f} % below, {row['above']:.1f} % above, high/low "
+        f"{row['stated']:.2f} for {row['needed']:.2f}"
+        for row in tested.filter(too_few | too_wide).sort("law", "where").iter_rows(named=True)
+    ]
 
 
 def _name_cell(gpu: str, engine: str | None, release: float | None) -> str:

@@ -46,7 +46,13 @@ def _fit_and_score(law: str, parts: list[LawMeasurements]) -> tuple[LawFit, pl.D
 
 def _set_widths(weights: Weights, scored: pl.DataFrame) -> Weights:
     fitted = fit_intervals(scored)
-    return replace(weights, intervals=fitted.widths, centres=fitted.centres, transfer=fitted.exponents)
+    return replace(
+        weights,
+        intervals=fitted.widths,
+        centres=fitted.centres,
+        shared=fitted.shared,
+        transfer=fitted.exponents,
+    )
 
 
 def join_fits(fits: Sequence[tuple[Weights, pl.DataFrame]], shipped: Weights) -> tuple[Weights, pl.DataFrame]:
@@ -83,12 +89,16 @@ def select_laws(weights: Weights, laws: Collection[str]) -> Weights:
 def replace_laws(shipped: Weights, fitted: Weights) -> Weights:
     """Return the shipped weights with the laws of a fit in place of their own."""
     others = {name: trees for name, trees in shipped.corrections.items() if name.split("/", 1)[1] not in fitted.laws}
-    others_centres = {key: of for key, of in shipped.centres.items() if key not in fitted.intervals}
+    centres, shared = (
+        {key: of for key, of in cells.items() if key not in fitted.intervals}
+        for cells in (shipped.centres, shipped.shared)
+    )
     return Weights(
         laws={**shipped.laws, **fitted.laws},
         corrections={**others, **fitted.corrections},
         intervals={**shipped.intervals, **fitted.intervals},
-        centres={**others_centres, **fitted.centres},
+        centres={**centres, **fitted.centres},
+        shared={**shared, **fitted.shared},
         transfer={**shipped.transfer, **fitted.transfer},
         spreads={**shipped.spreads, **fitted.spreads},
     )

@@ -13,9 +13,9 @@ import tomli_w
 
 from predictors.hardware import MMA_SUFFIX
 from predictors.result import CALIBRATED, NEW_RELEASE, SITUATIONS, TOLD_ALL, TOLD_LEVELS
-from predictors.training.cells import describe_cells
+from predictors.training.cells import describe_cells, describe_coverage
 from predictors.training.datasets import SOURCES
-from predictors.training.sums import FRACTIONS
+from predictors.training.sums import BY_LAW, FRACTIONS
 from predictors.training.views import VIEWS
 from predictors.weights_file import LawConstants, Weights
 
@@ -25,6 +25,9 @@ _HEADER = """\
 # (200 us where the measurement has the launch in it), predicted with what a trace tells of their software.
 # Cells: the kernels of one release of an engine on one GPU: how many were fitted; of those of held-out shapes, with all
 # told, how many there are, the errors as above, and how many are inside their 90 % interval, in percent.
+# Coverage: by what the fit lacked: GPUs and kernels scored; how many are below, above and inside, in percent (of GPUs
+# left out, of an interval made of the others); how many times the low end the high one is, and need be for 90 % of
+# all kernels and 80 % of each GPU's.
 
 """
 _FIGURES = re.compile(r"\[\n((?: +[\d.]+,\n)+)\]")
@@ -55,7 +58,8 @@ COVERAGE_NOTE = (
 )
 SUMS_NOTE = (
     "Sums of 20 kernels of all laws on one GPU, in percent inside the interval of the sum, by the fraction of their "
-    "half-widths that is taken as common to all: mean over the GPUs, and in brackets the worst."
+    "half-widths that is taken as common to all, and by what the fit says that a law's kernels share: mean over the "
+    "GPUs, and in brackets the worst."
 )
 LAW_TITLES = {
     "gemm half": "GEMM, bf16",
@@ -95,6 +99,7 @@ def format_card(
     cells: pl.DataFrame,
     held_out: Sequence[str],
     kept: Mapping[str, Any] | None = None,
+    coverage: pl.DataFrame | None = None,
 ) -> str:
     """Return the TOML text of `card.toml`.
 
@@ -104,12 +109,14 @@ def format_card(
         cells: From ``cells.summarise_cells``.
         held_out: Slugs of the GPUs that were left out of everything.
         kept: Law -> its entry in the shipped card, of the laws that were not fitted again.
+        coverage: From ``widths.compute_coverage``.
     """
     kept = kept or {}
     laws = {
         law: kept[law]
         if law in kept
         else _describe_fit(fitted, *(t.filter(pl.col("law") == law) for t in (errors, cells)))
+        | _describe_sides(law, coverage)
         for law, fitted in sorted(weights.laws.items())
     }
     text = tomli_w.dumps({"held_out": list(held_out), "data": _describe_sources(), "laws": laws})
@@ -129,6 +136,14 @@ def _describe_fit(fitted: LawConstants, errors: pl.DataFrame, cells: pl.DataFram
     """Return a law's entry in the card: its GPUs, and the errors on each and of each release on it."""
     rated = {"rated": sorted(fitted.rated)} if fitted.rated else {}
     return {"gpus": _list_boards(fitted.gpu), **rated, **_group_errors(errors), "cells": describe_cells(cells)}
+
+
+def _describe_sides(law: str, coverage: pl.DataFrame | None) -> dict[str, Any]:
+    """Return a law's coverage by situation, of all vendors' GPUs, as the last key of its entry in the card."""
+    if coverage is None:
+        return {}
+    of_law = coverage.filter((pl.col("law") == law) | pl.col("law").str.starts_with(f"{law} on "))
+    return {"coverage": describe_coverage(of_law)}
 
 
 def _group_errors(of_law: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
@@ -247,7 +262,7 @@ def format_sum_coverage(coverage: pl.DataFrame) -> str:
     Args:
         coverage: From ``sums.compute_sum_coverage``.
     """
-    names = [f"{fraction:g}" for fraction in FRACTIONS]
+    names = [*(f"{fraction:g}" for fraction in FRACTIONS), BY_LAW]
     lines = [
         f"## Coverage of sums\n\n{SUMS_NOTE}\n",
         f"| | told | {' | '.join(names)} | GPUs |",

@@ -27,6 +27,7 @@ from predictors.result import (
 )
 from predictors.training.carried import collect_carried_errors, fit_exponents, pair_kernels
 from predictors.training.cells import CELL_COLUMNS, MIN_CELL_KERNELS
+from predictors.training.shared_errors import fit_shared_fractions
 from predictors.training.views import VIEWS, get_spread_column, get_time_column
 from predictors.weights_file import load_hardware
 
@@ -70,11 +71,13 @@ class FittedIntervals(NamedTuple):
             whose software less is told.
         centres: How far the middles are above the predicted times, as logarithms.
         exponents: Law -> kinship -> exponent.
+        shared: Fractions of the errors that a law's kernels share in a job.
     """
 
     widths: Cells
     centres: Cells
     exponents: Cells
+    shared: Cells
 
 
 def fit_intervals(rows: pl.DataFrame) -> FittedIntervals:
@@ -109,7 +112,7 @@ def fit_intervals(rows: pl.DataFrame) -> FittedIntervals:
     pairs = pair_kernels(rows)
     exponents = fit_exponents(pairs)
     _add_carried_intervals(collect_carried_errors(pairs, exponents), filled, centres)
-    return FittedIntervals(filled, centres, exponents)
+    return FittedIntervals(filled, centres, exponents, fit_shared_fractions(rows, pairs))
 
 
 def compute_centre(errors: Sequence[Floats], *, is_seen: bool) -> float:
@@ -265,20 +268,27 @@ def _compute_needed_width(errors: Sequence[Floats]) -> float:
     return max(usual, worst)
 
 
-def compute_coverage(rows: pl.DataFrame) -> pl.DataFrame:
+def compute_coverage(rows: pl.DataFrame, *, is_signed: bool = True) -> pl.DataFrame:
     """Share of each GPU's kernels inside their interval; but for the base, one made of the other GPUs alone.
+
+    Args:
+        rows: From ``evaluate.cross_validate``.
+        is_signed: Whether the intervals have a middle of their own, or the predicted time.
 
     Returns:
         One row per law, situation and GPU: ``kernels``, ``inside``, ``below`` and ``above``, in percent, and as
-        logarithms the ``width`` of the interval, and the width ``needed`` from the 5 % to the 95 % quantile.
+        logarithms the ``width`` of the interval, and the one ``needed`` for 90 % of all GPUs' kernels and 80 % of
+        those of each.
     """
+    errors = _collect_errors(rows, "model_us")
     found = [
-        {"law": law, "situation": where, "gpu": gpu, **_describe_coverage(own, *interval)}
-        for (law, where), of_gpus in _collect_errors(rows, "model_us").items()
+        {"law": law, "situation": where, "gpu": gpu, **_describe_coverage(own, *interval), "needed": needed}
+        for (law, where), of_gpus in errors.items()
         if where in WIDTH_SITUATIONS
+        for needed in (_compute_needed_span(list(of_gpus.values()), is_seen=where == "base", is_signed=is_signed),)
         for gpu, own in of_gpus.items()
         if own.size >= MIN_TESTED_KERNELS
-        if (interval := _fit_for_gpu(where, gpu, of_gpus)) is not None
+        if (interval := _fit_for_gpu(where, gpu, of_gpus, is_signed=is_signed)) is not None
     ]
     figures = dict.fromkeys(("inside", "below", "above", "width", "needed"), pl.Float64)
     schema = {"law": pl.String, "situation": pl.String, "gpu": pl.String, "kernels": pl.Int64, **figures}
@@ -286,21 +296,25 @@ def compute_coverage(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _describe_coverage(errors: Floats, centre: float, width: float) -> dict[str, float]:
-    low, high = np.quantile(errors, TAILS)
     below, above = (100 * float(np.mean(side * (errors - centre) > width)) for side in (-1, 1))
     shares = {"inside": 100 - below - above, "below": below, "above": above}
-    return {"kernels": errors.size, **shares, "width": 2 * width, "needed": float(high - low)}
+    return {"kernels": errors.size, **shares, "width": 2 * width}
 
 
-def _fit_for_gpu(where: str, gpu: str, of_gpus: Mapping[str, Floats]) -> tuple[float, float] | None:
+def _compute_needed_span(errors: Sequence[Floats], *, is_seen: bool, is_signed: bool) -> float:
+    centre = is_signed * compute_centre(errors, is_seen=is_seen)
+    return 2 * _compute_needed_width(_measure_from(centre, errors))
+
+
+def _fit_for_gpu(where: str, gpu: str, of_gpus: Mapping[str, Floats], *, is_signed: bool) -> tuple[float, float] | None:
     """The centre and the half-width of the interval to hold a GPU's errors against."""
     if where == "base":
-        centre = compute_centre(list(of_gpus.values()), is_seen=True)
+        centre = is_signed * compute_centre(list(of_gpus.values()), is_seen=True)
         return centre, compute_measured_width(_measure_from(centre, of_gpus.values()))
     others = _select_tested([errors for other, errors in of_gpus.items() if other != gpu])
     if not others:
         return None
-    centre = compute_centre(others, is_seen=False)
+    centre = is_signed * compute_centre(others, is_seen=False)
     missed = _measure_from(centre, others)
     margin = compute_margin(_select_tested(_measure_from(centre, of_gpus.values())))
     return centre, _add_margin(_compute_needed_width(missed), margin)

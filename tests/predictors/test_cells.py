@@ -12,7 +12,17 @@ import pytest
 from predictors import predict
 from predictors.laws.law import LAWS
 from predictors.training.__main__ import main
-from predictors.training.cells import CELL_COLUMNS, describe_cells, find_misfits, read_cells, summarise_cells
+from predictors.training.cells import (
+    CELL_COLUMNS,
+    COVERAGE_COLUMNS,
+    describe_cells,
+    describe_coverage,
+    find_miscovered,
+    find_misfits,
+    read_cells,
+    read_coverage,
+    summarise_cells,
+)
 from predictors.training.evaluate import summarise_errors
 from predictors.training.report import format_card
 from predictors.training.views import VIEWS, get_spread_column, get_time_column
@@ -100,6 +110,31 @@ def test_a_card_tells_its_cells_and_a_check_fails_by_name(tmp_path: Path):
         patch.setattr("sys.argv", ["training", "check", str(tmp_path)])
         with pytest.raises(SystemExit, match=r"gemm half, h100-sxm, vllm 0\.19\.0: 0 % of 40 kernels inside"):
             main()
+
+
+def test_a_law_that_holds_too_few_or_is_far_too_wide_names_itself():
+    """On each of four GPUs 50 kernels: of the first law 40 % are above, of the second none, of four times the need."""
+    row = {"situation": "new", "kernels": 50, "below": 0.0}
+    laws = {
+        "prefill": {"above": 40.0, "inside": 60.0, "width": 0.2, "needed": 0.4},
+        "decode on amd": {"above": 0.0, "inside": 100.0, "width": float(np.log(4)), "needed": 0.0},
+        "norm": {"above": 8.0, "inside": 92.0, "width": 0.3, "needed": 0.28},
+    }
+    rows = [{"law": law, "gpu": gpu, **row, **of} for law, of in laws.items() for gpu in ("a", "b", "c", "d")]
+    coverage = pl.DataFrame(rows)
+    entries = {law: describe_coverage(coverage.filter(law=law)) for law in laws}
+    assert entries["prefill"] == {"new": [4, 200, 0, 40, 60, 1.22, 1.49]}
+    assert entries["decode on amd"] == {"new on amd": [4, 200, 0, 0, 100, 4, 1]}
+    flat = [(law, where, *of) for law, entry in entries.items() for where, of in entry.items()]
+    table = pl.DataFrame(flat, schema=["law", "where", *COVERAGE_COLUMNS], orient="row")
+    assert [line.split(":")[0] for line in find_miscovered(table)] == ["decode on amd, new on amd", "prefill, new"]
+    assert find_miscovered(table, min_gpus=5) == []
+
+
+@pytest.mark.skipif(read_coverage(SHIPPED_WEIGHTS / "card.toml").is_empty(), reason="the card tells no coverage")
+def test_intervals_of_the_shipped_weights_hold_85_to_95_percent_by_law_and_transfer():
+    """Those that hold more are at most 1.6 times as wide as needed."""
+    assert find_miscovered(read_coverage(SHIPPED_WEIGHTS / "card.toml")) == []
 
 
 def test_no_cell_of_the_shipped_weights_is_under_80_percent_inside():

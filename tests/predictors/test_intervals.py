@@ -109,11 +109,21 @@ def test_a_family_nobody_measured_is_wide():
 
 def test_errors_of_one_gpu_add_up_and_the_rest_averages_out():
     time, low, high = np.full(100, 10.0), np.full(100, 9.0), np.full(100, 11.0)
-    assert sum_with_interval(time, low, high, common_fraction=1.0) == pytest.approx((1000, 900, 1100))
-    assert sum_with_interval(time, low, high, common_fraction=0.0) == pytest.approx((1000, 990, 1010))
+    assert sum_with_interval(time, low, high, shared=1.0) == pytest.approx((1000, 900, 1100))
+    assert sum_with_interval(time, low, high, shared=0.0) == pytest.approx((1000, 990, 1010))
     _, some_low, some_high = sum_with_interval(time, low, high)
     assert 900 < some_low < 990
     assert 1010 < some_high < 1100
+
+
+def test_families_err_together_only_as_far_as_a_clock_makes_them():
+    """Two kernels of 10 +- 1: of one family the sum is 20 +- 2, of two 20 +- sqrt(0.8 x 2 + 0.2 x 4)."""
+    time, low, high = np.full(2, 10.0), np.full(2, 9.0), np.full(2, 11.0)
+    apart = np.sqrt(0.8 * 2 + 0.2 * 4)
+    together = sum_with_interval(time, low, high, shared=1.0, family=np.array([0, 0]))
+    assert together == pytest.approx((20, 18, 22))
+    of_two = sum_with_interval(time, low, high, shared=1.0, family=np.array([0, 1]))
+    assert of_two == pytest.approx((20, 20 - apart, 20 + apart))
 
 
 def test_the_interval_of_one_kernel_is_its_own():

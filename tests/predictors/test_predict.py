@@ -25,6 +25,7 @@ COLUMNS = [
     "utilization",
     "power_w",
     "demand_w",
+    "shared_error",
     "limiter",
     "method",
     "runs_as",

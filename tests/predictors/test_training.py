@@ -20,6 +20,7 @@ from predictors.laws.law import LAWS, STREAM
 from predictors.model import evaluate_law
 from predictors.training.boost import boost
 from predictors.training.calibration import build_min_scored_us
+from predictors.training.carried import pair_kernels
 from predictors.training.cells import summarise_cells
 from predictors.training.datasets import load_datasets
 from predictors.training.evaluate import cross_validate, summarise_by_library, summarise_errors, summarise_views
@@ -33,7 +34,8 @@ from predictors.training.fit import (
 from predictors.training.fit_all import replace_laws
 from predictors.training.fit_law import LawData, fit_law
 from predictors.training.report import format_card, format_markdown
-from predictors.training.sums import compute_sum_coverage
+from predictors.training.shared_errors import correlate_laws, fit_shared_fractions
+from predictors.training.sums import BY_LAW, compute_sum_coverage
 from predictors.training.views import VIEWS, get_spread_column, get_time_column
 from predictors.training.widths import (
     compute_coverage,
@@ -279,8 +281,9 @@ def test_an_interval_is_centred_on_what_is_measured():
     assert found.widths["encoder"]["base"] == pytest.approx(0.175 * 1.25, rel=0.05)
     inside = compute_coverage(pl.DataFrame(rows).with_columns(**UNPAIRED))
     base = inside.filter(gpu="b200", situation="base").row(0, named=True)
+    # Both GPUs have the same kernels.
     assert base["kernels"] == 470
-    assert base["needed"] == pytest.approx(0.35, abs=1e-3)
+    assert base["needed"] == pytest.approx(2 * np.quantile(np.abs(off - centre), 0.9), rel=1e-3)
     assert base["inside"] == pytest.approx(100 - base["below"] - base["above"])
     assert base["below"] <= 5
     assert base["above"] <= 5
@@ -304,12 +307,40 @@ def test_sums_are_inside_where_errors_are_small_and_independent_or_the_interval_
         return pl.DataFrame([row | {"latency_us": 100.0 * np.exp(error)} for error in log_error])
 
     def measure(log_error):
-        coverage = compute_sum_coverage(build_rows(log_error), {"gemm half": {"base": 0.3}})
-        return coverage.select("0", "0.6").row(0)
+        weights = Weights({}, intervals={"gemm half": {"base": 0.3}}, shared={"gemm half": {"base": 0.6}})
+        return compute_sum_coverage(build_rows(log_error), weights).select("0", "0.6", BY_LAW).row(0)
 
-    assert measure(draw.normal(0, 0.1, 200)) == (100, 100)
-    assert measure(np.full(200, 0.16)) == (0, 100)
-    assert measure(np.full(200, 0.4)) == (0, 0)
+    assert measure(draw.normal(0, 0.1, 200)) == (100, 100, 100)
+    assert measure(np.full(200, 0.16)) == (0, 100, 100)
+    assert measure(np.full(200, 0.4)) == (0, 0, 0)
+
+
+def test_what_a_law_shares_is_what_the_means_of_its_groups_have():
+    """Kernels of an H100 are missed by 0.2 + 0.1 and 0.2 - 0.1, of an H200 by -0.2 and as much apart."""
+    apart = np.tile([0.1, -0.1], 50)
+    row = {"law": "encoder", "situation": "base", "model_us": 100.0}
+    rows = [
+        row | {"gpu": gpu, "shape": i, "latency_us": 100 * np.exp(shared + one)}
+        for gpu, shared in (("h100-sxm", 0.2), ("h200-sxm", -0.2)) for i, one in enumerate(apart)
+    ]  # fmt: skip
+    scored = pl.DataFrame(rows).with_columns(**UNPAIRED)
+    found = fit_shared_fractions(scored, pair_kernels(scored))["encoder"]
+    # Two groups of it, three of what is assumed without any.
+    shared = (0.2**2 - 0.01 / 99) / (0.2**2 + 0.01)
+    assert found["base"] == pytest.approx(np.sqrt((2 * shared + 3 * shared) / 5), rel=1e-6)
+
+
+def test_laws_that_err_alike_on_each_gpu_are_correlated():
+    """Two laws are 0.2 above on one GPU left out and 0.2 below on another, a third is the other way round."""
+    off = {"encoder": 0.2, "prefill": 0.2, "norm": -0.2}
+    rows = [
+        {"law": law, "gpu": gpu, "situation": "new", "model_us": 1.0, "latency_us": float(np.exp(side * missed))}
+        for law, missed in off.items() for gpu, side in (("b200", 1), ("l40s", -1)) for _ in range(10)
+    ]  # fmt: skip
+    scored = pl.DataFrame(rows)
+    alike = correlate_laws(scored.filter(pl.col("law") != "norm"))
+    assert alike.row(0) == ("new", pytest.approx(1), 2)
+    assert correlate_laws(scored).row(0) == ("new", pytest.approx(-1 / 3), 6)
 
 
 def test_a_gpu_with_far_slower_matrix_units_says_nothing_of_its_siblings():

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from predictors.result import sum_with_interval
-from tracekit.arrays import Bools, Floats, mark_equal
+from predictors.result import SHARED_ERROR_FRACTION, sum_with_interval
+from tracekit.arrays import Bools, Floats, Ints, mark_equal
 from tracekit.replay.engine import UnknownTimes
 from tracekit.replay.step_time import StepTime
 
@@ -41,21 +42,38 @@ def find_kept_collectives(times: pl.DataFrame) -> Bools:
     return mark_equal(times["family"], "collective") & mark_equal(times["method"], "kept")
 
 
-def compute_end_factors(time_ps: Floats, low_ps: Floats, high_ps: Floats, *, known_bias: float) -> tuple[float, float]:
+class KernelSums(NamedTuple):
+    """Times of all repeats of each kernel, in whole picoseconds, one element each.
+
+    Attributes:
+        time_ps: The likely time.
+        low_ps: The lower end of its interval.
+        high_ps: The upper end.
+        shared_ps: The part of the likely time that is missed as others of its family are (`shared_error`).
+        family: Number of the family, from 0.
+    """
+
+    time_ps: Floats
+    low_ps: Floats
+    high_ps: Floats
+    shared_ps: Floats
+    family: Ints
+
+
+def compute_end_factors(sums: KernelSums, *, known_bias: float) -> tuple[float, float]:
     """Compute the factors on all times of one GPU or network at the ends of the interval of their sum.
 
     Whoever adds up the same times in another order, or in parts, gets the same factors, bit for bit.
 
     Args:
-        time_ps: Time of all repeats of each kernel, in whole picoseconds.
-        low_ps: Likewise the lower ends of their intervals.
-        high_ps: The upper ends.
+        sums: Times of the kernels.
         known_bias: A factor that lies in the interval.
     """
-    order = np.lexsort((high_ps, low_ps, time_ps))
-    order = order[high_ps[order] > 0]
-    time_us, low_us, high_us = (side[order] / PS_PER_US for side in (time_ps, low_ps, high_ps))
-    time, low, high = sum_with_interval(time_us, low_us, high_us)
+    order = np.lexsort((sums.shared_ps, sums.family, sums.high_ps, sums.low_ps, sums.time_ps))
+    order = order[sums.high_ps[order] > 0]
+    time_us, low_us, high_us, shared_us = (side[order] / PS_PER_US for side in sums[:4])
+    shared = np.divide(shared_us, time_us, out=np.full(time_us.size, SHARED_ERROR_FRACTION), where=time_us > 0)
+    time, low, high = sum_with_interval(time_us, low_us, high_us, np.minimum(shared, 1.0), sums.family[order])
     lower, upper = (low / time, high / time) if time else (1.0, 1.0)
     return min(lower, known_bias), max(upper, known_bias)
 

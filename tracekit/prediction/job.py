@@ -47,7 +47,7 @@ from tracekit.run import MeasuredRun
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-INNER_COLUMNS = ("transfer_us", "slowdown", "clock_slowdown", "demand_w")
+INNER_COLUMNS = ("transfer_us", "slowdown", "clock_slowdown", "demand_w", "shared_error")
 """Of predicted kernels, which the prediction itself doesn't show."""
 
 

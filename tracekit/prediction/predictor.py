@@ -9,7 +9,7 @@ import polars as pl
 
 from predictors import Gpu
 from tracekit import calibration
-from tracekit.arrays import Bools, Floats
+from tracekit.arrays import Bools
 from tracekit.comm import Cluster, ClusterError
 from tracekit.messages import Message, Value
 from tracekit.messages import layouts as layout_messages
@@ -32,6 +32,7 @@ from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, compute_idle_w, estimate_step_energy
 from tracekit.prediction.experience import apply_scoreboard
 from tracekit.prediction.intervals import (
+    KernelSums,
     bound_mean_step,
     combine_step_ends,
     compute_end_factors,
@@ -466,7 +467,7 @@ def _merge_repeats(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Merge the sums of all parts over repeats of one kernel."""
     if len(parts) == 1:
         return parts[0]
-    keys = ("name", "op", "input_dims", "is_collective", "chosen")
+    keys = ("name", "op", "input_dims", "family", "is_collective", "chosen")
     return pl.concat(parts).group_by(keys, maintain_order=True).agg(pl.all().sum())
 
 
@@ -481,20 +482,21 @@ def _compute_factors(sums: pl.DataFrame, known_bias: float) -> tuple[tuple[float
         known_bias: Ratio of measured to predicted times of other jobs on the target, which the interval holds.
     """
     is_collective = sums["is_collective"].to_numpy()
-    on_gpu = compute_end_factors(*_sum_kernels(sums, ~is_collective), known_bias=known_bias)
-    on_network = compute_end_factors(*_sum_kernels(sums, is_collective), known_bias=1.0)
+    on_gpu = compute_end_factors(_sum_kernels(sums, ~is_collective), known_bias=known_bias)
+    on_network = compute_end_factors(_sum_kernels(sums, is_collective), known_bias=1.0)
     return (on_gpu[0], on_network[0]), (on_gpu[1], on_network[1])
 
 
-def _sum_kernels(sums: pl.DataFrame, mine: Bools) -> tuple[Floats, Floats, Floats]:
+def _sum_kernels(sums: pl.DataFrame, mine: Bools) -> KernelSums:
     """Sum the times of each kernel in the chosen steps, or in all of them where nothing ran in these."""
-    in_steps, ends = mine & sums["chosen"].to_numpy(), ("time_ps", "low_ps", "high_ps")
+    in_steps, times = mine & sums["chosen"].to_numpy(), ("time_ps", "low_ps", "high_ps", "shared_ps")
     if sums["count"].to_numpy()[in_steps].any() or not mine.any():
-        likely, low, high = (sums[name].to_numpy()[in_steps] for name in ends)
-        return likely, low, high
-    merged = sums.filter(pl.Series(mine)).group_by("name", "op", "input_dims").agg(pl.col(ends).sum())
-    likely, low, high = (merged[name].to_numpy() for name in ends)
-    return likely, low, high
+        kernels = sums.filter(pl.Series(in_steps))
+    else:
+        kernels = sums.filter(pl.Series(mine)).group_by("name", "op", "input_dims", "family").agg(pl.col(times).sum())
+    family = kernels["family"].rank("dense").fill_null(0).cast(pl.Int64)
+    likely, low, high, shared = (kernels[name].to_numpy() for name in times)
+    return KernelSums(likely, low, high, shared, family.to_numpy())
 
 
 def _compute_work_ratio(sums: pl.DataFrame) -> float:

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 
 from predictors import Batch, Gpu, load_gpu
+from predictors.result import SHARED_ERROR_FRACTION
 from tracekit.prediction.clock import (
     change_clock,
     compute_demands_us,
@@ -12,7 +13,7 @@ from tracekit.prediction.clock import (
     regulates_clock,
     spread_slowdown,
 )
-from tracekit.prediction.intervals import PS_PER_US, compute_end_factors
+from tracekit.prediction.intervals import PS_PER_US, KernelSums, compute_end_factors
 from tracekit.prediction.kernel_times import leave_out_layout_changes
 
 
@@ -56,9 +57,13 @@ def sum_kernel_times(table: pl.DataFrame, times: pl.DataFrame) -> tuple[float, f
     """Return the sum of the kernels' times and its interval."""
     repeat = table.select(pl.struct("name", "op", "input_dims").rank("dense")).to_series().to_numpy()
     known = add_families(table, times)
-    sums = (
-        np.bincount(repeat, np.rint(known[name].to_numpy() * PS_PER_US)) for name in ("time_us", "low_us", "high_us")
+    known = known.with_columns(shared_us=pl.col("time_us") * pl.col("shared_error").fill_null(SHARED_ERROR_FRACTION))
+    family = np.zeros(int(repeat.max()) + 1, np.int64)
+    family[repeat] = table["family"].rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
+    time_ps, low_ps, high_ps, shared_ps = (
+        np.bincount(repeat, np.rint(known[name].to_numpy() * PS_PER_US)).astype(np.float64)
+        for name in ("time_us", "low_us", "high_us", "shared_us")
     )
-    low, high = compute_end_factors(*(one.astype(np.float64) for one in sums), known_bias=1.0)
+    low, high = compute_end_factors(KernelSums(time_ps, low_ps, high_ps, shared_ps, family), known_bias=1.0)
     time_us = float(known["time_us"].sum())
     return time_us, low * time_us, high * time_us

@@ -21,5 +21,6 @@ TABLES = (
     "amd_gemms",
     "convolutions",
     "releases",
+    "interval_sides",
     "new_releases",
 )

@@ -55,7 +55,7 @@ def run() -> str:
             "## Means over nine GPUs\n",
             format_table(("", *(LAW_TITLES[law] for law in MEAN_LAWS)), list_means(errors)),
             format_markdown(errors, summarise_views(rows), summarise_by_library(rows), weights, compute_coverage(rows)),
-            format_sum_coverage(compute_sum_coverage(rows, weights.intervals)),
+            format_sum_coverage(compute_sum_coverage(rows, weights)),
         )
     )
 
