@@ -3,13 +3,21 @@
 from dataclasses import replace
 from math import exp, hypot, log
 
+import numpy as np
+import polars as pl
 import pytest
 
 import tracekit as tk
 from tests.codes import find_message
 from tests.prediction.test_energy import STEP
 from tests.report.decisions import STEP_US, make_source, make_step
-from tracekit.prediction.intervals import bound_mean_step, combine_ends
+from tracekit.prediction.intervals import (
+    KernelSums,
+    bound_mean_step,
+    combine_ends,
+    compute_end_factors,
+    number_families,
+)
 from tracekit.prediction.question import Question, RankBy, WholeRun
 from tracekit.reporting.sections.targets import build_decision
 from tracekit.testing import TraceBuilder
@@ -105,3 +113,19 @@ def test_equal_factors_have_the_same_lower_end_together_as_apart():
     """Two parts that each make 10 ms 0.9 times as long make it 8.1."""
     apart = combine_ends(10.0, [(9.0, 11.0), (9.0, 11.0)])
     assert combine_ends(10.0, [(9.0, 11.0), (9.0, 11.0)], 8.1) == pytest.approx(apart)
+
+
+def test_families_have_numbers_of_their_own():
+    families = pl.DataFrame({"family": ["gemm", "conv", "gemm", None, "unheard of"]})
+    gemm, conv, again, *others = families.select(number_families())["family"].to_list()
+    assert gemm == again
+    assert len({gemm, conv, 0}) == 3
+    assert others == [0, 0]
+
+
+def test_the_ends_of_a_sum_go_by_what_its_families_share():
+    """Two kernels of 10 +- 1 that share all: of one family the sum is 20 +- 2, of two 20 +- sqrt(0.8 x 2 + 0.2 x 4)."""
+    time, low, high = np.full(2, 10e6), np.full(2, 9e6), np.full(2, 11e6)
+    for family, apart in (([1, 1], 2.0), ([1, 2], np.sqrt(2.4))):
+        ends = compute_end_factors(KernelSums(time, low, high, time, np.array(family)), known_bias=1.0)
+        assert ends == pytest.approx((1 - apart / 20, 1 + apart / 20))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from predictors.kernels import REQUIRED_COLUMNS
 from predictors.result import SHARED_ERROR_FRACTION, sum_with_interval
 from tracekit.arrays import Bools, Floats, Ints, mark_equal
 from tracekit.replay.engine import UnknownTimes
@@ -58,6 +59,12 @@ class KernelSums(NamedTuple):
     high_ps: Floats
     shared_ps: Floats
     family: Ints
+
+
+def number_families() -> pl.Expr:
+    """Number a kernel table's families; what has none, or an unknown one, is 0."""
+    numbers = {family: number for number, family in enumerate(REQUIRED_COLUMNS, 1)}
+    return pl.col("family").replace_strict(numbers, default=0, return_dtype=pl.Int64)
 
 
 def compute_end_factors(sums: KernelSums, *, known_bias: float) -> tuple[float, float]:

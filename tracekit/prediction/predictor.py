@@ -491,12 +491,12 @@ def _sum_kernels(sums: pl.DataFrame, mine: Bools) -> KernelSums:
     """Sum the times of each kernel in the chosen steps, or in all of them where nothing ran in these."""
     in_steps, times = mine & sums["chosen"].to_numpy(), ("time_ps", "low_ps", "high_ps", "shared_ps")
     if sums["count"].to_numpy()[in_steps].any() or not mine.any():
-        kernels = sums.filter(pl.Series(in_steps))
+        kernels, rows = sums, in_steps
     else:
         kernels = sums.filter(pl.Series(mine)).group_by("name", "op", "input_dims", "family").agg(pl.col(times).sum())
-    family = kernels["family"].rank("dense").fill_null(0).cast(pl.Int64)
-    likely, low, high, shared = (kernels[name].to_numpy() for name in times)
-    return KernelSums(likely, low, high, shared, family.to_numpy())
+        rows = np.ones(kernels.height, dtype=np.bool_)
+    likely, low, high, shared = (kernels[name].to_numpy()[rows] for name in times)
+    return KernelSums(likely, low, high, shared, kernels["family"].to_numpy()[rows])
 
 
 def _compute_work_ratio(sums: pl.DataFrame) -> float:

@@ -13,7 +13,7 @@ from tracekit.arrays import Floats, Ints, mark_any, mark_equal
 from tracekit.parallelism.pipeline_parallel import Pipeline, predict_pipeline
 from tracekit.prediction.clock import to_demands_ns
 from tracekit.prediction.energy import KernelEnergy, average_kernel_energy, list_kernel_energies
-from tracekit.prediction.intervals import PS_PER_US, find_kept_collectives
+from tracekit.prediction.intervals import PS_PER_US, find_kept_collectives, number_families
 from tracekit.prediction.part import HIGH, CompressedPart, OpenPart, PartOnTarget, apply_edits_to
 from tracekit.program import Program
 from tracekit.replay.step_time import JobSteps, StepSpans, StepTime, StepTimes
@@ -73,9 +73,9 @@ class TimeSums:
 
     Attributes:
         repeats: Times summed over repeats of each kernel, in whole picoseconds, so that the order of summing changes
-            nothing: ``name``, ``op``, ``input_dims``, ``family``, ``is_collective``, ``chosen``; ``count`` of those
-            that aren't kept as measured, ``time_ps``, ``low_ps``, ``high_ps`` and ``shared_ps`` (the part that is
-            missed as others of the family are) of these; and ``measured_ps`` of all.
+            nothing: ``name``, ``op``, ``input_dims``, ``family`` (a number), ``is_collective``, ``chosen``; ``count``
+            of those that aren't kept as measured, ``time_ps``, ``low_ps``, ``high_ps`` and ``shared_ps`` (the part that
+            is missed as others of the family are) of these; and ``measured_ps`` of all.
         methods_ns: Measured time that is modelled, scaled, unknown and inferred
             (:class:`tracekit.prediction.model.Coverage`): of the chosen steps, and of all kernels.
         energies: What :func:`tracekit.prediction.energy.list_kernel_energies` lists, by GPU and step.
@@ -168,7 +168,9 @@ def sum_times(item: PartOnTarget) -> TimeSums:
 
 
 def _number_repeats(program: Program) -> RepeatNumbers:
-    keys = program.kernels.select("name", "op", "input_dims", "family", is_collective=pl.col("family") == "collective")
+    keys = program.kernels.select(
+        "name", "op", "input_dims", family=number_families(), is_collective=pl.col("family") == "collective"
+    )
     keys = keys.with_columns(chosen=program.is_in_chosen_steps)
     number = keys.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
     _, first = np.unique(number, return_index=True)
@@ -189,8 +191,9 @@ def _sum_repeats(opened: OpenPart) -> pl.DataFrame:
         name.replace("_us", "_ps"): add(np.where(counted, np.rint(times[name].to_numpy() * PS_PER_US), 0.0))
         for name in END_COLUMNS
     }
-    shared = times["time_us"] * times["shared_error"].fill_null(SHARED_ERROR_FRACTION)
-    sums["shared_ps"] = add(np.where(counted, np.rint(shared.to_numpy() * PS_PER_US), 0.0))
+    fraction = times["shared_error"].to_numpy()
+    shared = times["time_us"].to_numpy() * np.where(np.isnan(fraction), SHARED_ERROR_FRACTION, fraction)
+    sums["shared_ps"] = add(np.where(counted, np.rint(shared * PS_PER_US), 0.0))
     sums["measured_ps"] = add(np.rint(opened.program.kernel_us * PS_PER_US))
     return repeats.keys.hstack([column.alias(name) for name, column in sums.items()])
 

@@ -13,7 +13,7 @@ from tracekit.prediction.clock import (
     regulates_clock,
     spread_slowdown,
 )
-from tracekit.prediction.intervals import PS_PER_US, KernelSums, compute_end_factors
+from tracekit.prediction.intervals import PS_PER_US, KernelSums, compute_end_factors, number_families
 from tracekit.prediction.kernel_times import leave_out_layout_changes
 
 
@@ -59,7 +59,7 @@ def sum_kernel_times(table: pl.DataFrame, times: pl.DataFrame) -> tuple[float, f
     known = add_families(table, times)
     known = known.with_columns(shared_us=pl.col("time_us") * pl.col("shared_error").fill_null(SHARED_ERROR_FRACTION))
     family = np.zeros(int(repeat.max()) + 1, np.int64)
-    family[repeat] = table["family"].rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
+    family[repeat] = table.select(number_families())["family"].to_numpy()
     time_ps, low_ps, high_ps, shared_ps = (
         np.bincount(repeat, np.rint(known[name].to_numpy() * PS_PER_US)).astype(np.float64)
         for name in ("time_us", "low_us", "high_us", "shared_us")
