@@ -72,9 +72,9 @@ KERNEL_COLUMNS = ("name", "op", "input_dims", "family", "dtype", "measured_us")
 SHARPENED_HALF_WIDTH = 0.05
 """Half-width, as a logarithm, of the 90 % interval of what a captured program's ops, corrected by a trace of it, leave
 open of its GPU's time: 10 of 11 programs were within 4 % (tests/validation/results/whole_jobs/sharpened_steps.md)."""
-ENGINE_HALF_WIDTH = 0.10
-"""The same of a serving engine's kernels as its list has them, as ``served.steps.ASSEMBLY_WIDTH``. Few measurements: 38
-steps of vLLM, which score it, too (tests/validation/results/whole_jobs/served_steps.md)."""
+ENGINE_HALF_WIDTH = 0.13
+"""The same of a serving engine's kernels as its list has them, beside their own intervals. Few measurements: 38 steps
+of vLLM on nine GPUs, which score it, too (tests/validation/results/whole_jobs/served_steps.md)."""
 
 
 @dataclass(frozen=True, slots=True)

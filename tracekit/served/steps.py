@@ -17,6 +17,7 @@ from tracekit.comm.predict import predict as predict_collectives
 from tracekit.errors import ModelConfigError
 from tracekit.messages import serving as messages
 from tracekit.models.llm import ModelConfig, TransformerLayer
+from tracekit.prediction.part import ENGINE_HALF_WIDTH
 
 ACTIVATION_BYTES = 2.0
 WEIGHT_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
@@ -25,12 +26,6 @@ CACHE_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 QUANTISED = ("fp8", "fp8_block", "nvfp4")
 PRODUCTS_LAW = "gemm half"
 """Law of products in 16 bits, which each engine was measured with."""
-ASSEMBLY_WIDTH = 0.10
-"""Half-width, as a logarithm, of what the list of kernels itself may be wrong by, beside the kernels' own intervals.
-
-Of 38 measured decode steps of vLLM on nine GPUs (PipeWeave's), put together in this way, the median is 6 % off and nine
-in ten are within 11 %.
-"""
 HOST_US: Mapping[str, tuple[float, float, float]] = {
     "vllm": (500.0, 2000.0, 4000.0),
     "sglang": (500.0, 1500.0, 3000.0),
@@ -139,7 +134,7 @@ def predict_engine_steps(model: ServedModel, engine: Engine, target: Cluster, st
     parts = [_predict_part(part, engine, target) for part in _list_kernels(model, engine, steps)]
     likely = np.sum([one.time_us for one in parts], axis=0)
     halves = [np.sqrt(np.sum([(one.ends_us[at] - one.time_us) ** 2 for one in parts], axis=0)) for at in (0, 1)]
-    spread = np.exp(ASSEMBLY_WIDTH)
+    spread = np.exp(ENGINE_HALF_WIDTH)
     gpu_us = np.stack([np.maximum(likely - halves[0], likely / 2) / spread, likely, (likely + halves[1]) * spread])
     low, usual, high = HOST_US[engine.framework]
     each = HOST_SEQUENCE_US[engine.framework] * (steps.sequences + steps.prompts)
