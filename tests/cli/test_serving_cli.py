@@ -65,7 +65,9 @@ def test_the_largest_load_meets_the_limits(config, run):
 
 
 def test_engines_apart_decode_undisturbed(config, run):
-    given = ("serving", config, "-g", "h100-sxm", "--rate", 8, *SHORT, "--json")
+    # Long prompts: short ones hardly lengthen a step that decodes beside them.
+    long = ("--input-tokens", 4000, "--output-tokens", 50, "--requests", 40)
+    given = ("serving", config, "-g", "h100-sxm", "--rate", 4, *long, "--json")
     together, apart = (json.loads(run(*given, *more)[1])["targets"][0] for more in ((), ("--apart", "1:1")))
     assert (together["gpus"], apart["gpus"]) == (1, 2)
     assert apart["loads"][0]["itl_p99_ms"]["value"] < together["loads"][0]["itl_p99_ms"]["value"]
