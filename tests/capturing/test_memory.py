@@ -90,6 +90,7 @@ TRACKER_WARNS = pytest.mark.filterwarnings("ignore:Module is None")
 
 def build_model(kind: str) -> tuple[nn.Module, torch.Tensor]:
     """Build a small language model, without dropout, which a CPU computes by other kernels than a GPU."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
     import transformers
 
     configs = {
