@@ -79,11 +79,8 @@ def describe_cells(cells: pl.DataFrame) -> dict[str, list[float]]:
     rounded = cells.with_columns(
         pl.col("median", "p90").round(1), pl.col("inside").round(0).cast(pl.Int64), pl.col("fitted").fill_null(0)
     )
-    figures = rounded.select(pl.concat_list(pl.col(CARD_COLUMNS).cast(pl.Float64)))[:, 0]
-    return {
-        _name_cell(gpu, engine, release): [int(value) if value == int(value) else value for value in of]
-        for (gpu, engine, release), of in zip(cells.select(CELL_COLUMNS[1:]).iter_rows(), figures, strict=True)
-    }
+    names = [_name_cell(*cell) for cell in cells.select(CELL_COLUMNS[1:]).iter_rows()]
+    return _describe_rows(names, rounded.select(CARD_COLUMNS))
 
 
 def describe_coverage(coverage: pl.DataFrame) -> dict[str, list[float]]:
@@ -100,16 +97,19 @@ def describe_coverage(coverage: pl.DataFrame) -> dict[str, list[float]]:
         stated=pl.col("width").mean().exp().round(2),
         needed=pl.col("needed").mean().exp().round(2),
     )
-    figures = means.sort("where").select("where", pl.concat_list(pl.col(COVERAGE_COLUMNS).cast(pl.Float64)).alias("of"))
-    return {name: [int(one) if one == int(one) else one for one in of] for name, of in figures.iter_rows()}
+    ordered = means.sort("where")
+    return _describe_rows(ordered["where"].to_list(), ordered.select(COVERAGE_COLUMNS))
+
+
+def _describe_rows(names: Sequence[str], figures: pl.DataFrame) -> dict[str, list[float]]:
+    """Return each row's figures by its name, whole numbers without a fraction."""
+    rows = figures.cast(pl.Float64).iter_rows()
+    return {name: [int(one) if one == int(one) else one for one in of] for name, of in zip(names, rows, strict=True)}
 
 
 def read_coverage(card: Path) -> pl.DataFrame:
     """Read the coverage of a card: ``law``, ``where`` (the situation, by vendor) and the `COVERAGE_COLUMNS`."""
-    laws = tomllib.loads(card.read_text(encoding="utf-8"))["laws"]
-    found = [(law, where, *of) for law, entry in laws.items() for where, of in entry.get("coverage", {}).items()]
-    schema = {"law": pl.String, "where": pl.String, **dict.fromkeys(COVERAGE_COLUMNS, pl.Float64)}
-    return pl.DataFrame(found, schema=schema, orient="row")
+    return _read_rows(card, "coverage", "where", COVERAGE_COLUMNS)
 
 
 def find_miscovered(
@@ -145,9 +145,14 @@ def _name_cell(gpu: str, engine: str | None, release: float | None) -> str:
 
 def read_cells(card: Path) -> pl.DataFrame:
     """Read the cells of a card: ``law``, ``cell`` ('gpu, engine version') and the `CARD_COLUMNS`."""
+    return _read_rows(card, "cells", "cell", CARD_COLUMNS)
+
+
+def _read_rows(card: Path, entry: str, name: str, columns: Sequence[str]) -> pl.DataFrame:
+    """Read an entry of all laws as :func:`_describe_rows` wrote it, with the columns ``law`` and ``name``."""
     laws = tomllib.loads(card.read_text(encoding="utf-8"))["laws"]
-    found = [(law, cell, *of) for law, entry in laws.items() for cell, of in entry.get("cells", {}).items()]
-    schema = {"law": pl.String, "cell": pl.String, **dict.fromkeys(CARD_COLUMNS, pl.Float64)}
+    found = [(law, named, *of) for law, of_law in laws.items() for named, of in of_law.get(entry, {}).items()]
+    schema = {"law": pl.String, name: pl.String, **dict.fromkeys(columns, pl.Float64)}
     return pl.DataFrame(found, schema=schema, orient="row")
 
 

@@ -6,7 +6,7 @@ import torch
 
 from tests.validation.published_jobs import jobs, language, llama, mpt, vision
 from tests.validation.published_jobs.jobs import Job, capture_calls, tabulate_job_kernels
-from tracekit.capturing.ops import Call
+from tracekit.capturing.calls import Call
 from tracekit.capturing.timeline import build_trace
 from tracekit.run import prepare_run
 

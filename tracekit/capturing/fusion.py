@@ -14,7 +14,7 @@ import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
-from tracekit.capturing.ops import Call
+from tracekit.capturing.calls import Call
 
 FUSIBLE_KERNEL = re.compile(
     r"^(vectorized_elementwise_kernel|elementwise_kernel|direct_copy_kernel|reduce_kernel|softmax_kernel|norm_kernel|"

@@ -20,9 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tracekit.capturing.calls import Call as Call
-from tracekit.capturing.calls import Operand as Operand
-from tracekit.capturing.calls import OpProfile as OpProfile
+from tracekit.capturing.calls import Call, Operand, OpProfile
 from tracekit.capturing.kernel_names import TF32, lies_by_pixel, list_following_ops, list_kernel_names
 from tracekit.capturing.table_lookups import FBGEMM, FBGEMM_CAPTURED
 

@@ -17,7 +17,8 @@ from tracekit.parallelism.relayout import add_measured_times
 from tracekit.run import prepare_run
 
 if TYPE_CHECKING:
-    from tracekit.capturing.ops import Call, LiveMemory, OpProfile
+    from tracekit.capturing.calls import Call, OpProfile
+    from tracekit.capturing.ops import LiveMemory
 
 LONG_US = 1e6
 """Time of captured kernels, so that none is taken for faster than its arithmetic allows."""
@@ -184,7 +185,8 @@ def build_fused_call(name: str, parameters: Sequence[Any], dtype: Any = None) ->
 
     The parameters are updated in ``dtype``; by default in their own.
     """
-    from tracekit.capturing.ops import Call, name_type
+    from tracekit.capturing.calls import Call
+    from tracekit.capturing.ops import name_type
 
     lists, shapes = FUSED_LISTS[name], [list(parameter.shape) for parameter in parameters]
     types = [name_type(dtype or parameters[0].dtype)] * lists

@@ -20,9 +20,10 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from tracekit.capturing.calls import Call, OpProfile
 from tracekit.capturing.cuda_choices import MAX_FLASH_WIDTH, RECURRENT
 from tracekit.capturing.kernel_names import list_following_ops, list_kernel_names
-from tracekit.capturing.ops import NO_KERNEL, TYPES, Call, OpProfile, build_call
+from tracekit.capturing.ops import NO_KERNEL, TYPES, build_call
 from tracekit.capturing.program import CapturedProgram
 from tracekit.errors import CaptureError
 from tracekit.ingest.batches import select_outermost

@@ -17,7 +17,7 @@ import polars as pl
 
 from predictors import Gpu
 from tracekit.arrays import Floats
-from tracekit.capturing.ops import Call
+from tracekit.capturing.calls import Call
 from tracekit.capturing.program import CapturedProgram
 from tracekit.capturing.recorded_program import THREAD, RecordedCalls, build_program, find_calls
 from tracekit.capturing.timed_trace import predict_times

@@ -11,7 +11,7 @@ from tracekit.models.captured import FACTS_KEY, CaptureFacts
 from tracekit.testing import MAIN_THREAD, PROCESS, TraceBuilder
 
 if TYPE_CHECKING:
-    from tracekit.capturing.ops import Call, OpProfile
+    from tracekit.capturing.calls import Call, OpProfile
 
 LAUNCH_US = 5.0
 """From a launch to its kernel on an idle GPU."""

@@ -251,10 +251,7 @@ def _judge_scaled_capture(facts: CaptureFacts, in_flight: float, buckets: float,
     gradients = min(facts.parameter_bytes, made) if facts.trains else 0
     ends = made * in_flight, gradients + (made - gradients) * in_flight
     least, most = (facts.held_bytes + buckets + end for end in (min(ends), max(ends)))
-    fits = _compare_bounds(least, most, room)
-    if least == most:
-        return MemoryFit(least, most, fits, told.MEMORY_CAPTURED(peak_bytes=most, usable_bytes=room))
-    return MemoryFit(least, most, fits, told.MEMORY_CAPTURED_SCALED(min_bytes=least, max_bytes=most, usable_bytes=room))
+    return _judge_captured_bounds(least, most, room)
 
 
 def _judge_split_memory(
@@ -291,6 +288,10 @@ def _judge_split_memory(
         fixed + float(((gradients + updates) * shard + activations * in_flight * part + units_bytes).max())
         for part, units_bytes in zip((min(split, 1.0), max(split, 1.0)), gathered, strict=True)
     )
+    return _judge_captured_bounds(least, most, room)
+
+
+def _judge_captured_bounds(least: float, most: float, room: float) -> MemoryFit:
     fits = _compare_bounds(least, most, room)
     if least == most:
         return MemoryFit(least, most, fits, told.MEMORY_CAPTURED(peak_bytes=most, usable_bytes=room))

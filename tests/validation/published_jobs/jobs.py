@@ -14,8 +14,9 @@ from tests.validation.published_jobs import language, vision
 from tests.validation.published_jobs.llama import Llama
 from tests.validation.published_jobs.mpt import Decoder
 from tests.validation.study import read_published
+from tracekit.capturing.calls import Call
 from tracekit.capturing.cuda_choices import choose_as_cuda
-from tracekit.capturing.ops import Call, Capture
+from tracekit.capturing.ops import Capture
 from tracekit.capturing.program import build_fused_call, tabulate_kernels
 
 PIXELS, TOKENS, ANSWERS = 224, 384, 2

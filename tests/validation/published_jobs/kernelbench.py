@@ -16,8 +16,9 @@ import torch
 from torch.nn import functional
 
 from tests.validation.study import read_published
+from tracekit.capturing.calls import Call
 from tracekit.capturing.cuda_choices import drop_out
-from tracekit.capturing.ops import Call, Capture
+from tracekit.capturing.ops import Capture
 from tracekit.capturing.program import tabulate_kernels
 
 WITHOUT_TF32 = ("adaexplore",)

@@ -23,7 +23,7 @@ from tests.validation.published_jobs.dlrm import Dlrm, HostCall
 from tests.validation.published_jobs.kernels import predict_from_shapes, sum_kernel_times
 from tests.validation.study import format_table, list_sources, read_published
 from tracekit.arrays import Floats
-from tracekit.capturing.ops import Call
+from tracekit.capturing.calls import Call
 from tracekit.capturing.timed_trace import GRAPH_US_PER_OP, HOST_US_PER_OP
 from tracekit.capturing.timeline import build_trace
 from tracekit.hosts import find_usual_host
