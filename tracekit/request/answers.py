@@ -275,16 +275,16 @@ def _find_node(gpu: str, ranks: int) -> "Cluster":
 def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest) -> "ServingQuestion":
     """Return what a request asks of a model."""
     from predictors.kernel_identity import parse_framework
-    from tracekit.models.llm import parse_model_config, read_config_text
+    from tracekit.models.llm import read_config_text
     from tracekit.request.options.run import parse_time_us
-    from tracekit.request.options.serving import DEFAULT_TOKENS
+    from tracekit.request.options.serving import DEFAULT_ENGINE, DEFAULT_TOKENS
     from tracekit.served.answer import Limits, ServingQuestion
-    from tracekit.served.precision import read_precision
+    from tracekit.served.precision import parse_served_model
     from tracekit.served.requests import make_requests, read_lengths
     from tracekit.served.simulate import Load, Pattern
-    from tracekit.served.steps import Engine, ServedModel
+    from tracekit.served.steps import Engine
 
-    framework, version = parse_framework(request.framework or "vllm")
+    framework, version = parse_framework(request.framework or DEFAULT_ENGINE)
     if request.lengths is not None:
         lengths = read_lengths(request.lengths)
     else:
@@ -295,9 +295,8 @@ def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest)
         None if one is None else parse_time_us(one) / 1e3 for one in (request.ttft_below, request.tpot_below)
     )
     text, name = (config, "config.json") if isinstance(config, bytes) else (read_config_text(Path(config)), str(config))
-    model = parse_model_config(text, name)
     return ServingQuestion(
-        model=ServedModel(model, request.precision or read_precision(text), request.cache_type or "bf16"),
+        model=parse_served_model(text, name, request.precision, request.cache_type),
         engine=Engine(framework, version, request.tp or 1),
         pattern=Pattern(lengths, request.spread or 0.0, request.requests),
         loads=tuple(loads),

@@ -10,12 +10,12 @@ from tracekit.errors import RequestError
 from tracekit.messages import models as messages
 from tracekit.request.option import Option, Panel, Request, split_values
 from tracekit.request.options import EditOptions, LayoutOptions, RunOptions, TargetOptions
+from tracekit.request.options.serving import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from tracekit.capturing.timed_trace import CaptureSetting
     from tracekit.trace import Trace
 
-DEFAULT_ENGINE, DEFAULT_TOKENS = "vllm", 2048
 Asked = TypeVar("Asked", bound=Request)
 AskedOfRun = TypeVar("AskedOfRun", bound=RunOptions)
 
@@ -185,6 +185,7 @@ class ProgramOptions(Request):
     def _capture_engine_step(
         self, name: str, request: AskedOfRun, setting: "CaptureSetting"
     ) -> "tuple[Trace, AskedOfRun]":
+        from tracekit.capturing.steps import DEFAULT_TOKENS
         from tracekit.served.engine_step import EngineStep, capture_engine_step, read_served_model
 
         if self.train or self.autocast or self.compile or self.measured or self.tf32:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from predictors import Gpu
 from tracekit.comm import Cluster
 from tracekit.messages import Message
 from tracekit.messages import serving as messages
@@ -21,7 +23,7 @@ from tracekit.served.simulate import (
     find_largest_load,
     list_curve_loads,
 )
-from tracekit.served.step_table import build_step_tables
+from tracekit.served.step_table import StepTable, build_step_tables
 from tracekit.served.steps import CACHE_BYTES, Engine, ServedModel, refuse_unknown_layers
 
 CONTEXTS = (1024, 4096, 16384, 65536, 131072)
@@ -93,6 +95,17 @@ class ServingQuestion:
     replicas: tuple[int, int] | None = None
     link_gbps: float = 50.0
     calibration: Calibration | None = None
+
+    def get_step_limits(self, gpu: Gpu) -> tuple[int, int]:
+        """Return the new tokens and the sequences of a step at most on a GPU."""
+        defaults = ENGINE_DEFAULTS[self.engine.framework]
+        sequences = min(self.max_sequences or defaults.get_sequences(gpu), MAX_GRID_SEQUENCES)
+        return self.max_tokens or defaults.get_tokens(gpu), sequences
+
+    @property
+    def usable_share(self) -> float:
+        """Fraction of the GPU's memory that the engine takes."""
+        return self.memory_share or ENGINE_DEFAULTS[self.engine.framework].memory_share
 
     @property
     def mean_context(self) -> float:
@@ -181,23 +194,22 @@ def serve_on(question: ServingQuestion, cluster: Cluster, price: float | None) -
 
 def compute_memory(question: ServingQuestion, cluster: Cluster) -> CacheMemory:
     """Compute what one GPU of a target holds."""
-    defaults, gpu, engine = ENGINE_DEFAULTS[question.engine.framework], cluster.gpu, question.engine
+    ranks, (max_tokens, max_sequences) = question.engine.ranks, question.get_step_limits(cluster.gpu)
     return compute_cache_memory(
         question.model.config,
-        gpu,
-        ranks=engine.ranks,
-        weight_bytes=question.model.count_weight_bytes(engine.ranks),
+        cluster.gpu,
+        ranks=ranks,
+        weight_bytes=question.model.count_weight_bytes(ranks),
         cache_item_bytes=CACHE_BYTES[question.model.cache_type],
-        share=question.memory_share or defaults.memory_share,
-        max_tokens=question.max_tokens or defaults.get_tokens(gpu),
-        max_sequences=min(question.max_sequences or defaults.get_sequences(gpu), MAX_GRID_SEQUENCES),
+        share=question.usable_share,
+        max_tokens=max_tokens,
+        max_sequences=max_sequences,
     )
 
 
 def _build_simulation(question: ServingQuestion, cluster: Cluster, memory: CacheMemory) -> Simulation:
     defaults, gpu = ENGINE_DEFAULTS[question.engine.framework], cluster.gpu
-    max_tokens = question.max_tokens or defaults.get_tokens(gpu)
-    max_sequences = min(question.max_sequences or defaults.get_sequences(gpu), MAX_GRID_SEQUENCES)
+    max_tokens, max_sequences = question.get_step_limits(gpu)
     longest = question.pattern.requests.longest + question.draft_tokens
     scheduler = Scheduler(
         max_tokens=max_tokens,
@@ -240,14 +252,16 @@ def _add_dollars(answer: LoadAnswer, price: float | None, gpus: int) -> LoadAnsw
 def _find_largest(question: ServingQuestion, simulation: Simulation, price: float | None) -> LargestLoad:
     by_rate = bool(question.replicas) or any(load.rate for load in question.loads)
     most = simulation.scheduler.max_sequences
-    found = []
-    for table in (simulation.tables.high, simulation.tables.likely, simulation.tables.low):
 
-        def meets(load: Load, table: object = table) -> bool:
-            served = simulation.serve(load, table)  # type: ignore[arg-type]
-            return not served.is_overloaded and question.limits.are_met(served.figures)
+    def meets(table: StepTable, load: Load) -> bool:
+        served = simulation.serve(load, table)
+        return not served.is_overloaded and question.limits.are_met(served.figures)
 
-        found.append(find_largest_load(meets, by_rate=by_rate, most=most))
+    tables = simulation.tables
+    found = [
+        find_largest_load(partial(meets, table), by_rate=by_rate, most=most)
+        for table in (tables.high, tables.likely, tables.low)
+    ]
     amounts = [0.0 if load is None else load.rate or float(load.concurrency) for load in found]
     likely = found[1]
     answer = None if likely is None else _add_dollars(simulation.answer(likely), price, simulation.all_gpus)
@@ -279,14 +293,13 @@ def _list_notes(
     question: ServingQuestion, cluster: Cluster, simulation: Simulation, loads: Sequence[LoadAnswer]
 ) -> list[Message]:
     slug, scheduler = cluster.gpu.slug, simulation.scheduler
-    share = question.memory_share or ENGINE_DEFAULTS[question.engine.framework].memory_share
     notes = [
         messages.SERVING_SETTINGS(
             gpu=slug,
             framework=question.engine.framework,
             tokens=scheduler.max_tokens,
             sequences=scheduler.max_sequences,
-            share_pct=100 * share,
+            share_pct=100 * question.usable_share,
         )
     ]
     for one in loads:

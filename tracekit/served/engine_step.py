@@ -14,7 +14,6 @@ names; what differs between engines is how long they take, by the framework that
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from tracekit.capturing.calls import Call, OpProfile
@@ -25,14 +24,14 @@ from tracekit.errors import ModelConfigError, RequestError
 from tracekit.messages import models
 from tracekit.messages import serving as messages
 from tracekit.models.captured import CaptureFacts
-from tracekit.models.llm import TransformerLayer, read_model_config
-from tracekit.served.precision import read_precision
-from tracekit.served.steps import CACHE_BYTES, QUANTISED, WEIGHT_BYTES, ServedModel
+from tracekit.models.llm import TransformerLayer, read_config_text
+from tracekit.served.kv_memory import count_cached
+from tracekit.served.precision import parse_served_model
+from tracekit.served.steps import ACTIVATION_BYTES, CACHE_BYTES, QUANTISED, ServedModel
 from tracekit.trace import Trace
 from tracekit.workload.work_inference import model_roles as roles
 
 HALF, SINGLE, NARROW, INTEGER = "c10::BFloat16", "float", "c10::Float8_e4m3fn", "long int"
-TYPE_BYTES = 2
 UNQUANTISED = (roles.LOGITS, roles.ROUTER, roles.SHARED_GATE, roles.ABSORB, roles.EXPAND)
 """Matrices that quantised checkpoints leave in 16 bits."""
 ACTIVATED = (roles.MLP_OUT, roles.SHARED_OUT, roles.EXPERTS_OUT)
@@ -54,11 +53,7 @@ def read_served_model(name: str, precision: str | None, cache_type: str | None) 
     """
     if not name.endswith(CONFIG_SUFFIX):
         raise RequestError(models.ENGINE_OF_CONFIG(program=name))
-    config = read_model_config(name)
-    for given, known, what in ((precision, WEIGHT_BYTES, "precision"), (cache_type, CACHE_BYTES, "cache type")):
-        if given is not None and given not in known:
-            raise RequestError(messages.SERVING_PRECISION(given=given, what=what, known=list(known)))
-    return ServedModel(config, precision or read_precision(Path(name).read_bytes()), cache_type or "bf16")
+    return parse_served_model(read_config_text(name), name, precision, cache_type)
 
 
 def capture_engine_step(
@@ -116,7 +111,7 @@ def build_engine_step(model: ServedModel, framework: str, step: EngineStep) -> C
     cache = step.sequences * (step.context + step.tokens) * sum(map(count_cached, model.config.layers))
     held = round(weights + cache * CACHE_BYTES[model.cache_type])
     widest = max((layer.mlp_width * (2 if layer.is_gated else 1) for layer in model.config.layers), default=0)
-    live = step.sequences * step.tokens * (2 * model.config.hidden + widest) * TYPE_BYTES
+    live = round(step.sequences * step.tokens * (2 * model.config.hidden + widest) * ACTIVATION_BYTES)
     facts = CaptureFacts(
         gpu="",
         parameters=round(model.count_parameters()),
@@ -130,11 +125,6 @@ def build_engine_step(model: ServedModel, framework: str, step: EngineStep) -> C
         engine=framework,
     )
     return CapturedProgram(f"{model.config.architecture} on {framework}", calls, profile, facts)
-
-
-def count_cached(layer: TransformerLayer) -> int:
-    """Count the elements that the cache holds of a token in a layer."""
-    return layer.latent.cached if layer.latent else 2 * layer.kv_heads * layer.head_dim
 
 
 _Placed = tuple[tuple[str, int], Call]

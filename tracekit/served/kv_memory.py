@@ -6,13 +6,13 @@ from math import ceil
 from predictors import Gpu
 from tracekit.errors import TracekitError
 from tracekit.models.llm import ModelConfig, TransformerLayer
+from tracekit.served.steps import ACTIVATION_BYTES
 
 ENGINE_BYTES = 2**30
 """What the CUDA context, the graphs and NCCL's buffers take of a GPU, beside activations.
 
 vLLM logs 0.5 to 1.5 GiB of graphs and memory that isn't PyTorch's on H100; a judgement within that.
 """
-ACTIVATION_BYTES = 2
 STATE_BYTES = 4
 """Of an element of linear attention's state, which engines keep in fp32."""
 
@@ -93,9 +93,9 @@ def compute_cache_memory(
         usable_bytes=share * gpu.memory_bytes,
         weight_bytes=weight_bytes,
         working_bytes=working,
-        token_bytes=sum(_count_cached(one, ranks) for one in full) * cache_item_bytes,
+        token_bytes=sum(count_cached(one, ranks) for one in full) * cache_item_bytes,
         fixed_bytes=sum(_count_state(one) for one in states) * STATE_BYTES / ranks,
-        window_bytes=sum(_count_cached(one, ranks) * (one.window or 0) for one in windowed) * cache_item_bytes,
+        window_bytes=sum(count_cached(one, ranks) * (one.window or 0) for one in windowed) * cache_item_bytes,
     )
 
 
@@ -106,7 +106,7 @@ def _count_widest(layer: TransformerLayer) -> float:
     return max(projected, inner * (3 if layer.is_gated else 2))
 
 
-def _count_cached(layer: TransformerLayer, ranks: int) -> float:
+def count_cached(layer: TransformerLayer, ranks: int = 1) -> float:
     """Count the elements that a rank's cache holds of a token in a layer."""
     if layer.latent is not None:
         return layer.latent.cached

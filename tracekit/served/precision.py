@@ -1,4 +1,4 @@
-"""The format that a model's config.json says its weights have."""
+"""A served model: its sizes, and the formats of its weights and its cache."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,9 +7,39 @@ import msgspec
 
 from tracekit.errors import RequestError
 from tracekit.messages import serving as messages
-from tracekit.served.steps import WEIGHT_BYTES
+from tracekit.models.llm import parse_model_config
+from tracekit.served.steps import CACHE_BYTES, WEIGHT_BYTES, ServedModel
 
 DEFAULT_PRECISION = "bf16"
+
+
+def parse_served_model(text: bytes, name: str, precision: str | None, cache_type: str | None) -> ServedModel:
+    """Parse the ``config.json`` of a model that is served.
+
+    Args:
+        text: The file's text.
+        name: Its name.
+        precision: Format of the model's products; None as the config says.
+        cache_type: Format of keys and values; None for bf16.
+
+    Raises:
+        RequestError: A format is unknown.
+        ModelConfigError: As :func:`tracekit.models.llm.parse_model_config`.
+    """
+    config = parse_model_config(text, name)
+    check_formats(precision, cache_type)
+    return ServedModel(config, precision or read_precision(text), cache_type or DEFAULT_PRECISION)
+
+
+def check_formats(precision: str | None, cache_type: str | None) -> None:
+    """Refuse unknown formats of products, and of keys and values.
+
+    Raises:
+        RequestError: One is unknown.
+    """
+    for given, known, what in ((precision, WEIGHT_BYTES, "precision"), (cache_type, CACHE_BYTES, "cache type")):
+        if given is not None and given not in known:
+            raise RequestError(messages.SERVING_PRECISION(given=given, what=what, known=list(known)))
 
 
 def read_precision(text: bytes) -> str:
@@ -26,8 +56,7 @@ def read_precision(text: bytes) -> str:
     if not isinstance(quantised, Mapping):
         return DEFAULT_PRECISION
     found = _find_format(quantised)
-    if found not in WEIGHT_BYTES:
-        raise RequestError(messages.SERVING_PRECISION(given=found, what="precision", known=list(WEIGHT_BYTES)))
+    check_formats(found, None)
     return found
 
 

@@ -10,6 +10,7 @@ from predictors import Gpu
 from predictors import predict as predict_kernels
 from predictors.hardware import derive_hardware
 from predictors.kernel_identity import parse_release
+from predictors.kernels import DTYPE_BYTES
 from predictors.weights_file import load_weights
 from tracekit.arrays import Floats
 from tracekit.comm import Cluster
@@ -19,10 +20,10 @@ from tracekit.messages import serving as messages
 from tracekit.models.llm import ModelConfig, TransformerLayer
 from tracekit.prediction.part import ENGINE_HALF_WIDTH
 
-ACTIVATION_BYTES = 2.0
-WEIGHT_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625}
+ACTIVATION_BYTES = DTYPE_BYTES["bf16"]
+WEIGHT_BYTES: Mapping[str, float] = {one: DTYPE_BYTES[one] for one in ("bf16", "fp16", "fp8", "fp8_block", "nvfp4")}
 """Bytes of a weight by the precision of the products, scales included."""
-CACHE_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+CACHE_BYTES: Mapping[str, float] = {one: DTYPE_BYTES[one] for one in ("bf16", "fp16", "fp8")}
 QUANTISED = ("fp8", "fp8_block", "nvfp4")
 PRODUCTS_LAW = "gemm half"
 """Law of products in 16 bits, which each engine was measured with."""

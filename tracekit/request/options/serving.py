@@ -10,13 +10,14 @@ from tracekit.messages import serving as messages
 from tracekit.request.option import Option, Panel, Request, split_values
 from tracekit.request.options.layout import TENSOR_PARALLEL
 from tracekit.request.options.run import check_framework, parse_time_us
+from tracekit.request.options.target import TARGET_GPUS, read_prices
 
 if TYPE_CHECKING:
     from tracekit.prediction.cost import GivenPrices
 
 MAX_TOKENS = 2**27
 MAX_CONCURRENCY = 1024
-DEFAULT_TOKENS = 1024
+DEFAULT_ENGINE, DEFAULT_TOKENS = "vllm", 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class ServingRequest(Request):
 
     gpu: Annotated[
         str | Sequence[str],
-        Option("Target GPU, or datacenter, consumer, all. `tracekit gpus` lists them.", "GPUs", "NAME", short="-g"),
+        TARGET_GPUS,
     ] = ()
     cluster: Annotated[
         str | Sequence[str],
@@ -267,9 +268,7 @@ class ServingRequest(Request):
         Raises:
             RequestError: One can't be read.
         """
-        from tracekit.prediction.cost import GivenPrices, parse_prices
-
-        return GivenPrices(self.price) if isinstance(self.price, Mapping) else parse_prices(split_values(self.price))
+        return read_prices(self.price, None)
 
     @property
     def replicas(self) -> tuple[int, int] | None:
@@ -309,15 +308,10 @@ class ServingRequest(Request):
                 parse_time_us(time)
 
     def _check_formats(self) -> None:
+        from tracekit.served.precision import check_formats
         from tracekit.served.simulate import PERCENTILES
-        from tracekit.served.steps import CACHE_BYTES, WEIGHT_BYTES
 
-        for what, given, known in (
-            ("precision", self.precision, list(WEIGHT_BYTES)),
-            ("cache type", self.cache_type, list(CACHE_BYTES)),
-        ):
-            if given is not None and given not in known:
-                raise RequestError(messages.SERVING_PRECISION(given=given, what=what, known=known))
+        check_formats(self.precision, self.cache_type)
         if self.percentile is not None and self.percentile not in PERCENTILES:
             raise RequestError(messages.SERVING_PERCENTILE(given=self.percentile, known=list(PERCENTILES)))
 

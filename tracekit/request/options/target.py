@@ -13,6 +13,21 @@ if TYPE_CHECKING:
     from tracekit.prediction.question import Question
 
 MIN_SAMPLES, MAX_SAMPLES = 1e-6, 1e12
+TARGET_GPUS = Option(
+    "Target GPU, or datacenter, consumer, all. `tracekit gpus` lists them.", "GPUs", "NAME", short="-g"
+)
+
+
+def read_prices(price: Mapping[str, float] | str | Sequence[str], path: str | None) -> "GivenPrices":
+    """Read prices as an option gives them, and those of a file.
+
+    Raises:
+        RequestError: One can't be read.
+    """
+    from tracekit.prediction.cost import GivenPrices, parse_prices, read_price_file
+
+    file = None if path is None else read_price_file(path)
+    return GivenPrices(price, file=file) if isinstance(price, Mapping) else parse_prices(split_values(price), file)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +38,7 @@ class TargetOptions(Request):
 
     gpu: Annotated[
         str | Sequence[str],
-        Option("Target GPU, or datacenter, consumer, all. `tracekit gpus` lists them.", "GPUs", "NAME", short="-g"),
+        TARGET_GPUS,
     ] = ()
     cluster: Annotated[
         str | Sequence[str],
@@ -110,12 +125,7 @@ class TargetOptions(Request):
         Raises:
             RequestError: One can't be read.
         """
-        from tracekit.prediction.cost import GivenPrices, parse_prices, read_price_file
-
-        file = None if self.prices is None else read_price_file(self.prices)
-        if isinstance(self.price, Mapping):
-            return GivenPrices(self.price, file=file)
-        return parse_prices(split_values(self.price), file)
+        return read_prices(self.price, self.prices)
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
