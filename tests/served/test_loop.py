@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tracekit.served.loop import Scheduler, run_engine
 from tracekit.served.requests import Requests, make_requests
-from tracekit.served.step_table import StepTable
+from tracekit.served.step_table import EngineStepTable
 
 FIXED_US, TOKEN_US, SEQUENCE_US, HELD_US = 1000.0, 2.0, 10.0, 0.01
 ROOMY = Scheduler(max_tokens=8192, max_sequences=256, pages=1_000_000)
@@ -17,12 +17,12 @@ ROOMY = Scheduler(max_tokens=8192, max_sequences=256, pages=1_000_000)
 
 def make_table(
     fixed: float = FIXED_US, token: float = TOKEN_US, sequence: float = SEQUENCE_US, held: float = HELD_US
-) -> StepTable:
+) -> EngineStepTable:
     """Make a table of steps that take a fixed time, and more by new tokens, sequences and what the cache holds."""
     tokens, sequences, contexts = np.array([0.0, 100, 10_000]), np.array([0.0, 8, 512]), np.array([0.0, 1000, 100_000])
     t, s, c = np.meshgrid(tokens, sequences, contexts, indexing="ij")
     step_us = fixed + token * t + s * (sequence + held * c)
-    return StepTable(tokens, sequences, contexts, step_us, step_us / 1e4, np.zeros(3), 0.0)
+    return EngineStepTable(tokens, sequences, contexts, step_us, step_us / 1e4, np.zeros(3), 0.0)
 
 
 def test_one_request_alone_waits_for_its_prompt_then_one_step_a_token() -> None:

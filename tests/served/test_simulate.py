@@ -7,22 +7,22 @@ import pytest
 
 from tests.served.test_loop import ROOMY, make_table
 from tracekit.served.requests import make_requests
-from tracekit.served.simulate import FRONT_END_MS, Load, Pattern, Replicas, Simulation, find_largest_load
-from tracekit.served.step_table import StepTables
+from tracekit.served.simulate import FRONT_END_MS, Pattern, Replicas, RequestLoad, Simulation, find_largest_load
+from tracekit.served.step_table import EngineStepTables
 
 TABLE = make_table()
 
 
 def simulate(**changes: object) -> Simulation:
     """Simulate requests of 500 and 5 tokens, at half, once and twice the time of each step."""
-    tables = StepTables(TABLE.scale(0.5), TABLE, TABLE.scale(2.0), host_share=0.0)
+    tables = EngineStepTables(TABLE.scale(0.5), TABLE, TABLE.scale(2.0), host_share=0.0)
     made = Simulation(Pattern(make_requests(1, 500, 5), count=20), ROOMY, tables, gpus=2, idle_w=100.0)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def test_figures_have_the_ends_of_the_steps() -> None:
     """Alone, a prompt takes 1,000 + 2 x 500 us, and a token 1,010 us and what the cache holds."""
-    figures = simulate().answer(Load(concurrency=1)).figures
+    figures = simulate().answer(RequestLoad(concurrency=1)).figures
     ttft, tpot = figures["ttft_p50_ms"], figures["tpot_mean_ms"]
     assert (ttft.low, ttft.likely, ttft.high) == pytest.approx((1.0, 2.0, 4.0 + FRONT_END_MS))
     token_ms = (1010 + 0.01 * np.mean([500, 501, 502, 503])) / 1e3
@@ -37,7 +37,7 @@ def test_engines_apart_take_a_prompt_then_its_answer() -> None:
     """The cache of 500 tokens moves in 500 us; only then come tokens, so those of a request wait for that."""
     apart = simulate(replicas=Replicas(1, 1, 1.0))
     assert apart.all_gpus == 4
-    figures = apart.answer(Load(rate=0.001)).figures
+    figures = apart.answer(RequestLoad(rate=0.001)).figures
     assert figures["ttft_p50_ms"].likely == pytest.approx(2.0)
     assert figures["e2e_p50_ms"].likely == pytest.approx(2.0 + 0.5 + 4 * 1.015, rel=0.001)
 
@@ -61,5 +61,5 @@ def test_a_queue_that_grows_is_told() -> None:
     one_by_one = simulate(
         scheduler=replace(ROOMY, max_sequences=1), pattern=Pattern(make_requests(1, 500, 5), count=300)
     )
-    assert not one_by_one.answer(Load(rate=100)).is_overloaded
-    assert one_by_one.answer(Load(rate=300)).is_overloaded
+    assert not one_by_one.answer(RequestLoad(rate=100)).is_overloaded
+    assert one_by_one.answer(RequestLoad(rate=300)).is_overloaded

@@ -14,7 +14,7 @@ from tracekit.render.charts.svg import draw_svg
 from tracekit.render.json import dump_document
 from tracekit.render.screen import Grid, GridColumn, as_text
 from tracekit.served.answer import DOLLARS_PER_MILLION, ServedTarget
-from tracekit.served.simulate import Load, LoadAnswer, Range
+from tracekit.served.simulate import LoadAnswer, Range, RequestLoad
 
 TIMES = ("ttft", "tpot", "itl", "e2e")
 RATES = {"tokens/s": "output_tokens_per_s", "J/token": "joules_per_token", "$/M tokens": DOLLARS_PER_MILLION}
@@ -80,7 +80,7 @@ def _render_loads(answers: Sequence[LoadAnswer]) -> Grid:
     return table
 
 
-def name_load(load: Load) -> str:
+def name_load(load: RequestLoad) -> str:
     """Name a load in a few words."""
     return f"{format_number(load.rate)}/s" if load.rate else f"{load.concurrency} at once"
 

@@ -281,23 +281,23 @@ def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest)
     from tracekit.served.answer import Limits, ServingQuestion
     from tracekit.served.precision import parse_served_model
     from tracekit.served.requests import make_requests, read_lengths
-    from tracekit.served.simulate import Load, Pattern
-    from tracekit.served.steps import Engine
+    from tracekit.served.simulate import Pattern, RequestLoad
+    from tracekit.served.steps import ServingEngine
 
     framework, version = parse_framework(request.framework or DEFAULT_ENGINE)
     if request.lengths is not None:
         lengths = read_lengths(request.lengths)
     else:
         lengths = make_requests(1, request.input_tokens or DEFAULT_TOKENS, request.output_tokens or DEFAULT_TOKENS)
-    loads = [Load(concurrency=one) for one in request.concurrencies]
-    loads += [Load(rate=request.rate)] if request.rate is not None else []
+    loads = [RequestLoad(concurrency=one) for one in request.concurrencies]
+    loads += [RequestLoad(rate=request.rate)] if request.rate is not None else []
     ttft_ms, tpot_ms = (
         None if one is None else parse_time_us(one) / 1e3 for one in (request.ttft_below, request.tpot_below)
     )
     text, name = (config, "config.json") if isinstance(config, bytes) else (read_config_text(Path(config)), str(config))
     return ServingQuestion(
         model=parse_served_model(text, name, request.precision, request.cache_type),
-        engine=Engine(framework, version, request.tp or 1),
+        engine=ServingEngine(framework, version, request.tp or 1),
         pattern=Pattern(lengths, request.spread or 0.0, request.requests),
         loads=tuple(loads),
         limits=Limits(ttft_ms, tpot_ms, request.percentile or Limits().percentile),

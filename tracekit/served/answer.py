@@ -9,22 +9,22 @@ from tracekit.comm import Cluster
 from tracekit.messages import Message
 from tracekit.messages import serving as messages
 from tracekit.prediction.energy import compute_idle_w
-from tracekit.served.calibrate import Calibration
+from tracekit.served.calibrate import EngineCalibration
 from tracekit.served.defaults import ENGINE_DEFAULTS
 from tracekit.served.kv_memory import CacheMemory, ServingError, compute_cache_memory
 from tracekit.served.loop import Scheduler
 from tracekit.served.simulate import (
-    Load,
     LoadAnswer,
     Pattern,
     Range,
     Replicas,
+    RequestLoad,
     Simulation,
     find_largest_load,
     list_curve_loads,
 )
-from tracekit.served.step_table import StepTable, build_step_tables
-from tracekit.served.steps import CACHE_BYTES, Engine, ServedModel, refuse_unknown_layers
+from tracekit.served.step_table import EngineStepTable, build_step_tables
+from tracekit.served.steps import CACHE_BYTES, ServedModel, ServingEngine, refuse_unknown_layers
 
 CONTEXTS = (1024, 4096, 16384, 65536, 131072)
 """Lengths for which the sequences that fit are told, beside the asked one."""
@@ -82,9 +82,9 @@ class ServingQuestion:
     """
 
     model: ServedModel
-    engine: Engine
+    engine: ServingEngine
     pattern: Pattern
-    loads: tuple[Load, ...]
+    loads: tuple[RequestLoad, ...]
     limits: Limits
     max_tokens: int | None = None
     max_sequences: int | None = None
@@ -94,7 +94,7 @@ class ServingQuestion:
     tokens_per_step: float = 1.0
     replicas: tuple[int, int] | None = None
     link_gbps: float = 50.0
-    calibration: Calibration | None = None
+    calibration: EngineCalibration | None = None
 
     def get_step_limits(self, gpu: Gpu) -> tuple[int, int]:
         """Return the new tokens and the sequences of a step at most on a GPU."""
@@ -253,7 +253,7 @@ def _find_largest(question: ServingQuestion, simulation: Simulation, price: floa
     by_rate = bool(question.replicas) or any(load.rate for load in question.loads)
     most = simulation.scheduler.max_sequences
 
-    def meets(table: StepTable, load: Load) -> bool:
+    def meets(table: EngineStepTable, load: RequestLoad) -> bool:
         served = simulation.serve(load, table)
         return not served.is_overloaded and question.limits.are_met(served.figures)
 

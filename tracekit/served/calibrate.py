@@ -13,7 +13,7 @@ from tracekit.ingest.batches import find_requests
 from tracekit.messages import serving as messages
 from tracekit.prediction.batch import separate_batches
 from tracekit.run import MeasuredRun
-from tracekit.served.steps import Engine, ServedModel, StepShapes, StepTimes, predict_engine_steps
+from tracekit.served.steps import EngineStepTimes, ServedModel, ServingEngine, StepShapes, predict_engine_steps
 
 KINDS = ("decode", "prefill")
 HOST_BOUND_IDLE = 0.1
@@ -24,7 +24,7 @@ those measured remain unknown. A judgement."""
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredStep:
+class MeasuredEngineStep:
     """The median step of one kind.
 
     Attributes:
@@ -43,7 +43,7 @@ class MeasuredStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class EngineCalibration:
     """How steps differ from those predicted.
 
     Attributes:
@@ -56,7 +56,7 @@ class Calibration:
     factors: Mapping[str, float]
     host_us: float | None
 
-    def apply(self, times: StepTimes, new_tokens: Floats, gpu: str) -> StepTimes:
+    def apply(self, times: EngineStepTimes, new_tokens: Floats, gpu: str) -> EngineStepTimes:
         """Return the times of steps as the measured engine would take them.
 
         Args:
@@ -78,7 +78,7 @@ class Calibration:
         )
 
 
-def measure_engine_steps(run: MeasuredRun) -> dict[str, MeasuredStep]:
+def measure_engine_steps(run: MeasuredRun) -> dict[str, MeasuredEngineStep]:
     """Measure the steps that decode alone, and those that prefill alone.
 
     Raises:
@@ -95,15 +95,19 @@ def measure_engine_steps(run: MeasuredRun) -> dict[str, MeasuredStep]:
         step = alone.measured_step
         of_decode = (0.0, 0.0, sequences or tokens)
         sizes = of_decode if kind == "decode" else (tokens, prompts or 1.0, 0.0)
-        found[kind] = MeasuredStep(step.step_time_us, step.kernel_time_us, *sizes)
+        found[kind] = MeasuredEngineStep(step.step_time_us, step.kernel_time_us, *sizes)
     if not found:
         raise RequestError(messages.SERVING_TRACE_WITHOUT_STEPS())
     return found
 
 
 def calibrate_steps(
-    measured: Mapping[str, MeasuredStep], model: ServedModel, engine: Engine, cluster: Cluster, context: float
-) -> Calibration:
+    measured: Mapping[str, MeasuredEngineStep],
+    model: ServedModel,
+    engine: ServingEngine,
+    cluster: Cluster,
+    context: float,
+) -> EngineCalibration:
     """Compare measured steps with what is predicted for them.
 
     Args:
@@ -124,4 +128,4 @@ def calibrate_steps(
     factors = {kind: one.busy_us / time for (kind, one), time in zip(measured.items(), predicted.tolist(), strict=True)}
     decode = measured.get("decode")
     is_paced = decode is not None and decode.busy_us < (1 - HOST_BOUND_IDLE) * decode.step_us
-    return Calibration(cluster.gpu.slug, factors, decode.step_us if decode and is_paced else None)
+    return EngineCalibration(cluster.gpu.slug, factors, decode.step_us if decode and is_paced else None)

@@ -8,7 +8,7 @@ import numpy as np
 from tracekit.arrays import Floats, Ints
 from tracekit.compiled import compile_lazily
 from tracekit.served.requests import Requests
-from tracekit.served.step_table import StepTable
+from tracekit.served.step_table import EngineStepTable
 
 Phase = Literal["both", "prefill", "decode"]
 PHASES: dict[Phase, int] = {"both": 0, "prefill": 1, "decode": 2}
@@ -89,7 +89,7 @@ class ServedRequests:
 
 
 def run_engine(
-    requests: Requests, scheduler: Scheduler, table: StepTable, concurrency: int = 0, phase: Phase = "both"
+    requests: Requests, scheduler: Scheduler, table: EngineStepTable, concurrency: int = 0, phase: Phase = "both"
 ) -> ServedRequests:
     """Serve requests, step by step.
 

@@ -8,7 +8,7 @@ import numpy as np
 from tracekit.arrays import Floats
 from tracekit.served.loop import Phase, Scheduler, ServedRequests, run_engine
 from tracekit.served.requests import Requests, repeat_requests, spread_lengths
-from tracekit.served.step_table import StepTable, StepTables
+from tracekit.served.step_table import EngineStepTable, EngineStepTables
 
 PERCENTILES = (50, 90, 95, 99)
 MAX_RATE, RATE_STEPS = 1e6, 24
@@ -35,7 +35,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class RequestLoad:
     """How requests come: so many at once, or so many a second.
 
     Attributes:
@@ -82,7 +82,7 @@ class Latencies:
 class LoadAnswer:
     """What users of a load wait for, with intervals."""
 
-    load: Load
+    load: RequestLoad
     figures: Mapping[str, Range]
     preemptions: int
     is_overloaded: bool
@@ -102,7 +102,7 @@ class Pattern:
     spread: float = 0.0
     count: int | None = None
 
-    def make(self, load: Load) -> Requests:
+    def make(self, load: RequestLoad) -> Requests:
         """Make the requests of a load."""
         count = self.count or (max(WAVES * load.concurrency, MIN_REQUESTS) if load.concurrency else RATE_REQUESTS)
         repeated = repeat_requests(self.requests, count)
@@ -125,18 +125,18 @@ class Simulation:
 
     pattern: Pattern
     scheduler: Scheduler
-    tables: StepTables
+    tables: EngineStepTables
     gpus: int
     idle_w: float
     replicas: Replicas | None = None
-    _kept: dict[Load, LoadAnswer] = field(default_factory=dict, init=False)
+    _kept: dict[RequestLoad, LoadAnswer] = field(default_factory=dict, init=False)
 
     @property
     def all_gpus(self) -> int:
         """GPUs of all engines."""
         return self.gpus * (self.replicas.prefill + self.replicas.decode if self.replicas else 1)
 
-    def answer(self, load: Load) -> LoadAnswer:
+    def answer(self, load: RequestLoad) -> LoadAnswer:
         """Return what users of a load wait for."""
         if load not in self._kept:
             likely = self.serve(load, self.tables.likely)
@@ -148,7 +148,7 @@ class Simulation:
             self._kept[load] = LoadAnswer(load, figures, likely.preemptions, likely.is_overloaded)
         return self._kept[load]
 
-    def serve(self, load: Load, table: StepTable) -> Latencies:
+    def serve(self, load: RequestLoad, table: EngineStepTable) -> Latencies:
         """Serve a load at one speed of steps."""
         requests = self.pattern.make(load)
         if self.replicas is not None:
@@ -156,7 +156,9 @@ class Simulation:
         served = run_engine(requests, self.scheduler, table, load.concurrency)
         return self._summarise(served, served.last_us, load, served.joules, served.busy_us)
 
-    def _serve_apart(self, requests: Requests, load: Load, table: StepTable, replicas: Replicas) -> Latencies:
+    def _serve_apart(
+        self, requests: Requests, load: RequestLoad, table: EngineStepTable, replicas: Replicas
+    ) -> Latencies:
         """Serve requests by engines that prefill, then by others that decode.
 
         Every n-th request goes to one of n alike engines: one of each kind is run, and its requests count for all.
@@ -175,7 +177,7 @@ class Simulation:
         )
 
     def _summarise(
-        self, served: ServedRequests, last_us: Floats, load: Load, joules: float, busy_us: float
+        self, served: ServedRequests, last_us: Floats, load: RequestLoad, joules: float, busy_us: float
     ) -> Latencies:
         requests = served.requests
         span_us = float(last_us.max() - served.arrival_us.min())
@@ -219,7 +221,7 @@ def _add_front_end(name: str, figure: Range) -> Range:
 
 
 def _run_replicas(
-    requests: Requests, scheduler: Scheduler, table: StepTable, replicas: int, phase: Phase
+    requests: Requests, scheduler: Scheduler, table: EngineStepTable, replicas: int, phase: Phase
 ) -> ServedRequests:
     """Run alike engines, each with every n-th request, and return all requests in their order."""
     parts = [
@@ -248,7 +250,7 @@ def _run_replicas(
     )
 
 
-def find_largest_load(meets: Callable[[Load], bool], *, by_rate: bool, most: int) -> Load | None:
+def find_largest_load(meets: Callable[[RequestLoad], bool], *, by_rate: bool, most: int) -> RequestLoad | None:
     """Find the largest load that meets limits, which larger ones don't.
 
     Args:
@@ -261,27 +263,27 @@ def find_largest_load(meets: Callable[[Load], bool], *, by_rate: bool, most: int
     """
     if by_rate:
         low, high = 1e-3, MAX_RATE
-        if not meets(Load(rate=low)):
+        if not meets(RequestLoad(rate=low)):
             return None
         for _ in range(RATE_STEPS):
             middle = float(np.sqrt(low * high))
-            low, high = (middle, high) if meets(Load(rate=middle)) else (low, middle)
-        return Load(rate=low)
-    if not meets(Load(1)):
+            low, high = (middle, high) if meets(RequestLoad(rate=middle)) else (low, middle)
+        return RequestLoad(rate=low)
+    if not meets(RequestLoad(1)):
         return None
     least, beyond = 1, 2
-    while beyond <= most and meets(Load(beyond)):
+    while beyond <= most and meets(RequestLoad(beyond)):
         least, beyond = beyond, 2 * beyond
     beyond = min(beyond, most + 1)
     while beyond - least > max(least // 50, 1):
         middle = (least + beyond) // 2
-        least, beyond = (middle, beyond) if meets(Load(middle)) else (least, middle)
-    return Load(least)
+        least, beyond = (middle, beyond) if meets(RequestLoad(middle)) else (least, middle)
+    return RequestLoad(least)
 
 
-def list_curve_loads(most: int) -> Iterator[Load]:
+def list_curve_loads(most: int) -> Iterator[RequestLoad]:
     """Yield the loads of the curve of throughput over latency: requests at once, doubling."""
     concurrency = 1
     while concurrency <= most:
-        yield Load(concurrency)
+        yield RequestLoad(concurrency)
         concurrency *= 2

@@ -7,9 +7,9 @@ import numpy as np
 from tracekit.arrays import Floats
 from tracekit.comm import Cluster
 from tracekit.prediction.energy import compute_idle_w
-from tracekit.served.calibrate import Calibration
+from tracekit.served.calibrate import EngineCalibration
 from tracekit.served.requests import Requests
-from tracekit.served.steps import Engine, ServedModel, StepShapes, predict_engine_steps
+from tracekit.served.steps import ServedModel, ServingEngine, StepShapes, predict_engine_steps
 
 LEAST_NEW_TOKENS = 16
 PAIRS_PROMPTS = 8
@@ -17,7 +17,7 @@ PAIRS_PROMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class StepTable:
+class EngineStepTable:
     """Times of steps; each axis has two points or more, rising.
 
     Attributes:
@@ -38,7 +38,7 @@ class StepTable:
     pairs: Floats
     pair_us: float
 
-    def scale(self, factor: float) -> "StepTable":
+    def scale(self, factor: float) -> "EngineStepTable":
         """Return the table with all times and energies multiplied."""
         return replace(
             self,
@@ -49,19 +49,19 @@ class StepTable:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTables:
+class EngineStepTables:
     """The low, likely and high times of the same steps.
 
     Attributes:
         host_share: Of the likely steps that only decode, those whose time is the CPU's.
     """
 
-    low: StepTable
-    likely: StepTable
-    high: StepTable
+    low: EngineStepTable
+    likely: EngineStepTable
+    high: EngineStepTable
     host_share: float
 
-    def scale(self, factor: float) -> "StepTables":
+    def scale(self, factor: float) -> "EngineStepTables":
         """Return the tables with all times multiplied."""
         low, likely, high = (one.scale(factor) for one in (self.low, self.likely, self.high))
         return replace(self, low=low, likely=likely, high=high)
@@ -69,13 +69,13 @@ class StepTables:
 
 def build_step_tables(
     model: ServedModel,
-    engine: Engine,
+    engine: ServingEngine,
     target: Cluster,
     requests: Requests,
     max_tokens: int,
     max_sequences: int,
-    calibration: Calibration | None = None,
-) -> StepTables:
+    calibration: EngineCalibration | None = None,
+) -> EngineStepTables:
     """Predict the steps that an engine may take for some requests.
 
     Args:
@@ -111,14 +111,14 @@ def build_step_tables(
         joules = (gpu_us * times.power_w + (step_us - gpu_us) * idle_w) / 1e6
         pair_us = max(float(gpu_us[-2] - gpu_us[-1]), 0.0) / apart if apart else 0.0
         made.append(
-            StepTable(
+            EngineStepTable(
                 tokens, sequences, contexts, step_us[:-2].reshape(shape), joules[:-2].reshape(shape), pairs, pair_us
             )
         )
     is_decode = (news == 0) & (decodes > 0)
     paced = times.host_us[1][is_decode] > times.gpu_us[1][is_decode]
     low, likely, high = made
-    return StepTables(low, likely, high, host_share=float(paced.mean()))
+    return EngineStepTables(low, likely, high, host_share=float(paced.mean()))
 
 
 def _double_up_to(first: int, last: int) -> Floats:

@@ -67,7 +67,7 @@ class ServedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ServingEngine:
     """A serving engine.
 
     Attributes:
@@ -99,7 +99,7 @@ class StepShapes:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTimes:
+class EngineStepTimes:
     """How long steps take; each array has rows of low, likely and high.
 
     Attributes:
@@ -118,7 +118,9 @@ class StepTimes:
         return np.maximum(self.gpu_us, self.host_us)
 
 
-def predict_engine_steps(model: ServedModel, engine: Engine, target: Cluster, steps: StepShapes) -> StepTimes:
+def predict_engine_steps(
+    model: ServedModel, engine: ServingEngine, target: Cluster, steps: StepShapes
+) -> EngineStepTimes:
     """Predict how long steps take.
 
     Args:
@@ -141,10 +143,10 @@ def predict_engine_steps(model: ServedModel, engine: Engine, target: Cluster, st
     each = HOST_SEQUENCE_US[engine.framework] * (steps.sequences + steps.prompts)
     host_us = np.stack([low + each / 4, usual + each, high + 1.5 * each])
     energy_uj = np.sum([one.energy_uj for one in parts], axis=0)
-    return StepTimes(gpu_us, host_us, energy_uj / np.maximum(likely, 1e-9))
+    return EngineStepTimes(gpu_us, host_us, energy_uj / np.maximum(likely, 1e-9))
 
 
-def find_fitted_version(engine: Engine, gpu: Gpu) -> str | None:
+def find_fitted_version(engine: ServingEngine, gpu: Gpu) -> str | None:
     """Return the engine's version if its products were measured; of others only the engine is known."""
     release = None if engine.version is None else parse_release(engine.version)
     fitted = load_weights().get_law(PRODUCTS_LAW).find_kernels(derive_hardware(gpu))
@@ -185,7 +187,7 @@ class _PartTimes:
     energy_uj: Floats
 
 
-def _predict_part(part: _Part, engine: Engine, target: Cluster) -> _PartTimes:
+def _predict_part(part: _Part, engine: ServingEngine, target: Cluster) -> _PartTimes:
     """Predict one kind of kernels for all steps: each distinct shape once; a size of 0 takes no time."""
     length = max(np.size(value) for value in part.rows.values())
     table = pl.DataFrame({name: np.broadcast_to(value, length) for name, value in part.rows.items()})
@@ -207,7 +209,7 @@ def _predict_part(part: _Part, engine: Engine, target: Cluster) -> _PartTimes:
     return _PartTimes(time, (low, high), time * power)
 
 
-def _list_kernels(model: ServedModel, engine: Engine, steps: StepShapes) -> Iterator[_Part]:
+def _list_kernels(model: ServedModel, engine: ServingEngine, steps: StepShapes) -> Iterator[_Part]:
     """Yield the kernels of steps: products fused as engines fuse them, paged attention, all-reduces of their own."""
     config, ranks = model.config, engine.ranks
     tokens = np.maximum(steps.new_tokens + steps.sequences, 1.0)
