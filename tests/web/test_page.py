@@ -132,7 +132,7 @@ def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_tr
     assert "predicted for l40s" in page.inner_text(".report .cards")
 
     page.goto(server.url)
-    for _ in range(8):  # the name, four links, the colours, then both ways to choose
+    for _ in range(9):  # the name, five links, the colours, then both ways to choose
         page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "folder"
     page.set_input_files("#files", {"name": "x.json", "mimeType": "text/plain", "buffer": b'{"nodes": []}'})
