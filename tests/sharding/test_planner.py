@@ -62,6 +62,24 @@ def test_what_a_shard_looks_up_by_hand():
     assert (copy.rows, copy.indices, copy.bags) == (10**6, 20_480, 1024)
 
 
+def test_a_grid_splits_columns_over_nodes_and_rows_in_them():
+    """Each of 16 ranks sums up half the columns of an eighth of 327,680 rows; its node reduces 16,384 sums of 64."""
+    option = TableOption(ShardingType.GRID, columns=2)
+    part = describe_shard(TABLE, option, TWO_NODES)
+    assert (part.rows, part.width, part.indices, part.bags) == (125_000, 64, 40_960, 16_384)
+    candidates = build_candidates([TABLE], TWO_NODES)
+    choice = next(place for place, way in enumerate(candidates[0]) if way.option == option)
+    assert candidates[0][choice].load[[Load.NODE, Load.SENT]].tolist() == [16_384 * 64 * 4, 16_384 * 64 * 4 / 8]
+    assignment = Assignment(candidates, Exchange(TWO_NODES))
+    ranks = assignment.find_ranks(0, choice)
+    assert ranks.tolist() == [*range(16)]
+    assignment.put(0, choice, ranks)
+    shards = evaluate_assignment("grid", [TABLE], assignment).shards
+    assert shards["column"].to_list() == [0] * 8 + [64] * 8
+    assert shards["row"].to_list() == [*range(0, 10**6, 125_000)] * 2
+    assert set(shards.select("rows", "columns").rows()) == {(125_000, 64)}
+
+
 def test_the_memory_of_a_shard_by_hand():
     """A million rows of 512 bytes and 4 of row-wise Adagrad; sums of 8,192 samples and their gradients; indices."""
     held = compute_shard_bytes(TABLE, TableOption(ShardingType.TABLE_WISE), EIGHT)
@@ -76,7 +94,9 @@ def test_ways_to_shard_a_table():
         "table_wise, in host memory", "column_wise over 2, in host memory", "column_wise over 4, in host memory",
         "row_wise, in host memory",
     ]  # fmt: skip
-    assert "table_row_wise" in [option.label for option in list_options(TABLE, TWO_NODES)]
+    between_nodes = [option.label for option in list_options(TABLE, TWO_NODES)]
+    assert {"table_row_wise", "grid_shard over 2 nodes"} <= {*between_nodes}
+    assert "grid_shard over 4 nodes" not in between_nodes
     narrow = PlannedTable("narrow", rows=4, width=16)
     assert [option.label for option in list_options(narrow, EIGHT)] == [
         "table_wise", "data_parallel", "table_wise, in host memory",

@@ -4,6 +4,7 @@
     column_wise       columns over some ranks: each looks up a part of every row
     row_wise          rows over all ranks: each sums up what it has, and the sums are reduced
     table_row_wise    rows over the ranks of one node
+    grid_shard        columns over some nodes, whose ranks split the rows of theirs
     data_parallel     the whole table on every rank, which looks up its own samples; gradients are reduced
 
 What doesn't fit into the GPUs' memory lies in the hosts', split in the same ways but for copies.
@@ -83,6 +84,7 @@ class ShardingType(StrEnum):
     COLUMN_WISE = "column_wise"
     ROW_WISE = "row_wise"
     TABLE_ROW_WISE = "table_row_wise"
+    GRID = "grid_shard"
     DATA_PARALLEL = "data_parallel"
 
 
@@ -111,7 +113,8 @@ class TableOption:
     @property
     def label(self) -> str:
         """Short name."""
-        split = f"{self.type} over {self.columns}" if self.type is ShardingType.COLUMN_WISE else str(self.type)
+        split = f"{self.type} over {self.columns}" if self.columns > 1 else str(self.type)
+        split += " nodes" if self.type is ShardingType.GRID else ""
         return f"{split}, in host memory" if self.kernel is ComputeKernel.HOST else split
 
     @property
@@ -119,24 +122,34 @@ class TableOption:
         """Whether its shards may lie on any rank; those of other types have their ranks by the type."""
         return self.type in (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
 
+    @property
+    def is_split_in_nodes(self) -> bool:
+        """Whether the ranks of a node split its rows, and reduce their sums first."""
+        return self.type in (ShardingType.TABLE_ROW_WISE, ShardingType.GRID)
+
     def count_shards(self, setting: ShardingSetting) -> int:
         """Count the ranks that hold a shard."""
-        if self.type is ShardingType.TABLE_ROW_WISE:
+        if self.is_placed or self.is_split_in_nodes:
+            return self.columns * self.count_row_shards(setting)
+        return setting.ranks
+
+    def count_row_shards(self, setting: ShardingSetting) -> int:
+        """Count the ranks that split the rows of a column shard."""
+        if self.is_split_in_nodes:
             return setting.ranks_per_node
-        return self.columns if self.is_placed else setting.ranks
+        return setting.ranks if self.type is ShardingType.ROW_WISE else 1
 
 
 def list_options(table: PlannedTable, setting: ShardingSetting) -> list[TableOption]:
     """List the ways to shard a table with its weights on the GPUs, and last in the hosts' memory."""
     shared = [TableOption(ShardingType.TABLE_WISE)]
-    shared += [
-        TableOption(ShardingType.COLUMN_WISE, columns=count)
-        for count in _list_column_shards(table.width, setting.ranks)
-    ]
+    columns = _list_column_shards(table.width, setting.ranks)
+    shared += [TableOption(ShardingType.COLUMN_WISE, columns=count) for count in columns]
     if table.rows >= setting.ranks > 1:
         shared.append(TableOption(ShardingType.ROW_WISE))
     if setting.cluster.nodes > 1 and table.rows >= setting.ranks_per_node > 1:
         shared.append(TableOption(ShardingType.TABLE_ROW_WISE))
+        shared += [TableOption(ShardingType.GRID, columns=count) for count in columns if count <= setting.cluster.nodes]
     hosted = [replace(option, kernel=ComputeKernel.HOST) for option in shared]
     if setting.ranks > 1 and table.weight_bytes <= MAX_REPLICA_BYTES:
         shared.append(TableOption(ShardingType.DATA_PARALLEL, ComputeKernel.DENSE))
@@ -154,7 +167,7 @@ def describe_shard(table: PlannedTable, option: TableOption, setting: ShardingSe
     drawn, width = table.pooling * table.features, table.width // option.columns
     if option.type is ShardingType.DATA_PARALLEL:
         return table.describe_lookup(table.rows, width, setting.batch * drawn, setting.batch * table.features)
-    over = 1 if option.is_placed else option.count_shards(setting)
+    over = option.count_row_shards(setting)
     indices, bags = setting.samples * drawn / over, setting.samples * table.features
     lookup = table.describe_lookup(-(-table.rows // over), width, indices, bags)
     return lookup.move_to(Placement.MANAGED) if option.kernel is ComputeKernel.HOST else lookup

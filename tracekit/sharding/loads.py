@@ -135,7 +135,7 @@ def _build_candidate(
     forward, backward, *memories = costs
     sums = lookup.bags * lookup.width * setting.sum_bytes
     indices = 0.0 if option.type is ShardingType.DATA_PARALLEL else lookup.indices * INDEX_BYTES
-    in_node = sums if option.type is ShardingType.TABLE_ROW_WISE else 0.0
+    in_node = sums if option.is_split_in_nodes else 0.0
     sent = sums if option.is_placed else in_node / setting.ranks_per_node
     return Candidate(
         option,

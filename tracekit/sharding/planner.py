@@ -146,14 +146,13 @@ def _list_shards(table: PlannedTable, option: TableOption, ranks: Sequence[int])
     """List the shards of a table by their ranks; the last one of rows may have fewer."""
     if option.type is ShardingType.DATA_PARALLEL:
         return tuple(TableShard(rank, 0, 0, table.rows, table.width) for rank in ranks)
-    if option.is_placed:
-        width = table.width // option.columns
-        return tuple(TableShard(rank, 0, number * width, table.rows, width) for number, rank in enumerate(ranks))
-    block = -(-table.rows // len(ranks))
-    starts = [min(number * block, table.rows) for number in range(len(ranks) + 1)]
+    width, over = table.width // option.columns, len(ranks) // option.columns
+    block = -(-table.rows // over)
+    starts = [min(number * block, table.rows) for number in range(over + 1)]
+    places = (divmod(number, over) for number in range(len(ranks)))
     return tuple(
-        TableShard(rank, starts[number], 0, starts[number + 1] - starts[number], table.width)
-        for number, rank in enumerate(ranks)
+        TableShard(rank, starts[row], column * width, starts[row + 1] - starts[row], width)
+        for rank, (column, row) in zip(ranks, places, strict=True)
     )
 
 
@@ -190,12 +189,13 @@ def _allow_first(*types: ShardingType) -> Choice:
 
 
 TABLE, COLUMN, ROW = ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.ROW_WISE
-NODE, COPY = ShardingType.TABLE_ROW_WISE, ShardingType.DATA_PARALLEL
+NODE, GRID, COPY = ShardingType.TABLE_ROW_WISE, ShardingType.GRID, ShardingType.DATA_PARALLEL
 PLANS: dict[str, tuple[ShardingType, ...]] = {
     "table-wise": (TABLE,),
     "column-wise": (COLUMN, TABLE),
     "row-wise": (ROW, TABLE),
     "row-wise in nodes": (NODE, TABLE),
+    "grid": (GRID, NODE, TABLE),
     "data-parallel": (COPY, TABLE),
 }
 """Plans of one way to shard tables each, placed as well as possible, to compare the best with; what the first type

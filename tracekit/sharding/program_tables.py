@@ -174,11 +174,12 @@ def _find_choice(
 ) -> tuple[int, Ints]:
     """Find the way to shard a table that a plan says, and its ranks."""
     ranks = given.ranks if given.ranks is not None else [*range(setting.ranks)]
-    columns = len(ranks) if given.sharding_type == ShardingType.COLUMN_WISE else 1
     try:
         kind, kernel = ShardingType(given.sharding_type), ComputeKernel(given.compute_kernel)
     except ValueError as error:
         raise ShardingError(messages.PLAN_UNREADABLE(path=str(path), reason=f"{name}: {error}")) from error
+    is_split = kind in (ShardingType.COLUMN_WISE, ShardingType.GRID)
+    columns = max(len(ranks) // TableOption(kind).count_row_shards(setting), 1) if is_split else 1
     wanted = TableOption(kind, kernel, columns)
     choice = next((number for number, way in enumerate(ways) if way.option == wanted), None)
     if choice is None or len(set(ranks)) != ways[choice].shards or max(ranks) >= setting.ranks:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from tracekit.arrays import Bools, Floats, Ints
-from tracekit.sharding.candidates import ShardingSetting, ShardingType
+from tracekit.sharding.candidates import ShardingSetting
 from tracekit.sharding.loads import Candidate, Exchange, Load
 
 STARTED_US = 10.0
@@ -68,8 +68,8 @@ class Assignment:
         candidate = self.candidates[table][choice]
         free = fits_memory(self.loads + candidate.load, self.exchange.setting)
         setting = self.exchange.setting
-        if candidate.option.type is ShardingType.TABLE_ROW_WISE:
-            return self._find_node(candidate, free)
+        if candidate.option.is_split_in_nodes:
+            return self._find_nodes(candidate, free)
         if not candidate.option.is_placed:
             return np.arange(setting.ranks) if free.all() else None
         if int(free.sum()) < candidate.shards:
@@ -77,14 +77,15 @@ class Assignment:
         busy = np.where(free, self._weigh(self.loads + candidate.load), np.inf)
         return np.asarray(np.sort(np.argsort(busy, kind="stable")[: candidate.shards]))
 
-    def _find_node(self, candidate: Candidate, free: Bools) -> Ints | None:
+    def _find_nodes(self, candidate: Candidate, free: Bools) -> Ints | None:
         setting = self.exchange.setting
         nodes = np.arange(setting.ranks).reshape(setting.cluster.nodes, setting.ranks_per_node)
         usable = free[nodes].all(axis=1)
-        if not usable.any():
+        if int(usable.sum()) < candidate.option.columns:
             return None
         busy = np.where(usable, self._weigh(self.loads + candidate.load)[nodes].max(axis=1), np.inf)
-        return np.asarray(nodes[int(np.argmin(busy))])
+        chosen = np.sort(np.argsort(busy, kind="stable")[: candidate.option.columns])
+        return np.asarray(nodes[chosen].ravel())
 
     def _weigh(self, loads: Floats) -> Floats:
         """Return how busy ranks with some loads are, in us, as if each were the slowest in all."""
