@@ -27,6 +27,7 @@ CHANGES = {
     "zero_bubble": (TRAINING, STAGES, True),
     "batch": (TRAINING, {}, 2.0),
     "fsdp": (TRAINING, {"dp": 8}, True),
+    "sequence_parallel": (TRAINING, {"tp": 2}, True),
     "context": (DECODING, {}, 4096),
 }
 """Trace, what else is asked for, and the field's value."""
@@ -68,7 +69,7 @@ def test_a_field_is_refused_where_nothing_would_change(field):
         compute_step_us(sample, **{**others, field: value})
 
 
-OPTIONS = {"pp_schedule": "zero-bubble", "fsdp": True, "plan": "plan.json"}
+OPTIONS = {"pp_schedule": "zero-bubble", "fsdp": True, "sequence_parallel": True, "plan": "plan.json"}
 """Options whose value is no number."""
 
 

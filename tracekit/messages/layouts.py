@@ -91,6 +91,13 @@ SCHEDULE_UNKNOWN = error(
     "Give 1f1b, zero-bubble, interleaved, or interleaved:N with at least 2 chunks a stage.",
 )
 SCHEDULE_WITHOUT_STAGES = error("Micro-batches and schedules need pipeline parallelism.", "Give {--pp} too.")
+SEQUENCE_PARALLEL_OF_ONE_RANK = error(
+    "Sequence parallelism splits tokens over tensor-parallel ranks.", "Give {--tp} too."
+)
+RECORDED_TENSOR_PARALLEL_FIXED = error(
+    "The exchanges of the trace's own tensor-parallel ranks can't be changed: they are as recorded.",
+    "Leave out {--sequence-parallel}.",
+)
 RECORDED_SCHEDULE_FIXED = error(
     "The schedule of the trace's own pipeline can't be changed: its stages are as recorded."
 )
@@ -191,6 +198,13 @@ TENSOR_PARALLEL_INFERENCE_INSERTED = note(
     "The trace has no tensor parallelism: Megatron-LM's all-reduces were inserted, {allreduces:number} a step with "
     "{message_bytes} in all, one after each block, as the faster of serving engines' own kernels and NCCL's run them."
     " {host_cost} Embeddings and the loss stay as they are."
+)
+SEQUENCE_PARALLEL_INSERTED = note(
+    "The trace has no tensor parallelism: Megatron-LM's sequence parallelism was inserted, {reduce_scatters:number} "
+    "reduce-scatters and as many all-gathers a step with {message_bytes} in all, as many bytes over each link as the "
+    "all-reduces without it. Norms, residuals and dropout between blocks work on a rank's part of the tokens. "
+    "{host_cost} Embeddings and the loss stay as they are; inputs that are gathered again behind the backward pass's "
+    "products aren't counted."
 )
 EXPERT_PARALLEL_INSERTED = note(
     "The trace has no expert parallelism, and {experts:count expert} a layer: Megatron-LM's all-to-alls were "

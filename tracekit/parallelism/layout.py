@@ -33,6 +33,7 @@ class Layout:
         splits_tables: Whether it is embedding tables that ``ep`` ranks split, not experts.
         plan: File of the plan by which tables are sharded; None for the fastest.
         tables: What sharded tables that the trace had whole make a rank do.
+        sequence_parallel: Whether tensor-parallel ranks split the tokens between their blocks, too.
     """
 
     dp: int = 1
@@ -48,6 +49,7 @@ class Layout:
     splits_tables: bool = False
     plan: str | None = None
     tables: TableSharding | None = None
+    sequence_parallel: bool = False
 
     @property
     def world_size(self) -> int:
@@ -94,7 +96,9 @@ class Layout:
     @property
     def parallelism(self) -> str:
         """Text such as ``dp 8 (sharded) x tp 2``."""
-        parts = [f"{name} {self.get_group_size(name)}" for name in ("tp", "pp") if self.get_group_size(name) > 1]
+        within = " (sequence parallel)" if self.sequence_parallel else ""
+        splits = (("tp", self.tp, within), ("pp", self.pp, ""))
+        parts = [f"{name} {ranks}{how}" for name, ranks, how in splits if ranks > 1]
         return " x ".join([f"dp {self.dp}{' (sharded)' if self.sharded else ''}", *parts])
 
     def __str__(self) -> str:
@@ -143,6 +147,7 @@ class LayoutRequest:
         zero_bubble: Whether stages defer weight gradients until they would wait.
         context: Keys of each sequence of a decode batch.
         plan: File of a sharding plan of embedding tables.
+        sequence_parallel: Whether tensor-parallel ranks split the tokens between their blocks.
     """
 
     world_size: int | None = None
@@ -157,6 +162,7 @@ class LayoutRequest:
     zero_bubble: bool | None = None
     context: int | None = None
     plan: str | None = None
+    sequence_parallel: bool | None = None
 
     @property
     def has_changes(self) -> bool:
@@ -203,6 +209,10 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
             raise LayoutError(layouts.RECORDED_SCHEDULE_FIXED())
     if request.batch and layout.pp > 1:
         raise LayoutError(layouts.RECORDED_MICRO_BATCHES_FIXED())
+    if request.sequence_parallel and tp == 1:
+        raise LayoutError(layouts.SEQUENCE_PARALLEL_OF_ONE_RANK())
+    if request.sequence_parallel and layout.tp > 1:
+        raise LayoutError(layouts.RECORDED_TENSOR_PARALLEL_FIXED())
     sharded = layout.sharded or _check_fsdp_request(layout, request, dp)
     return Layout(
         dp,
@@ -217,6 +227,7 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         request.context,
         layout.splits_tables,
         request.plan,
+        sequence_parallel=bool(request.sequence_parallel),
     )
 
 

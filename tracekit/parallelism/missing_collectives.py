@@ -11,7 +11,7 @@ from tracekit.parallelism.inserted import Insertion
 from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
 from tracekit.parallelism.process_groups import is_training
 from tracekit.parallelism.table_exchange import InsertTableExchange
-from tracekit.parallelism.tensor_parallel import insert_layer_allreduces
+from tracekit.parallelism.tensor_parallel import insert_layer_allreduces, insert_sequence_exchanges
 from tracekit.program import Program
 
 Inserter = Callable[[Program], Insertion]
@@ -30,7 +30,8 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
     """
     if new.sharded and not old.sharded and not is_training(program):
         raise LayoutError(layouts.FSDP_OF_INFERENCE())
-    parts: tuple[Inserter, ...] = (insert_layer_allreduces,) if old.tp == 1 < new.tp else ()
+    exchanges = insert_sequence_exchanges if new.sequence_parallel else insert_layer_allreduces
+    parts: tuple[Inserter, ...] = (exchanges,) if old.tp == 1 < new.tp else ()
     if new.tables is not None:
         parts = (*parts, InsertTableExchange(new))
     if adds_expert_parallelism(old, new):

@@ -122,6 +122,7 @@ def get_kernel_key(layout: Layout) -> tuple[float, ...]:
         layout.batch,
         layout.expert_parallel_replicas,
         layout.context or 0,
+        layout.sequence_parallel,
     )
 
 
@@ -147,7 +148,7 @@ def relayout_kernels(program: Program, source: Gpu | None, target: Gpu, old: Lay
         calls = list_collectives(program.kernels, old.world_size).join(
             infer_group_roles(program).filter(role="tp"), on="row"
         )
-        table = _rescale_times(table, split_layers(table, calls, old.tp, new.tp), gpu)
+        table = _rescale_times(table, split_layers(table, calls, old.tp, new.tp, new.sequence_parallel), gpu)
         table = _scale_buffer_copies(_scale_attention_heads(table, old.tp / new.tp), BUFFER_COPY_OP, old.tp / new.tp)
     if old.fsdp_ranks != new.fsdp_ranks:
         table = _rescale_times(table, _shard_optimizer(table, old.fsdp_ranks / new.fsdp_ranks), gpu)

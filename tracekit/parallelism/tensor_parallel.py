@@ -2,7 +2,8 @@
 
 Split are the GEMM dimensions that ``transformer_blocks`` infers, attention heads, and the tensors of either. Ranks of
 the trace that have whole layers get the all-reduces of Megatron-LM (Shoeybi et al., 2019): in the forward pass one of
-the output follows each block's second GEMM; in the backward pass one follows the gradients of a block's input.
+the output follows each block's second GEMM; in the backward pass one follows the gradients of a block's input. With
+sequence parallelism (Korthikanti et al., 2022) each is a reduce-scatter there and an all-gather before the next block.
 """
 
 import json
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tracekit.kept import keep_on_first
 from tracekit.messages import Message, layouts
 from tracekit.messages import layouts as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
@@ -30,10 +32,12 @@ from tracekit.parallelism.gemm_sides import (
     list_block_kernels,
 )
 from tracekit.parallelism.inserted import (
+    NO_NODE,
     Insertion,
     append_kernels,
     build_collective_columns,
     describe_host_cost,
+    find_stream_neighbours,
     insert_in_stream,
 )
 from tracekit.parallelism.layout import LayoutError
@@ -47,7 +51,9 @@ NCCL_ALLREDUCE_OP, ENGINE_ALLREDUCE_OP = "c10d::allreduce_", "_C_custom_ar::all_
 """Ops of all-reduces in training and in inference; ``collective_calls`` chooses the latency model by them."""
 
 
-def split_layers(kernels: pl.DataFrame, calls: pl.DataFrame, before: int, after: int) -> pl.DataFrame:
+def split_layers(
+    kernels: pl.DataFrame, calls: pl.DataFrame, before: int, after: int, sequence_parallel: bool = False
+) -> pl.DataFrame:
     """Return the kernel table of each of ``after`` ranks, where ``before`` ranks split the layers.
 
     Example for a first MLP GEMM with ``before`` 1 and ``after`` 4: m x n x k of 4096 x 4096 x 1024 becomes
@@ -58,6 +64,7 @@ def split_layers(kernels: pl.DataFrame, calls: pl.DataFrame, before: int, after:
         calls: The collectives of tensor-parallel groups, as ``list_collectives`` returns them.
         before: Tensor-parallel ranks in the trace.
         after: Requested ranks.
+        sequence_parallel: Whether they split the tokens between blocks.
 
     Returns:
         The table with other dimensions where they change, and ``changed``, whether they did.
@@ -71,7 +78,7 @@ def split_layers(kernels: pl.DataFrame, calls: pl.DataFrame, before: int, after:
     )
     gemms = infer_split_sides(kernels, activations)
     table = kernels.with_columns(gemms["side"])
-    changes = _find_changes(table, SplitTensors.from_kernels(table, gemms["size"], activations))
+    changes = _find_changes(table, SplitTensors.from_kernels(table, gemms["size"], activations, sequence_parallel))
     _check_divisible(table, before, after)
     factor = before / after
     edited = {name: pl.when(mine).then(_scale_column(name, factor)).otherwise(name) for name, mine in changes.items()}
@@ -104,21 +111,26 @@ class SplitTensors:
         heads: Numbers of attention heads, one of the inner dimensions.
         matrix_counts: Numbers of matrices in batched GEMMs: the product of all dimensions but the last two.
         hidden: Number of columns of weights whose rows are in ``sizes``.
+        tokens: Numbers of rows of activations that are split between blocks, too; empty without sequence parallelism.
     """
 
     sizes: frozenset[int]
     heads: frozenset[int]
     matrix_counts: frozenset[int]
     hidden: int
+    tokens: frozenset[int] = frozenset()
 
     @classmethod
-    def from_kernels(cls, table: pl.DataFrame, sizes: pl.Series, activations: Activations) -> "SplitTensors":
+    def from_kernels(
+        cls, table: pl.DataFrame, sizes: pl.Series, activations: Activations, sequence_parallel: bool = False
+    ) -> "SplitTensors":
         """Collect the evidence from a kernel table and the split ``sizes`` of its GEMMs."""
         return cls(
             sizes=frozenset(sizes.drop_nulls()) - {activations.hidden},
             heads=frozenset(table["heads"].drop_nulls()),
             matrix_counts=frozenset(table.filter(side="batch")["batch"]),
             hidden=activations.hidden,
+            tokens=activations.tokens if sequence_parallel else frozenset(),
         )
 
     def use_split_tensor(self, dims: str) -> bool:
@@ -131,14 +143,17 @@ class SplitTensors:
     def _contain_shape(self, shape: list[int]) -> bool:
         weight = len(shape) == 2 and shape[0] in self.sizes and shape[1] == self.hidden
         of_heads = self.heads.intersection(shape[1:-1]) or math.prod(shape[:-2]) in self.matrix_counts
-        return shape[-1] in self.sizes or weight or bool(of_heads)
+        between_blocks = shape[-1] == self.hidden and math.prod(shape[:-1]) in self.tokens
+        return shape[-1] in self.sizes or weight or bool(of_heads) or between_blocks
 
 
 def _find_changes(table: pl.DataFrame, split_tensors: SplitTensors) -> dict[str, pl.Expr]:
     """Find the rows that change, by column: GEMM dimensions, heads, and kernels on split tensors."""
     touched = {dims: split_tensors.use_split_tensor(dims) for dims in table["input_dims"].drop_nulls().unique()}
     works = pl.col("input_dims").replace_strict(touched, default=None, return_dtype=pl.Boolean)
-    memory_bound = pl.col("rows").is_not_null() & works.fill_null(False) | (pl.col("family") == "optimizer")
+    looks_up = pl.col("op").str.contains("embedding").fill_null(value=False) & pl.lit(bool(split_tensors.tokens))
+    memory_bound = pl.col("rows").is_not_null() & works.fill_null(False) & ~looks_up
+    memory_bound |= pl.col("family") == "optimizer"
     by_column = (pl.col("cols").is_in(list(split_tensors.sizes)) | (pl.col("rows") == 1)).fill_null(False)
     return {
         **{name: pl.col("side") == name for name in GEMM_SIDES},
@@ -197,16 +212,71 @@ def insert_layer_allreduces(program: Program) -> Insertion:
     gemm = program.graph.nodes.n_host + behind["row"].to_numpy().astype(np.int64)
     cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
     op = NCCL_ALLREDUCE_OP if is_training(program) else ENGINE_ALLREDUCE_OP
-    grown = append_kernels(
-        program, _build_allreduce_rows(program, behind, op), insert_in_stream(program.graph, gemm, cost_ns)
-    )
+    rows = _build_exchange_rows(program, behind).with_columns(name=pl.lit("all-reduce"), op=pl.lit(op))
+    grown = append_kernels(program, rows, insert_in_stream(program.graph, gemm, cost_ns))
     return Insertion(grown, _write_allreduce_note(behind, op, describe_host_cost(program.graph, gemm, cost_ns)))
 
 
+def insert_sequence_exchanges(program: Program) -> Insertion:
+    """Insert the exchanges that tensor-parallel ranks with sequence parallelism would issue.
+
+    A reduce-scatter and an all-gather replace each all-reduce; what lies between works on a part of the tokens::
+
+        compute stream | GEMM 2 |                | add, norm |            | next block's GEMM 1
+        new stream              | reduce-scatter |           | all-gather |
+
+    Args:
+        program: The program.
+
+    Raises:
+        LayoutError: The blocks of the layers are unknown.
+    """
+    check_layers_known(program.kernels)
+    found = _find_allreduced_gemms(program.kernels)
+    hosts, before = program.graph.nodes.n_host, find_stream_neighbours(program.graph)[1]
+    gemm = hosts + found["row"].to_numpy().astype(np.int64)
+    following = found["next_row"].fill_null(NO_NODE).to_numpy().astype(np.int64)
+    gathered = np.where(following == NO_NODE, gemm, before[hosts + following])
+    behind = np.column_stack([gemm, np.where(gathered == NO_NODE, gemm, gathered)]).reshape(-1)
+    cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
+    kinds = pl.DataFrame({"collective": ["reduce_scatter", "all_gather"]})
+    rows = _build_exchange_rows(program, found).drop("collective").join(kinds, how="cross", maintain_order="left_right")
+    named = rows.with_columns(
+        name=pl.col("collective").str.replace("_", "-"), op=pl.lit("c10d::") + pl.col("collective")
+    )
+    grown = append_kernels(program, named, insert_in_stream(program.graph, behind, cost_ns))
+    steps = max(found["step"].drop_nulls().n_unique(), 1)
+    note = told.SEQUENCE_PARALLEL_INSERTED(
+        reduce_scatters=found.height / steps,
+        message_bytes=rows.select(pl.col("bytes").sum()).item() / steps,
+        host_cost=describe_host_cost(program.graph, behind, cost_ns),
+    )
+    return Insertion(grown, note)
+
+
+@keep_on_first
+def measure_gathered_bytes(program: Program) -> float:
+    """Measure the inputs of blocks that a rank with sequence parallelism gathers in a step's forward pass.
+
+    Args:
+        program: The program.
+
+    Raises:
+        LayoutError: The blocks of the layers are unknown.
+    """
+    found = _find_allreduced_gemms(program.kernels).filter(pl.col("phase") != BACKWARD)
+    steps = max(found["step"].drop_nulls().n_unique(), 1)
+    return float(found.select((pl.col("elements") * compute_item_bytes()).sum()).item()) / steps
+
+
 def _find_allreduced_gemms(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Find the GEMMs that an all-reduce follows, in order of launch, and its number of ``elements``.
+    """Find the GEMMs that an all-reduce follows, in order of launch.
 
     In the backward pass, these are the last GEMMs of each block's input gradient.
+
+    Returns:
+        Their rows of the kernel table with ``row``, ``elements``, the size of the all-reduce, and ``next_row``, that of
+        the next block's first kernel; null behind the last block.
     """
     activations = infer_activations_from_gemms(kernels)
     order = list_block_kernels(kernels.with_columns(infer_split_sides(kernels, activations)["side"]))
@@ -215,7 +285,9 @@ def _find_allreduced_gemms(kernels: pl.DataFrame) -> pl.DataFrame:
     apart = (kind == "k") & (pl.col("phase") != BACKWARD) & ~same_op
     last = kind.shift(-1).over("device").ne_missing(kind) | apart
     tokens = plain.then("m").forward_fill().over("device")
-    found = order.with_columns(elements=tokens * activations.hidden).filter(kind.is_in(["k", EXPERTS]) & last)
+    found = order.with_columns(
+        elements=tokens * activations.hidden, next_row=pl.col("row").shift(-1).over("device")
+    ).filter(kind.is_in(["k", EXPERTS]) & last)
     _check_expert_tokens(order)
     if found.is_empty():
         raise LayoutError(layouts.NO_BLOCKS())
@@ -231,12 +303,12 @@ def _check_expert_tokens(order: pl.DataFrame) -> None:
         raise LayoutError(layouts.EXPERTS_OUTSIDE_ATTENTION_TOKENS(time_pct=part))
 
 
-def _build_allreduce_rows(program: Program, gemms: pl.DataFrame, op: str) -> pl.DataFrame:
-    """Build the kernel-table rows of the all-reduces."""
+def _build_exchange_rows(program: Program, gemms: pl.DataFrame) -> pl.DataFrame:
+    """Build the kernel-table rows of the all-reduces, without name and op."""
     return gemms.select(
         "step", "device", "phase", ts_ns=pl.col("ts_ns") + pl.col("dur_ns"),
         bytes=pl.col("elements") * compute_item_bytes(),
-        dtype=choose_message_dtype(), name=pl.lit("all-reduce"), op=pl.lit(op), collective=pl.lit("all_reduce"),
+        dtype=choose_message_dtype(), collective=pl.lit("all_reduce"),
         **build_collective_columns(program, TP_GROUP),
     )  # fmt: skip
 

@@ -19,6 +19,7 @@ from tracekit.parallelism.layers import find_repeated_layers
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.parallelism.sharded_tables import TableSharding
+from tracekit.parallelism.tensor_parallel import measure_gathered_bytes
 from tracekit.program import Program
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
 from tracekit.workload.signature import ITEM_BYTES
@@ -265,7 +266,8 @@ def _judge_split_memory(
     """Judge by the lifetimes of a captured step's tensors, in another layout or at another batch.
 
     FSDP shards parameters, gradients and optimizer state, and gathers units on top. Tensor parallelism splits them,
-    too; of activations a part, so that bounds are known.
+    too; of activations a part, so that bounds are known. With sequence parallelism it splits all of them; the inputs of
+    blocks, which ranks gather, may be kept for the backward pass (PyTorch) or gathered again (Megatron-LM).
 
     Returns:
         None where the FSDP units are unknown, or stages hold a part of the layers each.
@@ -276,6 +278,9 @@ def _judge_split_memory(
     split = old.tp / new.tp
     shard = split * old.fsdp_ranks / new.fsdp_ranks
     gradients, activations, updates = np.array(facts.peaks, np.float64).T
+    kept = [activations * part for part in (min(split, 1.0), max(split, 1.0))]
+    if new.sequence_parallel and not old.sequence_parallel:
+        kept = [activations * split + (1 - split) * one for one in (0.0, measure_gathered_bytes(program))]
     gathered = np.zeros((2, gradients.size))
     if new.sharded and not old.sharded:
         units = _find_units(program)
@@ -285,8 +290,8 @@ def _judge_split_memory(
     other = facts.held_bytes - facts.parameter_bytes - facts.state_bytes
     fixed = (facts.parameter_bytes + facts.state_bytes) * shard + other + buckets
     least, most = (
-        fixed + float(((gradients + updates) * shard + activations * in_flight * part + units_bytes).max())
-        for part, units_bytes in zip((min(split, 1.0), max(split, 1.0)), gathered, strict=True)
+        fixed + float(((gradients + updates) * shard + held * in_flight + units_bytes).max())
+        for held, units_bytes in zip(kept, gathered, strict=True)
     )
     return _judge_captured_bounds(least, most, room)
 

@@ -159,7 +159,15 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     staged = LayoutRequest(micro_batches=request.micro_batches, chunks=chunks, zero_bubble=zero_bubble)
     sharing: Sequence[int | None] = request.expert_parallel or [None]
     changes = [
-        replace(staged if pp > 1 else LayoutRequest(), tp=tp, pp=pp, ep=ep, fsdp=request.fsdp or None, batch=factor)
+        replace(
+            staged if pp > 1 else LayoutRequest(),
+            tp=tp,
+            pp=pp,
+            ep=ep,
+            fsdp=request.fsdp or None,
+            batch=factor,
+            sequence_parallel=(request.sequence_parallel and (tp or old.tp) > 1) or None,
+        )
         for tp in request.tensor_parallel or [old.tp]
         for pp in request.pipeline_parallel or [old.pp]
         for ep in sharing

@@ -131,10 +131,15 @@ SAID_IN_PARTS = frozenset(
 """Figures of a step that JSON has under other keys: ``coverage``, ``batch``, ``energy``."""
 
 
+OPTIONAL_SPLITS = ("sequence_parallel",)
+"""Fields of a layout that JSON has only where they are used."""
+
+
 def describe_layout(of: Layout | None) -> dict[str, Any] | None:
     """Return a job's layout as JSON has it; ``None`` where it isn't known."""
     if of is None:
         return None
     described = {"world_size": of.world_size, **to_builtins(replace(of, tables=None))}
     sharded = {"plan": of.plan, "tables": of.tables.summarise()} if of.tables else {}
-    return {name: value for name, value in described.items() if name not in ("plan", "tables")} | sharded
+    dropped = {"plan", "tables"} | {name for name in OPTIONAL_SPLITS if getattr(of, name) == getattr(Layout(), name)}
+    return {name: value for name, value in described.items() if name not in dropped} | sharded

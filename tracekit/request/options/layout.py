@@ -47,6 +47,13 @@ class ScheduleOptions(Request):
             "Fully sharded data parallel (FSDP)",
         ),
     ] = False
+    sequence_parallel: Annotated[
+        bool,
+        Option(
+            "Split the tokens between blocks over tensor-parallel ranks too, as Megatron-LM does.",
+            "Sequence parallel (with TP)",
+        ),
+    ] = False
     micro_batches: Annotated[
         int | None,
         Option(

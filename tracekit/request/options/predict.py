@@ -39,6 +39,7 @@ class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, Tar
         return LayoutRequest(
             **own,
             fsdp=self.fsdp or None,
+            sequence_parallel=self.sequence_parallel or None,
             micro_batches=self.micro_batches,
             chunks=chunks,
             zero_bubble=zero_bubble,
