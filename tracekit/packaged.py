@@ -15,6 +15,8 @@ from tracekit.messages.requests import SUBJECT_MISTYPED, SUBJECT_UNKNOWN
 PAGE_FOLDERS = ("tutorial", "how-to", "reference", "explanation")
 PAGE_ROOTS = (Path(__file__).parent / "pages", Path(__file__).parents[1] / "docs")
 """Inside the package once installed, beside it in a checkout."""
+MARKDOWN_COMMENT = re.compile(r"<!--.*?-->\n?")
+"""What a browser doesn't show, nor should a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ def list_pages() -> tuple[Page, ...]:
     """List the pages, by folder and name."""
     root = next((root for root in PAGE_ROOTS if root.is_dir()), PAGE_ROOTS[0])
     paths = [path for folder in PAGE_FOLDERS for path in sorted((root / folder).glob("*.md"))]
-    return tuple(Page(path.stem, path.parent.name, path.read_text(encoding="utf-8")) for path in paths)
+    return tuple(
+        Page(path.stem, path.parent.name, MARKDOWN_COMMENT.sub("", path.read_text(encoding="utf-8"))) for path in paths
+    )
 
 
 def explain_code(subject: str) -> Explanation:

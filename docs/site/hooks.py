@@ -8,6 +8,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from docs.site.accuracy import check_blocks
 from docs.site.pages import PAGES, ROOT
 
 VALIDATION = Path("tests/validation")
@@ -18,6 +19,7 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and the tables and notes of the validation."""
+    check_blocks()
     pages = {name: generate() for name, generate in PAGES.items()}
     validation = ROOT / VALIDATION
     written = [path for folder in FOLDERS for path in sorted((validation / folder).rglob("*.md"))]

@@ -138,6 +138,7 @@ def test_every_code_and_page_is_explained():
 def test_pages_are_listed_and_printed_and_others_refused(run):
     assert "intervals" in run("explain")[1]
     assert "Intervals" in run("explain", "intervals")[1]
+    assert "<!--" not in run("explain", "accuracy")[1]
     for subject, code in (("price-mising", "subject-mistyped"), ("zzzz", "subject-unknown")):
         status, out, err = run("explain", subject)
         assert (status, out) == (1, "")

@@ -4,6 +4,17 @@ import re
 
 import pytest
 
+from docs.site import accuracy
+from docs.site.accuracy import (
+    StaleBlockError,
+    check_blocks,
+    find_lines,
+    read_each,
+    read_summary,
+    read_tables,
+    write_blocks,
+)
+from docs.site.markdown import make_anchor
 from docs.site.pages import ROOT
 
 WRITTEN = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -29,12 +40,8 @@ def read_section(page, target):
     if not anchor:
         return text
     sections = re.split(r"(?m)^(?=#+ )", text)
-    (section,) = (one for one in sections if slug(one.splitlines()[0]) == anchor)
+    (section,) = (one for one in sections if make_anchor(one.splitlines()[0]) == anchor)
     return section
-
-
-def slug(heading):
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
 
 
 def read_figures(text):
@@ -59,3 +66,53 @@ def test_a_quoted_figure_is_in_the_measured_table(page, quote):
         if not any(abs(one - figure) <= 0.5001 * 10**-decimals for one in measured)
     ]
     assert not missing, f"{page.relative_to(ROOT)}: {quote}"
+
+
+def test_quoted_blocks_are_as_the_results_say():
+    check_blocks()
+
+
+def test_a_block_that_quotes_older_results_is_named_and_written_anew(tmp_path, monkeypatch):
+    page = tmp_path / "README.md"
+    page.write_text("before\n<!-- generated: accuracy-in-short -->\n| 7 % |\n<!-- end -->\nafter\n")
+    results = tmp_path / accuracy.RESULTS
+    results.parent.mkdir(parents=True)
+    results.symlink_to(ROOT / accuracy.RESULTS)
+    monkeypatch.setattr(accuracy, "ROOT", tmp_path)
+    monkeypatch.setattr(accuracy, "PAGES", ("README.md",))
+    with pytest.raises(StaleBlockError, match=r"README.md .* `python -m docs.site.accuracy`"):
+        check_blocks()
+    write_blocks()
+    check_blocks()
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    assert len(lines) == 4 + 2 + sum(one.is_short for one in accuracy.QUOTES)
+
+
+TABLE = """| kind | GPU | jobs | median | worst | in | width | in |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| a | h100 | 4 | 6 / 31 % | +9% | 3 | 1.2 | 75 % |
+| a | a100 | 8 | 2 / 5 % | -7% | 8 |  | 100 % |
+"""
+
+
+def test_a_results_table_is_read_by_headings():
+    (lines,) = read_tables(f"text\n\n{TABLE}\nmore | text\n")
+    assert [line["GPU"] for line in lines] == ["h100", "a100"]
+    assert (lines[0]["in"], lines[0]["in 2"]) == ("3", "75 %")
+    assert read_summary("median", "worst", "in", count="jobs", width="width")(lines[:1]) == (
+        "6 / 31 %", "+9 %", "3 of 4, 1.2 wide",
+    )  # fmt: skip
+    assert read_summary("median", "", "width")(lines[1:]) == ("2 / 5 %", "–", "–")
+
+
+def test_lines_of_single_predictions_are_summed_up():
+    lines = [
+        {"error": error, "inside": inside} for error, inside in (("-31.4 %", "no"), ("+3 %", "yes"), ("+8 %", "yes"))
+    ]
+    assert read_each("error", "inside")(lines) == ("8 %", "-31 %", "2 of 3")
+
+
+def test_a_line_that_no_result_has_is_named():
+    with pytest.raises(ValueError, match="trace_pairs has no line 'bound by tea'"):
+        find_lines("whole_jobs/trace_pairs", "bound by tea")

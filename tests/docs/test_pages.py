@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from docs.site.markdown import make_anchor
 from docs.site.pages import PAGES
 from tracekit.cli.app import app, is_input
 from tracekit.messages import Severity
@@ -26,9 +27,7 @@ GENERATED = {Path(name).name for name in PAGES}
 
 def anchors(page):
     text = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
-    headings = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in re.findall(r"^#+ (.*)$", text, re.M))
-    slugs = (re.sub(r"[^\w\s-]", "", heading.lower()).strip() for heading in headings)
-    return {re.sub(r"[-\s]+", "-", slug) for slug in slugs}
+    return {make_anchor(heading) for heading in re.findall(r"^#+ (.*)$", text, re.M)}
 
 
 def quoted_commands():

@@ -125,11 +125,14 @@ class Result:
     is_inside: bool
 
 
+SUMMARY_HEADINGS = ("", "predictions", "absolute error, median", "lowest error", "highest", "in interval")
+"""Of rows of `summarize_results`."""
+
+
 def format_results(results: Sequence[Result]) -> str:
     """Format a table that sums up results: a row for each group, and one of all."""
     groups = {group: [one for one in results if one.group == group] for group in sorted({one.group for one in results})}
-    headings = ("", "predictions", "absolute error, median", "lowest error", "highest", "in interval")
-    return format_table(headings, (summarize_results(*group) for group in (*groups.items(), ("all", results))))
+    return format_table(SUMMARY_HEADINGS, (summarize_results(*group) for group in (*groups.items(), ("all", results))))
 
 
 def summarize_results(title: str, results: Sequence[Result]) -> tuple[str, ...]:

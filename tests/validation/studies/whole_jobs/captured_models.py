@@ -46,7 +46,7 @@ def run() -> str:
         (
             "# Models captured from their configs\n",
             format_table(
-                ("GPU", "models", "mean |error|, %", "worst", "bias", "in interval"),
+                ("GPU", "models", "mean absolute error, %", "worst", "bias", "in interval"),
                 [*summarize_gpus(table), *summarize_gpus(everything)],
             ),
             format_table(

@@ -20,7 +20,7 @@ from predictors import load_gpu
 from sample_traces import workloads
 from sample_traces.record import RECORDED
 from tests.validation.studies.whole_jobs.step_energy import read_steps
-from tests.validation.study import MEASURED, format_table
+from tests.validation.study import MEASURED, SUMMARY_HEADINGS, Result, format_table, summarize_results
 from tracekit.capturing.program import CapturedProgram, build_fused_call, capture
 from tracekit.capturing.steps import predict_program
 from tracekit.prediction import Prediction
@@ -80,16 +80,16 @@ class Outcome:
 
 
 def run() -> str:
-    """Return a row for each step, and their medians."""
+    """Return a row for each step, and what they come to."""
     outcomes = list(predict_steps())
-    errors = list(zip(*(map(abs, one.errors) for one in outcomes), strict=True))
-    inside = sum(one.is_inside for one in outcomes)
+    steps = [Result("step", one.errors[1], one.is_inside) for one in outcomes]
+    busy = f"{median(abs(one.errors[0]) for one in outcomes):.0f} %"
     return "\n".join(
         (
             "# Programs captured without a GPU\n",
             format_table(HEADINGS, (one.cells for one in outcomes)),
-            f"Off in the median: the GPU's time {median(errors[0]):.0f} %, the step {median(errors[1]):.0f} %; "
-            f"{inside} of {len(outcomes)} steps lie inside.\n",
+            format_table(SUMMARY_HEADINGS, [summarize_results("steps", steps)]),
+            f"The GPU's time is off by {busy} in the median.\n",
         )
     )
 

@@ -36,7 +36,9 @@ def run() -> str:
     return "\n".join(
         (
             "# Whole fp32 models from shapes alone\n",
-            format_table(("GPU", "models", "mean |error|, %", "worst", "bias", "in interval"), summarize_gpus(table)),
+            format_table(
+                ("GPU", "models", "mean absolute error, %", "worst", "bias", "in interval"), summarize_gpus(table)
+            ),
             format_table(
                 ("GPU", "model", "measured, ms", "predicted (90 % interval)", "error"),
                 (format_model(*row) for row in table.iter_rows()),

@@ -81,7 +81,7 @@ def run() -> str:
         (
             "# Captured programs, corrected by a trace\n",
             format_table(
-                ("trace of", "steps", "median |error| from shapes", "inside", "corrected", "inside"),
+                ("trace of", "steps", "median absolute error from shapes", "inside", "corrected", "inside"),
                 (summarize(name, members) for name, members in groups.items()),
             ),
             format_table(HEADINGS, (one.cells for one in found)),
