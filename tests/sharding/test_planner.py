@@ -69,7 +69,7 @@ def test_a_grid_splits_columns_over_nodes_and_rows_in_them():
     assert (part.rows, part.width, part.indices, part.bags) == (125_000, 64, 40_960, 16_384)
     candidates = build_candidates([TABLE], TWO_NODES)
     choice = next(place for place, way in enumerate(candidates[0]) if way.option == option)
-    assert candidates[0][choice].load[[Load.NODE, Load.SENT]].tolist() == [16_384 * 64 * 4, 16_384 * 64 * 4 / 8]
+    assert candidates[0][choice].load[[Load.NODE, Load.RAIL]].tolist() == [16_384 * 64 * 4, 16_384 * 64 * 4 / 8]
     assignment = Assignment(candidates, Exchange(TWO_NODES))
     ranks = assignment.find_ranks(0, choice)
     assert ranks.tolist() == [*range(16)]

@@ -14,7 +14,7 @@ from tests.codes import has_code, list_codes
 from tracekit.comm import load_cluster
 from tracekit.models.lookups import ZipfPattern
 from tracekit.parallelism.layout import Layout, LayoutError
-from tracekit.parallelism.sharded_tables import TableExchange
+from tracekit.parallelism.sharded_tables import ExchangeGroup, TableExchange
 from tracekit.parallelism.table_exchange import compute_message_bytes
 from tracekit.reporting.plain import decode_plain, encode_plain
 from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
@@ -97,26 +97,28 @@ def test_parts_of_ranks_are_gathered_where_a_layout_counts_each() -> None:
     layout = Layout(dp=16, ep=8, batch=2.0)
     assert compute_message_bytes(TableExchange("sums", "all_to_all", 1600.0), layout) == 1600
     assert compute_message_bytes(TableExchange("sums", "reduce_scatter", 1600.0), layout) == 100
-    assert compute_message_bytes(TableExchange("sums", "reduce_scatter", 1600.0, within_node=True), layout) == 100
+    in_node = TableExchange("sums", "reduce_scatter", 1600.0, ExchangeGroup.NODE)
+    between = TableExchange("sums", "all_to_all", 1600.0, ExchangeGroup.RAIL)
+    assert (compute_message_bytes(in_node, layout), compute_message_bytes(between, layout)) == (100, 12_800)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A small recommender of a configuration."""
+    """A captured step of a small recommender."""
 
-    path: Path
+    trace: Any
 
     def predict(self, **options: Any) -> Any:
-        trace = tk.capture(str(self.path), batch=BATCH, training=True, cuda_graph=True)
-        return tk.predict(trace, cluster="8xh100-sxm", **options).targets[0]
+        return tk.predict(self.trace, cluster="8xh100-sxm", **options).targets[0]
 
 
-@pytest.fixture
-def recommender(tmp_path: Path) -> Asked:
+@pytest.fixture(scope="module")
+def recommender(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """The small recommender."""
     pytest.importorskip("torch")
-    (tmp_path / "dlrm.json").write_text(json.dumps(CONFIG))
-    return Asked(tmp_path / "dlrm.json")
+    path = tmp_path_factory.mktemp("recommender") / "dlrm.json"
+    path.write_text(json.dumps(CONFIG))
+    return Asked(tk.capture(str(path), batch=BATCH, training=True, cuda_graph=True))
 
 
 def test_the_parts_of_the_plan_are_those_of_the_step(recommender: Asked) -> None:
@@ -130,12 +132,25 @@ def test_the_parts_of_the_plan_are_those_of_the_step(recommender: Asked) -> None
     assert "tables-sharded" in list_codes(found.notes)
 
 
-def test_a_recommender_takes_all_gpus_of_a_cluster_and_a_plan_changes_its_step(recommender: Asked) -> None:
+def test_dense_gradients_are_reduced_after_they_are_computed(recommender: Asked) -> None:
+    """Exchanges of tables lie on the stream of the backward pass without contradicting its order."""
+    found, alone = recommender.predict(dp=8), recommender.predict(dp=1)
+    assert found.program.graph.dropped == alone.program.graph.dropped
+    kernels, timeline = found.program.kernels, found.replay_timeline()
+    starts, ends = timeline.activity_start_ns, timeline.activity_end_ns
+    is_backward = (kernels["phase"] == "backward").to_numpy() & (kernels["family"] == "gemm").to_numpy()
+    reduces = np.flatnonzero((kernels["collective"] == "all_reduce").to_numpy())
+    assert starts[reduces].min() > ends[is_backward].min()
+
+
+def test_a_recommender_takes_all_gpus_of_a_cluster_and_a_plan_changes_its_step(
+    recommender: Asked, tmp_path: Path
+) -> None:
     default, eight = recommender.predict(), recommender.predict(dp=8)
     assert default.ranks == 8
     assert default.step.step_time_us == pytest.approx(eight.step.step_time_us)
     assert recommender.predict(dp=1).ranks == 1
     slow = next(plan for plan in plan_sharding(TABLES, EIGHT).plans if plan.name == "row-wise")
-    path = recommender.path.with_name("plan.json")
+    path = tmp_path / "plan.json"
     path.write_bytes(encode_torchrec_plan(slow))
     assert recommender.predict(plan=str(path)).step.step_time_us > default.step.step_time_us

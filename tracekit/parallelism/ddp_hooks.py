@@ -124,10 +124,14 @@ class DdpHookSites:
 
     @cached_property
     def stream_position(self) -> Ints:
-        """Number of activities of ``compute_stream`` launched before each gradient was accumulated."""
-        nodes = self.program.graph.nodes
-        launcher = nodes.launcher[self.compute_stream - nodes.n_host]
-        at = np.where(launcher == NONE, nodes.start_ns[self.compute_stream], nodes.start_ns[launcher])
+        """Number of activities of ``compute_stream`` launched before each gradient was accumulated.
+
+        Inserted activities, which have no duration, count as launched with the one before them.
+        """
+        nodes, stream = self.program.graph.nodes, self.compute_stream
+        launcher = nodes.launcher[stream - nodes.n_host]
+        at = np.where(launcher == NONE, nodes.start_ns[stream], nodes.start_ns[launcher])
+        at[(launcher == NONE) & (nodes.start_ns[stream] == nodes.end_ns[stream])] = 0
         place: Ints = np.searchsorted(np.maximum.accumulate(at), self.done_ns, side="right")
         return place
 

@@ -1,8 +1,17 @@
 """What a recommender's sharded embedding tables make the slowest rank of a step do, and what ranks exchange."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from tracekit.workload.ops.memory_traffic import Columns
+
+
+class ExchangeGroup(StrEnum):
+    """Which ranks exchange: all, those of each node, or those with the same place in each node."""
+
+    ALL = "all"
+    NODE = "node"
+    RAIL = "rail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +22,13 @@ class TableExchange:
         name: What is exchanged.
         collective: As :mod:`tracekit.comm` calls it.
         buffer_bytes: Of the buffer of the rank that has most.
-        within_node: Whether the ranks of a node exchange it, not all ranks.
+        group: Which ranks exchange it.
     """
 
     name: str
     collective: str
     buffer_bytes: float
-    within_node: bool = False
+    group: ExchangeGroup = ExchangeGroup.ALL
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,8 +34,8 @@ from tracekit.parallelism.inserted import (
     find_stream_neighbours,
 )
 from tracekit.parallelism.layout import Layout, LayoutError
-from tracekit.parallelism.process_groups import DP_GROUP, EP_GROUP
-from tracekit.parallelism.sharded_tables import TableExchange, TableSharding
+from tracekit.parallelism.process_groups import DP_GROUP, EP_GROUP, EXPERT_DP_GROUP
+from tracekit.parallelism.sharded_tables import ExchangeGroup, TableExchange, TableSharding
 from tracekit.program import Program
 from tracekit.workload.module_paths import BACKWARD, FORWARD
 from tracekit.workload.ops.memory_traffic import Columns
@@ -46,6 +46,8 @@ ROW_OPS = r"^aten::index_(?:select|add_)$"
 """Ops that update rows where a program of a configuration has PyTorch's own look-ups."""
 INTERACTION = r"(?i)\bcat|_cat|stack|bmm|concat"
 """Kernels and ops that combine the sums of tables with the dense features."""
+GROUPS = {ExchangeGroup.ALL: DP_GROUP, ExchangeGroup.NODE: EP_GROUP, ExchangeGroup.RAIL: EXPERT_DP_GROUP}
+"""Groups of exchanges: a node's ranks split tables as they would split experts."""
 SHARDED_OP = "tracekit::sharded_tables"
 """Op of the look-ups and updates of a rank's shards."""
 
@@ -220,7 +222,7 @@ def _build_rows(program: Program, chain: _Chain, layout: Layout, stream: int) ->
     for item in chain.items:
         if isinstance(item, TableExchange):
             part = {"name": item.name, "op": "c10d::" + item.collective, "collective": item.collective,
-                    "group_description": EP_GROUP if item.within_node else DP_GROUP,
+                    "group_description": GROUPS[item.group],
                     "bytes": round(compute_message_bytes(item, layout))}  # fmt: skip
         else:
             part = {"name": chain.name, "op": SHARDED_OP, "family": chain.family, "dtype": "fp32", **item}
@@ -241,6 +243,8 @@ def _write_note(sharding: TableSharding) -> Message:
 
 def compute_message_bytes(exchange: TableExchange, layout: Layout) -> float:
     """Return an exchange's bytes as long as it has one rank: ``relayout_collectives`` counts a part for each rank."""
+    if exchange.group is ExchangeGroup.RAIL:
+        return exchange.buffer_bytes * layout.expert_parallel_replicas
     parts = exchange.collective in ("reduce_scatter", "all_gather") and not layout.sharded
-    ranks, of_batch = (layout.ep, layout.batch) if exchange.within_node else (layout.dp, 1.0)
+    ranks, of_batch = (layout.ep, layout.batch) if exchange.group is ExchangeGroup.NODE else (layout.dp, 1.0)
     return exchange.buffer_bytes / (ranks if parts else 1) / of_batch

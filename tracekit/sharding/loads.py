@@ -16,6 +16,7 @@ import polars as pl
 from predictors import predict
 from tracekit.arrays import Floats
 from tracekit.comm import predict as predict_collectives
+from tracekit.parallelism.sharded_tables import ExchangeGroup
 from tracekit.parallelism.unknown_work import BOUNDED, WORK_BOUNDS, apply_work_bounds, widen_intervals
 from tracekit.sharding.candidates import (
     ComputeKernel,
@@ -46,7 +47,10 @@ SAFE_GPU_MEMORY_FRACTION = 0.5
 
 
 class Load(IntEnum):
-    """What adds up on a rank: two times in us, and bytes: sums for all ranks, indices, sums in its node, two memories.
+    """What adds up on a rank: two times in us, and bytes.
+
+    Bytes are of sums for all ranks, of indices, of sums in its node and those for the ranks with its place in other
+    nodes, and of two memories.
 
     Those of exchanges are of the whole buffer, as ``comm.predict`` takes it: what stays on the rank is left out there.
     """
@@ -56,8 +60,9 @@ class Load(IntEnum):
     SENT = 2
     INDICES = 3
     NODE = 4
-    MEMORY = 5
-    HOST_MEMORY = 6
+    RAIL = 5
+    MEMORY = 6
+    HOST_MEMORY = 7
 
 
 @dataclass(frozen=True)
@@ -136,11 +141,11 @@ def _build_candidate(
     sums = lookup.bags * lookup.width * setting.sum_bytes
     indices = 0.0 if option.type is ShardingType.DATA_PARALLEL else lookup.indices * INDEX_BYTES
     in_node = sums if option.is_split_in_nodes else 0.0
-    sent = sums if option.is_placed else in_node / setting.ranks_per_node
+    sent = sums if option.is_placed else 0.0
     return Candidate(
         option,
         option.count_shards(setting),
-        np.array([forward, backward, sent, indices, in_node, *memories]),
+        np.array([forward, backward, sent, indices, in_node, in_node / setting.ranks_per_node, *memories]),
         scattered_bytes=sums if option.type is ShardingType.ROW_WISE else 0.0,
         reduced_bytes=table.weight_bytes if option.type is ShardingType.DATA_PARALLEL else 0.0,
     )
@@ -191,16 +196,15 @@ class Exchange:
 
     setting: ShardingSetting
 
-    def compute_us(self, collective: str, bytes_: Floats | float, *, within_node: bool = False) -> Floats:
+    def compute_us(self, collective: str, bytes_: Floats | float, group: ExchangeGroup = ExchangeGroup.ALL) -> Floats:
         """Compute the time of a collective; none where nothing is sent."""
-        times = self._times["node" if within_node else "all", collective]["time_us"]
-        return self._interpolate(times, bytes_)
+        return self._interpolate(self._times[group, collective]["time_us"], bytes_)
 
     def compute_interval_us(
-        self, collective: str, bytes_: float, *, within_node: bool = False
+        self, collective: str, bytes_: float, group: ExchangeGroup = ExchangeGroup.ALL
     ) -> tuple[float, float, float]:
         """Compute the time of a collective and its interval."""
-        columns = self._times["node" if within_node else "all", collective]
+        columns = self._times[group, collective]
         low, time, high = (float(self._interpolate(columns[name], bytes_)) for name in ("low_us", "time_us", "high_us"))
         return low, time, high
 
@@ -211,15 +215,21 @@ class Exchange:
         return np.asarray(np.where(size > 0, found, 0.0))
 
     @cached_property
-    def _times(self) -> dict[tuple[str, str], dict[str, Floats]]:
+    def _times(self) -> dict[tuple[ExchangeGroup, str], dict[str, Floats]]:
         collectives = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce")
-        groups = {"all": self.setting.ranks, "node": self.setting.ranks_per_node}
+        nodes = self.setting.cluster.nodes
+        groups = {
+            ExchangeGroup.ALL: (self.setting.ranks, nodes),
+            ExchangeGroup.NODE: (self.setting.ranks_per_node, 1),
+            ExchangeGroup.RAIL: (nodes, nodes),
+        }
         keys = [(group, name) for group in groups for name in collectives]
         table = pl.DataFrame(
             {
                 "collective": [name for _, name in keys for _ in MESSAGE_SIZES],
                 "bytes": np.tile(MESSAGE_SIZES, len(keys)),
-                "ranks": [groups[group] for group, _ in keys for _ in MESSAGE_SIZES],
+                "ranks": [groups[group][0] for group, _ in keys for _ in MESSAGE_SIZES],
+                "nodes": [groups[group][1] for group, _ in keys for _ in MESSAGE_SIZES],
                 "dtype": "fp32",
             }
         )

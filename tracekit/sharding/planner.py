@@ -9,9 +9,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from tracekit.arrays import Floats
 from tracekit.comm.cluster import ASSUMED_HOST_MEMORY
 from tracekit.messages import Message
 from tracekit.messages import layouts as messages
+from tracekit.parallelism.sharded_tables import ExchangeGroup
 from tracekit.sharding.candidates import (
     USABLE_HOST_MEMORY_FRACTION,
     ComputeKernel,
@@ -62,7 +64,7 @@ def evaluate_assignment(name: str, tables: Sequence[PlannedTable], assignment: A
             "tables": counts,
             "lookup_us": lookups["time_us"],
             "update_us": updates["time_us"],
-            "sent_bytes": assignment.loads[:, Load.SENT] * (setting.ranks - 1) / setting.ranks,
+            "sent_bytes": _compute_sent_bytes(assignment),
             "memory_bytes": assignment.loads[:, Load.MEMORY],
             "capacity_bytes": np.full(setting.ranks, setting.capacity_bytes),
             "host_bytes": assignment.loads[:, Load.HOST_MEMORY],
@@ -108,6 +110,13 @@ def _predict_kernels(tables: Sequence[PlannedTable], assignment: Assignment, *, 
     return everywhere.join(of_ranks, on="rank", how="left", maintain_order="left").fill_null(0.0)
 
 
+def _compute_sent_bytes(assignment: Assignment) -> Floats:
+    """Compute the bytes of sums that each rank sends to others outside of its node's reductions."""
+    setting, loads = assignment.exchange.setting, assignment.loads
+    groups = ((Load.SENT, setting.ranks), (Load.RAIL, setting.cluster.nodes))
+    return np.asarray(sum(loads[:, load] * (ranks - 1) / ranks for load, ranks in groups))
+
+
 def _find_slowest(lookups: pl.DataFrame, updates: pl.DataFrame) -> int:
     """Find the rank whose look-ups and updates take longest: all wait for it once a step, at the exchange of sums."""
     return int((lookups["time_us"] + updates["time_us"]).arg_max() or 0)
@@ -125,7 +134,8 @@ def _predict_exchange(name: str, assignment: Assignment, of_rows: str) -> PartTi
     times = [
         exchange.compute_interval_us("all_to_all", most[Load.SENT]),
         exchange.compute_interval_us(of_rows, float(assignment.shared_bytes[0])),
-        exchange.compute_interval_us(of_rows, most[Load.NODE], within_node=True),
+        exchange.compute_interval_us(of_rows, most[Load.NODE], ExchangeGroup.NODE),
+        exchange.compute_interval_us("all_to_all", most[Load.RAIL], ExchangeGroup.RAIL),
     ]
     low, time, high = (sum(values) for values in zip(*times, strict=True))
     return PartTime(name, time, low, high, slowest)

@@ -19,7 +19,7 @@ from tracekit.bounds import MAX_MODEL_CONFIG_BYTES, MAX_RANKS
 from tracekit.comm import Cluster
 from tracekit.messages import layouts as messages
 from tracekit.parallelism.layout import Layout, LayoutError
-from tracekit.parallelism.sharded_tables import TableExchange, TableSharding
+from tracekit.parallelism.sharded_tables import ExchangeGroup, TableExchange, TableSharding
 from tracekit.program import Program
 from tracekit.sharding.candidates import ComputeKernel, ShardingSetting, ShardingType, TableOption
 from tracekit.sharding.loads import Candidate, Exchange, Load, build_candidates
@@ -113,7 +113,7 @@ def describe_step(plan: ShardingPlan) -> TableSharding:
         lookups=lookups,
         updates=updates,
         sums=_list_exchanges("sums", most, scattered, "reduce_scatter"),
-        gradients=_list_exchanges("gradients of sums", most, scattered, "all_gather"),
+        gradients=_list_exchanges("gradients of sums", most, scattered, "all_gather")[::-1],
         reduced=_drop_empty(TableExchange("gradients of replicated tables", "all_reduce", float(reduced))),
         indices=_drop_empty(TableExchange("indices of the next batch", "all_to_all", float(most[Load.INDICES]))),
         weight_bytes=sum(table.weight_bytes for table in tables),
@@ -127,7 +127,8 @@ def _list_exchanges(name: str, most: Any, scattered: float, of_rows: str) -> tup
     return _drop_empty(
         TableExchange(name, "all_to_all", float(most[Load.SENT])),
         TableExchange(f"{name} of rows", of_rows, float(scattered)),
-        TableExchange(f"{name} of rows in a node", of_rows, float(most[Load.NODE]), within_node=True),
+        TableExchange(f"{name} of rows in a node", of_rows, float(most[Load.NODE]), ExchangeGroup.NODE),
+        TableExchange(f"{name} of rows between nodes", "all_to_all", float(most[Load.RAIL]), ExchangeGroup.RAIL),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from tracekit.arrays import Bools, Floats, Ints
+from tracekit.parallelism.sharded_tables import ExchangeGroup
 from tracekit.sharding.candidates import ShardingSetting
 from tracekit.sharding.loads import Candidate, Exchange, Load
 
@@ -115,9 +116,10 @@ def compute_rank_us(loads: Floats, exchange: Exchange) -> Floats:
 
     ``loads`` are by ``Load`` along the last axis.
     """
-    sums = 2 * exchange.compute_us("all_to_all", loads[..., Load.SENT])
+    sums = exchange.compute_us("all_to_all", loads[..., Load.SENT])
+    sums = 2 * (sums + exchange.compute_us("all_to_all", loads[..., Load.RAIL], ExchangeGroup.RAIL))
     indices = exchange.compute_us("all_to_all", loads[..., Load.INDICES]) - exchange.setting.dense_time_us
-    in_node = sum(exchange.compute_us(name, loads[..., Load.NODE], within_node=True) for name in OF_ROWS)
+    in_node = sum(exchange.compute_us(name, loads[..., Load.NODE], ExchangeGroup.NODE) for name in OF_ROWS)
     return np.asarray(loads[..., Load.LOOKUP] + loads[..., Load.UPDATE] + sums + in_node + np.maximum(indices, 0.0))
 
 
