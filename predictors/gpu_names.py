@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from predictors.errors import AmbiguousGpuError, InvalidGpuFileError, UnknownGpuError
+from predictors.given_files import read_toml
 from predictors.gpu import DTYPES, LAPTOP_WORD, PCIE_LANE_GBPS, VENDORS, Gpu
-from predictors.toml_file import read_toml
 
 GPU_FILES = Path(__file__).with_name("gpus")
 """Those of the data base, named by their slugs."""

@@ -22,9 +22,9 @@ import numpy as np
 
 from predictors.arrays import Floats, Ints
 from predictors.errors import WeightsError
+from predictors.given_files import read_toml
 from predictors.hardware import Hardware
 from predictors.model import KernelsByLaw
-from predictors.toml_file import read_toml
 
 POWER_FILE = Path(__file__).parent / "weights" / "power.toml"
 LAUNCH_US = 6.0

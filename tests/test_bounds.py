@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from predictors import given_files as toml_bounds
 from predictors import load_gpu
-from predictors import toml_file as toml_bounds
 from predictors.errors import InvalidGpuFileError
 from tracekit import bounds, ingest
 from tracekit.comm import load_cluster

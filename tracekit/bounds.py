@@ -1,7 +1,7 @@
 """Name every limit on what is given from outside, with its reason; what is longer, more or larger is refused or cut.
 
 The command line and the web page have the same ones. The reference page of limits is made from this file and
-:mod:`predictors.toml_file`: a constant's ending gives its unit, the text below it the reason.
+:mod:`predictors.given_files`: a constant's ending gives its unit, the text below it the reason.
 """
 
 MAX_TRACES = 8192
@@ -80,6 +80,12 @@ MAX_CACHE_BYTES = 10 << 30
 """Decoded traces kept on this machine; those not used for longest are removed."""
 MAX_CALIBRATION_BYTES = 64 << 20
 """A result of the bench script, or a calibration that is kept; they take up to 2 MB."""
+MAX_SCOREBOARD_BYTES = 64 << 20
+"""Outcomes that are kept on this machine, of a few hundred bytes each; what is behind them isn't read."""
+MAX_LENGTHS_BYTES = 64 << 20
+"""Lengths of a million requests, in a CSV."""
+MAX_PROGRAM_BYTES = 16 << 20
+"""A Python file to capture, as text."""
 MAX_REPORT_BYTES = 256 << 20
 """A saved prediction that `tracekit compare` reads."""
 MIN_ADDRESS_SPACE_BYTES = 1280 << 20

@@ -13,6 +13,7 @@ import polars as pl
 from predictors import Gpu, KernelTableError, PredictorError, identify_gpu, list_gpus, load_gpu, resolve_gpu
 from predictors.calibrate import select_distinct_kernels, select_improving_kernels
 from predictors.columns import prepare_kernels
+from predictors.given_files import describe_failure, read_regular_file
 from predictors.kernel_identity import BENCHMARK_LOOP
 from predictors.kernels import KERNEL_COLUMNS
 from tracekit import output_files
@@ -238,10 +239,10 @@ def _resolve_device(device: _BenchDevice) -> Gpu:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_CALIBRATION_BYTES + 1)
-    except OSError as error:
-        raise CalibrationError(messages.BENCH_RESULT_UNREADABLE(path=str(path), reason=error.strerror)) from error
+        data = read_regular_file(path, MAX_CALIBRATION_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = describe_failure(error)
+        raise CalibrationError(messages.BENCH_RESULT_UNREADABLE(path=str(path), reason=reason)) from error
     if len(data) > MAX_CALIBRATION_BYTES:
         raise CalibrationError(messages.BENCH_RESULT_TOO_LARGE(path=str(path), limit_bytes=MAX_CALIBRATION_BYTES))
     return data

@@ -13,7 +13,7 @@ import tracekit
 from docs.site.gpu_accuracy import list_gpu_accuracy
 from docs.site.json_output import list_json_keys
 from docs.site.markdown import format_table
-from predictors import toml_file as toml_bounds
+from predictors import given_files as toml_bounds
 from tracekit import bounds, schema
 from tracekit.cli.app import app
 from tracekit.format import format_bytes

@@ -107,3 +107,25 @@ def test_tests_keep_out_of_the_users_cache():
 
 def test_cache_help_has_an_example(run):
     assert "Example: tracekit cache" in run("cache", "--help")[1]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a named pipe")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("config.json", ("predict", "trace.json", "--gpu", "h100-sxm", "--model-config", "{pipe}")),
+        ("model.py", ("capture", "{pipe}:main", "-o", "out.json.gz")),
+        ("lab.toml", ("predict", "trace.json", "--gpu", "{pipe}")),
+        ("bench.json", ("calibrate", "{pipe}")),
+        ("counts.csv", ("shard", "2*1000x64:4", "--cluster", "4xh100-sxm", "--indices", "{pipe}")),
+        ("all.json", ("info", "{folder}/a*.json")),
+    ],
+)
+def test_a_pipe_that_nobody_writes_is_refused_unread(run, tmp_path, monkeypatch, name, words):
+    monkeypatch.chdir(tmp_path)
+    pipe = tmp_path / name
+    os.mkfifo(pipe)
+    TraceBuilder().op("aten::mm", 0, 30).kernel("ampere_sgemm_64x32", 20, 100, launch=10).save(tmp_path / "trace.json")
+    code, _, err = run(*(word.format(pipe=pipe, folder=tmp_path) for word in words))
+    assert code in (1, 2)
+    assert err.count("\n") == 1

@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import os
 import re
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.fuzz.target import BrokenPromiseError
@@ -40,6 +42,18 @@ def run_command(*arguments: str) -> Outcome:
         sys.argv = before
     assert isinstance(code, int)
     return Outcome(code, out.buffer.getvalue(), err.buffer.getvalue().decode())
+
+
+@contextlib.contextmanager
+def use_data_home(folder: str) -> Iterator[None]:
+    """Let commands keep and find what they keep on this machine in a folder."""
+    before = os.environ.get("XDG_DATA_HOME")
+    os.environ["XDG_DATA_HOME"] = folder
+    try:
+        yield
+    finally:
+        os.environ.pop("XDG_DATA_HOME")
+        os.environ |= {} if before is None else {"XDG_DATA_HOME": before}
 
 
 def check_command(*arguments: str, codes: tuple[int, ...] = (0, 1)) -> Outcome:

@@ -152,7 +152,11 @@ def make_edits(base: str, added: Place = ()) -> SearchStrategy[list[Edit]]:
         base: Its name.
         added: Keys that any event's arguments may get.
     """
-    document = load_base(base)
+    return make_document_edits(load_base(base), added)
+
+
+def make_document_edits(document: Any, added: Place = ()) -> SearchStrategy[list[Edit]]:
+    """Return the strategy of edits of a document; ``added`` as for :func:`make_edits`."""
     found = dict.fromkeys(list_places(document))
     several = [place for place in found if any(is_category(place, step) for step in range(1, len(place)))]
     for_one, for_all = pick([*found]), pick(several or [*found])

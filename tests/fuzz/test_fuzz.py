@@ -6,6 +6,7 @@ import pytest
 
 from tests.fuzz.search import search
 from tests.fuzz.target import CORPUS, TARGETS, list_kept, load_target
+from tests.fuzz.targets import foreign_values
 
 SEED = 1
 KEPT = [path for name in TARGETS for path in list_kept(name)]
@@ -25,3 +26,8 @@ def test_new_cases_keep_the_promises(name: str) -> None:
 
 def test_every_corpus_has_its_target() -> None:
     assert {path.name for path in CORPUS.iterdir()} <= {*TARGETS}
+
+
+@pytest.mark.parametrize("name", foreign_values.FORMS)
+def test_what_is_edited_is_read_without_edits(name: str) -> None:
+    assert foreign_values.read_document(name, foreign_values.load_document(name)).kernels.height

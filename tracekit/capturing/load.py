@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from predictors.given_files import read_regular_file
+from tracekit.bounds import MAX_MODEL_CONFIG_BYTES, MAX_PROGRAM_BYTES
 from tracekit.capturing.loaded_program import (
     ATTENTION_KEYS,
     DEFAULT_ATTENTION,
@@ -151,6 +153,13 @@ def load_program(
     return load_function(program, batch)
 
 
+def _read_text(path: Path, limit_bytes: int) -> str:
+    data = read_regular_file(path, limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise ValueError(f"it is larger than {limit_bytes:,} bytes")
+    return data.decode("utf-8")
+
+
 def takes_batch(program: str) -> bool:
     """Return whether a function has an argument for its batch.
 
@@ -187,7 +196,7 @@ def read_max_tokens(config: Path) -> int:
         CaptureError: It can't be read.
     """
     try:
-        given = json.loads(config.read_text(encoding="utf-8"))
+        given = json.loads(_read_text(config, MAX_MODEL_CONFIG_BYTES))
         known = [given[name] for name in POSITIONS if isinstance(given.get(name), int) and given[name] > 0]
     except (OSError, ValueError, AttributeError) as error:
         raise CaptureError(messages.PROGRAM_UNREADABLE(path=str(config), error=describe_error(error))) from error
@@ -214,7 +223,7 @@ def load_config_model(
     transformers = import_package("transformers", messages.CAPTURE_NEEDS_TRANSFORMERS)
     with name_failures(lambda error: messages.CONFIG_MODEL_UNKNOWN(path=str(config), error=error)):
         transformers.logging.set_verbosity_error()
-        given = json.loads(config.read_text(encoding="utf-8"))
+        given = json.loads(_read_text(config, MAX_MODEL_CONFIG_BYTES))
         given.pop(OWN_CODE, None)
         wanted, quantization = attention or pop_attention(given), pop_quantization(given)
         for key in (*ATTENTION_KEYS, FLASH_KEY):
@@ -290,7 +299,7 @@ def _find_function(program: str) -> Callable[..., Any]:
 def _import_function(path: Path, name: str) -> Callable[..., Any]:
     folder = str(path.parent.resolve())
     with name_failures(lambda error: messages.PROGRAM_UNREADABLE(path=str(path), error=error)):
-        text = path.read_text(encoding="utf-8")
+        text = _read_text(path, MAX_PROGRAM_BYTES)
         module = ModuleType(path.stem)
         module.__file__ = str(path)
         sys.path.insert(0, folder)

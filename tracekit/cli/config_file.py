@@ -106,7 +106,7 @@ def _is_from(context: Any, key: str, source: str) -> bool:
 
 
 def _read_file(path: Path) -> dict[str, str | list[str]]:
-    from predictors.toml_file import describe_failure, read_toml
+    from predictors.given_files import describe_failure, read_toml
 
     try:
         content = read_toml(path)

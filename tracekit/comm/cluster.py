@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from predictors import Gpu, list_gpus, load_gpu
 from predictors.errors import AmbiguousGpuError, UnknownGpuError
+from predictors.given_files import read_toml
 from predictors.gpu import PCIE_LANE_GBPS
-from predictors.toml_file import read_toml
 from tracekit.bounds import MAX_CLUSTER_GPUS
 from tracekit.comm.collective_calls import BUS_FACTOR, compute_bus_factor
 from tracekit.comm.errors import ClusterError, UnknownClusterError

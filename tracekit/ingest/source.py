@@ -258,9 +258,8 @@ def _list_path(path: Path) -> list[TraceSource]:
     matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
     if not matches:
         raise TraceNotFoundError(traces.GLOB_WITHOUT_MATCH(path=str(path)))
-    return _split_by_name(
-        str(path), [file for match in matches for file in (_walk_directory(match) if match.is_dir() else [match])]
-    )
+    found = [file for match in matches for file in (_walk_directory(match) if match.is_dir() else [match])]
+    return _split_by_name(str(path), [file for file in found if file.is_file()])
 
 
 def _make_folder_source(path: Path) -> TraceSource:

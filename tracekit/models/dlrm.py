@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from predictors.given_files import read_regular_file
 from tracekit.bounds import (
     MAX_COUNT,
     MAX_MODEL_CONFIG_BYTES,
@@ -221,8 +222,7 @@ def read_dlrm_config(path: str | Path) -> DlrmConfig | None:
         ModelConfigError: It is one of a DLRM with impossible values.
     """
     try:
-        with Path(path).open("rb") as file:
-            text = file.read(MAX_MODEL_CONFIG_BYTES + 1)
+        text = read_regular_file(Path(path), MAX_MODEL_CONFIG_BYTES + 1)
     except (OSError, ValueError):
         return None
     if len(text) > MAX_MODEL_CONFIG_BYTES:

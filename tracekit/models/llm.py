@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from predictors.given_files import describe_failure, read_regular_file
 from tracekit.bounds import MAX_MODEL_CONFIG_BYTES, MAX_MODEL_LAYERS, MAX_MODEL_SIZE
 from tracekit.errors import ModelConfigError
 from tracekit.messages import models as messages
@@ -173,11 +174,9 @@ def read_config_text(path: str | Path) -> bytes:
         ModelConfigError: The file can't be read.
     """
     try:
-        with Path(path).open("rb") as file:
-            return file.read(MAX_MODEL_CONFIG_BYTES + 1)
+        return read_regular_file(Path(path), MAX_MODEL_CONFIG_BYTES + 1)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ModelConfigError(messages.CONFIG_UNREADABLE(path=str(path), reason=reason)) from error
+        raise ModelConfigError(messages.CONFIG_UNREADABLE(path=str(path), reason=describe_failure(error))) from error
 
 
 def parse_model_config(text: bytes, name: str) -> ModelConfig:

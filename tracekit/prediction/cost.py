@@ -14,7 +14,7 @@ from typing import Any
 
 from predictors import Gpu, PredictorError, resolve_gpu
 from predictors.errors import AmbiguousGpuError
-from predictors.toml_file import describe_failure, read_toml
+from predictors.given_files import describe_failure, read_toml
 from tracekit.comm import Cluster, load_cluster
 from tracekit.comm.errors import ClusterError
 from tracekit.errors import RequestError

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from predictors.given_files import describe_failure, read_regular_file
+from tracekit.bounds import MAX_SCOREBOARD_BYTES
 from tracekit.errors import OutputError
 from tracekit.messages import Message
 from tracekit.messages import predictions as messages
@@ -41,11 +43,11 @@ def load() -> Scoreboard:
     """Load the outcomes that are kept on this machine; damaged lines are skipped with a warning."""
     path = get_file()
     try:
-        content = path.read_bytes()
+        content = read_regular_file(path, MAX_SCOREBOARD_BYTES)
     except FileNotFoundError:
         return Scoreboard()
-    except OSError as error:
-        return Scoreboard(warnings=(messages.SCOREBOARD_UNREADABLE(reason=error.strerror),))
+    except (OSError, ValueError) as error:
+        return Scoreboard(warnings=(messages.SCOREBOARD_UNREADABLE(reason=describe_failure(error)),))
     lines = [line for line in content.splitlines() if line.strip()]
     outcomes = tuple(_decode_lines(lines))
     skipped = len(lines) - len(outcomes)

@@ -1,12 +1,15 @@
 """What users ask of an engine: when requests arrive, and their lengths."""
 
 import csv
+import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from predictors.given_files import describe_failure, read_regular_file
 from tracekit.arrays import Floats, Ints
+from tracekit.bounds import MAX_LENGTHS_BYTES
 from tracekit.errors import RequestError
 from tracekit.messages import serving as messages
 
@@ -75,11 +78,10 @@ def read_lengths(path: str) -> Requests:
         RequestError: It can't be read, has no such columns, no rows, or a length below 1.
     """
     try:
-        with Path(path).open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise RequestError(messages.LENGTHS_UNREADABLE(path=path, reason=reason)) from error
+        text = read_regular_file(Path(path), MAX_LENGTHS_BYTES).decode("utf-8")
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except (OSError, ValueError, csv.Error) as error:
+        raise RequestError(messages.LENGTHS_UNREADABLE(path=path, reason=describe_failure(error))) from error
     try:
         lengths = [np.array([int(row[name]) for row in rows], np.int64) for name in ("input", "output")]
     except (KeyError, TypeError, ValueError, OverflowError) as error:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from predictors.given_files import describe_failure, read_regular_file
 from tracekit.arrays import Ints
 from tracekit.bounds import MAX_MODEL_CONFIG_BYTES, MAX_RANKS
 from tracekit.comm import Cluster
@@ -163,10 +164,11 @@ def evaluate_plan_file(path: Path, tables: Sequence[PlannedTable], setting: Shar
 
 def _read_plan(path: Path) -> Mapping[str, _Parameter]:
     try:
-        with path.open("rb") as file:
-            modules = msgspec.json.decode(file.read(MAX_MODEL_CONFIG_BYTES), type=dict[str, dict[str, _Parameter]])
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
-        raise ShardingError(messages.PLAN_UNREADABLE(path=str(path), reason=str(error).rstrip("."))) from error
+        text = read_regular_file(path, MAX_MODEL_CONFIG_BYTES)
+        modules = msgspec.json.decode(text, type=dict[str, dict[str, _Parameter]])
+    except (OSError, ValueError, RecursionError) as error:
+        reason = describe_failure(error).rstrip(".")
+        raise ShardingError(messages.PLAN_UNREADABLE(path=str(path), reason=reason)) from error
     return {name: one for parameters in modules.values() for name, one in parameters.items()}
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from predictors.given_files import describe_failure, read_regular_file
 from tracekit.analysis.embedding_tables import TableKind, list_table_kinds
 from tracekit.bounds import (
     MAX_COUNT,
@@ -209,11 +210,11 @@ def _check_known(name: str, value: str | None, known: Collection[str]) -> str | 
 
 def _decode(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_MODEL_CONFIG_BYTES + 1)
+        text = read_regular_file(path, MAX_MODEL_CONFIG_BYTES + 1)
         return msgspec.json.decode(text) if len(text) <= MAX_MODEL_CONFIG_BYTES else None
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
-        raise ShardingError(messages.SHARDING_UNREADABLE(path=str(path), reason=str(error))) from error
+    except (OSError, ValueError, RecursionError) as error:
+        reason = describe_failure(error)
+        raise ShardingError(messages.SHARDING_UNREADABLE(path=str(path), reason=reason)) from error
 
 
 def _parse_entry(entry: Any, defaults: TableDefaults, first: int) -> list[PlannedTable]:

@@ -1,14 +1,13 @@
 """Hostile calibrations: results of the bench script, and what is kept on this machine."""
 
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.fuzz.command import check_command
+from tests.fuzz.command import check_command, use_data_home
 from tests.fuzz.documents import BASES, apply_edits, dump_case, load_base, make_edits
 from tests.fuzz.promises import check_prediction, read_json
 from tests.fuzz.target import Target
@@ -19,14 +18,8 @@ TRACE = str(BASES / "training.json")
 def check(case: dict[str, Any]) -> None:
     """Import a result, or find a kept calibration, and predict with it."""
     document = apply_edits(load_base(case["base"]), case["edits"])
-    before = os.environ.get("XDG_DATA_HOME")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_DATA_HOME"] = folder
-        try:
-            check_file(case["base"], json.dumps(document), Path(folder))
-        finally:
-            os.environ.pop("XDG_DATA_HOME")
-            os.environ |= {} if before is None else {"XDG_DATA_HOME": before}
+    with tempfile.TemporaryDirectory() as folder, use_data_home(folder):
+        check_file(case["base"], json.dumps(document), Path(folder))
 
 
 def check_file(kind: str, text: str, folder: Path) -> None:

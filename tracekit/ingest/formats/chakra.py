@@ -160,8 +160,12 @@ class Node:
 
     @property
     def lane(self) -> int:
-        """Its thread or stream; traces of PyTorch's note streams as threads."""
-        return int(self.notes.get("stream", self.notes.get("tid", 0)))
+        """Its thread or stream, 0 where it notes no number; traces of PyTorch's note streams as threads."""
+        try:
+            noted = int(self.notes.get("stream", self.notes.get("tid", 0)))
+        except (ValueError, TypeError, OverflowError):
+            return 0
+        return noted if abs(noted) < _MAX_INT else 0
 
 
 HOST = Node(id=-1, name="host", type=NodeType.COMP, waits_for=(), parents=(), start_ns=0, dur_ns=0, shapes="", types="")

@@ -62,6 +62,8 @@ _MAX_REGISTERS = 1 << 10
 _SHARED_MEMORY = ("static_shared", "dynamic_shared", "group_mem")
 _STEP = "step_num"
 _PS_PER_NS = 1_000
+_MAX_NS = 2**62
+"""Later times are taken for this one, so that sums of times fit into 64 bits."""
 _READ_STATS = {"correlation_id", "kernel_details", "memcpy_details", "hlo_op", _STEP}
 
 _PROPERTIES = {
@@ -143,7 +145,7 @@ def _list_rows(space: Any) -> Iterator[tuple[Any, ...]]:
             lane = int(stream[1]) if gpu and stream else line.id
             for event in line.events:
                 yield (
-                    line.timestamp_ns + event.offset_ps // _PS_PER_NS,
+                    max(-_MAX_NS, min(line.timestamp_ns + event.offset_ps // _PS_PER_NS, _MAX_NS)),
                     event.duration_ps // _PS_PER_NS,
                     names.get(event.metadata_id, "unknown"),
                     int(gpu[1]) if gpu else None,

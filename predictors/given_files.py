@@ -1,4 +1,4 @@
-"""Read a user's TOML within the limits on its size and nesting."""
+"""Read files that users give: regular ones only, and TOML within the limits on its size and nesting."""
 
 from __future__ import annotations
 
@@ -15,6 +15,23 @@ MAX_TOML_NESTING = 16
 """Brackets inside brackets; descriptions need three."""
 
 
+def read_regular_file(path: Path, most_bytes: int) -> bytes:
+    """Read at most so many bytes of a file.
+
+    A pipe, which may wait for ever, and a device, which may never end, are refused unread.
+
+    Raises:
+        OSError: It can't be read.
+        ValueError: It is no regular file.
+    """
+    # Without O_NONBLOCK, opening a pipe waits for a writer; without O_BINARY, Windows changes what is read.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("not a file")
+        return file.read(most_bytes)
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
 
@@ -22,12 +39,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         OSError: It cannot be read.
         ValueError: It is no file, too large, no TOML or nested too deeply; the message says which.
     """
-    # Without O_NONBLOCK, opening a pipe waits for a writer; without O_BINARY, Windows changes what is read.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with open(os.open(path, flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("not a file")
-        data = file.read(MAX_TOML_BYTES + 1)
+    data = read_regular_file(path, MAX_TOML_BYTES + 1)
     if len(data) > MAX_TOML_BYTES:
         raise ValueError(f"larger than {MAX_TOML_BYTES:,} bytes")
     try:
@@ -43,8 +55,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     return document
 
 
-def describe_failure(error: OSError | ValueError) -> str:
-    """Return why :func:`read_toml` failed, without the path."""
+def describe_failure(error: Exception) -> str:
+    """Return why a file couldn't be read, without the path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
