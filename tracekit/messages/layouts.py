@@ -206,6 +206,18 @@ SEQUENCE_PARALLEL_INSERTED = note(
     "{host_cost} Embeddings and the loss stay as they are; inputs that are gathered again behind the backward pass's "
     "products aren't counted."
 )
+BATCH_LARGEST = note(
+    "The largest batch that surely fits on {target} is {samples:count sample} on each rank: one more may not."
+)
+BATCH_FIT_UNKNOWN = error(
+    "Which batch fits on {target} isn't known: {reason}.", "Give a number of samples or a multiple with {--batch}."
+)
+MEMORY_FITS_AS = note("Over as many GPUs it would fit as {layouts:list}.")
+MEMORY_FITS_NO_LAYOUT = note("No other layout over as many GPUs is known to hold it.")
+BATCH_FITS_NOWHERE_HERE = error(
+    "Not even one sample on each rank fits on {target}: {reason}. {proposal}",
+    "Try more GPUs, {--fsdp}, {--tp}, {--recompute} or shorter sequences ({--seq}).",
+)
 EXPERT_PARALLEL_INSERTED = note(
     "The trace has no expert parallelism, and {experts:count expert} a layer: Megatron-LM's all-to-alls were "
     "inserted, {alltoalls:number} a step with {message_bytes} in all, one before and one after each MoE layer, "

@@ -16,6 +16,7 @@ from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import infer_job_batch, separate_batches
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.job import WholeJob
+from tracekit.prediction.largest_batch import resolve_largest_batch
 from tracekit.prediction.model import PredictedStep, Prediction, Predictions, RefusedTarget, Target
 from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.question import Question
@@ -137,9 +138,10 @@ def predict_targets(
     for number, target in enumerate(wanted, 1):
         progress(PREDICTING_TARGET(target=target.label, number=number, targets=len(wanted)))
         try:
-            predicted.append(
-                predictor.predict(replace(target, layout=_fill_cluster(predictor, target, layout, change)))
-            )
+            laid_out = replace(target, layout=_fill_cluster(predictor, target, layout, change))
+            chosen, note = resolve_largest_batch(predictor, laid_out)
+            step = predictor.predict(chosen)
+            predicted.append(replace(step, notes=(note, *step.notes)) if note else step)
         except (ClusterError, LayoutError) as error:
             refused.append(RefusedTarget(target.label, error))
     if refused and not predicted:

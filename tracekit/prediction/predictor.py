@@ -150,13 +150,14 @@ class Predictor:
 
     def fits(self, target: Target) -> bool:
         """Return whether memory holds the job in the target's layout, for sure; stages count as one pass each."""
-        return self._judge_memory(target).fits is True
+        return self.judge_memory(target).fits is True
 
     def may_fit(self, target: Target) -> bool:
         """Return whether memory may hold the job in the target's layout; stages count as one pass each."""
-        return self._judge_memory(target).fits is not False
+        return self.judge_memory(target).fits is not False
 
-    def _judge_memory(self, target: Target) -> MemoryFit:
+    def judge_memory(self, target: Target) -> MemoryFit:
+        """Judge whether memory holds the job in the target's layout; stages count as one pass each."""
         return self.job.judge_memory(target.gpu.gpu, find_layout_change(self.job.layout, target))
 
     def _shard_tables(self, target: Target) -> Target:

@@ -18,6 +18,7 @@ from tracekit.parallelism.process_groups import infer_layout
 from tracekit.parallelism.stragglers import predict_stragglers
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.job import WholeJob
+from tracekit.prediction.largest_batch import TRIED_SPLITS, count_rank_samples, find_largest_batch, with_batch
 from tracekit.prediction.model import PredictedStep, Prediction, Target
 from tracekit.prediction.notes import note_outsized_node
 from tracekit.prediction.predictor import Predictor
@@ -55,9 +56,6 @@ SWEEP_COLUMNS = {
 KNEE_EFFICIENCY = 0.9
 """Least throughput per GPU of a layout up to the knee, relative to the smallest layout's."""
 
-
-MAX_BATCH_FACTOR = 1 << 16
-"""Largest multiple of the batch that is tried."""
 TIED_THROUGHPUT_FRACTION = 0.01
 """Relative difference of throughput below which layouts are tied; of tied layouts the cheapest comes first."""
 
@@ -180,7 +178,7 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     job = WholeJob(run, run.program, old, processed)
     predictor = settings.make_predictor(job, job)
     if batch == inf:
-        samples = _count_rank_samples(run, processed, old)
+        samples = count_rank_samples(run.program, processed, old)
         wanted = [_enlarge_batch(predictor, target, samples) for target in wanted]
     wanted = [target for at, target in enumerate(wanted) if at < len(asked) or predictor.may_fit(target)]
     found = [*_predict_targets(predictor, wanted, refused)]
@@ -198,10 +196,6 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
         assumptions=tuple(dict.fromkeys(assumed)),
         price_doubts=settings.prices.doubts,
     )
-
-
-TRIED_SPLITS = (1, 2, 4, 8)
-"""Tensor-parallel ranks and stages that are tried where none are asked for."""
 
 
 def _is_open(run: MeasuredRun, request: "SweepRequest") -> bool:
@@ -263,34 +257,16 @@ def _count_replica_ranks(old: Layout, change: LayoutRequest) -> int:
     return (change.tp or old.tp) * (change.pp or old.pp) * sharing
 
 
-def _count_rank_samples(run: MeasuredRun, processed: StepBatch, old: Layout) -> int:
-    """Count the samples of a rank's step, so that any number of them can be tried; 1 where they aren't known."""
-    facts = run.trace.capture_facts
-    known = facts.batch if facts else 0
-    counted = processed.size / old.dp / processed.passes if processed.unit == "samples" else 0.0
-    return known or (int(counted) if counted == int(counted) else 0) or 1
-
-
 def _enlarge_batch(predictor: Predictor, target: Target, samples: int) -> Target:
-    """Return a target with the largest batch of whole samples that surely fits; unchanged if none does.
+    """Return a target with the largest batch of whole samples that surely fits; the traced one if none does.
 
     ``samples`` are those of the traced batch.
     """
-    layout = target.layout or Layout()
-
-    def enlarge(number: int) -> Target:
-        return replace(target, layout=replace(layout, batch=number / samples))
-
     try:
-        fits, fails = (samples, 2 * samples) if predictor.fits(enlarge(samples)) else (0, samples)
-        while fits and fails <= MAX_BATCH_FACTOR * samples and predictor.fits(enlarge(fails)):
-            fits, fails = fails, 2 * fails
-        while fails - fits > 1:
-            middle = (fits + fails) // 2
-            fits, fails = (middle, fails) if predictor.fits(enlarge(middle)) else (fits, middle)
+        largest = find_largest_batch(predictor, target, samples)
     except TracekitError:
         return target  # which its prediction refuses, too
-    return enlarge(fits or samples)
+    return with_batch(target, (largest or samples) / samples)
 
 
 def _predict_targets(predictor: Predictor, wanted: Sequence[Target], refused: list[Message]) -> Iterator[Prediction]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from tracekit.bounds import MAX_COUNT
@@ -178,7 +179,9 @@ class ProgramOptions(Request):
         setting = CaptureSetting(request.index_pattern, is_calibrated)
         if self.is_engine_step:
             return self._capture_engine_step(name, request, setting)
-        batch = request.batch if isinstance(request, LayoutOptions) else None
+        batch = request.batch_factor if isinstance(request, LayoutOptions) else None
+        if batch is None or batch == inf:
+            return capture_named(name, self.capture, None, request.source_gpu, setting)[0], request
         trace, left = capture_named(name, self.capture, batch, request.source_gpu, setting)
         return trace, replace(request, batch=left) if isinstance(request, LayoutOptions) else request
 
@@ -192,8 +195,8 @@ class ProgramOptions(Request):
             raise RequestError(messages.ENGINE_OPTIONS())
         model = read_served_model(name, self.precision, self.cache_type)
         layout = request if isinstance(request, LayoutOptions) else None
-        batch, context = (layout.batch or 1, layout.context) if layout else (1, None)
-        if batch != int(batch):
+        batch, context = (layout.batch_factor or 1, layout.context) if layout else (1, None)
+        if batch == inf or batch != int(batch):
             raise RequestError(messages.BATCH_MALFORMED(batch=str(batch)))
         tokens = self.seq or DEFAULT_TOKENS
         step = EngineStep(int(batch), 1, context or tokens) if self.decode else EngineStep(int(batch), tokens, 0)

@@ -7,7 +7,7 @@ trace's, and one beside each cluster, in their order.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isnan, log2
+from math import isinf, isnan, log2
 from string import Formatter
 from typing import Any
 
@@ -20,6 +20,7 @@ from tracekit.errors import TracekitError
 from tracekit.messages import front_ends
 from tracekit.prediction.targets import expand_group, resolve_gpu_name
 from tracekit.request.answers import list_refused_options
+from tracekit.request.options.layout import parse_batch_factor
 from tracekit.web.ask import FIELDS, Ask, make_rank_by_rank_error, names_file
 from tracekit.web.errors import WebError, serialize_error
 from tracekit.web.jobs import WebJob
@@ -246,11 +247,17 @@ def list_sliders(job: WebJob) -> list[Slider]:
     clusters = [name for name in request.get("cluster") or () if not NODE.fullmatch(name)]
     most = min((load_cluster(name).gpus for name in clusters), default=MAX_GPUS_OF_NODE)
     sliders = [
-        Slider("batch", "Batch, times the trace's", -3, 5, 1, round(log2(request.get("batch") or 1)), True),
+        Slider("batch", "Batch, times the trace's", -3, 5, 1, round(log2(_get_batch_factor(request))), True),
         Slider("host_speed", "Host speed, times the trace's", 0.5, 3, 0.1, request.get("host_speed") or 1, False),
         Slider("world_size", "GPUs in use", 0, int(log2(max(most, gpus))), 1, round(log2(gpus)), True),
     ]
     return [slider for slider in sliders if isinstance(slider.value, int | float) and slider.least < slider.most]
+
+
+def _get_batch_factor(request: Mapping[str, Any]) -> float:
+    """Return the multiple of the batch that a request asks for; 1 for the largest that fits."""
+    factor = parse_batch_factor(request.get("batch"))
+    return 1.0 if factor is None or isinf(factor) else factor
 
 
 def adjust_request(job: WebJob, entered: Mapping[str, str]) -> dict[str, Any]:

@@ -85,6 +85,26 @@ class ScheduleOptions(Request):
         _ = self.schedule
 
 
+LARGEST_BATCH = "max"
+
+
+def parse_batch_factor(batch: float | str | None) -> float | None:
+    """Parse the multiple of the batch; infinite for the largest that fits.
+
+    Raises:
+        RequestError: It is none.
+    """
+    if batch is None:
+        return None
+    text = str(batch).strip()
+    if text == LARGEST_BATCH:
+        return inf
+    factor = float(text) if re.fullmatch(NUMBER_PATTERN, text) else 0.0
+    if not MIN_BATCH_FACTOR <= factor <= MAX_BATCH_FACTOR:
+        raise RequestError(messages.BATCH_FACTOR_MALFORMED(batch=text, least=MIN_BATCH_FACTOR, most=MAX_BATCH_FACTOR))
+    return factor
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayoutOptions(Request):
     """The job's layout on the target."""
@@ -100,13 +120,12 @@ class LayoutOptions(Request):
     pp: Annotated[int | None, PIPELINE_PARALLEL] = None
     ep: Annotated[int | None, EXPERT_PARALLEL] = None
     batch: Annotated[
-        float | None,
+        float | str | None,
         Option(
-            "Each rank's batch on the target, as a multiple of the trace's, such as 2 or 0.5.",
+            "Each rank's batch on the target, as a multiple of the trace's, such as 2 or 0.5, or max for the most "
+            "samples that surely fit.",
             "Batch, times the trace's",
             "FACTOR",
-            minimum=MIN_BATCH_FACTOR,
-            maximum=MAX_BATCH_FACTOR,
         ),
     ] = None
     context: Annotated[
@@ -129,8 +148,15 @@ class LayoutOptions(Request):
         ),
     ] = None
 
+    @property
+    def batch_factor(self) -> float | None:
+        """The multiple of the batch; infinite for the largest that fits."""
+        return parse_batch_factor(self.batch)
 
-LARGEST_BATCH = "max"
+    def check(self) -> None:
+        """Check all options; see :meth:`Request.check`."""
+        super().check()
+        _ = self.batch_factor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,17 +201,7 @@ class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
     @property
     def batch_factor(self) -> float | None:
         """The multiple of the batch; infinite for the largest that fits."""
-        if self.batch is None:
-            return None
-        text = str(self.batch).strip()
-        if text == LARGEST_BATCH:
-            return inf
-        factor = float(text) if re.fullmatch(NUMBER_PATTERN, text) else 0.0
-        if not MIN_BATCH_FACTOR <= factor <= MAX_BATCH_FACTOR:
-            raise RequestError(
-                messages.BATCH_FACTOR_MALFORMED(batch=text, least=MIN_BATCH_FACTOR, most=MAX_BATCH_FACTOR)
-            )
-        return factor
+        return parse_batch_factor(self.batch)
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""

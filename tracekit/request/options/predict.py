@@ -37,7 +37,7 @@ class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, Tar
         chunks, zero_bubble = self.schedule
         own = {field.name: getattr(self, field.name) for field in fields(LayoutOptions)}
         return LayoutRequest(
-            **own,
+            **(own | {"batch": self.batch_factor}),
             fsdp=self.fsdp or None,
             sequence_parallel=self.sequence_parallel or None,
             micro_batches=self.micro_batches,
