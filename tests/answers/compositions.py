@@ -45,6 +45,7 @@ ASKS = {
     "--context": "--gpu b200 --context 4096",
     "--compile": "--gpu b200 --compile",
     "--train": "--gpu b200 --train",
+    "--precision": "--gpu b200 --precision fp8",
     "--decode": "--gpu b200 --decode --batch 8 --context 1024",
     "--decode --tp": f"{ON_EIGHT} --decode --tp 2 --precision fp8",
     "--prefill": "--gpu b200 --prefill --seq 128",

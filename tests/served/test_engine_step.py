@@ -130,7 +130,7 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="two steps"):
         ProgramOptions(decode=True, prefill=True).check()
     with pytest.raises(RequestError, match="engine"):
-        ProgramOptions(precision="fp8").check()
+        ProgramOptions(cache_type="fp8").check()
     with pytest.raises(RequestError, match="batch"):
         ProgramOptions(decode=True).capture_trace(config, PredictRequest(gpu="h100-sxm", batch=1.5))
     linear = DENSE | {

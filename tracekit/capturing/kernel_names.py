@@ -22,7 +22,10 @@ PLACED = ("elementwise_kernel",)
 # How CUDA's kernels of an op are called, as far as their names tell what they do; the first that fits.
 NAMES = (
     (r"^(linalg_vector_)?norm$", ("reduce_kernel",)),
-    (r"^(addbmm|baddbmm|bmm|addmm|mm|addmv|mv|dot|_int_mm|_scaled_mm|(_scaled)?_grouped_mm)$", ("gemm",)),
+    (
+        r"^(addbmm|baddbmm|bmm|addmm|mm|addmv|mv|dot|_int_mm|_scaled_mm|(_scaled)?_grouped_mm|tracekit::quantised_\w+)$",
+        ("gemm",),
+    ),
     (r"^(_?linalg_(?!vector_norm)|_?cdist|_?fft|triangular_solve|cholesky|lu_)", ("library_kernel",)),
     (r"efficient_attention_backward", ("fmha_cutlassB",)),
     (r"efficient_attention", ("fmha_cutlassF",)),
@@ -43,6 +46,7 @@ NAMES = (
     (r"^(triu|tril)$", ("triu_tril_kernel",)),
     (r"^flip$", ("flip_kernel",)),
     (r"^(_to_copy|clone|copy_)$", ("direct_copy_kernel",)),
+    (r"^tracekit::quantise$", ("cast_transpose_kernel",)),
     (r"", PLAIN),
 )
 TF32 = "tf32_"

@@ -51,6 +51,35 @@ def is_config_text(head: bytes) -> bool:
 AUTOCAST_DTYPES = ("bf16", "fp16")
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 """Names of types -> PyTorch's."""
+TF32 = "tf32"
+
+
+@dataclass(frozen=True)
+class NarrowFormat:
+    """How products of fewer than 16 bits are trained.
+
+    Attributes:
+        dtype: Format of the products.
+        multiple: Of a layer's widths, without which it stays as it is.
+        scales_tensor: Whether a scale that holds for the whole tensor is found before it is cast, in a pass of its own.
+    """
+
+    dtype: str
+    multiple: int
+    scales_tensor: bool = False
+
+
+NARROW_FORMATS = {
+    "fp8": NarrowFormat("fp8", 16, scales_tensor=True),
+    "fp8_rowwise": NarrowFormat("fp8", 16),
+    "fp8_delayed": NarrowFormat("fp8", 16),
+    "fp8_block": NarrowFormat("fp8_block", 128),
+    "mxfp8": NarrowFormat("mxfp8", 32),
+    "nvfp4": NarrowFormat("nvfp4", 16, scales_tensor=True),
+}
+"""One scale for each tensor as it is now, each row, each tensor as it was in earlier steps, each 128 (of weights 128 x
+128), each 32 elements, and each 16 with one for the tensor beside (Transformer Engine's recipes, torchao's float8)."""
+PRECISIONS = (*AUTOCAST_DTYPES, TF32, *NARROW_FORMATS)
 ATTENTION_KINDS = ("eager", "sdpa", "flash")
 """By plain products and a softmax, by the kernel that PyTorch chooses, and by FlashAttention."""
 FUSED = "fused-"
@@ -73,6 +102,7 @@ class CaptureOptions:
         seq: Of a config: tokens of each sequence; None for the default.
         dtype: Of a config: type of its parameters; None for the default.
         attention: How attention is computed: 'eager', 'sdpa' or 'flash'; None as the config or the program has it.
+        precision: Format of the linear layers' products: one of :data:`PRECISIONS`; None as the program has it.
         measured: A recorded trace of the program, which corrects its times; None for none.
         table: Of a DLRM: embedding tables in place of its own, as :func:`parse_table_spec` takes them.
         bottom_mlp: Of a DLRM: widths of its bottom MLP; None for its own.
@@ -89,6 +119,7 @@ class CaptureOptions:
     seq: int | None = None
     dtype: str | None = None
     attention: str | None = None
+    precision: str | None = None
     measured: str | None = None
     table: tuple[str, ...] = ()
     bottom_mlp: str | None = None
@@ -106,6 +137,10 @@ class CaptureOptions:
             raise RequestError(messages.DTYPE_UNKNOWN(dtype=self.dtype, known=list(DTYPES)))
         if self.attention not in (None, *ATTENTION_KINDS):
             raise RequestError(messages.ATTENTION_UNKNOWN(attention=self.attention, known=list(ATTENTION_KINDS)))
+        if self.precision not in (None, *PRECISIONS):
+            raise RequestError(messages.PRECISION_UNKNOWN(precision=self.precision, known=list(PRECISIONS)))
+        if self.precision in (*AUTOCAST_DTYPES, TF32) and (self.autocast or self.tf32):
+            raise RequestError(messages.PRECISION_TWICE(precision=self.precision))
         _ = self.dlrm_edits
 
     @property

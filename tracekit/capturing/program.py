@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.capturing.load import import_torch, name_failures
-from tracekit.capturing.options import DTYPES, FUSED, CaptureOptions
+from tracekit.capturing.options import AUTOCAST_DTYPES, DTYPES, FUSED, NARROW_FORMATS, TF32, CaptureOptions
 from tracekit.errors import CaptureError
 from tracekit.messages import models as messages
 from tracekit.models.captured import CaptureFacts
@@ -76,6 +76,7 @@ def capture(
     compiled: bool = False,
     channels_last: bool = False,
     attention: str | None = None,
+    precision: str | None = None,
     name: str | None = None,
     keywords: Mapping[str, Any] | None = None,
 ) -> CapturedProgram:
@@ -96,6 +97,7 @@ def capture(
         compiled: Whether torch.compile fuses the model's kernels, as far as rules tell.
         channels_last: Whether 4-dimensional inputs, parameters and buffers lie as torch.channels_last has them.
         attention: How scaled_dot_product_attention runs: 'eager', 'sdpa' or 'flash'; None as PyTorch chooses.
+        precision: Format of the linear layers' products, as :class:`CaptureOptions` has it; None as the model has it.
         name: Of the program; by default that of the model's class.
         keywords: Keyword arguments of the model.
 
@@ -104,7 +106,12 @@ def capture(
         RequestError: An option is unknown.
     """
     torch = import_torch()
-    CaptureOptions(train=training, optimizer=optimizer, autocast=autocast, attention=attention)
+    CaptureOptions(
+        train=training, optimizer=optimizer, autocast=autocast, tf32=tf32, attention=attention, precision=precision
+    )
+    if precision in AUTOCAST_DTYPES:
+        autocast = precision
+    tf32 = tf32 or precision == TF32
     from tracekit.capturing.cuda_choices import choose_as_cuda
     from tracekit.capturing.ops import Capture, profile_ops, sum_bytes
 
@@ -128,6 +135,11 @@ def capture(
             fused = modes.enter_context(
                 choose_as_cuda(getattr(torch, DTYPES[autocast]) if autocast else None, attention)
             )
+            if precision in NARROW_FORMATS:
+                from tracekit.capturing.narrow_products import multiply_narrowly
+
+                single = getattr(torch, DTYPES[autocast]) if autocast else None
+                modes.enter_context(multiply_narrowly(model, precision, single, compiled=compiled))
             _run_step(model, inputs, keywords or {}, training, update, seen.memory)
             peaks = seen.memory.list_peaks(one.grad for one in parameters if one.grad is not None)
     if attention and not fused:
@@ -145,6 +157,7 @@ def capture(
         state_bytes=states,
         peaks=peaks,
         trains=training,
+        precision=precision if precision in NARROW_FORMATS else "",
     )
     found = CapturedProgram(called, tuple(seen.calls), profile, facts)
     if compiled:

@@ -11,7 +11,7 @@ from predictors import Gpu, resolve_gpu
 from tracekit import ingest
 from tracekit.capturing.load import load_program, move_prints_to_stderr, read_max_tokens, takes_batch
 from tracekit.capturing.loaded_program import LoadedProgram
-from tracekit.capturing.options import CONFIG_SUFFIX, CaptureOptions, is_timm_name
+from tracekit.capturing.options import AUTOCAST_DTYPES, CONFIG_SUFFIX, TF32, CaptureOptions, is_timm_name
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.timed_trace import DEFAULT_SETTING, REFERENCE_GPU, CaptureSetting, TimeCorrection, load_captured
 from tracekit.comm.cluster import USABLE_MEMORY_FRACTION
@@ -123,11 +123,14 @@ class NamedProgram:
 
     def _capture(self, batch: int | None, tokens: int) -> CapturedProgram:
         options, dlrm = self._options, self.dlrm
+        is_language = self._is_config and not dlrm
+        # A language model of 16 bits needs no autocast.
+        is_whole = is_language and options.precision in AUTOCAST_DTYPES and options.dtype != SINGLE_DTYPE
         given = load_program(
             self._name,
             batch=batch,
             tokens=tokens,
-            dtype=options.dtype or (SINGLE_DTYPE if dlrm or self._is_timm else DEFAULT_DTYPE),
+            dtype=options.dtype or (_choose_dtype(options) if is_language else SINGLE_DTYPE),
             training=options.train,
             attention=options.attention,
             **({"dlrm": dlrm} if dlrm else {}),
@@ -142,20 +145,27 @@ class NamedProgram:
             compiled=options.compile,
             channels_last=options.channels_last,
             attention=_choose_kernel(given, options),
+            precision=None if is_whole else options.precision,
             name=given.name,
             keywords=given.keywords,
         )
         size = batch or (dlrm.batch_size if dlrm else int(self._is_config or self._is_timm))
-        tokens_known = self._is_config and not dlrm
         facts = replace(
             found.facts,
             batch=size,
-            tokens=size * tokens if tokens_known else 0,
+            tokens=size * tokens if is_language else 0,
             tables=dlrm.tables if dlrm else (),
             attention=_name_attention(given, options, found),
             quantization=given.quantization,
         )
         return replace(found, facts=facts)
+
+
+def _choose_dtype(options: CaptureOptions) -> str:
+    """Return the type of a language model's parameters where none is asked for."""
+    if options.precision in AUTOCAST_DTYPES:
+        return str(options.precision)
+    return SINGLE_DTYPE if options.precision == TF32 else DEFAULT_DTYPE
 
 
 def _choose_kernel(given: LoadedProgram, options: CaptureOptions) -> str | None:

@@ -176,8 +176,16 @@ OPTIONS_OF_PROGRAMS = error(
     "Leave them out, or give FILE.py:FUNCTION or a model's config.json.",
 )
 DECODE_AND_PREFILL = error("{--decode} and {--prefill} are two steps.", "Give one of them.")
-PRECISION_WITHOUT_ENGINE = error(
-    "{--precision} and {--cache-type} are those of a serving engine's step.", "Add {--decode} or {--prefill}."
+CACHE_TYPE_WITHOUT_ENGINE = error(
+    "{--cache-type} is that of a serving engine's step.", "Add {--decode} or {--prefill}."
+)
+PRECISION_UNKNOWN = error("{precision!r} is no format of products.", "Known are {known:list}.")
+PRECISION_TWICE = error(
+    "{--precision} {precision} is said by {--autocast} or {--tf32} as well.", "Leave one of them out."
+)
+PRECISION_WITHOUT_LAYERS = error(
+    "The program has no linear layer whose products could run in {precision}.",
+    "Give a module of nn.Linear, or leave {--precision} out.",
 )
 ENGINE_OPTIONS = error(
     "{--train}, {--autocast}, {--tf32}, {--compile} and {--measured} don't go with a serving engine's step.",

@@ -232,6 +232,10 @@ ENGINE_OF_CAPTURE = note(
 QUANTIZATION_OF_CAPTURE = note(
     "The linear layers hold weights of fp8 (e4m3), and cast their inputs to it, as the config says ({method})."
 )
+PRECISION_OF_CAPTURE = note(
+    "Products of linear layers and experts run in {precision}, those of both gradients too, and each operand is cast "
+    "once; attention, routers, norms and the output head stay as they are."
+)
 MEMORY_CAPTURED = note(
     "its tensors take {peak_bytes} at once, beside the workspaces of kernels; {usable_bytes} are usable"
 )

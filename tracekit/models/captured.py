@@ -41,6 +41,7 @@ class CaptureFacts:
         tables: Embedding tables of a recommender's configuration.
         attention: How attention is computed, as was assumed or asked for; empty as the program's code has it.
         quantization: How its config says that weights are quantized; empty where they aren't.
+        precision: Format of fewer than 16 bits that its linear layers' products run in; empty where none was asked for.
         engine: The serving engine whose kernels it has; empty where PyTorch runs it.
     """
 
@@ -60,6 +61,7 @@ class CaptureFacts:
     tables: tuple[TableSpec, ...] = ()
     attention: str = ""
     quantization: str = ""
+    precision: str = ""
     engine: str = ""
 
     def to_dict(self) -> dict[str, object]:

@@ -25,6 +25,7 @@ WEIGHT_INPUT = {
     "aten::addmm": 2,
     "aten::mm": 1,
     "aten::_scaled_mm": 1,
+    "tracekit::quantised_linear": 1,
     "aten::cudnn_convolution": 1,
     "aten::miopen_convolution": 1,
     "aten::convolution_overrideable": 1,

@@ -123,9 +123,10 @@ class ProgramOptions(Request):
     precision: Annotated[
         str | None,
         Option(
-            "Of a serving engine's step: format of the weights' products, bf16, fp16, fp8, fp8_block or nvfp4; default "
-            "as the config says.",
-            "Engine: precision of the weights",
+            "Of a program: format of its linear layers' products, forward and backward: bf16, fp16, tf32, fp8, "
+            "fp8_rowwise, fp8_delayed, fp8_block, mxfp8 or nvfp4. Of a serving engine's step: bf16, fp16, fp8, "
+            "fp8_block or nvfp4; default as the config says.",
+            "Program: precision of products",
             "TYPE",
         ),
     ] = None
@@ -144,8 +145,8 @@ class ProgramOptions(Request):
         _ = self.capture
         if self.decode and self.prefill:
             raise RequestError(messages.DECODE_AND_PREFILL())
-        if (self.precision or self.cache_type) and not self.is_engine_step:
-            raise RequestError(messages.PRECISION_WITHOUT_ENGINE())
+        if self.cache_type and not self.is_engine_step:
+            raise RequestError(messages.CACHE_TYPE_WITHOUT_ENGINE())
 
     @property
     def is_engine_step(self) -> bool:

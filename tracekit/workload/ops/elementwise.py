@@ -151,6 +151,16 @@ def _make_cast(bytes_per_element: float) -> TrafficFormula:
     return columns
 
 
+@op("tracekit::quantise", family="elementwise")
+def _compute_quantise(signature: Signature, item_bytes: int) -> Columns | None:
+    """Compute a captured cast of an input, with the bytes that are read and written for each element."""
+    del item_bytes
+    x, read, written = signature.get_tensor(0), signature.get_value(1), signature.get_value(2)
+    if x is None or not isinstance(read, int | float) or not isinstance(written, int | float):
+        return None
+    return build_traffic_columns(x.shape, flops=x.numel, bytes_=round(x.numel * (read + written)))
+
+
 def _make_cast_back(*, shape: int | None = None) -> TrafficFormula:
     """Make the formula of a cast back to the kernel's type: all inputs read, the result written.
 

@@ -147,7 +147,10 @@ def _compute_scaled_mm_out(signature: Signature) -> Columns | None:
     return {"batch": 1, "m": out[0], "n": out[1], "k": left[1]}
 
 
-@op("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2", family="gemm")
+@op(
+    "aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2", "tracekit::quantised_grouped_mm",
+    family="gemm",
+)  # fmt: skip
 def _compute_grouped_mm(signature: Signature) -> Columns | None:
     """Compute one GEMM per group; groups that split an axis of a two-axis operand are assumed to be even.
 
@@ -158,8 +161,9 @@ def _compute_grouped_mm(signature: Signature) -> Columns | None:
     if left is None or right is None or len(left) < 2 or len(right) < 2:
         return None
     m, k, n = left[-2], _count_packed_elements(signature) * left[-1], right[-1]
+    told = _name_precision(signature.get_value(3)) if signature.op.startswith("tracekit::") else {}
     if len(left) == 3 and len(right) == 3:
-        return {"batch": left[0], "m": m, "n": n, "k": k}
+        return {"batch": left[0], "m": m, "n": n, "k": k} | told
     if not ends:
         return None
     groups = max(ends[0].numel, 1)
@@ -169,7 +173,7 @@ def _compute_grouped_mm(signature: Signature) -> Columns | None:
         n = math.ceil(n / groups)
     else:
         k = math.ceil(k / groups)
-    return {"batch": groups, "m": m, "n": n, "k": k}
+    return {"batch": groups, "m": m, "n": n, "k": k} | told
 
 
 def _make_packed_weight_formula(*, outputs: int, axis: int = 0, scales: tuple[int, ...] = ()) -> Formula:
