@@ -103,7 +103,15 @@ PLAN_TOO_LARGE = error(
     "The page plans up to {most_tables} tables on {most_ranks} GPUs, and these are {tables} on {ranks}.",
     "`tracekit shard` on the command line takes more.",
 )
-TOO_MANY_SERVED_GPUS = error("A page compares few GPUs at once.", "Name at most {most} GPUs, not groups of them.")
+TOO_MANY_SERVED_GPUS = error(
+    "A page compares few GPUs and loads at once.",
+    "Name at most {most} GPUs and clusters, not groups of them, and {most} loads.",
+)
+OPTION_UNKNOWN = error("There is no option {option!r} here.", "Known: {known:list}.")
+SERVED_LOAD_TOO_LARGE = error(
+    "The server answers loads of at most {most:,} output tokens, and this one has {tokens:,}.",
+    "Ask for shorter answers or fewer requests, or run `tracekit serving` yourself.",
+)
 PLANNER_BUSY = error("Others' plans are being made.", "Try again in some seconds.")
 DATABASE_BUSY = error(
     "The server's database is locked or doesn't respond.", "Try again in some seconds, or tell whoever runs the server."

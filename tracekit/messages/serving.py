@@ -66,6 +66,10 @@ SERVING_TRACE_WITHOUT_STEPS = error(
     "The trace has no steps that a serving engine marked as prefill or decode.",
     "Record the engine itself: it marks them (vLLM: execute_..., SGLang: step[...]).",
 )
+SERVING_TRACE_WITHOUT_GPU = error(
+    "The trace doesn't say which GPU it was recorded on, so its steps can't be compared with those predicted.",
+    "Name it with {--source-gpu}.",
+)
 SERVING_CALIBRATED = note(
     "Steps are as the trace on {gpu} has them: the GPU's work takes {factors:list} of what is predicted, with "
     "sequences of {context:,.0f} tokens assumed in the cache."

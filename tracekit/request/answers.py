@@ -240,9 +240,9 @@ def serving(
         raise RequestError(requests.NO_TARGET())
     question = _ask_of_served(config, request)
     if trace is not None:
-        run = measure(trace, RunOptions(), progress)
+        run = measure(trace, RunOptions(source_gpu=request.source_gpu), progress)
         if run.gpu is None:
-            raise RequestError(requests.NO_TARGET())
+            raise RequestError(serving_messages.SERVING_TRACE_WITHOUT_GPU())
         ranks = question.engine.ranks
         own = calibrate_steps(
             measure_engine_steps(run),

@@ -27,6 +27,7 @@ class Panel(StrEnum):
     LAYOUT = "Layout"
     WHAT_IF = "What if"
     PROGRAM = "A program that never ran"
+    ENGINE = "Serving engine"
     OUTPUT = "Output"
 
 

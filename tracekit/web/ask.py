@@ -9,8 +9,8 @@ from predictors.errors import UnknownGpuError
 from tracekit.comm import UnknownClusterError
 from tracekit.messages import Template, front_ends
 from tracekit.messages.catalogue import read_message
-from tracekit.request import ExportRequest, Option, list_fields
-from tracekit.request.option import split_values
+from tracekit.request import ExportRequest, Option, ServingRequest, list_fields
+from tracekit.request.option import Request, split_values
 from tracekit.request.options import DecisionOptions
 from tracekit.request.program_options import ProgramOptions
 from tracekit.web.errors import WebError
@@ -23,26 +23,10 @@ FILE_OPTIONS = ("gpu", "cluster", "source_gpu", "source_cluster", "price")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask(ExportRequest, DecisionOptions, ProgramOptions):
-    """What to find out; names and meanings as on the command line. Without a target: the measured run only."""
+class LimitedRequest(Request):
+    """A request over HTTP, within the server's limits."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
-
-    model_config: ClassVar[None] = None  # type: ignore[misc]
-    """No option here: the server reads no file that a request names. It takes the one uploaded with the traces."""
-    indices: ClassVar[None] = None  # type: ignore[misc]
-    """Likewise."""
-    host_from: ClassVar[None] = None  # type: ignore[misc]
-    """Likewise. `info` of such a trace prints its host's speed, which `host` takes."""
-    measured: ClassVar[None] = None  # type: ignore[misc]
-    """Likewise."""
-    prices: ClassVar[None] = None  # type: ignore[misc]
-    """Likewise; `price` takes them one by one."""
-    ranks: Annotated[int | None, Option("Measure one rank; default all, together.", "Rank", "N", minimum=0)] = None
-    question = DecisionOptions.question
-    timeline: Annotated[bool, Option("Also draw the timeline for Perfetto, which takes as long again.", "Timeline")] = (
-        False
-    )
 
     def check(self) -> None:
         """Check all options, and the server's limits first.
@@ -71,6 +55,27 @@ class Ask(ExportRequest, DecisionOptions, ProgramOptions):
                 raise WebError(front_ends.SERVER_READS_NO_FILES(value=text))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ask(LimitedRequest, ExportRequest, DecisionOptions, ProgramOptions):
+    """What to find out; names and meanings as on the command line. Without a target: the measured run only."""
+
+    model_config: ClassVar[None] = None  # type: ignore[misc]
+    """No option here: the server reads no file that a request names. It takes the one uploaded with the traces."""
+    indices: ClassVar[None] = None  # type: ignore[misc]
+    """Likewise."""
+    host_from: ClassVar[None] = None  # type: ignore[misc]
+    """Likewise. `info` of such a trace prints its host's speed, which `host` takes."""
+    measured: ClassVar[None] = None  # type: ignore[misc]
+    """Likewise."""
+    prices: ClassVar[None] = None  # type: ignore[misc]
+    """Likewise; `price` takes them one by one."""
+    ranks: Annotated[int | None, Option("Measure one rank; default all, together.", "Rank", "N", minimum=0)] = None
+    question = DecisionOptions.question
+    timeline: Annotated[bool, Option("Also draw the timeline for Perfetto, which takes as long again.", "Timeline")] = (
+        False
+    )
+
+
 def names_file(text: str) -> bool:
     """Return whether a value of a GPU or cluster names a file, which the server never reads."""
     return ".toml" in text.lower()
@@ -92,7 +97,10 @@ def make_rank_by_rank_error(option: str, ranks: int) -> WebError:
     return WebError(front_ends.RANKS_WITHOUT_OPTION(ranks=ranks, option=FIELDS[option].option.label))
 
 
-_OPTION_LABELS = {name.replace("_", "-"): f"“{field.option.label}”" for name, field in FIELDS.items()}
+_OPTION_LABELS = {
+    field.name.replace("_", "-"): f"“{field.option.label}”"
+    for field in (*list_fields(ServingRequest), *FIELDS.values())
+}
 
 _PRICE_BOXES = {"source": "the trace's GPU", "0": "the cluster", "1": "the other cluster"}
 

@@ -19,6 +19,7 @@ from tracekit.comm import load_cluster
 from tracekit.errors import TracekitError
 from tracekit.messages import front_ends
 from tracekit.prediction.targets import expand_group, resolve_gpu_name
+from tracekit.request import RequestField
 from tracekit.request.answers import list_refused_options
 from tracekit.request.options.layout import parse_batch_factor
 from tracekit.web.ask import FIELDS, Ask, make_rank_by_rank_error, names_file
@@ -31,6 +32,18 @@ CONTEXT = {name: ("gpu", "cluster", "source_gpu") for name in ("price", "power_c
 """Options that are understood beside others only."""
 
 ASK = TypeAdapter(Ask)
+
+
+def collect_values(filled: Sequence[tuple[str, str]], fields: Mapping[str, RequestField]) -> dict[str, Any]:
+    """Collect the texts of fields that aren't blank; several values of one field as a list."""
+    values: dict[str, Any] = {}
+    for name, value in filled:
+        if value and name in fields:
+            field = fields[name]
+            parts = value.split(field.option.separator) if field.is_several else [value]
+            texts = [part.strip() for part in parts if part.strip()]
+            values[name] = [*values.get(name, ()), *texts] if field.is_several else value
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +69,7 @@ class Entered:
         clusters = [value for name, value in filled if name == "cluster"]
         prices = [value for name, value in filled if name == "cluster_price"]
         prices += [""] * (len(clusters) - len(prices))
-        values: dict[str, Any] = {}
-        for name, value in filled:
-            if value and name in FIELDS:
-                option = FIELDS[name]
-                parts = value.split(option.option.separator) if option.is_several else [value]
-                texts = [part.strip() for part in parts if part.strip()]
-                values[name] = [*values.get(name, ()), *texts] if option.is_several else value
+        values = collect_values(filled, FIELDS)
         boxes = {found[1]: value for name, value in filled if value and (found := PRICE_BOX.fullmatch(name))}
         given = [price for cluster, price in zip(clusters, prices, strict=False) if cluster]
         return cls(values, boxes, given, recorded_gpu)
@@ -167,21 +174,21 @@ def _note_mistake(mistakes: dict[str, dict[str, Any]], name: str, options: Mappi
     except ValidationError as error:
         first = error.errors()[0]
         option = str(first["loc"][0])
-        mistakes[name or option] = serialize_error(_explain_type(option, options.get(option), first["msg"]))
+        mistakes[name or option] = serialize_error(explain_type(FIELDS[option], options.get(option), first["msg"]))
     except (TracekitError, PredictorError) as error:
-        mistakes[name or _find_named_field(error)] = serialize_error(error)
+        mistakes[name or find_named_field(error, FIELDS)] = serialize_error(error)
 
 
-def _explain_type(option: str, value: Any, reason: str) -> TracekitError:
+def explain_type(field: RequestField, value: Any, reason: str) -> TracekitError:
     """Return the error of a text that isn't what its option takes, such as a number."""
     try:
-        FIELDS[option].check(value)
+        field.check(value)
     except TracekitError as error:
         return error
-    return WebError(front_ends.FIELD_INVALID(field=FIELDS[option].option.label, reason=reason))
+    return WebError(front_ends.FIELD_INVALID(field=field.option.label, reason=reason))
 
 
-def _find_named_field(error: TracekitError | PredictorError) -> str:
+def find_named_field(error: TracekitError | PredictorError, fields: Mapping[str, RequestField]) -> str:
     """Return the field that an error's message names first; empty if it names none."""
     told = error.catalogue_message if isinstance(error, TracekitError) else None
     if told is None:
@@ -189,7 +196,7 @@ def _find_named_field(error: TracekitError | PredictorError) -> str:
     parts = [part for text in (told.template.text, told.template.hint) for part in Formatter().parse(text)]
     named = [str(part[1]).removeprefix("--").replace("-", "_") for part in parts if str(part[1]).startswith("--")]
     named += [str(told.values.get("option", "")).replace(" ", "_")]
-    return next((name for name in named if name in FIELDS), "")
+    return next((name for name in named if name in fields), "")
 
 
 def _list_price_texts(prices: Mapping[str, float] | Sequence[str]) -> list[str]:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 STEPS = re.compile(r"-?[0-9]{1,18}(:-?[0-9]{1,18})?")
 
 
+SOURCE_GPU = Option("The GPU of the trace, where it doesn't say or says it wrong.", "GPU of the trace")
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepOptions(Request):
     """Which steps are measured."""
@@ -48,9 +51,7 @@ class StepOptions(Request):
 class RunOptions(StepOptions):
     """What is measured, and what is known of it."""
 
-    source_gpu: Annotated[
-        str | None, Option("The GPU of the trace, where it doesn't say or says it wrong.", "GPU of the trace")
-    ] = None
+    source_gpu: Annotated[str | None, SOURCE_GPU] = None
     model_config: Annotated[
         str | None,
         Option(

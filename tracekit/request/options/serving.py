@@ -9,7 +9,7 @@ from tracekit.errors import RequestError
 from tracekit.messages import serving as messages
 from tracekit.request.option import Option, Panel, Request, split_values
 from tracekit.request.options.layout import TENSOR_PARALLEL
-from tracekit.request.options.run import check_framework, parse_time_us
+from tracekit.request.options.run import SOURCE_GPU, check_framework, parse_time_us
 from tracekit.request.options.target import TARGET_GPUS, read_prices
 
 if TYPE_CHECKING:
@@ -26,10 +26,7 @@ class ServingRequest(Request):
 
     panel = Panel.TARGET
 
-    gpu: Annotated[
-        str | Sequence[str],
-        TARGET_GPUS,
-    ] = ()
+    gpu: Annotated[str | Sequence[str], TARGET_GPUS] = ()
     cluster: Annotated[
         str | Sequence[str],
         Option("Target cluster, such as 8xh100-sxm, or a TOML. `tracekit clusters` lists them.", "Clusters"),
@@ -42,13 +39,14 @@ class ServingRequest(Request):
             "[GPU=]DOLLARS",
         ),
     ] = ()
+    source_gpu: Annotated[str | None, SOURCE_GPU] = None
     framework: Annotated[
         str | None,
         Option(
             "The engine, with its version: vllm (default), sglang or trtllm, such as vllm==0.19.0.",
             "Serving engine and version",
             "NAME[==VERSION]",
-            panel=Panel.PROGRAM,
+            panel=Panel.ENGINE,
         ),
     ] = None
     tp: Annotated[int | None, TENSOR_PARALLEL] = None
@@ -58,7 +56,7 @@ class ServingRequest(Request):
             "Format of the weights' products: bf16, fp16, fp8, fp8_block or nvfp4; default as the config says.",
             "Precision of the weights",
             "TYPE",
-            panel=Panel.PROGRAM,
+            panel=Panel.ENGINE,
         ),
     ] = None
     cache_type: Annotated[
@@ -67,7 +65,7 @@ class ServingRequest(Request):
             "Format of keys and values in the cache: bf16 (default), fp16 or fp8.",
             "Precision of the cache",
             "TYPE",
-            panel=Panel.PROGRAM,
+            panel=Panel.ENGINE,
         ),
     ] = None
     concurrency: Annotated[
@@ -164,7 +162,7 @@ class ServingRequest(Request):
             "N",
             minimum=1,
             maximum=64,
-            panel=Panel.PROGRAM,
+            panel=Panel.ENGINE,
         ),
     ] = None
     accepted_tokens: Annotated[
@@ -175,7 +173,7 @@ class ServingRequest(Request):
             "N",
             minimum=1,
             maximum=65,
-            panel=Panel.PROGRAM,
+            panel=Panel.ENGINE,
         ),
     ] = None
     ttft_below: Annotated[
@@ -230,7 +228,7 @@ class ServingRequest(Request):
             "N",
             minimum=1,
             maximum=MAX_COUNT,
-            panel=Panel.PROGRAM,
+            panel=Panel.ENGINE,
         ),
     ] = None
     max_sequences: Annotated[
@@ -241,7 +239,7 @@ class ServingRequest(Request):
             "N",
             minimum=1,
             maximum=MAX_CONCURRENCY,
-            panel=Panel.PROGRAM,
+            panel=Panel.ENGINE,
         ),
     ] = None
     memory_share: Annotated[
@@ -252,7 +250,7 @@ class ServingRequest(Request):
             "FRACTION",
             minimum=0.05,
             maximum=1,
-            panel=Panel.PROGRAM,
+            panel=Panel.ENGINE,
         ),
     ] = None
 
@@ -288,10 +286,12 @@ class ServingRequest(Request):
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
-        from tracekit.prediction.targets import resolve_targets
+        from tracekit.prediction.targets import resolve_gpu_name, resolve_targets
 
         super().check()
         resolve_targets(split_values(self.gpu), split_values(self.cluster))
+        if self.source_gpu is not None:
+            resolve_gpu_name(self.source_gpu)
         self.given_prices.check()
         if self.framework is not None:
             check_framework(self.framework)
