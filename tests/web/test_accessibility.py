@@ -8,6 +8,8 @@ from tests.axe import find_barriers
 from tests.web.conftest import until
 from tracekit.testing import TraceBuilder
 
+pytestmark = pytest.mark.heavy
+
 ADDRESSES = ["", "login", "api/docs", "shard", "shard?tables=x&cluster=8xh100-sxm", "serving", "nothing"]
 STATES = ["found", "done", "failed", "split", "home", "shared", "file", "comparison", "mistakes"]
 
@@ -52,7 +54,6 @@ def test_nothing_keeps_people_from_a_page(page, shared, address):
     assert find_barriers(page) == []
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("state", STATES)
 def test_nothing_keeps_people_from_a_job(page, shared, shown, state):
     page.goto(f"{shared.url}{shown.get(state, shown['found'])}")

@@ -9,6 +9,8 @@ import pytest
 
 from tests.axe import find_barriers
 
+pytestmark = pytest.mark.heavy
+
 SAMPLE = Path(__file__).parents[2] / "sample_traces" / "synthetic_transformer_inference.json.gz"
 
 
@@ -74,7 +76,6 @@ def test_from_a_dropped_trace_to_a_deleted_report(page, shared, tmp_path):
     assert all(url.startswith((f"{server.url}/", "data:", "blob:")) for url in asked)
 
 
-@pytest.mark.heavy
 def test_what_is_on_its_way_when_another_file_fails_is_not_sent_twice(page, shared, tmp_path):
     held = []
     page.route("**/api/v1/uploads", lambda route: held.append(route))
@@ -95,7 +96,6 @@ def test_what_is_on_its_way_when_another_file_fails_is_not_sent_twice(page, shar
     assert len(held) == 1
 
 
-@pytest.mark.heavy
 def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_trace):
     server = shared
     page.goto(server.url)
@@ -145,7 +145,6 @@ def test_samples_ranks_mistakes_and_two_compared(page, shared, tmp_path, make_tr
     assert page.problems == []
 
 
-@pytest.mark.heavy
 def test_an_upload_that_breaks_is_resumed(page, shared, tmp_path, make_trace):
     source = tmp_path / "trace.json.gz"
     source.write_bytes(gzip.compress(make_trace()))
@@ -165,7 +164,6 @@ def test_an_upload_that_breaks_is_resumed(page, shared, tmp_path, make_trace):
     assert broken
 
 
-@pytest.mark.heavy
 def test_by_keyboard_alone(page, shared, make_trace):
     """A search's Enter chooses the one GPU that is left and sends nothing; what is folded stays so meanwhile."""
     page.goto(shared.url)
@@ -193,7 +191,6 @@ def test_by_keyboard_alone(page, shared, make_trace):
     assert page.problems == []
 
 
-@pytest.mark.heavy
 def test_a_form_says_all_that_is_wrong_without_a_reload(page, shared, make_trace):
     page.goto(shared.url)
     page.set_input_files("#files", {"name": "x.json", "mimeType": "text/plain", "buffer": make_trace()})
@@ -217,7 +214,6 @@ def test_a_form_says_all_that_is_wrong_without_a_reload(page, shared, make_trace
     assert page.evaluate("window.kept")
 
 
-@pytest.mark.heavy
 def test_a_report_has_addresses_within_and_sliders(page, shared):
     """Each setting of the sliders is a report with an address of its own; back leads to the one before."""
     page.goto(shared.url)
@@ -253,7 +249,6 @@ def test_a_report_has_addresses_within_and_sliders(page, shared):
     assert page.problems == []
 
 
-@pytest.mark.heavy
 def test_an_upload_without_a_connection_says_so_and_goes_on(page, shared, tmp_path, make_trace):
     source = tmp_path / "trace.json.gz"
     source.write_bytes(gzip.compress(make_trace()))
@@ -288,7 +283,6 @@ def test_pages_work_without_scripts(new_page, shared, make_trace):
         assert page.is_visible("footer.job time:text('UTC')")
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("width", [390, 768])
 def test_the_first_page_is_no_wider_than_its_screen(page, shared, width):
     page.set_viewport_size({"width": width, "height": 800})
