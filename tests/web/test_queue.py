@@ -175,6 +175,16 @@ def test_a_claim_lasts_for_its_lease(store: Store, add_job: Add, settings: Setti
     assert store.jobs.claim("other") is None
 
 
+def test_a_claim_from_before_the_clock_was_set_back_is_over(store: Store, add_job: Add, settings: Settings) -> None:
+    add_job()
+    lost = store.jobs.claim("dead")
+    store.database.write(update(JOBS).values(lease=time.time() + 1.5 * settings.lease_s))  # of a clock that is ahead
+    assert store.jobs.claim("other") is None
+    store.database.write(update(JOBS).values(lease=time.time() + 3600))
+    taken = store.jobs.claim("other")
+    assert (taken.id, taken.worker, store.jobs.renew(lost)) == (lost.id, "other", False)
+
+
 def test_a_job_and_its_uploads_are_kept_for_as_long(store: Store, settings: Settings) -> None:
     upload = store.uploads.create(ME, "t.json", 0)
     assert upload.expires == pytest.approx(time.time() + settings.keep_upload_s, abs=10)

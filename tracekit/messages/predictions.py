@@ -97,7 +97,7 @@ CLOCK_FIXED = note(
     "At {clock:g} MHz instead of up to {highest:.0f} MHz, kernels take {slowdown_pct:.0f} % longer; those that wait "
     "for memory don't. This wasn't checked against measurements."
 )
-CLOCK_FIXED_WITHOUT_EFFECT = note("{clock:g} MHz is no limit for a {gpu}, which runs at {highest:.0f} MHz at most.")
+CLOCK_FIXED_WITHOUT_EFFECT = note("{clock:.0f} MHz is no limit for a {gpu}, which runs at {highest:.0f} MHz at most.")
 CLOCK_LOWERED = note(
     "At its boost clock the step would draw {demand:.0f} W, more than the {limit:g} W of a {gpu}: its clock falls to "
     "{clock_pct:.0f} %, and its kernels take {longer_pct:.1f} % longer, those on the tensor cores most. This is in the "

@@ -230,9 +230,14 @@ class JobQueue:
         self._remove(job.traces_id)
 
     def claim(self, worker: str) -> WebJob | None:
-        """Claim the next job for a worker: one that waits, or whose worker stopped renewing its claim."""
-        now = time.time()
-        is_free = or_(JOBS.c.state == QUEUED, and_(JOBS.c.state == RUNNING, JOBS.c.lease < now))
+        """Claim the next job for a worker: one that waits, or whose worker stopped renewing its claim.
+
+        A claim that ends later than any renewal could make it was made before the clock was set back. Clocks of
+        several machines may differ by as much as a claim lasts.
+        """
+        now, longest_s = time.time(), 2 * self._settings.lease_s
+        is_over = or_(JOBS.c.lease < now, JOBS.c.lease > now + longest_s)
+        is_free = or_(JOBS.c.state == QUEUED, and_(JOBS.c.state == RUNNING, is_over))
         following = select(JOBS.c.id).where(is_free, JOBS.c.expires > now).order_by(JOBS.c.queued).limit(1)
         if not self._database.read(following):  # idle workers change nothing: changes wait for one another
             return None
