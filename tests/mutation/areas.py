@@ -22,28 +22,33 @@ class Area:
     tests: tuple[str, ...]
 
 
-AREAS = {
-    "ingest": Area(("tracekit/ingest", "tracekit/secret_scan.py", "tracekit/trace.py"), ("tests/ingest",)),
-    "workload": Area(("tracekit/workload", "tracekit/models"), ("tests/workload", "tests/models")),
-    "graph": Area(("tracekit/graph", "tracekit/joined_ranks.py"), ("tests/graph", "tests/replay")),
-    "replay": Area(
-        ("tracekit/replay", "tracekit/analysis", "tracekit/compiled", "tracekit/timing", "tracekit/run.py"),
-        ("tests/replay", "tests/timing", "tests/compiled"),
-    ),
-    "comm": Area(("tracekit/comm",), ("tests/comm",)),
-    "parallelism": Area(("tracekit/parallelism", "tracekit/whatif"), ("tests/prediction", "tests/replay")),
-    "prediction": Area(
-        ("tracekit/prediction", "tracekit/hosts", "tracekit/calibration.py"), ("tests/prediction", "tests/hosts")
-    ),
-    "predictors": Area(("predictors",), ("tests/predictors",)),
-    "reporting": Area(("tracekit/reporting",), ("tests/report",)),
-    "output": Area(
-        ("tracekit/render", "tracekit/export", "tracekit/cli", "tracekit/request", "tracekit/doctor"),
-        ("tests/render", "tests/export", "tests/cli", "tests/doctor"),
-    ),
-    "web": Area(("tracekit/web",), ("tests/web",)),
-    "redact": Area(("tracekit/redact",), ("tests/test_redact.py", "tests/test_redact_places.py")),
+ROOT = Path(__file__).parents[2]
+OTHER_TESTS = {
+    "analysis": ("tests/replay", "tests/report"),
+    "engine": ("tests/fleet", "tests/web/test_engine.py"),
+    "parallelism": ("tests/prediction",),
+    "redact": ("tests/test_redact.py", "tests/test_redact_places.py"),
+    "reporting": ("tests/report", "tests/render"),
+    "request": ("tests/cli", "tests/answers"),
+    "whatif": ("tests/replay",),
 }
+"""Packages whose tests don't lie in the folder of the same name."""
+MODULES = "modules"
+"""The area of what lies beside the packages."""
+
+
+def make_areas(root: Path) -> dict[str, Area]:
+    """Make an area of each package, one of predictors, and one of the modules beside the packages."""
+    packages = sorted(path.parent.name for path in root.glob("tracekit/*/__init__.py"))
+    beside = tuple(sorted(path.relative_to(root).as_posix() for path in root.glob("tracekit/*.py")))
+    return {
+        **{name: Area((f"tracekit/{name}/",), OTHER_TESTS.get(name, (f"tests/{name}",))) for name in packages},
+        "predictors": Area(("predictors/",), ("tests/predictors",)),
+        MODULES: Area(beside, ("tests/test_", "tests/timing")),
+    }
+
+
+AREAS = make_areas(ROOT)
 LEFT_OUT = (
     "predictors/training",
     "predictors/microbench.py",
