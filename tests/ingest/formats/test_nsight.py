@@ -1,6 +1,8 @@
 """Nsight Systems' exports hold the same kernels, launches and steps as the trace they are written from."""
 
 import sqlite3
+from contextlib import closing
+from itertools import pairwise
 
 import polars as pl
 import pytest
@@ -174,3 +176,27 @@ def test_folders_in_a_folder_are_ranks(recorded, tmp_path):
     for rank in (0, 1):
         write_parquet_folder(tmp_path / f"rank{rank}_pqtdir", build_tables(recorded.ranks[0]))
     assert [rank.rank for rank in tk.load(tmp_path).ranks] == [0, 1]
+
+
+def test_a_small_database_whose_pages_refer_to_one_another_has_an_end(tmp_path):
+    """Each pointer of seven inner pages leads to the next one, those of the last to one leaf: 10^12 rows in 500 kB."""
+    page_bytes, inner, leaf = 512, 5, 13
+    path = write_database(tmp_path / "bomb.sqlite", {"StringIds": pl.DataFrame({"id": [0], "value": ["x"]})})
+    with closing(sqlite3.connect(path)) as database:
+        database.executemany("INSERT INTO StringIds VALUES (?, 'x')", ((number,) for number in range(40_000)))
+        database.commit()
+        database.execute(f"PRAGMA page_size={page_bytes}")
+        database.execute("VACUUM")
+        [root] = database.execute("SELECT rootpage FROM sqlite_master").fetchone()
+    data = bytearray(path.read_bytes())
+    starts = {number: (number - 1) * page_bytes for number in range(2, len(data) // page_bytes + 1)}
+    others = [number for number, start in starts.items() if data[start] == inner and number != root]
+    chain = [root, *others[:6], next(number for number, start in starts.items() if data[start] == leaf)]
+    for number, following in pairwise(chain):
+        start = starts[number]
+        cells = range(start + 12, start + 12 + 2 * int.from_bytes(data[start + 3 : start + 5]), 2)
+        for place in [start + 8, *(start + int.from_bytes(data[cell : cell + 2]) for cell in cells)]:
+            data[place : place + 4] = following.to_bytes(4)
+    path.write_bytes(data)
+    with pytest.raises(DamagedTraceError, match="more rows", check=has_code("format-damaged")):
+        tk.load(path)

@@ -24,6 +24,8 @@ TEXT_COLUMNS = frozenset(
 """Columns that hold text; all others that are read hold integers."""
 ROWS_AT_ONCE = 100_000
 BYTES_PER_VALUE = 8
+MIN_ROW_BYTES = 4
+"""What a row takes at least in a database: a pointer to its cell, and the cell's length and row id."""
 MAX_VALUE_BYTES = 1 << 20
 """Longest value that is read; SQLite refuses longer ones."""
 
@@ -89,6 +91,7 @@ class SqliteTables:
         self._connection = connection
         self._file = file
         self._size_bytes = 0
+        self._most_rows = file.path.stat().st_size // MIN_ROW_BYTES
         found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'")
         self.names = {name for (name,) in found.fetchall()}
 
@@ -100,8 +103,11 @@ class SqliteTables:
         known = {name for _, name, *_ in self._connection.execute(f'PRAGMA table_info("{table}")')}
         wanted = ", ".join(_select_column(name, name in known) for name in columns)
         cursor = self._connection.execute(f'SELECT {wanted} FROM "{table}"')
-        parts = [pl.DataFrame(schema=types)]
+        parts, count = [pl.DataFrame(schema=types)], 0
         while rows := cursor.fetchmany(ROWS_AT_ONCE):
+            count += len(rows)
+            if count > self._most_rows:  # pages may refer to one another, so that a small file has rows without end
+                raise sqlite3.DatabaseError(f"{table} lists more rows than the file can hold")
             parts.append(pl.DataFrame(rows, schema=types, orient="row"))
             self._size_bytes += int(parts[-1].estimated_size())
             self._file.check_size(self._size_bytes)
