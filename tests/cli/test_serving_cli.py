@@ -117,11 +117,13 @@ def test_a_model_that_does_not_fit_is_told_what_would(run, tmp_path):
     assert "Would fit: --tp 2" in err
 
 
-def test_latent_attention_is_refused(run, tmp_path):
-    latent = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
-    code, _, err = run("serving", write(tmp_path, CONFIG | latent), "-g", "h100-sxm")
+def test_linear_attention_is_refused(run, tmp_path):
+    linear = {"full_attention_interval": 2, "linear_conv_kernel_dim": 4}
+    linear |= {f"linear_num_{kind}_heads": 4 for kind in ("key", "value")}
+    linear |= {f"linear_{kind}_head_dim": 64 for kind in ("key", "value")}
+    code, _, err = run("serving", write(tmp_path, CONFIG | linear), "-g", "h100-sxm")
     assert code == 1
-    assert "latent attention" in err
+    assert "linear attention" in err
 
 
 def test_fp8_weights_of_the_config_are_read(run, tmp_path):

@@ -8,7 +8,8 @@ import pytest
 from tracekit.comm import load_cluster
 from tracekit.models.llm import parse_model_config
 from tracekit.served.calibrate import MeasuredEngineStep, calibrate_steps
-from tracekit.served.steps import ServedModel, ServingEngine, StepShapes, predict_engine_steps
+from tracekit.served.model import ServedModel, ServingEngine
+from tracekit.served.steps import StepShapes, predict_engine_steps
 
 SIZES = {
     "model_type": "llama",

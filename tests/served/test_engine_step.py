@@ -13,7 +13,9 @@ from tracekit.request import PredictRequest
 from tracekit.request.program_options import ProgramOptions
 from tracekit.run import prepare_run
 from tracekit.served.engine_step import EngineStep, build_engine_step, capture_engine_step, read_served_model
+from tracekit.served.model import ServingEngine
 
+ENGINE = ServingEngine("vllm")
 LAYERS, HIDDEN, INNER, HEADS, KV_HEADS, WIDTH, WORDS = 2, 1024, 4096, 16, 4, 64, 32000
 DENSE: dict[str, Any] = {
     "model_type": "qwen3",
@@ -49,7 +51,7 @@ def write(folder: Path, config: dict[str, Any]) -> str:
 
 def tabulate(config: str, step: EngineStep, precision: str | None = None, cache: str | None = None) -> pl.DataFrame:
     model = read_served_model(config, precision, cache)
-    trace = capture_engine_step(model, "vllm", step, None, CaptureSetting())
+    trace = capture_engine_step(model, ENGINE, step, None, CaptureSetting())
     return prepare_run(trace, framework="vllm").program.kernels
 
 
@@ -94,8 +96,8 @@ def test_precision(tmp_path: Path, precision: str) -> None:
     assert kernels.filter(op="_C::dynamic_scaled_fp8_quant").height == 4 * LAYERS
     model = read_served_model(write(tmp_path, DENSE), precision, "fp8")
     step = EngineStep(8, 1, 100)
-    wide = build_engine_step(read_served_model(write(tmp_path, DENSE), None, None), "vllm", step).facts
-    narrow = build_engine_step(model, "vllm", step).facts
+    wide = build_engine_step(read_served_model(write(tmp_path, DENSE), None, None), ENGINE, step).facts
+    narrow = build_engine_step(model, ENGINE, step).facts
     assert narrow.parameter_bytes < wide.parameter_bytes
     cached = 8 * 101 * LAYERS * 2 * KV_HEADS * WIDTH
     assert wide.held_bytes - wide.parameter_bytes == 2 * cached
@@ -140,4 +142,4 @@ def test_refusals(tmp_path: Path) -> None:
         "linear_conv_kernel_dim": 4,
     }
     with pytest.raises(ModelConfigError, match="linear attention"):
-        build_engine_step(read_served_model(write(tmp_path, linear), None, None), "vllm", EngineStep(1, 1, 9))
+        build_engine_step(read_served_model(write(tmp_path, linear), None, None), ENGINE, EngineStep(1, 1, 9))

@@ -7,7 +7,7 @@ import pytest
 from predictors import load_gpu
 from tracekit.models.llm import ModelConfig, parse_model_config
 from tracekit.served.kv_memory import CacheMemory, compute_cache_memory
-from tracekit.served.steps import ServedModel
+from tracekit.served.model import ServedModel
 
 SIZES = {
     "model_type": "llama",

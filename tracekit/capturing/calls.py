@@ -1,6 +1,7 @@
 """Calls of ops that would launch kernels on a GPU, and the profile of the step around them."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +58,8 @@ class Operand:
 class Call:
     """An op's call with what the profiler would have noted of its inputs, and the kernels that it launches.
 
-    What it reads and writes, and whether a backward pass makes it, is only known of captured programs.
+    What it reads and writes, and whether a backward pass makes it, is only known of captured programs; what the
+    profiler notes of a kernel, ``kernel_args``, is that of a collective.
     """
 
     op: str
@@ -69,3 +71,4 @@ class Call:
     reads: tuple[Operand, ...] = ()
     writes: tuple[Operand, ...] = ()
     is_backward: bool = False
+    kernel_args: Mapping[str, Any] = field(default_factory=dict)

@@ -67,7 +67,9 @@ def build_trace(
         for index, name in enumerate(call.kernels):
             launch_us, duration_us = begin + each * index, round(next(times), NS_DIGITS)
             start_us = round(max(launch_us + LAUNCH_US, done_us), NS_DIGITS)
-            builder.kernel(name, start_us, duration_us, launch=launch_us, launch_dur=LAUNCH_PART * each)
+            builder.kernel(
+                name, start_us, duration_us, launch=launch_us, launch_dur=LAUNCH_PART * each, **call.kernel_args
+            )
             done_us = start_us + duration_us
     end_us = float(ends[-1]) + WAIT_AFTER_US
     builder.call("cudaDeviceSynchronize", end_us, max(done_us + LAUNCH_US - end_us, LAUNCH_US))
@@ -81,6 +83,8 @@ def describe_capture(builder: TraceBuilder, facts: CaptureFacts, gpu: Gpu, name:
     if major.isdigit() and minor.isdigit():
         device |= {"computeMajor": int(major), "computeMinor": int(minor)}
     builder.metadata |= {"deviceProperties": [device], FACTS_KEY: facts.to_dict()}
+    if facts.ranks > 1:
+        builder.metadata["distributedInfo"] = {"rank": 0, "world_size": facts.ranks}
     builder.name = name
 
 

@@ -43,6 +43,7 @@ class CaptureFacts:
         quantization: How its config says that weights are quantized; empty where they aren't.
         precision: Format of fewer than 16 bits that its linear layers' products run in; empty where none was asked for.
         engine: The serving engine whose kernels it has; empty where PyTorch runs it.
+        ranks: Ranks of the job that it is one of.
     """
 
     gpu: str
@@ -63,6 +64,7 @@ class CaptureFacts:
     quantization: str = ""
     precision: str = ""
     engine: str = ""
+    ranks: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     def to_dict(self) -> dict[str, object]:
         """Return the facts as a trace keeps them."""

@@ -213,7 +213,8 @@ class TargetPrediction:
         """Predict the step."""
         job, predictor, gpu = self._job, self._predictor, self._gpu
         of_stage = get_stage_layouts(self._layouts)
-        collectives = retarget_to_target(job.program, predictor.source.cluster, self._target, of_stage)
+        source = None if job.program.has_predicted_times else predictor.source.cluster
+        collectives = retarget_to_target(job.program, source, self._target, of_stage)
         items = self._list_parts(collectives, of_stage)
         clock = self._find_clock(items)
         items = [replace(one, slowdown=clock.slowdown) for one in items]

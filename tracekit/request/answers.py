@@ -279,10 +279,10 @@ def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest)
     from tracekit.request.options.run import parse_time_us
     from tracekit.request.options.serving import DEFAULT_ENGINE, DEFAULT_TOKENS
     from tracekit.served.answer import Limits, ServingQuestion
+    from tracekit.served.model import ServingEngine
     from tracekit.served.precision import parse_served_model
     from tracekit.served.requests import make_requests, read_lengths
     from tracekit.served.simulate import Pattern, RequestLoad
-    from tracekit.served.steps import ServingEngine
 
     framework, version = parse_framework(request.framework or DEFAULT_ENGINE)
     if request.lengths is not None:

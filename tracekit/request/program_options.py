@@ -189,8 +189,10 @@ class ProgramOptions(Request):
     def _capture_engine_step(
         self, name: str, request: AskedOfRun, setting: "CaptureSetting"
     ) -> "tuple[Trace, AskedOfRun]":
+        from predictors.kernel_identity import parse_framework
         from tracekit.capturing.steps import DEFAULT_TOKENS
         from tracekit.served.engine_step import EngineStep, capture_engine_step, read_served_model
+        from tracekit.served.model import ServingEngine
 
         if self.train or self.autocast or self.compile or self.measured or self.tf32:
             raise RequestError(messages.ENGINE_OPTIONS())
@@ -201,7 +203,9 @@ class ProgramOptions(Request):
             raise RequestError(messages.BATCH_MALFORMED(batch=str(batch)))
         tokens = self.seq or DEFAULT_TOKENS
         step = EngineStep(int(batch), 1, context or tokens) if self.decode else EngineStep(int(batch), tokens, 0)
-        trace = capture_engine_step(model, request.framework or DEFAULT_ENGINE, step, request.source_gpu, setting)
+        framework, version = parse_framework(request.framework or DEFAULT_ENGINE)
+        engine = ServingEngine(framework, version, (layout.tp or 1) if layout else 1)
+        trace = capture_engine_step(model, engine, step, request.source_gpu, setting)
         named = replace(request, framework=request.framework or DEFAULT_ENGINE)
         return trace, replace(named, batch=None, context=None) if layout else named
 

@@ -11,8 +11,10 @@ from tracekit.messages import serving as messages
 from tracekit.prediction.energy import compute_idle_w
 from tracekit.served.calibrate import EngineCalibration
 from tracekit.served.defaults import ENGINE_DEFAULTS
+from tracekit.served.engine_kernels import refuse_unknown_layers
 from tracekit.served.kv_memory import CacheMemory, ServingError, compute_cache_memory
 from tracekit.served.loop import Scheduler
+from tracekit.served.model import CACHE_BYTES, ServedModel, ServingEngine
 from tracekit.served.simulate import (
     LoadAnswer,
     Pattern,
@@ -24,7 +26,6 @@ from tracekit.served.simulate import (
     list_curve_loads,
 )
 from tracekit.served.step_table import EngineStepTable, build_step_tables
-from tracekit.served.steps import CACHE_BYTES, ServedModel, ServingEngine, refuse_unknown_layers
 
 CONTEXTS = (1024, 4096, 16384, 65536, 131072)
 """Lengths for which the sequences that fit are told, beside the asked one."""

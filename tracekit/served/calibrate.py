@@ -13,7 +13,8 @@ from tracekit.ingest.batches import find_requests
 from tracekit.messages import serving as messages
 from tracekit.prediction.batch import separate_batches
 from tracekit.run import MeasuredRun
-from tracekit.served.steps import EngineStepTimes, ServedModel, ServingEngine, StepShapes, predict_engine_steps
+from tracekit.served.model import ServedModel, ServingEngine
+from tracekit.served.steps import EngineStepTimes, StepShapes, predict_engine_steps
 
 KINDS = ("decode", "prefill")
 HOST_BOUND_IDLE = 0.1

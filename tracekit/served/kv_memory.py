@@ -6,7 +6,7 @@ from math import ceil
 from predictors import Gpu
 from tracekit.errors import TracekitError
 from tracekit.models.llm import ModelConfig, TransformerLayer
-from tracekit.served.steps import ACTIVATION_BYTES
+from tracekit.served.model import ACTIVATION_BYTES
 
 ENGINE_BYTES = 2**30
 """What the CUDA context, the graphs and NCCL's buffers take of a GPU, beside activations.

@@ -8,7 +8,7 @@ import msgspec
 from tracekit.errors import RequestError
 from tracekit.messages import serving as messages
 from tracekit.models.llm import parse_model_config
-from tracekit.served.steps import CACHE_BYTES, WEIGHT_BYTES, ServedModel
+from tracekit.served.model import CACHE_BYTES, WEIGHT_BYTES, ServedModel
 
 DEFAULT_PRECISION = "bf16"
 

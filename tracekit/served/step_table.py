@@ -8,8 +8,9 @@ from tracekit.arrays import Floats
 from tracekit.comm import Cluster
 from tracekit.prediction.energy import compute_idle_w
 from tracekit.served.calibrate import EngineCalibration
+from tracekit.served.model import ServedModel, ServingEngine
 from tracekit.served.requests import Requests
-from tracekit.served.steps import ServedModel, ServingEngine, StepShapes, predict_engine_steps
+from tracekit.served.steps import StepShapes, predict_engine_steps
 
 LEAST_NEW_TOKENS = 16
 PAIRS_PROMPTS = 8

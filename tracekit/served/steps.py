@@ -1,32 +1,33 @@
 """How long the steps of a serving engine take, from the kernels that it launches for a model of attention and MLPs."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import polars as pl
 
 from predictors import Gpu
-from predictors import predict as predict_kernels
-from predictors.hardware import derive_hardware
-from predictors.kernel_identity import parse_release
-from predictors.kernels import DTYPE_BYTES
-from predictors.weights_file import load_weights
-from tracekit.arrays import Floats
+from predictors.power import load_power_law
+from predictors.result import SHARED_ERROR_FRACTION
+from tracekit.arrays import Floats, Ints
+from tracekit.capturing.calls import Call
+from tracekit.capturing.program import LONG_US
+from tracekit.capturing.timed_trace import GRAPH_US_PER_OP
+from tracekit.capturing.timeline import LAUNCH_US, build_trace, describe_capture
 from tracekit.comm import Cluster
-from tracekit.comm.predict import predict as predict_collectives
-from tracekit.errors import ModelConfigError
-from tracekit.messages import serving as messages
-from tracekit.models.llm import ModelConfig, TransformerLayer
+from tracekit.models.captured import CaptureFacts
+from tracekit.parallelism.collective_calls import list_collectives, predict_on_cluster
+from tracekit.parallelism.relayout import add_measured_times
+from tracekit.prediction.clock import change_clock, compute_demands_us, regulates_clock, spread_slowdown
+from tracekit.prediction.intervals import PS_PER_US, KernelSums, compute_end_factors, number_families
+from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.part import ENGINE_HALF_WIDTH
+from tracekit.run import prepare_run
+from tracekit.served.engine_kernels import StepSizes, list_engine_kernels, refuse_unknown_layers
+from tracekit.served.model import ServedModel, ServingEngine
 
-ACTIVATION_BYTES = DTYPE_BYTES["bf16"]
-WEIGHT_BYTES: Mapping[str, float] = {one: DTYPE_BYTES[one] for one in ("bf16", "fp16", "fp8", "fp8_block", "nvfp4")}
-"""Bytes of a weight by the precision of the products, scales included."""
-CACHE_BYTES: Mapping[str, float] = {one: DTYPE_BYTES[one] for one in ("bf16", "fp16", "fp8")}
-QUANTISED = ("fp8", "fp8_block", "nvfp4")
-PRODUCTS_LAW = "gemm half"
-"""Law of products in 16 bits, which each engine was measured with."""
 HOST_US: Mapping[str, tuple[float, float, float]] = {
     "vllm": (500.0, 2000.0, 4000.0),
     "sglang": (500.0, 1500.0, 3000.0),
@@ -36,49 +37,8 @@ HOST_US: Mapping[str, tuple[float, float, float]] = {
 B200 machine (ML.ENERGY's leaderboard), which lies outside."""
 HOST_SEQUENCE_US: Mapping[str, float] = {"vllm": 20.0, "sglang": 12.0, "trtllm": 12.0}
 """The same for each sequence of the step, likewise a judgement."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """A model as it is served.
-
-    Attributes:
-        config: Its sizes.
-        precision: Format of the weights' products: a key of :data:`WEIGHT_BYTES`.
-        cache_type: Format of keys and values: a key of :data:`CACHE_BYTES`.
-    """
-
-    config: ModelConfig
-    precision: str = "bf16"
-    cache_type: str = "bf16"
-
-    def count_weight_bytes(self, ranks: int) -> float:
-        """Count the bytes of weights on each of the GPUs that share the layers."""
-        of_layers = self._count_layer_weights()
-        ends = (self.count_parameters() - of_layers) * ACTIVATION_BYTES
-        return (of_layers * WEIGHT_BYTES[self.precision] + ends) / ranks
-
-    def count_parameters(self) -> float:
-        """Count the weights, norms left out."""
-        return self._count_layer_weights() + 2 * self.config.vocabulary * self.config.hidden
-
-    def _count_layer_weights(self) -> float:
-        return sum(_count_weights(layer, self.config.hidden) for layer in self.config.layers)
-
-
-@dataclass(frozen=True, slots=True)
-class ServingEngine:
-    """A serving engine.
-
-    Attributes:
-        framework: vllm, sglang or trtllm.
-        version: Its release; None where nobody tells.
-        ranks: GPUs that share each layer (tensor parallelism).
-    """
-
-    framework: str
-    version: str | None = None
-    ranks: int = 1
+AROUND_US = 2 * LAUNCH_US
+"""From a step's launch to its first kernel, and from its last one to the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +49,18 @@ class StepShapes:
         new_tokens: Tokens of prompts.
         prompts: Prompts that these belong to, each alike; 0 without any.
         sequences: Sequences that decode, one token each.
-        contexts: Mean tokens in the cache of each of them.
+        contexts: Mean tokens in the cache of each of them, besides.
     """
 
     new_tokens: Floats
     prompts: Floats
     sequences: Floats
     contexts: Floats
+
+    def list_sizes(self) -> list[StepSizes]:
+        """List the steps."""
+        columns = (self.new_tokens, self.prompts, self.sequences, self.contexts)
+        return [StepSizes(*each) for each in np.rint(np.stack(columns, axis=1)).astype(int).tolist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,177 +98,90 @@ def predict_engine_steps(
         ModelConfigError: The model has layers of which an engine's kernels aren't known here.
     """
     refuse_unknown_layers(model.config)
-    engine = replace(engine, version=find_fitted_version(engine, target.gpu))
-    parts = [_predict_part(part, engine, target) for part in _list_kernels(model, engine, steps)]
-    likely = np.sum([one.time_us for one in parts], axis=0)
-    halves = [np.sqrt(np.sum([(one.ends_us[at] - one.time_us) ** 2 for one in parts], axis=0)) for at in (0, 1)]
-    spread = np.exp(ENGINE_HALF_WIDTH)
-    gpu_us = np.stack([np.maximum(likely - halves[0], likely / 2) / spread, likely, (likely + halves[1]) * spread])
+    calls, launches = count_launches(model, engine, steps.list_sizes())
+    kernels = predict_calls(calls, engine, target)
+    slowdown = _find_slowdowns(kernels, launches, target.gpu)
+    power_w = kernels["power_w"].fill_null(target.gpu.tdp_w / 2).to_numpy()
+    gpu_us, joules = np.empty((3, len(launches))), np.empty(len(launches))
+    for number, (of_step, slower) in enumerate(zip(launches, slowdown.tolist(), strict=True)):
+        rows = np.flatnonzero(of_step)
+        held = kernels[rows]
+        if slower > 1:
+            held = change_clock(held, spread_slowdown(held, slower), target.gpu)
+        gpu_us[:, number] = _sum_step(held, of_step[rows])
+        joules[number] = of_step[rows] @ (held["time_us"].to_numpy() * power_w[rows])
     low, usual, high = HOST_US[engine.framework]
     each = HOST_SEQUENCE_US[engine.framework] * (steps.sequences + steps.prompts)
     host_us = np.stack([low + each / 4, usual + each, high + 1.5 * each])
-    energy_uj = np.sum([one.energy_uj for one in parts], axis=0)
-    return EngineStepTimes(gpu_us, host_us, energy_uj / np.maximum(likely, 1e-9))
+    return EngineStepTimes(gpu_us, host_us, joules / gpu_us[1])
 
 
-def find_fitted_version(engine: ServingEngine, gpu: Gpu) -> str | None:
-    """Return the engine's version if its products were measured; of others only the engine is known."""
-    release = None if engine.version is None else parse_release(engine.version)
-    fitted = load_weights().get_law(PRODUCTS_LAW).find_kernels(derive_hardware(gpu))
-    known = release is not None and fitted.has_release("gemm", engine.framework, release)
-    return engine.version if known else None
+def count_launches(model: ServedModel, engine: ServingEngine, steps: Sequence[StepSizes]) -> tuple[list[Call], Floats]:
+    """Count how often each step launches each of their distinct calls: calls, and an array of steps by calls."""
+    kernels = Counter(kernel for _, kernel in list_engine_kernels(model, engine))
+    numbers: dict[str, int] = {}
+    calls: list[Call] = []
+    cells: list[tuple[int, int, int]] = []
+    for kernel, count in kernels.items():
+        for at, step in enumerate(steps):
+            call = kernel.call(step)
+            if call is None:
+                continue
+            number = numbers.setdefault(repr(call), len(calls))
+            if number == len(calls):
+                calls.append(call)
+            cells.append((at, number, count))
+    launches = np.zeros((len(steps), len(calls)))
+    rows, columns, counts = np.array(cells).T
+    np.add.at(launches, (rows, columns), counts)
+    return calls, launches
 
 
-def refuse_unknown_layers(config: ModelConfig) -> None:
-    """Refuse models with layers of other kinds than attention with MLPs or experts.
-
-    Raises:
-        ModelConfigError: There are some.
-    """
-    for name, found in (
-        ("latent attention", any(one.latent for one in config.layers)),
-        ("linear attention", any(one.linear for one in config.layers)),
-    ):
-        if found:
-            raise ModelConfigError(messages.SERVING_LAYERS(path=config.name, layers=name))
-
-
-_Row = dict[str, Floats | float | str | bool]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Kernels of one kind: a row for each step, and how often each step launches it."""
-
-    rows: _Row
-    calls: float
-    is_collective: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _PartTimes:
-    time_us: Floats
-    ends_us: tuple[Floats, Floats]
-    energy_uj: Floats
-
-
-def _predict_part(part: _Part, engine: ServingEngine, target: Cluster) -> _PartTimes:
-    """Predict one kind of kernels for all steps: each distinct shape once; a size of 0 takes no time."""
-    length = max(np.size(value) for value in part.rows.values())
-    table = pl.DataFrame({name: np.broadcast_to(value, length) for name, value in part.rows.items()})
-    sizes = [name for name in ("m", "batch", "tokens", "bytes") if name in table.columns]
-    runs = pl.all_horizontal(pl.col(name) > 0 for name in sizes)
-    distinct = table.unique(maintain_order=True).filter(runs)
-    if part.is_collective:
-        found = predict_collectives(distinct, target).with_columns(power_w=pl.lit(target.gpu.tdp_w * 0.5))
-        found = found["time_us", "low_us", "high_us", "power_w"]
-    else:
-        told = distinct.with_columns(framework=pl.lit(engine.framework), version=pl.lit(engine.version), in_job=True)
-        found = predict_kernels(told, target.gpu)["time_us", "low_us", "high_us", "power_w"]
-    joined = table.join(
-        pl.concat([distinct, found], how="horizontal"), on=table.columns, how="left", maintain_order="left"
+def predict_calls(calls: Sequence[Call], engine: ServingEngine, target: Cluster) -> pl.DataFrame:
+    """Predict the kernels of calls, each alone, as of a captured program: one row each, with its kernel's columns."""
+    facts = CaptureFacts(gpu=target.gpu.slug, parameters=0, parameter_bytes=0, held_bytes=0, peak_bytes=0, trains=False)
+    builder = build_trace(calls, repeat(LONG_US), GRAPH_US_PER_OP)
+    describe_capture(builder, facts, target.gpu, "kernels of an engine")
+    table = add_measured_times(prepare_run(builder.load(), framework=engine.name).program)
+    predictor = KernelTimePredictor(table, target.gpu, by_shape=True, half_width=ENGINE_HALF_WIDTH)
+    times = table.select("family", "dtype").hstack(predictor.predict(target.gpu, {}))
+    listed = list_collectives(table, engine.ranks)
+    found = listed.select("row").hstack(
+        predict_on_cluster(listed.drop("row"), target).select("time_us", "low_us", "high_us")
     )
-    time, low, high, power = (
-        joined[name].fill_null(0.0).to_numpy() * (1.0 if name == "power_w" else part.calls) for name in found.columns
+    joined = times.with_row_index("row").join(found, on="row", how="left", suffix="_new", maintain_order="left")
+    ends = ("time_us", "low_us", "high_us")
+    return joined.select(
+        *(pl.coalesce(f"{name}_new", name).alias(name) for name in ends), pl.exclude("row", *ends, "^.*_new$")
     )
-    return _PartTimes(time, (low, high), time * power)
 
 
-def _list_kernels(model: ServedModel, engine: ServingEngine, steps: StepShapes) -> Iterator[_Part]:
-    """Yield the kernels of steps: products fused as engines fuse them, paged attention, all-reduces of their own."""
-    config, ranks = model.config, engine.ranks
-    tokens = np.maximum(steps.new_tokens + steps.sequences, 1.0)
-    sampled = np.maximum(steps.prompts + steps.sequences, 1.0)
-    width = ACTIVATION_BYTES * config.hidden * tokens
-    layers = len(config.layers)
-    yield _Part({"family": "embedding", "dtype": "bf16", "bytes": 2 * width}, 1)
-    yield _Part(
-        {"family": "norm", "dtype": "bf16", "bytes": 4 * width, "rows": tokens, "cols": config.hidden}, 2 * layers + 1
+def _find_slowdowns(kernels: pl.DataFrame, launches: Floats, gpu: Gpu) -> Floats:
+    """Find how many times as long the matrix units take in each step than at the boost clock."""
+    if not regulates_clock(gpu):
+        return np.ones(len(launches))
+    law, step_us = load_power_law(), launches @ kernels["time_us"].to_numpy() + AROUND_US
+    demand = law.idle + launches @ compute_demands_us(kernels, gpu) / step_us
+    return np.maximum(law.compute_slowdown(demand, 1.0), 1.0)
+
+
+def _sum_step(kernels: pl.DataFrame, counts: Floats) -> tuple[float, float, float]:
+    """Sum the kernels of a step: low, likely and high, as :mod:`tracekit.prediction` does for programs."""
+    time_us = kernels["time_us"].to_numpy()
+    on_network = (kernels["family"] == "collective").to_numpy()
+    shared = (
+        time_us * kernels["shared_error"].fill_null(SHARED_ERROR_FRACTION).fill_nan(SHARED_ERROR_FRACTION).to_numpy()
     )
-    if ranks > 1:
-        shared: _Row = {"collective": "all_reduce", "bytes": width, "ranks": ranks, "dtype": "bf16", "custom": True}
-        yield _Part(shared, 2 * layers, is_collective=True)
-    for layer, count in _count_alike(config):
-        yield from _list_attention(model, layer, ranks, steps, count)
-        yield from _list_mlp(model, layer, ranks, tokens, count)
-    head: _Row = {"family": "gemm", "dtype": "bf16", "m": sampled, "n": config.vocabulary / ranks, "k": config.hidden}
-    yield _Part(head, 1)
-    yield _Part({"family": "softmax", "dtype": "fp32", "bytes": 3 * 4 * sampled * config.vocabulary}, 1)
-
-
-def _count_alike(config: ModelConfig) -> list[tuple[TransformerLayer, int]]:
-    """Count the layers of each kind."""
-    return [(layer, config.layers.count(layer)) for layer in dict.fromkeys(config.layers)]
-
-
-def _list_attention(
-    model: ServedModel, layer: TransformerLayer, ranks: int, steps: StepShapes, count: int
-) -> Iterator[_Part]:
-    tokens = np.maximum(steps.new_tokens + steps.sequences, 1.0)
-    heads, kv_heads = layer.heads / ranks, max(layer.kv_heads / ranks, 1)
-    hidden = model.config.hidden
-    joined = (heads * (2 if layer.is_output_gated else 1) + 2 * kv_heads) * layer.head_dim
-    yield from _list_product(model, tokens, joined, hidden, count)
-    moved = 2 * ACTIVATION_BYTES * tokens * joined
-    yield _Part({"family": "elementwise", "dtype": "bf16", "bytes": moved}, 2 * count)
-    shape: _Row = {
-        "family": "attention",
-        "dtype": "bf16",
-        "kv_dtype": model.cache_type,
-        "heads": heads,
-        "kv_heads": kv_heads,
-    }
-    shape |= {"head_dim": float(layer.head_dim), "causal": True, "window": float(layer.window or 0), "paged": True}
-    decoded: _Row = {"batch": steps.sequences, "q_len": 1.0, "kv_len": np.maximum(steps.contexts, 1.0)}
-    yield _Part(shape | decoded, count)
-    each = np.rint(steps.new_tokens / np.maximum(steps.prompts, 1.0))
-    yield _Part(
-        shape | {"batch": steps.prompts, "q_len": np.maximum(each, 1.0), "kv_len": np.maximum(each, 1.0)}, count
+    family: Ints = kernels.select(number_families())[:, 0].to_numpy()
+    sides = [one.to_numpy() for one in (kernels["time_us"], kernels["low_us"], kernels["high_us"])]
+    time, low, high, same = (np.rint(one * PS_PER_US) * counts for one in (*sides, shared))
+    ends = [
+        compute_end_factors(KernelSums(time[mine], low[mine], high[mine], same[mine], family[mine]), known_bias=1.0)
+        for mine in (~on_network, on_network)
+    ]
+    on_gpu, by_network = ends
+    low_us, high_us = (
+        AROUND_US + float(counts @ np.rint(1e3 * time_us * np.where(on_network, network, gpu))) / 1e3
+        for gpu, network in zip(on_gpu, by_network, strict=True)
     )
-    yield from _list_product(model, tokens, hidden, heads * layer.head_dim, count)
-
-
-def _list_mlp(model: ServedModel, layer: TransformerLayer, ranks: int, tokens: Floats, count: int) -> Iterator[_Part]:
-    hidden, inner = model.config.hidden, layer.mlp_width / ranks
-    if layer.experts:
-        yield _Part({"family": "gemm", "dtype": "bf16", "m": tokens, "n": layer.experts, "k": hidden}, count)
-        routed: _Row = {
-            "family": "moe",
-            "dtype": model.precision,
-            "tokens": tokens,
-            "hidden": hidden,
-            "inter": layer.mlp_width,
-        }
-        yield _Part(routed | {"topk": layer.top_k, "experts": layer.experts, "tp": ranks}, count)
-        inner = layer.shared_width / ranks
-    if inner:
-        yield from _list_product(model, tokens, inner * (2 if layer.is_gated else 1), hidden, count)
-        moved = (3 if layer.is_gated else 2) * ACTIVATION_BYTES * tokens * inner
-        yield _Part({"family": "elementwise", "dtype": "bf16", "bytes": moved}, count)
-        yield from _list_product(model, tokens, hidden, inner, count)
-
-
-def _list_product(model: ServedModel, m: Floats, n: float, k: float, count: int) -> Iterator[_Part]:
-    """Yield a product with weights, and the kernel that quantises its input."""
-    yield _Part({"family": "gemm", "dtype": model.precision, "m": m, "n": float(n), "k": float(k)}, count)
-    if model.precision in QUANTISED:
-        moved = m * k * (ACTIVATION_BYTES + WEIGHT_BYTES[model.precision])
-        yield _Part({"family": "quantise", "dtype": "bf16", "bytes": moved}, count)
-
-
-def _count_weights(layer: TransformerLayer, hidden: int) -> float:
-    """Count a layer's weights, norms left out."""
-    matrices = 3 if layer.is_gated else 2
-    routed = layer.mlp_width * max(layer.experts, 1) + layer.shared_width
-    return _count_mixer_weights(layer, hidden) + hidden * (matrices * routed + layer.experts)
-
-
-def _count_mixer_weights(layer: TransformerLayer, hidden: int) -> float:
-    """Count the weights of a layer's attention."""
-    latent, heads = layer.latent, layer.heads
-    if latent is None:
-        return hidden * (heads * (3 if layer.is_output_gated else 2) + 2 * layer.kv_heads) * layer.head_dim
-    query = heads * (latent.plain + latent.rotated)
-    queries = latent.query_rank * (hidden + query) if latent.query_rank else hidden * query
-    keys = hidden * latent.cached + latent.kv_rank * heads * (latent.plain + latent.value)
-    return queries + keys + heads * latent.value * hidden
+    return low_us, AROUND_US + float(counts @ np.rint(1e3 * time_us)) / 1e3, high_us

@@ -1,0 +1,385 @@
+"""The kernels that a serving engine launches in a step, told once: as ops whose shapes hold the step's sizes as names.
+
+The matrices are those of :mod:`tracekit.workload.work_inference.model_roles`, fused as vLLM, SGLang and TensorRT-LLM
+fuse them: query, key and value in one, gate and input of an MLP in one. Between them stand the engines' own kernels::
+
+    add-norm, [quantise] qkv, rope, store in the cache, attention, [quantise] output, [all-reduce]
+    add-norm, [quantise] gate and up, SiLU and product, [quantise] down, [all-reduce]          of each layer
+    add-norm, rows that are sampled, logits, softmax, choice                                   at the end
+
+What of it an engine fuses is in :data:`ENGINES`. With latent attention, sequences that decode work on the compressed
+cache, prompts on keys and values of each head; a step of both has both.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tracekit.capturing.calls import Call
+from tracekit.errors import ModelConfigError
+from tracekit.messages import serving as messages
+from tracekit.models.llm import ModelConfig, TransformerLayer
+from tracekit.served.model import QUANTISED, ServedModel, ServingEngine
+from tracekit.workload.work_inference import model_roles as roles
+
+HALF, SINGLE, NARROW, INTEGER = "c10::BFloat16", "float", "c10::Float8_e4m3fn", "long int"
+UNQUANTISED = (roles.LOGITS, roles.ROUTER, roles.SHARED_GATE, roles.ABSORB, roles.EXPAND)
+"""Matrices that quantised checkpoints leave in 16 bits."""
+ACTIVATED = (roles.MLP_OUT, roles.SHARED_OUT, roles.EXPERTS_OUT)
+ATTENTION, MLP, HEAD = "Attention", "Mlp", "Head"
+FUSION = roles.Fusion(qkv=True, gate=True, router=True, logits=True, absorbed=True, shared_gate=True)
+TENSOR_GROUP = "tp"
+
+
+@dataclass(frozen=True, slots=True)
+class StepSizes:
+    """What a step works on.
+
+    Attributes:
+        new: Tokens of prompts.
+        prompts: Prompts that these belong to, each alike; 0 without any.
+        sequences: Sequences that decode, one token each.
+        context: Tokens in the cache of each of them, besides.
+    """
+
+    new: int
+    prompts: int
+    sequences: int
+    context: int
+
+    @property
+    def tokens(self) -> int:
+        """Rows of the activations."""
+        return max(self.new + self.sequences, 1)
+
+    @property
+    def sampled(self) -> int:
+        """Rows of the logits."""
+        return max(self.prompts + self.sequences, 1)
+
+    @property
+    def each(self) -> int:
+        """Tokens of a prompt."""
+        return max(round(self.new / self.prompts), 1) if self.prompts else 0
+
+    @property
+    def keys(self) -> int:
+        """Keys that a sequence sees that decodes."""
+        return self.context + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A size of a shape that the step tells.
+
+    Attributes:
+        of: Name of an attribute of :class:`StepSizes`.
+        times: Its factor.
+        over: Its divisor.
+        chunk: Keys after whose multiples attention begins anew; 0 where it doesn't.
+    """
+
+    of: str
+    times: int = 1
+    over: int = 1
+    chunk: int = 0
+
+    def count(self, step: StepSizes) -> int:
+        """Return the size in a step."""
+        told: int = getattr(step, self.of)
+        if self.chunk and told > self.chunk:
+            told = max(self.chunk // 2, 1)
+        return -(-told * self.times // self.over)
+
+
+TOKENS, NEW, SEQUENCES, SAMPLED = Size("tokens"), Size("new"), Size("sequences"), Size("sampled")
+Shape = tuple["int | Size", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineKernel:
+    """A kernel of a step.
+
+    Attributes:
+        op: The op that launches it.
+        shapes: Shapes of its tensors.
+        types: Their types.
+        kernel: Its name.
+        values: Its last arguments, which aren't tensors.
+        needs: Size of the step without which it isn't launched.
+        group_ranks: Ranks of a collective; 0 of all other kernels.
+    """
+
+    op: str
+    shapes: tuple[Shape, ...]
+    types: tuple[str, ...]
+    kernel: str
+    values: tuple[str, ...] = ()
+    needs: str = "tokens"
+    group_ranks: int = 0
+
+    def call(self, step: StepSizes) -> Call | None:
+        """Return its call in a step; None where the step has nothing for it."""
+        if not getattr(step, self.needs):
+            return None
+        dims: list[Any] = [[_count(size, step) for size in shape] for shape in self.shapes]
+        types = [*self.types, *["Scalar"] * (len(dims) + len(self.values) - len(self.types))]
+        noted = {"Group size": self.group_ranks, "Process Group Description": TENSOR_GROUP} if self.group_ranks else {}
+        return Call(
+            self.op,
+            [*dims, *[[] for _ in self.values]],
+            types,
+            [*[""] * len(dims), *self.values],
+            (self.kernel,),
+            kernel_args=noted,
+        )
+
+
+def _count(size: int | Size, step: StepSizes) -> int:
+    return size.count(step) if isinstance(size, Size) else size
+
+
+Place = tuple[str, int]
+"""A module and its layer."""
+Named = tuple[str, str]
+"""An op and its kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOps:
+    """What an engine launches between the matrices, and what of it is one kernel.
+
+    Attributes:
+        norm: Adds the residual and normalises.
+        rotate: Turns queries and keys.
+        store: Writes keys and values into the cache.
+        activate: Activation and product of a gated MLP.
+        quantise: Casts the input of a matrix.
+        route: Chooses the experts of a token.
+        attend: Name of attention's kernel.
+        stores_rotated: Whether the kernel that turns keys writes them into the cache.
+        casts_in_norm: Formats of weights whose input the norm before them casts.
+        casts_in_activation: The same of the activation.
+    """
+
+    norm: Named
+    rotate: Named
+    store: Named
+    activate: Named
+    quantise: Named
+    route: Named
+    attend: str
+    stores_rotated: bool = False
+    casts_in_norm: tuple[str, ...] = ()
+    casts_in_activation: tuple[str, ...] = ()
+
+
+ENGINES: Mapping[str, EngineOps] = {
+    "vllm": EngineOps(
+        norm=("_C::fused_add_rms_norm", "fused_add_rms_norm_kernel"),
+        rotate=("_C::rotary_embedding", "rotary_embedding_kernel"),
+        store=("_C_cache_ops::reshape_and_cache_flash", "reshape_and_cache_flash_kernel"),
+        activate=("_C::silu_and_mul", "act_and_mul_kernel"),
+        quantise=("_C::dynamic_scaled_fp8_quant", "scaled_fp8_quant"),
+        route=("_moe_C::topk_softmax", "topkGating_softmax"),
+        attend="paged_attention_kernel",
+    ),
+}
+ENGINES = {**ENGINES, "sglang": ENGINES["vllm"], "trtllm": ENGINES["vllm"]}
+"""vLLM: ``vllm/model_executor/layers`` and ``csrc``."""
+
+
+def refuse_unknown_layers(config: ModelConfig) -> None:
+    """Refuse models with layers of other kinds than attention with MLPs or experts.
+
+    Raises:
+        ModelConfigError: There are some.
+    """
+    if any(layer.linear for layer in config.layers):
+        raise ModelConfigError(messages.SERVING_LAYERS(path=config.name, layers="linear attention"))
+
+
+def list_engine_kernels(model: ServedModel, engine: ServingEngine) -> Iterator[tuple[Place, EngineKernel]]:
+    """List the kernels of a step of an engine on one of its GPUs, in order, each with its module and layer."""
+    return _KernelList(model, engine).list_all()
+
+
+class _KernelList:
+    def __init__(self, model: ServedModel, engine: ServingEngine) -> None:
+        self._model, self._config, self._ranks = model, model.config, engine.ranks
+        self._ops = ENGINES[engine.framework]
+
+    def list_all(self) -> Iterator[tuple[Place, EngineKernel]]:
+        config = self._config
+        rows = roles.split(config.vocabulary, self._ranks)
+        looked_up: tuple[Shape, ...] = ((rows, config.hidden), (TOKENS,))
+        yield (HEAD, 0), EngineKernel("aten::embedding", looked_up, (HALF, INTEGER), "embedding_kernel")
+        yield from (((HEAD, 0), one) for one in self._reduce())
+        reached, normed = -1, ("", -1)
+        listed = roles.list_roles(config, FUSION, self._ranks)
+        for segment, role, n, k, layer in listed.select(
+            "segment", "role", "n_of_model", "k_of_model", "layer"
+        ).iter_rows():
+            if segment > max(reached, 0):
+                for before in range(max(reached, 0), segment):
+                    yield from (((ATTENTION, before), one) for one in self._attend(config.layers[before]))
+            reached = segment
+            place = (_name_module(role), layer)
+            follows_norm = place != normed and role not in (roles.OUTPUT, roles.EXPAND)
+            if follows_norm:
+                yield place, self._add_norm()
+            normed = place
+            yield from ((place, one) for one in self._multiply(config.layers[layer], role, n, k, follows_norm))
+
+    def _add_norm(self) -> EngineKernel:
+        op, kernel = self._ops.norm
+        shape: Shape = (TOKENS, self._config.hidden)
+        return EngineKernel(op, (shape, shape, (self._config.hidden,)), (HALF,) * 3, kernel)
+
+    def _reduce(self) -> Iterator[EngineKernel]:
+        """Yield the all-reduce of the ranks' activations, by the engine's own kernel."""
+        if self._ranks > 1:
+            shape: Shape = (TOKENS, self._config.hidden)
+            yield EngineKernel(
+                "_C_custom_ar::all_reduce",
+                ((), shape),
+                ("Scalar", HALF),
+                "cross_device_reduce",
+                group_ranks=self._ranks,
+            )
+
+    def _multiply(
+        self, layer: TransformerLayer, role: str, n: int, k: int, follows_norm: bool
+    ) -> Iterator[EngineKernel]:
+        """Yield a matrix product, and what the engine launches before and after it."""
+        rows = _count_rows(layer, role)
+        if role == roles.LOGITS:
+            yield EngineKernel(
+                "aten::index_select",
+                ((TOKENS, k), (), (SAMPLED,)),
+                (HALF, "Scalar", INTEGER),
+                "gather",
+                needs="prompts",
+            )
+        if role in ACTIVATED:
+            yield self._activate(layer, rows, k)
+        precision = "bf16" if role in UNQUANTISED else self._model.precision
+        is_cast = follows_norm and precision in self._ops.casts_in_norm
+        is_cast |= role in ACTIVATED and precision in self._ops.casts_in_activation
+        if precision in QUANTISED and not is_cast:
+            op, kernel = self._ops.quantise
+            yield EngineKernel(op, ((rows, k), (rows, k), (1,)), (NARROW, HALF, SINGLE), kernel, needs=rows.of)
+        yield self._build_product(layer, role, (n, k), precision)
+        if role == roles.ABSORB and layer.latent:
+            heads, of_head = roles.split(layer.heads, self._ranks), layer.latent.plain + layer.latent.value
+            size = heads * of_head, layer.latent.kv_rank
+            yield self._build_product(layer, roles.KEYS_AND_VALUES, size, self._model.precision)
+        yield from self._follow_product(layer, role, n)
+
+    def _activate(self, layer: TransformerLayer, rows: Size, k: int) -> EngineKernel:
+        if not layer.is_gated:
+            return EngineKernel("aten::gelu", ((rows, k),), (HALF,), "gelu_kernel")
+        op, kernel = self._ops.activate
+        return EngineKernel(op, ((rows, k), (rows, 2 * k)), (HALF, HALF), kernel)
+
+    def _build_product(self, layer: TransformerLayer, role: str, size: tuple[int, int], precision: str) -> EngineKernel:
+        n, k = size
+        rows = _count_rows(layer, role)
+        types = (NARROW if precision in QUANTISED else HALF,) * 2
+        told = json.dumps(precision)
+        if role in roles.OF_EXPERTS:
+            weights: Shape = (layer.experts, k, n)
+            return EngineKernel(
+                "tracekit::expert_gemm", ((TOKENS, k), weights), types, "gemm", (str(layer.top_k), told)
+            )
+        if role in roles.PER_HEAD:
+            heads = roles.split(layer.heads, self._ranks)
+            return EngineKernel("aten::bmm", ((heads, rows, k), (heads, k, n)), types, "gemm", needs=rows.of)
+        if precision in QUANTISED:
+            return EngineKernel(
+                "tracekit::quantised_linear", ((rows, k), (k, n)), types, "gemm", (told,), needs=rows.of
+            )
+        return EngineKernel("aten::mm", ((rows, k), (k, n)), types, "gemm", needs=rows.of)
+
+    def _follow_product(self, layer: TransformerLayer, role: str, n: int) -> Iterator[EngineKernel]:
+        if role == roles.ROUTER:
+            op, kernel = self._ops.route
+            chosen: Shape = (TOKENS, layer.top_k)
+            types = (SINGLE, INTEGER, INTEGER, HALF)
+            yield EngineKernel(op, (chosen, chosen, chosen, (TOKENS, n)), types, kernel)
+        elif role == roles.EXPERTS_OUT:
+            summed: tuple[Shape, ...] = ((TOKENS, layer.top_k, n), (TOKENS, n))
+            yield EngineKernel("_moe_C::moe_sum", summed, (HALF, HALF), "moe_sum_kernel")
+        elif role == roles.LOGITS:
+            logits: Shape = (SAMPLED, self._config.vocabulary)
+            yield from self._gather_logits(logits, n)
+            yield EngineKernel("aten::_softmax", (logits, (), ()), (SINGLE,), "softmax_kernel")
+            yield EngineKernel("aten::argmax", (logits, ()), (SINGLE,), "reduce_kernel")
+        if role in (roles.OUTPUT, roles.MLP_OUT, roles.EXPERTS_OUT):
+            yield from self._reduce()
+
+    def _gather_logits(self, logits: Shape, own: int) -> Iterator[EngineKernel]:
+        """Yield the all-gather of the ranks' parts of the logits, by NCCL."""
+        if self._ranks > 1:
+            yield EngineKernel(
+                "c10d::_allgather_base_", (logits, (SAMPLED, own)), (HALF, HALF), "ncclDevKernel_AllGather_RING_LL",
+                group_ranks=self._ranks,
+            )  # fmt: skip
+
+    def _attend(self, layer: TransformerLayer) -> Iterator[EngineKernel]:
+        """Yield what is between the matrices before attention and those behind it."""
+        latent = layer.latent
+        heads, kv_heads = (roles.split(one, self._ranks) for one in (layer.heads, layer.kv_heads))
+        cache = NARROW if self._model.cache_type == "fp8" else HALF
+        turned, new_keys = (latent.rotated, 1) if latent else (layer.head_dim, kv_heads)
+        op, kernel = self._ops.rotate
+        table: tuple[Shape, ...] = (
+            (TOKENS,),
+            (TOKENS, heads * turned),
+            (TOKENS, new_keys * turned),
+            (),
+            (TOKENS, turned),
+        )
+        yield EngineKernel(op, table, (INTEGER, HALF, HALF, "Scalar", HALF), kernel)
+        if not self._ops.stores_rotated:
+            stored: Shape = (TOKENS, 1, latent.cached) if latent else (TOKENS, kv_heads, layer.head_dim)
+            row: Shape = (TOKENS, 1, 1) if latent else stored
+            op, kernel = self._ops.store
+            yield EngineKernel(
+                op, (stored, row, stored, stored, (TOKENS,)), (HALF, HALF, cache, cache, INTEGER), kernel
+            )
+        keys = Size("keys", chunk=layer.chunk or 0)
+        decoded = (kv_heads, layer.head_dim, 0)
+        read = decoded
+        if latent:
+            decoded = (1, latent.cached, latent.kv_rank)
+            read = (heads, latent.plain + latent.rotated, latent.value)
+        for sizes, (groups, width, values) in (
+            ((SEQUENCES, 1, keys), decoded),
+            ((Size("prompts"), Size("each"), Size("each")), read),
+        ):
+            batch, queries, seen = sizes
+            yield EngineKernel(
+                "tracekit::paged_attention",
+                ((batch, queries, heads, width), (batch, seen, groups, width)),
+                (HALF, cache),
+                self._ops.attend,
+                (str(layer.window or 0), str(values)),
+                needs=batch.of,
+            )
+
+
+def _count_rows(layer: TransformerLayer, role: str) -> Size:
+    """Return the rows of a matrix product's input."""
+    if role in (roles.ABSORB, roles.EXPAND):
+        return SEQUENCES
+    if role == roles.EXPERTS_OUT:
+        return Size("tokens", times=layer.top_k)
+    return {roles.KEYS_AND_VALUES: NEW, roles.LOGITS: SAMPLED}.get(role, TOKENS)
+
+
+def _name_module(role: str) -> str:
+    if role == roles.LOGITS:
+        return HEAD
+    return ATTENTION if role in (*roles.BEFORE_MIXER, roles.OUTPUT, roles.EXPAND) else MLP
