@@ -76,8 +76,9 @@ def test_fusion_makes_a_step_no_longer() -> None:
 
 
 def test_optimizers_stay_as_they_are() -> None:
+    """AdamW for lists launches eight kernels; it counts its steps on the CPU."""
     found = prepare_run(tk.capture(*build(), training=True, optimizer="adamw", compile=True)).kernels
-    assert found.filter(pl.col("op").str.starts_with("aten::_foreach_")).height == 9
+    assert found.filter(pl.col("op").str.starts_with("aten::_foreach_")).height == 8
 
 
 def test_every_call_is_in_one_kernel() -> None:

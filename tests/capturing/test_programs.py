@@ -248,7 +248,7 @@ def test_the_command_prints_each_gpu(program: Path, run_command: Command) -> Non
 
 
 @pytest.mark.parametrize(
-    ("function", "code"), [("reading", "capture-failed"), ("nothing", "capture-empty"), ("missing", "function-missing")]
+    ("function", "code"), [("reading", "values-unknown"), ("nothing", "capture-empty"), ("missing", "function-missing")]
 )
 def test_the_command_says_in_one_line_what_is_wrong(
     program: Path, run_command: Command, function: str, code: str
@@ -299,7 +299,8 @@ def embedding_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def load(name: str, *, batch: int, tokens: int, **options: object) -> LoadedProgram:
         with torch.device("meta"):
-            return LoadedProgram("embedding", torch.nn.Embedding(2**16, 4096), (torch.empty(batch, tokens).long(),))
+            words = torch.empty(batch, tokens).long()
+            return LoadedProgram("embedding", torch.nn.Embedding(2**16, 4096), (words,), tokens=tokens)
 
     monkeypatch.setattr("tracekit.capturing.steps.load_program", load)
     path = tmp_path / "config.json"

@@ -24,7 +24,9 @@ def tiny(monkeypatch):
         assert config.exists()
         with torch.device("meta"):
             model = nn.Sequential(nn.Embedding(100, 64), nn.Linear(64, 100)).bfloat16()
-            return load.LoadedProgram("tiny", model, (torch.zeros(batch, tokens, dtype=torch.int64),), {})
+            return load.LoadedProgram(
+                "tiny", model, (torch.zeros(batch, tokens, dtype=torch.int64),), {}, tokens=tokens
+            )
 
     monkeypatch.setattr(load, "load_config_model", build)
 

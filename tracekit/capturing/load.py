@@ -221,6 +221,8 @@ def load_config_model(
     """
     torch = import_torch()
     transformers = import_package("transformers", messages.CAPTURE_NEEDS_TRANSFORMERS)
+    from tracekit.capturing.hugging_face import build_inputs, choose_class
+
     with name_failures(lambda error: messages.CONFIG_MODEL_UNKNOWN(path=str(config), error=error)):
         transformers.logging.set_verbosity_error()
         given = json.loads(_read_text(config, MAX_MODEL_CONFIG_BYTES))
@@ -230,18 +232,19 @@ def load_config_model(
             given.pop(key, None)
         if quantization and training:
             raise CaptureError(messages.CONFIG_QUANTIZED_TRAINING(method=quantization.method))
-        known, head = transformers.AutoConfig.for_model(**given), _choose_head(transformers, given)
+        known = transformers.AutoConfig.for_model(**given)
+        head = choose_class(transformers, known, next(iter(given.get("architectures") or ()), ""))
         with torch.device("meta"):
             model, kind = _build_model(head, known, wanted, is_asked=attention is not None)
-            words = torch.empty(batch, tokens, dtype=torch.int64)
-    keywords = {"input_ids": words, "use_cache": False} | ({"labels": words} if training else {})
-    model.to(getattr(torch, DTYPES[dtype]))
+        model.to("meta", getattr(torch, DTYPES[dtype]))
+        inputs = build_inputs(model, batch, tokens, training=training)
     if quantization:
         from tracekit.capturing.fp8_layers import quantize_linear_layers
 
         quantize_linear_layers(model, quantization)
     method = quantization.method if quantization else ""
-    return LoadedProgram(given.get("model_type", config.stem), model, (), keywords, kind, method)
+    name = given.get("model_type", config.stem)
+    return LoadedProgram(name, model, (), inputs.keywords, kind, method, inputs.tokens)
 
 
 def load_timm_model(name: str, batch: int, dtype: str) -> LoadedProgram:
@@ -267,25 +270,15 @@ def _build_model(head: Any, config: Any, wanted: str | None, *, is_asked: bool) 
 
     FlashAttention runs through PyTorch's own function, which is told later to choose it.
     """
-    kind = wanted or DEFAULT_ATTENTION
+    kind, build = wanted or DEFAULT_ATTENTION, getattr(head, "from_config", None) or head._from_config
     try:
-        return head.from_config(config, attn_implementation="eager" if kind == "eager" else "sdpa"), kind
+        return build(config, attn_implementation="eager" if kind == "eager" else "sdpa"), kind
     except ValueError as error:
         if NO_FUSED_ATTENTION not in str(error):
             raise
         if is_asked:
             raise CaptureError(messages.ATTENTION_NOT_FUSED()) from error
-        return head.from_config(config, attn_implementation="eager"), "eager"
-
-
-def _choose_head(transformers: Any, config: dict[str, Any]) -> Any:
-    """Return the automatic class of the architecture that a config names: a language model unless it says otherwise."""
-    architecture = next(iter(config.get("architectures") or ()), "")
-    if architecture.endswith(("ForMaskedLM", "ForPreTraining")):
-        return transformers.AutoModelForMaskedLM
-    if architecture.endswith("ForSequenceClassification"):
-        return transformers.AutoModelForSequenceClassification
-    return transformers.AutoModelForCausalLM
+        return build(config, attn_implementation="eager"), "eager"
 
 
 def _find_function(program: str) -> Callable[..., Any]:

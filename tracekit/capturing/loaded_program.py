@@ -116,6 +116,7 @@ class LoadedProgram:
         model: A module, or a function.
         attention: How its attention is computed, where its config or a default says so; empty where its code does.
         quantization: How its weights are quantized, as its config says; empty where they aren't.
+        tokens: Tokens of each sequence; 0 where it has none, or nothing tells.
     """
 
     name: str
@@ -124,3 +125,4 @@ class LoadedProgram:
     keywords: dict[str, Any] | None = None
     attention: str = ""
     quantization: str = ""
+    tokens: int = 0

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tracekit.capturing.calls import Call, Operand, OpProfile
 from tracekit.capturing.kernel_names import TF32, lies_by_pixel, list_following_ops, list_kernel_names
+from tracekit.capturing.known_values import KnownValues, ReadingMode
 from tracekit.capturing.table_lookups import FBGEMM, FBGEMM_CAPTURED
 
 BLOCK_BYTES = 512
@@ -241,16 +241,17 @@ NO_KERNEL = re.compile(
 )
 
 
-class Capture(TorchDispatchMode):
+class Capture(ReadingMode):
     """Mode that notes each op that launches kernels, and the memory of what they make.
 
     Args:
         tf32: Whether products of fp32 run in TF32.
         held: Tensors that were there before.
+        values: Values of some of them; None for none.
     """
 
-    def __init__(self, *, tf32: bool = False, held: Iterable[Tensor] = ()) -> None:
-        super().__init__()
+    def __init__(self, *, tf32: bool = False, held: Iterable[Tensor] = (), values: KnownValues | None = None) -> None:
+        super().__init__(values)
         self.memory = LiveMemory(held)
         self.calls: list[Call] = []
         self._tf32 = tf32
@@ -260,7 +261,9 @@ class Capture(TorchDispatchMode):
         if func.namespace == "profiler":
             return func(*args, **(kwargs or {}))
         with pause_profiling():
-            result = _lay_out(func, args, func(*args, **(kwargs or {})))
+            result = _lay_out(func, args, self.values.run(func, args, kwargs or {}))
+        if not _is_on_gpu((args, kwargs)):
+            return result
         self.memory.note(result)
         name = func._schema.name.removeprefix("aten::").removeprefix(FBGEMM_CAPTURED.removesuffix(FBGEMM))
         if not NO_KERNEL.search(name):
@@ -284,6 +287,12 @@ class Capture(TorchDispatchMode):
         return tuple(
             Operand(self.memory.number(one), tuple(one.shape), one.stride(), name_type(one.dtype)) for one in found
         )
+
+
+def _is_on_gpu(given: Any) -> bool:
+    """Return whether an op has to do with the GPU; values that were read back, and constants, are on the CPU."""
+    tensors = [one for one in tree_leaves(given) if isinstance(one, Tensor)]
+    return not tensors or any(one.device.type == "meta" for one in tensors)
 
 
 def _lay_out(func: Any, args: tuple[Any, ...], result: Any) -> Any:

@@ -113,8 +113,10 @@ def capture(
         autocast = precision
     tf32 = tf32 or precision == TF32
     from tracekit.capturing.cuda_choices import choose_as_cuda
+    from tracekit.capturing.known_values import KnownValues
     from tracekit.capturing.ops import Capture, profile_ops, sum_bytes
 
+    values = KnownValues()
     called = name or type(model).__name__
     is_fused = (optimizer or "").startswith(FUSED)
     with name_failures(lambda error: messages.CAPTURE_FAILED(program=called, error=error)):
@@ -122,16 +124,17 @@ def capture(
         if isinstance(model, torch.nn.Module):
             model.train(training)
             model.zero_grad()
+        inputs, keywords = values.move_to_meta((inputs, dict(keywords or {})))
         if channels_last:
-            model, inputs, keywords = _put_channels_last(torch, (model, inputs, keywords or {}))
+            model, inputs, keywords = _put_channels_last(torch, (model, inputs, keywords))
         trained = [parameter for parameter in parameters if parameter.requires_grad and parameter.numel()]
         update = None if is_fused else _build_optimizer(torch, optimizer, trained)
-        held = [*parameters, *_list_tensors(torch, model, inputs, keywords or {})]
+        held = [*parameters, *_list_tensors(torch, model, inputs, keywords)]
         states = _count_state_bytes(optimizer, trained)
         with profile_ops() as profile, ExitStack() as modes:
             modes.enter_context(torch.device("meta"))
             modes.enter_context(torch.set_grad_enabled(training))
-            seen = modes.enter_context(Capture(tf32=tf32, held=held))
+            seen = modes.enter_context(Capture(tf32=tf32, held=held, values=values))
             fused = modes.enter_context(
                 choose_as_cuda(getattr(torch, DTYPES[autocast]) if autocast else None, attention)
             )
@@ -140,7 +143,7 @@ def capture(
 
                 single = getattr(torch, DTYPES[autocast]) if autocast else None
                 modes.enter_context(multiply_narrowly(model, precision, single, compiled=compiled))
-            _run_step(model, inputs, keywords or {}, training, update, seen.memory)
+            _run_step(model, inputs, keywords, training, update, seen.memory)
             peaks = seen.memory.list_peaks(one.grad for one in parameters if one.grad is not None)
     if attention and not fused:
         raise CaptureError(messages.ATTENTION_NOT_CALLED())

@@ -153,7 +153,7 @@ class NamedProgram:
         facts = replace(
             found.facts,
             batch=size,
-            tokens=size * tokens if is_language else 0,
+            tokens=size * given.tokens,
             tables=dlrm.tables if dlrm else (),
             attention=_name_attention(given, options, found),
             quantization=given.quantization,

@@ -96,6 +96,10 @@ CAPTURE_FAILED = error(
     "{program} doesn't run on tensors without data: {error}.",
     "Where it asks for a value (.item(), a mask's contents, sizes of data), give it a fixed one.",
 )
+VALUES_UNKNOWN = error(
+    "The program reads back values that its data decide ({op}), and a capture has no data.",
+    "Give it fixed ones there (.item(), a mask's contents, sizes of data), or record a trace of it.",
+)
 RECURRENCE_UNKNOWN = error(
     "The program has recurrent layers, which cuDNN runs in kernels of its own: their work isn't known.",
     "Record a trace of it, or capture the rest.",
@@ -160,6 +164,10 @@ CONFIG_MODEL_UNKNOWN = error(
 )
 LONGEST_OF_CONFIG = error(
     "{--longest} needs a config and a batch that is a number.", "Give a config.json, and {--batch} 1 or another number."
+)
+SEQUENCE_WITHOUT_IMAGE = error(
+    "A sequence of {tokens:count token} has no room for an image, which the config gives {image:count token}.",
+    "Give more with {--seq}.",
 )
 SEQUENCE_FITS_NOWHERE = error(
     "Not even the shortest sequence fits into {gpu}: its tensors take {least_bytes} at once.",

@@ -1,0 +1,80 @@
+"""Inputs of models that a config tells; what needs transformers is left out where that is missing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from tests.codes import has_code
+from tracekit.capturing.load import load_config_model
+from tracekit.capturing.loaded_program import LoadedProgram
+from tracekit.capturing.program import capture
+from tracekit.errors import CaptureError
+
+TEXT = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 512}
+SEEN = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 14}
+HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+LLAVA = {
+    "model_type": "llava",
+    "image_token_index": 500,
+    "text_config": TEXT | {"model_type": "llama", "num_key_value_heads": 2},
+    "vision_config": SEEN | {"model_type": "clip_vision_model", "image_size": 56},
+}
+
+
+def load(folder: Path, config: dict[str, Any], tokens: int = 64) -> LoadedProgram:
+    """Load a config's model for a training step of two sequences."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return load_config_model(path, 2, tokens, "bf16", training=True)
+
+
+def test_an_images_tokens_stand_among_the_words(tmp_path: Path) -> None:
+    """56 pixels in patches of 14 are 16 tokens."""
+    given = load(tmp_path, LLAVA)
+    assert given.keywords
+    assert given.keywords["pixel_values"].shape == (2, 3, 56, 56)
+    assert (given.keywords["input_ids"] == 500).sum(-1).tolist() == [16, 16]
+    assert given.tokens == 64
+    ops = {call.op for call in capture(given.model, training=True, keywords=given.keywords).calls}
+    assert {"aten::convolution", "aten::masked_scatter", "aten::embedding_dense_backward"} <= ops
+
+
+def test_a_sequence_shorter_than_an_image_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, check=has_code("sequence-without-image")):
+        load(tmp_path, LLAVA, tokens=16)
+
+
+@pytest.mark.parametrize(
+    ("config", "inputs", "tokens"),
+    [
+        (
+            {"model_type": "bart", "d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 512},
+            {"input_ids": (2, 64), "decoder_input_ids": (2, 64), "labels": (2, 64)},
+            64,
+        ),
+        (
+            {"model_type": "whisper", "d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "num_mel_bins": 80}
+            | {"encoder_attention_heads": 2, "decoder_attention_heads": 2},
+            {"input_features": (2, 80, 3000), "decoder_input_ids": (2, 64), "labels": (2, 64)},
+            64,
+        ),
+        (
+            SEEN | {"model_type": "vit", "architectures": ["ViTForImageClassification"], "image_size": 56},
+            {"pixel_values": (2, 3, 56, 56), "labels": (2,)},
+            0,
+        ),
+    ],
+)
+def test_each_kind_of_model_gets_its_inputs(
+    tmp_path: Path, config: dict[str, Any], inputs: dict[str, tuple[int, ...]], tokens: int
+) -> None:
+    given = load(tmp_path, config)
+    assert given.keywords
+    shapes = {name: tuple(one.shape) for name, one in given.keywords.items() if name != "use_cache"}
+    assert (shapes, given.tokens) == (inputs, tokens)
+    assert capture(given.model, training=True, keywords=given.keywords).facts.trains
