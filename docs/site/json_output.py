@@ -13,6 +13,7 @@ from tracekit.messages import Message
 from tracekit.prediction import RefusedTarget
 from tracekit.reporting.columns import describe_fields
 from tracekit.reporting.model import Report
+from tracekit.reporting.step_row import StepRow
 
 ROOT = Path(__file__).parents[2]
 GOLDENS = sorted((ROOT / "tests/golden").glob("*.json"))
@@ -53,6 +54,8 @@ OTHER_KEYS = {
     "values": "The values in the message, by name; the name's ending gives the unit.",
 }
 """Meanings of keys that have another name in the code."""
+FALLBACK_MEANINGS = describe_fields(StepRow) | OTHER_KEYS
+"""Meanings of keys that the data class of their object doesn't have."""
 OVERRIDDEN_KEYS = ("cluster", "gpu")
 """Keys whose value in the code is an object, and a name in JSON."""
 
@@ -125,7 +128,7 @@ def list_keys(values: Sequence[Any], kind: type | None, prefix: str = "") -> lis
 
 def find_meaning(key: str, meanings: Mapping[str, str]) -> str:
     """Return what a key means: by its data class, else by its name."""
-    return OTHER_KEYS[key] if key in OVERRIDDEN_KEYS else meanings.get(key) or OTHER_KEYS.get(key, "")
+    return OTHER_KEYS[key] if key in OVERRIDDEN_KEYS else meanings.get(key) or FALLBACK_MEANINGS.get(key, "")
 
 
 def flatten_records(values: Iterable[Any]) -> Iterator[dict[str, Any]]:

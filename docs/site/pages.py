@@ -225,23 +225,22 @@ def list_measurements() -> str:
 
 
 def list_compositions() -> str:
-    """Return the page of which inputs meet which questions, from the table that a test keeps."""
-    table = pl.read_csv(ROOT / "tests/golden/answers/what_composes.csv", infer_schema=False)
-    kinds = table["input"].to_list()
-    questions = table.drop("input").to_dict(as_series=False)
-    rows = [
-        (f"`{asked}`" if asked[0] == "-" else asked, *map(_link_outcome, cells)) for asked, cells in questions.items()
-    ]
-    return "\n".join(
-        (
-            "# What composes",
-            "",
-            "Each kind of input with each question of `tracekit predict`: ✓ works; otherwise the message that says "
+    """Return the page of which inputs meet which questions, from the tables that a test keeps."""
+    lines = ["# What composes", ""]
+    for command, name in (("predict", "what_composes"), ("serving", "what_composes_serving")):
+        table = pl.read_csv(ROOT / f"tests/golden/answers/{name}.csv", infer_schema=False)
+        rows = [
+            (f"`{asked}`" if asked[0] == "-" else asked, *map(_link_outcome, cells))
+            for asked, cells in table.drop("input").to_dict(as_series=False).items()
+        ]
+        lines += [
+            f"Each kind of input with each question of `tracekit {command}`: ✓ works; otherwise the message that says "
             "why it can't be answered.",
             "",
-            *format_table(("question", *kinds), rows),
-        )
-    )
+            *format_table(("question", *table["input"].to_list()), rows),
+            "",
+        ]
+    return "\n".join(lines)
 
 
 def _link_outcome(outcome: str) -> str:

@@ -3,7 +3,8 @@
 A cell is ``works`` or the code of the message that refuses it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -17,7 +18,7 @@ from tracekit.cli.app import app
 from tracekit.errors import TracekitError
 
 ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "tests" / "golden" / "answers" / "what_composes.csv"
+GOLDEN = ROOT / "tests" / "golden" / "answers"
 SAMPLE = ROOT / "sample_traces" / "synthetic_transformer_train.json.gz"
 WORKS, USAGE, CRASH = "works", "usage", "crash"
 PROGRAM = """
@@ -129,16 +130,71 @@ INPUTS: dict[str, Callable[[Path], list[str]]] = {
 """How to make an input of each kind in an empty folder: what stands behind `tracekit predict`."""
 
 
-def run_row(kind: str, folder: Path) -> Iterator[str]:
-    """Yield the cells of one kind of input, in the order of the questions."""
-    words = INPUTS[kind](folder)
-    for number, options in enumerate(ASKS.values()):
-        places = {"MEASURED": str(SAMPLE)} | {
-            f"OUT.{suffix}": str(folder / f"{number}.{suffix}")
-            for suffix in ("html", "md", "json", "xlsx", "csv", "parquet")
-        }
-        asked = [places.get(word, word) for word in options.split()]
-        yield name_outcome(CliRunner().invoke(app, ["predict", *words, *asked, "-q"]))
+SERVED_ASKS = {
+    "nothing else": "--gpu b200",
+    "a cluster": ON_EIGHT,
+    "--concurrency": "--gpu b200 --concurrency 4",
+    "--rate": "--gpu b200 --rate 4",
+    "both loads": "--gpu b200 --concurrency 4 --rate 4",
+    "--lengths": "--gpu b200 --concurrency 4 --lengths LENGTHS",
+    "--spread": "--gpu b200 --concurrency 4 --spread 0.2",
+    "--prefix-hits": "--gpu b200 --concurrency 4 --prefix-hits 0.5",
+    "--draft-tokens": "--gpu b200 --concurrency 4 --draft-tokens 3 --accepted-tokens 2",
+    "--apart": "--gpu b200 --rate 4 --apart 1:1",
+    "--apart at once": "--gpu b200 --concurrency 4 --apart 1:1",
+    "limits": "--gpu b200 --ttft-below 1s --tpot-below 30ms",
+    "--tp": f"{ON_EIGHT} --tp 2",
+    "--precision": "--gpu b200 --precision fp8 --cache-type fp8",
+    "--framework": "--gpu b200 --framework sglang==0.5.6",
+    "the engine's settings": "--gpu b200 --max-batched-tokens 512 --max-sequences 16 --memory-share 0.8",
+    "--price": "--gpu b200 --price b200=5",
+    "--json": "--gpu b200 --json",
+    **{f"-o {suffix}": f"--gpu b200 -o OUT.{suffix}" for suffix in ("html", "svg", "json", "csv", "txt")},
+}
+"""The options of `tracekit serving` behind each question."""
+
+
+def make_calibrated(folder: Path) -> list[str]:
+    """A config and a trace of the engine that serves it."""
+    return [*make_config(folder), *make_served(folder), "--source-gpu", "a100-sxm-80gb"]
+
+
+def make_unserved(folder: Path) -> list[str]:
+    """A config and a trace of training."""
+    return [*make_config(folder), str(SAMPLE)]
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The inputs and the questions of a command.
+
+    Attributes:
+        command: Its name.
+        inputs: How to make an input of each kind.
+        asks: The options behind each question.
+        table: Its cells.
+    """
+
+    command: str
+    inputs: Mapping[str, Callable[[Path], list[str]]]
+    asks: Mapping[str, str]
+    table: Path
+
+    def run_row(self, kind: str, folder: Path) -> Iterator[str]:
+        """Yield the cells of one kind of input, in the order of the questions."""
+        words = self.inputs[kind](folder)
+        (folder / "lengths.csv").write_text("input,output\n128,16\n256,8\n")
+        for number, options in enumerate(self.asks.values()):
+            places = {"MEASURED": str(SAMPLE), "LENGTHS": str(folder / "lengths.csv")} | {
+                f"OUT.{suffix}": str(folder / f"{number}.{suffix}")
+                for suffix in ("html", "md", "svg", "txt", "json", "xlsx", "csv", "parquet")
+            }
+            asked = [places.get(word, word) for word in options.split()]
+            yield name_outcome(CliRunner().invoke(app, [self.command, *words, *asked, "-q"]))
+
+    def read_table(self) -> pl.DataFrame:
+        """Read the table: a row per kind of input, a column per question."""
+        return pl.read_csv(self.table, infer_schema=False)
 
 
 def name_outcome(done: Result) -> str:
@@ -150,6 +206,22 @@ def name_outcome(done: Result) -> str:
     return USAGE if done.exit_code == 2 else CRASH
 
 
-def read_table() -> pl.DataFrame:
-    """Read the table: a row per kind of input, a column per question."""
-    return pl.read_csv(TABLE, infer_schema=False)
+COMPOSITIONS = {
+    one.command: one
+    for one in (
+        Composition("predict", INPUTS, ASKS, GOLDEN / "what_composes.csv"),
+        Composition(
+            "serving",
+            {
+                "config.json": make_config,
+                "with its engine's trace": make_calibrated,
+                "with another trace": make_unserved,
+                "an engine's trace": make_served,
+                "recommender": make_recommender,
+            },
+            SERVED_ASKS,
+            GOLDEN / "what_composes_serving.csv",
+        ),
+    )
+}
+"""The tables by command."""

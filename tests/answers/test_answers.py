@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.answers.compositions import make_config
 from tests.jobs import gradient_step
 from tracekit.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "answers"
 RECORDED = sorted(path.name for path in (ROOT / "sample_traces" / "recorded").glob("*.json.gz"))
-TRAIN, GPT2, RANKS = "TRAIN", "GPT2", "RANKS"
+TRAIN, GPT2, RANKS, CONFIG = "TRAIN", "GPT2", "RANKS", "CONFIG"
 PLACES = {
     TRAIN: "sample_traces/synthetic_transformer_train.json.gz",
     GPT2: "sample_traces/recorded/h100-sxm_gpt2_train.json.gz",
@@ -53,6 +54,8 @@ COMMANDS = {
     "fleet": "predict RANKS --cluster 8xh100-sxm --engine local",
     "shard": "shard --table 8*1Mx128:20 --table 2*40Mx64:1 --batch 4096 --cluster 8xa100-sxm-80gb",
     "recommender": "predict sample_traces/dlrm_dcnv2.json --gpu h100-sxm --gpu b200 --batch 4096 --train --top 5",
+    "engine_step": "predict CONFIG --framework vllm==0.11.0 --decode --batch 8 --context 512 --gpu b200 --top 2",
+    "served": "serving CONFIG --gpu h100-sxm --concurrency 4 --input-tokens 128 --output-tokens 32 --price h100-sxm=2",
     "compare": f"compare {PAIR}",
     "doctor": "doctor TRAIN",
 }
@@ -73,12 +76,13 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job")
     for rank, step in enumerate((gradient_step(150, 412), gradient_step(350, 412, clock=30))):
         step.save(folder / f"rank{rank}.json")
+    make_config(folder.parent)
     return folder
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command(name: str, ranks: Path, request: pytest.FixtureRequest) -> None:
-    places = PLACES | {RANKS: str(ranks)}
+    places = PLACES | {RANKS: str(ranks), CONFIG: str(ranks.parent / "config.json")}
     words = [places.get(word, word) for word in shlex.split(COMMANDS[name])]
     check(name, answer(*words), request)
 

@@ -41,10 +41,10 @@ def test_a_load_on_two_gpus(config, run):
     fast, slow = json.loads(out)["targets"]
     (load,) = fast["loads"]
     for figure in (load["ttft_ms"], load["tpot_ms"], load["tokens_per_s"], load["e2e_p99_ms"], load["itl_p50_ms"]):
-        assert 0 < figure["low"] <= figure["value"] <= figure["high"]
-    assert load["tpot_ms"]["value"] < slow["loads"][0]["tpot_ms"]["value"]
+        assert 0 < figure["low"] <= figure["likely"] <= figure["high"]
+    assert load["tpot_ms"]["likely"] < slow["loads"][0]["tpot_ms"]["likely"]
     # 3.60 dollars an hour are a tenth of a cent a second
-    assert load["dollars_per_million_tokens"]["value"] == pytest.approx(1000 / load["tokens_per_s"]["value"])
+    assert load["dollars_per_million_tokens"]["likely"] == pytest.approx(1000 / load["tokens_per_s"]["likely"])
     assert [one["concurrency"] for one in fast["curve"]][:4] == [1, 2, 4, 8]
     rates = [one["tokens_per_s_per_gpu"] for one in fast["curve"]]
     assert rates == sorted(rates)
@@ -55,11 +55,11 @@ def test_the_largest_load_meets_the_limits(config, run):
     code, out, err = run("serving", config, "-g", "h100-sxm", *SHORT, "--tpot-below", "10ms", "--json")
     assert code == 0, err
     largest = json.loads(out)["targets"][0]["largest"]
-    assert largest["figures"]["tpot_p95_ms"]["value"] <= 10
-    assert largest["load"]["low"] <= largest["load"]["value"] <= largest["load"]["high"]
+    assert largest["figures"]["tpot_p95_ms"]["likely"] <= 10
+    assert largest["load"]["low"] <= largest["load"]["likely"] <= largest["load"]["high"]
     tight = run("serving", config, "-g", "h100-sxm", *SHORT, "--tpot-below", "1ms", "--json")[1]
     assert json.loads(tight)["targets"][0]["largest"] == {
-        "load": {"value": 0.0, "low": 0.0, "high": 0.0},
+        "load": {"likely": 0.0, "low": 0.0, "high": 0.0},
         "figures": None,
     }
 
@@ -70,7 +70,7 @@ def test_engines_apart_decode_undisturbed(config, run):
     given = ("serving", config, "-g", "h100-sxm", "--rate", 4, *long, "--json")
     together, apart = (json.loads(run(*given, *more)[1])["targets"][0] for more in ((), ("--apart", "1:1")))
     assert (together["gpus"], apart["gpus"]) == (1, 2)
-    assert apart["loads"][0]["itl_p99_ms"]["value"] < together["loads"][0]["itl_p99_ms"]["value"]
+    assert apart["loads"][0]["itl_p99_ms"]["likely"] < together["loads"][0]["itl_p99_ms"]["likely"]
 
 
 def test_forms(config, run, tmp_path):

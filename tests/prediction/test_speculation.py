@@ -47,11 +47,13 @@ def test_the_price_of_a_token_is_open_by_how_many_are_accepted():
 def test_what_is_assumed_is_said_and_the_option_narrows_it():
     trace = served(*[SPECULATED] * 6).load()
     predicted = tk.predict(trace, gpu="b200")
-    assert predicted.batch == StepBatch(16.0, "tokens", marked=True, least=8.0, most=32.0)
+    assert predicted.batch == StepBatch(
+        16.0, "tokens", marked=True, least=8.0, most=32.0, phase="decode", accepted=(2.0, 1.0, 4.0)
+    )
     told = find_message(tk.report(predicted).warnings, "acceptance-unknown").values
     assert (told["least"], told["likely"], told["most"]) == (8, 16, 32)
     given = tk.predict(trace, gpu="b200", accepted_tokens=2.5)
-    assert given.batch == StepBatch(20.0, "tokens", marked=True)
+    assert given.batch == StepBatch(20.0, "tokens", marked=True, phase="decode", accepted=(2.5,) * 3)
     assert "acceptance-unknown" not in list_codes(tk.report(given).warnings)
     plain = tk.predict(served(*[PLAIN] * 6).load(), gpu="b200")
     assert "acceptance-unknown" not in list_codes(tk.report(plain).warnings)
@@ -60,7 +62,7 @@ def test_what_is_assumed_is_said_and_the_option_narrows_it():
 def test_prompts_beside_speculated_tokens_count_in_full():
     mixed = "execute_context_1(500)_generation_8(32)"
     assert tk.predict(served(*[mixed] * 6).load(), gpu="b200").batch == StepBatch(
-        516.0, "tokens", marked=True, least=508.0, most=532.0
+        516.0, "tokens", marked=True, least=508.0, most=532.0, phase="mixed", accepted=(2.0, 1.0, 4.0)
     )
 
 

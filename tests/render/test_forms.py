@@ -188,6 +188,7 @@ def test_tokens_a_second_and_what_a_million_costs_stand_in_every_form(report):
     )
     found = json.loads(as_json.dump_prediction(told))
     batch = {"size": 3072, "unit": "tokens", "passes": 1, "given": False, "marked": False, "least": None, "most": None}
+    batch |= {"phase": None, "accepted": None}
     assert found["source"]["batch"] == batch
     assert found["targets"][0]["per_second"] == pytest.approx(rate)
     assert found["targets"][0]["dollars_per_million"] == pytest.approx(cost)

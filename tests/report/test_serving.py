@@ -15,6 +15,7 @@ from tracekit.render.tables import render_workbook
 from tracekit.reporting import build_report
 from tracekit.reporting.build import build_prediction_report
 from tracekit.reporting.model import Report
+from tracekit.reporting.tables import build_answer_frame
 from tracekit.run import prepare_run
 from tracekit.testing import A100, TraceBuilder
 
@@ -129,3 +130,29 @@ def test_every_form_has_it(report):
     heads, *rows = sheet.iter_rows(values_only=True)
     assert len(rows) == 6
     assert rows[1][heads.index("first_token_us_low")] == pytest.approx(report.serving.kinds[0].speeds[1].batch_us.low)
+
+
+def test_the_step_has_the_words_of_serving_as_columns(report):
+    """Eight sequences decode in 100 us: 0.1 ms a token, 80,000 tokens a second, in every form."""
+    source, h100, _ = build_answer_frame(report).iter_rows(named=True)
+    assert (source["tpot_ms"], source["ttft_ms"]) == (pytest.approx(0.1, abs=0.01), None)
+    assert source["tokens_per_s"] == pytest.approx(8 / source["step_time_us"] * 1e6)
+    assert (h100["tpot_ms_low"], h100["tpot_ms_high"]) == (h100["low_us"] / 1e3, h100["high_us"] / 1e3)
+    told = json.loads(dump_prediction(report))["targets"][0]
+    assert told["tpot_ms"] == {"likely": h100["tpot_ms"], "low": h100["tpot_ms_low"], "high": h100["tpot_ms_high"]}
+    assert told["ttft_ms"] is None
+    assert told["tokens_per_s"]["likely"] == pytest.approx(8e3 / h100["tpot_ms"])
+    prefill = prepare_run(serve((PREFILL, 390), (PREFILL, 390)).load())
+    first = build_answer_frame(build_prediction_report(predict(prefill, ["h100-sxm"]))).row(0, named=True)
+    assert (first["ttft_ms"], first["tpot_ms"]) == (pytest.approx(0.4, abs=0.01), None)
+    assert first["tokens_per_s"] == pytest.approx(512 / first["ttft_ms"] * 1e3)
+    assert "TPOT" in render_page(report)
+    assert "TTFT" not in render_page(report)
+
+
+def test_accepted_tokens_divide_the_time_of_a_token():
+    """Steps of 100 us give a sequence 2 tokens, from 1 to 4: 0.05 ms, from 0.025 to 0.1."""
+    speculated = "execute_context_0(0)_generation_8(32)"
+    run = prepare_run(serve(*[(speculated, 90)] * 4).load())
+    source = build_answer_frame(build_prediction_report(predict(run, ["a100-sxm-80gb"]))).row(0, named=True)
+    assert [source[f"tpot_ms{end}"] for end in ("_low", "", "_high")] == pytest.approx([0.025, 0.05, 0.1])

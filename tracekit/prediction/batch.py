@@ -44,6 +44,8 @@ class StepBatch:
         least: The least number, where nobody tells how many speculated tokens are accepted; None where the number is
             known.
         most: The largest number, likewise.
+        phase: Kind of a serving engine's step: prefill, decode or mixed; None of other steps.
+        accepted: Tokens that a sequence gets in a step that speculates: likely, least and most; None of others.
     """
 
     size: float
@@ -53,6 +55,8 @@ class StepBatch:
     marked: bool = False
     least: float | None = None
     most: float | None = None
+    phase: str | None = None
+    accepted: tuple[float, float, float] | None = None
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -94,14 +98,21 @@ def infer_rank_batch(program: Program, samples: float | None = None) -> StepBatc
         samples: Samples that one rank processes, given by the caller; None to infer them from the trace.
     """
     if samples is None:
-        return _infer_batch(program) or _read_captured_batch(program)
+        return _read_engine_batch(program) or _infer_batch(program) or _read_captured_batch(program)
     return StepBatch(float(samples), "samples", given=True)
+
+
+def _read_engine_batch(program: Program) -> StepBatch | None:
+    """Read the batch of an engine's step from a config: a token of each sequence that decodes, or whole prompts."""
+    facts = program.trace.capture_facts
+    if not facts or not facts.engine:
+        return None
+    phase = "decode" if facts.tokens == facts.batch else "prefill"
+    return StepBatch(float(facts.tokens), "tokens", given=True, phase=phase)
 
 
 def _read_captured_batch(program: Program) -> StepBatch | None:
     facts = program.trace.capture_facts
-    if facts and facts.engine:
-        return StepBatch(float(facts.tokens), "tokens", given=True)
     return StepBatch(float(facts.batch), "samples", given=True) if facts and facts.batch else None
 
 
@@ -139,13 +150,13 @@ def _read_marked_batch(program: Program, chosen_steps: pl.DataFrame) -> StepBatc
     """Read a serving engine's batch; of speculated tokens those accepted count, as given or as they may be."""
     tokens = float(chosen_steps["tokens"].mean())  # type: ignore[arg-type]
     speculated = find_speculation(program.trace, chosen_steps["start_ns"])
+    phase = chosen_steps["kind"][0]
     if speculated is None:
-        return StepBatch(tokens, "tokens", marked=True)
-    others = max(tokens - speculated.verified, 0.0)
-    likely, *ends = (others + speculated.sequences * one for one in _accept(program, speculated))
-    if program.accepted_tokens is not None:
-        return StepBatch(likely, "tokens", marked=True)
-    return StepBatch(likely, "tokens", marked=True, least=ends[0], most=ends[1])
+        return StepBatch(tokens, "tokens", marked=True, phase=phase)
+    others, accepted = max(tokens - speculated.verified, 0.0), _accept(program, speculated)
+    likely, *ends = (others + speculated.sequences * one for one in accepted)
+    least, most = ends if program.accepted_tokens is None else (None, None)
+    return StepBatch(likely, "tokens", marked=True, least=least, most=most, phase=phase, accepted=accepted)
 
 
 def infer_accepted_tokens(program: Program) -> tuple[float, float, float] | None:

@@ -26,7 +26,7 @@ from tracekit.reporting.figure import Figure
 from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.serving import DECODE_KINDS, PREFILL_KINDS, ServedBatches, ServingSpeed
 from tracekit.reporting.sections.step import SourceSummary
-from tracekit.reporting.tables import STEP, show_step_figure
+from tracekit.reporting.tables import STEP, list_step_figures, show_step_figure
 
 MIN_OWNER_PCT = 0.1
 MOST_DETAILED_TARGETS = 6
@@ -123,9 +123,11 @@ def build_cost_columns(report: TargetsReport, *, brief: bool = False) -> Iterato
     heading come last.
     """
     yield from _build_price_columns(report, brief)
-    for name, column in STEP.shown.items():
+    for name in list_step_figures(report):
+        column = STEP.columns[name]
         shown = show_step_figure(report.source, name)
-        yield CostColumn(column.heading, shown, partial(show_step_figure, name=name), column.meaning)
+        meaning = f"{column.meaning[:1].lower()}{column.meaning[1:].removesuffix('.')}"
+        yield CostColumn(column.heading, shown, partial(show_step_figure, name=name), meaning)
 
 
 def _build_price_columns(report: TargetsReport, brief: bool) -> Iterator[CostColumn]:

@@ -121,6 +121,7 @@ TARGET_KEYS = (
     *("kernel_time_us", "exposed_comm_us", "waiting_us", "idle_us"),
     *("with_contention", "with_same_host", "coverage", "fits_in_memory"),
     *("dollars_per_1000_steps", "dollars_per_1000_traced_steps", "batch", "per_second", "dollars_per_million"),
+    *("tpot_ms", "ttft_ms", "tokens_per_s"),
     *("energy", "joules_per_unit", "forecast", "experience", "notes"),
 )
 """Keys of a target that come first, in order."""

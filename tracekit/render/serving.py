@@ -221,4 +221,4 @@ def _serialize_load(target: ServedTarget, answer: LoadAnswer) -> dict[str, Any]:
 
 
 def _serialize_range(figure: Range) -> dict[str, float]:
-    return {"value": figure.likely, "low": figure.low, "high": figure.high}
+    return {"likely": figure.likely, "low": figure.low, "high": figure.high}

@@ -4,13 +4,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
+from tracekit.format import format_duration
 from tracekit.prediction.energy import StepEnergy
 from tracekit.prediction.model import PredictedStep
 from tracekit.replay.step_time import StepTime
 from tracekit.reporting.columns import Column
+from tracekit.reporting.figure import Figure
+from tracekit.reporting.sections.serving import ServedWork, ServingSpeed
 from tracekit.reporting.sections.step import SourceSummary
 
 Number = float | None
+
+
+def format_figure_ms(figure: Figure) -> str:
+    """Format a time in ms."""
+    return format_duration(1e3 * figure.likely)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,20 @@ class StepRow:
 
     def _draw(self, get: Callable[[StepEnergy], float]) -> Number:
         return get(self.of.energy) if self.of.energy else None
+
+    @property
+    def _speed(self) -> ServingSpeed | None:
+        """What the step is in the words of serving; None where no engine's batch is known."""
+        batch, target, times = self.of.batch, self._target, self._times
+        if batch is None or batch.phase is None:
+            return None
+        likely, *ends = batch.accepted or (1.0, 1.0, 1.0)
+        work = ServedWork(batch.phase, Figure(batch.size, *batch.ends), Figure(likely, *ends))
+        step, mean = Figure.from_exact(times.step_time_us), Figure.from_exact(times.mean_us)
+        if target:
+            step = Figure(step.likely, target.low_us, target.high_us)
+            mean = Figure(mean.likely, target.mean_low_us, target.mean_high_us)
+        return work.build_speed("", self.of.gpus, step, mean)
 
     @property
     def gpu(self) -> Annotated[str | None, Column()]:
@@ -128,6 +150,23 @@ class StepRow:
     def per_second(self) -> Annotated[Number, Column()]:
         """Throughput of the job in samples or tokens per second."""
         return self.of.per_second
+
+    @property
+    def tpot_ms(self) -> Annotated[Figure | None, Column(heading="TPOT", show=format_figure_ms)]:
+        """Time per output token of a serving engine's step that decodes, in ms."""
+        time_us = self._speed.output_token_us if self._speed else None
+        return time_us.scale(1e-3) if time_us else None
+
+    @property
+    def ttft_ms(self) -> Annotated[Figure | None, Column(heading="TTFT", show=format_figure_ms)]:
+        """Time to first token of a serving engine's step with prompts, in ms, without queueing."""
+        time_us = self._speed.first_token_us if self._speed else None
+        return time_us.scale(1e-3) if time_us else None
+
+    @property
+    def tokens_per_s(self) -> Annotated[Figure | None, Column()]:
+        """Tokens a second of a serving engine's step: of prompts, and of output."""
+        return self._speed.tokens_per_s if self._speed else None
 
     @property
     def dollars_per_million(self) -> Annotated[Number, Column()]:

@@ -190,6 +190,12 @@ def show_step_figure(step: SourceSummary | PredictedStep, name: str) -> str:
     return STEP.show(name, getattr(StepRow(step), name))
 
 
+def list_step_figures(report: TargetsReport) -> list[str]:
+    """List the figures with a heading that are known of the measured step or of a predicted one."""
+    rows = [StepRow(report.source), *map(StepRow, report.targets)]
+    return [name for name in STEP.shown if any(getattr(row, name) is not None for row in rows)]
+
+
 def build_note_frame(report: TargetsReport) -> pl.DataFrame:
     """Build the table of the notes on the predictions."""
     return NOTES.build_frame(_list_notes(report))

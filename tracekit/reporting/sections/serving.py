@@ -100,7 +100,7 @@ def _build_batches(kind: str, run: MeasuredRun, targets: Sequence[Prediction], r
     batch, accepted = infer_rank_batch(run.program), infer_accepted_tokens(run.program)
     size = Figure(batch.size, *batch.ends).scale(replicas) if batch else Figure.from_exact(tokens)
     got, step = Figure(*accepted) if accepted else None, run.measured_step
-    work = _ServedWork(kind, size, got or Figure.from_exact(1.0))
+    work = ServedWork(kind, size, got or Figure.from_exact(1.0))
     times = (Figure.from_exact(step.step_time_us), Figure.from_exact(step.mean_us))
     measured = work.build_speed(label_times(run.trace), gpus, *times)
     predicted = (
@@ -130,7 +130,7 @@ def _count_verified(run: MeasuredRun) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _ServedWork:
+class ServedWork:
     """What a batch of one kind gets done: its tokens, and those that each sequence gets."""
 
     kind: str
