@@ -50,15 +50,13 @@ def find_least_us(candidates: Sequence[Sequence[Candidate]], exchange: Exchange)
         places = [(way, ranks_) for way in ways for ranks_ in list_places(way, ranks)]
         added = np.zeros((len(places), ranks, len(Load)))
         for number, (way, chosen) in enumerate(places):
-            added[number, chosen] = way.load
+            added[number, chosen] = way.shard_loads
         more = np.array([way.shared_bytes for way, _ in places])
         loads = (loads[:, None] + added).reshape(-1, ranks, len(Load))
         shared = (shared[:, None] + more).reshape(-1, 2)
     most = loads.max(axis=1)
     fits = fits_memory(most, exchange.setting)
-    kinds, which = np.unique(shared, axis=0, return_inverse=True)
-    same_us = np.array([compute_shared_us(kind, exchange) for kind in kinds])[which.ravel()]
-    times: Floats = np.where(fits, compute_rank_us(most, exchange) + same_us, np.inf)
+    times: Floats = np.where(fits, compute_rank_us(most, exchange) + compute_shared_us(shared, exchange), np.inf)
     return float(times.min())
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tracekit.arrays import Floats
+from tracekit.arrays import Floats, Ints
 from tracekit.models.captured import CaptureFacts
 
 SINGLE_ROWS = 256
@@ -117,9 +117,50 @@ class IndexDistribution:
             low, high = (middle, high) if found < again / 2 else (low, middle)
         return self.expect_unique(round(np.exp(high)))
 
+    def compute_part_shares(self, part: "TablePart") -> Floats:
+        """Compute what share of all draws falls into each part of the table."""
+        singles, places, rest = self._place_rows(part)
+        spread = (rest.counts * rest.shares).sum() / part.parts
+        shares = np.bincount(places, singles, minlength=part.parts) + spread
+        return np.asarray(shares / self.tables)
+
+    def take_part(self, part: "TablePart") -> "IndexDistribution":
+        """Return the distribution of the draws that fall into a part of the table."""
+        singles, places, rest = self._place_rows(part)
+        mine = singles[places == part.place]
+        counts = np.append(np.ones_like(mine), rest.counts / part.parts)
+        shares = np.append(mine, rest.shares)
+        return IndexDistribution(counts, shares * self.tables / max((counts * shares).sum(), 1e-300), self.tables)
+
+    def _place_rows(self, part: "TablePart") -> tuple[Floats, Ints, "IndexDistribution"]:
+        """Place the most frequent rows on parts by a hash; return their probabilities, their parts, and the rest."""
+        order = np.argsort(-self.shares, kind="stable")
+        counts, shares = self.counts[order], self.shares[order]
+        whole = np.where(np.cumsum(counts) <= SINGLE_ROWS * self.tables, np.floor(counts), 0.0)
+        singles = np.repeat(shares, whole.astype(np.int64))
+        places = np.random.default_rng(part.seed).integers(part.parts, size=singles.size)
+        return singles, places, IndexDistribution(counts - whole, shares, self.tables)
+
     def _compute_seen(self, draws: float) -> Floats:
         """Compute the probability that a row of each group is drawn."""
         return np.asarray(-np.expm1(draws * np.log1p(-np.minimum(self.shares, 1 - 1e-12))))
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """A part of a table's rows, which a hash of the row chooses.
+
+    Attributes:
+        rows: Of the whole table.
+        parts: Parts of it.
+        place: Number of the part.
+        seed: Of the hash.
+    """
+
+    rows: int
+    parts: int
+    place: int = 0
+    seed: int = 0
 
 
 class IndexPattern(Protocol):
@@ -150,6 +191,13 @@ class ZipfPattern:
 USUAL_PATTERN = ZipfPattern(USUAL_ALPHA)
 BRACKET = (ZipfPattern(UNIFORM_ALPHA), ZipfPattern(SKEWED_ALPHA))
 """The patterns at both ends of what is likely, where nobody knows."""
+
+
+def get_part_distribution(pattern: IndexPattern, rows: int, part: TablePart | None) -> IndexDistribution:
+    """Return the distribution over a table of ``rows``, or over a part of a larger one."""
+    if part is None:
+        return pattern.get_distribution(rows)
+    return pattern.get_distribution(part.rows).take_part(part)
 
 
 @lru_cache(maxsize=256)

@@ -12,9 +12,13 @@ What doesn't fit into the GPUs' memory lies in the hosts', split in the same way
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
+from zlib import crc32
 
+from tracekit.arrays import Floats
 from tracekit.comm import Cluster
 from tracekit.comm.cluster import USABLE_MEMORY_FRACTION
+from tracekit.models.lookups import USUAL_PATTERN, IndexPattern, TablePart
 from tracekit.sharding.tables import PlannedTable
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
 from tracekit.workload.ops.table_lookups import FP32_BYTES, Placement, TableLookup
@@ -73,6 +77,7 @@ MIN_SHARD_WIDTH = 32
 leaves most of it idle."""
 VECTOR_ELEMENTS = 4
 """FBGEMM loads four elements at once, so that widths are multiples of it."""
+MAX_KEPT_SHARES = 1 << 14
 MAX_REPLICA_BYTES = 1 << 30
 """Largest table that every rank may hold: the gradient of a larger one takes longer than any exchange of sums."""
 
@@ -162,15 +167,37 @@ def _list_column_shards(width: int, ranks: int) -> list[int]:
     return [n for n in counts if width % (n * VECTOR_ELEMENTS) == 0 and width // n >= MIN_SHARD_WIDTH]
 
 
-def describe_shard(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> TableLookup:
-    """Return the look-ups of a shard; rows count as spread evenly over the ranks that split them, as hashing does."""
+def describe_shard(
+    table: PlannedTable, option: TableOption, setting: ShardingSetting, place: int | None = None
+) -> TableLookup:
+    """Return the look-ups of a shard: of the ranks that split rows, the one at a place, or their mean."""
     drawn, width = table.pooling * table.features, table.width // option.columns
     if option.type is ShardingType.DATA_PARALLEL:
         return table.describe_lookup(table.rows, width, setting.batch * drawn, setting.batch * table.features)
     over = option.count_row_shards(setting)
-    indices, bags = setting.samples * drawn / over, setting.samples * table.features
+    share = 1 / over if place is None else float(compute_row_shares(table, over)[place])
+    indices, bags = setting.samples * drawn * share, setting.samples * table.features
     lookup = table.describe_lookup(-(-table.rows // over), width, indices, bags)
+    if place is not None and over > 1:
+        lookup = replace(lookup, part=TablePart(table.rows, over, place, _hash_name(table)))
     return lookup.move_to(Placement.MANAGED) if option.kernel is ComputeKernel.HOST else lookup
+
+
+def compute_row_shares(table: PlannedTable, over: int) -> Floats:
+    """Compute what share of a table's look-ups each of the ranks that split its rows has.
+
+    Rows lie where a hash puts them, so that the ranks of the most frequent rows have more than others.
+    """
+    return _compute_row_shares(table.pattern or USUAL_PATTERN, TablePart(table.rows, over, seed=_hash_name(table)))
+
+
+@lru_cache(maxsize=MAX_KEPT_SHARES)
+def _compute_row_shares(pattern: IndexPattern, part: TablePart) -> Floats:
+    return pattern.get_distribution(part.rows).compute_part_shares(part)
+
+
+def _hash_name(table: PlannedTable) -> int:
+    return crc32(table.name.encode())
 
 
 def compute_shard_bytes(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> float:

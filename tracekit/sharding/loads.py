@@ -24,6 +24,7 @@ from tracekit.sharding.candidates import (
     ShardingType,
     TableOption,
     compute_host_bytes,
+    compute_row_shares,
     compute_shard_bytes,
     describe_shard,
     list_options,
@@ -41,6 +42,7 @@ from tracekit.workload.ops.table_lookups import (
 
 MESSAGE_SIZES = np.geomspace(1.0, 2.0**40, 81)
 """Bytes at which collectives are predicted; in between, the time is interpolated."""
+LOG_MESSAGE_SIZES = np.log(MESSAGE_SIZES)
 
 SAFE_GPU_MEMORY_FRACTION = 0.5
 """Of the GPUs' memory, up to which tables fit into it: their rows can be split evenly, beside the sums of a step."""
@@ -71,7 +73,8 @@ class Candidate:
 
     Attributes:
         shards: Ranks that hold a shard.
-        load: What one shard costs its rank, by ``Load``.
+        load: What the busiest shard costs its rank, by ``Load``.
+        shard_loads: What each shard costs, in the order of its ranks; one row where all cost the same.
         scattered_bytes: Buffer of sums that all ranks reduce-scatter, and whose gradients they gather.
         reduced_bytes: Gradient that all ranks reduce.
     """
@@ -79,6 +82,7 @@ class Candidate:
     option: TableOption
     shards: int
     load: Floats
+    shard_loads: Floats
     scattered_bytes: float = 0.0
     reduced_bytes: float = 0.0
 
@@ -99,15 +103,19 @@ def build_candidates(
         for option in list_options(table, setting)
         if on_host or option.kernel is not ComputeKernel.HOST
     ]
-    lookups = [describe_shard(tables[number], option, setting) for number, option in options]
+    ways = [(tables[number], option) for number, option in options]
+    shares = [compute_row_shares(table, option.count_row_shards(setting)) for table, option in ways]
+    ends = [
+        (way, int(place)) for way, mine in zip(ways, shares, strict=True) for place in (mine.argmin(), mine.argmax())
+    ]
+    lookups = [describe_shard(*way, setting, place) for way, place in ends]
     lookup_us = predict_bodies(lookups, None, setting)
-    update_us = predict_bodies(lookups, [choose_update(tables[number], option) for number, option in options], setting)
-    update_us = update_us + _predict_dense_steps([(tables[number], option) for number, option in options], setting)
+    update_us = predict_bodies(lookups, [choose_update(*way) for way, _ in ends], setting)
+    update_us = update_us + np.repeat(_predict_dense_steps(ways, setting), 2)
+    times = np.stack((lookup_us, update_us), axis=-1).reshape(-1, 2, 2)
     found: list[list[Candidate]] = [[] for _ in tables]
-    for (number, option), lookup, forward, backward in zip(options, lookups, lookup_us, update_us, strict=True):
-        memories = tuple(one(tables[number], option, setting) for one in (compute_shard_bytes, compute_host_bytes))
-        costs = forward, backward, *memories
-        found[number].append(_build_candidate(tables[number], option, lookup, setting, costs))
+    for (number, option), mine, of_ends in zip(options, shares, times, strict=True):
+        found[number].append(_build_candidate(tables[number], option, setting, mine, of_ends))
     return found
 
 
@@ -131,21 +139,28 @@ def choose_update(table: PlannedTable, option: TableOption) -> str:
 
 
 def _build_candidate(
-    table: PlannedTable,
-    option: TableOption,
-    lookup: TableLookup,
-    setting: ShardingSetting,
-    costs: tuple[float, ...],
+    table: PlannedTable, option: TableOption, setting: ShardingSetting, shares: Floats, times: Floats
 ) -> Candidate:
-    forward, backward, *memories = costs
+    """Build a candidate from the ``shares`` of look-ups of the ranks that split its rows.
+
+    ``times`` of look-up and update are those of the smallest and of the largest share; in between they grow with it.
+    """
+    lookup = describe_shard(table, option, setting)
     sums = lookup.bags * lookup.width * setting.sum_bytes
-    indices = 0.0 if option.type is ShardingType.DATA_PARALLEL else lookup.indices * INDEX_BYTES
+    indices = 0.0 if option.type is ShardingType.DATA_PARALLEL else lookup.indices * shares.size * INDEX_BYTES
     in_node = sums if option.is_split_in_nodes else 0.0
     sent = sums if option.is_placed else 0.0
+    memories = [one(table, option, setting) for one in (compute_shard_bytes, compute_host_bytes)]
+    costs = np.tile([0.0, 0.0, sent, 0.0, in_node, in_node / setting.ranks_per_node, *memories], (shares.size, 1))
+    spread = np.ptp(shares)
+    part = ((shares - shares.min()) / spread if spread else np.zeros_like(shares))[:, None]
+    costs[:, [Load.LOOKUP, Load.UPDATE]] = times[0] + part * (times[1] - times[0])
+    costs[:, Load.INDICES] = indices * shares
     return Candidate(
         option,
         option.count_shards(setting),
-        np.array([forward, backward, sent, indices, in_node, in_node / setting.ranks_per_node, *memories]),
+        costs.max(axis=0),
+        np.tile(costs, (option.columns, 1)) if shares.size > 1 else costs,
         scattered_bytes=sums if option.type is ShardingType.ROW_WISE else 0.0,
         reduced_bytes=table.weight_bytes if option.type is ShardingType.DATA_PARALLEL else 0.0,
     )
@@ -198,24 +213,26 @@ class Exchange:
 
     def compute_us(self, collective: str, bytes_: Floats | float, group: ExchangeGroup = ExchangeGroup.ALL) -> Floats:
         """Compute the time of a collective; none where nothing is sent."""
-        return self._interpolate(self._times[group, collective]["time_us"], bytes_)
+        return self._interpolate(self._log_times[group, collective]["time_us"], bytes_)
 
     def compute_interval_us(
         self, collective: str, bytes_: float, group: ExchangeGroup = ExchangeGroup.ALL
     ) -> tuple[float, float, float]:
         """Compute the time of a collective and its interval."""
-        columns = self._times[group, collective]
+        columns = self._log_times[group, collective]
         low, time, high = (float(self._interpolate(columns[name], bytes_)) for name in ("low_us", "time_us", "high_us"))
         return low, time, high
 
     @staticmethod
-    def _interpolate(times: Floats, bytes_: Floats | float) -> Floats:
+    def _interpolate(log_times: Floats, bytes_: Floats | float) -> Floats:
         size = np.asarray(bytes_, np.float64)
-        found = np.exp(np.interp(np.log(np.maximum(size, 1.0)), np.log(MESSAGE_SIZES), np.log(np.maximum(times, 1e-6))))
+        if not size.any():
+            return np.zeros_like(size)
+        found = np.exp(np.interp(np.log(np.maximum(size, 1.0)), LOG_MESSAGE_SIZES, log_times))
         return np.asarray(np.where(size > 0, found, 0.0))
 
     @cached_property
-    def _times(self) -> dict[tuple[ExchangeGroup, str], dict[str, Floats]]:
+    def _log_times(self) -> dict[tuple[ExchangeGroup, str], dict[str, Floats]]:
         collectives = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce")
         nodes = self.setting.cluster.nodes
         groups = {
@@ -237,6 +254,6 @@ class Exchange:
         parts = (found.slice(number * MESSAGE_SIZES.size, MESSAGE_SIZES.size) for number in range(len(keys)))
         columns = ("time_us", "low_us", "high_us")
         return {
-            key: {name: part[name].fill_null(0.0).to_numpy() for name in columns}
+            key: {name: np.log(np.maximum(part[name].fill_null(0.0).to_numpy(), 1e-6)) for name in columns}
             for key, part in zip(keys, parts, strict=True)
         }

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from tracekit.arrays import Floats
+from tracekit.arrays import Floats, Ints
 from tracekit.comm.cluster import ASSUMED_HOST_MEMORY
 from tracekit.messages import Message
 from tracekit.messages import layouts as messages
@@ -38,13 +38,16 @@ from tracekit.workload.ops.memory_traffic import Columns
 from tracekit.workload.ops.table_lookups import TableLookup
 
 KERNEL_COLUMNS = ("time_us", "low_us", "high_us")
+MAX_LISTED_RANKS = 16
+"""Ranks whose kernels are predicted as they run: those with most to do, by the sums of their shards."""
 
 
 def evaluate_assignment(name: str, tables: Sequence[PlannedTable], assignment: Assignment) -> ShardingPlan:
     """Return the plan of an assignment."""
     exchange = assignment.exchange
     setting = exchange.setting
-    lookups, updates = (_predict_kernels(tables, assignment, updates=kind) for kind in (False, True))
+    chosen = _find_busiest(assignment)
+    lookups, updates = (_predict_kernels(tables, assignment, chosen, updates=kind) for kind in (False, True))
     slowest = _find_slowest(lookups, updates)
     most = assignment.loads.max(axis=0)
     parts = (
@@ -78,36 +81,52 @@ def evaluate_assignment(name: str, tables: Sequence[PlannedTable], assignment: A
     return ShardingPlan(name, setting, sharded, parts, ranks_table, assignment)
 
 
+def _find_busiest(assignment: Assignment) -> Ints:
+    """Find the ranks with most to look up and to update, of which one is the slowest."""
+    busy = assignment.loads[:, [Load.LOOKUP, Load.UPDATE]].sum(axis=1)
+    return np.sort(np.argsort(-busy, kind="stable")[:MAX_LISTED_RANKS])
+
+
 def list_kernels(
-    tables: Sequence[PlannedTable], assignment: Assignment, *, updates: bool
+    tables: Sequence[PlannedTable], assignment: Assignment, chosen: Ints, *, updates: bool
 ) -> tuple[list[Columns], list[int]]:
-    """List each rank's kernels and their ranks: one for the tables of each place and optimizer."""
-    setting = assignment.exchange.setting
+    """List the kernels of chosen ranks and their ranks: one for the tables of each place and optimizer."""
+    setting, listed = assignment.exchange.setting, set(chosen.tolist())
     groups: dict[tuple[int, str, ComputeKernel], list[TableLookup]] = {}
     dense_bytes = 0.0
     for number, table in enumerate(tables):
         option = assignment.get_candidate(number).option
         dense_bytes += table.dense_step_bytes if option.kernel is ComputeKernel.DENSE else 0.0
-        lookup = describe_shard(table, option, setting)
-        kind = choose_update(table, option) if updates else ""
-        for rank in assignment.ranks[number].tolist():
-            groups.setdefault((rank, kind, option.kernel), []).append(lookup)
+        over, kind = option.count_row_shards(setting), choose_update(table, option) if updates else ""
+        for shard, rank in enumerate(assignment.ranks[number].tolist()):
+            if rank in listed:
+                lookup = describe_shard(table, option, setting, shard % over)
+                groups.setdefault((rank, kind, option.kernel), []).append(lookup)
     rows: list[Columns] = [describe_rank(lookups, kind or None) for (_, kind, _), lookups in groups.items()]
     owners = [rank for rank, _, _ in groups]
     if updates and dense_bytes:
-        rows += [{"bytes": dense_bytes}] * setting.ranks
-        owners += range(setting.ranks)
+        rows += [{"bytes": dense_bytes}] * len(listed)
+        owners += listed
     return rows, owners
 
 
-def _predict_kernels(tables: Sequence[PlannedTable], assignment: Assignment, *, updates: bool) -> pl.DataFrame:
-    """Predict each rank's kernels, one after the other."""
-    setting = assignment.exchange.setting
-    rows, owners = list_kernels(tables, assignment, updates=updates)
+def _predict_kernels(
+    tables: Sequence[PlannedTable], assignment: Assignment, chosen: Ints, *, updates: bool
+) -> pl.DataFrame:
+    """Predict the kernels of chosen ranks, one after the other; those of others by their loads beside these."""
+    setting, load = assignment.exchange.setting, Load.UPDATE if updates else Load.LOOKUP
+    rows, owners = list_kernels(tables, assignment, chosen, updates=updates)
     times = predict_times(rows, updates, setting).with_columns(rank=pl.Series(owners, dtype=pl.Int64))
     of_ranks = times.group_by("rank").agg(pl.col(KERNEL_COLUMNS).sum())
-    everywhere = pl.DataFrame({"rank": np.arange(setting.ranks)})
-    return everywhere.join(of_ranks, on="rank", how="left", maintain_order="left").fill_null(0.0)
+    everywhere = pl.DataFrame({"rank": np.arange(setting.ranks), "load": assignment.loads[:, load]})
+    joined = everywhere.join(of_ranks, on="rank", how="left", maintain_order="left")
+    known = joined.filter(pl.col("rank").is_in(chosen)).fill_null(0.0)
+    of_load = known.select(pl.col(KERNEL_COLUMNS).sum() / pl.col("load").sum()).fill_nan(0.0).row(0, named=True)
+    is_known = pl.col("rank").is_in(chosen)
+    return joined.with_columns(
+        pl.when(is_known).then(pl.col(name).fill_null(0.0)).otherwise(pl.col("load") * of_load[name]).alias(name)
+        for name in KERNEL_COLUMNS
+    )
 
 
 def _compute_sent_bytes(assignment: Assignment) -> Floats:

@@ -103,8 +103,7 @@ def describe_step(plan: ShardingPlan) -> TableSharding:
     tables = [one.table for one in plan.tables]
     slowest = next(part.rank for part in plan.parts if part.name == "lookup")
     lookups, updates = (
-        tuple(row for row, rank in zip(*list_kernels(tables, assignment, updates=kind), strict=True) if rank == slowest)
-        for kind in (False, True)
+        tuple(list_kernels(tables, assignment, np.array([slowest]), updates=kind)[0]) for kind in (False, True)
     )
     most, (scattered, reduced) = assignment.loads.max(axis=0), assignment.shared_bytes
     ways = Counter(assignment.get_candidate(number).option.label.replace("_", "-") for number in range(len(tables)))

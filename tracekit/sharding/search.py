@@ -29,6 +29,9 @@ class Assignment:
         chosen: The way of each table; -1 where it has none yet.
         ranks: Ranks of each table's shards.
         loads: Loads of all ranks, by ``Load``.
+        holds: Whether each rank has a shard of each table, by table and rank.
+        movable: Whether the shards of each table may lie on any rank.
+        table_loads: Load of the busiest shard of each table.
     """
 
     def __init__(self, candidates: Sequence[Sequence[Candidate]], exchange: Exchange) -> None:
@@ -37,6 +40,9 @@ class Assignment:
         self.chosen = [-1] * len(candidates)
         self.ranks: list[Ints] = [np.zeros(0, np.int64)] * len(candidates)
         self.loads = np.zeros((exchange.setting.ranks, len(Load)))
+        self.holds = np.zeros((len(candidates), exchange.setting.ranks), np.bool_)
+        self.movable = np.zeros(len(candidates), np.bool_)
+        self.table_loads = np.zeros((len(candidates), len(Load)))
         self.shared_bytes = np.zeros(2)
 
     def copy(self) -> "Assignment":
@@ -44,6 +50,7 @@ class Assignment:
         other = Assignment(self.candidates, self.exchange)
         other.chosen, other.ranks = list(self.chosen), list(self.ranks)
         other.loads, other.shared_bytes = self.loads.copy(), self.shared_bytes.copy()
+        other.holds, other.movable, other.table_loads = self.holds.copy(), self.movable.copy(), self.table_loads.copy()
         return other
 
     def get_candidate(self, table: int) -> Candidate:
@@ -52,41 +59,42 @@ class Assignment:
 
     def put(self, table: int, choice: int, ranks: Ints) -> None:
         """Put the shards of a table on ranks."""
-        self._add(self.candidates[table][choice], ranks, 1.0)
+        candidate = self.candidates[table][choice]
+        self._add(candidate, ranks, 1.0)
         self.chosen[table], self.ranks[table] = choice, ranks
+        self.holds[table, ranks] = True
+        self.movable[table], self.table_loads[table] = candidate.option.is_placed, candidate.load
 
     def take(self, table: int) -> None:
         """Take the shards of a table away."""
         self._add(self.get_candidate(table), self.ranks[table], -1.0)
+        self.holds[table] = False
         self.chosen[table], self.ranks[table] = -1, np.zeros(0, np.int64)
 
     def _add(self, candidate: Candidate, ranks: Ints, sign: float) -> None:
-        self.loads[ranks] += sign * candidate.load
+        self.loads[ranks] += sign * candidate.shard_loads
         self.shared_bytes += sign * candidate.shared_bytes
 
-    def find_ranks(self, table: int, choice: int) -> Ints | None:
-        """Find the ranks on which shards add least to the step; None where no rank has memory left for them."""
-        candidate = self.candidates[table][choice]
-        free = fits_memory(self.loads + candidate.load, self.exchange.setting)
-        setting = self.exchange.setting
-        if candidate.option.is_split_in_nodes:
-            return self._find_nodes(candidate, free)
-        if not candidate.option.is_placed:
-            return np.arange(setting.ranks) if free.all() else None
-        if int(free.sum()) < candidate.shards:
-            return None
-        busy = np.where(free, self._weigh(self.loads + candidate.load), np.inf)
-        return np.asarray(np.sort(np.argsort(busy, kind="stable")[: candidate.shards]))
+    def find_ranks(self, table: int, choices: Sequence[int]) -> list[Ints | None]:
+        """Find the ranks on which shards add least to the step, for several ways to shard a table.
 
-    def _find_nodes(self, candidate: Candidate, free: Bools) -> Ints | None:
-        setting = self.exchange.setting
-        nodes = np.arange(setting.ranks).reshape(setting.cluster.nodes, setting.ranks_per_node)
-        usable = free[nodes].all(axis=1)
-        if int(usable.sum()) < candidate.option.columns:
-            return None
-        busy = np.where(usable, self._weigh(self.loads + candidate.load)[nodes].max(axis=1), np.inf)
-        chosen = np.sort(np.argsort(busy, kind="stable")[: candidate.option.columns])
-        return np.asarray(nodes[chosen].ravel())
+        It is None for a way where no rank has memory left.
+        """
+        candidates = [self.candidates[table][choice] for choice in choices]
+        added = self.loads + np.array([candidate.load for candidate in candidates])[:, None]
+        busy = np.where(fits_memory(added, self.exchange.setting), self._weigh(added), np.inf)
+        return [self._choose_ranks(*way) for way in zip(candidates, busy, strict=True)]
+
+    def _choose_ranks(self, candidate: Candidate, busy: Floats) -> Ints | None:
+        """Choose the ranks of a way to shard a table by how busy they are with it; infinitely without memory."""
+        setting, option = self.exchange.setting, candidate.option
+        places = np.arange(setting.ranks)[:, None]
+        if option.is_split_in_nodes:
+            places = places.reshape(setting.cluster.nodes, setting.ranks_per_node)
+        count = candidate.shards // places.shape[1]
+        of_place = busy[places].max(axis=1)
+        chosen = np.sort(np.argsort(of_place, kind="stable")[:count])
+        return places[chosen].ravel() if chosen.size == count and np.isfinite(of_place[chosen]).all() else None
 
     def _weigh(self, loads: Floats) -> Floats:
         """Return how busy ranks with some loads are, in us, as if each were the slowest in all."""
@@ -98,7 +106,7 @@ class Assignment:
 
     def compute_shared_us(self) -> float:
         """Compute the time of the collectives in which all ranks have the same part."""
-        return compute_shared_us(self.shared_bytes, self.exchange)
+        return float(compute_shared_us(self.shared_bytes, self.exchange))
 
 
 def fits_memory(loads: Floats, setting: ShardingSetting) -> Bools:
@@ -123,11 +131,14 @@ def compute_rank_us(loads: Floats, exchange: Exchange) -> Floats:
     return np.asarray(loads[..., Load.LOOKUP] + loads[..., Load.UPDATE] + sums + in_node + np.maximum(indices, 0.0))
 
 
-def compute_shared_us(shared_bytes: Floats, exchange: Exchange) -> float:
-    """Compute the time of reduce-scatters and gathers of sums over all ranks, and of all-reduces."""
-    scattered, reduced = shared_bytes
-    total = sum(float(exchange.compute_us(name, scattered)) for name in OF_ROWS)
-    return total + float(exchange.compute_us("all_reduce", reduced))
+def compute_shared_us(shared_bytes: Floats, exchange: Exchange) -> Floats:
+    """Compute the time of reduce-scatters and gathers of sums over all ranks, and of all-reduces.
+
+    ``shared_bytes`` are those of both along the last axis.
+    """
+    scattered, reduced = shared_bytes[..., 0], shared_bytes[..., 1]
+    total = sum(exchange.compute_us(name, scattered) for name in OF_ROWS)
+    return np.asarray(total + exchange.compute_us("all_reduce", reduced))
 
 
 MAX_CHANGES = 2000
@@ -152,7 +163,8 @@ def assign_greedily(
     for table in order.tolist():
         fitting = _list_fitting(found, table, allowed)
         if weighs:
-            fitting = iter(sorted(fitting, key=lambda one: _time_with(found, candidates[table][one[0]], one[1]))[:1])
+            places = list(fitting)
+            fitting = iter([places[_compute_with_us(found, table, places).argmin()]] if places else ())
         place = next(fitting, None)
         if place is None:
             return None
@@ -162,8 +174,8 @@ def assign_greedily(
 
 def _list_fitting(assignment: Assignment, table: int, allowed: Choice) -> Iterator[tuple[int, Ints]]:
     """Yield the allowed ways for which there is room, with the ranks."""
-    for choice in allowed(assignment.candidates[table]):
-        ranks = assignment.find_ranks(table, choice)
+    choices = allowed(assignment.candidates[table])
+    for choice, ranks in zip(choices, assignment.find_ranks(table, choices), strict=True):
         if ranks is not None:
             yield choice, ranks
 
@@ -195,14 +207,9 @@ def _find_slowest(assignment: Assignment) -> list[int]:
 
 def _list_shards(assignment: Assignment, rank: int) -> list[int]:
     """List the tables with a shard on a rank that may lie elsewhere, those that cost most first."""
-    placed = [
-        table
-        for table, ranks in enumerate(assignment.ranks)
-        if assignment.get_candidate(table).option.is_placed and rank in ranks
-    ]
-    costs = np.array([assignment.get_candidate(table).load for table in placed]).reshape(len(placed), len(Load))
-    order = np.argsort(-compute_rank_us(costs, assignment.exchange), kind="stable")
-    return [placed[place] for place in order.tolist()]
+    placed = np.flatnonzero(assignment.movable & assignment.holds[:, rank])
+    order = np.argsort(-compute_rank_us(assignment.table_loads[placed], assignment.exchange), kind="stable")
+    return [int(table) for table in placed[order]]
 
 
 def _compute_changed_us(assignment: Assignment, rank: int, leaves: Floats, arrives: Floats) -> Floats:
@@ -238,7 +245,7 @@ def _try_moves(assignment: Assignment, best_us: float, allowed: Choice) -> Chang
         tables = _list_shards(assignment, rank)
         if not tables:
             continue
-        moved = np.array([assignment.get_candidate(table).load for table in tables])[:, None, :]
+        moved = assignment.table_loads[tables][:, None, :]
         times = _compute_changed_us(assignment, rank, moved, moved) + shared
         for number, table in enumerate(tables):
             times[number, assignment.ranks[table]] = np.inf
@@ -254,26 +261,21 @@ def _try_swaps(assignment: Assignment, best_us: float, allowed: Choice) -> Chang
     shared = assignment.compute_shared_us()
     for rank in _find_slowest(assignment):
         mine = _list_shards(assignment, rank)[:MAX_TRIED_TABLES]
-        pairs = [
-            (table, int(other))
-            for table in range(len(assignment.ranks))
-            if assignment.get_candidate(table).option.is_placed and rank not in assignment.ranks[table]
-            for other in assignment.ranks[table]
-        ]
-        if not mine or not pairs:
+        elsewhere = assignment.movable & ~assignment.holds[:, rank]
+        swapped, others = np.nonzero(assignment.holds & elsewhere[:, None])
+        if not mine or not swapped.size:
             continue
-        theirs = np.array([assignment.get_candidate(table).load for table, _ in pairs])
-        others = np.array([other for _, other in pairs])
+        theirs = assignment.table_loads[swapped]
         best = (np.inf, 0, 0)
         for number, table in enumerate(mine):
-            difference = assignment.get_candidate(table).load - theirs
+            difference = assignment.table_loads[table] - theirs
             times = _compute_pair_us(assignment, rank, others, difference) + shared
-            times[np.isin(others, assignment.ranks[table])] = np.inf
+            times[assignment.holds[table, others]] = np.inf
             place = int(times.argmin())
             best = min(best, (float(times[place]), number, place))
         if best[0] < best_us - _get_least_gain(best_us):
-            table, (swapped, other) = mine[best[1]], pairs[best[2]]
-            return [_move(assignment, table, rank, other), _move(assignment, swapped, other, rank)]
+            table, other = mine[best[1]], int(others[best[2]])
+            return [_move(assignment, table, rank, other), _move(assignment, int(swapped[best[2]]), other, rank)]
     return None
 
 
@@ -291,29 +293,30 @@ def _try_other_ways(assignment: Assignment, best_us: float, allowed: Choice) -> 
     best: tuple[float, Change | None] = (best_us - _get_least_gain(best_us), None)
     tried: set[int] = set()
     for rank in _find_slowest(assignment):
-        holders = [table for table, ranks in enumerate(assignment.ranks) if rank in ranks]
-        costs = [float(assignment.get_candidate(table).load[:2].sum()) for table in holders]
-        order = np.argsort(-np.array(costs), kind="stable")[:MAX_TRIED_TABLES]
-        tried |= {holders[place] for place in order.tolist()}
+        holders = np.flatnonzero(assignment.holds[:, rank])
+        costs = assignment.table_loads[holders, : Load.SENT].sum(axis=1)
+        tried |= set(holders[np.argsort(-costs, kind="stable")[:MAX_TRIED_TABLES]].tolist())
     for table in sorted(tried):
         choice, ranks = assignment.chosen[table], assignment.ranks[table]
         assignment.take(table)
-        for other in allowed(assignment.candidates[table]):
-            places = assignment.find_ranks(table, other) if other != choice else None
-            if places is not None:
-                time = _time_with(assignment, assignment.candidates[table][other], places)
-                if time < best[0]:
-                    best = (time, [(table, other, places)])
+        others = [way for way in _list_fitting(assignment, table, allowed) if way[0] != choice]
+        if others:
+            times = _compute_with_us(assignment, table, others)
+            place = int(times.argmin())
+            if times[place] < best[0]:
+                best = (float(times[place]), [(table, *others[place])])
         assignment.put(table, choice, ranks)
     return best[1]
 
 
-def _time_with(assignment: Assignment, candidate: Candidate, ranks: Ints) -> float:
-    """Compute the step's time with one more table."""
-    loads = assignment.loads.copy()
-    loads[ranks] += candidate.load
-    shared = compute_shared_us(assignment.shared_bytes + candidate.shared_bytes, assignment.exchange)
-    return float(compute_rank_us(loads.max(axis=0), assignment.exchange)) + shared
+def _compute_with_us(assignment: Assignment, table: int, ways: Sequence[tuple[int, Ints]]) -> Floats:
+    """Compute the step's time with one more table, for several ways to shard it and their ranks."""
+    most, everywhere = np.empty((len(ways), len(Load))), assignment.loads.max(axis=0)
+    candidates = [assignment.candidates[table][choice] for choice, _ in ways]
+    for place, (candidate, (_, ranks)) in enumerate(zip(candidates, ways, strict=True)):
+        most[place] = np.maximum(everywhere, (assignment.loads[ranks] + candidate.shard_loads).max(axis=0))
+    shared = assignment.shared_bytes + np.array([candidate.shared_bytes for candidate in candidates])
+    return compute_rank_us(most, assignment.exchange) + compute_shared_us(shared, assignment.exchange)
 
 
 def _move(assignment: Assignment, table: int, rank: int, other: int) -> tuple[int, int, Ints]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from tracekit.models.lookups import BRACKET, USUAL_PATTERN, IndexPattern
+from tracekit.models.lookups import BRACKET, USUAL_PATTERN, IndexPattern, TablePart, get_part_distribution
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns
 
 FP32_BYTES = 4
@@ -63,6 +63,7 @@ class TableLookup:
         pattern: How the indices are distributed; None if nobody knows.
         placement: Where the weights lie.
         tables: Equal tables.
+        part: Which rows of a larger table these are; None for all.
     """
 
     rows: int
@@ -74,6 +75,7 @@ class TableLookup:
     placement: Placement = Placement.DEVICE
     tables: int = 1
     index_bytes: float = INDEX_BYTES
+    part: TablePart | None = None
 
     @property
     def row_bytes(self) -> float:
@@ -86,25 +88,27 @@ class TableLookup:
 
     def expect_unique(self) -> float:
         """Expect the number of different rows drawn of a table."""
-        return min(_expect_unique(self.pattern or USUAL_PATTERN, self.rows, self.indices), self.indices)
+        return min(_expect_unique(self.pattern or USUAL_PATTERN, self.rows, self.part, self.indices), self.indices)
 
     def expect_most_frequent(self) -> float:
         """Expect how often the most frequent row of a table is drawn."""
-        return (self.pattern or USUAL_PATTERN).get_distribution(self.rows).expect_most_frequent(self.indices)
+        distribution = get_part_distribution(self.pattern or USUAL_PATTERN, self.rows, self.part)
+        return distribution.expect_most_frequent(self.indices)
 
     def expect_reuse_bytes(self) -> float:
         """Expect what a cache must hold so that half of the rows drawn again are found in it."""
-        return _expect_reuse_rows(self.pattern or USUAL_PATTERN, self.rows, self.indices) * self.row_bytes
+        reuse_rows = _expect_reuse_rows(self.pattern or USUAL_PATTERN, self.rows, self.part, self.indices)
+        return reuse_rows * self.row_bytes
 
 
 @lru_cache(maxsize=MAX_CACHED)
-def _expect_unique(pattern: IndexPattern, rows: int, draws: float) -> float:
-    return pattern.get_distribution(rows).expect_unique(draws)
+def _expect_unique(pattern: IndexPattern, rows: int, part: TablePart | None, draws: float) -> float:
+    return get_part_distribution(pattern, rows, part).expect_unique(draws)
 
 
 @lru_cache(maxsize=MAX_CACHED)
-def _expect_reuse_rows(pattern: IndexPattern, rows: int, draws: float) -> float:
-    return pattern.get_distribution(rows).expect_reuse_rows(draws)
+def _expect_reuse_rows(pattern: IndexPattern, rows: int, part: TablePart | None, draws: float) -> float:
+    return get_part_distribution(pattern, rows, part).expect_reuse_rows(draws)
 
 
 def compute_lookup_columns(tables: Sequence[TableLookup], output_bytes: float = FP32_BYTES) -> Columns:
