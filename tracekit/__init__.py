@@ -187,6 +187,7 @@ def capture(
     cuda_graph: bool = False,
     attention: str | None = None,
     precision: str | None = None,
+    micro_batches: int = 1,
     keywords: Mapping[str, Any] | None = None,
     gpu: str = "h100-sxm",
     measured: Trace | None = None,
@@ -216,6 +217,7 @@ def capture(
         attention: How attention is computed: 'eager', 'sdpa' or 'flash'; None as the config or the code says.
         precision: Format of the linear layers' products, forward and backward: 'bf16', 'fp16', 'tf32', 'fp8',
             'fp8_rowwise', 'fp8_delayed', 'fp8_block', 'mxfp8' or 'nvfp4'; None as the model has it.
+        micro_batches: Forward and backward passes of a training step, whose gradients add up.
         keywords: Keyword arguments of the model.
         gpu: The GPU whose predicted times the trace holds.
         measured: A recorded trace of the model, on any GPU and at any batch, that corrects its times; then its GPU
@@ -233,7 +235,7 @@ def capture(
     from tracekit.capturing.timed_trace import load_captured
 
     options: dict[str, Any] = {"optimizer": optimizer, "autocast": autocast, "tf32": tf32, "attention": attention}
-    options |= {"channels_last": channels_last, "precision": precision}
+    options |= {"channels_last": channels_last, "precision": precision, "micro_batches": micro_batches}
     if isinstance(model, str):
         asked = CaptureOptions(train=training, compile=compile, **options)
         step = NamedProgram(model, asked).capture_batch(batch)

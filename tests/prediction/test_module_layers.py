@@ -79,5 +79,5 @@ def test_layers_of_a_compiled_and_partly_recomputed_program(compiled: bool) -> N
     layers = find_repeated_layers(prepare_run(trace).program)
     assert (layers.count, layers.passes_per_step) == (LAYERS, 1)
     assert (np.diff(layers.forward_starts) > 0).all()
-    plain, recomputed = np.diff(layers.backward_starts)[[1, 2]]  # the last layer but one, and the one before
+    plain, recomputed = np.diff(layers.backward_starts)[0, [1, 2]]  # the last layer but one, and the one before
     assert recomputed > plain

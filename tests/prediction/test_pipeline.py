@@ -268,8 +268,8 @@ def test_the_sequence_that_repeats(tokens, found):
 def test_layers_are_told_by_what_repeats():
     layers = find_repeated_layers(prepare_run(Model(6, passes=2, head=50).builder.load()).program)
     assert (layers.count, layers.passes_per_step, len(layers.passes)) == (6, 2, 2)
-    assert layers.forward_starts.tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert layers.backward_starts.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert layers.forward_starts.tolist() == [[0, 1, 2, 3, 4, 5, 6]] * 2
+    assert layers.backward_starts.tolist() == [[0, 1, 2, 3, 4, 5, 6]] * 2
 
 
 class Steps(Model):

@@ -9,7 +9,7 @@ import pytest
 from tests.codes import has_code
 from tracekit.cli.app import main
 from tracekit.errors import RequestError, WhatIfError
-from tracekit.request import ReportRequest, SweepRequest
+from tracekit.request import PredictRequest, ReportRequest, SweepRequest
 from tracekit.request.program_options import ProgramOptions
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -105,14 +105,14 @@ def test_an_optimizer_over_whole_tables_without_sizes_is_refused() -> None:
 
 def test_the_option_becomes_an_edit_of_a_trace() -> None:
     options = ProgramOptions(table=["9x64", "7x16:2"])
-    options.refuse_without_program()
+    options.refuse_without_program(PredictRequest(gpu="b200"))
     asked = options.move_tables(ReportRequest(what_if="no-sync()"))
     assert asked.edits == ["no-sync()", "tables(9x64)", "tables(7x16:2)"]
     assert ProgramOptions().move_tables(asked) is asked
     with pytest.raises(RequestError, check=has_code("tables-of-programs")):
         options.move_tables(SweepRequest(gpu="l4"))
     with pytest.raises(RequestError, check=has_code("options-of-programs")):
-        ProgramOptions(bottom_mlp="8,4").refuse_without_program()
+        ProgramOptions(bottom_mlp="8,4").refuse_without_program(PredictRequest(gpu="b200"))
 
 
 def test_the_command_edits_a_trace(

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 
 @dataclass
 class OpProfile:
@@ -22,16 +24,28 @@ class OpProfile:
         events: In order of their start, the enclosing ones first.
         marks_us: Start of each call's mark.
         launched_from: Place among the events of the op that encloses each call's mark; -1 without one.
+        pass_ends_us: When each forward and backward pass of the step ends.
     """
 
     events: list[dict[str, Any]] = field(default_factory=list)
     marks_us: list[float] = field(default_factory=list)
     launched_from: list[int] = field(default_factory=list)
+    pass_ends_us: list[float] = field(default_factory=list)
 
     @property
     def end_us(self) -> float:
         """When the last of them ends."""
         return max([*self.marks_us, *(event["ts"] + event["dur"] for event in self.events)]) + 1
+
+    def find_calls(self, name: str) -> list[int]:
+        """Find the places of the calls inside events of a name, which don't overlap."""
+        spans = [(event["ts"], event["ts"] + event["dur"]) for event in self.events if event["name"] == name]
+        if not spans:
+            return []
+        starts, ends = np.array(spans).T
+        last = np.searchsorted(starts, self.marks_us, side="right") - 1
+        inside = (last >= 0) & (np.array(self.marks_us) < ends[last])
+        return np.flatnonzero(inside).tolist()
 
 
 @dataclass(frozen=True)

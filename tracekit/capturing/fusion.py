@@ -67,9 +67,9 @@ def _group_calls(calls: Sequence[Call], eager: Container[int]) -> list[_Group]:
     groups: list[_Group] = []
     first_level, is_backward = 0, False
     for place, call in enumerate(calls):
-        if call.is_backward and not is_backward:
-            # Forward and backward pass are compiled apart.
-            first_level, is_backward = 1 + max(level.values(), default=0), True
+        if call.is_backward != is_backward:
+            # Forward and backward passes are compiled apart.
+            first_level, is_backward = 1 + max(level.values(), default=0), call.is_backward
         here = max([first_level, *(level.get(one.number, 0) for one in call.reads)])
         if place in eager or not _is_fusible(call):
             for one in call.writes:

@@ -134,6 +134,8 @@ def sum_bytes(tensors: Iterable[Tensor]) -> int:
 
 MARK = "tracekit::call "
 """Prefix of a mark; the number of its call follows."""
+PASS_END = "tracekit::pass"
+"""Mark of the end of a forward and backward pass."""
 MODULE = "nn.Module: "
 """Prefix of a module's name, as the profiler has it."""
 OWN_EVENTS = "PythonDispatchMode"
@@ -145,6 +147,12 @@ QUIET_LOG = {"KINETO_LOG_LEVEL": "6"}
 def mark_call(number: int) -> None:
     """Leave the mark of a call; does nothing without a profiler."""
     with torch._C._profiler._RecordFunctionFast(f"{MARK}{number}"):
+        pass
+
+
+def mark_pass_end() -> None:
+    """Leave the mark of the end of a forward and backward pass; does nothing without a profiler."""
+    with torch._C._profiler._RecordFunctionFast(PASS_END):
         pass
 
 
@@ -183,6 +191,8 @@ def _sort_out(found: OpProfile, events: list[dict[str, Any]]) -> None:
         if name.startswith(MARK):
             found.marks_us.append(start)
             found.launched_from.append(open_ops[-1][1] if open_ops else -1)
+        elif name == PASS_END:
+            found.pass_ends_us.append(start)
         elif name != OWN_EVENTS:
             is_module = name.startswith(MODULE)
             found.events.append(event | ({"cat": "python_function"} if is_module else {}))

@@ -103,6 +103,7 @@ class CaptureOptions:
         dtype: Of a config: type of its parameters; None for the default.
         attention: How attention is computed: 'eager', 'sdpa' or 'flash'; None as the config or the program has it.
         precision: Format of the linear layers' products: one of :data:`PRECISIONS`; None as the program has it.
+        micro_batches: Forward and backward passes of a training step, whose gradients add up.
         measured: A recorded trace of the program, which corrects its times; None for none.
         table: Of a DLRM: embedding tables in place of its own, as :func:`parse_table_spec` takes them.
         bottom_mlp: Of a DLRM: widths of its bottom MLP; None for its own.
@@ -120,6 +121,7 @@ class CaptureOptions:
     dtype: str | None = None
     attention: str | None = None
     precision: str | None = None
+    micro_batches: int = 1
     measured: str | None = None
     table: tuple[str, ...] = ()
     bottom_mlp: str | None = None

@@ -1,7 +1,7 @@
 """Capture a step of a PyTorch program without a GPU and without its weights."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -10,15 +10,15 @@ import polars as pl
 
 from tracekit.capturing.load import import_torch, name_failures
 from tracekit.capturing.options import AUTOCAST_DTYPES, DTYPES, FUSED, NARROW_FORMATS, TF32, CaptureOptions
-from tracekit.errors import CaptureError
+from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import models as messages
 from tracekit.models.captured import CaptureFacts
 from tracekit.parallelism.relayout import add_measured_times
 from tracekit.run import prepare_run
+from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 
 if TYPE_CHECKING:
     from tracekit.capturing.calls import Call, OpProfile
-    from tracekit.capturing.ops import LiveMemory
 
 LONG_US = 1e6
 """Time of captured kernels, so that none is taken for faster than its arithmetic allows."""
@@ -44,14 +44,16 @@ class CapturedProgram:
     profile: "OpProfile"
     facts: CaptureFacts
 
-    def fuse_calls(self, eager: Container[int] = ()) -> "CapturedProgram":
+    def fuse_calls(self, eager: Iterable[int] = ()) -> "CapturedProgram":
         """Return the program with its calls fused, as torch.compile does.
 
-        ``eager`` are the places of calls outside of what is compiled.
+        ``eager`` are the places of calls outside of what is compiled. So are those that add to a gradient.
         """
         from tracekit.capturing.fusion import fuse_calls
 
-        places, calls = zip(*fuse_calls(self.calls, eager), strict=True)
+        places, calls = zip(
+            *fuse_calls(self.calls, {*eager, *self.profile.find_calls(ACCUMULATE_GRAD_OP)}), strict=True
+        )
         profile = replace(
             self.profile,
             marks_us=[self.profile.marks_us[place] for place in places],
@@ -77,6 +79,7 @@ def capture(
     channels_last: bool = False,
     attention: str | None = None,
     precision: str | None = None,
+    micro_batches: int = 1,
     name: str | None = None,
     keywords: Mapping[str, Any] | None = None,
 ) -> CapturedProgram:
@@ -98,22 +101,26 @@ def capture(
         channels_last: Whether 4-dimensional inputs, parameters and buffers lie as torch.channels_last has them.
         attention: How scaled_dot_product_attention runs: 'eager', 'sdpa' or 'flash'; None as PyTorch chooses.
         precision: Format of the linear layers' products, as :class:`CaptureOptions` has it; None as the model has it.
+        micro_batches: Forward and backward passes of a training step, whose gradients add up before the optimizer's
+            step.
         name: Of the program; by default that of the model's class.
         keywords: Keyword arguments of the model.
 
     Raises:
-        CaptureError: PyTorch isn't installed, or the program doesn't run without data.
+        CaptureError: PyTorch isn't installed, the program doesn't run without data, or it has too many micro-batches.
         RequestError: An option is unknown.
     """
     torch = import_torch()
     CaptureOptions(
         train=training, optimizer=optimizer, autocast=autocast, tf32=tf32, attention=attention, precision=precision
     )
+    if micro_batches > 1 and not training:
+        raise RequestError(messages.MICRO_BATCHES_WITHOUT_TRAINING())
     if precision in AUTOCAST_DTYPES:
         autocast = precision
     tf32 = tf32 or precision == TF32
-    from tracekit.capturing.cuda_choices import choose_as_cuda
     from tracekit.capturing.known_values import KnownValues
+    from tracekit.capturing.micro_batches import CAPTURED_PASSES, repeat_last_pass
     from tracekit.capturing.ops import Capture, profile_ops, sum_bytes
 
     values = KnownValues()
@@ -128,7 +135,7 @@ def capture(
         if channels_last:
             model, inputs, keywords = _put_channels_last(torch, (model, inputs, keywords))
         trained = [parameter for parameter in parameters if parameter.requires_grad and parameter.numel()]
-        update = None if is_fused else _build_optimizer(torch, optimizer, trained)
+        update = _build_optimizer(torch, None if is_fused else optimizer, trained)
         held = [*parameters, *_list_tensors(torch, model, inputs, keywords)]
         states = _count_state_bytes(optimizer, trained)
         with profile_ops() as profile, ExitStack() as modes:
@@ -136,14 +143,12 @@ def capture(
             modes.enter_context(torch.set_grad_enabled(training))
             seen = modes.enter_context(Capture(tf32=tf32, held=held, values=values))
             fused = modes.enter_context(
-                choose_as_cuda(getattr(torch, DTYPES[autocast]) if autocast else None, attention)
+                _choose_kernels(torch, model, autocast, attention, precision, compiled=compiled)
             )
-            if precision in NARROW_FORMATS:
-                from tracekit.capturing.narrow_products import multiply_narrowly
-
-                single = getattr(torch, DTYPES[autocast]) if autocast else None
-                modes.enter_context(multiply_narrowly(model, precision, single, compiled=compiled))
-            _run_step(model, inputs, keywords, training, update, seen.memory)
+            result = _run_passes(model, inputs, keywords, training, min(micro_batches, CAPTURED_PASSES))
+            seen.memory.begin_update()
+            update()
+            del result
             peaks = seen.memory.list_peaks(one.grad for one in parameters if one.grad is not None)
     if attention and not fused:
         raise CaptureError(messages.ATTENTION_NOT_CALLED())
@@ -161,13 +166,32 @@ def capture(
         peaks=peaks,
         trains=training,
         precision=precision if precision in NARROW_FORMATS else "",
+        micro_batches=micro_batches,
     )
     found = CapturedProgram(called, tuple(seen.calls), profile, facts)
     if compiled:
         found = found.fuse_calls()
+    found = repeat_last_pass(found, micro_batches)
     if not is_fused or not trained:
         return found
     return found.add_call(build_fused_call(str(optimizer).removeprefix(FUSED), trained))
+
+
+@contextmanager
+def _choose_kernels(
+    torch: Any, model: Any, autocast: str | None, attention: str | None, precision: str | None, *, compiled: bool
+) -> Iterator[list[str]]:
+    """Make PyTorch choose what it would on CUDA, as :func:`capture` is asked; yield the fused functions called."""
+    from tracekit.capturing.cuda_choices import choose_as_cuda
+
+    half = getattr(torch, DTYPES[autocast]) if autocast else None
+    with ExitStack() as modes:
+        fused = modes.enter_context(choose_as_cuda(half, attention))
+        if precision in NARROW_FORMATS:
+            from tracekit.capturing.narrow_products import multiply_narrowly
+
+            modes.enter_context(multiply_narrowly(model, precision, half, compiled=compiled))
+        yield fused
 
 
 def tabulate_kernels(calls: "Sequence[Call]") -> pl.DataFrame:
@@ -178,10 +202,10 @@ def tabulate_kernels(calls: "Sequence[Call]") -> pl.DataFrame:
     return add_measured_times(prepare_run(trace, source_gpu=READ_AS).program).drop("measured_us")
 
 
-def _build_optimizer(torch: Any, name: str | None, parameters: Sequence[Any]) -> Callable[[], None] | None:
+def _build_optimizer(torch: Any, name: str | None, parameters: Sequence[Any]) -> Callable[[], None]:
     """Return the update of the parameters, as PyTorch does it on CUDA by default: for lists of tensors at once."""
     if name is None or not parameters:
-        return None
+        return lambda: None
     optimizers = {
         "adamw": lambda: torch.optim.AdamW(parameters, foreach=True),
         "adam": lambda: torch.optim.Adam(parameters, foreach=True),
@@ -236,20 +260,20 @@ def _put_channels_last(torch: Any, given: Any) -> Any:
     return tree_map(convert, given)
 
 
-def _run_step(
-    model: Any,
-    inputs: Sequence[Any],
-    keywords: Mapping[str, Any],
-    training: bool,
-    update: Callable[[], None] | None,
-    memory: "LiveMemory",
-) -> None:
-    found = model(*inputs, **keywords)
-    if training and found is not None:
-        _find_loss(found).backward()
-    memory.begin_update()
-    if update:
-        update()
+def _run_passes(
+    model: Any, inputs: Sequence[Any], keywords: Mapping[str, Any], training: bool, micro_batches: int
+) -> Any:
+    """Run the passes of a step; return the last one's result, which lives until the step ends."""
+    from tracekit.capturing.ops import mark_pass_end
+
+    found = None
+    for _ in range(micro_batches):
+        del found
+        found = model(*inputs, **keywords)
+        if training and found is not None:
+            _find_loss(found).backward()
+        mark_pass_end()
+    return found
 
 
 def _find_loss(found: Any) -> Any:

@@ -146,10 +146,11 @@ class NamedProgram:
             channels_last=options.channels_last,
             attention=_choose_kernel(given, options),
             precision=None if is_whole else options.precision,
+            micro_batches=options.micro_batches,
             name=given.name,
             keywords=given.keywords,
         )
-        size = batch or (dlrm.batch_size if dlrm else int(self._is_config or self._is_timm))
+        size = options.micro_batches * (batch or (dlrm.batch_size if dlrm else int(self._is_config or self._is_timm)))
         facts = replace(
             found.facts,
             batch=size,

@@ -72,7 +72,7 @@ def predict(
     if engine is not None and command.ranks is None and not is_program(traces):
         from tracekit.cli.fleet import predict_rank_by_rank
 
-        program.refuse_without_program()
+        program.refuse_without_program(request)
         found = predict_rank_by_rank(traces, program.move_tables(request), command, engine, store)
         _exit_if_unmodelled(strict, found.targets)
         return

@@ -216,25 +216,25 @@ class ArgumentGroup:
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command with an option for each field of the requests and groups among its parameters.
 
-    In the help, a command's own options come before those of its group.
+    In the help, a command's own options come before those of its group. What several groups have is one option.
     """
     given = inspect.signature(command, eval_str=True).parameters
     groups = {name: (one.annotation, _list_options(one.annotation)) for name, one in given.items()}
 
     def run(**values: Any) -> None:
         made = {
-            name: group(**{one.name: values.pop(one.name) for one in options})
+            name: group(**{one.name: values[one.name] for one in options})
             for name, (group, options) in groups.items()
             if options
         }
-        command(**values, **made)
+        command(**{name: value for name, value in values.items() if name in given}, **made)
 
     parameters = [
         one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for name, parameter in sorted(given.items(), key=lambda item: _is_group(item[1].annotation))
         for one in groups[name][1] or [parameter]
     ]
-    parameters.sort(key=_rank_panel)
+    parameters = sorted({one.name: one for one in parameters}.values(), key=_rank_panel)
     shown: Any = update_wrapper(run, command)
     shown.__signature__ = inspect.Signature(parameters)
     shown.__annotations__ = {one.name: one.annotation for one in parameters}

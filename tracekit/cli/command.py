@@ -171,7 +171,7 @@ class ReadingRanks(Reading):
         from tracekit.capturing.options import is_program
 
         if not is_program(traces):
-            program.refuse_without_program()
+            program.refuse_without_program(request)
             trace = self.read(traces, progress)
             return trace, fill_source_gpu(trace, program.move_tables(request))
         progress(requests.CAPTURING())

@@ -90,7 +90,10 @@ SCHEDULE_UNKNOWN = error(
     "There is no schedule {name!r}.",
     "Give 1f1b, zero-bubble, interleaved, or interleaved:N with at least 2 chunks a stage.",
 )
-SCHEDULE_WITHOUT_STAGES = error("Micro-batches and schedules need pipeline parallelism.", "Give {--pp} too.")
+SCHEDULE_WITHOUT_STAGES = error(
+    "Micro-batches of a trace, and schedules, need pipeline parallelism.",
+    "Give {--pp} too. A program that is captured accumulates gradients over micro-batches without it.",
+)
 SEQUENCE_PARALLEL_OF_ONE_RANK = error(
     "Sequence parallelism splits tokens over tensor-parallel ranks.", "Give {--tp} too."
 )

@@ -147,6 +147,13 @@ ATTENTION_NOT_CALLED = error(
 CAPTURE_EMPTY = error("{program} launches no kernels.", "Return what a step computes.")
 OPTIMIZER_UNKNOWN = error("{--optimizer} {optimizer!r} is unknown.", "Known are {known:list}.")
 OPTIMIZER_WITHOUT_TRAINING = error("{--optimizer} goes with {--train}.", "Give both, or none.")
+MICRO_BATCHES_WITHOUT_TRAINING = error(
+    "{--micro-batches} of a program without {--pp} are passes whose gradients add up.", "Give {--train}, too."
+)
+MICRO_BATCHES_MANY = error(
+    "{passes} micro-batches of {kernels} kernels each are too many for one trace.",
+    "Give {--micro-batches} up to {most}: beyond, a step takes longer in proportion.",
+)
 AUTOCAST_UNKNOWN = error("{--autocast} {autocast!r} is unknown.", "Known are bf16 and fp16.")
 DTYPE_UNKNOWN = error("{--dtype} {dtype!r} is unknown.", "Known are {known:list}.")
 PROGRAM_MALFORMED = error(
@@ -178,9 +185,9 @@ BATCH_OF_FUNCTION = error(
     "The function chooses its batch itself.", "Give it an argument batch, or leave {--batch} out."
 )
 OPTIONS_OF_PROGRAMS = error(
-    "{--train}, {--optimizer}, {--autocast}, {--tf32}, {--compile}, {--cuda-graph}, {--seq}, {--dtype}, "
-    "{--attention}, {--bottom-mlp}, {--top-mlp}, {--decode}, {--prefill} and {--measured} are for programs that are "
-    "captured, not for traces.",
+    "{--train}, {--micro-batches}, {--optimizer}, {--autocast}, {--tf32}, {--compile}, {--cuda-graph}, {--seq}, "
+    "{--dtype}, {--attention}, {--bottom-mlp}, {--top-mlp}, {--decode}, {--prefill} and {--measured} are for programs "
+    "that are captured, not for traces.",
     "Leave them out, or give FILE.py:FUNCTION or a model's config.json.",
 )
 DECODE_AND_PREFILL = error("{--decode} and {--prefill} are two steps.", "Give one of them.")
@@ -196,7 +203,8 @@ PRECISION_WITHOUT_LAYERS = error(
     "Give a module of nn.Linear, or leave {--precision} out.",
 )
 ENGINE_OPTIONS = error(
-    "{--train}, {--autocast}, {--tf32}, {--compile} and {--measured} don't go with a serving engine's step.",
+    "{--train}, {--micro-batches}, {--autocast}, {--tf32}, {--compile} and {--measured} don't go with a serving "
+    "engine's step.",
     "Leave them out, or leave {--decode} and {--prefill} out.",
 )
 ENGINE_OF_CONFIG = error(

@@ -33,6 +33,7 @@ class CaptureFacts:
         peaks: Moments that may need most memory, however these are scaled, the update last: bytes of gradients, of
             activations, and of what the update makes; empty where nothing tells.
         trains: Whether the step has a backward pass.
+        micro_batches: Its forward and backward passes, whose gradients add up.
         batch: Sequences of a step; 0 where they aren't known.
         tokens: Tokens of a step, likewise.
         collectives: Collectives that its ops have and the trace lacks.
@@ -54,6 +55,7 @@ class CaptureFacts:
     trains: bool
     state_bytes: Size = 0
     peaks: tuple[tuple[Size, Size, Size], ...] = ()
+    micro_batches: Size = 1
     batch: Size = 0
     tokens: Size = 0
     collectives: Size = 0

@@ -3,8 +3,9 @@
 As PyTorch's ``fully_shard`` with each repeated layer as a unit, and the rest as another (Zhao et al., PyTorch FSDP:
 Experiences on Scaling Fully Sharded Data Parallel, VLDB 2023): a layer's parameters are all-gathered before its forward
 pass and again before its backward pass, at most two layers ahead of the GPU; its gradients are reduce-scattered after
-its backward pass. The rest is gathered once. All collectives run on one stream, in order. With expert parallelism, the
-experts of a layer are a unit of their own, sharded over the replicas of the same experts, as in torchtitan.
+its backward pass, that of each micro-batch: gradients stay sharded. The rest is gathered once a pass. All collectives
+run on one stream, in order. With expert parallelism, the experts of a layer are a unit of their own, sharded over the
+replicas of the same experts, as in torchtitan.
 """
 
 from collections.abc import Callable
@@ -237,11 +238,12 @@ def _list_collectives(program: Program, layers: RepeatedLayers, units: FsdpUnits
     node = program.graph.nodes.n_host + layers.kernels["row"].to_numpy().astype(np.int64)
     steps = layers.kernels["step"].to_numpy()
     follows = find_stream_neighbours(program.graph)[0]
-    last = np.append(layers.is_first_pass[1:], True)
     parts = []
-    for (begin, turn, end), exchanges in zip(layers.passes.tolist(), last.tolist(), strict=True):
-        forward, backward = node[begin + layers.forward_starts[:-1]], node[turn + layers.backward_starts[:-1]]
-        passed, returned = node[begin + layers.forward_starts[1:] - 1], node[turn + layers.backward_starts[1:] - 1]
+    for (begin, turn, end), ahead, back in zip(
+        layers.passes.tolist(), layers.forward_starts, layers.backward_starts, strict=True
+    ):
+        forward, backward = node[begin + ahead[:-1]], node[turn + back[:-1]]
+        passed, returned = node[begin + ahead[1:] - 1], node[turn + back[1:] - 1]
         gathers = _build_gathers(backward, np.append(backward[0], backward[:-1]), returned)
         scatters = _build_rows("reduce_scatter", returned, returned, np.full(layers.count, NO_NODE))
         # The all-gather of the next layer is launched before this layer's gradients exist.
@@ -252,7 +254,8 @@ def _list_collectives(program: Program, layers: RepeatedLayers, units: FsdpUnits
             [
                 _build_gathers(node[[begin]], node[[begin]], np.array([NO_NODE]), units.rest_bytes),
                 _build_gathers(forward, forward, passed),
-                *([pl.concat(turns).sort("turn").drop("turn"), rest] if exchanges else [gathers]),
+                pl.concat(turns).sort("turn").drop("turn"),
+                rest,
             ]
         ).filter(pl.col("bytes").fill_null(1) > 0)
         ending = pl.int_range(pl.len()) == pl.len() - 1

@@ -1,5 +1,6 @@
 """Find the repeated layers of a model in its passes: by its modules, or else by the kernels that repeat."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,11 +31,11 @@ class RepeatedLayers:
         passes_per_step: Passes in a step: micro-batches of gradient accumulation.
         kernels: Computing kernels of forward and backward passes in order of launch: ``rank``, ``step``, and ``row`` in
             the kernel table.
-        passes: One row for each pass that equals the first one, shape (passes, 3): positions in ``kernels`` where its
-            forward begins, its backward begins, and its backward ends.
+        passes: One row for each pass that has the layers of the first one, shape (passes, 3): positions in ``kernels``
+            where its forward begins, its backward begins, and its backward ends.
         is_first_pass: Whether each pass is the first of its step.
-        forward_starts: Positions at which the layers begin in a forward pass, relative to its begin, and where the last
-            one ends; ``count + 1`` elements.
+        forward_starts: Positions at which the layers begin in each forward pass, relative to its begin, and where the
+            last one ends; shape (passes, count + 1).
         backward_starts: The same for a backward pass, which runs the last layer first.
     """
 
@@ -50,7 +51,7 @@ class RepeatedLayers:
     def first_pass_rows(self) -> pl.Series:
         """Kernel-table rows of the layers in the first forward pass."""
         start = int(self.passes[0, 0])
-        return self.kernels["row"][start + int(self.forward_starts[0]) : start + int(self.forward_starts[-1])]
+        return self.kernels["row"][start + int(self.forward_starts[0, 0]) : start + int(self.forward_starts[0, -1])]
 
 
 def find_repeated_layers(program: Program) -> RepeatedLayers:
@@ -63,14 +64,12 @@ def find_repeated_layers(program: Program) -> RepeatedLayers:
     passes, first = _find_passes(kernels)
     if not passes.size:
         raise LayoutError(layouts.NO_TRAINING())
-    start, turn, end = (int(place) for place in passes[0])
-    here = program.kernels[kernels["row"][start:end]]
-    alike = (passes[:, 1] - passes[:, 0] == turn - start) & (passes[:, 2] - passes[:, 1] == end - turn)
-    by_module = find_module_layers(here, turn - start) if program.trace.capture_facts else None
-    forward, backward = by_module or _find_layers_by_kernels(here, turn - start)
+    starts = _find_starts(program, kernels, passes)
+    alike = np.array([one is not None for one in starts])
+    forward, backward = (np.array(each) for each in zip(*(one for one in starts if one), strict=True))
     steps = kernels.select("rank", "step").n_unique()
     return RepeatedLayers(
-        count=forward.size - 1,
+        count=forward.shape[1] - 1,
         passes_per_step=max(round(len(passes) / steps), 1),
         kernels=kernels,
         passes=passes[alike],
@@ -78,6 +77,34 @@ def find_repeated_layers(program: Program) -> RepeatedLayers:
         forward_starts=forward,
         backward_starts=backward,
     )
+
+
+def _find_starts(program: Program, kernels: pl.DataFrame, passes: Ints) -> "list[tuple[Ints, Ints] | None]":
+    """Find where the layers begin in each pass, forward and backward; None in a pass of other layers than the first.
+
+    Passes of a step differ: the first makes gradients, those that follow add to them.
+
+    Raises:
+        LayoutError: The first pass has no layers.
+    """
+
+    def find(start: int, turn: int, end: int) -> tuple[Ints, Ints]:
+        here = program.kernels[kernels["row"][start:end]]
+        by_module = find_module_layers(here, turn - start) if program.trace.capture_facts else None
+        return by_module or _find_layers_by_kernels(here, turn - start)
+
+    lengths = np.diff(passes, axis=1)
+    first = find(*passes[0].tolist())
+    known: dict[tuple[int, ...], tuple[Ints, Ints] | None] = {tuple(lengths[0].tolist()): first}
+    for place, length in enumerate(map(tuple, lengths.tolist())):
+        if length in known:
+            continue
+        known[length] = None
+        if length[0] == lengths[0, 0]:
+            with suppress(LayoutError):
+                found = find(*passes[place].tolist())
+                known[length] = found if np.array_equal(found[0], first[0]) else None
+    return [known[tuple(length)] for length in lengths.tolist()]
 
 
 LAYER_MODULE = r"^(.*?[^.]+)_(\d+)(?:\.|$)"

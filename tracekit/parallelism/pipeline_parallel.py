@@ -258,10 +258,9 @@ def measure_step_parts(program: Program, layers: RepeatedLayers, timeline: Timel
     begin, turn, end = layers.passes.T
     step_us, of_pass = _time_steps(program, layers, timeline)
     start_ns = np.where(layers.is_first_pass, of_pass["start_ns"].to_numpy(), done_ns[begin - 1])[:, None]
-    before_layers = np.where(
-        layers.forward_starts[0] > 0, done_ns[begin + layers.forward_starts[0] - 1][:, None], start_ns
-    )
-    forward_ns = done_ns[begin[:, None] + layers.forward_starts[1:] - 1]
+    first = layers.forward_starts[:, :1]
+    before_layers = np.where(first > 0, done_ns[begin[:, None] + first - 1], start_ns)
+    forward_ns = done_ns[begin[:, None] + layers.forward_starts[:, 1:] - 1]
     backward_ns = done_ns[turn[:, None] + layers.backward_starts - 1]
     marks = [start_ns, before_layers, forward_ns, done_ns[turn - 1][:, None], backward_ns, done_ns[end - 1][:, None]]
     spans_us = np.diff(np.concatenate(marks, axis=1), axis=1) / 1e3

@@ -30,7 +30,7 @@ def count_rank_samples(program: Program, processed: StepBatch | None, old: Layou
         old: Layout of the trace.
     """
     facts = program.trace.capture_facts
-    known = facts.batch if facts else 0
+    known = facts.batch // facts.micro_batches if facts else 0
     is_counted = processed is not None and processed.unit == "samples"
     counted = processed.size / old.dp / processed.passes if processed and is_counted else 0.0
     return known or (int(counted) if counted == int(counted) else 0) or 1

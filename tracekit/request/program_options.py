@@ -10,7 +10,8 @@ from tracekit.capturing.options import CaptureOptions
 from tracekit.errors import RequestError
 from tracekit.messages import models as messages
 from tracekit.request.option import Option, Panel, Request, split_values
-from tracekit.request.options import EditOptions, LayoutOptions, RunOptions, TargetOptions
+from tracekit.request.options import EditOptions, LayoutOptions, RunOptions, SweepRequest, TargetOptions
+from tracekit.request.options.layout import MICRO_BATCHES, ScheduleOptions
 from tracekit.request.options.serving import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class ProgramOptions(Request):
         str | None,
         Option("Of a program: adamw, adam or sgd, or fused-adamw and so on; default none.", "Program: optimizer"),
     ] = None
+    micro_batches: Annotated[int | None, replace(MICRO_BATCHES, panel=Panel.LAYOUT)] = None
     autocast: Annotated[
         str | None, Option("Of a program: mixed precision, bf16 or fp16.", "Program: mixed precision", "TYPE")
     ] = None
@@ -157,7 +159,8 @@ class ProgramOptions(Request):
     def capture(self) -> CaptureOptions:
         """The same without what front ends need."""
         given = {field.name: getattr(self, field.name) for field in fields(CaptureOptions)}
-        return CaptureOptions(**(given | {"table": split_values(self.table)}))
+        own = {"table": split_values(self.table), "micro_batches": self.micro_batches or 1}
+        return CaptureOptions(**(given | own))
 
     def capture_trace(self, name: str, request: AskedOfRun) -> "tuple[Trace, AskedOfRun]":
         """Capture a program, at the batch that is asked for where it can be chosen.
@@ -180,10 +183,15 @@ class ProgramOptions(Request):
         setting = CaptureSetting(request.index_pattern, is_calibrated)
         if self.is_engine_step:
             return self._capture_engine_step(name, request, setting)
+        stages = split_values(request.pp) if isinstance(request, LayoutOptions | SweepRequest) else ()
+        # The passes of a pipeline are scheduled, not captured.
+        options = (replace(self, micro_batches=None) if min(stages, default=1) > 1 else self).capture
+        if isinstance(request, LayoutOptions) and (request.pp or 1) == 1:
+            request = replace(request, micro_batches=None)
         batch = request.batch_factor if isinstance(request, LayoutOptions) else None
         if batch is None or batch == inf:
-            return capture_named(name, self.capture, None, request.source_gpu, setting)[0], request
-        trace, left = capture_named(name, self.capture, batch, request.source_gpu, setting)
+            return capture_named(name, options, None, request.source_gpu, setting)[0], request
+        trace, left = capture_named(name, options, batch, request.source_gpu, setting)
         return trace, replace(request, batch=left) if isinstance(request, LayoutOptions) else request
 
     def _capture_engine_step(
@@ -194,7 +202,7 @@ class ProgramOptions(Request):
         from tracekit.served.engine_step import EngineStep, capture_engine_step, read_served_model
         from tracekit.served.model import ServingEngine
 
-        if self.train or self.autocast or self.compile or self.measured or self.tf32:
+        if self.train or self.autocast or self.compile or self.measured or self.tf32 or self.micro_batches:
             raise RequestError(messages.ENGINE_OPTIONS())
         model = read_served_model(name, self.precision, self.cache_type)
         layout = request if isinstance(request, LayoutOptions) else None
@@ -209,13 +217,15 @@ class ProgramOptions(Request):
         named = replace(request, framework=request.framework or DEFAULT_ENGINE)
         return trace, replace(named, batch=None, context=None) if layout else named
 
-    def refuse_without_program(self) -> None:
-        """Refuse options of programs for what is none.
+    def refuse_without_program(self, request: Request) -> None:
+        """Refuse options of programs for a request about what is none.
 
         Raises:
             RequestError: One is given.
         """
-        if replace(self.capture, table=()) != CaptureOptions() or self.is_engine_step:
+        own = replace(self.capture, table=(), micro_batches=1)
+        is_schedule = isinstance(request, ScheduleOptions)
+        if own != CaptureOptions() or self.is_engine_step or (self.micro_batches and not is_schedule):
             raise RequestError(messages.OPTIONS_OF_PROGRAMS())
 
     def move_tables(self, request: Asked) -> Asked:

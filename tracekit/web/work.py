@@ -111,7 +111,7 @@ def _prepare(
         enter(requests.CAPTURING())
         trace, left = _capture_config(sources[0], request, scratch)
     else:
-        request.refuse_without_program()
+        request.refuse_without_program(request)
         left = request.move_tables(request)
         trace = _load_trace(sources, uploads, left, tables_bytes, enter)
     lowest = answers.measure(trace, left, enter, rank=trace.ranks[0].rank)

@@ -32,6 +32,14 @@ PIPELINE_PARALLEL = Option(
 EXPERT_PARALLEL = Option(
     "Expert-parallel (MoE) ranks on the target.", "Expert parallel (EP)", "N", minimum=1, maximum=MAX_COUNT
 )
+MICRO_BATCHES = Option(
+    "Micro-batches of a step; default the trace's, times {--pp}. Without {--pp} a captured program accumulates "
+    "gradients over them: one reduction over ranks, one optimizer step.",
+    "Micro-batches",
+    "N",
+    minimum=1,
+    maximum=MAX_COUNT,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +62,7 @@ class ScheduleOptions(Request):
             "Sequence parallel (with TP)",
         ),
     ] = False
-    micro_batches: Annotated[
-        int | None,
-        Option(
-            "Micro-batches of a step; default the trace's, times {--pp}.",
-            "Micro-batches",
-            "N",
-            minimum=1,
-            maximum=MAX_COUNT,
-        ),
-    ] = None
+    micro_batches: Annotated[int | None, MICRO_BATCHES] = None
     pp_schedule: Annotated[
         str | None,
         Option(

@@ -1,0 +1,86 @@
+"""Repeat the passes of a captured step: the micro-batches between two updates of the parameters.
+
+A capture runs two of them. The second, which adds to gradients that are already there, stands for all that follow::
+
+    captured    pass 1 | pass 2 | update
+    repeated    pass 1 | pass 2 | pass 2 | pass 2 | update
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tracekit.errors import CaptureError
+from tracekit.messages import models as messages
+
+if TYPE_CHECKING:
+    from tracekit.capturing.calls import OpProfile
+    from tracekit.capturing.program import CapturedProgram
+
+CAPTURED_PASSES = 2
+"""The passes that differ: the first makes gradients, the others add to them."""
+MAX_KERNELS = 400_000
+"""Of a step. Its trace takes about 4 KB of memory for each while it is built."""
+SEQUENCE = "Sequence number"
+"""What the profiler numbers autograd's nodes by, so that a backward op finds its forward op."""
+NO_SEQUENCE = 1 << 62
+"""Least number that stands for none, which the profiler writes as the largest of 64 bits."""
+
+Item = TypeVar("Item")
+
+
+def repeat_last_pass(program: "CapturedProgram", passes: int) -> "CapturedProgram":
+    """Repeat a program's last pass until it has as many.
+
+    Raises:
+        CaptureError: These would be too many kernels.
+    """
+    profile, times = program.profile, passes - len(program.profile.pass_ends_us)
+    if times <= 0:
+        return program
+    begin_us, end_us = profile.pass_ends_us[-2:]
+    marks = slice(*(bisect_left(profile.marks_us, us) for us in (begin_us, end_us)))
+    starts = [event["ts"] for event in profile.events]
+    events = slice(*(bisect_left(starts, us) for us in (begin_us, end_us)))
+    kernels = sum(len(call.kernels) for call in program.calls[marks])
+    if kernels * passes > MAX_KERNELS:
+        raise CaptureError(messages.MICRO_BATCHES_MANY(passes=passes, kernels=kernels, most=MAX_KERNELS // kernels))
+    period_us, width = end_us - begin_us, events.stop - events.start
+    repeated = replace(
+        profile,
+        events=_repeat_events(profile, events, times, period_us),
+        marks_us=[us + number * period_us for number, us in _repeat(profile.marks_us, marks, times)],
+        launched_from=[
+            place + number * width if place >= 0 else place
+            for number, place in _repeat(profile.launched_from, marks, times)
+        ],
+        pass_ends_us=[*profile.pass_ends_us, *(end_us + (number + 1) * period_us for number in range(times))],
+    )
+    calls = tuple(call for _, call in _repeat(program.calls, marks, times))
+    return replace(program, calls=calls, profile=repeated)
+
+
+def _repeat(items: Sequence[Item], part: slice, times: int) -> Iterator[tuple[int, Item]]:
+    """Yield items of which a part is repeated, each with the number of its repetition; what follows has the last."""
+    yield from ((0, one) for one in items[: part.stop])
+    for number in range(1, times + 1):
+        yield from ((number, one) for one in items[part])
+    yield from ((times, one) for one in items[part.stop :])
+
+
+def _repeat_events(profile: "OpProfile", part: slice, times: int, period_us: float) -> list[dict[str, Any]]:
+    numbers = [one for event in profile.events[part] if (one := _get_sequence(event)) is not None]
+    step = max(numbers) - min(numbers) + 1 if numbers else 0
+    found = []
+    for number, event in _repeat(profile.events, part, times):
+        moved = event | {"ts": event["ts"] + number * period_us}
+        if number and (sequence := _get_sequence(event)) is not None:
+            moved["args"] = event["args"] | {SEQUENCE: sequence + number * step}
+        found.append(moved)
+    return found
+
+
+def _get_sequence(event: dict[str, Any]) -> int | None:
+    number = event.get("args", {}).get(SEQUENCE)
+    return number if number is not None and 0 <= number < NO_SEQUENCE else None
