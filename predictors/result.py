@@ -47,6 +47,9 @@ SLOWNESS_HALF_WIDTH = 1.0
 stack on the source, both as logarithms: 1.64 times 0.53 to 0.68, the standard deviations of pairs of stacks
 (tests/validation/results/kernels/interval_sides.md). It rests on few stacks that are more than 0.2 off."""
 UNCHANGED_HALF_WIDTH = 0.7
+UNKNOWN_SOURCE_HALF_WIDTH = 2.35
+"""Half-width of a time that is kept from a GPU that nobody told: of pairs of the known GPUs, 90 % have memory rates
+within a factor of 10.5."""
 SCALED_HALF_WIDTH = 0.35
 OTHER_VENDOR_HALF_WIDTH = 1.0
 """How far a scaled time may lie beyond what peaks allow on a GPU of another vendor, whose libraries reach less of them:

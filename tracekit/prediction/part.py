@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 
 from predictors import Gpu
-from predictors.result import UNCHANGED_HALF_WIDTH
+from predictors.result import UNCHANGED_HALF_WIDTH, UNKNOWN_SOURCE_HALF_WIDTH
 from predictors.transfer import StackErrors
 from tracekit.arrays import Bools, Floats, Ints, mark_equal
 from tracekit.comm import Cluster
@@ -204,7 +204,9 @@ class PartTarget:
     @property
     def log_half_width(self) -> float:
         """Half-width, as a logarithm, of the interval of times that are kept as measured."""
-        return 0.0 if self.is_same_gpu and not self.layouts else UNCHANGED_HALF_WIDTH
+        if self.is_same_gpu and not self.layouts:
+            return 0.0
+        return UNKNOWN_SOURCE_HALF_WIDTH if self.source is None else UNCHANGED_HALF_WIDTH
 
     def list_alone_rows(self) -> Ints:
         """List the rows of the collectives that have nobody left to wait for."""
@@ -435,7 +437,7 @@ class OpenPart:
 
 
 def fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame:
-    """Fill in the measured time, with an interval, where no time was predicted.
+    """Fill in the measured time, with an interval, where no time was predicted: all are off alike, as the GPUs are.
 
     Args:
         times: Predicted times, null where unknown.
@@ -452,6 +454,7 @@ def fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame
     return times.with_columns(
         *(pl.col(end).fill_null(pl.col("measured_us") * factor) for end, factor in factors.items()),
         method=pl.when(pl.col("time_us").is_null()).then(pl.lit("kept")).otherwise("method"),
+        shared_error=pl.when(pl.col("time_us").is_null()).then(1.0).otherwise("shared_error"),
     )
 
 
