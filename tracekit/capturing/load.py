@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -23,7 +24,8 @@ from tracekit.capturing.loaded_program import (
     pop_attention,
     pop_quantization,
 )
-from tracekit.capturing.options import CONFIG_SUFFIX, DTYPES, TIMM_PREFIX, is_timm_name
+from tracekit.capturing.options import CONFIG_SUFFIX, DTYPES, TIMM_PREFIX, is_timm_name, is_training_file
+from tracekit.capturing.torchtitan import read_training_file
 from tracekit.errors import CaptureError, TracekitError
 from tracekit.messages import models as messages
 from tracekit.messages.model import Message, Template
@@ -127,7 +129,7 @@ def load_program(
     attention: str | None = None,
     dlrm: DlrmConfig | None = None,
 ) -> LoadedProgram:
-    """Load what a name stands for: ``FILE.py:FUNCTION``, ``timm:MODEL``, or a model's ``config.json``.
+    """Load what a name stands for: ``FILE.py:FUNCTION``, ``timm:MODEL``, a ``config.json``, or a torchtitan TOML.
 
     Args:
         program: The name.
@@ -146,6 +148,12 @@ def load_program(
         from tracekit.capturing.dlrm import build_dlrm
 
         return build_dlrm(dlrm, batch or dlrm.batch_size, dtype, training=training)
+    if is_training_file(program):
+        file = read_training_file(program)
+        built = build_config_model(
+            file.model, program, batch or 1, tokens, dtype, training=training, attention=attention
+        )
+        return replace(built, left_out=file.left_out)
     if program.endswith(CONFIG_SUFFIX):
         return load_config_model(Path(program), batch or 1, tokens, dtype, training=training, attention=attention)
     if is_timm_name(program):
@@ -206,10 +214,27 @@ def read_max_tokens(config: Path) -> int:
 def load_config_model(
     config: Path, batch: int, tokens: int, dtype: str, *, training: bool, attention: str | None = None
 ) -> LoadedProgram:
-    """Build a model from a Hugging Face config, with tokens as its input; nothing is downloaded.
+    """Build a model from a Hugging Face config; arguments and errors as for :func:`build_config_model`."""
+    with name_failures(lambda error: messages.CONFIG_MODEL_UNKNOWN(path=str(config), error=error)):
+        given = json.loads(_read_text(config, MAX_MODEL_CONFIG_BYTES))
+    return build_config_model(given, str(config), batch, tokens, dtype, training=training, attention=attention)
+
+
+def build_config_model(
+    given: dict[str, Any],
+    path: str,
+    batch: int,
+    tokens: int,
+    dtype: str,
+    *,
+    training: bool,
+    attention: str | None = None,
+) -> LoadedProgram:
+    """Build a model from a Hugging Face config, with what it takes as its inputs; nothing is downloaded.
 
     Args:
-        config: The model's config.json.
+        given: The config.
+        path: Where it is from.
         batch: Sequences.
         tokens: Of each.
         dtype: Type of its parameters: 'bf16', 'fp16' or 'fp32'.
@@ -223,9 +248,8 @@ def load_config_model(
     transformers = import_package("transformers", messages.CAPTURE_NEEDS_TRANSFORMERS)
     from tracekit.capturing.hugging_face import build_inputs, choose_class
 
-    with name_failures(lambda error: messages.CONFIG_MODEL_UNKNOWN(path=str(config), error=error)):
+    with name_failures(lambda error: messages.CONFIG_MODEL_UNKNOWN(path=path, error=error)):
         transformers.logging.set_verbosity_error()
-        given = json.loads(_read_text(config, MAX_MODEL_CONFIG_BYTES))
         given.pop(OWN_CODE, None)
         wanted, quantization = attention or pop_attention(given), pop_quantization(given)
         for key in (*ATTENTION_KEYS, FLASH_KEY):
@@ -243,7 +267,7 @@ def load_config_model(
 
         quantize_linear_layers(model, quantization)
     method = quantization.method if quantization else ""
-    name = given.get("model_type", config.stem)
+    name = given.get("model_type", Path(path).stem)
     return LoadedProgram(name, model, (), inputs.keywords, kind, method, inputs.tokens)
 
 

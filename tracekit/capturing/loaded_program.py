@@ -117,6 +117,7 @@ class LoadedProgram:
         attention: How its attention is computed, where its config or a default says so; empty where its code does.
         quantization: How its weights are quantized, as its config says; empty where they aren't.
         tokens: Tokens of each sequence; 0 where it has none, or nothing tells.
+        left_out: What its description has and the capture lacks.
     """
 
     name: str
@@ -126,3 +127,4 @@ class LoadedProgram:
     attention: str = ""
     quantization: str = ""
     tokens: int = 0
+    left_out: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracekit.capturing.torchtitan import TOML_SUFFIX, is_training_text
 from tracekit.errors import RequestError
 from tracekit.messages import models as messages
 from tracekit.models.dlrm import DlrmEdits, parse_mlp, parse_table_spec
@@ -15,13 +16,16 @@ HEAD_BYTES = 1 << 20
 
 
 def is_program(inputs: Sequence[str]) -> bool:
-    """Return whether a command's inputs name a program: ``FILE.py:FUNCTION``, ``timm:MODEL`` or ``config.json``."""
+    """Return whether a command's inputs name a program.
+
+    Programs are ``FILE.py:FUNCTION``, ``timm:MODEL``, ``config.json``, and the TOML of a torchtitan job.
+    """
     if len(inputs) != 1:
         return False
     if is_timm_name(inputs[0]):
         return True
     given = Path(inputs[0])
-    return strip_function(inputs[0]) != inputs[0] or (given.suffix == CONFIG_SUFFIX and is_config(given))
+    return strip_function(inputs[0]) != inputs[0] or is_config(given)
 
 
 def is_timm_name(name: str) -> bool:
@@ -36,11 +40,17 @@ def strip_function(name: str) -> str:
 
 
 def is_config(path: Path) -> bool:
-    """Return whether a file is the configuration of a Hugging Face model."""
-    if not path.is_file():
+    """Return whether a file is the configuration of a Hugging Face model, or that of a torchtitan job."""
+    is_text = {CONFIG_SUFFIX: is_config_text, TOML_SUFFIX: is_training_text}.get(path.suffix)
+    if is_text is None or not path.is_file():
         return False
     with path.open("rb") as file:
-        return is_config_text(file.read(HEAD_BYTES))
+        return is_text(file.read(HEAD_BYTES))
+
+
+def is_training_file(name: str) -> bool:
+    """Return whether a name is that of a torchtitan job's file."""
+    return name.endswith(TOML_SUFFIX)
 
 
 def is_config_text(head: bytes) -> bool:

@@ -11,7 +11,14 @@ from predictors import Gpu, resolve_gpu
 from tracekit import ingest
 from tracekit.capturing.load import load_program, move_prints_to_stderr, read_max_tokens, takes_batch
 from tracekit.capturing.loaded_program import LoadedProgram
-from tracekit.capturing.options import AUTOCAST_DTYPES, CONFIG_SUFFIX, TF32, CaptureOptions, is_timm_name
+from tracekit.capturing.options import (
+    AUTOCAST_DTYPES,
+    CONFIG_SUFFIX,
+    TF32,
+    CaptureOptions,
+    is_timm_name,
+    is_training_file,
+)
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.timed_trace import DEFAULT_SETTING, REFERENCE_GPU, CaptureSetting, TimeCorrection, load_captured
 from tracekit.comm.cluster import USABLE_MEMORY_FRACTION
@@ -70,7 +77,8 @@ class NamedProgram:
     def __init__(self, name: str, options: CaptureOptions) -> None:
         self._name, self._options = name, options
         self._is_timm = is_timm_name(name)
-        self._is_config = name.endswith(CONFIG_SUFFIX)
+        self._is_training_file = is_training_file(name)
+        self._is_config = name.endswith(CONFIG_SUFFIX) or self._is_training_file
         self._captured: dict[tuple[int | None, int], CapturedProgram] = {}
 
     @property
@@ -91,7 +99,8 @@ class NamedProgram:
             ModelConfigError: It has impossible values.
             RequestError: Options that only a DLRM has, or hasn't.
         """
-        found, edits = read_dlrm_config(self._name) if self._is_config else None, self._options.dlrm_edits
+        reads, edits = self._is_config and not self._is_training_file, self._options.dlrm_edits
+        found = read_dlrm_config(self._name) if reads else None
         if found is None and edits != DlrmEdits():
             raise RequestError(messages.DLRM_OPTIONS(program=self._name))
         if found is not None and self._options.seq is not None:
@@ -105,7 +114,8 @@ class NamedProgram:
         Raises:
             CaptureError: The config can't be read.
         """
-        return read_max_tokens(Path(self._name)) if self._is_config and not self.dlrm else None
+        reads = self._is_config and not self._is_training_file and not self.dlrm
+        return read_max_tokens(Path(self._name)) if reads else None
 
     def capture_batch(self, batch: int | None, tokens: int | None = None) -> CapturedProgram:
         """Capture it at a batch; None for its own.
@@ -158,6 +168,7 @@ class NamedProgram:
             tables=dlrm.tables if dlrm else (),
             attention=_name_attention(given, options, found),
             quantization=given.quantization,
+            left_out=given.left_out,
         )
         return replace(found, facts=facts)
 

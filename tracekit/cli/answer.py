@@ -309,6 +309,7 @@ def capture(
     It runs once on tensors without data, so it takes no memory and downloads nothing. The output is a trace for the
     other commands, with the times of the first GPU.
     """
+    from tracekit.capturing.options import is_training_file
     from tracekit.capturing.steps import NamedProgram, load_measured, predict_steps
     from tracekit.capturing.timed_trace import build_timed_trace
     from tracekit.messages import requests
@@ -317,6 +318,7 @@ def capture(
     paths = command.check_outputs(CAPTURE_SUFFIXES, [program])
     with command.show_progress() as stage:
         stage(requests.CAPTURING())
+        options = options.join_training_file(program) if is_training_file(program) else options
         graph, measured = options.cuda_graph, load_measured(options.capture)
         named = NamedProgram(program, options.capture)
         steps = predict_steps(named, gpu or [], batch, cuda_graph=graph, longest=longest, measured=measured)

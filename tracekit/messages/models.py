@@ -158,7 +158,8 @@ AUTOCAST_UNKNOWN = error("{--autocast} {autocast!r} is unknown.", "Known are bf1
 DTYPE_UNKNOWN = error("{--dtype} {dtype!r} is unknown.", "Known are {known:list}.")
 PROGRAM_MALFORMED = error(
     "{program!r} names no program.",
-    "Give FILE.py:FUNCTION, a function that returns a model and its inputs, timm:MODEL, or a model's config.json.",
+    "Give FILE.py:FUNCTION, a function that returns a model and its inputs, timm:MODEL, a model's config.json, or the "
+    "TOML of a torchtitan job.",
 )
 PROGRAM_UNREADABLE = error("{path} can't be read as a program: {error}.", "Check the file.")
 FUNCTION_MISSING = error("{path} has no function {function}.", "It has {functions:list}.")
@@ -169,6 +170,20 @@ INPUTS_MISSING = error(
 CONFIG_MODEL_UNKNOWN = error(
     "transformers can't build a model from {path}: {error}.", "Check its model_type and the version of transformers."
 )
+TORCHTITAN_MODEL_UNKNOWN = error(
+    "{path} trains {model}, whose sizes aren't known here.", "Known are {known:list}; or give the model's config.json."
+)
+TORCHTITAN_FLAVOUR_UNKNOWN = error(
+    "{path}: flavour {flavour!r} of {model} isn't known.", "Known are {known:list}; or give the model's config.json."
+)
+TORCHTITAN_RANKS = error(
+    "{path} wants {ranks:count GPU}, and the cluster has {gpus}.",
+    "Give such a cluster, or set data_parallel_shard_degree to -1.",
+)
+TORCHTITAN_VALUE = error(
+    "{path}: no option says {key} = {value!r}.", "Change it in the file, or give config.json and options."
+)
+TORCHTITAN_OPTION = error("{path} asks for {option}, which isn't known yet.", "Take it out of the file.")
 LONGEST_OF_CONFIG = error(
     "{--longest} needs a config and a batch that is a number.", "Give a config.json, and {--batch} 1 or another number."
 )

@@ -229,6 +229,7 @@ ENGINE_OF_CAPTURE = note(
     "take the CPU {low_us} to {high_us} a step, which no trace measured here, and on one machine {seen_us}. Where the "
     "GPU takes less, that sets the pace."
 )
+LEFT_OUT_OF_CAPTURE = note("The program's description has what no option says, so the step lacks it: {things:list}.")
 QUANTIZATION_OF_CAPTURE = note(
     "The linear layers hold weights of fp8 (e4m3), and cast their inputs to it, as the config says ({method})."
 )

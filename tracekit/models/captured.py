@@ -43,6 +43,7 @@ class CaptureFacts:
         attention: How attention is computed, as was assumed or asked for; empty as the program's code has it.
         quantization: How its config says that weights are quantized; empty where they aren't.
         precision: Format of fewer than 16 bits that its linear layers' products run in; empty where none was asked for.
+        left_out: What its description has and the capture lacks.
         engine: The serving engine whose kernels it has; empty where PyTorch runs it.
         ranks: Ranks of the job that it is one of.
     """
@@ -65,6 +66,7 @@ class CaptureFacts:
     attention: str = ""
     quantization: str = ""
     precision: str = ""
+    left_out: tuple[str, ...] = ()
     engine: str = ""
     ranks: Annotated[int, msgspec.Meta(ge=1)] = 1
 

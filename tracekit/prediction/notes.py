@@ -285,6 +285,8 @@ def note_captured_program(program: Program) -> Iterator[Message]:
         yield told.QUANTIZATION_OF_CAPTURE(method=facts.quantization)
     if facts and facts.precision:
         yield told.PRECISION_OF_CAPTURE(precision=facts.precision)
+    if facts and facts.left_out:
+        yield told.LEFT_OUT_OF_CAPTURE(things=list(facts.left_out))
     if facts and facts.engine:
         low_us, high_us = ENGINE_HOST_US
         yield told.ENGINE_OF_CAPTURE(engine=facts.engine, low_us=low_us, high_us=high_us, seen_us=SEEN_ENGINE_HOST_US)

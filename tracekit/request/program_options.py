@@ -1,14 +1,17 @@
 """How a program that never ran is captured; see :mod:`tracekit.capturing`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from tracekit.bounds import MAX_COUNT
-from tracekit.capturing.options import CaptureOptions
+from tracekit.capturing.options import CaptureOptions, is_training_file
+from tracekit.capturing.torchtitan import read_training_file
+from tracekit.comm import load_cluster
 from tracekit.errors import RequestError
 from tracekit.messages import models as messages
+from tracekit.messages import name_option
 from tracekit.request.option import Option, Panel, Request, split_values
 from tracekit.request.options import EditOptions, LayoutOptions, RunOptions, SweepRequest, TargetOptions
 from tracekit.request.options.layout import MICRO_BATCHES, ScheduleOptions
@@ -176,6 +179,21 @@ class ProgramOptions(Request):
             TracekitError: It can't be captured.
             PredictorError: Its GPU is unknown.
         """
+        if is_training_file(name):
+            program, asked = self.join_training_file(name), join_layout(name, request)
+            return program._capture_named(name, asked)
+        return self._capture_named(name, request)
+
+    def join_training_file(self, name: str) -> Self:
+        """Return the options with those of a torchtitan job's file where none is given.
+
+        Raises:
+            RequestError: The file asks for what isn't known.
+        """
+        file = read_training_file(name)
+        return _join_options(self, file.build_program_options(), file.path)
+
+    def _capture_named(self, name: str, request: AskedOfRun) -> "tuple[Trace, AskedOfRun]":
         from tracekit.capturing.steps import capture_named
         from tracekit.capturing.timed_trace import CaptureSetting
 
@@ -241,3 +259,26 @@ class ProgramOptions(Request):
             raise RequestError(messages.TABLES_OF_PROGRAMS())
         edits = (*split_values(request.what_if), *(f"tables({table})" for table in tables))
         return replace(request, what_if=edits)
+
+
+def _join_options(asked: Asked, given: Mapping[str, Any], path: str) -> Asked:
+    """Return the options with those of a file where they are the defaults.
+
+    Raises:
+        RequestError: The file has one that isn't known.
+    """
+    defaults = {field.name: field.default for field in fields(asked)}
+    for name in given:
+        if name not in defaults:
+            raise RequestError(messages.TORCHTITAN_OPTION(path=path, option=name_option(name.replace("_", "-"))))
+    return replace(asked, **{name: one for name, one in given.items() if getattr(asked, name) == defaults[name]})
+
+
+def join_layout(name: str, request: AskedOfRun) -> AskedOfRun:
+    """Return the request with the layout of a torchtitan job's file; a sweep tries layouts of its own."""
+    if not isinstance(request, LayoutOptions):
+        return request
+    clusters = split_values(request.cluster) if isinstance(request, TargetOptions) else ()
+    gpus = request.world_size or (load_cluster(clusters[0]).gpus if clusters else None)
+    file = read_training_file(name)
+    return _join_options(request, file.build_layout(gpus), file.path)
