@@ -279,11 +279,13 @@ def shard(source: Trace | str | PathLike[str] | None, request: ShardRequest) -> 
 
 
 @take_options_of(ServingRequest)
-def serving(config: str | PathLike[str], request: ServingRequest) -> list[ServedTarget]:
+def serving(
+    config: str | PathLike[str] | tuple[str | PathLike[str], Trace], request: ServingRequest
+) -> list[ServedTarget]:
     """Tell what users of a served model wait for under a load, on each target.
 
     Args:
-        config: The model's config.json.
+        config: The model's config.json; or that and a trace of its engine, which calibrates the steps.
 
     Raises:
         TracekitError: An option is impossible, there is no target, the config can't be read or has layers whose kernels
@@ -292,7 +294,8 @@ def serving(config: str | PathLike[str], request: ServingRequest) -> list[Served
     """
     from tracekit.request import answers
 
-    return answers.serving(config, request)
+    path, *traces = config if isinstance(config, tuple) else (config,)
+    return answers.serving(path, request, traces)
 
 
 @take_options_of(ExportRequest)

@@ -45,11 +45,11 @@ def serving(sources: Sources, request: ServingRequest, command: ServingCommand) 
     from tracekit.render.screen import as_text
     from tracekit.request import answers
 
-    config, *traces = sources
+    config, *paths_of_traces = sources
     paths = command.check_outputs(SERVING_SUFFIXES, sources)
     with command.show_progress() as stage:
-        trace = command.read(traces, stage) if traces else None
-        found = answers.serving(config, request, trace, stage)
+        traces = [command.read([one], stage) for one in paths_of_traces]
+        found = answers.serving(config, request, traces, stage)
     screen = render.render_served(found)
     forms: dict[str, Callable[[], str | bytes]] = {
         ".json": lambda: render.as_json(found),

@@ -70,9 +70,17 @@ SERVING_TRACE_WITHOUT_GPU = error(
     "The trace doesn't say which GPU it was recorded on, so its steps can't be compared with those predicted.",
     "Name it with {--source-gpu}.",
 )
+SERVING_TRACES_OF_SEVERAL = error("The traces are of {gpus:list}.", "Give those of one engine on one GPU.")
 SERVING_CALIBRATED = note(
-    "Steps are as the trace on {gpu} has them: the GPU's work takes {factors:list} of what is predicted, with "
-    "sequences of {context:,.0f} tokens assumed in the cache."
+    "Steps are as the traces on {gpu} have them: the GPU's work takes {factors:list} of what is predicted, and "
+    "{gap_us} pass between two steps."
+)
+SERVING_CALIBRATED_PACE = note(
+    "Steps are as the traces on {gpu} have them: the GPU's work takes {factors:list} of what is predicted, and the "
+    "engine's CPU {host_us} for a step, which set the pace."
+)
+SERVING_CONTEXT_ASSUMED = note(
+    "The engine doesn't mark what its cache held: {context:,.0f} tokens of each sequence are assumed, as this load has."
 )
 SERVING_FACTOR = note("{percent:.0f} % ({kind})")
 

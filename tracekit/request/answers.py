@@ -1,5 +1,6 @@
 """Answer requests: one function for each answer, which all front ends call."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -213,7 +214,7 @@ def _find_sharded_tables(
 def serving(
     config: str | PathLike[str] | bytes,
     request: ServingRequest,
-    trace: Trace | None = None,
+    traces: Sequence[Trace] = (),
     progress: ProgressCallback = lambda stage: None,
 ) -> "list[ServedTarget]":
     """Tell what users of a served model wait for under a load, on each target.
@@ -221,7 +222,7 @@ def serving(
     Args:
         config: The model's config.json: its path, or its text as bytes.
         request: The targets, the engine, the load and the limits.
-        trace: A trace of the engine serving the model, whose steps calibrate those predicted.
+        traces: Traces of the engine serving the model, whose steps calibrate those predicted.
         progress: Called with the name of each stage as it begins.
 
     Returns:
@@ -239,16 +240,17 @@ def serving(
     if not targets:
         raise RequestError(requests.NO_TARGET())
     question = _ask_of_served(config, request)
-    if trace is not None:
-        run = measure(trace, RunOptions(source_gpu=request.source_gpu), progress)
-        if run.gpu is None:
-            raise RequestError(serving_messages.SERVING_TRACE_WITHOUT_GPU())
-        ranks = question.engine.ranks
+    if traces:
+        runs = [measure(trace, RunOptions(source_gpu=request.source_gpu), progress) for trace in traces]
+        gpus = {run.gpu.slug for run in runs if run.gpu is not None}
+        if len(gpus) != 1 or any(run.gpu is None for run in runs):
+            several = serving_messages.SERVING_TRACES_OF_SEVERAL(gpus=sorted(gpus))
+            raise RequestError(several if len(gpus) > 1 else serving_messages.SERVING_TRACE_WITHOUT_GPU())
         own = calibrate_steps(
-            measure_engine_steps(run),
+            measure_engine_steps(runs),
             question.model,
             question.engine,
-            _find_node(run.gpu.slug, ranks),
+            _find_node(gpus.pop(), question.engine.ranks),
             question.mean_context,
         )
         question = replace(question, calibration=own)

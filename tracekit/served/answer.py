@@ -319,12 +319,18 @@ def _list_notes(
     if simulation.tables.host_share > HOST_BOUND_SHARE:
         notes.append(messages.SERVING_HOST_BOUND(gpu=slug, share_pct=100 * simulation.tables.host_share))
     if question.calibration is not None:
-        factors = [
-            messages.SERVING_FACTOR(percent=100 * factor, kind=kind)
-            for kind, factor in question.calibration.factors.items()
-        ]
-        told = messages.SERVING_CALIBRATED(gpu=question.calibration.gpu, factors=factors, context=question.mean_context)
-        notes.append(told)
+        notes += _describe_calibration(question.calibration)
     if question.draft_tokens:
         notes.append(messages.SERVING_DRAFT_COST(layers=len(question.model.config.layers)))
+    return notes
+
+
+def _describe_calibration(found: EngineCalibration) -> list[Message]:
+    factors = [messages.SERVING_FACTOR(percent=100 * factor, kind=kind) for kind, factor in found.factors.items()]
+    if found.host_us is None:
+        notes = [messages.SERVING_CALIBRATED(gpu=found.gpu, factors=factors, gap_us=found.gap_us)]
+    else:
+        notes = [messages.SERVING_CALIBRATED_PACE(gpu=found.gpu, factors=factors, host_us=found.host_us)]
+    if found.assumed_context is not None:
+        notes.append(messages.SERVING_CONTEXT_ASSUMED(context=found.assumed_context))
     return notes
