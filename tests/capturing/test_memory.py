@@ -172,3 +172,68 @@ def test_fsdp_memory_is_that_of_torchs_tracker(mesh):
     found = judge(capture_model("llama"), Layout(dp=8, sharded=True))
     assert found.min_bytes == pytest.approx(truth, rel=TOLERANCE)
     assert found.max_bytes == pytest.approx(truth, rel=TOLERANCE)
+
+
+class Stacked(nn.Module):
+    """Blocks between two linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(256, 256, bias=False), nn.Linear(256, 512, bias=False)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what they make of it."""
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
+
+def capture_stacked(**options: bool) -> CapturedProgram:
+    """Capture a training step of blocks with 2 sequences of 128 tokens, in fp32."""
+    with torch.device("meta"):
+        model, rows = Stacked(), torch.zeros(2, 128, 256)
+    return capture(model, rows, training=True, optimizer="adamw", **options)
+
+
+def test_layers_tell_what_stages_hold():
+    facts = capture_stacked().facts
+    layers = facts.layers
+    assert layers is not None
+    of_block = 4 * (2 * 256 + 256 + 256 * 768 + 768 + 256 * 1024 + 1024 + 1024 * 256 + 256)
+    assert layers.parameter_bytes == (of_block,) * LAYERS
+    assert (layers.first_parameter_bytes, layers.last_parameter_bytes) == (4 * 256 * 256, 4 * 512 * 256)
+    # Norms, products of 768 and 1024 columns, GELU, attention and residuals, of 256 tokens in 4 bytes.
+    row = 4 * 256
+    assert all(
+        row * (768 + 2 * 1024 + 4 * 256) <= kept <= row * (768 + 2 * 1024 + 9 * 256) for kept in layers.kept_bytes
+    )
+    assert layers.first_kept_bytes == row * 256
+    most = max(kept for _, kept, _ in facts.peaks)
+    held = layers.first_kept_bytes + sum(layers.kept_bytes)
+    assert held < most <= held + max(*layers.extra_bytes, layers.last_extra_bytes)
+    # As many layers on each stage of the one pass that a pipeline of one micro-batch has.
+    fit = judge(capture_stacked(), Layout(pp=2, micro_batches=1))
+    assert fit.min_bytes == fit.max_bytes
+    assert fit.max_bytes is not None
+    assert facts.peak_bytes / 2 < fit.max_bytes < 0.7 * facts.peak_bytes
+
+
+def test_tensor_parallel_ranks_keep_the_part_that_shapes_tell():
+    program = capture_stacked()
+    split, sequence = (judge(program, Layout(tp=4, sequence_parallel=also)) for also in (False, True))
+    assert split.min_bytes == split.max_bytes
+    assert sequence.min_bytes is not None
+    assert sequence.max_bytes is not None
+    assert split.max_bytes is not None
+    assert sequence.min_bytes < sequence.max_bytes <= split.max_bytes
+    assert sequence.min_bytes == pytest.approx(program.facts.peak_bytes / 4, rel=0.15)
+
+
+def test_a_compiled_step_never_makes_what_one_kernel_writes_and_reads():
+    eager, compiled = (capture_stacked(compiled=on).facts for on in (False, True))
+    assert max(sum(one) for one in compiled.peaks) <= max(sum(one) for one in eager.peaks)
+    assert compiled.layers is not None
+    assert eager.layers is not None
+    assert sum(compiled.layers.extra_bytes) < sum(eager.layers.extra_bytes)

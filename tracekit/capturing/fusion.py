@@ -60,6 +60,26 @@ def fuse_calls(calls: Sequence[Call], eager: Container[int] = ()) -> list[tuple[
     return sorted([*left, *made], key=lambda pair: pair[0])
 
 
+def find_unmade_buffers(calls: Sequence[Call]) -> frozenset[int]:
+    """Find the memory that only calls of one kernel write and read, which is never allocated.
+
+    Args:
+        calls: The step's calls.
+    """
+    readers: dict[int, set[int]] = {}
+    writers: dict[int, set[int]] = {}
+    for place, call in enumerate(calls):
+        for users, operands in ((readers, call.reads), (writers, call.writes)):
+            for one in operands:
+                users.setdefault(one.number, set()).add(place)
+    found: set[int] = set()
+    for group in _group_calls(calls, ()):
+        inside = set(group.calls)
+        made = {one.number for place in group.calls for one in calls[place].writes}
+        found |= {one for one in made if readers.get(one) and (readers[one] | writers[one]) <= inside}
+    return frozenset(found)
+
+
 def _group_calls(calls: Sequence[Call], eager: Container[int]) -> list[_Group]:
     """Group the calls that are fused with others, or written anew."""
     level: dict[int, int] = {}  # of each buffer, by its number

@@ -5,7 +5,7 @@ import os
 import re
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._pytree import tree_leaves
 
+from tracekit.arrays import Ints
 from tracekit.capturing.calls import Call, Operand, OpProfile
 from tracekit.capturing.kernel_names import TF32, lies_by_pixel, list_following_ops, list_kernel_names
 from tracekit.capturing.known_values import KnownValues, ReadingMode
@@ -41,6 +42,7 @@ class LiveMemory:
         self._known: dict[int, int] = {}
         self._numbered = 0
         self._changes: list[tuple[int, int]] = []
+        self._shapes: dict[int, set[tuple[int, ...]]] = {}
         self._update_begin: int | None = None
         for tensor in held:
             self.number(tensor)
@@ -50,6 +52,7 @@ class LiveMemory:
         for one in tree_leaves(result):
             if isinstance(one, Tensor):
                 self._note_storage(one.untyped_storage())
+                self._shapes.setdefault(self._known[one.untyped_storage()._cdata], set()).add(tuple(one.shape))
         self.peak_bytes = max(self.peak_bytes, self._live_bytes)
 
     def _note_storage(self, storage: Any) -> None:
@@ -78,6 +81,55 @@ class LiveMemory:
             self._add(storage)
         return self._known[storage._cdata]
 
+    @property
+    def position(self) -> int:
+        """Number of the changes so far."""
+        return len(self._changes)
+
+    def leave_out(self, numbers: Collection[int]) -> None:
+        """Leave out memory that a compiler never allocates."""
+        gone = set(numbers)
+        self._changes = [(number, 0 if number in gone else size) for number, size in self._changes]
+        self.peak_bytes = int(np.cumsum([size for _, size in self._changes] or [0]).max(initial=0))
+
+    def trace_activations(self, gradients: Iterable[Tensor]) -> Ints:
+        """Return the bytes of all but gradients before the first change and after each.
+
+        Args:
+            gradients: The parameters' gradients, while they are there.
+        """
+        live: Ints = self._sum_changes(gradients)[:, 1]
+        return live
+
+    def list_activations(self, gradients: Iterable[Tensor]) -> tuple[tuple[int, tuple[tuple[int, ...], ...]], ...]:
+        """List the activations at the moment of most of them: bytes by the shapes that ops see of a tensor.
+
+        Args:
+            gradients: The parameters' gradients, while they are there.
+        """
+        ours = {self.number(one) for one in gradients}
+        most = int(self.trace_activations(gradients)[: self._update_position + 1].argmax())
+        live: Counter[int] = Counter()
+        for number, size in self._changes[:most]:
+            live[number] += size
+        found: Counter[tuple[tuple[int, ...], ...]] = Counter()
+        for number, size in live.items():
+            if size and number not in ours:
+                found[tuple(sorted(self._shapes.get(number, ())))] += size
+        return tuple((size, shapes) for shapes, size in found.most_common())
+
+    def _sum_changes(self, gradients: Iterable[Tensor]) -> Ints:
+        """Sum the changes of gradients, and of activations."""
+        changes = np.array(self._changes, np.int64).reshape(-1, 2)
+        is_gradient = np.isin(changes[:, 0], [self.number(one) for one in gradients])
+        sizes = np.column_stack([np.where(is_gradient, changes[:, 1], 0), np.where(is_gradient, 0, changes[:, 1])])
+        live: Ints = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sizes, axis=0)])
+        return live
+
+    @property
+    def _update_position(self) -> int:
+        return len(self._changes) if self._update_begin is None else self._update_begin
+
     def begin_update(self) -> None:
         """Note that the passes are over, and the optimizer's update begins."""
         self._update_begin = len(self._changes)
@@ -99,11 +151,7 @@ class LiveMemory:
         Returns:
             Bytes of gradients, of activations, and of what the update makes.
         """
-        changes = np.array(self._changes, np.int64).reshape(-1, 2)
-        is_gradient = np.isin(changes[:, 0], [self.number(one) for one in gradients])
-        sizes = np.column_stack([np.where(is_gradient, changes[:, 1], 0), np.where(is_gradient, 0, changes[:, 1])])
-        live = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sizes, axis=0)])
-        begin = len(changes) if self._update_begin is None else self._update_begin
+        live, begin = self._sum_changes(gradients), self._update_position
         passes, update = live[: begin + 1], live[begin:]
         most = passes[np.lexsort((passes[:, 1], passes[:, 0]))[::-1]]
         ahead = np.concatenate([[-1], np.maximum.accumulate(most[:-1, 1])])

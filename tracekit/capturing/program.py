@@ -119,7 +119,9 @@ def capture(
     if precision in AUTOCAST_DTYPES:
         autocast = precision
     tf32 = tf32 or precision == TF32
+    from tracekit.capturing.fusion import find_unmade_buffers
     from tracekit.capturing.known_values import KnownValues
+    from tracekit.capturing.layer_memory import LayerMarks
     from tracekit.capturing.micro_batches import CAPTURED_PASSES, repeat_last_pass
     from tracekit.capturing.ops import Capture, profile_ops, sum_bytes
 
@@ -142,6 +144,8 @@ def capture(
             modes.enter_context(torch.device("meta"))
             modes.enter_context(torch.set_grad_enabled(training))
             seen = modes.enter_context(Capture(tf32=tf32, held=held, values=values))
+            marks = LayerMarks(model, seen.memory)
+            modes.enter_context(marks.note())
             fused = modes.enter_context(
                 _choose_kernels(torch, model, autocast, attention, precision, compiled=compiled)
             )
@@ -149,7 +153,11 @@ def capture(
             seen.memory.begin_update()
             update()
             del result
-            peaks = seen.memory.list_peaks(one.grad for one in parameters if one.grad is not None)
+            if compiled:
+                seen.memory.leave_out(find_unmade_buffers(seen.calls))
+            gradients = [one.grad for one in parameters if one.grad is not None]
+            peaks, activations = seen.memory.list_peaks(gradients), seen.memory.list_activations(gradients)
+            layers = marks.measure(seen.memory.trace_activations(gradients)) if training else None
     if attention and not fused:
         raise CaptureError(messages.ATTENTION_NOT_CALLED())
     if not seen.calls:
@@ -164,6 +172,8 @@ def capture(
         peak_bytes=held_bytes + seen.memory.peak_bytes,
         state_bytes=states,
         peaks=peaks,
+        activations=activations if training else (),
+        layers=layers,
         trains=training,
         precision=precision if precision in NARROW_FORMATS else "",
         micro_batches=micro_batches,

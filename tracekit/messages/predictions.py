@@ -243,6 +243,16 @@ MEMORY_CAPTURED = note(
 MEMORY_CAPTURED_SCALED = note(
     "its tensors take {min_bytes} to {max_bytes} at once, beside the workspaces of kernels; {usable_bytes} are usable"
 )
+MEMORY_STAGES = note(
+    "of {stages} stages the fullest, number {stage} from 0, takes {max_bytes} at once, beside the workspaces of "
+    "kernels: {state_bytes} of parameters, gradients and optimizer state, and activations of {passes:number} passes "
+    "through its layers; the leanest takes {leanest_bytes}; {usable_bytes} are usable"
+)
+MEMORY_STAGES_SCALED = note(
+    "of {stages} stages the fullest, number {stage} from 0, takes {min_bytes} to {max_bytes} at once, beside the "
+    "workspaces of kernels: {state_bytes} of parameters, gradients and optimizer state, and activations of "
+    "{passes:number} passes through its layers; the leanest takes {leanest_bytes}; {usable_bytes} are usable"
+)
 MEMORY_RECORDED_PLUS_BUCKETS = note(
     "it took {allocated_bytes} of tensors, {reserved_bytes} reserved, and gradient buckets add up to {buckets_bytes};"
     " {usable_bytes} are usable"

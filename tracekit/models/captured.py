@@ -20,6 +20,29 @@ Size = Annotated[int, msgspec.Meta(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
+class LayerMemory:
+    """What the layers of a program hold, in the order of the forward pass.
+
+    Attributes:
+        parameter_bytes: Parameters of each layer.
+        kept_bytes: What each layer keeps for its backward pass.
+        extra_bytes: The most that each layer's passes hold beside what it and those before it keep.
+        first_parameter_bytes: Parameters before the layers.
+        first_kept_bytes: What is kept of what runs before the layers.
+        last_parameter_bytes: Parameters behind the layers; those that both ends share are in both.
+        last_extra_bytes: The most that what runs behind the layers holds beside what layers keep.
+    """
+
+    parameter_bytes: tuple[Size, ...]
+    kept_bytes: tuple[Size, ...]
+    extra_bytes: tuple[Size, ...]
+    first_parameter_bytes: Size
+    first_kept_bytes: Size
+    last_parameter_bytes: Size
+    last_extra_bytes: Size
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureFacts:
     """What is known of a captured program besides its ops and kernels.
 
@@ -32,6 +55,9 @@ class CaptureFacts:
         state_bytes: The optimizer's states, of what is held.
         peaks: Moments that may need most memory, however these are scaled, the update last: bytes of gradients, of
             activations, and of what the update makes; empty where nothing tells.
+        activations: At the moment of the most activations, their bytes by the shapes that ops see of a tensor; empty
+            where nothing tells.
+        layers: What layers hold; None where nothing tells.
         trains: Whether the step has a backward pass.
         micro_batches: Its forward and backward passes, whose gradients add up.
         batch: Sequences of a step; 0 where they aren't known.
@@ -56,6 +82,8 @@ class CaptureFacts:
     trains: bool
     state_bytes: Size = 0
     peaks: tuple[tuple[Size, Size, Size], ...] = ()
+    activations: tuple[tuple[Size, tuple[tuple[Size, ...], ...]], ...] = ()
+    layers: LayerMemory | None = None
     micro_batches: Size = 1
     batch: Size = 0
     tokens: Size = 0

@@ -8,6 +8,7 @@ sequence parallelism (Korthikanti et al., 2022) each is a reduce-scatter there a
 
 import json
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,9 +139,13 @@ class SplitTensors:
         shapes = [
             shape for shape in json.loads(dims) if isinstance(shape, list) and shape and isinstance(shape[0], int)
         ]
-        return any(self._contain_shape(shape) for shape in shapes)
+        return self.contain_any_shape(shapes)
 
-    def _contain_shape(self, shape: list[int]) -> bool:
+    def contain_any_shape(self, shapes: Iterable[Sequence[int]]) -> bool:
+        """Return whether one of some shapes, none of them empty, is that of a split tensor."""
+        return any(self._contain_shape(shape) for shape in shapes if shape)
+
+    def _contain_shape(self, shape: Sequence[int]) -> bool:
         weight = len(shape) == 2 and shape[0] in self.sizes and shape[1] == self.hidden
         of_heads = self.heads.intersection(shape[1:-1]) or math.prod(shape[:-2]) in self.matrix_counts
         between_blocks = shape[-1] == self.hidden and math.prod(shape[:-1]) in self.tokens
@@ -267,6 +272,27 @@ def measure_gathered_bytes(program: Program) -> float:
     found = _find_allreduced_gemms(program.kernels).filter(pl.col("phase") != BACKWARD)
     steps = max(found["step"].drop_nulls().n_unique(), 1)
     return float(found.select((pl.col("elements") * compute_item_bytes()).sum()).item()) / steps
+
+
+@keep_on_first
+def measure_split_fraction(program: Program, sequence_parallel: bool = False) -> float:
+    """Measure the fraction of a captured step's activations in tensors that tensor-parallel ranks split.
+
+    Args:
+        program: The program, whose capture tells its activations.
+        sequence_parallel: Whether they split the tokens between blocks, too.
+
+    Raises:
+        LayoutError: How its layers are split is unknown.
+    """
+    facts = program.trace.capture_facts
+    check_layers_known(program.kernels)
+    activations = infer_activations_from_gemms(program.kernels)
+    gemms = infer_split_sides(program.kernels, activations)
+    table = program.kernels.with_columns(gemms["side"])
+    tensors = SplitTensors.from_kernels(table, gemms["size"], activations, sequence_parallel)
+    found = [(size, tensors.contain_any_shape(shapes)) for size, shapes in (facts.activations if facts else ())]
+    return sum(size for size, is_split in found if is_split) / max(sum(size for size, _ in found), 1)
 
 
 def _find_allreduced_gemms(kernels: pl.DataFrame) -> pl.DataFrame:

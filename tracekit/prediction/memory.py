@@ -10,7 +10,7 @@ from tracekit.analysis.embedding_tables import compute_table_bytes
 from tracekit.arrays import Bools, Floats, find_matches
 from tracekit.comm.cluster import USABLE_MEMORY_FRACTION
 from tracekit.kept import keep_on_first
-from tracekit.messages import Message
+from tracekit.messages import Message, Value
 from tracekit.messages import predictions as told
 from tracekit.models.captured import CaptureFacts
 from tracekit.parallelism.fsdp import FsdpUnits, find_fsdp_units
@@ -19,7 +19,7 @@ from tracekit.parallelism.layers import find_repeated_layers
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest
 from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.parallelism.sharded_tables import TableSharding
-from tracekit.parallelism.tensor_parallel import measure_gathered_bytes
+from tracekit.prediction.stage_memory import bound_activation_parts, compute_stage_needs
 from tracekit.program import Program
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
 from tracekit.workload.signature import ITEM_BYTES
@@ -266,21 +266,17 @@ def _judge_split_memory(
     """Judge by the lifetimes of a captured step's tensors, in another layout or at another batch.
 
     FSDP shards parameters, gradients and optimizer state, and gathers units on top. Tensor parallelism splits them,
-    too; of activations a part, so that bounds are known. With sequence parallelism it splits all of them; the inputs of
-    blocks, which ranks gather, may be kept for the backward pass (PyTorch) or gathered again (Megatron-LM).
+    too.
 
     Returns:
-        None where the FSDP units are unknown, or stages hold a part of the layers each.
+        None where the FSDP units are unknown, or what layers hold is.
     """
     old, new = layouts
     if old.pp != new.pp:
-        return None
+        return _judge_stages(program, facts, layouts, room)
     split = old.tp / new.tp
     shard = split * old.fsdp_ranks / new.fsdp_ranks
     gradients, activations, updates = np.array(facts.peaks, np.float64).T
-    kept = [activations * part for part in (min(split, 1.0), max(split, 1.0))]
-    if new.sequence_parallel and not old.sequence_parallel:
-        kept = [activations * split + (1 - split) * one for one in (0.0, measure_gathered_bytes(program))]
     gathered = np.zeros((2, gradients.size))
     if new.sharded and not old.sharded:
         units = _find_units(program)
@@ -290,10 +286,42 @@ def _judge_split_memory(
     other = facts.held_bytes - facts.parameter_bytes - facts.state_bytes
     fixed = (facts.parameter_bytes + facts.state_bytes) * shard + other + buckets
     least, most = (
-        fixed + float(((gradients + updates) * shard + held * in_flight + units_bytes).max())
-        for held, units_bytes in zip(kept, gathered, strict=True)
+        fixed + float(((gradients + updates) * shard + activations * part * in_flight + units_bytes).max())
+        for part, units_bytes in zip(bound_activation_parts(program, facts, old, new), gathered, strict=True)
     )
     return _judge_captured_bounds(least, most, room)
+
+
+def _judge_stages(
+    program: Program, facts: CaptureFacts, layouts: tuple[Layout, Layout], room: float
+) -> MemoryFit | None:
+    """Judge by what the stages of a captured program hold; None where what its layers hold isn't known.
+
+    Raises:
+        LayoutError: There are fewer layers than stages.
+    """
+    old, new = layouts
+    if facts.layers is None or old.pp > 1:
+        return None
+    parts = bound_activation_parts(program, facts, old, new)
+    least, most = (
+        compute_stage_needs(facts, facts.layers, layouts, part, most=is_most)
+        for part, is_most in zip(parts, (False, True), strict=True)
+    )
+    stage = most.fullest
+    ends = float(least.peak_bytes.max()), float(most.peak_bytes[stage])
+    values: dict[str, Value] = {
+        "stage": stage,
+        "stages": new.pp,
+        "max_bytes": ends[1],
+        "state_bytes": float(most.state_bytes[stage]),
+        "passes": int(most.passes[stage]),
+        "leanest_bytes": float(most.peak_bytes.min()),
+        "usable_bytes": room,
+    }
+    is_exact = ends[0] == ends[1]
+    reason = told.MEMORY_STAGES(**values) if is_exact else told.MEMORY_STAGES_SCALED(**values, min_bytes=ends[0])
+    return MemoryFit(*ends, _compare_bounds(*ends, room), reason)
 
 
 def _judge_captured_bounds(least: float, most: float, room: float) -> MemoryFit:

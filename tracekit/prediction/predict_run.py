@@ -1,6 +1,6 @@
 """Predict the step of a job on GPUs and clusters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tracekit import calibration, scoreboard
 from tracekit.comm import ClusterError
 from tracekit.errors import RequestError, TracekitError
-from tracekit.messages import ProgressCallback, layouts
+from tracekit.messages import Message, ProgressCallback, layouts
 from tracekit.messages import requests as messages
 from tracekit.messages.requests import PREDICTING_TARGET
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
@@ -16,7 +16,7 @@ from tracekit.parallelism.process_groups import infer_layout_if_needed
 from tracekit.prediction.batch import infer_job_batch, separate_batches
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.job import WholeJob
-from tracekit.prediction.largest_batch import resolve_largest_batch
+from tracekit.prediction.largest_batch import propose_layouts, resolve_largest_batch
 from tracekit.prediction.model import PredictedStep, Prediction, Predictions, RefusedTarget, Target
 from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.question import Question
@@ -141,12 +141,20 @@ def predict_targets(
             laid_out = replace(target, layout=_fill_cluster(predictor, target, layout, change))
             chosen, note = resolve_largest_batch(predictor, laid_out)
             step = predictor.predict(chosen)
-            predicted.append(replace(step, notes=(note, *step.notes)) if note else step)
+            told = [*([note] if note else []), *_propose_if_too_large(predictor, chosen, step)]
+            predicted.append(replace(step, notes=(*told, *step.notes)) if told else step)
         except (ClusterError, LayoutError) as error:
             refused.append(RefusedTarget(target.label, error))
     if refused and not predicted:
         raise _merge_refusals(refused)
     return tuple(predicted), tuple(refused)
+
+
+def _propose_if_too_large(predictor: Predictor, target: Target, step: PredictedStep) -> Iterator[Message]:
+    """Say which layouts of a program's training would fit on a cluster, where the predicted one doesn't."""
+    facts = predictor.job.program.trace.capture_facts
+    if step.memory.fits is False and target.cluster is not None and facts and facts.trains and not facts.tables:
+        yield propose_layouts(predictor, target)
 
 
 def _fill_cluster(predictor: Predictor, target: Target, layout: Layout | None, change: LayoutRequest) -> Layout | None:

@@ -1,0 +1,123 @@
+"""What each layer of a program keeps for its backward pass, for the memory of pipeline stages."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from tracekit.arrays import Ints
+from tracekit.capturing.ops import LiveMemory
+from tracekit.models.captured import LayerMemory
+
+MIN_LAYERS = 2
+
+
+class LayerMarks:
+    """Where the layers' passes begin in the changes of memory.
+
+    ::
+
+        changes  | embedding | layer 0 | layer 1 | head, loss, its backward | layer 1 back | layer 0 back
+                 0           ^ ahead[0]^ ahead[1]^ ahead[2]                 ^ back[1]      ^ back[0]
+
+    Args:
+        model: The model; its layers are those of the list of modules with the most parameters.
+        memory: Notes the changes.
+    """
+
+    def __init__(self, model: Any, memory: LiveMemory) -> None:
+        self._model, self._memory = model, memory
+        self._layers = _find_layers(model) if isinstance(model, nn.Module) else None
+        self._ahead: list[int] = []
+        self._back: dict[int, int] = {}
+        self._before: list[nn.Module] = []
+
+    @contextmanager
+    def note(self) -> Iterator[None]:
+        """Note where the first passes of the layers begin."""
+        if self._layers is None:
+            yield
+            return
+        hooks = [layer.register_forward_pre_hook(self._begin) for layer in self._layers]
+        hooks += [layer.register_forward_hook(self._end) for layer in self._layers]
+        hooks += [one.register_forward_pre_hook(self._begin_other) for one in self._model.modules()]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _begin(self, layer: nn.Module, inputs: object) -> None:
+        if self._layers is not None and len(self._ahead) < len(self._layers):
+            self._ahead.append(self._memory.position)
+
+    def _begin_other(self, module: nn.Module, inputs: object) -> None:
+        if not self._ahead:
+            self._before.append(module)
+
+    def _end(self, layer: nn.Module, inputs: object, output: object) -> None:
+        number = len(self._ahead) - 1
+        if self._layers is None or number in self._back or number >= len(self._layers):
+            return
+        if number == len(self._layers) - 1:
+            self._ahead.append(self._memory.position)
+        made = next((one for one in tree_leaves(output) if isinstance(one, Tensor) and one.requires_grad), None)
+        if made is not None:
+            self._back[number] = -1
+            made.register_hook(lambda gradient: self._turn(number))
+
+    def _turn(self, number: int) -> None:
+        if self._back[number] < 0:
+            self._back[number] = self._memory.position
+
+    def measure(self, activations: Ints) -> LayerMemory | None:
+        """Measure what each layer keeps; None where there are no layers, or they don't run one after the other.
+
+        Args:
+            activations: Bytes of activations after each change of memory.
+        """
+        layers = self._layers
+        if layers is None or len(self._ahead) != len(layers) + 1 or len(self._back) != len(layers):
+            return None
+        ahead, back = np.array(self._ahead), np.array([self._back[number] for number in range(len(layers))])
+        if (np.diff(ahead) < 0).any() or (np.diff(back) > 0).any() or back[-1] < ahead[-1]:
+            return None
+        kept = np.diff(activations[ahead])
+        before = activations[ahead[:-1]]
+        ends = np.append(back[::-1][1:], len(activations) - 1)[::-1]
+        turned = np.array([activations[begin : end + 1].max() for begin, end in zip(back, ends, strict=True)])
+        forward = np.array([activations[begin : end + 1].max() for begin, end in pairwise(ahead)])
+        extra = np.maximum(turned, forward) - before - kept
+        head = activations[ahead[-1] : back[-1] + 1].max() - activations[ahead[-1]]
+        first, last = self._sum_ends(layers)
+        return LayerMemory(
+            parameter_bytes=tuple(_sum_bytes(layer.parameters()) for layer in layers),
+            kept_bytes=tuple(np.maximum(kept, 0).tolist()),
+            extra_bytes=tuple(np.maximum(extra, 0).tolist()),
+            first_parameter_bytes=first,
+            first_kept_bytes=int(activations[ahead[0]]),
+            last_parameter_bytes=last,
+            last_extra_bytes=int(head),
+        )
+
+    def _sum_ends(self, layers: nn.ModuleList) -> tuple[int, int]:
+        """Sum the parameters of modules that run before the layers, and of others; what both share is in both."""
+        before, inside = {id(one) for one in self._before}, {id(one) for one in layers.modules()}
+        others = [one for one in self._model.modules() if id(one) not in inside]
+        ends = ([one for one in others if (id(one) in before) == is_first] for is_first in (True, False))
+        first, last = (_sum_bytes(p for one in end for p in one.parameters(recurse=False)) for end in ends)
+        return first, last
+
+
+def _find_layers(model: nn.Module) -> nn.ModuleList | None:
+    """Find the list of modules with the most parameters; None where none holds several."""
+    lists = [one for one in model.modules() if isinstance(one, nn.ModuleList) and len(one) >= MIN_LAYERS]
+    return max(lists, key=lambda one: sum(each.numel() for each in one.parameters()), default=None)
+
+
+def _sum_bytes(parameters: Iterable[Tensor]) -> int:
+    return sum({id(one): one.numel() * one.element_size() for one in parameters}.values())
