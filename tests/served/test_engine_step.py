@@ -7,8 +7,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+import tracekit as tk
 from tracekit.capturing.timed_trace import CaptureSetting
 from tracekit.errors import ModelConfigError, RequestError
+from tracekit.parallelism.layout import LayoutError
+from tracekit.parallelism.process_groups import infer_layout
 from tracekit.request import PredictRequest
 from tracekit.request.program_options import ProgramOptions
 from tracekit.run import prepare_run
@@ -143,3 +146,47 @@ def test_refusals(tmp_path: Path) -> None:
     }
     with pytest.raises(ModelConfigError, match="linear attention"):
         build_engine_step(read_served_model(write(tmp_path, linear), None, None), ENGINE, EngineStep(1, 1, 9))
+
+
+def test_ranks_share_experts(tmp_path: Path) -> None:
+    """4 ranks with 8 sequences each gather 32 rows; each has 4 of 16 experts, and of 32 x 4 pairs a quarter."""
+    model = read_served_model(write(tmp_path, LATENT), None, None)
+    engine = ServingEngine("vllm", expert_ranks=4)
+    trace = capture_engine_step(model, engine, EngineStep(8, 1, 99), None, CaptureSetting())
+    run = prepare_run(trace, framework="vllm")
+    kernels = run.program.kernels
+    experts = kernels.filter(op="tracekit::expert_gemm")
+    assert experts.select("batch", "m", "n", "k").rows() == [(4, 8, 1024, HIDDEN), (4, 8, HIDDEN, 512)]
+    exchanged = kernels.filter(family="collective").select("collective", "bytes", "ranks").rows()
+    assert exchanged == [("all_gather", 32 * HIDDEN * 2, 4), ("reduce_scatter", 32 * HIDDEN * 2, 4)]
+    assert str(infer_layout(run.program)) == "4 ranks = dp 4, ep 4"
+    whole = build_engine_step(model, ENGINE, EngineStep(8, 1, 99)).facts.parameter_bytes
+    left = build_engine_step(model, engine, EngineStep(8, 1, 99)).facts.parameter_bytes
+    assert whole - left == 2 * 3 / 4 * 16 * 3 * HIDDEN * 512
+
+
+@pytest.mark.parametrize(
+    ("engine", "reason"),
+    [
+        (ServingEngine("vllm", ranks=3), "16 heads"),
+        (ServingEngine("vllm", expert_ranks=3), "16 experts"),
+        (ServingEngine("vllm", ranks=2, expert_ranks=4), "--tp"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(tmp_path: Path, engine: ServingEngine, reason: str) -> None:
+    model = read_served_model(write(tmp_path, LATENT), None, None)
+    with pytest.raises(LayoutError, match=reason):
+        build_engine_step(model, engine, EngineStep(1, 1, 9))
+
+
+def test_one_gpu_means_a_node_of_it(tmp_path: Path) -> None:
+    """All-reduces take what they take on a cluster of that GPU, whether it has a usual node or not."""
+    name = write(tmp_path, DENSE)
+    program = ProgramOptions(decode=True, seq=99)
+    for gpu in ("h100-sxm", "a40"):
+        times = []
+        for where in ({"gpu": gpu}, {"cluster": f"2x{gpu}"}):
+            trace, left = program.capture_trace(name, PredictRequest(**where, tp=2, batch=4))
+            (found,) = tk.predict(trace, **where, tp=2, framework=left.framework).values()
+            times.append(found.step.step_time_us)
+        assert times[0] == pytest.approx(times[1])

@@ -16,6 +16,11 @@ SERVING_LAYERS = error(
     "{path} describes layers of {layers}, of which the kernels that serving engines launch aren't known here.",
     "Give the config.json of a model of attention with MLPs or experts.",
 )
+SERVING_EXPERTS = error("{path} describes no experts that {--ep} could share.")
+SERVING_EXPERT_RANKS = error(
+    "Of an engine, {expert_ranks:count rank} share the experts where {ranks} share each layer.",
+    "Take {--ep} as large as {--tp}, or {--tp 1}: then each rank has requests of its own.",
+)
 SERVING_DRAFT = error(
     "{accepted} accepted tokens a step need more than {drafted:count draft token}.",
     "Give {--draft-tokens}, and {--accepted-tokens} of 1 to one more.",

@@ -79,6 +79,8 @@ def identify_needed_cluster(
 ) -> SourceCluster:
     """Identify the cluster of a run where targets need it: where the user named one, or links are assumed.
 
+    A captured program of several ranks ran on none.
+
     Args:
         run: The measured run.
         name: Name of the cluster, if the user gave one.
@@ -89,7 +91,8 @@ def identify_needed_cluster(
         ClusterError: As :func:`identify_source_cluster`.
     """
     asked = bool(clusters) or name is not None
-    if not asked and not any(target.links for target in targets):
+    is_captured = name is None and run.program.has_predicted_times and run.trace.world_size > 1
+    if is_captured or not (asked or any(target.links for target in targets)):
         return UNKNOWN_CLUSTER
     return replace(identify_source_cluster(run, name), is_asked_for=asked)
 

@@ -54,16 +54,23 @@ def assume_usual_links(targets: Sequence[Target], run: MeasuredRun) -> tuple[Tar
     """Give targets of which only the GPU is named the links of its usual nodes, where several ranks communicate.
 
     Args:
-        targets: As they were named. The trace's own GPU keeps what was measured.
+        targets: As they were named. The trace's own GPU keeps what was measured; where nothing was, GPUs without a
+            usual node have one with as many as there are ranks.
         run: The measured run.
     """
     grouped = run.kernels.filter(pl.col("family") == "collective")["ranks"].max()
     ranks = max(run.trace.world_size, int(grouped) if isinstance(grouped, int | float) else 0)
     if ranks == 1 or not (run.kernels["family"] == "collective").any():
         return tuple(targets)
-    own = run.gpu.slug if run.gpu else None
+    is_predicted = run.program.has_predicted_times
+    own = run.gpu.slug if run.gpu and not is_predicted else None
+
+    def find_links(gpu: Gpu) -> Cluster | None:
+        usual = find_usual_nodes(gpu, ranks)
+        return load_cluster(f"{ranks}x{gpu.slug}") if usual is None and is_predicted else usual
+
     return tuple(
-        one if one.cluster or one.gpu.gpu.slug == own else replace(one, links=find_usual_nodes(one.gpu.gpu, ranks))
+        one if one.cluster or one.gpu.gpu.slug == own else replace(one, links=find_links(one.gpu.gpu))
         for one in targets
     )
 

@@ -18,8 +18,10 @@ from typing import Any
 
 from tracekit.capturing.calls import Call
 from tracekit.errors import ModelConfigError
+from tracekit.messages import layouts
 from tracekit.messages import serving as messages
 from tracekit.models.llm import ModelConfig, TransformerLayer
+from tracekit.parallelism.layout import LayoutError
 from tracekit.served.model import QUANTISED, ServedModel, ServingEngine
 from tracekit.workload.work_inference import model_roles as roles
 
@@ -29,7 +31,9 @@ UNQUANTISED = (roles.LOGITS, roles.ROUTER, roles.SHARED_GATE, roles.ABSORB, role
 ACTIVATED = (roles.MLP_OUT, roles.SHARED_OUT, roles.EXPERTS_OUT)
 ATTENTION, MLP, HEAD = "Attention", "Mlp", "Head"
 FUSION = roles.Fusion(qkv=True, gate=True, router=True, logits=True, absorbed=True, shared_gate=True)
-TENSOR_GROUP = "tp"
+TENSOR_GROUP, EXPERT_GROUP = "tp", "ep"
+ALL_GATHER = ("c10d::_allgather_base_", "ncclDevKernel_AllGather_RING_LL")
+REDUCE_SCATTER = ("c10d::_reduce_scatter_base_", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,8 @@ class EngineKernel:
         kernel: Its name.
         values: Its last arguments, which aren't tensors.
         needs: Size of the step without which it isn't launched.
-        group_ranks: Ranks of a collective; 0 of all other kernels.
+        group: Description of a collective's ranks; empty of all other kernels.
+        group_ranks: Number of these.
     """
 
     op: str
@@ -117,6 +122,7 @@ class EngineKernel:
     kernel: str
     values: tuple[str, ...] = ()
     needs: str = "tokens"
+    group: str = ""
     group_ranks: int = 0
 
     def call(self, step: StepSizes) -> Call | None:
@@ -125,7 +131,7 @@ class EngineKernel:
             return None
         dims: list[Any] = [[_count(size, step) for size in shape] for shape in self.shapes]
         types = [*self.types, *["Scalar"] * (len(dims) + len(self.values) - len(self.types))]
-        noted = {"Group size": self.group_ranks, "Process Group Description": TENSOR_GROUP} if self.group_ranks else {}
+        noted = {"Group size": self.group_ranks, "Process Group Description": self.group} if self.group else {}
         return Call(
             self.op,
             [*dims, *[[] for _ in self.values]],
@@ -201,14 +207,39 @@ def refuse_unknown_layers(config: ModelConfig) -> None:
 
 
 def list_engine_kernels(model: ServedModel, engine: ServingEngine) -> Iterator[tuple[Place, EngineKernel]]:
-    """List the kernels of a step of an engine on one of its GPUs, in order, each with its module and layer."""
+    """List the kernels of a step of an engine on one of its GPUs, in order, each with its module and layer.
+
+    Raises:
+        ModelConfigError: As :func:`refuse_unknown_layers`.
+        LayoutError: Heads or experts can't be split evenly.
+    """
+    refuse_unknown_layers(model.config)
+    _check_split(model.config, engine)
     return _KernelList(model, engine).list_all()
+
+
+def _check_split(config: ModelConfig, engine: ServingEngine) -> None:
+    ranks, expert_ranks = engine.ranks, engine.expert_ranks
+    for heads in {layer.heads for layer in config.layers}:
+        if heads % ranks:
+            raise LayoutError(layouts.HEADS_INDIVISIBLE(op="attention", heads=heads, ranks=ranks))
+    if expert_ranks == 1:
+        return
+    counts = {layer.experts for layer in config.layers} - {0}
+    if not counts:
+        raise LayoutError(messages.SERVING_EXPERTS(path=config.name))
+    for experts in counts:
+        if experts % expert_ranks:
+            raise LayoutError(layouts.EXPERTS_INDIVISIBLE(experts=experts, ranks=expert_ranks))
+    if expert_ranks != ranks and ranks > 1:
+        raise LayoutError(messages.SERVING_EXPERT_RANKS(ranks=ranks, expert_ranks=expert_ranks))
 
 
 class _KernelList:
     def __init__(self, model: ServedModel, engine: ServingEngine) -> None:
-        self._model, self._config, self._ranks = model, model.config, engine.ranks
+        self._model, self._config, self._engine, self._ranks = model, model.config, engine, engine.ranks
         self._ops = ENGINES[engine.framework]
+        self._gathered = Size("tokens", engine.replicas)
 
     def list_all(self) -> Iterator[tuple[Place, EngineKernel]]:
         config = self._config
@@ -246,6 +277,7 @@ class _KernelList:
                 ((), shape),
                 ("Scalar", HALF),
                 "cross_device_reduce",
+                group=TENSOR_GROUP,
                 group_ranks=self._ranks,
             )
 
@@ -253,7 +285,11 @@ class _KernelList:
         self, layer: TransformerLayer, role: str, n: int, k: int, follows_norm: bool
     ) -> Iterator[EngineKernel]:
         """Yield a matrix product, and what the engine launches before and after it."""
-        rows = _count_rows(layer, role)
+        rows = self._count_pairs(layer) if role == roles.EXPERTS_OUT else _count_rows(role)
+        if role in roles.OF_EXPERTS and self._engine.expert_ranks > 1:
+            n, k = _find_whole_expert(layer, role, self._config.hidden)
+        if role == roles.EXPERTS_IN:
+            yield from self._exchange(ALL_GATHER, (self._gathered, TOKENS))
         if role == roles.LOGITS:
             yield EngineKernel(
                 "aten::index_select",
@@ -285,14 +321,15 @@ class _KernelList:
 
     def _build_product(self, layer: TransformerLayer, role: str, size: tuple[int, int], precision: str) -> EngineKernel:
         n, k = size
-        rows = _count_rows(layer, role)
+        rows = _count_rows(role)
         types = (NARROW if precision in QUANTISED else HALF,) * 2
         told = json.dumps(precision)
         if role in roles.OF_EXPERTS:
-            weights: Shape = (layer.experts, k, n)
-            return EngineKernel(
-                "tracekit::expert_gemm", ((TOKENS, k), weights), types, "gemm", (str(layer.top_k), told)
-            )
+            rows, top_k, experts = TOKENS, layer.top_k, layer.experts
+            if self._engine.expert_ranks > 1:
+                rows, top_k, experts = self._count_pairs(layer), 1, experts // self._engine.expert_ranks
+            weights: Shape = (experts, k, n)
+            return EngineKernel("tracekit::expert_gemm", ((rows, k), weights), types, "gemm", (str(top_k), told))
         if role in roles.PER_HEAD:
             heads = roles.split(layer.heads, self._ranks)
             return EngineKernel("aten::bmm", ((heads, rows, k), (heads, k, n)), types, "gemm", needs=rows.of)
@@ -309,8 +346,9 @@ class _KernelList:
             types = (SINGLE, INTEGER, INTEGER, HALF)
             yield EngineKernel(op, (chosen, chosen, chosen, (TOKENS, n)), types, kernel)
         elif role == roles.EXPERTS_OUT:
-            summed: tuple[Shape, ...] = ((TOKENS, layer.top_k, n), (TOKENS, n))
+            summed: tuple[Shape, ...] = ((self._count_pairs(layer), n), (self._gathered, n))
             yield EngineKernel("_moe_C::moe_sum", summed, (HALF, HALF), "moe_sum_kernel")
+            yield from self._exchange(REDUCE_SCATTER, (TOKENS, self._gathered))
         elif role == roles.LOGITS:
             logits: Shape = (SAMPLED, self._config.vocabulary)
             yield from self._gather_logits(logits, n)
@@ -319,12 +357,25 @@ class _KernelList:
         if role in (roles.OUTPUT, roles.MLP_OUT, roles.EXPERTS_OUT):
             yield from self._reduce()
 
+    def _count_pairs(self, layer: TransformerLayer) -> Size:
+        """Count pairs of a token and one of its experts on a rank, each expert as often as any other."""
+        engine = self._engine
+        return Size("tokens", layer.top_k * engine.replicas, max(engine.expert_ranks, 1))
+
+    def _exchange(self, kind: Named, rows: tuple[Size, Size]) -> Iterator[EngineKernel]:
+        """Yield a collective between groups of ranks with requests of their own: output and input of such rows."""
+        if self._engine.replicas > 1:
+            out, own = ((one, self._config.hidden) for one in rows)
+            op, kernel = kind
+            ranks = self._engine.replicas
+            yield EngineKernel(op, (out, own), (HALF, HALF), kernel, group=EXPERT_GROUP, group_ranks=ranks)
+
     def _gather_logits(self, logits: Shape, own: int) -> Iterator[EngineKernel]:
         """Yield the all-gather of the ranks' parts of the logits, by NCCL."""
         if self._ranks > 1:
             yield EngineKernel(
-                "c10d::_allgather_base_", (logits, (SAMPLED, own)), (HALF, HALF), "ncclDevKernel_AllGather_RING_LL",
-                group_ranks=self._ranks,
+                ALL_GATHER[0], (logits, (SAMPLED, own)), (HALF, HALF), ALL_GATHER[1],
+                group=TENSOR_GROUP, group_ranks=self._ranks,
             )  # fmt: skip
 
     def _attend(self, layer: TransformerLayer) -> Iterator[EngineKernel]:
@@ -370,12 +421,17 @@ class _KernelList:
             )
 
 
-def _count_rows(layer: TransformerLayer, role: str) -> Size:
+def _find_whole_expert(layer: TransformerLayer, role: str, hidden: int) -> tuple[int, int]:
+    """Return columns and rows of an expert's matrix that isn't split."""
+    if role == roles.EXPERTS_OUT:
+        return hidden, layer.mlp_width
+    return (2 if layer.is_gated else 1) * layer.mlp_width, hidden
+
+
+def _count_rows(role: str) -> Size:
     """Return the rows of a matrix product's input."""
     if role in (roles.ABSORB, roles.EXPAND):
         return SEQUENCES
-    if role == roles.EXPERTS_OUT:
-        return Size("tokens", times=layer.top_k)
     return {roles.KEYS_AND_VALUES: NEW, roles.LOGITS: SAMPLED}.get(role, TOKENS)
 
 

@@ -11,7 +11,7 @@ from tracekit.errors import RequestError
 from tracekit.messages import models
 from tracekit.models.captured import CaptureFacts
 from tracekit.models.llm import read_config_text
-from tracekit.served.engine_kernels import HEAD, Place, StepSizes, list_engine_kernels, refuse_unknown_layers
+from tracekit.served.engine_kernels import HEAD, Place, StepSizes, list_engine_kernels
 from tracekit.served.kv_memory import count_cached
 from tracekit.served.model import ACTIVATION_BYTES, CACHE_BYTES, QUANTISED, ServedModel, ServingEngine
 from tracekit.served.precision import parse_served_model
@@ -91,13 +91,13 @@ def build_engine_step(model: ServedModel, engine: ServingEngine, step: EngineSte
 
     Raises:
         ModelConfigError: The model has layers of linear attention.
+        LayoutError: Heads or experts can't be split evenly.
     """
-    refuse_unknown_layers(model.config)
     launched = ((place, kernel.call(step.sizes)) for place, kernel in list_engine_kernels(model, engine))
     placed = [(place, call) for place, call in launched if call is not None]
     calls = tuple(call for _, call in placed)
     profile = _build_profile([place for place, _ in placed])
-    weights = model.count_weight_bytes(engine.ranks)
+    weights = model.count_weight_bytes(engine.ranks, engine.expert_ranks)
     cached = sum(count_cached(layer, engine.ranks) for layer in model.config.layers)
     cache = step.sequences * (step.context + step.tokens) * cached
     held = round(weights + cache * CACHE_BYTES[model.cache_type])
@@ -114,7 +114,7 @@ def build_engine_step(model: ServedModel, engine: ServingEngine, step: EngineSte
         tokens=step.sequences * step.tokens,
         quantization=model.precision if model.precision in QUANTISED else "",
         engine=engine.name,
-        ranks=engine.ranks,
+        ranks=engine.world_size,
     )
     return CapturedProgram(f"{model.config.architecture} on {engine.name}", calls, profile, facts)
 

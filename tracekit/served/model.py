@@ -27,11 +27,13 @@ class ServedModel:
     precision: str = "bf16"
     cache_type: str = "bf16"
 
-    def count_weight_bytes(self, ranks: int) -> float:
-        """Count the bytes of weights on each of the GPUs that share the layers."""
+    def count_weight_bytes(self, ranks: int, expert_ranks: int = 1) -> float:
+        """Count the bytes of weights on each of the GPUs that share the layers, and of those that share experts."""
         of_layers = self._count_layer_weights()
+        of_experts = sum(_count_expert_weights(one, self.config.hidden) for one in self.config.layers if one.experts)
         ends = (self.count_parameters() - of_layers) * ACTIVATION_BYTES
-        return (of_layers * WEIGHT_BYTES[self.precision] + ends) / ranks
+        shared = of_experts / max(ranks, expert_ranks) + (of_layers - of_experts) / ranks
+        return shared * WEIGHT_BYTES[self.precision] + ends / ranks
 
     def count_parameters(self) -> float:
         """Count the weights, norms left out."""
@@ -49,11 +51,25 @@ class ServingEngine:
         framework: vllm, sglang or trtllm.
         version: Its release; None where nobody tells.
         ranks: GPUs that share each layer (tensor parallelism).
+        expert_ranks: GPUs that share the experts, each with whole ones (expert parallelism): as many as ``ranks``, or
+            a multiple, of which each ``ranks`` have requests of their own (attention data parallel); 1 where experts
+            are split as other layers are.
     """
 
     framework: str
     version: str | None = None
     ranks: int = 1
+    expert_ranks: int = 1
+
+    @property
+    def replicas(self) -> int:
+        """Groups of GPUs with requests of their own, which exchange the tokens of their experts."""
+        return max(self.expert_ranks // self.ranks, 1)
+
+    @property
+    def world_size(self) -> int:
+        """GPUs in all."""
+        return self.ranks * self.replicas
 
     @property
     def name(self) -> str:
@@ -63,9 +79,13 @@ class ServingEngine:
 
 def _count_weights(layer: TransformerLayer, hidden: int) -> float:
     """Count a layer's weights, norms left out."""
-    matrices = 3 if layer.is_gated else 2
-    routed = layer.mlp_width * max(layer.experts, 1) + layer.shared_width
-    return _count_mixer_weights(layer, hidden) + hidden * (matrices * routed + layer.experts)
+    shared = hidden * (3 if layer.is_gated else 2) * layer.shared_width
+    return _count_mixer_weights(layer, hidden) + _count_expert_weights(layer, hidden) + shared + hidden * layer.experts
+
+
+def _count_expert_weights(layer: TransformerLayer, hidden: int) -> float:
+    """Count the weights of a layer's experts, or of its MLP."""
+    return hidden * (3 if layer.is_gated else 2) * layer.mlp_width * max(layer.experts, 1)
 
 
 def _count_mixer_weights(layer: TransformerLayer, hidden: int) -> float:

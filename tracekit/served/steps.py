@@ -25,7 +25,7 @@ from tracekit.prediction.intervals import PS_PER_US, KernelSums, compute_end_fac
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.part import ENGINE_HALF_WIDTH
 from tracekit.run import prepare_run
-from tracekit.served.engine_kernels import StepSizes, list_engine_kernels, refuse_unknown_layers
+from tracekit.served.engine_kernels import StepSizes, list_engine_kernels
 from tracekit.served.model import ServedModel, ServingEngine
 
 HOST_US: Mapping[str, tuple[float, float, float]] = {
@@ -96,8 +96,8 @@ def predict_engine_steps(
 
     Raises:
         ModelConfigError: The model has layers of which an engine's kernels aren't known here.
+        LayoutError: Heads or experts can't be split evenly.
     """
-    refuse_unknown_layers(model.config)
     calls, launches = count_launches(model, engine, steps.list_sizes())
     kernels = predict_calls(calls, engine, target)
     slowdown = _find_slowdowns(kernels, launches, target.gpu)
@@ -145,7 +145,7 @@ def predict_calls(calls: Sequence[Call], engine: ServingEngine, target: Cluster)
     table = add_measured_times(prepare_run(builder.load(), framework=engine.name).program)
     predictor = KernelTimePredictor(table, target.gpu, by_shape=True, half_width=ENGINE_HALF_WIDTH)
     times = table.select("family", "dtype").hstack(predictor.predict(target.gpu, {}))
-    listed = list_collectives(table, engine.ranks)
+    listed = list_collectives(table, engine.world_size)
     found = listed.select("row").hstack(
         predict_on_cluster(listed.drop("row"), target).select("time_us", "low_us", "high_us")
     )
