@@ -22,7 +22,7 @@ from tracekit.sharding.candidates import (
     list_options,
 )
 from tracekit.sharding.loads import Exchange, Load, build_candidates
-from tracekit.sharding.plan import encode_torchrec_plan
+from tracekit.sharding.plan import PartTime, encode_torchrec_plan
 from tracekit.sharding.planner import BEST, evaluate_assignment
 from tracekit.sharding.search import Assignment, allow_all, assign_greedily, improve
 from tracekit.sharding.tables import ShardingError
@@ -197,6 +197,20 @@ def test_an_exchange_takes_as_long_as_its_all_to_all():
     sums = next(part for part in plan.parts if part.name == "sums")
     assert sums.time_us == pytest.approx(predict(pl.DataFrame(call), two.cluster)["time_us"].item(), rel=0.02)
     assert plan.ranks["sent_bytes"].to_list() == [0, 1024 * 128 * 4]
+
+
+def test_the_interval_of_a_plan_by_hand():
+    """Look-ups and updates add up where rows are unknown; else their errors are as those of other kernels."""
+    parts = (PartTime("lookup", 100, 80, 130), PartTime("update", 100, 70, 150), PartTime("sums", 100, 90, 120))
+    plan = replace(plan_sharding([TABLE], EIGHT).best, parts=parts)
+    unknown = replace(plan, tables=tuple(replace(one, table=replace(TABLE, pattern=None)) for one in plan.tables))
+    alone, in_families = (1 - 0.4**2) * (30**2 + 50**2), np.array([0.4 * 30, 0.4 * 50, 20])
+    for found, square in (
+        (plan, alone + 0.8 * (in_families**2).sum() + 0.2 * in_families.sum() ** 2),
+        (unknown, 0.8 * (80**2 + 20**2) + 0.2 * 100**2),
+    ):
+        assert found.high_us == pytest.approx(300 + np.sqrt(square))
+        assert found.low_us < found.time_us == 300
 
 
 def test_nodes_reduce_their_own_tables_at_the_same_time():

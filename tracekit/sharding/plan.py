@@ -13,8 +13,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 import polars as pl
 
+from predictors.result import SHARED_ERROR_FRACTION, sum_with_interval
 from tracekit.messages import Message
 from tracekit.sharding.candidates import ComputeKernel, ShardingSetting, ShardingType
 from tracekit.sharding.tables import PlannedTable
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 PARTS = ("lookup", "sums", "update", "gradients", "reduced", "indices")
 """Parts of a step's embedding time, one after the other."""
+FAMILIES = {"lookup": 0, "update": 1}
+"""Numbers of the parts that are kernels, each of a family of its own; the rest are exchanges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +108,28 @@ class ShardingPlan:
 
     @property
     def low_us(self) -> float:
-        """Lower end of the interval: of all parts together, as their errors are those of one law."""
-        return sum(part.low_us for part in self.parts)
+        """Lower end of the interval."""
+        return self._ends_us[0]
 
     @property
     def high_us(self) -> float:
         """Upper end of the interval."""
-        return sum(part.high_us for part in self.parts)
+        return self._ends_us[1]
+
+    @cached_property
+    def _ends_us(self) -> tuple[float, float]:
+        """Ends of the interval; errors of exchanges add up, as they are those of one law.
+
+        Those of look-ups and updates are of two families of kernels, but where nobody knows how rows are drawn, both
+        are long or short together.
+        """
+        is_known = all(one.table.pattern is not None for one in self.tables)
+        family = [FAMILIES.get(part.name, len(FAMILIES)) for part in self.parts]
+        shared = [SHARED_ERROR_FRACTION if is_known and part.name in FAMILIES else 1.0 for part in self.parts]
+        times = ([getattr(part, name) for part in self.parts] for name in ("time_us", "low_us", "high_us"))
+        time, low, high = map(np.array, times)
+        numbers = np.array(family) if is_known else np.maximum(family, len(FAMILIES) - 1)
+        return sum_with_interval(time, low, high, np.array(shared), numbers)[1:]
 
     @property
     def imbalance(self) -> float:
