@@ -188,6 +188,7 @@ def capture(
     attention: str | None = None,
     precision: str | None = None,
     micro_batches: int = 1,
+    stack: str | None = None,
     keywords: Mapping[str, Any] | None = None,
     gpu: str = "h100-sxm",
     measured: Trace | None = None,
@@ -218,6 +219,7 @@ def capture(
         precision: Format of the linear layers' products, forward and backward: 'bf16', 'fp16', 'tf32', 'fp8',
             'fp8_rowwise', 'fp8_delayed', 'fp8_block', 'mxfp8' or 'nvfp4'; None as the model has it.
         micro_batches: Forward and backward passes of a training step, whose gradients add up.
+        stack: What runs a training step: 'torchtitan', 'megatron', 'hf' or 'plain'; None where that isn't told.
         keywords: Keyword arguments of the model.
         gpu: The GPU whose predicted times the trace holds.
         measured: A recorded trace of the model, on any GPU and at any batch, that corrects its times; then its GPU
@@ -228,6 +230,8 @@ def capture(
         TracekitError: PyTorch isn't installed, an option is unknown, or the model doesn't run without data.
         PredictorError: The GPU is unknown or its name ambiguous.
     """
+    from dataclasses import replace
+
     from tracekit.capturing.options import CaptureOptions
     from tracekit.capturing.program import capture as capture_step
     from tracekit.capturing.sharpen import measure_ops
@@ -236,13 +240,16 @@ def capture(
 
     options: dict[str, Any] = {"optimizer": optimizer, "autocast": autocast, "tf32": tf32, "attention": attention}
     options |= {"channels_last": channels_last, "precision": precision, "micro_batches": micro_batches}
+    told = CaptureOptions(train=training, compile=compile, cuda_graph=cuda_graph, stack=stack, **options)
+    asked = told.follow_stack()
     if isinstance(model, str):
-        asked = CaptureOptions(train=training, compile=compile, **options)
         step = NamedProgram(model, asked).capture_batch(batch)
     else:
-        step = capture_step(model, *inputs, training=training, compiled=compile, keywords=keywords, **options)
+        options["optimizer"] = asked.optimizer
+        step = capture_step(model, *inputs, training=training, compiled=asked.compile, keywords=keywords, **options)
+        step = replace(step, facts=replace(step.facts, stack=stack or ""))
     ops = None if measured is None else measure_ops(measured)
-    return load_captured(step, gpu, cuda_graph=cuda_graph, measured=ops)
+    return load_captured(step, gpu, cuda_graph=asked.cuda_graph, measured=ops)
 
 
 @take_options_of(SweepRequest)

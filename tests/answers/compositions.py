@@ -47,6 +47,7 @@ ASKS = {
     "--compile": "--gpu b200 --compile",
     "--train": "--gpu b200 --train",
     "--precision": "--gpu b200 --precision fp8",
+    "--stack": "--gpu b200 --stack hf",
     "--decode": "--gpu b200 --decode --batch 8 --context 1024",
     "--decode --tp": f"{ON_EIGHT} --decode --tp 2 --precision fp8",
     "--prefill": "--gpu b200 --prefill --seq 128",

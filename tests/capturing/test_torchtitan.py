@@ -48,6 +48,7 @@ def test_options_of_the_program_follow_from_the_file(write: Any) -> None:
         "optimizer": "fused-adamw",
         "compile": True,
         "precision": "fp8_rowwise",
+        "stack": "torchtitan",
     }
     assert read_training_file(write(MODEL)).build_program_options()["recompute"] == "selective"
 

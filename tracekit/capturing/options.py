@@ -1,13 +1,14 @@
 """How a program is captured, and what names it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracekit.capturing.torchtitan import TOML_SUFFIX, is_training_text
 from tracekit.errors import RequestError
 from tracekit.messages import models as messages
 from tracekit.models.dlrm import DlrmEdits, parse_mlp, parse_table_spec
+from tracekit.models.stacks import PLAIN, STACKS
 
 CONFIG_SUFFIX = ".json"
 TIMM_PREFIX = "timm:"
@@ -114,6 +115,7 @@ class CaptureOptions:
         attention: How attention is computed: 'eager', 'sdpa' or 'flash'; None as the config or the program has it.
         precision: Format of the linear layers' products: one of :data:`PRECISIONS`; None as the program has it.
         micro_batches: Forward and backward passes of a training step, whose gradients add up.
+        stack: The framework that runs it: one of :data:`~tracekit.models.stacks.STACKS`; None where it isn't told.
         measured: A recorded trace of the program, which corrects its times; None for none.
         table: Of a DLRM: embedding tables in place of its own, as :func:`parse_table_spec` takes them.
         bottom_mlp: Of a DLRM: widths of its bottom MLP; None for its own.
@@ -132,6 +134,7 @@ class CaptureOptions:
     attention: str | None = None
     precision: str | None = None
     micro_batches: int = 1
+    stack: str | None = None
     measured: str | None = None
     table: tuple[str, ...] = ()
     bottom_mlp: str | None = None
@@ -153,7 +156,19 @@ class CaptureOptions:
             raise RequestError(messages.PRECISION_UNKNOWN(precision=self.precision, known=list(PRECISIONS)))
         if self.precision in (*AUTOCAST_DTYPES, TF32) and (self.autocast or self.tf32):
             raise RequestError(messages.PRECISION_TWICE(precision=self.precision))
+        if self.stack not in (None, *STACKS):
+            raise RequestError(messages.STACK_NAME_UNKNOWN(stack=self.stack, known=list(STACKS)))
         _ = self.dlrm_edits
+
+    def follow_stack(self) -> "CaptureOptions":
+        """Return the options with what the stack does where they don't say."""
+        stack = STACKS[self.stack or PLAIN]
+        return replace(
+            self,
+            compile=self.compile or stack.fuses,
+            cuda_graph=self.cuda_graph or stack.cuda_graph,
+            optimizer=self.optimizer or (stack.optimizer if self.train else None),
+        )
 
     @property
     def dlrm_edits(self) -> DlrmEdits:

@@ -26,6 +26,7 @@ from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import models
 from tracekit.messages import models as messages
 from tracekit.models.dlrm import DlrmConfig, DlrmEdits, read_dlrm_config
+from tracekit.models.stacks import UNKNOWN_STACK
 from tracekit.prediction import Prediction
 from tracekit.prediction.predict_run import predict_on_gpus
 from tracekit.run import prepare_run
@@ -169,6 +170,7 @@ class NamedProgram:
             attention=_name_attention(given, options, found),
             quantization=given.quantization,
             left_out=given.left_out,
+            stack=options.stack or (UNKNOWN_STACK if is_language and options.train else ""),
         )
         return replace(found, facts=facts)
 

@@ -15,6 +15,7 @@ from predictors.given_files import read_regular_file
 from tracekit.bounds import MAX_MODEL_CONFIG_BYTES
 from tracekit.errors import RequestError
 from tracekit.messages import models as messages
+from tracekit.models.stacks import TORCHTITAN
 
 TOML_SUFFIX = ".toml"
 MODEL_SIGN, FLAVOUR_SIGN = b"[model]", b"flavor"
@@ -230,6 +231,7 @@ class TrainingFile:
             "compile": bool(compiles),
             "precision": self._find_precision(),
             "recompute": None if mode == "none" else mode,
+            "stack": TORCHTITAN,
         }
         return {name: value for name, value in given.items() if value}
 

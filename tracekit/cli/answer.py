@@ -319,7 +319,7 @@ def capture(
     with command.show_progress() as stage:
         stage(requests.CAPTURING())
         options = options.join_training_file(program) if is_training_file(program) else options
-        graph, measured = options.cuda_graph, load_measured(options.capture)
+        graph, measured = options.capture.cuda_graph, load_measured(options.capture)
         named = NamedProgram(program, options.capture)
         steps = predict_steps(named, gpu or [], batch, cuda_graph=graph, longest=longest, measured=measured)
         first = steps[0]

@@ -210,6 +210,7 @@ CACHE_TYPE_WITHOUT_ENGINE = error(
     "{--cache-type} is that of a serving engine's step.", "Add {--decode} or {--prefill}."
 )
 PRECISION_UNKNOWN = error("{precision!r} is no format of products.", "Known are {known:list}.")
+STACK_NAME_UNKNOWN = error("{stack!r} is no known stack of training.", "Known are {known:list}.")
 PRECISION_TWICE = error(
     "{--precision} {precision} is said by {--autocast} or {--tf32} as well.", "Leave one of them out."
 )

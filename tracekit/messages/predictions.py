@@ -237,6 +237,16 @@ PRECISION_OF_CAPTURE = note(
     "Products of linear layers and experts run in {precision}, those of both gradients too, and each operand is cast "
     "once; attention, routers, norms and the output head stay as they are."
 )
+STACK_OF_CAPTURE = note(
+    "The job runs on {stack}: {fusion}. Its work on the GPU takes {ratio:.2f} times as long as the kernels one by one, "
+    "by published jobs; {low:.2f} to {high:.2f} times are in the interval."
+)
+STACK_UNFUSED = note("the model's kernels as its code and {--compile} have them")
+STACK_FUSED = note("what lies between products is one kernel, and CUDA graphs launch them all")
+STACK_UNKNOWN = note(
+    "Which framework trains the model isn't told, which the interval allows for: {low:.2f} to {high:.2f} times as "
+    "long. {--stack} narrows it."
+)
 MEMORY_CAPTURED = note(
     "its tensors take {peak_bytes} at once, beside the workspaces of kernels; {usable_bytes} are usable"
 )

@@ -70,6 +70,7 @@ class CaptureFacts:
         quantization: How its config says that weights are quantized; empty where they aren't.
         precision: Format of fewer than 16 bits that its linear layers' products run in; empty where none was asked for.
         left_out: What its description has and the capture lacks.
+        stack: The framework that trains it; 'unknown' where only a config tells of it, empty where its code runs.
         engine: The serving engine whose kernels it has; empty where PyTorch runs it.
         ranks: Ranks of the job that it is one of.
     """
@@ -95,6 +96,7 @@ class CaptureFacts:
     quantization: str = ""
     precision: str = ""
     left_out: tuple[str, ...] = ()
+    stack: str = ""
     engine: str = ""
     ranks: Annotated[int, msgspec.Meta(ge=1)] = 1
 

@@ -26,6 +26,7 @@ class KernelTimePredictor:
         source_gpu: GPU of the trace; None if unknown.
         by_shape: Whether the times are no measurements, so that shapes alone tell those on a target.
         half_width: Half-width, as a logarithm, of an error that all times have besides; 0 for none.
+        time_ratio: How many times as long all kernels take as they do one by one.
         job_errors: What :meth:`tabulate_errors` tells of all kernels of the job, in the same order, where these are a
             part of them.
     """
@@ -37,12 +38,14 @@ class KernelTimePredictor:
         *,
         by_shape: bool = False,
         half_width: float = 0.0,
+        time_ratio: float = 1.0,
         job_errors: Sequence[StackErrors] | None = None,
     ) -> None:
         own, *of_ends = job_errors or (None, None, None)
         self._errors_of_ends = of_ends
         self.table = table
         self._source, self._times_by_shape, self._half_width = source_gpu, by_shape, half_width
+        self._time_ratio = time_ratio
         self._told = table.drop("measured_us") if by_shape else table
         self._batch = Batch(self._told, source_gpu=None if by_shape else source_gpu, job_errors=own)
         self._bracketed = pl.Series(np.flatnonzero(~find_nulls(table["work_low"])))
@@ -85,6 +88,8 @@ class KernelTimePredictor:
             times = leave_out_layout_changes(self.table, times, gpu)
         if not self._derived.is_empty():
             times = self._widen_derived(times, self._by_law.on(self._source or gpu, calibrations))
+        if self._time_ratio != 1.0:
+            times = times.with_columns(pl.col("time_us", "low_us", "high_us") * self._time_ratio)
         if self._half_width:
             times = _widen(times, self._half_width)
         if self._bracketed.is_empty():

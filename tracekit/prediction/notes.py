@@ -1,6 +1,7 @@
 """Write the notes of a prediction: its assumptions and limits."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import exp
 
 import polars as pl
 
@@ -15,6 +16,7 @@ from tracekit.format import format_duration
 from tracekit.hosts import HostSpeed, find_usual_host
 from tracekit.messages import Message
 from tracekit.messages import predictions as told
+from tracekit.models.stacks import UNKNOWN_STACK, find_stack
 from tracekit.parallelism.ddp import COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION
 from tracekit.parallelism.fsdp import GATHER_AHEAD_LAYERS
 from tracekit.parallelism.layout import Layout
@@ -287,6 +289,14 @@ def note_captured_program(program: Program) -> Iterator[Message]:
         yield told.PRECISION_OF_CAPTURE(precision=facts.precision)
     if facts and facts.left_out:
         yield told.LEFT_OUT_OF_CAPTURE(things=list(facts.left_out))
+    if facts and (stack := find_stack(facts.stack)).half_width:
+        ratios = {"low": stack.time_ratio * exp(-stack.half_width), "high": stack.time_ratio * exp(stack.half_width)}
+        fusion = told.STACK_FUSED() if stack.fuses else told.STACK_UNFUSED()
+        yield (
+            told.STACK_UNKNOWN(**ratios)
+            if facts.stack == UNKNOWN_STACK
+            else told.STACK_OF_CAPTURE(stack=facts.stack, fusion=fusion, ratio=stack.time_ratio, **ratios)
+        )
     if facts and facts.engine:
         low_us, high_us = ENGINE_HOST_US
         yield told.ENGINE_OF_CAPTURE(engine=facts.engine, low_us=low_us, high_us=high_us, seen_us=SEEN_ENGINE_HOST_US)

@@ -32,6 +32,7 @@ from predictors.transfer import StackErrors
 from tracekit.arrays import Bools, Floats, Ints, mark_equal
 from tracekit.comm import Cluster
 from tracekit.graph.edit import remove_edges
+from tracekit.models.stacks import find_stack
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.relayout import add_measured_times, get_kernel_key, relayout_kernels
 from tracekit.prediction.clock import (
@@ -268,12 +269,18 @@ class PartKernels:
         half_width = SHARPENED_HALF_WIDTH if program.is_captured and not by_shape else 0.0
         facts = program.trace.capture_facts
         half_width = max(half_width, ENGINE_HALF_WIDTH if facts and facts.engine else 0.0)
+        stack = find_stack(facts.stack if facts else "")
         table = add_measured_times(program)
         if target.layouts is not None:
             name = "-".join(("laid-out", *map(str, self.target.layout_key)))
             table = self.part.store.keep(name, self._relayout)
         return KernelTimePredictor(
-            table, target.source, by_shape=by_shape, half_width=half_width, job_errors=target.job_errors
+            table,
+            target.source,
+            by_shape=by_shape,
+            half_width=max(half_width, stack.half_width),
+            time_ratio=stack.time_ratio,
+            job_errors=target.job_errors,
         )
 
     def _relayout(self) -> pl.DataFrame:

@@ -135,6 +135,14 @@ class ProgramOptions(Request):
             "TYPE",
         ),
     ] = None
+    stack: Annotated[
+        str | None,
+        Option(
+            "Of a program that trains: what runs it, torchtitan, megatron, hf (Hugging Face's Trainer) or plain (the "
+            "model's code as it stands); default unknown, which widens a config's interval.",
+            "Program: stack",
+        ),
+    ] = None
     cache_type: Annotated[
         str | None,
         Option(
@@ -163,7 +171,7 @@ class ProgramOptions(Request):
         """The same without what front ends need."""
         given = {field.name: getattr(self, field.name) for field in fields(CaptureOptions)}
         own = {"table": split_values(self.table), "micro_batches": self.micro_batches or 1}
-        return CaptureOptions(**(given | own))
+        return CaptureOptions(**(given | own)).follow_stack()
 
     def capture_trace(self, name: str, request: AskedOfRun) -> "tuple[Trace, AskedOfRun]":
         """Capture a program, at the batch that is asked for where it can be chosen.

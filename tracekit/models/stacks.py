@@ -1,0 +1,53 @@
+"""What frameworks that train language models make of a model's code: fusions, launches, optimizers.
+
+=============  =====================================================================================================
+plain          The model's own code by eager PyTorch, as it stands.
+hf             Hugging Face's Trainer: that code too, and the fused AdamW (TrainingArguments.optim's default).
+torchtitan     Each block by torch.compile where it is asked for, FSDP2, torchao's fp8, the fused AdamW; selective
+               recomputation by default (torchtitan/models/llama3/train_configs/llama3_8b.toml).
+megatron       Megatron-Core with Transformer Engine: norms, rope, SwiGLU and cross-entropy are one kernel each, query,
+               key and value one product, as gate and input of an MLP; CUDA graphs launch all or most of a step
+               (Megatron-Bridge, perf_recipes/*/*.py: cuda_graph_impl), one kernel updates all parameters, and
+               exchanges of tensor parallelism run beside the products (tp_comm_overlap).
+=============  =====================================================================================================
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """What a framework does beside the model's code.
+
+    Attributes:
+        fuses: Whether what lies between products is one kernel.
+        cuda_graph: Whether CUDA graphs launch the kernels.
+        optimizer: The optimizer where none is named.
+        time_ratio: How many times as long the GPU's work takes as predicted kernel by kernel.
+        half_width: Half-width, as a logarithm, of the 90 % interval of that ratio.
+    """
+
+    fuses: bool = False
+    cuda_graph: bool = False
+    optimizer: str | None = None
+    time_ratio: float = 1.0
+    half_width: float = 0.0
+
+
+UNKNOWN_HALF_WIDTH = 0.31
+"""Half-width, as a logarithm, of the 90 % interval of the time of a job whose stack nobody tells. Published training
+jobs took 1.0 (timm, NVIDIA's examples), 1.17 (Lambda), 1.24 (fms-fsdp) and 1.31 (llm-foundry) times as long as their
+kernels (tests/validation/results/whole_jobs/throughputs.md, medians of a source): a source's scatter by Student's t.
+Few measurements: five sources, each of which lies in the interval that the four others give."""
+PLAIN, TORCHTITAN, UNKNOWN_STACK = "plain", "torchtitan", "unknown"
+STACKS = {
+    PLAIN: Stack(),
+    "hf": Stack(optimizer="fused-adamw"),
+    TORCHTITAN: Stack(optimizer="fused-adamw"),
+    "megatron": Stack(fuses=True, cuda_graph=True, optimizer="fused-adamw"),
+}
+
+
+def find_stack(name: str) -> Stack:
+    """Return a stack by the name that a captured program's facts hold; that of code that runs as it stands for none."""
+    return STACKS.get(name, Stack(half_width=UNKNOWN_HALF_WIDTH) if name == UNKNOWN_STACK else STACKS[PLAIN])
