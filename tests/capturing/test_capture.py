@@ -11,7 +11,7 @@ from tracekit.errors import CaptureError, RequestError
 
 torch = pytest.importorskip("torch")
 
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from tests.capturing.blocks import BATCH, TOKENS, WIDTH, build  # noqa: E402
@@ -140,15 +140,6 @@ def test_grouped_products_of_experts_are_products() -> None:
 def test_what_a_library_works_out_is_of_unknown_work() -> None:
     trace = tk.capture(torch.linalg.inv, torch.empty(512, 512, device="meta"))
     assert "captured-work-unknown" in {warning.code for warning in tk.report(trace).warnings}
-
-
-@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layers_are_refused(layer: type[nn.Module]) -> None:
-    """PyTorch runs hundreds of kernels for them here, cuDNN a few."""
-    with torch.device("meta"):
-        model, x = layer(8, 8), torch.empty(4, 2, 8)
-    with pytest.raises(CaptureError, check=has_code("recurrence-unknown")):
-        tk.capture(model, x)
 
 
 def test_dropout_is_one_kernel() -> None:

@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
+from tracekit.capturing.recurrent_layers import make_recurrence
 from tracekit.errors import CaptureError
 from tracekit.messages import models as messages
 
@@ -62,7 +63,7 @@ def choose_as_cuda(autocast: torch.dtype | None = None, attention: str | None = 
         (functional, "scaled_dot_product_attention", attend_cast),
         (functional, "dropout", drop_out),
         (functional, "rms_norm", _norm_rows),
-        *((torch._VF, name, _refuse_recurrence) for name in RECURRENT),
+        *((torch._VF, name, make_recurrence(name, lambda x: _cast(x, autocast or x.dtype))) for name in RECURRENT),
     ]
     for places, dtype in ((HALF, autocast), (SINGLE, torch.float32)) if autocast else ():
         replaced.extend((owner, name, _call_in(getattr(owner, name), dtype)) for owner, name in places)
@@ -159,10 +160,6 @@ def _share_heads(query: Tensor, key: Tensor, value: Tensor, *, enable_gqa: bool)
         return key, value
     shared = query.shape[-3] // key.shape[-3]
     return key.repeat_interleave(shared, -3), value.repeat_interleave(shared, -3)
-
-
-def _refuse_recurrence(*args: Any, **kwargs: Any) -> Any:
-    raise CaptureError(messages.RECURRENCE_UNKNOWN())
 
 
 def _norm_rows(

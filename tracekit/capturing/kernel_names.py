@@ -7,11 +7,13 @@ of cuDNN and cuBLAS, whose choice no shape tells.
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tracekit.capturing.recurrent_layers import name_recurrent_kernels
 from tracekit.capturing.table_lookups import name_fbgemm_kernels
 from tracekit.workload.ops.embedding import TABLE_ROWS_ARGUMENT
 
@@ -190,6 +192,8 @@ BY_ARGUMENTS: dict[str, Callable[[Sequence[Any]], tuple[str, ...]]] = {
     "index_put": _name_index_gradient,
     "embedding_dense_backward": _name_table_gradient,
     "_embedding_bag_backward": _name_bag_gradient,
+    "_cudnn_rnn": partial(name_recurrent_kernels, backward=False),
+    "_cudnn_rnn_backward": partial(name_recurrent_kernels, backward=True),
     "select_backward": _name_nothing,
     "slice_backward": _name_nothing,
 }

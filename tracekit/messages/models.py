@@ -101,8 +101,8 @@ VALUES_UNKNOWN = error(
     "Give it fixed ones there (.item(), a mask's contents, sizes of data), or record a trace of it.",
 )
 RECURRENCE_UNKNOWN = error(
-    "The program has recurrent layers, which cuDNN runs in kernels of its own: their work isn't known.",
-    "Record a trace of it, or capture the rest.",
+    "The recording has recurrent layers as a CPU runs them; cuDNN has kernels of its own.",
+    "Record it on a GPU, or capture its code.",
 )
 RECORDING_WITHOUT_VALUES = error(
     "{path} holds no GPU activity, and of its ops only shapes: strides and paddings of convolutions are missing.",

@@ -229,6 +229,10 @@ ENGINE_OF_CAPTURE = note(
     "take the CPU {low_us} to {high_us} a step, which no trace measured here, and on one machine {seen_us}. Where the "
     "GPU takes less, that sets the pace."
 )
+RECURRENCE_OF_CAPTURE = note(
+    "Recurrent layers run as cuDNN's standard algorithm does, a GEMM and a pointwise kernel for each step in time, one "
+    "after the other. cuDNN may run layers and directions side by side, so these times may be half as long or twice."
+)
 LEFT_OUT_OF_CAPTURE = note("The program's description has what no option says, so the step lacks it: {things:list}.")
 QUANTIZATION_OF_CAPTURE = note(
     "The linear layers hold weights of fp8 (e4m3), and cast their inputs to it, as the config says ({method})."

@@ -12,9 +12,14 @@ from predictors.arrays import Floats, find_nulls, is_true
 from predictors.kernels import MEMORY_FAMILIES
 from predictors.transfer import KernelErrors, StackErrors
 from tracekit.parallelism.unknown_work import apply_work_bounds, widen_intervals
+from tracekit.workload.ops.recurrent import STATE_AND_DIRECTION_POSITIONS as RECURRENT_OPS
 
 LAYOUT_CHANGE = "^(nchwToNhwc|nhwcToNchw)Kernel$"
 """Captured kernels of cuDNN that change how an image lies."""
+
+RECURRENT_HALF_WIDTH = 0.7
+"""Half-width, as a logarithm, of what is unknown of captured recurrent layers: a factor of two, as directions or layers
+side by side make. A judgement: none was measured."""
 
 
 class KernelTimePredictor:
@@ -85,7 +90,7 @@ class KernelTimePredictor:
         """
         times = self._batch.on(gpu, calibrations)
         if self._times_by_shape:
-            times = leave_out_layout_changes(self.table, times, gpu)
+            times = widen_recurrent_layers(self.table, leave_out_layout_changes(self.table, times, gpu))
         if not self._derived.is_empty():
             times = self._widen_derived(times, self._by_law.on(self._source or gpu, calibrations))
         if self._time_ratio != 1.0:
@@ -153,6 +158,22 @@ def leave_out_layout_changes(table: pl.DataFrame, times: pl.DataFrame, gpu: Gpu)
     left_out = table["name"].str.contains(LAYOUT_CHANGE) & (table["dtype"] == "fp32")
     kept = (~left_out).fill_null(value=True).cast(pl.Float64)
     return times.with_columns(pl.col("time_us", "low_us", "high_us") * kept)
+
+
+def widen_recurrent_layers(table: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
+    """Widen the intervals of captured kernels of recurrent layers, whose algorithm cuDNN chooses.
+
+    Args:
+        table: Captured kernels.
+        times: Their predicted times.
+    """
+    is_recurrent = table["op"].is_in(list(RECURRENT_OPS)).fill_null(value=False)
+    if not is_recurrent.any():
+        return times
+    wide = _widen(times, RECURRENT_HALF_WIDTH)
+    return times.with_columns(
+        **{name: pl.when(is_recurrent).then(wide[name]).otherwise(name) for name in ("low_us", "high_us")}
+    )
 
 
 def _widen(times: pl.DataFrame, half_width: float) -> pl.DataFrame:

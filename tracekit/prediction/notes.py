@@ -36,6 +36,7 @@ from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.target_host import MEASURED_HOST, STACKS, TRACED_HOSTS, UNKNOWN, HostTimes, changes_stack
 from tracekit.program import Program
 from tracekit.replay.step_time import StepTime
+from tracekit.workload.ops.recurrent import STATE_AND_DIRECTION_POSITIONS as RECURRENT_OPS
 from tracekit.workload.step_kinds import compute_time_share
 
 HOST_SPEED_EDIT = "host-speed"
@@ -287,6 +288,8 @@ def note_captured_program(program: Program) -> Iterator[Message]:
         yield told.QUANTIZATION_OF_CAPTURE(method=facts.quantization)
     if facts and facts.precision:
         yield told.PRECISION_OF_CAPTURE(precision=facts.precision)
+    if facts and program.kernels["op"].is_in(list(RECURRENT_OPS)).any():
+        yield told.RECURRENCE_OF_CAPTURE()
     if facts and facts.left_out:
         yield told.LEFT_OUT_OF_CAPTURE(things=list(facts.left_out))
     if facts and (stack := find_stack(facts.stack)).half_width:

@@ -9,7 +9,8 @@ A persistent kernel keeps the state's weights on the chip. Without one, kernels 
 the state's GEMMs. cuDNN leaves the first step out if there is no initial state. All other GEMMs divide the rest of the
 work by their time.
 
-Pointwise kernels between the steps have no work: what cuDNN saves for the backward pass isn't documented.
+Pointwise kernels between the steps have no work: what cuDNN saves for the backward pass isn't documented. Those of
+captured programs read the gates of a step, and write them and the state.
 """
 
 import math
@@ -30,6 +31,8 @@ STATE_AND_DIRECTION_POSITIONS = {
 and the list of weights come first."""
 FLOPS_PER_ELEMENT = 20
 """FLOPs of the gates of a cell: three or four activations, and what combines them."""
+CAPTURED_CELL = "recurrent_cell_elementwise_kernel"
+"""Kernel of a step of a cell, in captured programs."""
 PERSISTENT_KERNEL = re.compile(r"RNN_blockPersist|\bpersistRNN(?!_)")
 
 
@@ -73,6 +76,13 @@ def compute_recurrent_work(signature: Signature, kernel: str, products: str | No
         Columns of a GEMM, and ``shares``: whether several kernels split this work.
     """
     layers = _parse_layers(signature)
+    if layers is not None and kernel == CAPTURED_CELL:
+        written = layers.batch * (2 * layers.gates + 3 * layers.width)
+        return build_traffic_columns(
+            (layers.batch, layers.width),
+            flops=FLOPS_PER_ELEMENT * layers.batch * layers.width,
+            bytes_=written * signature.tensors[0].get_item_bytes(item_bytes),
+        )
     if layers is None or products is None:
         return None
     counts = {name: int(count) for count, name in (line.split(" ", 1) for line in products.split("\n"))}
