@@ -1,5 +1,8 @@
 """The memory of captured steps in layouts, by hand and against PyTorch's own trackers."""
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +10,7 @@ from torch import nn
 import tracekit as tk
 from predictors import load_gpu
 from tests.capturing.blocks import Block
+from tracekit.bounds import MAX_METADATA_BYTES
 from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.timed_trace import load_captured
 from tracekit.models.captured import FACTS_KEY, CaptureFacts
@@ -237,3 +241,12 @@ def test_a_compiled_step_never_makes_what_one_kernel_writes_and_reads():
     assert compiled.layers is not None
     assert eager.layers is not None
     assert sum(compiled.layers.extra_bytes) < sum(eager.layers.extra_bytes)
+
+
+def test_a_trace_keeps_the_facts_of_many_layers():
+    """Its metadata has room for 4 KB of a key."""
+    facts = capture_stacked().facts
+    assert facts.layers is not None
+    deep = replace(facts, layers=replace(facts.layers, order=(0,) * 128))
+    assert len(json.dumps(deep.to_dict())) < MAX_METADATA_BYTES
+    assert CaptureFacts.from_metadata({FACTS_KEY: json.loads(json.dumps(deep.to_dict()))}) == deep

@@ -10,9 +10,8 @@ from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.prediction.stage_memory import StageNeeds, compute_stage_needs
 
 LAYERS = LayerMemory(
-    parameter_bytes=(100,) * 4,
-    kept_bytes=(10,) * 4,
-    extra_bytes=(3,) * 4,
+    kinds=((100, 10, 3),),
+    order=(0,) * 4,
     first_parameter_bytes=50,
     first_kept_bytes=1,
     last_parameter_bytes=60,

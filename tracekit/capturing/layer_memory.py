@@ -14,6 +14,8 @@ from tracekit.capturing.ops import LiveMemory
 from tracekit.models.captured import LayerMemory
 
 MIN_LAYERS = 2
+MAX_KINDS = 24
+"""Most kinds of layers that a trace keeps: it has 4 KB for all facts about a captured program."""
 
 
 class LayerMarks:
@@ -94,10 +96,14 @@ class LayerMarks:
         extra = np.maximum(turned, forward) - before - kept
         head = activations[ahead[-1] : back[-1] + 1].max() - activations[ahead[-1]]
         first, last = self._sum_ends(layers)
+        parameters = [_sum_bytes(layer.parameters()) for layer in layers]
+        each = [*zip(parameters, np.maximum(kept, 0).tolist(), np.maximum(extra, 0).tolist(), strict=True)]
+        kinds = [*dict.fromkeys(each)]
+        if len(kinds) > MAX_KINDS:
+            return None
         return LayerMemory(
-            parameter_bytes=tuple(_sum_bytes(layer.parameters()) for layer in layers),
-            kept_bytes=tuple(np.maximum(kept, 0).tolist()),
-            extra_bytes=tuple(np.maximum(extra, 0).tolist()),
+            kinds=tuple(kinds),
+            order=tuple(kinds.index(one) for one in each),
             first_parameter_bytes=first,
             first_kept_bytes=int(activations[ahead[0]]),
             last_parameter_bytes=last,

@@ -116,7 +116,7 @@ class LiveMemory:
         for number, size in live.items():
             if size and number not in ours:
                 found[tuple(sorted(self._shapes.get(number, ())))] += size
-        return tuple((size, shapes) for shapes, size in found.most_common())
+        return tuple((size, shapes) for shapes, size in found.most_common(MAX_ACTIVATION_GROUPS))
 
     def _sum_changes(self, gradients: Iterable[Tensor]) -> Ints:
         """Sum the changes of gradients, and of activations."""
@@ -165,6 +165,8 @@ class LiveMemory:
         return (*found, (int(update[0, 0]), int(update[0, 1]), extra))
 
 
+MAX_ACTIVATION_GROUPS = 16
+"""Most groups of activations with the same shapes that a trace keeps, the largest first."""
 SCALES = 2.0 ** np.arange(-12, 13, 0.25)
 """Scales of activations relative to gradients, among which the moments of the most memory are looked for."""
 

@@ -24,22 +24,36 @@ class LayerMemory:
     """What the layers of a program hold, in the order of the forward pass.
 
     Attributes:
-        parameter_bytes: Parameters of each layer.
-        kept_bytes: What each layer keeps for its backward pass.
-        extra_bytes: The most that each layer's passes hold beside what it and those before it keep.
+        kinds: Of layers that hold the same: the parameters, what a layer keeps for its backward pass, and the most that
+            its passes hold beside what it and those before it keep.
+        order: The kind of each layer.
         first_parameter_bytes: Parameters before the layers.
         first_kept_bytes: What is kept of what runs before the layers.
         last_parameter_bytes: Parameters behind the layers; those that both ends share are in both.
         last_extra_bytes: The most that what runs behind the layers holds beside what layers keep.
     """
 
-    parameter_bytes: tuple[Size, ...]
-    kept_bytes: tuple[Size, ...]
-    extra_bytes: tuple[Size, ...]
+    kinds: tuple[tuple[Size, Size, Size], ...]
+    order: tuple[Size, ...]
     first_parameter_bytes: Size
     first_kept_bytes: Size
     last_parameter_bytes: Size
     last_extra_bytes: Size
+
+    @property
+    def parameter_bytes(self) -> tuple[int, ...]:
+        """Parameters of each layer."""
+        return tuple(self.kinds[kind][0] for kind in self.order)
+
+    @property
+    def kept_bytes(self) -> tuple[int, ...]:
+        """What each layer keeps for its backward pass."""
+        return tuple(self.kinds[kind][1] for kind in self.order)
+
+    @property
+    def extra_bytes(self) -> tuple[int, ...]:
+        """The most that each layer's passes hold beside what it and those before it keep."""
+        return tuple(self.kinds[kind][2] for kind in self.order)
 
 
 @dataclass(frozen=True, slots=True)
