@@ -26,6 +26,7 @@ from tracekit.served.simulate import (
     list_curve_loads,
 )
 from tracekit.served.step_table import EngineStepTable, build_step_tables
+from tracekit.served.step_timer import StepTimer
 
 CONTEXTS = (1024, 4096, 16384, 65536, 131072)
 """Lengths for which the sequences that fit are told, beside the asked one."""
@@ -142,6 +143,7 @@ class ServedTarget:
         largest: The largest load under the limits; None without limits.
         price: Dollars for an hour of one GPU; None without a price.
         notes: What to know.
+        steps: How long the engine's steps take by their requests, for simulators of schedulers.
     """
 
     cluster: Cluster
@@ -153,6 +155,7 @@ class ServedTarget:
     largest: LargestLoad | None
     price: float | None
     notes: tuple[Message, ...]
+    steps: StepTimer
 
     @property
     def gpu(self) -> str:
@@ -190,7 +193,10 @@ def serve_on(question: ServingQuestion, cluster: Cluster, price: float | None) -
     lengths = sorted({longest, *(one for one in CONTEXTS if one > longest)})
     sequences = {one: memory.count_sequences(one) for one in lengths}
     notes = tuple(_list_notes(question, cluster, simulation, loads))
-    return ServedTarget(cluster, simulation.all_gpus, memory, sequences, loads, curve, largest, price, notes)
+    return ServedTarget(
+        cluster, simulation.all_gpus, memory, sequences, loads, curve, largest, price, notes,
+        StepTimer(simulation.tables),
+    )  # fmt: skip
 
 
 def compute_memory(question: ServingQuestion, cluster: Cluster) -> CacheMemory:
