@@ -130,7 +130,7 @@ class ProgramOptions(Request):
         Option(
             "Of a program: format of its linear layers' products, forward and backward: bf16, fp16, tf32, fp8, "
             "fp8_rowwise, fp8_delayed, fp8_block, mxfp8 or nvfp4. Of a serving engine's step: bf16, fp16, fp8, "
-            "fp8_block or nvfp4; default as the config says.",
+            "fp8_block, nvfp4, int4 or mxfp4; default as the config says.",
             "Program: precision of products",
             "TYPE",
         ),

@@ -22,12 +22,19 @@ from tracekit.messages import layouts
 from tracekit.messages import serving as messages
 from tracekit.models.llm import ModelConfig, TransformerLayer
 from tracekit.parallelism.layout import LayoutError
-from tracekit.served.model import QUANTISED, ServedModel, ServingEngine
+from tracekit.served.model import ATTENTION as ATTENTION_PART
+from tracekit.served.model import DENSE, EXPERTS, QUANTISED, SHARED, STORED, ServedModel, ServingEngine
 from tracekit.workload.work_inference import model_roles as roles
 
 HALF, SINGLE, NARROW, INTEGER = "c10::BFloat16", "float", "c10::Float8_e4m3fn", "long int"
 UNQUANTISED = (roles.LOGITS, roles.ROUTER, roles.SHARED_GATE, roles.ABSORB, roles.EXPAND)
 """Matrices that quantised checkpoints leave in 16 bits."""
+PART_OF_ROLE: Mapping[str, str] = {
+    **dict.fromkeys((roles.MLP_IN, roles.MLP_OUT), DENSE),
+    **dict.fromkeys((roles.SHARED_IN, roles.SHARED_OUT), SHARED),
+    **dict.fromkeys(roles.OF_EXPERTS, EXPERTS),
+}
+"""Parts of a layer by its matrices; all others are attention's."""
 ACTIVATED = (roles.MLP_OUT, roles.SHARED_OUT, roles.EXPERTS_OUT)
 ATTENTION, MLP, HEAD = "Attention", "Mlp", "Head"
 FUSION = roles.Fusion(qkv=True, gate=True, router=True, logits=True, absorbed=True, shared_gate=True)
@@ -300,7 +307,7 @@ class _KernelList:
             )
         if role in ACTIVATED:
             yield self._activate(layer, rows, k)
-        precision = "bf16" if role in UNQUANTISED else self._model.precision
+        precision = self._find_precision(role)
         is_cast = follows_norm and precision in self._ops.casts_in_norm
         is_cast |= role in ACTIVATED and precision in self._ops.casts_in_activation
         if precision in QUANTISED and not is_cast:
@@ -310,8 +317,14 @@ class _KernelList:
         if role == roles.ABSORB and layer.latent:
             heads, of_head = roles.split(layer.heads, self._ranks), layer.latent.plain + layer.latent.value
             size = heads * of_head, layer.latent.kv_rank
-            yield self._build_product(layer, roles.KEYS_AND_VALUES, size, self._model.precision)
+            expanded = roles.KEYS_AND_VALUES
+            yield self._build_product(layer, expanded, size, self._find_precision(expanded))
         yield from self._follow_product(layer, role, n)
+
+    def _find_precision(self, role: str) -> str:
+        """Find the format of a matrix."""
+        is_plain = role in UNQUANTISED or PART_OF_ROLE.get(role, ATTENTION_PART) in self._model.plain
+        return "bf16" if is_plain else self._model.precision
 
     def _activate(self, layer: TransformerLayer, rows: Size, k: int) -> EngineKernel:
         if not layer.is_gated:
@@ -333,7 +346,7 @@ class _KernelList:
         if role in roles.PER_HEAD:
             heads = roles.split(layer.heads, self._ranks)
             return EngineKernel("aten::bmm", ((heads, rows, k), (heads, k, n)), types, "gemm", needs=rows.of)
-        if precision in QUANTISED:
+        if precision in (*QUANTISED, *STORED):
             return EngineKernel(
                 "tracekit::quantised_linear", ((rows, k), (k, n)), types, "gemm", (told,), needs=rows.of
             )

@@ -13,7 +13,7 @@ from tracekit.models.captured import CaptureFacts
 from tracekit.models.llm import read_config_text
 from tracekit.served.engine_kernels import HEAD, Place, StepSizes, list_engine_kernels
 from tracekit.served.kv_memory import count_cached
-from tracekit.served.model import ACTIVATION_BYTES, CACHE_BYTES, QUANTISED, ServedModel, ServingEngine
+from tracekit.served.model import ACTIVATION_BYTES, CACHE_BYTES, QUANTISED, STORED, ServedModel, ServingEngine
 from tracekit.served.precision import parse_served_model
 from tracekit.trace import Trace
 
@@ -112,7 +112,7 @@ def build_engine_step(model: ServedModel, engine: ServingEngine, step: EngineSte
         trains=False,
         batch=step.sequences,
         tokens=step.sequences * step.tokens,
-        quantization=model.precision if model.precision in QUANTISED else "",
+        quantization=model.precision if model.precision in (*QUANTISED, *STORED) else "",
         engine=engine.name,
         ranks=engine.world_size,
     )

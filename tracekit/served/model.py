@@ -5,12 +5,21 @@ from dataclasses import dataclass
 
 from predictors.kernels import DTYPE_BYTES
 from tracekit.models.llm import ModelConfig, TransformerLayer
+from tracekit.workload.parameters import WEIGHT_BYTES as STORED_BYTES
 
 ACTIVATION_BYTES = DTYPE_BYTES["bf16"]
-WEIGHT_BYTES: Mapping[str, float] = {one: DTYPE_BYTES[one] for one in ("bf16", "fp16", "fp8", "fp8_block", "nvfp4")}
+QUANTISED = ("fp8", "fp8_block", "nvfp4")
+"""Formats of weights and of the inputs of their products, which are cast."""
+STORED = ("int4", "mxfp4")
+"""Formats of weights that products in 16 bits unpack (w4a16): AWQ's and GPTQ's, and gpt-oss's."""
+WEIGHT_BYTES: Mapping[str, float] = {
+    one: STORED_BYTES[one] for one in ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "int4", "mxfp4")
+}
 """Bytes of a weight by the precision of the products, scales included."""
 CACHE_BYTES: Mapping[str, float] = {one: DTYPE_BYTES[one] for one in ("bf16", "fp16", "fp8")}
-QUANTISED = ("fp8", "fp8_block", "nvfp4")
+PARTS = ATTENTION, DENSE, SHARED, EXPERTS = "attention", "dense", "shared", "experts"
+"""Parts of layers, of which a checkpoint may leave some in 16 bits: attention's matrices, those of MLPs, of the expert
+that all tokens pass through, and of the routed ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,26 +30,36 @@ class ServedModel:
         config: Its sizes.
         precision: Format of the weights' products: a key of :data:`WEIGHT_BYTES`.
         cache_type: Format of keys and values: a key of :data:`CACHE_BYTES`.
+        plain: Parts of its layers in 16 bits, of :data:`PARTS`.
     """
 
     config: ModelConfig
     precision: str = "bf16"
     cache_type: str = "bf16"
+    plain: frozenset[str] = frozenset()
 
     def count_weight_bytes(self, ranks: int, expert_ranks: int = 1) -> float:
         """Count the bytes of weights on each of the GPUs that share the layers, and of those that share experts."""
-        of_layers = self._count_layer_weights()
-        of_experts = sum(_count_expert_weights(one, self.config.hidden) for one in self.config.layers if one.experts)
-        ends = (self.count_parameters() - of_layers) * ACTIVATION_BYTES
-        shared = of_experts / max(ranks, expert_ranks) + (of_layers - of_experts) / ranks
-        return shared * WEIGHT_BYTES[self.precision] + ends / ranks
+        quantised = {part: 0.0 if part in self.plain else count for part, count in self._count_by_part().items()}
+        of_experts = quantised.pop(EXPERTS)
+        plain = self.count_parameters() - of_experts - sum(quantised.values())
+        stored = of_experts / max(ranks, expert_ranks) + sum(quantised.values()) / ranks
+        return stored * WEIGHT_BYTES[self.precision] + plain * ACTIVATION_BYTES / ranks
 
     def count_parameters(self) -> float:
         """Count the weights, norms left out."""
-        return self._count_layer_weights() + 2 * self.config.vocabulary * self.config.hidden
+        routers = self.config.hidden * sum(layer.experts for layer in self.config.layers)
+        return sum(self._count_by_part().values()) + routers + 2 * self.config.vocabulary * self.config.hidden
 
-    def _count_layer_weights(self) -> float:
-        return sum(_count_weights(layer, self.config.hidden) for layer in self.config.layers)
+    def _count_by_part(self) -> dict[str, float]:
+        """Count the weights of each part of all layers."""
+        found, hidden = dict.fromkeys(PARTS, 0.0), self.config.hidden
+        for layer in self.config.layers:
+            column = hidden * (3 if layer.is_gated else 2)
+            found[ATTENTION] += _count_mixer_weights(layer, hidden)
+            found[SHARED] += column * layer.shared_width
+            found[EXPERTS if layer.experts else DENSE] += column * layer.mlp_width * max(layer.experts, 1)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +94,6 @@ class ServingEngine:
     def name(self) -> str:
         """Its name, with the release where that is known."""
         return self.framework if self.version is None else f"{self.framework}=={self.version}"
-
-
-def _count_weights(layer: TransformerLayer, hidden: int) -> float:
-    """Count a layer's weights, norms left out."""
-    shared = hidden * (3 if layer.is_gated else 2) * layer.shared_width
-    return _count_mixer_weights(layer, hidden) + _count_expert_weights(layer, hidden) + shared + hidden * layer.experts
-
-
-def _count_expert_weights(layer: TransformerLayer, hidden: int) -> float:
-    """Count the weights of a layer's experts, or of its MLP."""
-    return hidden * (3 if layer.is_gated else 2) * layer.mlp_width * max(layer.experts, 1)
 
 
 def _count_mixer_weights(layer: TransformerLayer, hidden: int) -> float:

@@ -1,5 +1,6 @@
 """A served model: its sizes, and the formats of its weights and its cache."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,9 +9,17 @@ import msgspec
 from tracekit.errors import RequestError
 from tracekit.messages import serving as messages
 from tracekit.models.llm import parse_model_config
-from tracekit.served.model import CACHE_BYTES, WEIGHT_BYTES, ServedModel
+from tracekit.served.model import ATTENTION, CACHE_BYTES, DENSE, SHARED, WEIGHT_BYTES, ServedModel
 
 DEFAULT_PRECISION = "bf16"
+INT4_METHODS = ("awq", "gptq", "auto-round", "compressed-tensors")
+LEFT_OUT_KEYS = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules")
+LEFT_OUT: Mapping[str, str] = {
+    ATTENTION: r"self_attn|attention",
+    DENSE: r"mlp\W+(?:\(|gate_|up_|down_)",
+    SHARED: "shared_expert",
+}
+"""Names of matrices that are left out, by their part of a layer."""
 
 
 def parse_served_model(text: bytes, name: str, precision: str | None, cache_type: str | None) -> ServedModel:
@@ -28,7 +37,18 @@ def parse_served_model(text: bytes, name: str, precision: str | None, cache_type
     """
     config = parse_model_config(text, name)
     check_formats(precision, cache_type)
-    return ServedModel(config, precision or read_precision(text), cache_type or DEFAULT_PRECISION)
+    quantised = _find_quantisation(text)
+    if precision is None and quantised:
+        precision, plain = _find_format(quantised), _find_plain_parts(quantised, len(config.layers))
+        check_formats(precision, None)
+    else:
+        plain = frozenset()
+    return ServedModel(
+        config,
+        precision or DEFAULT_PRECISION,
+        cache_type or (_find_cache_type(quantised) if quantised else DEFAULT_PRECISION),
+        plain,
+    )
 
 
 def check_formats(precision: str | None, cache_type: str | None) -> None:
@@ -42,29 +62,57 @@ def check_formats(precision: str | None, cache_type: str | None) -> None:
             raise RequestError(messages.SERVING_PRECISION(given=given, what=what, known=list(known)))
 
 
-def read_precision(text: bytes) -> str:
-    """Read the precision of a model's products from its ``quantization_config``; bf16 without one.
-
-    Args:
-        text: A config.json, as a model's configuration was read from it.
-
-    Raises:
-        RequestError: It says a format whose kernels aren't known here.
-    """
+def _find_quantisation(text: bytes) -> Mapping[str, Any] | None:
+    """Find how a config.json says that weights are quantised."""
     given = msgspec.json.decode(text)
-    quantised = given.get("quantization_config") or given.get("text_config", {}).get("quantization_config")
-    if not isinstance(quantised, Mapping):
-        return DEFAULT_PRECISION
-    found = _find_format(quantised)
-    check_formats(found, None)
-    return found
+    found = given.get("quantization_config") or given.get("text_config", {}).get("quantization_config")
+    return found if isinstance(found, Mapping) else None
 
 
 def _find_format(quantised: Mapping[str, Any]) -> str:
-    method = str(quantised.get("quant_method", "")).lower()
-    algorithm = str(quantised.get("quant_algo", "")).lower()
-    if "fp4" in algorithm or "nvfp4" in str(quantised.get("format", "")).lower():
-        return "nvfp4"
-    if method == "fp8" or "fp8" in algorithm or "float" in str(quantised.get("format", "")).lower():
-        return "fp8_block" if quantised.get("weight_block_size") else "fp8"
+    """Find the format of the weights' products, as Hugging Face's methods, compressed-tensors and ModelOpt name it.
+
+    Others are named as they are, which :func:`check_formats` refuses.
+    """
+    method, algorithm, form = (str(quantised.get(key, "")).lower() for key in ("quant_method", "quant_algo", "format"))
+    weights = _find_weights(quantised)
+    bits, kind = weights.get("num_bits"), str(weights.get("type", ""))
+    told = f"{method} {algorithm} {form}"
+    if "mxfp4" in told or "nvfp4" in told:
+        return "mxfp4" if "mxfp4" in told else "nvfp4"
+    if "fp8" in told or (kind == "float" and bits == 8) or "float" in form:
+        is_blocked = quantised.get("weight_block_size") or weights.get("block_structure")
+        return "fp8_block" if is_blocked else "fp8"
+    if (bits or quantised.get("bits")) == 4 and (kind == "int" or method in INT4_METHODS):
+        return "int4"
     return method or algorithm or "unknown"
+
+
+def _find_weights(quantised: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Find what compressed-tensors says of the weights of the first group of matrices."""
+    groups = quantised.get("config_groups")
+    first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+    weights = first.get("weights") if isinstance(first, Mapping) else None
+    return weights if isinstance(weights, Mapping) else {}
+
+
+def _find_cache_type(quantised: Mapping[str, Any]) -> str:
+    """Find the format of keys and values: 8 bits where compressed-tensors or ModelOpt say so."""
+    scheme = quantised.get("kv_cache_scheme")
+    bits = scheme.get("num_bits") if isinstance(scheme, Mapping) else None
+    is_narrow = bits == 8 or str(quantised.get("kv_cache_quant_algo", "")).upper() == "FP8"
+    return "fp8" if is_narrow else DEFAULT_PRECISION
+
+
+def _find_plain_parts(quantised: Mapping[str, Any], layers: int) -> frozenset[str]:
+    """Find the parts of layers that stay in 16 bits: those that are left out of at least half of the layers."""
+    lists = (quantised.get(key) for key in LEFT_OUT_KEYS)
+    names = [str(name) for one in lists if isinstance(one, list) for name in one]
+    found = set()
+    for part, pattern in LEFT_OUT.items():
+        of_part = [name for name in names if re.search(pattern, name)]
+        numbers = {number[1] for name in of_part if (number := re.search(r"layers\.(\d+)\.", name))}
+        of_all = any(re.search(r"layers\.\d+\.", name) is None for name in of_part)
+        if of_all or len(numbers) >= max(layers / 2, 1):
+            found.add(part)
+    return frozenset(found)

@@ -53,7 +53,8 @@ class ServingRequest(Request):
     precision: Annotated[
         str | None,
         Option(
-            "Format of the weights' products: bf16, fp16, fp8, fp8_block or nvfp4; default as the config says.",
+            "Format of the weights' products: bf16, fp16, fp8, fp8_block, nvfp4, int4 or mxfp4; default as the config "
+            "says.",
             "Precision of the weights",
             "TYPE",
             panel=Panel.ENGINE,

@@ -401,6 +401,14 @@ op("aten::_sparse_semi_structured_mm", family="gemm")(lambda signature: _compute
 op("aten::_sparse_semi_structured_addmm", family="gemm")(lambda signature: _compute_sparse_mm(signature, 1))
 
 
+UNPACKED_WEIGHTS = ("int4", "mxfp4")
+MOST_UNPACKING = 5.0
+"""How many times as long experts may take that unpack weights of 4 bits, by which of an engine's kernels do. Those of
+vLLM 0.19 took 1.0 to 1.3 times as long as experts in 16 bits with one row for each, of which packed weights are a
+quarter, and 2.8 to 5.2 times with 256 and more (aiconfigurator 0.12, H200, 297 shapes); SGLang's 0.5.10 0.37 and 2.1
+times (H100)."""
+
+
 @op("tracekit::quantised_linear", family="gemm")
 def _compute_quantised_linear(signature: Signature) -> Columns | None:
     """Compute a captured engine's GEMM of input [m, k] and weight [k, n], in the precision of its last argument."""
@@ -417,8 +425,13 @@ def _compute_expert_gemm(signature: Signature) -> Columns | None:
     if not x or weights is None or len(weights) != 3 or top_k is None or min(top_k, x[0], weights[0]) < 1:
         return None
     spread = TokenSpread(x[0], weights[0], min(top_k, weights[0]))
-    return spread.build_columns(weights[2], weights[1]) | _name_precision(signature.get_value(3))
+    precision = signature.get_value(3)
+    bracket = {"work_low": 1.0, "work_high": MOST_UNPACKING} if precision in UNPACKED_WEIGHTS else {}
+    return spread.build_columns(weights[2], weights[1]) | _name_precision(precision) | bracket
 
 
 def _name_precision(dtype: object) -> Columns:
+    """Name the precision of a captured engine's product; weights of 4 bits are unpacked to 16."""
+    if dtype in UNPACKED_WEIGHTS:
+        return {"dtype": "bf16", "weight_dtype": dtype}
     return {"dtype": dtype} if isinstance(dtype, str) else {}
