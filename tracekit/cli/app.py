@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from tracekit import __version__
+from tracekit.cli.agents import mcp
 from tracekit.cli.answer import capture, predict, report, shard, sweep
 from tracekit.cli.comparison import compare, scoreboard
 from tracekit.cli.config_file import CONFIGURED_COMMANDS, read_config, settle_defaults
@@ -142,7 +143,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Look into a trace": (report, info, doctor, export, view),
     "Record and share": (record, share, redact),
     "Look up": (demo, explain, gpus, clusters, hosts),
-    "Set up": (config, calibrate, cache, serve),
+    "Set up": (config, calibrate, cache, serve, mcp),
 }
 """By the panel of the help."""
 
@@ -172,10 +173,10 @@ def _main(
 def limit_commands(arguments: Sequence[str]) -> typer.Typer:
     """Return the command line with the one subcommand that the arguments name: typer makes the options of all it has.
 
-    Where they name none, all are needed, for the help and to say which was meant; ``demo`` runs another.
+    Where they name none, all are needed, for the help and to say which was meant; ``demo`` and ``mcp`` run others.
     """
     limited = copy(app)
-    named = [one for one in app.registered_commands if one.name in arguments[:1] and one.callback is not demo]
+    named = [one for one in app.registered_commands if one.name in arguments[:1] and one.callback not in (demo, mcp)]
     limited.registered_commands = named or app.registered_commands
     return limited
 

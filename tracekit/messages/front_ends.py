@@ -176,6 +176,9 @@ SERVER_BUG = error("This is a bug in tracekit.", "Please report it; whoever runs
 TIMELINE_NOT_DRAWN = error(
     "There is no timeline.", 'It is drawn when asked for: on the report\'s page, or with "timeline": true.'
 )
+TOOL_UNKNOWN = error("There is no tool {given!r}.", "Known are {known:list}.")
+TOOL_OPTION_UNKNOWN = error("{tool} takes no {given!r}.", "It takes {near:list}.")
+TOOL_OPTION_MALFORMED = error("{given!r} is no option.", "Write each as one word, such as --top=5.")
 TIMELINE_MISSING = error("There is no timeline.", "Its viewer comes with pip install 'tracekit-gpu[{extra}]'.")
 VALUES_TOO_MANY = error("{option} is too long.", "Give {most} values at most, each of up to {max_length} characters.")
 SERVER_READS_NO_FILES = error(
