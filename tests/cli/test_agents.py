@@ -31,7 +31,8 @@ SAMPLE = str(find_samples()[DEMO_SAMPLE])
     ("name", "given", "words"),
     [
         ("predict", {"traces": ["-t.json"], "gpu": ["l4", "t4"]}, ["--gpu=l4", "--gpu=t4", "--", "-t.json"]),
-        ("predict", {"traces": "c.json", "train": True, "compile": False, "batch": 4}, ["--batch=4", "--train", "--", "c.json"]),
+        ("predict", {"traces": "c.json", "train": True, "compile": False}, ["--train", "--", "c.json"]),
+        ("predict", {"traces": "c.json", "batch": 4}, ["--batch=4", "--", "c.json"]),
         ("predict", {"traces": ["t"], "options": ["--top=3", "-v"]}, ["--top=3", "-v", "--", "t"]),
         ("compare", {"b": "b.json", "a": "a.json"}, ["--", "a.json", "b.json"]),
         ("gpus", {}, []),

@@ -116,6 +116,7 @@ class ProgramOptions(Request):
             "Of a config: a step in which a serving engine (--framework, default vllm) decodes --batch sequences with "
             "--context tokens each.",
             "Config: a serving engine's decode step",
+            panel=Panel.ENGINE,
         ),
     ] = False
     prefill: Annotated[
@@ -123,6 +124,7 @@ class ProgramOptions(Request):
         Option(
             "Of a config: a step in which a serving engine reads --batch prompts of --seq tokens.",
             "Config: a serving engine's prefill",
+            panel=Panel.ENGINE,
         ),
     ] = False
     precision: Annotated[
@@ -149,6 +151,7 @@ class ProgramOptions(Request):
             "Of a serving engine's step: format of keys and values in the cache, bf16 (default), fp16 or fp8.",
             "Engine: precision of the cache",
             "TYPE",
+            panel=Panel.ENGINE,
         ),
     ] = None
 
