@@ -189,6 +189,7 @@ def capture(
     precision: str | None = None,
     micro_batches: int = 1,
     stack: str | None = None,
+    recompute: str | None = None,
     keywords: Mapping[str, Any] | None = None,
     gpu: str = "h100-sxm",
     measured: Trace | None = None,
@@ -220,6 +221,8 @@ def capture(
             'fp8_rowwise', 'fp8_delayed', 'fp8_block', 'mxfp8' or 'nvfp4'; None as the model has it.
         micro_batches: Forward and backward passes of a training step, whose gradients add up.
         stack: What runs a training step: 'torchtitan', 'megatron', 'hf' or 'plain'; None where that isn't told.
+        recompute: What layers run again in the backward pass, instead of keeping what they make: 'full' for all,
+            'selective' without attention and every second product; None for nothing.
         keywords: Keyword arguments of the model.
         gpu: The GPU whose predicted times the trace holds.
         measured: A recorded trace of the model, on any GPU and at any batch, that corrects its times; then its GPU
@@ -240,6 +243,7 @@ def capture(
 
     options: dict[str, Any] = {"optimizer": optimizer, "autocast": autocast, "tf32": tf32, "attention": attention}
     options |= {"channels_last": channels_last, "precision": precision, "micro_batches": micro_batches}
+    options["recompute"] = recompute
     told = CaptureOptions(train=training, compile=compile, cuda_graph=cuda_graph, stack=stack, **options)
     asked = told.follow_stack()
     if isinstance(model, str):

@@ -93,6 +93,8 @@ NARROW_FORMATS = {
 PRECISIONS = (*AUTOCAST_DTYPES, TF32, *NARROW_FORMATS)
 ATTENTION_KINDS = ("eager", "sdpa", "flash")
 """By plain products and a softmax, by the kernel that PyTorch chooses, and by FlashAttention."""
+FULL, SELECTIVE = "full", "selective"
+RECOMPUTE_KINDS = ("none", SELECTIVE, FULL)
 FUSED = "fused-"
 """Before an optimizer's name: one kernel does all for many tensors, as with ``fused=True``."""
 OPTIMIZERS = ("adamw", "adam", "sgd")
@@ -116,6 +118,8 @@ class CaptureOptions:
         precision: Format of the linear layers' products: one of :data:`PRECISIONS`; None as the program has it.
         micro_batches: Forward and backward passes of a training step, whose gradients add up.
         stack: The framework that runs it: one of :data:`~tracekit.models.stacks.STACKS`; None where it isn't told.
+        recompute: What layers run again in the backward pass: 'full' for all, 'selective' without attention and every
+            second product; None or 'none' for nothing.
         measured: A recorded trace of the program, which corrects its times; None for none.
         table: Of a DLRM: embedding tables in place of its own, as :func:`parse_table_spec` takes them.
         bottom_mlp: Of a DLRM: widths of its bottom MLP; None for its own.
@@ -135,17 +139,14 @@ class CaptureOptions:
     precision: str | None = None
     micro_batches: int = 1
     stack: str | None = None
+    recompute: str | None = None
     measured: str | None = None
     table: tuple[str, ...] = ()
     bottom_mlp: str | None = None
     top_mlp: str | None = None
 
     def __post_init__(self) -> None:
-        known = [*OPTIMIZERS, *(FUSED + one for one in OPTIMIZERS)]
-        if self.optimizer is not None and self.optimizer not in known:
-            raise RequestError(messages.OPTIMIZER_UNKNOWN(optimizer=self.optimizer, known=known))
-        if self.optimizer is not None and not self.train:
-            raise RequestError(messages.OPTIMIZER_WITHOUT_TRAINING())
+        self._check_training()
         if self.autocast not in (None, *AUTOCAST_DTYPES):
             raise RequestError(messages.AUTOCAST_UNKNOWN(autocast=self.autocast))
         if self.dtype not in (None, *DTYPES):
@@ -159,6 +160,17 @@ class CaptureOptions:
         if self.stack not in (None, *STACKS):
             raise RequestError(messages.STACK_NAME_UNKNOWN(stack=self.stack, known=list(STACKS)))
         _ = self.dlrm_edits
+
+    def _check_training(self) -> None:
+        known = [*OPTIMIZERS, *(FUSED + one for one in OPTIMIZERS)]
+        if self.optimizer is not None and self.optimizer not in known:
+            raise RequestError(messages.OPTIMIZER_UNKNOWN(optimizer=self.optimizer, known=known))
+        if self.optimizer is not None and not self.train:
+            raise RequestError(messages.OPTIMIZER_WITHOUT_TRAINING())
+        if self.recompute not in (None, *RECOMPUTE_KINDS):
+            raise RequestError(messages.RECOMPUTE_UNKNOWN(recompute=self.recompute, known=list(RECOMPUTE_KINDS)))
+        if self.recompute in (SELECTIVE, FULL) and not self.train:
+            raise RequestError(messages.RECOMPUTE_WITHOUT_TRAINING())
 
     def follow_stack(self) -> "CaptureOptions":
         """Return the options with what the stack does where they don't say."""

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.capturing.load import import_torch, name_failures
-from tracekit.capturing.options import AUTOCAST_DTYPES, DTYPES, FUSED, NARROW_FORMATS, TF32, CaptureOptions
+from tracekit.capturing.options import (
+    AUTOCAST_DTYPES,
+    DTYPES,
+    FULL,
+    FUSED,
+    NARROW_FORMATS,
+    SELECTIVE,
+    TF32,
+    CaptureOptions,
+)
 from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import models as messages
 from tracekit.models.captured import CaptureFacts
@@ -80,6 +89,7 @@ def capture(
     attention: str | None = None,
     precision: str | None = None,
     micro_batches: int = 1,
+    recompute: str | None = None,
     name: str | None = None,
     keywords: Mapping[str, Any] | None = None,
 ) -> CapturedProgram:
@@ -103,6 +113,7 @@ def capture(
         precision: Format of the linear layers' products, as :class:`CaptureOptions` has it; None as the model has it.
         micro_batches: Forward and backward passes of a training step, whose gradients add up before the optimizer's
             step.
+        recompute: What layers run again in the backward pass, as :class:`CaptureOptions` has it.
         name: Of the program; by default that of the model's class.
         keywords: Keyword arguments of the model.
 
@@ -111,14 +122,18 @@ def capture(
         RequestError: An option is unknown.
     """
     torch = import_torch()
-    CaptureOptions(
-        train=training, optimizer=optimizer, autocast=autocast, tf32=tf32, attention=attention, precision=precision
+    asked = CaptureOptions(
+        train=training,
+        optimizer=optimizer,
+        autocast=autocast,
+        tf32=tf32,
+        compile=compiled,
+        attention=attention,
+        precision=precision,
+        recompute=recompute,
     )
     if micro_batches > 1 and not training:
         raise RequestError(messages.MICRO_BATCHES_WITHOUT_TRAINING())
-    if precision in AUTOCAST_DTYPES:
-        autocast = precision
-    tf32 = tf32 or precision == TF32
     from tracekit.capturing.fusion import find_unmade_buffers
     from tracekit.capturing.known_values import KnownValues
     from tracekit.capturing.layer_memory import LayerMarks
@@ -143,12 +158,10 @@ def capture(
         with profile_ops() as profile, ExitStack() as modes:
             modes.enter_context(torch.device("meta"))
             modes.enter_context(torch.set_grad_enabled(training))
-            seen = modes.enter_context(Capture(tf32=tf32, held=held, values=values))
+            seen = modes.enter_context(Capture(tf32=tf32 or precision == TF32, held=held, values=values))
             marks = LayerMarks(model, seen.memory)
             modes.enter_context(marks.note())
-            fused = modes.enter_context(
-                _choose_kernels(torch, model, autocast, attention, precision, compiled=compiled)
-            )
+            fused = modes.enter_context(_choose_kernels(torch, model, asked))
             result = _run_passes(model, inputs, keywords, training, min(micro_batches, CAPTURED_PASSES))
             seen.memory.begin_update()
             update()
@@ -188,19 +201,22 @@ def capture(
 
 
 @contextmanager
-def _choose_kernels(
-    torch: Any, model: Any, autocast: str | None, attention: str | None, precision: str | None, *, compiled: bool
-) -> Iterator[list[str]]:
-    """Make PyTorch choose what it would on CUDA, as :func:`capture` is asked; yield the fused functions called."""
+def _choose_kernels(torch: Any, model: Any, asked: CaptureOptions) -> Iterator[list[str]]:
+    """Make PyTorch run a model as the options ask, and as it would on CUDA; yield the fused functions called."""
     from tracekit.capturing.cuda_choices import choose_as_cuda
 
+    autocast = asked.precision if asked.precision in AUTOCAST_DTYPES else asked.autocast
     half = getattr(torch, DTYPES[autocast]) if autocast else None
     with ExitStack() as modes:
-        fused = modes.enter_context(choose_as_cuda(half, attention))
-        if precision in NARROW_FORMATS:
+        fused = modes.enter_context(choose_as_cuda(half, asked.attention))
+        if asked.precision in NARROW_FORMATS:
             from tracekit.capturing.narrow_products import multiply_narrowly
 
-            modes.enter_context(multiply_narrowly(model, precision, half, compiled=compiled))
+            modes.enter_context(multiply_narrowly(model, asked.precision, half, compiled=asked.compile))
+        if asked.recompute in (FULL, SELECTIVE):
+            from tracekit.capturing.recompute import recompute_layers
+
+            modes.enter_context(recompute_layers(model, asked.recompute))
         yield fused
 
 

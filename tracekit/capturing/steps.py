@@ -158,6 +158,7 @@ class NamedProgram:
             attention=_choose_kernel(given, options),
             precision=None if is_whole else options.precision,
             micro_batches=options.micro_batches,
+            recompute=options.recompute,
             name=given.name,
             keywords=given.keywords,
         )

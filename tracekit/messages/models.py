@@ -147,6 +147,12 @@ ATTENTION_NOT_CALLED = error(
 CAPTURE_EMPTY = error("{program} launches no kernels.", "Return what a step computes.")
 OPTIMIZER_UNKNOWN = error("{--optimizer} {optimizer!r} is unknown.", "Known are {known:list}.")
 OPTIMIZER_WITHOUT_TRAINING = error("{--optimizer} goes with {--train}.", "Give both, or none.")
+RECOMPUTE_UNKNOWN = error("{--recompute} {recompute!r} is unknown.", "Known are {known:list}.")
+RECOMPUTE_WITHOUT_TRAINING = error("{--recompute} goes with {--train}.", "Give both, or none.")
+RECOMPUTE_WITHOUT_LAYERS = error(
+    "The model has no layers to recompute: no modules of one class in a ModuleList or Sequential.",
+    "Call torch.utils.checkpoint in its code, and leave {--recompute} out.",
+)
 MICRO_BATCHES_WITHOUT_TRAINING = error(
     "{--micro-batches} of a program without {--pp} are passes whose gradients add up.", "Give {--train}, too."
 )
@@ -200,9 +206,9 @@ BATCH_OF_FUNCTION = error(
     "The function chooses its batch itself.", "Give it an argument batch, or leave {--batch} out."
 )
 OPTIONS_OF_PROGRAMS = error(
-    "{--train}, {--micro-batches}, {--optimizer}, {--autocast}, {--tf32}, {--compile}, {--cuda-graph}, {--seq}, "
-    "{--dtype}, {--attention}, {--bottom-mlp}, {--top-mlp}, {--decode}, {--prefill} and {--measured} are for programs "
-    "that are captured, not for traces.",
+    "{--train}, {--micro-batches}, {--recompute}, {--optimizer}, {--autocast}, {--tf32}, {--compile}, {--cuda-graph}, "
+    "{--seq}, {--dtype}, {--attention}, {--bottom-mlp}, {--top-mlp}, {--decode}, {--prefill} and {--measured} are for "
+    "programs that are captured, not for traces.",
     "Leave them out, or give FILE.py:FUNCTION or a model's config.json.",
 )
 DECODE_AND_PREFILL = error("{--decode} and {--prefill} are two steps.", "Give one of them.")

@@ -39,6 +39,15 @@ class ProgramOptions(Request):
         Option("Of a program: adamw, adam or sgd, or fused-adamw and so on; default none.", "Program: optimizer"),
     ] = None
     micro_batches: Annotated[int | None, replace(MICRO_BATCHES, panel=Panel.LAYOUT)] = None
+    recompute: Annotated[
+        str | None,
+        Option(
+            "Of a program: layers run again in the backward pass instead of keeping what they make: full, selective "
+            "(but for attention and every second product, as torchtitan does), or none (default).",
+            "Program: recomputation",
+            "KIND",
+        ),
+    ] = None
     autocast: Annotated[
         str | None, Option("Of a program: mixed precision, bf16 or fp16.", "Program: mixed precision", "TYPE")
     ] = None
