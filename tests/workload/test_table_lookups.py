@@ -1,6 +1,7 @@
 """Look-ups in embedding tables and updates of their rows: by hand, by simulation, and what holds for all of them."""
 
 from collections import OrderedDict
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,7 @@ from tracekit.workload.ops.table_lookups import (
     ROW_CLOCKS,
     Placement,
     TableLookup,
+    compute_cache_fill,
     compute_fbgemm_lookup,
     compute_lookup_columns,
     compute_update_columns,
@@ -70,6 +72,19 @@ def test_an_update_changes_each_different_row_and_its_state(optimizer, state, pl
     on_gpu = {Placement.DEVICE: weights + states, Placement.MANAGED_CACHING: weights, Placement.MANAGED: 0}[placement]
     assert columns["bytes"] == read + on_gpu
     assert 2 * columns.get("host_bytes", 0) == weights + states - on_gpu
+
+
+def test_a_cache_is_filled_with_the_rows_that_it_lacks():
+    """Of 1,000 rows drawn evenly, a cache of all has none to fetch; one of half lacks half of those drawn."""
+    table = TableLookup(1000, 8, 10_000, 10_000, pattern=EVEN, placement=Placement.MANAGED_CACHING, cached_fraction=0.5)
+    assert table.expect_missed() == pytest.approx(500, rel=0.01)
+    assert replace(table, cached_fraction=1.0).expect_missed() == 0
+    columns = compute_cache_fill([table])
+    assert columns["host_bytes"] == pytest.approx(32 * np.sqrt(500 * 1000), rel=0.01)
+    assert columns["work_low"] * columns["host_bytes"] == pytest.approx(32 * 500, rel=0.01)
+    assert columns["work_high"] * columns["host_bytes"] == pytest.approx(32 * 1000, rel=0.01)
+    unknown = compute_cache_fill([replace(table, pattern=None)])
+    assert unknown["work_low"] < columns["work_low"]
 
 
 def test_an_unknown_optimizer_has_no_known_work():

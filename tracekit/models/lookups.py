@@ -117,6 +117,20 @@ class IndexDistribution:
             low, high = (middle, high) if found < again / 2 else (low, middle)
         return self.expect_unique(round(np.exp(high)))
 
+    def expect_missed(self, draws: float, cached_rows: float) -> float:
+        """Expect how many of the rows drawn at least once aren't in a cache that has long been in use.
+
+        It drops what was used least recently, as in ``expect_reuse_rows``.
+        """
+        if cached_rows >= self.counts.sum() / self.tables:
+            return 0.0
+        low, high = 0.0, float(np.log(MAX_COUNT))
+        for _ in range(BISECTION_STEPS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.expect_unique(np.exp(middle)) < cached_rows else (low, middle)
+        seen = self._compute_seen(min(draws, MAX_COUNT))
+        return float((self.counts * seen * (1 - self._compute_seen(np.exp(high)))).sum()) / self.tables
+
     def compute_part_shares(self, part: "TablePart") -> Floats:
         """Compute what share of all draws falls into each part of the table."""
         singles, places, rest = self._place_rows(part)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from math import sqrt
 
 from tracekit.models.lookups import BRACKET, USUAL_PATTERN, IndexPattern, TablePart, get_part_distribution
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns, build_traffic_columns
@@ -20,6 +21,8 @@ MAX_CACHED = 1 << 14
 """Expectations that are kept: a job has many equal tables, which are looked up in each step."""
 POSITION_BYTES = 4
 """Bytes of an index's original position; indices are sorted with it, to go over each row once."""
+CACHED_FRACTION = 0.2
+"""Share of a managed table's rows that FBGEMM's cache holds on the GPU, by default (``cache_load_factor``)."""
 HOST_REREAD_FRACTION = 0.45
 """Share of the rows drawn again that come over the link again: of FBGEMM's look-ups in managed memory by an H100, 1.05
 million in 434,000 different rows (NVIDIA/recsys-examples, the only measurement), at the rate of its updates."""
@@ -64,6 +67,7 @@ class TableLookup:
         placement: Where the weights lie.
         tables: Equal tables.
         part: Which rows of a larger table these are; None for all.
+        cached_fraction: Share of the rows that a cache of managed tables holds.
     """
 
     rows: int
@@ -76,6 +80,7 @@ class TableLookup:
     tables: int = 1
     index_bytes: float = INDEX_BYTES
     part: TablePart | None = None
+    cached_fraction: float = CACHED_FRACTION
 
     @property
     def row_bytes(self) -> float:
@@ -89,6 +94,11 @@ class TableLookup:
     def expect_unique(self) -> float:
         """Expect the number of different rows drawn of a table."""
         return min(_expect_unique(self.pattern or USUAL_PATTERN, self.rows, self.part, self.indices), self.indices)
+
+    def expect_missed(self) -> float:
+        """Expect how many different rows drawn of a table aren't in its cache that has long been in use."""
+        distribution = get_part_distribution(self.pattern or USUAL_PATTERN, self.rows, self.part)
+        return min(distribution.expect_missed(self.indices, self.cached_fraction * self.rows), self.expect_unique())
 
     def expect_most_frequent(self) -> float:
         """Expect how often the most frequent row of a table is drawn."""
@@ -131,6 +141,25 @@ def compute_fbgemm_lookup(tables: Sequence[TableLookup], output_bytes: float = F
     )
     waits = {"warp_clocks": float(clocks), "serial_clocks": round(longest)}
     return compute_lookup_columns(tables, output_bytes) | waits
+
+
+def compute_cache_fill(tables: Sequence[TableLookup]) -> Columns:
+    """Compute how the rows that a look-up needs come into the cache of tables in the host's memory.
+
+    A cache that has just been filled with other rows lacks all of them, one that has long been in use the rarest. How
+    far it is isn't known: the middle is likely, and the bounds of the work are both ends.
+    """
+    least, most = 0.0, 0.0
+    for one in tables:
+        even, skewed = (one, one) if one.pattern else [replace(one, pattern=pattern) for pattern in BRACKET]
+        least += one.tables * one.row_bytes * skewed.expect_missed()
+        most += one.tables * one.row_bytes * even.expect_unique()
+    likely = sqrt(max(least, 1.0) * max(most, 1.0))
+    indices = sum(one.tables * one.indices for one in tables)
+    listed = sum(one.tables * one.indices * one.index_bytes for one in tables)
+    columns = build_traffic_columns((round(indices), 1), flops=0, bytes_=round(likely + listed))
+    bounds = {"work_low": max(least, 1.0) / likely, "work_high": max(most, 1.0) / likely}
+    return columns | {"host_bytes": likely, "streamed_bytes": listed, "warp_clocks": 0.0} | bounds
 
 
 def _count_bags_of_warp(width: float) -> int:
