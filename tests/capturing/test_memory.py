@@ -82,9 +82,10 @@ def test_a_sweep_tries_layouts_where_none_is_asked_for_and_leaves_out_what_canno
         model = nn.Sequential(*(Block() for _ in range(4)))
         rows = torch.zeros(2, 128, 256)
     trace = tk.capture(model, rows, training=True)
-    found = tk.sweep(trace, cluster="8xh100-sxm").table
+    found = tk.sweep(trace, cluster="8xh100-sxm", micro_batches=16).table
     tried = set(found.filter(ranks=8).select("dp", "tp", "pp").iter_rows())
     assert {(8, 1, 1), (4, 2, 1), (4, 1, 2), (2, 2, 2), (2, 4, 1)} <= tried
+    assert set(found["fsdp"]) == set(found["sequence_parallel"]) == {False, True}
     assert set(tk.sweep(trace, cluster="8xh100-sxm", tp=2).table["tp"]) == {2}
 
 

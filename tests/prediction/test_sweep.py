@@ -8,9 +8,10 @@ import tracekit as tk
 from tests.asking import sweep
 from tests.codes import has_code
 from tracekit.errors import RequestError, TraceError
-from tracekit.parallelism.layout import LayoutError
+from tracekit.parallelism.layout import LayoutError, LayoutRequest
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
-from tracekit.prediction.sweep import Sweep
+from tracekit.prediction.sweep import Sweep, list_splits
+from tracekit.prediction.targets import resolve_targets
 from tracekit.reporting import build_prediction_report
 from tracekit.reporting.sweep import SweepReport, build_sweep_report
 from tracekit.run import prepare_run
@@ -229,3 +230,16 @@ def test_the_report_is_plain_data_that_comes_back_from_json(found):
     assert report.table.equals(found.table)
     with pytest.raises(TraceError, check=has_code("not-a-report")):
         SweepReport.from_json("{}")
+
+
+def test_splits_of_a_cluster_are_tried_with_several_numbers_of_micro_batches():
+    """Of 4 GPUs: tp 1, 2 and 4, pp 1, 2 and 4, as far as they divide them."""
+    places = resolve_targets([], ["4xh100-sxm"])
+    tried = [one.layout for one in list_splits(places, LayoutRequest(), [])]
+    splits = {(one.dp, one.tp, one.pp) for one in tried if one}
+    assert splits == {(4, 1, 1), (2, 2, 1), (1, 4, 1), (2, 1, 2), (1, 2, 2), (1, 1, 4)}
+    assert {one.micro_batches for one in tried if one and one.pp == 2} == {2, 8, 16}
+    assert {one.sequence_parallel for one in tried if one and one.tp == 2} == {False, True}
+    assert not any(one.sequence_parallel for one in tried if one and one.tp == 1)
+    asked = list_splits(places, LayoutRequest(micro_batches=6), [])
+    assert {one.layout.micro_batches for one in asked if one.layout and one.layout.pp > 1} == {6}

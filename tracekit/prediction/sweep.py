@@ -51,6 +51,8 @@ SWEEP_COLUMNS = {
     "dollars_per_1000_steps": pl.Float64,
     "dollars_per_million": pl.Float64,
     "as_the_one_before": pl.Boolean,
+    "fsdp": pl.Boolean,
+    "sequence_parallel": pl.Boolean,
 }
 
 KNEE_EFFICIENCY = 0.9
@@ -133,7 +135,8 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
 
     By default numbers of ranks are doubled from the trace's up to the whole cluster; tensor-parallel ranks, stages and
     expert-parallel ranks are the trace's; and each GPU that is no cluster's stands on its usual node. Of a program's
-    training, splits of the whole cluster are tried, too, where none are asked for; those that can't fit are left out.
+    training, splits of the whole cluster are tried, too, where none are asked for, with sequence parallelism, without,
+    and with several numbers of micro-batches; what can't fit is left out where anything may.
 
     Args:
         run: The measured run.
@@ -172,7 +175,7 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     ]
     places = resolve_targets((), [*request.clusters, *nodes])
     asked = [*dict.fromkeys(_list_targets(old, places, request.world_sizes, changes, refused))]
-    tried = [*_list_splits(places, replace(staged, batch=factor), refused)] if _is_open(run, request) else []
+    tried = [*list_splits(places, replace(staged, batch=factor), refused)] if _is_open(run, request) else []
     wanted = [*dict.fromkeys([*asked, *tried])]
     settings = resolve_settings(request, run, source, wanted)
     job = WholeJob(run, run.program, old, processed)
@@ -180,7 +183,8 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     if batch == inf:
         samples = count_rank_samples(run.program, processed, old)
         wanted = [_enlarge_batch(predictor, target, samples) for target in wanted]
-    wanted = [target for at, target in enumerate(wanted) if at < len(asked) or predictor.may_fit(target)]
+    if tried:
+        wanted = [target for target in wanted if predictor.may_fit(target)] or asked
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:
         raise LayoutError(layouts.NO_LAYOUT_PREDICTED(reason=refused[0]))
@@ -198,6 +202,10 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     )
 
 
+TRIED_MICRO_BATCHES = (1, 4, 8)
+"""Micro-batches for each stage that are tried where none are asked for."""
+
+
 def _is_open(run: MeasuredRun, request: "SweepRequest") -> bool:
     """Return whether the layout of a program's training is left open."""
     facts = run.trace.capture_facts
@@ -205,18 +213,33 @@ def _is_open(run: MeasuredRun, request: "SweepRequest") -> bool:
     return facts is not None and facts.trains and not facts.tables and not any(asked) and not request.fsdp
 
 
-def _list_splits(places: Sequence[Target], staged: LayoutRequest, refused: list[Message]) -> Iterator[Target]:
-    """List layouts of whole clusters: tensor parallelism in a node, stages, with FSDP and without."""
+def list_splits(places: Sequence[Target], staged: LayoutRequest, refused: list[Message]) -> Iterator[Target]:
+    """List layouts of whole clusters: tensor parallelism in a node, stages, with FSDP and without, and schedules.
+
+    Args:
+        places: The clusters.
+        staged: The batch, and the schedule of layouts with stages.
+        refused: Impossible layouts are added to it.
+    """
     for place in places:
         if place.cluster is None:
             continue
         gpus, node = place.cluster.gpus, place.cluster.gpus_per_node
         changes = [
-            replace(staged if pp > 1 else LayoutRequest(batch=staged.batch), tp=tp, pp=pp, fsdp=fsdp)
-            for tp, pp, fsdp in product(TRIED_SPLITS, TRIED_SPLITS, (None, True))
-            if tp <= node and gpus % (tp * pp) == 0
+            replace(one, tp=tp, pp=pp, fsdp=fsdp, sequence_parallel=sequence)
+            for tp, pp, fsdp, sequence in product(TRIED_SPLITS, TRIED_SPLITS, (None, True), (None, True))
+            if tp <= node and gpus % (tp * pp) == 0 and (tp > 1 or not sequence)
+            for one in _list_schedules(staged, pp)
         ]
         yield from _list_targets(Layout(), [place], (gpus,), changes, refused)
+
+
+def _list_schedules(staged: LayoutRequest, stages: int) -> list[LayoutRequest]:
+    """List the schedules of so many stages, with the asked number of micro-batches, or with some."""
+    if stages == 1:
+        return [LayoutRequest(batch=staged.batch)]
+    counts = [staged.micro_batches] if staged.micro_batches else [each * stages for each in TRIED_MICRO_BATCHES]
+    return [replace(staged, micro_batches=count) for count in counts]
 
 
 def _list_targets(
@@ -361,4 +384,6 @@ def _build_row(entry: SweepEntry) -> tuple[object, ...]:
         one.dollars_per_1000_steps,
         entry.dollars_per_million,
         entry.is_tied,
+        layout.sharded,
+        layout.sequence_parallel,
     )

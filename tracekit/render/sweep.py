@@ -105,6 +105,7 @@ def _build_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
         "on": lambda entry: numbers[entry.prediction.label],
         "ranks": lambda entry: str(entry.prediction.ranks),
         "layout": lambda entry: _shorten_layout(entry.prediction.layout or Layout()),
+        "micro": lambda entry: str(entry.prediction.pipeline.micro_batches) if entry.prediction.pipeline else "",
         "batch": lambda entry: f"{_get_batch(entry):g}x",
         "step": lambda entry: format_duration(entry.prediction.step.step_time_us),
         "90 % interval": lambda entry: format_interval(entry.prediction.low_us, entry.prediction.high_us),
@@ -124,6 +125,8 @@ def _build_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
         del columns["batch"]
     if all(entry.prediction.ranks == count_replicas(entry.prediction) for entry in sweep.entries):
         del columns["layout"]
+    if len({entry.prediction.pipeline.micro_batches for entry in sweep.entries if entry.prediction.pipeline}) < 2:
+        del columns["micro"]
     if all(entry.prediction.pipeline is None for entry in sweep.entries):
         del columns["bubble"]
     if all(entry.prediction.step.exposed_comm_us == 0 for entry in sweep.entries):
@@ -140,7 +143,8 @@ def _get_batch(entry: SweepEntry) -> float:
 
 def _shorten_layout(layout: Layout) -> str:
     """Format a layout for a column, such as ``dp8 tp2``."""
-    return str(layout).partition("= ")[2].replace(" x ", "_").replace(" ", "").replace("_", " ")
+    text = str(layout).partition("= ")[2].replace("sequence parallel", "seq")
+    return text.replace(" x ", "_").replace(" ", "").replace("_", " ")
 
 
 def _number_clusters(sweep: SweepReport) -> dict[str, str]:
