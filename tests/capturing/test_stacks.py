@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from tracekit.capturing.steps import NamedProgram  # noqa: E402
+from tracekit.capturing.steps import NamedProgram, capture_named  # noqa: E402
 
 CONFIG = (
     '{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,'
@@ -84,3 +84,19 @@ def test_a_stacks_ratio_and_width_are_in_the_times(monkeypatch: pytest.MonkeyPat
 def test_an_unknown_name() -> None:
     with pytest.raises(RequestError, match="no known stack"):
         CaptureOptions(stack="deepspeed")
+
+
+@pytest.mark.heavy
+def test_exchanges_run_beside_products_but_for_their_first_piece(tmp_path: Path) -> None:
+    """Of two ranks a half of each exchange is left."""
+    pytest.importorskip("transformers")
+    config = tmp_path / "config.json"
+    config.write_text(CONFIG)
+    left_us = {}
+    for stack in ("hf", "megatron"):
+        asked = CaptureOptions(train=True, seq=4096, stack=stack, compile=True, cuda_graph=True).follow_stack()
+        trace, _ = capture_named(str(config), asked, None)
+        (found,) = tk.predict(trace, cluster="8xh100-sxm", tp=2).targets
+        left_us[stack] = found.step.exposed_comm_us
+    assert left_us["megatron"] == pytest.approx(left_us["hf"] / 2, rel=0.02)
+    assert left_us["hf"] > 0

@@ -22,6 +22,9 @@ class Stack:
     Attributes:
         fuses: Whether what lies between products is one kernel.
         cuda_graph: Whether CUDA graphs launch the kernels.
+        hides_exchanges: Whether an exchange of tensor parallelism is split into as many pieces as there are ranks, all
+            but the first of which run beside the product that makes or takes them (Transformer Engine's user buffers,
+            transformer_engine/common/comm_gemm_overlap).
         optimizer: The optimizer where none is named.
         time_ratio: How many times as long the GPU's work takes as predicted kernel by kernel.
         half_width: Half-width, as a logarithm, of the 90 % interval of that ratio.
@@ -29,6 +32,7 @@ class Stack:
 
     fuses: bool = False
     cuda_graph: bool = False
+    hides_exchanges: bool = False
     optimizer: str | None = None
     time_ratio: float = 1.0
     half_width: float = 0.0
@@ -44,7 +48,7 @@ STACKS = {
     PLAIN: Stack(),
     "hf": Stack(optimizer="fused-adamw"),
     TORCHTITAN: Stack(optimizer="fused-adamw"),
-    "megatron": Stack(fuses=True, cuda_graph=True, optimizer="fused-adamw"),
+    "megatron": Stack(fuses=True, cuda_graph=True, hides_exchanges=True, optimizer="fused-adamw"),
 }
 
 

@@ -5,6 +5,7 @@ import polars as pl
 from tracekit.comm import Cluster
 from tracekit.comm.cluster import compute_rate_spread
 from tracekit.kept import keep_on_first
+from tracekit.models.stacks import find_stack
 from tracekit.parallelism.collective_calls import (
     CALL_COLUMNS,
     SIZE_COLUMNS,
@@ -13,7 +14,7 @@ from tracekit.parallelism.collective_calls import (
     predict_on_cluster,
 )
 from tracekit.parallelism.layout import Layout
-from tracekit.parallelism.process_groups import infer_group_roles
+from tracekit.parallelism.process_groups import TP_GROUP, infer_group_roles
 from tracekit.parallelism.relayout import relayout_collectives
 from tracekit.prediction.model import Target
 from tracekit.program import Program
@@ -52,7 +53,18 @@ def retarget_collectives(
     """
     old = _list_recorded(program, source)
     new = relayout_collectives(old, infer_group_roles(program), *layouts) if layouts else old
-    return _compute_times(program, new, source, target)
+    times = _compute_times(program, new, source, target)
+    facts = program.trace.capture_facts
+    is_split = layouts and facts and find_stack(facts.stack).hides_exchanges
+    return _hide_exchanges(program, times, layouts[1].tp) if layouts and is_split else times
+
+
+def _hide_exchanges(program: Program, times: pl.DataFrame, ranks: int) -> pl.DataFrame:
+    """Leave of the inserted exchanges of tensor parallelism the piece that no product hides; all of it at most."""
+    inserted = program.kernels.select("group_description").with_row_index("row")
+    put_in = inserted.filter(pl.col("group_description") == TP_GROUP)["row"]
+    shown = pl.when(pl.col("row").is_in(put_in.implode())).then(1 / ranks).otherwise(1.0)
+    return times.with_columns(pl.col("time_us", "low_us") * shown)
 
 
 @keep_on_first
