@@ -21,7 +21,7 @@ from tracekit.comm.cluster import USABLE_MEMORY_FRACTION
 from tracekit.models.lookups import USUAL_PATTERN, IndexPattern, TablePart
 from tracekit.sharding.tables import PlannedTable
 from tracekit.workload.ops.memory_traffic import INDEX_BYTES
-from tracekit.workload.ops.table_lookups import FP32_BYTES, Placement, TableLookup
+from tracekit.workload.ops.table_lookups import CACHED_FRACTION, FP32_BYTES, Placement, TableLookup
 
 USABLE_HOST_MEMORY_FRACTION = 0.95
 """Of a host's memory, for tables: the rest is the system's and the processes'. A judgement."""
@@ -98,7 +98,13 @@ class ComputeKernel(StrEnum):
 
     FUSED = "fused"
     HOST = "fused_uvm"
+    CACHED = "fused_uvm_caching"
     DENSE = "dense"
+
+
+HOSTED_LABELS = {ComputeKernel.HOST: ", in host memory", ComputeKernel.CACHED: ", in host memory with a cache"}
+"""What is told of tables in the hosts' memory."""
+PLACEMENTS = {ComputeKernel.HOST: Placement.MANAGED, ComputeKernel.CACHED: Placement.MANAGED_CACHING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +126,12 @@ class TableOption:
         """Short name."""
         split = f"{self.type} over {self.columns}" if self.columns > 1 else str(self.type)
         split += " nodes" if self.type is ShardingType.GRID else ""
-        return f"{split}, in host memory" if self.kernel is ComputeKernel.HOST else split
+        return split + HOSTED_LABELS.get(self.kernel, "")
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether the weights lie in the hosts' memory."""
+        return self.kernel in HOSTED_LABELS
 
     @property
     def is_placed(self) -> bool:
@@ -155,7 +166,7 @@ def list_options(table: PlannedTable, setting: ShardingSetting) -> list[TableOpt
     if setting.cluster.nodes > 1 and table.rows >= setting.ranks_per_node > 1:
         shared.append(TableOption(ShardingType.TABLE_ROW_WISE))
         shared += [TableOption(ShardingType.GRID, columns=count) for count in columns if count <= setting.cluster.nodes]
-    hosted = [replace(option, kernel=ComputeKernel.HOST) for option in shared]
+    hosted = [replace(option, kernel=kernel) for kernel in HOSTED_LABELS for option in shared]
     if setting.ranks > 1 and table.weight_bytes <= MAX_REPLICA_BYTES:
         shared.append(TableOption(ShardingType.DATA_PARALLEL, ComputeKernel.DENSE))
     return [*shared, *hosted]
@@ -180,7 +191,7 @@ def describe_shard(
     lookup = table.describe_lookup(-(-table.rows // over), width, indices, bags)
     if place is not None and over > 1:
         lookup = replace(lookup, part=TablePart(table.rows, over, place, _hash_name(table)))
-    return lookup.move_to(Placement.MANAGED) if option.kernel is ComputeKernel.HOST else lookup
+    return lookup.move_to(PLACEMENTS.get(option.kernel, Placement.DEVICE))
 
 
 def compute_row_shares(table: PlannedTable, over: int) -> Floats:
@@ -202,7 +213,11 @@ def _hash_name(table: PlannedTable) -> int:
 
 def compute_shard_bytes(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> float:
     """Return the bytes of the GPU's memory that a shard takes: weights, the optimizer's state, and its sums twice."""
-    held = 0.0 if option.kernel is ComputeKernel.HOST else _compute_held_bytes(table, option, setting)
+    held = (
+        _compute_cached_bytes(table, option, setting)
+        if option.is_hosted
+        else _compute_held_bytes(table, option, setting)
+    )
     lookup = describe_shard(table, option, setting)
     gradient = table.weight_bytes if option.type is ShardingType.DATA_PARALLEL else 0.0
     return held + gradient + 2 * lookup.bags * lookup.width * setting.sum_bytes + lookup.indices * INDEX_BYTES
@@ -210,7 +225,13 @@ def compute_shard_bytes(table: PlannedTable, option: TableOption, setting: Shard
 
 def compute_host_bytes(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> float:
     """Return the bytes of its host's memory that a shard takes: weights and the optimizer's state."""
-    return _compute_held_bytes(table, option, setting) if option.kernel is ComputeKernel.HOST else 0.0
+    return _compute_held_bytes(table, option, setting) if option.is_hosted else 0.0
+
+
+def _compute_cached_bytes(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> float:
+    """Compute the bytes of the GPU's memory that caches of a shard in the host's take: of weights alone."""
+    cached = CACHED_FRACTION if option.kernel is ComputeKernel.CACHED else 0.0
+    return cached * table.weight_bytes / option.count_shards(setting)
 
 
 def _compute_held_bytes(table: PlannedTable, option: TableOption, setting: ShardingSetting) -> float:

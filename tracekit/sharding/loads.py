@@ -34,7 +34,9 @@ from tracekit.workload.ops.memory_traffic import INDEX_BYTES, Columns
 from tracekit.workload.ops.table_lookups import (
     DENSE,
     UPDATING_CLOCKS,
+    Placement,
     TableLookup,
+    compute_cache_fill,
     compute_fbgemm_lookup,
     compute_update_columns,
     count_block_clocks,
@@ -101,7 +103,7 @@ def build_candidates(
         (number, option)
         for number, table in enumerate(tables)
         for option in list_options(table, setting)
-        if on_host or option.kernel is not ComputeKernel.HOST
+        if on_host or not option.is_hosted
     ]
     ways = [(tables[number], option) for number, option in options]
     shares = [compute_row_shares(table, option.count_row_shards(setting)) for table, option in ways]
@@ -109,7 +111,7 @@ def build_candidates(
         (way, int(place)) for way, mine in zip(ways, shares, strict=True) for place in (mine.argmin(), mine.argmax())
     ]
     lookups = [describe_shard(*way, setting, place) for way, place in ends]
-    lookup_us = predict_bodies(lookups, None, setting)
+    lookup_us = predict_bodies(lookups, None, setting) + _predict_fills(lookups, setting)
     update_us = predict_bodies(lookups, [choose_update(*way) for way, _ in ends], setting)
     update_us = update_us + np.repeat(_predict_dense_steps(ways, setting), 2)
     times = np.stack((lookup_us, update_us), axis=-1).reshape(-1, 2, 2)
@@ -131,6 +133,16 @@ def _predict_dense_steps(options: Sequence[tuple[PlannedTable, TableOption]], se
     rows: list[Columns] = [{"bytes": max(one, 1.0)} for one in (*bytes_, 0.0)]
     times: Floats = predict_times(rows, True, setting)["time_us"].to_numpy()
     return np.asarray(np.maximum(times[:-1] - times[-1], 0.0))
+
+
+def _predict_fills(lookups: Sequence[TableLookup], setting: ShardingSetting) -> Floats:
+    """Predict how long the caches of look-ups are filled, in us; none without one."""
+    times = np.zeros(len(lookups))
+    cached = [place for place, one in enumerate(lookups) if one.placement is Placement.MANAGED_CACHING]
+    if cached:
+        rows = [compute_cache_fill([lookups[place]]) for place in cached]
+        times[cached] = predict_times(rows, False, setting)["time_us"].to_numpy()
+    return times
 
 
 def choose_update(table: PlannedTable, option: TableOption) -> str:

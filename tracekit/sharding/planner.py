@@ -15,6 +15,7 @@ from tracekit.messages import Message
 from tracekit.messages import layouts as messages
 from tracekit.parallelism.sharded_tables import ExchangeGroup
 from tracekit.sharding.candidates import (
+    HOSTED_LABELS,
     USABLE_HOST_MEMORY_FRACTION,
     ComputeKernel,
     ShardingSetting,
@@ -35,7 +36,7 @@ from tracekit.sharding.plan import PartTime, ShardedTable, ShardingPlan, Shardin
 from tracekit.sharding.search import Assignment, Choice, allow_all, assign_greedily, fits_memory, improve
 from tracekit.sharding.tables import PlannedTable, ShardingError
 from tracekit.workload.ops.memory_traffic import Columns
-from tracekit.workload.ops.table_lookups import TableLookup
+from tracekit.workload.ops.table_lookups import TableLookup, compute_cache_fill
 
 KERNEL_COLUMNS = ("time_us", "low_us", "high_us")
 MAX_LISTED_RANKS = 16
@@ -104,6 +105,10 @@ def list_kernels(
                 groups.setdefault((rank, kind, option.kernel), []).append(lookup)
     rows: list[Columns] = [describe_rank(lookups, kind or None) for (_, kind, _), lookups in groups.items()]
     owners = [rank for rank, _, _ in groups]
+    if not updates:
+        cached = {rank: lookups for (rank, _, kernel), lookups in groups.items() if kernel is ComputeKernel.CACHED}
+        rows += map(compute_cache_fill, cached.values())
+        owners += cached
     if updates and dense_bytes:
         rows += [{"bytes": dense_bytes}] * len(listed)
         owners += listed
@@ -200,7 +205,7 @@ def _allow_only(*types: ShardingType) -> Choice:
             for hosted in (False, True)
             for kind in types
             for place in rest
-            if ways[place].option.type is kind and (ways[place].option.kernel is ComputeKernel.HOST) is hosted
+            if ways[place].option.type is kind and ways[place].option.is_hosted is hosted
         ]
         return mine or rest
 
@@ -335,7 +340,7 @@ def _compute_host_needs(
     """Compute the bytes that hosts have to hold: tables too large for the GPUs, and what the rest takes beyond them."""
     hosted, rest = 0.0, 0.0
     for table, ways in zip(tables, candidates, strict=True):
-        on_gpus = [way for way in ways if way.option.kernel is not ComputeKernel.HOST]
+        on_gpus = [way for way in ways if not way.option.is_hosted]
         held = table.weight_bytes + table.state_bytes
         if any(fits_memory(way.load, setting) for way in on_gpus):
             rest += held
@@ -354,7 +359,7 @@ def _collect_notes(
     close = [plan.name for plan in plans[1:] if plan.time_us <= plans[0].time_us * (1 + DOUBTFUL_FRACTION)]
     if close:
         notes.append(messages.SHARDING_PLANS_EQUAL(plans=close, within_pct=100 * DOUBTFUL_FRACTION))
-    hosted = sum(one.kernel is ComputeKernel.HOST for one in plans[0].tables)
+    hosted = sum(one.kernel in HOSTED_LABELS for one in plans[0].tables)
     if hosted:
         by_host = plans[0].ranks["host_bytes"].to_numpy().reshape(setting.cluster.nodes, -1).sum(axis=1)
         host_bytes = setting.cluster.host_memory_bytes
