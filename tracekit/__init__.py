@@ -190,6 +190,7 @@ def capture(
     micro_batches: int = 1,
     stack: str | None = None,
     recompute: str | None = None,
+    lora: int | None = None,
     keywords: Mapping[str, Any] | None = None,
     gpu: str = "h100-sxm",
     measured: Trace | None = None,
@@ -223,6 +224,8 @@ def capture(
         stack: What runs a training step: 'torchtitan', 'megatron', 'hf' or 'plain'; None where that isn't told.
         recompute: What layers run again in the backward pass, instead of keeping what they make: 'full' for all,
             'selective' without attention and every second product; None for nothing.
+        lora: Rank of the adapters that are trained beside the frozen linear layers of the layers that repeat; None to
+            train all parameters.
         keywords: Keyword arguments of the model.
         gpu: The GPU whose predicted times the trace holds.
         measured: A recorded trace of the model, on any GPU and at any batch, that corrects its times; then its GPU
@@ -243,7 +246,7 @@ def capture(
 
     options: dict[str, Any] = {"optimizer": optimizer, "autocast": autocast, "tf32": tf32, "attention": attention}
     options |= {"channels_last": channels_last, "precision": precision, "micro_batches": micro_batches}
-    options["recompute"] = recompute
+    options |= {"recompute": recompute, "lora": lora}
     told = CaptureOptions(train=training, compile=compile, cuda_graph=cuda_graph, stack=stack, **options)
     asked = told.follow_stack()
     if isinstance(model, str):

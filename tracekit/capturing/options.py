@@ -120,6 +120,7 @@ class CaptureOptions:
         stack: The framework that runs it: one of :data:`~tracekit.models.stacks.STACKS`; None where it isn't told.
         recompute: What layers run again in the backward pass: 'full' for all, 'selective' without attention and every
             second product; None or 'none' for nothing.
+        lora: Rank of the adapters that are trained beside the frozen linear layers; None to train all parameters.
         measured: A recorded trace of the program, which corrects its times; None for none.
         table: Of a DLRM: embedding tables in place of its own, as :func:`parse_table_spec` takes them.
         bottom_mlp: Of a DLRM: widths of its bottom MLP; None for its own.
@@ -140,6 +141,7 @@ class CaptureOptions:
     micro_batches: int = 1
     stack: str | None = None
     recompute: str | None = None
+    lora: int | None = None
     measured: str | None = None
     table: tuple[str, ...] = ()
     bottom_mlp: str | None = None
@@ -169,6 +171,8 @@ class CaptureOptions:
             raise RequestError(messages.OPTIMIZER_WITHOUT_TRAINING())
         if self.recompute not in (None, *RECOMPUTE_KINDS):
             raise RequestError(messages.RECOMPUTE_UNKNOWN(recompute=self.recompute, known=list(RECOMPUTE_KINDS)))
+        if self.lora and not self.train:
+            raise RequestError(messages.LORA_WITHOUT_TRAINING())
         if self.recompute in (SELECTIVE, FULL) and not self.train:
             raise RequestError(messages.RECOMPUTE_WITHOUT_TRAINING())
 

@@ -90,6 +90,7 @@ def capture(
     precision: str | None = None,
     micro_batches: int = 1,
     recompute: str | None = None,
+    lora: int | None = None,
     name: str | None = None,
     keywords: Mapping[str, Any] | None = None,
 ) -> CapturedProgram:
@@ -114,6 +115,7 @@ def capture(
         micro_batches: Forward and backward passes of a training step, whose gradients add up before the optimizer's
             step.
         recompute: What layers run again in the backward pass, as :class:`CaptureOptions` has it.
+        lora: Rank of adapters that are trained in place of the model's own parameters; None for none.
         name: Of the program; by default that of the model's class.
         keywords: Keyword arguments of the model.
 
@@ -131,9 +133,25 @@ def capture(
         attention=attention,
         precision=precision,
         recompute=recompute,
+        micro_batches=micro_batches,
+        channels_last=channels_last,
+        lora=lora,
     )
     if micro_batches > 1 and not training:
         raise RequestError(messages.MICRO_BATCHES_WITHOUT_TRAINING())
+    called = name or type(model).__name__
+    with ExitStack() as edits:
+        if lora:
+            from tracekit.capturing.lora import add_adapters
+
+            edits.enter_context(add_adapters(model, lora))
+        return _capture_step(torch, model, inputs, keywords or {}, called, asked)
+
+
+def _capture_step(
+    torch: Any, model: Any, inputs: Any, keywords: Mapping[str, Any], called: str, asked: CaptureOptions
+) -> CapturedProgram:
+    """Capture a step of a model with adapters, if any; arguments and errors as for :func:`capture`."""
     from tracekit.capturing.fusion import find_unmade_buffers
     from tracekit.capturing.known_values import KnownValues
     from tracekit.capturing.layer_memory import LayerMarks
@@ -141,37 +159,36 @@ def capture(
     from tracekit.capturing.ops import Capture, profile_ops, sum_bytes
 
     values = KnownValues()
-    called = name or type(model).__name__
-    is_fused = (optimizer or "").startswith(FUSED)
+    is_fused = (asked.optimizer or "").startswith(FUSED)
     with name_failures(lambda error: messages.CAPTURE_FAILED(program=called, error=error)):
         parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
         if isinstance(model, torch.nn.Module):
-            model.train(training)
+            model.train(asked.train)
             model.zero_grad()
-        inputs, keywords = values.move_to_meta((inputs, dict(keywords or {})))
-        if channels_last:
+        inputs, keywords = values.move_to_meta((inputs, dict(keywords)))
+        if asked.channels_last:
             model, inputs, keywords = _put_channels_last(torch, (model, inputs, keywords))
         trained = [parameter for parameter in parameters if parameter.requires_grad and parameter.numel()]
-        update = _build_optimizer(torch, None if is_fused else optimizer, trained)
+        update = _build_optimizer(torch, None if is_fused else asked.optimizer, trained)
         held = [*parameters, *_list_tensors(torch, model, inputs, keywords)]
-        states = _count_state_bytes(optimizer, trained)
+        states = _count_state_bytes(asked.optimizer, trained)
         with profile_ops() as profile, ExitStack() as modes:
             modes.enter_context(torch.device("meta"))
-            modes.enter_context(torch.set_grad_enabled(training))
-            seen = modes.enter_context(Capture(tf32=tf32 or precision == TF32, held=held, values=values))
+            modes.enter_context(torch.set_grad_enabled(asked.train))
+            seen = modes.enter_context(Capture(tf32=asked.tf32 or asked.precision == TF32, held=held, values=values))
             marks = LayerMarks(model, seen.memory)
             modes.enter_context(marks.note())
             fused = modes.enter_context(_choose_kernels(torch, model, asked))
-            result = _run_passes(model, inputs, keywords, training, min(micro_batches, CAPTURED_PASSES))
+            result = _run_passes(model, inputs, keywords, asked.train, min(asked.micro_batches, CAPTURED_PASSES))
             seen.memory.begin_update()
             update()
             del result
-            if compiled:
+            if asked.compile:
                 seen.memory.leave_out(find_unmade_buffers(seen.calls))
             gradients = [one.grad for one in parameters if one.grad is not None]
             peaks, activations = seen.memory.list_peaks(gradients), seen.memory.list_activations(gradients)
-            layers = marks.measure(seen.memory.trace_activations(gradients)) if training else None
-    if attention and not fused:
+            layers = marks.measure(seen.memory.trace_activations(gradients)) if asked.train else None
+    if asked.attention and not fused:
         raise CaptureError(messages.ATTENTION_NOT_CALLED())
     if not seen.calls:
         raise CaptureError(messages.CAPTURE_EMPTY(program=called))
@@ -185,19 +202,20 @@ def capture(
         peak_bytes=held_bytes + seen.memory.peak_bytes,
         state_bytes=states,
         peaks=peaks,
-        activations=activations if training else (),
+        activations=activations if asked.train else (),
         layers=layers,
-        trains=training,
-        precision=precision if precision in NARROW_FORMATS else "",
-        micro_batches=micro_batches,
+        trains=asked.train,
+        precision=(asked.precision or "") if asked.precision in NARROW_FORMATS else "",
+        micro_batches=asked.micro_batches,
+        frozen_bytes=sum_bytes(one for one in parameters if not one.requires_grad) if asked.lora else 0,
     )
     found = CapturedProgram(called, tuple(seen.calls), profile, facts)
-    if compiled:
+    if asked.compile:
         found = found.fuse_calls()
-    found = repeat_last_pass(found, micro_batches)
+    found = repeat_last_pass(found, asked.micro_batches)
     if not is_fused or not trained:
         return found
-    return found.add_call(build_fused_call(str(optimizer).removeprefix(FUSED), trained))
+    return found.add_call(build_fused_call(str(asked.optimizer).removeprefix(FUSED), trained))
 
 
 @contextmanager

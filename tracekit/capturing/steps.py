@@ -159,6 +159,7 @@ class NamedProgram:
             precision=None if is_whole else options.precision,
             micro_batches=options.micro_batches,
             recompute=options.recompute,
+            lora=options.lora,
             name=given.name,
             keywords=given.keywords,
         )

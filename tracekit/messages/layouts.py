@@ -90,6 +90,10 @@ SCHEDULE_UNKNOWN = error(
     "There is no schedule {name!r}.",
     "Give 1f1b, zero-bubble, interleaved, or interleaved:N with at least 2 chunks a stage.",
 )
+ADAPTERS_SPLIT = error(
+    "FSDP and tensor parallelism would split the frozen parameters beside the adapters; how isn't known.",
+    "Leave out {--fsdp} and {--tp}, or {--lora}. {--dp} and {--pp} work.",
+)
 SCHEDULE_WITHOUT_STAGES = error(
     "Micro-batches of a trace, and schedules, need pipeline parallelism.",
     "Give {--pp} too. A program that is captured accumulates gradients over micro-batches without it.",

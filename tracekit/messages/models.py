@@ -153,6 +153,10 @@ RECOMPUTE_WITHOUT_LAYERS = error(
     "The model has no layers to recompute: no modules of one class in a ModuleList or Sequential.",
     "Call torch.utils.checkpoint in its code, and leave {--recompute} out.",
 )
+LORA_WITHOUT_TRAINING = error("{--lora} goes with {--train}.", "Give both, or none.")
+LORA_WITHOUT_LAYERS = error(
+    "The model has no linear layers that repeat, which adapters could go beside.", "Leave {--lora} out."
+)
 MICRO_BATCHES_WITHOUT_TRAINING = error(
     "{--micro-batches} of a program without {--pp} are passes whose gradients add up.", "Give {--train}, too."
 )
@@ -206,9 +210,9 @@ BATCH_OF_FUNCTION = error(
     "The function chooses its batch itself.", "Give it an argument batch, or leave {--batch} out."
 )
 OPTIONS_OF_PROGRAMS = error(
-    "{--train}, {--micro-batches}, {--recompute}, {--optimizer}, {--autocast}, {--tf32}, {--compile}, {--cuda-graph}, "
-    "{--seq}, {--dtype}, {--attention}, {--bottom-mlp}, {--top-mlp}, {--decode}, {--prefill} and {--measured} are for "
-    "programs that are captured, not for traces.",
+    "{--train}, {--micro-batches}, {--recompute}, {--lora}, {--optimizer}, {--autocast}, {--tf32}, {--compile}, "
+    "{--cuda-graph}, {--seq}, {--dtype}, {--attention}, {--bottom-mlp}, {--top-mlp}, {--decode}, {--prefill} and "
+    "{--measured} are for programs that are captured, not for traces.",
     "Leave them out, or give FILE.py:FUNCTION or a model's config.json.",
 )
 DECODE_AND_PREFILL = error("{--decode} and {--prefill} are two steps.", "Give one of them.")

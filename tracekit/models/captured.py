@@ -74,6 +74,7 @@ class CaptureFacts:
         layers: What layers hold; None where nothing tells.
         trains: Whether the step has a backward pass.
         micro_batches: Its forward and backward passes, whose gradients add up.
+        frozen_bytes: Size of the parameters that aren't trained, where adapters are.
         batch: Sequences of a step; 0 where they aren't known.
         tokens: Tokens of a step, likewise.
         collectives: Collectives that its ops have and the trace lacks.
@@ -100,6 +101,7 @@ class CaptureFacts:
     activations: tuple[tuple[Size, tuple[tuple[Size, ...], ...]], ...] = ()
     layers: LayerMemory | None = None
     micro_batches: Size = 1
+    frozen_bytes: Size = 0
     batch: Size = 0
     tokens: Size = 0
     collectives: Size = 0

@@ -26,10 +26,13 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
         new: Another one.
 
     Raises:
-        LayoutError: FSDP was requested for inference.
+        LayoutError: FSDP was requested for inference, or ranks would split adapters.
     """
     if new.sharded and not old.sharded and not is_training(program):
         raise LayoutError(layouts.FSDP_OF_INFERENCE())
+    facts = program.trace.capture_facts
+    if facts and facts.frozen_bytes and (new.sharded or new.tp > 1):
+        raise LayoutError(layouts.ADAPTERS_SPLIT())
     exchanges = insert_sequence_exchanges if new.sequence_parallel else insert_layer_allreduces
     parts: tuple[Inserter, ...] = (exchanges,) if old.tp == 1 < new.tp else ()
     if new.tables is not None:

@@ -62,12 +62,14 @@ class ModelState:
         min_optimizer_bytes: Least optimizer state.
         max_optimizer_bytes: Largest optimizer state.
         largest_two_fraction: Fraction of the parameters in the two largest ones, likely the embedding and the head.
+        frozen_bytes: Parameters without gradients, where others are trained beside them.
     """
 
     parameter_gradient_bytes: float
     min_optimizer_bytes: float
     max_optimizer_bytes: float
     largest_two_fraction: float
+    frozen_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ def estimate_memory_needs(program: Program) -> MemoryNeeds:
     written = captured.peak_bytes - captured.held_bytes
     if captured.trains and captured.peaks:
         ends = state.largest_two_fraction if state else 0.0
-        state = ModelState(2 * captured.parameter_bytes, captured.state_bytes, captured.state_bytes, ends)
+        held = 2 * captured.parameter_bytes - captured.frozen_bytes
+        state = ModelState(held, captured.state_bytes, captured.state_bytes, ends, captured.frozen_bytes)
         written = max(activations for _, activations, _ in captured.peaks)
     return MemoryNeeds(state, written, _compute_traced_bucket_bytes(program, state))
 
@@ -372,7 +375,9 @@ def _compute_traced_bucket_bytes(program: Program, state: ModelState | None) -> 
 
 def _compute_bucket_bytes(state: ModelState | None, job: Layout) -> float:
     """Compute the size of DDP's buckets, which hold a copy of each gradient by default."""
-    return state.parameter_gradient_bytes / 2 if state and job.dp > 1 and not job.sharded else 0.0
+    return (
+        (state.parameter_gradient_bytes - state.frozen_bytes) / 2 if state and job.dp > 1 and not job.sharded else 0.0
+    )
 
 
 def _get_recorded_bytes(program: Program) -> int | None:

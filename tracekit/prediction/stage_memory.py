@@ -89,10 +89,11 @@ def compute_stage_needs(
     peaks, passes = _schedule_activations(new, facts.micro_batches, kept * activations, extra * activations)
     parameters = split * chunk_parameters.reshape(new.chunks, new.pp).sum(axis=0)
     shards = 1 / ranks if most and ranks > 1 else 0.0
-    buckets = parameters if old.dp == 1 < new.dp and not new.sharded else 0.0
+    trained = 1 - facts.frozen_bytes / max(facts.parameter_bytes, 1)
+    buckets = trained * parameters if old.dp == 1 < new.dp and not new.sharded else 0.0
     per_parameter = facts.state_bytes / max(facts.parameter_bytes, 1)
     update = parameters / max(facts.parameter_bytes, 1) * facts.peaks[-1][2] / ranks
-    state = parameters * (2 + 2 * shards + per_parameter / ranks)
+    state = parameters * ((1 + trained) * (1 + shards) + per_parameter / ranks)
     other = facts.held_bytes - facts.parameter_bytes - facts.state_bytes
     return StageNeeds(state, state + buckets + other + np.maximum(peaks, update), passes)
 

@@ -48,6 +48,17 @@ class ProgramOptions(Request):
             "KIND",
         ),
     ] = None
+    lora: Annotated[
+        int | None,
+        Option(
+            "Of a program: train adapters of this rank (LoRA) beside the linear layers of its repeated layers, which "
+            "are frozen, as is all else.",
+            "Program: rank of LoRA's adapters",
+            "RANK",
+            minimum=1,
+            maximum=MAX_COUNT,
+        ),
+    ] = None
     autocast: Annotated[
         str | None, Option("Of a program: mixed precision, bf16 or fp16.", "Program: mixed precision", "TYPE")
     ] = None
