@@ -78,3 +78,12 @@ def test_each_kind_of_model_gets_its_inputs(
     shapes = {name: tuple(one.shape) for name, one in given.keywords.items() if name != "use_cache"}
     assert (shapes, given.tokens) == (inputs, tokens)
     assert capture(given.model, training=True, keywords=given.keywords).facts.trains
+
+
+def test_mambas_scan_is_one_kernel_each_way(tmp_path: Path) -> None:
+    """transformers without mamba-ssm goes through the tokens one by one."""
+    config = {"model_type": "mamba", "hidden_size": 64, "state_size": 8, "num_hidden_layers": 2, "vocab_size": 512}
+    given = load(tmp_path, config)
+    calls = [call for call in capture(given.model, training=True, keywords=given.keywords).calls if "Scan" in call.op]
+    assert [call.op for call in calls] == ["SelectiveScanFn"] * 2 + ["SelectiveScanFnBackward"] * 2
+    assert (calls[0].dims[0], calls[0].dims[2]) == ([2, 128, 64], [128, 8])

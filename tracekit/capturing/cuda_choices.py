@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from tracekit.capturing.recurrent_layers import make_recurrence
+from tracekit.capturing.state_space_layers import SCAN, list_scans, scan
 from tracekit.errors import CaptureError
 from tracekit.messages import models as messages
 
@@ -73,6 +74,8 @@ def choose_as_cuda(autocast: torch.dtype | None = None, attention: str | None = 
             patches.enter_context(patch.object(owner, name, function))
         if masking := sys.modules.get(HF_MASKS):
             patches.enter_context(patch.object(masking, HF_PACKED, lambda *args, **kwargs: None))
+        for module in list_scans():
+            patches.enter_context(patch.object(module, SCAN, scan))
         patches.enter_context(mode)
         yield called
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tracekit.capturing.recurrent_layers import name_recurrent_kernels
+from tracekit.capturing.state_space_layers import KERNELS as SCANS
 from tracekit.capturing.table_lookups import name_fbgemm_kernels
 from tracekit.workload.ops.embedding import TABLE_ROWS_ARGUMENT
 
@@ -79,6 +80,8 @@ def list_kernel_names(op: str, given: Sequence[Any]) -> tuple[str, ...]:
     """List the kernels that an op launches with its arguments."""
     if op.startswith("fbgemm::"):
         return name_fbgemm_kernels(op, given)
+    if op in SCANS:
+        return SCANS[op]
     if op in BY_ARGUMENTS:
         return BY_ARGUMENTS[op](given)
     names = next(names for pattern, names in NAMES if re.search(pattern, op))

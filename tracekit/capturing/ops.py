@@ -23,6 +23,8 @@ from tracekit.arrays import Ints
 from tracekit.capturing.calls import Call, Operand, OpProfile
 from tracekit.capturing.kernel_names import TF32, lies_by_pixel, list_following_ops, list_kernel_names
 from tracekit.capturing.known_values import KnownValues, ReadingMode
+from tracekit.capturing.state_space_layers import KERNELS as SCANS
+from tracekit.capturing.state_space_layers import MAMBA_CAPTURED
 from tracekit.capturing.table_lookups import FBGEMM, FBGEMM_CAPTURED
 
 BLOCK_BYTES = 512
@@ -325,7 +327,8 @@ class Capture(ReadingMode):
         if not _is_on_gpu((args, kwargs)):
             return result
         self.memory.note(result)
-        name = func._schema.name.removeprefix("aten::").removeprefix(FBGEMM_CAPTURED.removesuffix(FBGEMM))
+        name = func._schema.name.removeprefix("aten::").removeprefix(f"{MAMBA_CAPTURED}::")
+        name = name.removeprefix(FBGEMM_CAPTURED.removesuffix(FBGEMM))
         if not NO_KERNEL.search(name):
             defaults = (argument.default_value for argument in func._schema.arguments[len(args) :])
             op, given = ("copy_", (result, *args)) if name in ("_to_copy", "clone") else (name, (*args, *defaults))
@@ -370,7 +373,7 @@ def build_call(op: str, given: Sequence[Any], *, tf32: bool = False) -> Call:
     single = next((arg.dtype for arg in given if isinstance(arg, Tensor)), None) is torch.float32
     names = list_kernel_names(op, given)
     return Call(
-        op if "::" in op else f"aten::{op}",
+        op if "::" in op or op in SCANS else f"aten::{op}",
         [_dims(arg) for arg in given],
         [_type(arg) for arg in given],
         [_concrete(arg) for arg in given],

@@ -1,6 +1,7 @@
 """Which of Hugging Face's language models can be captured: each kind with its default config, a training step.
 
-No times are compared here. The kinds are the first of transformers' list, in its order.
+Kinds whose default config isn't a model get what their checkpoints have. No times are compared here. The kinds are the
+first of transformers' list, in its order.
 """
 
 import json
@@ -19,8 +20,16 @@ from tracekit.capturing.program import capture
 
 INPUTS = ()
 KINDS = 80
-TOKENS = 256
-MAX_SECONDS = 20
+TOKENS = 512
+MAX_SECONDS = 60
+"""Of the CPU."""
+SIZES: dict[str, dict[str, Any]] = {
+    "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
+    "dbrx": {"attn_config": {"rope_theta": 5e5, "kv_n_heads": 8, "clip_qkv": 8}},
+    "deepseek_v2": {"num_experts_per_tok": 6},
+    "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},
+}
+"""Keys that kinds need whose default config isn't a model."""
 MAX_REASON_CHARS = 110
 
 
@@ -50,6 +59,7 @@ def try_kind(transformers: Any, kind: str) -> str:
         with limit_time(), TemporaryDirectory() as folder:
             config = Path(folder) / "config.json"
             given = transformers.AutoConfig.for_model(kind).to_dict() | {"model_type": kind, "architectures": []}
+            given |= SIZES.get(kind, {})
             config.write_text(json.dumps(given, default=str), encoding="utf-8")
             loaded = load_config_model(config, 1, TOKENS, "bf16", training=True)
             capture(loaded.model, training=True, keywords=loaded.keywords)
@@ -65,10 +75,10 @@ def limit_time() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TimeoutError(f"over {MAX_SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(MAX_SECONDS)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
