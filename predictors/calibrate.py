@@ -16,7 +16,7 @@ from predictors.gpu import Gpu
 from predictors.hardware import Hardware, derive_hardware
 from predictors.kernels import INTEGER_COLUMNS, KERNEL_COLUMNS
 from predictors.laws.law import LAWS
-from predictors.model import evaluate_kernels, evaluate_law, split_by_law
+from predictors.model import compute_architecture_shifts, evaluate_kernels, evaluate_law, split_by_law
 from predictors.weights_file import LawCalibration, Weights, load_weights
 
 OUTLIER_SDS = 3.0
@@ -26,6 +26,9 @@ GAUSS_NEWTON_STEPS = 4
 
 COMPUTE_BOUND_LAWS = ("gemm half", "gemm fp8", "conv half", "prefill", "encoder", "sequence")
 """Laws whose GPUs' offsets of the compute rate go together (study of modern GPUs, answer 8)."""
+ARCHITECTURE_SD = 0.2
+"""Standard deviation of how much of an architecture's learned correction a GPU of another one has. Most probable were
+0.19 to 0.23 by GPUs that were left out, in GEMMs and attention; 0.1 to 0.3 are as good within 0.2 points."""
 SHARED_OFFSET_FRACTION = 0.5
 """How much of the products' offset of the compute rate the other compute-bound laws take over."""
 
@@ -33,8 +36,9 @@ SHARED_OFFSET_FRACTION = 0.5
 def calibrate(kernels: pl.DataFrame, gpu: Gpu, weights: Weights) -> Weights:
     """Return the weights, calibrated for one GPU with kernels measured on it.
 
-    For each law, find the most probable offsets of the law's constants and of the trust in the learned correction,
-    given the measurements and the errors of GPUs that were left out of the fit. Then fit a Gaussian process to the
+    For each law, find the most probable offsets of the law's constants and of the trust in the learned correction, and
+    for a GPU without a sibling the architectures that it is like, given the measurements and the errors of GPUs that
+    were left out of the fit. Then fit a Gaussian process to the
     remaining errors. Its correction fades with the distance from the measured shapes.
 
     Args:
@@ -79,13 +83,15 @@ class LawObservations:
     Attributes:
         coordinates: From ``gaussian_process.compute_coordinates``, (axes, kernels).
         log_errors: log(measured / predicted), (kernels,).
-        log_time_change: Maps one vector of offsets (of the law's constants, and last of the trust in the learned
-            correction) to the change of log(predicted time), (kernels,).
+        log_time_change: Maps one vector of offsets (of the law's constants, of the trust in the learned correction, and
+            of the architectures, which may be left out) to the change of log(predicted time), (kernels,).
+        architectures: Those whose learned corrections the GPU may have a part of.
     """
 
     coordinates: Floats
     log_errors: Floats
     log_time_change: Callable[[Floats], Floats]
+    architectures: tuple[str, ...] = ()
 
     def compute_jacobian(self, offset: Floats) -> Floats:
         """Derivatives of `moved`, (kernels, offsets)."""
@@ -111,25 +117,38 @@ def compare_with_predictions(law: str, rows: pl.DataFrame, gpu: Hardware, weight
     terms, time_us = evaluate_law(of_rows, law, gpu, replace(weights, calibrated={}))
     correction = np.log(time_us) - np.log(terms.time_us)
     names = list_adjustable_constants(law)
+    shifts = compute_architecture_shifts(of_rows, law, gpu, weights)
+    shift = np.stack([*shifts.values()], axis=1) if shifts else np.zeros((correction.size, 0))
 
     def moved(offset: Floats) -> Floats:
+        trust, parts = offset[len(names)], offset[len(names) + 1 :]
         changed = weights.get_law(law).compute_constants(
             gpu, of_rows.frameworks, dict(zip(names, offset, strict=False))
         )
         there = LAWS[law].evaluate(columns, of_rows.share, gpu, changed)
-        return np.asarray(np.log(there.time_us) - np.log(terms.time_us) + offset[-1] * correction)
+        learned = trust * correction + shift[:, : parts.size] @ parts
+        return np.asarray(np.log(there.time_us) - np.log(terms.time_us) + learned)
 
     missed = np.log(rows["measured_us"].to_numpy()) - np.log(time_us)
-    return LawObservations(compute_coordinates(law, of_rows.frameworks, columns, terms, gpu), missed, moved)
+    places = compute_coordinates(law, of_rows.frameworks, columns, terms, gpu)
+    return LawObservations(places, missed, moved, tuple(shifts))
+
+
+def get_offset_sds(law: str, observed: LawObservations, spread: ErrorSpread) -> Floats:
+    """Standard deviations of the offsets of a law's constants, of the trust, and of the architectures."""
+    of_law = spread.get_offset_sds(list_adjustable_constants(law))
+    return np.concatenate([of_law, np.full(len(observed.architectures), ARCHITECTURE_SD)])
 
 
 def _calibrate_law(law: str, rows: pl.DataFrame, gpu: Hardware, weights: Weights) -> LawCalibration:
     names = list_adjustable_constants(law)
     spread = weights.get_spread(law)
     observed = compare_with_predictions(law, rows, gpu, weights)
-    offset, weight = fit_offsets(observed, spread, spread.get_offset_sds(names))
+    offset, weight = fit_offsets(observed, spread, get_offset_sds(law, observed, spread))
     moved = dict(zip(names, offset.tolist(), strict=False))
-    return LawCalibration(moved, float(offset[-1]), GaussianProcessCorrection(spread, observed.coordinates, weight))
+    trust, *parts = offset[len(names) :].tolist()
+    like = dict(zip(observed.architectures, parts, strict=True))
+    return LawCalibration(moved, trust, like, GaussianProcessCorrection(spread, observed.coordinates, weight))
 
 
 def fit_offsets(observed: LawObservations, spread: ErrorSpread, sd: Floats) -> tuple[Floats, Floats]:

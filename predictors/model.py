@@ -290,24 +290,51 @@ def evaluate_law(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> 
         learned = grown.predict(compute_features(law, rows.frameworks, *of_twin, twin or gpu))
     learned *= 1.0 if weights.is_trained_on(law, twin or gpu) else LAWS[law].unseen_gpu_fraction
     correction = LAWS[law].compute_correctable_fraction(terms) * learned
-    own = weights.calibrated.get((law, gpu.slug))
-    if own is not None:
-        correction = (1 + own.trust) * correction
-        if own.gaussian_process is not None:
-            correction = correction + own.gaussian_process.predict(
-                compute_coordinates(law, rows.frameworks, columns, terms, gpu)
-            )
-    if own is not None or known is not rows:
-        terms = _compute_law_terms(rows, law, gpu, weights, own.offset if own else None)[1]
-    if twin is not None and known is not rows:
-        of_twin = _compute_law_terms(rows, law, twin, weights)
+    if known is not rows:
+        terms = _compute_law_terms(rows, law, gpu, weights)[1]
+        if twin is not None:
+            of_twin = _compute_law_terms(rows, law, twin, weights)
     time_us = np.exp(np.log(terms.time_us) + correction)
-    if twin is not None and own is None:
+    if twin is not None:
         there_us = of_twin[1].time_us * np.exp(LAWS[law].compute_correctable_fraction(of_twin[1]) * learned)
         rate = columns["tflops"] / of_twin[0]["tflops"]
         least, most = gpu.bound_time_ratio(twin, rate, law in EXPONENTIAL_LAWS)
         time_us = np.clip(time_us, there_us * least, there_us * most)
+    if (law, gpu.slug) in weights.calibrated:
+        return _apply_calibration(rows, law, gpu, weights, terms, time_us)
     return terms, time_us
+
+
+def _apply_calibration(
+    rows: LawInputs, law: str, gpu: Hardware, weights: Weights, terms: LatencyTerms, time_us: Floats
+) -> tuple[LatencyTerms, Floats]:
+    """Move the terms and the time that rows have without a calibration to what was measured on their GPU."""
+    own = weights.calibrated[law, gpu.slug]
+    correction = (1 + own.trust) * (np.log(time_us) - np.log(terms.time_us))
+    if own.architectures:
+        shifts = compute_architecture_shifts(rows, law, gpu, weights)
+        correction = correction + sum(part * shifts[one] for one, part in own.architectures.items())
+    if own.gaussian_process is not None:
+        places = compute_coordinates(law, rows.frameworks, rows.to_columns(gpu), terms, gpu)
+        correction = correction + own.gaussian_process.predict(places)
+    moved = _compute_law_terms(rows, law, gpu, weights, own.offset)[1]
+    return moved, np.exp(np.log(moved.time_us) + correction)
+
+
+def compute_architecture_shifts(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> dict[str, Floats]:
+    """Compute how log(time) would change with each architecture's correction in place of the one of all GPUs.
+
+    Returns:
+        Architecture -> (rows,); empty for a GPU that has a sibling, or was measured.
+    """
+    others = weights.list_other_corrections(law, gpu)
+    if not others:
+        return {}
+    columns, terms = _compute_law_terms(_place_releases(rows.without_masks(), law, gpu, weights), law, gpu, weights)
+    features = compute_features(law, rows.frameworks, columns, terms, gpu)
+    shared = LAWS[law].unseen_gpu_fraction * weights.corrections[f"all/{law}"].predict(features)
+    part = LAWS[law].compute_correctable_fraction(terms)
+    return {architecture: part * (trees.predict(features) - shared) for architecture, trees in others.items()}
 
 
 def _place_releases(rows: LawInputs, law: str, gpu: Hardware, weights: Weights) -> LawInputs:

@@ -134,11 +134,13 @@ class LawCalibration:
     Attributes:
         offset: Constant -> addition to the GPU's own offset.
         trust: Addition to the fraction of the learned correction that applies.
+        architectures: Architecture -> how much of its learned correction takes the place of the one of all GPUs.
         gaussian_process: Correction near the measured shapes; None if only other laws were measured.
     """
 
     offset: dict[str, float]
     trust: float = 0.0
+    architectures: dict[str, float] = field(default_factory=dict)
     gaussian_process: GaussianProcessCorrection | None = None
 
 
@@ -208,6 +210,13 @@ class Weights:
         """The correction of a law on a GPU: its architecture's, which siblings share, or else the general one."""
         own = self.corrections.get(f"{gpu.architecture}/{law}") if self.has_sibling(law, gpu) else None
         return own or self.corrections.get(f"all/{law}")
+
+    def list_other_corrections(self, law: str, gpu: Hardware) -> dict[str, SymmetricTrees]:
+        """List the corrections of a law by architecture that a GPU may be like: all, for one without a sibling."""
+        if self.has_sibling(law, gpu) or self.is_trained_on(law, gpu) or f"all/{law}" not in self.corrections:
+            return {}
+        by_law = ((key.partition("/"), trees) for key, trees in self.corrections.items())
+        return {who: trees for (who, _, of_law), trees in by_law if of_law == law and who != "all"}
 
     def is_trained_on(self, law: str, gpu: Hardware) -> bool:
         """Whether the correction of a law on a measured GPU learned from it or from others of its architecture."""

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from predictors.arrays import Floats, Ints
-from predictors.calibrate import calibrate, compare_with_predictions, list_adjustable_constants
+from predictors.calibrate import calibrate, compare_with_predictions, get_offset_sds
 from predictors.gaussian_process import ErrorSpread
 from predictors.training.fit import LawFit, LawMeasurements, subtract_launch_us
 from predictors.training.fit_spread import ErrorBlock
@@ -71,14 +71,9 @@ def choose_kernels(rows: pl.DataFrame, part: LawMeasurements, fitted: LawFit) ->
     observed = compare_with_predictions(fitted.law, some.with_columns(measured_us=1.0), part.hardware, fitted.weights)
     long = np.flatnonzero(-observed.log_errors > some["shortest_us"].log().to_numpy())[:MAX_CANDIDATE_SHAPES]
     spread = fitted.weights.get_spread(fitted.law)
-    sd = spread.get_offset_sds(list_adjustable_constants(fitted.law))
-    return some[
-        long[
-            select_most_informative(
-                ErrorBlock.from_observations(fitted.law, observed), spread, sd, CALIBRATION_KERNELS, long
-            )
-        ]
-    ]
+    sd = get_offset_sds(fitted.law, observed, spread)
+    block = ErrorBlock.from_observations(fitted.law, observed, sd.size)
+    return some[long[select_most_informative(block, spread, sd, CALIBRATION_KERNELS, long)]]
 
 
 def select_most_informative(block: ErrorBlock, spread: ErrorSpread, sd: Floats, count: int, among: Ints) -> list[int]:
@@ -107,14 +102,17 @@ def select_most_informative(block: ErrorBlock, spread: ErrorSpread, sd: Floats, 
     return taken
 
 
-def _iterate_frameworks(part: LawMeasurements, launches: LawFit) -> Iterator[tuple[str | None, pl.DataFrame]]:
+def prepare_candidates(part: LawMeasurements, launches: LawFit) -> pl.DataFrame:
+    """Training shapes of a GPU left out, with `measured_us`, and `shortest_us`, up to which they aren't scored."""
     launch = launches.launch_us.get(part.gpu, 0.0)
-    table = part.select_shapes(test=False).table.with_columns(release=pl.lit(None, pl.Float64))
+    rows = part.select_shapes(test=False).table
+    return rows.with_columns(shortest_us=build_min_scored_us(launch), measured_us=subtract_launch_us(rows, launch))
+
+
+def _iterate_frameworks(part: LawMeasurements, launches: LawFit) -> Iterator[tuple[str | None, pl.DataFrame]]:
+    table = prepare_candidates(part, launches).with_columns(release=pl.lit(None, pl.Float64))
     for (framework,), rows in table.group_by("framework", maintain_order=True):
-        yield (
-            framework,
-            rows.with_columns(shortest_us=build_min_scored_us(launch), measured_us=subtract_launch_us(rows, launch)),
-        )
+        yield framework, rows
 
 
 def _subsample_evenly(rows: pl.DataFrame, count: int) -> pl.DataFrame:

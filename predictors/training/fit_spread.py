@@ -42,13 +42,20 @@ class ErrorBlock:
     jacobian: Floats
 
     @staticmethod
-    def from_observations(law: str, observed: LawObservations) -> ErrorBlock:
-        """Kernels of a law as they were observed."""
+    def from_observations(law: str, observed: LawObservations, offsets: int | None = None) -> ErrorBlock:
+        """Kernels of a law as they were observed.
+
+        Args:
+            law: Name of the law.
+            observed: Its kernels.
+            offsets: Number of the offsets; by default those of the constants and the trust.
+        """
+        count = len(list_adjustable_constants(law)) + 1 if offsets is None else offsets
         missed = np.clip(observed.log_errors, -MAX_LOG_ERROR, MAX_LOG_ERROR)
         return ErrorBlock(
             observed.coordinates[: len(list_axes(law))],
             missed,
-            observed.compute_jacobian(np.zeros(len(list_adjustable_constants(law)) + 1)),
+            observed.compute_jacobian(np.zeros(count)),
         )
 
 

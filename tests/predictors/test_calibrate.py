@@ -13,9 +13,11 @@ from predictors.calibrate import (
     list_adjustable_constants,
     select_distinct_kernels,
 )
+from predictors.columns import build_law_inputs, prepare_kernels
 from predictors.errors import KernelTableError
 from predictors.laws.law import LAWS
-from predictors.weights_file import load_weights
+from predictors.model import compute_architecture_shifts
+from predictors.weights_file import load_hardware, load_weights
 
 GPU = load_gpu("h200-sxm")
 SHAPES = pl.DataFrame({"m": [1024, 2048, 4096, 8192] * 5, "n": 4096, "k": [1024, 2048, 4096, 8192, 12288] * 4})
@@ -84,6 +86,34 @@ def test_calibrated_intervals_are_those_of_the_calibrated():
     new = load_gpu("gb10")
     before, after = (predict(KERNELS, new, calibrations=c) for c in (None, {new: measured(KERNELS, 1.1, new.slug)}))
     assert (after["high_us"] / after["time_us"]).max() < (before["high_us"] / before["time_us"]).min()
+
+
+def test_measurements_as_predicted_leave_predictions_as_they_are():
+    sibling = "a100-sxm-40gb"
+    assert load_weights().find_twin("gemm half", load_hardware(sibling))
+    now = times(KERNELS, sibling, {load_gpu(sibling): measured(KERNELS, 1.0, sibling)})
+    assert now == pytest.approx(times(KERNELS, sibling), rel=1e-9)
+
+
+def test_a_gpu_without_a_sibling_is_found_to_be_like_another_architecture(monkeypatch):
+    new, law = load_hardware("rtx-3090"), "prefill"
+    shape = {"heads": 16, "kv_heads": 8, "head_dim": 128, "causal": True, "family": "attention", "dtype": "bf16"}
+    sizes = [{"batch": b, "q_len": q, "kv_len": q} for b in (1, 2, 4, 8, 16) for q in (512, 1024, 2048, 4096)]
+    attention = pl.DataFrame([shape | size for size in sizes])
+    rows = build_law_inputs(prepare_kernels(attention, new))
+    shifts = compute_architecture_shifts(rows, law, new, load_weights())
+    assert compute_architecture_shifts(rows, law, load_hardware(GPU.slug), load_weights()) == {}
+    truth = times(attention, new.slug) * np.exp(shifts["9"])
+    chosen = np.arange(attention.height) % 3 == 0
+    told = attention.with_columns(measured_us=pl.Series(truth)).filter(pl.Series(chosen))
+
+    def compute_missed() -> float:
+        now = times(attention, new.slug, {new.gpu: told})
+        return float(np.abs(np.log(now / truth))[~chosen].mean())
+
+    by_architecture = compute_missed()
+    monkeypatch.setattr("predictors.calibrate.ARCHITECTURE_SD", 1e-6)
+    assert by_architecture < 0.9 * compute_missed()
 
 
 def test_nothing_beats_the_bound():
