@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import interrupts  # noqa: F401  # in front of all that takes time to import
 from tracekit.errors import RequestError, TracekitError
-from tracekit.request.keywords import take_options_of
+from tracekit.request.keywords import refuse_in_python, take_options_of
 from tracekit.request.options import (
     ExportFormat,
     ExportRequest,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tracekit.fleet import FleetReport
     from tracekit.ingest import Inputs, Ranks
     from tracekit.messages import ProgressCallback
-    from tracekit.notebook import NotebookReport
+    from tracekit.notebook import NotebookPredictions, NotebookReport
     from tracekit.prediction import Predictions
     from tracekit.prediction.sweep import Sweep
     from tracekit.recording import Recording
@@ -64,6 +64,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return [*__all__]
+
+
+@refuse_in_python
 def load(
     inputs: Inputs,
     *,
@@ -107,7 +112,7 @@ def report(trace: Trace | Predictions, request: ReportRequest) -> NotebookReport
     Raises:
         TracekitError: An option is impossible or given with predictions, the steps are not in the trace, or an edit
             finds nothing to change.
-        PredictorError: The source GPU is unknown or ambiguous.
+        GpuError: The source GPU is unknown or ambiguous.
     """
     from tracekit.messages.requests import PREDICTIONS_WITH_OPTIONS
     from tracekit.notebook import NotebookReport
@@ -123,8 +128,10 @@ def report(trace: Trace | Predictions, request: ReportRequest) -> NotebookReport
 
 
 @take_options_of(PredictRequest)
-def predict(trace: Trace, request: PredictRequest) -> Predictions:
+def predict(trace: Trace, request: PredictRequest) -> NotebookPredictions:
     """Predict the traced step on other GPUs or clusters.
+
+    The answer shows itself as a table; ``to_polars()`` and ``to_pandas()`` have its figures.
 
     Args:
         trace: As returned by :func:`load`.
@@ -132,13 +139,15 @@ def predict(trace: Trace, request: PredictRequest) -> Predictions:
     Raises:
         TracekitError: An option is impossible, no target is named, the steps are not in the trace, the layout is
             impossible for the job, an edit finds nothing to change, or a calibration is unreadable.
-        PredictorError: A GPU is unknown or its name ambiguous.
+        GpuError: A GPU is unknown or its name ambiguous.
     """
+    from tracekit.notebook import NotebookPredictions
     from tracekit.request import answers
 
-    return answers.predict(answers.measure(trace, request), request)
+    return NotebookPredictions.from_predictions(answers.predict(answers.measure(trace, request), request))
 
 
+@refuse_in_python
 def predict_fleet(
     inputs: Inputs,
     *,
@@ -161,7 +170,7 @@ def predict_fleet(
 
     Raises:
         TracekitError: An option is impossible, no rank can be read, or the engine can't be reached.
-        PredictorError: A GPU is unknown or its name ambiguous.
+        GpuError: A GPU is unknown or its name ambiguous.
     """
     from tracekit.engine import open_engine
     from tracekit.fleet import ReadingOptions
@@ -175,6 +184,7 @@ def predict_fleet(
         opened.close()
 
 
+@refuse_in_python
 def capture(
     model: Any,
     *inputs: Any,
@@ -234,7 +244,7 @@ def capture(
 
     Raises:
         TracekitError: PyTorch isn't installed, an option is unknown, or the model doesn't run without data.
-        PredictorError: The GPU is unknown or its name ambiguous.
+        GpuError: The GPU is unknown or its name ambiguous.
     """
     from dataclasses import replace
 
@@ -269,7 +279,7 @@ def sweep(trace: Trace, request: SweepRequest) -> Sweep:
     Raises:
         TracekitError: An option is impossible, no target is named, the steps are not in the trace, or no layout can be
             predicted.
-        PredictorError: A GPU is unknown or its name ambiguous.
+        GpuError: A GPU is unknown or its name ambiguous.
     """
     from tracekit.request import answers
 
@@ -304,7 +314,7 @@ def serving(
     Raises:
         TracekitError: An option is impossible, there is no target, the config can't be read or has layers whose kernels
             aren't known, or the model or a request doesn't fit.
-        PredictorError: A GPU is unknown or its name ambiguous.
+        GpuError: A GPU is unknown or its name ambiguous.
     """
     from tracekit.request import answers
 
@@ -321,7 +331,7 @@ def export_timeline(trace: Trace, request: ExportRequest) -> bytes:
 
     Raises:
         TracekitError: As :func:`predict`; but there may be no target.
-        PredictorError: A GPU is unknown or its name ambiguous.
+        GpuError: A GPU is unknown or its name ambiguous.
     """
     from tracekit.request import answers
 
@@ -329,6 +339,7 @@ def export_timeline(trace: Trace, request: ExportRequest) -> bytes:
     return answers.export(run, request, ExportFormat.PERFETTO)[0]
 
 
+@refuse_in_python
 def compare(
     a: Trace | Report | Predictions,
     b: Trace | Report | Predictions,

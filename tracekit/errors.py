@@ -11,6 +11,7 @@ TracekitError                   the command line ends with exit code 1
 ├── CaptureError                a program to capture is missing, fails, or launches nothing
 ├── ClusterError                a cluster is unknown or its name wrong (tracekit.comm.errors)
 ├── EngineError                 the engine that works on ranks doesn't answer, or is lost
+├── GpuError                    a GPU is unknown, its name ambiguous, or its file wrong
 ├── IndexFileError              a file of look-ups is unreadable or empty
 ├── LayoutError                 a layout is impossible for a job (tracekit.parallelism.layout)
 ├── ModelConfigError            a model's config.json is unreadable, or of layers that aren't known
@@ -22,11 +23,12 @@ TracekitError                   the command line ends with exit code 1
 ├── RecordingError              nothing was recorded, or it cannot be written (tracekit.recording)
 └── WebError                    the web server answers with a status other than 200 (tracekit.web.errors)
 
-Every message says what happened, where, and what to try. ``predictors.PredictorError`` (unknown GPU, ...) stands beside
-this tree; the command line treats both alike.
+Every message says what happened, where, and what to try. ``predictors.PredictorError`` stands beside this tree; the
+command line treats both alike, and Python's functions raise it as a ``GpuError``.
 """
 
-from tracekit.messages import Message
+from tracekit.messages import Message, OptionNames, name_option
+from tracekit.messages.requests import GPU_REFUSED
 
 
 class TracekitError(Exception):
@@ -38,19 +40,24 @@ class TracekitError(Exception):
     Attributes:
         code: Stable name for programs and tests: ``"output-exists"``.
         catalogue_message: The message.
-        message: What happened and where, as the command line shows it.
-        hint: What to try, likewise.
+        message: What happened and where.
+        hint: What to try.
     """
 
     def __init__(self, message: Message) -> None:
         super().__init__(message)
         self.catalogue_message = message
         self.code = message.code
-        self.message = message.render_text()
-        self.hint = message.render_hint()
+        self.name_options(name_option)
+
+    def name_options(self, name: OptionNames) -> None:
+        """Name options as a front end does, from now on: as the command line at first."""
+        self._name_option = name
+        self.message = self.catalogue_message.render_text(name)
+        self.hint = self.catalogue_message.render_hint(name)
 
     def __str__(self) -> str:
-        return self.catalogue_message.render()
+        return self.catalogue_message.render(self._name_option)
 
 
 class TraceError(TracekitError):
@@ -87,6 +94,20 @@ class CaptureError(TracekitError):
 
 class EngineError(TracekitError):
     """The scheduler of the engine that works on a job's ranks doesn't answer, or a rank ends its workers."""
+
+
+class GpuError(TracekitError, LookupError):
+    """A GPU is unknown, its name ambiguous, or its file wrong.
+
+    Args:
+        code: Stable name of what is wrong.
+        message: What is wrong.
+        hint: What to try.
+    """
+
+    def __init__(self, code: str, message: str, hint: str) -> None:
+        super().__init__(GPU_REFUSED(reason=message, hint=hint))
+        self.code = code
 
 
 class IndexFileError(TracekitError):

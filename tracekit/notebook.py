@@ -1,13 +1,16 @@
-"""The report as the library returns it: with the page, the card and the charts that a notebook shows."""
+"""Answers as the library returns them: with the tables, the page, the card and the charts that a notebook shows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from tracekit.reporting import Report
+from tracekit.prediction import Predictions
+from tracekit.reporting import Report, build_prediction_report
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
     from plotly.graph_objects import Figure
 
 
@@ -48,3 +51,47 @@ class NotebookReport(Report):
         from tracekit.render.notebook import render_report_card
 
         return render_report_card(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NotebookPredictions(Predictions):
+    """Predictions that show themselves as a table."""
+
+    @classmethod
+    def from_predictions(cls, predictions: Predictions) -> NotebookPredictions:
+        """Return the same predictions with the methods of this class."""
+        return cls(**{one.name: getattr(predictions, one.name) for one in fields(predictions)})
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return a row for the measured step and for each predicted one, as ``tracekit predict --format csv`` does."""
+        from tracekit.reporting.tables import build_answer_frame
+
+        return build_answer_frame(self._build_report())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return what :meth:`to_polars` returns.
+
+        Raises:
+            TracekitError: pandas isn't installed.
+        """
+        from tracekit.interop.pandas import to_pandas_frame
+
+        return to_pandas_frame(self.to_polars())
+
+    def __repr__(self) -> str:
+        from rich.console import Group
+
+        from tracekit.render.screen import as_text
+        from tracekit.render.terminal import render_answer
+        from tracekit.render.terminal_tables import render_targets
+
+        report = self._build_report()
+        return as_text(Group(*render_answer(report), render_targets(report))).rstrip()
+
+    def _repr_html_(self) -> str:
+        from tracekit.render.notebook import render_report_card
+
+        return render_report_card(self._build_report())
+
+    def _build_report(self) -> Report:
+        return build_prediction_report(self, with_timelines=False)

@@ -1,17 +1,16 @@
 """What a user relies on in a prediction."""
 
-import re
 from functools import partial
 
 import numpy as np
 import pytest
 
 import tracekit as tk
-from predictors.errors import AmbiguousGpuError, UnknownGpuError
 from predictors.result import UNKNOWN_SOURCE_HALF_WIDTH
 from tests.codes import find_message, has_code, list_codes
 from tracekit.comm.cluster import CLUSTER_FOLDER
-from tracekit.errors import StepError, TracekitError
+from tracekit.errors import GpuError, StepError, TracekitError
+from tracekit.format import format_duration
 from tracekit.prediction import resolve_targets
 from tracekit.run import prepare_run
 from tracekit.testing import A100, TraceBuilder
@@ -150,9 +149,23 @@ def test_what_is_asked_for_under_two_names_is_predicted_once(trace):
     assert [target.label for target in asked] == ["h100-sxm", "l40s", "8xh200-sxm", "4xh200-sxm"]
 
 
-def test_predictions_have_a_short_name(trace):
-    shown = repr(tk.predict(trace, gpu=["h100-sxm", "l40s"]))
-    assert re.fullmatch(r"Predictions\(h100-sxm [\d.]+ [mµ]s \([\d.]+x\), l40s [\d.]+ [mµ]s \([\d.]+x\)\)", shown)
+def test_predictions_show_themselves_as_a_table(trace):
+    found = tk.predict(trace, gpu=["h100-sxm", "l40s"])
+    lines = repr(found).splitlines()
+    (head,) = [line for line in lines if "90 % interval" in line]
+    rows = {line.split()[0]: line for line in lines[lines.index(head) + 1 :] if line.strip()}
+    assert {"measured", "h100-sxm", "l40s"} <= set(rows)
+    assert format_duration(found["l40s"].step.step_time_us) in rows["l40s"]
+    assert "<table" in found._repr_html_()
+
+
+def test_predictions_are_a_frame(trace):
+    found = tk.predict(trace, gpu=["h100-sxm", "l40s"])
+    table = found.to_polars()
+    assert table["gpu"].to_list()[1:] == ["h100-sxm", "l40s"]
+    assert table["step_time_us"].to_list()[1:] == [one.step.step_time_us for one in found.targets]
+    pytest.importorskip("pandas")
+    assert found.to_pandas()["step_time_us"].to_list() == table["step_time_us"].to_list()
 
 
 @pytest.mark.parametrize("names", [{"gpu": "l40s", "cluster": None}, {"gpu": None, "cluster": "8xl40s"}])
@@ -176,9 +189,9 @@ def test_a_gpu_that_its_cluster_stands_for_is_said(trace):
 
 
 def test_unknown_and_ambiguous_gpus_are_named(trace):
-    with pytest.raises(UnknownGpuError, match="h100"):
+    with pytest.raises(GpuError, match="h100", check=has_code("gpu-unknown")):
         tk.predict(trace, gpu="h1000")
-    with pytest.raises(AmbiguousGpuError, match="a100-sxm-40gb"):
+    with pytest.raises(GpuError, match="a100-sxm-40gb", check=has_code("gpu-ambiguous")):
         tk.predict(trace, gpu="a100")
 
 

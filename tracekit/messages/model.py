@@ -198,6 +198,9 @@ class Message:
         """Return the message as the command line shows it."""
         return self.render()
 
+    def __repr__(self) -> str:
+        return f"<{self.severity}: {self} [{self.code}]>"
+
 
 def _freeze(value: Value) -> Value:
     """Turn lists into tuples, so that a message equals its copy read back from JSON."""

@@ -177,6 +177,7 @@ SUBJECT_MISTYPED = error(
 
 
 PACKAGE_MISSING = error("{distribution} can't be imported ({reason}).", "`pip install {install}`")
+GPU_REFUSED = error("{reason}", "{hint}")
 EXTRA_MISSING = error("{distribution} can't be imported ({reason}).", "`pip install 'tracekit-gpu[{extra}]'`")
 
 

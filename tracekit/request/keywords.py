@@ -1,11 +1,14 @@
 """Turn a function of a request into one of keyword arguments."""
 
 import inspect
-from collections.abc import Callable
-from functools import update_wrapper
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import update_wrapper, wraps
 from inspect import Parameter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from tracekit.errors import GpuError, TracekitError
 from tracekit.messages import name_argument
 from tracekit.request.option import Request, RequestField, list_fields
 
@@ -13,6 +16,56 @@ Subject = TypeVar("Subject")
 Options = ParamSpec("Options")
 Asked = TypeVar("Asked", bound=Request)
 Answer = TypeVar("Answer")
+
+
+Given = ParamSpec("Given")
+
+
+@contextmanager
+def speak_python() -> Iterator[None]:
+    """Let refusals name options as Python does, and those of predictors be of tracekit's own tree.
+
+    Raises:
+        GpuError: What predictors raises.
+    """
+    try:
+        yield
+    except TracekitError as error:
+        error.name_options(name_argument)
+        raise
+    except Exception as error:
+        from predictors import PredictorError
+
+        if not isinstance(error, PredictorError):
+            raise
+        raise GpuError(error.code, error.message, error.hint) from error
+
+
+def refuse_in_python(function: Callable[Given, Answer]) -> Callable[Given, Answer]:
+    """Let a function refuse as :func:`speak_python` says."""
+
+    @wraps(function)
+    def call(*args: Given.args, **options: Given.kwargs) -> Answer:
+        with speak_python():
+            return function(*args, **options)
+
+    return call
+
+
+def _check_keywords(function: str, fields: tuple[RequestField, ...], given: Iterable[str]) -> None:
+    """Check that a function has these keyword arguments.
+
+    Raises:
+        TypeError: It has not; the message names those like it.
+    """
+    known = {field.name.replace("_", ""): field.name for field in fields}
+    for name in given:
+        if name not in known.values():
+            plain = name.replace("_", "").lower()
+            near = [known[one] for one in known if one in plain or plain in one]
+            near = near or [known[one] for one in get_close_matches(plain, known)]
+            meant = f". Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{meant}")
 
 
 def take_options_of(
@@ -27,13 +80,17 @@ def take_options_of(
     """
 
     def decorate(answer: Callable[[Subject, Asked], Answer]) -> Callable[Concatenate[Subject, Options], Answer]:
-        def take(subject: Subject, /, *args: Options.args, **options: Options.kwargs) -> Answer:
-            return answer(subject, request(*args, **options))
-
         assert isinstance(request, type)
+        fields = list_fields(request)
+
+        def take(subject: Subject, /, *args: Options.args, **options: Options.kwargs) -> Answer:
+            with speak_python():
+                _check_keywords(answer.__name__, fields, options)
+                return answer(subject, request(*args, **options))
+
         shown: Any = update_wrapper(take, answer)
-        shown.__signature__ = _write_signature(answer, list_fields(request))
-        shown.__doc__ = _document_options(inspect.getdoc(answer) or "", list_fields(request))
+        shown.__signature__ = _write_signature(answer, fields)
+        shown.__doc__ = _document_options(inspect.getdoc(answer) or "", fields)
         return take
 
     return decorate
