@@ -46,7 +46,7 @@ def test_a_wrong_keyword_is_met_by_those_like_it(trace, given, meant):
 
 
 def test_a_keyword_like_no_other_is_refused_alone(trace):
-    with pytest.raises(TypeError, match="'zzzzzz'$"):
+    with pytest.raises(TypeError, match=r"'zzzzzz'$"):
         tk.predict(trace, zzzzzz=1)
 
 
