@@ -63,3 +63,18 @@ def test_a_queue_that_grows_is_told() -> None:
     )
     assert not one_by_one.answer(RequestLoad(rate=100)).is_overloaded
     assert one_by_one.answer(RequestLoad(rate=300)).is_overloaded
+
+
+def test_waiting_holds_requests_that_stay_together_and_those_apart() -> None:
+    """Four prompts of 500 tokens share a step of 5,000 us while they stay together; alone each takes 2,000 us."""
+    load = RequestLoad(concurrency=4)
+    open_ms, together_ms, apart_ms = (
+        simulate(pattern=Pattern(make_requests(1, 500, 200), spread, 400)).answer(load).figures["ttft_p50_ms"]
+        for spread in (None, 0.0, 0.2)
+    )
+    assert open_ms.likely == together_ms.likely == pytest.approx(1 + 2 * 2, rel=0.2)
+    assert apart_ms.low < together_ms.low
+    assert (open_ms.low, open_ms.high) == (apart_ms.low, together_ms.high)
+    several = replace(make_requests(2, 500, 200), input_tokens=np.array([400, 600]))
+    assert simulate(pattern=Pattern(several, None, 400)).may_disperse(load) is False
+    assert simulate(scheduler=replace(ROOMY, mixes=False)).may_disperse(load) is False

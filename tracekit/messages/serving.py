@@ -65,6 +65,10 @@ SERVING_WAVES = note(
     "Requests of one length that start together end together, so their prompts come in waves, as in benchmarks of "
     "fixed lengths. With {--spread} 0.2 they differ, and times to the first token are shorter."
 )
+SERVING_WAVES_OPEN = note(
+    "Requests of one length that start together may end together, so that their prompts come in waves, or drift apart: "
+    "the interval of TTFT holds both. {--spread} 0 or 0.2 says which."
+)
 SERVING_TARGET = note("Serving on {gpu}")
 
 SERVING_TRACE_WITHOUT_STEPS = error(

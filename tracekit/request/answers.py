@@ -300,7 +300,7 @@ def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest)
     return ServingQuestion(
         model=parse_served_model(text, name, request.precision, request.cache_type),
         engine=ServingEngine(framework, version, request.tp or 1),
-        pattern=Pattern(lengths, request.spread or 0.0, request.requests),
+        pattern=Pattern(lengths, request.spread, request.requests),
         loads=tuple(loads),
         limits=Limits(ttft_ms, tpot_ms, request.percentile or Limits().percentile),
         max_tokens=request.max_batched_tokens,

@@ -315,12 +315,9 @@ def _list_notes(
             notes.append(messages.SERVING_OVERLOADED(gpu=slug, rate=one.load.rate, served=served))
         elif one.preemptions:
             notes.append(messages.SERVING_PREEMPTED(gpu=slug, preemptions=one.preemptions))
-    lengths = question.pattern.requests
-    if (
-        not question.pattern.spread
-        and lengths.arrival_us.size == 1
-        and any(load.concurrency > 1 for load in question.loads)
-    ):
+    if any(simulation.may_disperse(load) for load in question.loads):
+        notes.append(messages.SERVING_WAVES_OPEN())
+    elif _are_alike(question) and any(load.concurrency > 1 for load in question.loads):
         notes.append(messages.SERVING_WAVES())
     if simulation.tables.host_share > HOST_BOUND_SHARE:
         notes.append(messages.SERVING_HOST_BOUND(gpu=slug, share_pct=100 * simulation.tables.host_share))
@@ -329,6 +326,11 @@ def _list_notes(
     if question.draft_tokens:
         notes.append(messages.SERVING_DRAFT_COST(layers=len(question.model.config.layers)))
     return notes
+
+
+def _are_alike(question: ServingQuestion) -> bool:
+    """Return whether all requests have one length."""
+    return not question.pattern.spread and question.pattern.requests.arrival_us.size == 1
 
 
 def _describe_calibration(found: EngineCalibration) -> list[Message]:

@@ -21,6 +21,15 @@ FRONT_END_MS = 50.0
 A judgement after a look at published times to the first token, which at small loads exceed the engine's steps by up to
 60 ms.
 """
+DISPERSED = 0.2
+"""Spread of lengths with which requests of a load no longer begin and end together.
+
+InferenceX draws lengths so. Published times to the first token of engines whose steps mix prompts with decoding lie
+between those of such requests and those of requests that stay together, whatever their lengths.
+"""
+FIRST_TOKEN = "ttft_"
+WAITS = (FIRST_TOKEN, "e2e_")
+"""Beginnings of the names of times that the API server is part of."""
 WAVES, MIN_REQUESTS, RATE_REQUESTS = 10, 50, 2000
 """Requests of a load: those at once so many times, as public benchmarks of serving take, at least; or of a rate."""
 
@@ -94,12 +103,12 @@ class Pattern:
 
     Attributes:
         requests: Their lengths, from the first on again where more are needed.
-        spread: Fraction that a length may be shorter at random.
+        spread: Fraction that a length may be shorter at random; None where nobody tells.
         count: Requests of a load; None for ten times those at once, or a fixed number of those that come by a rate.
     """
 
     requests: Requests
-    spread: float = 0.0
+    spread: float | None = None
     count: int | None = None
 
     def make(self, load: RequestLoad) -> Requests:
@@ -142,11 +151,22 @@ class Simulation:
             likely = self.serve(load, self.tables.likely)
             ends = [self.serve(load, one).figures for one in (self.tables.low, self.tables.high)]
             figures = {
-                name: _add_front_end(name, Range(*sorted((ends[0][name], value, ends[1][name]))))
-                for name, value in likely.figures.items()
+                name: Range(*sorted((ends[0][name], value, ends[1][name]))) for name, value in likely.figures.items()
             }
+            figures |= {name: _add_front_end(one) for name, one in figures.items() if name.startswith(WAITS)}
+            if self.may_disperse(load):
+                pattern = replace(self.pattern, spread=DISPERSED)
+                apart = replace(self, pattern=pattern).answer(load).figures
+                figures |= {
+                    name: _hold_both(one, apart[name]) for name, one in figures.items() if name.startswith(FIRST_TOKEN)
+                }
             self._kept[load] = LoadAnswer(load, figures, likely.preemptions, likely.is_overloaded)
         return self._kept[load]
+
+    def may_disperse(self, load: RequestLoad) -> bool:
+        """Return whether requests may begin and end together or not: of one length, where prompts join other steps."""
+        is_open = self.pattern.spread is None and self.pattern.requests.arrival_us.size == 1
+        return is_open and load.concurrency > 1 and self.scheduler.mixes
 
     def serve(self, load: RequestLoad, table: EngineStepTable) -> Latencies:
         """Serve a load at one speed of steps."""
@@ -214,10 +234,14 @@ class Simulation:
         return grown > (1 - OVERLOAD) * arriving
 
 
-def _add_front_end(name: str, figure: Range) -> Range:
-    """Add what an API server may take to the high end of times that it is part of."""
-    is_part = name.startswith(("ttft_", "e2e_"))
-    return replace(figure, high=figure.high + FRONT_END_MS) if is_part else figure
+def _add_front_end(figure: Range) -> Range:
+    """Add what an API server may take to the high end of a time that it is part of."""
+    return replace(figure, high=figure.high + FRONT_END_MS)
+
+
+def _hold_both(together: Range, apart: Range) -> Range:
+    """Return the time of requests that stay together, with the ends of both."""
+    return Range(min(together.low, apart.low), together.likely, max(together.high, apart.high))
 
 
 def _run_replicas(

@@ -99,7 +99,7 @@ def predict_all(rows: pl.DataFrame) -> Iterator[Outcome]:
                 concurrency=job["concurrency"].to_list(),
                 input_tokens=first["isl"],
                 output_tokens=first["osl"],
-                spread=0.2 if model in INFERENCEX_MODELS else 0.0,
+                spread=0.2 if model in INFERENCEX_MODELS else None,
             )
         name = f"{first['backend']}, {model.partition('/')[2]} {precision}, {gpu}"
         for row, answer in zip(job.iter_rows(named=True), target.loads, strict=True):
