@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -68,9 +68,12 @@ def tabulate_errors(kernels: KernelsByLaw, row: Ints, log_ratio: Floats) -> pl.D
     return stacks[row[known]].hstack([pl.Series("error", error)])
 
 
-def clip_errors(log_ratio: Floats) -> Floats:
+Errors = TypeVar("Errors", Floats, pl.Expr)
+
+
+def clip_errors(log_ratio: Errors) -> Errors:
     """Return what of errors the law describes."""
-    return np.clip(log_ratio, -MAX_LAW_LOG_ERROR, MAX_LAW_LOG_ERROR)
+    return log_ratio.clip(-MAX_LAW_LOG_ERROR, MAX_LAW_LOG_ERROR)
 
 
 def compute_medians(errors: pl.DataFrame) -> pl.DataFrame:

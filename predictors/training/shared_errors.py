@@ -20,7 +20,7 @@ from predictors.result import (
 )
 from predictors.training.carried import list_carried_errors
 from predictors.training.views import VIEWS, get_time_column
-from predictors.transfer import MAX_LAW_LOG_ERROR
+from predictors.transfer import clip_errors
 from predictors.weights_file import load_hardware
 
 STACK = ("gpu", "framework", "engine", "release")
@@ -93,7 +93,7 @@ def fit_slowness_error(pairs: pl.DataFrame) -> pl.DataFrame:
     means = (
         list_carried_errors(pairs)
         .group_by(by)
-        .agg(pl.len(), square=error**2, there=clip_to_law(pl.col("missed_there")).mean() ** 2)
+        .agg(pl.len(), square=error**2, there=clip_errors(pl.col("missed_there")).mean() ** 2)
     )
     slope = pl.cov("square", "there") / pl.col("there").var()
     fitted = (
@@ -104,11 +104,6 @@ def fit_slowness_error(pairs: pl.DataFrame) -> pl.DataFrame:
     return fitted.select(
         "kinship", pl.col("slope").clip(0.0).sqrt().alias("error"), pl.col("rest").clip(0.0).sqrt(), "groups"
     ).sort("kinship")
-
-
-def clip_to_law(log_ratio: pl.Expr) -> pl.Expr:
-    """Return what of errors the law describes, as ``transfer.clip_errors``."""
-    return log_ratio.clip(-MAX_LAW_LOG_ERROR, MAX_LAW_LOG_ERROR)
 
 
 def _list_errors(rows: pl.DataFrame) -> list[pl.DataFrame]:
