@@ -24,6 +24,7 @@ times the low end the high one is, and would have to be for 90 % of all and 80 %
 MIN_CELL_KERNELS = 30
 """Kernels of held-out shapes with which a cell tells how many are inside."""
 MIN_COVERAGE_GPUS = 4
+"""GPUs of which each tells how well an interval made of the others holds the next one."""
 MIN_INSIDE_PERCENT = 80.0
 """Of a 90 % interval; a cell of 30 kernels with fewer inside is off by more than chance allows in one of 15."""
 
