@@ -12,12 +12,13 @@ from tracekit.format import format_bytes, format_duration, format_interval, form
 from tracekit.render.charts.model import Axis, Chart, Series
 from tracekit.render.charts.svg import draw_svg
 from tracekit.render.json import dump_document
-from tracekit.render.screen import Grid, GridColumn, as_text
+from tracekit.render.screen import ColumnKind, Grid, GridColumn, as_text
 from tracekit.served.answer import DOLLARS_PER_MILLION, ServedTarget
 from tracekit.served.simulate import LoadAnswer, Range, RequestLoad
 
 TIMES = ("ttft", "tpot", "itl", "e2e")
-RATES = {"tokens/s": "output_tokens_per_s", "J/token": "joules_per_token", "$/M tokens": DOLLARS_PER_MILLION}
+DOLLARS = "$/M tokens"
+RATES = {"tokens/s": "output_tokens_per_s", "J/token": "joules_per_token", DOLLARS: DOLLARS_PER_MILLION}
 """Figures of a load without percentiles, by their headings."""
 COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf")
 BAR_WIDTH = 24
@@ -59,7 +60,9 @@ def _render_loads(answers: Sequence[LoadAnswer]) -> Grid:
     """Render a row for the median requests of each load, one for its interval, one for the slowest requests."""
     rates = {heading: name for heading, name in RATES.items() if all(name in one.figures for one in answers)}
     headings = [*(name.upper() for name in TIMES), *rates]
-    table = Grid([GridColumn("load", "word"), *(GridColumn(heading, "number") for heading in headings)], gap=1)
+    kinds: dict[str, ColumnKind] = {DOLLARS: "figure", "TTFT": "figure", "TPOT": "figure"}
+    columns = (GridColumn(heading, kinds.get(heading, "number")) for heading in headings)
+    table = Grid([GridColumn("load", "word"), *columns], gap=1)
     for one in answers:
         medians = [one.figures[f"{name}_p50_ms"] for name in TIMES]
         totals = [one.figures[name] for name in rates.values()]
