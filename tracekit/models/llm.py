@@ -78,6 +78,8 @@ GATED_ATTENTION_MODEL_TYPES = ("qwen3_next", "qwen3_5")
 """Models whose queries come with a gate of the same width for attention's output."""
 GATED_SHARED_MODEL_TYPES = ("qwen2_moe", "qwen3_next", "qwen3_5")
 """Models with a gate of one column on the expert that all tokens pass through."""
+NORMED_QUERY_MODEL_TYPES = ("qwen3", "gemma3")
+"""Models that normalise each head of queries and keys; others say it (``use_qk_norm``)."""
 UNKNOWN_MIXERS = {
     "index_topk": "sparse attention with an indexer",
     "linear_attn_config": "Kimi's delta attention",
@@ -111,6 +113,7 @@ class TransformerLayer:
         chunk: Keys after whose multiples attention begins anew; None where it doesn't.
         latent: What the cache holds in place of keys and values, if so.
         linear: Linear attention in place of attention, if so.
+        is_query_normed: Whether each head of queries and keys is normalised.
     """
 
     heads: int
@@ -127,6 +130,7 @@ class TransformerLayer:
     chunk: int | None = None
     latent: LatentAttention | None = None
     linear: LinearAttention | None = None
+    is_query_normed: bool = False
 
     @property
     def has_mlp(self) -> bool:
@@ -276,6 +280,7 @@ class _ConfigReader:
             chunk=self._find_chunk(index, kind),
             latent=None if linear or not self._given.get("kv_lora_rank") else self._read_latent(),
             linear=linear,
+            is_query_normed=bool(self._given.get("use_qk_norm", self._is_of_type(NORMED_QUERY_MODEL_TYPES))),
         )
 
     def _read_latent(self) -> LatentAttention:

@@ -165,6 +165,7 @@ class EngineOps:
 
     Attributes:
         norm: Adds the residual and normalises.
+        normalise: Normalises alone.
         rotate: Turns queries and keys.
         store: Writes keys and values into the cache.
         activate: Activation and product of a gated MLP.
@@ -172,11 +173,13 @@ class EngineOps:
         route: Chooses the experts of a token.
         attend: Name of attention's kernel.
         stores_rotated: Whether the kernel that turns keys writes them into the cache.
+        norms_reduced: Whether the all-reduce of several ranks adds the residual and normalises.
         casts_in_norm: Formats of weights whose input the norm before them casts.
         casts_in_activation: The same of the activation.
     """
 
     norm: Named
+    normalise: Named
     rotate: Named
     store: Named
     activate: Named
@@ -184,6 +187,7 @@ class EngineOps:
     route: Named
     attend: str
     stores_rotated: bool = False
+    norms_reduced: bool = False
     casts_in_norm: tuple[str, ...] = ()
     casts_in_activation: tuple[str, ...] = ()
 
@@ -191,6 +195,7 @@ class EngineOps:
 ENGINES: Mapping[str, EngineOps] = {
     "vllm": EngineOps(
         norm=("_C::fused_add_rms_norm", "fused_add_rms_norm_kernel"),
+        normalise=("_C::rms_norm", "rms_norm_kernel"),
         rotate=("_C::rotary_embedding", "rotary_embedding_kernel"),
         store=("_C_cache_ops::reshape_and_cache_flash", "reshape_and_cache_flash_kernel"),
         activate=("_C::silu_and_mul", "act_and_mul_kernel"),
@@ -198,9 +203,33 @@ ENGINES: Mapping[str, EngineOps] = {
         route=("_moe_C::topk_softmax", "topkGating_softmax"),
         attend="paged_attention_kernel",
     ),
+    "sglang": EngineOps(
+        norm=("sgl_kernel::fused_add_rmsnorm", "FusedAddRMSNormKernel"),
+        normalise=("sgl_kernel::rmsnorm", "RMSNormKernel"),
+        rotate=("sgl_kernel::rotary_embedding", "rotary_embedding_kernel"),
+        store=("sglang::store_cache", "store_kvcache"),
+        activate=("sgl_kernel::silu_and_mul", "act_and_mul_kernel"),
+        quantise=("sgl_kernel::sgl_per_token_quant_fp8", "per_token_quant_fp8_kernel"),
+        route=("sgl_kernel::topk_softmax", "topkGatingSoftmax"),
+        attend="paged_attention_kernel",
+    ),
+    "trtllm": EngineOps(
+        norm=("_C::fused_add_rms_norm", "FusedAddRMSNormKernel"),
+        normalise=("_C::rms_norm", "RMSNormKernel"),
+        rotate=("_C::rotary_embedding", "applyBiasRopeUpdateKVCacheV2"),
+        store=("", ""),
+        activate=("_C::silu_and_mul", "act_and_mul_kernel"),
+        quantise=("_C::dynamic_scaled_fp8_quant", "scaled_fp8_quant"),
+        route=("_moe_C::topk_softmax", "topkGating_softmax"),
+        attend="masked_multihead_attention_kernel",
+        stores_rotated=True,
+        norms_reduced=True,
+    ),
 }
-ENGINES = {**ENGINES, "sglang": ENGINES["vllm"], "trtllm": ENGINES["vllm"]}
-"""vLLM: ``vllm/model_executor/layers`` and ``csrc``."""
+"""vLLM: ``vllm/model_executor/layers`` and ``csrc``. SGLang: ``sgl-kernel`` and ``python/sglang/srt/layers``; a decode
+step and a prefill of SGLang in tracekit's corpus of traces have these kinds, and norms of queries and keys apart.
+TensorRT-LLM: ``cpp/tensorrt_llm/kernels`` (``unfusedAttentionKernels``: rope and the cache in one kernel;
+``communicationKernels``: all-reduce, residual and norm in one, ``AllReduceFusionOp``), under vLLM's names of ops."""
 
 
 def refuse_unknown_layers(config: ModelConfig) -> None:
@@ -265,7 +294,7 @@ class _KernelList:
             reached = segment
             place = (_name_module(role), layer)
             follows_norm = place != normed and role not in (roles.OUTPUT, roles.EXPAND)
-            if follows_norm:
+            if follows_norm and not (self._ops.norms_reduced and self._ranks > 1 and segment > 0):
                 yield place, self._add_norm()
             normed = place
             yield from ((place, one) for one in self._multiply(config.layers[layer], role, n, k, follows_norm))
@@ -391,11 +420,23 @@ class _KernelList:
                 group=TENSOR_GROUP, group_ranks=self._ranks,
             )  # fmt: skip
 
+    def _normalise(self, layer: TransformerLayer, heads: int, kv_heads: int) -> Iterator[EngineKernel]:
+        """Yield the norms of each head of queries and keys, or of what latent attention compresses."""
+        latent = layer.latent
+        normed = [(TOKENS, latent.query_rank), (TOKENS, latent.kv_rank)] if latent else []
+        if layer.is_query_normed and not latent:
+            normed = [(Size("tokens", one), layer.head_dim) for one in (heads, kv_heads)]
+        op, kernel = self._ops.normalise
+        for rows, width in normed:
+            if width:
+                yield EngineKernel(op, ((rows, width), (rows, width), (width,)), (HALF,) * 3, kernel)
+
     def _attend(self, layer: TransformerLayer) -> Iterator[EngineKernel]:
         """Yield what is between the matrices before attention and those behind it."""
         latent = layer.latent
         heads, kv_heads = (roles.split(one, self._ranks) for one in (layer.heads, layer.kv_heads))
         cache = NARROW if self._model.cache_type == "fp8" else HALF
+        yield from self._normalise(layer, heads, kv_heads)
         turned, new_keys = (latent.rotated, 1) if latent else (layer.head_dim, kv_heads)
         op, kernel = self._ops.rotate
         table: tuple[Shape, ...] = (
