@@ -113,6 +113,7 @@ class CaptureOptions:
         channels_last: Whether images and weights of convolutions lie pixel after pixel.
         cuda_graph: Whether one CUDA graph launches all kernels.
         seq: Of a config: tokens of each sequence; None for the default.
+        is_longest: Whether these are the most that fit on the targets.
         dtype: Of a config: type of its parameters; None for the default.
         attention: How attention is computed: 'eager', 'sdpa' or 'flash'; None as the config or the program has it.
         precision: Format of the linear layers' products: one of :data:`PRECISIONS`; None as the program has it.
@@ -135,6 +136,7 @@ class CaptureOptions:
     channels_last: bool = False
     cuda_graph: bool = False
     seq: int | None = None
+    is_longest: bool = False
     dtype: str | None = None
     attention: str | None = None
     precision: str | None = None

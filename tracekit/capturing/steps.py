@@ -170,6 +170,7 @@ class NamedProgram:
             tokens=size * given.tokens,
             tables=dlrm.tables if dlrm else (),
             attention=_name_attention(given, options, found),
+            is_longest=options.is_longest,
             quantization=given.quantization,
             left_out=given.left_out,
             stack=options.stack or (UNKNOWN_STACK if is_language and options.train else ""),

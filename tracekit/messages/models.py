@@ -201,6 +201,12 @@ SEQUENCE_WITHOUT_IMAGE = error(
     "A sequence of {tokens:count token} has no room for an image, which the config gives {image:count token}.",
     "Give more with {--seq}.",
 )
+SEQ_MALFORMED = error("{--seq} {seq!r} is no number of tokens.", "Give 1 to {most}, or max.")
+SEQ_MAX_OF_CONFIG = error(
+    "{--seq} max needs the config.json of a language model, targets, and a batch that is a number of sequences.",
+    "Give {--gpu} or {--cluster}, or a number of tokens.",
+)
+SEQ_MAX_UNKNOWN = error("Which sequences fit on {gpu} isn't known: {reason}.", "Give a number of tokens with {--seq}.")
 SEQUENCE_FITS_NOWHERE = error(
     "Not even the shortest sequence fits into {gpu}: its tensors take {least_bytes} at once.",
     "Give a smaller {--batch}, or a GPU with more memory.",

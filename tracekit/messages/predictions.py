@@ -223,6 +223,10 @@ MEMORY_BOUND_BELOW_ONLY = note(
 MEMORY_UNKNOWN = note("the trace doesn't tell how much of {usable_bytes} it needs")
 MEMORY_AS_TRACED = note("it fitted into the {source_bytes} of the trace's GPU")
 MEMORY_RECORDED = note("it took {allocated_bytes} of tensors, {reserved_bytes} reserved; {usable_bytes} are usable")
+SEQUENCE_LONGEST = note(
+    "The longest sequences that surely fit, of a multiple of 64 tokens and no more than the config has positions for, "
+    "are of {tokens:count token}."
+)
 ATTENTION_OF_CAPTURE = note("Attention is computed by {kernels}.", "{--attention} chooses another way.")
 ENGINE_OF_CAPTURE = note(
     "These are the kernels that {engine} launches, without its scheduler, sampling of requests and detokenising: they "

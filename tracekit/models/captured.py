@@ -77,6 +77,7 @@ class CaptureFacts:
         frozen_bytes: Size of the parameters that aren't trained, where adapters are.
         batch: Sequences of a step; 0 where they aren't known.
         tokens: Tokens of a step, likewise.
+        is_longest: Whether its sequences are the longest that were found to fit.
         collectives: Collectives that its ops have and the trace lacks.
         measured_by: Name of a recorded trace that corrected the times; empty without one.
         seen: The ops that it ran with the same inputs, as :func:`hash_inputs` tells them.
@@ -104,6 +105,7 @@ class CaptureFacts:
     frozen_bytes: Size = 0
     batch: Size = 0
     tokens: Size = 0
+    is_longest: bool = False
     collectives: Size = 0
     measured_by: str = ""
     seen: tuple[int, ...] = ()

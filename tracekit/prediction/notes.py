@@ -282,6 +282,8 @@ ENGINE_HOST_US, SEEN_ENGINE_HOST_US = (500.0, 4000.0), 30_000.0
 def note_captured_program(program: Program) -> Iterator[Message]:
     """Note how the layers of a captured program run, where its config or an option says so."""
     facts = program.trace.capture_facts
+    if facts and facts.is_longest and facts.batch:
+        yield told.SEQUENCE_LONGEST(tokens=facts.tokens // facts.batch)
     if facts and facts.attention:
         yield told.ATTENTION_OF_CAPTURE(kernels=ATTENTION_KERNELS.get(facts.attention, facts.attention))
     if facts and facts.quantization:

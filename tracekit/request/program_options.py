@@ -13,7 +13,7 @@ from tracekit.errors import RequestError
 from tracekit.messages import models as messages
 from tracekit.messages import name_option
 from tracekit.request.option import Option, Panel, Request, split_values
-from tracekit.request.options import EditOptions, LayoutOptions, RunOptions, SweepRequest, TargetOptions
+from tracekit.request.options import EditOptions, ExportRequest, LayoutOptions, RunOptions, SweepRequest, TargetOptions
 from tracekit.request.options.layout import MICRO_BATCHES, ScheduleOptions
 from tracekit.request.options.serving import DEFAULT_ENGINE
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tracekit.capturing.timed_trace import CaptureSetting
     from tracekit.trace import Trace
 
+LONGEST = "max"
+"""Value of ``seq`` for the longest sequence that fits."""
 Asked = TypeVar("Asked", bound=Request)
 AskedOfRun = TypeVar("AskedOfRun", bound=RunOptions)
 
@@ -77,9 +79,9 @@ class ProgramOptions(Request):
         False
     )
     seq: Annotated[
-        int | None,
+        int | str | None,
         Option(
-            "Of a config: tokens of each sequence, default 2048.",
+            "Of a config: tokens of each sequence, default 2048, or max for the most (a multiple of 64) that fit.",
             "Config: tokens of a sequence",
             "N",
             minimum=1,
@@ -185,6 +187,25 @@ class ProgramOptions(Request):
             raise RequestError(messages.CACHE_TYPE_WITHOUT_ENGINE())
 
     @property
+    def tokens(self) -> int | None:
+        """The tokens of each sequence; None for the default, and where the longest sequence is asked for.
+
+        Raises:
+            RequestError: They are no number of tokens.
+        """
+        text = str(self.seq).strip()
+        if self.seq is None or text == LONGEST:
+            return None
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= MAX_COUNT):
+            raise RequestError(messages.SEQ_MALFORMED(seq=text[:40], most=MAX_COUNT))
+        return int(text)
+
+    @property
+    def is_longest(self) -> bool:
+        """Whether the longest sequence that fits is asked for."""
+        return str(self.seq).strip() == LONGEST
+
+    @property
     def is_engine_step(self) -> bool:
         """Whether a serving engine's step is asked for."""
         return self.decode or self.prefill
@@ -193,7 +214,7 @@ class ProgramOptions(Request):
     def capture(self) -> CaptureOptions:
         """The same without what front ends need."""
         given = {field.name: getattr(self, field.name) for field in fields(CaptureOptions)}
-        own = {"table": split_values(self.table), "micro_batches": self.micro_batches or 1}
+        own = {"table": split_values(self.table), "micro_batches": self.micro_batches or 1, "seq": self.tokens}
         return CaptureOptions(**(given | own)).follow_stack()
 
     def capture_trace(self, name: str, request: AskedOfRun) -> "tuple[Trace, AskedOfRun]":
@@ -238,10 +259,22 @@ class ProgramOptions(Request):
         if isinstance(request, LayoutOptions) and (request.pp or 1) == 1:
             request = replace(request, micro_batches=None)
         batch = request.batch_factor if isinstance(request, LayoutOptions) else None
+        if self.is_longest:
+            options = replace(options, seq=self._find_longest(name, options, request))
         if batch is None or batch == inf:
             return capture_named(name, options, None, request.source_gpu, setting)[0], request
         trace, left = capture_named(name, options, batch, request.source_gpu, setting)
         return trace, replace(request, batch=left) if isinstance(request, LayoutOptions) else request
+
+    def _find_longest(self, name: str, options: CaptureOptions, request: RunOptions) -> int:
+        """Find the most tokens of a sequence that surely fit on a request's targets."""
+        from tracekit.capturing.longest_sequence import find_longest_sequence
+        from tracekit.capturing.steps import NamedProgram
+
+        batch = request.batch_factor if isinstance(request, ExportRequest) else None
+        if not isinstance(request, ExportRequest) or (batch is not None and (batch == inf or batch != int(batch))):
+            raise RequestError(messages.SEQ_MAX_OF_CONFIG())
+        return find_longest_sequence(NamedProgram(name, options), None if batch is None else int(batch), request)
 
     def _capture_engine_step(
         self, name: str, request: AskedOfRun, setting: "CaptureSetting"
@@ -258,7 +291,9 @@ class ProgramOptions(Request):
         batch, context = (layout.batch_factor or 1, layout.context) if layout else (1, None)
         if batch == inf or batch != int(batch):
             raise RequestError(messages.BATCH_MALFORMED(batch=str(batch)))
-        tokens = self.seq or DEFAULT_TOKENS
+        if self.is_longest:
+            raise RequestError(messages.SEQ_MAX_OF_CONFIG())
+        tokens = self.tokens or DEFAULT_TOKENS
         step = EngineStep(int(batch), 1, context or tokens) if self.decode else EngineStep(int(batch), tokens, 0)
         framework, version = parse_framework(request.framework or DEFAULT_ENGINE)
         shared = (layout.tp or 1, layout.ep or 1) if layout else ()
