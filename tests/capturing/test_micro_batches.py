@@ -119,3 +119,14 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         tk.predict(tk.load(SAMPLE), gpu="b200", micro_batches=4)
     done = CliRunner().invoke(app, ["report", str(SAMPLE), "--micro-batches", "4", "-q"])
     assert name_outcome(done) == "options-of-programs"
+
+
+def test_a_sharded_optimizer_takes_its_part_of_the_memory() -> None:
+    layers = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False, device="meta") for _ in range(LAYERS)))
+    trace = tk.capture(layers, torch.empty(ROWS, WIDTH, device="meta"), training=True, optimizer="fused-adamw")
+    alone = tk.predict(trace, gpu="h100-sxm").targets[0].memory.max_bytes
+    one, two = (tk.predict(trace, cluster=ON_EIGHT, dp=8, zero=zero).targets[0].memory.max_bytes for zero in (1, 2))
+    states, gradients = 2 * PARAMETERS * SINGLE, PARAMETERS * SINGLE
+    assert alone - one == states * 7 / 8
+    # Where activations weigh most, there are no gradients yet.
+    assert one - gradients * 7 / 8 <= two <= one

@@ -27,6 +27,7 @@ CHANGES = {
     "zero_bubble": (TRAINING, STAGES, True),
     "batch": (TRAINING, {}, 2.0),
     "fsdp": (TRAINING, {"dp": 8}, True),
+    "zero": (TRAINING, {"dp": 8}, 1),
     "sequence_parallel": (TRAINING, {"tp": 2}, True),
     "context": (DECODING, {}, 4096),
 }
@@ -69,7 +70,13 @@ def test_a_field_is_refused_where_nothing_would_change(field):
         compute_step_us(sample, **{**others, field: value})
 
 
-OPTIONS = {"pp_schedule": "zero-bubble", "fsdp": True, "sequence_parallel": True, "plan": "plan.json"}
+OPTIONS = {
+    "pp_schedule": "zero-bubble",
+    "fsdp": True,
+    "shard_optimizer": True,
+    "sequence_parallel": True,
+    "plan": "plan.json",
+}
 """Options whose value is no number."""
 
 

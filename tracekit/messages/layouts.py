@@ -170,6 +170,23 @@ DDP_INSERTED = note(
     "for a CPU {host_pct} slower or faster. Data parallelism from a one-GPU trace was checked against published "
     "throughputs only."
 )
+ZERO_INSERTED = note(
+    "{whole} As the optimizer is sharded, these are reduce-scatters; each rank updates its part of the parameters, "
+    "which one all-gather then brings together, with nothing beside it."
+)
+ZERO_WITHOUT_OPTIMIZER = error(
+    "There is no optimizer's step to shard.", "Give {--optimizer} too, such as fused-adamw, or leave out {--zero}."
+)
+ZERO_WITH_FSDP = error("FSDP shards the optimizer already: it is ZeRO 3.", "Leave out {--zero} or {--fsdp}.")
+ZERO_WITH_EXPERTS = error(
+    "How an optimizer is sharded where replicas split experts isn't known.", "Leave out {--zero}, or give {--fsdp}."
+)
+RECORDED_REPLICAS_FIXED = error(
+    "The trace's own data parallelism can't be given a sharded optimizer.", "Give a one-GPU trace."
+)
+ZERO_OF_ONE_RANK = error(
+    "A sharded optimizer needs several data-parallel ranks.", "Give their number with {--dp} or {--world-size}."
+)
 DDP_EXPERTS_APART = note(
     "{whole} {expert_bytes} of these gradients are of experts: only ranks with the same experts exchange them."
 )

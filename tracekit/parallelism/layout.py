@@ -33,6 +33,8 @@ class Layout:
         splits_tables: Whether it is embedding tables that ``ep`` ranks split, not experts.
         plan: File of the plan by which tables are sharded; None for the fastest.
         tables: What sharded tables that the trace had whole make a rank do.
+        zero: Stage of ZeRO by which the optimizer is sharded over dp: 1, or 2 with the gradients; 0 for none, and for
+            FSDP.
         sequence_parallel: Whether tensor-parallel ranks split the tokens between their blocks, too.
     """
 
@@ -50,6 +52,7 @@ class Layout:
     plan: str | None = None
     tables: TableSharding | None = None
     sequence_parallel: bool = False
+    zero: int = 0
 
     @property
     def world_size(self) -> int:
@@ -73,6 +76,11 @@ class Layout:
     def fsdp_ranks(self) -> int:
         """Number of ranks that shard each parameter's state."""
         return self.dp if self.sharded else 1
+
+    @property
+    def optimizer_ranks(self) -> int:
+        """Number of ranks that share each update of the parameters."""
+        return self.dp if self.sharded or self.zero else 1
 
     def get_group_size(self, role: str) -> int:
         """Return the number of ranks in a group of this role."""
@@ -99,7 +107,8 @@ class Layout:
         within = " (sequence parallel)" if self.sequence_parallel else ""
         splits = (("tp", self.tp, within), ("pp", self.pp, ""))
         parts = [f"{name} {ranks}{how}" for name, ranks, how in splits if ranks > 1]
-        return " x ".join([f"dp {self.dp}{' (sharded)' if self.sharded else ''}", *parts])
+        within_dp = " (sharded)" if self.sharded else f" (ZeRO {self.zero})" if self.zero else ""
+        return " x ".join([f"dp {self.dp}{within_dp}", *parts])
 
     def __str__(self) -> str:
         """Return text such as ``16 ranks = dp 8 (sharded) x tp 2``."""
@@ -144,6 +153,7 @@ class LayoutRequest:
         chunks: Chunks of layers on each stage.
         batch: Batch of a rank, relative to the trace's.
         fsdp: Whether to shard parameters, gradients and optimizer state over dp.
+        zero: Stage of ZeRO by which to shard the optimizer over dp, 1 or 2.
         zero_bubble: Whether stages defer weight gradients until they would wait.
         context: Keys of each sequence of a decode batch.
         plan: File of a sharding plan of embedding tables.
@@ -159,6 +169,7 @@ class LayoutRequest:
     chunks: int | None = None
     batch: float | None = None
     fsdp: bool | None = None
+    zero: int | None = None
     zero_bubble: bool | None = None
     context: int | None = None
     plan: str | None = None
@@ -228,6 +239,7 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         layout.splits_tables,
         request.plan,
         sequence_parallel=bool(request.sequence_parallel),
+        zero=_check_zero_request(layout, request, dp),
     )
 
 
@@ -253,3 +265,16 @@ def _check_fsdp_request(layout: Layout, request: LayoutRequest, dp: int) -> bool
     if dp == 1 and request.dp is None and request.world_size is None:
         raise LayoutError(layouts.FSDP_OF_ONE_RANK())
     return dp > 1
+
+
+def _check_zero_request(layout: Layout, request: LayoutRequest, dp: int) -> int:
+    """Return the stage of ZeRO that a request gives a job; raise an error if it can't."""
+    if not request.zero:
+        return 0
+    if layout.dp > 1:
+        raise LayoutError(layouts.RECORDED_REPLICAS_FIXED())
+    if request.ep and request.ep > 1:
+        raise LayoutError(layouts.ZERO_WITH_EXPERTS())
+    if dp == 1 and request.dp is None and request.world_size is None:
+        raise LayoutError(layouts.ZERO_OF_ONE_RANK())
+    return request.zero if dp > 1 else 0

@@ -12,6 +12,7 @@ from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_paralle
 from tracekit.parallelism.process_groups import is_training
 from tracekit.parallelism.table_exchange import InsertTableExchange
 from tracekit.parallelism.tensor_parallel import insert_layer_allreduces, insert_sequence_exchanges
+from tracekit.parallelism.zero import insert_optimizer_exchange
 from tracekit.program import Program
 
 Inserter = Callable[[Program], Insertion]
@@ -26,13 +27,9 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
         new: Another one.
 
     Raises:
-        LayoutError: FSDP was requested for inference, or ranks would split adapters.
+        LayoutError: FSDP or a sharded optimizer was requested for inference, or ranks would split adapters.
     """
-    if new.sharded and not old.sharded and not is_training(program):
-        raise LayoutError(layouts.FSDP_OF_INFERENCE())
-    facts = program.trace.capture_facts
-    if facts and facts.frozen_bytes and (new.sharded or new.tp > 1):
-        raise LayoutError(layouts.ADAPTERS_SPLIT())
+    _refuse_sharding(program, old, new)
     exchanges = insert_sequence_exchanges if new.sequence_parallel else insert_layer_allreduces
     parts: tuple[Inserter, ...] = (exchanges,) if old.tp == 1 < new.tp else ()
     if new.tables is not None:
@@ -45,10 +42,22 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
         return parts
     if new.sharded and new.pp > 1:
         return (*parts, insert_stage_reduce_scatters)
+    if new.zero:
+        return (*parts, insert_optimizer_exchange)
     whole, of_experts = insert_gradient_allreduces, insert_expert_gradient_allreduces
     if new.sharded:
         whole, of_experts = insert_fsdp_collectives, insert_expert_fsdp_collectives
     return (*parts, of_experts if adds_expert_parallelism(old, new) else whole)
+
+
+def _refuse_sharding(program: Program, old: Layout, new: Layout) -> None:
+    if new.sharded and not old.sharded and not is_training(program):
+        raise LayoutError(layouts.FSDP_OF_INFERENCE())
+    if new.zero and not is_training(program):
+        raise LayoutError(layouts.ZERO_WITHOUT_OPTIMIZER())
+    facts = program.trace.capture_facts
+    if facts and facts.frozen_bytes and (new.sharded or new.tp > 1):
+        raise LayoutError(layouts.ADAPTERS_SPLIT())
 
 
 def insert_all(program: Program, inserters: tuple[Inserter, ...]) -> tuple[Program, tuple[Message, ...]]:

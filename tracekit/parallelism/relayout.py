@@ -58,7 +58,9 @@ def relayout_collectives(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, 
         .when(everyone).then(1).otherwise("stride"),
         before=pl.col("ranks"),
     )  # fmt: skip
-    gathered = pl.col("collective").is_in(["all_gather", "reduce_scatter"]) & ~pl.lit(old.sharded or new.sharded)
+    gathered = pl.col("collective").is_in(["all_gather", "reduce_scatter"]) & ~pl.lit(
+        old.sharded or new.optimizer_ranks > 1
+    )
     fewer_layers = old.tp * old.pp / (new.tp * new.pp)
     growth = (
         pl.when(pl.col("role") == "tp").then(1.0)
@@ -119,6 +121,7 @@ def get_kernel_key(layout: Layout) -> tuple[float, ...]:
         layout.tp,
         layout.pp,
         layout.fsdp_ranks,
+        layout.optimizer_ranks,
         layout.batch,
         layout.expert_parallel_replicas,
         layout.context or 0,
@@ -150,8 +153,8 @@ def relayout_kernels(program: Program, source: Gpu | None, target: Gpu, old: Lay
         )
         table = _rescale_times(table, split_layers(table, calls, old.tp, new.tp, new.sequence_parallel), gpu)
         table = _scale_buffer_copies(_scale_attention_heads(table, old.tp / new.tp), BUFFER_COPY_OP, old.tp / new.tp)
-    if old.fsdp_ranks != new.fsdp_ranks:
-        table = _rescale_times(table, _shard_optimizer(table, old.fsdp_ranks / new.fsdp_ranks), gpu)
+    if old.optimizer_ranks != new.optimizer_ranks:
+        table = _rescale_times(table, _shard_optimizer(table, old.optimizer_ranks / new.optimizer_ranks), gpu)
     if adds_expert_parallelism(old, new):
         experts = find_experts(program)
         # With FSDP a rank holds the same fraction of the experts as of all other parameters.

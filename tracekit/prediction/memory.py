@@ -278,7 +278,8 @@ def _judge_split_memory(
     if old.pp != new.pp:
         return _judge_stages(program, facts, layouts, room)
     split = old.tp / new.tp
-    shard = split * old.fsdp_ranks / new.fsdp_ranks
+    shard, update_part = (split * part for part in _list_parts(old, new))
+    gradient_part = update_part if new.zero > 1 else shard
     gradients, activations, updates = np.array(facts.peaks, np.float64).T
     gathered = np.zeros((2, gradients.size))
     if new.sharded and not old.sharded:
@@ -287,9 +288,12 @@ def _judge_split_memory(
             return None
         gathered[:, :-1] = _bound_gathered_bytes(units, split, gradients[:-1] > 0)
     other = facts.held_bytes - facts.parameter_bytes - facts.state_bytes
-    fixed = (facts.parameter_bytes + facts.state_bytes) * shard + other + buckets
+    fixed = facts.parameter_bytes * shard + facts.state_bytes * update_part + other + buckets
     least, most = (
-        fixed + float(((gradients + updates) * shard + activations * part * in_flight + units_bytes).max())
+        fixed
+        + float(
+            (gradients * gradient_part + updates * update_part + activations * part * in_flight + units_bytes).max()
+        )
         for part, units_bytes in zip(bound_activation_parts(program, facts, old, new), gathered, strict=True)
     )
     return _judge_captured_bounds(least, most, room)
@@ -374,10 +378,10 @@ def _compute_traced_bucket_bytes(program: Program, state: ModelState | None) -> 
 
 
 def _compute_bucket_bytes(state: ModelState | None, job: Layout) -> float:
-    """Compute the size of DDP's buckets, which hold a copy of each gradient by default."""
-    return (
-        (state.parameter_gradient_bytes - state.frozen_bytes) / 2 if state and job.dp > 1 and not job.sharded else 0.0
-    )
+    """Compute the size of DDP's buckets: a copy of each gradient by default, none where the optimizer is sharded."""
+    if state is None or job.dp == 1 or job.optimizer_ranks > 1:
+        return 0.0
+    return (state.parameter_gradient_bytes - state.frozen_bytes) / 2
 
 
 def _get_recorded_bytes(program: Program) -> int | None:
@@ -392,8 +396,13 @@ def _compute_held_fractions(old: Layout, new: Layout) -> tuple[float, float]:
     last.
     """
     layers = old.tp * old.pp / (new.tp * new.pp)
-    shared = layers * old.fsdp_ranks / new.fsdp_ranks
-    return (layers if new.pp > old.pp else shared), shared
+    shared, updated = (layers * part for part in _list_parts(old, new))
+    return (layers if new.pp > old.pp else shared), updated
+
+
+def _list_parts(old: Layout, new: Layout) -> tuple[float, float]:
+    """List the parts of parameters, and of optimizer work and states, that a rank holds, relative to the trace."""
+    return old.fsdp_ranks / new.fsdp_ranks, old.optimizer_ranks / new.optimizer_ranks
 
 
 def _scale_except(whole: float, part: float) -> float:

@@ -83,6 +83,7 @@ def compute_stage_needs(
     """
     old, new = layouts
     split, ranks = old.tp / new.tp, new.fsdp_ranks / old.fsdp_ranks
+    updated = old.optimizer_ranks / new.optimizer_ranks
     edges = _split_layers(layers, new)
     chunk_parameters, kept, extra = _sum_chunks(layers, edges)
     activations = part * new.batch / old.batch
@@ -90,10 +91,10 @@ def compute_stage_needs(
     parameters = split * chunk_parameters.reshape(new.chunks, new.pp).sum(axis=0)
     shards = 1 / ranks if most and ranks > 1 else 0.0
     trained = 1 - facts.frozen_bytes / max(facts.parameter_bytes, 1)
-    buckets = trained * parameters if old.dp == 1 < new.dp and not new.sharded else 0.0
+    buckets = trained * parameters if old.dp == 1 < new.dp and new.optimizer_ranks == 1 else 0.0
     per_parameter = facts.state_bytes / max(facts.parameter_bytes, 1)
-    update = parameters / max(facts.parameter_bytes, 1) * facts.peaks[-1][2] / ranks
-    state = parameters * ((1 + trained) * (1 + shards) + per_parameter / ranks)
+    update = parameters / max(facts.parameter_bytes, 1) * facts.peaks[-1][2] * updated
+    state = parameters * ((1 + trained) * (1 + shards) + per_parameter * updated)
     other = facts.held_bytes - facts.parameter_bytes - facts.state_bytes
     return StageNeeds(state, state + buckets + other + np.maximum(peaks, update), passes)
 

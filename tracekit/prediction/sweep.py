@@ -165,7 +165,7 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
             tp=tp,
             pp=pp,
             ep=ep,
-            fsdp=request.fsdp or None,
+            **request.sharding,  # type: ignore[arg-type]
             batch=factor,
             sequence_parallel=(request.sequence_parallel and (tp or old.tp) > 1) or None,
         )
@@ -210,7 +210,13 @@ def _is_open(run: MeasuredRun, request: "SweepRequest") -> bool:
     """Return whether the layout of a program's training is left open."""
     facts = run.trace.capture_facts
     asked = (request.tensor_parallel, request.pipeline_parallel, request.expert_parallel, request.world_sizes)
-    return facts is not None and facts.trains and not facts.tables and not any(asked) and not request.fsdp
+    return (
+        facts is not None
+        and facts.trains
+        and not facts.tables
+        and not any(asked)
+        and not any(request.sharding.values())
+    )
 
 
 def list_splits(places: Sequence[Target], staged: LayoutRequest, refused: list[Message]) -> Iterator[Target]:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from tracekit.bounds import MAX_COUNT
 from tracekit.errors import RequestError
+from tracekit.messages import layouts
 from tracekit.messages import requests as messages
 from tracekit.numbers import NUMBER_PATTERN
 from tracekit.request.option import Option, Panel, Request, split_values
@@ -32,6 +33,8 @@ PIPELINE_PARALLEL = Option(
 EXPERT_PARALLEL = Option(
     "Expert-parallel (MoE) ranks on the target.", "Expert parallel (EP)", "N", minimum=1, maximum=MAX_COUNT
 )
+ALL_SHARDED = 3
+"""Stage of ZeRO that shards parameters, too."""
 MICRO_BATCHES = Option(
     "Micro-batches of a step; default the trace's, times {--pp}. Without {--pp} a captured program accumulates "
     "gradients over them: one reduction over ranks, one optimizer step.",
@@ -55,6 +58,24 @@ class ScheduleOptions(Request):
             "Fully sharded data parallel (FSDP)",
         ),
     ] = False
+    shard_optimizer: Annotated[
+        bool,
+        Option(
+            "Shard the optimizer of a one-GPU job over its data-parallel ranks, as Megatron's distributed optimizer "
+            "and {--zero} 1.",
+            "Sharded optimizer",
+        ),
+    ] = False
+    zero: Annotated[
+        int | None,
+        Option(
+            "ZeRO: 1 shards the optimizer over data-parallel ranks, 2 the gradients too, 3 all (as {--fsdp}).",
+            "ZeRO stage",
+            "N",
+            minimum=1,
+            maximum=3,
+        ),
+    ] = None
     sequence_parallel: Annotated[
         bool,
         Option(
@@ -72,6 +93,12 @@ class ScheduleOptions(Request):
     ] = None
 
     @property
+    def sharding(self) -> dict[str, bool | int | None]:
+        """What is sharded over data-parallel ranks, as a layout's request has it."""
+        zero = self.zero or int(self.shard_optimizer)
+        return {"fsdp": self.fsdp or zero == ALL_SHARDED or None, "zero": zero if 0 < zero < ALL_SHARDED else None}
+
+    @property
     def schedule(self) -> tuple[int | None, bool | None]:
         """Chunks of layers on each stage, and whether weight gradients are deferred; None for the default."""
         from tracekit.parallelism.layout import parse_schedule
@@ -82,6 +109,8 @@ class ScheduleOptions(Request):
         """Check all options; see :meth:`Request.check`."""
         super().check()
         _ = self.schedule
+        if self.fsdp and self.sharding["zero"]:
+            raise RequestError(layouts.ZERO_WITH_FSDP())
 
 
 LARGEST_BATCH = "max"

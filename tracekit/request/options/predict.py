@@ -38,7 +38,7 @@ class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, Tar
         own = {field.name: getattr(self, field.name) for field in fields(LayoutOptions)}
         return LayoutRequest(
             **(own | {"batch": self.batch_factor}),
-            fsdp=self.fsdp or None,
+            **self.sharding,  # type: ignore[arg-type]
             sequence_parallel=self.sequence_parallel or None,
             micro_batches=self.micro_batches,
             chunks=chunks,
