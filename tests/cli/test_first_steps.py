@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from tracekit.cli.app import COMMANDS, app
+from tracekit.cli.help import MAIN_OPTIONS
 from tracekit.messages.catalogue import CATALOGUE
 from tracekit.packaged import list_pages
 from tracekit.request import Panel
@@ -149,3 +150,28 @@ def test_the_wheel_brings_the_pages():
     included = Path("pyproject.toml").read_text()
     for folder in ("tutorial", "how-to", "reference", "explanation"):
         assert f'"docs/{folder}" = "tracekit/pages/{folder}"' in included
+
+
+@pytest.mark.parametrize("name", MAIN_OPTIONS)
+def test_short_help_is_one_screen_with_the_options_that_matter(run, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(name, "-h")
+    command = typer.main.get_command(app).commands[name]
+    flags = {parameter.name: parameter.opts[0] for parameter in command.params}
+    shown = set(re.findall(r"^│ (--[\w-]+)", out, re.MULTILINE))
+    assert code == 0
+    assert shown == {flags[option] for option in MAIN_OPTIONS[name]}
+    assert out.count("\n") <= 60
+    assert f"tracekit {name} --help" in " ".join(out.split())
+
+
+def test_help_of_a_group_shows_that_group_alone(run):
+    out = run("predict", "trace.json", "--help", "what-if")[1]
+    assert "--host-speed" in out
+    assert "--gpu " not in out.partition("╭")[2]
+    whole = run("predict", "--help")[1]
+    assert {"--gpu", "--host-speed", "--micro-batches"} <= set(re.findall(r"--[\w-]+", whole))
+
+
+def test_what_follows_help_and_is_no_group_is_an_input(run):
+    assert "--gpu" in run("predict", "--help", "trace.json")[1]

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperGroup
 
 from tracekit import __version__
 from tracekit.cli.agents import mcp
 from tracekit.cli.answer import capture, predict, report, shard, sweep
 from tracekit.cli.comparison import compare, scoreboard
-from tracekit.cli.config_file import CONFIGURED_COMMANDS, read_config, settle_defaults
+from tracekit.cli.config_file import CONFIGURED_COMMANDS, read_config
 from tracekit.cli.files import PASS_THROUGH_SETTINGS, doctor, export, info, record, redact, share, view
+from tracekit.cli.help import Subcommand, SwitchHelpMixin
 from tracekit.cli.machine import cache, calibrate, clusters, config, demo, explain, gpus, hosts
 from tracekit.cli.process import Failure, check_memory_limit, drop_output, explain_failure, prepare_streams
 from tracekit.cli.serve import serve
@@ -60,27 +61,6 @@ def choose_command(arguments: Sequence[str]) -> list[str]:
         command = "report"
     say(f"tracekit {command} {file}")
     return [command, *arguments]
-
-
-class SwitchHelpMixin:
-    """Mixin whose help shows a switch without a value: typer would write ``<bool>`` behind it."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options and arguments."""
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for param in params:
-            if isinstance(param, TyperOption) and param.is_flag:
-                param.metavar = ""
-        return params
-
-
-class Subcommand(SwitchHelpMixin, TyperCommand):
-    """A subcommand."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the subcommand, and say which of its options are from the configuration."""
-        settle_defaults(ctx)
-        return super().invoke(ctx)
 
 
 class SubcommandGroup(SwitchHelpMixin, TyperGroup):
