@@ -22,7 +22,11 @@ SHAPES = StepShapes(np.array([0.0, 900]), np.array([0.0, 3]), np.array([8.0, 0])
 
 @pytest.mark.parametrize(
     ("config", "ranks", "precision", "gpu"),
-    [(DENSE, 1, None, "h100-sxm"), (LATENT, 4, "fp8_block", "b200"), (LATENT, 2, None, "a100-sxm-80gb")],
+    [
+        (DENSE, 1, None, "h100-sxm"),
+        (LATENT, 4, "fp8_block", "b200"),
+        pytest.param(LATENT, 2, None, "a100-sxm-80gb", marks=pytest.mark.heavy),
+    ],
 )
 def test_steps_take_what_predict_says(
     tmp_path: Path, config: dict[str, Any], ranks: int, precision: str | None, gpu: str
