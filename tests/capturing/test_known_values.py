@@ -62,3 +62,15 @@ def test_constants_launch_no_kernels() -> None:
         return x * torch.tensor([2.0, 3.0])
 
     assert [name for name, _ in capture_ops(scale, torch.empty(4, 2, device="meta"))] == ["mul"]
+
+
+def test_routers_choose_experts_evenly() -> None:
+    """Eight tokens choose one of four experts: each gets two."""
+
+    def route(x: Tensor) -> Tensor:
+        chosen = x.argmax(-1)
+        hit = torch.nn.functional.one_hot(chosen, 4).sum(0).nonzero()
+        return torch.cat([x[chosen == expert] * float(f"{expert[0]}") for expert in hit])
+
+    ops = capture_ops(route, torch.empty(8, 4, device="meta"))
+    assert [dims[0] for name, dims in ops if name == "mul"] == [[2, 4]] * 4

@@ -10,7 +10,7 @@ from tracekit.capturing.options import is_program
 from tracekit.capturing.torchtitan import read_training_file
 from tracekit.errors import RequestError
 from tracekit.request import PredictRequest
-from tracekit.request.program_options import ProgramOptions, join_layout
+from tracekit.request.program_options import ProgramOptions
 
 MODEL = '[model]\nname = "llama3"\nflavor = "8B"\n'
 EAGER = '[activation_checkpoint]\nmode = "none"\n'
@@ -79,8 +79,16 @@ def test_the_layout_is_the_jobs_degrees(write: Any, text: str, gpus: int | None,
 def test_what_is_asked_for_wins_over_the_file(write: Any) -> None:
     name = write(MODEL + "[training]\nseq_len = 8192\n" + EAGER)
     assert ProgramOptions(train=True, seq=128).join_training_file(name).seq == 128
-    asked = join_layout(name, PredictRequest(cluster="8xh100-sxm", dp=2, tp=4))
+    program, asked = ProgramOptions().join_job(name, PredictRequest(cluster="8xh100-sxm", dp=2, tp=4))
     assert (asked.dp, asked.tp, asked.fsdp, asked.batch) == (2, 4, True, 8.0)
+    assert (program.seq, program.micro_batches) == (8192, None)
+
+
+def test_a_global_batch_is_accumulated(write: Any) -> None:
+    """Of 128 samples each of eight replicas has 16, eight at once."""
+    name = write(MODEL + "[training]\nglobal_batch_size = 128\n" + EAGER)
+    program, asked = ProgramOptions().join_job(name, PredictRequest(cluster="8xh100-sxm"))
+    assert (program.micro_batches, asked.batch, asked.dp) == (2, 8.0, 8)
 
 
 @pytest.mark.parametrize(

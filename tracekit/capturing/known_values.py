@@ -8,7 +8,7 @@ the capture, in memory that mirrors the meta tensors', so that views and updates
     CPU     ids --> ids == pad --> .any()  -> False
 
 Values that floating-point data decide stay unknown, but for what a healthy step has: no infinity, nothing that is no
-number.
+number, and choices of the largest, such as a router's of experts, that fall evenly.
 """
 
 import weakref
@@ -41,6 +41,9 @@ INDEXED = (
 )
 """Ops that take elements by masks, too."""
 NEVER_IN_HEALTHY = ("isnan", "isinf")
+
+CHOICES = ("aten::topk", "aten::argmax", "aten::max")
+"""Ops that tell where the largest values are."""
 
 
 class KnownValues:
@@ -122,6 +125,8 @@ class KnownValues:
                     self._mirrors.pop(one.untyped_storage()._cdata, None)
         elif fresh and all(map(_is_small, fresh)) and not func.is_view:
             values = _guess_healthy(func, args, fresh) or self._compute(func, args, kwargs)
+            if values is None and func._schema.name in CHOICES and made[-1].dtype is torch.int64:
+                self.learn(made[-1], _choose_evenly(args, made[-1]))
             if values is not None:
                 for one, value in zip(made, tree_leaves(values), strict=True):
                     self.learn(one, value)
@@ -179,6 +184,8 @@ class _ConstantsMode(TorchFunctionMode):
         if func in (torch.tensor, torch.as_tensor) and args and not isinstance(args[0], Tensor):
             made = func(*args, **(given | {"device": "cpu"}))
             return made.to("meta") if str(given.get("device", "meta")) != "cpu" else made
+        if func is Tensor.__format__ and args[0].dim() == 0 and args[0].device.type == "meta":
+            return format(args[0].item(), *args[1:])
         if func is Tensor.__getitem__ and isinstance(args[1], tuple):
             places = tuple(torch.tensor(one, device="cpu") if isinstance(one, list) else one for one in args[1])
             return func(args[0], places)
@@ -205,6 +212,14 @@ def _list_written(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         if argument.alias_info is not None and argument.alias_info.is_write:
             given = args[place] if place < len(args) else kwargs.get(argument.name)
             yield from (one for one in tree_leaves(given) if isinstance(one, Tensor))
+
+
+def _choose_evenly(args: tuple[Any, ...], made: Tensor) -> Tensor:
+    """Return places of the largest values that go through all in turn, as a balanced router's do."""
+    widths = args[0].shape
+    axes = [one for one in args[1:3] if isinstance(one, int) and not isinstance(one, bool)]
+    axis = -1 if made.dim() == len(widths) or not axes else axes[0]
+    return torch.arange(made.numel()).view(made.shape) % max(widths[axis] if widths else 1, 1)
 
 
 def _guess_healthy(func: Any, args: tuple[Any, ...], made: list[Tensor]) -> list[Tensor] | None:

@@ -232,9 +232,19 @@ class ProgramOptions(Request):
             PredictorError: Its GPU is unknown.
         """
         if is_training_file(name):
-            program, asked = self.join_training_file(name), join_layout(name, request)
+            program, asked = self.join_job(name, request)
             return program._capture_named(name, asked)
         return self._capture_named(name, request)
+
+    def join_job(self, name: str, request: AskedOfRun) -> tuple[Self, AskedOfRun]:
+        """Return the options and the request with those of a torchtitan job's file where none is given.
+
+        Raises:
+            RequestError: The file asks for what isn't known.
+        """
+        program, asked = self.join_training_file(name), _join_layout(name, request)
+        rounds = asked.micro_batches if isinstance(asked, LayoutOptions) else None
+        return replace(program, micro_batches=program.micro_batches or rounds), asked
 
     def join_training_file(self, name: str) -> Self:
         """Return the options with those of a torchtitan job's file where none is given.
@@ -341,7 +351,7 @@ def _join_options(asked: Asked, given: Mapping[str, Any], path: str) -> Asked:
     return replace(asked, **{name: one for name, one in given.items() if getattr(asked, name) == defaults[name]})
 
 
-def join_layout(name: str, request: AskedOfRun) -> AskedOfRun:
+def _join_layout(name: str, request: AskedOfRun) -> AskedOfRun:
     """Return the request with the layout of a torchtitan job's file; a sweep tries layouts of its own."""
     if not isinstance(request, LayoutOptions):
         return request
