@@ -219,6 +219,27 @@ def test_an_exchange_takes_as_long_as_its_all_to_all():
     assert plan.ranks["sent_bytes"].to_list() == [0, 1024 * 128 * 4]
 
 
+def test_torchrec_takes_the_plans():
+    """Its types are made of them, and PyTorch finds that the shards of each table cover it without overlap."""
+    types = pytest.importorskip("torchrec.distributed.types")
+    kernels = pytest.importorskip("torchrec.distributed.embedding_types").EmbeddingComputeKernel
+    specs = pytest.importorskip("torch.distributed._shard.sharding_spec")
+    shards = pytest.importorskip("torch.distributed._shard.metadata")
+    tensors = pytest.importorskip("torch.distributed._shard.sharded_tensor.metadata")
+    small = replace(TABLE, name="small", rows=1003)
+    for plan in plan_sharding([TABLE, small], TWO_NODES).plans:
+        for name, told in msgspec.json.decode(encode_torchrec_plan(plan, "sparse"))["sparse"].items():
+            spec = told.pop("sharding_spec")
+            spec = spec and specs.EnumerableShardingSpec([shards.ShardMetadata(**shard) for shard in spec["shards"]])
+            parameter = types.ParameterSharding(**told, sharding_spec=spec)
+            assert types.ShardingType(parameter.sharding_type).value == told["sharding_type"]
+            assert kernels(parameter.compute_kernel).value == told["compute_kernel"]
+            if spec:
+                rows = small.rows if name == "small" else TABLE.rows
+                placed = spec.build_metadata((rows, TABLE.width), tensors.TensorProperties()).shards_metadata
+                assert [shard.placement.rank() for shard in placed] == told["ranks"]
+
+
 def test_the_interval_of_a_plan_by_hand():
     """Look-ups and updates add up where rows are unknown; else their errors are as those of other kernels."""
     parts = (PartTime("lookup", 100, 80, 130), PartTime("update", 100, 70, 150), PartTime("sums", 100, 90, 120))
