@@ -128,13 +128,14 @@ def read_summary(
     return read
 
 
-def read_quantiles(heading: str, inside: str) -> Callable[[Sequence[Line]], Cells]:
+def read_quantiles(heading: str, inside: str = "") -> Callable[[Sequence[Line]], Cells]:
     """Return a reader of a cell of a median and a 90th percentile, and of the share inside."""
 
     def read(lines: Sequence[Line]) -> Cells:
         (line,) = lines
         error, worst = line[heading].removesuffix("%").split("/")
-        return f"{error.strip()} %", f"{worst.strip()} % (P90)", f"{line[inside]} of {line['rows']}"
+        held = f"{line[inside]} of {line['rows']}" if inside else NONE
+        return f"{error.strip()} %", f"{worst.strip()} % (P90)", held
 
     return read
 
@@ -204,6 +205,11 @@ QUOTES = (
           is_short=True),
     Quote("a recommender's training on a cluster", "MLPerf's DLRM-DCNv2 on 8 to 128 GPUs",
           "whole_jobs/recommenders#mlperfs-dlrm-dcnv2-on-clusters", "", read_each("error", "inside"), is_short=True),
+    Quote("GEMMs in bf16 of a GPU that nobody measured, 30 of its kernels told by `tracekit calibrate`",
+          "each GPU left out, by engine and release",
+          "kernels/calibrated#gemm-bf16", "mean, all", read_quantiles("calibrated")),
+    Quote("the same of attention, prefill", "the same",
+          "kernels/calibrated#attention-prefill-bf16-and-fp8", "mean, all", read_quantiles("calibrated")),
     Quote("energy of a step", "recorded steps on an H100 and an H200",
           "whole_jobs/step_energy", "energy", read_results, is_short=True),
 )  # fmt: skip

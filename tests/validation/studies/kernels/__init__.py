@@ -23,4 +23,5 @@ TABLES = (
     "releases",
     "interval_sides",
     "new_releases",
+    "calibrated",
 )
