@@ -19,6 +19,7 @@ from torch import nn  # noqa: E402
 
 import tracekit as tk  # noqa: E402
 from tracekit.capturing import micro_batches  # noqa: E402
+from tracekit.capturing.options import CaptureOptions  # noqa: E402
 from tracekit.capturing.program import CapturedProgram, capture  # noqa: E402
 
 LAYERS, WIDTH, ROWS = 4, 2048, 1024
@@ -130,3 +131,9 @@ def test_a_sharded_optimizer_takes_its_part_of_the_memory() -> None:
     assert alone - one == states * 7 / 8
     # Where activations weigh most, there are no gradients yet.
     assert one - gradients * 7 / 8 <= two <= one
+
+
+def test_no_optimizer_where_the_stack_has_one() -> None:
+    options = CaptureOptions(train=True, stack="hf", optimizer="none").follow_stack()
+    assert not any("adamw" in op for op in count_ops(accumulate(1, optimizer=options.optimizer)))
+    assert CaptureOptions(train=True, stack="hf").follow_stack().optimizer == "fused-adamw"

@@ -97,6 +97,8 @@ FULL, SELECTIVE = "full", "selective"
 RECOMPUTE_KINDS = ("none", SELECTIVE, FULL)
 FUSED = "fused-"
 """Before an optimizer's name: one kernel does all for many tensors, as with ``fused=True``."""
+NO_OPTIMIZER = "none"
+"""Says that a step ends without one, also where its stack has one."""
 OPTIMIZERS = ("adamw", "adam", "sgd")
 
 
@@ -166,7 +168,7 @@ class CaptureOptions:
         _ = self.dlrm_edits
 
     def _check_training(self) -> None:
-        known = [*OPTIMIZERS, *(FUSED + one for one in OPTIMIZERS)]
+        known = [*OPTIMIZERS, *(FUSED + one for one in OPTIMIZERS), NO_OPTIMIZER]
         if self.optimizer is not None and self.optimizer not in known:
             raise RequestError(messages.OPTIMIZER_UNKNOWN(optimizer=self.optimizer, known=known))
         if self.optimizer is not None and not self.train:

@@ -15,6 +15,7 @@ from tracekit.capturing.options import (
     FULL,
     FUSED,
     NARROW_FORMATS,
+    NO_OPTIMIZER,
     SELECTIVE,
     TF32,
     CaptureOptions,
@@ -126,7 +127,7 @@ def capture(
     torch = import_torch()
     asked = CaptureOptions(
         train=training,
-        optimizer=optimizer,
+        optimizer=None if optimizer == NO_OPTIMIZER else optimizer,
         autocast=autocast,
         tf32=tf32,
         compile=compiled,

@@ -38,7 +38,10 @@ class ProgramOptions(Request):
     ] = False
     optimizer: Annotated[
         str | None,
-        Option("Of a program: adamw, adam or sgd, or fused-adamw and so on; default none.", "Program: optimizer"),
+        Option(
+            "Of a program: adamw, adam or sgd, fused-adamw and so on, or none; default as --stack has it, else none.",
+            "Program: optimizer",
+        ),
     ] = None
     micro_batches: Annotated[int | None, replace(MICRO_BATCHES, panel=Panel.LAYOUT)] = None
     recompute: Annotated[
