@@ -30,6 +30,7 @@ SERVED_LOADS = "TRACEKIT_SERVED_LOADS"
 RECORDED_SAMPLES = "TRACEKIT_RECORDED_SAMPLES"
 FIT = "TRACEKIT_FIT"
 TIMM_RESULTS = "TRACEKIT_TIMM_RESULTS"
+TRAINING_JOBS = "TRACEKIT_TRAINING_JOBS"
 
 KNOWN_INPUTS = {
     REAL_TRACES: "a folder of real traces",
@@ -41,6 +42,7 @@ KNOWN_INPUTS = {
     SERVED_TRACES: "results/profile in a checkout of github.com/harishvs/moe-inference-optimize",
     SERVED_LOADS: "a folder with served.csv: aiconfigurator's TTFT and TPOT; and steps.csv: PipeWeave's steps",
     TIMM_RESULTS: "results/ in a checkout of github.com/huggingface/pytorch-image-models",
+    TRAINING_JOBS: "a folder with published_throughput.csv: published throughputs of training jobs",
     FIT: "a folder that `python -m predictors.training fit` wrote",
     RECORDED_SAMPLES: "the folder `samples` of an archive that `make on-gpu` wrote",
 }

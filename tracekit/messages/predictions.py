@@ -246,8 +246,8 @@ PRECISION_OF_CAPTURE = note(
     "once; attention, routers, norms and the output head stay as they are."
 )
 STACK_OF_CAPTURE = note(
-    "The job runs on {stack}: {fusion}. Its work on the GPU takes {ratio:.2f} times as long as the kernels one by one, "
-    "by published jobs; {low:.2f} to {high:.2f} times are in the interval."
+    "The job runs on {stack}: {fusion}. The GPU's work takes {ratio:.2f} times as long as the captured kernels do, as "
+    "in few published jobs of that framework."
 )
 STACK_UNFUSED = note("the model's kernels as its code and {--compile} have them")
 STACK_FUSED = note("what lies between products is one kernel, and CUDA graphs launch them all")

@@ -294,14 +294,12 @@ def note_captured_program(program: Program) -> Iterator[Message]:
         yield told.RECURRENCE_OF_CAPTURE()
     if facts and facts.left_out:
         yield told.LEFT_OUT_OF_CAPTURE(things=list(facts.left_out))
-    if facts and (stack := find_stack(facts.stack)).half_width:
-        ratios = {"low": stack.time_ratio * exp(-stack.half_width), "high": stack.time_ratio * exp(stack.half_width)}
+    stack = find_stack(facts.stack if facts else "")
+    if facts and facts.stack == UNKNOWN_STACK:
+        yield told.STACK_UNKNOWN(low=exp(-stack.half_width), high=exp(stack.half_width))
+    elif facts and stack.time_ratio != 1.0:
         fusion = told.STACK_FUSED() if stack.fuses else told.STACK_UNFUSED()
-        yield (
-            told.STACK_UNKNOWN(**ratios)
-            if facts.stack == UNKNOWN_STACK
-            else told.STACK_OF_CAPTURE(stack=facts.stack, fusion=fusion, ratio=stack.time_ratio, **ratios)
-        )
+        yield told.STACK_OF_CAPTURE(stack=facts.stack, fusion=fusion, ratio=stack.time_ratio)
     if facts and facts.engine:
         low_us, high_us = ENGINE_HOST_US
         yield told.ENGINE_OF_CAPTURE(engine=facts.engine, low_us=low_us, high_us=high_us, seen_us=SEEN_ENGINE_HOST_US)

@@ -14,5 +14,6 @@ TABLES = (
         "served_loads",
         "served_steps",
         "recommenders",
+        "training_jobs",
     ),
 )
