@@ -5,6 +5,7 @@ TABLES = (
     *(
         "fp32_models",
         "captured_models",
+        "neusight_jobs",
         "timm_random",
         "captured_configs",
         "captured_steps",
