@@ -282,6 +282,14 @@ SHARE_OF_CRITICAL_PATH = note("{path_pct} of the critical path{measured_pct:asid
 RANK_BUSY_AND_WAITING = note("busy {busy_us}, waits {wait_us}")
 
 
+PEAK_PRODUCTS = note("matrix products at the peak of their formats: the MFU")
+PEAK_RECOMPUTED = note("products of activations that are computed again: with the MFU they are the HFU")
+PEAK_MEMORY = note("products that wait for memory: too few rows, columns or heads for the peak")
+PEAK_SLOW_PRODUCTS = note("products below what their sizes allow: tiles, waves, clocks, the library")
+PEAK_OTHER = note("{family} kernels, which have no products")
+PEAK_IDLE = note("the GPU is idle")
+
+
 IDLE_LAUNCH_BOUND = note("the CPU was still working towards the next launch")
 IDLE_SYNC_BOUND = note("the CPU had waited for the GPU before it went on to the next launch")
 IDLE_ALLOCATOR = note("the CPU got or freed memory (cudaMalloc, cudaFree, cudaHostAlloc, ...) before the next launch")

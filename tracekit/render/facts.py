@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tracekit.analysis.embedding_tables import EmbeddingTables
+from tracekit.analysis.idle_causes import IdleCause
 from tracekit.format import (
     format_amount,
     format_bytes,
@@ -13,6 +14,7 @@ from tracekit.format import (
     format_duration,
     format_interval,
     format_number,
+    format_percent,
     format_quantity,
     format_run_time,
     name_place,
@@ -91,7 +93,33 @@ def sum_owner_shares(report: Report) -> list[tuple[str, float]]:
 
 def keep_best(report: Report, most: int) -> Report:
     """Return the report with the best targets alone, for outputs that grow with each."""
-    return replace(report, targets=report.targets[:most], bars=report.bars[: 1 + most])
+    best = report.targets[:most]
+    labels = {None, *(target.label for target in best)}
+    peak_use = tuple(row for row in report.peak_use if row.on in labels)
+    return replace(report, targets=best, bars=report.bars[: 1 + most], peak_use=peak_use)
+
+
+MFU_PARTS = ("products", "recomputed")
+MIN_PEAK_PCT = 1.0
+"""Percent of the step below which a part of it isn't worth a word."""
+
+
+def describe_peak_use(report: Report) -> list[str]:
+    """Return a line for each step: the share of the GPU's peak that it uses, and where the rest goes, longest first."""
+    lines = []
+    for on in dict.fromkeys(row.on for row in report.peak_use):
+        shares = {row.part: row.share for row in report.peak_use if row.on == on}
+        mfu, again = (shares.pop(part, 0.0) for part in MFU_PARTS)
+        hfu = f" (HFU {format_percent(mfu + again)})" if again >= MIN_PEAK_PCT else ""
+        rest = sorted(((share, part) for part, share in shares.items() if share >= MIN_PEAK_PCT), reverse=True)
+        told = ", ".join(f"{_name_part(part)} {format_percent(share)}" for share, part in rest)
+        lines.append(f"{on or report.source.label}: MFU {format_percent(mfu)}{hfu}; the rest: {told}")
+    return lines
+
+
+def _name_part(part: str) -> str:
+    """Return a part's name; that of a cause of idle time says so: ``idle (launch bound)``."""
+    return f"idle ({part.replace('_', ' ')})" if part in set(IdleCause) else part
 
 
 @dataclass(frozen=True, slots=True)

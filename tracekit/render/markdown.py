@@ -36,7 +36,7 @@ from tracekit.render.sentences import build_headline, choose_notes, group_findin
 from tracekit.reporting.model import Report, TargetsReport
 from tracekit.reporting.sections.serving import ServingTimes
 from tracekit.reporting.sections.step import list_parts
-from tracekit.reporting.tables import COLLECTIVES, COPIES, CRITICAL, IDLE, MODULES, PHASES, RANKS
+from tracekit.reporting.tables import COLLECTIVES, COPIES, CRITICAL, IDLE, MODULES, PEAK, PHASES, RANKS
 
 MAX_KERNELS = 20
 MAX_ROWS = 10
@@ -96,6 +96,7 @@ def _generate_measured_tables(report: Report) -> Iterator[str]:
     """Yield why the measured step is as long as it is: tables that a comparison of GPUs goes without."""
     tables = (
         ("Kernel time by phase", PHASES, report.phases if len(report.phases) > 1 else (), ()),
+        ("How much of the GPU's peak it uses", PEAK, report.peak_use, ("on",)),
         ("Time by module", MODULES, report.modules, ()),
         ("Who waits for whom", RANKS, sorted(report.ranks, key=lambda rank: -rank.held_up_us), ()),
         ("Communication", COLLECTIVES, report.communication, () if report.ranks else ("skew_us",)),

@@ -34,6 +34,7 @@ from tracekit.render.terminal_tables import (
     render_idle,
     render_modules,
     render_owners,
+    render_peak_use,
     render_phases,
     render_ranks,
     render_targets,
@@ -124,6 +125,7 @@ def render_measured(report: Report, top: int) -> RenderableType:
         render_source(report),
         *_render_section(SERVING_TITLE, _render_serving(report)),
         *_render_section(TIME_TITLE, Group(TimeBars(report.bars), *render_owners(report), *render_phases(report))),
+        *_render_section(PEAK_TITLE, render_peak_use(report)),
         *_render_section("time by module", render_modules(report) if report.modules else None),
         *_render_section("who waits for whom, per step", render_ranks(report) if report.ranks else None),
         *_render_section("communication, per step", render_collectives(report) if report.communication else None),
@@ -152,6 +154,7 @@ def render_predicted(report: Report, top: int, *, all_notes: bool = False) -> Re
         *_render_section(f"{ENERGY_TITLE}{_count_best(report)}", render_energy(best)),
         *_render_section("what if", _render_what_if(report)),
         *_render_section(f"{TIME_TITLE}{_count_best(report)}", TimeBars(best.compared_bars)),
+        *_render_section(f"{PEAK_TITLE}{_count_best(report)}", render_peak_use(best)),
         *_render_section(
             _format_kernel_count(report, top), terminal_tables.make_predicted_table(best, top) if top else None
         ),
@@ -179,6 +182,7 @@ def _format_kernel_count(report: Report, top: int) -> str:
 
 
 TIME_TITLE = "where the time goes, in % of the step"
+PEAK_TITLE = "how much of the GPU's peak it uses, in % of the step"
 
 
 def _render_section(title: str, body: RenderableType | None) -> Iterator[RenderableType]:

@@ -23,6 +23,7 @@ from tracekit.render.facts import (
     MOST_DETAILED_TARGETS,
     CostColumn,
     build_cost_columns,
+    describe_peak_use,
     describe_step_samples,
     explain_headings,
     format_fit,
@@ -243,6 +244,12 @@ def render_phases(report: Report) -> Iterator[Text]:
     if len(report.phases) > 1:
         parts = (f"{row.phase} {format_duration(row.time_us)} ({format_percent(row.share)})" for row in report.phases)
         yield Text(f"kernel time: {', '.join(parts)}", style="dim")
+
+
+def render_peak_use(report: Report) -> RenderableType | None:
+    """Render the share of the peak that each step uses, and where the rest goes."""
+    lines = [Text(line) for line in describe_peak_use(report)]
+    return Group(*lines) if lines else None
 
 
 def make_figure_table(table: Table, rows: Iterable[Any], without: Sequence[str] = ()) -> Grid:

@@ -26,6 +26,7 @@ from tracekit.reporting.sections import (
     warnings,
 )
 from tracekit.reporting.sections.decision import Decision
+from tracekit.reporting.sections.peak_use import build_peak_uses
 from tracekit.reporting.sections.step import compute_measured_shares, compute_target_shares
 from tracekit.reporting.sections.targets import build_decision, build_edit_savings, build_refused_steps
 from tracekit.run import MeasuredRun
@@ -80,6 +81,7 @@ def build_report(
     step_parts = step.build_step_parts(run.measured_step, replayed[0].families, step_idle)
     replays = SpeedReplays(run)
     kernel_times = kernels.build_kernel_times(run, rows, targets)
+    bars, phases = step.build_time_bars(run, targets, replayed), groups.build_phase_times(rows, chosen)
     course = timeline.build_step_course(run)
     return Report(
         source=summary,
@@ -89,13 +91,14 @@ def build_report(
         events=recording.build_event_ledger(run),
         coverage=groups.build_work_coverage(rows),
         breakdown=groups.build_family_times(rows, chosen),
-        phases=groups.build_phase_times(rows, chosen),
+        phases=phases,
         modules=groups.build_module_times(rows, chosen),
         idle=limits.build_idle_times(run, step_idle),
         streams=limits.build_stream_times(run, stream_idle_time),
         ranks=communication.build_rank_times(run),
         parts=step_parts,
-        bars=step.build_time_bars(run, targets, replayed),
+        bars=bars,
+        peak_use=build_peak_uses(run, rows, targets, bars, phases, step_idle),
         kernels=kernel_times,
         over_bound=kernels.build_kernels_over_bound(rows, run.gpu),
         roofs=kernels.build_roofs(run, rows, targets),

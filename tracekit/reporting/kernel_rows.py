@@ -67,10 +67,16 @@ def choose_tiles(kernels: pl.DataFrame, run: MeasuredRun, targets: Sequence[Pred
     """Return the tiles of some of a run's products on each target; null where products of another size run there."""
     if not targets:
         return []
-    batch, layout = Batch(kernels), infer_layout_if_needed(run.program, LayoutRequest())
+    batch = Batch(kernels)
     unknown = pl.DataFrame({name: [None] * kernels.height for name in TILE_COLUMNS}, schema=TILE_COLUMNS)
+    as_traced = find_as_traced(run, targets)
+    return [
+        batch.get_tiles(one.target.gpu.gpu) if is_same else unknown
+        for one, is_same in zip(targets, as_traced, strict=True)
+    ]
 
-    def runs_as_traced(one: Prediction) -> bool:
-        return one.program is run.program and one.layout in (None, layout) and one.batch_ratio == 1
 
-    return [batch.get_tiles(one.target.gpu.gpu) if runs_as_traced(one) else unknown for one in targets]
+def find_as_traced(run: MeasuredRun, targets: Sequence[Prediction]) -> list[bool]:
+    """Return for each target whether kernels of the traced sizes run there: in the same layout, batch and program."""
+    layout = infer_layout_if_needed(run.program, LayoutRequest()) if targets else None
+    return [one.program is run.program and one.layout in (None, layout) and one.batch_ratio == 1 for one in targets]

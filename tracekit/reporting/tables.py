@@ -18,6 +18,7 @@ from tracekit.reporting.sections.decision import TargetDecision
 from tracekit.reporting.sections.groups import ModuleTime, PhaseTime
 from tracekit.reporting.sections.kernels import KernelOverBound, KernelTime, LawError, Tiles
 from tracekit.reporting.sections.limits import CriticalOp, IdleTime, StreamTime
+from tracekit.reporting.sections.peak_use import PeakUse
 from tracekit.reporting.sections.serving import ServedBatches, ServingSpeed
 from tracekit.reporting.sections.step import MeasuredStep, SourceSummary, StepPart
 from tracekit.reporting.sections.targets import EditSaving
@@ -114,6 +115,7 @@ PARTS = Table("parts", "Whose the time of the measured step is; all parts add up
 PHASES = Table("phases", "Kernel time by phase of training.", (PhaseTime,))
 OVER_BOUND = Table("faster than bound", "Kernels that are faster than their work allows.", (KernelOverBound,))
 MODULES = Table("modules", "Kernel time by module of the model; each with all modules inside it.", (ModuleTime,))
+PEAK = Table("peak use", "What share of the GPU's peak the step uses, and where the rest goes.", (PeakUse,))
 IDLE = Table("idle", "Why the GPU was idle.", (IdleTime,))
 STREAMS = Table("streams", "Why each stream was idle; a row for each reason.", (StreamTime, StreamCause))
 CRITICAL = Table("critical path", "What the step would get shorter with.", (CriticalOp,))
@@ -129,7 +131,22 @@ LAWS = Table(
 )
 
 TABLES: tuple[Table, ...] = (
-    *(ANSWER, STEP, SERVING, TIME, FINDINGS, NOTES, EDITS, KERNEL_TIMES, OVER_BOUND, PARTS, PHASES, MODULES, IDLE),
+    *(
+        ANSWER,
+        STEP,
+        SERVING,
+        TIME,
+        FINDINGS,
+        NOTES,
+        EDITS,
+        KERNEL_TIMES,
+        OVER_BOUND,
+        PARTS,
+        PHASES,
+        MODULES,
+        PEAK,
+        IDLE,
+    ),
     *(STREAMS, CRITICAL, COLLECTIVES, COPIES, RANKS, STEPS, SPEEDS, LAWS),
 )
 SCHEMAS: dict[str, TableSchema] = {table.name: table.schema for table in TABLES} | {LEDGER.name: LEDGER}
@@ -152,6 +169,7 @@ def list_rows(report: Report, table: Table) -> Iterable[Any]:
         PARTS.name: report.parts,
         PHASES.name: report.phases,
         MODULES.name: report.modules,
+        PEAK.name: report.peak_use,
         IDLE.name: report.idle,
         STREAMS.name: _list_stream_causes(report),
         CRITICAL.name: report.critical.ops,

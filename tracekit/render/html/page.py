@@ -41,16 +41,19 @@ from tracekit.render.charts.roofline import MAX_BUBBLES, MIN_BUBBLE_SHARE_PCT, s
 from tracekit.render.charts.svg import draw_svg
 from tracekit.render.colours import FAMILY_COLOURS, get_family_colour
 from tracekit.render.facts import (
+    MOST_DETAILED_TARGETS,
     build_edit_rows,
     build_serving_rows,
     describe_batch,
     describe_batches,
     describe_host,
+    describe_peak_use,
     describe_step_samples,
     describe_tables,
     format_joules,
     format_joules_interval,
     format_step_count,
+    keep_best,
     list_edit_headings,
     list_owners,
     list_serving_headings,
@@ -259,6 +262,7 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             data=_embed_json({"csv": {chart: drawn.csv for chart, drawn in charts.items()}, "pricing": pricing}),
             tables=tables,
             owners=list(list_owners(report)),
+            peak_lines=describe_peak_use(keep_best(report, MOST_DETAILED_TARGETS)),
             machine=[("host", describe_host(report.source)), *describe_tables(report.source.tables)],
         )
     )
