@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from predictors.given_files import read_regular_file
 from tracekit.bounds import (
     MAX_COUNT,
     MAX_MODEL_CONFIG_BYTES,
@@ -221,6 +220,8 @@ def read_dlrm_config(path: str | Path) -> DlrmConfig | None:
     Raises:
         ModelConfigError: It is one of a DLRM with impossible values.
     """
+    from predictors.given_files import read_regular_file
+
     try:
         text = read_regular_file(Path(path), MAX_MODEL_CONFIG_BYTES + 1)
     except (OSError, ValueError):

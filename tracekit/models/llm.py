@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from predictors.given_files import describe_failure, read_regular_file
 from tracekit.bounds import MAX_MODEL_CONFIG_BYTES, MAX_MODEL_LAYERS, MAX_MODEL_SIZE
 from tracekit.errors import ModelConfigError
 from tracekit.messages import models as messages
@@ -177,6 +176,8 @@ def read_config_text(path: str | Path) -> bytes:
     Raises:
         ModelConfigError: The file can't be read.
     """
+    from predictors.given_files import describe_failure, read_regular_file
+
     try:
         return read_regular_file(Path(path), MAX_MODEL_CONFIG_BYTES + 1)
     except (OSError, ValueError) as error:
