@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from predictors.given_files import read_regular_file
 from tracekit.bounds import MAX_MODEL_CONFIG_BYTES
 from tracekit.errors import RequestError
 from tracekit.messages import models as messages
@@ -301,6 +300,8 @@ def read_training_file(path: str) -> TrainingFile:
     Raises:
         RequestError: It can't be read.
     """
+    from predictors.given_files import read_regular_file
+
     try:
         data = read_regular_file(Path(path), MAX_MODEL_CONFIG_BYTES)
         return TrainingFile(Path(path).name, tomllib.loads(data.decode("utf-8")))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 from tracekit.bounds import MAX_COUNT
 from tracekit.capturing.options import CaptureOptions, is_training_file
 from tracekit.capturing.torchtitan import read_training_file
-from tracekit.comm import load_cluster
 from tracekit.errors import RequestError
 from tracekit.messages import models as messages
 from tracekit.messages import name_option
@@ -358,6 +357,8 @@ def _join_layout(name: str, request: AskedOfRun) -> AskedOfRun:
     """Return the request with the layout of a torchtitan job's file; a sweep tries layouts of its own."""
     if not isinstance(request, LayoutOptions):
         return request
+    from tracekit.comm import load_cluster
+
     clusters = split_values(request.cluster) if isinstance(request, TargetOptions) else ()
     gpus = request.world_size or (load_cluster(clusters[0]).gpus if clusters else None)
     file = read_training_file(name)

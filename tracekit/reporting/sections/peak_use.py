@@ -113,6 +113,8 @@ def sum_products(products: pl.DataFrame, gpu: Gpu, time: str, per_step: int, *, 
         per_step: Number of steps, times GPUs, that the rows are of.
         has_phases: Whether the phases are known.
     """
+    if products.is_empty():
+        return ProductSums(0.0, 0.0, 0.0, 0.0)
     hardware = derive_hardware(gpu)
     rates = {dtype: hardware.get_tflops(dtype) * 1e6 for dtype in products["dtype"].unique()}
     rate = pl.col("dtype").replace_strict(rates, return_dtype=pl.Float64)
