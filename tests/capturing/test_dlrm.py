@@ -26,6 +26,7 @@ pytestmark = pytest.mark.heavy
 
 torch = pytest.importorskip("torch")
 
+from tracekit.capturing.dlrm import CrossInteraction, Dlrm  # noqa: E402
 from tracekit.capturing.program import CapturedProgram  # noqa: E402
 from tracekit.capturing.steps import (  # noqa: E402
     NamedProgram,
@@ -430,3 +431,19 @@ def test_commands_take_a_dlrm(
     code, shown = run("info", str(out))
     assert code == 0
     assert "3 embedding tables, rows of 16" in shown
+
+
+def test_a_cross_layer_adds_its_input() -> None:
+    """Of x = (1, 2): with matrices of ones and a bias of 0.5, x * 3.5 + x = 4.5 x; without the residual 3.5 x."""
+    cross = CrossInteraction(2, layers=1, rank=1)
+    for weight, value in ((cross.narrow[0].weight, 1.0), (cross.wide[0].weight, 1.0), (cross.wide[0].bias, 0.5)):
+        torch.nn.init.constant_(weight, value)
+    assert cross([torch.tensor([[1.0]]), torch.tensor([[2.0]])]).tolist() == [[4.5, 9.0]]
+
+
+def test_only_the_last_layer_of_a_model_has_no_relu() -> None:
+    config = parse()
+    model = Dlrm(config, 64)
+    bottom, top = ([type(one).__name__ for one in layers] for layers in (model.bottom, model.top))
+    assert bottom == ["Linear", "ReLU"] * 2
+    assert top == ["Linear", "ReLU", "Linear"]

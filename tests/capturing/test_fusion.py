@@ -1,9 +1,12 @@
 """Captured programs with their kernels fused, as torch.compile does."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
 import tracekit as tk
+from tracekit.capturing.calls import Call, Operand
 from tracekit.run import prepare_run
 
 torch = pytest.importorskip("torch")
@@ -12,6 +15,7 @@ from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from tests.capturing.blocks import build  # noqa: E402
+from tracekit.capturing.fusion import fuse_calls  # noqa: E402
 
 ROWS, WIDTH = 1024, 512
 WHOLE = ROWS * WIDTH * 2
@@ -63,6 +67,16 @@ def test_forward_and_backward_pass_are_fused_apart() -> None:
     eager = tabulate(training=True, compiled=False)
     assert found.filter(phase="backward").height < eager.filter(phase="backward").height
     assert found["family"].value_counts().filter(family="gemm")["count"].item() == 6
+
+
+def test_a_backward_call_joins_no_kernel_of_the_forward_pass() -> None:
+    """Two calls, of which one reads what the other wrote, are one kernel, unless one is of the backward pass."""
+    x, y, z = (Operand(number, (ROWS, WIDTH), (WIDTH, 1), "c10::BFloat16") for number in range(3))
+    kernels = ("vectorized_elementwise_kernel",)
+    first = Call("aten::gelu", [[ROWS, WIDTH]], ["c10::BFloat16"], [""], kernels, reads=(x,), writes=(y,))
+    second = replace(first, reads=(y,), writes=(z,))
+    assert len(fuse_calls([first, second])) == 1
+    assert len(fuse_calls([first, replace(second, is_backward=True)])) == 2
 
 
 @pytest.mark.heavy

@@ -2,9 +2,10 @@
 
 import json
 from dataclasses import replace
-from math import exp
+from math import exp, hypot
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,13 @@ from tests.codes import has_code, list_codes
 from tracekit.cli.app import app
 from tracekit.errors import RequestError
 from tracekit.prediction.clock import parse_power_cap, resolve_power_cap
-from tracekit.prediction.energy import KernelEnergy, compute_idle_w, estimate_step_energy
+from tracekit.prediction.energy import (
+    KernelEnergy,
+    average_kernel_energy,
+    compute_idle_w,
+    estimate_step_energy,
+    list_kernel_energies,
+)
 from tracekit.replay.step_time import StepTime
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
@@ -46,6 +53,22 @@ def test_energy_worked_out_by_hand() -> None:
     assert energy.joules == pytest.approx(1.33 + 3.2)
     assert energy.power_w == pytest.approx(453)
     assert (energy.low_w, energy.high_w) == pytest.approx((453 * exp(-0.2), 453 * exp(0.2)))
+
+
+def test_what_kernels_draw_above_idle_power_by_hand() -> None:
+    """433 W for 1,000 us are 300 W above idle, 300 mJ; 100 W are less than idle, which no kernel draws less than."""
+    kernels = pl.DataFrame({"time_us": [1000.0, 100.0], "power_w": [433.0, 100.0], "bound_us": [500.0, None]})
+    drawn_uj, time_ns, unknown_ns = list_kernel_energies(kernels, H100)
+    assert drawn_uj.tolist() == [300_000, 0]
+    assert time_ns.tolist() == [1_000_000, 100_000]
+    assert unknown_ns.tolist() == [0, 100_000]
+
+
+def test_unknown_work_widens_the_interval_of_power() -> None:
+    """3.2 J in 8 ms are 400 W; of half of the time the work is unknown, which adds half of 0.5 as a logarithm."""
+    known, half = (average_kernel_energy(3200.0, 8e3, unknown_us, STEP, H100) for unknown_us in (0.0, 4e3))
+    assert known.power_w == half.power_w == pytest.approx(400)
+    assert half.half_width == pytest.approx(hypot(known.half_width, 0.25))
 
 
 def test_overlapping_kernels_draw_no_more_than_the_limit() -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 import tracekit as tk
@@ -10,7 +12,7 @@ from predictors.power import load_power_law
 from tests.codes import find_message, has_code, list_codes
 from tests.prediction.test_sustained_clock import build_short_products
 from tracekit.errors import RequestError
-from tracekit.prediction.clock import get_highest_mhz, parse_clock, parse_source_clock, resolve_clock
+from tracekit.prediction.clock import apply_clock, get_highest_mhz, parse_clock, parse_source_clock, resolve_clock
 from tracekit.testing import A100
 
 SAMPLE = Path("sample_traces/synthetic_transformer_train.json.gz")
@@ -54,6 +56,16 @@ def test_half_the_clock_takes_products_twice_the_time_and_copies_none() -> None:
     assert 1 <= ratio[1] < 1.1
     assert held.low_us < held.step.step_time_us < held.high_us
     assert find_message(held.notes, "clock-fixed").values["highest"] == 2520
+
+
+def test_a_clock_is_wrong_by_a_third_of_what_it_changes() -> None:
+    """A product of twice the time may take 2 ** 1.3 to 2 ** 0.7 times as long; collectives wait for their links."""
+    times = pl.DataFrame({"family": ["gemm", "collective"], "power_w": [500.0] * 2, "demand_w": [500.0] * 2})
+    times = times.with_columns(time_us=100.0, low_us=100.0, high_us=100.0)
+    held = apply_clock(times, np.array([2.0, 2.0]), 0.5, H100)
+    assert held["time_us"].to_list() == [200, 100]
+    assert held["low_us"].to_list() == pytest.approx([100 * 2**0.7, 100])
+    assert held["high_us"].to_list() == pytest.approx([100 * 2**1.3, 100])
 
 
 def test_a_lower_clock_draws_less_and_makes_no_step_shorter() -> None:

@@ -23,7 +23,7 @@ from tracekit.sharding.candidates import (
     describe_shard,
     list_options,
 )
-from tracekit.sharding.loads import Exchange, Load, build_candidates
+from tracekit.sharding.loads import Exchange, Load, build_candidates, predict_times
 from tracekit.sharding.plan import PartTime, encode_torchrec_plan
 from tracekit.sharding.planner import BEST, evaluate_assignment
 from tracekit.sharding.search import Assignment, allow_all, assign_greedily, improve
@@ -120,6 +120,32 @@ def test_the_memory_of_a_shard_by_hand():
     assert held == 10**6 * (512 + 4) + 2 * 8192 * 128 * 4 + 163_840 * 8
     part = compute_shard_bytes(TABLE, TableOption(ShardingType.ROW_WISE), EIGHT)
     assert part == 10**6 * (512 + 4) / 8 + 2 * 8192 * 128 * 4 + 20_480 * 8
+
+
+def test_a_replica_holds_a_dense_gradient_too():
+    """A million rows of 512 bytes, as many of their gradient, and 4 of the optimizer; sums of the rank's samples."""
+    held = compute_shard_bytes(TABLE, TableOption(ShardingType.DATA_PARALLEL, ComputeKernel.DENSE), EIGHT)
+    assert held == 10**6 * (512 + 512 + 4) + 2 * 1024 * 128 * 4 + 20_480 * 8
+
+
+def test_a_small_replica_adds_no_launch_to_those_of_others():
+    """Four rows of 64 bytes are updated in no time: a pass over replicas starts once, not for each of them."""
+    (ways,) = build_candidates([PlannedTable("tiny", 4, 16, pattern=ZipfPattern(0.0))], EIGHT)
+    copied = next(way for way in ways if way.option.type is ShardingType.DATA_PARALLEL)
+    launch_us = predict_times([{"bytes": 1.0}], True, EIGHT)["time_us"].item()
+    assert 0 < copied.load[Load.UPDATE] < 0.1 < launch_us
+
+
+def test_sums_of_rows_are_scattered_and_their_gradients_gathered():
+    """Of 8,192 samples and 128 numbers of 4 bytes: 4 MiB."""
+    (ways,) = build_candidates([TABLE], EIGHT)
+    choice = next(n for n, way in enumerate(ways) if way.option.type is ShardingType.ROW_WISE)
+    assignment = Assignment([ways], Exchange(EIGHT))
+    assignment.put(0, choice, np.arange(8))
+    parts = {part.name: part.time_us for part in evaluate_assignment("rows", [TABLE], assignment).parts}
+    for name, collective in (("sums", "reduce_scatter"), ("gradients", "all_gather")):
+        call = {"collective": [collective], "bytes": [2**22], "ranks": [8], "dtype": ["fp32"]}
+        assert parts[name] == pytest.approx(predict(pl.DataFrame(call), EIGHT.cluster)["time_us"].item(), rel=1e-6)
 
 
 def test_a_cache_of_a_hosted_table_takes_a_fifth_of_its_weights():

@@ -43,6 +43,21 @@ def test_what_is_written_is_read_again(tmp_path):
     assert here["call"].null_count() == 0
 
 
+def test_starts_are_in_microseconds(tmp_path):
+    """Two kernels of 100 us, 900 us apart."""
+    classes = load_messages()
+    content = [delimit(classes["GlobalMetadata"](version="0.0.4"))]
+    for number, start in ((1, 100), (2, 1100)):
+        node = classes["Node"](id=number, name="gemm", type=NodeType.COMP, start_time_micros=start, duration_micros=100)
+        node.attr.add(name="is_cpu_op", bool_val=False)
+        content.append(delimit(node))
+    path = tmp_path / "workload.et"
+    path.write_bytes(b"".join(content))
+    found = tk.load(path).ranks[0].activities
+    assert found["ts_ns"].diff().to_list()[1:] == [1_000_000]
+    assert found["dur_ns"].to_list() == [100_000, 100_000]
+
+
 def test_nodes_without_times_run_as_simulators_run_them(tmp_path):
     gpu = {"is_cpu_op": False}
     path = write(

@@ -53,6 +53,15 @@ def path(request, recorded, tmp_path_factory):
     return folder / "report.sqlite.gz"
 
 
+def test_static_and_dynamic_shared_memory_add_up(recorded, tmp_path):
+    """4,096 bytes that the kernel declares, and 8,192 that its launch asks for."""
+    tables = build_tables(recorded.ranks[0])
+    name = "CUPTI_ACTIVITY_KIND_KERNEL"
+    tables[name] = tables[name].with_columns(dynamicSharedMemory=pl.lit(8192))
+    found = tk.load(write_database(tmp_path / "report.sqlite", tables)).ranks[0].activities
+    assert found.filter(kind="kernel")["shared_memory_bytes"].unique().to_list() == [4096 + 8192]
+
+
 def test_an_export_has_what_the_profiler_recorded(recorded, path):
     there, here = recorded.ranks[0], tk.load(path).ranks[0]
     for table, columns in {
