@@ -298,7 +298,7 @@ def prepare_run(
             job_warnings=(
                 *trace.warnings,
                 *job.notes,
-                *_warn_of_waits(job.tables.chosen_steps),
+                *warn_of_waits(job.tables.chosen_steps),
                 *results.measured_step.list_doubts(),
             ),
             source=source,
@@ -348,7 +348,7 @@ def check_accepted_tokens(trace: RankTrace, accepted: float) -> None:
         raise RequestError(requests.ACCEPTED_TOKENS_TOO_MANY(accepted=accepted, verified=found.per_sequence))
 
 
-def _warn_of_waits(chosen: pl.DataFrame) -> Iterator[Message]:
+def warn_of_waits(chosen: pl.DataFrame) -> Iterator[Message]:
     """Warn of measured first steps whose kernels waited for work from before the recording."""
     waited_ns = chosen["waited_ns"].drop_nulls()
     if waited_ns.len():

@@ -77,6 +77,15 @@ def test_facts_without_moments_are_still_read():
     assert read.peaks == ()
 
 
+def test_without_moments_gradients_may_be_of_what_a_batch_grows():
+    """Of what the step makes, 24 MiB may be gradients, which don't grow with the batch."""
+    program = capture_layers()
+    facts = replace(program.facts, peaks=())
+    found = judge(replace(program, facts=facts), Layout(batch=2.0))
+    most = facts.held_bytes + 2 * (facts.peak_bytes - facts.held_bytes)
+    assert (found.min_bytes, found.max_bytes) == (most - LAYERS * WEIGHTS_BYTES, most)
+
+
 def test_a_sweep_tries_layouts_where_none_is_asked_for_and_leaves_out_what_cannot_fit():
     with torch.device("meta"):
         model = nn.Sequential(*(Block() for _ in range(4)))

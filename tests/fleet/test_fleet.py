@@ -25,7 +25,9 @@ from tracekit.engine import InProcessEngine, open_engine
 from tracekit.engine.on_dask import DaskEngine
 from tracekit.errors import EngineError, RequestError, TraceError, TracekitError, WhatIfError
 from tracekit.fleet import FleetReport, ReadingOptions, predict_fleet
+from tracekit.fleet.join import find_repeats, join_fleet
 from tracekit.fleet.rank_part import RankPlace
+from tracekit.fleet.summary import RankSummary, RankTask
 from tracekit.messages import Message
 from tracekit.prediction import part, rounds
 from tracekit.prediction.model import PredictedStep
@@ -35,6 +37,7 @@ from tracekit.reporting.sections.step import build_source_summary
 from tracekit.reporting.sections.targets import build_decision
 from tracekit.request import PredictRequest, answers
 from tracekit.request.options import FleetRequest
+from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
 RANKS, STEPS = 4, 3
@@ -269,6 +272,49 @@ def test_a_job_without_a_readable_rank_fails(tmp_path):
 def test_one_rank_is_a_fleet_too(tmp_path):
     worked(0, 1).save(tmp_path / "rank0.json")
     assert_as_in_one_piece([str(tmp_path / "rank0.json")], gpu="h100-sxm")
+
+
+def test_ranks_without_the_thread_of_their_steps_are_replayed_alike():
+    """One rank lacks it, so that no rank's replay times the marks; alone it times what it has."""
+    task = RankTask(*[None] * 9)  # type: ignore[call-arg]
+    schema = dict.fromkeys((one.name for one in fields(RankSummary)), None)
+    told, lacking = (
+        RankSummary(**schema | {"task": task, "steps": pl.DataFrame({"pid": [pid]}), "is_marked": True})  # type: ignore[arg-type]
+        for pid in (1, None)
+    )
+    assert [one.task.without_marks for one in find_repeats([told, lacking])] == [True, True]
+    assert find_repeats([told, told]) == find_repeats([lacking]) == []
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_of_ranks_that_begin_late_the_latest_is_told(tmp_path, is_marked):
+    """One step each: launches until 7, whose kernels start at 5,000 and 3,000, as something wasn't recorded."""
+    group = recorded(nelems=1 << 20, ranks="[0, 1]")
+    for rank, waits in enumerate((5000, 3000)):
+        builder = TraceBuilder()
+        builder.metadata["distributedInfo"] = {"rank": rank, "world_size": 2}
+        if is_marked:
+            builder.step(5, 0, 7500)
+        builder.kernel("a", waits, 1000, launch=2)
+        builder.kernel("ncclDevKernel_AllReduce", waits + 1001, 6500 - waits, launch=20, **group)
+        builder.call("cudaDeviceSynchronize", 60, 7450).save(tmp_path / f"rank{rank}.json")
+    files = list_files(tmp_path)
+    (whole,) = [one for one in prepare_run(tk.load(files)).provenance.job_warnings if one.code == "step-begins-late"]
+    fleet = predict_fleet(files, FleetRequest(), InProcessEngine())
+    assert [one for one in fleet.warnings if one.code == "step-begins-late"] == [whole]
+    assert whole.values["waited_us"] == 5000 - 7
+
+
+def test_a_clock_that_is_ahead_is_put_right(tmp_path):
+    """Rank 1 begins 7 later, by a clock that is 40 ahead: collectives end at the same time on both."""
+    for rank in range(2):
+        builder = worked(rank, 2)
+        builder.base_ns += 40_000 * rank
+        builder.save(tmp_path / f"rank{rank}.json")
+    found = []
+    with patch("tracekit.fleet.predict.join_fleet", lambda *given: found.append(join_fleet(*given)) or found[-1]):
+        predict_fleet(list_files(tmp_path), FleetRequest(), InProcessEngine())
+    assert [one.shift_ns for one in found[-1].ranks] == [0, 7000]
 
 
 def test_progress_counts_all_ranks(folder):

@@ -10,14 +10,13 @@ import tracekit as tk
 from predictors import load_gpu
 from predictors.power import load_power_law
 from tests.codes import find_message, has_code, list_codes
-from tests.prediction.test_sustained_clock import build_short_products
+from tests.prediction.test_sustained_clock import H100_DEVICE, build_short_products
 from tracekit.errors import RequestError
 from tracekit.prediction.clock import apply_clock, get_highest_mhz, parse_clock, parse_source_clock, resolve_clock
 from tracekit.testing import A100
 
 SAMPLE = Path("sample_traces/synthetic_transformer_train.json.gz")
 H100 = load_gpu("h100-sxm")
-H100_DEVICE = A100 | {"name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "numSms": 132}
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,23 @@ def test_what_is_no_parameter_grows():
     assert table["rows"][1] == 2 * TOKENS
 
 
+def test_the_gradient_of_a_convolution_s_weight_gets_deeper_and_that_of_its_input_longer():
+    """8 images of 64 channels, 56 by 56, to 128 channels by 3 by 3: twice as many pixels, as many weights."""
+    builder = TraceBuilder().op("autograd::engine::evaluate_function: ConvolutionBackward0", 0, 30)
+    dims = [[8, 128, 56, 56], [8, 64, 56, 56], [128, 64, 3, 3]]
+    builder.op("aten::convolution_backward", 1, 20, dims=dims, types=[BF16] * 3)
+    for number, side in enumerate(("dgrad", "wgrad")):
+        builder.kernel(f"sm80_xmma_{side}_implicit_gemm_bf16", 100 + 50 * number, 40, launch=2 + 5 * number)
+    pixels, weights = 8 * 56 * 56, 128 * 64 * 9
+    run = prepare_run(builder.load())
+    sides = pl.col("direction", "m", "n", "k")
+    assert run.kernels.select(sides).rows() == [("dgrad", pixels, 576, 128), ("wgrad", 128, 576, pixels)]
+    table = grown(run)
+    assert table.select(sides).rows() == [("dgrad", 2 * pixels, 576, 128), ("wgrad", 128, 576, 2 * pixels)]
+    assert (table["bytes"] - run.kernels["bytes"]).to_list() == [2 * pixels * (128 + 64)] * 2
+    assert run.kernels["bytes"].to_list() == [2 * (pixels * (128 + 64) + weights)] * 2
+
+
 def test_experts_stay_as_many_and_each_gets_more_tokens():
     experts, pairs = 8, 1024
     builder = TraceBuilder().op("autograd::engine::evaluate_function: GroupedMmBackward0", 20, 45)

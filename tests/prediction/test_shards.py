@@ -76,6 +76,18 @@ def test_gathers_run_no_more_than_two_layers_ahead():
     assert (gathered[2:] > done).all()
 
 
+def test_a_layer_s_gather_is_launched_before_the_backward_pass_of_the_one_behind():
+    """Where the CPU sets the pace, its parameters are under way before that layer's kernel begins."""
+    run = insert_fsdp_collectives(Step(4).run.program).program
+    line = run.replay_timeline(np.ones(run.kernels.height))
+    start_ns, collective = line.activity_start_ns, run.kernels["collective"]
+    gathers = np.flatnonzero((collective == "all_gather").fill_null(value=False).to_numpy())[4:]
+    backward = np.arange(4, 8)
+    assert gathers.size == 4
+    assert (start_ns[gathers[1:]] < start_ns[backward[:-1]]).all()
+    assert (start_ns[gathers] < start_ns[backward]).all()
+
+
 def test_prediction_of_shards():
     step = Step(head=64)
     copies, shards = step.on(dp=8), step.on(dp=8, fsdp=True)

@@ -114,11 +114,19 @@ def test_the_own_gpu_and_gpus_of_unknown_clock_keep_their_times() -> None:
         assert "clock-lowered" not in list_codes(tk.predict(build_trace(), gpu=gpu)[gpu].notes)
 
 
+H100_DEVICE = A100 | {"name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "numSms": 132}
+
+
+def test_an_own_gpu_that_lowers_its_clock_was_measured_at_it() -> None:
+    """Products of 250 us one after the other: 412 us before the first and behind the last."""
+    predicted = tk.predict(build_short_products(gap_us=0, device=H100_DEVICE, duration_us=250), gpu="h100-sxm")
+    assert predicted["h100-sxm"].step.step_time_us == 40 * 250 + 412
+    assert "clock-lowered" not in list_codes(predicted["h100-sxm"].notes)
+
+
 def test_two_gpus_of_one_limit_cancel() -> None:
     """From an H100 that lowered its clock to an H200 that does likewise, products keep their time."""
-    trace = build_short_products(
-        gap_us=0, device=A100 | {"name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "numSms": 132}, duration_us=210
-    )
+    trace = build_short_products(gap_us=0, device=H100_DEVICE, duration_us=210)
     predicted = tk.predict(trace, gpu="h200-sxm")["h200-sxm"]
     assert predicted.kernels["time_us"].sum() == pytest.approx(210 * 40, rel=0.06)
 

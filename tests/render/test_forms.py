@@ -159,6 +159,7 @@ def test_costs_stand_in_every_form_with_what_is_paid_today(report):
     told = uncounted(replace(report, source=paid, targets=tuple(replace(one, price=None) for one in report.targets)))
     for text in (as_text(terminal.render_predicted(told, 1)), markdown.render_report(told)):
         assert "$/1k steps" in text
+        assert "dollars for 1,000 steps as traced (--samples N for a million samples)" in " ".join(text.split())
         assert "0.28" in text
         assert "–" in text
     for dollars, shown in ((1 / 3.6, "$0.28"), (1240.0, "$1,240")):

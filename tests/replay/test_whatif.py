@@ -160,16 +160,18 @@ def test_cuda_graph():
 
 
 @pytest.mark.parametrize(
-    ("dur", "ends"),
+    ("call", "dur", "ends"),
     [
-        (10, 10 + 26 + 3 * 10 + 2 * 0.7),  # the first kernel starts 26 after the call
-        (0.1, 10 + 26 + 3 * 1.1 + 15),  # the call takes 1.1 longer for each kernel, and 15 of its op are left
+        ("hipLaunchKernel", 10, 10 + 26 + 3 * 10 + 2 * 0.7),  # the first kernel starts 26 after the call
+        # The call takes 1.1 longer for each kernel, with CUDA 1.05, and 15 of its op are left.
+        ("hipLaunchKernel", 0.1, 10 + 26 + 3 * 1.1 + 15),
+        ("cudaLaunchKernel", 0.1, 10 + 13 + 3 * 1.05 + 15),
     ],
 )
-def test_a_graph_on_rocm(dur, ends):
+def test_the_launch_of_a_graph_takes_longer_for_each_kernel(call, dur, ends):
     builder = TraceBuilder().op("aten::empty", 0, 5)
     for start in (10, 110, 210):
-        builder.op("aten::add", start, 20).kernel("add", start + 8, dur, launch=start, call="hipLaunchKernel")
+        builder.op("aten::add", start, 20).kernel("add", start + 8, dur, launch=start, call=call)
     run = run_of(builder)
     assert saved(run, cuda_graph(run.program, ANY)) == pytest.approx(230 - ends)
 

@@ -45,6 +45,7 @@ from tracekit.run import (
     identify_run_gpu,
     note_rules_off,
     parse_named_framework,
+    warn_of_waits,
 )
 
 if TYPE_CHECKING:
@@ -190,10 +191,11 @@ def _make_run(joined: JoinedFleet, request: "ExportRequest", framework: tuple[st
     )
     source, doubt = identify_run_gpu(request.source_gpu, ranks[0])
     off = select_rules(request.rules_off)
+    notes = (*joined.notes, *warn_of_waits(joined.tables.chosen_steps))
     nothing = StepTime(0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0)
     return MeasuredRun(
         program,
-        RunProvenance(len(ranks), joined.notes, source, doubt, assumptions=note_rules_off(off)),
+        RunProvenance(len(ranks), notes, source, doubt, assumptions=note_rules_off(off)),
         RunResults(nothing, SelfReplay(0.0, 0.0, 0.0, 0.0, 0.0)),
     )
 
