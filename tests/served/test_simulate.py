@@ -42,6 +42,16 @@ def test_engines_apart_take_a_prompt_then_its_answer() -> None:
     assert figures["e2e_p50_ms"].likely == pytest.approx(2.0 + 0.5 + 4 * 1.015, rel=0.001)
 
 
+def test_an_engine_that_waits_for_the_other_draws_idle_power() -> None:
+    """One request keeps one of two engines busy at a time; both draw 100 W, busy or not, until its last token."""
+    apart = simulate(replicas=Replicas(1, 1, 1.0), pattern=Pattern(make_requests(1, 500, 5), count=1))
+    figures = apart.answer(RequestLoad(rate=1.0)).figures
+    busy_ms = 2.0 + 4 * 1.01 + 0.00001 * (500 + 501 + 502 + 503)
+    idle_ms = 2 * (busy_ms + 0.5) - busy_ms
+    # Of two GPUs each, for five tokens.
+    assert figures["joules_per_token"].likely == pytest.approx((0.1 * busy_ms + 0.1 * idle_ms) * 2 / 5)
+
+
 @pytest.mark.parametrize("most", [1, 7, 100, 1000])
 def test_the_largest_number_at_once_is_found(most: int) -> None:
     found = find_largest_load(lambda load: load.concurrency <= most, by_rate=False, most=512)

@@ -229,6 +229,8 @@ class Simulation:
     def _is_queue_growing(self, served: ServedRequests) -> bool:
         """Return whether the last tenth of the requests waits far longer than the second."""
         waited, tenth = served.first_us - served.arrival_us, max(served.first_us.size // 10, 1)
+        if waited.size <= tenth:
+            return False
         arriving = float(served.arrival_us[-1] - served.arrival_us[0])
         grown = float(np.median(waited[-tenth:]) - np.median(waited[tenth : 2 * tenth]))
         return grown > (1 - OVERLOAD) * arriving
