@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tracekit.capturing.options import CaptureOptions
 from tracekit.errors import ModelConfigError, RequestError, TracekitError
 from tracekit.models.captured import FACTS_KEY, CaptureFacts
 from tracekit.models.dlrm import KEYS, DlrmConfig, DlrmEdits, TableSpec, parse_dlrm_config, parse_mlp, read_dlrm_config
-from tracekit.models.lookups import TableSkews, ZipfPattern, find_table_skews
+from tracekit.models.lookups import ZipfPattern
 from tracekit.run import prepare_run
 from tracekit.workload.ops.fbgemm import compute_fbgemm_work
 from tracekit.workload.signature import Signature
@@ -251,20 +251,6 @@ def test_each_table_has_its_own_skew(tmp_path: Path, lookup: str) -> None:
     assert sum_bytes(0.0) > sum_bytes(1.05) > sum_bytes(5.0)
     assert sum_bytes(None) == sum_bytes(1.05)
     assert sum_bytes(0.0, zipf=5.0) == sum_bytes(5.0)
-
-
-def test_tables_of_one_size_have_their_mean_skew() -> None:
-    def find(*tables: TableSpec) -> Mapping[int, float] | None:
-        found = find_table_skews(CaptureFacts("l4", 0, 0, 0, 0, False, tables=tables))
-        return found.alphas if isinstance(found, TableSkews) else None
-
-    assert find(TableSpec(1, 7, 8), TableSpec(2, 9, 8)) is None
-    assert find() is None
-    assert find_table_skews(None) is None
-    assert find(TableSpec(3, 7, 8, alpha=0.4), TableSpec(1, 7, 8, alpha=2.0), TableSpec(1, 9, 8)) == {
-        7: pytest.approx(0.8),
-        9: 1.05,
-    }
 
 
 def test_facts_keep_tables_and_drop_impossible_ones() -> None:

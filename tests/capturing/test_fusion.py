@@ -75,7 +75,9 @@ def test_a_backward_call_joins_no_kernel_of_the_forward_pass() -> None:
     kernels = ("vectorized_elementwise_kernel",)
     first = Call("aten::gelu", [[ROWS, WIDTH]], ["c10::BFloat16"], [""], kernels, reads=(x,), writes=(y,))
     second = replace(first, reads=(y,), writes=(z,))
-    assert len(fuse_calls([first, second])) == 1
+    ((_, fused),) = fuse_calls([first, second])
+    # It reads x and writes z; nobody else reads y.
+    assert fused.dims == [[ROWS, WIDTH], [ROWS, WIDTH], []]
     assert len(fuse_calls([first, replace(second, is_backward=True)])) == 2
 
 

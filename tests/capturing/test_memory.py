@@ -260,3 +260,29 @@ def test_a_trace_keeps_the_facts_of_many_layers():
     deep = replace(facts, layers=replace(facts.layers, order=(0,) * 128))
     assert len(json.dumps(deep.to_dict())) < MAX_METADATA_BYTES
     assert CaptureFacts.from_metadata({FACTS_KEY: json.loads(json.dumps(deep.to_dict()))}) == deep
+
+
+class Draft(nn.Module):
+    """A linear layer beside 64 copies of its rows, which no backward pass needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = nn.Linear(64, 64, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the product."""
+        with torch.no_grad():
+            x.repeat(1, 64)
+        found: torch.Tensor = self.product(x)
+        return found
+
+
+def test_a_layer_needs_what_its_forward_pass_makes_for_a_moment():
+    with torch.device("meta"):
+        model, rows = nn.Sequential(nn.ModuleList([Draft(), Draft()])), torch.zeros(1024, 64)
+        model.forward = lambda x: model[0][1](model[0][0](x))  # type: ignore[method-assign,index,operator]
+    layers = capture(model, rows, training=True).facts.layers
+    assert layers is not None
+    own = 1024 * 64 * 4
+    assert layers.kept_bytes == (own, own)
+    assert min(layers.extra_bytes) >= 63 * own

@@ -74,6 +74,12 @@ def test_each_gemm_of_a_dense_model():
     assert set(kernels["work_from"]) == {"model"}
 
 
+@pytest.mark.parametrize("key", ["interleave_moe_layer_step", "decoder_sparse_step"])
+def test_every_other_layer_has_experts_and_not_the_first(key):
+    layers = parse(MIXTURE | {"num_hidden_layers": 4, key: 2}).layers
+    assert [layer.experts for layer in layers] == [0, 16, 0, 16]
+
+
 def test_matrices_that_are_not_fused():
     apart = (GEMM, GEMM, GEMM, ATTENTION, GEMM, GEMM, GEMM, GEMM)
     gemms = kernels_of(serve(*apart, *apart), DENSE).filter(pl.col("family") == "gemm")

@@ -1,5 +1,7 @@
 """How users write embedding tables."""
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 from tests.codes import has_code
 from tracekit.bounds import MAX_POOLING, MAX_TABLE_ROWS, MAX_TABLE_WIDTH, MAX_TABLES, MAX_ZIPF_ALPHA
 from tracekit.errors import RequestError
+from tracekit.models.captured import CaptureFacts
 from tracekit.models.dlrm import TableSpec, parse_table_spec
+from tracekit.models.lookups import TableSkews, find_table_skews
 
 
 @pytest.mark.parametrize(
@@ -66,3 +70,17 @@ def test_a_number_that_no_table_has_is_named(text: str, name: str) -> None:
 def test_a_table_that_is_written_out_is_read_as_it_was(spec: TableSpec) -> None:
     skew = "" if spec.alpha is None else f":{spec.alpha}"
     assert parse_table_spec(f"{spec.count}*{spec.rows}x{spec.width}:{spec.pooling}{skew}") == spec
+
+
+def test_tables_of_one_size_have_their_mean_skew() -> None:
+    def find(*tables: TableSpec) -> Mapping[int, float] | None:
+        found = find_table_skews(CaptureFacts("l4", 0, 0, 0, 0, False, tables=tables))
+        return found.alphas if isinstance(found, TableSkews) else None
+
+    assert find(TableSpec(1, 7, 8), TableSpec(2, 9, 8)) is None
+    assert find() is None
+    assert find_table_skews(None) is None
+    assert find(TableSpec(3, 7, 8, alpha=0.4), TableSpec(1, 7, 8, alpha=2.0), TableSpec(1, 9, 8)) == {
+        7: pytest.approx(0.8),
+        9: 1.05,
+    }

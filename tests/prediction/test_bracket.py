@@ -43,6 +43,15 @@ def test_both_ends_of_the_bracket_are_predicted():
     assert times["high_us"].to_list() == [11, 1.1 * 18]  # 16 kB: 18 µs
 
 
+def test_bounds_on_one_side_leave_the_other_end():
+    """The likely work is the most, or the least, that it may be: that end of the interval stays."""
+    times = pl.DataFrame({"time_us": [100.0] * 2, "low_us": [90.0] * 2, "high_us": [120.0] * 2})
+    bounds = (pl.Series([50.0, 150.0]), pl.Series([80.0, 300.0]))
+    found = widen_intervals(times, pl.Series([0, 1], dtype=pl.UInt32), bounds)
+    assert found["low_us"].to_list() == [45, 90]
+    assert found["high_us"].to_list() == [120, 360]
+
+
 @given(st.lists(st.tuples(st.floats(1, 1e9), st.floats(0.001, 1), st.floats(1, 4)), min_size=1, max_size=20))
 def test_intervals_only_grow(rows):
     kernels = pl.DataFrame(rows, schema=["bytes", "work_low", "work_high"], orient="row").with_columns(

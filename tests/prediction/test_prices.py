@@ -15,6 +15,7 @@ from tracekit.prediction.batch import StepBatch
 from tracekit.prediction.cost import GivenPrices, PriceFile, Prices, parse_prices, read_price_file
 from tracekit.prediction.question import WholeRun, parse_amount
 from tracekit.prediction.targets import expand_group
+from tracekit.reporting.sections.step import build_source_summary
 from tracekit.request import PredictRequest
 from tracekit.testing import TraceBuilder
 
@@ -227,3 +228,16 @@ def test_a_clouds_instance_is_rented_whole() -> None:
         assert (cluster.rented_gpus > 1) == cluster.name.startswith(clouds)
         assert (cluster.rented_gpus > 1) == ("rented_gpus" in cluster.sources)
     assert [load_cluster("16xp5").count_rented_gpus(used) for used in (1, 8, 9, 128)] == [8, 8, 16, 128]
+
+
+def test_a_step_on_one_gpu_of_an_instance_costs_all_eight() -> None:
+    """80 dollars an hour for a p5, 24 for the p4de of the trace: each second of a thousand steps costs that / 3,600."""
+    builder = TraceBuilder().op("aten::mm", 0, 8, dims=[[1024, 1024]] * 2, types=["float"] * 2)
+    builder.kernel("ampere_sgemm_128x64_nn", 20, 1000, launch=2).call("cudaDeviceSynchronize", 30, 1000)
+    found = tk.predict(builder.load(), cluster="p5", source_cluster="p4de", price=["p5=80", "p4de=24"])
+    (there,) = found.targets
+    assert (there.rented, there.price) == (8, 10.0)
+    assert there.dollars_per_1000_steps == pytest.approx(there.step.mean_us / 1e3 * 80 / 3600)
+    here = build_source_summary(found.run, found.price, found.batch, cluster=found.cluster)
+    assert (here.rented, here.price) == (8, 3.0)
+    assert here.dollars_per_1000_steps == pytest.approx(1.030 * 24 / 3600)

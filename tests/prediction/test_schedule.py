@@ -46,6 +46,13 @@ def test_sends_of_a_lone_micro_batch_lie_in_the_open():
     assert step(4, 1, 1, send=0.5) == pytest.approx(4 * 3 + 6 * 0.5)
 
 
+def test_interleaved_stages_begin_with_passes_of_two_chunks():
+    """2 stages of 2 chunks: the first runs 2 + 2 forward passes ahead, the last 2; then one and one in turn."""
+    first, last = ("".join("FB"[kind] for kind in stage[:, 0]) for stage in order_1f1b(2, 2, 4))
+    assert first == "FFFF" + "FB" * 4 + "BBBB"
+    assert last == "FF" + "FB" * 6 + "BB"
+
+
 def test_two_stages_of_two_micro_batches_by_hand():
     """F 1, B 2. Stage 1: F0 1-2, B0 2-4, F1 4-5, B1 5-7; stage 0: F0 0-1, F1 1-2, B0 4-6, B1 7-9."""
     assert compute_stage_ends(np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.zeros(1), 2, 2).tolist() == [9, 7]

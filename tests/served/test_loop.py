@@ -66,6 +66,12 @@ def test_decoding_waits_for_prompts_where_steps_do_not_mix() -> None:
     assert apart.last_us[0] == pytest.approx(5015 + 1015.01)
 
 
+def test_the_last_token_of_a_prompt_is_computed_though_the_cache_holds_it() -> None:
+    """Of 512 tokens, 32 whole pages: 511 needn't be computed, but one must, whose result is the first token."""
+    served = run_engine(make_requests(1, 512, 1), replace(ROOMY, hit_rate=1.0), make_table())
+    assert (served.prefilled_tokens, served.first_us[0]) == (1, pytest.approx(1000 + 2))
+
+
 def test_the_prefix_cache_spares_whole_pages_of_the_prompt() -> None:
     """Half of 500 tokens are 250, in pages of 16: 240 needn't be computed."""
     served = run_engine(make_requests(1, 500, 1), replace(ROOMY, hit_rate=0.5), make_table())

@@ -14,7 +14,7 @@ from tracekit.request.program_options import ProgramOptions
 from tracekit.served.engine_kernels import StepSizes
 from tracekit.served.engine_step import read_served_model
 from tracekit.served.model import ServingEngine
-from tracekit.served.steps import StepShapes, count_launches, predict_engine_steps
+from tracekit.served.steps import EngineStepTimes, StepShapes, count_launches, predict_engine_steps
 
 SHAPES = StepShapes(np.array([0.0, 900]), np.array([0.0, 3]), np.array([8.0, 0]), np.array([999.0, 0]))
 """A decode step of 8 sequences, and three prompts of 300 tokens."""
@@ -39,11 +39,19 @@ def test_steps_take_what_predict_says(
     }
     model = read_served_model(name, precision, None)
     found = predict_engine_steps(model, ServingEngine("vllm", None, ranks), load_cluster(f"{ranks}x{gpu}"), SHAPES)
+    # 500, 2,000 and 4,000 us for a step, and 5, 20 and 30 for each of 8 sequences or 3 prompts.
+    assert found.host_us.T.tolist() == [[540, 2160, 4240], [515, 2060, 4090]]
     for (batch, program), gpu_us in zip(asked.items(), found.gpu_us.T, strict=True):
         trace, left = program.capture_trace(name, PredictRequest(**where, framework="vllm", batch=batch))
         (predicted,) = tk.predict(trace, **where, framework=left.framework, no_calibration=True).values()
         ends = (predicted.low_us, predicted.step.step_time_us, predicted.high_us)
         assert gpu_us == pytest.approx(ends, rel=1e-6)
+
+
+def test_the_longer_of_gpu_and_host_is_the_step() -> None:
+    gpu_us, host_us = np.array([[1.0, 9.0], [2.0, 9.0], [3.0, 9.0]]), np.array([[0.5, 8.0], [5.0, 9.5], [6.0, 11.0]])
+    found = EngineStepTimes(gpu_us, host_us, power_w=np.array([100.0, 100.0])).step_us
+    assert found.tolist() == [[1.0, 9.0], [5.0, 9.5], [6.0, 11.0]]
 
 
 def test_a_step_of_both_launches_what_either_needs(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.validation.exact_sharding import measure_excess
 from tracekit.comm import load_cluster, predict
 from tracekit.models.lookups import IndexDistribution, RecordedPattern, ZipfPattern
+from tracekit.parallelism.sharded_tables import ExchangeGroup
 from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
 from tracekit.sharding.candidates import (
     ComputeKernel,
@@ -26,7 +27,7 @@ from tracekit.sharding.candidates import (
 from tracekit.sharding.loads import Exchange, Load, build_candidates, predict_times
 from tracekit.sharding.plan import PartTime, encode_torchrec_plan
 from tracekit.sharding.planner import BEST, evaluate_assignment
-from tracekit.sharding.search import Assignment, allow_all, assign_greedily, improve
+from tracekit.sharding.search import Assignment, allow_all, assign_greedily, compute_rank_us, improve
 from tracekit.sharding.tables import ShardingError
 
 EIGHT = ShardingSetting(load_cluster("8xh100-sxm"), batch=1024)
@@ -264,6 +265,27 @@ def test_torchrec_takes_the_plans():
                 rows = small.rows if name == "small" else TABLE.rows
                 placed = spec.build_metadata((rows, TABLE.width), tensors.TensorProperties()).shards_metadata
                 assert [shard.placement.rank() for shard in placed] == told["ranks"]
+
+
+def test_sums_go_there_and_their_gradients_back():
+    """4 MiB of a rank, twice; and as much between nodes, twice."""
+    exchange = Exchange(TWO_NODES)
+    for load, group in ((Load.SENT, ExchangeGroup.ALL), (Load.RAIL, ExchangeGroup.RAIL)):
+        loads = np.zeros(len(Load))
+        loads[load] = 2**22
+        one_way_us = exchange.compute_us("all_to_all", 2**22, group)
+        assert compute_rank_us(loads, exchange) == pytest.approx(2 * one_way_us)
+
+
+def test_the_last_ranks_of_a_small_table_hold_fewer_rows():
+    """10 rows over 8 ranks, 2 each: nothing is left for the last three."""
+    small = PlannedTable("small", 10, 16, pattern=ZipfPattern(0.0))
+    (ways,) = build_candidates([small], EIGHT)
+    assignment = Assignment([ways], Exchange(EIGHT))
+    choice = next(n for n, way in enumerate(ways) if way.option.type is ShardingType.ROW_WISE)
+    assignment.put(0, choice, np.arange(8))
+    shards = evaluate_assignment("rows", [small], assignment).shards
+    assert shards["rows"].to_list() == [2, 2, 2, 2, 2, 0, 0, 0]
 
 
 def test_the_interval_of_a_plan_by_hand():

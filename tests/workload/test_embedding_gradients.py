@@ -49,6 +49,14 @@ def test_expected_draws_equal_drawn_ones(rows: int, alpha: float) -> None:
     assert expected.expect_most_frequent(draws) == pytest.approx(counts[:, 0].mean(), rel=0.1, abs=0.5)
 
 
+def test_draws_of_few_rows_by_hand() -> None:
+    """25 draws of one row: two and a half parts of 10 and, in the mean, 0.45 for the last; 10 of 1,000 rows: one."""
+    assert get_distribution(1, 0.0).expect_parts(25, 10) == pytest.approx(2.95)
+    assert get_distribution(1, 0.0).expect_most_frequent(25) == pytest.approx(25)
+    assert get_distribution(1000, 0.0).expect_most_frequent(10) == 1
+    assert get_distribution(1000, 0.0).expect_most_frequent(0.5) == 0.5
+
+
 def test_two_even_draws_of_two_rows_give_one_and_a_half_rows() -> None:
     assert get_distribution(2, 0.0).expect_unique(2) == pytest.approx(1.5)
 
