@@ -5,6 +5,7 @@ and PyTorch's torchtitan publish them. Releases that repeat a job are rows of th
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from math import prod
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any
 
 import polars as pl
@@ -62,6 +64,9 @@ NODES = {"DGX-H100": (8, "h100-sxm"), "DGX-B200": (8, "b200"), "DGX-GB200": (64,
 UNSAID = re.compile(r"LoRA|async|tokendrop")
 """Jobs that no command says: adapters, exchanges in pieces of a product, experts that drop tokens."""
 TITAN_GPU, TITAN_LIMIT = "h100-96gb", "500W"
+MOST_SECONDS = float(os.environ.get("TRACEKIT_STUDY_SECONDS", 1500))
+"""Time after which no further command is begun: each takes half a minute to two."""
+OUT_OF_TIME = "not begun within the study's time"
 FILE = re.compile(r"^(?P<nodes>(?:\d+x(?=[a-z]))?)(?P<name>[^/]+\.(?:json|toml))$")
 """A word of a command that is a file: a model's config, or nodes of a cluster's."""
 
@@ -172,11 +177,17 @@ def count_unsaid(rows: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def predict_all(jobs: Sequence[Job], folder: Path) -> tuple[list[Outcome], list[str]]:
-    """Return what each command predicts, and for each row that is refused why."""
-    outcomes, refused = [], []
-    for command, same in groupby(sorted(jobs, key=lambda job: job.command), key=lambda job: job.command):
+    """Return what each command predicts, and for each row that is refused why; small models come first."""
+    outcomes, refused, begun = [], [], monotonic()
+    models = [*MODELS]
+
+    def get_order(job: Job) -> tuple[int, str]:
+        return models.index(job.command.partition(".json")[0]), job.command
+
+    for _, same in groupby(sorted(jobs, key=get_order), key=get_order):
         rows = tuple(same)
-        step, why = predict(command, folder)
+        command = rows[0].command
+        step, why = predict(command, folder) if monotonic() - begun < MOST_SECONDS else (None, OUT_OF_TIME)
         if step is None:
             refused += [f"{command.partition(' ')[0]}: {why}"] * len(rows)
             continue
