@@ -39,7 +39,7 @@ def test_prices_and_layouts(run, tmp_path):
     assert code == 0
     (target,) = json.loads(out)["targets"]
     layout = {"world_size": 32, "dp": 32, "tp": 1, "pp": 1, "ep": 1, "sharded": False}
-    unchanged = {"micro_batches": None, "chunks": 1, "batch": 1.0, "zero_bubble": False, "context": None}
+    unchanged = {"micro_batches": None, "chunks": 1, "batch": 1.0, "zero_bubble": False, "zero": 0, "context": None}
     assert target["layout"] == layout | unchanged | {"splits_tables": False}
     assert target["dollars_per_1000_steps"] == pytest.approx(2.5 * 32 * target["step_time_us"] / 3.6e6)
     screen = " ".join(run("predict", path, *to, "--price", "h100-sxm=2.5")[1].split())

@@ -209,7 +209,7 @@ def test_what_does_not_fit_or_contradicts_is_refused():
     trace = job(400).load()
     with pytest.raises(ClusterError, match=r"tp 8 don't fit on 4xh100-sxm, which has 4 GPUs"):
         tk.predict(trace, cluster="4xh100-sxm")
-    with pytest.raises(ClusterError, match=r"64 ranks = dp 8 x tp 8 don't fit .*--world-size 8"):
+    with pytest.raises(ClusterError, match=r"64 ranks = dp 8 x tp 8 don't fit .*world_size= 8"):
         tk.predict(trace, cluster="12xh100-sxm", dp=8)
     with pytest.raises(ClusterError, check=has_code("cluster-smaller-than-replica")):
         tk.predict(trace, cluster="4xh100-sxm", dp=8)

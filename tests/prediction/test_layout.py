@@ -265,7 +265,7 @@ def test_more_ranks_need_a_cluster_and_its_gpus():
     job = Job().sends("allreduce", GRADIENTS, 300)
     with pytest.raises(ClusterError, check=has_code("cluster-too-small")):
         job.on(SOURCE, world_size=16)
-    with pytest.raises(LayoutError, match=r"Name a cluster in its place, such as --cluster 2x8xh100-sxm@ndr400"):
+    with pytest.raises(LayoutError, match=r"Name a cluster in its place, such as cluster= 2x8xh100-sxm@ndr400"):
         tk.predict(job.builder.load(), gpu="h100-sxm", world_size=16)
 
 

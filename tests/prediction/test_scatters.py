@@ -42,10 +42,10 @@ def test_a_chunk_waits_for_its_first_gather(gather, longer):
 
 
 def test_gathers_run_no_more_than_two_layers_ahead():
-    """The third and fourth only begin once the first and second layer are done, at 14 and 18."""
-    moved, forward = np.array([0.0, 8.0, 4.0, 4.0, 4.0, 0.0]), np.array([0.0, 6.0, 4.0, 4.0, 1.0, 0.0])
+    """The third only begins once the first layer is done, at 14, and ends at 20; the fourth follows until 24."""
+    moved, forward = np.array([0.0, 8.0, 4.0, 6.0, 4.0, 0.0]), np.array([0.0, 6.0, 4.0, 4.0, 1.0, 0.0])
     found = StageGathers(moved, 0 * moved, is_early=False).compute_delays_us(forward, np.array([0]))
-    assert found.tolist() == [23.0 - 15.0]
+    assert found.tolist() == [25.0 - 15.0]
 
 
 def test_gradients_are_scattered_behind_the_last_backward_pass():

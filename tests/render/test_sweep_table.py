@@ -67,7 +67,7 @@ def test_each_column_has_its_unit(swept: Sweep) -> None:
         low_us=1000.0,
         high_us=2000.0,
         price=225.0,
-        pipeline=SimpleNamespace(bubble=0.25),
+        pipeline=SimpleNamespace(bubble=0.25, micro_batches=8),
     )
     first = read_rows(report(changed))[0]
     assert first == {
