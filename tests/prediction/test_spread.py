@@ -90,6 +90,11 @@ def test_more_ranks_wait_longer_and_the_interval_widens():
         assert fewer.max_factor < more.max_factor
 
 
+def test_an_interval_ends_where_the_slowest_rank_comes_last():
+    """A step of 100, likely 1.1 and at most 1.3 times as long, and a quarter shorter at least."""
+    assert StragglerEffect(1.1, 1.3, min_factor=0.75).widen_interval(100, 100, 100) == pytest.approx((75, 130))
+
+
 def test_what_is_not_computing_moves_the_upper_end_only():
     mine = run(1000, 1000)
     equal, unequal = (

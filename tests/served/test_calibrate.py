@@ -71,6 +71,17 @@ def test_gaps_between_steps_are_kept() -> None:
     assert found.apply(times, STEPS.new_tokens, "b200").gpu_us[1] == pytest.approx(times.gpu_us[1] + 100)
 
 
+def test_where_the_cpu_sets_the_pace_of_decoding_no_gap_is_added() -> None:
+    """Steps of prompts have a gap of 0.1 ms, but 30 ms of a decode step are the engine's own already."""
+    decode, prefill = predict_engine_steps(MODEL, ENGINE, NODE, STEPS).gpu_us[1]
+    measured = [
+        MeasuredEngineStep("decode", 30_000, decode, 0, 0, 16),
+        MeasuredEngineStep("prefill", prefill + 100, prefill, 2048, 1, 0),
+    ]
+    found = calibrate_steps(measured, MODEL, ENGINE, NODE, 1000)
+    assert (found.host_us, found.gap_us) == (30_000, 0)
+
+
 def test_marks_tell_what_steps_work_on() -> None:
     """Eight sequences with 1000 tokens each in the cache; two prompts of 256 beside them in mixed steps."""
     decode = "execute_8_context_0(sq0sk0sqsq0sqsk0)_generation_8(sq8sk8000sqsq8sqsk8000)"

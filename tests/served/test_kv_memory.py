@@ -67,3 +67,9 @@ def test_weights_are_counted_from_the_sizes() -> None:
     """A layer: queries and output 2 x 64 x 64, keys and values 2 x 64 x 16, MLP 3 x 64 x 256; 16 bits at the ends."""
     elements = 3 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256)
     assert ServedModel(read(), "fp8").count_weight_bytes(2) == (elements + 2 * 2 * 64_000) / 2
+
+
+def test_a_gate_of_attention_s_output_is_as_wide_as_its_queries() -> None:
+    """Three layers of 64 inputs, and 8 heads of 8."""
+    plain, gated = (ServedModel(read(attn_output_gate=is_gated)) for is_gated in (False, True))
+    assert gated.count_parameters() - plain.count_parameters() == 3 * 64 * 8 * 8

@@ -76,6 +76,10 @@ def test_the_prefix_cache_spares_whole_pages_of_the_prompt() -> None:
     """Half of 500 tokens are 250, in pages of 16: 240 needn't be computed."""
     served = run_engine(make_requests(1, 500, 1), replace(ROOMY, hit_rate=0.5), make_table())
     assert served.first_us[0] == pytest.approx(1000 + 2 * 260)
+    # 260 tokens see 240 and, in the mean, half of themselves: 96,200 pairs.
+    table = replace(make_table(), pair_us=0.1)
+    paired = run_engine(make_requests(1, 500, 1), replace(ROOMY, hit_rate=0.5), table)
+    assert paired.first_us[0] == pytest.approx(served.first_us[0] + 9620)
 
 
 def test_speculation_gives_several_tokens_a_step() -> None:

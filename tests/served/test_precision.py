@@ -86,3 +86,11 @@ def test_only_experts_are_stored_in_4_bits() -> None:
     wide, narrow = ServedModel(model.config).count_weight_bytes(1), model.count_weight_bytes(1)
     experts = 16 * 3 * 1024 * 512
     assert wide - narrow == experts * (2 - (0.5 + 2 / 128))
+
+
+@pytest.mark.parametrize(("left_out", "plain"), [(1, frozenset()), (2, {"attention"})])
+def test_what_half_of_the_layers_leave_out_is_in_sixteen_bits(left_out: int, plain: set[str]) -> None:
+    """Of four layers; fewer leave it out as the first or last one often is."""
+    names = [f"model.layers.{number}.self_attn" for number in range(left_out)]
+    found = parse({"quant_method": "fp8", "ignored_layers": names}, DENSE | {"num_hidden_layers": 4})
+    assert (found.precision, found.plain) == ("fp8", plain)

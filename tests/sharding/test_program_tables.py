@@ -3,10 +3,12 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import numpy as np
+import polars as pl
 import pytest
 
 import tracekit as tk
@@ -18,8 +20,12 @@ from tracekit.parallelism.sharded_tables import ExchangeGroup, TableExchange
 from tracekit.parallelism.table_exchange import compute_message_bytes
 from tracekit.reporting.plain import decode_plain, encode_plain
 from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
+from tracekit.sharding.candidates import ShardingType
+from tracekit.sharding.loads import Exchange, build_candidates
 from tracekit.sharding.plan import encode_torchrec_plan
-from tracekit.sharding.program_tables import describe_step, evaluate_plan_file, take_ranks
+from tracekit.sharding.planner import evaluate_assignment
+from tracekit.sharding.program_tables import describe_step, evaluate_plan_file, find_sum_bytes, take_ranks
+from tracekit.sharding.search import Assignment
 from tracekit.sharding.tables import ShardingError
 
 CONFIG = {
@@ -84,6 +90,30 @@ def test_ranks_of_a_cluster_by_hand() -> None:
     assert take_ranks(load_cluster("4x8xh100-sxm@ndr400"), 16).nodes == 2
     with pytest.raises(LayoutError, check=has_code("tables-fill-nodes")):
         take_ranks(load_cluster("4x8xh100-sxm@ndr400"), 12)
+
+
+def test_a_part_of_a_node_has_its_part_of_the_host_s_memory() -> None:
+    node = load_cluster("8xa100-sxm-80gb")
+    assert (node.host_memory_gib, take_ranks(node, 2).host_memory_gib) == (2048, 512)
+
+
+@pytest.mark.parametrize(("dtypes", "bytes_"), [(["bf16", "bf16", "fp32"], 2), (["fp32"], 4), ([], 4)])
+def test_sums_have_the_type_of_most_products(dtypes: list[str], bytes_: int) -> None:
+    kernels = pl.DataFrame({"family": ["gemm"] * len(dtypes), "dtype": dtypes}, schema_overrides={"dtype": pl.String})
+    assert find_sum_bytes(SimpleNamespace(kernels=kernels)) == bytes_  # type: ignore[arg-type]
+
+
+def test_gradients_take_the_way_of_the_sums_back() -> None:
+    """Sums of rows are reduced in a node, then sent between nodes; their gradients come from there first."""
+    setting = ShardingSetting(load_cluster("2x8xh100-sxm@ndr400"), batch=BATCH)
+    (ways,) = build_candidates(TABLES[:1], setting)
+    choice = next(n for n, way in enumerate(ways) if way.option.type is ShardingType.TABLE_ROW_WISE)
+    assignment = Assignment([ways], Exchange(setting))
+    assignment.put(0, choice, np.arange(8))
+    step = describe_step(evaluate_assignment("rows in a node", TABLES[:1], assignment))
+    sums, gradients = ([(one.collective, one.group) for one in part] for part in (step.sums, step.gradients))
+    assert sums == [("reduce_scatter", ExchangeGroup.NODE), ("all_to_all", ExchangeGroup.RAIL)]
+    assert gradients == [("all_to_all", ExchangeGroup.RAIL), ("all_gather", ExchangeGroup.NODE)]
 
 
 def test_a_saved_layout_keeps_its_tables() -> None:
