@@ -2,15 +2,16 @@
 
 No trace of these jobs is public, so `published_jobs` rebuilds them: the kernels of the same models, captured by running
 them on tensors without data, read by tracekit as from a trace. *From shapes*: the throughput by the kernels' shapes and
-the datasheet. *From another GPU*: the kernels' times on one GPU, scaled so that they give its published throughput, are
-predicted for the other, as those of a trace would be.
+the datasheet, with the width of a stack that nobody told. *From another GPU*: the kernels' times on one GPU, scaled so
+that they give its published throughput, are predicted for the other, as those of a trace would be.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations
+from math import exp, hypot, log
 from statistics import median
 from typing import NamedTuple
 
@@ -22,10 +23,13 @@ from predictors.transfer import classify_kinship
 from tests.validation.published_jobs import kernels as kernel_times
 from tests.validation.published_jobs.jobs import PublishedJob, read_published_jobs, tabulate_job_kernels
 from tests.validation.study import format_errors, format_table, list_sources, write_figures
+from tracekit.models.stacks import UNKNOWN_HALF_WIDTH
 from tracekit.prediction.track_record import TRACK_RECORD_FILE
 
 INPUTS = ()
 GAP_SOURCE, GAP_TARGET = "a100-sxm-80gb", "h100-sxm"
+INFERENCE_SOURCE = "timm"
+"""Source of throughputs that nothing trains."""
 MAX_GAP_TOKENS = 4096
 """Longer sequences ran by other kernels on the two GPUs."""
 
@@ -137,9 +141,16 @@ def group_by_job(rows: Iterable[PublishedJob]) -> dict[tuple[str, object], list[
 
 
 def predict_from_shapes(row: PublishedJob) -> Outcome:
-    """Predict a job without any measured time."""
+    """Predict a job without any measured time; what trains a model isn't told, as without ``--stack``."""
     kernels = tabulate_job_kernels(row.job, row.batch)
-    return sum_outcome(row, kernels, kernel_times.predict_from_shapes(kernels, row.gpu))
+    alone = sum_outcome(row, kernels, kernel_times.predict_from_shapes(kernels, row.gpu))
+    if row.source.startswith(INFERENCE_SOURCE):
+        return alone
+    low, high = (log(end / alone.predicted) for end in (alone.low, alone.high))
+    below, above = (
+        alone.predicted * exp(side * hypot(end, UNKNOWN_HALF_WIDTH)) for side, end in ((-1, low), (1, high))
+    )
+    return replace(alone, low=below, high=above)
 
 
 def predict_from_other_gpu(
