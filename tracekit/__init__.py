@@ -220,7 +220,7 @@ def capture(
         inputs: Its arguments.
         training: Whether the step has a backward pass.
         optimizer: The optimizer's step at its end: 'adamw', 'adam', 'sgd', or one of these with 'fused-' before it;
-            None for none.
+            'adamw-8bit' or 'muon'; None for none.
         autocast: Mixed precision: 'bf16' or 'fp16'.
         tf32: Whether products of fp32 run in TF32.
         compile: Whether torch.compile fuses the model's kernels, as far as rules tell.

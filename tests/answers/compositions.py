@@ -52,6 +52,8 @@ ASKS = {
     "--micro-batches": "--gpu b200 --train --micro-batches 2",
     "--recompute": "--gpu b200 --train --recompute full",
     "--lora": "--gpu b200 --train --lora 8",
+    "--optimizer adamw-8bit": f"{ON_EIGHT} --train --optimizer adamw-8bit --dp 8 --zero 1",
+    "--optimizer muon": f"{ON_EIGHT} --train --optimizer muon --dp 8",
     "--zero": f"{ON_EIGHT} --dp 8 --zero 1",
     "--precision": "--gpu b200 --precision fp8",
     "--stack": "--gpu b200 --stack hf",

@@ -60,11 +60,12 @@ def fuse_calls(calls: Sequence[Call], eager: Container[int] = ()) -> list[tuple[
     return sorted([*left, *made], key=lambda pair: pair[0])
 
 
-def find_unmade_buffers(calls: Sequence[Call]) -> frozenset[int]:
+def find_unmade_buffers(calls: Sequence[Call], eager: Container[int] = ()) -> frozenset[int]:
     """Find the memory that only calls of one kernel write and read, which is never allocated.
 
     Args:
         calls: The step's calls.
+        eager: Places of those outside of what is compiled.
     """
     readers: dict[int, set[int]] = {}
     writers: dict[int, set[int]] = {}
@@ -73,7 +74,7 @@ def find_unmade_buffers(calls: Sequence[Call]) -> frozenset[int]:
             for one in operands:
                 users.setdefault(one.number, set()).add(place)
     found: set[int] = set()
-    for group in _group_calls(calls, ()):
+    for group in _group_calls(calls, eager):
         inside = set(group.calls)
         made = {one.number for place in group.calls for one in calls[place].writes}
         found |= {one for one in made if readers.get(one) and (readers[one] | writers[one]) <= inside}

@@ -183,8 +183,15 @@ def _bind(layer: nn.Linear, casting: Casting) -> Any:
 def _list_layers(model: nn.Module, multiple: int) -> list[nn.Linear]:
     """List the linear layers whose widths the format allows, but for the output head."""
     found = [one for one in model.modules() if type(one) is nn.Linear]
-    get_head = getattr(model, "get_output_embeddings", None)
-    head = get_head() if get_head else found[-1] if found else None
+    head = find_output_head(model)
     return [
         one for one in found if one is not head and not one.in_features % multiple and not one.out_features % multiple
     ]
+
+
+def find_output_head(model: nn.Module) -> Any:
+    """Return a model's output head: the one that transformers tells, else its last linear layer; None without one."""
+    get_head = getattr(model, "get_output_embeddings", None)
+    if get_head:
+        return get_head()
+    return next((one for one in reversed(list(model.modules())) if type(one) is nn.Linear), None)

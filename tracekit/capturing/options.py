@@ -100,6 +100,8 @@ FUSED = "fused-"
 NO_OPTIMIZER = "none"
 """Says that a step ends without one, also where its stack has one."""
 OPTIMIZERS = ("adamw", "adam", "sgd")
+"""Those of PyTorch that may be fused."""
+ADAMW_8BIT, MUON = "adamw-8bit", "muon"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +170,7 @@ class CaptureOptions:
         _ = self.dlrm_edits
 
     def _check_training(self) -> None:
-        known = [*OPTIMIZERS, *(FUSED + one for one in OPTIMIZERS), NO_OPTIMIZER]
+        known = [*OPTIMIZERS, *(FUSED + one for one in OPTIMIZERS), ADAMW_8BIT, MUON, NO_OPTIMIZER]
         if self.optimizer is not None and self.optimizer not in known:
             raise RequestError(messages.OPTIMIZER_UNKNOWN(optimizer=self.optimizer, known=known))
         if self.optimizer is not None and not self.train:

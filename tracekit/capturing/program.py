@@ -1,6 +1,6 @@
 """Capture a step of a PyTorch program without a GPU and without its weights."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -13,7 +13,6 @@ from tracekit.capturing.options import (
     AUTOCAST_DTYPES,
     DTYPES,
     FULL,
-    FUSED,
     NARROW_FORMATS,
     NO_OPTIMIZER,
     SELECTIVE,
@@ -35,8 +34,6 @@ LONG_US = 1e6
 READ_AS = "v100-sxm-16gb"
 """GPU that kernels are read as those of: which one doesn't matter, their times are dropped."""
 IMAGE_DIMS = 4
-FUSED_LISTS = {"adamw": 4, "adam": 4, "sgd": 3}
-"""Lists of tensors that it goes through: parameters, gradients and states."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +68,13 @@ class CapturedProgram:
         )
         return replace(self, calls=calls, profile=profile)
 
-    def add_call(self, call: "Call") -> "CapturedProgram":
-        """Return the program with one more call at its end."""
-        marks = [*self.profile.marks_us, self.profile.end_us]
-        profile = replace(self.profile, marks_us=marks, launched_from=[*self.profile.launched_from, -1])
-        return replace(self, calls=(*self.calls, call), profile=profile)
+    def add_calls(self, calls: "Sequence[Call]") -> "CapturedProgram":
+        """Return the program with more calls at its end."""
+        profile, end_us = self.profile, self.profile.end_us
+        marks = [*profile.marks_us, *(end_us + number for number in range(len(calls)))]
+        launched_from = [*profile.launched_from, *([-1] * len(calls))]
+        noted = replace(profile, marks_us=marks, launched_from=launched_from)
+        return replace(self, calls=(*self.calls, *calls), profile=noted)
 
 
 def capture(
@@ -106,7 +105,8 @@ def capture(
         inputs: Its arguments.
         training: Whether the step has a backward pass.
         optimizer: The optimizer's step at the end: 'adamw', 'adam' or 'sgd' (with momentum) as they are by default, or
-            with 'fused-' before it; None for none.
+            with 'fused-' before it; 'adamw-8bit' as bitsandbytes has it, 'muon' with AdamW for all but matrices; None
+            for none.
         autocast: 'bf16' or 'fp16': mixed precision, as torch.autocast has it.
         tf32: Whether products of fp32 run in TF32.
         compiled: Whether torch.compile fuses the model's kernels, as far as rules tell.
@@ -158,9 +158,9 @@ def _capture_step(
     from tracekit.capturing.layer_memory import LayerMarks
     from tracekit.capturing.micro_batches import CAPTURED_PASSES, repeat_last_pass
     from tracekit.capturing.ops import Capture, profile_ops, sum_bytes
+    from tracekit.capturing.optimizers import build_update
 
     values = KnownValues()
-    is_fused = (asked.optimizer or "").startswith(FUSED)
     with name_failures(lambda error: messages.CAPTURE_FAILED(program=called, error=error)):
         parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
         if isinstance(model, torch.nn.Module):
@@ -170,9 +170,8 @@ def _capture_step(
         if asked.channels_last:
             model, inputs, keywords = _put_channels_last(torch, (model, inputs, keywords))
         trained = [parameter for parameter in parameters if parameter.requires_grad and parameter.numel()]
-        update = _build_optimizer(torch, None if is_fused else asked.optimizer, trained)
+        update = build_update(torch, asked.optimizer, model, trained)
         held = [*parameters, *_list_tensors(torch, model, inputs, keywords)]
-        states = _count_state_bytes(asked.optimizer, trained)
         with profile_ops() as profile, ExitStack() as modes:
             modes.enter_context(torch.device("meta"))
             modes.enter_context(torch.set_grad_enabled(asked.train))
@@ -182,10 +181,12 @@ def _capture_step(
             fused = modes.enter_context(_choose_kernels(torch, model, asked))
             result = _run_passes(model, inputs, keywords, asked.train, min(asked.micro_batches, CAPTURED_PASSES))
             seen.memory.begin_update()
-            update()
+            first = len(seen.calls)
+            update.run()
             del result
+            eager = range(first, len(seen.calls))
             if asked.compile:
-                seen.memory.leave_out(find_unmade_buffers(seen.calls))
+                seen.memory.leave_out(find_unmade_buffers(seen.calls, eager))
             gradients = [one.grad for one in parameters if one.grad is not None]
             peaks, activations = seen.memory.list_peaks(gradients), seen.memory.list_activations(gradients)
             layers = marks.measure(seen.memory.trace_activations(gradients)) if asked.train else None
@@ -194,14 +195,14 @@ def _capture_step(
     if not seen.calls:
         raise CaptureError(messages.CAPTURE_EMPTY(program=called))
     sizes = [parameter.numel() for parameter in parameters]
-    held_bytes = sum_bytes(held) + states
+    held_bytes = sum_bytes(held) + update.state_bytes
     facts = CaptureFacts(
         gpu="",
         parameters=sum(sizes),
         parameter_bytes=sum(size * one.element_size() for size, one in zip(sizes, parameters, strict=True)),
         held_bytes=held_bytes,
         peak_bytes=held_bytes + seen.memory.peak_bytes,
-        state_bytes=states,
+        state_bytes=update.state_bytes,
         peaks=peaks,
         activations=activations if asked.train else (),
         layers=layers,
@@ -212,11 +213,8 @@ def _capture_step(
     )
     found = CapturedProgram(called, tuple(seen.calls), profile, facts)
     if asked.compile:
-        found = found.fuse_calls()
-    found = repeat_last_pass(found, asked.micro_batches)
-    if not is_fused or not trained:
-        return found
-    return found.add_call(build_fused_call(str(asked.optimizer).removeprefix(FUSED), trained))
+        found = found.fuse_calls(eager)
+    return repeat_last_pass(found, asked.micro_batches).add_calls(update.calls)
 
 
 @contextmanager
@@ -245,45 +243,6 @@ def tabulate_kernels(calls: "Sequence[Call]") -> pl.DataFrame:
 
     trace = build_trace(calls, repeat(LONG_US), host_us=1.0).load()
     return add_measured_times(prepare_run(trace, source_gpu=READ_AS).program).drop("measured_us")
-
-
-def _build_optimizer(torch: Any, name: str | None, parameters: Sequence[Any]) -> Callable[[], None]:
-    """Return the update of the parameters, as PyTorch does it on CUDA by default: for lists of tensors at once."""
-    if name is None or not parameters:
-        return lambda: None
-    optimizers = {
-        "adamw": lambda: torch.optim.AdamW(parameters, foreach=True),
-        "adam": lambda: torch.optim.Adam(parameters, foreach=True),
-        "sgd": lambda: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=True),
-    }
-    chosen = optimizers[name]()
-    # The first update makes the states, which a step in the middle of a job doesn't.
-    for parameter in parameters:
-        parameter.grad = torch.empty_like(parameter)
-    chosen.step()
-    chosen.zero_grad()
-    return chosen.step
-
-
-def build_fused_call(name: str, parameters: Sequence[Any], dtype: Any = None) -> "Call":
-    """Build the call of a fused optimizer's step: one kernel for all parameters.
-
-    The parameters are updated in ``dtype``; by default in their own.
-    """
-    from tracekit.capturing.calls import Call
-    from tracekit.capturing.ops import name_type
-
-    lists, shapes = FUSED_LISTS[name], [list(parameter.shape) for parameter in parameters]
-    types = [name_type(dtype or parameters[0].dtype)] * lists
-    return Call(f"aten::_fused_{name}_", [shapes] * lists, types, [""] * lists, ("multi_tensor_apply_kernel",))
-
-
-def _count_state_bytes(optimizer: str | None, parameters: Sequence[Any]) -> int:
-    """Return the bytes of an optimizer's states, which have the parameters' type."""
-    from tracekit.capturing.ops import round_to_block
-
-    states = FUSED_LISTS[optimizer.removeprefix(FUSED)] - 2 if optimizer else 0
-    return states * sum(round_to_block(one.numel() * one.element_size()) for one in parameters)
 
 
 def _list_tensors(torch: Any, model: Any, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> list[Any]:

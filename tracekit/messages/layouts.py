@@ -94,6 +94,11 @@ ADAPTERS_SPLIT = error(
     "FSDP and tensor parallelism would split the frozen parameters beside the adapters; how isn't known.",
     "Leave out {--fsdp} and {--tp}, or {--lora}. {--dp} and {--pp} work.",
 )
+OPTIMIZER_PRODUCTS_SPLIT = error(
+    "The optimizer multiplies whole matrices, as Muon does; how ranks that hold parts of them share that isn't known.",
+    "Leave out {--fsdp}, {--zero}, {--shard-optimizer}, {--tp} and {--ep}, or take another {--optimizer}. {--dp} and "
+    "{--pp} work.",
+)
 SCHEDULE_WITHOUT_STAGES = error(
     "Micro-batches of a trace, and schedules, need pipeline parallelism.",
     "Give {--pp} too. A program that is captured accumulates gradients over micro-batches without it.",

@@ -147,6 +147,11 @@ ATTENTION_NOT_CALLED = error(
 CAPTURE_EMPTY = error("{program} launches no kernels.", "Return what a step computes.")
 OPTIMIZER_UNKNOWN = error("{--optimizer} {optimizer!r} is unknown.", "Known are {known:list}.")
 OPTIMIZER_WITHOUT_TRAINING = error("{--optimizer} goes with {--train}.", "Give both, or none.")
+MUON_NEEDS_TORCH = error("This PyTorch has no torch.optim.Muon.", "Install PyTorch 2.9 or later: pip install -U torch.")
+MUON_WITHOUT_MATRICES = error(
+    "The model trains no weight matrix beside embeddings and output head, so Muon has nothing to update.",
+    "Give {--optimizer} adamw.",
+)
 RECOMPUTE_UNKNOWN = error("{--recompute} {recompute!r} is unknown.", "Known are {known:list}.")
 RECOMPUTE_WITHOUT_TRAINING = error("{--recompute} goes with {--train}.", "Give both, or none.")
 RECOMPUTE_WITHOUT_LAYERS = error(

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import polars as pl
+
 from tracekit.messages import Message, layouts
 from tracekit.parallelism.ddp import insert_expert_gradient_allreduces, insert_gradient_allreduces
 from tracekit.parallelism.expert_parallel import insert_expert_alltoalls
@@ -14,6 +16,7 @@ from tracekit.parallelism.table_exchange import InsertTableExchange
 from tracekit.parallelism.tensor_parallel import insert_layer_allreduces, insert_sequence_exchanges
 from tracekit.parallelism.zero import insert_optimizer_exchange
 from tracekit.program import Program
+from tracekit.workload.module_paths import OPTIMIZER
 
 Inserter = Callable[[Program], Insertion]
 
@@ -27,7 +30,8 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
         new: Another one.
 
     Raises:
-        LayoutError: FSDP or a sharded optimizer was requested for inference, or ranks would split adapters.
+        LayoutError: FSDP or a sharded optimizer was requested for inference, or ranks would split adapters, or matrices
+            that the optimizer multiplies.
     """
     _refuse_sharding(program, old, new)
     exchanges = insert_sequence_exchanges if new.sequence_parallel else insert_layer_allreduces
@@ -58,6 +62,10 @@ def _refuse_sharding(program: Program, old: Layout, new: Layout) -> None:
     facts = program.trace.capture_facts
     if facts and facts.frozen_bytes and (new.sharded or new.tp > 1):
         raise LayoutError(layouts.ADAPTERS_SPLIT())
+    splits = old.optimizer_ranks != new.optimizer_ranks or old.tp != new.tp or adds_expert_parallelism(old, new)
+    multiplies = (pl.col("phase") == OPTIMIZER) & (pl.col("family") == "gemm")
+    if splits and program.kernels.select(multiplies.any()).item():
+        raise LayoutError(layouts.OPTIMIZER_PRODUCTS_SPLIT())
 
 
 def insert_all(program: Program, inserters: tuple[Inserter, ...]) -> tuple[Program, tuple[Message, ...]]:

@@ -38,7 +38,8 @@ class ProgramOptions(Request):
     optimizer: Annotated[
         str | None,
         Option(
-            "Of a program: adamw, adam or sgd, fused-adamw and so on, or none; default as --stack has it, else none.",
+            "Of a program: adamw, adam or sgd, fused-adamw and so on, adamw-8bit (bitsandbytes), muon (with adamw for "
+            "what is no matrix), or none; default as --stack has it, else none.",
             "Program: optimizer",
         ),
     ] = None

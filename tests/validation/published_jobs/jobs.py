@@ -17,7 +17,8 @@ from tests.validation.study import read_published
 from tracekit.capturing.calls import Call
 from tracekit.capturing.cuda_choices import choose_as_cuda
 from tracekit.capturing.ops import Capture
-from tracekit.capturing.program import build_fused_call, tabulate_kernels
+from tracekit.capturing.optimizers import build_fused_call
+from tracekit.capturing.program import tabulate_kernels
 
 PIXELS, TOKENS, ANSWERS = 224, 384, 2
 FLASH_ATTENTION = {

@@ -192,8 +192,10 @@ op("bitsandbytes::int8_vectorwise_quant", "bitsandbytes::quantize_blockwise", fa
 op("bitsandbytes::quantize_4bit", family="elementwise")(_make_cast(0.5))
 op("bitsandbytes::int8_mm_dequant", "bitsandbytes::dequantize_blockwise", family="elementwise")(_make_cast_back())
 op("bitsandbytes::dequantize_4bit", family="elementwise")(_make_cast_back(shape=4))
-op("bitsandbytes::optimizer_update_32bit", "bitsandbytes::optimizer_update_8bit_blockwise", family="optimizer")(
-    make_read_write(both=(2, 3, 4), read=(1,))
+op("bitsandbytes::optimizer_update_32bit", family="optimizer")(make_read_write(both=(2, 3, 4), read=(1,)))
+# Behind the states, and tables of what their codes stand for, come a scale for each of their blocks.
+op("bitsandbytes::optimizer_update_8bit_blockwise", family="optimizer")(
+    make_read_write(both=(2, 3, 4, 14, 15), read=(1, 12, 13))
 )
 
 

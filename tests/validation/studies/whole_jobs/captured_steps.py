@@ -21,7 +21,8 @@ from sample_traces import workloads
 from sample_traces.record import RECORDED
 from tests.validation.studies.whole_jobs.step_energy import read_steps
 from tests.validation.study import MEASURED, SUMMARY_HEADINGS, Result, format_table, summarize_results
-from tracekit.capturing.program import CapturedProgram, build_fused_call, capture
+from tracekit.capturing.optimizers import build_fused_call
+from tracekit.capturing.program import CapturedProgram, capture
 from tracekit.capturing.steps import predict_program
 from tracekit.prediction import Prediction
 from tracekit.run import prepare_run
@@ -150,7 +151,7 @@ def capture_workload(name: str, make: workloads.Maker) -> CapturedProgram:
         program = program.fuse_calls(find_loss(program))
     if not NotedAdamW.noted:
         return program
-    return program.add_call(build_fused_call("adamw", NotedAdamW.noted))
+    return program.add_calls([build_fused_call("adamw", NotedAdamW.noted)])
 
 
 def find_loss(program: CapturedProgram) -> range:
