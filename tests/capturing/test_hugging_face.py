@@ -9,10 +9,15 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import tracekit as tk
 from tests.codes import has_code
+from tracekit.capturing import hugging_face
 from tracekit.capturing.load import load_config_model
 from tracekit.capturing.loaded_program import LoadedProgram
+from tracekit.capturing.options import CaptureOptions
 from tracekit.capturing.program import capture
+from tracekit.capturing.steps import NamedProgram
+from tracekit.capturing.timed_trace import load_captured
 from tracekit.errors import CaptureError
 
 TEXT = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 512}
@@ -49,6 +54,25 @@ def test_a_sequence_shorter_than_an_image_is_refused(tmp_path: Path) -> None:
         load(tmp_path, LLAVA, tokens=16)
 
 
+def test_images_in_no_known_form_are_left_out_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(tmp_path, LLAVA).left_out == ()
+    monkeypatch.setattr(hugging_face, "TILES", ())
+    given = load(tmp_path, LLAVA)
+    assert (given.left_out, sorted(given.keywords or ())) == (("images",), ["input_ids", "labels"])
+    step = NamedProgram(str(tmp_path / "config.json"), CaptureOptions(seq=64)).capture_batch(2)
+    (found,) = tk.predict(load_captured(step), gpu="h100-sxm").targets
+    (told,) = (one for one in found.notes if one.code == "left-out-of-capture")
+    assert "images" in str(told)
+
+
+def test_sounds_beside_words_are_left_out_with_a_note(tmp_path: Path) -> None:
+    heard = {"model_type": "qwen2_audio_encoder", "d_model": 64, "encoder_layers": 1, "encoder_ffn_dim": 64}
+    heard |= {"encoder_attention_heads": 2}
+    text = TEXT | {"model_type": "qwen2", "num_key_value_heads": 2}
+    given = load(tmp_path, {"model_type": "qwen2_audio", "audio_config": heard, "text_config": text})
+    assert given.left_out == ("sounds",)
+
+
 @pytest.mark.parametrize(
     ("config", "inputs", "tokens"),
     [
@@ -75,6 +99,7 @@ def test_each_kind_of_model_gets_its_inputs(
 ) -> None:
     given = load(tmp_path, config)
     assert given.keywords
+    assert not given.left_out
     shapes = {name: tuple(one.shape) for name, one in given.keywords.items() if name != "use_cache"}
     assert (shapes, given.tokens) == (inputs, tokens)
     assert capture(given.model, training=True, keywords=given.keywords).facts.trains

@@ -4,7 +4,7 @@ Ids, masks and labels have values (:mod:`tracekit.capturing.known_values`), imag
 vision-language model has one image of the config's size, whose tokens count among its own.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -49,6 +49,8 @@ MAX_WORDS = 4096
 IMAGE_WORDS = ("image_token_id", "image_token_index")
 MARKS = ("token_type_ids", "mm_token_type_ids")
 """Arguments that mark an image's tokens."""
+MEDIA = {"images": ("pixel_values",), "sounds": ("input_features", "input_values")}
+"""What a model may take beside words -> parts of the names of its arguments."""
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions", "max_sequence_length")
 """Keys of a config that tell how many tokens a decoder's sequence may have."""
 
@@ -60,10 +62,12 @@ class ConfigInputs:
     Attributes:
         keywords: Arguments of its forward pass.
         tokens: Tokens of each sequence; 0 where there are none.
+        left_out: What the model takes, too, and isn't given.
     """
 
     keywords: dict[str, Any]
     tokens: int
+    left_out: tuple[str, ...] = ()
 
 
 def choose_class(transformers: Any, config: Any, architecture: str) -> Any:
@@ -120,7 +124,13 @@ def build_inputs(model: Any, batch: int, tokens: int, *, training: bool) -> Conf
     if "use_cache" in names:
         keywords["use_cache"] = False
     read = written if words is None else words
-    return ConfigInputs(keywords, 0 if read is None else read.shape[1])
+    left_out = (one for one, parts in MEDIA.items() if _has_any(names, parts) and not _has_any(keywords, parts))
+    return ConfigInputs(keywords, 0 if read is None else read.shape[1], tuple(left_out))
+
+
+def _has_any(names: Iterable[str], parts: Iterable[str]) -> bool:
+    """Return whether one of the names has one of the parts."""
+    return any(part in name for part in parts for name in names)
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def load_program(
         built = build_config_model(
             file.model, program, batch or 1, tokens, dtype, training=training, attention=attention
         )
-        return replace(built, left_out=file.left_out)
+        return replace(built, left_out=(*built.left_out, *file.left_out))
     if program.endswith(CONFIG_SUFFIX):
         return load_config_model(Path(program), batch or 1, tokens, dtype, training=training, attention=attention)
     if is_timm_name(program):
@@ -268,7 +268,7 @@ def build_config_model(
         quantize_linear_layers(model, quantization)
     method = quantization.method if quantization else ""
     name = given.get("model_type", Path(path).stem)
-    return LoadedProgram(name, model, (), inputs.keywords, kind, method, inputs.tokens)
+    return LoadedProgram(name, model, (), inputs.keywords, kind, method, inputs.tokens, inputs.left_out)
 
 
 def load_timm_model(name: str, batch: int, dtype: str) -> LoadedProgram:

@@ -237,7 +237,9 @@ RECURRENCE_OF_CAPTURE = note(
     "Recurrent layers run as cuDNN's standard algorithm does, a GEMM and a pointwise kernel for each step in time, one "
     "after the other. cuDNN may run layers and directions side by side, so these times may be half as long or twice."
 )
-LEFT_OUT_OF_CAPTURE = note("The program's description has what no option says, so the step lacks it: {things:list}.")
+LEFT_OUT_OF_CAPTURE = note(
+    "The step lacks what the program's description has, as no option or known form of inputs says it: {things:list}."
+)
 QUANTIZATION_OF_CAPTURE = note(
     "The linear layers hold weights of fp8 (e4m3), and cast their inputs to it, as the config says ({method})."
 )
