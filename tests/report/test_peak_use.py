@@ -36,6 +36,12 @@ def test_products_beyond_a_backward_pass_of_twice_the_forward_one_are_recomputed
     assert sum_products(products, H100, "time_us", 2, has_phases=False).recomputed_us == 0
 
 
+def test_products_of_an_optimizer_are_told_apart():
+    products = make_products(("gemm", "forward", 100, 10, 150), ("gemm", "optimizer", 60, 5, 90))
+    sums = sum_products(products, H100, "time_us", 2, has_phases=True)
+    assert (sums.peak_us, sums.update_us, sums.recomputed_us) == pytest.approx((160 / 2, 60 / 2, 0))
+
+
 def test_a_product_waits_for_memory_by_what_its_bytes_take_beyond_its_operations():
     products = make_products(("gemm", "forward", 10, 40, 60), ("gemm", "forward", 10, 90, 70))
     sums = sum_products(products, H100, "time_us", 1, has_phases=False)

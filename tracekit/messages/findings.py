@@ -284,6 +284,7 @@ RANK_BUSY_AND_WAITING = note("busy {busy_us}, waits {wait_us}")
 
 PEAK_PRODUCTS = note("matrix products at the peak of their formats: the MFU")
 PEAK_RECOMPUTED = note("products of activations that are computed again: with the MFU they are the HFU")
+PEAK_UPDATE = note("products of the optimizer, such as Muon's, at the peak of their formats: no part of the MFU")
 PEAK_MEMORY = note("products that wait for memory: too few rows, columns or heads for the peak")
 PEAK_SLOW_PRODUCTS = note("products below what their sizes allow: tiles, waves, clocks, the library")
 PEAK_OTHER = note("{family} kernels, which have no products")

@@ -18,6 +18,7 @@ from tracekit.reporting.kernel_rows import find_as_traced
 from tracekit.reporting.sections.groups import PhaseTime
 from tracekit.reporting.sections.step import TRAILING_PARTS, TimeBar
 from tracekit.run import MeasuredRun
+from tracekit.workload.module_paths import OPTIMIZER
 
 PRODUCT_FAMILIES = ("gemm", "conv", "attention", "moe", "linear_attention")
 """Families whose operations count: matrix products, which the peak is one of."""
@@ -50,12 +51,14 @@ class ProductSums:
     Attributes:
         peak_us: What their operations take at the peak.
         recomputed_us: The part of it for activations that are computed again.
+        update_us: The part of it for an optimizer that multiplies matrices, such as Muon.
         memory_us: How much longer their bytes take at the memory's full rate.
         time_us: What they take.
     """
 
     peak_us: float
     recomputed_us: float
+    update_us: float
     memory_us: float
     time_us: float
 
@@ -114,7 +117,7 @@ def sum_products(products: pl.DataFrame, gpu: Gpu, time: str, per_step: int, *, 
         has_phases: Whether the phases are known.
     """
     if products.is_empty():
-        return ProductSums(0.0, 0.0, 0.0, 0.0)
+        return ProductSums(0.0, 0.0, 0.0, 0.0, 0.0)
     hardware = derive_hardware(gpu)
     rates = {dtype: hardware.get_tflops(dtype) * 1e6 for dtype in products["dtype"].unique()}
     rate = pl.col("dtype").replace_strict(rates, return_dtype=pl.Float64)
@@ -126,7 +129,8 @@ def sum_products(products: pl.DataFrame, gpu: Gpu, time: str, per_step: int, *, 
     beyond = pl.max_horizontal(pl.col("at_memory") - pl.col("peak_us"), 0.0)
     peak_us, memory_us, time_us = timed.select(pl.col("peak_us").sum(), beyond.sum(), pl.col("time_us").sum()).row(0)
     again = sum(_list_recomputed(timed)) if has_phases else 0.0
-    return ProductSums(*(float(one) / per_step for one in (peak_us, again, memory_us, time_us)))
+    update_us = timed.filter(phase=OPTIMIZER)["peak_us"].sum()
+    return ProductSums(*(float(one) / per_step for one in (peak_us, again, update_us, memory_us, time_us)))
 
 
 def _list_recomputed(timed: pl.DataFrame) -> Iterator[float]:
@@ -146,8 +150,9 @@ def _list_parts(
     slower_us = max(sums.time_us - sums.peak_us, 0.0)
     memory_us = left_us * min(sums.memory_us / slower_us, 1.0) if slower_us else 0.0
     told: list[tuple[str, Message, float]] = [
-        ("products", messages.PEAK_PRODUCTS(), sums.peak_us - sums.recomputed_us),
+        ("products", messages.PEAK_PRODUCTS(), sums.peak_us - sums.recomputed_us - sums.update_us),
         ("recomputed", messages.PEAK_RECOMPUTED(), sums.recomputed_us),
+        ("products of the update", messages.PEAK_UPDATE(), sums.update_us),
         ("memory-bound products", messages.PEAK_MEMORY(), memory_us),
         ("slow products", messages.PEAK_SLOW_PRODUCTS(), left_us - memory_us),
     ]
