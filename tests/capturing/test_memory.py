@@ -86,6 +86,7 @@ def test_without_moments_gradients_may_be_of_what_a_batch_grows():
     assert (found.min_bytes, found.max_bytes) == (most - LAYERS * WEIGHTS_BYTES, most)
 
 
+@pytest.mark.heavy
 def test_a_sweep_tries_layouts_where_none_is_asked_for_and_leaves_out_what_cannot_fit():
     with torch.device("meta"):
         model = nn.Sequential(*(Block() for _ in range(4)))

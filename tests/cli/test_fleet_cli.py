@@ -94,6 +94,7 @@ def test_a_store_needs_an_engine(run, trace):
     assert (code, out, "[store-without-engine]" in err) == (2, "", True)
 
 
+@pytest.mark.heavy
 def test_forms_of_a_fleet(run, job, tmp_path):
     """``--format`` wins over the suffix; ``-`` is standard output; a document holds no directories."""
     told = ("predict", job, "--engine", "local", "--gpu", "h100-sxm", "--no-cache", "-q")

@@ -51,6 +51,7 @@ def test_a_load_on_two_gpus(config, run):
     assert fast["memory"]["weight_bytes"] == pytest.approx(16.06e9, rel=0.001)  # 8.03 billion parameters
 
 
+@pytest.mark.heavy
 def test_the_largest_load_meets_the_limits(config, run):
     code, out, err = run("serving", config, "-g", "h100-sxm", *SHORT, "--tpot-below", "10ms", "--json")
     assert code == 0, err
@@ -64,6 +65,7 @@ def test_the_largest_load_meets_the_limits(config, run):
     }
 
 
+@pytest.mark.heavy
 def test_engines_apart_decode_undisturbed(config, run):
     # Long prompts: short ones hardly lengthen a step that decodes beside them.
     long = ("--input-tokens", 4000, "--output-tokens", 50, "--requests", 40)

@@ -46,6 +46,7 @@ def test_a_closed_stdout_is_an_error(args, start):
     assert (process.returncode, err.count("\n")) == (1, 1)
 
 
+@pytest.mark.heavy
 def test_a_file_is_written_though_stdout_is_closed(start, trace, tmp_path):
     output = tmp_path / "report.json"
     process = start("report", trace, "-o", output, close=(1,), stdout=None)

@@ -228,6 +228,7 @@ def test_who_holds_up_the_job(folder):
     assert fleet.steps["slowest"].to_list() == [RANKS - 1] * fleet.steps.height
 
 
+@pytest.mark.heavy
 def test_dask_gives_the_same(folder, client):
     here = predict_fleet(str(folder), TARGETS, InProcessEngine())
     assert_equal(predict_fleet(str(folder), TARGETS, open_engine(client)), here)
@@ -369,6 +370,7 @@ def test_an_edit_changes_the_ranks_that_it_finds_something_on(tmp_path):
     assert_as_in_one_piece(list_files(tmp_path), gpu="h100-sxm", what_if="scale(name=gelu, 3)")
 
 
+@pytest.mark.heavy
 def test_an_edit_lowers_what_its_job_needs():
     """Without its matrix products the forward pass writes less, rank by rank as in one piece."""
     files = [str(SAMPLES / "synthetic_transformer_train.json.gz")]

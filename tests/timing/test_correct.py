@@ -220,6 +220,7 @@ def test_a_call_that_outlasts_the_recording_is_left_out(clean_us: float) -> None
     assert predict_us(run) == pytest.approx(clean_us, rel=0.05)
 
 
+@pytest.mark.heavy
 @settings(max_examples=30, deadline=None)
 @given(
     index=st.integers(0, 23),

@@ -42,6 +42,7 @@ def test_llamas_are_as_large_as_published(name: str, parameters: int) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
+@pytest.mark.heavy
 def test_a_compiled_llama_has_the_same_products_and_fewer_bytes_between_them() -> None:
     names = ("llama-7b/128", "llama-7b-compiled/128")
     eager, compiled = (tabulate_job_kernels(Job(name, "train", "bf16"), 1) for name in names)
@@ -51,6 +52,7 @@ def test_a_compiled_llama_has_the_same_products_and_fewer_bytes_between_them() -
     assert float(compiled["bytes"].sum()) < 0.7 * float(eager["bytes"].sum())
 
 
+@pytest.mark.heavy
 def test_a_decoder_that_recomputes_runs_its_blocks_forward_twice_but_for_what_none_asks_for_again() -> None:
     steps = ("infer", "train", "recompute")
     families = [tabulate_job_kernels(Job("mpt-125m/512", step, "bf16"), 2)["family"] for step in steps]

@@ -33,6 +33,7 @@ def begin(api, ranks):
     return begin
 
 
+@pytest.mark.heavy
 def test_the_report_is_the_fleets(api, work, begin, ranks, settings):
     ask = ASKED | {"price": ["h100-sxm=2.49"]}
     job = begin(ask)

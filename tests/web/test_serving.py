@@ -34,6 +34,7 @@ def test_the_page_has_the_form_then_the_answer(start):
     assert "<svg" in page.text
 
 
+@pytest.mark.heavy
 def test_the_api_answers_as_the_command_line(start):
     client = start()
     targets = client.get("/api/v1/serving.json", params=ASKED | {"price": "h100-sxm=2"}).json()["targets"]

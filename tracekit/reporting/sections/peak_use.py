@@ -73,6 +73,8 @@ def build_peak_uses(
 ) -> tuple[PeakUse, ...]:
     """Build the parts of the measured step, and of each predicted one whose kernels are those of the trace.
 
+    The step of a program that never ran is no baseline for predicted ones: it stands alone or not at all.
+
     Args:
         run: The measured run.
         rows: The chosen steps' kernels.
@@ -84,7 +86,7 @@ def build_peak_uses(
     found: list[PeakUse] = []
     products = rows.filter(pl.col("family").is_in(PRODUCT_FAMILIES) & (pl.col("work_flops") > 0))
     per_step = run.chosen_steps.height * count_gpus(run)
-    if run.gpu is not None:
+    if run.gpu is not None and not (run.is_captured and targets):
         sums = sum_products(products, run.gpu, "time_us", per_step, has_phases=len(phases) > 1)
         causes = [
             (cause, CAUSE_MEANINGS[IdleCause(cause)], time_us) for cause, time_us, _ in idle.sum_by_cause().iter_rows()
