@@ -246,6 +246,17 @@ def test_tensor_parallel_ranks_keep_the_part_that_shapes_tell():
     assert sequence.min_bytes == pytest.approx(program.facts.peak_bytes / 4, rel=0.15)
 
 
+def test_context_parallel_ranks_keep_their_part_of_the_activations():
+    """On 4 ranks DDP's buckets come on top, as on 4 replicas."""
+    program = capture_stacked()
+    replicas, split = (judge(program, layout).max_bytes for layout in (Layout(dp=4), Layout(cp=4)))
+    assert replicas is not None
+    assert split is not None
+    least = max(one + held / 4 + other for one, held, other in program.facts.peaks)
+    most = max(map(sum, program.facts.peaks))
+    assert replicas - split == most - least
+
+
 def test_a_compiled_step_never_makes_what_one_kernel_writes_and_reads():
     eager, compiled = (capture_stacked(compiled=on).facts for on in (False, True))
     assert max(sum(one) for one in compiled.peaks) <= max(sum(one) for one in eager.peaks)

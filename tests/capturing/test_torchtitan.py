@@ -68,11 +68,19 @@ def test_options_of_the_program_follow_from_the_file(write: Any) -> None:
             2,
             {"pp": 2, "pp_schedule": "interleaved", "micro_batches": 8, "batch": 1.0},
         ),
+        (
+            "context_parallel_degree = 4\ntensor_parallel_degree = 2\n",
+            16,
+            {"dp": 2, "fsdp": True, "cp": 4, "tp": 2, "sequence_parallel": True, "batch": 8.0},
+        ),
         ("data_parallel_replicate_degree = 4\ndata_parallel_shard_degree = 1\n", 4, {"dp": 4, "batch": 8.0}),
     ],
 )
 def test_the_layout_is_the_jobs_degrees(write: Any, text: str, gpus: int | None, layout: dict[str, Any]) -> None:
-    """Of 32 GPUs 4 share a layer; 64 samples are 8 replicas' 2 in 4 rounds. Stages get one sample at a time."""
+    """Of 32 GPUs 4 share a layer; 64 samples are 8 replicas' 2 in 4 rounds. Stages get one sample at a time.
+
+    Of 16 GPUs 4 split each sequence, and 2 a layer.
+    """
     assert read_training_file(write(MODEL + "[parallelism]\n" + text)).build_layout(gpus) == layout
 
 
@@ -82,6 +90,12 @@ def test_what_is_asked_for_wins_over_the_file(write: Any) -> None:
     program, asked = ProgramOptions().join_job(name, PredictRequest(cluster="8xh100-sxm", dp=2, tp=4))
     assert (asked.dp, asked.tp, asked.fsdp, asked.batch) == (2, 4, True, 8.0)
     assert (program.seq, program.micro_batches) == (8192, None)
+
+
+def test_context_parallel_ranks_pass_to_the_layout(write: Any) -> None:
+    name = write(MODEL + "[parallelism]\ncontext_parallel_degree = 8\n" + EAGER)
+    _, asked = ProgramOptions().join_job(name, PredictRequest(cluster="8xh100-sxm"))
+    assert (asked.cp, asked.dp, asked.layout.cp) == (8, None, 8)
 
 
 def test_a_global_batch_is_accumulated(write: Any) -> None:

@@ -29,6 +29,7 @@ CHANGES = {
     "fsdp": (TRAINING, {"dp": 8}, True),
     "zero": (TRAINING, {"dp": 8}, 1),
     "sequence_parallel": (TRAINING, {"tp": 2}, True),
+    "cp": (TRAINING, {}, 2),
     "context": (DECODING, {}, 4096),
 }
 """Trace, what else is asked for, and the field's value."""

@@ -227,7 +227,7 @@ def predict_stage_gathers(
     call = {
         "collective": "all_gather",
         "dtype": units.gather_dtype,
-        "ranks": layout.dp,
+        "ranks": layout.data_ranks,
         "stride": layout.get_group_stride("dp"),
     }
     calls = pl.DataFrame({"bytes": sizes}).with_columns(

@@ -1,4 +1,4 @@
-"""Layouts of a job: its data-, tensor-, pipeline- and expert-parallel ranks, and requests for other numbers of them."""
+"""Layouts of a job: its data-, context-, tensor-, pipeline- and expert-parallel ranks, and requests for others."""
 
 import re
 from dataclasses import dataclass, replace
@@ -17,14 +17,14 @@ class LayoutError(TracekitError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The ranks of a job; their number is dp x tp x pp.
+    """The ranks of a job; their number is dp x cp x tp x pp.
 
     Attributes:
         dp: Data-parallel replicas, which split the batch.
         tp: Tensor-parallel ranks, which split each layer.
         pp: Pipeline stages.
-        ep: Expert-parallel ranks, which split the experts or embedding tables, among the dp x tp ranks of a stage.
-        sharded: Whether parameters, gradients and optimizer state are sharded over dp (FSDP, ZeRO).
+        ep: Expert-parallel ranks, which split the experts or embedding tables, among the other ranks of a stage.
+        sharded: Whether parameters, gradients and optimizer state are sharded over dp x cp (FSDP, ZeRO).
         micro_batches: Micro-batches in a step; None for the default.
         chunks: Chunks of layers on each stage: 1 for plain 1F1B, more for interleaved schedules.
         batch: Batch of a rank's pass, relative to the trace's.
@@ -36,6 +36,7 @@ class Layout:
         zero: Stage of ZeRO by which the optimizer is sharded over dp: 1, or 2 with the gradients; 0 for none, and for
             FSDP.
         sequence_parallel: Whether tensor-parallel ranks split the tokens between their blocks, too.
+        cp: Context-parallel ranks, which split each sequence and exchange keys and values.
     """
 
     dp: int = 1
@@ -53,11 +54,17 @@ class Layout:
     tables: TableSharding | None = None
     sequence_parallel: bool = False
     zero: int = 0
+    cp: int = 1
 
     @property
     def world_size(self) -> int:
         """Number of all ranks."""
-        return self.dp * self.tp * self.pp
+        return self.data_ranks * self.tp * self.pp
+
+    @property
+    def data_ranks(self) -> int:
+        """Number of ranks that have the same parameters: they reduce their gradients together, or shard them."""
+        return self.dp * self.cp
 
     @property
     def stage_layout(self) -> "Layout":
@@ -75,37 +82,43 @@ class Layout:
     @property
     def fsdp_ranks(self) -> int:
         """Number of ranks that shard each parameter's state."""
-        return self.dp if self.sharded else 1
+        return self.data_ranks if self.sharded else 1
 
     @property
     def optimizer_ranks(self) -> int:
         """Number of ranks that share each update of the parameters."""
-        return self.dp if self.sharded or self.zero else 1
+        return self.data_ranks if self.sharded or self.zero else 1
 
     def get_group_size(self, role: str) -> int:
         """Return the number of ranks in a group of this role."""
         return {
-            "dp": self.dp,
+            "dp": self.data_ranks,
+            "cp": self.cp,
             "tp": self.tp,
             "pp": self.pp,
             "ep": self.ep,
-            "edp": self.dp // self.expert_parallel_replicas,
+            "edp": self.data_ranks // self.expert_parallel_replicas,
         }[role]
 
     def get_group_stride(self, role: str) -> int:
         """Return the distance between neighbouring ranks of a group of this role.
 
-        tp is innermost and pp outermost, as in Megatron and in torch's device meshes.
+        tp is innermost, then cp, and pp outermost, as in Megatron and in torch's device meshes.
         """
-        return {"tp": 1, "ep": self.tp, "dp": self.tp, "pp": self.tp * self.dp, "edp": self.expert_parallel_replicas}[
-            role
-        ]
+        return {
+            "tp": 1,
+            "cp": self.tp,
+            "ep": self.tp,
+            "dp": self.tp,
+            "pp": self.tp * self.data_ranks,
+            "edp": self.expert_parallel_replicas,
+        }[role]
 
     @property
     def parallelism(self) -> str:
         """Text such as ``dp 8 (sharded) x tp 2``."""
         within = " (sequence parallel)" if self.sequence_parallel else ""
-        splits = (("tp", self.tp, within), ("pp", self.pp, ""))
+        splits = (("cp", self.cp, ""), ("tp", self.tp, within), ("pp", self.pp, ""))
         parts = [f"{name} {ranks}{how}" for name, ranks, how in splits if ranks > 1]
         within_dp = " (sharded)" if self.sharded else f" (ZeRO {self.zero})" if self.zero else ""
         return " x ".join([f"dp {self.dp}{within_dp}", *parts])
@@ -158,6 +171,7 @@ class LayoutRequest:
         context: Keys of each sequence of a decode batch.
         plan: File of a sharding plan of embedding tables.
         sequence_parallel: Whether tensor-parallel ranks split the tokens between their blocks.
+        cp: Context-parallel ranks of each sequence.
     """
 
     world_size: int | None = None
@@ -174,6 +188,7 @@ class LayoutRequest:
     context: int | None = None
     plan: str | None = None
     sequence_parallel: bool | None = None
+    cp: int | None = None
 
     @property
     def has_changes(self) -> bool:
@@ -203,16 +218,18 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
     Raises:
         LayoutError: The numbers don't match.
     """
-    tp, pp = request.tp or layout.tp, request.pp or layout.pp
+    tp, pp, cp = request.tp or layout.tp, request.pp or layout.pp, request.cp or layout.cp
     sharing = _choose_expert_replicas(layout, request, tp) if layout.ep == 1 < (request.ep or 1) else layout.dp
-    left = request.world_size // (tp * pp) if request.world_size else sharing
+    left = request.world_size // (tp * pp * cp) if request.world_size else sharing
     dp = left if request.dp is None else request.dp
-    if dp < 1 or (request.world_size and dp * tp * pp != request.world_size):
-        raise LayoutError(layouts.RANKS_DONT_FACTOR(ranks=request.world_size or 0, dp=max(dp, 1), tp=tp, pp=pp))
+    if dp < 1 or (request.world_size and dp * cp * tp * pp != request.world_size):
+        context = f" x cp {cp}" if cp > 1 else ""
+        ranks = request.world_size or 0
+        raise LayoutError(layouts.RANKS_DONT_FACTOR(ranks=ranks, dp=max(dp, 1), context=context, tp=tp, pp=pp))
     everyone = layout.ep > 1 and layout.ep == layout.dp * layout.tp
-    ep = request.ep or (dp * tp if everyone else layout.ep)
-    if dp * tp % ep:
-        raise LayoutError(layouts.EXPERT_PARALLEL_INDIVISIBLE(ep=ep, ranks=dp * tp))
+    ep = request.ep or (dp * cp * tp if everyone else layout.ep)
+    if dp * cp * tp % ep:
+        raise LayoutError(layouts.EXPERT_PARALLEL_INDIVISIBLE(ep=ep, ranks=dp * cp * tp))
     if request.micro_batches or request.chunks or request.zero_bubble:
         if pp == 1:
             raise LayoutError(layouts.SCHEDULE_WITHOUT_STAGES())
@@ -224,7 +241,7 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         raise LayoutError(layouts.SEQUENCE_PARALLEL_OF_ONE_RANK())
     if request.sequence_parallel and layout.tp > 1:
         raise LayoutError(layouts.RECORDED_TENSOR_PARALLEL_FIXED())
-    sharded = layout.sharded or _check_fsdp_request(layout, request, dp)
+    sharded = layout.sharded or _check_fsdp_request(layout, request, dp * cp)
     return Layout(
         dp,
         tp,
@@ -239,7 +256,8 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         layout.splits_tables,
         request.plan,
         sequence_parallel=bool(request.sequence_parallel),
-        zero=_check_zero_request(layout, request, dp),
+        zero=_check_zero_request(layout, request, dp * cp),
+        cp=cp,
     )
 
 
@@ -250,24 +268,24 @@ def _choose_expert_replicas(layout: Layout, request: LayoutRequest, tp: int) -> 
     if request.fsdp and (request.pp or 1) > 1:
         raise LayoutError(layouts.EXPERTS_WITH_FSDP_STAGES())
     if tp == 1:
-        return request.ep or 1
+        return max((request.ep or 1) // (request.cp or 1), 1)
     if request.ep != tp:
         raise LayoutError(layouts.EXPERTS_OVER_MIXED_RANKS(tp=tp, ep=request.ep))
     return layout.dp
 
 
-def _check_fsdp_request(layout: Layout, request: LayoutRequest, dp: int) -> bool:
+def _check_fsdp_request(layout: Layout, request: LayoutRequest, ranks: int) -> bool:
     """Return whether the request turns a job without FSDP into one with FSDP; raise an error if it can't."""
     if not request.fsdp:
         return False
     if layout.dp > 1:
         raise LayoutError(layouts.RECORDED_DDP_FIXED())
-    if dp == 1 and request.dp is None and request.world_size is None:
+    if ranks == 1 and request.dp is None and request.world_size is None:
         raise LayoutError(layouts.FSDP_OF_ONE_RANK())
-    return dp > 1
+    return ranks > 1
 
 
-def _check_zero_request(layout: Layout, request: LayoutRequest, dp: int) -> int:
+def _check_zero_request(layout: Layout, request: LayoutRequest, ranks: int) -> int:
     """Return the stage of ZeRO that a request gives a job; raise an error if it can't."""
     if not request.zero:
         return 0
@@ -275,6 +293,6 @@ def _check_zero_request(layout: Layout, request: LayoutRequest, dp: int) -> int:
         raise LayoutError(layouts.RECORDED_REPLICAS_FIXED())
     if request.ep and request.ep > 1:
         raise LayoutError(layouts.ZERO_WITH_EXPERTS())
-    if dp == 1 and request.dp is None and request.world_size is None:
+    if ranks == 1 and request.dp is None and request.world_size is None:
         raise LayoutError(layouts.ZERO_OF_ONE_RANK())
-    return request.zero if dp > 1 else 0
+    return request.zero if ranks > 1 else 0

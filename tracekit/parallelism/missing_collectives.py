@@ -5,6 +5,7 @@ from collections.abc import Callable
 import polars as pl
 
 from tracekit.messages import Message, layouts
+from tracekit.parallelism.context_parallel import insert_key_exchanges
 from tracekit.parallelism.ddp import insert_expert_gradient_allreduces, insert_gradient_allreduces
 from tracekit.parallelism.expert_parallel import insert_expert_alltoalls
 from tracekit.parallelism.fsdp import insert_expert_fsdp_collectives, insert_fsdp_collectives
@@ -36,13 +37,15 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
     _refuse_sharding(program, old, new)
     exchanges = insert_sequence_exchanges if new.sequence_parallel else insert_layer_allreduces
     parts: tuple[Inserter, ...] = (exchanges,) if old.tp == 1 < new.tp else ()
+    if old.cp == 1 < new.cp:
+        parts = (*parts, insert_key_exchanges)
     if new.tables is not None:
         parts = (*parts, InsertTableExchange(new))
     if adds_expert_parallelism(old, new):
         parts = (*parts, insert_expert_alltoalls)
     if old.sharded and old.pp == 1 < new.pp:
         return (*parts, replace_fsdp_collectives)
-    if not (old.dp == 1 < new.dp and is_training(program)):
+    if not (old.data_ranks == 1 < new.data_ranks and is_training(program)):
         return parts
     if new.sharded and new.pp > 1:
         return (*parts, insert_stage_reduce_scatters)

@@ -180,7 +180,7 @@ def predict_pipeline(
     layers = find_repeated_layers(program)
     micro_batches = layout.micro_batches or layers.passes_per_step * layout.pp
     _check_schedule(layout, micro_batches)
-    send_bytes = infer_send_bytes(program, layers) * layout.batch
+    send_bytes = infer_send_bytes(program, layers) * layout.batch / layout.cp
     sends = predict_send_times_us(send_bytes, layout, cluster)
     shares = _compute_tail_fractions(program, layout.pp)
     parts = [measure_step_parts(program, layers, timeline) for timeline in timelines]

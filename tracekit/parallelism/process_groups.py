@@ -13,17 +13,21 @@ from tracekit.program import Program
 from tracekit.workload.module_paths import BACKWARD, OPTIMIZER
 from tracekit.workload.ops.fbgemm import LOOKUP_OPS
 
+DP_GROUP, TP_GROUP, CP_GROUP = "data parallel ranks", "tensor parallel ranks", "context parallel ranks"
+"""Descriptions of process groups for inserted collectives."""
+
 GROUP_NAME_PATTERNS: Mapping[str, str] = {
+    "cp": f"^{CP_GROUP}$",
     "tp": r"(?i)tensor|(?:^|_)tp(?:_|$)",
     "pp": r"(?i)pipe|(?:^|_)pp(?:_|$)",
     "edp": r"(?i)expert data parallel ranks|expert_data|(?:^|_)edp(?:_|$)",
     "ep": r"(?i)expert|(?:^|_)ep(?:_|$)",
     "dp": r"(?i)data|fsdp|ddp|shard|replicate|(?:^|_)dp(?:_|$)",
 }
-"""Patterns of group names: torch's device meshes (mesh_tp) and Megatron (TENSOR_MODEL_PARALLEL_GROUP)."""
+"""Patterns of group names: torch's device meshes (mesh_tp) and Megatron (TENSOR_MODEL_PARALLEL_GROUP).
 
-DP_GROUP, TP_GROUP = "data parallel ranks", "tensor parallel ranks"
-"""Descriptions of process groups for inserted collectives."""
+A trace's own context-parallel ranks count as data-parallel ones.
+"""
 
 EP_GROUP, EXPERT_DP_GROUP = "expert parallel ranks", "expert data parallel ranks"
 """The same for expert parallelism."""
@@ -71,7 +75,9 @@ def _infer_roles(program: Program, calls: pl.DataFrame) -> pl.DataFrame:
     apart = pl.when(pl.col("collective").is_in(["all_to_all", "send_recv"])).then(pl.col("collective"))
     return table.with_columns(role=role, apart=apart).select(
         "row",
-        put_in=pl.col("group_description").is_in([DP_GROUP, TP_GROUP, EP_GROUP, EXPERT_DP_GROUP]).fill_null(False),
+        put_in=pl.col("group_description")
+        .is_in([DP_GROUP, TP_GROUP, CP_GROUP, EP_GROUP, EXPERT_DP_GROUP])
+        .fill_null(False),
         role=pl.col("role")
         .sort_by(pl.col("bytes").fill_null(0.0), descending=True)
         .first()

@@ -13,6 +13,7 @@ from tracekit.messages import layouts
 from tracekit.models.captured import hash_inputs
 from tracekit.parallelism.batch_size import scale_batch, set_context_length
 from tracekit.parallelism.collective_calls import SIZE_COLUMNS, list_collectives
+from tracekit.parallelism.context_parallel import split_tokens
 from tracekit.parallelism.expert_parallel import compute_expert_parameter_fraction, find_experts, split_experts
 from tracekit.parallelism.fsdp import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP
 from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
@@ -35,7 +36,8 @@ def relayout_collectives(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, 
         all-reduce of gradients             x (old tp x pp) / (new tp x pp): a rank has fewer or more layers
         all-gather, reduce-scatter (FSDP)   the same: whole buffers, whatever the number of ranks
         all-gather, reduce-scatter (other)  x new ranks / old ranks: each rank contributes its part
-        activations (tp, ep)                x new batch / old batch
+        activations (tp, ep)                x (new batch / new cp) / (old batch / old cp)
+        keys and values (cp)                x (new batch / new tp) / (old batch / old tp)
         all-to-all                          as activations: tables or experts are split over more ranks as the batch
         grows
 
@@ -47,7 +49,7 @@ def relayout_collectives(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, 
     """
     if old == new and not roles["put_in"].any():
         return calls
-    names = ("dp", "tp", "pp", "ep", "edp")
+    names = ("dp", "cp", "tp", "pp", "ep", "edp")
     rows = calls.join(roles, on="row", how="left", maintain_order="left")
     own = pl.col("put_in") | (pl.col("ranks") == _map_roles({name: old.get_group_size(name) for name in names}))
     everyone = pl.col("ranks") == old.world_size
@@ -64,12 +66,18 @@ def relayout_collectives(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, 
     fewer_layers = old.tp * old.pp / (new.tp * new.pp)
     growth = (
         pl.when(pl.col("role") == "tp").then(1.0)
+        .when(pl.col("role") == "cp").then(old.tp / new.tp)
         .when(gathered).then(pl.col("ranks") / pl.col("before"))
         .when(pl.col("role") == "dp").then(fewer_layers)
         .when(pl.col("role") == "edp").then(fewer_layers * old.expert_parallel_replicas / new.expert_parallel_replicas)
         .otherwise(1.0)
     )  # fmt: skip
-    activations = pl.when(pl.col("role").is_in(["dp", "edp"])).then(1.0).otherwise(new.batch / old.batch)
+    batch = new.batch / old.batch
+    activations = (
+        pl.when(pl.col("role").is_in(["dp", "edp"])).then(1.0)
+        .when(pl.col("role") == "cp").then(batch)
+        .otherwise(batch * old.cp / new.cp)
+    )  # fmt: skip
     return after.with_columns(pl.col(*SIZE_COLUMNS) * growth * activations).select(calls.columns)
 
 
@@ -126,6 +134,7 @@ def get_kernel_key(layout: Layout) -> tuple[float, ...]:
         layout.expert_parallel_replicas,
         layout.context or 0,
         layout.sequence_parallel,
+        layout.cp,
     )
 
 
@@ -167,6 +176,8 @@ def relayout_kernels(program: Program, source: Gpu | None, target: Gpu, old: Lay
         table = _scale_buffer_copies(
             table, EXPERT_BUFFER_COPY_OP, old.expert_parallel_replicas / new.expert_parallel_replicas
         )
+    if old.cp != new.cp:
+        table = _rescale_times(table, split_tokens(table, program.trace.ops, new.cp), gpu)
     if old.batch != new.batch:
         table = _rescale_times(table, scale_batch(table, program.trace.ops, new.batch / old.batch), gpu)
     if new.context:

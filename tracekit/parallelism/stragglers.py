@@ -159,7 +159,7 @@ def _predict_waiting(spread: RankSpread, old: Layout, new: Layout) -> StragglerE
     if spread.ranks_read > 1:
         return measured
     # Tensor-parallel ranks lost no more by waiting than their all-reduces explain (tests/validation).
-    fewer, more = old.dp, new.dp
+    fewer, more = old.data_ranks, new.data_ranks
     doublings = _count_doublings(fewer, more)
     likely = (1 + LIKELY_DOUBLING_LOSS) ** doublings
     if measured.likely_factor >= likely:
@@ -188,7 +188,9 @@ def _predict_fewer_ranks(spread: RankSpread, old: Layout, new: Layout) -> Stragg
     if spread.ranks_read == 1:
         # A single rank waits for nobody, and the waiting of the trace's rank is removed from its step.
         most_lost = (
-            (1 + MAX_DOUBLING_LOSS) ** _count_doublings(new.dp, old.dp) if after > 1 and new.dp < old.dp else 1.0
+            (1 + MAX_DOUBLING_LOSS) ** _count_doublings(new.data_ranks, old.data_ranks)
+            if after > 1 and new.data_ranks < old.data_ranks
+            else 1.0
         )
         return StragglerEffect(min_factor=1 / most_lost)
     if spread.degrees_of_freedom < MIN_DEGREES_OF_FREEDOM:

@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.parallelism.ddp import COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_FRACTION
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.pipeline_parallel import Pipeline
-from tracekit.parallelism.process_groups import EP_GROUP, TP_GROUP
+from tracekit.parallelism.process_groups import CP_GROUP, EP_GROUP, TP_GROUP
 from tracekit.prediction import notes
 from tracekit.prediction.model import Prediction
 from tracekit.prediction.note_order import order_notes
@@ -52,7 +52,7 @@ def scale_to_pipeline_step(
         layout: Layout on the target.
     """
     if pipeline is not None and layout is not None:
-        often = pipeline.stage_pass_ratio if layout.tp * layout.ep > 1 else 1 / pipeline.stages
+        often = pipeline.stage_pass_ratio if layout.tp * layout.cp * layout.ep > 1 else 1 / pipeline.stages
         exposed_us = step.exposed_comm_us * often + pipeline.gather_us
         step = replace(
             step,
@@ -100,7 +100,7 @@ def separate_inserted_kernels(prediction: Prediction, program: Program) -> Predi
     added = replayed[own:].select("family", "step", group, time_us=prediction.kernels["time_us"][own:])
     chosen = added.filter(pl.col("step").is_in(program.chosen_steps["step"].implode()))
     added_us = dict(chosen.group_by("family", maintain_order=True).agg(pl.col("time_us").sum()).iter_rows())
-    often = count_collectives_per_step(prediction.pipeline, group.is_in([TP_GROUP, EP_GROUP]))
+    often = count_collectives_per_step(prediction.pipeline, group.is_in([TP_GROUP, CP_GROUP, EP_GROUP]))
     of_stage_us = chosen.filter(family="collective").select((pl.col("time_us") * often).sum()).item()
     put_in_us = of_stage_us / program.chosen_steps.height
     step = prediction.step

@@ -132,11 +132,11 @@ def judge_memory_fit(
     held_part, part = (held_fraction * one for one in _compute_held_fractions(old, new))
     # With fewer expert-parallel ranks each holds more experts or tables, which may be all that it holds.
     crowded = max(old.ep / new.ep, 1.0)
-    in_flight *= new.batch / old.batch
+    in_flight *= new.batch / old.batch * old.cp / new.cp
     known = known or estimate_memory_needs(program)
     state, written = known.model_state, known.max_forward_bytes
     buckets = (_compute_bucket_bytes(state, layouts[1]) if layouts else known.bucket_bytes) * held_part
-    lacking = buckets if layouts and layouts[0].dp == 1 else 0.0
+    lacking = buckets if layouts and layouts[0].data_ranks == 1 else 0.0
     room = USABLE_MEMORY_FRACTION * gpu.memory_bytes
     captured = program.trace.capture_facts
     is_known = captured is not None and crowded == held_fraction == 1
@@ -379,7 +379,7 @@ def _compute_traced_bucket_bytes(program: Program, state: ModelState | None) -> 
 
 def _compute_bucket_bytes(state: ModelState | None, job: Layout) -> float:
     """Compute the size of DDP's buckets: a copy of each gradient by default, none where the optimizer is sharded."""
-    if state is None or job.dp == 1 or job.optimizer_ranks > 1:
+    if state is None or job.data_ranks == 1 or job.optimizer_ranks > 1:
         return 0.0
     return (state.parameter_gradient_bytes - state.frozen_bytes) / 2
 

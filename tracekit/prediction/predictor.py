@@ -165,7 +165,7 @@ class Predictor:
         old, new, cluster = self.job.layout, target.layout, target.cluster
         if old is None or new is None or new.tables or self.job.assumptions:
             return target
-        is_alone = old.world_size > 1 or new.dp == 1 or new.tp * new.pp * new.ep > 1
+        is_alone = old.world_size > 1 or new.dp == 1 or new.cp * new.tp * new.pp * new.ep > 1
         if cluster is not None and not is_alone and new.dp <= cluster.gpus:
             new = shard_program_tables(self.job.program, cluster, new)
         if new.plan and not new.tables:

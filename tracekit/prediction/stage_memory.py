@@ -86,12 +86,12 @@ def compute_stage_needs(
     updated = old.optimizer_ranks / new.optimizer_ranks
     edges = _split_layers(layers, new)
     chunk_parameters, kept, extra = _sum_chunks(layers, edges)
-    activations = part * new.batch / old.batch
+    activations = part * new.batch / old.batch * old.cp / new.cp
     peaks, passes = _schedule_activations(new, facts.micro_batches, kept * activations, extra * activations)
     parameters = split * chunk_parameters.reshape(new.chunks, new.pp).sum(axis=0)
     shards = 1 / ranks if most and ranks > 1 else 0.0
     trained = 1 - facts.frozen_bytes / max(facts.parameter_bytes, 1)
-    buckets = trained * parameters if old.dp == 1 < new.dp and new.optimizer_ranks == 1 else 0.0
+    buckets = trained * parameters if old.data_ranks == 1 < new.data_ranks and new.optimizer_ranks == 1 else 0.0
     per_parameter = facts.state_bytes / max(facts.parameter_bytes, 1)
     update = parameters / max(facts.parameter_bytes, 1) * facts.peaks[-1][2] * updated
     state = parameters * ((1 + trained) * (1 + shards) + per_parameter * updated)

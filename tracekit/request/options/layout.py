@@ -30,6 +30,13 @@ TENSOR_PARALLEL = Option(
 PIPELINE_PARALLEL = Option(
     "Pipeline-parallel stages on the target.", "Pipeline parallel (PP) stages", "N", minimum=1, maximum=MAX_COUNT
 )
+CONTEXT_PARALLEL = Option(
+    "Context-parallel ranks on the target, which split each sequence and gather keys and values.",
+    "Context parallel (CP)",
+    "N",
+    minimum=1,
+    maximum=MAX_COUNT,
+)
 EXPERT_PARALLEL = Option(
     "Expert-parallel (MoE) ranks on the target.", "Expert parallel (EP)", "N", minimum=1, maximum=MAX_COUNT
 )
@@ -144,6 +151,7 @@ class LayoutOptions(Request):
         int | None,
         Option("Data-parallel ranks on the target.", "Data parallel (DP)", "N", minimum=1, maximum=MAX_COUNT),
     ] = None
+    cp: Annotated[int | None, CONTEXT_PARALLEL] = None
     tp: Annotated[int | None, TENSOR_PARALLEL] = None
     pp: Annotated[int | None, PIPELINE_PARALLEL] = None
     ep: Annotated[int | None, EXPERT_PARALLEL] = None
