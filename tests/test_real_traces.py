@@ -9,11 +9,10 @@ import polars as pl
 import pytest
 
 import tracekit as tk
-from predictors import PredictorError
 from tests.asking import predict
 from tracekit.analysis.binding_edges import run_self_check
 from tracekit.analysis.sensitivity import transplant
-from tracekit.errors import NoGpuActivityError
+from tracekit.errors import GpuError, NoGpuActivityError
 from tracekit.reporting import build_report
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
@@ -156,7 +155,7 @@ def test_gpus_are_told_from_the_traces():
 
 
 def test_unknown_target(real_traces):
-    with pytest.raises(PredictorError):
+    with pytest.raises(GpuError):
         tk.predict(tk.load(real_traces / "h100_vit_inference.json.gz"), gpu="h1000")
 
 

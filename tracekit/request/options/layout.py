@@ -131,12 +131,14 @@ def parse_batch_factor(batch: float | str | None) -> float | None:
     """
     if batch is None:
         return None
-    text = str(batch).strip()
+    text = batch.strip() if isinstance(batch, str) else f"{batch:.15g}"
     if text == LARGEST_BATCH:
         return inf
-    factor = float(text) if re.fullmatch(NUMBER_PATTERN, text) else 0.0
+    is_number = re.fullmatch(NUMBER_PATTERN, text) is not None
+    factor = float(text) if is_number else 0.0
     if not MIN_BATCH_FACTOR <= factor <= MAX_BATCH_FACTOR:
-        raise RequestError(messages.BATCH_FACTOR_MALFORMED(batch=text, least=MIN_BATCH_FACTOR, most=MAX_BATCH_FACTOR))
+        shown = f"{factor:.15g}" if is_number else text
+        raise RequestError(messages.BATCH_FACTOR_MALFORMED(batch=shown, least=MIN_BATCH_FACTOR, most=MAX_BATCH_FACTOR))
     return factor
 
 
