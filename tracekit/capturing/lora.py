@@ -43,7 +43,7 @@ def add_adapters(model: Any, rank: int) -> Iterator[None]:
     Raises:
         CaptureError: It has no repeated layers with linear layers in them.
     """
-    inside = {id(one) for layer in _list_repeated(model) for one in layer.modules()}
+    inside = {id(one) for layer in list_layers(model) for one in layer.modules()}
     named = model.named_modules() if isinstance(model, nn.Module) else ()
     bases = {name: one for name, one in named if type(one) is nn.Linear and id(one) in inside}
     if not bases:
@@ -60,7 +60,3 @@ def add_adapters(model: Any, rank: int) -> Iterator[None]:
             model.set_submodule(name, base)
         for one in trained:
             one.requires_grad_(True)
-
-
-def _list_repeated(model: Any) -> Iterator[nn.Module]:
-    return list_layers(model) if isinstance(model, nn.Module) else iter(())

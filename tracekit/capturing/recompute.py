@@ -46,7 +46,7 @@ def recompute_layers(model: Any, how: str) -> Iterator[None]:
     Raises:
         CaptureError: It has none that repeat.
     """
-    layers = list(list_layers(model)) if isinstance(model, nn.Module) else []
+    layers = list(list_layers(model))
     if not layers:
         raise CaptureError(messages.RECOMPUTE_WITHOUT_LAYERS())
     with ExitStack() as patches:
@@ -55,8 +55,13 @@ def recompute_layers(model: Any, how: str) -> Iterator[None]:
         yield
 
 
-def list_layers(model: nn.Module) -> Iterator[nn.Module]:
-    """List the layers of a model: those that transformers marks, or else the outermost of one class in a list."""
+def list_layers(model: Any) -> Iterator[nn.Module]:
+    """List the layers of a model: those that transformers marks, or else the outermost of one class in a list.
+
+    A function has none.
+    """
+    if not isinstance(model, nn.Module):
+        return
     marked = [one for one in model.modules() if any(base.__name__ == HF_LAYER for base in type(one).__mro__)]
     yield from marked or _list_repeated(model)
 

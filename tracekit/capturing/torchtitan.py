@@ -5,13 +5,11 @@ recomputation, the fused AdamW, bf16 products, data-parallel shards over all GPU
 ``torchtitan/models`` (January 2026). What an option can't say is refused, or listed where it changes little.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracekit.bounds import MAX_MODEL_CONFIG_BYTES
 from tracekit.errors import RequestError
 from tracekit.messages import models as messages
 from tracekit.models.stacks import TORCHTITAN
@@ -300,10 +298,9 @@ def read_training_file(path: str) -> TrainingFile:
     Raises:
         RequestError: It can't be read.
     """
-    from predictors.given_files import read_regular_file
+    from predictors.given_files import describe_failure, read_toml
 
     try:
-        data = read_regular_file(Path(path), MAX_MODEL_CONFIG_BYTES)
-        return TrainingFile(Path(path).name, tomllib.loads(data.decode("utf-8")))
+        return TrainingFile(Path(path).name, read_toml(Path(path)))
     except (OSError, ValueError) as error:
-        raise RequestError(messages.PROGRAM_UNREADABLE(path=path, error=str(error))) from error
+        raise RequestError(messages.PROGRAM_UNREADABLE(path=path, error=describe_failure(error))) from error

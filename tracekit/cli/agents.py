@@ -17,6 +17,7 @@ import typer
 from tracekit.errors import RequestError, TracekitError
 from tracekit.messages import front_ends
 from tracekit.messages.requests import EXTRA_MISSING
+from tracekit.request.option import split_values
 
 TOOLS = (
     "predict", "sweep", "serving", "shard", "capture", "compare", "report", "info", "doctor", "gpus", "clusters",
@@ -93,36 +94,26 @@ def list_words(command: Any, given: Mapping[str, Any]) -> list[str]:
     Raises:
         RequestError: It has no such option, or one of the others isn't written as an option.
     """
-    unknown = next((name for name in given if name != OTHERS and name not in _map_parameters(command)), None)
+    known = {parameter.name: parameter for parameter in command.params}
+    unknown = next((name for name in given if name != OTHERS and name not in known), None)
     if unknown is not None:
-        known = [*_map_parameters(command)]
         near = get_close_matches(unknown, known) or sorted(ASKED.intersection(known))
         raise RequestError(front_ends.TOOL_OPTION_UNKNOWN(tool=command.name, given=unknown, near=near))
     options: list[str] = []
     arguments: list[str] = []
-    for name, parameter in _map_parameters(command).items():
-        values = _list_texts(given.get(name))
+    for name, parameter in known.items():
+        values = [str(one) for one in split_values(given.get(name))]
         if parameter.param_type_name == "argument":
             arguments += values
         elif getattr(parameter, "is_flag", False):
             options += [parameter.opts[0]] if given.get(name) is True else []
         else:
             options += [f"{parameter.opts[0]}={one}" for one in values]
-    others = _list_texts(given.get(OTHERS))
+    others = [str(one) for one in split_values(given.get(OTHERS))]
     wrong = next((one for one in others if not one.startswith("-") or one == "--"), None)
     if wrong is not None:
         raise RequestError(front_ends.TOOL_OPTION_MALFORMED(given=wrong))
     return [*options, *others, *(["--", *arguments] if arguments else [])]
-
-
-def _map_parameters(command: Any) -> dict[str, Any]:
-    return {parameter.name: parameter for parameter in command.params}
-
-
-def _list_texts(given: Any) -> list[str]:
-    if given is None:
-        return []
-    return [str(one) for one in given] if isinstance(given, list) else [str(given)]
 
 
 def run_tool(name: str, words: Sequence[str]) -> tuple[str, bool]:

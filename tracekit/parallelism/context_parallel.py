@@ -19,6 +19,7 @@ from tracekit.parallelism.inserted import (
     describe_host_cost,
     find_stream_neighbours,
     insert_in_stream,
+    name_exchanges,
 )
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.process_groups import CP_GROUP
@@ -151,6 +152,4 @@ def _list_exchanges(attended: pl.DataFrame) -> pl.DataFrame:
     backward = ops.filter(pl.col("direction") == "backward")
     scatters = backward.select(*kept, at="last", ts_ns="end", collective=pl.lit("reduce_scatter"))
     listed = pl.concat([gathers, scatters]).sort("device", "ts_ns", "at", maintain_order=True)
-    return listed.with_columns(
-        name=pl.col("collective").str.replace("_", "-"), op=pl.lit("c10d::") + pl.col("collective")
-    )
+    return listed.with_columns(**name_exchanges())

@@ -76,6 +76,12 @@ def build_collective_columns(program: Program, group: str | pl.Expr) -> dict[str
     return {"family": pl.lit("collective"), "ranks": pl.lit(1), "stream": stream, **names}
 
 
+def name_exchanges() -> dict[str, pl.Expr]:
+    """Return the names of inserted collectives' kernels and ops, by their kind: all-gather of c10d::all_gather."""
+    kind = pl.col("collective")
+    return {"name": kind.str.replace("_", "-"), "op": pl.lit("c10d::") + kind}
+
+
 def find_stream_neighbours(graph: Graph) -> tuple[Ints, Ints]:
     """Return the next and the previous activity of each node on its stream; ``NO_NODE`` where there is none."""
     earlier, later = graph.nodes.find_neighbours(graph.nodes.activities)

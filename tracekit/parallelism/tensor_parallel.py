@@ -40,6 +40,7 @@ from tracekit.parallelism.inserted import (
     describe_host_cost,
     find_stream_neighbours,
     insert_in_stream,
+    name_exchanges,
 )
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.process_groups import TP_GROUP, is_training
@@ -246,10 +247,9 @@ def insert_sequence_exchanges(program: Program) -> Insertion:
     cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
     kinds = pl.DataFrame({"collective": ["reduce_scatter", "all_gather"]})
     rows = _build_exchange_rows(program, found).drop("collective").join(kinds, how="cross", maintain_order="left_right")
-    named = rows.with_columns(
-        name=pl.col("collective").str.replace("_", "-"), op=pl.lit("c10d::") + pl.col("collective")
+    grown = append_kernels(
+        program, rows.with_columns(**name_exchanges()), insert_in_stream(program.graph, behind, cost_ns)
     )
-    grown = append_kernels(program, named, insert_in_stream(program.graph, behind, cost_ns))
     steps = max(found["step"].drop_nulls().n_unique(), 1)
     note = told.SEQUENCE_PARALLEL_INSERTED(
         reduce_scatters=found.height / steps,

@@ -49,7 +49,7 @@ def find_largest_batch(predictor: Predictor, target: Target, samples: int) -> in
     """
 
     def fits(number: int) -> bool:
-        return predictor.fits(with_batch(target, number / samples))
+        return predictor.fits(replace_batch(target, number / samples))
 
     most, fails = (samples, 2 * samples) if fits(samples) else (0, samples)
     while most and fails <= MAX_BATCH_FACTOR * samples and fits(fails):
@@ -60,7 +60,7 @@ def find_largest_batch(predictor: Predictor, target: Target, samples: int) -> in
     return most
 
 
-def with_batch(target: Target, factor: float) -> Target:
+def replace_batch(target: Target, factor: float) -> Target:
     """Return the target with another batch.
 
     Args:
@@ -83,8 +83,8 @@ def resolve_largest_batch(predictor: Predictor, target: Target) -> tuple[Target,
     samples = count_rank_samples(program, predictor.job.batch, traced)
     largest = find_largest_batch(predictor, target, samples)
     if not largest:
-        raise LayoutError(_explain_no_batch(predictor, with_batch(target, 1 / samples)))
-    return with_batch(target, largest / samples), messages.BATCH_LARGEST(target=target.label, samples=largest)
+        raise LayoutError(_explain_no_batch(predictor, replace_batch(target, 1 / samples)))
+    return replace_batch(target, largest / samples), messages.BATCH_LARGEST(target=target.label, samples=largest)
 
 
 def _explain_no_batch(predictor: Predictor, target: Target) -> Message:

@@ -18,7 +18,7 @@ from tracekit.parallelism.process_groups import infer_layout
 from tracekit.parallelism.stragglers import predict_stragglers
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
 from tracekit.prediction.job import WholeJob
-from tracekit.prediction.largest_batch import TRIED_SPLITS, count_rank_samples, find_largest_batch, with_batch
+from tracekit.prediction.largest_batch import TRIED_SPLITS, count_rank_samples, find_largest_batch, replace_batch
 from tracekit.prediction.model import PredictedStep, Prediction, Target
 from tracekit.prediction.notes import note_outsized_node
 from tracekit.prediction.predictor import Predictor
@@ -295,7 +295,7 @@ def _enlarge_batch(predictor: Predictor, target: Target, samples: int) -> Target
         largest = find_largest_batch(predictor, target, samples)
     except TracekitError:
         return target  # which its prediction refuses, too
-    return with_batch(target, (largest or samples) / samples)
+    return replace_batch(target, (largest or samples) / samples)
 
 
 def _predict_targets(predictor: Predictor, wanted: Sequence[Target], refused: list[Message]) -> Iterator[Prediction]:

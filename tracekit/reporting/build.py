@@ -81,6 +81,7 @@ def build_report(
     step_parts = step.build_step_parts(run.measured_step, replayed[0].families, step_idle)
     replays = SpeedReplays(run)
     kernel_times = kernels.build_kernel_times(run, rows, targets)
+    idle = limits.build_idle_times(run, step_idle)
     bars, phases = step.build_time_bars(run, targets, replayed), groups.build_phase_times(rows, chosen)
     course = timeline.build_step_course(run)
     return Report(
@@ -93,12 +94,12 @@ def build_report(
         breakdown=groups.build_family_times(rows, chosen),
         phases=phases,
         modules=groups.build_module_times(rows, chosen),
-        idle=limits.build_idle_times(run, step_idle),
+        idle=idle,
         streams=limits.build_stream_times(run, stream_idle_time),
         ranks=communication.build_rank_times(run),
         parts=step_parts,
         bars=bars,
-        peak_use=build_peak_uses(run, rows, targets, bars, phases, step_idle),
+        peak_use=build_peak_uses(run, rows, targets, bars, phases, idle),
         kernels=kernel_times,
         over_bound=kernels.build_kernels_over_bound(rows, run.gpu),
         roofs=kernels.build_roofs(run, rows, targets),

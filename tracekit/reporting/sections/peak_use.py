@@ -8,14 +8,13 @@ import polars as pl
 
 from predictors import Gpu
 from predictors.hardware import derive_hardware
-from tracekit.analysis.idle import IdleBreakdown
-from tracekit.analysis.idle_causes import CAUSE_MEANINGS, IdleCause
 from tracekit.messages import Message
 from tracekit.messages import findings as messages
 from tracekit.prediction import Prediction
 from tracekit.reporting.columns import Column
 from tracekit.reporting.kernel_rows import find_as_traced
 from tracekit.reporting.sections.groups import PhaseTime
+from tracekit.reporting.sections.limits import IdleTime
 from tracekit.reporting.sections.step import TRAILING_PARTS, TimeBar
 from tracekit.run import MeasuredRun
 from tracekit.workload.module_paths import OPTIMIZER
@@ -69,7 +68,7 @@ def build_peak_uses(
     targets: Sequence[Prediction],
     bars: Sequence[TimeBar],
     phases: Sequence[PhaseTime],
-    idle: IdleBreakdown,
+    idle: Sequence[IdleTime],
 ) -> tuple[PeakUse, ...]:
     """Build the parts of the measured step, and of each predicted one whose kernels are those of the trace.
 
@@ -88,9 +87,7 @@ def build_peak_uses(
     per_step = run.chosen_steps.height * count_gpus(run)
     if run.gpu is not None and not (run.is_captured and targets):
         sums = sum_products(products, run.gpu, "time_us", per_step, has_phases=len(phases) > 1)
-        causes = [
-            (cause, CAUSE_MEANINGS[IdleCause(cause)], time_us) for cause, time_us, _ in idle.sum_by_cause().iter_rows()
-        ]
+        causes = [(one.cause, one.meaning, one.time_us) for one in idle]
         found += _list_parts(None, bars[0], sums, causes)
     for place, (target, is_same) in enumerate(zip(targets, find_as_traced(run, targets), strict=True)):
         if is_same:
