@@ -97,10 +97,14 @@ class ExchangeCosts:
     Attributes:
         base_us: Time of an exchange of one token: launches, the counts that ranks tell each other, sorting.
         gbps: Rate at which a rank sends to the others, in 1e9 bytes/s. The exchange's SMs limit it, not the links.
+        known: Half width of the 90 % interval as a factor, on GPUs of the measured machines.
+        unseen: The same elsewhere.
     """
 
     base_us: float
     gbps: float
+    known: float
+    unseen: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +129,10 @@ class ExchangeConstants:
     Attributes:
         costs: By library, mode and phase, such as 'vllm_low_latency_dispatch'.
         machines: By name of the group of machines.
-        known: Half width of the 90 % interval as a factor, on GPUs of these machines.
-        unseen: The same elsewhere.
     """
 
     costs: Mapping[str, ExchangeCosts]
     machines: Mapping[str, ExchangeScales]
-    known: float
-    unseen: float
 
     def find_machine_scales(self, gpu: str) -> ExchangeScales | None:
         """Find the factors of a GPU, by its slug; None where it wasn't measured."""
@@ -214,8 +214,6 @@ def _parse_exchanges(tables: Mapping[str, Any]) -> ExchangeConstants:
             name: ExchangeScales(tuple(entry["gpus"]), entry["latency"], entry["bandwidth"])
             for name, entry in tables["machines"].items()
         },
-        known=tables["interval"]["known"],
-        unseen=tables["interval"]["unseen"],
     )
 
 

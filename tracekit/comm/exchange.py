@@ -19,8 +19,8 @@ EXCHANGED = "all_to_all"
 
 def predict_exchange_times(
     names: pl.Series, calls: CollectiveCalls, gpu: str, constants: ExchangeConstants
-) -> tuple[Floats, float]:
-    """Return the time in us of each exchange, NaN of collectives that are none, and the factor of the interval.
+) -> tuple[Floats, Floats]:
+    """Return the time in us of each exchange and the factor of its interval, NaN of collectives that are none.
 
     Nothing was measured between nodes.
 
@@ -30,13 +30,14 @@ def predict_exchange_times(
         gpu: Slug of the GPU.
         constants: Constants of exchanges.
     """
-    base_us, gbps = np.full((2, calls.ranks.size), np.nan)
+    base_us, gbps, width = np.full((3, calls.ranks.size), np.nan)
     scales = constants.find_machine_scales(gpu)
     for name in names.drop_nulls().unique():
         library, costs = str(name).partition("_")[0], constants.costs[str(name)]
         here = (names == name).fill_null(value=False).to_numpy()
         base_us[here] = costs.base_us * (scales.latency.get(library, 1.0) if scales else 1.0)
         gbps[here] = costs.gbps * (scales.bandwidth.get(library, 1.0) if scales else 1.0)
+        width[here] = costs.known if scales else costs.unseen
     sent_bytes = calls.size_bytes * (1 - 1 / np.maximum(calls.ranks, 1))
     time_us = np.where((calls.nodes <= 1) & (calls.ranks > 1), base_us + sent_bytes / (gbps * 1e3), np.nan)
-    return time_us, constants.known if scales else constants.unseen
+    return time_us, width

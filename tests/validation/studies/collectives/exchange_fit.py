@@ -155,8 +155,10 @@ def fit(rows: pl.DataFrame, base: Mapping[str, Any]) -> dict[str, Any]:
     start = np.concatenate([np.full(count, np.log(50.0)), np.full(count, np.log(200.0)), np.zeros(2 * factors)])
     found = np.exp(least_squares(problem.compute_residuals, start, loss="soft_l1", max_nfev=EVALUATIONS).x)
     tables = deepcopy(dict(base))
+    known = base["exchanges"]["costs"]
     costs = {
-        name: {"base_us": float(found[i]), "gbps": float(found[count + i])} for i, name in enumerate(problem.exchanges)
+        name: {**known[name], "base_us": float(found[i]), "gbps": float(found[count + i])}
+        for i, name in enumerate(problem.exchanges)
     }
     scales: dict[str, Any] = deepcopy(dict(base["exchanges"]["machines"]))
     for entry in scales.values():
@@ -168,7 +170,8 @@ def fit(rows: pl.DataFrame, base: Mapping[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def compute_width(rows: pl.DataFrame) -> float:
-    """Return the factor that holds 90 % of the rows' errors; they have ``predicted_us``."""
-    missed = (rows["predicted_us"] / rows["measured_us"]).log().abs()
-    return float(np.exp(missed.quantile(LEVEL) or 0.0))
+def compute_widths(rows: pl.DataFrame) -> dict[str, float]:
+    """Return for each exchange the factor that holds 90 % of the errors; the rows have ``predicted_us``."""
+    missed = (pl.col("predicted_us") / pl.col("measured_us")).log().abs()
+    widths = rows.group_by("exchange", maintain_order=True).agg(missed.quantile(LEVEL).exp())
+    return dict(widths.iter_rows())

@@ -50,8 +50,9 @@ def fit_exchanges() -> tuple[Tables, pl.DataFrame, pl.DataFrame]:
     rows, base = load_rows(), tomllib.loads(CONSTANTS_FILE.read_text(encoding="utf-8"))
     tables = exchange_fit.fit(rows, base)
     machine, group = (predict_left_out(rows, base, key) for key in ("machine", "group"))
-    widths = {"known": exchange_fit.compute_width(machine), "unseen": exchange_fit.compute_width(group)}
-    tables["exchanges"]["interval"] |= widths
+    of_machine, of_group = map(exchange_fit.compute_widths, (machine, group))
+    for name, costs in tables["exchanges"]["costs"].items():
+        costs |= {"known": of_machine[name], "unseen": max(of_group[name], of_machine[name])}
     return tables, machine, group
 
 
@@ -79,20 +80,22 @@ def predict_us(rows: pl.DataFrame, tables: Mapping[str, Any], nccl: bool = False
 def list_sections() -> Iterator[str]:
     """Yield the headings and tables."""
     rows, (tables, machine, group) = load_rows(), fit_exchanges()
-    interval = tables["exchanges"]["interval"]
-    yield from tabulate("In the fit", rows.with_columns(predicted_us=predict_us(rows, tables)), interval["known"])
-    yield from tabulate("Machine left out", machine, interval["known"])
-    yield from tabulate("Group of machines left out", group, interval["unseen"])
+    costs = tables["exchanges"]["costs"]
+    known, unseen = ({name: cost[key] for name, cost in costs.items()} for key in ("known", "unseen"))
+    yield from tabulate("In the fit", rows.with_columns(predicted_us=predict_us(rows, tables)), known)
+    yield from tabulate("Machine left out", machine, known)
+    yield from tabulate("Group of machines left out", group, unseen)
     by_nccl = rows.with_columns(predicted_us=predict_us(rows, tables, nccl=True))
-    yield from tabulate("As NCCL's all-to-all", by_nccl, tables["interval"]["known"])
+    yield from tabulate("As NCCL's all-to-all", by_nccl, dict.fromkeys(costs, tables["interval"]["known"]))
     yield "Source: aiconfigurator-core 0.12.0.\n"
 
 
-def tabulate(title: str, rows: pl.DataFrame, width: float) -> Iterator[str]:
-    """Yield a heading and the errors by exchange, by machine and of all."""
+def tabulate(title: str, rows: pl.DataFrame, widths: Mapping[str, float]) -> Iterator[str]:
+    """Yield a heading and the errors by exchange, by machine and of all; ``widths`` are by exchange."""
     yield f"## {title}\n"
     error = (pl.col("predicted_us") / pl.col("measured_us")).log()
-    found = rows.with_columns(error=100 * (error.exp() - 1).abs(), inside=error.abs() <= np.log(width))
+    width = pl.col("exchange").replace_strict(widths, return_dtype=pl.Float64)
+    found = rows.with_columns(error=100 * (error.exp() - 1).abs(), inside=error.abs() <= width.log())
     groups = [found.with_columns(name=pl.col(key)) for key in ("exchange", "machine")]
     every = pl.concat([*groups, found.with_columns(name=pl.lit("all"))], how="diagonal")
     table = every.group_by("name", maintain_order=True).agg(
