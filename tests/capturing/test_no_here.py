@@ -64,6 +64,10 @@ def attends():
     return Attends(), torch.zeros(2, 4, 256, 64, dtype=torch.bfloat16)
 
 
+def attends_in_windows():
+    return Attends(), torch.zeros(2, 4, 8, 256, 64, dtype=torch.bfloat16)
+
+
 def attends_in_fp32():
     return Attends(), torch.zeros(2, 4, 256, 64)
 
@@ -196,9 +200,19 @@ def test_attention_of_a_program_can_be_chosen(program: Path, kind: str) -> None:
         assert fused == ["aten::_scaled_dot_product_flash_attention"]
 
 
+def test_attention_over_five_dimensions_has_no_fused_kernel(program: Path) -> None:
+    """PyTorch's math backend computes it in fp32, under autocast too."""
+    found = NamedProgram(f"{program}:attends_in_windows", CaptureOptions(autocast="fp16")).capture_batch(None)
+    products = [call for call in found.calls if call.op == "aten::bmm"]
+    assert [call.types[:2] for call in products] == [["float", "float"]] * 2
+    assert products[0].dims[:2] == [[2 * 4 * 8, 256, 64], [2 * 4 * 8, 64, 256]]
+    assert not any("scaled_dot_product" in call.op for call in found.calls)
+
+
 @pytest.mark.parametrize(
     ("function", "kind", "code"),
     [
+        ("attends_in_windows", "flash", "attention-not-flash"),
         ("attends_in_fp32", "flash", "attention-not-flash"),
         ("attends_with_mask", "flash", "attention-not-flash"),
         ("hot", "eager", "attention-not-called"),

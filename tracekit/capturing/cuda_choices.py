@@ -39,6 +39,9 @@ HF_MASKS, HF_PACKED = "transformers.masking_utils", "find_packed_sequence_indice
 """Module of transformers, and its function that reads whether several sequences are packed into one."""
 MAX_FLASH_WIDTH = 256
 """Of a head, in FlashAttention 2."""
+FUSED_DIMS = 4
+"""Of the queries that PyTorch's fused kernels take: sequences, heads, tokens, width (sdp_utils_cpp.h,
+``check_tensor_shapes``)."""
 
 
 @contextmanager
@@ -106,7 +109,12 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Compute attention by FlashAttention in half precision without a mask, else by the memory-efficient kernel."""
+    """Compute attention by FlashAttention in half precision without a mask, else by the memory-efficient kernel.
+
+    Queries of another number of dimensions, such as those of windows apart (NesT, Hiera), have neither.
+    """
+    if query.dim() != FUSED_DIMS:
+        return attend_by_products(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     half = query.dtype in (torch.float16, torch.bfloat16)
     if half and attn_mask is None and query.shape[-1] == value.shape[-1] <= MAX_FLASH_WIDTH:
         return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[
@@ -122,6 +130,39 @@ def attend(
     )[0]
 
 
+def attend_by_products(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Compute attention by PyTorch's math backend, from PyTorch 2.5 on: in fp32 whatever it is given.
+
+    As ``_scaled_dot_product_attention_math`` and ``_safe_softmax`` do (aten/src/ATen/native), whose rows may be masked
+    as a whole and which also returns the weights.
+    """
+    root = (scale or query.shape[-1] ** -0.5) ** 0.5
+    key, value = _share_heads(query, key, value, enable_gqa=enable_gqa)
+    wide_query, wide_key, wide_value = (one.to(torch.float32) for one in (query, key, value))
+    # By the operators themselves: the functions cast to half precision under autocast, which the backend runs without.
+    scores = torch.ops.aten.matmul(wide_query * root, wide_key.transpose(-2, -1) * root)
+    if is_causal:
+        attn_mask = torch.empty(query.shape[-2], key.shape[-2], dtype=scores.dtype, device=scores.device)
+    if attn_mask is not None:
+        scores = scores.add_(attn_mask)
+    masked = scores.eq(-torch.inf).all(-1, keepdim=True)
+    weights = torch.where(masked, 0.0, torch.ops.aten._softmax(scores, -1, False))
+    weights = drop_out(weights, dropout_p)
+    mixed = torch.ops.aten.matmul(weights, wide_value)
+    if query.dtype is not torch.float32:
+        weights.to(query.dtype)
+    return mixed.to(query.dtype)
+
+
 def attend_by_flash(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *args: Any, **kwargs: Any
 ) -> Tensor:
@@ -130,8 +171,8 @@ def attend_by_flash(
     Raises:
         CaptureError: It can't.
     """
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    if not half or attn_mask is not None or not query.shape[-1] == value.shape[-1] <= MAX_FLASH_WIDTH:
+    takes = query.dim() == FUSED_DIMS and query.dtype in (torch.float16, torch.bfloat16) and attn_mask is None
+    if not takes or not query.shape[-1] == value.shape[-1] <= MAX_FLASH_WIDTH:
         raise CaptureError(messages.ATTENTION_NOT_FLASH(width=MAX_FLASH_WIDTH))
     return attend(query, key, value, attn_mask, *args, **kwargs)
 
