@@ -3,11 +3,11 @@
 from collections import Counter
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.codes import has_code
 from tracekit.errors import CaptureError, RequestError
-from tracekit.parallelism.layout import LayoutError
 
 torch = pytest.importorskip("torch")
 
@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 import tracekit as tk  # noqa: E402
 from tests.capturing.test_recompute import LAYERS, ROWS, WIDTH, Net  # noqa: E402
 from tracekit.capturing.program import capture  # noqa: E402
+from tracekit.parallelism.gemm_sides import Activations, infer_split_sides  # noqa: E402
 
 RANK, SINGLE = 16, 4
 ADAPTERS = LAYERS * 2 * RANK * (WIDTH + 4 * WIDTH)
@@ -56,9 +57,45 @@ def test_replicas_exchange_gradients_of_the_adapters_alone() -> None:
     trace = tk.capture(model, rows, training=True, optimizer="fused-adamw", lora=RANK, recompute="full")
     (found,) = tk.predict(trace, cluster="8xh100-sxm", dp=8).targets
     assert found.program.kernels.filter(collective="all_reduce")["bytes"].sum() == ADAPTERS * SINGLE
-    for layout in ({"dp": 8, "fsdp": True}, {"tp": 2}):
-        with pytest.raises(LayoutError, check=has_code("adapters-split")):
-            tk.predict(trace, cluster="8xh100-sxm", **layout)
+
+
+def test_fsdp_gathers_the_frozen_parameters_too_and_scatters_the_adapters_gradients() -> None:
+    model, rows = build()
+    trace = tk.capture(model, rows, training=True, optimizer="fused-adamw", lora=RANK)
+    (found,) = tk.predict(trace, cluster="8xh100-sxm", dp=8, fsdp=True).targets
+    moved = dict(
+        found.program.kernels.drop_nulls("collective").group_by("collective").agg(pl.col("bytes").sum()).rows()
+    )
+    layers, stem = (FROZEN - WIDTH * WIDTH + ADAPTERS) * SINGLE, WIDTH * WIDTH * SINGLE
+    # Each layer twice, forward and backward, and the stem once.
+    assert moved == {"all_gather": 2 * layers + stem, "reduce_scatter": ADAPTERS * SINGLE}
+    assert found.memory.max_bytes is not None
+    assert found.memory.max_bytes < trace.rank().capture_facts.peak_bytes  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("base", "gemm", "split"),
+    [
+        ("n", ("LoraDown", 512, 16, 1024), None),
+        ("n", ("LoraUp", 512, 4096, 16), "n"),
+        ("n", ("LoraUp", 4096, 16, 512), "m"),
+        ("k", ("LoraDown", 512, 16, 4096), "k"),
+        ("k", ("LoraDown", 16, 4096, 512), "n"),
+        ("k", ("LoraUp", 512, 1024, 16), None),
+    ],
+)
+def test_ranks_split_the_side_of_an_adapter_that_its_layer_splits(
+    base: str, gemm: tuple[str, int, int, int], split: str | None
+) -> None:
+    """Of layers from 1024 to 4096 columns and back, of 512 tokens."""
+    which, m, n, k = gemm
+    wide = (512, 4096, 1024) if base == "n" else (512, 1024, 4096)
+    rows = [("MLP.LoraLinear_0.Linear", "forward", *wide), (f"MLP.LoraLinear_0.{which}", "backward", m, n, k)]
+    kernels = pl.DataFrame(rows, schema=["module", "phase", "m", "n", "k"], orient="row").with_columns(
+        family=pl.lit("gemm"), batch=1, op=pl.lit("aten::mm"), name=pl.lit("gemm"), dur_ns=1
+    )
+    sides = infer_split_sides(kernels, Activations(frozenset({512}), 1024, is_unsharded=False))
+    assert sides["side"].to_list() == [base, split]
 
 
 def test_what_is_refused() -> None:

@@ -23,6 +23,7 @@ from tracekit.render.sentences import choose_notes
 from tracekit.reporting import build_prediction_report
 from tracekit.reporting.tables import build_frames
 from tracekit.request import PredictRequest, answers
+from tracekit.workload.names.library import infer_library
 
 torch = pytest.importorskip("torch")
 
@@ -198,6 +199,8 @@ def test_attention_of_a_program_can_be_chosen(program: Path, kind: str) -> None:
         assert (len(fused), sum("bmm" in op for op in ops), sum("softmax" in op for op in ops)) == (0, 2, 1)
     else:
         assert fused == ["aten::_scaled_dot_product_flash_attention"]
+        (kernel,) = next(call.kernels for call in found.calls if call.op == fused[0])
+        assert infer_library(kernel) == {"sdpa": "cudnn", "flash": "flash_attention"}[kind]
 
 
 def test_attention_over_five_dimensions_has_no_fused_kernel(program: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.codes import has_code
 from tracekit.errors import CaptureError, RequestError
-from tracekit.parallelism.layout import Layout, LayoutError
+from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.relayout import relayout_kernels
 from tracekit.run import prepare_run
 
@@ -132,14 +132,22 @@ def test_a_compiled_model_leaves_the_update_as_it_is():
 
 
 @NEEDS_MUON
-def test_whole_matrices_are_not_split_over_ranks():
+def test_ranks_share_whole_matrices():
     trace = tk.capture(*build(), training=True, optimizer="muon")
-    for layout in ({"dp": 8, "fsdp": True}, {"dp": 8, "zero": 1}, {"tp": 2}):
-        with pytest.raises(LayoutError, check=has_code("optimizer-products-split")):
-            tk.predict(trace, cluster="8xh100-sxm", **layout)
-    (found,) = tk.predict(trace, cluster="8xh100-sxm", dp=8).targets
-    gradients = HALF * (MATRICES + TABLES + VECTORS)
-    assert found.program.kernels.filter(collective="all_reduce")["bytes"].sum() == gradients
+    asked = ({"dp": 8}, {"dp": 8, "zero": 1}, {"dp": 8, "fsdp": True}, {"tp": 2})
+    alone, *shared = (tk.predict(trace, cluster="8xh100-sxm", **one).targets[0] for one in asked)
+    exchanged = [
+        dict(one.program.kernels.filter(phase="optimizer").drop_nulls("collective")[["collective", "bytes"]].rows())
+        for one in (alone, *shared)
+    ]
+    everything = HALF * (MATRICES + TABLES + VECTORS)
+    # Nothing; parameters behind the update; an eighth of the matrices to their ranks, and back; whole matrices.
+    sizes = [{}, {"all_gather": everything}, {"all_to_all": HALF * MATRICES // 8}, {"all_gather": HALF * MATRICES}]
+    assert exchanged == sizes
+    mine = (pl.col("phase") == "optimizer") & (pl.col("family") == "gemm")
+    chosen = [one.program.kernels.select(mine).to_series()[: one.kernels.height] for one in (alone, *shared)]
+    products = [one.kernels.filter(rows)["time_us"].sum() for one, rows in zip((alone, *shared), chosen, strict=True)]
+    assert products == pytest.approx([products[0], products[0] / 8, products[0] / 8, products[0]])
 
 
 @pytest.mark.parametrize("layout", [Layout(dp=8, zero=1), Layout(dp=8, sharded=True)])

@@ -198,6 +198,21 @@ def test_experts_that_nobody_else_has_exchange_no_gradients():
     assert found.memory.min_bytes == pytest.approx(12 * MIB * (1 + 32 / 8))
 
 
+def test_a_sharded_optimizer_is_shared_by_copies_of_the_same_experts():
+    """Of 66 MiB 64 are experts': each of 4 ranks has 16, which 2 of 8 ranks scatter, update a half of, and gather.
+
+    Memory: 2 + 2 bytes of 1 + 32 / 4 Mi parameters, 8 bytes of an eighth of 33.
+    """
+    found = Model(1, trains=True).on(dp=8, ep=4, zero=1)
+    assert str(found.layout) == "8 ranks = dp 8 (ZeRO 1), ep 4"
+    exchanged_us = sum(
+        collective_us(name, 2 * MIB, 8) + collective_us(name, 16 * MIB, 2) for name in ("all_gather", "reduce_scatter")
+    )
+    sent_us = 4 * collective_us("all_to_all", MESSAGE, 4)
+    assert found.inserted_us["collective"] == pytest.approx(exchanged_us + sent_us, rel=0.1)
+    assert found.memory.min_bytes == pytest.approx(MIB * (4 * (1 + 32 / 4) + 8 * 33 / 8))
+
+
 def test_sharded_copies_share_experts():
     """Two layers of 2 MiB and 64 of experts: a quarter of these, 16 MiB, is gathered by the 2 of 8 ranks that have it.
 

@@ -56,5 +56,3 @@ def test_what_is_refused() -> None:
         predict(zero=1)
     with pytest.raises(LayoutError, check=has_code("zero-without-optimizer")):
         tk.predict(tk.load(SAMPLES / "recorded/h100-sxm_llama_decode.json.gz"), cluster=ON_EIGHT, dp=8, zero=1)
-    with pytest.raises(LayoutError, check=has_code("zero-with-experts")):
-        predict(dp=8, ep=8, zero=1)

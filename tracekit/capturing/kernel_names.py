@@ -119,6 +119,19 @@ def _name_convolution_backward(given: Sequence[Any]) -> tuple[str, ...]:
     return (*names, *before, *before, "wgrad_implicit_gemm") if of_weight else names
 
 
+FLASH_2 = {
+    "cudnn_generated_fort_native_sdpa_flash_fprop": "flash_fwd_kernel",
+    "cudnn_generated_fort_native_sdpa_flash_bprop": "flash_bwd_kernel",
+}
+"""cuDNN's attention -> FlashAttention 2's, which PyTorch chooses on Hopper and Blackwell before 2.10 (aten/src/ATen/
+native/transformers/cuda/sdp_utils.cpp, check_prefer_cudnn_attention)."""
+
+
+def name_flash_attention(kernels: Sequence[str]) -> tuple[str, ...]:
+    """Name FlashAttention 2's kernels in place of cuDNN's."""
+    return tuple(FLASH_2.get(name, name) for name in kernels)
+
+
 def _name_attention(given: Sequence[Any]) -> tuple[str, ...]:
     """Name what runs in half precision without a mask: cuDNN's kernel on Hopper and Blackwell.
 

@@ -21,14 +21,22 @@ SCALE = 2.0
 """Of an adapter's result: peft's alpha over its rank, which changes no kernel."""
 
 
+class LoraDown(nn.Linear):
+    """The first layer of an adapter, to its rank."""
+
+
+class LoraUp(nn.Linear):
+    """The second layer of an adapter, from its rank."""
+
+
 class LoraLinear(nn.Module):
-    """A frozen linear layer with an adapter."""
+    """A frozen linear layer with an adapter; tensor parallelism knows all three by the names of their classes."""
 
     def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()
         given: dict[str, Any] = {"bias": False, "dtype": base.weight.dtype, "device": base.weight.device}
         self.base = base
-        self.down, self.up = nn.Linear(base.in_features, rank, **given), nn.Linear(rank, base.out_features, **given)
+        self.down, self.up = LoraDown(base.in_features, rank, **given), LoraUp(rank, base.out_features, **given)
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute it."""

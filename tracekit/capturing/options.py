@@ -91,8 +91,9 @@ NARROW_FORMATS = {
 """One scale for each tensor as it is now, each row, each tensor as it was in earlier steps, each 128 (of weights 128 x
 128), each 32 elements, and each 16 with one for the tensor beside (Transformer Engine's recipes, torchao's float8)."""
 PRECISIONS = (*AUTOCAST_DTYPES, TF32, *NARROW_FORMATS)
-ATTENTION_KINDS = ("eager", "sdpa", "flash")
-"""By plain products and a softmax, by the kernel that PyTorch chooses, and by FlashAttention."""
+FLASH = "flash"
+ATTENTION_KINDS = ("eager", "sdpa", FLASH)
+"""By plain products and a softmax, by the kernel that PyTorch chooses, and by FlashAttention 2."""
 FULL, SELECTIVE = "full", "selective"
 RECOMPUTE_KINDS = ("none", SELECTIVE, FULL)
 FUSED = "fused-"

@@ -12,6 +12,7 @@ from tracekit.capturing.load import import_torch, name_failures
 from tracekit.capturing.options import (
     AUTOCAST_DTYPES,
     DTYPES,
+    FLASH,
     FULL,
     NARROW_FORMATS,
     NO_OPTIMIZER,
@@ -211,10 +212,21 @@ def _capture_step(
         micro_batches=asked.micro_batches,
         frozen_bytes=sum_bytes(one for one in parameters if not one.requires_grad) if asked.lora else 0,
     )
-    found = CapturedProgram(called, tuple(seen.calls), profile, facts)
+    found = CapturedProgram(called, tuple(_name_chosen(seen.calls, asked)), profile, facts)
     if asked.compile:
         found = found.fuse_calls(eager)
     return repeat_last_pass(found, asked.micro_batches).add_calls(update.calls)
+
+
+def _name_chosen(calls: "Sequence[Call]", asked: CaptureOptions) -> "Iterator[Call]":
+    """Yield the calls, with the kernels of the attention that was asked for."""
+    from tracekit.capturing.kernel_names import name_flash_attention
+
+    if asked.attention != FLASH:
+        yield from calls
+        return
+    for one in calls:
+        yield replace(one, kernels=name_flash_attention(one.kernels))
 
 
 @contextmanager

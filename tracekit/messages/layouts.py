@@ -91,13 +91,16 @@ SCHEDULE_UNKNOWN = error(
     "Give 1f1b, zero-bubble, interleaved, or interleaved:N with at least 2 chunks a stage.",
 )
 ADAPTERS_SPLIT = error(
-    "FSDP and tensor parallelism would split the frozen parameters beside the adapters; how isn't known.",
-    "Leave out {--fsdp} and {--tp}, or {--lora}. {--dp} and {--pp} work.",
+    "How ranks split the frozen parameters beside the adapters can't be told from this model's layers.",
+    "Leave out {--fsdp}, {--tp} and {--ep}, or {--lora}. {--dp} and {--pp} work.",
 )
-OPTIMIZER_PRODUCTS_SPLIT = error(
-    "The optimizer multiplies whole matrices, as Muon does; how ranks that hold parts of them share that isn't known.",
-    "Leave out {--fsdp}, {--zero}, {--shard-optimizer}, {--tp} and {--ep}, or take another {--optimizer}. {--dp} and "
-    "{--pp} work.",
+ADAPTERS_KEPT = note(
+    "{whole} Of an adapter, the side that its layer splits is split; the gradients of the others, which ranks would "
+    "sum, aren't exchanged here."
+)
+MATRICES_SHARED = note(
+    "The optimizer multiplies whole matrices, as Muon does: each of {ranks:count rank} updates as many of them as any "
+    "other, with {exchanges:count exchange} of matrices. This wasn't compared with measurements."
 )
 SCHEDULE_WITHOUT_STAGES = error(
     "Micro-batches of a trace, and schedules, need pipeline parallelism.",
@@ -196,9 +199,6 @@ ZERO_WITHOUT_OPTIMIZER = error(
     "There is no optimizer's step to shard.", "Give {--optimizer} too, such as fused-adamw, or leave out {--zero}."
 )
 ZERO_WITH_FSDP = error("FSDP shards the optimizer already: it is ZeRO 3.", "Leave out {--zero} or {--fsdp}.")
-ZERO_WITH_EXPERTS = error(
-    "How an optimizer is sharded where replicas split experts isn't known.", "Leave out {--zero}, or give {--fsdp}."
-)
 RECORDED_REPLICAS_FIXED = error(
     "The trace's own data parallelism can't be given a sharded optimizer.", "Give a one-GPU trace."
 )
@@ -217,6 +217,10 @@ FSDP_INSERTED = note(
 )
 FSDP_EXPERTS_APART = note(
     "{whole} Each layer has {expert_bytes} of experts in addition, which only ranks with the same experts shard."
+)
+FSDP_FROZEN = note(
+    "{whole} Beside the trained adapters {layer_bytes} of frozen parameters of each layer, and {rest_bytes} outside, "
+    "are gathered and not scattered."
 )
 FSDP_STAGES_INSERTED = note(
     "Stages shard their parameters as torchtitan's do (fully_shard, which keeps what it gathered until the step's "

@@ -9,7 +9,7 @@ replicas of the same experts, as in torchtitan.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -63,6 +63,8 @@ class FsdpUnits:
         largest_rest_bytes: Largest parameter of the rest, likely the embedding.
         scatter_dtype: Type of most reduce-scattered bytes.
         gather_dtype: Type that is all-gathered.
+        frozen_layer_bytes: Parameters of one layer without gradients, where adapters are trained beside them.
+        frozen_rest_bytes: The same of everything outside the layers.
     """
 
     layer_bytes: int
@@ -71,6 +73,18 @@ class FsdpUnits:
     largest_rest_bytes: int
     scatter_dtype: str
     gather_dtype: str
+    frozen_layer_bytes: int = 0
+    frozen_rest_bytes: int = 0
+
+    @property
+    def gathered_layer_bytes(self) -> int:
+        """What is gathered of one layer, without experts that replicas split."""
+        return self.layer_bytes + self.frozen_layer_bytes
+
+    @property
+    def gathered_rest_bytes(self) -> int:
+        """What is gathered of everything outside the layers."""
+        return self.rest_bytes + self.frozen_rest_bytes
 
     @property
     def item_bytes(self) -> int:
@@ -120,7 +134,29 @@ def find_fsdp_units(program: Program, layers: RepeatedLayers, is_expert: Paramet
     largest = by_shape.select(pl.col("bytes").filter("outside").max().fill_null(0)).item()
     gathers = recorded.filter(pl.col("collective") == "all_gather")["dtype"].drop_nulls().mode().sort()
     rest = int(table["bytes"].sum()) - (layer + experts) * layers.count
-    return FsdpUnits(layer, experts, rest, int(largest), dtype, gathers[0] if gathers.len() else dtype)
+    units = FsdpUnits(layer, experts, rest, int(largest), dtype, gathers[0] if gathers.len() else dtype)
+    return _add_frozen(program, layers, units)
+
+
+def _add_frozen(program: Program, layers: RepeatedLayers, units: FsdpUnits) -> FsdpUnits:
+    """Add the frozen parameters beside trained adapters, which are gathered and have no gradients.
+
+    Raises:
+        LayoutError: How many of them belong to the layers is unknown.
+    """
+    facts = program.trace.capture_facts
+    if facts is None or not facts.frozen_bytes:
+        return units
+    if facts.layers is None or len(facts.layers.order) != layers.count or units.expert_bytes:
+        raise LayoutError(layouts.ADAPTERS_SPLIT())
+    frozen = sum(facts.layers.parameter_bytes) // layers.count - units.layer_bytes
+    ends = facts.frozen_bytes - frozen * layers.count
+    return replace(
+        units,
+        frozen_layer_bytes=frozen,
+        frozen_rest_bytes=ends,
+        largest_rest_bytes=min(facts.layers.first_parameter_bytes, ends),
+    )
 
 
 def _list_accumulated(program: Program, is_expert: ParameterFilter | None) -> pl.DataFrame:
@@ -252,7 +288,7 @@ def _list_collectives(program: Program, layers: RepeatedLayers, units: FsdpUnits
         rest = _build_rows("reduce_scatter", node[[end - 1]], node[[end - 1]], np.array([NO_NODE]), units.rest_bytes)
         whole = pl.concat(
             [
-                _build_gathers(node[[begin]], node[[begin]], np.array([NO_NODE]), units.rest_bytes),
+                _build_gathers(node[[begin]], node[[begin]], np.array([NO_NODE]), units.gathered_rest_bytes),
                 _build_gathers(forward, forward, passed),
                 pl.concat(turns).sort("turn").drop("turn"),
                 rest,
@@ -266,7 +302,12 @@ def _list_collectives(program: Program, layers: RepeatedLayers, units: FsdpUnits
 
 def _split_expert_units(calls: pl.DataFrame, units: FsdpUnits) -> pl.DataFrame:
     """Split a layer's collective into one of its experts and one of all else; fill ``bytes`` and ``group``."""
-    sizes = [pl.lit([units.layer_bytes, units.expert_bytes], pl.List(pl.Int64)), pl.concat_list("bytes")]
+    scattered, gathered = (
+        pl.lit([size, units.expert_bytes], pl.List(pl.Int64))
+        for size in (units.layer_bytes, units.gathered_layer_bytes)
+    )
+    of_both = pl.when(pl.col("collective") == "all_gather").then(gathered).otherwise(scattered)
+    sizes = [of_both, pl.concat_list("bytes")]
     names = [pl.lit([DP_GROUP, EXPERT_DP_GROUP]), pl.lit([DP_GROUP])]
     of_layer = pl.col("bytes").is_null()
     bytes_, group = (pl.when(of_layer).then(both).otherwise(whole) for both, whole in (sizes, names))
@@ -355,4 +396,6 @@ def _write_note(layers: RepeatedLayers, units: FsdpUnits, copy_ns: int) -> Messa
         launch_us=(copy_ns + estimate_collective_launch_ns(copy_ns)) / 1e3,
         host_pct=HOST_SPEED_PCT,
     )
+    if units.frozen_layer_bytes:
+        return told.FSDP_FROZEN(whole=note, layer_bytes=units.frozen_layer_bytes, rest_bytes=units.frozen_rest_bytes)
     return told.FSDP_EXPERTS_APART(whole=note, expert_bytes=units.expert_bytes) if units.expert_bytes else note

@@ -221,7 +221,11 @@ def predict_stage_gathers(
     units = find_fsdp_units(program, layers)
     item_bytes = ITEM_BYTES.get(units.gather_dtype, 4)
     scattered = np.array(
-        [units.largest_rest_bytes, *[units.layer_bytes] * layers.count, units.rest_bytes - units.largest_rest_bytes]
+        [
+            units.largest_rest_bytes,
+            *[units.gathered_layer_bytes] * layers.count,
+            units.gathered_rest_bytes - units.largest_rest_bytes,
+        ]
     )
     sizes = scattered * item_bytes / units.item_bytes / layout.tp
     call = {

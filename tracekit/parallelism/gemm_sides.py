@@ -14,7 +14,7 @@ import polars as pl
 from tracekit.messages import layouts
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT
-from tracekit.workload.module_paths import BACKWARD, FORWARD
+from tracekit.workload.module_paths import BACKWARD, FORWARD, OPTIMIZER
 from tracekit.workload.step_kinds import compute_time_share
 
 GEMM_SIDES = ("m", "n", "k")
@@ -32,6 +32,10 @@ SQUARE, HEADS, EXPERTS = "square", "heads", "experts"
 """
 
 _EXPERT_GEMM_NAMES = r"(?i)moe|expert|grouped_mm|^_GroupedLinear|matmul_ogs"
+
+
+ADAPTER = r"^(.*)\.(LoraDown|LoraUp)(?:_\d+)?$"
+"""Path of a layer with an adapter, and which layer of the adapter (capturing/lora.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,11 @@ def is_expert_gemm() -> pl.Expr:
     """Select GEMMs that compute several experts at once."""
     named = [pl.col(name).str.contains(_EXPERT_GEMM_NAMES).fill_null(value=False) for name in ("op", "name")]
     return (pl.col("family") == "gemm") & (pl.col("batch") > 1) & pl.any_horizontal(named)
+
+
+def is_adapter_gemm() -> pl.Expr:
+    """Select GEMMs of trained adapters."""
+    return (pl.col("family") == "gemm") & pl.col("module").str.contains(ADAPTER).fill_null(value=False)
 
 
 def compute_activation_bytes(n: pl.Expr, k: pl.Expr) -> pl.Expr:
@@ -101,7 +110,8 @@ def infer_activations_from_gemms(kernels: pl.DataFrame) -> Activations:
     Raises:
         LayoutError: No GEMM reads what another one writes.
     """
-    gemms = kernels.filter((pl.col("family") == "gemm") & (pl.col("batch") == 1) & (pl.col("phase") == FORWARD))
+    whole = (pl.col("batch") == 1) & (pl.col("phase") == FORWARD) & ~is_adapter_gemm()
+    gemms = kernels.filter((pl.col("family") == "gemm") & whole)
     both = find_hidden_sizes(gemms)
     if both.is_empty():
         raise LayoutError(layouts.NO_PAIRED_GEMMS())
@@ -155,7 +165,7 @@ def infer_split_sides(kernels: pl.DataFrame, activations: Activations) -> pl.Dat
     side = (
         pl.when((pl.col("family") == "linear_attention") & (pl.col("batch") > 1))
         .then(pl.lit("batch"))
-        .when(pl.col("family") != "gemm")
+        .when((pl.col("family") != "gemm") | (pl.col("phase") == OPTIMIZER) | is_adapter_gemm())
         .then(None)
         .when(is_expert_gemm())
         .then(pl.lit(EXPERTS))
@@ -175,9 +185,37 @@ def infer_split_sides(kernels: pl.DataFrame, activations: Activations) -> pl.Dat
     sided = kernels.with_columns(side=side)
     if activations.is_unsharded:
         sided = _resolve_square_gemms(sided)
+    if kernels.select(is_adapter_gemm().any()).item():
+        sided = _split_adapters(sided)
     _check_sides_known(sided)
     size = pl.coalesce(*(pl.when(pl.col("side") == name).then(name) for name in GEMM_SIDES))
     return sided.select("side", size=size)
+
+
+def _split_adapters(sided: pl.DataFrame) -> pl.DataFrame:
+    """Split the side of each adapter that its layer splits: outputs of the second GEMM, or inputs of the first.
+
+    With outputs split, the first GEMM is whole on each rank; with inputs split, its partial results go through the
+    second one into the sum that the layer's all-reduce makes::
+
+        outputs split    x --down--> rank --up--> outputs / ranks
+        inputs split     x / ranks --down--> rank (partial) --up--> outputs (partial)
+    """
+    module = pl.col("module").str
+    forward = (pl.col("phase") == FORWARD) & pl.col("side").is_in(["n", "k"])
+    bases = sided.filter(forward).select(
+        layer=module.replace(r"\.[^.]*$", ""),
+        base="side",
+        split=pl.when(pl.col("side") == "n").then("n").otherwise("k"),
+    )
+    joined = sided.with_columns(
+        layer=pl.when(is_adapter_gemm()).then(module.extract(ADAPTER, 1)), which=module.extract(ADAPTER, 2)
+    ).join(bases.unique("layer"), on="layer", how="left", maintain_order="left")
+    splits = (pl.col("base") == "n") & (pl.col("which") == "LoraUp")
+    splits |= (pl.col("base") == "k") & (pl.col("which") == "LoraDown")
+    # Of two sides of that size either may be split: the work is the same.
+    side = pl.coalesce(*(pl.when(pl.col(name) == pl.col("split")).then(pl.lit(name)) for name in ("n", "k", "m")))
+    return joined.with_columns(side=pl.when(splits).then(side).otherwise("side")).select(sided.columns)
 
 
 def _resolve_square_gemms(sided: pl.DataFrame) -> pl.DataFrame:
@@ -217,12 +255,20 @@ def list_block_kernels(sided: pl.DataFrame) -> pl.DataFrame:
         ``experts``.
     """
     heads = (pl.col("family") == "attention") | (pl.col("side") == "batch")
-    kind = pl.when(heads).then(pl.lit(HEADS)).when(pl.col("side").is_in(["n", "k", SQUARE, EXPERTS])).then("side")
+    kind = (
+        pl.when(is_adapter_gemm())
+        .then(None)
+        .when(heads)
+        .then(pl.lit(HEADS))
+        .when(pl.col("side").is_in(["n", "k", SQUARE, EXPERTS]))
+        .then("side")
+    )
     return sided.with_row_index("row").with_columns(kind=kind).drop_nulls("kind").sort("device", "ts_ns", "row")
 
 
 def _check_sides_known(sided: pl.DataFrame) -> None:
     unknown = (pl.col("family") == "gemm") & pl.col("side").is_null()
+    unknown &= (pl.col("phase") != OPTIMIZER) & ~is_adapter_gemm()
     if compute_time_share(sided, "dur_ns", unknown) > MAX_UNKNOWN_PCT:
         row = sided.filter(unknown).sort("dur_ns").row(-1, named=True)
         raise LayoutError(layouts.GEMM_SPLIT_UNKNOWN(op=row["op"], shapes=row["input_dims"]))

@@ -291,8 +291,6 @@ def _check_zero_request(layout: Layout, request: LayoutRequest, ranks: int) -> i
         return 0
     if layout.dp > 1:
         raise LayoutError(layouts.RECORDED_REPLICAS_FIXED())
-    if request.ep and request.ep > 1:
-        raise LayoutError(layouts.ZERO_WITH_EXPERTS())
     if ranks == 1 and request.dp is None and request.world_size is None:
         raise LayoutError(layouts.ZERO_OF_ONE_RANK())
     return request.zero if ranks > 1 else 0

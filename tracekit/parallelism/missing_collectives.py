@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import polars as pl
-
 from tracekit.messages import Message, layouts
 from tracekit.parallelism.context_parallel import insert_key_exchanges
 from tracekit.parallelism.ddp import insert_expert_gradient_allreduces, insert_gradient_allreduces
@@ -13,11 +11,11 @@ from tracekit.parallelism.fsdp_pipeline import insert_stage_reduce_scatters, rep
 from tracekit.parallelism.inserted import Insertion
 from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
 from tracekit.parallelism.process_groups import is_training
+from tracekit.parallelism.shared_matrices import ShareMatrices, multiplies_matrices
 from tracekit.parallelism.table_exchange import InsertTableExchange
 from tracekit.parallelism.tensor_parallel import insert_layer_allreduces, insert_sequence_exchanges
-from tracekit.parallelism.zero import insert_optimizer_exchange
+from tracekit.parallelism.zero import insert_expert_optimizer_exchange, insert_optimizer_exchange
 from tracekit.program import Program
-from tracekit.workload.module_paths import OPTIMIZER
 
 Inserter = Callable[[Program], Insertion]
 
@@ -31,12 +29,13 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
         new: Another one.
 
     Raises:
-        LayoutError: FSDP or a sharded optimizer was requested for inference, or ranks would split adapters, or matrices
-            that the optimizer multiplies.
+        LayoutError: FSDP or a sharded optimizer was requested for inference.
     """
     _refuse_sharding(program, old, new)
+    splits = new.optimizer_ranks > old.optimizer_ranks or new.tp > old.tp
+    shared: tuple[Inserter, ...] = (ShareMatrices(old, new),) if splits and multiplies_matrices(program.kernels) else ()
     exchanges = insert_sequence_exchanges if new.sequence_parallel else insert_layer_allreduces
-    parts: tuple[Inserter, ...] = (exchanges,) if old.tp == 1 < new.tp else ()
+    parts: tuple[Inserter, ...] = (*shared, exchanges) if old.tp == 1 < new.tp else shared
     if old.cp == 1 < new.cp:
         parts = (*parts, insert_key_exchanges)
     if new.tables is not None:
@@ -49,9 +48,9 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
         return parts
     if new.sharded and new.pp > 1:
         return (*parts, insert_stage_reduce_scatters)
-    if new.zero:
-        return (*parts, insert_optimizer_exchange)
     whole, of_experts = insert_gradient_allreduces, insert_expert_gradient_allreduces
+    if new.zero:
+        whole, of_experts = insert_optimizer_exchange, insert_expert_optimizer_exchange
     if new.sharded:
         whole, of_experts = insert_fsdp_collectives, insert_expert_fsdp_collectives
     return (*parts, of_experts if adds_expert_parallelism(old, new) else whole)
@@ -62,13 +61,6 @@ def _refuse_sharding(program: Program, old: Layout, new: Layout) -> None:
         raise LayoutError(layouts.FSDP_OF_INFERENCE())
     if new.zero and not is_training(program):
         raise LayoutError(layouts.ZERO_WITHOUT_OPTIMIZER())
-    facts = program.trace.capture_facts
-    if facts and facts.frozen_bytes and (new.sharded or new.tp > 1):
-        raise LayoutError(layouts.ADAPTERS_SPLIT())
-    splits = old.optimizer_ranks != new.optimizer_ranks or old.tp != new.tp or adds_expert_parallelism(old, new)
-    multiplies = (pl.col("phase") == OPTIMIZER) & (pl.col("family") == "gemm")
-    if splits and program.kernels.select(multiplies.any()).item():
-        raise LayoutError(layouts.OPTIMIZER_PRODUCTS_SPLIT())
 
 
 def insert_all(program: Program, inserters: tuple[Inserter, ...]) -> tuple[Program, tuple[Message, ...]]:

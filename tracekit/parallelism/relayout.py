@@ -166,8 +166,8 @@ def relayout_kernels(program: Program, source: Gpu | None, target: Gpu, old: Lay
         table = _rescale_times(table, _shard_optimizer(table, old.optimizer_ranks / new.optimizer_ranks), gpu)
     if adds_expert_parallelism(old, new):
         experts = find_experts(program)
-        # With FSDP a rank holds the same fraction of the experts as of all other parameters.
-        part = 0.0 if new.sharded else compute_expert_parameter_fraction(program)
+        # With FSDP and ZeRO a rank updates the same fraction of the experts as of all other parameters.
+        part = 0.0 if new.optimizer_ranks > 1 else compute_expert_parameter_fraction(program)
         shared = split_experts(table, experts, part, new.expert_parallel_replicas)
         before_us, gemm = table["measured_us"], pl.int_range(pl.len()).is_in(experts.gemms["row"].implode())
         table = _rescale_times(table, shared, gpu)

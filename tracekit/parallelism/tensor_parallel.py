@@ -30,6 +30,7 @@ from tracekit.parallelism.gemm_sides import (
     infer_activations_from_collectives,
     infer_activations_from_gemms,
     infer_split_sides,
+    is_adapter_gemm,
     list_block_kernels,
 )
 from tracekit.parallelism.inserted import (
@@ -44,6 +45,7 @@ from tracekit.parallelism.inserted import (
 )
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.process_groups import TP_GROUP, is_training
+from tracekit.parallelism.shared_matrices import updates_matrices
 from tracekit.parallelism.unknown_work import MAX_UNKNOWN_PCT, check_work_known
 from tracekit.program import Program
 from tracekit.workload.module_paths import BACKWARD, FORWARD
@@ -159,6 +161,7 @@ def _find_changes(table: pl.DataFrame, split_tensors: SplitTensors) -> dict[str,
     works = pl.col("input_dims").replace_strict(touched, default=None, return_dtype=pl.Boolean)
     looks_up = pl.col("op").str.contains("embedding").fill_null(value=False) & pl.lit(bool(split_tensors.tokens))
     memory_bound = pl.col("rows").is_not_null() & works.fill_null(False) & ~looks_up
+    memory_bound &= ~updates_matrices()
     memory_bound |= pl.col("family") == "optimizer"
     by_column = (pl.col("cols").is_in(list(split_tensors.sizes)) | (pl.col("rows") == 1)).fill_null(False)
     return {
@@ -220,7 +223,8 @@ def insert_layer_allreduces(program: Program) -> Insertion:
     op = NCCL_ALLREDUCE_OP if is_training(program) else ENGINE_ALLREDUCE_OP
     rows = _build_exchange_rows(program, behind).with_columns(name=pl.lit("all-reduce"), op=pl.lit(op))
     grown = append_kernels(program, rows, insert_in_stream(program.graph, gemm, cost_ns))
-    return Insertion(grown, _write_allreduce_note(behind, op, describe_host_cost(program.graph, gemm, cost_ns)))
+    note = _write_allreduce_note(behind, op, describe_host_cost(program.graph, gemm, cost_ns))
+    return Insertion(grown, _tell_of_adapters(program, note))
 
 
 def insert_sequence_exchanges(program: Program) -> Insertion:
@@ -256,7 +260,12 @@ def insert_sequence_exchanges(program: Program) -> Insertion:
         message_bytes=rows.select(pl.col("bytes").sum()).item() / steps,
         host_cost=describe_host_cost(program.graph, behind, cost_ns),
     )
-    return Insertion(grown, note)
+    return Insertion(grown, _tell_of_adapters(program, note))
+
+
+def _tell_of_adapters(program: Program, note: Message) -> Message:
+    """Add to a note what isn't counted where adapters are trained."""
+    return told.ADAPTERS_KEPT(whole=note) if program.kernels.select(is_adapter_gemm().any()).item() else note
 
 
 @keep_on_first

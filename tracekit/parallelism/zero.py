@@ -10,15 +10,16 @@ parameters are all-gathered::
 ZeRO 3 is FSDP.
 """
 
+from collections.abc import Callable
+
 import polars as pl
 
 from tracekit.arrays import Ints
 from tracekit.messages import layouts as told
-from tracekit.parallelism.ddp import insert_gradient_allreduces
+from tracekit.parallelism.ddp import insert_expert_gradient_allreduces, insert_gradient_allreduces
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.inserted import Insertion, append_kernels, build_collective_columns, insert_in_stream
 from tracekit.parallelism.layout import LayoutError
-from tracekit.parallelism.process_groups import DP_GROUP
 from tracekit.program import Program
 from tracekit.workload.module_paths import OPTIMIZER
 
@@ -31,8 +32,21 @@ def insert_optimizer_exchange(program: Program) -> Insertion:
     Raises:
         LayoutError: The gradients are unknown, or there is no optimizer.
     """
+    return _exchange(program, insert_gradient_allreduces)
+
+
+def insert_expert_optimizer_exchange(program: Program) -> Insertion:
+    """Insert the exchanges where replicas split experts, whose optimizer those of the same experts share.
+
+    Raises:
+        LayoutError: The gradients or the experts are unknown, or there is no optimizer.
+    """
+    return _exchange(program, insert_expert_gradient_allreduces)
+
+
+def _exchange(program: Program, reduce: Callable[[Program], Insertion]) -> Insertion:
     last = _find_last_updates(program)
-    reduced = insert_gradient_allreduces(program)
+    reduced = reduce(program)
     is_new = pl.int_range(pl.len()) >= program.kernels.height
     exchanged = is_new & (pl.col("collective") == "all_reduce")
     names = {"collective": "reduce_scatter", "op": SCATTER_OP, "name": "reduce-scatter"}
@@ -42,16 +56,19 @@ def insert_optimizer_exchange(program: Program) -> Insertion:
     scattered = reduced.program.replace_tables(kernels=kernels)
     cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
     buckets = reduced.program.kernels.filter(exchanged)
-    steps = buckets.group_by("step").agg(pl.col("bytes").sum(), pl.col("dtype").mode().sort().first())
-    updates = kernels.select("step", "device", "ts_ns")[last]
-    gathers = updates.join(steps, on="step", how="left", maintain_order="left").with_columns(
-        **build_collective_columns(scattered, DP_GROUP),
+    groups = buckets.group_by("step", "group_description", maintain_order=True).agg(
+        pl.col("bytes").sum(), pl.col("dtype").mode().sort().first()
+    )
+    updates = kernels.select("step", "device", "ts_ns", at=pl.int_range(pl.len()))[last]
+    joined = updates.join(groups, on="step", how="left", maintain_order="left")
+    gathers = joined.drop("at").with_columns(
+        **build_collective_columns(scattered, pl.col("group_description")),
         name=pl.lit("all-gather"),
         op=pl.lit(GATHER_OP),
         collective=pl.lit("all_gather"),
         phase=pl.lit(OPTIMIZER),
     )
-    graph = insert_in_stream(scattered.graph, scattered.graph.nodes.n_host + last, cost_ns)
+    graph = insert_in_stream(scattered.graph, scattered.graph.nodes.n_host + joined["at"].to_numpy(), cost_ns)
     return Insertion(append_kernels(scattered, gathers, graph), told.ZERO_INSERTED(whole=reduced.note))
 
 

@@ -129,7 +129,8 @@ def judge_memory_fit(
         held_fraction: Fraction of the parameters that a rank holds where replicas split experts.
     """
     old, new = layouts or (Layout(), Layout())
-    held_part, part = (held_fraction * one for one in _compute_held_fractions(old, new))
+    held_part, part = _compute_held_fractions(old, new)
+    held_part, part = held_fraction * held_part, part if new.zero else held_fraction * part
     # With fewer expert-parallel ranks each holds more experts or tables, which may be all that it holds.
     crowded = max(old.ep / new.ep, 1.0)
     in_flight *= new.batch / old.batch * old.cp / new.cp
@@ -346,19 +347,20 @@ def _find_units(program: Program) -> FsdpUnits | None:
         return None
 
 
-FORWARD_BUFFERS, BACKWARD_BUFFERS = (1, 2), (2, 5)
-"""Fewest and most buffers of a layer's size that FSDP holds at once.
+GATHERED_LAYERS, GRADIENT_LAYERS = (1.0, 2.0), (1.0, 3.0)
+"""Fewest and most layers whose parameters, and in the backward pass gradients, FSDP holds at once.
 
-Forward: its gathered parameters, and those of the next. Backward: also its gradients, and what is reduce-scattered, of
-two layers (fully_shard's prefetch and ``reduce_scatter_state``).
+Gathered are a layer and the next; gradients are its own, and what is reduce-scattered, of two layers (fully_shard's
+prefetch and ``reduce_scatter_state``).
 """
 
 
 def _bound_gathered_bytes(units: FsdpUnits, split: float, is_backward: Bools) -> Floats:
     """Bound what FSDP gathers at moments; the rest's parameters, and then its gradients, stay whole to the end."""
-    layer, rest = split * (units.layer_bytes + units.expert_bytes), split * units.rest_bytes
-    forward = rest + layer * np.array(FORWARD_BUFFERS, np.float64)
-    backward = rest * np.array([1.0, 2.0]) + layer * np.array(BACKWARD_BUFFERS, np.float64)
+    layer, rest = split * (units.gathered_layer_bytes + units.expert_bytes), split * units.gathered_rest_bytes
+    gradients = split * np.array([units.layer_bytes + units.expert_bytes, units.rest_bytes])
+    forward = rest + layer * np.array(GATHERED_LAYERS)
+    backward = forward + gradients[0] * np.array(GRADIENT_LAYERS) + gradients[1] * np.array([0.0, 1.0])
     bounds: Floats = np.where(is_backward, backward[:, None], forward[:, None])
     return bounds
 

@@ -43,7 +43,7 @@ HOST_SPEED_EDIT = "host-speed"
 ATTENTION_KERNELS = {
     "eager": "plain products and a softmax (eager)",
     "sdpa": "PyTorch's fused kernel (sdpa)",
-    "flash": "FlashAttention (flash)",
+    "flash": "FlashAttention 2 (flash)",
 }
 """How attention is computed, in words."""
 
