@@ -60,6 +60,7 @@ _ARRAY_COLUMNS = (
     "warp_clocks",
     "accessed_bytes",
     "reuse_bytes",
+    "distinct_bytes",
     "streamed_bytes",
     "host_bytes",
     "mask_batch",
@@ -69,6 +70,7 @@ _ARRAY_COLUMNS = (
     "in_job",
     "release",
 )
+_PLAIN_COLUMNS = ("indexed", "across", "paged", "serial_clocks", "reuse_bytes", "distinct_bytes")
 _SHARED_COLUMNS = ("warp_clocks", "accessed_bytes", "streamed_bytes", "host_bytes")
 """Of the whole op: a kernel has its share."""
 _LAW_NAMES = ("family", "framework", "engine", "dtype", "kv_dtype", "copy_kind", "routing", "direction", "part")
@@ -209,7 +211,7 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
     one_by_many = (x["batch"] == 1) & (x["m"] > 1) & (x["n"] > 1) & ~(gemm & served)
     weighted = one_by_many | family.is_in("moe")
     # 0 also where nobody knows.
-    x |= {name: np.nan_to_num(numbers[name]) for name in ("indexed", "across", "paged", "serial_clocks", "reuse_bytes")}
+    x |= {name: np.nan_to_num(numbers[name]) for name in _PLAIN_COLUMNS}
     x |= {name: np.nan_to_num(numbers[name] * x["share"]) for name in _SHARED_COLUMNS}
     x |= {
         "attended": count_attended_pairs(x),

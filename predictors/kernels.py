@@ -20,7 +20,7 @@ COUNT_COLUMNS = INTEGER_COLUMNS[: INTEGER_COLUMNS.index("ranks") + 1]
 """Integers that count something; an empty tensor's zero counts as one. (`window` 0 means none.)"""
 FLOAT_COLUMNS = (
     "flops", "bytes", "measured_us", "share", "release", "serial_clocks", "warp_clocks", "accessed_bytes",
-    "reuse_bytes", "streamed_bytes", "host_bytes", "mask_bytes",
+    "reuse_bytes", "distinct_bytes", "streamed_bytes", "host_bytes", "mask_bytes",
 )  # fmt: skip
 STRING_COLUMNS = (
     "family", "dtype", "kv_dtype", "routing", "collective", "framework", "engine", "direction", "copy_kind", "part",
@@ -108,9 +108,9 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         heads of each; null: there is none.
         ``serial_clocks`` are those of the thread with most to do one after the other, where others have much less,
         ``warp_clocks`` those of all warps together where each waits for its loads. ``accessed_bytes`` are loads and
-        stores with those of rows loaded again, half of which hit a cache of ``reuse_bytes``; ``streamed_bytes`` are
-        those side by side in the memory. ``host_bytes`` go over the
-        link to the host's memory and aren't in ``bytes``.
+        stores with those of rows loaded again, half of which hit a cache of ``reuse_bytes``, all of them one of
+        ``distinct_bytes`` (null: of all different rows); ``streamed_bytes`` are those side by side in the memory.
+        ``host_bytes`` go over the link to the host's memory and aren't in ``bytes``.
         ``part`` is the role of a norm's kernel: 'sums', 'column sums' or
         'scaling' where several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm. It is
         'fused' for a norm, softmax or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else

@@ -300,6 +300,11 @@ KERNELS = TableSchema(
             "reuse_bytes", pl.Float64, "Look-ups: what a cache must hold so that half of the rows loaded again hit it."
         ),
         TableColumn(
+            "distinct_bytes",
+            pl.Float64,
+            "Look-ups: the same so that all of them hit it, which are the different rows of one table; null: of all.",
+        ),
+        TableColumn(
             "streamed_bytes",
             pl.Float64,
             "Look-ups and updates: bytes of results and lists, side by side in the memory; rows lie anywhere.",

@@ -43,6 +43,8 @@ group norms, less their scaling)."""
 
 STREAMED_RATE_FRACTION = 0.8
 """Of the memory's rate, at which look-ups read lists and write sums."""
+LEAST_DISTINCT_RATIO = 1.01
+"""Of the bytes of different rows over those that a cache needs for half of the rows loaded again."""
 HOST_ROWS_RATE_FRACTION = 0.65
 """Of the link's rate, at which rows come from and go to the host's memory, in each direction: FBGEMM's updates in
 managed memory take 0.63 on an H100 (NVIDIA/recsys-examples)."""
@@ -170,12 +172,25 @@ def compute_lookup_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerm
     rows_us = (x["work_bytes"] - x["streamed_bytes"]) / memory_gbps / 1e3
     streamed_us = x["streamed_bytes"] / (gpu.bandwidth_gbps * STREAMED_RATE_FRACTION) / 1e3
     again = np.maximum(x["accessed_bytes"] - x["work_bytes"], 0.0)
-    hits = gpu.usable_cache_bytes / (gpu.usable_cache_bytes + x["reuse_bytes"])
+    hits = _find_hit_fraction(x, gpu.usable_cache_bytes)
     again_us = again * (hits / np.maximum(gpu.cache_gbps, memory_gbps) + (1 - hits) / memory_gbps) / 1e3
     hosted_us = x["host_bytes"] / (gpu.gpu.pcie_gbps * HOST_ROWS_RATE_FRACTION) / 1e3
     waited = x["warp_clocks"] * gpu.gpu.warp_size / (gpu.sms * gpu.gpu.max_threads_per_sm) / gpu.clock_mhz
     memory_us = np.maximum(rows_us, 0.0) + streamed_us + again_us + hosted_us
     return LatencyTerms(terms.floor_us, np.maximum(terms.compute_us, waited), memory_us)
+
+
+def _find_hit_fraction(x: Columns, cache_bytes: float) -> Floats:
+    """Return the fraction of the rows loaded again that a cache holds: half where it holds ``reuse_bytes``.
+
+    ``1 / (1 + reuse / cache)`` is that of a large table with a few frequent rows. The more of the distinct rows the
+    cache has room for, the less is missed; of even draws, whose reuse is half of them, it hits what it has room for.
+    """
+    reuse, different = x["reuse_bytes"], np.maximum(x["work_bytes"] - x["streamed_bytes"], 1.0)
+    distinct = np.where(x["distinct_bytes"] > 0, x["distinct_bytes"], different)
+    distinct = np.maximum(distinct, reuse * LEAST_DISTINCT_RATIO)
+    lacking = np.maximum(1 - cache_bytes / distinct, 0.0) / (1 - reuse / distinct)
+    return cache_bytes / (cache_bytes + reuse * lacking)
 
 
 def _compute_short_block_cycles(x: Columns, gpu: Hardware) -> Floats:

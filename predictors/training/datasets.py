@@ -37,7 +37,7 @@ KEY_COLUMNS = (
     "k", "rows", "cols", "flops", "bytes", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal", "window",
     "paged", "cache_width", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "routing", "blocks",
     "threads_per_block", "indexed", "across", "channels", "height", "width", "part", "serial_clocks",
-    "warp_clocks", "accessed_bytes", "reuse_bytes", "streamed_bytes",
+    "warp_clocks", "accessed_bytes", "reuse_bytes", "distinct_bytes", "streamed_bytes",
 )  # fmt: skip
 
 

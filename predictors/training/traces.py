@@ -26,7 +26,8 @@ LOOKUPS_TABLE = Path(__file__).with_name("lookups.parquet")
 """Look-ups in embedding tables (tests/validation/tabulate_lookups.py)."""
 WORK_COLUMNS = ("family", "dtype", "direction", "share", "batch", "m", "n", "k", "rows", "cols", "flops", "bytes",
         "channels", "blocks", "threads_per_block", "indexed", "across", "part")  # fmt: skip
-LOOKUP_COLUMNS = (*WORK_COLUMNS, "serial_clocks", "warp_clocks", "accessed_bytes", "reuse_bytes", "streamed_bytes")
+LOOKUP_COLUMNS = (*WORK_COLUMNS, "serial_clocks", "warp_clocks", "accessed_bytes", "reuse_bytes", "distinct_bytes",
+        "streamed_bytes")  # fmt: skip
 TRACE_COLUMNS = ("gpu", "trace", *WORK_COLUMNS, "measured_us", "count")
 
 

@@ -48,7 +48,15 @@ def test_a_row_drawn_again_comes_from_the_cache():
     assert columns["bytes"] == 8 * 4 + 5 * 8 * 4 + (10 + 5 + 1) * 8
     assert columns["accessed_bytes"] - columns["bytes"] == pytest.approx(9 * 8 * 4, abs=8)
     assert columns["reuse_bytes"] == pytest.approx(8 * 4)
+    assert columns["distinct_bytes"] == pytest.approx(8 * 4)
     assert (columns["rows"], columns["cols"], columns["flops"]) == (10, 8, 80)
+
+
+def test_the_rows_of_one_of_equal_tables_are_what_a_cache_must_hold():
+    table = TableLookup(rows=1000, width=16, indices=100_000, bags=1000, pattern=EVEN, tables=8)
+    columns = compute_lookup_columns([table, replace(table, rows=10, tables=1)])
+    assert columns["distinct_bytes"] == pytest.approx(1000 * 16 * 4)
+    assert columns["reuse_bytes"] == pytest.approx(columns["distinct_bytes"] / 2, rel=0.01)
 
 
 def test_rows_in_the_hosts_memory_come_over_the_link():
@@ -190,3 +198,13 @@ def test_more_work_takes_longer(gpu):
     times = predict(kernels, gpu)
     assert times["time_us"].is_sorted()
     assert (times["bound_us"] <= times["time_us"]).all()
+
+
+def test_even_draws_of_a_table_that_the_cache_holds_all_hit():
+    """An H100's L2 holds 34 MB, of which a table has 24; half of its rows would need 12."""
+    row = {"family": "embedding", "dtype": "fp32", "rows": 1e6, "cols": 128, "bytes": 4e8, "accessed_bytes": 1e10}
+    row["warp_clocks"] = 0.0
+    again = [{"reuse_bytes": 12e6, "distinct_bytes": size} for size in (24e6, 68e6, None)] + [{"reuse_bytes": 1.0}]
+    times = predict(pl.DataFrame([row | one for one in again]), "h100-sxm")["time_us"].to_list()
+    assert times[0] == pytest.approx(times[3], rel=1e-3)
+    assert times[0] < times[1] < times[2]

@@ -130,8 +130,8 @@ def _compute_traffic_factors(program: Program, before: Ints, after: Ints) -> Flo
 
 
 WORK_COLUMNS = (
-    "rows", "cols", "flops", "bytes", "serial_clocks", "warp_clocks", "accessed_bytes", "reuse_bytes", "streamed_bytes",
-    "host_bytes",
+    "rows", "cols", "flops", "bytes", "serial_clocks", "warp_clocks", "accessed_bytes", "reuse_bytes", "distinct_bytes",
+    "streamed_bytes", "host_bytes",
 )  # fmt: skip
 
 

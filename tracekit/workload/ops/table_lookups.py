@@ -209,7 +209,7 @@ def compute_state_bytes(optimizer: str, width: float) -> float:
 
 def _compute_lookup(tables: Sequence[TableLookup], output_bytes: float) -> Columns:
     indices, drawn, written, listed = 0.0, 0.0, 0.0, 0.0
-    accessed, moved, hosted, reuse = 0.0, 0.0, 0.0, 0.0
+    accessed, moved, hosted, reuse, distinct = 0.0, 0.0, 0.0, 0.0, 0.0
     for one in tables:
         unique, loaded = one.expect_unique() * one.row_bytes, one.indices * one.row_bytes
         if one.placement is Placement.MANAGED:
@@ -217,7 +217,7 @@ def _compute_lookup(tables: Sequence[TableLookup], output_bytes: float) -> Colum
         else:
             moved += one.tables * unique
             accessed += one.tables * loaded
-            reuse = max(reuse, one.expect_reuse_bytes())
+            reuse, distinct = max((reuse, distinct), (one.expect_reuse_bytes(), unique))
         indices += one.tables * one.indices
         drawn += one.tables * one.indices * one.width
         written += one.tables * one.bags * one.width * output_bytes
@@ -227,7 +227,8 @@ def _compute_lookup(tables: Sequence[TableLookup], output_bytes: float) -> Colum
     columns |= {"streamed_bytes": written + listed} | ({"host_bytes": hosted} if hosted else {})
     if accessed <= moved:
         return columns
-    return columns | {"accessed_bytes": accessed + written + listed + INDEX_BYTES, "reuse_bytes": reuse}
+    again = {"reuse_bytes": reuse, "distinct_bytes": distinct}
+    return columns | again | {"accessed_bytes": accessed + written + listed + INDEX_BYTES}
 
 
 def _compute_update(tables: Sequence[TableLookup], optimizer: str) -> Columns:

@@ -38,7 +38,7 @@ INHERITED_COLUMNS = (
     "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks",
     "process_group", "group_description", "group_ranks", "share", "family", "winograd",
     "channels", "height", "width", "part", "across", "serial_clocks", "warp_clocks",
-    "accessed_bytes", "reuse_bytes", "streamed_bytes", "host_bytes",
+    "accessed_bytes", "reuse_bytes", "distinct_bytes", "streamed_bytes", "host_bytes",
 )  # fmt: skip
 
 
