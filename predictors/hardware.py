@@ -232,6 +232,13 @@ class Hardware:
         mine, its = (one.get_tflops("fp16") / one.sms / one.clock_mhz for one in (self, other))
         return max(mine, its) < MAX_MATRIX_RATE_RATIO * min(mine, its)
 
+    def computes_like(self, other: Hardware) -> bool:
+        """Return whether another GPU has the same SMs, as many and as fast, and as much power: H20s of two memories."""
+        mine, its = (
+            (one.architecture, one.sms, one.clock_mhz, one.gpu.tdp_w, one.get_tflops("fp16")) for one in (self, other)
+        )
+        return mine == its
+
     @property
     def vector_tflops(self) -> float:
         """Peak fp32 rate outside of the matrix units."""

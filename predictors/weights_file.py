@@ -124,7 +124,14 @@ class LawConstants:
         if kin and not models_power(self.base, gpu):
             power = CLOCK_POWER_EXPONENT * (np.log(gpu.watts_per_tflops) - kin["watts"])
             offset["compute"] = offset.get("compute", 0.0) + float(np.clip(power, -0.4, 0.2))
-        return offset | self.rated.get(gpu.slug, {})
+        return offset | self._get_rated_offset(gpu)
+
+    def _get_rated_offset(self, gpu: Hardware) -> dict[str, float]:
+        """The offset of a GPU by its published rate, or by that of one from which its memory alone differs."""
+        if gpu.slug in self.rated:
+            return self.rated[gpu.slug]
+        same = (slug for slug in self.rated if load_hardware(slug).computes_like(gpu))
+        return self.rated.get(next(same, ""), {})
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy as np
 from predictors.columns import build_law_inputs
 from predictors.model import evaluate_law
 from predictors.training.fit_law import COOL_RATE_PRIOR
+from predictors.weights_file import are_limited_alike, load_hardware
 
 if TYPE_CHECKING:
     from predictors.training.fit import LawFit, LawMeasurements
@@ -29,7 +30,9 @@ MAX_STEP = 0.3
 def settle_rates(fit: LawFit, parts: Sequence[LawMeasurements]) -> LawFit:
     """Raise the compute rates of GPUs of which only rates are known, until law and correction together give these.
 
-    Published rates are of GPUs that were idle before: the usual distance of measured GPUs from theirs is kept. A rate
+    Published rates are of GPUs that were idle before: the usual distance of measured GPUs from theirs is kept, but by a
+    GPU whose matrix units are far slower than any measured one's of its class, as its power suffices for them (an H20's
+    long products in fp8 keep 0.95 of its peak, as its published rate in 16 bits is 0.96). A rate
     that was reached can be reached; that it wasn't exceeded says little, for the board's power throttles a long run of
     large products, and jobs less (those on an A10 were 13 % too slow by its rate, 6 % without).
 
@@ -43,7 +46,10 @@ def settle_rates(fit: LawFit, parts: Sequence[LawMeasurements]) -> LawFit:
     unmeasured = [part for part in rates if part.gpu in fit.fitted.rated and not _has_sibling(fit, part)]
     least = fit.fitted.rated
     for _ in range(STEPS):
-        rated = {part.gpu: _move_offset(fit, part, usual, least[part.gpu]["compute"]) for part in unmeasured}
+        rated = {
+            part.gpu: _move_offset(fit, part, usual * _is_like_measured(fit, part), least[part.gpu]["compute"])
+            for part in unmeasured
+        }
         fit = replace(fit, fitted=replace(fit.fitted, rated=fit.fitted.rated | rated))
     return fit
 
@@ -54,6 +60,13 @@ def _has_sibling(fit: LawFit, part: LawMeasurements) -> bool:
     An A100's, which has none, were 13 % off without its rate, 4 % with it.
     """
     return fit.weights.has_sibling(fit.law, part.hardware)
+
+
+def _is_like_measured(fit: LawFit, part: LawMeasurements) -> bool:
+    """Whether the same resources limit a GPU and a measured one of its class, or none of its class was measured."""
+    measured = map(load_hardware, fit.fitted.gpu)
+    alike = [gpu for gpu in measured if gpu.tensor_class == part.hardware.tensor_class]
+    return not alike or any(are_limited_alike(fit.law, part.hardware, gpu) for gpu in alike)
 
 
 def _move_offset(fit: LawFit, part: LawMeasurements, usual: float, least: float) -> dict[str, float]:

@@ -47,10 +47,21 @@ def predicted_tflops(fitted: LawFit, part: LawMeasurements) -> float:
 @pytest.mark.parametrize("correction", [-0.2, 0.0, 0.3])
 def test_a_published_rate_is_met_whatever_the_correction_of_other_gpus_adds(correction: float):
     a100 = rate("a100-sxm-80gb", 250.0)
-    settled = settle_rates(start := fit(correction, h20=0.0), [h20 := rate("h20", 142.0), a100])
+    settled = settle_rates(start := fit(correction, a40=0.0), [a40 := rate("a40", 170.0), a100])
     usual = predicted_tflops(start, a100) / 250
-    assert predicted_tflops(settled, h20) == pytest.approx(142 * usual, rel=0.02)
+    assert predicted_tflops(settled, a40) == pytest.approx(170 * usual, rel=0.02)
     assert settled.fitted.gpu == start.fitted.gpu
+
+
+def test_where_power_suffices_all_of_a_published_rate_is_kept():
+    """An H20's matrix units are a quarter of the others of Hopper."""
+    start = fit(0.2, h20=0.0)
+    start = replace(start, fitted=replace(start.fitted, gpu=start.fitted.gpu | {"h100-sxm": {}}))
+    h20, h100 = rate("h20", 120.0), rate("h100-sxm", 600.0)
+    settled = settle_rates(start, [h20, h100])
+    assert predicted_tflops(settled, h20) == pytest.approx(120, rel=0.02)
+    larger_memory = replace(h20, gpu="h20-141gb")
+    assert predicted_tflops(settled, larger_memory) == pytest.approx(120, rel=0.02)
 
 
 def test_a_measured_sibling_says_more_than_a_rate():
