@@ -175,7 +175,7 @@ def load_measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> d
     table = prepare_kernels(rows).hstack(rows.select("gpu", "source", "latency_us"))
     amd = [gpu for gpu in table["gpu"].unique() if load_hardware(gpu).gpu.vendor == "amd"]
     table = table.with_columns(name_miopen_laws(pl.col("gpu").is_in(amd)))
-    table = table.with_columns(shape=_hash_shape()).with_columns(fold=_choose_fold())
+    table = table.with_columns(shape=hash_shape()).with_columns(fold=_choose_fold())
     table = drop_disturbed(table)
     out: dict[str, list[LawMeasurements]] = {}
     for (law, gpu, _), part in table.group_by("law", "gpu", pl.col("source") == RATE, maintain_order=True):
@@ -293,7 +293,7 @@ def _mix(numbers: Sequence[pl.Expr]) -> pl.Expr:
     return mixed // 65536 + mixed % 65536 * 65536
 
 
-def _hash_shape() -> pl.Expr:
+def hash_shape() -> pl.Expr:
     """The same; of MIOpen's convolutions the pass and the images count, too."""
     passes = [pl.col("direction") == one for one in ("dgrad", "wgrad")]
     images = [pl.col(name).fill_null(0.0) for name in ("height", "width", "bytes")]

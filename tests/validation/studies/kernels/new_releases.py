@@ -2,7 +2,8 @@
 
 Each kernel is predicted four times: with library, engine and release, without the library, with the engine alone, and
 without a name. *Stated* is the usual half-width of the 90 % interval, as a factor, *needed* the one that would have
-held 90 %. Kernels over 20 us, at most forty of each GPU, library, engine and release.
+held 90 %. Kernels over 20 us, at most forty of each GPU, library, engine and release; disturbed runs are left out as in
+the fit, and products are without the quantising of their input.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import polars as pl
 from predictors import predict
 from predictors.columns import prepare_kernels
 from predictors.kernel_identity import IDENTITY_COLUMNS
+from predictors.quantising import find_quantised_input
 from predictors.training.datasets import load_datasets
+from predictors.training.disturbed import drop_disturbed
+from predictors.training.fit import hash_shape
 from predictors.training.report import LAW_TITLES
 from predictors.weights_file import Weights, load_weights
 from tests.validation.study import AICONFIGURATOR, find_input, format_table
@@ -61,7 +65,8 @@ def select_new_kernels(rows: pl.DataFrame, weights: Weights) -> pl.DataFrame:
     known = pl.DataFrame(
         fitted, schema={"law": pl.String, "gpu": pl.String, "engine": pl.String, "release": pl.Float64}, orient="row"
     )
-    rows = rows.with_columns(law=prepare_kernels(rows)["law"]).filter(pl.col("release").is_not_null())
+    prepared = prepare_kernels(rows).with_columns(shape=hash_shape()).select("law", "shape", "work_flops")
+    rows = drop_disturbed(rows.hstack(prepared).filter(pl.col("release").is_not_null())).drop("shape", "work_flops")
     new = rows.filter(pl.col("law").is_not_null()).join(known, on=known.columns, how="anti")
     order = pl.int_range(pl.len()).shuffle(seed=0).over("law", "gpu", *IDENTITY_COLUMNS)
     return new.filter(pl.col("latency_us") > MIN_SHOWN_US).filter(order < ROWS)
@@ -71,9 +76,8 @@ def predict_as_told(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Yield predictions: the rows' `law`, `gpu`, what is `told`, `latency_us`, `time_us`, `low_us` and `high_us`."""
     for (gpu,), of_gpu in rows.group_by("gpu", maintain_order=True):
         for told, columns in TOLD.items():
-            shown = of_gpu.drop("law", "gpu", "source", "latency_us").with_columns(
-                **columns, in_job=pl.lit(value=False)
-            )
+            shown = of_gpu.drop("law", "gpu", "source", "latency_us").with_columns(**columns)
+            shown = shown.with_columns(in_job=find_quantised_input())  # the rows are without their quantising
             found = predict(shown, str(gpu)).select("time_us", "low_us", "high_us")
             yield of_gpu.select("law", "gpu", "latency_us", told=pl.lit(told)).hstack(found)
 
