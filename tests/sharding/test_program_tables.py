@@ -22,7 +22,7 @@ from tracekit.reporting.plain import decode_plain, encode_plain
 from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
 from tracekit.sharding.candidates import ShardingType
 from tracekit.sharding.loads import Exchange, build_candidates
-from tracekit.sharding.plan import encode_torchrec_plan
+from tracekit.sharding.plan import ShardingPlan, encode_torchrec_plan
 from tracekit.sharding.planner import evaluate_assignment
 from tracekit.sharding.program_tables import describe_step, evaluate_plan_file, find_sum_bytes, take_ranks
 from tracekit.sharding.search import Assignment
@@ -70,6 +70,41 @@ def test_a_plan_that_is_none_of_these_tables_is_refused(tmp_path: Path, plan: st
     (tmp_path / "plan.json").write_text(plan)
     with pytest.raises(ShardingError, check=has_code(code)):
         evaluate_plan_file(tmp_path / "plan.json", TABLES, EIGHT)
+
+
+SIXTEEN = ShardingSetting(load_cluster("2x8xh100-sxm@ndr400"), batch=BATCH)
+
+
+def evaluate(path: Path, way: str, ranks: range, setting: ShardingSetting) -> ShardingPlan:
+    """Evaluate a plan of one table that lies on some ranks."""
+    given = {"sharding_type": way, "compute_kernel": "fused", "ranks": [*ranks]}
+    path.write_text(json.dumps({"": {"table_0": given}}))
+    return evaluate_plan_file(path, TABLES[:1], setting)
+
+
+def test_rows_are_split_over_some_ranks_as_hugectr_does(tmp_path: Path) -> None:
+    """Four of eight ranks hold a quarter of 2 M rows, and send 32,768 sums of 128 numbers of their own each."""
+    plan = evaluate(tmp_path / "plan.json", "row_wise", range(2, 6), EIGHT)
+    shards = plan.shards.select("rank", "row", "rows", "columns").rows()
+    assert shards == [(2 + place, 500_000 * place, 500_000, 128) for place in range(4)]
+    sent = [exchange for exchange in describe_step(plan).sums if exchange.collective == "all_to_all"]
+    assert [exchange.buffer_bytes for exchange in sent] == [8 * BATCH * 128 * 4]
+    assert plan.assignment.shared_bytes.tolist() == [0, 0]
+
+
+def test_rows_are_split_over_some_nodes_which_reduce_their_sums(tmp_path: Path) -> None:
+    """Each of two nodes reduces 65,536 partial sums; a rank sends an eighth of them to those of other nodes."""
+    plan = evaluate(tmp_path / "plan.json", "table_row_wise", range(16), SIXTEEN)
+    assert plan.shards["row"].to_list() == [125_000 * place for place in range(16)]
+    sums = {exchange.group: exchange.buffer_bytes for exchange in describe_step(plan).sums}
+    whole = 16 * BATCH * 128 * 4
+    assert sums == {ExchangeGroup.NODE: whole, ExchangeGroup.RAIL: whole / 8}
+
+
+@pytest.mark.parametrize("ranks", [range(4, 12), range(4)])
+def test_rows_in_nodes_are_split_over_whole_nodes(tmp_path: Path, ranks: range) -> None:
+    with pytest.raises(ShardingError, check=has_code("plan-impossible")):
+        evaluate(tmp_path / "plan.json", "table_row_wise", ranks, SIXTEEN)
 
 
 def test_the_step_has_the_work_of_the_slowest_rank() -> None:

@@ -106,8 +106,9 @@ def separate_inserted_kernels(prediction: Prediction, program: Program) -> Predi
     step = prediction.step
     gather_us = prediction.pipeline.gather_us if prediction.pipeline else 0.0
     exposed_us = min(step.exposed_comm_us - gather_us, put_in_us)
-    # Slower kernels lengthen a step only for the fraction of it in which the GPU is busy.
-    hidden_us = (put_in_us - exposed_us) * min(step.kernel_time_us / step.step_time_us, 1.0)
+    # Collectives beside each other slow a kernel once; slower kernels lengthen a step only while the GPU is busy.
+    beside_us = min(put_in_us, step.kernel_time_us) - exposed_us
+    hidden_us = max(beside_us, 0.0) * min(step.kernel_time_us / step.step_time_us, 1.0)
     slower_us = COLLECTIVE_SM_FRACTION * hidden_us
     longer, most_us = 1 + slower_us / step.step_time_us, MAX_COLLECTIVE_SM_FRACTION * hidden_us
     return replace(

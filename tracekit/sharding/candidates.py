@@ -115,17 +115,21 @@ class TableOption:
         type: How it is split.
         kernel: Where its weights lie.
         columns: Column shards; 1 where rows stay whole.
+        parts: Ranks that split the rows, or nodes of a type that is split in nodes; 0 for those of the type, which are
+            all ranks or one node. torchrec has no others, HugeCTR has.
     """
 
     type: ShardingType
     kernel: ComputeKernel = ComputeKernel.FUSED
     columns: int = 1
+    parts: int = 0
 
     @property
     def label(self) -> str:
         """Short name."""
-        split = f"{self.type} over {self.columns}" if self.columns > 1 else str(self.type)
-        split += " nodes" if self.type is ShardingType.GRID else ""
+        over = max(self.columns, self.parts)
+        split = f"{self.type} over {over}" if over > 1 else str(self.type)
+        split += " nodes" if over > 1 and self.is_split_in_nodes else ""
         return split + HOSTED_LABELS.get(self.kernel, "")
 
     @property
@@ -136,7 +140,8 @@ class TableOption:
     @property
     def is_placed(self) -> bool:
         """Whether its shards may lie on any rank; those of other types have their ranks by the type."""
-        return self.type in (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
+        is_of_some = self.type is ShardingType.ROW_WISE and self.parts > 0
+        return is_of_some or self.type in (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE)
 
     @property
     def is_split_in_nodes(self) -> bool:
@@ -152,8 +157,8 @@ class TableOption:
     def count_row_shards(self, setting: ShardingSetting) -> int:
         """Count the ranks that split the rows of a column shard."""
         if self.is_split_in_nodes:
-            return setting.ranks_per_node
-        return setting.ranks if self.type is ShardingType.ROW_WISE else 1
+            return setting.ranks_per_node * max(self.parts, 1)
+        return (self.parts or setting.ranks) if self.type is ShardingType.ROW_WISE else 1
 
 
 def list_options(table: PlannedTable, setting: ShardingSetting) -> list[TableOption]:

@@ -99,12 +99,15 @@ def build_candidates(
 ) -> list[list[Candidate]]:
     """Build all ways to shard each table: in the hosts' memory where asked for, or where the GPUs' may not suffice."""
     on_host = on_host or needs_hosts(tables, setting)
-    options = [
-        (number, option)
-        for number, table in enumerate(tables)
-        for option in list_options(table, setting)
-        if on_host or not option.is_hosted
-    ]
+    listed = (list_options(table, setting) for table in tables)
+    return price_options(tables, [[one for one in ways if on_host or not one.is_hosted] for ways in listed], setting)
+
+
+def price_options(
+    tables: Sequence[PlannedTable], listed: Sequence[Sequence[TableOption]], setting: ShardingSetting
+) -> list[list[Candidate]]:
+    """Predict what the listed ways to shard each table cost."""
+    options = [(number, option) for number, ways in enumerate(listed) for option in ways]
     ways = [(tables[number], option) for number, option in options]
     shares = [compute_row_shares(table, option.count_row_shards(setting)) for table, option in ways]
     ends = [
@@ -173,7 +176,7 @@ def _build_candidate(
         option.count_shards(setting),
         costs.max(axis=0),
         np.tile(costs, (option.columns, 1)) if shares.size > 1 else costs,
-        scattered_bytes=sums if option.type is ShardingType.ROW_WISE else 0.0,
+        scattered_bytes=sums if option.type is ShardingType.ROW_WISE and not option.is_placed else 0.0,
         reduced_bytes=table.weight_bytes if option.type is ShardingType.DATA_PARALLEL else 0.0,
     )
 

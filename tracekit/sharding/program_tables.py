@@ -22,8 +22,8 @@ from tracekit.messages import layouts as messages
 from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.sharded_tables import ExchangeGroup, TableExchange, TableSharding
 from tracekit.program import Program
-from tracekit.sharding.candidates import ComputeKernel, ShardingSetting, ShardingType, TableOption
-from tracekit.sharding.loads import Candidate, Exchange, Load, build_candidates
+from tracekit.sharding.candidates import ComputeKernel, ShardingSetting, ShardingType, TableOption, list_options
+from tracekit.sharding.loads import Exchange, Load, price_options
 from tracekit.sharding.plan import ShardingPlan
 from tracekit.sharding.planner import evaluate_assignment, list_kernels, plan_sharding
 from tracekit.sharding.search import Assignment
@@ -151,13 +151,11 @@ def evaluate_plan_file(path: Path, tables: Sequence[PlannedTable], setting: Shar
         ShardingError: It can't be read, or is no plan of these tables on this cluster.
     """
     given = _read_plan(path)
-    candidates, exchange = build_candidates(tables, setting, on_host=True), Exchange(setting)
-    assignment = Assignment(candidates, exchange)
-    for number, table in enumerate(tables):
-        if table.name not in given:
-            raise ShardingError(messages.PLAN_WITHOUT_TABLE(path=str(path), table=table.name))
-        choice, ranks = _find_choice(path, table.name, given[table.name], candidates[number], setting)
-        assignment.put(number, choice, ranks)
+    chosen = [_find_option(path, table, given, setting) for table in tables]
+    candidates = price_options(tables, [[option] for option, _ in chosen], setting)
+    assignment = Assignment(candidates, Exchange(setting))
+    for number, (_, ranks) in enumerate(chosen):
+        assignment.put(number, 0, ranks)
     return evaluate_assignment(path.name, tables, assignment)
 
 
@@ -171,22 +169,46 @@ def _read_plan(path: Path) -> Mapping[str, _Parameter]:
     return {name: one for parameters in modules.values() for name, one in parameters.items()}
 
 
-def _find_choice(
-    path: Path, name: str, given: _Parameter, ways: Sequence[Candidate], setting: ShardingSetting
-) -> tuple[int, Ints]:
+def _find_option(
+    path: Path, table: PlannedTable, plan: Mapping[str, _Parameter], setting: ShardingSetting
+) -> tuple[TableOption, Ints]:
     """Find the way to shard a table that a plan says, and its ranks."""
+    if table.name not in plan:
+        raise ShardingError(messages.PLAN_WITHOUT_TABLE(path=str(path), table=table.name))
+    given = plan[table.name]
     ranks = given.ranks if given.ranks is not None else [*range(setting.ranks)]
     try:
         kind, kernel = ShardingType(given.sharding_type), ComputeKernel(given.compute_kernel)
     except ValueError as error:
-        raise ShardingError(messages.PLAN_UNREADABLE(path=str(path), reason=f"{name}: {error}")) from error
-    is_split = kind in (ShardingType.COLUMN_WISE, ShardingType.GRID)
-    columns = max(len(ranks) // TableOption(kind).count_row_shards(setting), 1) if is_split else 1
-    wanted = TableOption(kind, kernel, columns)
-    choice = next((number for number, way in enumerate(ways) if way.option == wanted), None)
-    if choice is None or len(set(ranks)) != ways[choice].shards or max(ranks) >= setting.ranks:
-        known = [way.option.label for way in ways]
+        raise ShardingError(messages.PLAN_UNREADABLE(path=str(path), reason=f"{table.name}: {error}")) from error
+    wanted, known = _count_parts(TableOption(kind, kernel), len(ranks), setting), list_options(table, setting)
+    is_known = wanted in known or (wanted.parts > 0 and table.rows >= len(ranks))
+    if not is_known or not _are_possible(wanted, ranks, setting):
         raise ShardingError(
-            messages.PLAN_IMPOSSIBLE(path=str(path), table=name, way=wanted.label, ranks=setting.ranks, known=known)
+            messages.PLAN_IMPOSSIBLE(
+                path=str(path),
+                table=table.name,
+                way=wanted.label,
+                ranks=setting.ranks,
+                known=[option.label for option in known],
+            )
         )
-    return choice, np.sort(np.array(ranks, dtype=np.int64))
+    return wanted, np.sort(np.array(ranks, dtype=np.int64))
+
+
+def _count_parts(option: TableOption, ranks: int, setting: ShardingSetting) -> TableOption:
+    """Return a way to shard a table with the columns, or the parts of its rows, that so many ranks hold."""
+    shares = ranks // option.count_row_shards(setting)
+    if option.type in (ShardingType.COLUMN_WISE, ShardingType.GRID):
+        return replace(option, columns=max(shares, 1))
+    if option.type is ShardingType.TABLE_ROW_WISE and shares > 1:
+        return replace(option, parts=shares)
+    return replace(option, parts=ranks) if option.type is ShardingType.ROW_WISE and ranks < setting.ranks else option
+
+
+def _are_possible(option: TableOption, ranks: Sequence[int], setting: ShardingSetting) -> bool:
+    """Return whether a plan's ranks can hold the shards of a table, whole nodes where a node splits its rows."""
+    if len(set(ranks)) != option.count_shards(setting) or max(ranks) >= setting.ranks:
+        return False
+    nodes = {rank // setting.ranks_per_node for rank in ranks}
+    return not option.is_split_in_nodes or len(nodes) * setting.ranks_per_node == len(set(ranks))
