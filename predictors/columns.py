@@ -20,7 +20,15 @@ from predictors.kernel_identity import (
     restrict_framework_to_law,
     select_stack,
 )
-from predictors.kernels import DTYPE_BYTES, ROW_FAMILIES, add_law, complete_columns, name_miopen_laws
+from predictors.kernels import (
+    DTYPE_BYTES,
+    HYPER_PARTS,
+    INDEXER_LAW,
+    ROW_FAMILIES,
+    add_law,
+    complete_columns,
+    name_miopen_laws,
+)
 from predictors.laws.terms import UNKNOWN_BLOCK_COUNT
 from predictors.quantising import (
     PER_TENSOR,
@@ -233,6 +241,7 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
         "generated": part.is_in("fused").astype(np.float64),
         "of_rows": family.is_in(*ROW_FAMILIES).astype(np.float64),
         "squares": part.is_in("squares").astype(np.float64),
+        "mixes_out": part.is_in(HYPER_PARTS[1]).astype(np.float64),
         "unaligned_loads": wide
         * _count_unaligned_accesses(
             _count_contiguous_elements(numbers["channels"], x, family, direction) * x["size"], x["size"]
@@ -247,7 +256,9 @@ def compute_law_inputs(kernels: KernelArrays) -> LawInputs:
         **{f"of_{name}": engine.is_in(name).astype(np.float64) for name in SERVING_FRAMEWORKS},
         "release": _fill_missing(numbers["release"], UNKNOWN_RELEASE),
         **_build_winograd_columns(numbers, x, family, direction),
-        "quantised_input": (gemm & served & dtype.is_in(*QUANTISED_DTYPES) & (x["batch"] == 1))
+        "quantised_input": (
+            gemm & served & dtype.is_in(*QUANTISED_DTYPES) & (x["batch"] == 1) & ~part.is_in(INDEXER_LAW)
+        )
         * (1.0 - numbers["in_job"]),
         "scaled_input": (part.is_in(PER_TENSOR) | per_tensor).astype(np.float64),
     }

@@ -16,9 +16,12 @@ import numpy.typing as npt
 from predictors.arrays import Columns, Floats, Frameworks, Ints, Singles
 from predictors.hardware import Hardware
 from predictors.kernel_identity import ATTENTION_LAWS, SERVING_FRAMEWORKS, list_names
+from predictors.kernels import HYPER_LAW, INDEXER_LAW, SPARSE_LAW
 from predictors.laws.law import LAWS
 from predictors.laws.terms import LatencyTerms, combine_overlapped_us
 
+MIXER_KINDS = ("linear", SPARSE_LAW, INDEXER_LAW, HYPER_LAW)
+"""First words of the laws of linear and sparse attention and of mHC."""
 BOARD_FEATURES = 3
 """The last features, which tell the boards of one architecture apart. Trees for unmeasured GPUs don't see them."""
 
@@ -68,9 +71,17 @@ def _compute_shape_features(law: str, x: Columns, gpu: Hardware) -> list[Floats]
         return [*_compute_attention_features(x, gpu), *([x["backward"]] if law == "sequence" else [])]
     if kind == "moe":
         return _compute_moe_features(x, gpu)
+    if kind in MIXER_KINDS:
+        return _compute_mixer_features(x, gpu)
     few = np.log(np.minimum(x["blocks"] / gpu.sms, 64.0))
     kind_of = (x[name] for name in ("uneven", "indexed", "across"))
     return [*(np.log(x[name]) for name in ("rows", "cols", "size")), np.log(x["rows"] / gpu.sms), few, *kind_of]
+
+
+def _compute_mixer_features(x: Columns, gpu: Hardware) -> list[Floats]:
+    units = x["batch"] * x["heads"] / gpu.sms
+    names = ("batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "m", "n", "rows", "cols", "size")
+    return [*(np.log(x[name]) for name in names), np.log(units), units / np.ceil(units), x["mixes_out"]]
 
 
 def _compute_gemm_features(x: Columns, gpu: Hardware) -> list[Floats]:

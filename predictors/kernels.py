@@ -9,6 +9,7 @@ import polars as pl
 
 from predictors.errors import KernelTableError
 from predictors.kernel_identity import BENCHMARK_LOOP, FRAMEWORKS, SERVING_FRAMEWORKS, identify_library, parse_releases
+from predictors.linear_attention import CHUNKS, LINEAR_PARTS, STEP
 
 INTEGER_COLUMNS = (
     "batch", "m", "n", "k", "rows", "cols", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
@@ -50,12 +51,12 @@ REQUIRED_COLUMNS: dict[str, tuple[str, ...]] = {
     "memset": ("bytes",),
     "quantise": ("bytes",),
     "memcpy": ("bytes",),
-    "linear_attention": (),
+    "linear_attention": ("q_len", "bytes"),
     "collective": (),
     "other": (),
 }
-"""Columns that a row of each family needs to be modelled from its shape. Linear attention (delta rules, Mamba) consists
-of GEMMs and passes over memory: a row whose work is known counts as one of those."""
+"""Columns that a row of each family needs to be modelled from its shape. Of linear attention (delta rules, Mamba) each
+kernel is a GEMM or a pass over memory: a row whose work alone is known counts as one of those."""
 
 TENSOR_FAMILIES = ("gemm", "conv", "attention", "moe")
 MEMORY_FAMILIES = (
@@ -81,6 +82,11 @@ _DTYPE_CLASS = {
 _LAW_OF_PART = {"sums": "reduction", "column sums": "reduction", "fused": "reduction", "scaling": "elementwise"}
 UNMEASURED_LAWS = GROUPED_LAW, DEPTHWISE_LAW = "grouped", "depthwise"
 """Laws of cuDNN's convolutions of groups, and of gradients of depthwise ones, that only whole jobs were measured of."""
+LINEAR_LAWS = CHUNKS_LAW, STEP_LAW, CONVOLUTION_LAW = tuple(f"linear {part}" for part in LINEAR_PARTS)
+"""Laws of linear attention whose sizes are known."""
+SPARSE_LAW, INDEXER_LAW, HYPER_LAW = "sparse", "indexer", "hyper"
+HYPER_PARTS = "hyper in", "hyper out"
+"""``part`` of a norm that mixes a token's streams into a layer's input, or its output back into them (mHC)."""
 MIOPEN_LAWS = MIOPEN_HALF_LAW, MIOPEN_FP32_LAW, MIOPEN_GROUPED_LAW = "miopen half", "miopen fp32", "miopen grouped"
 """Laws of convolutions on AMD GPUs, the last of grouped and depthwise ones in any format."""
 _MAX_DECODE_QUERIES = 8  # new tokens up to which the kernel streams the KV cache instead of tiling the queries
@@ -116,7 +122,10 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         'fused' for a norm, softmax or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else
         null. ``covered_m`` and ``covered_n`` of a GEMM without a shape are the sides of an output that its blocks cover
         with their tiles, which is about as large as its own. ``tokens`` of a GEMM or MoE kernel without a shape are
-        those of the batch that it ran for. A non-finite number and a negative time become null.
+        those of the batch that it ran for. Of linear attention ``part`` is one of ``linear_attention.LINEAR_PARTS``,
+        ``heads`` and ``head_dim`` are those of values, ``kv_heads`` those of keys, ``cols`` keys' width or a
+        convolution's channels. Attention of ``part`` 'sparse' attends to ``window`` keys that an 'indexer', a GEMM of
+        all heads' queries with all keys, has selected. A non-finite number and a negative time become null.
 
         Whose the kernel is: ``framework`` is its library, or where nobody knows that the serving engine that ran it
         (``kernel_identity.FRAMEWORKS``; else null). ``engine`` is the engine alone, ``release`` its version as a
@@ -185,10 +194,11 @@ def _build_cleaned_columns() -> dict[str, pl.Expr]:
 
 
 def _resolve_linear_attention() -> pl.Expr:
-    """The family that models a row: of linear attention that of a GEMM or of a pass over memory, by what is known."""
+    """The family that models a row: of linear attention without sizes that of a GEMM or of a pass over memory."""
     product = pl.all_horizontal(pl.col("m", "n", "k", "dtype").is_not_null())
     modelled = pl.when(product).then(pl.lit("gemm")).when(pl.col("bytes").is_not_null()).then(pl.lit("elementwise"))
-    return pl.when(pl.col("family") == "linear_attention").then(modelled.otherwise("family")).otherwise("family")
+    unsized = (pl.col("family") == "linear_attention") & pl.any_horizontal(pl.col("q_len", "bytes").is_null())
+    return pl.when(unsized).then(modelled.otherwise("family")).otherwise("family")
 
 
 def add_law(table: pl.DataFrame) -> pl.DataFrame:
@@ -203,6 +213,7 @@ def add_law(table: pl.DataFrame) -> pl.DataFrame:
       algorithm.
     - A kernel that does one part of a norm is a reduction or an elementwise kernel. A generated norm is a reduction.
     - A copy that moves several elements at once is an elementwise kernel.
+    - Linear attention has laws of its parts; sparse attention, its indexer and mHC's mixing have laws of their own.
     - Look-ups in embedding tables, whose warps wait for one row after the other, and updates of their rows have a law
       of their own: rows lie anywhere in the memory.
 
@@ -237,8 +248,11 @@ def _build_law_expression(asked_column: str) -> pl.Expr:
     ) & (~tensor | pl.col("dtype").is_not_null())
     dtype = pl.col("dtype").replace_strict(_DTYPE_CLASS, default=None, return_dtype=pl.String)
     few = (pl.col("q_len") <= _MAX_DECODE_QUERIES) & (pl.col(asked_column) != _TILED_ONLY_DTYPE)
+    linear = pl.coalesce("part", pl.when(pl.col("q_len") > 1).then(pl.lit(CHUNKS)).otherwise(pl.lit(STEP)))
     attention = (
-        pl.when(pl.col("cache_width").is_not_null(), few)
+        pl.when(pl.col("part").eq_missing(SPARSE_LAW))
+        .then(pl.lit(SPARSE_LAW))
+        .when(pl.col("cache_width").is_not_null(), few)
         .then(pl.lit("latent"))
         .when(pl.col("q_len") < pl.col("kv_len"), few, pl.col("direction") == "forward")
         .then(pl.lit("decode"))
@@ -266,6 +280,12 @@ def _build_law_expression(asked_column: str) -> pl.Expr:
         .then(pl.lit("elementwise"))
         .when(pl.col("family").is_in(["embedding", "optimizer"]) & pl.col("warp_clocks").is_not_null())
         .then(pl.lit("lookup"))
+        .when(pl.col("family") == "linear_attention")
+        .then(pl.concat_str([pl.lit("linear "), linear]))
+        .when((pl.col("family") == "gemm") & pl.col("part").eq_missing(INDEXER_LAW))
+        .then(pl.lit(INDEXER_LAW))
+        .when((pl.col("family") == "norm") & pl.col("part").is_in(HYPER_PARTS))
+        .then(pl.lit(HYPER_LAW))
         .when((pl.col("family") == "norm") & part.is_not_null())
         .then(part)
         .when(plain)

@@ -8,6 +8,7 @@ import polars as pl
 
 from predictors.arrays import Floats
 from predictors.kernel_identity import SERVING_FRAMEWORKS
+from predictors.kernels import INDEXER_LAW
 
 QUANTISED_DTYPES = ("fp8", "fp8_block", "nvfp4")
 INPUT_BYTES = 2.0
@@ -36,10 +37,11 @@ def count_quantised_bytes(values: Numbers, size: Numbers, per_tensor: Numbers) -
 def find_quantised_input() -> pl.Expr:
     """Whether a served product was timed with the quantising of its input, of rows with ``in_job``.
 
-    That of batched products stays part of their times: it was timed for none of them.
+    That of batched products stays part of their times: it was timed for none of them. What an indexer multiplies is in
+    fp8 already.
     """
     served = pl.col("engine").is_in(SERVING_FRAMEWORKS) & pl.col("dtype").is_in(QUANTISED_DTYPES)
-    alone = (pl.col("family") == "gemm") & (pl.col("batch") == 1)
+    alone = (pl.col("family") == "gemm") & (pl.col("batch") == 1) & pl.col("part").ne_missing(INDEXER_LAW)
     return (served & alone).fill_null(value=False)
 
 

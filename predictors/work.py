@@ -132,7 +132,10 @@ _WORK_FORMULAS = (
 WINOGRAD_SAVING = 4.0
 """How many times fewer multiplications F(4x4, 3x3) needs (Lavin and Gray 2015); fp32 convolutions may use it."""
 
-MATRIX_UNIT_LAWS = ("gemm", "conv", "grouped", "miopen", "moe", "prefill", "encoder", "sequence", "decode", "latent")
+MATRIX_UNIT_LAWS = (
+    *("gemm", "conv", "grouped", "miopen", "moe", "prefill", "encoder", "sequence", "decode", "latent"),
+    *("linear", "sparse", "indexer"),
+)
 
 CACHE_RATE_HEADROOM = 1.3
 """How far over `Machine.cache_gbps` a real cache may run."""

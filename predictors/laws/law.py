@@ -19,7 +19,19 @@ import numpy as np
 from predictors.arrays import Columns, Floats
 from predictors.hardware import Hardware
 from predictors.kernel_identity import NARROW_WEIGHT_FORMATS, SERVED_FORMATS
-from predictors.kernels import DEPTHWISE_LAW, GROUPED_LAW, MIOPEN_FP32_LAW, MIOPEN_GROUPED_LAW, MIOPEN_HALF_LAW
+from predictors.kernels import (
+    CHUNKS_LAW,
+    CONVOLUTION_LAW,
+    DEPTHWISE_LAW,
+    GROUPED_LAW,
+    HYPER_LAW,
+    INDEXER_LAW,
+    MIOPEN_FP32_LAW,
+    MIOPEN_GROUPED_LAW,
+    MIOPEN_HALF_LAW,
+    SPARSE_LAW,
+    STEP_LAW,
+)
 from predictors.laws.attention import (
     compute_decode_terms,
     compute_encoder_terms,
@@ -37,6 +49,7 @@ from predictors.laws.gemm import (
     compute_miopen_terms,
     compute_moe_terms,
 )
+from predictors.laws.mixers import compute_chunk_terms, compute_indexer_terms, compute_sparse_terms
 from predictors.laws.terms import Constants, LatencyTerms
 from predictors.laws.vector import (
     compute_depthwise_gradient_terms,
@@ -206,6 +219,22 @@ QUANTISE = replace(
     STREAM, terms=compute_quantise_terms, priors=dict(STREAM.priors) | {"scale": (3.0, 0.5)}, floor_is_exact=False
 )
 
+CHUNKED = Law(
+    compute_chunk_terms,
+    _SHARED_PRIORS
+    # Of 22 us for a single chunk and 4 us for each other one, on an H100 with SGLang's kernels.
+    | {"floor": (30000.0, 0.5), "compute": (0.1, 0.7), "per_chunk": (2000.0, 0.7), "passes": (3.0, 0.7)},
+)
+SPARSE = Law(
+    compute_sparse_terms,
+    {name: _SHARED_PRIORS[name] for name in ("floor", "compute", "memory", "cache")} | {"quantised": (0.9, 0.2)},
+)
+INDEXER = Law(compute_indexer_terms, _SHARED_PRIORS | {"quantised": (0.6, 0.4), "sum": (0.5, 0.7)})
+# Their element's clocks are those of no plain pass: a delta rule's step, taps of a convolution, mixing of streams.
+MIXED_STREAM = replace(
+    STREAM, priors=dict(STREAM.priors) | {"element": (0.3, 0.7), "floor": (5000.0, 0.5)}, floor_is_exact=False
+)
+
 # From PyTorch's pooling on an H100 (KernelBench, level 1): 0.3 to 0.35 clocks per element of a window.
 REDUCTION = replace(STREAM, priors=dict(STREAM.priors) | {"indexed": (2.2, 0.2)})
 
@@ -228,6 +257,10 @@ LAWS: dict[str, Law] = {
     **dict.fromkeys(("elementwise", "copy", "embedding", "optimizer", "memset"), STREAM),
     "lookup": LOOKUP,
     "quantise": QUANTISE,
+    CHUNKS_LAW: CHUNKED,
+    **dict.fromkeys((STEP_LAW, CONVOLUTION_LAW, HYPER_LAW), MIXED_STREAM),
+    SPARSE_LAW: SPARSE,
+    INDEXER_LAW: INDEXER,
     "reduction": REDUCTION,
     "softmax": SOFTMAX,
     "norm": ROWS,

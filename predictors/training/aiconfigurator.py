@@ -13,6 +13,7 @@ import polars as pl
 from predictors.fitted_kernels import LATENT_APART
 from predictors.kernel_identity import SERVING_FRAMEWORKS, identify_library, parse_releases
 from predictors.quantising import ONE_PASS, PER_TENSOR, PER_TENSOR_ENGINE, count_quantised_bytes
+from predictors.training import mixers
 from predictors.training.quantising import FAMILY
 
 SYSTEM_FOLDERS = (
@@ -116,6 +117,11 @@ def load(folder: Path, more: ColumnExpressions | None = None) -> Iterator[pl.Dat
             )  # fmt: skip
     for system in systems:
         yield from _read_quantising(system, more)
+    for name in mixers.CONVERTERS:
+        for frame in _read_systems(systems, name):
+            told = _thin_out(frame.with_columns(engine="framework"), mixers.MAX_ROWS_PER_KERNEL)
+            told = told.with_columns(release=parse_releases(told["version"]))
+            yield from (kernels.with_columns(**(more or {})) for kernels in mixers.convert_mixers(name, told))
 
 
 def _get_latent_sides() -> ColumnExpressions:
@@ -207,23 +213,23 @@ def _read_file(path: Traversable, system: str, framework: str, version: str) -> 
         raise ValueError(f"{path} isn't there, only what git-lfs knows of it: run `git lfs pull` in the checkout")
     is_parquet = path.name.endswith(".parquet")
     frame = pl.read_parquet(content) if is_parquet else pl.read_csv(io.BytesIO(content), infer_schema_length=None)
-    dtype = next(name for name in DTYPE_COLUMNS if name in frame.columns)
+    dtype = next((pl.col(name) for name in DTYPE_COLUMNS if name in frame.columns), pl.lit("bfloat16"))
     missing = {"window_size": pl.lit(0), "step": pl.lit(0), "power": pl.lit(None, pl.Float64)}
     frame = frame.with_columns(
         *(value.alias(column) for column, value in missing.items() if column not in frame.columns),
         system=pl.lit(system),
         framework=pl.lit(framework),
         version=pl.lit(version),
-        dtype=pl.col(dtype),
+        dtype=dtype.replace(_DTYPES),
         latency_us=pl.col("latency").cast(pl.Float64) * 1e3,
     )
-    return _thin_out(frame)
+    return _thin_out(frame, MAX_ROWS_PER_KERNEL)
 
 
-def _thin_out(frame: pl.DataFrame) -> pl.DataFrame:
-    """At most `MAX_ROWS_PER_KERNEL` rows of each library and format, chosen by their shapes alone."""
-    kernel = [name for name in ("kernel_source", "dtype") if name in frame.columns]
+def _thin_out(frame: pl.DataFrame, rows: int) -> pl.DataFrame:
+    """At most so many rows of each library and format in a release, chosen by their shapes alone."""
+    kernel = [name for name in ("version", "kernel_source", "dtype") if name in frame.columns]
     sides = sorted(name for name, dtype in frame.schema.items() if dtype.is_integer())
     terms = [pl.col(name).cast(pl.UInt64) * prime for name, prime in zip(sides, _SHAPE_PRIMES, strict=False)]
     mixed = pl.sum_horizontal(terms) * 2654435761 % 4294967296
-    return frame.filter(mixed.rank("ordinal").over(kernel) <= MAX_ROWS_PER_KERNEL)
+    return frame.filter(mixed.rank("ordinal").over(kernel) <= rows)

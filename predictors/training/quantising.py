@@ -33,6 +33,8 @@ def subtract_quantising(rows: pl.DataFrame) -> pl.DataFrame:
     Args:
         rows: Measured kernels with ``latency_us``, those of the family 'quantise' among them.
     """
+    if "part" not in rows.columns:
+        rows = rows.with_columns(part=pl.lit(None, pl.String))
     contains = find_quantised_input() & (pl.col("source") == "graph")
     # Sources count rows as whole numbers or not.
     kinds = {"rows": pl.col("m").cast(pl.Float64), "cols": pl.col("k").cast(pl.Float64), "part": _tell_part()}

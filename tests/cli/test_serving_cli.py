@@ -119,13 +119,18 @@ def test_a_model_that_does_not_fit_is_told_what_would(run, tmp_path):
     assert "Would fit: --tp 2" in err
 
 
-def test_linear_attention_is_refused(run, tmp_path):
+def test_linear_attention_is_served(run, tmp_path):
     linear = {"full_attention_interval": 2, "linear_conv_kernel_dim": 4}
     linear |= {f"linear_num_{kind}_heads": 4 for kind in ("key", "value")}
     linear |= {f"linear_{kind}_head_dim": 64 for kind in ("key", "value")}
-    code, _, err = run("serving", write(tmp_path, CONFIG | linear), "-g", "h100-sxm")
-    assert code == 1
-    assert "linear attention" in err
+    answers = []
+    for config in (CONFIG, CONFIG | linear):
+        code, out, err = run("serving", write(tmp_path, config), "-g", "h100-sxm", "--json")
+        assert code == 0, err
+        answers.append(json.loads(out)["targets"][0])
+    attention, mixed = answers
+    # Every second layer keeps a state of 4 x 64 x 64 numbers for each sequence, and no keys.
+    assert mixed["memory"]["token_bytes"] == attention["memory"]["token_bytes"] / 2
 
 
 def test_fp8_weights_of_the_config_are_read(run, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 import tracekit as tk
 from tracekit.capturing.timed_trace import CaptureSetting
-from tracekit.errors import ModelConfigError, RequestError
+from tracekit.errors import RequestError
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.process_groups import infer_layout
 from tracekit.request import PredictRequest
@@ -138,14 +138,43 @@ def test_refusals(tmp_path: Path) -> None:
         ProgramOptions(cache_type="fp8").check()
     with pytest.raises(RequestError, match="batch"):
         ProgramOptions(decode=True).capture_trace(config, PredictRequest(gpu="h100-sxm", batch=1.5))
-    linear = DENSE | {
-        "full_attention_interval": 2,
-        **{f"linear_num_{kind}_heads": 4 for kind in ("key", "value")},
-        **{f"linear_{kind}_head_dim": 64 for kind in ("key", "value")},
-        "linear_conv_kernel_dim": 4,
-    }
-    with pytest.raises(ModelConfigError, match="linear attention"):
-        build_engine_step(read_served_model(write(tmp_path, linear), None, None), ENGINE, EngineStep(1, 1, 9))
+
+
+LINEAR = DENSE | {
+    "full_attention_interval": 2,
+    **{f"linear_num_{kind}_heads": heads for kind, heads in (("key", 2), ("value", 4))},
+    **{f"linear_{kind}_head_dim": 64 for kind in ("key", "value")},
+    "linear_conv_kernel_dim": 4,
+}
+CHANNELS, STATE = (2 * 2 + 4) * 64, 4 * 64 * 64
+
+
+@pytest.mark.parametrize(
+    ("step", "part", "rule_bytes", "convolution_bytes"),
+    [
+        # Each of 8 sequences reads and writes its state in 4 bytes, and its last 3 inputs of the convolution in 2.
+        (EngineStep(8, 1, 99), "step", 8 * (2 * STATE * 4 + 12 * 64 * 2), 8 * CHANNELS * 2 * (2 + 2 * 3)),
+        (EngineStep(8, 100, 0), "chunks", 8 * (2 * STATE * 4 + 1200 * 64 * 2), 8 * CHANNELS * 2 * (200 + 2 * 3)),
+    ],
+)
+def test_every_second_layer_has_a_state(
+    tmp_path: Path, step: EngineStep, part: str, rule_bytes: int, convolution_bytes: int
+) -> None:
+    kernels = tabulate(write(tmp_path, LINEAR), step).filter(family="linear_attention")
+    columns = ("part", "batch", "q_len", "bytes")
+    sizes = (step.sequences, step.tokens)
+    assert kernels.select(columns).rows() == [("convolution", *sizes, convolution_bytes), (part, *sizes, rule_bytes)]
+    assert kernels.select("heads", "kv_heads", "head_dim", "cols").row(1) == (4, 2, 64, 64)
+
+
+def test_state_space_layers_run_in_chunks(tmp_path: Path) -> None:
+    mamba = DENSE | {"model_type": "nemotron_h", "hybrid_override_pattern": "M*", "mamba_num_heads": 32}
+    mamba |= {"mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4, "chunk_size": 128}
+    kernels = tabulate(write(tmp_path, mamba), EngineStep(2, 256, 0)).filter(family="linear_attention")
+    assert kernels["op"].value_counts().sort("count").rows() == [
+        ("tracekit::short_convolution", 1), ("MambaChunkScanCombinedFn", 5)
+    ]  # fmt: skip
+    assert kernels["bytes"].null_count() == 0
 
 
 def test_ranks_share_experts(tmp_path: Path) -> None:

@@ -12,10 +12,6 @@ SERVING_LENGTHS_TWICE = error(
     "Lengths are given twice.",
     "Give {--lengths}, or {--input-tokens} and {--output-tokens} for requests of one length.",
 )
-SERVING_LAYERS = error(
-    "{path} describes layers of {layers}, of which the kernels that serving engines launch aren't known here.",
-    "Give the config.json of a model of attention with MLPs or experts.",
-)
 SERVING_EXPERTS = error("{path} describes no experts that {--ep} could share.")
 SERVING_EXPERT_RANKS = error(
     "Of an engine, {expert_ranks:count rank} share the experts where {ranks} share each layer.",

@@ -11,7 +11,6 @@ from tracekit.messages import serving as messages
 from tracekit.prediction.energy import compute_idle_w
 from tracekit.served.calibrate import EngineCalibration
 from tracekit.served.defaults import ENGINE_DEFAULTS
-from tracekit.served.engine_kernels import refuse_unknown_layers
 from tracekit.served.kv_memory import CacheMemory, ServingError, compute_cache_memory
 from tracekit.served.loop import Scheduler
 from tracekit.served.model import CACHE_BYTES, ServedModel, ServingEngine
@@ -173,9 +172,7 @@ def serve_on(question: ServingQuestion, cluster: Cluster, price: float | None) -
 
     Raises:
         ServingError: The model or a request doesn't fit.
-        ModelConfigError: The model has layers whose kernels aren't known.
     """
-    refuse_unknown_layers(question.model.config)
     memory = compute_memory(question, cluster)
     longest = question.pattern.requests.longest + question.draft_tokens
     if memory.cache_bytes < memory.compute_sequence_bytes(longest):

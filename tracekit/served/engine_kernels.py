@@ -8,7 +8,8 @@ fuse them: query, key and value in one, gate and input of an MLP in one. Between
     add-norm, rows that are sampled, logits, softmax, choice                                   at the end
 
 What of it an engine fuses is in :data:`ENGINES`. With latent attention, sequences that decode work on the compressed
-cache, prompts on keys and values of each head; a step of both has both.
+cache, prompts on keys and values of each head; a step of both has both. Linear attention has a short convolution and a
+delta rule or Mamba-2 between its matrices.
 """
 
 import json
@@ -17,10 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracekit.capturing.calls import Call
-from tracekit.errors import ModelConfigError
 from tracekit.messages import layouts
 from tracekit.messages import serving as messages
-from tracekit.models.llm import ModelConfig, TransformerLayer
+from tracekit.models.llm import LinearAttention, ModelConfig, TransformerLayer
 from tracekit.parallelism.layout import LayoutError
 from tracekit.served.model import ATTENTION as ATTENTION_PART
 from tracekit.served.model import DENSE, EXPERTS, QUANTISED, SHARED, STORED, ServedModel, ServingEngine
@@ -40,6 +40,14 @@ ATTENTION, MLP, HEAD = "Attention", "Mlp", "Head"
 FUSION = roles.Fusion(qkv=True, gate=True, router=True, logits=True, absorbed=True, shared_gate=True)
 TENSOR_GROUP, EXPERT_GROUP = "tp", "ep"
 ALL_GATHER = ("c10d::_allgather_base_", "ncclDevKernel_AllGather_RING_LL")
+DELTA_STEP = "fused_recurrent_gated_delta_rule_fwd_kernel"
+DELTA_CHUNKS = "chunk_gated_delta_rule_fwd_kernel_h_blockdim64"
+"""Stands for all kernels of a layer's chunks."""
+STATE_SPACE_CHUNKS = (
+    "_chunk_cumsum_fwd_kernel", "_chunk_state_fwd_kernel", "_state_passing_fwd_kernel", "_bmm_chunk_fwd_kernel",
+    "_chunk_scan_fwd_kernel",
+)  # fmt: skip
+"""Kernels of Mamba-2 over a prompt, as mamba_ssm and engines have them."""
 REDUCE_SCATTER = ("c10d::_reduce_scatter_base_", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL")
 
 
@@ -232,24 +240,12 @@ TensorRT-LLM: ``cpp/tensorrt_llm/kernels`` (``unfusedAttentionKernels``: rope an
 ``communicationKernels``: all-reduce, residual and norm in one, ``AllReduceFusionOp``), under vLLM's names of ops."""
 
 
-def refuse_unknown_layers(config: ModelConfig) -> None:
-    """Refuse models with layers of other kinds than attention with MLPs or experts.
-
-    Raises:
-        ModelConfigError: There are some.
-    """
-    if any(layer.linear for layer in config.layers):
-        raise ModelConfigError(messages.SERVING_LAYERS(path=config.name, layers="linear attention"))
-
-
 def list_engine_kernels(model: ServedModel, engine: ServingEngine) -> Iterator[tuple[Place, EngineKernel]]:
     """List the kernels of a step of an engine on one of its GPUs, in order, each with its module and layer.
 
     Raises:
-        ModelConfigError: As :func:`refuse_unknown_layers`.
         LayoutError: Heads or experts can't be split evenly.
     """
-    refuse_unknown_layers(model.config)
     _check_split(model.config, engine)
     return _KernelList(model, engine).list_all()
 
@@ -290,7 +286,7 @@ class _KernelList:
         ).iter_rows():
             if segment > max(reached, 0):
                 for before in range(max(reached, 0), segment):
-                    yield from (((ATTENTION, before), one) for one in self._attend(config.layers[before]))
+                    yield from (((ATTENTION, before), one) for one in self._mix(config.layers[before]))
             reached = segment
             place = (_name_module(role), layer)
             follows_norm = place != normed and role not in (roles.OUTPUT, roles.EXPAND)
@@ -430,6 +426,35 @@ class _KernelList:
         for rows, width in normed:
             if width:
                 yield EngineKernel(op, ((rows, width), (rows, width), (width,)), (HALF,) * 3, kernel)
+
+    def _mix(self, layer: TransformerLayer) -> Iterator[EngineKernel]:
+        return self._recur(layer.linear) if layer.linear else self._attend(layer)
+
+    def _recur(self, linear: LinearAttention) -> Iterator[EngineKernel]:
+        """Yield what is between linear attention's matrices: prompts in chunks, sequences that decode by a step."""
+        heads, key_heads = (roles.split(one, self._ranks) for one in (linear.heads, linear.key_heads))
+        channels = 2 * key_heads * linear.key_width + heads * linear.value_width
+        for batch, tokens in ((SEQUENCES, 1), (Size("prompts"), Size("each"))):
+            steps = batch is SEQUENCES
+            convolved: tuple[Shape, ...] = ((batch, tokens, channels), (channels, linear.taps))
+            convolution = "causal_conv1d_update_kernel" if steps else "causal_conv1d_fwd_kernel"
+            yield EngineKernel("tracekit::short_convolution", convolved, (HALF, HALF), convolution, needs=batch.of)
+            factors, values = (batch, tokens, key_heads, linear.key_width), (batch, tokens, heads, linear.value_width)
+            if linear.is_delta_rule or steps:
+                kernel = DELTA_STEP if steps else DELTA_CHUNKS
+                yield EngineKernel("tracekit::delta_rule", (factors, values), (HALF, HALF), kernel, needs=batch.of)
+                continue
+            scanned = (values, (batch, tokens, heads), (heads,), factors, factors)
+            for kernel in STATE_SPACE_CHUNKS:
+                yield EngineKernel(
+                    "MambaChunkScanCombinedFn", scanned, (HALF, HALF, SINGLE, HALF, HALF), kernel,
+                    (str(linear.chunk),), needs=batch.of,
+                )  # fmt: skip
+        op, kernel = self._ops.normalise
+        groups = heads if linear.is_delta_rule else key_heads
+        width = heads * linear.value_width // groups
+        normed: Shape = (Size("tokens", groups), width)
+        yield EngineKernel(op, (normed, normed, (width,)), (HALF,) * 3, kernel)
 
     def _attend(self, layer: TransformerLayer) -> Iterator[EngineKernel]:
         """Yield what is between the matrices before attention and those behind it."""

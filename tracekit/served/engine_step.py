@@ -50,7 +50,6 @@ def capture_engine_step(
         setting: What else its times depend on.
 
     Raises:
-        ModelConfigError: As :func:`build_engine_step`.
         PredictorError: The GPU is unknown or its name ambiguous.
     """
     program = build_engine_step(model, engine, step)
@@ -90,7 +89,6 @@ def build_engine_step(model: ServedModel, engine: ServingEngine, step: EngineSte
     """Build a step as a program on one of the engine's GPUs.
 
     Raises:
-        ModelConfigError: The model has layers of linear attention.
         LayoutError: Heads or experts can't be split evenly.
     """
     launched = ((place, kernel.call(step.sizes)) for place, kernel in list_engine_kernels(model, engine))

@@ -87,9 +87,6 @@ def build_step_tables(
         max_tokens: New tokens of a step at most.
         max_sequences: Sequences that run at once at most.
         calibration: How the engine's steps differ from those predicted, if a trace tells.
-
-    Raises:
-        ModelConfigError: As :func:`~tracekit.served.steps.predict_engine_steps`.
     """
     tokens = np.concatenate([[0.0], _double_up_to(LEAST_NEW_TOKENS, max(max_tokens, int(requests.input_tokens.max())))])
     sequences = np.concatenate([[0.0], _double_up_to(1, max(max_sequences, 2))])

@@ -1,4 +1,4 @@
-"""How long the steps of a serving engine take, from the kernels that it launches for a model of attention and MLPs."""
+"""How long the steps of a serving engine take, from the kernels that it launches for a model."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -95,7 +95,6 @@ def predict_engine_steps(
         steps: The steps.
 
     Raises:
-        ModelConfigError: The model has layers of which an engine's kernels aren't known here.
         LayoutError: Heads or experts can't be split evenly.
     """
     calls, launches = count_launches(model, engine, steps.list_sizes())

@@ -15,12 +15,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from predictors import linear_attention
 from tracekit.workload.ops.memory_traffic import Columns, build_traffic_columns
 from tracekit.workload.signature import Signature, Tensor
 
 STATE_SPACE_OPS = re.compile(
     r"^(?:MambaSplitConv1dScanCombinedFn|MambaChunkScanCombinedFn|MambaInnerFn|SelectiveScanFn|"
-    r"CausalConv1dFn)(?:Backward)?$|^(?:_C|sgl_kernel)::(?:selective_scan_fwd|causal_conv1d_fwd)$|^DaoAILab::_causal_conv1d"
+    r"CausalConv1dFn)(?:Backward)?$|^tracekit::(?:short_convolution|delta_rule)$|^(?:_C|sgl_kernel)::(?:selective_scan_fwd|causal_conv1d_fwd)$|^DaoAILab::_causal_conv1d"
 )
 SCAN_FLOPS_PER_STATE = 9
 """FLOPs per element and state: the decay, the input's part, the recurrence, the output."""
@@ -150,6 +151,8 @@ def compute_state_space_work(signature: Signature, kernel: str, item_bytes: int)
 
     A backward pass has the inputs of its forward call; ``item_bytes`` count where the signature has no type.
     """
+    if signature.op in ENGINE_OPS:
+        return ENGINE_OPS[signature.op](signature)
     function = signature.op.removesuffix("Backward")
     convolution, scan = CONVOLUTION_KERNEL.search(kernel), SCAN_KERNEL.search(kernel)
     if convolution:
@@ -159,6 +162,41 @@ def compute_state_space_work(signature: Signature, kernel: str, item_bytes: int)
     part = next((part for pattern, part in MAMBA2_KERNELS if pattern.search(kernel)), None)
     chunks = None if part is None else _parse_chunks(signature, function, item_bytes)
     return None if part is None or chunks is None else part(chunks)
+
+
+def _compute_short_convolution(signature: Signature) -> Columns | None:
+    """Compute a captured engine's convolution of input [sequences, tokens, channels] and weight [channels, taps]."""
+    x, weight = signature.get_shape(0), signature.get_shape(1)
+    if not x or not weight or len(x) != 3 or len(weight) != 2:
+        return None
+    (sequences, each, channels), tokens = x, x[0] * x[1]
+    moved = linear_attention.count_convolution_bytes(tokens, sequences, channels, weight[1])
+    return {
+        "part": linear_attention.CONVOLUTION, "batch": sequences, "q_len": each, "rows": tokens, "cols": channels,
+        "flops": 2 * tokens * channels * weight[1], "bytes": int(moved),
+    }  # fmt: skip
+
+
+def _compute_delta_rule(signature: Signature) -> Columns | None:
+    """Compute a captured engine's delta rule of keys and values, each [sequences, tokens, heads, width]."""
+    keys, values = signature.get_shape(0), signature.get_shape(1)
+    if not keys or not values or len(keys) != 4 or len(values) != 4:
+        return None
+    (sequences, each, key_heads, key_width), (heads, width) = keys, values[2:]
+    shape = heads, key_heads, key_width, width
+    return {
+        "part": linear_attention.STEP if each == 1 else linear_attention.CHUNKS,
+        "batch": sequences, "q_len": each, "heads": heads, "kv_heads": key_heads, "head_dim": width, "cols": key_width,
+        "rows": sequences * each, "flops": int(linear_attention.count_scan_flops(sequences * each, *shape)),
+        "bytes": int(linear_attention.count_scan_bytes(sequences * each, sequences, *shape)),
+    }  # fmt: skip
+
+
+ENGINE_OPS: dict[str, Callable[[Signature], Columns | None]] = {
+    "tracekit::short_convolution": _compute_short_convolution,
+    "tracekit::delta_rule": _compute_delta_rule,
+}
+"""Ops of engines' steps (``tracekit.served``), whose kernels have laws of their own."""
 
 
 def _compute_convolution(signature: Signature, function: str, backward: bool, item_bytes: int) -> Columns | None:
