@@ -26,9 +26,9 @@ LATENT_WIDTH, LATENT_CACHED = 544, 576
 """Mean of keys' and values' elements, and elements of a token in the cache, as DeepSeek's latent attention has them."""
 SCORE_BYTES = 4
 BY_CHANNEL_ENGINE, BY_CHANNEL_RELEASE = "trtllm", 510.0
-"""An engine, and the last release of SGLang, whose convolution has a block for each sequence and channel: of prompts of
-few tokens it takes 30 times as long as others. TensorRT-LLM's before delta rules moves up to five times as many bytes as
-the memory could, so that it must have been measured on fewer channels. What one release measured tells no law."""
+"""An engine, and a release of SGLang, whose convolution has a block for each sequence and channel: of prompts of few
+tokens it takes 30 times as long as others. TensorRT-LLM's before delta rules moves up to five times as many bytes as
+the memory could: it must have been measured on fewer channels."""
 TORCH_SOURCE = "torch"
 """In the ``kernel_source`` of mHC's mixing by PyTorch's kernels one after the other."""
 MAX_ROWS_PER_KERNEL = 700

@@ -183,6 +183,29 @@ def test_experts_with_weights_of_4_bits_are_read(tmp_path):
     assert rows.select("framework", "dtype").rows() == [("marlin", "int4_wo"), ("marlin", "w4a16_mxfp4")]
 
 
+def test_linear_and_sparse_attention_and_mixing_are_read(tmp_path):
+    """Each with its bytes: what a kernel reads and writes once, 2 bytes a number, 4 in states and scores."""
+    layer = {"batch_size": [2, 2], "seq_len": [100, 1], "d_conv": [4, 4], "num_k_heads": [2, 2], "head_k_dim": [8, 8]}
+    layer |= {"num_v_heads": [4, 4], "head_v_dim": [16, 16], "latency": [0.05, 0.005]}
+    folder = f"{SYSTEMS}/h100_sxm/linear_attention/sglang/0.5.14"
+    kinds = {"kernel_source": ["chunk_gated_delta_rule", "causal_conv1d_update"], "phase": ["context", "generation"]}
+    write_table(tmp_path, f"{folder}/gdn_perf.parquet", **layer, **kinds)
+    mixing = {"op_name": ["pre"], "kernel_source": ["tilelang"], "num_tokens": [10], "num_sites": [2], "hc_mult": [4]}
+    write_table(tmp_path, f"{folder}/mhc_module_perf.parquet", **mixing, hidden_size=[64], latency=[0.02])
+    place = {"batch_size": [2], "isl": [4], "step": [100], "num_heads": [64], "kernel_source": ["x"], "latency": [0.01]}
+    write_table(tmp_path, f"{folder}/glm5_mqa_logits_module_perf.parquet", **place)
+    write_table(tmp_path, f"{folder}/glm5_dsa_attn_module_perf.parquet", **place)
+    found = {row["part"]: row for row in load_datasets(tmp_path).iter_rows(named=True)}
+    states = 4 * 8 * 16 * 4
+    assert found["chunks"]["bytes"] == 200 * (2 * 2 * 8 + 2 * 4 * 16) * 2 + 2 * 2 * states
+    assert found["convolution"]["bytes"] == 2 * (2 * 2 * 8 + 4 * 16) * (2 * 2 + 2 * 2 * 3)
+    assert (found["hyper in"]["bytes"], found["hyper in"]["latency_us"]) == (10 * 64 * 5 * 2, 10.0)
+    # 32 heads of 4 queries, each of which sees 102 of 104 keys on average.
+    assert (found["indexer"]["m"], found["indexer"]["n"], found["indexer"]["dtype"]) == (128, 102, "fp8")
+    assert found["indexer"]["bytes"] == 2 * (4 * 102 * 4 + (128 + 104) * 128)
+    assert (found["sparse"]["window"], found["sparse"]["kv_len"]) == (2048, 2048)
+
+
 def test_files_that_git_lfs_keeps_elsewhere_are_said(tmp_path):
     write(
         tmp_path, f"{SYSTEMS}/b200_sxm/sglang/1/gemm_perf.txt", "version https://git-lfs.github.com/spec/v1", "size 1"

@@ -574,3 +574,19 @@ def test_more_lanes_shorten_amds_softmax(slug: str, ratio: float):
     constants = {name: median for name, (median, _) in law.priors.items()} | {"element": 20.0}
     alike = compute_row_terms(columns, gpu, constants).compute_us[0]
     assert alike / law.terms(columns, gpu, constants).compute_us[0] == pytest.approx(ratio, rel=3e-3)
+
+
+def test_a_sequence_in_chunks_takes_its_turn_however_few_heads_there_are():
+    one = {"family": "linear_attention", "part": "chunks", "dtype": "bf16", "batch": 1, "q_len": 64000, "cols": 128}
+    one |= {"heads": 1, "kv_heads": 1, "head_dim": 128, "bytes": 1.0, "flops": 1.0}
+    four = one | {"heads": 4}
+    assert law_us(H100, **one) == pytest.approx(law_us(H100, **four), rel=0.01)
+    assert law_us(H100, **one | {"q_len": 6400}) < 0.2 * law_us(H100, **one)
+
+
+def test_sparse_attention_of_a_query_takes_as_long_as_of_one_for_each_sm():
+    sparse = {"family": "attention", "part": "sparse", "dtype": "bf16", "batch": 1, "kv_len": 2048, "window": 2048}
+    sparse |= {"heads": 64, "kv_heads": 1, "head_dim": 544, "cache_width": 576, "causal": False}
+    alone, full, twice = (law_us(H100, **sparse, q_len=queries) for queries in (1, 132, 1320))
+    assert alone == pytest.approx(full, rel=0.3)
+    assert twice > 5 * full
