@@ -25,12 +25,14 @@ class OpProfile:
         marks_us: Start of each call's mark.
         launched_from: Place among the events of the op that encloses each call's mark; -1 without one.
         pass_ends_us: When each forward and backward pass of the step ends.
+        layers_us: When each layer begins, forward and backward, where that is noted.
     """
 
     events: list[dict[str, Any]] = field(default_factory=list)
     marks_us: list[float] = field(default_factory=list)
     launched_from: list[int] = field(default_factory=list)
     pass_ends_us: list[float] = field(default_factory=list)
+    layers_us: list[float] = field(default_factory=list)
 
     @property
     def end_us(self) -> float:

@@ -6,11 +6,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from tracekit.arrays import Ints
-from tracekit.capturing.ops import LiveMemory
+from tracekit.capturing.ops import NO_GRAPH_TASK, LiveMemory
 from tracekit.models.captured import LayerMemory
 
 MIN_LAYERS = 2
@@ -33,10 +34,11 @@ class LayerMarks:
 
     def __init__(self, model: Any, memory: LiveMemory) -> None:
         self._model, self._memory = model, memory
-        self._layers = _find_layers(model) if isinstance(model, nn.Module) else None
+        self._layers = find_layers(model)
         self._ahead: list[int] = []
         self._back: dict[int, int] = {}
         self._before: list[nn.Module] = []
+        self._next_pass: int | None = None
 
     @contextmanager
     def note(self) -> Iterator[None]:
@@ -56,6 +58,8 @@ class LayerMarks:
     def _begin(self, layer: nn.Module, inputs: object) -> None:
         if self._layers is not None and len(self._ahead) < len(self._layers):
             self._ahead.append(self._memory.position)
+        elif self._next_pass is None and torch._C._current_graph_task_id() == NO_GRAPH_TASK:
+            self._next_pass = self._memory.position
 
     def _begin_other(self, module: nn.Module, inputs: object) -> None:
         if not self._ahead:
@@ -90,7 +94,8 @@ class LayerMarks:
             return None
         kept = np.diff(activations[ahead])
         before = activations[ahead[:-1]]
-        ends = np.append(back[::-1][1:], len(activations) - 1)[::-1]
+        end = len(activations) - 1 if self._next_pass is None else self._next_pass
+        ends = np.append(back[::-1][1:], end)[::-1]
         turned = np.array([activations[begin : end + 1].max() for begin, end in zip(back, ends, strict=True)])
         forward = np.array([activations[begin : end + 1].max() for begin, end in pairwise(ahead)])
         extra = np.maximum(turned, forward) - before - kept
@@ -119,8 +124,10 @@ class LayerMarks:
         return first, last
 
 
-def _find_layers(model: nn.Module) -> nn.ModuleList | None:
-    """Find the list of modules with the most parameters; None where none holds several."""
+def find_layers(model: Any) -> nn.ModuleList | None:
+    """Find the list of modules with the most parameters; None where none holds several, or there are no modules."""
+    if not isinstance(model, nn.Module):
+        return None
     lists = [one for one in model.modules() if isinstance(one, nn.ModuleList) and len(one) >= MIN_LAYERS]
     return max(lists, key=lambda one: sum(each.numel() for each in one.parameters()), default=None)
 

@@ -70,17 +70,18 @@ def _repeat(items: Sequence[Item], part: slice, times: int) -> Iterator[tuple[in
 
 
 def _repeat_events(profile: "OpProfile", part: slice, times: int, period_us: float) -> list[dict[str, Any]]:
-    numbers = [one for event in profile.events[part] if (one := _get_sequence(event)) is not None]
+    numbers = [one for event in profile.events[part] if (one := get_sequence(event)) is not None]
     step = max(numbers) - min(numbers) + 1 if numbers else 0
     found = []
     for number, event in _repeat(profile.events, part, times):
         moved = event | {"ts": event["ts"] + number * period_us}
-        if number and (sequence := _get_sequence(event)) is not None:
+        if number and (sequence := get_sequence(event)) is not None:
             moved["args"] = event["args"] | {SEQUENCE: sequence + number * step}
         found.append(moved)
     return found
 
 
-def _get_sequence(event: dict[str, Any]) -> int | None:
+def get_sequence(event: dict[str, Any]) -> int | None:
+    """Return the number of the node of autograd that an event belongs to; None without one."""
     number = event.get("args", {}).get(SEQUENCE)
     return number if number is not None and 0 <= number < NO_SEQUENCE else None

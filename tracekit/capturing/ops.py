@@ -88,6 +88,19 @@ class LiveMemory:
         """Number of the changes so far."""
         return len(self._changes)
 
+    def sum_left(self, spans: Iterable[tuple[int, int]], gradients: Iterable[Tensor]) -> int:
+        """Sum the bytes, but of gradients, that the changes in some spans leave behind."""
+        live = self.trace_activations(gradients)
+        return sum(int(live[end] - live[begin]) for begin, end in spans)
+
+    def repeat(self, spans: Iterable[tuple[int, int]], times: int) -> None:
+        """Repeat the changes in some spans; those of repeated layers are of the same memory, so that sums are right."""
+        for begin, end in sorted(spans, reverse=True):
+            self._changes[end:end] = self._changes[begin:end] * times
+            if self._update_begin is not None and self._update_begin >= end:
+                self._update_begin += times * (end - begin)
+        self.peak_bytes = int(np.cumsum([size for _, size in self._changes] or [0]).max(initial=0))
+
     def leave_out(self, numbers: Collection[int]) -> None:
         """Leave out memory that a compiler never allocates."""
         gone = set(numbers)
@@ -118,7 +131,7 @@ class LiveMemory:
         for number, size in live.items():
             if size and number not in ours:
                 found[tuple(sorted(self._shapes.get(number, ())))] += size
-        return tuple((size, shapes) for shapes, size in found.most_common(MAX_ACTIVATION_GROUPS))
+        return tuple((size, shapes) for shapes, size in found.most_common(MAX_ACTIVATION_GROUPS) if size)
 
     def _sum_changes(self, gradients: Iterable[Tensor]) -> Ints:
         """Sum the changes of gradients, and of activations."""
@@ -188,6 +201,10 @@ MARK = "tracekit::call "
 """Prefix of a mark; the number of its call follows."""
 PASS_END = "tracekit::pass"
 """Mark of the end of a forward and backward pass."""
+LAYER = "tracekit::layer "
+"""Prefix of the mark of a layer's begin; what starts it follows, MODULE or NODE."""
+NODE = "autograd::engine::evaluate_function"
+"""Prefix of the profiler's event of a node of autograd."""
 MODULE = "nn.Module: "
 """Prefix of a module's name, as the profiler has it."""
 OWN_EVENTS = "PythonDispatchMode"
@@ -205,6 +222,12 @@ def mark_call(number: int) -> None:
 def mark_pass_end() -> None:
     """Leave the mark of the end of a forward and backward pass; does nothing without a profiler."""
     with torch._C._profiler._RecordFunctionFast(PASS_END):
+        pass
+
+
+def mark_layer(*, is_backward: bool) -> None:
+    """Leave the mark of a layer's begin; does nothing without a profiler."""
+    with torch._C._profiler._RecordFunctionFast(f"{LAYER}{NODE if is_backward else MODULE}"):
         pass
 
 
@@ -245,6 +268,9 @@ def _sort_out(found: OpProfile, events: list[dict[str, Any]]) -> None:
             found.launched_from.append(open_ops[-1][1] if open_ops else -1)
         elif name == PASS_END:
             found.pass_ends_us.append(start)
+        elif name.startswith(LAYER):
+            opener = name.removeprefix(LAYER)
+            found.layers_us.append(next(one["ts"] for one in reversed(found.events) if one["name"].startswith(opener)))
         elif name != OWN_EVENTS:
             is_module = name.startswith(MODULE)
             found.events.append(event | ({"cat": "python_function"} if is_module else {}))

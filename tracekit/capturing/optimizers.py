@@ -40,12 +40,12 @@ class Update:
     """What updates the trained parameters.
 
     Attributes:
-        run: Runs it on tensors without data.
+        run: Runs it on tensors without data; None where ``calls`` are all of it.
         calls: Calls behind all that ran.
         state_bytes: States that a step begins with.
     """
 
-    run: Callable[[], None]
+    run: Callable[[], None] | None = None
     calls: tuple[Call, ...] = ()
     state_bytes: int = 0
 
@@ -63,16 +63,16 @@ def build_update(torch: Any, name: str | None, model: Any, trained: Sequence[Any
         CaptureError: The optimizer can't update this model, or PyTorch lacks it.
     """
     if name is None or not trained:
-        return Update(lambda: None)
+        return Update()
     if name == ADAMW_8BIT:
         sizes = [one.numel() for one in trained]
-        return Update(lambda: None, tuple(map(_build_8bit_call, trained)), sum(map(_count_8bit_bytes, sizes)))
+        return Update(None, tuple(map(_build_8bit_call, trained)), sum(map(_count_8bit_bytes, sizes)))
     if name == MUON:
         return _build_muon(torch, model, trained)
     plain = name.removeprefix(FUSED)
     held = _count_state_bytes(trained, FUSED_LISTS[plain] - 2)
     if name != plain:
-        return Update(lambda: None, (build_fused_call(plain, trained),), held)
+        return Update(None, (build_fused_call(plain, trained),), held)
     optimizers = {
         "adamw": lambda: torch.optim.AdamW(trained, foreach=True),
         "adam": lambda: torch.optim.Adam(trained, foreach=True),

@@ -29,6 +29,7 @@ from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 
 if TYPE_CHECKING:
     from tracekit.capturing.calls import Call, OpProfile
+    from tracekit.capturing.repeated_layers import Plan
 
 LONG_US = 1e6
 """Time of captured kernels, so that none is taken for faster than its arithmetic allows."""
@@ -147,19 +148,46 @@ def capture(
             from tracekit.capturing.lora import add_adapters
 
             edits.enter_context(add_adapters(model, lora))
-        return _capture_step(torch, model, inputs, keywords or {}, called, asked)
+        given = torch, model, inputs, keywords or {}, called, asked
+        return _capture_fewer_layers(*given) or _capture_step(*given)
+
+
+def _capture_fewer_layers(
+    torch: Any, model: Any, inputs: Any, keywords: Mapping[str, Any], called: str, asked: CaptureOptions
+) -> CapturedProgram | None:
+    """Capture a step of a model whose equal layers run once; None where it has none, or they don't tell its step."""
+    from tracekit.capturing.repeated_layers import LayersUnequalError, plan_repetition
+
+    plan = plan_repetition(model)
+    if plan is None:
+        return None
+    try:
+        return _capture_step(torch, model, inputs, keywords, called, asked, plan)
+    except (CaptureError, LayersUnequalError):
+        return None
 
 
 def _capture_step(
-    torch: Any, model: Any, inputs: Any, keywords: Mapping[str, Any], called: str, asked: CaptureOptions
+    torch: Any,
+    model: Any,
+    inputs: Any,
+    keywords: Mapping[str, Any],
+    called: str,
+    asked: CaptureOptions,
+    plan: "Plan | None" = None,
 ) -> CapturedProgram:
-    """Capture a step of a model with adapters, if any; arguments and errors as for :func:`capture`."""
+    """Capture a step of a model with adapters, if any; arguments and errors as for :func:`capture`.
+
+    Raises:
+        LayersUnequalError: The layers of ``plan`` aren't such as can be repeated.
+    """
     from tracekit.capturing.fusion import find_unmade_buffers
     from tracekit.capturing.known_values import KnownValues
     from tracekit.capturing.layer_memory import LayerMarks
     from tracekit.capturing.micro_batches import CAPTURED_PASSES, repeat_last_pass
     from tracekit.capturing.ops import Capture, profile_ops, sum_bytes
     from tracekit.capturing.optimizers import build_update
+    from tracekit.capturing.repeated_layers import repeat_layers, repeat_memory, run_fewer_layers
 
     values = KnownValues()
     with name_failures(lambda error: messages.CAPTURE_FAILED(program=called, error=error)):
@@ -177,20 +205,24 @@ def _capture_step(
             modes.enter_context(torch.device("meta"))
             modes.enter_context(torch.set_grad_enabled(asked.train))
             seen = modes.enter_context(Capture(tf32=asked.tf32 or asked.precision == TF32, held=held, values=values))
+            notes = modes.enter_context(run_fewer_layers(model, plan, seen, update))
             marks = LayerMarks(model, seen.memory)
             modes.enter_context(marks.note())
             fused = modes.enter_context(_choose_kernels(torch, model, asked))
             result = _run_passes(model, inputs, keywords, asked.train, min(asked.micro_batches, CAPTURED_PASSES))
             seen.memory.begin_update()
             first = len(seen.calls)
-            update.run()
+            if update.run:
+                update.run()
             del result
             eager = range(first, len(seen.calls))
             if asked.compile:
                 seen.memory.leave_out(find_unmade_buffers(seen.calls, eager))
             gradients = [one.grad for one in parameters if one.grad is not None]
-            peaks, activations = seen.memory.list_peaks(gradients), seen.memory.list_activations(gradients)
             layers = marks.measure(seen.memory.trace_activations(gradients)) if asked.train else None
+            if notes:
+                layers = repeat_memory(layers, notes, seen, gradients)
+            peaks, activations = seen.memory.list_peaks(gradients), seen.memory.list_activations(gradients)
     if asked.attention and not fused:
         raise CaptureError(messages.ATTENTION_NOT_CALLED())
     if not seen.calls:
@@ -215,6 +247,8 @@ def _capture_step(
     found = CapturedProgram(called, tuple(_name_chosen(seen.calls, asked)), profile, facts)
     if asked.compile:
         found = found.fuse_calls(eager)
+    if notes:
+        found = repeat_layers(found, notes)
     return repeat_last_pass(found, asked.micro_batches).add_calls(update.calls)
 
 
