@@ -139,19 +139,21 @@ class Told(NamedTuple):
     Attributes:
         exactly: Which are of a fitted engine, release and library.
         of_release: Which are of a fitted engine and release.
+        of_sibling: Which are of an engine, release and library that was fitted on another GPU of the architecture.
         between: Which are between fitted releases, or of one that was fitted on other GPUs.
         known: Which are of a library that was fitted in any release of their engine.
     """
 
     exactly: Bools
     of_release: Bools
+    of_sibling: Bools
     between: Bools
     known: Bools
 
     @classmethod
     def build_empty(cls, rows: int) -> Told:
         """Of rows of no engine."""
-        return cls(*np.zeros((4, rows), dtype=np.bool_))
+        return cls(*np.zeros((len(cls._fields), rows), dtype=np.bool_))
 
 
 def find_fitted(law: str, x: Columns, frameworks: Frameworks, fitted: FittedKernels, alike: FittedKernels) -> Told:
@@ -165,6 +167,7 @@ def find_fitted(law: str, x: Columns, frameworks: Frameworks, fitted: FittedKern
         table, engine, _, release = kernel
         told.exactly[rows] = fitted.has(*kernel)
         told.of_release[rows] = fitted.has_release(table, engine, release)
+        told.of_sibling[rows] = alike.has(*kernel)
         told.between[rows] = release >= 0 and alike.surrounds(*kernel)
         told.known[rows] = bool(alike.list_own_releases(*kernel[:3]))
     return told

@@ -36,6 +36,9 @@ fitted kernels that it may be of comes on top of that (``model.compute_software_
 NEW_SOFTWARE = (BETWEEN, NEW_RELEASE, NEW_LIBRARY)
 """Of these, those of kernels that the fit doesn't know though all is told."""
 TOLD_ALL = "release"
+OF_SIBLING = "release of a sibling"
+"""What is told of kernels whose release and library were fitted on another GPU of the architecture alone: they are as
+unsure as a GPU left out that has a sibling."""
 SHARED_ERROR_FRACTION = 0.4
 """How much of its error a kernel shares with the others of its family where the fit doesn't tell."""
 FAMILY_CORRELATION = 0.2
@@ -110,7 +113,7 @@ def compute_half_width(
     """
     own = weights.intervals.get(get_width_key(law, gpu.gpu.vendor))
     widths = weights.intervals.get(law) if own is None else own
-    where = classify_situation(law, gpu, weights)
+    where = _place_kernel(law, gpu, weights, told)
     if widths is None:
         default = {"base": 0.35, CALIBRATED: 0.35, "sibling": 0.4, "class": 0.5, "new": 0.7}[where]
         return default + (0.1 if law.split(" ")[0] in TENSOR_FAMILIES else 0.0)
@@ -122,6 +125,12 @@ def compute_half_width(
     by_shape = nearest if where == CALIBRATED else math.hypot(nearest, widths.get(told, 0.0))
     # Other kernels run there, of which the measurement tells less than the fit.
     return by_shape if carried is None else max(by_shape, carried)
+
+
+def _place_kernel(law: str, gpu: Hardware, weights: Weights, told: str) -> str:
+    """How close the measurements come to a kernel of which so much is told: as to its GPU, but for a sibling's."""
+    where = classify_situation(law, gpu, weights)
+    return "sibling" if told == OF_SIBLING and where == "base" else where
 
 
 def compute_centre(
@@ -150,7 +159,7 @@ def compute_shared_fraction(
 
 def _find_cell(law: str, gpu: Hardware, weights: Weights, told: str, kinship: str | None) -> tuple[str, str]:
     """Law, by vendor, and the cell by which a kernel's interval goes."""
-    key, where = get_width_key(law, gpu.gpu.vendor), classify_situation(law, gpu, weights)
+    key, where = get_width_key(law, gpu.gpu.vendor), _place_kernel(law, gpu, weights, told)
     known, carried = weights.intervals.get(key, {}), get_carried_key(kinship, where, told) if kinship else ""
     if carried in known and (kinship == "sibling" or known[carried] >= compute_half_width(law, gpu, weights, told)):
         return key, carried
@@ -309,7 +318,7 @@ def _widen_unmeasured(
 
 
 def classify_told(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> CategoricalColumn:
-    """Return what is told of the software of each kernel: one of `TOLD_LEVELS`, or all."""
+    """Return what is told of the software of each kernel: one of `TOLD_LEVELS`, all, or that of a sibling."""
     framework, engine = kernels.names["framework"], kernels.names["engine"]
     no_release = np.isnan(kernels.table["release"].to_numpy())
     of_engine = framework.is_in(*SERVING_FRAMEWORKS)
@@ -321,6 +330,7 @@ def classify_told(kernels: KernelsByLaw, gpu: Hardware, weights: Weights) -> Cat
         UNVERSIONED: no_release,
         TOLD_ALL: fitted.exactly,
         RELEASE_ALONE: of_engine & fitted.of_release,
+        OF_SIBLING: fitted.of_sibling,
         BETWEEN: fitted.between,
         NEW_RELEASE: fitted.known,
         NEW_LIBRARY: np.ones(kernels.height, dtype=np.bool_),

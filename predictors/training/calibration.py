@@ -10,6 +10,7 @@ import polars as pl
 from predictors.arrays import Floats, Ints
 from predictors.calibrate import calibrate, compare_with_predictions, get_offset_sds
 from predictors.gaussian_process import ErrorSpread
+from predictors.kernel_identity import IDENTITY_COLUMNS
 from predictors.training.fit import LawFit, LawMeasurements, subtract_launch_us
 from predictors.training.fit_spread import ErrorBlock
 from predictors.weights_file import Weights
@@ -19,7 +20,7 @@ CALIBRATION_KERNELS = 30
 MAX_CANDIDATE_SHAPES = 300
 """Shapes of a framework that these are chosen from."""
 MAX_BLOCK_ROWS, MIN_BLOCK_ROWS = 60, 20
-"""Kernels of a framework that tell how far a GPU left out is off."""
+"""Kernels of a library, engine and release that tell how far a GPU left out is off."""
 MIN_SCORED_US = {"graph": 20.0, "tuned": 10.0, "eager": 200.0, "trace": 2.0, "published": float("inf")}
 """Shorter kernels are left out of scores: eager times have 10 to 40 us of launch in them, old traces count whole us.
 Published ones are too few for a GPU to tell its errors."""
@@ -38,9 +39,9 @@ def build_min_scored_us(launch_us: float) -> pl.Expr:
 
 
 def build_error_blocks(fitted: LawFit, launches: LawFit, part: LawMeasurements) -> list[ErrorBlock]:
-    """How far a GPU left out is off on its training shapes, a block for each framework."""
+    """How far a GPU left out is off on its training shapes, a block for each library, engine and release."""
     found = []
-    for _, rows in _iterate_frameworks(part, launches):
+    for _, rows in prepare_candidates(part, launches).group_by(IDENTITY_COLUMNS, maintain_order=True):
         some = _subsample_evenly(rows.filter(pl.col("latency_us") > pl.col("shortest_us")), MAX_BLOCK_ROWS)
         if some.height >= MIN_BLOCK_ROWS:
             found.append(

@@ -28,7 +28,7 @@ MAX_STEPS, MAX_WARM_START_STEPS = 40, 15
 
 @dataclass(frozen=True)
 class ErrorBlock:
-    """Kernels of one framework on a GPU left out.
+    """Kernels of one library, engine and release on a GPU left out.
 
     Attributes:
         coordinates: From ``gaussian_process.compute_coordinates``, (axes, kernels), without the stack axes: a block has
@@ -64,7 +64,7 @@ def fit_spread(law: str, blocks: Sequence[ErrorBlock], near: ErrorSpread | None 
 
     Args:
         law: Name of the law.
-        blocks: Errors on left-out GPUs, one block per framework and GPU. Blocks are independent of each other.
+        blocks: Errors on left-out GPUs, one block per release and GPU. Blocks are independent of each other.
         near: Spread of almost the same blocks to start from.
     """
     usual = _pack_spread(law, build_default_spread(law, list_adjustable_constants(law)))

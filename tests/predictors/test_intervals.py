@@ -149,6 +149,17 @@ def test_less_told_of_the_software_widens_the_interval_unless_the_gpu_is_calibra
     assert compute_half_width("gemm half", h100, calibrated, "nothing") == 0.35
 
 
+def test_a_release_fitted_on_a_sibling_alone_is_as_unsure_as_a_sibling():
+    gemm = {"family": "gemm", "dtype": "bf16", "m": 512, "n": 512, "k": 512, "framework": "vllm"}
+    table = prepare_kernels(pl.DataFrame([gemm | {"version": one} for one in ("0.18.0", "0.19.0", "0.24.0")]))
+    measured = {"h100-sxm": {"gemm/vllm/vllm": [1400.0, 2400.0]}, "h200-sxm": {"gemm/vllm/vllm": [1900.0]}}
+    fitted = LawConstants(BASE, gpu={"h100-sxm": {}, "h200-sxm": {}}, releases=measured)
+    weights, h100 = replace(WEIGHTS, laws={"gemm half": fitted}), derive_hardware(load_gpu("h100-sxm"))
+    told = classify_told(split_by_law(table), h100, weights).map(str).tolist()
+    assert told == ["between releases", "release of a sibling", "release"]
+    assert [compute_half_width("gemm half", h100, weights, one) for one in told] == [0.1, 0.2, 0.1]
+
+
 def test_what_a_row_tells_of_its_software():
     gemm = {"family": "gemm", "dtype": "bf16", "m": 512, "n": 512, "k": 512}
     told = [
