@@ -34,11 +34,13 @@ def write(folder, sizes):
 
 def test_a_load_on_two_gpus(config, run):
     code, out, err = run(
-        "serving", config, "--gpu", "h100-sxm", "--gpu", "l40s", "--concurrency", 4, *SHORT,
+        "serving", config, "--gpu", "t4", "--gpu", "h100-sxm", "--gpu", "l40s", "--concurrency", 4, *SHORT,
         "--price", "h100-sxm=3.6", "--json",
     )  # fmt: skip
     assert code == 0, err
     fast, slow = json.loads(out)["targets"]
+    # The weights exceed the memory of a T4.
+    assert [one["values"]["gpus"] for one in fast["notes"] if one["code"] == "serving-left-out"] == [["t4"]]
     (load,) = fast["loads"]
     for figure in (load["ttft_ms"], load["tpot_ms"], load["tokens_per_s"], load["e2e_p99_ms"], load["itl_p50_ms"]):
         assert 0 < figure["low"] <= figure["likely"] <= figure["high"]

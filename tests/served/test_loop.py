@@ -164,3 +164,15 @@ def test_tokens_are_conserved_and_time_goes_forward(
     if concurrency:  # Little's law: mean number in the system is the rate times the mean stay
         starts, ends = np.sort(served.arrival_us), np.sort(served.last_us)
         assert all(ends[at] <= starts[at + concurrency] for at in range(count - concurrency))
+
+
+def test_the_front_end_delays_requests_and_what_follows_them() -> None:
+    """Prompts of 500 and 100 tokens, one at once: the engine has them 2,000 and 1,200 us after they were sent."""
+    requests = Requests(np.zeros(2), np.array([500, 100]), np.array([1, 1]))
+    slow = replace(ROOMY, front_end_us=1000.0, front_end_token_us=2.0)
+    served = run_engine(requests, slow, make_table(), concurrency=1)
+    assert served.arrival_us == pytest.approx([0, 4000])
+    assert served.first_us == pytest.approx([2000 + 2000, 4000 + 1200 + 1200])
+    # By a rate, the second is sent 100 us later and waits for the first, which the front end hands over at 2,000 us.
+    by_rate = run_engine(replace(requests, arrival_us=np.array([0.0, 100.0])), slow, make_table())
+    assert by_rate.first_us == pytest.approx([2000 + 1000 + 2 * 600] * 2)

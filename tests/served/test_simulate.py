@@ -7,7 +7,7 @@ import pytest
 
 from tests.served.test_loop import ROOMY, make_table
 from tracekit.served.requests import make_requests
-from tracekit.served.simulate import FRONT_END_MS, Pattern, Replicas, RequestLoad, Simulation, find_largest_load
+from tracekit.served.simulate import Pattern, Replicas, RequestLoad, Simulation, find_largest_load
 from tracekit.served.step_table import EngineStepTables
 
 TABLE = make_table()
@@ -24,7 +24,7 @@ def test_figures_have_the_ends_of_the_steps() -> None:
     """Alone, a prompt takes 1,000 + 2 x 500 us, and a token 1,010 us and what the cache holds."""
     figures = simulate().answer(RequestLoad(concurrency=1)).figures
     ttft, tpot = figures["ttft_p50_ms"], figures["tpot_mean_ms"]
-    assert (ttft.low, ttft.likely, ttft.high) == pytest.approx((1.0, 2.0, 4.0 + FRONT_END_MS))
+    assert (ttft.low, ttft.likely, ttft.high) == pytest.approx((1.0, 2.0, 4.0))
     token_ms = (1010 + 0.01 * np.mean([500, 501, 502, 503])) / 1e3
     assert (tpot.low, tpot.likely, tpot.high) == pytest.approx((token_ms / 2, token_ms, 2 * token_ms))
     whole_ms = 2.0 + 4 * token_ms
@@ -75,16 +75,15 @@ def test_a_queue_that_grows_is_told() -> None:
     assert one_by_one.answer(RequestLoad(rate=300)).is_overloaded
 
 
-def test_waiting_holds_requests_that_stay_together_and_those_apart() -> None:
-    """Four prompts of 500 tokens share a step of 5,000 us while they stay together; alone each takes 2,000 us."""
-    load = RequestLoad(concurrency=4)
-    open_ms, together_ms, apart_ms = (
-        simulate(pattern=Pattern(make_requests(1, 500, 200), spread, 400)).answer(load).figures["ttft_p50_ms"]
-        for spread in (None, 0.0, 0.2)
-    )
-    assert open_ms.likely == together_ms.likely == pytest.approx(1 + 2 * 2, rel=0.2)
-    assert apart_ms.low < together_ms.low
-    assert (open_ms.low, open_ms.high) == (apart_ms.low, together_ms.high)
-    several = replace(make_requests(2, 500, 200), input_tokens=np.array([400, 600]))
-    assert simulate(pattern=Pattern(several, None, 400)).may_disperse(load) is False
-    assert simulate(scheduler=replace(ROOMY, mixes=False)).may_disperse(load) is False
+def test_requests_that_end_together_wait_for_each_other_by_the_front_end() -> None:
+    """Two prompts of 500 tokens share a first step of 3,000 us; 5 ms later two more are there, with or without them.
+
+    Without a front end the second pair shares a step, too. With one, both pairs come 5 ms after they were sent.
+    """
+    load, pattern = RequestLoad(concurrency=2), Pattern(make_requests(1, 500, 3), count=4)
+    at_once = simulate(pattern=pattern).serve(load, TABLE).figures
+    behind = simulate(pattern=pattern, scheduler=replace(ROOMY, front_end_us=3000.0, front_end_token_us=4.0))
+    assert at_once["ttft_mean_ms"] == pytest.approx(3.0)
+    assert behind.serve(load, TABLE).figures["ttft_mean_ms"] == pytest.approx(5.0 + 3.0)
+    ttft = behind.answer(load).figures["ttft_mean_ms"]
+    assert (ttft.low, ttft.likely, ttft.high) == pytest.approx((3.0 / 2, 5.0 + 3.0, 3 * 5.0 + 2 * 3.0))

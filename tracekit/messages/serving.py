@@ -1,6 +1,6 @@
 """Serving a language model: the load, the cache's memory, the engine's steps."""
 
-from tracekit.messages.model import error, name_templates, note
+from tracekit.messages.model import error, name_templates, note, warning
 
 LENGTHS_UNREADABLE = error("{path} can't be read: {reason}.", "Give a CSV with the columns input and output.")
 LENGTHS_MALFORMED = error(
@@ -35,6 +35,10 @@ SERVING_DOES_NOT_FIT = error(
     "{needed_bytes}.",
     "Would fit: {remedies:list}.",
 )
+SERVING_LEFT_OUT = warning(
+    "The model or a request doesn't fit on {gpus:list}, left out here.",
+    "Asked alone, one of them tells what would fit.",
+)
 SERVING_FITS_TP = note("{--tp} {tp}")
 SERVING_FITS_TOKENS = note("requests of at most {tokens:,} tokens")
 SERVING_FITS_NOTHING = note("weights of fewer bits, or another GPU")
@@ -62,8 +66,9 @@ SERVING_WAVES = note(
     "fixed lengths. With {--spread} 0.2 they differ, and times to the first token are shorter."
 )
 SERVING_WAVES_OPEN = note(
-    "Requests of one length that start together may end together, so that their prompts come in waves, or drift apart: "
-    "the interval of TTFT holds both. {--spread} 0 or 0.2 says which."
+    "Requests of one length that end together are followed by prompts that wait for each other, the more of them the "
+    "longer client and API server take: the interval of TTFT holds none to three times what they likely do. With "
+    "{--spread} 0.2 lengths differ, and times to the first token are shorter."
 )
 SERVING_TARGET = note("Serving on {gpu}")
 

@@ -230,11 +230,12 @@ def serving(
 
     Raises:
         TracekitError: There is no target, the config can't be read or has layers whose kernels aren't known, or the
-            model or a request doesn't fit.
+            model or a request fits on none of them.
     """
     from tracekit.prediction.targets import resolve_prices, resolve_targets
     from tracekit.served.answer import serve_on
     from tracekit.served.calibrate import calibrate_steps, measure_engine_steps
+    from tracekit.served.kv_memory import ServingError
 
     targets = resolve_targets(split_values(request.gpu), split_values(request.cluster))
     if not targets:
@@ -255,7 +256,8 @@ def serving(
         )
         question = replace(question, calibration=own)
     prices = resolve_prices(request.given_prices, None, None, targets)
-    found = []
+    found: list[ServedTarget] = []
+    misfits: dict[str, ServingError] = {}
     for target in targets:
         cluster = target.cluster or _find_node(target.gpu.gpu.slug, question.engine.ranks)
         if cluster.gpus < question.engine.ranks:
@@ -265,7 +267,14 @@ def serving(
                 )
             )
         progress(serving_messages.SERVING_TARGET(gpu=cluster.gpu.slug))
-        found.append(serve_on(question, cluster, prices.find(cluster.gpu, target.cluster)))
+        try:
+            found.append(serve_on(question, cluster, prices.find(cluster.gpu, target.cluster)))
+        except ServingError as error:
+            misfits[cluster.slug if target.cluster else cluster.gpu.slug] = error
+    if misfits:
+        if not found:
+            raise next(iter(misfits.values()))
+        found[0] = replace(found[0], notes=(*found[0].notes, serving_messages.SERVING_LEFT_OUT(gpus=[*misfits])))
     return found
 
 

@@ -10,7 +10,7 @@ from tracekit.messages import Message
 from tracekit.messages import serving as messages
 from tracekit.prediction.energy import compute_idle_w
 from tracekit.served.calibrate import EngineCalibration
-from tracekit.served.defaults import ENGINE_DEFAULTS
+from tracekit.served.defaults import ENGINE_DEFAULTS, FRONT_END_TOKEN_US
 from tracekit.served.kv_memory import CacheMemory, ServingError, compute_cache_memory
 from tracekit.served.loop import Scheduler
 from tracekit.served.model import CACHE_BYTES, ServedModel, ServingEngine
@@ -225,6 +225,8 @@ def _build_simulation(question: ServingQuestion, cluster: Cluster, memory: Cache
         draft_tokens=question.draft_tokens,
         tokens_per_step=question.tokens_per_step,
         hit_rate=question.hit_rate,
+        front_end_us=defaults.front_end_us,
+        front_end_token_us=FRONT_END_TOKEN_US,
     )
     tables = build_step_tables(
         question.model,
@@ -312,10 +314,8 @@ def _list_notes(
             notes.append(messages.SERVING_OVERLOADED(gpu=slug, rate=one.load.rate, served=served))
         elif one.preemptions:
             notes.append(messages.SERVING_PREEMPTED(gpu=slug, preemptions=one.preemptions))
-    if any(simulation.may_disperse(load) for load in question.loads):
-        notes.append(messages.SERVING_WAVES_OPEN())
-    elif _are_alike(question) and any(load.concurrency > 1 for load in question.loads):
-        notes.append(messages.SERVING_WAVES())
+    if _are_alike(question) and any(load.concurrency > 1 for load in question.loads):
+        notes.append(messages.SERVING_WAVES_OPEN() if scheduler.mixes else messages.SERVING_WAVES())
     if simulation.tables.host_share > HOST_BOUND_SHARE:
         notes.append(messages.SERVING_HOST_BOUND(gpu=slug, share_pct=100 * simulation.tables.host_share))
     if question.calibration is not None:

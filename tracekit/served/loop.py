@@ -1,6 +1,6 @@
 """The loop of a serving engine: which requests each step works on, and how long it takes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -32,6 +32,8 @@ class Scheduler:
         draft_tokens: Tokens that a step of speculative decoding verifies of each sequence beyond the next one.
         tokens_per_step: Tokens that a sequence gets in a step that decodes.
         hit_rate: Fraction of each prompt that the prefix cache holds.
+        front_end_us: What the client and the API server take for a request before the engine has it.
+        front_end_token_us: The same for each token of its prompt.
     """
 
     max_tokens: int
@@ -43,6 +45,16 @@ class Scheduler:
     draft_tokens: int = 0
     tokens_per_step: float = 1.0
     hit_rate: float = 0.0
+    front_end_us: float = 0.0
+    front_end_token_us: float = 0.0
+
+    def scale_front_end(self, factor: float) -> "Scheduler":
+        """Return the scheduler behind a front end that takes a multiple of the time."""
+        return replace(
+            self,
+            front_end_us=self.front_end_us * factor,
+            front_end_token_us=self.front_end_token_us * factor,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +113,14 @@ def run_engine(
         phase: Whether the engine prefills, decodes what others prefilled, or both.
     """
     count = requests.input_tokens.size
-    arrival_us = requests.arrival_us.copy()
+    arrival_us = np.zeros(count) if concurrency else requests.arrival_us.copy()
     first_us, last_us = np.zeros(count), np.zeros(count)
     gap_counts = np.zeros(2 * GAP_BINS, np.int64)
     gap_width_us = max(float(table.step_us.min()), 1.0) / 100
     cached = np.floor(requests.input_tokens * scheduler.hit_rate / scheduler.page_tokens).astype(np.int64)
+    front_end_us: Floats = scheduler.front_end_us + scheduler.front_end_token_us * requests.input_tokens.astype(
+        np.float64
+    )
     setting = np.array(
         [
             scheduler.max_tokens,
@@ -142,6 +157,8 @@ def run_engine(
         np.ascontiguousarray(table.step_us).reshape(-1),
         np.ascontiguousarray(table.step_joules).reshape(-1),
         arrival_us,
+        np.maximum.accumulate(arrival_us + front_end_us),
+        front_end_us,
         first_us,
         last_us,
         gap_counts,
@@ -175,6 +192,8 @@ def _run_steps(  # noqa: C901  # a loop that is compiled calls no other function
     step_us: Floats,
     step_joules: Floats,
     arrival_us: Floats,
+    ready_us: Floats,
+    front_end_us: Floats,
     first_us: Floats,
     last_us: Floats,
     gap_counts: Ints,
@@ -191,18 +210,13 @@ def _run_steps(  # noqa: C901  # a loop that is compiled calls no other function
     held, goal, given, owned, running, again = 0, count, 2 * count, 3 * count, 4 * count, 5 * count
     last_token, carry = 0, count  # rows of the times
     now = 0.0
-    sent = done = following = n_running = n_again = used = 0
+    ready = done = following = n_running = n_again = used = 0
+    sent = min(concurrency, count) if concurrency > 0 else count
     while done < count:
-        if concurrency > 0:
-            while sent < count and sent - done < concurrency:
-                arrival_us[sent] = now
-                sent += 1
-        else:
-            while sent < count and arrival_us[sent] <= now:
-                sent += 1
-            if n_running == 0 and n_again == 0 and following == sent:
-                now = max(now, arrival_us[sent])
-                sent += 1
+        if n_running == 0 and n_again == 0 and following == ready:
+            now = max(now, ready_us[ready])
+        while ready < sent and ready_us[ready] <= now:
+            ready += 1
         budget, preempted = max_tokens, counted[1]
         # Pages for the next tokens; the last to come goes first where they run out.
         place = 0
@@ -243,7 +257,7 @@ def _run_steps(  # noqa: C901  # a loop that is compiled calls no other function
                     times[last_token + i] = -1.0 - times[last_token + i]
             place += 1
         may_admit = n_running == 0 or preempted == counted[1]
-        while may_admit and n_running < max_sequences and (n_again > 0 or following < sent):
+        while may_admit and n_running < max_sequences and (n_again > 0 or following < ready):
             i = state[again + n_again - 1] if n_again > 0 else following
             if n_again == 0:
                 state[goal + i] = input_tokens[i]
@@ -360,6 +374,10 @@ def _run_steps(  # noqa: C901  # a loop that is compiled calls no other function
                 last_us[i] = now
                 used -= state[owned + i]
                 done += 1
+                if sent < count:
+                    arrival_us[sent] = now
+                    ready_us[sent] = max(now + front_end_us[sent], ready_us[sent - 1])
+                    sent += 1
             else:
                 state[running + kept] = i
                 kept += 1

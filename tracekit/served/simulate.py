@@ -15,21 +15,9 @@ MAX_RATE, RATE_STEPS = 1e6, 24
 OVERLOAD = 0.9
 """Requests served over those that arrive, below which the queue grows."""
 SECOND_US = 1e6
-FRONT_END_MS = 50.0
-"""What an API server and its client may take for a request beside the engine: HTTP, tokenising, handing over.
-
-A judgement after a look at published times to the first token, which at small loads exceed the engine's steps by up to
-60 ms.
-"""
-DISPERSED = 0.2
-"""Spread of lengths with which requests of a load no longer begin and end together.
-
-InferenceX draws lengths so. Published times to the first token of engines whose steps mix prompts with decoding lie
-between those of such requests and those of requests that stay together, whatever their lengths.
-"""
-FIRST_TOKEN = "ttft_"
-WAITS = (FIRST_TOKEN, "e2e_")
-"""Beginnings of the names of times that the API server is part of."""
+FRONT_END_ENDS = (0.0, 3.0)
+"""What the front end may take over what it likely does, at the low and the high end. A judgement: it depends on the
+client and on the machine's CPU."""
 WAVES, MIN_REQUESTS, RATE_REQUESTS = 10, 50, 2000
 """Requests of a load: those at once so many times, as public benchmarks of serving take, at least; or of a rate."""
 
@@ -103,7 +91,7 @@ class Pattern:
 
     Attributes:
         requests: Their lengths, from the first on again where more are needed.
-        spread: Fraction that a length may be shorter at random; None where nobody tells.
+        spread: Fraction that a length may be shorter at random; None for none.
         count: Requests of a load; None for ten times those at once, or a fixed number of those that come by a rate.
     """
 
@@ -149,45 +137,41 @@ class Simulation:
         """Return what users of a load wait for."""
         if load not in self._kept:
             likely = self.serve(load, self.tables.likely)
-            ends = [self.serve(load, one).figures for one in (self.tables.low, self.tables.high)]
+            ends = [
+                self.serve(load, table, front_end).figures
+                for table, front_end in zip((self.tables.low, self.tables.high), FRONT_END_ENDS, strict=True)
+            ]
             figures = {
                 name: Range(*sorted((ends[0][name], value, ends[1][name]))) for name, value in likely.figures.items()
             }
-            figures |= {name: _add_front_end(one) for name, one in figures.items() if name.startswith(WAITS)}
-            if self.may_disperse(load):
-                pattern = replace(self.pattern, spread=DISPERSED)
-                apart = replace(self, pattern=pattern).answer(load).figures
-                figures |= {
-                    name: _hold_both(one, apart[name]) for name, one in figures.items() if name.startswith(FIRST_TOKEN)
-                }
             self._kept[load] = LoadAnswer(load, figures, likely.preemptions, likely.is_overloaded)
         return self._kept[load]
 
-    def may_disperse(self, load: RequestLoad) -> bool:
-        """Return whether requests may begin and end together or not: of one length, where prompts join other steps."""
-        is_open = self.pattern.spread is None and self.pattern.requests.arrival_us.size == 1
-        return is_open and load.concurrency > 1 and self.scheduler.mixes
-
-    def serve(self, load: RequestLoad, table: EngineStepTable) -> Latencies:
-        """Serve a load at one speed of steps."""
-        requests = self.pattern.make(load)
+    def serve(self, load: RequestLoad, table: EngineStepTable, front_end: float = 1.0) -> Latencies:
+        """Serve a load at one speed of steps, and of the front end over the likely one."""
+        requests, scheduler = self.pattern.make(load), self.scheduler.scale_front_end(front_end)
         if self.replicas is not None:
-            return self._serve_apart(requests, load, table, self.replicas)
-        served = run_engine(requests, self.scheduler, table, load.concurrency)
+            return self._serve_apart(requests, load, table, scheduler, self.replicas)
+        served = run_engine(requests, scheduler, table, load.concurrency)
         return self._summarise(served, served.last_us, load, served.joules, served.busy_us)
 
     def _serve_apart(
-        self, requests: Requests, load: RequestLoad, table: EngineStepTable, replicas: Replicas
+        self,
+        requests: Requests,
+        load: RequestLoad,
+        table: EngineStepTable,
+        scheduler: Scheduler,
+        replicas: Replicas,
     ) -> Latencies:
         """Serve requests by engines that prefill, then by others that decode.
 
         Every n-th request goes to one of n alike engines: one of each kind is run, and its requests count for all.
         """
-        prefilled = _run_replicas(requests, self.scheduler, table, replicas.prefill, "prefill")
+        prefilled = _run_replicas(requests, scheduler, table, replicas.prefill, "prefill")
         moved = replace(requests, arrival_us=prefilled.first_us + replicas.transfer_us * requests.input_tokens)
         order = np.argsort(moved.arrival_us, kind="stable")
         sorted_requests = Requests(moved.arrival_us[order], moved.input_tokens[order], moved.output_tokens[order])
-        decoded = _run_replicas(sorted_requests, self.scheduler, table, replicas.decode, "decode")
+        decoded = _run_replicas(sorted_requests, scheduler.scale_front_end(0.0), table, replicas.decode, "decode")
         last_us = np.empty_like(decoded.last_us)
         last_us[order] = decoded.last_us
         last_us = np.where(requests.output_tokens > 1, last_us, prefilled.first_us)
@@ -234,16 +218,6 @@ class Simulation:
         arriving = float(served.arrival_us[-1] - served.arrival_us[0])
         grown = float(np.median(waited[-tenth:]) - np.median(waited[tenth : 2 * tenth]))
         return grown > (1 - OVERLOAD) * arriving
-
-
-def _add_front_end(figure: Range) -> Range:
-    """Add what an API server may take to the high end of a time that it is part of."""
-    return replace(figure, high=figure.high + FRONT_END_MS)
-
-
-def _hold_both(together: Range, apart: Range) -> Range:
-    """Return the time of requests that stay together, with the ends of both."""
-    return Range(min(together.low, apart.low), together.likely, max(together.high, apart.high))
 
 
 def _run_replicas(

@@ -1,6 +1,8 @@
 """Served models under a load: time to the first token and time per token at a concurrency, from the config alone.
 
 Rows are of vLLM, SGLang and TensorRT-LLM on H100 and H200, as aiconfigurator publishes them beside its predictions.
+Those of Llama 70B are InferenceX', the others its own benchmarks': each engine is asked with the settings that its
+benchmark's scripts give it.
 """
 
 import json
@@ -9,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -48,6 +51,8 @@ CONFIGS: Mapping[str, Mapping[str, object]] = {
 ALIASES = {"nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Llama-3.1-8B-Instruct"}
 INFERENCEX_MODELS = ("meta-llama/Llama-3.1-70B",)
 """Rows of these are InferenceX', whose client draws lengths from 80 to 100 % of those told (random-range-ratio 0.8)."""
+GENERATED_TOKENS = 128 + 1500
+"""Tokens of a step beside a prompt's that aiconfigurator's generator of benchmarks gives vLLM and TensorRT-LLM."""
 JOB = ["backend", "backend_version", "model_path", "system", "gemm_quant_mode", "isl", "osl", "tp"]
 WEIGHTS = {"Qwen/Qwen3-32B": 32.8e9, "meta-llama/Llama-3.1-8B-Instruct": 8.0e9, "meta-llama/Llama-3.1-70B": 70.6e9}
 """Parameters, to leave out rows that are faster than their weights can be read."""
@@ -66,7 +71,7 @@ def run() -> str:
     """Return the table by engine, model, format and GPU, and that of all rows."""
     outcomes = list(predict_all(pl.read_csv(find_input(SERVED_LOADS) / "served.csv", infer_schema_length=None)))
     groups = sorted({one.group for one in outcomes})
-    headings = ("engine, model, GPU", "rows", "TPOT", "bias", "inside", "width", "TTFT", "bias ", "inside ")
+    headings = ("engine, model, GPU", "rows", "TPOT", "bias", "inside", "width", "TTFT", "bias ", "inside ", "width ")
     rows = [describe(group, [one for one in outcomes if one.group == group]) for group in groups]
     return "\n".join(
         (
@@ -99,7 +104,7 @@ def predict_all(rows: pl.DataFrame) -> Iterator[Outcome]:
                 concurrency=job["concurrency"].to_list(),
                 input_tokens=first["isl"],
                 output_tokens=first["osl"],
-                spread=0.2 if model in INFERENCEX_MODELS else None,
+                **find_settings(first["backend"], first["isl"], first["osl"], is_inferencex=model in INFERENCEX_MODELS),
             )
         name = f"{first['backend']}, {model.partition('/')[2]} {precision}, {gpu}"
         for row, answer in zip(job.iter_rows(named=True), target.loads, strict=True):
@@ -107,6 +112,19 @@ def predict_all(rows: pl.DataFrame) -> Iterator[Outcome]:
                 continue
             figures = [(answer.figures[f"{kind}_mean_ms"], row[f"{kind}_ms"]) for kind in ("tpot", "ttft")]
             yield Outcome(name, *((one.low / real, one.likely / real, one.high / real) for one, real in figures))
+
+
+def find_settings(engine: str, isl: int, osl: int, *, is_inferencex: bool) -> dict[str, Any]:
+    """Return how a benchmark sets an engine up.
+
+    InferenceX: benchmarks/70b_fp8_h200_slurm.sh, 70b_fp8_h100_docker.sh and 70b_fp8_h200_trt_slurm.sh of its
+    repository. The others: rule_plugin/benchmark of aiconfigurator, which leaves SGLang's chunks as they are.
+    """
+    if not is_inferencex:
+        return {} if engine == "sglang" else {"max_batched_tokens": isl + GENERATED_TOKENS}
+    return {"spread": 0.2, "cache_type": "fp8"} | (
+        {"max_batched_tokens": isl + osl + 200} if engine == "trtllm" else {}
+    )
 
 
 def describe(group: str, outcomes: list[Outcome]) -> tuple[str, ...]:
@@ -118,6 +136,7 @@ def describe(group: str, outcomes: list[Outcome]) -> tuple[str, ...]:
         *describe_errors(tpot),
         f"{median(tpot[:, 2] / tpot[:, 0]):.2f}",
         *describe_errors(ttft),
+        f"{median(ttft[:, 2] / ttft[:, 0]):.2f}",
     )
 
 
