@@ -118,7 +118,7 @@ def run_engine(
     gap_counts = np.zeros(2 * GAP_BINS, np.int64)
     gap_width_us = max(float(table.step_us.min()), 1.0) / 100
     cached = np.floor(requests.input_tokens * scheduler.hit_rate / scheduler.page_tokens).astype(np.int64)
-    front_end_us: Floats = np.full(count, scheduler.front_end_us)
+    front_end_us: Floats = np.full(count, scheduler.front_end_us, np.float64)
     front_end_us += scheduler.front_end_token_us * requests.input_tokens
     setting = np.array(
         [
