@@ -29,7 +29,7 @@ from tracekit.request.options import (
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from distributed import Client
@@ -270,11 +270,11 @@ def capture(
 
 
 @take_options_of(SweepRequest)
-def sweep(trace: Trace, request: SweepRequest) -> Sweep:
+def sweep(trace: Trace | Sequence[Trace], request: SweepRequest) -> Sweep:
     """Predict the traced job on many numbers of ranks; layouts are sorted by throughput, highest first.
 
     Args:
-        trace: As returned by :func:`load`.
+        trace: As returned by :func:`load`; or several of :func:`capture`, with different recomputation each.
 
     Raises:
         TracekitError: An option is impossible, no target is named, the steps are not in the trace, or no layout can be
@@ -282,8 +282,10 @@ def sweep(trace: Trace, request: SweepRequest) -> Sweep:
         GpuError: A GPU is unknown or its name ambiguous.
     """
     from tracekit.request import answers
+    from tracekit.trace import Trace
 
-    return answers.sweep(answers.measure(trace, request), request)
+    traces = [trace] if isinstance(trace, Trace) else trace
+    return answers.sweep([answers.measure(one, request) for one in traces], request)
 
 
 @take_options_of(ShardRequest)

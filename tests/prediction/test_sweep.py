@@ -8,12 +8,14 @@ import tracekit as tk
 from tests.asking import sweep
 from tests.codes import has_code
 from tracekit.errors import RequestError, TraceError
+from tracekit.models.captured import FACTS_KEY, CaptureFacts
 from tracekit.parallelism.layout import LayoutError, LayoutRequest
 from tracekit.prediction.batch import StepBatch, infer_rank_batch
-from tracekit.prediction.sweep import Sweep, list_splits
+from tracekit.prediction.sweep import Sweep, list_splits, sweep_variants
 from tracekit.prediction.targets import resolve_targets
 from tracekit.reporting import build_prediction_report
 from tracekit.reporting.sweep import SweepReport, build_sweep_report
+from tracekit.request import SweepRequest
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 
@@ -238,8 +240,36 @@ def test_splits_of_a_cluster_are_tried_with_several_numbers_of_micro_batches():
     tried = [one.layout for one in list_splits(places, LayoutRequest(), [])]
     splits = {(one.dp, one.tp, one.pp) for one in tried if one}
     assert splits == {(4, 1, 1), (2, 2, 1), (1, 4, 1), (2, 1, 2), (1, 2, 2), (1, 1, 4)}
-    assert {one.micro_batches for one in tried if one and one.pp == 2} == {2, 8, 16}
-    assert {one.sequence_parallel for one in tried if one and one.tp == 2} == {False, True}
+    assert {one.micro_batches for one in tried if one and one.pp == 2} == {4, 16}
+    assert {one.sequence_parallel for one in tried if one and one.tp == 2} == {True}
     assert not any(one.sequence_parallel for one in tried if one and one.tp == 1)
     asked = list_splits(places, LayoutRequest(micro_batches=6), [])
     assert {one.layout.micro_batches for one in asked if one.layout and one.layout.pp > 1} == {6}
+
+
+def test_context_parallel_ranks_are_tried_within_a_node_with_sharded_parameters():
+    """Of 2 nodes of 2 GPUs: cp 2 leaves no room for tp 2, and 2 data-parallel ranks or 2 stages."""
+    places = resolve_targets([], ["2x2xh100-sxm@ndr400"])
+    tried = [one.layout for one in list_splits(places, LayoutRequest(), [], (1, 2)) if one.layout]
+    found = {(one.dp, one.tp, one.pp, one.sharded) for one in tried if one.cp == 2}
+    assert found == {(2, 1, 1, True), (1, 1, 2, True)}
+    assert {one.sharded for one in tried if one.cp == 1} == {False, True}
+    wanted = sweep(prepare_run(training().load()), cluster=[FAST], world_size=[16], cp=[1, 2])
+    assert {why.values["reason"].code for why in wanted.refused} == {"context-parallel-attention-unknown"}
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_variants_of_a_program_are_ranked_together_by_what_fits(fits: bool):
+    """A step of 5 ms that holds 1 GiB or 200, and one of 10 ms that recomputes what it would hold."""
+    runs = []
+    for recompute, us in (("", 5_000), ("full", 10_000)):
+        builder = TraceBuilder().op("aten::conv2d", 0, 20, dims=[[16, 3, 8, 8], [4, 3, 3, 3]])
+        builder.kernel("sm80_xmma_fprop", 30, us, launch=10)
+        held = 2**30 * (1 if fits or recompute else 200)
+        facts = CaptureFacts("a100-sxm-80gb", 0, 0, held, held, trains=False, recompute=recompute)
+        builder.metadata[FACTS_KEY] = facts.to_dict()
+        runs.append(prepare_run(builder.load()))
+    found = sweep_variants(runs, SweepRequest(cluster="8xa100-sxm-80gb", world_size=1))
+    order = ["", "full"] if fits else ["full"]
+    assert [entry.recompute for entry in found.entries] == order
+    assert found.table["recompute"].to_list() == [one or None for one in order]

@@ -242,6 +242,7 @@ def _capture_step(
         trains=asked.train,
         precision=(asked.precision or "") if asked.precision in NARROW_FORMATS else "",
         micro_batches=asked.micro_batches,
+        recompute=asked.recompute if asked.recompute in (FULL, SELECTIVE) else "",
         frozen_bytes=sum_bytes(one for one in parameters if not one.requires_grad) if asked.lora else 0,
     )
     found = CapturedProgram(called, tuple(_name_chosen(seen.calls, asked)), profile, facts)

@@ -174,6 +174,7 @@ def sweep(
 
     Example: tracekit sweep traces/ --cluster 8xmi300x --tp 1 --tp 2 --batch max -o layouts.xlsx
     """
+    from tracekit.capturing.options import is_program
     from tracekit.cli.output import list_private_names, say
     from tracekit.render import sweep as render
     from tracekit.render.private_details import remove_details
@@ -184,9 +185,10 @@ def sweep(
     paths = command.check_outputs(SWEEP_SUFFIXES, traces)
     with command.show_progress(requests.PREDICTING_LAYOUTS) as stage:
         trace, request = command.read_or_capture(traces, request, program, stage)
-        run = answers.measure(trace, request, stage)
+        variants = [trace, *(program.capture_recomputed(traces[0], request) if is_program(traces) else ())]
+        runs = [answers.measure(one, request, stage) for one in variants]
         stage(requests.PREDICTING_LAYOUTS())
-        found = build_sweep_report(answers.sweep(run, request))
+        found = build_sweep_report(answers.sweep(runs, request))
     if paths:
         forms: dict[str, Callable[[SweepReport], str | bytes]] = {
             ".json": render.as_json,

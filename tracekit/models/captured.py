@@ -74,6 +74,7 @@ class CaptureFacts:
         layers: What layers hold; None where nothing tells.
         trains: Whether the step has a backward pass.
         micro_batches: Its forward and backward passes, whose gradients add up.
+        recompute: What layers run again in the backward pass: 'full' or 'selective'; empty for none.
         frozen_bytes: Size of the parameters that aren't trained, where adapters are.
         batch: Sequences of a step; 0 where they aren't known.
         tokens: Tokens of a step, likewise.
@@ -102,6 +103,7 @@ class CaptureFacts:
     activations: tuple[tuple[Size, tuple[tuple[Size, ...], ...]], ...] = ()
     layers: LayerMemory | None = None
     micro_batches: Size = 1
+    recompute: str = ""
     frozen_bytes: Size = 0
     batch: Size = 0
     tokens: Size = 0

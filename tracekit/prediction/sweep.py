@@ -1,8 +1,8 @@
 """Predict many layouts of a job on some clusters, and rank them by throughput."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,8 @@ SWEEP_COLUMNS = {
     "as_the_one_before": pl.Boolean,
     "fsdp": pl.Boolean,
     "sequence_parallel": pl.Boolean,
+    "cp": pl.Int64,
+    "recompute": pl.String,
 }
 
 KNEE_EFFICIENCY = 0.9
@@ -70,11 +72,13 @@ class SweepEntry:
         prediction: The step.
         efficiency: Throughput per GPU, relative to that of the smallest layout on the cluster.
         is_tied: Whether its throughput equals that of the entry before it, within ``TIED_THROUGHPUT_FRACTION``.
+        recompute: What a program's layers run again in the backward pass; empty for nothing.
     """
 
     prediction: PredictedStep
     efficiency: float
     is_tied: bool = False
+    recompute: str = ""
 
     @property
     def per_second(self) -> float:
@@ -130,13 +134,44 @@ class Sweep:
         return tabulate_entries(self.entries)
 
 
+def sweep_variants(runs: Sequence[MeasuredRun], request: "SweepRequest") -> Sweep:
+    """Predict the steps of a program that was captured with several kinds of recomputation, and rank them together.
+
+    Args:
+        runs: The measured runs, of one batch each.
+        request: The targets and the layouts.
+
+    Raises:
+        TracekitError: As :func:`sweep`, of the first run.
+    """
+    first, *others = (sweep(run, request) for run in runs)
+    if not others:
+        return first
+    sweeps = (first, *others)
+    fitting = [one for one in sweeps if any(entry.may_fit for entry in one.entries)] or sweeps
+    found = [(entry.prediction, entry.recompute) for one in fitting for entry in one.entries]
+    ranked = _rank_layouts(first.run, first.layout, found, first.unit, _join(one.refused for one in sweeps))
+    return replace(
+        ranked,
+        straggler_note=first.straggler_note,
+        assumptions=_join(one.assumptions for one in fitting),
+        price_doubts=first.price_doubts,
+    )
+
+
+def _join(messages: Iterable[Sequence[Message]]) -> tuple[Message, ...]:
+    """Join messages, each once."""
+    return tuple(dict.fromkeys(chain.from_iterable(messages)))
+
+
 def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     """Predict the step in many layouts.
 
     By default numbers of ranks are doubled from the trace's up to the whole cluster; tensor-parallel ranks, stages and
     expert-parallel ranks are the trace's; and each GPU that is no cluster's stands on its usual node. Of a program's
-    training, splits of the whole cluster are tried, too, where none are asked for, with sequence parallelism, without,
-    and with several numbers of micro-batches; what can't fit is left out where anything may.
+    training, splits of the whole cluster are tried, too, where none are asked for, with sequence parallelism beside
+    tensor parallelism, several numbers of micro-batches, and context parallelism of long sequences; what can't fit is
+    left out where anything may.
 
     Args:
         run: The measured run.
@@ -168,14 +203,17 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
             **request.sharding,  # type: ignore[arg-type]
             batch=factor,
             sequence_parallel=(request.sequence_parallel and (tp or old.tp) > 1) or None,
+            cp=cp,
         )
+        for cp in request.context_parallel or [None]
         for tp in request.tensor_parallel or [old.tp]
         for pp in request.pipeline_parallel or [old.pp]
         for ep in sharing
     ]
     places = resolve_targets((), [*request.clusters, *nodes])
     asked = [*dict.fromkeys(_list_targets(old, places, request.world_sizes, changes, refused))]
-    tried = [*list_splits(places, replace(staged, batch=factor), refused)] if _is_open(run, request) else []
+    contexts = _list_context_splits(run)
+    tried = [*list_splits(places, replace(staged, batch=factor), refused, contexts)] if _is_open(run, request) else []
     wanted = [*dict.fromkeys([*asked, *tried])]
     settings = resolve_settings(request, run, source, wanted)
     job = WholeJob(run, run.program, old, processed)
@@ -188,7 +226,9 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     found = [*_predict_targets(predictor, wanted, refused)]
     if not found:
         raise LayoutError(layouts.NO_LAYOUT_PREDICTED(reason=refused[0]))
-    ranked = _rank_layouts(run, old, found, processed.unit, tuple(dict.fromkeys(refused)))
+    facts = run.trace.capture_facts
+    labelled = [(one, facts.recompute if facts else "") for one in found]
+    ranked = _rank_layouts(run, old, labelled, processed.unit, _join([refused]))
     largest = max((one.layout or old for one in found), key=lambda layout: layout.world_size)
     added = (find_missing_collectives(run.program, old, one.layout or old) for one in found)
     assumed = [note for adders in added if adders for note in job.insert_collectives(adders).assumptions]
@@ -202,39 +242,49 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
     )
 
 
-TRIED_MICRO_BATCHES = (1, 4, 8)
+TRIED_MICRO_BATCHES = (2, 8)
 """Micro-batches for each stage that are tried where none are asked for."""
+
+
+TRIED_CONTEXT_SPLITS, MIN_CONTEXT_TOKENS = (1, 2, 4, 8), 16_384
+"""Context-parallel ranks that are tried of sequences from so many tokens on: of shorter ones attention is a small part
+of the step, and tensor parallelism splits their activations, too. A judgement that saves time; ``--cp`` tries any."""
+
+
+def _list_context_splits(run: MeasuredRun) -> tuple[int, ...]:
+    """List the numbers of context-parallel ranks that are tried where none are asked for."""
+    facts = run.trace.capture_facts
+    tokens = facts.tokens // facts.batch if facts and facts.batch else 0
+    return TRIED_CONTEXT_SPLITS if tokens >= MIN_CONTEXT_TOKENS else (1,)
 
 
 def _is_open(run: MeasuredRun, request: "SweepRequest") -> bool:
     """Return whether the layout of a program's training is left open."""
     facts = run.trace.capture_facts
-    asked = (request.tensor_parallel, request.pipeline_parallel, request.expert_parallel, request.world_sizes)
-    return (
-        facts is not None
-        and facts.trains
-        and not facts.tables
-        and not any(asked)
-        and not any(request.sharding.values())
-    )
+    return facts is not None and facts.trains and not facts.tables and request.leaves_layout_open
 
 
-def list_splits(places: Sequence[Target], staged: LayoutRequest, refused: list[Message]) -> Iterator[Target]:
+def list_splits(
+    places: Sequence[Target], staged: LayoutRequest, refused: list[Message], contexts: Sequence[int] = (1,)
+) -> Iterator[Target]:
     """List layouts of whole clusters: tensor parallelism in a node, stages, with FSDP and without, and schedules.
+
+    Tensor-parallel ranks split the tokens between blocks, too, which takes as many bytes and less memory.
 
     Args:
         places: The clusters.
         staged: The batch, and the schedule of layouts with stages.
         refused: Impossible layouts are added to it.
+        contexts: Numbers of context-parallel ranks.
     """
     for place in places:
         if place.cluster is None:
             continue
         gpus, node = place.cluster.gpus, place.cluster.gpus_per_node
         changes = [
-            replace(one, tp=tp, pp=pp, fsdp=fsdp, sequence_parallel=sequence)
-            for tp, pp, fsdp, sequence in product(TRIED_SPLITS, TRIED_SPLITS, (None, True), (None, True))
-            if tp <= node and gpus % (tp * pp) == 0 and (tp > 1 or not sequence)
+            replace(one, tp=tp, pp=pp, cp=cp, fsdp=fsdp, sequence_parallel=tp > 1 or None)
+            for tp, pp, fsdp, cp in product(TRIED_SPLITS, TRIED_SPLITS, (None, True), contexts)
+            if tp * cp <= node and gpus % (tp * pp * cp) == 0 and (fsdp or cp == 1)
             for one in _list_schedules(staged, pp)
         ]
         yield from _list_targets(Layout(), [place], (gpus,), changes, refused)
@@ -283,7 +333,7 @@ def _list_world_sizes(old: Layout, change: LayoutRequest, gpus: int) -> list[int
 def _count_replica_ranks(old: Layout, change: LayoutRequest) -> int:
     """Count the ranks that hold the model once, including the replicas that are to split its experts."""
     sharing = (change.ep or 1) if old.ep == 1 and (change.tp or old.tp) == 1 else 1
-    return (change.tp or old.tp) * (change.pp or old.pp) * sharing
+    return (change.tp or old.tp) * (change.pp or old.pp) * (change.cp or old.cp) * sharing
 
 
 def _enlarge_batch(predictor: Predictor, target: Target, samples: int) -> Target:
@@ -314,12 +364,16 @@ def _refuse(target: Target, error: TracekitError) -> Message:
 
 
 def _rank_layouts(
-    run: MeasuredRun, old: Layout, found: Sequence[Prediction], unit: str, refused: tuple[Message, ...]
+    run: MeasuredRun, old: Layout, found: Sequence[tuple[PredictedStep, str]], unit: str, refused: tuple[Message, ...]
 ) -> Sweep:
+    """Rank predictions, each with what its layers recompute."""
     smallest: dict[str, float] = {}
-    for one in sorted(found, key=lambda one: one.ranks):
+    for one, _ in sorted(found, key=lambda one: one[0].ranks):
         smallest.setdefault(one.label, _get_per_second(one) / one.ranks)
-    entries = [SweepEntry(one, _get_per_second(one) / one.ranks / smallest[one.label]) for one in found]
+    entries = [
+        SweepEntry(one, _get_per_second(one) / one.ranks / smallest[one.label], recompute=recompute)
+        for one, recompute in found
+    ]
     ranked = tuple(_order_entries(entries))
     best: dict[str, Prediction] = {}
     for entry in ranked:
@@ -392,4 +446,6 @@ def _build_row(entry: SweepEntry) -> tuple[object, ...]:
         entry.is_tied,
         layout.sharded,
         layout.sequence_parallel,
+        layout.cp,
+        entry.recompute or None,
     )

@@ -1,5 +1,6 @@
 """Render a sweep over layouts as text, Markdown, spreadsheet, Parquet and JSON."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,6 +29,7 @@ GIB = 2**30
 COLUMN_KINDS: dict[str, ColumnKind] = {
     "on": "word",
     "layout": "word",
+    "recompute": "word",
     "ranks": "figure",
     "step": "figure",
     "$/1k": "figure",
@@ -105,6 +107,7 @@ def _build_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
         "on": lambda entry: numbers[entry.prediction.label],
         "ranks": lambda entry: str(entry.prediction.ranks),
         "layout": lambda entry: _shorten_layout(entry.prediction.layout or Layout()),
+        "recompute": lambda entry: entry.recompute or "none",
         "micro": lambda entry: str(entry.prediction.pipeline.micro_batches) if entry.prediction.pipeline else "",
         "batch": lambda entry: f"{_get_batch(entry):g}x",
         "step": lambda entry: format_duration(entry.prediction.step.step_time_us),
@@ -121,6 +124,8 @@ def _build_columns(sweep: SweepReport) -> dict[str, CellFormatter]:
     }
     if len(sweep.knees) == 1:
         del columns["on"]
+    if len({entry.recompute for entry in sweep.entries}) == 1:
+        del columns["recompute"]
     if all(_get_batch(entry) == 1 for entry in sweep.entries):
         del columns["batch"]
     if all(entry.prediction.ranks == count_replicas(entry.prediction) for entry in sweep.entries):
@@ -142,9 +147,9 @@ def _get_batch(entry: SweepEntry) -> float:
 
 
 def _shorten_layout(layout: Layout) -> str:
-    """Format a layout for a column, such as ``dp8 tp2``."""
+    """Format a layout for a column, such as ``fsdp8 tp2``."""
     text = str(layout).partition("= ")[2].replace("sequence parallel", "seq")
-    return text.replace(" x ", "_").replace(" ", "").replace("_", " ")
+    return re.sub(r"dp(\d+)\(sharded\)", r"fsdp\1", text.replace(" x ", "_").replace(" ", "")).replace("_", " ")
 
 
 def _number_clusters(sweep: SweepReport) -> dict[str, str]:
@@ -162,10 +167,11 @@ def _describe_best(sweep: SweepReport) -> Iterator[Message]:
     entry = sweep.entries[0]
     best = entry.prediction
     step = Figure(best.step.step_time_us, best.low_us, best.high_us)
+    parallelism = (best.layout or Layout()).parallelism
     yield predictions.BEST_LAYOUT(
         ranks=best.ranks,
         target=best.name,
-        layout=(best.layout or Layout()).parallelism,
+        layout=parallelism + (f", recomputing {entry.recompute}" if entry.recompute else ""),
         speedup=step.invert(sweep.step_time_us * best.batch_ratio).ordered,
     )
     if best.price is not None and entry.dollars_per_million is not None:
@@ -262,6 +268,7 @@ def _serialize_entry(entry: SweepEntry) -> dict[str, Any]:
         "cluster": one.label,
         "gpu": one.gpu,
         "layout": describe_layout(one.layout),
+        "recompute": entry.recompute or None,
         "step_time_us": one.step.step_time_us,
         "low_us": one.low_us,
         "high_us": one.high_us,

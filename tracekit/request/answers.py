@@ -142,19 +142,19 @@ def predict_fleet(
     return predict_fleet(inputs, request, engine, progress, reading or DEFAULT_READING)
 
 
-def sweep(run: MeasuredRun, request: SweepRequest) -> "Sweep":
+def sweep(runs: MeasuredRun | Sequence[MeasuredRun], request: SweepRequest) -> "Sweep":
     """Predict the job in many layouts.
 
     Args:
-        run: The measured run.
+        runs: The measured run; or those of one program, captured with several kinds of recomputation.
         request: The targets and the layouts.
 
     Raises:
         TracekitError: No layout can be predicted, or the trace of a host tells none.
     """
-    from tracekit.prediction.sweep import sweep
+    from tracekit.prediction.sweep import sweep_variants
 
-    return sweep(run, request)
+    return sweep_variants([runs] if isinstance(runs, MeasuredRun) else runs, request)
 
 
 def shard(

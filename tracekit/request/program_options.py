@@ -1,14 +1,15 @@
 """How a program that never ran is captured; see :mod:`tracekit.capturing`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from tracekit.bounds import MAX_COUNT
-from tracekit.capturing.options import CaptureOptions, is_training_file
+from tracekit.capturing.options import FULL, SELECTIVE, CaptureOptions, is_training_file
 from tracekit.capturing.torchtitan import read_training_file
-from tracekit.errors import RequestError
+from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import models as messages
 from tracekit.messages import name_option
 from tracekit.request.option import Option, Panel, Request, split_values
@@ -238,6 +239,23 @@ class ProgramOptions(Request):
             program, asked = self.join_job(name, request)
             return program._capture_named(name, asked)
         return self._capture_named(name, request)
+
+    def capture_recomputed(self, name: str, request: SweepRequest) -> "Iterator[Trace]":
+        """Capture a program of a sweep with each kind of recomputation that isn't asked for, where that is left open.
+
+        Args:
+            name: As for :meth:`capture_trace`.
+            request: What is asked of it.
+
+        Yields:
+            Traces; none where the program doesn't train, or has no layers that repeat.
+        """
+        is_open = request.leaves_layout_open and self.train and self.capture.recompute is None
+        if not is_open or is_training_file(name):
+            return
+        for how in (SELECTIVE, FULL):
+            with suppress(CaptureError):
+                yield replace(self, recompute=how).capture_trace(name, request)[0]
 
     def join_job(self, name: str, request: AskedOfRun) -> tuple[Self, AskedOfRun]:
         """Return the options and the request with those of a torchtitan job's file where none is given.

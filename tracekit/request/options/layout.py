@@ -204,6 +204,7 @@ class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
     panel = Panel.LAYOUT
 
     world_size: Annotated[int | Sequence[int], WORLD_SIZE] = ()
+    cp: Annotated[int | Sequence[int], CONTEXT_PARALLEL] = ()
     tp: Annotated[int | Sequence[int], TENSOR_PARALLEL] = ()
     pp: Annotated[int | Sequence[int], PIPELINE_PARALLEL] = ()
     ep: Annotated[int | Sequence[int], EXPERT_PARALLEL] = ()
@@ -220,6 +221,11 @@ class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
     def world_sizes(self) -> tuple[int, ...]:
         """Numbers of ranks."""
         return split_values(self.world_size)
+
+    @property
+    def context_parallel(self) -> tuple[int, ...]:
+        """Numbers of context-parallel ranks."""
+        return split_values(self.cp)
 
     @property
     def tensor_parallel(self) -> tuple[int, ...]:
@@ -240,6 +246,12 @@ class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
     def batch_factor(self) -> float | None:
         """The multiple of the batch; infinite for the largest that fits."""
         return parse_batch_factor(self.batch)
+
+    @property
+    def leaves_layout_open(self) -> bool:
+        """Whether no layout is asked for."""
+        asked = (self.context_parallel, self.tensor_parallel, self.pipeline_parallel, self.expert_parallel)
+        return not any((*asked, self.world_sizes, *self.sharding.values()))
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
