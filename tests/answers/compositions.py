@@ -158,6 +158,7 @@ SERVED_ASKS = {
     "--apart at once": "--gpu b200 --concurrency 4 --apart 1:1",
     "limits": "--gpu b200 --ttft-below 1s --tpot-below 30ms",
     "--tp": f"{ON_EIGHT} --tp 2",
+    "--ep": f"{ON_EIGHT} --ep 2",
     "--precision": "--gpu b200 --precision fp8 --cache-type fp8",
     "--framework": "--gpu b200 --framework sglang==0.5.6",
     "the engine's settings": "--gpu b200 --max-batched-tokens 512 --max-sequences 16 --memory-share 0.8",

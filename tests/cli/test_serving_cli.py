@@ -121,6 +121,19 @@ def test_a_model_that_does_not_fit_is_told_what_would(run, tmp_path):
     assert "Would fit: --tp 2" in err
 
 
+def test_experts_are_shared_by_groups(run, tmp_path):
+    """Of 8 GPUs, groups of 2 have the load's requests each; a GPU holds an eighth of the experts, half of the rest."""
+    experts = {"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 1024}
+    path = write(tmp_path, CONFIG | experts)
+    code, out, err = run("serving", path, "-g", "h100-sxm", "--tp", 2, "--ep", 8, "--concurrency", 8, "--json")
+    assert code == 0, err
+    (target,) = json.loads(out)["targets"]
+    assert target["gpus"] == 8
+    code, _, err = run("serving", path, "-g", "h100-sxm", "--tp", 4, "--ep", 2)
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert "Take --ep as large as --tp, or a multiple" in err
+
+
 def test_linear_attention_is_served(run, tmp_path):
     linear = {"full_attention_interval": 2, "linear_conv_kernel_dim": 4}
     linear |= {f"linear_num_{kind}_heads": 4 for kind in ("key", "value")}

@@ -177,6 +177,19 @@ def test_state_space_layers_run_in_chunks(tmp_path: Path) -> None:
     assert kernels["bytes"].null_count() == 0
 
 
+def test_groups_of_ranks_exchange_what_experts_need(tmp_path: Path) -> None:
+    """2 groups of 2 ranks with 8 sequences each: the peers of both groups, 2 apart, gather 16 rows."""
+    model = read_served_model(write(tmp_path, LATENT), None, None)
+    engine = ServingEngine("vllm", ranks=2, expert_ranks=4)
+    assert (engine.replicas, engine.world_size) == (2, 4)
+    trace = capture_engine_step(model, engine, EngineStep(8, 1, 99), None, CaptureSetting())
+    kernels = prepare_run(trace).program.kernels
+    assert kernels.filter(op="tracekit::expert_gemm").select("batch", "m").rows() == [(4, 4)] * 2
+    exchanged = kernels.filter(pl.col("op").is_in(["c10d::_allgather_base_", "c10d::_reduce_scatter_base_"]))
+    of_experts = exchanged.filter(group_ranks="[0,2]")
+    assert of_experts["bytes"].to_list() == [16 * HIDDEN * 2] * 2
+
+
 def test_ranks_share_experts(tmp_path: Path) -> None:
     """4 ranks with 8 sequences each gather 32 rows; each has 4 of 16 experts, and of 32 x 4 pairs a quarter."""
     model = read_served_model(write(tmp_path, LATENT), None, None)
@@ -199,7 +212,7 @@ def test_ranks_share_experts(tmp_path: Path) -> None:
     [
         (ServingEngine("vllm", ranks=3), "16 heads"),
         (ServingEngine("vllm", expert_ranks=3), "16 experts"),
-        (ServingEngine("vllm", ranks=2, expert_ranks=4), "--tp"),
+        (ServingEngine("vllm", ranks=4, expert_ranks=2), "--tp"),
     ],
 )
 def test_what_cannot_be_shared_is_refused(tmp_path: Path, engine: ServingEngine, reason: str) -> None:

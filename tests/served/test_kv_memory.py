@@ -7,7 +7,7 @@ import pytest
 from predictors import load_gpu
 from tracekit.models.llm import ModelConfig, parse_model_config
 from tracekit.served.kv_memory import CacheMemory, compute_cache_memory
-from tracekit.served.model import ServedModel
+from tracekit.served.model import CACHE_BYTES, ServedModel
 
 SIZES = {
     "model_type": "llama",
@@ -61,6 +61,36 @@ def test_windows_hold_no_more_than_their_tokens() -> None:
     memory = compute(read(model_type="mistral", sliding_window=100))
     assert memory.token_bytes == 0
     assert memory.compute_sequence_bytes(10**6) == 192 * 100
+
+
+def test_what_experts_need_is_gathered_from_all_groups() -> None:
+    """Of 100 tokens of each of 4 groups 64 numbers of 2 bytes come in, and as many go back."""
+    model, more = read(), {"weight_bytes": 1e9, "cache_item_bytes": 2.0, "share": 0.5, "max_tokens": 100}
+    made = [
+        compute_cache_memory(model, load_gpu("h100-sxm"), ranks=1, replicas=one, max_sequences=10, **more)
+        for one in (1, 4)
+    ]
+    assert made[1].working_bytes - made[0].working_bytes == 4 * 100 * 64 * 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("precision", "bits"),
+    [("bf16", 16), ("fp8", 8), ("fp8_block", 8 + 32 / 128**2), ("nvfp4", 4 + 8 / 16), ("mxfp4", 4 + 8 / 32)],
+)
+def test_formats_of_weights(precision: str, bits: float) -> None:
+    """A scale of 32 bits for 128 x 128 weights, one of 8 for 16 or 32; vocabularies stay in 16 bits."""
+    elements = 3 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256)
+    found = ServedModel(read(), precision).count_weight_bytes(1)
+    assert found == pytest.approx(elements * bits / 8 + 2 * 2 * 64_000, rel=1e-3)
+
+
+@pytest.mark.parametrize(("cache_type", "item_bytes"), [("bf16", 2), ("fp16", 2), ("fp8", 1)])
+def test_latent_attention_caches_one_row_whatever_the_ranks(cache_type: str, item_bytes: int) -> None:
+    """512 compressed numbers and 64 rotated ones, in each of three layers."""
+    sizes = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
+    latent = read(model_type="deepseek_v2", q_lora_rank=None, num_key_value_heads=8, **sizes)
+    for ranks in (1, 8):
+        assert compute(latent, ranks, CACHE_BYTES[cache_type]).token_bytes == 3 * 576 * item_bytes
 
 
 def test_weights_are_counted_from_the_sizes() -> None:

@@ -42,6 +42,20 @@ def test_engines_apart_take_a_prompt_then_its_answer() -> None:
     assert figures["e2e_p50_ms"].likely == pytest.approx(2.0 + 0.5 + 4 * 1.015, rel=0.001)
 
 
+def test_groups_share_a_load() -> None:
+    """Two groups of two GPUs take half of it each; of three requests at once, one group has one and the other two."""
+    alone, both = simulate(), simulate(groups=2)
+    assert both.all_gpus == 4
+    one, two = alone.answer(RequestLoad(concurrency=1)).figures, both.answer(RequestLoad(concurrency=2)).figures
+    assert two["tpot_mean_ms"] == one["tpot_mean_ms"]
+    assert two["output_tokens_per_s"].likely == pytest.approx(2 * one["output_tokens_per_s"].likely)
+    assert two["joules_per_token"] == one["joules_per_token"]
+    slow, fast = alone.answer(RequestLoad(rate=10)).figures, both.answer(RequestLoad(rate=20)).figures
+    assert fast["e2e_p50_ms"] == slow["e2e_p50_ms"]
+    assert RequestLoad(concurrency=3).split(2) == RequestLoad(concurrency=2)
+    assert RequestLoad(concurrency=3).count_parts(2) == 1.5
+
+
 def test_an_engine_that_waits_for_the_other_draws_idle_power() -> None:
     """One request keeps one of two engines busy at a time; both draw 100 W, busy or not, until its last token."""
     apart = simulate(replicas=Replicas(1, 1, 1.0), pattern=Pattern(make_requests(1, 500, 5), count=1))

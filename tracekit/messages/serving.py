@@ -14,8 +14,8 @@ SERVING_LENGTHS_TWICE = error(
 )
 SERVING_EXPERTS = error("{path} describes no experts that {--ep} could share.")
 SERVING_EXPERT_RANKS = error(
-    "Of an engine, {expert_ranks:count rank} share the experts where {ranks} share each layer.",
-    "Take {--ep} as large as {--tp}, or {--tp 1}: then each rank has requests of its own.",
+    "Of an engine, {expert_ranks:count rank} can't share the experts where {ranks} share each layer.",
+    "Take {--ep} as large as {--tp}, or a multiple: then each {--tp} ranks have requests of their own.",
 )
 SERVING_DRAFT = error(
     "{accepted} accepted tokens a step need more than {drafted:count draft token}.",
@@ -26,7 +26,9 @@ SERVING_APART_AT_ONCE = error(
 )
 SERVING_PRECISION = error("{given!r} is no {what} of a served model.", "Known are {known:list}.")
 SERVING_PERCENTILE = error("{given} is no percentile of the answer.", "Give one of {known:list}.")
-SERVING_CLUSTER_SMALL = error("{cluster} has {gpus:count GPU}, and {--tp} needs {ranks}.", "Give a larger cluster.")
+SERVING_CLUSTER_SMALL = error(
+    "{cluster} has {gpus:count GPU}, and {--tp} with {--ep} needs {ranks}.", "Give a larger cluster."
+)
 SERVING_DISAGGREGATED = error(
     "{given!r} is no split of replicas.", "Give replicas that prefill and replicas that decode, such as 2:6."
 )
@@ -40,6 +42,9 @@ SERVING_LEFT_OUT = warning(
     "Asked alone, one of them tells what would fit.",
 )
 SERVING_FITS_TP = note("{--tp} {tp}")
+SERVING_FITS_EP = note("{--ep} {ep}")
+SERVING_FITS_PRECISION = note("{--precision} {precision}")
+SERVING_FITS_CACHE = note("{--cache-type} {cache}")
 SERVING_FITS_TOKENS = note("requests of at most {tokens:,} tokens")
 SERVING_FITS_NOTHING = note("weights of fewer bits, or another GPU")
 SERVING_PREEMPTED = note(

@@ -251,7 +251,7 @@ def serving(
             measure_engine_steps(runs),
             question.model,
             question.engine,
-            _find_node(gpus.pop(), question.engine.ranks),
+            _find_node(gpus.pop(), question.engine.world_size),
             question.mean_context,
         )
         question = replace(question, calibration=own)
@@ -259,11 +259,11 @@ def serving(
     found: list[ServedTarget] = []
     misfits: dict[str, ServingError] = {}
     for target in targets:
-        cluster = target.cluster or _find_node(target.gpu.gpu.slug, question.engine.ranks)
-        if cluster.gpus < question.engine.ranks:
+        cluster = target.cluster or _find_node(target.gpu.gpu.slug, question.engine.world_size)
+        if cluster.gpus < question.engine.world_size:
             raise RequestError(
                 serving_messages.SERVING_CLUSTER_SMALL(
-                    cluster=cluster.slug, gpus=cluster.gpus, ranks=question.engine.ranks
+                    cluster=cluster.slug, gpus=cluster.gpus, ranks=question.engine.world_size
                 )
             )
         progress(serving_messages.SERVING_TARGET(gpu=cluster.gpu.slug))
@@ -308,7 +308,7 @@ def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest)
     text, name = (config, "config.json") if isinstance(config, bytes) else (read_config_text(Path(config)), str(config))
     return ServingQuestion(
         model=parse_served_model(text, name, request.precision, request.cache_type),
-        engine=ServingEngine(framework, version, request.tp or 1),
+        engine=ServingEngine(framework, version, request.tp or 1, request.ep or 1),
         pattern=Pattern(lengths, request.spread, request.requests),
         loads=tuple(loads),
         limits=Limits(ttft_ms, tpot_ms, request.percentile or Limits().percentile),

@@ -1,8 +1,9 @@
 """What a served model does on each target: its cache, its loads, the largest load under limits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 from predictors import Gpu
 from tracekit.comm import Cluster
@@ -13,7 +14,7 @@ from tracekit.served.calibrate import EngineCalibration
 from tracekit.served.defaults import ENGINE_DEFAULTS, FRONT_END_TOKEN_US
 from tracekit.served.kv_memory import CacheMemory, ServingError, compute_cache_memory
 from tracekit.served.loop import Scheduler
-from tracekit.served.model import CACHE_BYTES, ServedModel, ServingEngine
+from tracekit.served.model import CACHE_BYTES, WEIGHT_BYTES, ServedModel, ServingEngine
 from tracekit.served.simulate import (
     LoadAnswer,
     Pattern,
@@ -31,7 +32,7 @@ CONTEXTS = (1024, 4096, 16384, 65536, 131072)
 """Lengths for which the sequences that fit are told, beside the asked one."""
 MAX_GRID_SEQUENCES = 1024
 MAX_CURVE = 512
-MOST_RANKS = 8
+MOST_RANKS, MOST_EXPERT_RANKS = 8, 64
 HOST_BOUND_SHARE = 0.5
 DOLLARS_PER_MILLION = "dollars_per_million_tokens"
 
@@ -175,11 +176,12 @@ def serve_on(question: ServingQuestion, cluster: Cluster, price: float | None) -
     """
     memory = compute_memory(question, cluster)
     longest = question.pattern.requests.longest + question.draft_tokens
-    if memory.cache_bytes < memory.compute_sequence_bytes(longest):
+    if not _fits(memory, longest):
         raise ServingError(_explain_misfit(question, cluster, memory, longest))
     simulation = _build_simulation(question, cluster, memory)
     loads = tuple(_add_dollars(simulation.answer(load), price, simulation.all_gpus) for load in question.loads)
-    most = min(max(memory.count_sequences(int(longest)), 1), MAX_CURVE)
+    groups = question.engine.replicas
+    most = min(max(memory.count_sequences(int(longest)), 1) * groups, MAX_CURVE)
     usual = replace(simulation, pattern=replace(question.pattern, count=None))
     curve = (
         ()
@@ -188,7 +190,7 @@ def serve_on(question: ServingQuestion, cluster: Cluster, price: float | None) -
     )
     largest = _find_largest(question, simulation, price) if question.limits.are_given else None
     lengths = sorted({longest, *(one for one in CONTEXTS if one > longest)})
-    sequences = {one: memory.count_sequences(one) for one in lengths}
+    sequences = {one: memory.count_sequences(one) * groups for one in lengths}
     notes = tuple(_list_notes(question, cluster, simulation, loads))
     return ServedTarget(
         cluster, simulation.all_gpus, memory, sequences, loads, curve, largest, price, notes,
@@ -198,12 +200,13 @@ def serve_on(question: ServingQuestion, cluster: Cluster, price: float | None) -
 
 def compute_memory(question: ServingQuestion, cluster: Cluster) -> CacheMemory:
     """Compute what one GPU of a target holds."""
-    ranks, (max_tokens, max_sequences) = question.engine.ranks, question.get_step_limits(cluster.gpu)
+    engine, (max_tokens, max_sequences) = question.engine, question.get_step_limits(cluster.gpu)
     return compute_cache_memory(
         question.model.config,
         cluster.gpu,
-        ranks=ranks,
-        weight_bytes=question.model.count_weight_bytes(ranks),
+        ranks=engine.ranks,
+        replicas=engine.replicas,
+        weight_bytes=question.model.count_weight_bytes(engine.ranks, engine.expert_ranks),
         cache_item_bytes=CACHE_BYTES[question.model.cache_type],
         share=question.usable_share,
         max_tokens=max_tokens,
@@ -243,7 +246,8 @@ def _build_simulation(question: ServingQuestion, cluster: Cluster, memory: Cache
     if question.replicas:
         transfer_us = memory.token_bytes / (question.link_gbps * 1e3)
         replicas = Replicas(*question.replicas, transfer_us)
-    return Simulation(question.pattern, scheduler, tables, question.engine.ranks, compute_idle_w(gpu), replicas)
+    engine = question.engine
+    return Simulation(question.pattern, scheduler, tables, engine.ranks, compute_idle_w(gpu), replicas, engine.replicas)
 
 
 def _add_dollars(answer: LoadAnswer, price: float | None, gpus: int) -> LoadAnswer:
@@ -257,7 +261,7 @@ def _add_dollars(answer: LoadAnswer, price: float | None, gpus: int) -> LoadAnsw
 
 def _find_largest(question: ServingQuestion, simulation: Simulation, price: float | None) -> LargestLoad:
     by_rate = bool(question.replicas) or any(load.rate for load in question.loads)
-    most = simulation.scheduler.max_sequences
+    most = simulation.scheduler.max_sequences * simulation.groups
 
     def meets(table: EngineStepTable, load: RequestLoad) -> bool:
         served = simulation.serve(load, table)
@@ -276,12 +280,9 @@ def _find_largest(question: ServingQuestion, simulation: Simulation, price: floa
 
 def _explain_misfit(question: ServingQuestion, cluster: Cluster, memory: CacheMemory, longest: int) -> Message:
     remedies: list[Message] = []
-    ranks = question.engine.ranks
-    while ranks < MOST_RANKS and not remedies:
-        ranks *= 2
-        wider = compute_memory(replace(question, engine=replace(question.engine, ranks=ranks)), cluster)
-        if wider.cache_bytes >= wider.compute_sequence_bytes(longest):
-            remedies.append(messages.SERVING_FITS_TP(tp=ranks))
+    for kind in _list_remedies(question):
+        fitting = (remedy for other, remedy in kind if _fits(compute_memory(other, cluster), longest))
+        remedies += [*islice(fitting, 1)]
     left = memory.cache_bytes - memory.fixed_bytes - memory.window_bytes
     if left > 0 and memory.token_bytes and left // memory.token_bytes >= 1:
         remedies.append(messages.SERVING_FITS_TOKENS(tokens=int(left // memory.token_bytes)))
@@ -293,6 +294,47 @@ def _explain_misfit(question: ServingQuestion, cluster: Cluster, memory: CacheMe
         needed_bytes=memory.compute_sequence_bytes(longest),
         remedies=remedies or [messages.SERVING_FITS_NOTHING()],
     )
+
+
+def _fits(memory: CacheMemory, tokens: float) -> bool:
+    return memory.cache_bytes >= memory.compute_sequence_bytes(int(tokens))
+
+
+Remedies = Iterator[tuple[ServingQuestion, Message]]
+
+
+def _list_remedies(question: ServingQuestion) -> tuple[Remedies, ...]:
+    """List what takes less memory, kind by kind, each from the smallest change on: GPUs, weights, the cache."""
+    return _add_gpus(question), _narrow_weights(question), _narrow_cache(question)
+
+
+def _add_gpus(question: ServingQuestion) -> Remedies:
+    """Yield engines of more GPUs: that share each layer, or the experts where these are shared already."""
+    engine, layers = question.engine, question.model.config.layers
+    shares_experts = engine.expert_ranks > 1
+    ranks = engine.expert_ranks if shares_experts else engine.ranks
+    while (ranks := 2 * ranks) <= (MOST_EXPERT_RANKS if shares_experts else MOST_RANKS):
+        if any((one.experts if shares_experts else one.heads) % ranks for one in layers):
+            return
+        wider = replace(engine, expert_ranks=ranks) if shares_experts else replace(engine, ranks=ranks)
+        told = messages.SERVING_FITS_EP(ep=ranks) if shares_experts else messages.SERVING_FITS_TP(tp=ranks)
+        yield replace(question, engine=wider), told
+
+
+def _narrow_weights(question: ServingQuestion) -> Remedies:
+    """Yield weights of fewer bits."""
+    now = WEIGHT_BYTES[question.model.precision]
+    for precision in ("fp8", "int4"):
+        if WEIGHT_BYTES[precision] < now:
+            narrower = replace(question.model, precision=precision)
+            yield replace(question, model=narrower), messages.SERVING_FITS_PRECISION(precision=precision)
+
+
+def _narrow_cache(question: ServingQuestion) -> Remedies:
+    """Yield a cache of fewer bits."""
+    if CACHE_BYTES[question.model.cache_type] > CACHE_BYTES["fp8"]:
+        narrower = replace(question.model, cache_type="fp8")
+        yield replace(question, model=narrower), messages.SERVING_FITS_CACHE(cache="fp8")
 
 
 def _list_notes(

@@ -129,6 +129,7 @@ class EngineKernel:
         needs: Size of the step without which it isn't launched.
         group: Description of a collective's ranks; empty of all other kernels.
         group_ranks: Number of these.
+        group_stride: Distance of one to the next.
     """
 
     op: str
@@ -139,6 +140,7 @@ class EngineKernel:
     needs: str = "tokens"
     group: str = ""
     group_ranks: int = 0
+    group_stride: int = 1
 
     def call(self, step: StepSizes) -> Call | None:
         """Return its call in a step; None where the step has nothing for it."""
@@ -146,7 +148,12 @@ class EngineKernel:
             return None
         dims: list[Any] = [[_count(size, step) for size in shape] for shape in self.shapes]
         types = [*self.types, *["Scalar"] * (len(dims) + len(self.values) - len(self.types))]
-        noted = {"Group size": self.group_ranks, "Process Group Description": self.group} if self.group else {}
+        noted: dict[str, Any] = {}
+        if self.group:
+            noted = {"Group size": self.group_ranks, "Process Group Description": self.group}
+        if self.group_stride > 1:
+            members = range(0, self.group_ranks * self.group_stride, self.group_stride)
+            noted["Process Group Ranks"] = json.dumps([*members], separators=(",", ":"))
         return Call(
             self.op,
             [*dims, *[[] for _ in self.values]],
@@ -263,7 +270,7 @@ def _check_split(config: ModelConfig, engine: ServingEngine) -> None:
     for experts in counts:
         if experts % expert_ranks:
             raise LayoutError(layouts.EXPERTS_INDIVISIBLE(experts=experts, ranks=expert_ranks))
-    if expert_ranks != ranks and ranks > 1:
+    if expert_ranks % ranks:
         raise LayoutError(messages.SERVING_EXPERT_RANKS(ranks=ranks, expert_ranks=expert_ranks))
 
 
@@ -406,7 +413,10 @@ class _KernelList:
             out, own = ((one, self._config.hidden) for one in rows)
             op, kernel = kind
             ranks = self._engine.replicas
-            yield EngineKernel(op, (out, own), (HALF, HALF), kernel, group=EXPERT_GROUP, group_ranks=ranks)
+            yield EngineKernel(
+                op, (out, own), (HALF, HALF), kernel,
+                group=EXPERT_GROUP, group_ranks=ranks, group_stride=self._ranks,
+            )  # fmt: skip
 
     def _gather_logits(self, logits: Shape, own: int) -> Iterator[EngineKernel]:
         """Yield the all-gather of the ranks' parts of the logits, by NCCL."""

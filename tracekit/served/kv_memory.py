@@ -65,6 +65,7 @@ def compute_cache_memory(
     gpu: Gpu,
     *,
     ranks: int,
+    replicas: int = 1,
     weight_bytes: float,
     cache_item_bytes: float,
     share: float,
@@ -77,6 +78,7 @@ def compute_cache_memory(
         model: The model.
         gpu: The GPU.
         ranks: GPUs that tensor parallelism splits a layer over.
+        replicas: Groups of them whose tokens each GPU gathers for its experts.
         weight_bytes: Weights on each.
         cache_item_bytes: Of an element of the cache.
         share: Fraction of the GPU's memory that the engine takes.
@@ -85,7 +87,8 @@ def compute_cache_memory(
     """
     widest = max(_count_widest(layer) for layer in model.layers) / ranks
     logits = max_sequences * model.vocabulary * STATE_BYTES / ranks
-    working = max_tokens * (widest + 4 * model.hidden) * ACTIVATION_BYTES + logits + ENGINE_BYTES
+    gathered = 2 * replicas * model.hidden if replicas > 1 else 0
+    working = max_tokens * (widest + 4 * model.hidden + gathered) * ACTIVATION_BYTES + logits + ENGINE_BYTES
     full = [one for one in model.layers if one.linear is None and not one.window]
     windowed = [one for one in model.layers if one.linear is None and one.window]
     states = [one for one in model.layers if one.linear is not None]

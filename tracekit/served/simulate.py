@@ -43,6 +43,14 @@ class RequestLoad:
     concurrency: int = 0
     rate: float = 0.0
 
+    def split(self, groups: int) -> "RequestLoad":
+        """Return the part of a group among some, at least one request at once."""
+        return RequestLoad(-(-self.concurrency // groups), self.rate / groups)
+
+    def count_parts(self, groups: int) -> float:
+        """Count the groups that such parts make up: less than all where some have fewer requests."""
+        return self.concurrency / self.split(groups).concurrency if self.concurrency else float(groups)
+
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
@@ -115,9 +123,10 @@ class Simulation:
         pattern: The requests.
         scheduler: How the engine forms its steps.
         tables: How long they take.
-        gpus: GPUs of an engine.
+        gpus: GPUs that share the requests of an engine.
         idle_w: What each draws when it does nothing.
         replicas: Engines that prefill and decode apart; None for one that does both.
+        groups: Groups of such GPUs in an engine, each with requests of its own (attention data parallel).
     """
 
     pattern: Pattern
@@ -126,12 +135,18 @@ class Simulation:
     gpus: int
     idle_w: float
     replicas: Replicas | None = None
+    groups: int = 1
     _kept: dict[RequestLoad, LoadAnswer] = field(default_factory=dict, init=False)
 
     @property
     def all_gpus(self) -> int:
         """GPUs of all engines."""
-        return self.gpus * (self.replicas.prefill + self.replicas.decode if self.replicas else 1)
+        return self.gpus * self.groups * self.engines
+
+    @property
+    def engines(self) -> int:
+        """Number of engines."""
+        return self.replicas.prefill + self.replicas.decode if self.replicas else 1
 
     def answer(self, load: RequestLoad) -> LoadAnswer:
         """Return what users of a load wait for."""
@@ -148,11 +163,15 @@ class Simulation:
         return self._kept[load]
 
     def serve(self, load: RequestLoad, table: EngineStepTable, front_end: float = 1.0) -> Latencies:
-        """Serve a load at one speed of steps, and of the front end over the likely one."""
-        requests, scheduler = self.pattern.make(load), self.scheduler.scale_front_end(front_end)
+        """Serve a load at one speed of steps, and of the front end over the likely one.
+
+        One group's part of it is run, as each has a like one.
+        """
+        part, scheduler = load.split(self.groups), self.scheduler.scale_front_end(front_end)
+        requests = self.pattern.make(part)
         if self.replicas is not None:
             return self._serve_apart(requests, load, table, scheduler, self.replicas)
-        served = run_engine(requests, scheduler, table, load.concurrency)
+        served = run_engine(requests, scheduler, table, part.concurrency)
         return self._summarise(served, served.last_us, load, served.joules, served.busy_us)
 
     def _serve_apart(
@@ -201,11 +220,11 @@ class Simulation:
         for percentile in PERCENTILES:
             figures[f"itl_p{percentile}_ms"] = served.compute_gap_us(percentile) / 1e3
         output = float(requests.output_tokens.sum())
-        figures["output_tokens_per_s"] = SECOND_US * output / span_us
-        figures["total_tokens_per_s"] = SECOND_US * (output + float(requests.input_tokens.sum())) / span_us
-        figures["requests_per_s"] = SECOND_US * requests.arrival_us.size / span_us
-        engines = self.all_gpus / self.gpus
-        idle_joules = self.idle_w * max(engines * span_us - busy_us, 0.0) / 1e6
+        a_second = SECOND_US * load.count_parts(self.groups) / span_us
+        figures["output_tokens_per_s"] = a_second * output
+        figures["total_tokens_per_s"] = a_second * (output + float(requests.input_tokens.sum()))
+        figures["requests_per_s"] = a_second * requests.arrival_us.size
+        idle_joules = self.idle_w * max(self.engines * span_us - busy_us, 0.0) / 1e6
         figures["joules_per_token"] = (joules + idle_joules) * self.gpus / output
         is_overloaded = bool(load.rate) and self._is_queue_growing(served)
         return Latencies(figures, served.preemptions, is_overloaded)
