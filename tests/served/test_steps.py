@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import tracekit as tk
+from predictors.given_files import read_toml
 from tests.served.test_engine_step import DENSE, LATENT, write
 from tracekit.comm import load_cluster
 from tracekit.request import PredictRequest
 from tracekit.request.program_options import ProgramOptions
+from tracekit.served.defaults import HOST_FILE, load_host_times
 from tracekit.served.engine_kernels import StepSizes
 from tracekit.served.engine_step import read_served_model
 from tracekit.served.model import ServingEngine
@@ -39,13 +41,28 @@ def test_steps_take_what_predict_says(
     }
     model = read_served_model(name, precision, None)
     found = predict_engine_steps(model, ServingEngine("vllm", None, ranks), load_cluster(f"{ranks}x{gpu}"), SHAPES)
-    # 500, 2,000 and 4,000 us for a step, and 5, 20 and 30 for each of 8 sequences or 3 prompts.
-    assert found.host_us.T.tolist() == [[540, 2160, 4240], [515, 2060, 4090]]
+    # 400, 1,800 and 2,900 us for a step, and 5, 15 and 24 for each of 8 sequences or 3 prompts.
+    assert found.host_us.T.tolist() == [[440, 1920, 3092], [415, 1845, 2972]]
     for (batch, program), gpu_us in zip(asked.items(), found.gpu_us.T, strict=True):
         trace, left = program.capture_trace(name, PredictRequest(**where, framework="vllm", batch=batch))
         (predicted,) = tk.predict(trace, **where, framework=left.framework, no_calibration=True).values()
         ends = (predicted.low_us, predicted.step.step_time_us, predicted.high_us)
         assert gpu_us == pytest.approx(ends, rel=1e-6)
+
+
+@pytest.mark.parametrize("seen", read_toml(HOST_FILE)["seen"], ids=lambda seen: f"{seen['engine']} {seen['us']}")
+def test_times_of_the_cpu_agree_with_those_seen(seen: dict[str, Any]) -> None:
+    """A whole is inside the interval, a part below its high end, and what a step took at most above its low end."""
+    low, likely, high = load_host_times()[seen["engine"]].compute_us(np.array([float(seen["sequences"])]))[:, 0]
+    assert low < likely < high
+    holds = {
+        "paces": low <= seen["us"] <= high,
+        "part": seen["us"] <= high,
+        "at_most": likely <= seen["us"],
+        "elsewhere": seen["us"] > high,
+    }
+    assert holds[seen["kind"]]
+    assert seen["source"]
 
 
 def test_the_longer_of_gpu_and_host_is_the_step() -> None:

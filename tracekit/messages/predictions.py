@@ -230,8 +230,8 @@ SEQUENCE_LONGEST = note(
 ATTENTION_OF_CAPTURE = note("Attention is computed by {kernels}.", "{--attention} chooses another way.")
 ENGINE_OF_CAPTURE = note(
     "These are the kernels that {engine} launches, without its scheduler, sampling of requests and detokenising: they "
-    "take the CPU {low_us} to {high_us} a step, which no trace measured here, and on one machine {seen_us}. Where the "
-    "GPU takes less, that sets the pace."
+    "take the CPU {likely_us} a step ({low_us} to {high_us}), by what is public of such steps, and on one machine "
+    "{seen_us}. Where the GPU takes less, that sets the pace."
 )
 RECURRENCE_OF_CAPTURE = note(
     "Recurrent layers run as cuDNN's standard algorithm does, a GEMM and a pointwise kernel for each step in time, one "

@@ -55,8 +55,8 @@ SERVING_OVERLOADED = note(
     "the first token the longer the load lasts."
 )
 SERVING_HOST_BOUND = note(
-    "{gpu}: the engine's CPU sets the pace of {share_pct} of the kinds of decode steps; its time isn't measured but a "
-    "judgement, in the interval."
+    "{gpu}: the engine's CPU sets the pace of {share_pct} of the kinds of decode steps; its time is "
+    "that of steps elsewhere, with their interval."
 )
 SERVING_DRAFT_COST = note(
     "A draft token is assumed to cost what one of the model's {layers} layers does, and each step to give "

@@ -17,6 +17,7 @@ UNKNOWN_CAPTURED_US = 2.0
 """Time of a captured kernel of unknown work, about that of the shortest ones."""
 
 Size = Annotated[int, msgspec.Meta(ge=0)]
+Time = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class CaptureFacts:
         left_out: What its description has and the capture lacks.
         stack: The framework that trains it; 'unknown' where only a config tells of it, empty where its code runs.
         engine: The serving engine whose kernels it has; empty where PyTorch runs it.
+        engine_host_us: CPU time of the engine's step beside the GPU's: low, likely, high.
         ranks: Ranks of the job that it is one of.
     """
 
@@ -118,6 +120,7 @@ class CaptureFacts:
     left_out: tuple[str, ...] = ()
     stack: str = ""
     engine: str = ""
+    engine_host_us: tuple[Time, Time, Time] = (0.0, 0.0, 0.0)
     ranks: Annotated[int, msgspec.Meta(ge=1)] = 1
 
     def to_dict(self) -> dict[str, object]:

@@ -274,9 +274,8 @@ def note_unknown_time(changed: ChangedStep, least_us: float) -> Iterator[Message
         yield told.UNKNOWN_TIME_VARIES(shorter_us=changed.step_us - least_us, least_us=least_us)
 
 
-ENGINE_HOST_US, SEEN_ENGINE_HOST_US = (500.0, 4000.0), 30_000.0
-"""CPU time of an engine's step beside the GPU's, a judgement; the longest seen: vLLM 0.11 on a B200 machine
-(ML.ENERGY's leaderboard)."""
+SEEN_ENGINE_HOST_US = 30_000.0
+"""The longest CPU time of an engine's step that was seen, of vLLM 0.11 on a B200 machine (ML.ENERGY's leaderboard)."""
 
 
 def note_captured_program(program: Program) -> Iterator[Message]:
@@ -300,9 +299,11 @@ def note_captured_program(program: Program) -> Iterator[Message]:
     elif facts and stack.time_ratio != 1.0:
         fusion = told.STACK_FUSED() if stack.fuses else told.STACK_UNFUSED()
         yield told.STACK_OF_CAPTURE(stack=facts.stack, fusion=fusion, ratio=stack.time_ratio)
-    if facts and facts.engine:
-        low_us, high_us = ENGINE_HOST_US
-        yield told.ENGINE_OF_CAPTURE(engine=facts.engine, low_us=low_us, high_us=high_us, seen_us=SEEN_ENGINE_HOST_US)
+    if facts and facts.engine and facts.engine_host_us[-1]:
+        low_us, likely_us, high_us = facts.engine_host_us
+        yield told.ENGINE_OF_CAPTURE(
+            engine=facts.engine, low_us=low_us, likely_us=likely_us, high_us=high_us, seen_us=SEEN_ENGINE_HOST_US
+        )
 
 
 def note_captured_host(host: str | float, times: HostTimes) -> Iterator[Message]:

@@ -1,9 +1,15 @@
-"""How serving engines form steps and take memory unless they are told."""
+"""How serving engines form steps, take memory and keep their CPU busy unless they are told."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
 
 from predictors import Gpu
+from predictors.given_files import read_toml
+from tracekit.arrays import Floats
 
 LARGE_MEMORY_BYTES = 70 * 2**30
 FRONT_END_TOKEN_US = 4.0
@@ -56,3 +62,32 @@ ENGINE_DEFAULTS: Mapping[str, EngineDefaults] = {
 (max_num_tokens, max_batch_size, free_gpu_memory_fraction, no chunked context). The front end is what brings published
 times to the first token nearest, of TensorRT-LLM with Qwen3-32B in fp8 on H100 and of vLLM with the same in bf16; other
 models were left out. SGLang's hardly depend on it: it has vLLM's."""
+
+HOST_FILE = Path(__file__).with_name("host_times.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHostTimes:
+    """CPU time of an engine's step, which the GPU's work hides where that takes longer.
+
+    Attributes:
+        step_us: Of a step: low, likely and high.
+        sequence_us: Of each of its sequences besides.
+    """
+
+    step_us: Floats
+    sequence_us: Floats
+
+    def compute_us(self, sequences: Floats) -> Floats:
+        """Return rows of low, likely and high for steps of so many sequences."""
+        return np.asarray(self.step_us[:, None] + self.sequence_us[:, None] * sequences)
+
+
+@functools.cache
+def load_host_times() -> Mapping[str, EngineHostTimes]:
+    """Load the CPU times of engines' steps by engine; their file says what each rests on."""
+    intervals = read_toml(HOST_FILE)["interval"]
+    return {
+        engine: EngineHostTimes(np.array(one["step_us"], float), np.array(one["sequence_us"], float))
+        for engine, one in intervals.items()
+    }

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tracekit.capturing.calls import OpProfile
 from tracekit.capturing.options import CONFIG_SUFFIX
 from tracekit.capturing.program import CapturedProgram
@@ -11,6 +13,7 @@ from tracekit.errors import RequestError
 from tracekit.messages import models
 from tracekit.models.captured import CaptureFacts
 from tracekit.models.llm import read_config_text
+from tracekit.served.defaults import load_host_times
 from tracekit.served.engine_kernels import HEAD, Place, StepSizes, list_engine_kernels
 from tracekit.served.kv_memory import count_cached
 from tracekit.served.model import ACTIVATION_BYTES, CACHE_BYTES, QUANTISED, STORED, ServedModel, ServingEngine
@@ -101,6 +104,8 @@ def build_engine_step(model: ServedModel, engine: ServingEngine, step: EngineSte
     held = round(weights + cache * CACHE_BYTES[model.cache_type])
     widest = max((layer.mlp_width * (2 if layer.is_gated else 1) for layer in model.config.layers), default=0)
     live = round(step.sequences * step.tokens * (2 * model.config.hidden + widest) * ACTIVATION_BYTES)
+    host_us = load_host_times()[engine.framework].compute_us(np.array([float(step.sequences)]))
+    low_us, likely_us, high_us = host_us[:, 0].tolist()
     facts = CaptureFacts(
         gpu="",
         parameters=round(model.count_parameters()),
@@ -112,6 +117,7 @@ def build_engine_step(model: ServedModel, engine: ServingEngine, step: EngineSte
         tokens=step.sequences * step.tokens,
         quantization=model.precision if model.precision in (*QUANTISED, *STORED) else "",
         engine=engine.name,
+        engine_host_us=(low_us, likely_us, high_us),
         ranks=engine.world_size,
     )
     return CapturedProgram(f"{model.config.architecture} on {engine.name}", calls, profile, facts)

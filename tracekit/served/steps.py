@@ -1,7 +1,7 @@
 """How long the steps of a serving engine take, from the kernels that it launches for a model."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -25,18 +25,10 @@ from tracekit.prediction.intervals import PS_PER_US, KernelSums, compute_end_fac
 from tracekit.prediction.kernel_times import KernelTimePredictor
 from tracekit.prediction.part import ENGINE_HALF_WIDTH
 from tracekit.run import prepare_run
+from tracekit.served.defaults import load_host_times
 from tracekit.served.engine_kernels import StepSizes, list_engine_kernels
 from tracekit.served.model import ServedModel, ServingEngine
 
-HOST_US: Mapping[str, tuple[float, float, float]] = {
-    "vllm": (500.0, 2000.0, 4000.0),
-    "sglang": (500.0, 1500.0, 3000.0),
-    "trtllm": (500.0, 1500.0, 3000.0),
-}
-"""CPU time of a step that the GPU's work hides: low, likely, high. A judgement; vLLM 0.11 was seen to take 30 ms on a
-B200 machine (ML.ENERGY's leaderboard), which lies outside."""
-HOST_SEQUENCE_US: Mapping[str, float] = {"vllm": 20.0, "sglang": 12.0, "trtllm": 12.0}
-"""The same for each sequence of the step, likewise a judgement."""
 AROUND_US = 2 * LAUNCH_US
 """From a step's launch to its first kernel, and from its last one to the host."""
 
@@ -109,9 +101,7 @@ def predict_engine_steps(
             held = change_clock(held, spread_slowdown(held, slower), target.gpu)
         gpu_us[:, number] = _sum_step(held, of_step[rows])
         joules[number] = of_step[rows] @ (held["time_us"].to_numpy() * power_w[rows])
-    low, usual, high = HOST_US[engine.framework]
-    each = HOST_SEQUENCE_US[engine.framework] * (steps.sequences + steps.prompts)
-    host_us = np.stack([low + each / 4, usual + each, high + 1.5 * each])
+    host_us = load_host_times()[engine.framework].compute_us(steps.sequences + steps.prompts)
     return EngineStepTimes(gpu_us, host_us, joules / gpu_us[1])
 
 
