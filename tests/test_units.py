@@ -6,12 +6,14 @@ from tracekit.format import (
     format_bytes,
     format_change,
     format_count,
+    format_dollar_range,
     format_dollars,
     format_duration,
     format_interval,
     format_number,
     format_percent,
     format_quantity,
+    format_range,
     shorten_kernel_name,
 )
 
@@ -75,7 +77,17 @@ def test_what_rounds_up_to_the_next_digit_has_no_fourth_one():
 
 def test_small_amounts_have_two_digits_also_where_the_last_is_0():
     assert [format_dollars(amount) for amount in (None, 0, 3.1e-7, 0.00496, 0.0984, 0.0998, 0.1004, 12.34)] == [
-        "–", "0.0", "0.00000031", "0.0050", "0.098", "0.10", "0.10", "12.3",
+        "–", "0.00", "0.00000031", "0.0050", "0.098", "0.10", "0.10", "12.34",
+    ]  # fmt: skip
+
+
+def test_the_ends_of_an_interval_have_the_decimals_of_what_they_are_of():
+    assert format_dollar_range((0.4391, 3.7122, 4.9871)) == "$0.44 to $4.99"
+    assert format_dollar_range((0.0011, 0.0123, 0.456)) == "$0.001 to $0.456"
+    assert format_dollar_range((0.0011, 12, 1234)) == "$0.0011 to $1,234.00"
+    assert format_dollar_range((900, 1234.5, 2000)) == "$900 to $2,000"
+    assert [format_range(figure) for figure in ((0.87, 1, 1.15), (1.4, 4, 16), (9.5, 10, 12))] == [
+        "0.87 to 1.15", "1.4 to 16", "9.5 to 12.0",
     ]  # fmt: skip
 
 

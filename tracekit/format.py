@@ -36,6 +36,8 @@ def format_number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 
+MIN_WHOLE_DOLLARS = 1000
+"""From which on cents aren't shown."""
 MAX_UNSHOWN_COUNT = 0.05
 """Distance from a whole number that a mean count with one decimal doesn't show."""
 
@@ -71,11 +73,22 @@ def format_ranges(numbers: Sequence[int]) -> list[str]:
     return [str(start) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)]
 
 
-def format_dollars(amount: float | None) -> str:
-    """Format an amount, also a small one; a dash without a price."""
+def format_dollars(amount: float | None, like: float | None = None) -> str:
+    """Format an amount in cents, a small one with two significant digits; a dash without a price.
+
+    Args:
+        amount: Dollars.
+        like: The amount beside it, whose number of decimals it gets; ``None`` for its own. An end of an interval of
+            which nothing would be left keeps two significant digits.
+    """
     if amount is None:
         return "–"
-    return format_number(amount) if amount >= 0.1 else f"{Decimal(f'{amount:.1e}'):f}"
+    reference = amount if like is None else like
+    if reference >= MIN_WHOLE_DOLLARS:
+        return f"{amount:,.0f}"
+    decimals = 2 if reference >= 0.1 or not reference else 1 - Decimal(f"{reference:.1e}").adjusted()
+    text = f"{amount:,.{decimals}f}"
+    return _round(amount, 2) if amount and not text.strip("0.") else text
 
 
 def format_price(dollars: float) -> str:
@@ -88,16 +101,27 @@ def format_likely(figure: Sequence[float], digits: int = 2) -> str:
     return _round(figure[1], _choose_digits(figure, digits))
 
 
-def format_range(figure: Sequence[float], digits: int = 2, sign: str = "") -> str:
+def format_range(figure: Sequence[float], digits: int = 2) -> str:
     """Format the ends of an interval: ``1.3 to 1.8``; with another digit where that doesn't separate them.
+
+    Ends close to each other have as many decimals: ``0.87 to 1.15``, but ``1.4 to 16``.
 
     Args:
         figure: Low end, likely value and high end.
         digits: Significant digits.
-        sign: Sign before each number.
     """
     shown = _choose_digits(figure, digits)
-    return " to ".join(dict.fromkeys(f"{sign}{_round(end, shown)}" for end in (figure[0], figure[-1])))
+    low, high = (_round(end, shown) for end in (figure[0], figure[-1]))
+    decimals = len(low.partition(".")[2])
+    if figure[0] < figure[-1] < 2 * figure[0] and decimals:
+        high = f"{figure[-1]:,.{decimals}f}"
+    return " to ".join(dict.fromkeys((low, high)))
+
+
+def format_dollar_range(figure: Sequence[float]) -> str:
+    """Format the ends of an interval in dollars, with the decimals of its likely value: ``$0.44 to $4.99``."""
+    ends = (f"${format_dollars(end, like=figure[1])}" for end in (figure[0], figure[-1]))
+    return " to ".join(dict.fromkeys(ends))
 
 
 def format_run_time(hours: float | Sequence[float]) -> str:

@@ -32,7 +32,7 @@ def test_predict_says_what_limits_the_step_there_and_what_was_scaled(run, tmp_pa
     out = run("predict", builder.save(tmp_path / "trace.json.gz"), "--gpu", "h100")[1]
     said = " ".join(out.split())
     assert re.search(r"On h100-sxm the CPU sets the pace: \d+ % of the critical path \(measured: \d+ %\)", said)
-    assert "Kernel time that isn't modelled from shapes: 50 % scaled by the kind of kernel" in said
+    assert "Of the kernel time 50 % is a rough estimate by the kind of kernel" in said
 
 
 def test_predict_json_holds_the_contract(run, trace):

@@ -14,6 +14,8 @@ from tracekit.format import (
     format_bytes,
     format_change,
     format_count,
+    format_dollar_range,
+    format_dollars,
     format_duration,
     format_interval,
     format_likely,
@@ -276,8 +278,6 @@ class _NamedValue:
         return next((style for ending, style in _UNIT_STYLES.items() if self.name.endswith(ending)), "")
 
 
-DOLLAR_DIGITS = 3
-
 _UNIT_STYLES = {"_us": "duration", "_pct": "percent", "_bytes": "bytes"}
 
 _SEPARATORS = {"list": ", ", "sentences": " ", "words": " "}
@@ -299,6 +299,6 @@ _STYLES: dict[str, Callable[[Any, str], str]] = {
     "run_time": lambda value, _: format_run_time(value),
     "likely": lambda value, _: format_likely(value),
     "range": lambda value, _: format_range(value),
-    "dollars": lambda value, _: f"${format_likely(value, DOLLAR_DIGITS)}",
-    "dollar_range": lambda value, _: format_range(value, DOLLAR_DIGITS, "$"),
+    "dollars": lambda value, _: f"${format_dollars(value[1])}",
+    "dollar_range": lambda value, _: format_dollar_range(value),
 }

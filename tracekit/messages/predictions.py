@@ -113,18 +113,17 @@ HOST_CHANGED = note(
     "reference host."
 )
 PROFILER_COST_KNOWN = note(
-    "{host_pct} of this step is CPU time that the GPU doesn't hide, and the profiler makes it longer: without it the "
-    "step would take {step_us}.",
+    "{host_pct} of this step waits for the CPU, which the profiler slows: without it the step would take {step_us}.",
     "{--unprofiled-step} {without_us:milliseconds} takes the profiler's cost out.",
 )
 PROFILER_COST_RECORDED = note(
-    "{host_pct} of this step is CPU time that the GPU doesn't hide, and the profiler makes it longer: {recorded_us} a "
-    "step are its own recorded work, and recording {recorded:list} takes time that the trace doesn't note.",
+    "{host_pct} of this step waits for the CPU, which the profiler slows: {recorded_us} a step are its own recorded "
+    "work, and recording {recorded:list} takes time that the trace doesn't note.",
     "Time a step without the profiler, and give that time: {--unprofiled-step}.",
 )
 PROFILER_COST_UNKNOWN = note(
-    "{host_pct} of this step is CPU time that the GPU doesn't hide, and the profiler makes it longer: recording "
-    "{recorded:list} takes time that the trace doesn't note.",
+    "{host_pct} of this step waits for the CPU, which the profiler slows: recording {recorded:list} takes time that "
+    "the trace doesn't note.",
     "Time a step without the profiler, and give that time: {--unprofiled-step}.",
 )
 CALIBRATION_USED = note("Calibrated with {label}: {families:list}.", "{--no-calibration} leaves it out.")
@@ -300,23 +299,23 @@ STEP_OF_CAPTURE = note("a step takes {step_us} ({ends_us:interval}).")
 
 COSTS_MORE = note(
     "At {price:price} an hour it costs {more_pct:likely} % more per {unit} ({more_pct:range} %) than {here} at "
-    "{here_price:price}; it pays below {break_even:dollars} ({break_even:dollar_range})."
+    "{here_price:price}; it is cheaper below {break_even:dollars} an hour ({break_even:dollar_range})."
 )
 COSTS_LESS = note(
     "At {price:price} an hour it costs {less_pct:likely} % less per {unit} ({less_pct:range} %) than {here} at "
-    "{here_price:price}; it pays below {break_even:dollars} ({break_even:dollar_range})."
+    "{here_price:price}; it is cheaper below {break_even:dollars} an hour ({break_even:dollar_range})."
 )
 COSTS_UNDECIDED = note(
-    "At {price:price} an hour it may cost more or less per {unit} than {here} at {here_price:price}: it pays below "
-    "{break_even:dollars} ({break_even:dollar_range})."
+    "At {price:price} an hour it may cost more or less per {unit} than {here} at {here_price:price}: it is cheaper "
+    "below {break_even:dollars} an hour ({break_even:dollar_range})."
 )
 PAYS_BELOW = note(
-    "It pays below {break_even:dollars} an hour ({break_even:dollar_range}), against {here} at {here_price:price}."
+    "It is cheaper than {here} at {here_price:price} below {break_even:dollars} an hour ({break_even:dollar_range})."
 )
 COSTS_ALONE = note("At {price:price} an hour, {amount:,} {units} cost {dollars:dollars} ({dollars:dollar_range}).")
 COSTS_TIMES = note(
     "At {price:price} an hour it costs {ratio:likely} times as much per {unit} ({ratio:range}) as {here} at "
-    "{here_price:price}; it pays below {break_even:dollars} ({break_even:dollar_range})."
+    "{here_price:price}; it is cheaper below {break_even:dollars} an hour ({break_even:dollar_range})."
 )
 RENTED_WHOLE = note(
     "It is rented whole, for {hourly:price} an hour: dollars count its {rented:count GPU}; the job uses {used}."
@@ -331,22 +330,22 @@ MAY_LACK_MEMORY = note("Whether the job fits into its memory isn't known.")
 
 FIRST_BY_TIME = note("It is the fastest of {targets}.")
 LEVEL_BY_TIME = note(
-    "Which of {targets} targets is the fastest is open: by the intervals it may be {others:list} as well."
+    "The fastest of {targets} targets can't be told: {others:list} may be it as well, by the intervals."
 )
 FIRST_BY_DOLLARS = note("It is the cheapest of {targets}.")
 LEVEL_BY_DOLLARS = note(
-    "Which of {targets} targets is the cheapest is open: by the intervals it may be {others:list} as well."
+    "The cheapest of {targets} targets can't be told: {others:list} may be it as well, by the intervals."
 )
 FIRST_BY_ENERGY = note("It takes the least energy of {targets}.")
 LEVEL_BY_ENERGY = note(
-    "Which of {targets} targets takes the least energy is open: by the intervals it may be {others:list} as well."
+    "Which of {targets} targets takes the least energy can't be told: {others:list} may as well, by the intervals."
 )
 STAY_FASTEST = note("It is faster on {here}: stay there.")
 STAY_LIKELY_FASTEST = note("It is likely faster on {here}, where it ran.")
 STAY_CHEAPEST = note("It is cheaper on {here}: stay there.")
 STAY_LIKELY_CHEAPEST = note("It is likely cheaper on {here}, where it ran.")
 CHEAPEST = note("Cheapest of the {places} with a price is {place}.")
-CHEAPEST_OPEN = note("Which is the cheapest is open: by the intervals it may be {places:list}.")
+CHEAPEST_OPEN = note("The cheapest can't be told: by the intervals it may be {places:list}.")
 MORE_TARGETS = note("and {targets} more")
 PRICES_DATED = note("Prices are of {date}.")
 

@@ -213,7 +213,8 @@ def _format_dollars(amount: Figure | None, brief: bool) -> str:
     """Format dollars with their interval; a dash without a price."""
     if amount is None or brief:
         return format_dollars(amount.likely if amount else None)
-    return f"{format_dollars(amount.likely)} ({format_dollars(amount.low)}–{format_dollars(amount.high)})"
+    low, high = (format_dollars(end, like=amount.likely) for end in (amount.low, amount.high))
+    return f"{format_dollars(amount.likely)} ({low}–{high})"
 
 
 def _format_run(hours: Figure | None, brief: bool) -> str:

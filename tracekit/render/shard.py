@@ -44,7 +44,7 @@ def _describe_setting(plans: ShardingPlans) -> Iterator[Text]:
 
 
 COMPARISON_HEADINGS = (
-    "plan", "embeddings", "90 % interval", "look-up", "update", "exchange", "max/mean", "fullest",
+    "plan", "embeddings", "90 % interval", "look-up", "update", "exchange", "busiest/mean", "fullest GPU",
 )  # fmt: skip
 """Of the table of plans; the last but one is the slowest rank's kernels over the mean rank's."""
 

@@ -46,16 +46,17 @@ from tracekit.reporting.sections.communication import CopyTime
 from tracekit.reporting.sections.limits import StreamTime
 from tracekit.rules import Rule
 
+MAX_UNSHOWN_ERROR_PCT = 1.0
+"""Error of the replayed step up to which only ``tracekit info`` and ``-v`` tell it."""
 
-def render_source(report: TraceInfo) -> RenderableType:
-    """Render what was read, its GPU, the measured step and the replayed one."""
-    source, replay = report.source, report.replay
+
+def render_source(report: TraceInfo, *, is_checked: bool = False) -> RenderableType:
+    """Render what was read, its GPU and the measured step; the replayed one where it is asked for, or far off."""
+    source = report.source
     together = f" · {source.measured} of {source.ranks} ranks together"
     rank = together if source.measured > 1 else f" · rank {source.rank} of {source.ranks}" if source.ranks > 1 else ""
     exposed = f", only communicating {format_duration(source.exposed_comm_us)}" if source.exposed_comm_us else ""
     waiting = f" ({format_duration(source.waiting_us)} of it waiting for other ranks)" if source.waiting_us else ""
-    derived = f"{format_duration(replay.derived_wait_us)} of waits derived, not copied"
-    replayed = f"{format_duration(replay.step_time_us)} ({replay.error_pct:+z.2f} %) from the {source.label} kernels"
     gpu = f"{source.resolution} · {format_step_count(source)} · {format_quantity(source.kernels, 'kernel')} · shapes "
     return render_facts(
         ("trace", source.trace + rank),
@@ -66,8 +67,16 @@ def render_source(report: TraceInfo) -> RenderableType:
             f"{format_duration(source.step_time_us)}: GPU busy {format_duration(source.kernel_time_us)}, "
             f"idle {format_duration(source.idle_us)}" + exposed + waiting,
         ),
-        ("replay", f"{replayed}; {derived}" if replay.derived_wait_us else replayed),
+        *_describe_replay(report, is_checked=is_checked),
     )
+
+
+def _describe_replay(report: TraceInfo, *, is_checked: bool) -> Iterator[tuple[str, str]]:
+    """Describe how well the dependency graph gives the step back."""
+    replay = report.replay
+    if is_checked or abs(replay.error_pct) > MAX_UNSHOWN_ERROR_PCT:
+        took = f"{format_duration(replay.step_time_us)} ({replay.error_pct:+z.2f} %)"
+        yield "check", f"rebuilt from its kernels and what they depend on, the step takes {took}"
 
 
 def render_facts(*facts: tuple[str, str]) -> RenderableType:
@@ -100,7 +109,7 @@ def render_info(report: TraceInfo) -> RenderableType:
     )
     unknown = [kernel for kernel in report.kernels if not kernel.work_known][:10]
     return Group(
-        render_source(report),
+        render_source(report, is_checked=True),
         render_facts(
             *([("steps", numbers)] if (numbers := report.source.step_numbers) else []),
             ("coverage", work),

@@ -149,15 +149,15 @@ def _format_parts(kernel_time_us: float, idle_us: float, modelled: str) -> tuple
 
 def _describe_unmodelled(target: PredictedStep) -> Iterator[str]:
     """Yield how the kernel time that isn't modelled was predicted."""
-    unknown = "of unknown work" if target.speedup is None else "kept as measured"
+    unknown = "is of unknown work" if target.speedup is None else "is taken over unchanged"
     ways = (
-        ("inferred from its tiles and time", target.coverage.inferred),
-        ("scaled by the kind of kernel", target.coverage.scaled),
+        ("is inferred from its tiles and time", target.coverage.inferred),
+        ("is a rough estimate by the kind of kernel", target.coverage.scaled),
         (unknown, target.coverage.unknown),
     )
     said = [f"{format_percent(share)} {way}" for way, share in ways if share >= MIN_SHARE_PCT]
     if said:
-        yield f"Kernel time that isn't modelled from shapes: {', '.join(said)}"
+        yield f"Of the kernel time {', '.join(said)}"
 
 
 MAX_OVER_BOUND_ROWS = 10
@@ -234,9 +234,9 @@ MAX_WHERE_CHARS = 60
 
 
 def render_owners(report: Report) -> Iterator[Text]:
-    """Yield whose the step's time is."""
+    """Yield what the step's time is spent with."""
     said = ", ".join(f"{owner} {format_percent(share)}" for owner, share in list_owners(report))
-    yield Text(f"whose it is: {said}", style="dim")
+    yield Text(f"busy with: {said}", style="dim")
 
 
 def render_phases(report: Report) -> Iterator[Text]:
