@@ -29,6 +29,9 @@ PEAK_MEMORY_KEY = "peak_memory"
 SYNTHETIC_KEY = "synthetic"
 """Metadata key of traces whose times nobody measured; it says who made them."""
 
+EXPORTED_KEY = "tracekit"
+"""Metadata key of predictions that tracekit wrote; it says which version did."""
+
 TABLE_NAMES = ("ops", "annotations", "calls", "activities", "syncs", "overheads", "frames")
 NAMED_TABLES = ("ops", "annotations", "calls", "activities")
 
@@ -160,6 +163,11 @@ class RankTrace:
     def is_synthetic(self) -> bool:
         """Whether a program made up its times, as it says itself."""
         return SYNTHETIC_KEY in self.metadata
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether it is a prediction that tracekit wrote, of the steps that were measured."""
+        return isinstance(self.metadata.get(EXPORTED_KEY), str)
 
     @property
     def capture_facts(self) -> CaptureFacts | None:

@@ -21,7 +21,7 @@ from tracekit.prediction import Prediction
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
 from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS
-from tracekit.trace import RankTrace
+from tracekit.trace import EXPORTED_KEY, RankTrace
 from tracekit.version import __version__
 
 GZIP_LEVEL = 6
@@ -56,7 +56,7 @@ def render_predicted_trace(target: Prediction, *, compress: bool = True) -> byte
         "record_shapes": int(program.trace.has_shapes),
         "deviceProperties": [{"id": 0, "name": target.target.gpu.gpu.name}],
         **_describe_rank(program.trace),
-        "tracekit": __version__,
+        EXPORTED_KEY: __version__,
     }
     calls, activities = _build_calls(program, timeline, rows), _build_activities(program, timeline, rows)
     events = pl.concat(
@@ -87,37 +87,44 @@ def _describe_rank(rank: RankTrace) -> dict[str, dict[str, object]]:
 def _cut_earlier_wait(program: Program, timeline: Timeline) -> Timeline:
     """Let the CPU do nothing before the first chosen step begins, which may wait for earlier work of the GPU.
 
-    That work isn't written, and the step doesn't count the wait::
+    That work isn't written, and the step doesn't count the wait. Where the CPU is ahead by more than a step, later
+    marks come before that work ends; then the first step seems longer by what its mark is early::
 
         CPU   |launch|launch|                         ->               ||
         GPU    .... earlier work ....|= kernel =|= ..     .............|= kernel =|= ..
     """
     if not timeline.mark_count:
         return timeline
-    spans, chosen = program.step_timer.compute_step_spans(timeline), program.step_timer.is_chosen
-    begin = spans.begin_ns[chosen & spans.has_times].min()
+    spans = program.step_timer.compute_step_spans(timeline)
+    first, *later = np.flatnonzero(program.step_timer.is_chosen & spans.has_times)
+    begin = spans.previous_end_ns[first]
+    if begin < spans.begin_ns[first] or any(spans.begin_ns[later] <= begin):
+        begin = spans.begin_ns[first]
     hosts = np.arange(timeline.start_ns.size) < timeline.host_node_count
     start, end = (np.where(hosts, np.maximum(ns, begin), ns) for ns in (timeline.start_ns, timeline.end_ns))
     return replace(timeline, start_ns=start, end_ns=end)
 
 
 def _encode_steps(program: Program, timeline: Timeline) -> pl.Series:
-    """Encode the marks of the chosen steps; a trace without marks gets none.
+    """Encode the marks of the chosen steps; a trace without marks gets one, unless it has no thread to bear it.
 
     A mark lasts until the step's work on the GPU ends, or until the next mark begins.
     """
+    spans = program.step_timer.compute_step_spans(timeline)
     marks = timeline.start_ns[timeline.host_node_count - timeline.mark_count : timeline.host_node_count].reshape(2, -1)
     name = pl.format("ProfilerStep#{}", "step")
     table = program.steps.select("whole", "step", "pid", "tid", name=name).with_columns(
         cat=pl.lit("user_annotation"),
-        ended=pl.Series(program.step_timer.compute_step_spans(timeline).end_ns),
+        began=pl.Series(spans.begin_ns),
+        ended=pl.Series(spans.end_ns),
         **{
             key: pl.Series(marks[row], dtype=pl.Int64) if marks.size else None
             for row, key in enumerate(("begin", "end"))
         },
     )
-    chosen = table.join(program.chosen_steps.select("step"), on="step", how="semi").filter(~pl.col("whole"))
-    known = chosen.drop_nulls("begin").sort("begin")
+    chosen = table.join(program.chosen_steps.select("step"), on="step", how="semi").drop_nulls("pid")
+    begin = pl.when("whole").then("began").otherwise("begin")
+    known = chosen.with_columns(begin).drop_nulls("begin").sort("begin")
     following = pl.col("begin").shift(-1).over("pid", "tid").fill_null(pl.col("ended"))
     return _encode_events(known.with_columns(end=pl.max_horizontal("end", pl.min_horizontal("ended", following))), [])
 

@@ -166,7 +166,10 @@ NO_BATCH_COLUMNS = {name: pl.lit(None, dtype) for name, dtype in BATCH_COLUMNS.i
 MAX_NAMED_RUNS = 8
 """Most runs of numbers that a message names."""
 _IS_USUAL = pl.col("work") == USUAL_KIND
-NO_MARK_COLUMNS = {"label": pl.lit(None, pl.Int64), "work": pl.lit(None, pl.Int64), "begins_at_mark": pl.lit(False)}
+NO_MARK_COLUMNS = {
+    "label": pl.lit(None, pl.Int64), "work": pl.lit(None, pl.Int64), "begins_at_mark": pl.lit(False),
+    "begins_cold": pl.lit(True),
+}  # fmt: skip
 
 
 def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool = False) -> pl.DataFrame:
@@ -186,9 +189,9 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool 
         ``tokens`` of an engine's batches (else null), ``found_by`` (code of the message that says by what, unless a
         mark says so) and ``found_name`` (the name of that), ``whole``, which is true for the one step of a trace
         without marks, ``label`` (ProfilerStep number as recorded), ``work`` (where labels repeat, its kind of work as
-        ``number_kinds`` numbers it), ``begins_at_mark`` (whether unrecorded steps lie before it), and ``waited_ns``:
-        how long a kernel of a marked first step waited for work from before the recording, until ``waited_until_ns``
-        (else null).
+        ``number_kinds`` numbers it), ``begins_at_mark`` (whether unrecorded steps lie before it), ``begins_cold``
+        (whether it is the recording's first, with an empty launch queue), and ``waited_ns``: how long a kernel of a
+        marked first step waited for work from before the recording, until ``waited_until_ns`` (else null).
     """
     marked = find_marked_steps(trace)
     if marked.is_empty() and not as_one:
@@ -205,6 +208,7 @@ def find_steps(trace: RankTrace, without: RuleNames = NO_RULES, *, as_one: bool 
     columns = {column.name: column for column in found.get_columns()} | {
         "work": work,
         "begins_at_mark": pl.Series("begins_at_mark", found["begins_at_mark"].to_numpy() | is_other_work),
+        "begins_cold": pl.Series("begins_cold", first & (not trace.is_exported)),
         "waited_ns": make_column("waited_ns", np.where(first, waited_ns, NO_NUMBER), NO_NUMBER),
         "waited_until_ns": make_column("waited_until_ns", np.where(first, until_ns, NO_NUMBER), NO_NUMBER),
     }
@@ -356,13 +360,8 @@ def _select_usual_work(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def drop_first_step(asked: pl.DataFrame, steps: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Drop the trace's first step, which starts with an empty launch queue, unless nothing else would be measured.
-
-    Both tables of steps have a column ``rank``.
-    """
-    number, rank = steps["step"].to_numpy(), fill_nulls(steps["rank"], NO_NUMBER)
-    is_first = np.zeros(number.size, np.bool_)
-    is_first[np.unique(rank, return_index=True)[1]] = True
+    """Drop the trace's first step, which starts with an empty launch queue, unless nothing else would be measured."""
+    number, is_first = steps["step"].to_numpy(), steps["begins_cold"].to_numpy()
     firsts = np.setdiff1d(number[is_first], number[~is_first])
     rest = ~np.isin(asked["step"].to_numpy(), firsts)
     measured = np.isin(fill_nulls(kernels["step"], NO_NUMBER), asked["step"].to_numpy()[rest]).any()
