@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tracekit
+from tracekit.cli.process import PLAIN_ERRORS
 from tracekit.ingest import cache
 from tracekit.messages.traces import CACHE_NOT_PRIVATE
 from tracekit.testing import TraceBuilder
@@ -232,3 +233,8 @@ def test_the_ways_out_of_a_damaged_calibration_work(run, trace, kept):
     assert run("predict", trace, "--gpu", "l4", "--no-calibration")[0] == 0
     assert run("calibrate", "--remove", "l4")[0] == 0
     assert run("calibrate", "--list")[0] == 0
+
+
+def test_an_encoding_without_a_character_gets_one_that_reads_alike():
+    assert "1–2 ms → 3 µs ≈ 4".encode("ascii", PLAIN_ERRORS) == b"1-2 ms -> 3 us ~ 4"
+    assert "µ– 日".encode("latin-1", PLAIN_ERRORS) == b"\xb5- ?"

@@ -62,7 +62,8 @@ def test_a_price_that_nothing_has_is_said() -> None:
     [
         (["h100-sxm="], "price-not-a-pair"),
         (["=2"], "price-not-a-pair"),
-        (["h100-sxm=-2"], "price-not-a-pair"),
+        (["h100-sxm=-2"], "price-not-dollars"),
+        (["-2"], "price-not-dollars"),
         (["h100-sxm=2€"], "price-not-a-pair"),
         (["h100-sxm=1e400"], "price-not-a-pair"),
         (["2", "3"], "prices-differ"),

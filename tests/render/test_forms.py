@@ -279,7 +279,22 @@ def test_bars_stay_on_their_line_however_long_a_name_is(report, width):
     assert lines[0].startswith("synthetic ")
     assert lines[1].startswith("64x8xh100-sxm@ndr400 ")
     assert all(line.rstrip().endswith(" ms") and len(line.rstrip()) <= width for line in lines[:2])
-    assert all(line.count("%") == sum(line.count(sign) for sign in f"{SHADES}░") for line in lines[2:])
+    assert all(line.count("%") == sum(line.count(sign) for sign in f"{SHADES}░·") for line in lines[2:])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_every_sign_of_a_bar_is_in_the_legend_once(report, encoding):
+    parts = [*((f"kind {number}", 6.0) for number in range(12)), ("tiny", 0.9), ("small", 1.0), ("idle", 26.1)]
+    output = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(width=200, color_system=None, file=output)
+    console.print(TimeBars((replace(report.bars[0], step_time_us=100.0, parts=tuple(parts)),)))
+    output.seek(0)
+    bar, *legend = output.read().splitlines()
+    signs = {sign for sign in bar.removeprefix("synthetic ").removesuffix(" 100 µs") if sign != " "}
+    told = [entry.split()[0] for entry in " ".join(legend).removeprefix("synthetic: ").split("   ") if entry.strip()]
+    assert len(told) == len(set(told)) == 14
+    assert signs <= set(told)
+    assert "others 2 %" in " ".join(legend)
 
 
 def test_without_colours_neighbours_in_a_bar_have_other_shades(report):

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from tracekit.render.screen import make_grid
+from tracekit.render.screen import GridWithShortForm, make_grid
 
 GPUS = ("l4", "a10g", "rtx-4090", "a100-sxm-80gb", "v100-sxm-32gb")
 NAME = "aten::addmm  [3072]  cutlass::Kernel2<cutlass_80_tensorop>  [/clone .kd]"
@@ -62,3 +62,22 @@ def test_details_go_before_figures():
     text = " ".join(capture.get().split())
     assert "left out at this width: family, count" in text
     assert "399 µs aten::addmm" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "left_out"),
+    [(64, "0.0016 (0.001–0.002)", "idle"), (48, "0.0016", "idle"), (40, "6.14–8.13 ms", "$/1M, idle")],
+)
+def test_costs_go_after_numbers_and_their_intervals_before_them(width, shown, left_out):
+    def make(cost):
+        table = make_grid(
+            ("", "word"), ("step", "figure"), ("90 % interval", "figure"), ("$/1M", "cost"), ("idle", "number")
+        )
+        table.add_row("h100-sxm", "7.06 ms", "6.14–8.13 ms", cost, "2.48 ms")
+        return table
+
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(GridWithShortForm(make("0.0016 (0.001–0.002)"), make("0.0016")))
+    assert f"left out at this width: {left_out}" in capture.get()
+    assert shown in capture.get()

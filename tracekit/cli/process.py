@@ -1,5 +1,6 @@
 """The process that a command runs in: its standard streams, its memory, and how it fails."""
 
+import codecs
 import errno
 import io
 import os
@@ -30,6 +31,25 @@ class ClosedOutput(io.TextIOBase):
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
 
 
+PLAIN_ERRORS = "tracekit-plain"
+PLAIN_FORMS = {
+    "–": "-", "−": "-", "…": "...", "→": "->", "•": "*", "·": "-", "×": "x", "≈": "~", "≤": "<=", "≥": ">=", "µ": "u",
+    "’": "'", "“": '"', "”": '"',
+}  # fmt: skip
+"""Characters that tracekit prints, as an encoding without them shows them."""
+
+
+def write_plainly(error: UnicodeError) -> tuple[str, int]:
+    """Replace what an output's encoding lacks by what reads alike, or by a question mark."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    return "".join(PLAIN_FORMS.get(letter, "?") for letter in lost), error.end
+
+
+codecs.register_error(PLAIN_ERRORS, write_plainly)
+
+
 def prepare_streams() -> None:
     """Let standard streams take every text, and keep files from taking the place of closed ones."""
     for descriptor in range(3):
@@ -41,7 +61,7 @@ def prepare_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # open to the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors=PLAIN_ERRORS)
 
 
 def drop_output() -> None:

@@ -220,7 +220,7 @@ MEMORY_BOUND_BELOW_ONLY = note(
     "it needs at least {min_bytes} of {usable_bytes}, and the trace doesn't tell how much more"
 )
 MEMORY_UNKNOWN = note("the trace doesn't tell how much of {usable_bytes} it needs")
-MEMORY_AS_TRACED = note("it fitted into the {source_bytes} of the trace's GPU")
+MEMORY_AS_TRACED = note("it ran in the {source_bytes} of the trace's GPU")
 MEMORY_RECORDED = note("it took {allocated_bytes} of tensors, {reserved_bytes} reserved; {usable_bytes} are usable")
 SEQUENCE_LONGEST = note(
     "The longest sequences that surely fit, of a multiple of 64 tokens and no more than the config has positions for, "

@@ -5,11 +5,12 @@ from tracekit.messages.model import error, name_templates, note, warning
 OPTION_VALUE = error("{option} can't be {given}.", "Give {expected}.")
 NO_TARGET = error("No target is named.", "Say where to: {--gpu} h100-sxm, {--cluster} 4x8xh100-sxm@ndr400, or both.")
 STEPS_NOT_A_RANGE = error("{--steps}: {steps!r} is no step.", "Give a number or a range, such as 7:9.")
-PRICE_NOT_A_PAIR = error("{--price}: {price!r} is no price.", "Write it as h100-sxm=2.49.")
+PRICE_NOT_A_PAIR = error("{--price}: {price!r} is no price.", "Write it as h100-sxm=2.49, with a point.")
 PRICE_NOT_DOLLARS = error("An hour of {gpu} can't cost {given} dollars.", "Give a number, 0 or more.")
 PRICES_DIFFER = error("{gpu} has two prices, {first:g} and {second:g} dollars.", "Give it one.")
 PRICE_WITHOUT_NAME = error(
-    "{--price}: {price:g} dollars could be the price of {targets:list}.", "Say whose it is: h100-sxm=2.49."
+    "{--price}: {price:g} dollars could be the price of any of {targets:count GPU}.",
+    "Say whose it is: {first}={price:g}.",
 )
 PRICE_FILE_INVALID = error(
     "{--prices} {path}: {reason}.",

@@ -84,7 +84,7 @@ def _find_fault(data: Mapping[str, Any]) -> str:
 
 
 PRICE_PATTERN = re.compile(
-    rf"(?:(?P<name>[^=]*[^=\s][^=]*)=)?\s*\$?\s*(?P<dollars>{NUMBER_PATTERN})\s*\$?\s*(?:/\s*h(?:r|our)?)?\s*"
+    rf"(?:(?P<name>[^=]*[^=\s][^=]*)=)?\s*\$?\s*(?P<dollars>-?{NUMBER_PATTERN})\s*\$?\s*(?:/\s*h(?:r|our)?)?\s*"
 )
 
 
@@ -130,10 +130,10 @@ class GivenPrices:
             PredictorError: Neither a GPU nor a cluster has such a name.
             RequestError: A price is negative or no number, or a GPU has two.
         """
+        _check_dollars("the target's GPU", 0.0 if self.unnamed is None else self.unnamed)
         for prices in (self.named, self.file.dollars if self.file else {}):
             for name, dollars in prices.items():
-                if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= dollars < inf:
-                    raise RequestError(messages.PRICE_NOT_DOLLARS(gpu=name, given=repr(dollars)))
+                _check_dollars(name, dollars)
             _merge_prices((" or ".join(_read_name(name).owners), dollars) for name, dollars in prices.items())
 
     def resolve(
@@ -158,7 +158,8 @@ class GivenPrices:
         there = sorted({gpu.slug for gpu in targets})
         at_hand = {*there, *([source.slug] if source else []), *(cluster.name for cluster in clusters)}
         if self.unnamed is not None and len(there) != 1:
-            raise RequestError(messages.PRICE_WITHOUT_NAME(price=self.unnamed, targets=there))
+            first = there[0] if there else "h100-sxm"
+            raise RequestError(messages.PRICE_WITHOUT_NAME(price=self.unnamed, targets=len(there), first=first))
         dollars, unused = _assign_prices(self.named, at_hand, source)
         if self.unnamed is not None:
             dollars = _merge_prices([*dollars.items(), (there[0], self.unnamed)])
@@ -193,6 +194,12 @@ def parse_prices(texts: Iterable[str], file: PriceFile | None = None) -> GivenPr
         pairs.append(((found["name"] or "").strip(), float(found["dollars"])))
     named = _merge_prices(pairs)
     return GivenPrices(named, named.pop("", None), file)
+
+
+def _check_dollars(gpu: str, dollars: object) -> None:
+    """Raise where an hour can't cost so much."""
+    if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= dollars < inf:
+        raise RequestError(messages.PRICE_NOT_DOLLARS(gpu=gpu, given=f"{dollars}"))
 
 
 def _merge_prices(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -139,18 +139,29 @@ class CostColumn:
     meaning: str
 
     @property
+    def is_rate(self) -> bool:
+        """Whether it is throughput."""
+        return self.heading.endswith("/s")
+
+    @property
     def kind(self) -> ColumnKind:
-        """Kind of column of a grid: throughput, which nobody asked for, and prices, which are known, may be dropped."""
-        return "number" if self.heading.endswith(("/s", "/h")) else "figure"
+        """Kind of column of a grid: throughput, which nobody asked for, and prices, which are known, go first."""
+        return "number" if self.is_rate or self.heading.endswith("/h") else "cost"
 
 
-def build_cost_columns(report: TargetsReport, *, brief: bool = False) -> Iterator[CostColumn]:
+def build_cost_columns(
+    report: TargetsReport, *, with_ends: bool = True, with_throughput: bool = True
+) -> Iterator[CostColumn]:
     """Yield throughput columns if the trace's batch is known, and cost columns as far as prices are known.
 
-    ``brief`` leaves out throughput, and the intervals, which are those of the step. Figures of a step that have a
-    heading come last.
+    Figures of a step that have a heading come last.
+
+    Args:
+        report: The predictions.
+        with_ends: Whether costs have their intervals, which are those of the step.
+        with_throughput: Whether throughput has a column.
     """
-    yield from _build_price_columns(report, brief)
+    yield from (one for one in _build_price_columns(report, brief=not with_ends) if with_throughput or not one.is_rate)
     for name in list_step_figures(report):
         column = STEP.columns[name]
         shown = show_step_figure(report.source, name)
@@ -158,9 +169,9 @@ def build_cost_columns(report: TargetsReport, *, brief: bool = False) -> Iterato
         yield CostColumn(column.heading, shown, partial(show_step_figure, name=name), meaning)
 
 
-def _build_price_columns(report: TargetsReport, brief: bool) -> Iterator[CostColumn]:
+def _build_price_columns(report: TargetsReport, *, brief: bool) -> Iterator[CostColumn]:
     source, batch, decision = report.source, report.source.batch, report.decision
-    if batch and not brief:
+    if batch:
         yield CostColumn(
             f"{batch.unit}/s",
             format_number(source.per_second or 0.0),

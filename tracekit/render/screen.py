@@ -23,7 +23,7 @@ MIN_TEXT_CHARS = 16
 TIME_CHARS, SHARE_CHARS = len("1,234 ms"), len("12.3 %")
 
 
-ColumnKind = Literal["number", "figure", "word", "detail", "mark", "text"]
+ColumnKind = Literal["number", "cost", "figure", "word", "detail", "mark", "text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class GridColumn:
     """A column of a grid.
 
     Attributes:
-        kind: ``number`` or ``detail``, of words (dropped if it doesn't fit); ``figure``, ``word`` or ``mark`` (never
-            cut or dropped; a mark is short); or ``text`` (cut to fit).
+        kind: ``number`` or ``detail``, of words (dropped if it doesn't fit); ``cost`` (dropped after these);
+            ``figure``, ``word`` or ``mark`` (never cut or dropped; a mark is short); or ``text`` (cut to fit).
         min_width: Minimum width in characters.
     """
 
@@ -43,20 +43,15 @@ class GridColumn:
     @property
     def is_numeric(self) -> bool:
         """Whether it is aligned to the right."""
-        return self.kind in ("number", "figure")
-
-    @property
-    def may_be_dropped(self) -> bool:
-        """Whether a narrow screen goes without it."""
-        return self.kind in ("number", "detail")
+        return self.kind in ("number", "cost", "figure")
 
 
 class Grid:
     """A table without lines that shows each number either completely or not at all.
 
-    Where the screen is too narrow, text columns are cut first. Then numbers and details are dropped from the right, and
-    their headings are named below the table. Where even the others don't fit, each row becomes lines of its own, with
-    all columns.
+    Where the screen is too narrow, text columns are cut first. Then numbers and details are dropped from the right,
+    after them costs, and their headings are named below the table. Where even the others don't fit, each row becomes
+    lines of its own, with all columns.
     """
 
     def __init__(self, columns: Sequence[GridColumn], gap: int = 2) -> None:
@@ -67,6 +62,12 @@ class Grid:
     def add_row(self, *cells: str | Text) -> None:
         """Add a row of plain text: brackets in a kernel's name are not parsed as rich markup."""
         self._rows.append(tuple(Text(to_line(cell)) if isinstance(cell, str) else cell for cell in cells))
+
+    def shows_costs(self, room: int) -> bool:
+        """Return whether all costs fit into so many characters."""
+        widths = [self._measure_width(at) for at in range(len(self._columns))]
+        kept = self._select_columns(widths, room) or ()
+        return all(at in kept for at, column in enumerate(self._columns) if column.kind == "cost")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         widths = [self._measure_width(at) for at in range(len(self._columns))]
@@ -118,10 +119,23 @@ class Grid:
             min(width, MIN_TEXT_CHARS) if column.kind == "text" else width
             for column, width in zip(self._columns, widths, strict=True)
         ]
-        droppable = [at for at in kept if self._columns[at].may_be_dropped]
+        droppable = [
+            at for kinds in (("cost",), ("number", "detail")) for at in kept if self._columns[at].kind in kinds
+        ]
         while droppable and self._sum_widths(kept, short) > room:
             kept.remove(droppable.pop())
         return kept if self._sum_widths(kept, short) <= room else None
+
+
+@dataclass(frozen=True, slots=True)
+class GridWithShortForm:
+    """A grid, and the form of it with shorter cells for screens on which not all of its costs fit."""
+
+    full: Grid
+    short: Grid
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield self.full if self.full.shows_costs(options.max_width) else self.short
 
 
 def make_plain_table(gap: int = 2) -> Table:
@@ -181,7 +195,9 @@ class Screen:
 
 def make_grid(*columns: tuple[str, ColumnKind]) -> Grid:
     """Make a grid from (heading, kind) pairs, with minimum widths that align consecutive tables."""
-    least = dict.fromkeys(("number", "figure"), MIN_NUMBER_CHARS) | dict.fromkeys(("word", "detail"), MIN_WORD_CHARS)
+    least = dict.fromkeys(("number", "cost", "figure"), MIN_NUMBER_CHARS) | dict.fromkeys(
+        ("word", "detail"), MIN_WORD_CHARS
+    )
     return Grid([GridColumn(heading, kind, least.get(kind, 0)) for heading, kind in columns])
 
 
@@ -206,7 +222,7 @@ def make_time_list(rows: Iterable[tuple[float, float, Text]]) -> Table:
     return table
 
 
-def append_omitted_count(table: Grid, left_out: int, what: str) -> RenderableType:
+def append_omitted_count(table: RenderableType, left_out: int, what: str) -> RenderableType:
     """Append a line with the number of rows left out."""
     return Group(table, Text(f"and {left_out} {what}", style="dim")) if left_out > 0 else table
 
@@ -273,7 +289,14 @@ def as_text(screen: RenderableType) -> str:
 
 MAX_BAR_CHARS = 50
 MIN_VISIBLE_FRACTION = 0.02
-SHADES = "█▓▒▚▄▌▞"
+SHADES, IDLE_SHADE, REST_SHADE = "█▓▒▚▄▌▞▀▐▙▗▟▖▜▘▛", "░", "·"
+PLAIN_SHADES, PLAIN_IDLE_SHADE, PLAIN_REST_SHADE = "#@%*+=oxsnvcwzua", "-", "."
+"""Where the screen's encoding lacks the others."""
+RESTS = (REST_SHADE, PLAIN_REST_SHADE)
+MIN_REST_FRACTION = 0.005
+"""Of a step: half a character of the longest bar is 0.01."""
+REST = "others"
+"""Parts too small to be told apart."""
 COLOUR_SYSTEMS = {
     "standard": ColorSystem.STANDARD,
     "256": ColorSystem.EIGHT_BIT,
@@ -293,20 +316,45 @@ class TimeBars:
         label = max(len(bar.label) for bar in self.bars)
         figure = max(len(format_duration(bar.step_time_us)) for bar in self.bars)
         cells = max(min(MAX_BAR_CHARS, options.max_width - label - figure - 2), 1)
-        signs = _choose_fill_characters(list_parts(self.bars), console)
+        signs = _choose_fill_characters(self.bars, console)
         yield from (_draw_bar(bar, cells / longest, label, signs) for bar in self.bars)
         yield from _draw_legend(self.bars, signs, options.max_width)
 
 
-def _choose_fill_characters(parts: Sequence[str], console: Console) -> dict[str, str]:
+def _choose_fill_characters(bars: Sequence[TimeBar], console: Console) -> dict[str, str]:
     """Choose the fill character of each part: parts that this terminal shows in one colour get different shades."""
+    shades, idle, rest = (SHADES, IDLE_SHADE, REST_SHADE)
+    if not _can_encode(SHADES, console.encoding):
+        shades, idle, rest = (PLAIN_SHADES, PLAIN_IDLE_SHADE, PLAIN_REST_SHADE)
     alike: Counter[object] = Counter()
     signs = {}
-    for part in parts:
-        colour = _find_shown_colour(part, console)
-        signs[part] = "░" if part == "idle" else SHADES[alike[colour] % len(SHADES)]
-        alike[colour] += part != "idle"
+    for part in list_parts(bars):
+        if not _is_visible(part, bars):
+            signs[part] = rest
+        elif part == "idle":
+            signs[part] = idle
+        else:
+            colour = _find_shown_colour(part, console)
+            signs[part] = shades[alike[colour] % len(shades)]
+            alike[colour] += 1
     return signs
+
+
+def _can_encode(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _is_visible(part: str, bars: Sequence[TimeBar]) -> bool:
+    """Return whether a part is large enough in some bar to be told apart."""
+    return any(_compute_share(part, bar) >= MIN_VISIBLE_FRACTION for bar in bars)
+
+
+def _compute_share(part: str, bar: TimeBar) -> float:
+    return sum(time_us for family, time_us in bar.parts if family == part) / (bar.step_time_us or 1.0)
 
 
 def _find_shown_colour(part: str, console: Console) -> tuple[str, ...] | None:
@@ -323,23 +371,22 @@ def _draw_bar(bar: TimeBar, cells_per_us: float, label_width: int, signs: Mappin
     for family, time_us in bar.parts:
         covered += time_us * cells_per_us
         cells = round(covered - drawn)
-        text.append(signs[family] * cells, style=get_family_colour(family))
+        text.append(signs[family] * cells, style=get_family_colour(family if signs[family] not in RESTS else REST))
         drawn += cells
     return text.append(f" {format_duration(bar.step_time_us)}")
 
 
 def _draw_legend(bars: Sequence[TimeBar], signs: Mapping[str, str], width: int) -> Iterator[Text]:
-    """Yield the legend: families visible in some bar with their share of the first; no entry is split over lines."""
-    shares = [{family: time_us / (bar.step_time_us or 1.0) for family, time_us in bar.parts} for bar in bars]
+    """Yield the legend: every sign, with the share of what it stands for in the first bar; no entry is split."""
+    told = {(sign, part): _compute_share(part, bars[0]) for part, sign in signs.items() if sign not in RESTS}
+    rest = [(sign, part) for part, sign in signs.items() if sign in RESTS]
+    if any(sum(_compute_share(part, bar) for _, part in rest) >= MIN_REST_FRACTION for bar in bars):
+        told[rest[0][0], REST] = sum(_compute_share(part, bars[0]) for _, part in rest)
     line = Text(f"{bars[0].label}: ", style="dim")
-    for family, sign in signs.items():
-        if all(share.get(family, 0.0) < MIN_VISIBLE_FRACTION for share in shares):
-            continue
-        told = Text.assemble(
-            (f"{sign} ", get_family_colour(family)), f"{family} {format_percent(100 * shares[0].get(family, 0.0))}"
-        )
-        if line.cell_len + told.cell_len > width:
+    for (sign, name), share in told.items():
+        entry = Text.assemble((f"{sign} ", get_family_colour(name)), f"{name} {format_percent(100 * share)}")
+        if line.cell_len + entry.cell_len > width:
             yield line
             line = Text("  ")
-        line = Text.assemble(line, told, "   ")
+        line = Text.assemble(line, entry, "   ")
     yield line

@@ -1,7 +1,7 @@
 """Tables of the report for terminals: targets, kernels, parts of the step and the critical path."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -32,7 +32,7 @@ from tracekit.render.facts import (
     is_per_sample,
     list_owners,
 )
-from tracekit.render.screen import ColumnKind, Grid, append_omitted_count, make_grid, make_time_list
+from tracekit.render.screen import ColumnKind, Grid, GridWithShortForm, append_omitted_count, make_grid, make_time_list
 from tracekit.render.sentences import describe_speeds, merge_target_notes
 from tracekit.reporting.columns import Table
 from tracekit.reporting.model import Report, TargetsReport, TraceInfo
@@ -101,12 +101,31 @@ def render_targets(report: TargetsReport) -> RenderableType:
     """Render the step, its throughput and its cost, here and on each target; with few targets in detail."""
     has_details = len(report.targets) <= MOST_DETAILED_TARGETS
     columns = _Columns(
-        [*build_cost_columns(report, brief=not has_details)],
+        [*build_cost_columns(report, with_ends=has_details, with_throughput=has_details)],
         is_ranked=len(report.targets) > 1,
         has_fit=not all(target.memory.fits for target in report.targets),
         has_speed=not report.source.is_captured,
         has_parts=has_details,
     )
+    tables = [_make_targets_table(report, columns)]
+    if has_details:
+        tables.append(
+            _make_targets_table(report, replace(columns, costs=[*build_cost_columns(report, with_ends=False)]))
+        )
+    said = [
+        *merge_target_notes(report, describe_step_samples),
+        *explain_headings(columns.costs),
+        *merge_target_notes(report, _describe_unmodelled),
+    ]
+    listed = append_omitted_count(
+        GridWithShortForm(tables[0], tables[-1]),
+        len(report.targets) - MOST_TARGETS,
+        "more: --json, -o report.html",
+    )
+    return Group(listed, *(Text(line, style="dim") for line in said))
+
+
+def _make_targets_table(report: TargetsReport, columns: _Columns) -> Grid:
     table = columns.make_table("throughput" if is_per_sample(report) else "speedup")
     source = report.source
     if not source.is_captured:
@@ -119,13 +138,7 @@ def render_targets(report: TargetsReport) -> RenderableType:
         table.add_row(*measured)
     for target in report.targets[:MOST_TARGETS]:
         table.add_row(*_arrange_target(report, target, columns))
-    said = [
-        *merge_target_notes(report, describe_step_samples),
-        *explain_headings(columns.costs),
-        *merge_target_notes(report, _describe_unmodelled),
-    ]
-    listed = append_omitted_count(table, len(report.targets) - MOST_TARGETS, "more: --json, -o report.html")
-    return Group(listed, *(Text(line, style="dim") for line in said))
+    return table
 
 
 def _arrange_target(report: TargetsReport, target: PredictedStep, columns: _Columns) -> Iterator[str | Text]:
