@@ -2,8 +2,8 @@
 
 Each kernel is predicted four times: with library, engine and release, without the library, with the engine alone, and
 without a name. *Stated* is the usual half-width of the 90 % interval, as a factor, *needed* the one that would have
-held 90 %. Kernels over 20 us, at most forty of each GPU, library, engine and release; disturbed runs are left out as in
-the fit, and products are without the quantising of their input.
+held 90 %. Kernels over 20 us, at most forty of each GPU, library, engine and release; disturbed runs and
+impossible times are left out as in the fit, and products are without the quantising of their input.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from predictors.quantising import find_quantised_input
 from predictors.training.datasets import load_datasets
 from predictors.training.disturbed import drop_disturbed
 from predictors.training.fit import hash_shape
+from predictors.training.physics import find_impossible
 from predictors.training.report import LAW_TITLES
-from predictors.weights_file import Weights, load_weights
+from predictors.weights_file import Weights, load_hardware, load_weights
 from tests.validation.study import AICONFIGURATOR, find_input, format_table
 
 INPUTS = (AICONFIGURATOR,)
@@ -65,11 +66,24 @@ def select_new_kernels(rows: pl.DataFrame, weights: Weights) -> pl.DataFrame:
     known = pl.DataFrame(
         fitted, schema={"law": pl.String, "gpu": pl.String, "engine": pl.String, "release": pl.Float64}, orient="row"
     )
-    prepared = prepare_kernels(rows).with_columns(shape=hash_shape()).select("law", "shape", "work_flops")
-    rows = drop_disturbed(rows.hstack(prepared).filter(pl.col("release").is_not_null())).drop("shape", "work_flops")
+    prepared = prepare_kernels(rows).with_columns(shape=hash_shape())
+    rows = rows.hstack(prepared.select("law", "shape", "work_flops"))
+    rows = drop_disturbed(rows.filter(is_possible(rows, prepared), pl.col("release").is_not_null()))
+    rows = rows.drop("shape", "work_flops")
     new = rows.filter(pl.col("law").is_not_null()).join(known, on=known.columns, how="anti")
     order = pl.int_range(pl.len()).shuffle(seed=0).over("law", "gpu", *IDENTITY_COLUMNS)
     return new.filter(pl.col("latency_us") > MIN_SHOWN_US).filter(order < ROWS)
+
+
+def is_possible(rows: pl.DataFrame, prepared: pl.DataFrame) -> pl.Series:
+    """Return which measured kernels aren't faster than the peaks of their GPU."""
+    table = prepared.hstack(rows.select("gpu", "latency_us")).with_row_index("row")
+    parts = table.drop_nulls("law").group_by("law", "gpu")
+    beyond = [
+        part["row"].filter(pl.Series(find_impossible(str(law), part, load_hardware(str(gpu)))))
+        for (law, gpu), part in parts
+    ]
+    return ~table["row"].is_in(pl.concat(beyond).implode())
 
 
 def predict_as_told(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
