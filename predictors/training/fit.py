@@ -45,9 +45,8 @@ SHARED_TREES = partial(boost, trees=120, depth=6, rate=0.12, huber=0.3, ridge=20
 OWN_TREES = partial(boost, trees=450, depth=8, rate=0.3, huber=0.1, ridge=10.0)
 """Those of an architecture that was measured: many and deep, to follow the quirks of its libraries, but with errors
 beyond 10 % counting linearly, as those of runs that something else slowed down."""
-DETAILED_FAMILIES = (*ATTENTION_LAWS, "moe", "gemm")
-"""Families of which thousands of kernels of each release tell what libraries choose. Chosen on a fifth of the shapes:
-GEMMs in base come 0.2 to 0.6 points nearer by the passes."""
+DETAILED_FAMILIES, DETAILED_LAWS = (*ATTENTION_LAWS, "moe"), ("gemm fp8", "gemm fp8_block")
+"""Attention, experts and products in fp8, whose libraries' choices take more to follow than those of other products."""
 CONVOLUTION_FAMILY, CONVOLUTION_TREE_ROWS = "miopen", 40000
 """MIOpen's convolutions, whose find databases hold 50,000 of a law on one GPU, and rows of each that trees learn."""
 SHARED_CONVOLUTION_TREES = partial(boost, trees=300, depth=8, rate=0.15, huber=0.2, ridge=20.0, rows_per_tree=24000)
@@ -94,7 +93,7 @@ def choose_tree_settings(law: str) -> TreeSettings:
     family = law.split(" ")[0]
     if law in FEW_ROWS_LAWS:
         return TreeSettings(SHARED_TREES, FEW_ROWS_TREES, min_own_rows=MIN_FEW_ROWS)
-    if family in DETAILED_FAMILIES:
+    if family in DETAILED_FAMILIES or law in DETAILED_LAWS:
         return TreeSettings(SHARED_TREES, partial(OWN_TREES, huber=0.05, passes=5))
     if family == CONVOLUTION_FAMILY:
         own = partial(OWN_TREES, rows_per_tree=24000)
