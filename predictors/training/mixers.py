@@ -70,8 +70,9 @@ def _convert_linear(frame: pl.DataFrame) -> pl.DataFrame:
 def _convert_mixing(frame: pl.DataFrame) -> pl.DataFrame:
     """Convert mHC: a time is that of a layer's two sites."""
     enters, hidden = pl.col("op_name") == "pre", pl.col("num_tokens") * pl.col("hidden_size")
-    # Into a layer all streams are read and one is written; back, all are read and written, and its output is read.
-    passes = pl.when(enters).then(pl.col("hc_mult") + 1).otherwise(2 * pl.col("hc_mult") + 1)
+    # Into a layer all streams are read for the factors that mix them, then to be mixed into one that is written; back,
+    # all are read and written, and the layer's output is read.
+    passes = 2 * pl.col("hc_mult") + 1
     return frame.filter(~pl.col("kernel_source").str.contains(TORCH_SOURCE)).with_columns(
         family=pl.lit("norm"), part=pl.when(enters).then(pl.lit(HYPER_PARTS[0])).otherwise(pl.lit(HYPER_PARTS[1])),
         rows="num_tokens", cols="hidden_size", bytes=(hidden * passes * ITEM_BYTES).cast(pl.Float64),

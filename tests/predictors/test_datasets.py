@@ -199,7 +199,7 @@ def test_linear_and_sparse_attention_and_mixing_are_read(tmp_path):
     states = 4 * 8 * 16 * 4
     assert found["chunks"]["bytes"] == 200 * (2 * 2 * 8 + 2 * 4 * 16) * 2 + 2 * 2 * states
     assert found["convolution"]["bytes"] == 2 * (2 * 2 * 8 + 4 * 16) * (2 * 2 + 2 * 2 * 3)
-    assert (found["hyper in"]["bytes"], found["hyper in"]["latency_us"]) == (10 * 64 * 5 * 2, 10.0)
+    assert (found["hyper in"]["bytes"], found["hyper in"]["latency_us"]) == (10 * 64 * 9 * 2, 10.0)
     # 32 heads of 4 queries, each of which sees 102 of 104 keys on average.
     assert (found["indexer"]["m"], found["indexer"]["n"], found["indexer"]["dtype"]) == (128, 102, "fp8")
     assert found["indexer"]["bytes"] == 2 * (4 * 102 * 4 + (128 + 104) * 128)
