@@ -14,7 +14,8 @@ MAX_PEAK_RATIO = 1.1
 """Arithmetic at the printed peak over a measured time. Of two million kernels of nine GPUs 219 are beyond
 (aiconfigurator 0.12.0 and older), 217 of them of four cells of GPU and release; the fastest of the others reach 1.0."""
 MAX_TRAFFIC_RATIO = 1.3
-"""The same of compulsory traffic. Not of experts, of which fewer than the expected number may have been hit."""
+"""The same of compulsory traffic, in every law. Not of experts, of which fewer than the expected number may have been
+hit."""
 
 
 def find_impossible(law: str, table: pl.DataFrame, gpu: Hardware) -> Bools:
@@ -25,10 +26,10 @@ def find_impossible(law: str, table: pl.DataFrame, gpu: Hardware) -> Bools:
         table: Rows from ``columns.prepare_kernels`` with ``latency_us``; those with a launch are never too fast.
         gpu: GPU that they ran on.
     """
-    if not uses_matrix_units(law):
-        return np.zeros(table.height, dtype=np.bool_)
     columns, time_us = build_law_inputs(table).to_columns(gpu), table["latency_us"].to_numpy()
-    too_fast = compute_arithmetic_us(law, columns, gpu) > MAX_PEAK_RATIO * time_us
-    if law.startswith("moe"):
-        return np.asarray(too_fast)
-    return np.asarray(too_fast | (compute_memory_bound_us(columns["work_bytes"], gpu) > MAX_TRAFFIC_RATIO * time_us))
+    too_fast = np.zeros(table.height, dtype=np.bool_)
+    if uses_matrix_units(law):
+        too_fast |= compute_arithmetic_us(law, columns, gpu) > MAX_PEAK_RATIO * time_us
+    if not law.startswith("moe"):
+        too_fast |= compute_memory_bound_us(columns["work_bytes"], gpu) > MAX_TRAFFIC_RATIO * time_us
+    return too_fast
