@@ -172,6 +172,10 @@ def test_what_is_faster_than_the_peak_is_no_measurement():
     rows = pl.DataFrame({"family": "gemm", "dtype": "bf16", "m": 4096, "n": 4096, "k": [4096, 4096, 64]})
     table = prepare_kernels(rows).with_columns(latency_us=pl.Series([120.0, 135.0, 10.0]))
     assert find_impossible("gemm half", table, load_hardware("h100-sxm")).tolist() == [True, False, False]
+    # 3.35 TB/s bring 10 GB in 3 ms.
+    passes = prepare_kernels(pl.DataFrame({"family": "norm", "bytes": [1e10, 1e10]}))
+    passes = passes.with_columns(latency_us=pl.Series([2000.0, 2600.0]))
+    assert find_impossible("norm", passes, load_hardware("h100-sxm")).tolist() == [True, False]
 
 
 def test_experts_with_weights_of_4_bits_are_read(tmp_path):
