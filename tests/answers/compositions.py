@@ -43,6 +43,7 @@ ASKS = {
     "--ep": f"{ON_EIGHT} --dp 8 --ep 8",
     "--fsdp": f"{ON_EIGHT} --dp 8 --fsdp",
     "--cp": f"{ON_EIGHT} --cp 2",
+    "--cp-ring": f"{ON_EIGHT} --cp 2 --cp-ring",
     "--sequence-parallel": f"{ON_EIGHT} --tp 2 --sequence-parallel",
     "--batch": "--gpu b200 --batch 2",
     "--batch max": "--gpu b200 --batch max",

@@ -8,7 +8,7 @@ from predictors.work import count_attended_pairs
 from tests.codes import find_message, has_code
 from tests.prediction.test_reductions import HEADS, HIDDEN, TOKENS, WIDE, Model
 from tracekit.parallelism.collective_calls import list_collectives
-from tracekit.parallelism.context_parallel import insert_key_exchanges, split_tokens
+from tracekit.parallelism.context_parallel import insert_key_exchanges, insert_ring_exchanges, split_tokens
 from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, apply_request
 from tracekit.parallelism.process_groups import infer_group_roles
 from tracekit.parallelism.relayout import relayout_collectives
@@ -88,6 +88,34 @@ def test_keys_and_values_are_gathered_before_attention_and_gradients_scattered_b
     own = run.kernels.height
     assert [int(np.flatnonzero(ends[:own] <= one).max()) for one in starts[own:]] == [0, 12, 13]
     assert [int(np.flatnonzero(starts[:own] >= one).min()) for one in ends[own:]] == [1, 13, 14]
+
+
+@pytest.mark.parametrize("exchange_us", [7.0, 300.0])
+def test_in_a_ring_blocks_are_sent_beside_attention(exchange_us: float) -> None:
+    """What follows attention waits for it, or for the exchanges: one forward, two backward, one after the other."""
+    run = Model(trains=True).run
+    grown = insert_ring_exchanges(run.program).program
+    own = run.kernels.height
+    rows = grown.kernels[own:]
+    assert rows.select("collective", "phase").rows() == [
+        ("all_gather", "forward"),
+        ("all_gather", "backward"),
+        ("reduce_scatter", "backward"),
+    ]
+    line = grown.replay_timeline(np.append(run.kernels["dur_ns"] / 1e3, np.full(3, exchange_us)))
+    ends, starts = line.activity_end_ns, line.activity_start_ns
+    # Attention is kernel 1, and 13 of the backward pass; 0 and 12 come before it.
+    for attention, sent in ((1, [own]), (13, [own + 1, own + 2])):
+        assert min(starts[sent]) >= ends[attention - 1]
+        assert min(starts[sent]) < ends[attention]
+        assert starts[attention] < max(ends[sent]) or exchange_us < 100
+        assert starts[attention + 1] >= max(ends[[attention, *sent]])
+
+
+def test_a_ring_of_one_rank_is_refused() -> None:
+    with pytest.raises(LayoutError, check=has_code("ring-of-one-rank")):
+        apply_request(Layout(), LayoutRequest(cp_ring=True))
+    assert str(apply_request(Layout(), LayoutRequest(cp=4, cp_ring=True))) == "4 ranks = dp 1 x cp 4 (ring)"
 
 
 def test_grouped_queries_gather_fewer_heads() -> None:

@@ -30,6 +30,7 @@ CHANGES = {
     "zero": (TRAINING, {"dp": 8}, 1),
     "sequence_parallel": (TRAINING, {"tp": 2}, True),
     "cp": (TRAINING, {}, 2),
+    "cp_ring": (TRAINING, {"cp": 2}, True),
     "context": (DECODING, {}, 4096),
 }
 """Trace, what else is asked for, and the field's value."""
@@ -76,6 +77,7 @@ OPTIONS = {
     "fsdp": True,
     "shard_optimizer": True,
     "sequence_parallel": True,
+    "cp_ring": True,
     "plan": "plan.json",
 }
 """Options whose value is no number."""

@@ -3,6 +3,7 @@
 All but attention works on a rank's tokens. Its queries attend to the keys of the whole sequence, so that keys and
 values are all-gathered before attention, in the backward pass again, and their gradients reduce-scattered behind it:
 the all-gather exchange of PyTorch's ``context_parallel`` and of TransformerEngine. Nothing of the layer overlaps it.
+In a ring (``--cp-ring``) ranks pass blocks on while they attend to the last one: as many bytes, beside attention.
 """
 
 import numpy as np
@@ -97,6 +98,23 @@ def _check_divisible(attended: pl.DataFrame, ranks: int) -> None:
         raise LayoutError(layouts.CONTEXT_PARALLEL_INDIVISIBLE(queries=queries, ranks=ranks, chunks=CHUNKS_PER_RANK))
 
 
+def insert_ring_exchanges(program: Program) -> Insertion:
+    """Insert the exchanges of ranks that pass keys and values around in a ring (Liu et al., Ring Attention, 2023).
+
+    Blocks, and in the backward pass their gradients, are sent beside attention; what follows it waits for both::
+
+        compute stream | query, key, value | attention       | next kernel
+        new stream                         | sends |
+
+    Args:
+        program: The program.
+
+    Raises:
+        LayoutError: Its attention is unknown.
+    """
+    return _insert_exchanges(program, in_ring=True)
+
+
 def insert_key_exchanges(program: Program) -> Insertion:
     """Insert the exchanges of keys and values that context-parallel ranks would issue.
 
@@ -111,27 +129,32 @@ def insert_key_exchanges(program: Program) -> Insertion:
     Raises:
         LayoutError: Its attention is unknown.
     """
+    return _insert_exchanges(program, in_ring=False)
+
+
+def _insert_exchanges(program: Program, *, in_ring: bool) -> Insertion:
     calls = _list_exchanges(find_attention(program.kernels))
-    hosts, before = program.graph.nodes.n_host, find_stream_neighbours(program.graph)[1]
-    own = hosts + calls["at"].to_numpy().astype(np.int64)
+    first, last = (program.graph.nodes.n_host + calls[name].to_numpy().astype(np.int64) for name in ("first", "last"))
+    follows, precedes = find_stream_neighbours(program.graph)
     gathers = calls["collective"].to_numpy() == "all_gather"
-    previous = before[own]
-    behind = np.where(gathers & (previous != NO_NODE), previous, own)
+    previous = np.where(precedes[first] != NO_NODE, precedes[first], first)
+    behind = np.where(gathers | in_ring, previous, last)
     cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
-    rows = calls.drop("at").with_columns(**build_collective_columns(program, CP_GROUP))
-    grown = append_kernels(program, rows, insert_in_stream(program.graph, behind, cost_ns))
+    rows = calls.drop("first", "last").with_columns(**build_collective_columns(program, CP_GROUP))
+    graph = insert_in_stream(program.graph, behind, cost_ns, follows[last] if in_ring else None)
     steps = max(calls["step"].drop_nulls().n_unique(), 1)
-    note = layouts.CONTEXT_PARALLEL_INSERTED(
+    told = layouts.CONTEXT_PARALLEL_RING if in_ring else layouts.CONTEXT_PARALLEL_INSERTED
+    note = told(
         gathers=int(gathers.sum()) / steps,
         scatters=int((~gathers).sum()) / steps,
         message_bytes=int(calls["bytes"].sum()) / steps,
         host_cost=describe_host_cost(program.graph, behind, cost_ns),
     )
-    return Insertion(grown, note)
+    return Insertion(append_kernels(program, rows, graph), note)
 
 
 def _list_exchanges(attended: pl.DataFrame) -> pl.DataFrame:
-    """List the exchanges in order of launch: kernel-table rows, and ``at``, the row of attention beside each.
+    """List the exchanges in order of launch: kernel-table rows, and the ``first`` and ``last`` row of attention's op.
 
     An op may have several kernels: the first is gathered for, and behind the last gradients are scattered.
     """
@@ -147,9 +170,9 @@ def _list_exchanges(attended: pl.DataFrame) -> pl.DataFrame:
         begin=pl.col("ts_ns").first(), end=(pl.col("ts_ns") + pl.col("dur_ns")).last(),
         bytes=(pl.col("batch").fill_null(1) * heads * pl.col("kv_len") * 2 * pl.col("head_dim") * item).max(),
     )  # fmt: skip
-    kept = ("step", "device", "phase", "dtype", "bytes")
+    kept = ("step", "device", "phase", "dtype", "bytes", "first", "last")
     gathers = ops.select(*kept, at="first", ts_ns="begin", collective=pl.lit("all_gather"))
     backward = ops.filter(pl.col("direction") == "backward")
     scatters = backward.select(*kept, at="last", ts_ns="end", collective=pl.lit("reduce_scatter"))
     listed = pl.concat([gathers, scatters]).sort("device", "ts_ns", "at", maintain_order=True)
-    return listed.with_columns(**name_exchanges())
+    return listed.drop("at").with_columns(**name_exchanges())

@@ -134,8 +134,8 @@ def describe_host_cost(graph: Graph, behind: Ints, cost_ns: int) -> Message:
     return told.INSERTED_HOST_COST(launch_us=cost_ns / 1e3, host_pct=HOST_SPEED_PCT)
 
 
-def insert_in_stream(graph: Graph, behind: Ints, cost_ns: int) -> Graph:
-    """Insert one collective after each of some activities; the next kernel on their stream waits for it.
+def insert_in_stream(graph: Graph, behind: Ints, cost_ns: int, before: Ints | None = None) -> Graph:
+    """Insert one collective after each of some activities; the next kernel on their stream waits for it, or another.
 
     ::
 
@@ -147,6 +147,7 @@ def insert_in_stream(graph: Graph, behind: Ints, cost_ns: int) -> Graph:
         graph: The graph.
         behind: Activities, in order of launch.
         cost_ns: Host cost of one collective, where the activity before it has a launch call of its own.
+        before: The activity that waits for each, ``NO_NODE`` for none; None for the next on the stream.
     """
     nodes = graph.nodes
     call = find_launch_calls(graph, behind)
@@ -154,7 +155,7 @@ def insert_in_stream(graph: Graph, behind: Ints, cost_ns: int) -> Graph:
     added = nodes.start_ns.size + np.arange(behind.size)
     host = add_host_time(graph, call[:0], call[launched], cost_ns)
     grown = insert_activities(host, np.full(behind.size, nodes.lane.max() + 1), nodes.end_ns[behind])
-    following = find_stream_neighbours(graph)[0][behind]
+    following = find_stream_neighbours(graph)[0][behind] if before is None else before
     awaited = following != NO_NODE
     edges = (
         (EdgeKind.PROGRAM, to_end_vertices(call[launched]), to_start_vertices(added[launched]), cost_ns),

@@ -37,6 +37,7 @@ class Layout:
             FSDP.
         sequence_parallel: Whether tensor-parallel ranks split the tokens between their blocks, too.
         cp: Context-parallel ranks, which split each sequence and exchange keys and values.
+        cp_ring: Whether they pass these around in a ring beside attention, in place of gathering all before it.
     """
 
     dp: int = 1
@@ -55,6 +56,7 @@ class Layout:
     sequence_parallel: bool = False
     zero: int = 0
     cp: int = 1
+    cp_ring: bool = False
 
     @property
     def world_size(self) -> int:
@@ -118,7 +120,7 @@ class Layout:
     def parallelism(self) -> str:
         """Text such as ``dp 8 (sharded) x tp 2``."""
         within = " (sequence parallel)" if self.sequence_parallel else ""
-        splits = (("cp", self.cp, ""), ("tp", self.tp, within), ("pp", self.pp, ""))
+        splits = (("cp", self.cp, " (ring)" if self.cp_ring else ""), ("tp", self.tp, within), ("pp", self.pp, ""))
         parts = [f"{name} {ranks}{how}" for name, ranks, how in splits if ranks > 1]
         within_dp = " (sharded)" if self.sharded else f" (ZeRO {self.zero})" if self.zero else ""
         return " x ".join([f"dp {self.dp}{within_dp}", *parts])
@@ -172,6 +174,7 @@ class LayoutRequest:
         plan: File of a sharding plan of embedding tables.
         sequence_parallel: Whether tensor-parallel ranks split the tokens between their blocks.
         cp: Context-parallel ranks of each sequence.
+        cp_ring: Whether they pass keys and values around in a ring.
     """
 
     world_size: int | None = None
@@ -189,6 +192,7 @@ class LayoutRequest:
     plan: str | None = None
     sequence_parallel: bool | None = None
     cp: int | None = None
+    cp_ring: bool | None = None
 
     @property
     def has_changes(self) -> bool:
@@ -241,6 +245,8 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         raise LayoutError(layouts.SEQUENCE_PARALLEL_OF_ONE_RANK())
     if request.sequence_parallel and layout.tp > 1:
         raise LayoutError(layouts.RECORDED_TENSOR_PARALLEL_FIXED())
+    if request.cp_ring and cp == 1:
+        raise LayoutError(layouts.RING_OF_ONE_RANK())
     sharded = layout.sharded or _check_fsdp_request(layout, request, dp * cp)
     return Layout(
         dp,
@@ -258,6 +264,7 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         sequence_parallel=bool(request.sequence_parallel),
         zero=_check_zero_request(layout, request, dp * cp),
         cp=cp,
+        cp_ring=bool(request.cp_ring),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tracekit.messages import Message, layouts
-from tracekit.parallelism.context_parallel import insert_key_exchanges
+from tracekit.parallelism.context_parallel import insert_key_exchanges, insert_ring_exchanges
 from tracekit.parallelism.ddp import insert_expert_gradient_allreduces, insert_gradient_allreduces
 from tracekit.parallelism.expert_parallel import insert_expert_alltoalls
 from tracekit.parallelism.fsdp import insert_expert_fsdp_collectives, insert_fsdp_collectives
@@ -37,7 +37,7 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
     exchanges = insert_sequence_exchanges if new.sequence_parallel else insert_layer_allreduces
     parts: tuple[Inserter, ...] = (*shared, exchanges) if old.tp == 1 < new.tp else shared
     if old.cp == 1 < new.cp:
-        parts = (*parts, insert_key_exchanges)
+        parts = (*parts, insert_ring_exchanges if new.cp_ring else insert_key_exchanges)
     if new.tables is not None:
         parts = (*parts, InsertTableExchange(new))
     if adds_expert_parallelism(old, new):

@@ -204,6 +204,7 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
             batch=factor,
             sequence_parallel=(request.sequence_parallel and (tp or old.tp) > 1) or None,
             cp=cp,
+            cp_ring=(request.cp_ring and (cp or old.cp) > 1) or None,
         )
         for cp in request.context_parallel or [None]
         for tp in request.tensor_parallel or [old.tp]

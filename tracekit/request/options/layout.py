@@ -90,6 +90,14 @@ class ScheduleOptions(Request):
             "Sequence parallel (with TP)",
         ),
     ] = False
+    cp_ring: Annotated[
+        bool,
+        Option(
+            "Context-parallel ranks pass keys and values around in a ring beside attention, in place of gathering them "
+            "before it.",
+            "Context parallel ring (with CP)",
+        ),
+    ] = False
     micro_batches: Annotated[int | None, MICRO_BATCHES] = None
     pp_schedule: Annotated[
         str | None,
