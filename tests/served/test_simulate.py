@@ -1,13 +1,15 @@
 """Loads on an engine, and the largest one under limits."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.served.test_loop import ROOMY, make_table
-from tracekit.served.requests import make_requests
-from tracekit.served.simulate import Pattern, Replicas, RequestLoad, Simulation, find_largest_load
+from tracekit.errors import RequestError
+from tracekit.served.requests import make_requests, read_lengths
+from tracekit.served.simulate import RECORDED, Pattern, Replicas, RequestLoad, Simulation, find_largest_load
 from tracekit.served.step_table import EngineStepTables
 
 TABLE = make_table()
@@ -101,3 +103,25 @@ def test_requests_that_end_together_wait_for_each_other_by_the_front_end() -> No
     assert behind.serve(load, TABLE).figures["ttft_mean_ms"] == pytest.approx(5.0 + 3.0)
     ttft = behind.answer(load).figures["ttft_mean_ms"]
     assert (ttft.low, ttft.likely, ttft.high) == pytest.approx((3.0 / 2, 5.0 + 3.0, 3 * 5.0 + 2 * 3.0))
+
+
+def test_recorded_requests_come_when_they_came(tmp_path: Path) -> None:
+    """The second comes 2.5 s after the first, long after its five tokens; other loads leave arrivals out."""
+    path = tmp_path / "log.csv"
+    path.write_text("input,output,arrival\n500,5,1787267980.25\n500,5,1787267982.75\n")
+    pattern = Pattern(read_lengths(str(path)))
+    assert pattern.make(RECORDED).arrival_us == pytest.approx([0, 2.5e6])
+    assert not pattern.make(RequestLoad(concurrency=1)).arrival_us.any()
+    figures = simulate(pattern=pattern).answer(RECORDED).figures
+    assert figures["ttft_p99_ms"].likely == pytest.approx(2.0)
+    assert figures["requests_per_s"].likely == pytest.approx(2 / (2.5 + figures["e2e_mean_ms"].likely / 1e3))
+
+
+@pytest.mark.parametrize(
+    "arrivals", [("2", "1"), ("0", "nan"), ("0", "inf"), ("0", "1787267980250"), ("0", ""), ("0",)]
+)
+def test_impossible_arrivals_are_refused(tmp_path: Path, arrivals: tuple[str, ...]) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("input,output,arrival\n" + "".join(f"500,5,{one}\n" for one in arrivals) + "500,5\n")
+    with pytest.raises(RequestError, match="arrival, in seconds"):
+        read_lengths(str(path))

@@ -5,7 +5,7 @@ from tracekit.messages.model import error, name_templates, note, warning
 LENGTHS_UNREADABLE = error("{path} can't be read: {reason}.", "Give a CSV with the columns input and output.")
 LENGTHS_MALFORMED = error(
     "{path} has no lengths of requests.",
-    "Give a CSV with the columns input and output, in whole tokens from 1.",
+    "Give a CSV with the columns input and output, in whole tokens from 1, and maybe arrival, in seconds, rising.",
 )
 SERVING_LOAD_TWICE = error("Both a concurrency and a rate are given.", "Give {--concurrency} or {--rate}.")
 SERVING_LENGTHS_TWICE = error(

@@ -14,7 +14,7 @@ from tracekit.render.charts.svg import draw_svg
 from tracekit.render.json import dump_document
 from tracekit.render.screen import ColumnKind, Grid, GridColumn, as_text
 from tracekit.served.answer import DOLLARS_PER_MILLION, ServedTarget
-from tracekit.served.simulate import LoadAnswer, Range, RequestLoad
+from tracekit.served.simulate import RECORDED, LoadAnswer, Range, RequestLoad
 
 TIMES = ("ttft", "tpot", "itl", "e2e")
 DOLLARS = "$/M tokens"
@@ -85,6 +85,8 @@ def _render_loads(answers: Sequence[LoadAnswer]) -> Grid:
 
 def name_load(load: RequestLoad) -> str:
     """Name a load in a few words."""
+    if load == RECORDED:
+        return "as recorded"
     return f"{format_number(load.rate)}/s" if load.rate else f"{load.concurrency} at once"
 
 

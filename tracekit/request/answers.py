@@ -293,7 +293,7 @@ def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest)
     from tracekit.served.model import ServingEngine
     from tracekit.served.precision import parse_served_model
     from tracekit.served.requests import make_requests, read_lengths
-    from tracekit.served.simulate import Pattern, RequestLoad
+    from tracekit.served.simulate import RECORDED, Pattern, RequestLoad
 
     framework, version = parse_framework(request.framework or DEFAULT_ENGINE)
     if request.lengths is not None:
@@ -302,6 +302,7 @@ def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest)
         lengths = make_requests(1, request.input_tokens or DEFAULT_TOKENS, request.output_tokens or DEFAULT_TOKENS)
     loads = [RequestLoad(concurrency=one) for one in request.concurrencies]
     loads += [RequestLoad(rate=request.rate)] if request.rate is not None else []
+    loads += [RECORDED] if not loads and lengths.are_recorded else []
     ttft_ms, tpot_ms = (
         None if one is None else parse_time_us(one) / 1e3 for one in (request.ttft_below, request.tpot_below)
     )

@@ -16,6 +16,9 @@ from tracekit.messages import serving as messages
 ARRIVAL_SEED, LENGTH_SEED = 62, 63
 """Of the times between requests and of their lengths, so that an answer is the same each time."""
 MAX_REQUESTS = 1_000_000
+MAX_ARRIVAL_S = 1e11
+"""Of times in seconds, also since 1970; those in milliseconds since then exceed it."""
+ARRIVAL = "arrival"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,11 @@ class Requests:
     arrival_us: Floats
     input_tokens: Ints
     output_tokens: Ints
+
+    @property
+    def are_recorded(self) -> bool:
+        """Whether the times at which they are sent are told."""
+        return bool(self.arrival_us.any())
 
     @property
     def longest(self) -> int:
@@ -72,10 +80,10 @@ def repeat_requests(requests: Requests, count: int) -> Requests:
 
 
 def read_lengths(path: str) -> Requests:
-    """Read a CSV of requests with the columns ``input`` and ``output``, in tokens.
+    """Read a CSV of requests with the columns ``input`` and ``output``, in tokens, and maybe ``arrival``, in seconds.
 
     Raises:
-        RequestError: It can't be read, has no such columns, no rows, or a length below 1.
+        RequestError: It can't be read, has no such columns, no rows, a length below 1, or arrivals that go back.
     """
     try:
         text = read_regular_file(Path(path), MAX_LENGTHS_BYTES).decode("utf-8")
@@ -84,8 +92,13 @@ def read_lengths(path: str) -> Requests:
         raise RequestError(messages.LENGTHS_UNREADABLE(path=path, reason=describe_failure(error))) from error
     try:
         lengths = [np.array([int(row[name]) for row in rows], np.int64) for name in ("input", "output")]
+        arrival_s = np.array([float(row[ARRIVAL]) for row in rows]) if rows and ARRIVAL in rows[0] else None
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RequestError(messages.LENGTHS_MALFORMED(path=path)) from error
     if not rows or len(rows) > MAX_REQUESTS or min(int(one.min()) for one in lengths) < 1:
         raise RequestError(messages.LENGTHS_MALFORMED(path=path))
-    return Requests(np.zeros(len(rows)), *lengths)
+    if arrival_s is None:
+        return Requests(np.zeros(len(rows)), *lengths)
+    if not (np.abs(arrival_s) <= MAX_ARRIVAL_S).all() or (np.diff(arrival_s) < 0).any():
+        raise RequestError(messages.LENGTHS_MALFORMED(path=path))
+    return Requests(1e6 * (arrival_s - arrival_s[0]), *lengths)

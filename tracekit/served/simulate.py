@@ -33,7 +33,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class RequestLoad:
-    """How requests come: so many at once, or so many a second.
+    """How requests come: so many at once, or so many a second, or else as recorded.
 
     Attributes:
         concurrency: Requests under way at any time; 0 where they come by a rate.
@@ -50,6 +50,9 @@ class RequestLoad:
     def count_parts(self, groups: int) -> float:
         """Count the groups that such parts make up: less than all where some have fewer requests."""
         return self.concurrency / self.split(groups).concurrency if self.concurrency else float(groups)
+
+
+RECORDED = RequestLoad()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,8 @@ class Pattern:
 
     def make(self, load: RequestLoad) -> Requests:
         """Make the requests of a load."""
+        if load == RECORDED:
+            return self.requests.take(slice(self.count))
         count = self.count or (max(WAVES * load.concurrency, MIN_REQUESTS) if load.concurrency else RATE_REQUESTS)
         repeated = repeat_requests(self.requests, count)
         varied = spread_lengths(repeated, self.spread) if self.spread else repeated

@@ -117,7 +117,8 @@ class ServingRequest(Request):
     lengths: Annotated[
         str | None,
         Option(
-            "A CSV of requests in order, with the columns input and output.",
+            "A CSV of requests in order, with the columns input and output, in tokens, and maybe arrival, in seconds: "
+            "they are sent then, where no load is given.",
             "Lengths of requests",
             "FILE",
             panel=Panel.INPUT,
