@@ -60,6 +60,7 @@ _ARRAY_COLUMNS = (
     "blocks",
     "threads_per_block",
     "channels",
+    "channels_first",
     "height",
     "width",
     "indexed",
@@ -301,6 +302,7 @@ def _build_winograd_columns(
         "filters": np.where(of_data, channels, np.where(of_weights, x["m"], x["n"])),
         "of_weights": of_weights.astype(np.float64),
         "of_data": of_data.astype(np.float64),
+        "by_pixel": (numbers["channels_first"] == 0).astype(np.float64),
     }
 
 

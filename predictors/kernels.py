@@ -26,7 +26,17 @@ FLOAT_COLUMNS = (
 STRING_COLUMNS = (
     "family", "dtype", "kv_dtype", "routing", "collective", "framework", "engine", "direction", "copy_kind", "part",
 )  # fmt: skip
-BOOLEAN_COLUMNS = ("causal", "split_k", "indexed", "across", "tensor_core", "winograd", "paged", "in_job")
+BOOLEAN_COLUMNS = (
+    "causal",
+    "split_k",
+    "indexed",
+    "across",
+    "tensor_core",
+    "winograd",
+    "channels_first",
+    "paged",
+    "in_job",
+)
 
 KERNEL_COLUMNS: dict[str, pl.DataType] = (
     dict.fromkeys(INTEGER_COLUMNS, pl.Float64())
@@ -106,7 +116,8 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         ``split_k`` (the keys of attention are split over blocks) false. Null if unknown: ``indexed`` (the kernel goes
         element by element, because tensors are broadcast, strided or cast), ``across`` (some of those tensors are
         contiguous along another axis than others, as in a transposition), ``tensor_core`` (the kernel runs on matrix
-        units), ``winograd`` (the convolution has a Winograd algorithm), ``paged`` (the keys of attention are in the
+        units), ``winograd`` (the convolution has a Winograd algorithm), ``channels_first`` (its images
+        lie channel after channel), ``paged`` (the keys of attention are in the
         pages of a serving engine's cache). ``channels`` are those of one group of a convolution; ``height`` and
         ``width`` are those of its output images. ``cache_width`` are elements that a cache holds per
         key and key head where values are part of the keys; null: keys and values apart. ``mask_bytes`` are those of

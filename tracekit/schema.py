@@ -321,6 +321,11 @@ KERNELS = TableSchema(
             pl.Int64,
             "conv: input channels of one group; gemm: elements side by side in operands, if not k.",
         ),
+        TableColumn(
+            "channels_first",
+            pl.Boolean,
+            "conv: whether images lie channel after channel (NCHW); null: the trace has no strides.",
+        ),
         TableColumn("height", pl.Int64, "conv, two-dimensional: rows of an output image."),
         TableColumn("width", pl.Int64, "conv, two-dimensional: columns of an output image."),
         TableColumn(

@@ -292,13 +292,19 @@ FUSED_BLOCK_FILTERS = 32
 FUSED_BLOCK_MULTIPLIES = 16 * 32 * FUSED_BLOCK_FILTERS
 """Of one for each input channel: F(2x2, 3x3) takes 16 for a tile, of which a block has 32."""
 FUSED_WINDOW_SIZE = 9
-GROUPED_RATE_FRACTION, GROUPED_TRAFFIC_RATIO = 0.6, 2.2
+GROUPED_RATE_FRACTION, GROUPED_TRAFFIC_RATIO = 0.8, 2.2
 """Of the matrix units' rate, and of compulsory traffic, in cuDNN's kernels for groups: what whole jobs of timm's tables
-on an RTX 3090 (AMP, channels last; inference cuDNN 8.5, training 8.3) leave for their groups. RegNetX 160 takes 45
-TFLOP/s of 71, ResNeXt-50 32x4d 2.2 times the bytes in both passes, ResNeXt-101 32x8d 3.1."""
-GROUPED_VECTOR_FRACTION, GROUPED_GRADIENT_VECTOR_FRACTION = 0.24, 0.05
-"""Of the vector units' rate, elsewhere: seven of RegNetX and RegNetY, whose groups are 16, 24, 48, 56 or 120 channels
-wide, take 6.5 to 12.7 TFLOP/s forward, nine 0.9 to 4 backward, for 35.6 of the GPU."""
+(AMP; RTX 3090 and 4090 of PyTorch 2.4, RTX 5090 of 2.9) leave for their groups. NFNet-F0 and RegNetX 160, 128 channels
+wide, take 0.8 to 1.1 of the rate with channels last, 0.6 with channels first on the RTX 5090; ResNeXt-50 32x4d 1.1 to
+2.4 times the bytes."""
+GROUPED_TILE_FRACTION, GROUPED_TILE_WIDTH = 0.65, 128
+"""Of the matrix units' rate where groups aren't a power of two wide, and how many channels a tile has room for: a group
+of 48 fills 0.375 of one. Groups of 24 and 48 (RegNetX 032, RegNetY 016) take 9 and 22 TFLOP/s of 71 on the RTX 3090, 18
+to 24 and 34 of 165 on the RTX 4090, 25 and 48 of 210 on the RTX 5090."""
+GROUPED_GRADIENT_VECTOR_FRACTION = 0.05
+"""Of the vector units' rate, of gradients with channels last: nine of RegNetX and RegNetY take 0.9 to 4 TFLOP/s for
+35.6 of an RTX 3090 (cuDNN 8.3; pytorch/pytorch#70954, and #34977 of a V100, tell of it). With channels first they take
+no longer than the forward pass."""
 
 
 def compute_conv_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
@@ -307,12 +313,17 @@ def compute_conv_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
 
 
 def compute_cudnn_grouped_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms:
-    """A convolution of groups by cuDNN: in kernels made for them, fewer of gradients, or one group after the other."""
-    of_gradient = (x["of_data"] > 0) | (x["of_weights"] > 0)
+    """A convolution of groups by cuDNN: in kernels made for them, or in tiles that a group doesn't fill.
+
+    Of gradients with channels last it has fewer kernels, and computes one group after the other elsewhere.
+    """
+    missing = ((x["of_data"] > 0) | (x["of_weights"] > 0)) & (x["by_pixel"] > 0)
     even = _is_power_of_two(x["inputs"]) & _is_power_of_two(x["filters"])
-    made_for_it = even & (~of_gradient | _is_power_of_two(x["batch"]))
-    share = np.where(of_gradient, GROUPED_GRADIENT_VECTOR_FRACTION, GROUPED_VECTOR_FRACTION)
-    tflops = np.where(made_for_it, GROUPED_RATE_FRACTION * x["tflops"], share * gpu.vector_tflops)
+    made_for_it = even & (~missing | _is_power_of_two(x["batch"]))
+    filled = np.minimum(x["filters"] / GROUPED_TILE_WIDTH, 1.0)
+    tiled = GROUPED_TILE_FRACTION * filled * x["tflops"]
+    otherwise = np.where(missing, GROUPED_GRADIENT_VECTOR_FRACTION * gpu.vector_tflops, tiled)
+    tflops = np.where(made_for_it, GROUPED_RATE_FRACTION * x["tflops"], otherwise)
     return LatencyTerms(
         c["floor"] / gpu.clock_mhz + np.zeros_like(tflops),
         x["work_flops"] / (tflops * 1e6),

@@ -34,19 +34,40 @@ def make_images(channels_last: bool = False, dtype: torch.dtype = torch.float16)
     return images.to(memory_format=torch.channels_last) if channels_last else images
 
 
-def make_convolution(size: int = 3, dtype: torch.dtype = torch.float16) -> nn.Module:
+def make_convolution(
+    size: int = 3, dtype: torch.dtype = torch.float16, outputs: int = 128, groups: int = 1
+) -> nn.Module:
     with torch.device("meta"):
-        return nn.Conv2d(64, 128, size, padding=size // 2).to(dtype)
+        return nn.Conv2d(64, outputs, size, padding=size // 2, groups=groups).to(dtype)
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_cudnn_changes_how_images_lie_unless_their_channels_lie_side_by_side(size: int) -> None:
-    first, product, last, bias = name_kernels(make_convolution(size), make_images())
+@pytest.mark.parametrize("groups", [1, 16])
+def test_cudnn_changes_how_images_lie_unless_their_channels_lie_side_by_side(groups: int) -> None:
+    first, product, last, bias = name_kernels(make_convolution(groups=groups), make_images())
     assert [first, last] == CHANGES
     assert "implicit_gemm" in product
     assert "elementwise" in bias
-    by_pixel = make_convolution(size).to(memory_format=torch.channels_last)
+    by_pixel = make_convolution(groups=groups).to(memory_format=torch.channels_last)
     assert len(name_kernels(by_pixel, make_images(channels_last=True))) == 2
+
+
+def test_windows_of_a_pixel_are_products_of_either_layout_but_for_their_gradients() -> None:
+    table = tabulate(make_convolution(1), make_images().requires_grad_(), training=True)
+    changed = table.filter(pl.col("name").is_in(CHANGES))["op"].to_list()
+    assert changed == ["aten::convolution_backward"] * 4
+
+
+def test_depthwise_convolutions_have_kernels_of_either_layout() -> None:
+    images = make_images().requires_grad_()
+    names = name_kernels(make_convolution(outputs=64, groups=64), images, training=True)
+    assert not set(CHANGES) & set(names)
+
+
+def test_groups_of_48_channels_have_kernels_of_either_layout() -> None:
+    images = torch.empty(8, 96, 28, 28, device="meta", requires_grad=True)
+    with torch.device("meta"):
+        names = name_kernels(nn.Conv2d(96, 96, 3, padding=1, groups=2), images, training=True)
+    assert not set(CHANGES) & set(names)
 
 
 def test_the_channels_stay_side_by_side_from_layer_to_layer() -> None:

@@ -131,6 +131,18 @@ def test_which_kernel_without_a_direction_is_the_weight_s_gradient(names, expect
     assert kernels.select("direction", "m", "k", "share").rows() == expected
 
 
+@pytest.mark.parametrize(("strides", "first"), [([50176, 784, 28, 1], True), ([50176, 1, 1792, 64], False), ([], None)])
+@pytest.mark.parametrize(("op", "image"), [("aten::convolution", 0), ("aten::convolution_backward", 1)])
+def test_strides_tell_whether_channels_come_first(op, image, strides, first):
+    dims = [[8, 64, 28, 28]] * (image + 1) + [[64, 4, 3, 3]]
+    concrete = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "16"]
+    lie = {"Input Strides": [strides if index == image else [] for index in range(9)]}
+    dims += [[]] * (9 - len(dims))
+    builder = TraceBuilder().op(op, 0, 50, dims=dims, types=["float"] * 9, concrete=concrete, **lie)
+    builder.kernel("implicit_gemm", 60, 30, launch=10)
+    assert build_kernel_table(builder.load().rank())["channels_first"].to_list() == [first]
+
+
 @pytest.mark.parametrize(
     ("window", "image", "strides", "suits"),
     [

@@ -129,8 +129,8 @@ WORK_COLUMNS = (
     "causal", "window", "cache_width", "mask_bytes", "mask_batch", "mask_heads",
     "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind",
     "indexed",
-    "across", "winograd", "part", "channels", "height", "width", "tokens", "experts", "top_k", "serial_clocks",
-    "warp_clocks", "accessed_bytes", "reuse_bytes", "distinct_bytes", "streamed_bytes", "host_bytes",
+    "across", "winograd", "part", "channels", "channels_first", "height", "width", "tokens", "experts", "top_k",
+    "serial_clocks", "warp_clocks", "accessed_bytes", "reuse_bytes", "distinct_bytes", "streamed_bytes", "host_bytes",
 )  # fmt: skip
 KERNEL_NAME_COLUMNS = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")
 GEMM_SIZE_COLUMNS = ("batch", "m", "n", "k")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tracekit.workload.ops.memory_traffic import Columns
 from tracekit.workload.ops.registry import op
-from tracekit.workload.signature import ITEM_BYTES, Signature
+from tracekit.workload.signature import ITEM_BYTES, Signature, Tensor
 
 Shape = tuple[int, ...]
 _WindowParameters = tuple[list[int], list[int], list[int]]
@@ -154,8 +154,14 @@ def _build_implicit_gemm(signature: Signature, y: Shape, w: Shape, x: Shape) -> 
         "direction": "forward",
         "winograd": _has_winograd(x, y, w),
         "channels": w[1],
+        "channels_first": _lies_by_channel(signature.get_tensor(0)),
         **_build_image_columns(y),
     }
+
+
+def _lies_by_channel(image: Tensor | None) -> bool | None:
+    """Return whether an image lies channel after channel; None where its strides weren't recorded."""
+    return image.strides[1] != 1 if image and len(image.strides) > 1 else None
 
 
 def _build_image_columns(y: Shape) -> Columns:
@@ -232,6 +238,7 @@ def _build_data_gradient(
         "direction": "dgrad",
         "winograd": _has_winograd(x, dy, w),
         "channels": w[1],
+        "channels_first": _lies_by_channel(signature.get_tensor(1)),
         **_build_image_columns(smaller),
     }
 

@@ -37,7 +37,7 @@ INHERITED_COLUMNS = (
     "window", "cache_width", "mask_bytes", "mask_batch", "mask_heads",
     "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks",
     "process_group", "group_description", "group_ranks", "share", "family", "winograd",
-    "channels", "height", "width", "part", "across", "serial_clocks", "warp_clocks",
+    "channels", "channels_first", "height", "width", "part", "across", "serial_clocks", "warp_clocks",
     "accessed_bytes", "reuse_bytes", "distinct_bytes", "streamed_bytes", "host_bytes",
 )  # fmt: skip
 
