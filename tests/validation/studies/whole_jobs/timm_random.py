@@ -7,6 +7,7 @@ timm:MODEL --gpu GPU --autocast fp16 --batch N``, with ``--channels-last`` and `
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -123,7 +124,7 @@ def predict_table(folder: Path, table: Table) -> Iterator[Outcome]:
     """Yield the outcome of each model drawn that can be captured."""
     for model, batch, _, measured in draw_models(folder, table).iter_rows():
         try:
-            program = capture_model(table, model, batch)
+            program = capture_model(model, batch, table.trains, table.is_channels_last, "-pt1" in table.file)
         except CaptureError as error:
             print(f"  {model}: {error}")
             continue
@@ -131,7 +132,8 @@ def predict_table(folder: Path, table: Table) -> Iterator[Outcome]:
         yield Outcome(table, model, measured, step.step.step_time_us / 1e3, step.low_us / 1e3, step.high_us / 1e3)
 
 
-def capture_model(table: Table, model: str, batch: int) -> Trace:
+@lru_cache(16)  # tables of one release have many models in common
+def capture_model(model: str, batch: int, trains: bool, is_channels_last: bool, is_eager: bool) -> Trace:
     """Capture a model's step as its table ran it.
 
     Raises:
@@ -141,15 +143,15 @@ def capture_model(table: Table, model: str, batch: int) -> Trace:
     def capture(attention: str | None) -> Trace:
         return tracekit.capture(
             f"timm:{model}",
-            training=table.trains,
+            training=trains,
             autocast="fp16",
-            channels_last=table.is_channels_last,
+            channels_last=is_channels_last,
             attention=attention,
             batch=batch,
         )
 
     try:
-        return capture("eager" if "-pt1" in table.file else None)
+        return capture("eager" if is_eager else None)
     except CaptureError as error:
         if error.code != ATTENTION_NOT_CALLED.code:
             raise
