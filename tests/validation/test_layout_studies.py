@@ -1,8 +1,13 @@
 """Published jobs in parallel layouts: how they are read, and a small one predicted."""
 
-from tests.validation.studies.layouts import data_parallel, pipeline_parallel, tensor_parallel
+import numpy as np
+
+from tests.validation.studies.layouts import data_parallel, pipeline_parallel, plan_order, tensor_parallel
 from tests.validation.studies.layouts.tensor_parallel import LlamaJob
-from tests.validation.study import Result
+from tests.validation.study import Result, read_published
+from tracekit.comm import load_cluster
+from tracekit.sharding import PlannedTable, ShardingSetting
+from tracekit.sharding.candidates import ShardingType
 
 
 def test_a_model_on_more_gpus_is_predicted_from_its_rate_on_the_fewest() -> None:
@@ -38,3 +43,29 @@ def test_fsdp_jobs_are_read_with_their_rates_by_number_of_gpus() -> None:
     assert len(jobs) == 12
     assert jobs["Llama 3.1 8B"].tokens_per_s == {8: 5762, 128: 5605}
     assert jobs["Llama 3.1 8B"].tokens == 2 * 8192
+
+
+def test_owners_of_tables_are_ranks_or_nodes() -> None:
+    one, two = (ShardingSetting(load_cluster(name), 64) for name in ("8xh100-sxm", "2x8xh100-sxm@ndr400"))
+    whole, rows, copied = plan_order.parse_owners("3 1+5 all", one)
+    assert (whole[0].type, whole[0].parts, whole[1].tolist()) == (ShardingType.TABLE_WISE, 0, [3])
+    assert (rows[0].type, rows[0].parts, rows[1].tolist()) == (ShardingType.ROW_WISE, 2, [1, 5])
+    assert (copied[0].type, copied[1].size) == (ShardingType.DATA_PARALLEL, 8)
+    node, both = plan_order.parse_owners("1 0+1", two)
+    assert (node[0].type, node[0].parts, node[1].tolist()) == (ShardingType.TABLE_ROW_WISE, 1, [*range(8, 16)])
+    assert (both[0].parts, both[1].size) == (2, 16)
+
+
+def test_each_published_plan_has_the_26_tables() -> None:
+    owners = read_published("sharding_plans")["owners"].str.split(" ")
+    assert owners.list.len().to_list() == [26] * len(owners)
+
+
+def test_tables_are_dealt_out_by_size_forth_and_back() -> None:
+    tables = [PlannedTable(str(rows), rows, 4) for rows in (10, 50, 40, 20, 30)]
+    assert np.concatenate(plan_order.deal_by_size(tables, 2)).tolist() == [0, 0, 1, 0, 1]
+
+
+def test_a_pair_is_right_where_the_faster_one_is_predicted_faster() -> None:
+    pairs = [plan_order.Pair("kind", "source", "case", "a", "b", 1.5, ratio) for ratio in (1.2, 0.9)]
+    assert list(plan_order.summarise(pairs))[0] == ("kind", "2", "1, 50 %", "1.50", "1.05")

@@ -1,3 +1,3 @@
 """How far off is a job in another parallel layout, or on more GPUs?"""
 
-TABLES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "expert_parallel", "sharding")
+TABLES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "expert_parallel", "sharding", "plan_order")
