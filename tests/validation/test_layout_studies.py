@@ -1,10 +1,17 @@
 """Published jobs in parallel layouts: how they are read, and a small one predicted."""
 
 import numpy as np
+import pytest
 
-from tests.validation.studies.layouts import data_parallel, pipeline_parallel, plan_order, tensor_parallel
+from tests.validation.studies.layouts import (
+    data_parallel,
+    pipeline_parallel,
+    plan_order,
+    tensor_parallel,
+    torchrec_planner,
+)
 from tests.validation.studies.layouts.tensor_parallel import LlamaJob
-from tests.validation.study import Result, read_published
+from tests.validation.study import MissingInputError, Result, read_published
 from tracekit.comm import load_cluster
 from tracekit.sharding import PlannedTable, ShardingSetting
 from tracekit.sharding.candidates import ShardingType
@@ -68,4 +75,20 @@ def test_tables_are_dealt_out_by_size_forth_and_back() -> None:
 
 def test_a_pair_is_right_where_the_faster_one_is_predicted_faster() -> None:
     pairs = [plan_order.Pair("kind", "source", "case", "a", "b", 1.5, ratio) for ratio in (1.2, 0.9)]
-    assert list(plan_order.summarise(pairs))[0] == ("kind", "2", "1, 50 %", "1.50", "1.05")
+    assert next(iter(plan_order.summarise(pairs))) == ("kind", "2", "1, 50 %", "1.50", "1.05")
+
+
+def test_torchrec_s_planner_is_asked_for_where_it_is_missing() -> None:
+    with pytest.raises(MissingInputError, match="pip install torchrec"):
+        torchrec_planner._import("torchrec_that_is_missing")
+
+
+@pytest.mark.heavy
+def test_torchrec_s_plan_is_priced() -> None:
+    pytest.importorskip("torchrec")
+    setting = ShardingSetting(load_cluster("8xh100-sxm"), 1024)
+    tables = [PlannedTable(f"table_{number}", 10**6, 128, 20.0) for number in range(4)]
+    planner = torchrec_planner.TorchrecPlanner(tables, setting, own_rates=True)
+    assert b"table_3" in planner.plan()
+    assert planner.estimate_plan_ms() > 0
+    assert set(planner.estimate_tables_ms(ShardingType.TABLE_WISE)) == {one.name for one in tables}

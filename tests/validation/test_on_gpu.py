@@ -17,7 +17,7 @@ from sample_traces.record import hide_folders
 from sample_traces.workloads import WORKLOADS
 from tests.validation import study
 from tests.validation.on_gpu import __main__ as command
-from tests.validation.on_gpu import clocks, power_caps, stages, tables
+from tests.validation.on_gpu import clocks, plans, power_caps, stages, tables
 from tests.validation.on_gpu.hold import FIRST, hold
 from tests.validation.on_gpu.lookups import draw_indices
 from tests.validation.on_gpu.session import Session
@@ -199,3 +199,36 @@ def test_folders_are_taken_out_of_a_trace() -> None:
         "kernel_file": "a.py",
         "name": "a/b",
     }
+
+
+def test_plans_are_measured_on_several_gpus_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(tmp_path / "tables.json"), "--cluster", "2xh100-sxm", "-o", str(tmp_path / "plans.csv")]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert plans.main(arguments) == 1
+    assert "finds 1 GPUs; two are needed" in capsys.readouterr().err
+    assert plans.main([*arguments, "--device", "cpu", "--ranks", "2"]) == 1
+    assert "tables.json" in capsys.readouterr().err
+
+
+def test_the_shards_of_a_table_look_up_all_that_is_drawn() -> None:
+    parts = [plans.Shard(0, "row_wise", 10, first, 5, 4, 3, 1.05) for first in (0, 5)]
+    (rows, counts), (others, rest) = (plans.draw_bags(one, 8, "cpu") for one in parts)
+    assert (counts + rest).tolist() == [3] * 8
+    assert (rows.numel(), others.numel()) == (int(counts.sum()), int(rest.sum()))
+    assert max(rows.max(), others.max()) < 5
+
+
+def test_a_rank_s_step_returns_gradients_to_the_owners() -> None:
+    lookups = plans.TorchLookups([plans.Shard(0, "table_wise", 6, 0, 6, 2, 1, 0.0)], 4, "cpu")
+    assert lookups.look_up().tolist() == [[0, 0]] * 4
+    lookups.update(torch.ones(4, 2))
+    assert sum(weight.sum().item() for weight in lookups._weights) == pytest.approx(-0.01 * 4 * 2)
+
+
+def test_measured_plans_are_told_with_their_order() -> None:
+    rows = [("a", 100.0, 110.0, 90.0, 120.0), ("b", 200.0, 190.0, 150.0, 195.0), ("c", 150.0, 200.0, 100.0, 300.0)]
+    assert plans.describe_order(rows) == (
+        "2 of 3 pairs ordered rightly; error +10 % in the median; 2 of 3 inside their interval"
+    )

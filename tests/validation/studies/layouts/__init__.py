@@ -1,3 +1,11 @@
 """How far off is a job in another parallel layout, or on more GPUs?"""
 
-TABLES = ("data_parallel", "tensor_parallel", "pipeline_parallel", "expert_parallel", "sharding", "plan_order")
+TABLES = (
+    "data_parallel",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "expert_parallel",
+    "sharding",
+    "plan_order",
+    "torchrec_planner",
+)

@@ -1,12 +1,12 @@
 """Published pairs of which one was faster, as the prices of sharding plans order them.
 
-- **Chosen plans**: HugeCTR's plan for MLPerf's DLRM-DCNv2 on each system, beside the two plain ones that its script has:
-  every table split by rows over all ranks (uniform), or whole tables one after the other (round robin). Which was faster
-  wasn't published: that the chosen one is at least as fast, its submitters found by tuning.
+- **Chosen plans**: HugeCTR's plan for MLPerf's DLRM-DCNv2 on each system, beside the two plain ones that its script
+  has: every table split by rows over all ranks (uniform), or whole tables one after the other (round robin). Times of
+  these weren't published; that the chosen one is at least as fast is taken from its choice.
 - **Placements**: rows in the host's memory, with and without a cache on the GPU, the same look-ups.
 - **Widths**: what a column shard of a table looks up, narrower or wider rows of as many look-ups.
-- **GPUs**: whole tables dealt out by size over more or fewer GPUs. The published step has TensorFlow's dense layers too,
-  which more GPUs make shorter: what is predicted are the tables alone, a tenth to a half of it.
+- **GPUs**: whole tables dealt out by size over more or fewer GPUs. The published step has TensorFlow's dense layers
+  too, which more GPUs make shorter: what is predicted are the tables alone, a tenth to a half of it.
 
 A pair is ordered rightly if the faster one is predicted faster. No table of several plans of one model on one cluster,
 with a time for each, was found: papers time tables that aren't public, or mean times of drawn tables.
