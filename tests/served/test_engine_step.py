@@ -177,6 +177,21 @@ def test_state_space_layers_run_in_chunks(tmp_path: Path) -> None:
     assert kernels["bytes"].null_count() == 0
 
 
+def test_a_token_passes_all_stages(tmp_path: Path) -> None:
+    """Of two layers the second begins with what the first sends: activations and the residual of 8 sequences."""
+    model = read_served_model(write(tmp_path, DENSE), None, None)
+    engine, step = ServingEngine("vllm", ranks=2, stages=2), EngineStep(8, 1, 99)
+    program = prepare_run(capture_engine_step(model, engine, step, None, CaptureSetting())).program
+    sent = program.kernels.filter(op="c10d::send")
+    assert sent.select("bytes", "group_ranks", "module").rows() == [
+        (8 * 2 * HIDDEN * 2, "[0,2]", "DecoderLayer_1.Attention")
+    ]
+    assert str(infer_layout(program)) == "4 ranks = dp 1 x tp 2 x pp 2"
+    whole, half = (build_engine_step(model, one, step).facts for one in (ServingEngine("vllm", ranks=2), engine))
+    assert half.parameter_bytes == whole.parameter_bytes / 2
+    assert (whole.tokens, half.tokens) == (8, 16)  # two batches are under way
+
+
 def test_groups_of_ranks_exchange_what_experts_need(tmp_path: Path) -> None:
     """2 groups of 2 ranks with 8 sequences each: the peers of both groups, 2 apart, gather 16 rows."""
     model = read_served_model(write(tmp_path, LATENT), None, None)
@@ -213,6 +228,7 @@ def test_ranks_share_experts(tmp_path: Path) -> None:
         (ServingEngine("vllm", ranks=3), "16 heads"),
         (ServingEngine("vllm", expert_ranks=3), "16 experts"),
         (ServingEngine("vllm", ranks=4, expert_ranks=2), "--tp"),
+        (ServingEngine("vllm", stages=3), "2 layers"),
     ],
 )
 def test_what_cannot_be_shared_is_refused(tmp_path: Path, engine: ServingEngine, reason: str) -> None:

@@ -327,11 +327,11 @@ class ProgramOptions(Request):
         tokens = self.tokens or DEFAULT_TOKENS
         step = EngineStep(int(batch), 1, context or tokens) if self.decode else EngineStep(int(batch), tokens, 0)
         framework, version = parse_framework(request.framework or DEFAULT_ENGINE)
-        shared = (layout.tp or 1, layout.ep or 1) if layout else ()
+        shared = (layout.tp or 1, layout.ep or 1, layout.pp or 1) if layout else ()
         engine = ServingEngine(framework, version, *shared)
         trace = capture_engine_step(model, engine, step, request.source_gpu, setting)
         named = replace(request, framework=request.framework or DEFAULT_ENGINE)
-        return trace, replace(named, batch=None, context=None, ep=None) if layout else named
+        return trace, replace(named, batch=None, context=None, ep=None, pp=None) if layout else named
 
     def refuse_without_program(self, request: Request) -> None:
         """Refuse options of programs for a request about what is none.

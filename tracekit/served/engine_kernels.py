@@ -38,7 +38,7 @@ PART_OF_ROLE: Mapping[str, str] = {
 ACTIVATED = (roles.MLP_OUT, roles.SHARED_OUT, roles.EXPERTS_OUT)
 ATTENTION, MLP, HEAD = "Attention", "Mlp", "Head"
 FUSION = roles.Fusion(qkv=True, gate=True, router=True, logits=True, absorbed=True, shared_gate=True)
-TENSOR_GROUP, EXPERT_GROUP = "tp", "ep"
+TENSOR_GROUP, EXPERT_GROUP, STAGE_GROUP = "tp", "ep", "pp"
 ALL_GATHER = ("c10d::_allgather_base_", "ncclDevKernel_AllGather_RING_LL")
 DELTA_STEP = "fused_recurrent_gated_delta_rule_fwd_kernel"
 DELTA_CHUNKS = "chunk_gated_delta_rule_fwd_kernel_h_blockdim64"
@@ -259,6 +259,8 @@ def list_engine_kernels(model: ServedModel, engine: ServingEngine) -> Iterator[t
 
 def _check_split(config: ModelConfig, engine: ServingEngine) -> None:
     ranks, expert_ranks = engine.ranks, engine.expert_ranks
+    if engine.stages > len(config.layers):
+        raise LayoutError(messages.SERVING_STAGES(stages=engine.stages, layers=len(config.layers)))
     for heads in {layer.heads for layer in config.layers}:
         if heads % ranks:
             raise LayoutError(layouts.HEADS_INDIVISIBLE(op="attention", heads=heads, ranks=ranks))
@@ -287,6 +289,7 @@ class _KernelList:
         yield (HEAD, 0), EngineKernel("aten::embedding", looked_up, (HALF, INTEGER), "embedding_kernel")
         yield from (((HEAD, 0), one) for one in self._reduce())
         reached, normed = -1, ("", -1)
+        begins = self._list_stages()
         listed = roles.list_roles(config, FUSION, self._ranks)
         for segment, role, n, k, layer in listed.select(
             "segment", "role", "n_of_model", "k_of_model", "layer"
@@ -296,11 +299,27 @@ class _KernelList:
                     yield from (((ATTENTION, before), one) for one in self._mix(config.layers[before]))
             reached = segment
             place = (_name_module(role), layer)
+            if layer in begins:
+                begins.remove(layer)
+                yield place, self._send()
             follows_norm = place != normed and role not in (roles.OUTPUT, roles.EXPAND)
             if follows_norm and not (self._ops.norms_reduced and self._ranks > 1 and segment > 0):
                 yield place, self._add_norm()
             normed = place
             yield from ((place, one) for one in self._multiply(config.layers[layer], role, n, k, follows_norm))
+
+    def _list_stages(self) -> set[int]:
+        """List the layers that stages but the first begin with."""
+        layers, stages = len(self._config.layers), self._engine.stages
+        return {stage * layers // stages for stage in range(1, stages)}
+
+    def _send(self) -> EngineKernel:
+        """Send the activations and the residual to the next stage, whose rank of the same place takes them."""
+        return EngineKernel(
+            "c10d::send", ((TOKENS, 2 * self._config.hidden),), (HALF,), "ncclDevKernel_SendRecv",
+            group=STAGE_GROUP, group_ranks=self._engine.stages,
+            group_stride=self._ranks * self._engine.replicas,
+        )  # fmt: skip
 
     def _add_norm(self) -> EngineKernel:
         op, kernel = self._ops.norm

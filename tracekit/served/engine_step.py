@@ -98,7 +98,7 @@ def build_engine_step(model: ServedModel, engine: ServingEngine, step: EngineSte
     placed = [(place, call) for place, call in launched if call is not None]
     calls = tuple(call for _, call in placed)
     profile = _build_profile([place for place, _ in placed])
-    weights = model.count_weight_bytes(engine.ranks, engine.expert_ranks)
+    weights = model.count_weight_bytes(engine.ranks, engine.expert_ranks) / engine.stages
     cached = sum(count_cached(layer, engine.ranks) for layer in model.config.layers)
     cache = step.sequences * (step.context + step.tokens) * cached
     held = round(weights + cache * CACHE_BYTES[model.cache_type])
@@ -114,7 +114,7 @@ def build_engine_step(model: ServedModel, engine: ServingEngine, step: EngineSte
         peak_bytes=held + live,
         trains=False,
         batch=step.sequences,
-        tokens=step.sequences * step.tokens,
+        tokens=step.sequences * step.tokens * engine.stages,
         quantization=model.precision if model.precision in (*QUANTISED, *STORED) else "",
         engine=engine.name,
         engine_host_us=(low_us, likely_us, high_us),

@@ -73,12 +73,14 @@ class ServingEngine:
         expert_ranks: GPUs that share the experts, each with whole ones (expert parallelism): as many as ``ranks``, or
             a multiple, of which each ``ranks`` have requests of their own (attention data parallel); 1 where experts
             are split as other layers are.
+        stages: Groups of GPUs that have a part of the layers each (pipeline parallelism), with as many batches at once.
     """
 
     framework: str
     version: str | None = None
     ranks: int = 1
     expert_ranks: int = 1
+    stages: int = 1
 
     @property
     def replicas(self) -> int:
@@ -88,7 +90,7 @@ class ServingEngine:
     @property
     def world_size(self) -> int:
         """GPUs in all."""
-        return self.ranks * self.replicas
+        return self.ranks * self.replicas * self.stages
 
     @property
     def name(self) -> str:
