@@ -15,7 +15,7 @@ def compute_chunk_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerms
 
     - Heads and sequences run side by side, and a sequence's chunks one after the other, ``per_chunk`` clocks each,
       however few heads there are.
-    - The products are small: ``compute`` is a tenth of the peak.
+    - The products are small: ``compute`` is a twelfth of the peak.
     - What one kernel hands to the next goes through memory: ``passes`` times what the layer reads and writes.
     """
     chunks = np.ceil(x["q_len"] / CHUNK_TOKENS)
