@@ -36,7 +36,7 @@ TABLES = {
         "2*5000x32:3",
     ],
 }
-ROWS = [{"input": 100, "output": 10}, {"input": 2000, "output": 30}]
+ROWS = [{"input": 100, "output": 10, "arrival": 3.5}, {"input": 2000, "output": 30, "arrival": 4.25}]
 ENGINE = ("--framework", "vllm", "--gpu", "h100-sxm")
 
 COMMANDS: dict[str, tuple[str, Sequence[str]]] = {
@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[str, Sequence[str]]] = {
     "experts": ("config.json", ("serving", "{file}", *ENGINE, "--concurrency", "4", "--input", "64", "--output", "4")),
     "model": ("config.json", ("predict", TRACE, "--gpu", "h100-sxm", "--model-config", "{file}")),
     "tables": ("tables.json", ("shard", "{file}", "--cluster", "4xh100-sxm")),
-    "lengths": ("lengths.csv", ("serving", "{config}", *ENGINE, "--concurrency", "2", "--lengths", "{file}")),
+    "lengths": ("lengths.csv", ("serving", "{config}", *ENGINE, "--lengths", "{file}")),
     "prediction": ("prediction.json", ("compare", "{file}", TRACE)),
     "outcomes": ("tracekit/scoreboard.jsonl", ("predict", TRACE, "--gpu", "h100-sxm")),
 }
