@@ -118,7 +118,13 @@ def test_a_model_that_does_not_fit_is_told_what_would(run, tmp_path):
     path = write(tmp_path, CONFIG | {"num_hidden_layers": 160})
     code, _, err = run("serving", path, "-g", "l40s")
     assert code == 1
-    assert "Would fit: --tp 2" in err
+    assert "Would fit: --tp 2, --precision fp8." in err
+    experts = {"model_type": "qwen3_moe", "num_experts": 128, "num_experts_per_tok": 2, "moe_intermediate_size": 4096}
+    path = write(tmp_path, CONFIG | experts | {"num_hidden_layers": 160})
+    code, _, err = run("serving", path, "-g", "h100-sxm", "--tp", 8)
+    assert code == 1
+    # Three matrices of 4,096 x 4,096 for 128 experts in 160 layers: 2.06 TB over 32 GPUs, or 0.55 TB over 8.
+    assert "Would fit: --ep 32, --precision int4." in err
 
 
 def test_experts_are_shared_by_groups(run, tmp_path):

@@ -315,10 +315,12 @@ def _add_gpus(question: ServingQuestion) -> Remedies:
     ranks = engine.expert_ranks if shares_experts else engine.ranks
     while (ranks := 2 * ranks) <= (MOST_EXPERT_RANKS if shares_experts else MOST_RANKS):
         if any((one.experts if shares_experts else one.heads) % ranks for one in layers):
-            return
+            break
         wider = replace(engine, expert_ranks=ranks) if shares_experts else replace(engine, ranks=ranks)
         told = messages.SERVING_FITS_EP(ep=ranks) if shares_experts else messages.SERVING_FITS_TP(tp=ranks)
         yield replace(question, engine=wider), told
+    if not shares_experts and engine.ranks <= MOST_RANKS and any(one.experts for one in layers):
+        yield from _add_gpus(replace(question, engine=replace(engine, expert_ranks=MOST_RANKS)))
 
 
 def _narrow_weights(question: ServingQuestion) -> Remedies:
