@@ -197,6 +197,12 @@ def test_the_parts_of_the_plan_are_those_of_the_step(recommender: Asked) -> None
     assert "tables-sharded" in list_codes(found.notes)
 
 
+@pytest.mark.parametrize("layout", [{"tp": 8}, {"tp": 2, "dp": 4}, {"cp": 2, "dp": 4}])
+def test_what_else_would_split_a_recommender_is_refused(recommender: Asked, layout: dict[str, int]) -> None:
+    with pytest.raises(tk.TracekitError, check=has_code("tables-over-replicas")):
+        recommender.predict(**layout)
+
+
 def test_dense_gradients_are_reduced_after_they_are_computed(recommender: Asked) -> None:
     """Exchanges of tables lie on the stream of the backward pass without contradicting its order."""
     found, alone = recommender.predict(dp=8), recommender.predict(dp=1)

@@ -51,6 +51,10 @@ TABLES_FILL_NODES = error(
     "Embedding tables are sharded over whole nodes: {ranks} ranks don't fill nodes of {gpus_per_node} GPUs.",
     "Give {--dp} a multiple of {gpus_per_node}.",
 )
+TABLES_OVER_REPLICAS = error(
+    "A recommender's tables are sharded over replicas of its dense layers, which nothing else splits.",
+    "Leave out {--tp}, {--pp} and {--cp}; {--dp} takes all GPUs, and {--plan} tells how tables are split.",
+)
 PLAN_WITHOUT_TABLES = error(
     "A sharding plan needs embedding tables that one rank has whole, and a cluster whose ranks split them.",
     "Give a recommender's config or one GPU's trace of it, with {--cluster} and {--dp}.",
@@ -397,7 +401,7 @@ SHARDING_SKEW_ASSUMED = note(
 SHARDING_PLANS_EQUAL = note("Within {within_pct} of the first plan, too close to rank: {plans:list}.")
 SHARDING_ON_HOST = note(
     "The weights of {tables:count table} lie in the hosts' memory: {taken_bytes} of {host_bytes} on the fullest host.",
-    "Take more GPUs, or a cache (fused_uvm_caching), whose hits aren't modelled.",
+    "Take more GPUs, and all are looked up in theirs.",
 )
 SHARDING_HOST_ASSUMED = note(
     "How much memory a host has isn't known: {host_bytes} are assumed, {times:g} times that of its GPUs.",

@@ -165,7 +165,10 @@ class Predictor:
         old, new, cluster = self.job.layout, target.layout, target.cluster
         if old is None or new is None or new.tables or self.job.assumptions:
             return target
-        is_alone = old.world_size > 1 or new.dp == 1 or new.cp * new.tp * new.pp * new.ep > 1
+        facts, splits = self.job.program.trace.capture_facts, new.cp * new.tp * new.pp
+        if facts is not None and facts.tables and splits > 1:
+            raise LayoutError(layout_messages.TABLES_OVER_REPLICAS())
+        is_alone = old.world_size > 1 or new.dp == 1 or splits * new.ep > 1
         if cluster is not None and not is_alone and new.dp <= cluster.gpus:
             new = shard_program_tables(self.job.program, cluster, new)
         if new.plan and not new.tables:

@@ -11,6 +11,7 @@ from tracekit.format import format_bytes, format_duration, format_interval, form
 from tracekit.render.json import dump_document
 from tracekit.render.screen import ColumnKind, Grid, GridColumn
 from tracekit.sharding import ShardingPlan, ShardingPlans
+from tracekit.sharding.candidates import HOSTED_LABELS, ComputeKernel
 
 BAR_WIDTH = 24
 EXCHANGES = ("sums", "gradients", "reduced", "indices")
@@ -102,10 +103,10 @@ def _render_best(plan: ShardingPlan, top: int) -> Iterator[RenderableType]:
         yield Text(f"{plan.ranks.height - shown.height} more ranks: --top {plan.ranks.height}", "dim")
 
 
-def _name_kind(kind: str, kernel: str, shards: int) -> str:
+def _name_kind(kind: str, kernel: ComputeKernel, shards: int) -> str:
     named = kind.replace("_", "-")
     over = f" over {shards}" if kind == "column_wise" else ""
-    return f"{named}{over}" + (" in host memory" if kernel == "fused_uvm" else "")
+    return f"{named}{over}{HOSTED_LABELS.get(kernel, '').removeprefix(',')}"
 
 
 def as_json(found: Sequence[ShardingPlans]) -> str:

@@ -102,8 +102,8 @@ class ComputeKernel(StrEnum):
     DENSE = "dense"
 
 
-HOSTED_LABELS = {ComputeKernel.HOST: ", in host memory", ComputeKernel.CACHED: ", in host memory with a cache"}
-"""What is told of tables in the hosts' memory."""
+HOSTED_LABELS = {ComputeKernel.CACHED: ", in host memory with a cache", ComputeKernel.HOST: ", in host memory"}
+"""What is told of tables in the hosts' memory: with a cache first, as its hits are faster."""
 PLACEMENTS = {ComputeKernel.HOST: Placement.MANAGED, ComputeKernel.CACHED: Placement.MANAGED_CACHING}
 
 
