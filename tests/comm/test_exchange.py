@@ -40,6 +40,15 @@ def test_a_gpu_that_nobody_measured_has_no_factors_and_a_wide_interval():
     assert all(costs.unseen >= costs.known > 1 for costs in EXCHANGES.costs.values())
 
 
+def test_kernels_of_one_machine_are_known_there_alone():
+    name = "nvlink_one_sided_dispatch"
+    rack, node = exchange(name, "gb200-nvl72", ranks=64), exchange(name)
+    costs = EXCHANGES.costs[name]
+    assert rack["high_us"] == pytest.approx(rack["time_us"] * costs.known)
+    assert node["high_us"] == pytest.approx(node["time_us"] * costs.unseen)
+    assert rack["time_us"] == pytest.approx(costs.base_us + 2**20 * 63 / 64 / costs.gbps / 1e3)
+
+
 def test_between_nodes_and_for_other_collectives_it_is_nccl():
     pod = {"cluster": "4xdgx-h100", "ranks": 32}
     assert exchange(KERNEL, **pod)["time_us"] == exchange(None, **pod)["time_us"]

@@ -37,7 +37,7 @@ def predict_exchange_times(
         here = (names == name).fill_null(value=False).to_numpy()
         base_us[here] = costs.base_us * (scales.latency.get(library, 1.0) if scales else 1.0)
         gbps[here] = costs.gbps * (scales.bandwidth.get(library, 1.0) if scales else 1.0)
-        width[here] = costs.known if scales else costs.unseen
+        width[here] = costs.known if scales and library in scales.latency else costs.unseen
     sent_bytes = calls.size_bytes * (1 - 1 / np.maximum(calls.ranks, 1))
     time_us = np.where((calls.nodes <= 1) & (calls.ranks > 1), base_us + sent_bytes / (gbps * 1e3), np.nan)
     return time_us, width

@@ -18,6 +18,9 @@ MACHINES = {
     "gb200": "grace_blackwell", "gb300": "grace_blackwell",
 }  # fmt: skip
 """Measured machine -> the group whose factors it takes. A tray of Grace Blackwell has 4 GPUs."""
+PHASES = ("dispatch", "combine")
+NVLINK = "nvlink"
+"""Library of TensorRT-LLM's own kernels over NVLink, measured on GB200s alone."""
 SMS = 20
 """DeepEP's default; its kernels were also measured on other numbers of SMs."""
 LOW_LATENCY = r"_ll$"
@@ -40,6 +43,7 @@ def load_tables(systems: Path) -> pl.DataFrame:
         systems: Folder of aiconfigurator's tables, ``systems/data`` of a checkout or of the unpacked wheel.
     """
     parts = [*map(_read_engine, sorted(systems.glob("*/comm/*/*/moe_a2a_perf.parquet")))]
+    parts += map(_read_nvlink, sorted(systems.glob("*/comm/*/*/trtllm_alltoall_perf.parquet")))
     for mode in ("normal", "ll"):
         parts += map(_read_kernels, sorted(systems.glob(f"*/comm/*/*/wideep_deepep_{mode}_perf.parquet")))
     rows = pl.concat(parts).filter(pl.col("machine").is_in(list(MACHINES)), nodes=1)
@@ -82,6 +86,24 @@ def _read_engine(path: Path) -> pl.DataFrame:
     )
 
 
+def _read_nvlink(path: Path) -> pl.DataFrame:
+    """Read TensorRT-LLM's own kernels over NVLink, from 2 to 64 GPUs of a rack; sums come back in 16 bit."""
+    side = pl.col("kernel_source").replace_strict({"NVLinkOneSided": "one_sided", "NVLinkTwoSided": "two_sided"})
+    rows = pl.read_parquet(path).filter(pl.col("op_name").is_in([f"alltoall_{phase}" for phase in PHASES]))
+    sent = pl.when(pl.col("op_name") == "alltoall_dispatch").then("moe_dtype").otherwise(pl.lit("bfloat16"))
+    return rows.select(
+        machine=pl.lit(path.parts[-5]),
+        exchange=pl.concat_str(pl.lit(NVLINK), side, pl.col("op_name").str.strip_prefix("alltoall_"), separator="_"),
+        nodes=pl.lit(1, pl.Int64),
+        ranks=pl.col("moe_ep_size").cast(pl.Float64),
+        tokens=pl.col("num_tokens").cast(pl.Float64),
+        hidden=pl.col("hidden_size").cast(pl.Float64),
+        topk=pl.col("topk").cast(pl.Float64),
+        item_bytes=sent.replace_strict(ITEM_BYTES, return_dtype=pl.Float64),
+        measured_us=pl.col("latency").cast(pl.Float64) * 1e3,
+    )
+
+
 def _read_kernels(path: Path) -> pl.DataFrame:
     """Read the times of DeepEP's kernels alone."""
     rows, low_latency = pl.read_parquet(path), "_ll_" in path.name
@@ -100,7 +122,7 @@ def _read_kernels(path: Path) -> pl.DataFrame:
             item_bytes=pl.lit(ITEM_BYTES["fp8" if low_latency and phase == "dispatch" else "bfloat16"]),
             measured_us=pl.col(f"{phase}_avg_t_us" if low_latency else f"{phase}_transmit_us").cast(pl.Float64),
         )
-        for phase in ("dispatch", "combine")
+        for phase in PHASES
     )
 
 
@@ -157,7 +179,13 @@ def fit(rows: pl.DataFrame, base: Mapping[str, Any]) -> dict[str, Any]:
     tables = deepcopy(dict(base))
     known = base["exchanges"]["costs"]
     costs = {
-        name: {**known[name], "base_us": float(found[i]), "gbps": float(found[count + i])}
+        name: {
+            "known": 1.0,
+            "unseen": 1.0,
+            **known.get(name, {}),
+            "base_us": float(found[i]),
+            "gbps": float(found[count + i]),
+        }
         for i, name in enumerate(problem.exchanges)
     }
     scales: dict[str, Any] = deepcopy(dict(base["exchanges"]["machines"]))
@@ -175,3 +203,8 @@ def compute_widths(rows: pl.DataFrame) -> dict[str, float]:
     missed = (pl.col("predicted_us") / pl.col("measured_us")).log().abs()
     widths = rows.group_by("exchange", maintain_order=True).agg(missed.quantile(LEVEL).exp())
     return dict(widths.iter_rows())
+
+
+def is_of_one_machine() -> pl.Expr:
+    """Return whether rows are of exchanges that one machine was measured on."""
+    return pl.col("exchange").str.starts_with(f"{NVLINK}_")

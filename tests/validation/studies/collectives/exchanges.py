@@ -1,7 +1,8 @@
 """Exchanges of tokens between experts by DeepEP, vLLM and TensorRT-LLM, and on machines that the fit did not see.
 
 One node. A machine that is left out is predicted by constants fitted to the others, with the factors of its group; a
-group that is left out without them. NCCL's model of the same bytes stands beside.
+group that is left out without them. Of TensorRT-LLM's kernels over NVLink, of GB200s alone, each number of ranks is
+left out. NCCL's model of the same bytes stands beside.
 """
 
 import tomllib
@@ -49,10 +50,13 @@ def fit_exchanges() -> tuple[Tables, pl.DataFrame, pl.DataFrame]:
     """Fit the constants, and predict the rows with each machine and each group of machines left out."""
     rows, base = load_rows(), tomllib.loads(CONSTANTS_FILE.read_text(encoding="utf-8"))
     tables = exchange_fit.fit(rows, base)
-    machine, group = (predict_left_out(rows, base, key) for key in ("machine", "group"))
+    alone = exchange_fit.is_of_one_machine()
+    machine, group = (predict_left_out(rows.filter(~alone), base, key) for key in ("machine", "group"))
+    machine = pl.concat([machine, predict_left_out(rows.filter(alone), base, "ranks")])
     of_machine, of_group = map(exchange_fit.compute_widths, (machine, group))
     for name, costs in tables["exchanges"]["costs"].items():
-        costs |= {"known": of_machine[name], "unseen": max(of_group[name], of_machine[name])}
+        unseen = of_group.get(name, max(of_group.values()))
+        costs |= {"known": of_machine[name], "unseen": max(unseen, of_machine[name])}
     return tables, machine, group
 
 
