@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from tracekit.capturing import program  # noqa: E402
 from tracekit.capturing.steps import NamedProgram, capture_named  # noqa: E402
 
 CONFIG = (
@@ -99,3 +100,31 @@ def test_exchanges_run_beside_products_but_for_their_first_piece(tmp_path: Path)
         left_us[stack] = found.step.exposed_comm_us
     assert left_us["megatron"] == pytest.approx(left_us["hf"] / 2, rel=0.02)
     assert left_us["hf"] > 0
+
+
+@pytest.mark.parametrize(
+    ("window", "shapes"), [(None, [[1, 4, 64, 16], [1, 2, 64, 16]]), (16, [[1, 16, 16, 16], [1, 8, 16, 16]])]
+)
+def test_a_window_is_as_much_work_as_blocks_of_its_size(window: int | None, shapes: list[list[int]]) -> None:
+    from tracekit.capturing.fused_attention import attend_fused
+
+    with torch.device("meta"):
+        query, key, value = (torch.empty(1, heads, 64, 16, dtype=torch.bfloat16) for heads in (4, 2, 2))
+    found = program.capture(lambda: attend_fused(nn.Module(), query, key, value, None, sliding_window=window)[0])
+    (attention,) = (call for call in found.calls if "scaled_dot" in call.op)
+    assert attention.dims[:2] == shapes
+
+
+def test_megatron_fuses_attention_that_transformers_has_by_products_alone(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    config = tmp_path / "config.json"
+    sizes = '"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 16, "sliding_window": 16'
+    config.write_text(CONFIG.replace("llama", "gpt_oss").replace("LlamaFor", "GptOssFor")[:-1] + f", {sizes}}}")
+    found = {
+        stack: NamedProgram(str(config), CaptureOptions(train=True, seq=32, stack=stack)).capture_batch(None)
+        for stack in ("hf", "megatron")
+    }
+    kinds = {stack: {call.op for call in one.calls if "scaled_dot" in call.op} for stack, one in found.items()}
+    assert not kinds["hf"]
+    assert len(kinds["megatron"]) == 2
+    assert found["megatron"].facts.attention == "sdpa"

@@ -1,5 +1,6 @@
 """Ranks that share the experts of a job whose experts one rank has whole."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from tests.jobs import job
 from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
+from tracekit.models.captured import FACTS_KEY, CaptureFacts
+from tracekit.models.stacks import EXPERT_LAUNCH_US
 from tracekit.parallelism.expert_parallel import (
     compute_expert_parameter_fraction,
     find_experts,
@@ -154,6 +157,23 @@ def test_tokens_are_sent_before_the_experts_and_come_back_behind_them():
     assert starts_us[2] == pytest.approx(ends_us[6] + 2)
     assert starts_us[7] == pytest.approx(ends_us[4] + 2)
     assert starts_us[5] == pytest.approx(ends_us[7] + 2)
+
+
+def test_a_stack_that_launches_experts_one_by_one_needs_the_host_for_each():
+    """Of 8 experts on 4 ranks 2 each, in 2 products forward and 4 backward."""
+    model = Model(1, trains=True)
+    facts = CaptureFacts(gpu="a100-sxm-80gb", parameters=1, parameter_bytes=2, held_bytes=2, peak_bytes=2, trains=True)
+
+    def get_end_us(stack: str, ranks: int) -> float:
+        model.builder.metadata[FACTS_KEY] = replace(facts, stack=stack).to_dict()
+        run = model.run
+        grown = insert_expert_alltoalls(run.program, ranks=ranks).program
+        line = grown.replay_timeline(np.append(run.kernels["dur_ns"] / 1e6, np.zeros(4)))
+        return float(line.activity_start_ns.max() / 1e3)
+
+    more_us = get_end_us("megatron", 1) - get_end_us("megatron", 4)
+    assert more_us == pytest.approx((8 - 2) * (2 + 4) * EXPERT_LAUNCH_US, rel=0.01)
+    assert get_end_us("torchtitan", 1) == get_end_us("torchtitan", 4)
 
 
 @pytest.mark.parametrize(("again", "sent"), [(False, 4), (True, 6)])

@@ -26,7 +26,7 @@ from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import models
 from tracekit.messages import models as messages
 from tracekit.models.dlrm import DlrmConfig, DlrmEdits, read_dlrm_config
-from tracekit.models.stacks import UNKNOWN_STACK
+from tracekit.models.stacks import PLAIN, STACKS, UNKNOWN_STACK
 from tracekit.prediction import Prediction
 from tracekit.prediction.predict_run import predict_on_gpus
 from tracekit.run import prepare_run
@@ -146,6 +146,8 @@ class NamedProgram:
             attention=options.attention,
             **({"dlrm": dlrm} if dlrm else {}),
         )
+        if is_language and STACKS[options.stack or PLAIN].fuses and options.attention is None:
+            given = _fuse_attention(given)
         found = capture(
             given.model,
             *given.inputs,
@@ -176,6 +178,13 @@ class NamedProgram:
             stack=options.stack or (UNKNOWN_STACK if is_language and options.train else ""),
         )
         return replace(found, facts=facts)
+
+
+def _fuse_attention(given: LoadedProgram) -> LoadedProgram:
+    """Return a language model with attention by one kernel, where transformers has it by plain products alone."""
+    from tracekit.capturing.fused_attention import fuse_attention
+
+    return replace(given, attention="sdpa") if given.attention == "eager" and fuse_attention(given.model) else given
 
 
 def _choose_dtype(options: CaptureOptions) -> str:

@@ -5,9 +5,10 @@ plain          The model's own code by eager PyTorch, as it stands.
 hf             Hugging Face's Trainer: that code too, and the fused AdamW (TrainingArguments.optim's default).
 torchtitan     Each block by torch.compile where it is asked for, FSDP2, torchao's fp8, the fused AdamW; selective
                recomputation by default (torchtitan/models/llama3/train_configs/llama3_8b.toml).
-megatron       Megatron-Core with Transformer Engine: norms, rope, SwiGLU and cross-entropy are one kernel each, CUDA
-               graphs launch all or most of a step (Megatron-Bridge, perf_recipes/*/*.py: cuda_graph_impl), one kernel
-               updates all parameters, and exchanges of tensor parallelism run beside the products (tp_comm_overlap).
+megatron       Megatron-Core with Transformer Engine: norms, rope, SwiGLU and cross-entropy are one kernel each, as is
+               attention, also with sinks and windows; CUDA graphs launch all or most of a step but the products of
+               experts (Megatron-Bridge, perf_recipes/*/*.py: cuda_graph_impl), one kernel updates all parameters, and
+               exchanges of tensor parallelism run beside the products (tp_comm_overlap).
 =============  =====================================================================================================
 """
 
@@ -25,6 +26,8 @@ class Stack:
             but the first of which run beside the product that makes or takes them (Transformer Engine's user buffers,
             transformer_engine/common/comm_gemm_overlap).
         optimizer: The optimizer where none is named.
+        expert_launch_us: Time of the CPU for each expert of a GPU in each product of experts, on the reference host;
+            CUDA graphs leave them out, since nobody knows beforehand how many tokens an expert gets.
         time_ratio: How many times as long the GPU's work takes as predicted kernel by kernel.
         half_width: Half-width, as a logarithm, of the 90 % interval of that ratio.
     """
@@ -33,6 +36,7 @@ class Stack:
     cuda_graph: bool = False
     hides_exchanges: bool = False
     optimizer: str | None = None
+    expert_launch_us: float = 0.0
     time_ratio: float = 1.0
     half_width: float = 0.0
 
@@ -48,6 +52,13 @@ TITAN_RATIO, MEGATRON_RATIO = 1.03, 0.9
 (Meta, H100, FlashAttention 2) and 1.04 (Trainy, H200), on Megatron 0.81 (H100), 0.92 (B200) and 0.94 (GB200) times as
 long as without them, each publisher or GPU one vote (tests/validation/results/whole_jobs/training_jobs.md). With each
 left out in turn, the others' leave it 2 % and -12 to +8 % off. 1 for a stack switches it off."""
+EXPERT_LAUNCH_US = 93.0
+"""Of Megatron: CUDA graphs hold attention, router and what prepares the exchange (Megatron-Bridge, perf_recipes/qwen/
+b200/qwen3_moe.py: cuda_graph_scope), while Transformer Engine casts, splits and multiplies expert by expert (pytorch/
+module/grouped_linear.py). Few measurements: Qwen3-30B-A3B on B200 with micro-batches of one sequence, 16 experts a GPU,
+took 8.8 and 9.2 ms for each layer (Megatron-Bridge 26.02 and 25.11), twice as long as its kernels; on H100 with two
+stages, from which nothing was chosen, 9.4 ms (26.02.01). That it grows with the experts of a GPU is from the code, and
+from Qwen3-235B with 4 experts a GPU, whose layers took 7.7 ms. 0 switches it off."""
 TOLD_HALF_WIDTH = 0.17
 """Half-width, as a logarithm, of the 90 % interval of a ratio: 2.35 (Student's t, five figures of two means) times
 their standard deviation of 0.071. It rests on the same five."""
@@ -60,6 +71,7 @@ STACKS = {
         cuda_graph=True,
         hides_exchanges=True,
         optimizer="fused-adamw",
+        expert_launch_us=EXPERT_LAUNCH_US,
         time_ratio=MEGATRON_RATIO,
         half_width=TOLD_HALF_WIDTH,
     ),

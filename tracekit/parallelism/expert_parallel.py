@@ -22,6 +22,7 @@ import polars as pl
 
 from tracekit.messages import Message, layouts
 from tracekit.messages import layouts as told
+from tracekit.models.stacks import find_stack
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
 from tracekit.parallelism.gemm_sides import (
     choose_message_dtype,
@@ -48,6 +49,8 @@ from tracekit.workload.signature import Signature, Tensor
 from tracekit.workload.step_kinds import compute_time_share
 
 Shape = tuple[int, ...]
+EXCHANGES = 2
+"""All-to-alls of a layer's pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,7 @@ def _uses_expert_weights(experts: MoeExperts, dims: str) -> bool:
     return any(experts.is_expert_weight(tensor) for tensor in Signature.parse("", dims, None, None).tensors)
 
 
-def insert_expert_alltoalls(program: Program) -> Insertion:
+def insert_expert_alltoalls(program: Program, *, ranks: int = 1) -> Insertion:
     """Insert the all-to-alls before and after the experts of each MoE layer.
 
     Forward and backward alike::
@@ -219,29 +222,40 @@ def insert_expert_alltoalls(program: Program) -> Insertion:
         new stream              | all-to-all dispatch |              | all-to-all combine  |
 
     Nothing runs at the same time. The all-to-alls take no time here, as they have one rank: ``relayout`` and
-    ``collectives`` set their times.
+    ``collectives`` set their times. A stack whose experts are launched one by one needs the host's time for that, too.
 
     Args:
         program: The program.
+        ranks: Ranks that split the experts.
 
     Raises:
         LayoutError: The experts are unknown.
     """
     experts = find_experts(program)
     sent = _find_alltoall_sites(program, experts)
-    cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
+    facts = program.trace.capture_facts
+    launch_us = find_stack(facts.stack).expert_launch_us if facts else 0.0
+    here = experts.experts_per_layer / ranks
+    launch_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
+    cost_ns = (launch_ns + 1e3 * launch_us * here * sent["products"].to_numpy() / EXCHANGES).astype(np.int64)
     behind = sent["behind"].to_numpy().astype(np.int64)
     grown = append_kernels(
         program, _build_alltoall_rows(program, sent, experts), insert_in_stream(program.graph, behind, cost_ns)
     )
-    return Insertion(grown, _write_alltoall_note(sent, experts, describe_host_cost(program.graph, behind, cost_ns)))
+    return Insertion(
+        grown, _write_alltoall_note(sent, experts, describe_host_cost(program.graph, behind, int(cost_ns.mean())))
+    )
 
 
 def _find_alltoall_sites(program: Program, experts: MoeExperts) -> pl.DataFrame:
-    """Find the all-to-alls in order of launch: what each moves, and ``behind``, the activity that it follows."""
+    """Find the all-to-alls in order of launch.
+
+    Beside what each moves they have the ``products`` of their layer, and ``behind``, the activity that they follow.
+    """
     cpu = program.graph.nodes.n_host
     ends = experts.gemms.group_by("layer", maintain_order=True).agg(
         pl.first("step", "device", "phase", "dtype", "pairs"),
+        products=pl.len(),
         ts_ns=pl.concat_list(pl.col("ts_ns").first(), (pl.col("ts_ns") + pl.col("dur_ns")).last()),
         at=pl.concat_list(pl.col("row").first(), pl.col("row").last()).cast(pl.List(pl.Int64)),
     )

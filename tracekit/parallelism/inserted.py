@@ -90,18 +90,19 @@ def find_stream_neighbours(graph: Graph) -> tuple[Ints, Ints]:
     return follows, precedes
 
 
-def add_host_time(graph: Graph, before: Ints, behind: Ints, cost_ns: int) -> Graph:
+def add_host_time(graph: Graph, before: Ints, behind: Ints, cost_ns: int | Ints) -> Graph:
     """Add host time to some nodes of a graph.
 
     Args:
         graph: The graph.
         before: Host nodes that start ``cost_ns`` later, once for each time that they are listed.
         behind: Host nodes after which the host needs ``cost_ns`` more, once for each time that they are listed.
-        cost_ns: Host time.
+        cost_ns: Host time; of each listed node, or of all.
     """
     earlier, later = np.zeros((2, graph.nodes.start_ns.size), dtype=np.int64)
-    np.add.at(earlier, before, cost_ns)
-    np.add.at(later, behind, cost_ns)
+    for sums, listed in ((earlier, before), (later, behind)):
+        if listed.size:
+            np.add.at(sums, listed, cost_ns)
     src, dst = compute_edge_sources(graph), compute_edge_destinations(graph)
     on_host = np.isin(graph.kind, (EdgeKind.PROGRAM, EdgeKind.HANDOVER))
     more = np.where(dst % 2 == 0, earlier[dst // 2], 0) + np.where(src % 2 == 1, later[src // 2], 0)
@@ -134,7 +135,7 @@ def describe_host_cost(graph: Graph, behind: Ints, cost_ns: int) -> Message:
     return told.INSERTED_HOST_COST(launch_us=cost_ns / 1e3, host_pct=HOST_SPEED_PCT)
 
 
-def insert_in_stream(graph: Graph, behind: Ints, cost_ns: int, before: Ints | None = None) -> Graph:
+def insert_in_stream(graph: Graph, behind: Ints, cost_ns: int | Ints, before: Ints | None = None) -> Graph:
     """Insert one collective after each of some activities; the next kernel on their stream waits for it, or another.
 
     ::
@@ -146,12 +147,13 @@ def insert_in_stream(graph: Graph, behind: Ints, cost_ns: int, before: Ints | No
     Args:
         graph: The graph.
         behind: Activities, in order of launch.
-        cost_ns: Host cost of one collective, where the activity before it has a launch call of its own.
+        cost_ns: Host cost of each collective, or of all, where the activity before it has a launch call of its own.
         before: The activity that waits for each, ``NO_NODE`` for none; None for the next on the stream.
     """
     nodes = graph.nodes
     call = find_launch_calls(graph, behind)
     launched = call != NONE
+    cost_ns = np.broadcast_to(cost_ns, behind.shape)[launched]
     added = nodes.start_ns.size + np.arange(behind.size)
     host = add_host_time(graph, call[:0], call[launched], cost_ns)
     grown = insert_activities(host, np.full(behind.size, nodes.lane.max() + 1), nodes.end_ns[behind])

@@ -1,6 +1,7 @@
 """Find the collectives that a job would have in another layout and that its trace lacks."""
 
 from collections.abc import Callable
+from functools import partial
 
 from tracekit.messages import Message, layouts
 from tracekit.parallelism.context_parallel import insert_key_exchanges, insert_ring_exchanges
@@ -41,7 +42,7 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
     if new.tables is not None:
         parts = (*parts, InsertTableExchange(new))
     if adds_expert_parallelism(old, new):
-        parts = (*parts, insert_expert_alltoalls)
+        parts = (*parts, partial(insert_expert_alltoalls, ranks=new.ep))
     if old.sharded and old.pp == 1 < new.pp:
         return (*parts, replace_fsdp_collectives)
     if not (old.data_ranks == 1 < new.data_ranks and is_training(program)):

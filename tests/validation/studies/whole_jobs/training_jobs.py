@@ -9,46 +9,32 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import combinations, groupby
 from math import prod
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Any
 
 import polars as pl
 from typer.testing import CliRunner
 
 from predictors.gpu_names import GPU_FILES
 from tests.validation.study import TRAINING_JOBS, find_input, format_table
+from tracekit.capturing.torchtitan import FLAVOURS
 from tracekit.cli.app import app
 
 INPUTS = (TRAINING_JOBS,)
 TITAN, BRIDGE = "torchtitan", "megatron-bridge"
 STACKS = {TITAN: "torchtitan", BRIDGE: "megatron"}
-LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256, "head_dim": 128}
-LLAMA |= {"num_key_value_heads": 8, "hidden_act": "silu", "rope_theta": 500000.0, "max_position_embeddings": 131072}
-QWEN = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 151936, "head_dim": 128}
-QWEN |= {"num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "max_position_embeddings": 40960}
-GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "vocab_size": 201088, "head_dim": 64}
-GPT_OSS |= {"num_key_value_heads": 8, "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128}
-
-
-def describe(base: dict[str, Any], layers: int, hidden: int, heads: int, **inner: int) -> dict[str, Any]:
-    """Return a model's config; ``inner`` are the widths of its MLPs."""
-    return base | {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads} | inner
-
-
 MODELS = {
-    "llama3-8b": describe(LLAMA, 32, 4096, 32, intermediate_size=14336),
-    "llama3-70b": describe(LLAMA, 80, 8192, 64, intermediate_size=28672),
-    "llama3.1-405b": describe(LLAMA, 126, 16384, 128, intermediate_size=53248),
-    "qwen3-30b-a3b": describe(QWEN, 48, 2048, 32, intermediate_size=6144, moe_intermediate_size=768),
-    "qwen3-235b-a22b": describe(QWEN, 94, 4096, 64, intermediate_size=12288, moe_intermediate_size=1536),
-    "gpt-oss-120b": describe(GPT_OSS, 36, 2880, 64, intermediate_size=2880),
+    "llama3-8b": FLAVOURS["llama3"]["8B"](),
+    "llama3-70b": FLAVOURS["llama3"]["70B"](),
+    "llama3.1-405b": FLAVOURS["llama3"]["405B"](),
+    "qwen3-30b-a3b": FLAVOURS["qwen3"]["30B-A3B"](),
+    "qwen3-235b-a22b": FLAVOURS["qwen3"]["235B-A22B"](),
+    "gpt-oss-120b": FLAVOURS["gpt_oss"]["120b"](),
 }
-"""Sizes as in the models' config.json."""
 NAMES = (
     (r"LLAMA3_8B|Llama3(\.1)?-8B|^8B", "llama3-8b"),
     (r"LLAMA3_70B|Llama3-70B|^\.\.", "llama3-70b"),
@@ -66,7 +52,7 @@ UNSAID = re.compile(r"LoRA|async|tokendrop")
 TITAN_GPU, TITAN_LIMIT = "h100-96gb", "500W"
 """Of torchtitan's own rows, whose PyTorch (December 2024, 2.6) puts FlashAttention 2 before cuDNN's attention."""
 MOST_SECONDS = float(os.environ.get("TRACEKIT_STUDY_SECONDS", 1500))
-"""Time after which no further command is begun: each takes half a minute to two."""
+"""Time after which no further command is begun: each takes 5 to 20 CPU seconds."""
 OUT_OF_TIME = "not begun within the study's time"
 FILE = re.compile(r"^(?P<nodes>(?:\d+x(?=[a-z]))?)(?P<name>[^/]+\.(?:json|toml))$")
 """A word of a command that is a file: a model's config, or nodes of a cluster's."""
@@ -104,6 +90,14 @@ class Outcome:
     def group(self) -> str:
         """Who published it."""
         return self.jobs[0].source.partition(" ")[0]
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """GPU, model, sequences' length and format."""
+        words = self.jobs[0].command.split()
+        given = {word: words[place + 1] for place, word in enumerate(words[:-1]) if word.startswith("--")}
+        gpu = re.sub(r"^(\d+x)*|@.*|\.toml$", "", given["--cluster"])
+        return gpu, words[0], given["--seq"], given["--precision"]
 
     @property
     def errors_pct(self) -> list[float]:
@@ -145,6 +139,10 @@ def run() -> str:
             format_table(headings, (one.cells for one in outcomes)),
             "## By source\n",
             format_summary(outcomes),
+            "## Ratios between GPUs\n",
+            "Of jobs with the same model, sequences and format in one release, whatever their layouts: the predicted "
+            "ratio of their throughputs against the published one.\n",
+            format_ratios(outcomes),
             "## Not said\n",
             format_table(("job", "rows"), count_unsaid([*unsaid, *refused])),
         )
@@ -169,6 +167,36 @@ def summarize(name: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     width = median(one.high / one.low for one in outcomes for _ in one.jobs)
     shown = f"{mean(map(abs, errors)):.1f} %", f"{mean(errors):+.1f} %"
     return name, str(len(errors)), *shown, f"{inside} of {len(errors)}", f"{width:.2f}"
+
+
+def format_ratios(outcomes: Sequence[Outcome]) -> str:
+    """Return a table of the errors of ratios between GPUs."""
+    found: dict[str, list[float]] = {}
+    for one, other in combinations(sorted(outcomes, key=lambda each: each.kind[0]), 2):
+        if one.kind[0] == other.kind[0] or one.kind[1:] != other.kind[1:]:
+            continue
+        rates = {job.source: job.rate for job in other.jobs}
+        errors = [
+            100 * (one.likely / other.likely / (job.rate / rates[job.source]) - 1)
+            for job in one.jobs
+            if job.source in rates
+        ]
+        found.setdefault(f"{one.kind[0]} / {other.kind[0]}", []).extend(errors)
+    headings = ("GPUs", "ratios", "absolute error, median", "mean", "error, mean")
+    return format_table(
+        headings,
+        (
+            (
+                name,
+                str(len(errors)),
+                f"{median(map(abs, errors)):.1f} %",
+                f"{mean(map(abs, errors)):.1f} %",
+                f"{mean(errors):+.1f} %",
+            )
+            for name, errors in (*found.items(), ("all", [one for errors in found.values() for one in errors]))
+            if errors
+        ),
+    )
 
 
 def count_unsaid(rows: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -202,7 +230,8 @@ def predict(command: str, folder: Path) -> tuple[tuple[float, float, float] | No
     words = [FILE.sub(rf"\g<nodes>{folder}/\g<name>", word) for word in command.split()]
     done = CliRunner().invoke(app, ["predict", *words, "--json", "-q"])
     if done.exit_code:
-        return None, str(done.exception or done.output).splitlines()[0]
+        lines = done.output.strip().splitlines()
+        return None, lines[-1] if lines else repr(done.exception)
     (target,) = json.loads(done.stdout)["targets"]
     return (target["step_time_us"], target["low_us"], target["high_us"]), ""
 
