@@ -1,7 +1,7 @@
 """Steps of recommenders whose tables replicas split: the plan's kernels and exchanges are the step's."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,8 @@ from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.sharded_tables import ExchangeGroup, TableExchange
 from tracekit.parallelism.table_exchange import compute_message_bytes
 from tracekit.reporting.plain import decode_plain, encode_plain
+from tracekit.request import PredictRequest, answers
+from tracekit.request.program_options import ProgramOptions
 from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
 from tracekit.sharding.candidates import ShardingType
 from tracekit.sharding.loads import Exchange, build_candidates
@@ -186,15 +188,38 @@ def recommender(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     return Asked(tk.capture(str(path), batch=BATCH, training=True, cuda_graph=True))
 
 
+def sum_exchanges(found: Any, name: str) -> float:
+    """Sum the time of the exchanges whose names begin so, in microseconds."""
+    timeline = found.replay_timeline()
+    rows = found.program.kernels["name"].str.starts_with(name).to_numpy()
+    return float((timeline.activity_end_ns - timeline.activity_start_ns)[rows].sum() / 1e3)
+
+
 def test_the_parts_of_the_plan_are_those_of_the_step(recommender: Asked) -> None:
     plan = plan_sharding(TABLES, EIGHT).best
     parts = {part.name: part.time_us for part in plan.parts}
     found = recommender.predict(dp=8)
     assert found.inserted_us["embedding"] == pytest.approx(parts["lookup"], rel=1e-3)
     assert found.inserted_us["optimizer"] == pytest.approx(parts["update"], rel=1e-3)
+    for name, rows in (("sums", "sums"), ("gradients", "gradients of sums"), ("indices", "indices")):
+        assert sum_exchanges(found, rows) == pytest.approx(parts[name], rel=0.02)
     own = found.kernels.filter(found.program.kernels["op"].head(found.kernels.height).str.contains("fbgemm"))
     assert np.allclose(own["time_us"], 0.0)
     assert "tables-sharded" in list_codes(found.notes)
+
+
+def test_edited_tables_are_exchanged(recommender: Asked, tmp_path: Path) -> None:
+    """Half as wide rows: the plan of these tables is the step's, and less is exchanged."""
+    path = tmp_path / "dlrm.json"
+    path.write_text(json.dumps(CONFIG | {"interaction": "cat"}))
+    options = ProgramOptions(train=True, cuda_graph=True, table=("4*2Mx64:20:1.05", "100x64:1:1.05"))
+    trace, request = options.capture_trace(str(path), PredictRequest(cluster="8xh100-sxm", batch=BATCH))
+    (found,) = answers.predict(answers.measure(trace, request), request).targets
+    plan = plan_sharding([replace(table, width=64) for table in TABLES], EIGHT).best
+    parts = {part.name: part.time_us for part in plan.parts}
+    assert found.inserted_us["embedding"] == pytest.approx(parts["lookup"], rel=1e-3)
+    assert sum_exchanges(found, "sums") == pytest.approx(parts["sums"], rel=0.02)
+    assert sum_exchanges(found, "sums") < sum_exchanges(recommender.predict(), "sums")
 
 
 @pytest.mark.parametrize("layout", [{"tp": 8}, {"tp": 2, "dp": 4}, {"cp": 2, "dp": 4}])
