@@ -264,7 +264,7 @@ def capture(
     else:
         options["optimizer"] = asked.optimizer
         step = capture_step(model, *inputs, training=training, compiled=asked.compile, keywords=keywords, **options)
-        step = replace(step, facts=replace(step.facts, stack=stack or ""))
+        step = replace(step, facts=step.facts.on_stack(stack or ""))
     ops = None if measured is None else measure_ops(measured)
     return load_captured(step, gpu, cuda_graph=asked.cuda_graph, measured=ops)
 

@@ -81,6 +81,17 @@ def test_attention_runs_again_only_where_all_does() -> None:
     assert "forward" not in vars(model[0])
 
 
+def test_every_second_product_of_8_bits_runs_again() -> None:
+    """Of each layer's two the second; that of the last layer is the output head's, which stays in 32 bits."""
+    with torch.device("meta"):
+        model, rows = Net(), torch.empty(ROWS, WIDTH)
+    none, selective, full = (
+        count_ops(capture(model, rows, training=True, precision="fp8", recompute=how))["tracekit::quantised_linear"]
+        for how in ("none", "selective", "full")
+    )
+    assert (selective - none, full - none) == (LAYERS - 1, 2 * LAYERS - 1)
+
+
 def test_memory_keeps_the_inputs_of_layers() -> None:
     # In the last layer's backward pass, where most is held, all others have kept their hidden activations, or not.
     assert train(None).facts.peak_bytes - train("full").facts.peak_bytes == (LAYERS - 1) * HIDDEN_BYTES

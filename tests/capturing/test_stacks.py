@@ -1,5 +1,6 @@
 """What a framework makes of a program that trains."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 import tracekit as tk
 from tracekit.capturing.options import CaptureOptions
 from tracekit.errors import RequestError
+from tracekit.models.captured import CaptureFacts
 from tracekit.models.stacks import STACKS, UNKNOWN_HALF_WIDTH, UNKNOWN_STACK, find_stack
 from tracekit.trace import Trace
 
@@ -128,3 +130,15 @@ def test_megatron_fuses_attention_that_transformers_has_by_products_alone(tmp_pa
     assert not kinds["hf"]
     assert len(kinds["megatron"]) == 2
     assert found["megatron"].facts.attention == "sdpa"
+
+
+@pytest.mark.parametrize(("stack", "wide"), [("hf", 0), ("torchtitan", 8), ("megatron", 8)])
+def test_a_stack_keeps_wider_states_of_16_bit_parameters(stack: str, wide: int) -> None:
+    """Of 1,000 parameters in bf16, 600 of which train: moments of 2 x 2 bytes each, and 8 more in fp32."""
+    facts = CaptureFacts("l4", 1000, 2000, 5000, 9000, trains=True, state_bytes=2400, frozen_bytes=800)
+    found = facts.on_stack(stack)
+    grown = 600 * wide
+    assert (found.state_bytes, found.held_bytes, found.peak_bytes) == (2400 + grown, 5000 + grown, 9000 + grown)
+    assert found.stack == stack
+    for other in (replace(facts, parameter_bytes=4000), replace(facts, state_bytes=1000)):
+        assert other.on_stack(stack) == replace(other, stack=stack)

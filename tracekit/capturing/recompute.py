@@ -31,7 +31,7 @@ from tracekit.messages import models as messages
 
 HF_LAYER = "GradientCheckpointingLayer"
 """Base class of the layers of transformers that can be recomputed."""
-PRODUCTS = ("mm", "addmm", "_scaled_mm", "quantised_mm")
+PRODUCTS = ("mm", "addmm", "_scaled_mm", "quantised_linear")
 """Ops of linear layers, of which every second is run again."""
 ATTENTION = ("_scaled_dot_product", "flash_attention")
 """In names of ops whose results are always kept."""

@@ -175,8 +175,7 @@ class NamedProgram:
             is_longest=options.is_longest,
             quantization=given.quantization,
             left_out=given.left_out,
-            stack=options.stack or (UNKNOWN_STACK if is_language and options.train else ""),
-        )
+        ).on_stack(options.stack or (UNKNOWN_STACK if is_language and options.train else ""))
         return replace(found, facts=facts)
 
 

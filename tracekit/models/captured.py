@@ -1,7 +1,7 @@
 """Facts about a program that was captured without a GPU, as its trace keeps them."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated
 from zlib import crc32
 
@@ -9,12 +9,16 @@ import msgspec
 
 from tracekit.errors import RequestError
 from tracekit.models.dlrm import TableSpec
+from tracekit.models.stacks import find_stack
 
 FACTS_KEY = "tracekit_capture"
 """Top-level key of a trace that holds them."""
 
 UNKNOWN_CAPTURED_US = 2.0
 """Time of a captured kernel of unknown work, about that of the shortest ones."""
+
+HALF_BYTES = 2
+"""Of a number of 16 bits."""
 
 Size = Annotated[int, msgspec.Meta(ge=0)]
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -122,6 +126,14 @@ class CaptureFacts:
     engine: str = ""
     engine_host_us: tuple[Time, Time, Time] = (0.0, 0.0, 0.0)
     ranks: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+    def on_stack(self, name: str) -> "CaptureFacts":
+        """Return the facts of the program on a stack, which may keep wider states of its optimizer."""
+        narrow = self.parameter_bytes - self.frozen_bytes
+        is_adam = self.parameter_bytes == HALF_BYTES * self.parameters and self.state_bytes >= 2 * narrow > 0
+        wide = find_stack(name).wide_state_bytes * (narrow // HALF_BYTES) if is_adam else 0
+        held, peak, state = (size + wide for size in (self.held_bytes, self.peak_bytes, self.state_bytes))
+        return replace(self, stack=name, held_bytes=held, peak_bytes=peak, state_bytes=state)
 
     def to_dict(self) -> dict[str, object]:
         """Return the facts as a trace keeps them."""

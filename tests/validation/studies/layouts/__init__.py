@@ -6,6 +6,7 @@ TABLES = (
     "pipeline_parallel",
     "expert_parallel",
     "sharding",
+    "memory",
     "plan_order",
     "torchrec_planner",
 )

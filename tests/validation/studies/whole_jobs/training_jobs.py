@@ -50,7 +50,7 @@ NODES = {"DGX-H100": (8, "h100-sxm"), "DGX-B200": (8, "b200"), "DGX-GB200": (64,
 UNSAID = re.compile(r"LoRA|async|tokendrop")
 """Jobs that no command says: adapters, exchanges in pieces of a product, experts that drop tokens."""
 TITAN_GPU, TITAN_LIMIT = "h100-96gb", "500W"
-"""Of torchtitan's own rows, whose PyTorch (December 2024, 2.6) puts FlashAttention 2 before cuDNN's attention."""
+"""Of torchtitan's own rows. PyTorch of all its rows (2.6 to 2.8) puts FlashAttention 2 before cuDNN's attention."""
 MOST_SECONDS = float(os.environ.get("TRACEKIT_STUDY_SECONDS", 1500))
 """Time after which no further command is begun: each takes 5 to 20 CPU seconds."""
 OUT_OF_TIME = "not begun within the study's time"
@@ -318,7 +318,8 @@ def read_titan(row: dict[str, str], model: str) -> Job:
         *(["--compile"] if compiled else []),
         f"--recompute {recompute} --cluster {cluster} --dp {fsdp} --fsdp",
         *([f"--tp {tp} --sequence-parallel"] if tp > 1 else []),
-        *([f"--power-cap {TITAN_LIMIT} --attention flash"] if own else []),
+        "--attention flash",
+        *([f"--power-cap {TITAN_LIMIT}"] if own else []),
     ]
     return Job(TITAN, " ".join(words), fsdp * batch * 8192, gpus, float(row["value"]))
 
