@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tracekit.served.loop import Scheduler, run_engine
 from tracekit.served.requests import Requests, make_requests
-from tracekit.served.step_table import EngineStepTable
+from tracekit.served.step_table import DecodePace, EngineStepTable
 
 FIXED_US, TOKEN_US, SEQUENCE_US, HELD_US = 1000.0, 2.0, 10.0, 0.01
 ROOMY = Scheduler(max_tokens=8192, max_sequences=256, pages=1_000_000)
@@ -23,6 +23,10 @@ def make_table(
     t, s, c = np.meshgrid(tokens, sequences, contexts, indexing="ij")
     step_us = fixed + token * t + s * (sequence + held * c)
     return EngineStepTable(tokens, sequences, contexts, step_us, step_us / 1e4, np.zeros(3), 0.0)
+
+
+PACE = DecodePace(np.array([1.0, 9.0]), np.array([[1.0, 1], [2, 10], [4, 20]]), np.array([[1.0, 1], [3, 3], [5, 5]]))
+"""A likely step of one sequence takes the GPU 2 us, of nine 10 us, and the CPU 3 us."""
 
 
 def test_one_request_alone_waits_for_its_prompt_then_one_step_a_token() -> None:

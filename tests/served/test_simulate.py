@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.served.test_loop import ROOMY, make_table
+from tests.served.test_loop import PACE, ROOMY, make_table
 from tracekit.errors import RequestError
+from tracekit.messages.model import Template
+from tracekit.messages.predictions import PACE_BY_CPU, PACE_BY_GPU, PACE_LIKELY_BY_CPU, PACE_LIKELY_BY_GPU
+from tracekit.prediction.notes import describe_pace
 from tracekit.served.requests import make_requests, read_lengths
 from tracekit.served.simulate import RECORDED, Pattern, Replicas, RequestLoad, Simulation, find_largest_load
 from tracekit.served.step_table import EngineStepTables
@@ -17,7 +20,7 @@ TABLE = make_table()
 
 def simulate(**changes: object) -> Simulation:
     """Simulate requests of 500 and 5 tokens, at half, once and twice the time of each step."""
-    tables = EngineStepTables(TABLE.scale(0.5), TABLE, TABLE.scale(2.0), host_share=0.0)
+    tables = EngineStepTables(TABLE.scale(0.5), TABLE, TABLE.scale(2.0), PACE)
     made = Simulation(Pattern(make_requests(1, 500, 5), count=20), ROOMY, tables, gpus=2, idle_w=100.0)
     return replace(made, **changes)  # type: ignore[arg-type]
 
@@ -125,3 +128,25 @@ def test_impossible_arrivals_are_refused(tmp_path: Path, arrivals: tuple[str, ..
     path.write_text("input,output,arrival\n" + "".join(f"500,5,{one}\n" for one in arrivals) + "500,5\n")
     with pytest.raises(RequestError, match="arrival, in seconds"):
         read_lengths(str(path))
+
+
+def test_the_pace_is_the_gpus_or_the_cpus() -> None:
+    """Of five sequences the GPU takes 2 + 8 / 2 us; scaled, both take twice as long."""
+    assert PACE.find_us(5).tolist() == [[1, 6, 12], [1, 3, 5]]
+    assert PACE.scale(2).find_us(1).tolist() == [[2, 4, 8], [2, 6, 10]]
+    assert simulate().answer(RequestLoad(concurrency=1)).mean_requests == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("gpu_us", "host_us", "pace"),
+    [
+        ((10, 11, 12), (1, 2, 9), PACE_BY_GPU),
+        ((10, 11, 12), (1, 2, 10), PACE_LIKELY_BY_GPU),
+        ((10, 11, 12), (5, 12, 20), PACE_LIKELY_BY_CPU),
+        ((10, 11, 12), (13, 14, 20), PACE_BY_CPU),
+    ],
+)
+def test_what_sets_the_pace_is_sure_where_intervals_are_apart(
+    gpu_us: tuple[float, float, float], host_us: tuple[float, float, float], pace: Template
+) -> None:
+    assert describe_pace(gpu_us, host_us) == pace()

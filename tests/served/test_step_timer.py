@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.served.test_loop import ROOMY, make_table
+from tests.served.test_loop import PACE, ROOMY, make_table
 from tracekit.served.loop import run_engine
 from tracekit.served.requests import make_requests
 from tracekit.served.step_table import EngineStepTables
 from tracekit.served.step_timer import SGLANG_FEATURES, BatchSize, StepTimer, time_step_us
 
 TABLE = make_table()
-PAIRED = StepTimer(EngineStepTables(*[replace(TABLE, pair_us=0.1)] * 3, host_share=0.0))
-TIMER = StepTimer(EngineStepTables(TABLE.scale(0.5), TABLE, TABLE.scale(2), host_share=0.0))
+PAIRED = StepTimer(EngineStepTables(*[replace(TABLE, pair_us=0.1)] * 3, pace=PACE))
+TIMER = StepTimer(EngineStepTables(TABLE.scale(0.5), TABLE, TABLE.scale(2), pace=PACE))
 
 
 def list_features(**told: float) -> list[float]:

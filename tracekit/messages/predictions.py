@@ -228,9 +228,15 @@ SEQUENCE_LONGEST = note(
 )
 ATTENTION_OF_CAPTURE = note("Attention is computed by {kernels}.", "{--attention} chooses another way.")
 ENGINE_OF_CAPTURE = note(
-    "These are the kernels that {engine} launches, without its scheduler, sampling of requests and detokenising: they "
-    "take the CPU {likely_us} a step ({low_us} to {high_us}), by what is public of such steps, and on one machine "
-    "{seen_us}. Where the GPU takes less, that sets the pace."
+    "These are the kernels that {engine} launches, without its scheduler, sampling of requests and detokenising, which "
+    "take the CPU {host_us} a step ({host_ends_us:interval}), by what is public of such steps, and on one machine "
+    "{seen_us}. The GPU takes {gpu_us}: {pace}."
+)
+PACE_BY_GPU = note("the GPU sets the pace")
+PACE_BY_CPU = note("the CPU sets the pace, and a step lasts as long as its time")
+PACE_LIKELY_BY_GPU = note("the GPU likely sets the pace, but by both intervals the CPU may")
+PACE_LIKELY_BY_CPU = note(
+    "the CPU likely sets the pace, and a step lasts as long as its time; by both intervals the GPU may"
 )
 RECURRENCE_OF_CAPTURE = note(
     "Recurrent layers run as cuDNN's standard algorithm does, a GEMM and a pointwise kernel for each step in time, one "

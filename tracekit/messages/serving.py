@@ -55,9 +55,9 @@ SERVING_OVERLOADED = note(
     "{gpu}: {rate:number} requests a second come, and {served:number} are served: the queue grows, and so do times to "
     "the first token the longer the load lasts."
 )
-SERVING_HOST_BOUND = note(
-    "{gpu}: the engine's CPU sets the pace of {share_pct} of the kinds of decode steps; its time is "
-    "that of steps elsewhere, with their interval."
+SERVING_PACE = note(
+    "{gpu}: a step that decodes {sequences:count sequence} takes the GPU {gpu_us} ({gpu_ends_us:interval}) and the "
+    "engine's CPU beside it {host_us} ({host_ends_us:interval}): {pace}."
 )
 SERVING_DRAFT_COST = note(
     "A draft token is assumed to cost what one of the model's {layers} layers does, and each step to give "

@@ -274,6 +274,8 @@ def note_unknown_time(changed: ChangedStep, least_us: float) -> Iterator[Message
         yield told.UNKNOWN_TIME_VARIES(shorter_us=changed.step_us - least_us, least_us=least_us)
 
 
+ThreeTimes = tuple[float, float, float]
+"""Low, likely and high."""
 SEEN_ENGINE_HOST_US = 30_000.0
 """The longest CPU time of an engine's step that was seen, of vLLM 0.11 on a B200 machine (ML.ENERGY's leaderboard)."""
 
@@ -299,11 +301,34 @@ def note_captured_program(program: Program) -> Iterator[Message]:
     elif facts and stack.time_ratio != 1.0:
         fusion = told.STACK_FUSED() if stack.fuses else told.STACK_UNFUSED()
         yield told.STACK_OF_CAPTURE(stack=facts.stack, fusion=fusion, ratio=stack.time_ratio)
+
+
+def note_engine_pace(program: Program, gpu_us: ThreeTimes) -> Iterator[Message]:
+    """Note the CPU's time of a serving engine's step beside the GPU's, and which of them sets the pace.
+
+    Args:
+        program: The captured program.
+        gpu_us: Time of the GPU's step: low, likely and high.
+    """
+    facts = program.trace.capture_facts
     if facts and facts.engine and facts.engine_host_us[-1]:
         low_us, likely_us, high_us = facts.engine_host_us
         yield told.ENGINE_OF_CAPTURE(
-            engine=facts.engine, low_us=low_us, likely_us=likely_us, high_us=high_us, seen_us=SEEN_ENGINE_HOST_US
+            engine=facts.engine,
+            host_us=likely_us,
+            host_ends_us=(low_us, high_us),
+            seen_us=SEEN_ENGINE_HOST_US,
+            gpu_us=gpu_us[1],
+            pace=describe_pace(gpu_us, facts.engine_host_us),
         )
+
+
+def describe_pace(gpu_us: ThreeTimes, host_us: ThreeTimes) -> Message:
+    """Describe whether GPU or CPU sets the pace of an engine's steps, by the intervals of their times."""
+    is_cpu = host_us[1] > gpu_us[1]
+    if host_us[0] > gpu_us[2] or gpu_us[0] > host_us[2]:
+        return told.PACE_BY_CPU() if is_cpu else told.PACE_BY_GPU()
+    return told.PACE_LIKELY_BY_CPU() if is_cpu else told.PACE_LIKELY_BY_GPU()
 
 
 def note_captured_host(host: str | float, times: HostTimes) -> Iterator[Message]:

@@ -337,6 +337,7 @@ class TargetPrediction:
                 job, target, self._predictor.source, collectives, sums, changed, step, contention, found.pipeline
             ),
             *self._write_notes_of_clock(clock, sums),
+            *notes.note_engine_pace(job.program, (found.ends_us[0], step.step_time_us, found.ends_us[1])),
             *self._write_notes_of_host(replays, step, changed, same, in_stages=found.pipeline is not None),
             *job.assumptions,
             *([found.stragglers.note] if found.stragglers.note else []),

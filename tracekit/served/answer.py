@@ -5,11 +5,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
+import numpy as np
+
 from predictors import Gpu
 from tracekit.comm import Cluster
 from tracekit.messages import Message
 from tracekit.messages import serving as messages
 from tracekit.prediction.energy import compute_idle_w
+from tracekit.prediction.notes import describe_pace
 from tracekit.served.calibrate import EngineCalibration
 from tracekit.served.defaults import ENGINE_DEFAULTS, FRONT_END_TOKEN_US
 from tracekit.served.kv_memory import CacheMemory, ServingError, compute_cache_memory
@@ -33,7 +36,6 @@ CONTEXTS = (1024, 4096, 16384, 65536, 131072)
 MAX_GRID_SEQUENCES = 1024
 MAX_CURVE = 512
 MOST_RANKS, MOST_EXPERT_RANKS = 8, 64
-HOST_BOUND_SHARE = 0.5
 DOLLARS_PER_MILLION = "dollars_per_million_tokens"
 
 
@@ -360,13 +362,32 @@ def _list_notes(
             notes.append(messages.SERVING_PREEMPTED(gpu=slug, preemptions=one.preemptions))
     if _are_alike(question) and any(load.concurrency > 1 for load in question.loads):
         notes.append(messages.SERVING_WAVES_OPEN() if scheduler.mixes else messages.SERVING_WAVES())
-    if simulation.tables.host_share > HOST_BOUND_SHARE:
-        notes.append(messages.SERVING_HOST_BOUND(gpu=slug, share_pct=100 * simulation.tables.host_share))
+    notes.append(_note_pace(slug, simulation, loads))
     if question.calibration is not None:
         notes += _describe_calibration(question.calibration)
     if question.draft_tokens:
         notes.append(messages.SERVING_DRAFT_COST(layers=len(question.model.config.layers)))
     return notes
+
+
+def _note_pace(slug: str, simulation: Simulation, loads: Sequence[LoadAnswer]) -> Message:
+    """Note which of GPU and CPU sets the pace of decode steps, at the load whose CPU takes most beside the GPU."""
+    pace = simulation.tables.pace
+    decoding = simulation.groups * (simulation.replicas.decode if simulation.replicas else 1)
+    under_way = [one.mean_requests / decoding for one in loads] or [1.0]
+    counts = np.clip(np.rint(under_way), 1, pace.sequences[-1]).astype(int).tolist()
+    found = {count: pace.find_us(count) for count in counts}
+    count = max(found, key=lambda one: float(found[one][1][1] / found[one][0][1]))
+    (gpu_low, gpu, gpu_high), (host_low, host, host_high) = found[count].tolist()
+    return messages.SERVING_PACE(
+        gpu=slug,
+        sequences=count,
+        gpu_us=gpu,
+        gpu_ends_us=(gpu_low, gpu_high),
+        host_us=host,
+        host_ends_us=(host_low, host_high),
+        pace=describe_pace((gpu_low, gpu, gpu_high), (host_low, host, host_high)),
+    )
 
 
 def _are_alike(question: ServingQuestion) -> bool:

@@ -95,6 +95,11 @@ class LoadAnswer:
     preemptions: int
     is_overloaded: bool
 
+    @property
+    def mean_requests(self) -> float:
+        """Requests under way on average, those in the queue among them (Little's law)."""
+        return self.figures["requests_per_s"].likely * self.figures["e2e_mean_ms"].likely / 1e3
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:

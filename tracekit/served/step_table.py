@@ -50,22 +50,47 @@ class EngineStepTable:
 
 
 @dataclass(frozen=True, slots=True)
+class DecodePace:
+    """How long steps that decode take the GPU and the CPU, at the requests' mean context.
+
+    Attributes:
+        sequences: Sequences of the steps, rising.
+        gpu_us: Low, likely and high times of the GPU, by sequences.
+        host_us: The same of the engine's CPU.
+    """
+
+    sequences: Floats
+    gpu_us: Floats
+    host_us: Floats
+
+    def find_us(self, sequences: float) -> Floats:
+        """Return times of the GPU and of the CPU for so many sequences, each with its low, likely and high."""
+        return np.array(
+            [[np.interp(sequences, self.sequences, end) for end in ends] for ends in (self.gpu_us, self.host_us)]
+        )
+
+    def scale(self, factor: float) -> "DecodePace":
+        """Return it with all times multiplied."""
+        return replace(self, gpu_us=self.gpu_us * factor, host_us=self.host_us * factor)
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStepTables:
     """The low, likely and high times of the same steps.
 
     Attributes:
-        host_share: Of the likely steps that only decode, those whose time is the CPU's.
+        pace: Those of the GPU and of the CPU in steps that decode.
     """
 
     low: EngineStepTable
     likely: EngineStepTable
     high: EngineStepTable
-    host_share: float
+    pace: DecodePace
 
     def scale(self, factor: float) -> "EngineStepTables":
         """Return the tables with all times multiplied."""
         low, likely, high = (one.scale(factor) for one in (self.low, self.likely, self.high))
-        return replace(self, low=low, likely=likely, high=high)
+        return EngineStepTables(low, likely, high, self.pace.scale(factor))
 
 
 def build_step_tables(
@@ -113,10 +138,11 @@ def build_step_tables(
                 tokens, sequences, contexts, step_us[:-2].reshape(shape), joules[:-2].reshape(shape), pairs, pair_us
             )
         )
-    is_decode = (news == 0) & (decodes > 0)
-    paced = times.host_us[1][is_decode] > times.gpu_us[1][is_decode]
+    mean_context = float((requests.input_tokens + requests.output_tokens / 2).mean())
+    is_decode = (news == 0) & (decodes > 0) & (held == contexts[np.abs(contexts - mean_context).argmin()])
+    pace = DecodePace(decodes[is_decode], times.gpu_us[:, is_decode], times.host_us[:, is_decode])
     low, likely, high = made
-    return EngineStepTables(low, likely, high, host_share=float(paced.mean()))
+    return EngineStepTables(low, likely, high, pace)
 
 
 def _double_up_to(first: int, last: int) -> Floats:
