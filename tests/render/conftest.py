@@ -24,6 +24,17 @@ def decide(report):
     )
 
 
+def repeat_targets(report, count):
+    """Return a report on so many targets: its own, again and again, under names of their own."""
+    targets = [
+        replace(report.targets[i % len(report.targets)], cluster=f"{report.targets[i % len(report.targets)].label}-{i}")
+        for i in range(count)
+    ]
+    here, *bars = report.bars
+    bars = [replace(bars[i % len(bars)], label=target.label) for i, target in enumerate(targets)]
+    return decide(replace(report, targets=tuple(targets), bars=(here, *bars)))
+
+
 @pytest.fixture(scope="session")
 def report():
     run = prepare_run(tk.load(SAMPLES / "synthetic_transformer_train.json.gz"))

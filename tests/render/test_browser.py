@@ -9,7 +9,9 @@ import pytest
 import tracekit as tk
 from tests.axe import find_barriers
 from tests.conftest import SAMPLES
+from tests.render.conftest import repeat_targets
 from tracekit.render.html import render_page
+from tracekit.render.html.page import MAX_DRAWN_TARGETS
 from tracekit.render.html.rows import build_kernel_families
 
 pytestmark = pytest.mark.heavy
@@ -186,13 +188,47 @@ def test_twenty_targets_are_small_and_sort_and_filter(many, new_page):
     view.goto(path.as_uri())
     names = {target.label: target.name for target in report.decision.targets}
     assert [row.split("\n")[0].strip() for row in list_rows(view, "target-table", 1)] == [*names.values()]
-    view.click("#target-table th:nth-child(5) button")  # certainty
-    spread = {names[one.label]: (one.high_us - one.low_us) / one.step.step_time_us for one in report.targets}
+    view.click("#target-table th:nth-child(4) button")  # the step
+    steps_us = {names[one.label]: one.step.step_time_us for one in report.targets}
     shown = [row.split("\n")[0].strip() for row in list_rows(view, "target-table", 1)]
-    assert [spread[name] for name in shown] == pytest.approx(sorted(spread.values()), rel=1e-3)
+    assert [steps_us[name] for name in shown] == pytest.approx(sorted(steps_us.values()), rel=1e-3)
     view.fill("[data-tools=target-table] [data-search]", "amd")
     assert len(list_rows(view, "target-table", 1)) == sum("AMD" in name for name in names.values())
     view.close()
+
+
+def test_many_targets_are_folded_with_and_without_scripts(report, new_page, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(render_page(repeat_targets(report, MAX_DRAWN_TARGETS + 4)), encoding="utf-8")
+    for scripts in (True, False):
+        view = new_page(java_script_enabled=scripts, viewport={"width": 1280, "height": 800})
+        view.goto(path.as_uri())
+        assert len(list_rows(view, "target-table")) == MAX_DRAWN_TARGETS
+        view.click("text=Show all 24")
+        assert len(list_rows(view, "target-table")) == MAX_DRAWN_TARGETS + 4
+        view.close()
+    view = new_page(viewport={"width": 1280, "height": 800})
+    view.goto(path.as_uri())
+    last = f"{report.targets[-1].label}-{MAX_DRAWN_TARGETS + 3}"
+    view.fill("[data-tools=target-table] [data-search]", last)
+    assert len(list_rows(view, "target-table")) == 1
+    view.goto("about:blank")
+    view.goto(f"{path.as_uri()}#target-{last}")
+    assert view.is_visible(f"#target-{last}")
+    view.close()
+
+
+def test_a_phone_shows_money_without_scrolling(many, new_page):
+    path, report = many
+    for scripts in (True, False):
+        view = new_page(java_script_enabled=scripts, viewport={"width": 390, "height": 844})
+        view.goto(path.as_uri())
+        best = report.decision.targets[0].label
+        for column in ("dollars", "pays", "price", "step"):
+            box = view.query_selector(f"#target-{best} .{column}").bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
+        view.close()
 
 
 def test_prices_recompute_costs_as_a_new_prediction_would(many, new_page):

@@ -12,13 +12,14 @@ from html.parser import HTMLParser
 import openpyxl
 import pytest
 
-from tests.render.conftest import NASTY, decide
+from tests.render.conftest import NASTY, decide, repeat_targets
 from tracekit.format import format_duration
 from tracekit.messages import Severity, Template
 from tracekit.messages.findings import CPU_IS_BOTTLENECK, LARGER_BATCH
 from tracekit.render import markdown, tables
 from tracekit.render.html import page, render_page
 from tracekit.render.html.rows import MAX_ROWS, build_kernel_families
+from tracekit.render.html.timeline import draw_timelines
 from tracekit.render.sentences import build_headline, group_findings
 from tracekit.reporting.findings.context import Bottleneck, Finding
 from tracekit.reporting.sections.targets import EditSaving
@@ -103,6 +104,29 @@ def test_a_trace_without_marks_says_what_its_step_is(report):
     text = render_page(replace(report, source=replace(report.source, steps=1, steps_marked=False)))
     assert "synthetic, no steps marked: all of it counts as one" in text
     assert "synthetic, median of 2 steps" in render_page(report)
+
+
+def test_targets_with_one_rank_share_it_and_the_first_are_drawn(report):
+    text = render_page(repeat_targets(report, 24))
+    assert len(re.findall(r'<tr id="target-', text)) == 24
+    assert "Show all 24" in text
+    assert "The first 20 of 24 targets." in text
+    assert len(re.findall(r'<th class="n" scope="col" colspan="2">', text)) == 1 + 20
+    shown = re.findall(r'<td class="n rank" data-v="\d+">(\d+=?)</td>', text)
+    assert shown == ["1="] * 24
+    assert "all-targets" not in re.sub("<style>.*?</style>", "", render_page(report), flags=re.DOTALL)
+
+
+def test_a_timeline_has_the_time_of_the_answer(report):
+    """The drawn step is one of several."""
+    drawn = report.timelines.predicted[0]
+    answered = next(target for target in report.targets if target.label == drawn.label).step.step_time_us
+    longer = replace(drawn, time_us=1.5 * answered)
+    titles = [
+        one.title for one in draw_timelines(replace(report, timelines=replace(report.timelines, predicted=(longer,))))
+    ]
+    said = format_duration(answered)
+    assert titles[1] == f"{drawn.label}, {said} (drawn: {format_duration(1.5 * answered)})"
 
 
 def test_its_bytes_hang_on_the_report_alone(report):

@@ -5,7 +5,7 @@ import hashlib
 import re
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from importlib.util import cache_from_source
@@ -52,6 +52,7 @@ from tracekit.render.facts import (
     describe_tables,
     format_joules,
     format_joules_interval,
+    format_rank,
     format_step_count,
     keep_best,
     list_edit_headings,
@@ -116,6 +117,7 @@ def get_environment() -> Environment:
         "joules_interval": format_joules_interval,
         "percent": format_percent,
         "colour": _get_style_colour,
+        "rank": lambda target, report: format_rank(report, target),
         "place": name_place,
         "told": describe_batch,
         "served": describe_batches,
@@ -123,7 +125,7 @@ def get_environment() -> Environment:
         "serving_rows": build_serving_rows,
     }
     made.filters.update(formats, shorten=lambda text, width=MAX_NAME_CHARS: shorten(shorten_kernel_name(text), width))
-    made.globals.update(interval=format_interval)
+    made.globals.update(interval=format_interval, MAX_DRAWN_TARGETS=MAX_DRAWN_TARGETS)
     return made
 
 
@@ -151,6 +153,10 @@ MAX_RANKS = 16
 MAX_MODULES = 80
 MAX_OVER_BOUND = 40
 MAX_DATASHEETS = 4
+MAX_TOLD_ALIKE = 4
+"""Findings that give several targets the same advice, of which more are folded."""
+MAX_DRAWN_TARGETS = 20
+"""Targets, best first, whose bars are drawn, and whose rows the table shows before a reader asks for all."""
 PATH_COLOURS = {
     "gpu": FAMILY_COLOURS["gemm"],
     "communication": FAMILY_COLOURS["conv"],
@@ -216,7 +222,8 @@ def render_report_body(report: Report, name: OptionNames = name_option) -> Repor
 
 
 def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> ReportBody:
-    charts = {chart: _draw_chart(report, chart) for chart in _list_charts(report)}
+    drawn = _keep_drawn(report)
+    charts = {chart: _draw_chart(drawn, chart) for chart in _list_charts(report)}
     targets = build_target_rows(report)
     pricing = describe_pricing(report, targets)
     timelines = draw_timelines(report)
@@ -233,6 +240,7 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             MAX_MODULES=MAX_MODULES,
             MAX_OVER_BOUND=MAX_OVER_BOUND,
             MAX_DATASHEETS=MAX_DATASHEETS,
+            MAX_TOLD_ALIKE=MAX_TOLD_ALIKE,
             menu=[(section, text) for section, text in MENU if section not in left_out],
             headline=build_headline(report),
             targets=targets,
@@ -251,7 +259,8 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             edit_headings=list_edit_headings(report),
             notes=choose_notes(report, name),
             all_notes=collect_notes(report, name),
-            families=list_parts(report.compared_bars),
+            bars=drawn.compared_bars,
+            families=list_parts(drawn.compared_bars),
             larger_steps=list(merge_target_notes(report, describe_step_samples)),
             speeds=list(describe_speeds(report)),
             drawn_pct=sum(kernel.share for kernel in select_roofline_kernels(report)),
@@ -283,6 +292,14 @@ def _list_charts(report: Report) -> list[str]:
         "copies": bool(course and course.copies_gbps),
     }
     return [name for name, is_shown in shown.items() if is_shown]
+
+
+def _keep_drawn(report: Report) -> Report:
+    """Return the report with the targets that the charts show."""
+    best = keep_best(report, MAX_DRAWN_TARGETS)
+    if best.decision is None:
+        return best
+    return replace(best, decision=replace(best.decision, targets=best.decision.targets[:MAX_DRAWN_TARGETS]))
 
 
 def _draw_chart(report: Report, name: str) -> DrawnChart:

@@ -274,6 +274,7 @@ def _describe_targets(decision: Decision, rows: list[TargetRow]) -> Iterator[dic
         yield {
             "id": row.id,
             "name": row.decision.name,
+            "rank": row.decision.rank,
             "rented": row.decision.rented,
             "fits": row.step.memory.fits,
             "price": row.decision.price,

@@ -59,7 +59,7 @@ class DrawnTimeline:
     """One timeline.
 
     Attributes:
-        title: Its label and time.
+        title: Its label, the answer's time of a step there, and that of the drawn one where it differs.
         path: Resources on the critical path, each with its parts as SVG's ``path`` takes them.
         scale: Width of a part of the step's time.
         here_scale: The same of the measured timeline that stands above this one.
@@ -81,14 +81,23 @@ def draw_timelines(report: Report) -> list[DrawnTimeline]:
         return []
     first, *others = (*([section.measured] if report.has_baseline else []), *section.predicted)
     names = [kernel.op or kernel.name for kernel in report.kernels]
+    steps_us = {target.label: target.step.step_time_us for target in report.targets}
+    steps_us[section.measured.label] = report.source.step_time_us
+    titles = [_title(one, steps_us.get(one.label, one.time_us)) for one in (first, *others)]
     named = names if report.has_baseline else []
     return [
-        _draw(first, first, names),
-        *(_draw(one, first, named if place == 0 else []) for place, one in enumerate(others)),
+        _draw(first, first, names, titles[0]),
+        *(_draw(one, first, named if place == 0 else [], titles[1 + place]) for place, one in enumerate(others)),
     ]
 
 
-def _draw(timeline: StepTimeline, measured: StepTimeline, names: list[str]) -> DrawnTimeline:
+def _title(timeline: StepTimeline, step_us: float) -> str:
+    """Return a timeline's label and the step time that the answer has, which is that of several steps."""
+    answered, drawn = format_duration(step_us), format_duration(timeline.time_us)
+    return f"{timeline.label}, {answered}" + (f" (drawn: {drawn})" if drawn != answered else "")
+
+
+def _draw(timeline: StepTimeline, measured: StepTimeline, names: list[str], title: str) -> DrawnTimeline:
     longest = max(timeline.time_us, measured.time_us)
     is_alike = longest <= MAX_TIME_RATIO * min(timeline.time_us, measured.time_us)
     scale, here_scale = (
@@ -96,7 +105,7 @@ def _draw(timeline: StepTimeline, measured: StepTimeline, names: list[str]) -> D
     )
     top = HEADING_PX + PATH_PX
     return DrawnTimeline(
-        title=f"{timeline.label}, {format_duration(timeline.time_us)}",
+        title=title,
         label=timeline.label,
         path=tuple(_draw_critical_path(timeline.path)),
         lanes=tuple(

@@ -45,9 +45,16 @@ if (data.pricing) {
       row.querySelector(".price").dataset.v = one.price ?? "";
       setCell(row.querySelector(".dollars"), costs(one));
       if (own) setCell(row.querySelector(".pays"), breakEven(one));
-      one.rank = data.pricing.is_ranked_by_cost ? 1 + targets.filter((other) => isSurelyCheaper(other, one)).length : Number(row.cells[0].textContent);
-      row.cells[0].textContent = one.rank;
+      if (data.pricing.is_ranked_by_cost) {
+        one.rank = 1 + targets.filter((other) => isSurelyCheaper(other, one)).length;
+        row.cells[0].dataset.v = one.rank;
+      }
     }
+    for (const one of targets) {
+      const isShared = targets.some((other) => other !== one && other.rank === one.rank);
+      document.getElementById(one.id).cells[0].textContent = isShared ? `${one.rank}=` : one.rank;
+    }
+    document.getElementById("target-table").classList.toggle("unpriced", here.price === null && targets.every((one) => one.price === null));
     const first = targets.reduce((best, one) => (one.rank < best.rank ? one : best));
     document.getElementById("detail").textContent = `At the prices in the table, ${first.name}: ${answer(first) || "no price."}`;
   }
