@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tracekit.web import ask, responses
+from tracekit.web import ask, pages, responses
 from tracekit.web.app import create_app
 from tracekit.web.ask import USUAL_GPUS
 from tracekit.web.settings import Settings
@@ -121,10 +121,29 @@ def test_a_field_that_can_not_be_read_is_explained_beside_it(page: Callable[...,
     refused = page(gpu="t4", dp="many")
     assert refused.status_code == 400
     assert 'id="mistake-dp">dp can&#39;t be &#39;many&#39;.' in refused.text
+    priced = page(**{"gpu": "t4", "price[t4]": "3,29"})
+    assert 'id="mistake-price[t4]">&#39;3,29&#39; is no price. Write dollars with a point, such as 2.49.' in priced.text
     asked = page(gpu="t4")
     assert asked.status_code == 303
     in_work = page(gpu="l4")
     assert in_work.status_code == 409  # as the error says, not 400 for all
+
+
+@pytest.mark.parametrize(
+    ("missing", "offered"),
+    [
+        ((), "Without a GPU: a trace of a CPU with shapes, or a Hugging Face model's config.json."),
+        (("transformers",), "Without a GPU: a trace of a CPU with shapes, but no model's config.json: this"),
+        (("torch", "transformers"), "No model's config.json and no trace of a CPU: this"),
+    ],
+)
+def test_programs_are_offered_where_they_can_be_captured(
+    api: Any, monkeypatch: Any, missing: Any, offered: str
+) -> None:
+    monkeypatch.setattr(pages, "find_spec", lambda package: None if package in missing else object())
+    text = api.client.get("/").text
+    assert offered in text
+    assert ("pip install 'tracekit-gpu[capture]'" in text) == bool(missing)
 
 
 def test_several_values_are_shown_as_they_are_entered() -> None:

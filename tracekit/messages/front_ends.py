@@ -167,6 +167,7 @@ JOB_TOO_SLOW = error(
 )
 GPU_UNKNOWN_TO_SERVER = error("{reason}", "The page's search and /api/v1/gpus have all.")
 CLUSTER_UNKNOWN_TO_SERVER = error("{reason}", "The page's field and /api/v1/clusters list those with names.")
+PRICE_NOT_A_NUMBER = error("{price!r} is no price.", "Write dollars with a point, such as 2.49.")
 PRICE_WITHOUT_GPU = error(
     "The trace's GPU has a price, but its name isn't known.", "Name it in {--source-gpu}, or leave the price out."
 )

@@ -87,8 +87,12 @@ INDICES_GIVEN_TWICE = error(
 )
 
 
-CAPTURE_NEEDS_TORCH = error("PyTorch isn't installed here.", "Its CPU build is enough: pip install torch.")
-CAPTURE_NEEDS_TRANSFORMERS = error("Hugging Face's transformers isn't installed here.", "Run pip install transformers.")
+CAPTURE_NEEDS_TORCH = error(
+    "PyTorch isn't installed here.", "Its CPU build is enough: pip install torch, where tracekit runs."
+)
+CAPTURE_NEEDS_TRANSFORMERS = error(
+    "Hugging Face's transformers isn't installed here.", "Run pip install transformers, where tracekit runs."
+)
 CAPTURE_NEEDS_TIMM = error("timm isn't installed here.", "Run pip install timm.")
 TIMM_MODEL_UNKNOWN = error("timm has no model {model!r}.", "It has {close:list}.")
 PACKAGE_UNUSABLE = error("{package} is installed here, but can't be imported: {error}.", "Install what it lacks.")

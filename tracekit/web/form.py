@@ -18,6 +18,7 @@ from predictors import PredictorError
 from tracekit.comm import load_cluster
 from tracekit.errors import TracekitError
 from tracekit.messages import front_ends
+from tracekit.messages.requests import PRICE_NOT_A_PAIR
 from tracekit.prediction.targets import expand_group, resolve_gpu_name
 from tracekit.request import RequestField
 from tracekit.request.answers import list_refused_options
@@ -128,6 +129,9 @@ class Entered:
         for box, context, pair in self._list_boxes():
             if not mistakes.keys() & context.keys():
                 _note_mistake(mistakes, box, context | {"price": [pair]})
+            if mistakes.get(box, {}).get("code") == PRICE_NOT_A_PAIR.code:  # the field has no GPU=PRICE
+                price = pair.rpartition("=")[2]
+                mistakes[box] = serialize_error(WebError(front_ends.PRICE_NOT_A_NUMBER(price=price)))
         if SOURCE in self.boxes and not self.source_gpu:
             mistakes["source_gpu"] = serialize_error(WebError(front_ends.PRICE_WITHOUT_GPU()))
         if not mistakes:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -39,6 +40,15 @@ from tracekit.web.store import Store
 from tracekit.web.uploads import Upload, UploadStore
 
 router = APIRouter(include_in_schema=False)
+
+
+CAPTURE_PACKAGES = {"torch": "PyTorch", "transformers": "Hugging Face's transformers"}
+"""Packages that programs which never ran are captured with, and their names; a model's config.json takes all."""
+
+
+def list_missing_packages() -> list[str]:
+    """Return the names of the packages for captures that aren't installed here."""
+    return [name for package, name in CAPTURE_PACKAGES.items() if find_spec(package) is None]
 
 
 def list_sample_names() -> list[str]:
@@ -152,7 +162,12 @@ def show_home(request: Request, store: StoreDependency, owner: Owner) -> HTMLRes
     """Upload, and one's own reports."""
     settings: Settings = request.app.state.settings
     return render_page(
-        "home.html", settings=settings, samples=list_sample_names(), jobs=store.jobs.list_for_owner(owner)
+        "home.html",
+        settings=settings,
+        samples=list_sample_names(),
+        jobs=store.jobs.list_for_owner(owner),
+        missing=list_missing_packages(),
+        takes_recordings=find_spec("torch") is not None,
     )
 
 
