@@ -235,6 +235,7 @@ KERNELS = TableSchema(
             pl.Int64,
             "attention: elements that the cache holds per key and key head, where values are part of the keys.",
         ),
+        TableColumn("kv_dtype", pl.String, "attention: precision of keys and values, where it is narrower than dtype."),
         TableColumn(
             "mask_bytes",
             pl.Float64,

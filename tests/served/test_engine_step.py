@@ -247,3 +247,26 @@ def test_one_gpu_means_a_node_of_it(tmp_path: Path) -> None:
         for name, where in (("a40", {"gpu": "a40"}), ("2xa40", {"cluster": "2xa40"}))
     )
     assert alone == pytest.approx(cluster)
+
+
+@pytest.mark.parametrize(
+    ("cache", "kv_dtype", "most", "noted"),
+    [
+        ("bf16", None, None, False),
+        ("fp8", "fp8", None, False),
+        ("nvfp4", "nvfp4", 2.0, True),
+        ("int4", "mxfp4", 2.0, True),
+    ],
+)
+def test_attention_reads_the_caches_bytes(
+    tmp_path: Path, cache: str, kv_dtype: str | None, most: float | None, noted: bool
+) -> None:
+    """A sequence's 100,000 keys take long enough that half the bytes are read in less time; unpacking may double it."""
+    config = write(tmp_path, DENSE)
+    kernels = tabulate(config, EngineStep(8, 1, 99_999), cache=cache).filter(family="attention")
+    assert kernels.select("dtype", "kv_dtype", "work_high").row(0) == ("bf16", kv_dtype, most)
+    wide = tabulate(config, EngineStep(8, 1, 99_999)).filter(family="attention")
+    ratio = kernels["dur_ns"][0] / wide["dur_ns"][0]
+    assert ratio == 1 if kv_dtype is None else 0.2 < ratio < 0.75
+    facts = build_engine_step(read_served_model(config, None, cache), ENGINE, EngineStep(8, 1, 99)).facts
+    assert facts.cache == (cache if noted else "")

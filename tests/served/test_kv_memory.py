@@ -103,3 +103,12 @@ def test_a_gate_of_attention_s_output_is_as_wide_as_its_queries() -> None:
     """Three layers of 64 inputs, and 8 heads of 8."""
     plain, gated = (ServedModel(read(attn_output_gate=is_gated)) for is_gated in (False, True))
     assert gated.count_parameters() - plain.count_parameters() == 3 * 64 * 8 * 8
+
+
+@pytest.mark.parametrize(
+    ("cache", "head_bytes"), [("fp8", 128), ("fp8_block", 128 + 4), ("nvfp4", 64 + 8), ("int4", 64 + 4), ("bf16", 256)]
+)
+def test_narrow_caches_take_their_scales_besides(cache: str, head_bytes: int) -> None:
+    """Of each of three layers, keys and values of two heads of 128 numbers."""
+    memory = compute(read(head_dim=128), item_bytes=CACHE_BYTES[cache])
+    assert memory.token_bytes == 3 * 2 * 2 * head_bytes

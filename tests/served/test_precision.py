@@ -74,6 +74,11 @@ def test_parts_stay_in_16_bits() -> None:
 def test_the_cache_is_as_the_config_says() -> None:
     assert parse({**KIMI, "kv_cache_scheme": {"num_bits": 8, "type": "float"}}).cache_type == "fp8"
     assert parse({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}).cache_type == "fp8"
+    assert (
+        parse({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "NVFP4"}).cache_type == "nvfp4"
+    )
+    assert parse({**KIMI, "kv_cache_scheme": {"num_bits": 4, "type": "int"}}).cache_type == "int4"
+    assert parse({**KIMI, "kv_cache_scheme": {"num_bits": 4, "type": "float"}}).cache_type == "nvfp4"
     assert parse(KIMI).cache_type == "bf16"
 
 

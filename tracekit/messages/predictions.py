@@ -232,6 +232,10 @@ ENGINE_OF_CAPTURE = note(
     "take the CPU {host_us} a step ({host_ends_us:interval}), by what is public of such steps, and on one machine "
     "{seen_us}. The GPU takes {gpu_us}: {pace}."
 )
+CACHE_OF_CAPTURE = note(
+    "How long attention takes to read a cache in {cache} wasn't measured: its time is that of the bytes, and the "
+    "interval holds up to twice as much, for unpacking."
+)
 PACE_BY_GPU = note("the GPU sets the pace")
 PACE_BY_CPU = note("the CPU sets the pace, and a step lasts as long as its time")
 PACE_LIKELY_BY_GPU = note("the GPU likely sets the pace, but by both intervals the CPU may")

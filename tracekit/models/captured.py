@@ -90,6 +90,8 @@ class CaptureFacts:
         tables: Embedding tables of a recommender's configuration.
         attention: How attention is computed, as was assumed or asked for; empty as the program's code has it.
         quantization: How its config says that weights are quantized; empty where they aren't.
+        cache: Format of keys and values in an engine's cache, where nobody measured how long that takes to read; else
+            empty.
         precision: Format of fewer than 16 bits that its linear layers' products run in; empty where none was asked for.
         left_out: What its description has and the capture lacks.
         stack: The framework that trains it; 'unknown' where only a config tells of it, empty where its code runs.
@@ -124,6 +126,7 @@ class CaptureFacts:
     left_out: tuple[str, ...] = ()
     stack: str = ""
     engine: str = ""
+    cache: str = ""
     engine_host_us: tuple[Time, Time, Time] = (0.0, 0.0, 0.0)
     ranks: Annotated[int, msgspec.Meta(ge=1)] = 1
 

@@ -43,6 +43,7 @@ ALWAYS_SHOWN = frozenset(
     (
         *(told.CALIBRATION_USED, told.CALIBRATION_OF_OTHER_GPU),
         *(told.ATTENTION_OF_CAPTURE, told.QUANTIZATION_OF_CAPTURE, told.ENGINE_OF_CAPTURE),
+        told.CACHE_OF_CAPTURE,
     )
 )
 """Notes that are shown however many there are: of what nobody asked for by name, and other figures would follow."""

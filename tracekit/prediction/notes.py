@@ -289,6 +289,8 @@ def note_captured_program(program: Program) -> Iterator[Message]:
         yield told.ATTENTION_OF_CAPTURE(kernels=ATTENTION_KERNELS.get(facts.attention, facts.attention))
     if facts and facts.quantization:
         yield told.QUANTIZATION_OF_CAPTURE(method=facts.quantization)
+    if facts and facts.cache:
+        yield told.CACHE_OF_CAPTURE(cache=facts.cache)
     if facts and facts.precision:
         yield told.PRECISION_OF_CAPTURE(precision=facts.precision)
     if facts and program.kernels["op"].is_in(list(RECURRENT_OPS)).any():

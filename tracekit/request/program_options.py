@@ -174,7 +174,8 @@ class ProgramOptions(Request):
     cache_type: Annotated[
         str | None,
         Option(
-            "Of a serving engine's step: format of keys and values in the cache, bf16 (default), fp16 or fp8.",
+            "Of a serving engine's step: format of keys and values in the cache, bf16 (default), fp16, fp8, fp8_block, "
+            "nvfp4 or int4.",
             "Engine: precision of the cache",
             "TYPE",
             panel=Panel.ENGINE,

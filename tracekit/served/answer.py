@@ -11,13 +11,14 @@ from predictors import Gpu
 from tracekit.comm import Cluster
 from tracekit.messages import Message
 from tracekit.messages import serving as messages
+from tracekit.messages.predictions import CACHE_OF_CAPTURE
 from tracekit.prediction.energy import compute_idle_w
 from tracekit.prediction.notes import describe_pace
 from tracekit.served.calibrate import EngineCalibration
 from tracekit.served.defaults import ENGINE_DEFAULTS, FRONT_END_TOKEN_US
 from tracekit.served.kv_memory import CacheMemory, ServingError, compute_cache_memory
 from tracekit.served.loop import Scheduler
-from tracekit.served.model import CACHE_BYTES, WEIGHT_BYTES, ServedModel, ServingEngine
+from tracekit.served.model import CACHE_BYTES, UNMEASURED_CACHES, WEIGHT_BYTES, ServedModel, ServingEngine
 from tracekit.served.simulate import (
     LoadAnswer,
     Pattern,
@@ -363,6 +364,8 @@ def _list_notes(
     if _are_alike(question) and any(load.concurrency > 1 for load in question.loads):
         notes.append(messages.SERVING_WAVES_OPEN() if scheduler.mixes else messages.SERVING_WAVES())
     notes.append(_note_pace(slug, simulation, loads))
+    if question.model.cache_type in UNMEASURED_CACHES:
+        notes.append(CACHE_OF_CAPTURE(cache=question.model.cache_type))
     if question.calibration is not None:
         notes += _describe_calibration(question.calibration)
     if question.draft_tokens:

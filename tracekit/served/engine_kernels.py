@@ -22,8 +22,19 @@ from tracekit.messages import layouts
 from tracekit.messages import serving as messages
 from tracekit.models.llm import LinearAttention, ModelConfig, TransformerLayer
 from tracekit.parallelism.layout import LayoutError
+from tracekit.served.model import (
+    ACTIVATION_BYTES,
+    CACHE_AS,
+    CACHE_BYTES,
+    DENSE,
+    EXPERTS,
+    QUANTISED,
+    SHARED,
+    STORED,
+    ServedModel,
+    ServingEngine,
+)
 from tracekit.served.model import ATTENTION as ATTENTION_PART
-from tracekit.served.model import DENSE, EXPERTS, QUANTISED, SHARED, STORED, ServedModel, ServingEngine
 from tracekit.workload.work_inference import model_roles as roles
 
 HALF, SINGLE, NARROW, INTEGER = "c10::BFloat16", "float", "c10::Float8_e4m3fn", "long int"
@@ -489,7 +500,9 @@ class _KernelList:
         """Yield what is between the matrices before attention and those behind it."""
         latent = layer.latent
         heads, kv_heads = (roles.split(one, self._ranks) for one in (layer.heads, layer.kv_heads))
-        cache = NARROW if self._model.cache_type == "fp8" else HALF
+        form = self._model.cache_type
+        cache = HALF if CACHE_BYTES[form] == ACTIVATION_BYTES else NARROW
+        told = () if cache == HALF else (json.dumps(CACHE_AS[form]),)
         yield from self._normalise(layer, heads, kv_heads)
         turned, new_keys = (latent.rotated, 1) if latent else (layer.head_dim, kv_heads)
         op, kernel = self._ops.rotate
@@ -524,7 +537,7 @@ class _KernelList:
                 ((batch, queries, heads, width), (batch, seen, groups, width)),
                 (HALF, cache),
                 self._ops.attend,
-                (str(layer.window or 0), str(values)),
+                (str(layer.window or 0), str(values), *told),
                 needs=batch.of,
             )
 

@@ -16,7 +16,15 @@ from tracekit.models.llm import read_config_text
 from tracekit.served.defaults import load_host_times
 from tracekit.served.engine_kernels import HEAD, Place, StepSizes, list_engine_kernels
 from tracekit.served.kv_memory import count_cached
-from tracekit.served.model import ACTIVATION_BYTES, CACHE_BYTES, QUANTISED, STORED, ServedModel, ServingEngine
+from tracekit.served.model import (
+    ACTIVATION_BYTES,
+    CACHE_BYTES,
+    QUANTISED,
+    STORED,
+    UNMEASURED_CACHES,
+    ServedModel,
+    ServingEngine,
+)
 from tracekit.served.precision import parse_served_model
 from tracekit.trace import Trace
 
@@ -117,6 +125,7 @@ def build_engine_step(model: ServedModel, engine: ServingEngine, step: EngineSte
         tokens=step.sequences * step.tokens * engine.stages,
         quantization=model.precision if model.precision in (*QUANTISED, *STORED) else "",
         engine=engine.name,
+        cache=model.cache_type if model.cache_type in UNMEASURED_CACHES else "",
         engine_host_us=(low_us, likely_us, high_us),
         ranks=engine.world_size,
     )

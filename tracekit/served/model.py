@@ -16,7 +16,18 @@ WEIGHT_BYTES: Mapping[str, float] = {
     one: STORED_BYTES[one] for one in ("bf16", "fp16", "fp8", "fp8_block", "nvfp4", "int4", "mxfp4")
 }
 """Bytes of a weight by the precision of the products, scales included."""
-CACHE_BYTES: Mapping[str, float] = {one: DTYPE_BYTES[one] for one in ("bf16", "fp16", "fp8")}
+CACHE_AS: Mapping[str, str] = {
+    **{one: one for one in ("bf16", "fp16", "fp8", "nvfp4")},
+    "fp8_block": "mxfp8",
+    "int4": "mxfp4",
+}
+"""Formats of keys and values, and those of kernels with as many bytes. fp8_block has a scale of 4 bytes for 128 numbers
+(vLLM's ``fp8_ds_mla``), int4 a scale and a zero of 2 bytes each for those of a head (LMDeploy's ``quant_policy=4``),
+which is 128 as in most models, nvfp4 a byte for 16 (TensorRT-LLM)."""
+CACHE_BYTES: Mapping[str, float] = {one: DTYPE_BYTES[kernels] for one, kernels in CACHE_AS.items()}
+"""Bytes of an element of the cache, scales included."""
+UNMEASURED_CACHES = ("fp8_block", "nvfp4", "int4")
+"""Formats whose reading by attention nobody measured: bytes alone bound it."""
 PARTS = ATTENTION, DENSE, SHARED, EXPERTS = "attention", "dense", "shared", "experts"
 """Parts of layers, of which a checkpoint may leave some in 16 bits: attention's matrices, those of MLPs, of the expert
 that all tokens pass through, and of the routed ones."""

@@ -97,11 +97,16 @@ def _find_weights(quantised: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _find_cache_type(quantised: Mapping[str, Any]) -> str:
-    """Find the format of keys and values: 8 bits where compressed-tensors or ModelOpt say so."""
+    """Find the format of keys and values: 8 or 4 bits where compressed-tensors or ModelOpt say so."""
+    algorithm = str(quantised.get("kv_cache_quant_algo", "")).lower()
+    if algorithm in ("fp8", "nvfp4"):
+        return algorithm
     scheme = quantised.get("kv_cache_scheme")
-    bits = scheme.get("num_bits") if isinstance(scheme, Mapping) else None
-    is_narrow = bits == 8 or str(quantised.get("kv_cache_quant_algo", "")).upper() == "FP8"
-    return "fp8" if is_narrow else DEFAULT_PRECISION
+    if not isinstance(scheme, Mapping) or scheme.get("num_bits") not in (4, 8):
+        return DEFAULT_PRECISION
+    if scheme["num_bits"] == 8:
+        return "fp8"
+    return "nvfp4" if scheme.get("type") == "float" else "int4"
 
 
 def _find_plain_parts(quantised: Mapping[str, Any], layers: int) -> frozenset[str]:

@@ -126,7 +126,7 @@ CALL_COLUMNS = (
 WORK_COLUMNS = (
     "library", "family", "dtype", "weight_dtype", "direction",
     "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim",
-    "causal", "window", "cache_width", "mask_bytes", "mask_batch", "mask_heads",
+    "causal", "window", "cache_width", "kv_dtype", "mask_bytes", "mask_batch", "mask_heads",
     "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind",
     "indexed",
     "across", "winograd", "part", "channels", "channels_first", "height", "width", "tokens", "experts", "top_k",

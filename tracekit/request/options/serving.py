@@ -64,7 +64,7 @@ class ServingRequest(Request):
     cache_type: Annotated[
         str | None,
         Option(
-            "Format of keys and values in the cache: bf16 (default), fp16 or fp8.",
+            "Format of keys and values in the cache: bf16 (default), fp16, fp8, fp8_block, nvfp4 or int4.",
             "Precision of the cache",
             "TYPE",
             panel=Panel.ENGINE,

@@ -23,6 +23,11 @@ MASK_AXES = 4
 """Batch, heads, queries, keys; a mask with fewer axes is broadcast over the first ones."""
 HALF_BYTES = 2
 """Bytes per element of a mask of unknown type."""
+UNMEASURED_CACHES = ("nvfp4", "mxfp8", "mxfp4")
+"""Formats of keys and values that no measured attention read."""
+MOST_UNPACKING = 2.0
+"""How many times as long attention may take that reads these as their bytes say: with 4 bits about as long as with 16,
+on H100, so that unpacking costs what it saves. A judgement."""
 PAGED = "the pages of the batch's keys are read, of a cache's"
 BIAS_GRADIENT = 3
 """Place of the bias in the flags that say which gradients are wanted: query, key, value, bias."""
@@ -429,10 +434,12 @@ def _compute_fused(signature: Signature) -> Columns | None:
 
 @op("tracekit::paged_attention", family="attention", unread=PAGED)
 def _compute_paged(signature: Signature) -> Columns | None:
-    """Compute a captured engine's attention: queries and cache [sequences, tokens, heads, width], window.
+    """Compute a captured engine's attention: queries and cache [sequences, tokens, heads, width], window, precision.
+
+    The precision of the cache, its last argument, is that of the queries by default.
 
     A cache with one head of another width than the queries holds keys and values as one vector (MLA), of which the
-    values are the first part; its width is the last argument.
+    values are the first part; their width is the argument after the window.
     """
     q, k, values = signature.get_shape(0), signature.get_shape(1), signature.get_integer(3)
     if not q or not k or len(q) != 4 or len(k) != 4:
@@ -441,4 +448,9 @@ def _compute_paged(signature: Signature) -> Columns | None:
     columns = build_attention_columns(
         q, k, width, causal=True, backward=False, window=signature.get_integer(2) or None, paged=True
     )
+    cached = signature.get_value(4)
+    if cached:
+        columns["kv_dtype"] = cached
+    if cached in UNMEASURED_CACHES:
+        columns |= {"work_low": 1.0, "work_high": MOST_UNPACKING}
     return {**columns, "cache_width": k[3]} if values and k[2] == 1 and q[2] > 1 else columns

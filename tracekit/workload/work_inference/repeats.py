@@ -34,7 +34,7 @@ WINDOWS = pl.selectors.matches(r"^[ab]\d+$")
 
 INHERITED_COLUMNS = (
     "dtype", "direction", "batch", "m", "n", "k", "heads", "kv_heads", "q_len", "kv_len", "head_dim", "causal",
-    "window", "cache_width", "mask_bytes", "mask_batch", "mask_heads",
+    "window", "cache_width", "kv_dtype", "mask_bytes", "mask_batch", "mask_heads",
     "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "collective", "ranks",
     "process_group", "group_description", "group_ranks", "share", "family", "winograd",
     "channels", "channels_first", "height", "width", "part", "across", "serial_clocks", "warp_clocks",
