@@ -1,5 +1,8 @@
 """Two reports compared as the command line does it."""
 
+import html
+import re
+
 import pytest
 
 
@@ -59,3 +62,14 @@ def test_what_can_not_be_compared(api, two, make_trace):
     assert "no report to compare yet" in answer.json()["error"]["message"]
     answer = api.client.get("/api/v1/compare.json", params={"a": two[0], "b": two[1], "of_a": "b200"})
     assert "It was on: h100-sxm, t4." in answer.json()["error"]["hint"]
+
+
+def test_the_steps_of_all_targets_that_both_reports_have(api, two, work, make_trace):
+    later = api.begin(api.put(make_trace(), "later.json"), ask={"gpu": ["t4", "l4"]})
+    work()
+    page = api.client.get("/compare", params={"job": [two[0], later]}).text
+    rows = re.findall(r'<tr><th scope="row"><a href="([^"]*)">([^<]*)</a>', page)
+    assert [what for _, what in rows] == ["measured on a100-sxm-80gb", "predicted on t4"]
+    chosen = api.client.get(html.unescape(rows[1][0])).text
+    assert chosen.count('<option value="t4" selected>') == 2
+    assert "The steps of both reports" not in api.client.get("/compare", params={"job": two}).text

@@ -52,6 +52,30 @@ def choose_sides(a: Sides, b: Sides) -> tuple[str, str]:
     return MEASURED_LABEL, MEASURED_LABEL
 
 
+@dataclass(frozen=True, slots=True)
+class StepPair:
+    """The step of one GPU in two reports.
+
+    Attributes:
+        target: The target's label; that of the measured run is :data:`MEASURED_LABEL`.
+    """
+
+    target: str
+    a: ComparisonSide
+    b: ComparisonSide
+
+    @property
+    def change_us(self) -> float:
+        """How much longer the step of the second report takes."""
+        return self.b.step_time_us - self.a.step_time_us
+
+
+def pair_steps(a: Sides, b: Sides) -> list[StepPair]:
+    """Return the steps that both reports have; none where that is the measured one alone."""
+    pairs = [StepPair(target, side, b[target]) for target, side in a.items() if target in b]
+    return pairs if len(pairs) > 1 else []
+
+
 DEFAULT_TOP_KERNELS = 50
 
 JobId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
@@ -89,7 +113,10 @@ def show_comparison(
     query = urlencode({"a": jobs[0].id, "b": jobs[1].id, "of_a": chosen[0], "of_b": chosen[1]})
     found = _compare_jobs(jobs, sides, chosen)
     body = render_comparison_body(found, DEFAULT_TOP_KERNELS)
-    return render_report_page("compare.html", jobs=jobs, sides=sides, chosen=chosen, query=query, body=body)
+    pairs = pair_steps(*sides)
+    return render_report_page(
+        "compare.html", jobs=jobs, sides=sides, chosen=chosen, query=query, body=body, pairs=pairs, is_alike=found.alike
+    )
 
 
 @router.get(

@@ -109,6 +109,8 @@ def _create_environment() -> Environment:
         format_remaining,
         mark_code,
         format.format_bytes,
+        format.format_change,
+        format.format_interval,
         format.format_number,
         format.format_duration,
         format.format_percent,
