@@ -228,7 +228,7 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
     pricing = describe_pricing(report, targets)
     timelines = draw_timelines(report)
     left_out = {name for name, shown in (("targets", targets), ("timeline", timelines)) if not shown}
-    shown = count_shown_kernels(report)
+    shown = count_shown_kernels(drawn)
     content = (
         get_environment()
         .get_template("body.html")
@@ -253,13 +253,13 @@ def _render_body(report: Report, name: OptionNames, *, is_alone: bool) -> Report
             path_colours=PATH_COLOURS,
             path_places={resource for one in timelines for resource, _ in one.path},
             findings=build_finding_rows(report),
-            kernel_families=build_kernel_families(report),
+            kernel_families=build_kernel_families(drawn),
             omitted=len(report.kernels) - shown,
             edits=list(build_edit_rows(report)),
             edit_headings=list_edit_headings(report),
             notes=choose_notes(report, name),
             all_notes=collect_notes(report, name),
-            bars=drawn.compared_bars,
+            drawn=drawn,
             families=list_parts(drawn.compared_bars),
             larger_steps=list(merge_target_notes(report, describe_step_samples)),
             speeds=list(describe_speeds(report)),
@@ -295,8 +295,23 @@ def _list_charts(report: Report) -> list[str]:
 
 
 def _keep_drawn(report: Report) -> Report:
-    """Return the report with the targets that the charts show."""
+    """Return the report with the targets that the charts and the kernels' table show."""
+    if len(report.targets) <= MAX_DRAWN_TARGETS:
+        return report
     best = keep_best(report, MAX_DRAWN_TARGETS)
+    gpus = {target.gpu for target in best.targets}
+    best = replace(
+        best,
+        roofs=tuple(roof for roof in report.roofs if roof.measured or roof.gpu in gpus),
+        kernels=tuple(
+            replace(
+                kernel,
+                predicted_us=kernel.predicted_us[:MAX_DRAWN_TARGETS],
+                predicted_tiles=kernel.predicted_tiles[:MAX_DRAWN_TARGETS],
+            )
+            for kernel in report.kernels
+        ),
+    )
     if best.decision is None:
         return best
     return replace(best, decision=replace(best.decision, targets=best.decision.targets[:MAX_DRAWN_TARGETS]))
