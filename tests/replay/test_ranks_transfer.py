@@ -55,6 +55,13 @@ def test_without_sizes_different_kernels_are_not_alike():
     assert estimate_transfer_us(build_kernel_table(builder.load().rank())).to_list() == [5, 70, 70]
 
 
+def test_exchanges_of_one_size_there_and_back_are_not_alike():
+    """An exchange's combine takes less time than its dispatch of as many bytes, which never waits for that."""
+    kernels = all_reduces((1000, 90), (1000, 30)).with_columns(collective=pl.lit("all_to_all"))
+    phases = pl.Series(["gemm", *(f"deep_ep::intranode::{phase}" for phase in ("dispatch", "combine"))])
+    assert estimate_transfer_us(kernels.with_columns(name=phases)).drop_nulls().to_list() == [90, 30]
+
+
 def test_joined_ranks_tell_better():
     kernels = all_reduces((1000, 40), (1000, 30))
     joined = pl.DataFrame({"row": [1], "transfer_us": [12.5]})

@@ -10,6 +10,7 @@ import pytest
 import tracekit as tk
 from tracekit.capturing.timed_trace import CaptureSetting
 from tracekit.errors import RequestError
+from tracekit.parallelism.collective_calls import list_collectives
 from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.process_groups import infer_layout
 from tracekit.request import PredictRequest
@@ -223,8 +224,52 @@ def test_ranks_share_experts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("framework", "backend", "tokens", "sent"),
+    [
+        (
+            "vllm",
+            "deepep_low_latency",
+            1,
+            [("vllm_low_latency_dispatch", 8 * 4), ("vllm_low_latency_combine", 8 * 4 * 2)],
+        ),
+        ("vllm", "deepep_high_throughput", 1, [("vllm_normal_dispatch", 22 * 2), ("vllm_normal_combine", 22 * 2)]),
+        ("sglang", "deepep", 1, [("deepep_low_latency_dispatch", 8 * 4), ("deepep_low_latency_combine", 8 * 4 * 2)]),
+        ("sglang", "deepep", 10, [("deepep_normal_dispatch", 219 * 2), ("deepep_normal_combine", 219 * 2)]),
+    ],
+)
+def test_deepep_sends_tokens_to_ranks_or_experts(
+    tmp_path: Path, framework: str, backend: str, tokens: int, sent: list[tuple[str, int]]
+) -> None:
+    """Of 4 ranks, 4 experts of a token are on 4 (1 - (3/4)^4) = 2.734; low latency sends 8 bits, 4 times."""
+    model = read_served_model(write(tmp_path, LATENT), None, None)
+    engine = ServingEngine(framework, expert_ranks=4, backend=backend)
+    program = prepare_run(
+        capture_engine_step(model, engine, EngineStep(8, tokens, 99 * (tokens == 1)), None, CaptureSetting())
+    ).program
+    calls = list_collectives(program.kernels, 4)
+    assert calls.select("exchange", "bytes", "ranks").rows() == [(name, HIDDEN * of, 4) for name, of in sent]
+    assert str(infer_layout(program)) == "4 ranks = dp 4, ep 4"
+    sums = program.kernels.filter(op="_moe_C::moe_sum").height
+    assert sums == (0 if "low" in sent[0][0] else 1)
+
+
+def test_ranks_of_a_group_send_a_part_of_its_tokens_each(tmp_path: Path) -> None:
+    """2 groups of 2 ranks have 8 sequences each; a rank sends 4 to 4 experts, and gathers the other's 4 afterwards."""
+    model = read_served_model(write(tmp_path, LATENT), None, None)
+    engine = ServingEngine("vllm", ranks=2, expert_ranks=4, backend="deepep_low_latency")
+    kernels = prepare_run(
+        capture_engine_step(model, engine, EngineStep(8, 1, 99), None, CaptureSetting())
+    ).program.kernels
+    exchanged = kernels.filter(collective="all_to_all")
+    assert exchanged.select("bytes", "ranks").rows() == [(HIDDEN * 4 * 4, 4), (HIDDEN * 4 * 4 * 2, 4)]
+    gathered = kernels.filter(collective="all_gather").select("bytes", "ranks").rows()
+    assert gathered == [(8 * HIDDEN * 2, 2), (8 * WORDS * 2, 2)]
+
+
+@pytest.mark.parametrize(
     ("engine", "reason"),
     [
+        (ServingEngine("vllm", expert_ranks=1, backend="deepep"), "--ep"),
         (ServingEngine("vllm", ranks=3), "16 heads"),
         (ServingEngine("vllm", expert_ranks=3), "16 experts"),
         (ServingEngine("vllm", ranks=4, expert_ranks=2), "--tp"),

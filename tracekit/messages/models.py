@@ -234,6 +234,9 @@ DECODE_AND_PREFILL = error("{--decode} and {--prefill} are two steps.", "Give on
 CACHE_TYPE_WITHOUT_ENGINE = error(
     "{--cache-type} is that of a serving engine's step.", "Add {--decode} or {--prefill}."
 )
+BACKEND_WITHOUT_ENGINE = error(
+    "{--all2all-backend} is that of a serving engine's step.", "Add {--decode} or {--prefill}."
+)
 PRECISION_UNKNOWN = error("{precision!r} is no format of products.", "Known are {known:list}.")
 STACK_NAME_UNKNOWN = error("{stack!r} is no known stack of training.", "Known are {known:list}.")
 PRECISION_TWICE = error(

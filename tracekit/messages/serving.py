@@ -17,6 +17,11 @@ SERVING_EXPERT_RANKS = error(
     "Of an engine, {expert_ranks:count rank} can't share the experts where {ranks} share each layer.",
     "Take {--ep} as large as {--tp}, or a multiple: then each {--tp} ranks have requests of their own.",
 )
+SERVING_BACKEND = error("{given!r} exchanges no tokens of experts.", "Known are {known:list}.")
+SERVING_BACKEND_ALONE = error(
+    "{backend} exchanges tokens between ranks with requests of their own, and all have the same ones here.",
+    "Give {--ep} larger than {--tp}.",
+)
 SERVING_STAGES = error("{stages:count stage} can't share {layers:count layer}.", "Give a smaller {--pp}.")
 SERVING_DRAFT = error(
     "{accepted} accepted tokens a step need more than {drafted:count draft token}.",

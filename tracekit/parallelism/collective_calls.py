@@ -61,11 +61,15 @@ def list_collectives(kernels: pl.DataFrame, world_size: int) -> pl.DataFrame:
 
 
 def _find_exchange() -> pl.Expr:
-    """Name the exchange that a kernel between experts is one of, as ``tracekit.comm.predict`` knows it: of DeepEP's."""
+    """Name the exchange that a kernel between experts is one of, as ``tracekit.comm.predict`` knows it.
+
+    Those of traces are DeepEP's kernels; those of a captured engine are what its op is called after.
+    """
     named = pl.col("name").str.contains(f"{DEEP_EP}|{EXPERT_EXCHANGE}").fill_null(False)
     mode = pl.when(pl.col("name").str.contains(LOW_LATENCY_EXCHANGE)).then(pl.lit("low_latency"))
     phase = pl.when(pl.col("name").str.contains("(?i)combine")).then(pl.lit("combine")).otherwise(pl.lit("dispatch"))
-    name = pl.concat_str(pl.lit("deepep"), mode.otherwise(pl.lit("normal")), phase, separator="_")
+    library = pl.col("op").str.extract(r"^tracekit::all_to_all_of_(\w+)$").fill_null("deepep")
+    name = pl.concat_str(library, mode.otherwise(pl.lit("normal")), phase, separator="_")
     return pl.when(named, pl.col("collective") == "all_to_all").then(name)
 
 

@@ -13,6 +13,7 @@ import polars as pl
 
 from tracekit.arrays import make_nulls
 from tracekit.rules import NO_RULES, Rule, RuleNames
+from tracekit.workload.names.collective import DEEP_EP, EXPERT_EXCHANGE
 
 RULE = Rule(
     "collective-waits",
@@ -64,6 +65,7 @@ def estimate_transfer_us(
 def _compute_lower_envelope(kernels: pl.DataFrame) -> pl.Series:
     """Compute the shortest duration of similar collectives that are no smaller.
 
+    An exchange between experts is compared with the same kernel: ways there and back differ, and so do modes.
     Collectives of unknown size are compared with the same kernel launched with as many blocks.
     """
     rows = kernels.with_row_index("row").filter(pl.col("family") == "collective")
@@ -72,7 +74,9 @@ def _compute_lower_envelope(kernels: pl.DataFrame) -> pl.Series:
         "bytes",
         "dur_ns",
         *MATCH_COLUMNS[1:],
-        kind=pl.coalesce("collective", "name"),
+        kind=pl.when(pl.col("name").str.contains(f"{DEEP_EP}|{EXPERT_EXCHANGE}"))
+        .then("name")
+        .otherwise(pl.coalesce("collective", "name")),
         **{name: pl.when(pl.col("bytes").is_null()).then(name) for name in ("name", "blocks")},
     )
     like = (*MATCH_COLUMNS, "name", "blocks", pl.col("bytes").is_null())

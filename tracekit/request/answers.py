@@ -290,7 +290,7 @@ def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest)
     from tracekit.request.options.run import parse_time_us
     from tracekit.request.options.serving import DEFAULT_ENGINE, DEFAULT_TOKENS
     from tracekit.served.answer import Limits, ServingQuestion
-    from tracekit.served.model import ServingEngine
+    from tracekit.served.model import COLLECTIVES, ServingEngine
     from tracekit.served.precision import parse_served_model
     from tracekit.served.requests import make_requests, read_lengths
     from tracekit.served.simulate import RECORDED, Pattern, RequestLoad
@@ -309,7 +309,9 @@ def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest)
     text, name = (config, "config.json") if isinstance(config, bytes) else (read_config_text(Path(config)), str(config))
     return ServingQuestion(
         model=parse_served_model(text, name, request.precision, request.cache_type),
-        engine=ServingEngine(framework, version, request.tp or 1, request.ep or 1),
+        engine=ServingEngine(
+            framework, version, request.tp or 1, request.ep or 1, backend=request.all2all_backend or COLLECTIVES
+        ),
         pattern=Pattern(lengths, request.spread, request.requests),
         loads=tuple(loads),
         limits=Limits(ttft_ms, tpot_ms, request.percentile or Limits().percentile),

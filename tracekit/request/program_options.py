@@ -181,6 +181,17 @@ class ProgramOptions(Request):
             panel=Panel.ENGINE,
         ),
     ] = None
+    all2all_backend: Annotated[
+        str | None,
+        Option(
+            "Of a serving engine's step, with --ep larger than --tp: what exchanges the tokens of experts: "
+            "allgather_reducescatter (default), deepep (normal mode for prompts, low-latency mode to decode), "
+            "deepep_high_throughput or deepep_low_latency.",
+            "Engine: exchange of experts' tokens",
+            "NAME",
+            panel=Panel.ENGINE,
+        ),
+    ] = None
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""
@@ -190,6 +201,8 @@ class ProgramOptions(Request):
             raise RequestError(messages.DECODE_AND_PREFILL())
         if self.cache_type and not self.is_engine_step:
             raise RequestError(messages.CACHE_TYPE_WITHOUT_ENGINE())
+        if self.all2all_backend and not self.is_engine_step:
+            raise RequestError(messages.BACKEND_WITHOUT_ENGINE())
 
     @property
     def tokens(self) -> int | None:
@@ -314,7 +327,8 @@ class ProgramOptions(Request):
         from predictors.kernel_identity import parse_framework
         from tracekit.capturing.steps import DEFAULT_TOKENS
         from tracekit.served.engine_step import EngineStep, capture_engine_step, read_served_model
-        from tracekit.served.model import ServingEngine
+        from tracekit.served.model import COLLECTIVES, ServingEngine
+        from tracekit.served.precision import check_backend
 
         if self.train or self.autocast or self.compile or self.measured or self.tf32 or self.micro_batches:
             raise RequestError(messages.ENGINE_OPTIONS())
@@ -329,7 +343,8 @@ class ProgramOptions(Request):
         step = EngineStep(int(batch), 1, context or tokens) if self.decode else EngineStep(int(batch), tokens, 0)
         framework, version = parse_framework(request.framework or DEFAULT_ENGINE)
         shared = (layout.tp or 1, layout.ep or 1, layout.pp or 1) if layout else ()
-        engine = ServingEngine(framework, version, *shared)
+        check_backend(self.all2all_backend)
+        engine = ServingEngine(framework, version, *shared, backend=self.all2all_backend or COLLECTIVES)
         trace = capture_engine_step(model, engine, step, request.source_gpu, setting)
         named = replace(request, framework=request.framework or DEFAULT_ENGINE)
         return trace, replace(named, batch=None, context=None, ep=None, pp=None) if layout else named

@@ -24,10 +24,13 @@ from tracekit.models.llm import LinearAttention, ModelConfig, TransformerLayer
 from tracekit.parallelism.layout import LayoutError
 from tracekit.served.model import (
     ACTIVATION_BYTES,
+    BACKENDS,
     CACHE_AS,
     CACHE_BYTES,
     DENSE,
     EXPERTS,
+    LOW_LATENCY,
+    NORMAL,
     QUANTISED,
     SHARED,
     STORED,
@@ -51,6 +54,10 @@ ATTENTION, MLP, HEAD = "Attention", "Mlp", "Head"
 FUSION = roles.Fusion(qkv=True, gate=True, router=True, logits=True, absorbed=True, shared_gate=True)
 TENSOR_GROUP, EXPERT_GROUP, STAGE_GROUP = "tp", "ep", "pp"
 ALL_GATHER = ("c10d::_allgather_base_", "ncclDevKernel_AllGather_RING_LL")
+EXCHANGE_LIBRARY: Mapping[str, str] = {"vllm": "vllm", "sglang": "deepep", "trtllm": "trtllm"}
+"""Whose exchanges were measured: vLLM's and TensorRT-LLM's from call to return, of SGLang's DeepEP's kernels alone."""
+EXCHANGE_KERNELS: Mapping[str, str] = {NORMAL: "deep_ep::intranode", LOW_LATENCY: "deep_ep::internode_ll"}
+DISPATCH, COMBINE = "dispatch", "combine"
 DELTA_STEP = "fused_recurrent_gated_delta_rule_fwd_kernel"
 DELTA_CHUNKS = "chunk_gated_delta_rule_fwd_kernel_h_blockdim64"
 """Stands for all kernels of a layer's chunks."""
@@ -87,6 +94,11 @@ class StepSizes:
     def sampled(self) -> int:
         """Rows of the logits."""
         return max(self.prompts + self.sequences, 1)
+
+    @property
+    def decoding(self) -> int:
+        """Sequences of a step that only decodes."""
+        return 0 if self.new else self.sequences
 
     @property
     def each(self) -> int:
@@ -270,6 +282,8 @@ def list_engine_kernels(model: ServedModel, engine: ServingEngine) -> Iterator[t
 
 def _check_split(config: ModelConfig, engine: ServingEngine) -> None:
     ranks, expert_ranks = engine.ranks, engine.expert_ranks
+    if engine.backend in BACKENDS and engine.replicas == 1:
+        raise LayoutError(messages.SERVING_BACKEND_ALONE(backend=engine.backend))
     if engine.stages > len(config.layers):
         raise LayoutError(messages.SERVING_STAGES(stages=engine.stages, layers=len(config.layers)))
     for heads in {layer.heads for layer in config.layers}:
@@ -292,6 +306,7 @@ class _KernelList:
         self._model, self._config, self._engine, self._ranks = model, model.config, engine, engine.ranks
         self._ops = ENGINES[engine.framework]
         self._gathered = Size("tokens", engine.replicas)
+        self._modes = _list_modes(engine)
 
     def list_all(self) -> Iterator[tuple[Place, EngineKernel]]:
         config = self._config
@@ -358,7 +373,7 @@ class _KernelList:
         if role in roles.OF_EXPERTS and self._engine.expert_ranks > 1:
             n, k = _find_whole_expert(layer, role, self._config.hidden)
         if role == roles.EXPERTS_IN:
-            yield from self._exchange(ALL_GATHER, (self._gathered, TOKENS))
+            yield from self._dispatch(layer)
         if role == roles.LOGITS:
             yield EngineKernel(
                 "aten::index_select",
@@ -421,21 +436,56 @@ class _KernelList:
             types = (SINGLE, INTEGER, INTEGER, HALF)
             yield EngineKernel(op, (chosen, chosen, chosen, (TOKENS, n)), types, kernel)
         elif role == roles.EXPERTS_OUT:
-            summed: tuple[Shape, ...] = ((self._count_pairs(layer), n), (self._gathered, n))
-            yield EngineKernel("_moe_C::moe_sum", summed, (HALF, HALF), "moe_sum_kernel")
-            yield from self._exchange(REDUCE_SCATTER, (TOKENS, self._gathered))
+            yield from self._combine(layer, n)
         elif role == roles.LOGITS:
             logits: Shape = (SAMPLED, self._config.vocabulary)
-            yield from self._gather_logits(logits, n)
+            yield from self._gather(logits, (SAMPLED, n))
             yield EngineKernel("aten::_softmax", (logits, (), ()), (SINGLE,), "softmax_kernel")
             yield EngineKernel("aten::argmax", (logits, ()), (SINGLE,), "reduce_kernel")
-        if role in (roles.OUTPUT, roles.MLP_OUT, roles.EXPERTS_OUT):
+        if role == roles.EXPERTS_OUT and self._modes:
+            yield from self._gather((TOKENS, n), (Size("tokens", over=self._ranks), n))
+        elif role in (roles.OUTPUT, roles.MLP_OUT, roles.EXPERTS_OUT):
             yield from self._reduce()
 
     def _count_pairs(self, layer: TransformerLayer) -> Size:
         """Count pairs of a token and one of its experts on a rank, each expert as often as any other."""
         engine = self._engine
         return Size("tokens", layer.top_k * engine.replicas, max(engine.expert_ranks, 1))
+
+    def _dispatch(self, layer: TransformerLayer) -> Iterator[EngineKernel]:
+        """Yield what brings tokens to the ranks of their experts."""
+        if not self._modes:
+            yield from self._exchange(ALL_GATHER, (self._gathered, TOKENS))
+        for mode, needs in self._modes:
+            yield self._send_tokens(layer, mode, DISPATCH, needs)
+
+    def _combine(self, layer: TransformerLayer, n: int) -> Iterator[EngineKernel]:
+        """Yield what sums up a token's experts, on each rank and over the ranks; low-latency combines do both."""
+        pairs = self._count_pairs(layer), n
+        for mode, needs in self._modes or ((NORMAL, "tokens"),):
+            if mode == NORMAL:
+                rows = self._count_sent(layer, mode) if self._modes else self._gathered
+                yield EngineKernel("_moe_C::moe_sum", (pairs, (rows, n)), (HALF, HALF), "moe_sum_kernel", needs=needs)
+        if not self._modes:
+            yield from self._exchange(REDUCE_SCATTER, (TOKENS, self._gathered))
+        for mode, needs in self._modes:
+            yield self._send_tokens(layer, mode, COMBINE, needs)
+
+    def _send_tokens(self, layer: TransformerLayer, mode: str, phase: str, needs: str) -> EngineKernel:
+        """Send a rank's part of the tokens to their experts or back, by DeepEP."""
+        is_narrow = phase == DISPATCH and (mode == LOW_LATENCY or self._model.precision in ("fp8", "fp8_block"))
+        return EngineKernel(
+            f"tracekit::all_to_all_of_{EXCHANGE_LIBRARY[self._engine.framework]}",
+            ((self._count_sent(layer, mode), self._config.hidden),), (NARROW if is_narrow else HALF,),
+            f"{EXCHANGE_KERNELS[mode]}::{phase}",
+            needs=needs, group=EXPERT_GROUP, group_ranks=self._engine.expert_ranks,
+        )  # fmt: skip
+
+    def _count_sent(self, layer: TransformerLayer, mode: str) -> Size:
+        """Count the rows that a rank sends, its own among them, with each expert as often as any other."""
+        ranks = self._engine.expert_ranks
+        copies = layer.top_k if mode == LOW_LATENCY else ranks * (1 - (1 - 1 / ranks) ** layer.top_k)
+        return Size("tokens", round(1000 * copies), 1000 * self._ranks)
 
     def _exchange(self, kind: Named, rows: tuple[Size, Size]) -> Iterator[EngineKernel]:
         """Yield a collective between groups of ranks with requests of their own: output and input of such rows."""
@@ -448,11 +498,11 @@ class _KernelList:
                 group=EXPERT_GROUP, group_ranks=ranks, group_stride=self._ranks,
             )  # fmt: skip
 
-    def _gather_logits(self, logits: Shape, own: int) -> Iterator[EngineKernel]:
-        """Yield the all-gather of the ranks' parts of the logits, by NCCL."""
+    def _gather(self, whole: Shape, own: Shape) -> Iterator[EngineKernel]:
+        """Yield the all-gather of the ranks' parts of a tensor, by NCCL."""
         if self._ranks > 1:
             yield EngineKernel(
-                ALL_GATHER[0], (logits, (SAMPLED, own)), (HALF, HALF), ALL_GATHER[1],
+                ALL_GATHER[0], (whole, own), (HALF, HALF), ALL_GATHER[1],
                 group=TENSOR_GROUP, group_ranks=self._ranks,
             )  # fmt: skip
 
@@ -540,6 +590,14 @@ class _KernelList:
                 (str(layer.window or 0), str(values), *told),
                 needs=batch.of,
             )
+
+
+def _list_modes(engine: ServingEngine) -> tuple[tuple[str, str], ...]:
+    """List DeepEP's modes, each with the size of a step that it is for; none where collectives exchange tokens."""
+    if engine.backend not in BACKENDS:
+        return ()
+    of_prompts, of_decodes = BACKENDS[engine.backend]
+    return ((of_prompts, "tokens"),) if of_prompts == of_decodes else ((of_prompts, "new"), (of_decodes, "decoding"))
 
 
 def _find_whole_expert(layer: TransformerLayer, role: str, hidden: int) -> tuple[int, int]:

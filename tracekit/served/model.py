@@ -28,6 +28,17 @@ CACHE_BYTES: Mapping[str, float] = {one: DTYPE_BYTES[kernels] for one, kernels i
 """Bytes of an element of the cache, scales included."""
 UNMEASURED_CACHES = ("fp8_block", "nvfp4", "int4")
 """Formats whose reading by attention nobody measured: bytes alone bound it."""
+NORMAL, LOW_LATENCY = "normal", "low_latency"
+"""DeepEP's kernels: a token goes once to each rank that has one of its experts, or once to each of its experts."""
+BACKENDS: Mapping[str, tuple[str, str]] = {
+    "deepep": (NORMAL, LOW_LATENCY),
+    "deepep_high_throughput": (NORMAL, NORMAL),
+    "deepep_low_latency": (LOW_LATENCY, LOW_LATENCY),
+}
+"""Modes of DeepEP for steps with prompts and for steps that only decode, by what exchanges the tokens of experts: the
+first is SGLang's ``--moe-a2a-backend`` (``--deepep-mode auto``), the others are vLLM's ``--all2all-backend``."""
+COLLECTIVES = "allgather_reducescatter"
+"""What exchanges them by default, in vLLM's words."""
 PARTS = ATTENTION, DENSE, SHARED, EXPERTS = "attention", "dense", "shared", "experts"
 """Parts of layers, of which a checkpoint may leave some in 16 bits: attention's matrices, those of MLPs, of the expert
 that all tokens pass through, and of the routed ones."""
@@ -85,6 +96,7 @@ class ServingEngine:
             a multiple, of which each ``ranks`` have requests of their own (attention data parallel); 1 where experts
             are split as other layers are.
         stages: Groups of GPUs that have a part of the layers each (pipeline parallelism), with as many batches at once.
+        backend: What exchanges the tokens of experts: :data:`COLLECTIVES`, or a key of :data:`BACKENDS`.
     """
 
     framework: str
@@ -92,6 +104,7 @@ class ServingEngine:
     ranks: int = 1
     expert_ranks: int = 1
     stages: int = 1
+    backend: str = COLLECTIVES
 
     @property
     def replicas(self) -> int:

@@ -9,7 +9,16 @@ import msgspec
 from tracekit.errors import RequestError
 from tracekit.messages import serving as messages
 from tracekit.models.llm import parse_model_config
-from tracekit.served.model import ATTENTION, CACHE_BYTES, DENSE, SHARED, WEIGHT_BYTES, ServedModel
+from tracekit.served.model import (
+    ATTENTION,
+    BACKENDS,
+    CACHE_BYTES,
+    COLLECTIVES,
+    DENSE,
+    SHARED,
+    WEIGHT_BYTES,
+    ServedModel,
+)
 
 DEFAULT_PRECISION = "bf16"
 INT4_METHODS = ("awq", "gptq", "auto-round", "compressed-tensors")
@@ -60,6 +69,16 @@ def check_formats(precision: str | None, cache_type: str | None) -> None:
     for given, known, what in ((precision, WEIGHT_BYTES, "precision"), (cache_type, CACHE_BYTES, "cache type")):
         if given is not None and given not in known:
             raise RequestError(messages.SERVING_PRECISION(given=given, what=what, known=list(known)))
+
+
+def check_backend(given: str | None) -> None:
+    """Refuse an unknown name of what exchanges the tokens of experts.
+
+    Raises:
+        RequestError: It is unknown.
+    """
+    if given is not None and given not in (COLLECTIVES, *BACKENDS):
+        raise RequestError(messages.SERVING_BACKEND(given=given, known=[COLLECTIVES, *BACKENDS]))
 
 
 def _find_quantisation(text: bytes) -> Mapping[str, Any] | None:

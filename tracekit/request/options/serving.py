@@ -51,6 +51,17 @@ class ServingRequest(Request):
     ] = None
     tp: Annotated[int | None, TENSOR_PARALLEL] = None
     ep: Annotated[int | None, EXPERT_PARALLEL] = None
+    all2all_backend: Annotated[
+        str | None,
+        Option(
+            "What exchanges the tokens of experts where {--ep} is larger than {--tp}: allgather_reducescatter "
+            "(default), deepep (normal mode for prompts, low-latency mode where a step only decodes), "
+            "deepep_high_throughput or deepep_low_latency.",
+            "Exchange of experts' tokens",
+            "NAME",
+            panel=Panel.LAYOUT,
+        ),
+    ] = None
     precision: Annotated[
         str | None,
         Option(
@@ -311,10 +322,11 @@ class ServingRequest(Request):
                 parse_time_us(time)
 
     def _check_formats(self) -> None:
-        from tracekit.served.precision import check_formats
+        from tracekit.served.precision import check_backend, check_formats
         from tracekit.served.simulate import PERCENTILES
 
         check_formats(self.precision, self.cache_type)
+        check_backend(self.all2all_backend)
         if self.percentile is not None and self.percentile not in PERCENTILES:
             raise RequestError(messages.SERVING_PERCENTILE(given=self.percentile, known=list(PERCENTILES)))
 
