@@ -65,6 +65,9 @@ def test_fsdp_shards_the_state_and_gathers_layers():
 def test_ddp_adds_buckets_and_a_batch_grows_activations_alone():
     program = capture_layers()
     assert judge(program, Layout(dp=2)).max_bytes == program.facts.peak_bytes + LAYERS * WEIGHTS_BYTES
+    # Compressed buckets take half as much again.
+    halved = judge(program, Layout(dp=2, gradient_compression="bf16"))
+    assert halved.max_bytes == program.facts.peak_bytes + 1.5 * LAYERS * WEIGHTS_BYTES
     largest = max(ours + 2 * kept for ours, kept, _ in program.facts.peaks)
     assert judge(program, Layout(batch=2.0)).max_bytes == program.facts.held_bytes + largest
 

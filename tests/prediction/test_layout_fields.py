@@ -32,6 +32,8 @@ CHANGES = {
     "cp": (TRAINING, {}, 2),
     "cp_ring": (TRAINING, {"cp": 2}, True),
     "context": (DECODING, {}, 4096),
+    "sync_every": (TRAINING, {"dp": 8}, 10),
+    "sync_within": (TRAINING, {"dp": 8, "sync_every": 10}, 2),
 }
 """Trace, what else is asked for, and the field's value."""
 SCHEDULES = {"chunks": "interleaved:2", "zero_bubble": "zero-bubble"}
@@ -39,6 +41,7 @@ SCHEDULES = {"chunks": "interleaved:2", "zero_bubble": "zero-bubble"}
 REFUSED = {
     "ep": (TRAINING, {}, 8, "no-grouped-experts"),
     "plan": (TRAINING, {}, "plan.json", "plan-without-tables"),
+    "gradient_compression": (TRAINING, {"dp": 8}, "fp16", "gradients-narrow"),
 }
 
 
@@ -79,6 +82,7 @@ OPTIONS = {
     "sequence_parallel": True,
     "cp_ring": True,
     "plan": "plan.json",
+    "gradient_compression": "fp16",
 }
 """Options whose value is no number."""
 

@@ -210,6 +210,56 @@ RECORDED_REPLICAS_FIXED = error(
 ZERO_OF_ONE_RANK = error(
     "A sharded optimizer needs several data-parallel ranks.", "Give their number with {--dp} or {--world-size}."
 )
+DDP_COMPRESSED = note(
+    "{whole} They are cast to {dtype} before their all-reduces and back behind them, as PyTorch's "
+    "{dtype}_compress_hook does: {sent_bytes} are sent. What it costs in convergence isn't predicted: fp16 loses "
+    "values below 6e-8 and above 65504, bf16 keeps 8 bits of each."
+)
+GRADIENTS_NARROW = error(
+    "Nothing is left to compress: the gradients are {dtypes:list} already.", "Leave out {--gradient-compression}."
+)
+GRADIENT_COMPRESSION_UNKNOWN = error("{--gradient-compression} {compression!r} is unknown.", "Known are {known:list}.")
+COMPRESSION_OF_ALL_REDUCES = error(
+    "{--gradient-compression} is of DDP's all-reduces; in {layout} gradients are exchanged otherwise.",
+    "Leave it out, or {--fsdp}, {--zero} and {--ep}.",
+)
+COMPRESSION_WITH_AVERAGES = error(
+    "{--gradient-compression} is of gradients; with {--sync-every} replicas send parameters.",
+    "Leave out one of them.",
+)
+RECORDED_EXCHANGE_FIXED = error(
+    "The exchange of the trace's own replicas can't be changed: it is as recorded.",
+    "Give a one-GPU trace, or leave out {--gradient-compression} and {--sync-every}.",
+)
+EXCHANGE_OF_ONE_RANK = error(
+    "{--gradient-compression} and {--sync-every} need several data-parallel ranks.",
+    "Give their number with {--dp} or {--world-size}.",
+)
+AVERAGES_OF_WHOLE_REPLICAS = error(
+    "With {--sync-every} each GPU is a whole replica, which {layout} has none of.", "Give {--dp} alone."
+)
+SYNC_WITHIN_EACH_STEP = error(
+    "{--sync-within} is for replicas that average their parameters now and then.", "Give {--sync-every} too."
+)
+SYNC_WITHIN_INDIVISIBLE = error(
+    "{dp} replicas can't be divided into groups of {within}.", "Take a divisor of {dp} for {--sync-within}."
+)
+EXCHANGE_OF_INFERENCE = error(
+    "{--gradient-compression} and {--sync-every} change the exchange of a training job; this is inference.",
+    "Leave them out.",
+)
+AVERAGES_WITHOUT_OPTIMIZER = error(
+    "There is no optimizer's step behind which to average parameters.",
+    "Give {--optimizer} too, such as fused-adamw, or leave out {--sync-every}.",
+)
+PARAMETERS_AVERAGED = note(
+    "Replicas train apart, and average {parameter_bytes} of parameters every {every} steps behind the update, with "
+    "nothing beside it (local SGD; PyTorch's PeriodicModelAverager). The step is the mean: each carries 1/{every} of "
+    "that exchange. What it costs in convergence isn't predicted. DiLoCo reports a loss as good as synchronous "
+    "training's with 8 replicas and 500 steps (arXiv:2311.08105), for one language model and data set; its outer "
+    "optimizer's passes over the parameters aren't counted."
+)
+PARAMETERS_AVERAGED_NEAR = note("{whole} In each step {within} neighbouring replicas reduce gradients. {ddp}")
 DDP_EXPERTS_APART = note(
     "{whole} {expert_bytes} of these gradients are of experts: only ranks with the same experts exchange them."
 )

@@ -4,7 +4,7 @@ DDP adds this to a backward pass: each gradient is copied into its bucket once i
 all-reduced on a stream of its own; after the pass, the host waits for each bucket and copies it back.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -17,9 +17,16 @@ from tracekit.graph.semantics import DEFAULT_GAP_NS
 from tracekit.messages import Message
 from tracekit.messages import layouts as told
 from tracekit.parallelism.ddp_buckets import find_exchanged_gradients
-from tracekit.parallelism.ddp_hooks import DdpHookSites, estimate_collective_launch_ns
+from tracekit.parallelism.ddp_hooks import (
+    COMPRESS_LAUNCHES,
+    COMPRESS_OP,
+    DECOMPRESS_OP,
+    DdpHookSites,
+    estimate_collective_launch_ns,
+)
 from tracekit.parallelism.expert_parallel import find_experts
 from tracekit.parallelism.inserted import Insertion, append_kernels, build_collective_columns
+from tracekit.parallelism.layout import LayoutError
 from tracekit.parallelism.process_groups import DP_GROUP, EXPERT_DP_GROUP
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.program import Program
@@ -55,6 +62,35 @@ def insert_gradient_allreduces(program: Program) -> Insertion:
     return _insert_allreduces(program, find_exchanged_gradients(program))
 
 
+@dataclass(frozen=True, slots=True)
+class InsertCompressedAllreduces:
+    """Inserts the all-reduces of gradients that DDP's hook casts to a shorter type.
+
+    The cast follows the last "in" copy of a bucket; the cast back has a stream of its own, and the "back" copies wait
+    for it::
+
+        compute stream | in g0 | bwd | in g1 | cast 0 | bwd | in g2 | cast 1 |     | back g0 g1 g2 | optimizer
+        new stream                                    | all-reduce 0 | all-reduce 1 |
+        another                                                      | cast back 0  | cast back 1 |
+
+    Attributes:
+        dtype: The type, of 2 bytes.
+    """
+
+    dtype: str
+
+    def __call__(self, program: Program) -> Insertion:
+        """Insert them.
+
+        Raises:
+            LayoutError: The gradients are unknown, or none is of fp32.
+        """
+        table = find_exchanged_gradients(program)
+        if not (table["dtype"] == "fp32").any():
+            raise LayoutError(told.GRADIENTS_NARROW(dtypes=table["dtype"].unique().sort().to_list()))
+        return _insert_allreduces(program, table, self.dtype)
+
+
 def insert_expert_gradient_allreduces(program: Program) -> Insertion:
     """Insert the gradient all-reduces of a job with expert parallelism.
 
@@ -69,20 +105,25 @@ def insert_expert_gradient_allreduces(program: Program) -> Insertion:
     return _insert_allreduces(program, find_exchanged_gradients(program, find_experts(program).is_expert_weight))
 
 
-def _insert_allreduces(program: Program, table: pl.DataFrame) -> Insertion:
-    sites = DdpHookSites(program, table)
-    grown = append_kernels(program, _build_exchange_rows(program, sites), _extend_graph(program.graph, sites))
-    return Insertion(grown, _write_note(table, sites.copy_ns))
+def _insert_allreduces(program: Program, table: pl.DataFrame, compression: str | None = None) -> Insertion:
+    sites = DdpHookSites(program, table, compression)
+    rows = _build_exchange_rows(program, sites)
+    note = _write_note(table, sites.copy_ns)
+    if compression:
+        sent = int(rows.filter(collective="all_reduce", step=rows["step"].first())["bytes"].sum())
+        note = told.DDP_COMPRESSED(whole=note, dtype=compression, sent_bytes=sent)
+    return Insertion(append_kernels(program, rows, _extend_graph(program.graph, sites)), note)
 
 
 def _extend_graph(graph: Graph, sites: DdpHookSites) -> Graph:
     """Extend the graph by the copies and all-reduces, and by the edges on which they wait."""
     lane = np.full(2 * sites.gradients.height + sites.buckets.height, graph.nodes.lane[sites.compute_stream[0]])
     lane[sites.gradients.height : sites.gradients.height + sites.buckets.height] = graph.nodes.lane.max() + 1
-    done = np.concatenate(
-        [sites.done_ns, sites.done_ns[sites.buckets["closed"].to_numpy()], sites.done_ns[sites.copy_back_order]]
-    )
-    grown = insert_activities(_add_hook_host_time(graph, sites), lane, done)
+    cast_lanes = np.repeat([lane[0], graph.nodes.lane.max() + 2], sites.packed.size)
+    closed_ns = sites.done_ns[sites.buckets["closed"].to_numpy()]
+    cast_ns = np.tile(closed_ns[sites.packed], 2)
+    done = np.concatenate([sites.done_ns, closed_ns, sites.done_ns[sites.copy_back_order], cast_ns])
+    grown = insert_activities(_add_hook_host_time(graph, sites), np.concatenate([lane, cast_lanes]), done)
     return insert_edges(
         grown, _build_program_edges(graph, sites), _build_stream_edges(graph, sites), _build_event_edges(sites)
     )
@@ -100,14 +141,30 @@ def _add_hook_host_time(graph: Graph, sites: DdpHookSites) -> Graph:
 
 def _build_program_edges(graph: Graph, sites: DdpHookSites) -> Edges:
     """Build the edges from the host calls before the gradients to what the gradients' hooks launch."""
-    reduces = np.bincount(sites.buckets["closed"].to_numpy(), minlength=sites.gradients.height)
-    copied = sites.hook_host_ns - estimate_collective_launch_ns(sites.copy_ns) * reduces
+    copied = sites.hook_host_ns - sites.reduce_host_ns
     closed = sites.buckets["closed"].to_numpy()
+    cast = closed[sites.packed]
     last = np.repeat(sites.last_gradient, sites.last_gradient - sites.first_gradient + 1)
-    cause = np.concatenate([np.arange(sites.gradients.height), closed, last])
+    cause = np.concatenate([np.arange(sites.gradients.height), closed, last, cast, cast])
     since_call = np.maximum(sites.done_ns - graph.nodes.end_ns[sites.preceding_call], 0)[cause]
-    lag = since_call + np.concatenate([copied, sites.hook_host_ns[closed], sites.copy_back_host_ns])
-    launched = np.concatenate([sites.copy_in_nodes, sites.allreduce_nodes, sites.copy_back_nodes])
+    lag = since_call + np.concatenate(
+        [
+            copied,
+            sites.hook_host_ns[closed],
+            sites.copy_back_host_ns,
+            copied[cast] + COMPRESS_LAUNCHES * sites.copy_ns,
+            sites.hook_host_ns[cast],
+        ]
+    )
+    launched = np.concatenate(
+        [
+            sites.copy_in_nodes,
+            sites.allreduce_nodes,
+            sites.copy_back_nodes,
+            sites.compress_nodes,
+            sites.decompress_nodes,
+        ]
+    )
     return Edges(EdgeKind.PROGRAM, to_end_vertices(sites.preceding_call[cause]), to_start_vertices(launched), lag)
 
 
@@ -121,6 +178,9 @@ def _build_stream_edges(graph: Graph, sites: DdpHookSites) -> Edges:
     last = sites.last_gradient[after[sites.last_gradient]]
     copy_in, copy_back, allreduce = sites.copy_in_nodes, sites.copy_back_nodes, sites.allreduce_nodes
     launched_before = sites.compute_stream[sites.stream_position[before] - 1]
+    compress, decompress = sites.compress_nodes, sites.decompress_nodes
+    cast = sites.buckets["closed"].to_numpy()[sites.packed]
+    followed = cast + 1 < sites.gradients.height
     pairs = (
         (launched_before, copy_in[before]),
         (copy_in[after], sites.compute_stream[sites.stream_position[after]]),
@@ -129,6 +189,12 @@ def _build_stream_edges(graph: Graph, sites: DdpHookSites) -> Edges:
         (copy_back[:-1], copy_back[1:]),
         (copy_back[last], sites.compute_stream[sites.stream_position[last]]),
         (allreduce[:-1], allreduce[1:]),
+        (copy_in[cast], compress),
+        (compress[after[cast]], sites.compute_stream[sites.stream_position[cast[after[cast]]]]),
+        (compress[followed], copy_in[cast[followed] + 1]),
+        (compress[:-1], compress[1:]),
+        (compress, copy_back[sites.first_gradient[np.searchsorted(sites.last_gradient, cast)]]),
+        (decompress[:-1], decompress[1:]),
     )
     lags = graph.lag_ns[graph.kind == EdgeKind.STREAM]
     gap = round(float(np.median(lags))) if lags.size else DEFAULT_GAP_NS
@@ -137,11 +203,11 @@ def _build_stream_edges(graph: Graph, sites: DdpHookSites) -> Edges:
 
 
 def _build_event_edges(sites: DdpHookSites) -> Edges:
-    """Build the event edges: last copy of a bucket -> its all-reduce -> its copies back."""
-    src = np.concatenate(
-        [sites.copy_in_nodes[sites.buckets["closed"].to_numpy()], sites.allreduce_nodes[sites.copy_back_bucket]]
-    )
-    dst = np.concatenate([sites.allreduce_nodes, sites.copy_back_nodes])
+    """Build the event edges: last copy of a bucket -> its all-reduce -> its copies back, with the casts between."""
+    sent, received = sites.copy_in_nodes[sites.buckets["closed"].to_numpy()], sites.allreduce_nodes.copy()
+    sent[sites.packed], received[sites.packed] = sites.compress_nodes, sites.decompress_nodes
+    src = np.concatenate([sent, sites.allreduce_nodes[sites.packed], received[sites.copy_back_bucket]])
+    dst = np.concatenate([sites.allreduce_nodes, sites.decompress_nodes, sites.copy_back_nodes])
     return Edges(EdgeKind.EVENT, to_end_vertices(src), to_start_vertices(dst), np.full(src.size, DEFAULT_LAG_NS))
 
 
@@ -159,12 +225,24 @@ def _build_exchange_rows(program: Program, sites: DdpHookSites) -> pl.DataFrame:
         op=pl.lit("torch.distributed.ddp.reducer::copy_bucket_to_grad"), family=pl.lit("copy"),
     )  # fmt: skip
     group = pl.when("apart").then(pl.lit(EXPERT_DP_GROUP)).otherwise(pl.lit(DP_GROUP))
+    closed_ns = sites.gradients["done_ns"].gather(sites.buckets["closed"])
+    halved = pl.when("packed")
     reduced = sites.buckets.select(
-        "step", "dtype", "bytes", ts_ns=sites.gradients["done_ns"].gather(sites.buckets["closed"]),
+        "step", dtype=halved.then(pl.lit(sites.compression)).otherwise("dtype"),
+        bytes=halved.then(2 * pl.col("numel")).otherwise("bytes"), ts_ns=closed_ns,
         name=pl.lit("all-reduce"),
         op=pl.lit("c10d::allreduce_"), collective=pl.lit("all_reduce"), **build_collective_columns(program, group),
     )  # fmt: skip
-    parts = [into.with_columns(**copied), reduced, back.with_columns(**copied)]
+    # A cast reads 4 bytes an element and writes 2, the division in place reads and writes 2.
+    cast = sites.buckets.with_columns(ts_ns=closed_ns).filter("packed").select(
+        "step", "dtype", "ts_ns", cols="numel", bytes=10 * pl.col("numel"), flops="numel",
+        name=pl.lit("compress a bucket"), op=pl.lit(COMPRESS_OP), family=pl.lit("elementwise"), **copied,
+    )  # fmt: skip
+    cast_back = cast.with_columns(
+        bytes=6 * pl.col("cols"), flops=pl.lit(0), name=pl.lit("decompress a bucket"), op=pl.lit(DECOMPRESS_OP),
+        stream=pl.lit(program.kernels["stream"].max(), pl.Int64) + 2,
+    )  # fmt: skip
+    parts = [into.with_columns(**copied), reduced, back.with_columns(**copied), cast, cast_back]
     return pl.concat(parts, how="diagonal_relaxed").with_columns(
         device=pl.lit(computes["device"], pl.Int64), phase=pl.lit(BACKWARD)
     )

@@ -28,6 +28,16 @@ All-reduces of 13 recorded jobs on A100, MI300X, RTX 4090 and others took 42 to 
 """
 
 
+COMPRESS_OP, DECOMPRESS_OP = (
+    f"torch.distributed.algorithms.ddp_comm_hooks::{name}" for name in ("compress", "decompress")
+)
+COMPRESS_LAUNCHES, COMPRESSION_LAUNCHES = 2, 3
+"""Kernels of a bucket's compression, a cast and a division in place, and with the cast back.
+
+torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py, fp16_compress_hook.
+"""
+
+
 def estimate_copy_launch_ns(program: Program) -> int:
     """Estimate the host time to launch a copy: the median of the trace's ops with one elementwise kernel."""
     alone = (pl.col("family") == "elementwise") & (pl.len().over("op_row") == 1)
@@ -50,10 +60,12 @@ class DdpHookSites:
     Attributes:
         program: The program.
         gradients: The gradients, as ``find_exchanged_gradients`` returns them.
+        compression: Type of 2 bytes to which buckets of fp32 are cast for their all-reduces; None for no cast.
     """
 
     program: Program
     gradients: pl.DataFrame
+    compression: str | None = None
 
     @cached_property
     def copy_ns(self) -> int:
@@ -80,6 +92,8 @@ class DdpHookSites:
     def buckets(self) -> pl.DataFrame:
         """One row per all-reduce: ``closed``, its last gradient; the type, whether it is ``apart``, and its size.
 
+        ``packed`` is whether it is compressed.
+
         DDP launches the all-reduces in the order of the buckets: one that is full waits for those before it. Where
         their last gradients are 4, 3 and 7, the buckets close at 4, 4 and 7.
         """
@@ -92,8 +106,25 @@ class DdpHookSites:
                 closed=pl.col("row").max().cast(pl.Int64),
             )
             .sort("exchange", "bucket")
-            .with_columns(closed=pl.col("closed").cum_max().over("exchange"))
+            .with_columns(
+                closed=pl.col("closed").cum_max().over("exchange"),
+                packed=(pl.col("dtype") == "fp32") & pl.lit(self.compression is not None),
+            )
         )
+
+    @cached_property
+    def packed(self) -> Ints:
+        """Rows of ``buckets`` that are compressed."""
+        return np.flatnonzero(self.buckets["packed"].to_numpy())
+
+    @cached_property
+    def reduce_host_ns(self) -> Ints:
+        """Host time to launch the all-reduces that each gradient's hook launches, with their compression."""
+        casts = COMPRESSION_LAUNCHES * self.buckets["packed"].to_numpy().astype(np.int64)
+        found = np.zeros(self.gradients.height, dtype=np.int64)
+        cost_ns = estimate_collective_launch_ns(self.copy_ns) + self.copy_ns * casts
+        np.add.at(found, self.buckets["closed"].to_numpy(), cost_ns)
+        return found
 
     @cached_property
     def copy_back_order(self) -> Ints:
@@ -160,8 +191,7 @@ class DdpHookSites:
     @cached_property
     def hook_host_ns(self) -> Ints:
         """Host time that copies and all-reduces add since ``preceding_call``, up to this gradient's."""
-        reduces = np.bincount(self.buckets["closed"].to_numpy(), minlength=self.gradients.height)
-        cost = self.copy_ns + estimate_collective_launch_ns(self.copy_ns) * reduces
+        cost = self.copy_ns + self.reduce_host_ns
         return (
             pl.DataFrame({"call": self.preceding_call, "cost": cost})
             .select(pl.col("cost").cum_sum().over("call"))["cost"]
@@ -193,3 +223,14 @@ class DdpHookSites:
         """Graph nodes of the copies back, in the order of ``copy_back_order``."""
         nodes: Ints = self.allreduce_nodes[-1] + 1 + np.arange(self.gradients.height)
         return nodes
+
+    @property
+    def compress_nodes(self) -> Ints:
+        """Graph nodes of the casts before the all-reduces, by ``packed``."""
+        nodes: Ints = self.copy_back_nodes[-1] + 1 + np.arange(self.packed.size)
+        return nodes
+
+    @property
+    def decompress_nodes(self) -> Ints:
+        """Graph nodes of the casts back, by ``packed``."""
+        return self.compress_nodes + self.packed.size

@@ -38,6 +38,10 @@ class Layout:
         sequence_parallel: Whether tensor-parallel ranks split the tokens between their blocks, too.
         cp: Context-parallel ranks, which split each sequence and exchange keys and values.
         cp_ring: Whether they pass these around in a ring beside attention, in place of gathering all before it.
+        gradient_compression: Type to which gradients are cast for their all-reduces; None as they are.
+        sync_every: Steps after which replicas average their parameters (local SGD); 1 where they reduce gradients in
+            each step.
+        sync_within: Neighbouring replicas that reduce gradients in each step between two averages.
     """
 
     dp: int = 1
@@ -57,6 +61,9 @@ class Layout:
     zero: int = 0
     cp: int = 1
     cp_ring: bool = False
+    gradient_compression: str | None = None
+    sync_every: int = 1
+    sync_within: int = 1
 
     @property
     def world_size(self) -> int:
@@ -100,6 +107,7 @@ class Layout:
             "pp": self.pp,
             "ep": self.ep,
             "edp": self.data_ranks // self.expert_parallel_replicas,
+            "near": self.sync_within,
         }[role]
 
     def get_group_stride(self, role: str) -> int:
@@ -114,6 +122,7 @@ class Layout:
             "dp": self.tp,
             "pp": self.tp * self.data_ranks,
             "edp": self.expert_parallel_replicas,
+            "near": self.tp,
         }[role]
 
     @property
@@ -133,7 +142,14 @@ class Layout:
         batch = f", {self.batch:g} times the batch" if self.batch != 1 else ""
         context = f", {self.context} keys a sequence" if self.context else ""
         ranks = "rank" if self.world_size == 1 else "ranks"
-        return f"{self.world_size} {ranks} = {self.parallelism}{experts}{batch}{context}"
+        return f"{self.world_size} {ranks} = {self.parallelism}{experts}{batch}{context}{self._exchange}"
+
+    @property
+    def _exchange(self) -> str:
+        """Text such as ``, bf16 gradients`` or ``, averaged every 100 steps``; empty for DDP's own exchange."""
+        compressed = f", {self.gradient_compression} gradients" if self.gradient_compression else ""
+        within = f" ({self.sync_within} reduce each)" if self.sync_within > 1 else ""
+        return compressed + (f", averaged every {self.sync_every} steps{within}" if self.sync_every > 1 else "")
 
 
 def parse_schedule(name: str | None) -> tuple[int | None, bool | None]:
@@ -175,6 +191,9 @@ class LayoutRequest:
         sequence_parallel: Whether tensor-parallel ranks split the tokens between their blocks.
         cp: Context-parallel ranks of each sequence.
         cp_ring: Whether they pass keys and values around in a ring.
+        gradient_compression: Type to which gradients are cast for their all-reduces.
+        sync_every: Steps after which replicas average their parameters.
+        sync_within: Neighbouring replicas that reduce gradients in each step.
     """
 
     world_size: int | None = None
@@ -193,6 +212,9 @@ class LayoutRequest:
     sequence_parallel: bool | None = None
     cp: int | None = None
     cp_ring: bool | None = None
+    gradient_compression: str | None = None
+    sync_every: int | None = None
+    sync_within: int | None = None
 
     @property
     def has_changes(self) -> bool:
@@ -248,7 +270,7 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
     if request.cp_ring and cp == 1:
         raise LayoutError(layouts.RING_OF_ONE_RANK())
     sharded = layout.sharded or _check_fsdp_request(layout, request, dp * cp)
-    return Layout(
+    asked = Layout(
         dp,
         tp,
         pp,
@@ -265,7 +287,37 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         zero=_check_zero_request(layout, request, dp * cp),
         cp=cp,
         cp_ring=bool(request.cp_ring),
+        gradient_compression=request.gradient_compression,
+        sync_every=request.sync_every or 1,
+        sync_within=request.sync_within or 1,
     )
+    return _check_exchange(layout, request, asked)
+
+
+def _check_exchange(layout: Layout, request: LayoutRequest, asked: Layout) -> Layout:
+    """Return a requested layout whose replicas can exchange gradients or parameters so; raise an error if they can't.
+
+    A single replica exchanges nothing.
+    """
+    compression, averages = asked.gradient_compression, asked.sync_every > 1
+    if not (compression or averages or asked.sync_within > 1):
+        return asked
+    if layout.data_ranks > 1:
+        raise LayoutError(layouts.RECORDED_EXCHANGE_FIXED())
+    if asked.data_ranks == 1 and request.dp is None and request.world_size is None:
+        raise LayoutError(layouts.EXCHANGE_OF_ONE_RANK())
+    if asked.sync_within > 1 and not averages:
+        raise LayoutError(layouts.SYNC_WITHIN_EACH_STEP())
+    if compression and averages:
+        raise LayoutError(layouts.COMPRESSION_WITH_AVERAGES())
+    if compression and (asked.optimizer_ranks > 1 or asked.ep > 1):
+        raise LayoutError(layouts.COMPRESSION_OF_ALL_REDUCES(layout=str(asked)))
+    if averages and (asked.optimizer_ranks > 1 or asked.world_size > asked.dp or asked.ep > 1):
+        raise LayoutError(layouts.AVERAGES_OF_WHOLE_REPLICAS(layout=str(asked)))
+    if asked.dp % asked.sync_within:
+        raise LayoutError(layouts.SYNC_WITHIN_INDIVISIBLE(within=asked.sync_within, dp=asked.dp))
+    alone = replace(asked, gradient_compression=None, sync_every=1, sync_within=1)
+    return asked if asked.data_ranks > 1 else alone
 
 
 def _choose_expert_replicas(layout: Layout, request: LayoutRequest, tp: int) -> int:

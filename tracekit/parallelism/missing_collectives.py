@@ -5,12 +5,17 @@ from functools import partial
 
 from tracekit.messages import Message, layouts
 from tracekit.parallelism.context_parallel import insert_key_exchanges, insert_ring_exchanges
-from tracekit.parallelism.ddp import insert_expert_gradient_allreduces, insert_gradient_allreduces
+from tracekit.parallelism.ddp import (
+    InsertCompressedAllreduces,
+    insert_expert_gradient_allreduces,
+    insert_gradient_allreduces,
+)
 from tracekit.parallelism.expert_parallel import insert_expert_alltoalls
 from tracekit.parallelism.fsdp import insert_expert_fsdp_collectives, insert_fsdp_collectives
 from tracekit.parallelism.fsdp_pipeline import insert_stage_reduce_scatters, replace_fsdp_collectives
 from tracekit.parallelism.inserted import Insertion
 from tracekit.parallelism.layout import Layout, LayoutError, adds_expert_parallelism
+from tracekit.parallelism.local_sgd import AverageParameters
 from tracekit.parallelism.process_groups import is_training
 from tracekit.parallelism.shared_matrices import ShareMatrices, multiplies_matrices
 from tracekit.parallelism.table_exchange import InsertTableExchange
@@ -49,12 +54,20 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
         return parts
     if new.sharded and new.pp > 1:
         return (*parts, insert_stage_reduce_scatters)
-    whole, of_experts = insert_gradient_allreduces, insert_expert_gradient_allreduces
-    if new.zero:
-        whole, of_experts = insert_optimizer_exchange, insert_expert_optimizer_exchange
+    return (*parts, _choose_gradient_exchange(new, of_experts=adds_expert_parallelism(old, new)))
+
+
+def _choose_gradient_exchange(new: Layout, *, of_experts: bool) -> Inserter:
+    """Choose what inserts the exchange of gradients between new replicas; ``of_experts`` if these split experts."""
+    if new.sync_every > 1:
+        return AverageParameters(new.sync_every, new.sync_within)
+    if new.gradient_compression:
+        return InsertCompressedAllreduces(new.gradient_compression)
     if new.sharded:
-        whole, of_experts = insert_fsdp_collectives, insert_expert_fsdp_collectives
-    return (*parts, of_experts if adds_expert_parallelism(old, new) else whole)
+        return insert_expert_fsdp_collectives if of_experts else insert_fsdp_collectives
+    if new.zero:
+        return insert_expert_optimizer_exchange if of_experts else insert_optimizer_exchange
+    return insert_expert_gradient_allreduces if of_experts else insert_gradient_allreduces
 
 
 def _refuse_sharding(program: Program, old: Layout, new: Layout) -> None:
@@ -62,6 +75,10 @@ def _refuse_sharding(program: Program, old: Layout, new: Layout) -> None:
         raise LayoutError(layouts.FSDP_OF_INFERENCE())
     if new.zero and not is_training(program):
         raise LayoutError(layouts.ZERO_WITHOUT_OPTIMIZER())
+    if (new.gradient_compression or new.sync_every > 1) and not is_training(program):
+        raise LayoutError(layouts.EXCHANGE_OF_INFERENCE())
+    if new.tables is not None and new.sync_every > 1:
+        raise LayoutError(layouts.AVERAGES_OF_WHOLE_REPLICAS(layout=str(new)))
 
 
 def insert_all(program: Program, inserters: tuple[Inserter, ...]) -> tuple[Program, tuple[Message, ...]]:

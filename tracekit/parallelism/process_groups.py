@@ -15,9 +15,12 @@ from tracekit.workload.ops.fbgemm import LOOKUP_OPS
 
 DP_GROUP, TP_GROUP, CP_GROUP = "data parallel ranks", "tensor parallel ranks", "context parallel ranks"
 """Descriptions of process groups for inserted collectives."""
+NEAR_GROUP = "neighbouring replicas"
+"""The same of replicas that reduce gradients in each step, where all of them only average parameters now and then."""
 
 GROUP_NAME_PATTERNS: Mapping[str, str] = {
     "cp": f"^{CP_GROUP}$",
+    "near": f"^{NEAR_GROUP}$",
     "tp": r"(?i)tensor|(?:^|_)tp(?:_|$)",
     "pp": r"(?i)pipe|(?:^|_)pp(?:_|$)",
     "edp": r"(?i)expert data parallel ranks|expert_data|(?:^|_)edp(?:_|$)",
@@ -76,7 +79,7 @@ def _infer_roles(program: Program, calls: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns(role=role, apart=apart).select(
         "row",
         put_in=pl.col("group_description")
-        .is_in([DP_GROUP, TP_GROUP, CP_GROUP, EP_GROUP, EXPERT_DP_GROUP])
+        .is_in([DP_GROUP, TP_GROUP, CP_GROUP, EP_GROUP, EXPERT_DP_GROUP, NEAR_GROUP])
         .fill_null(False),
         role=pl.col("role")
         .sort_by(pl.col("bytes").fill_null(0.0), descending=True)

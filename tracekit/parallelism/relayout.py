@@ -14,6 +14,7 @@ from tracekit.models.captured import hash_inputs
 from tracekit.parallelism.batch_size import scale_batch, set_context_length
 from tracekit.parallelism.collective_calls import SIZE_COLUMNS, list_collectives
 from tracekit.parallelism.context_parallel import split_tokens
+from tracekit.parallelism.ddp_hooks import COMPRESS_OP, DECOMPRESS_OP
 from tracekit.parallelism.expert_parallel import compute_expert_parameter_fraction, find_experts, split_experts
 from tracekit.parallelism.fsdp import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP
 from tracekit.parallelism.inserted import WORK_FROM_ASSUMED
@@ -49,7 +50,7 @@ def relayout_collectives(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, 
     """
     if old == new and not roles["put_in"].any():
         return calls
-    names = ("dp", "cp", "tp", "pp", "ep", "edp")
+    names = ("dp", "cp", "tp", "pp", "ep", "edp", "near")
     rows = calls.join(roles, on="row", how="left", maintain_order="left")
     own = pl.col("put_in") | (pl.col("ranks") == _map_roles({name: old.get_group_size(name) for name in names}))
     everyone = pl.col("ranks") == old.world_size
@@ -74,7 +75,7 @@ def relayout_collectives(calls: pl.DataFrame, roles: pl.DataFrame, old: Layout, 
     )  # fmt: skip
     batch = new.batch / old.batch
     activations = (
-        pl.when(pl.col("role").is_in(["dp", "edp"])).then(1.0)
+        pl.when(pl.col("role").is_in(["dp", "edp", "near"])).then(1.0)
         .when(pl.col("role") == "cp").then(batch)
         .otherwise(batch * old.cp / new.cp)
     )  # fmt: skip
@@ -161,7 +162,9 @@ def relayout_kernels(program: Program, source: Gpu | None, target: Gpu, old: Lay
             infer_group_roles(program).filter(role="tp"), on="row"
         )
         table = _rescale_times(table, split_layers(table, calls, old.tp, new.tp, new.sequence_parallel), gpu)
-        table = _scale_buffer_copies(_scale_attention_heads(table, old.tp / new.tp), BUFFER_COPY_OP, old.tp / new.tp)
+        table = _scale_attention_heads(table, old.tp / new.tp)
+        for op in (BUFFER_COPY_OP, COMPRESS_OP, DECOMPRESS_OP):
+            table = _scale_buffer_copies(table, op, old.tp / new.tp)
     if old.optimizer_ranks != new.optimizer_ranks:
         table = _rescale_times(table, _shard_optimizer(table, old.optimizer_ranks / new.optimizer_ranks), gpu)
     if adds_expert_parallelism(old, new):

@@ -45,7 +45,9 @@ def insert_expert_optimizer_exchange(program: Program) -> Insertion:
 
 
 def _exchange(program: Program, reduce: Callable[[Program], Insertion]) -> Insertion:
-    last = _find_last_updates(program)
+    last = find_last_updates(program)
+    if not last.size:
+        raise LayoutError(told.ZERO_WITHOUT_OPTIMIZER())
     reduced = reduce(program)
     is_new = pl.int_range(pl.len()) >= program.kernels.height
     exchanged = is_new & (pl.col("collective") == "all_reduce")
@@ -72,12 +74,8 @@ def _exchange(program: Program, reduce: Callable[[Program], Insertion]) -> Inser
     return Insertion(append_kernels(scattered, gathers, graph), told.ZERO_INSERTED(whole=reduced.note))
 
 
-def _find_last_updates(program: Program) -> Ints:
-    """Find the rows of the last kernel of each step's optimizer.
-
-    Raises:
-        LayoutError: There is none.
-    """
+def find_last_updates(program: Program) -> Ints:
+    """Find the rows of the last kernel of each step's optimizer; none where there is none."""
     rows = program.kernels.with_row_index("row").filter((pl.col("phase") == OPTIMIZER) & program.is_in_chosen_steps)
     last: Ints = (
         rows.sort("ts_ns")
@@ -85,6 +83,4 @@ def _find_last_updates(program: Program) -> Ints:
         .agg(pl.col("row").last().cast(pl.Int64))["row"]
         .to_numpy()
     )
-    if not last.size:
-        raise LayoutError(told.ZERO_WITHOUT_OPTIMIZER())
     return last

@@ -34,6 +34,8 @@ MAX_STATE_BYTES = 12
 MIN_KNOWN_WORK_PCT = 95.0
 """Percent of the forward pass's time with known work that an upper bound on its activations needs."""
 ADAM_PATTERN = "(?i)adam"
+COMPRESSED_BUCKET_FRACTION = 0.5
+"""Memory of compressed buckets of gradients relative to theirs, where the links are so slow that all wait at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,10 +382,14 @@ def _compute_traced_bucket_bytes(program: Program, state: ModelState | None) -> 
 
 
 def _compute_bucket_bytes(state: ModelState | None, job: Layout) -> float:
-    """Compute the size of DDP's buckets: a copy of each gradient by default, none where the optimizer is sharded."""
+    """Compute the size of DDP's buckets: a copy of each gradient by default, none where the optimizer is sharded.
+
+    Replicas that average their parameters flatten these, which takes as much.
+    """
     if state is None or job.data_ranks == 1 or job.optimizer_ranks > 1:
         return 0.0
-    return (state.parameter_gradient_bytes - state.frozen_bytes) / 2
+    compressed = COMPRESSED_BUCKET_FRACTION if job.gradient_compression else 0.0
+    return (1 + compressed) * (state.parameter_gradient_bytes - state.frozen_bytes) / 2
 
 
 def _get_recorded_bytes(program: Program) -> int | None:

@@ -201,6 +201,7 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
             pp=pp,
             ep=ep,
             **request.sharding,  # type: ignore[arg-type]
+            **request.exchange,  # type: ignore[arg-type]
             batch=factor,
             sequence_parallel=(request.sequence_parallel and (tp or old.tp) > 1) or None,
             cp=cp,

@@ -134,7 +134,7 @@ SAID_IN_PARTS = frozenset(
 """Figures of a step that JSON has under other keys: ``coverage``, ``batch``, ``energy``."""
 
 
-OPTIONAL_SPLITS = ("cp", "cp_ring", "sequence_parallel")
+OPTIONAL_SPLITS = ("cp", "cp_ring", "sequence_parallel", "gradient_compression", "sync_every", "sync_within")
 """Fields of a layout that JSON has only where they are used."""
 
 

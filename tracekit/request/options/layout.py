@@ -42,6 +42,8 @@ EXPERT_PARALLEL = Option(
 )
 ALL_SHARDED = 3
 """Stage of ZeRO that shards parameters, too."""
+COMPRESSED_TYPES = ("fp16", "bf16")
+"""Types to which gradients are cast for their all-reduces."""
 MICRO_BATCHES = Option(
     "Micro-batches of a step; default the trace's, times {--pp}. Without {--pp} a captured program accumulates "
     "gradients over them: one reduction over ranks, one optimizer step.",
@@ -98,6 +100,33 @@ class ScheduleOptions(Request):
             "Context parallel ring (with CP)",
         ),
     ] = False
+    gradient_compression: Annotated[
+        str | None,
+        Option(
+            "Type to which data-parallel ranks cast gradients for their all-reduces, as DDP's hooks do: fp16 or bf16.",
+            "Gradients sent as (with DP)",
+        ),
+    ] = None
+    sync_every: Annotated[
+        int | None,
+        Option(
+            "Data-parallel ranks average parameters every N steps, in place of gradients in each (local SGD, DiLoCo).",
+            "Average parameters every (with DP)",
+            "STEPS",
+            minimum=2,
+            maximum=MAX_COUNT,
+        ),
+    ] = None
+    sync_within: Annotated[
+        int | None,
+        Option(
+            "With {--sync-every}, so many neighbouring ranks, such as a node's, still reduce gradients in each step.",
+            "Ranks that reduce in each step",
+            "N",
+            minimum=2,
+            maximum=MAX_COUNT,
+        ),
+    ] = None
     micro_batches: Annotated[int | None, MICRO_BATCHES] = None
     pp_schedule: Annotated[
         str | None,
@@ -114,6 +143,11 @@ class ScheduleOptions(Request):
         return {"fsdp": self.fsdp or zero == ALL_SHARDED or None, "zero": zero if 0 < zero < ALL_SHARDED else None}
 
     @property
+    def exchange(self) -> dict[str, str | int | None]:
+        """What data-parallel ranks exchange and when, as a layout's request has it."""
+        return {name: getattr(self, name) for name in ("gradient_compression", "sync_every", "sync_within")}
+
+    @property
     def schedule(self) -> tuple[int | None, bool | None]:
         """Chunks of layers on each stage, and whether weight gradients are deferred; None for the default."""
         from tracekit.parallelism.layout import parse_schedule
@@ -124,6 +158,12 @@ class ScheduleOptions(Request):
         """Check all options; see :meth:`Request.check`."""
         super().check()
         _ = self.schedule
+        if self.gradient_compression not in (None, *COMPRESSED_TYPES):
+            raise RequestError(
+                layouts.GRADIENT_COMPRESSION_UNKNOWN(
+                    compression=self.gradient_compression, known=list(COMPRESSED_TYPES)
+                )
+            )
         if self.fsdp and self.sharding["zero"]:
             raise RequestError(layouts.ZERO_WITH_FSDP())
 
@@ -259,7 +299,7 @@ class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
     def leaves_layout_open(self) -> bool:
         """Whether no layout is asked for."""
         asked = (self.context_parallel, self.tensor_parallel, self.pipeline_parallel, self.expert_parallel)
-        return not any((*asked, self.world_sizes, *self.sharding.values()))
+        return not any((*asked, self.world_sizes, *self.sharding.values(), *self.exchange.values()))
 
     def check(self) -> None:
         """Check all options; see :meth:`Request.check`."""

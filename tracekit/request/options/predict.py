@@ -39,6 +39,7 @@ class ExportRequest(RunOptions, EditOptions, ScheduleOptions, LayoutOptions, Tar
         return LayoutRequest(
             **(own | {"batch": self.batch_factor}),
             **self.sharding,  # type: ignore[arg-type]
+            **self.exchange,  # type: ignore[arg-type]
             sequence_parallel=self.sequence_parallel or None,
             cp_ring=self.cp_ring or None,
             micro_batches=self.micro_batches,
