@@ -198,7 +198,7 @@ def parse_prices(texts: Iterable[str], file: PriceFile | None = None) -> GivenPr
 
 def _check_dollars(gpu: str, dollars: object) -> None:
     """Raise where an hour can't cost so much."""
-    if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= dollars < inf:
+    if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= float(dollars) < inf:
         raise RequestError(messages.PRICE_NOT_DOLLARS(gpu=gpu, given=f"{dollars}"))
 
 
