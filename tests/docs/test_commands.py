@@ -35,12 +35,19 @@ LEFT_OUT = {
 """Commands that aren't run here, by a pattern, with the reason."""
 NEEDS = {r"\bconfig\.json|moe\.json": "transformers", r"timm:": "timm"}
 """Packages without which a command is refused."""
-OTHER_TRACE = {r"--ep 8 --ep 64": EXPERTS_TRACE, r"--steps 7 ": STEPS_TRACE}
-"""Commands for what the sample isn't: experts, or as many steps."""
+RECOMMENDER_TRACE = "sample_traces/recorded/h100-sxm_dlrm_train.json.gz"
+MODULES_TRACE = "sample_traces/recorded/h100-sxm_llama_train.json.gz"
+OTHER_TRACE = {
+    r"--ep 8 --ep 64": EXPERTS_TRACE,
+    r"--steps 7 ": STEPS_TRACE,
+    r"^shard traces/": RECOMMENDER_TRACE,
+    r"module=": MODULES_TRACE,
+}
+"""Commands for what the sample isn't: experts, as many steps, embedding tables, modules."""
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512, "intermediate_size": 1024,
-    "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 4096,
+    "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 4096,
     "max_position_embeddings": 32768, "torch_dtype": "bfloat16",
 }  # fmt: skip
 MOE = {
@@ -71,7 +78,7 @@ data_parallel_shard_degree = -1
 def list_commands(page: Path) -> Iterator[str]:
     """Yield the commands of a page in order, up to a pipe or a second command."""
     for match in COMMAND.finditer(page.read_text().replace("\\\n", " ")):
-        yield re.split(r" (?:[|>]|&&) ", match.group(1))[0].strip()
+        yield re.split(r" (?:[|>#]|&&) ", match.group(1))[0].strip()
 
 
 PAGES_WITH_COMMANDS = [page for page in WRITTEN if any(list_commands(page))]
@@ -91,7 +98,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         shutil.copy(SAMPLE, folder / name)
     (folder / "traces").mkdir()
-    shutil.copy(SAMPLE, folder / "traces/trace.json.gz")
+    for name in ("trace", "rank0"):
+        shutil.copy(SAMPLE, folder / f"traces/{name}.json.gz")
     (folder / "sample_traces").symlink_to(ROOT / "sample_traces")
     Model(2, trains=True).builder.save(folder / EXPERTS_TRACE)
     builder = TraceBuilder()
@@ -123,8 +131,9 @@ def test_commands_run_in_the_order_of_the_page(page, files, monkeypatch, capsys)
         if any(re.search(one, command) and not importlib.util.find_spec(name) for one, name in NEEDS.items()):
             continue
         other = next((name for pattern, name in OTHER_TRACE.items() if re.search(pattern, command)), None)
-        words = shlex.split(command.replace("trace.json.gz", other) if other else command)
-        monkeypatch.setattr(sys, "argv", ["tracekit", *words, *["--force"] * ("-o" in words)])
+        words = shlex.split(re.sub(r"\btrace\.json\.gz|traces/", other, command) if other else command)
+        writes = "-o" in words or words[0] in ("share", "redact")
+        monkeypatch.setattr(sys, "argv", ["tracekit", *words, *["--force"] * writes])
         with pytest.raises(SystemExit) as ended:
             main()
         said = capsys.readouterr()
