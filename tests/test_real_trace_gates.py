@@ -135,7 +135,7 @@ def test_a_higher_limit_of_power_or_clock_is_no_slower(run: MeasuredRun) -> None
 def test_a_faster_host_is_no_slower(run: MeasuredRun) -> None:
     for less, more in pairwise(measure_steps(run, host_speed=speed) for speed in (0.7, 1.0, 1.5)):
         assert more[0] <= less[0] * MAX_STEP_LONGER
-        assert more[1] == less[1]
+        assert more[1] == pytest.approx(less[1], rel=1e-3)  # a busier GPU draws more, and lowers its clock
 
 
 AHEAD = "mi300x_resnet_act_checkpoint_rank0_of_8.json.gz"

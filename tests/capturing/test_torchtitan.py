@@ -31,7 +31,7 @@ def write(tmp_path: Path) -> Any:
 def build_all(name: str) -> tuple[Any, ...]:
     """Build all that a file tells of a job on eight GPUs."""
     file = read_training_file(name)
-    return file.model, file.build_program_options(), file.build_layout(8)
+    return file.model, file.build_program_options(), file.build_layout(8, {})
 
 
 def test_a_jobs_file_is_a_program_and_others_are_none(write: Any) -> None:
@@ -81,7 +81,7 @@ def test_the_layout_is_the_jobs_degrees(write: Any, text: str, gpus: int | None,
 
     Of 16 GPUs 4 split each sequence, and 2 a layer.
     """
-    assert read_training_file(write(MODEL + "[parallelism]\n" + text)).build_layout(gpus) == layout
+    assert read_training_file(write(MODEL + "[parallelism]\n" + text)).build_layout(gpus, {}) == layout
 
 
 def test_what_is_asked_for_wins_over_the_file(write: Any) -> None:
@@ -146,3 +146,9 @@ def test_flavours_have_their_models_parameters(write: Any, model: str, flavour: 
     name = write(MODEL.replace("llama3", model).replace("8B", flavour))
     given = load_program(name, batch=1, tokens=64, dtype="bf16", training=False)
     assert sum(one.numel() for one in given.model.parameters()) / 1e9 == pytest.approx(billions, rel=0.005)
+
+
+def test_shards_are_what_the_degrees_asked_for_leave(write):
+    file = read_training_file(write(MODEL + "[parallelism]\ntensor_parallel_degree = 2\n"))
+    assert file.build_layout(64, {"tp": 8})["dp"] == 8
+    assert file.build_layout(64, {"tp": 1, "pp": 4})["dp"] == 16

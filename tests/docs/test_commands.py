@@ -28,12 +28,12 @@ LEFT_OUT = {
     r"^(serve|mcp)\b": "serves until it is stopped",
     r"^view |tracekit view": "opens a browser",
     r"^record |^demo": "tested in tests/cli",
-    r"RESULT\.json": "is measured on a GPU",
+    r"RESULT\.json|--measured": "reads what is measured on a GPU",
     r"trace-DECODE|--model-config|capture_traces/": "reads an engine's trace; tests/test_real_traces.py has some",
     r"^calibrate --(trace|remove)": "changes with the GPUs of this machine",
 }
 """Commands that aren't run here, by a pattern, with the reason."""
-NEEDS = {r"\bconfig\.json|moe\.json": "transformers", r"timm:": "timm"}
+NEEDS = {r"\bconfig\.json|moe\.json": "transformers", r"timm:": "torchvision"}
 """Packages without which a command is refused."""
 RECOMMENDER_TRACE = "sample_traces/recorded/h100-sxm_dlrm_train.json.gz"
 MODULES_TRACE = "sample_traces/recorded/h100-sxm_llama_train.json.gz"
@@ -98,8 +98,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         shutil.copy(SAMPLE, folder / name)
     (folder / "traces").mkdir()
-    for name in ("trace", "rank0"):
-        shutil.copy(SAMPLE, folder / f"traces/{name}.json.gz")
+    shutil.copy(SAMPLE, folder / "traces/rank0.json.gz")
+    shutil.copy(SAMPLE, folder / "traces/trace.json.gz")
     (folder / "sample_traces").symlink_to(ROOT / "sample_traces")
     Model(2, trains=True).builder.save(folder / EXPERTS_TRACE)
     builder = TraceBuilder()

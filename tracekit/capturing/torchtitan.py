@@ -20,6 +20,11 @@ SECTIONS = ("parallelism", "training", "experimental")
 """Where degrees of parallelism are, by age of the file."""
 ATTENTION_ENDINGS = ("_flex_attn", "_varlen_attn", "_flex", "_varlen", "_fused_qkv")
 """Of flavours that differ from another one in how attention is computed or its weights lie."""
+DEGREES = {
+    "tp": "tensor_parallel_degree", "pp": "pipeline_parallel_degree", "cp": "context_parallel_degree",
+    "ep": "expert_parallel_degree",
+}  # fmt: skip
+"""Keys of the file, by the names of options."""
 ALL_LEFT = -1
 """Shards of data parallelism that torchtitan makes of all GPUs that are left."""
 DEFAULT_TOKENS, DEFAULT_BATCH = 2048, 8
@@ -246,16 +251,18 @@ class TrainingFile:
             raise self._refuse("float8.recipe_name", recipe)
         return FLOAT8_RECIPES[recipe]
 
-    def build_layout(self, gpus: int | None) -> dict[str, Any]:
-        """Build the options of the layout; ``gpus`` are those of the target, None where there is but one.
+    def build_layout(self, gpus: int | None, asked: Mapping[str, int]) -> dict[str, Any]:
+        """Build the options of the layout.
+
+        Args:
+            gpus: Those of the target; None where there is but one.
+            asked: Degrees that were asked for in place of the file's: ``tp``, ``pp``, ``cp``, ``ep``.
 
         Raises:
             RequestError: The degrees don't make up the GPUs, or a value that no option has.
         """
-        tp = self._find_degree("tensor_parallel_degree", 1)
-        pp = self._find_degree("pipeline_parallel_degree", 1)
-        cp = self._find_degree("context_parallel_degree", 1)
-        ep = self._find_degree("expert_parallel_degree", 1)
+        degrees = {name: self._find_degree(key, 1) for name, key in DEGREES.items()}
+        tp, pp, cp, ep = ({**degrees, **asked}[name] for name in DEGREES)
         copies = self._find_degree("data_parallel_replicate_degree", 1)
         shards = self._find_degree("data_parallel_shard_degree", self._find_degree("data_parallel_degree", ALL_LEFT))
         if shards == ALL_LEFT:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from tracekit.bounds import MAX_COUNT
 from tracekit.capturing.options import FULL, SELECTIVE, CaptureOptions, is_training_file
-from tracekit.capturing.torchtitan import read_training_file
+from tracekit.capturing.torchtitan import DEGREES, read_training_file
 from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import models as messages
 from tracekit.messages import name_option
@@ -397,4 +397,5 @@ def _join_layout(name: str, request: AskedOfRun) -> AskedOfRun:
     clusters = split_values(request.cluster) if isinstance(request, TargetOptions) else ()
     gpus = request.world_size or (load_cluster(clusters[0]).gpus if clusters else None)
     file = read_training_file(name)
-    return _join_options(request, file.build_layout(gpus), file.path)
+    asked = {name: getattr(request, name) for name in DEGREES if getattr(request, name) is not None}
+    return _join_options(request, file.build_layout(gpus, asked), file.path)
