@@ -29,6 +29,7 @@ LEFT_OUT = {
     r"^view |tracekit view": "opens a browser",
     r"^record |^demo": "tested in tests/cli",
     r"RESULT\.json|--measured": "reads what is measured on a GPU",
+    r"module=": "reads a trace with stacks",
     r"trace-DECODE|--model-config|capture_traces/": "reads an engine's trace; tests/test_real_traces.py has some",
     r"^calibrate --(trace|remove)": "changes with the GPUs of this machine",
 }
@@ -36,14 +37,12 @@ LEFT_OUT = {
 NEEDS = {r"\bconfig\.json|moe\.json": "transformers", r"timm:": "torchvision"}
 """Packages without which a command is refused."""
 RECOMMENDER_TRACE = "sample_traces/recorded/h100-sxm_dlrm_train.json.gz"
-MODULES_TRACE = "sample_traces/recorded/h100-sxm_llama_train.json.gz"
 OTHER_TRACE = {
     r"--ep 8 --ep 64": EXPERTS_TRACE,
     r"--steps 7 ": STEPS_TRACE,
     r"^shard traces/": RECOMMENDER_TRACE,
-    r"module=": MODULES_TRACE,
 }
-"""Commands for what the sample isn't: experts, as many steps, embedding tables, modules."""
+"""Commands for what the sample isn't: experts, as many steps, embedding tables."""
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512, "intermediate_size": 1024,
