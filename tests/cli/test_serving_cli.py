@@ -161,3 +161,16 @@ def test_fp8_weights_of_the_config_are_read(run, tmp_path):
     assert json.loads(out)["targets"][0]["memory"]["weight_bytes"] == pytest.approx(9.08e9, rel=0.001)
     path = write(tmp_path, CONFIG | {"quantization_config": {"quant_method": "gptq"}})
     assert "'gptq' is no precision" in run("serving", path, "-g", "h100-sxm")[2]
+
+
+def test_stages_have_half_of_the_weights_and_of_the_requests_each(config, run):
+    asked = ("serving", config, "-g", "h100-sxm", "--concurrency", 8, *SHORT, "--json")
+    one, two = (json.loads(run(*asked, "--pp", stages)[1])["targets"][0] for stages in (1, 2))
+    assert (one["gpus"], two["gpus"]) == (1, 2)
+    assert two["memory"]["weight_bytes"] == one["memory"]["weight_bytes"] / 2
+    # A token passes both stages; of two batches each has fewer sequences to read the cache of.
+    faster, slower = (each["loads"][0]["tpot_ms"]["likely"] for each in (two, one))
+    assert 0.9 * slower < faster < 1.1 * slower
+    code, _, err = run(*asked, "--pp", 33)
+    assert code == 1
+    assert "32 layers" in err

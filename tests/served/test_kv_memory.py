@@ -112,3 +112,14 @@ def test_narrow_caches_take_their_scales_besides(cache: str, head_bytes: int) ->
     """Of each of three layers, keys and values of two heads of 128 numbers."""
     memory = compute(read(head_dim=128), item_bytes=CACHE_BYTES[cache])
     assert memory.token_bytes == 3 * 2 * 2 * head_bytes
+
+
+def test_stages_hold_their_layers_of_every_sequence() -> None:
+    """Each of three stages has one of three layers, so a token takes a third, and all batches' sequences fit."""
+    more = {"weight_bytes": 1e9, "cache_item_bytes": 2.0, "share": 0.5, "max_tokens": 100, "max_sequences": 10}
+    one, three = (
+        compute_cache_memory(read(), load_gpu("h100-sxm"), ranks=1, stages=stages, **more) for stages in (1, 3)
+    )
+    assert (one.token_bytes, three.token_bytes) == (192, 64)
+    assert three.cache_bytes == one.cache_bytes
+    assert three.count_sequences(1000) == int(one.cache_bytes // 64_000)

@@ -57,6 +57,9 @@ def test_groups_share_a_load() -> None:
     assert two["joules_per_token"] == one["joules_per_token"]
     slow, fast = alone.answer(RequestLoad(rate=10)).figures, both.answer(RequestLoad(rate=20)).figures
     assert fast["e2e_p50_ms"] == slow["e2e_p50_ms"]
+    idle = 100.0 * both.answer(RequestLoad(concurrency=1)).figures["e2e_mean_ms"].likely / 1e3
+    lone = both.answer(RequestLoad(concurrency=1)).figures["joules_per_token"].likely
+    assert lone == pytest.approx(one["joules_per_token"].likely + 2 * idle / 5)
     assert RequestLoad(concurrency=3).split(2) == RequestLoad(concurrency=2)
     assert RequestLoad(concurrency=3).count_parts(2) == 1.5
 

@@ -83,3 +83,15 @@ def test_a_step_of_both_launches_what_either_needs(tmp_path: Path) -> None:
     expanded = [call.dims for call in calls if call.op == "aten::mm" and call.dims[0][0] == 600]
     assert expanded == [[[600, 128], [128, 16 * 128]]]
     assert sum(count for call, count in zip(calls, launches[0], strict=True) if call.op == "aten::embedding") == 1
+
+
+def test_stages_pass_a_batch_on_and_share_the_cpu(tmp_path: Path) -> None:
+    """Both stages of a pass take as long as the whole model does, and a send; the CPU prepares a batch for each."""
+    model = read_served_model(write(tmp_path, DENSE), None, None)
+    one, two = (
+        predict_engine_steps(model, ServingEngine("vllm", stages=stages), load_cluster(f"{stages}xh100-sxm"), SHAPES)
+        for stages in (1, 2)
+    )
+    assert (two.host_us == 2 * one.host_us).all()
+    assert (two.gpu_us[1] > one.gpu_us[1]).all()
+    assert (two.gpu_us[1] < one.gpu_us[1] + 500).all()

@@ -22,6 +22,9 @@ SERVING_BACKEND_ALONE = error(
     "{backend} exchanges tokens between ranks with requests of their own, and all have the same ones here.",
     "Give {--ep} larger than {--tp}.",
 )
+SERVING_TRACE_OF_STAGE = error(
+    "A trace of one stage doesn't calibrate an engine of several.", "Leave out the trace, or {--pp}."
+)
 SERVING_STAGES = error("{stages:count stage} can't share {layers:count layer}.", "Give a smaller {--pp}.")
 SERVING_DRAFT = error(
     "{accepted} accepted tokens a step need more than {drafted:count draft token}.",

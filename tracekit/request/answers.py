@@ -242,6 +242,8 @@ def serving(
         raise RequestError(requests.NO_TARGET())
     question = _ask_of_served(config, request)
     if traces:
+        if question.engine.stages > 1:
+            raise RequestError(serving_messages.SERVING_TRACE_OF_STAGE())
         runs = [measure(trace, RunOptions(source_gpu=request.source_gpu), progress) for trace in traces]
         gpus = {run.gpu.slug for run in runs if run.gpu is not None}
         if len(gpus) != 1 or any(run.gpu is None for run in runs):
@@ -310,7 +312,12 @@ def _ask_of_served(config: str | PathLike[str] | bytes, request: ServingRequest)
     return ServingQuestion(
         model=parse_served_model(text, name, request.precision, request.cache_type),
         engine=ServingEngine(
-            framework, version, request.tp or 1, request.ep or 1, backend=request.all2all_backend or COLLECTIVES
+            framework,
+            version,
+            request.tp or 1,
+            request.ep or 1,
+            request.pp or 1,
+            backend=request.all2all_backend or COLLECTIVES,
         ),
         pattern=Pattern(lengths, request.spread, request.requests),
         loads=tuple(loads),

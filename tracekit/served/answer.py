@@ -102,9 +102,10 @@ class ServingQuestion:
     calibration: EngineCalibration | None = None
 
     def get_step_limits(self, gpu: Gpu) -> tuple[int, int]:
-        """Return the new tokens and the sequences of a step at most on a GPU."""
+        """Return the new tokens and the sequences of a step at most on a GPU; stages share the engine's sequences."""
         defaults = ENGINE_DEFAULTS[self.engine.framework]
         sequences = min(self.max_sequences or defaults.get_sequences(gpu), MAX_GRID_SEQUENCES)
+        sequences = max(sequences // self.engine.stages, 1)
         return self.max_tokens or defaults.get_tokens(gpu), sequences
 
     @property
@@ -209,7 +210,8 @@ def compute_memory(question: ServingQuestion, cluster: Cluster) -> CacheMemory:
         cluster.gpu,
         ranks=engine.ranks,
         replicas=engine.replicas,
-        weight_bytes=question.model.count_weight_bytes(engine.ranks, engine.expert_ranks),
+        stages=engine.stages,
+        weight_bytes=question.model.count_weight_bytes(engine.ranks, engine.expert_ranks) / engine.stages,
         cache_item_bytes=CACHE_BYTES[question.model.cache_type],
         share=question.usable_share,
         max_tokens=max_tokens,
@@ -224,7 +226,10 @@ def _build_simulation(question: ServingQuestion, cluster: Cluster, memory: Cache
     scheduler = Scheduler(
         max_tokens=max_tokens,
         max_sequences=max_sequences,
-        pages=memory.count_pages(defaults.page_tokens, longest),
+        pages=max(
+            memory.count_pages(defaults.page_tokens, longest) // question.engine.stages,
+            -(-longest // defaults.page_tokens),
+        ),
         page_tokens=defaults.page_tokens,
         mixes=defaults.mixes,
         chunks=defaults.chunks,
@@ -250,7 +255,7 @@ def _build_simulation(question: ServingQuestion, cluster: Cluster, memory: Cache
         transfer_us = memory.token_bytes / (question.link_gbps * 1e3)
         replicas = Replicas(*question.replicas, transfer_us)
     engine = question.engine
-    return Simulation(question.pattern, scheduler, tables, engine.ranks, compute_idle_w(gpu), replicas, engine.replicas)
+    return Simulation(question.pattern, scheduler, tables, engine.ranks, compute_idle_w(gpu), replicas, engine.batches)
 
 
 def _add_dollars(answer: LoadAnswer, price: float | None, gpus: int) -> LoadAnswer:

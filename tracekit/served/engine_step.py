@@ -112,7 +112,7 @@ def build_engine_step(model: ServedModel, engine: ServingEngine, step: EngineSte
     held = round(weights + cache * CACHE_BYTES[model.cache_type])
     widest = max((layer.mlp_width * (2 if layer.is_gated else 1) for layer in model.config.layers), default=0)
     live = round(step.sequences * step.tokens * (2 * model.config.hidden + widest) * ACTIVATION_BYTES)
-    host_us = load_host_times()[engine.framework].compute_us(np.array([float(step.sequences)]))
+    host_us = engine.stages * load_host_times()[engine.framework].compute_us(np.array([float(step.sequences)]))
     low_us, likely_us, high_us = host_us[:, 0].tolist()
     facts = CaptureFacts(
         gpu="",

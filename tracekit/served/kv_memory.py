@@ -66,6 +66,7 @@ def compute_cache_memory(
     *,
     ranks: int,
     replicas: int = 1,
+    stages: int = 1,
     weight_bytes: float,
     cache_item_bytes: float,
     share: float,
@@ -79,6 +80,7 @@ def compute_cache_memory(
         gpu: The GPU.
         ranks: GPUs that tensor parallelism splits a layer over.
         replicas: Groups of them whose tokens each GPU gathers for its experts.
+        stages: Groups of GPUs that have a part of the layers each.
         weight_bytes: Weights on each.
         cache_item_bytes: Of an element of the cache.
         share: Fraction of the GPU's memory that the engine takes.
@@ -96,9 +98,9 @@ def compute_cache_memory(
         usable_bytes=share * gpu.memory_bytes,
         weight_bytes=weight_bytes,
         working_bytes=working,
-        token_bytes=sum(count_cached(one, ranks) for one in full) * cache_item_bytes,
-        fixed_bytes=sum(_count_state(one) for one in states) * STATE_BYTES / ranks,
-        window_bytes=sum(count_cached(one, ranks) * (one.window or 0) for one in windowed) * cache_item_bytes,
+        token_bytes=sum(count_cached(one, ranks) for one in full) * cache_item_bytes / stages,
+        fixed_bytes=sum(_count_state(one) for one in states) * STATE_BYTES / ranks / stages,
+        window_bytes=sum(count_cached(one, ranks) * (one.window or 0) for one in windowed) * cache_item_bytes / stages,
     )
 
 

@@ -112,9 +112,14 @@ class ServingEngine:
         return max(self.expert_ranks // self.ranks, 1)
 
     @property
+    def batches(self) -> int:
+        """Batches under way at once, each of requests of its own."""
+        return self.replicas * self.stages
+
+    @property
     def world_size(self) -> int:
         """GPUs in all."""
-        return self.ranks * self.replicas * self.stages
+        return self.ranks * self.batches
 
     @property
     def name(self) -> str:

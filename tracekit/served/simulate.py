@@ -136,7 +136,8 @@ class Simulation:
         gpus: GPUs that share the requests of an engine.
         idle_w: What each draws when it does nothing.
         replicas: Engines that prefill and decode apart; None for one that does both.
-        groups: Groups of such GPUs in an engine, each with requests of its own (attention data parallel).
+        groups: Batches under way at once, each of requests of its own and with the work of so many GPUs: of groups of
+            them (attention data parallel), or of stages.
     """
 
     pattern: Pattern
@@ -234,7 +235,9 @@ class Simulation:
         figures["output_tokens_per_s"] = a_second * output
         figures["total_tokens_per_s"] = a_second * (output + float(requests.input_tokens.sum()))
         figures["requests_per_s"] = a_second * requests.arrival_us.size
-        idle_joules = self.idle_w * max(self.engines * span_us - busy_us, 0.0) / 1e6
+        idle_groups = self.groups / load.count_parts(self.groups) - 1
+        idle_us = max(self.engines * span_us - busy_us, 0.0) + idle_groups * self.engines * span_us
+        idle_joules = self.idle_w * idle_us / 1e6
         figures["joules_per_token"] = (joules + idle_joules) * self.gpus / output
         is_overloaded = bool(load.rate) and self._is_queue_growing(served)
         return Latencies(figures, served.preemptions, is_overloaded)

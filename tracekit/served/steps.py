@@ -61,7 +61,7 @@ class EngineStepTimes:
 
     Attributes:
         gpu_us: Time of the GPU's work.
-        host_us: Time of the engine's CPU, beside it.
+        host_us: Time of the engine's CPU, beside it: for a batch of each stage.
         power_w: Mean power of a GPU's board while it works; no interval.
     """
 
@@ -101,7 +101,7 @@ def predict_engine_steps(
             held = change_clock(held, spread_slowdown(held, slower), target.gpu)
         gpu_us[:, number] = _sum_step(held, of_step[rows])
         joules[number] = of_step[rows] @ (held["time_us"].to_numpy() * power_w[rows])
-    host_us = load_host_times()[engine.framework].compute_us(steps.sequences + steps.prompts)
+    host_us = engine.stages * load_host_times()[engine.framework].compute_us(steps.sequences + steps.prompts)
     return EngineStepTimes(gpu_us, host_us, joules / gpu_us[1])
 
 

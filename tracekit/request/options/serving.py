@@ -8,7 +8,7 @@ from tracekit.bounds import MAX_COUNT
 from tracekit.errors import RequestError
 from tracekit.messages import serving as messages
 from tracekit.request.option import Option, Panel, Request, split_values
-from tracekit.request.options.layout import EXPERT_PARALLEL, TENSOR_PARALLEL
+from tracekit.request.options.layout import EXPERT_PARALLEL, PIPELINE_PARALLEL, TENSOR_PARALLEL
 from tracekit.request.options.run import SOURCE_GPU, check_framework, parse_time_us
 from tracekit.request.options.target import TARGET_GPUS, read_prices
 
@@ -50,6 +50,7 @@ class ServingRequest(Request):
         ),
     ] = None
     tp: Annotated[int | None, TENSOR_PARALLEL] = None
+    pp: Annotated[int | None, PIPELINE_PARALLEL] = None
     ep: Annotated[int | None, EXPERT_PARALLEL] = None
     all2all_backend: Annotated[
         str | None,
