@@ -206,7 +206,10 @@ class DrawnChart:
 
 
 def render_page(report: Report, name: OptionNames = name_option) -> str:
-    """Render the report as HTML that opens from a file, makes no network requests and stays under 500 kB but for a hundred targets."""
+    """Render the report as HTML that opens from a file and makes no network requests.
+
+    It stays under 500 kB, but for a hundred targets.
+    """
     return render_document(report.source.trace.split("/")[-1], _render_body(report, name, is_alone=True))
 
 

@@ -33,6 +33,14 @@ function makeSortable(table) {
     });
   });
 }
+// A phone shows rows as cards, without headings to click.
+function makeSortChooser(tools, table) {
+  const headings = [...table.tHead.rows[0].cells];
+  const options = headings.map((heading, column) => make("option", { value: column, textContent: `by ${heading.textContent}` }));
+  const chooser = make("select", { className: "sorts", ariaLabel: "Order" }, ...options);
+  chooser.addEventListener("input", () => sortTable(table, Number(chooser.value), headings[chooser.value].dataset.first === "most"));
+  tools.append(chooser);
+}
 
 function makeFilters(tools, table) {
   const search = tools.querySelector("[data-search]");
@@ -81,6 +89,7 @@ for (const tools of all("[data-tools]")) {
   const table = document.getElementById(tools.dataset.tools);
   makeColumnChooser(tools, table);
   makeFilters(tools, table);
+  if (table.classList.contains("targets")) makeSortChooser(tools, table);
   makeSortable(table);
   tools.hidden = false;
 }
