@@ -68,6 +68,7 @@ def test_a_cluster_is_found_again_by_its_slug(name):
         ("dgx-h10", "cluster-mistyped", "dgx-h100"),
         ("8xh100-smx", "cluster-mistyped", "8xh100-sxm"),
         ("8xa100", "cluster-gpu-ambiguous", "a100-sxm-80gb"),
+        ("4xh100-sxm + 4xa100-sxm-80gb@eth100", "cluster-of-unlike-gpus", "for each kind"),
         ("", "cluster-unknown", "tracekit clusters"),
         ("8x", None, "tracekit clusters"),
         ("x", None, "tracekit clusters"),

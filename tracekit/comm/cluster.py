@@ -421,6 +421,8 @@ def load_cluster(name: str) -> Cluster:
         count = int(several["nodes"])
         return _check_size(replace(one, slug=f"{count}x{one.slug}", nodes=one.nodes * count), name)
     written = _CLUSTER_PATTERN.fullmatch(text)
+    if "+" in text:
+        raise ClusterError(messages.CLUSTER_OF_UNLIKE_GPUS(name=name))
     if not written:
         raise UnknownClusterError.from_name(name, load_aliases())
     return _check_size(_assemble_cluster(name, written), name)

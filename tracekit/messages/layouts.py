@@ -369,6 +369,10 @@ SPREAD_UNKNOWN = note(
 )
 
 
+CLUSTER_OF_UNLIKE_GPUS = error(
+    "{name!r} has several kinds of GPUs; a cluster has one.",
+    "Give a {--cluster} for each kind, with as many GPUs as the job has: the slowest step of them is the job's.",
+)
 CLUSTER_UNKNOWN = error(
     "Unknown cluster {name!r}: write it as 8xh100-sxm, as 4x8xh100-sxm@ndr400, or by its name.",
     "`tracekit clusters` lists all.",
