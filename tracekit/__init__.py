@@ -270,7 +270,7 @@ def capture(
 
 
 @take_options_of(SweepRequest)
-def sweep(trace: Trace | Sequence[Trace], request: SweepRequest) -> Sweep:
+def sweep(trace: Trace | list[Trace] | tuple[Trace, ...], request: SweepRequest) -> Sweep:
     """Predict the traced job on many numbers of ranks; layouts are sorted by throughput, highest first.
 
     Args:
@@ -282,9 +282,8 @@ def sweep(trace: Trace | Sequence[Trace], request: SweepRequest) -> Sweep:
         GpuError: A GPU is unknown or its name ambiguous.
     """
     from tracekit.request import answers
-    from tracekit.trace import Trace
 
-    traces = [trace] if isinstance(trace, Trace) else trace
+    traces = trace if isinstance(trace, list | tuple) else [trace]
     return answers.sweep([answers.measure(one, request) for one in traces], request)
 
 
