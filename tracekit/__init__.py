@@ -29,7 +29,7 @@ from tracekit.request.options import (
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
     from distributed import Client
