@@ -181,3 +181,7 @@ def test_the_fitted_constants_stay_small():
 
 def _read(name: str) -> dict[str, object]:
     return tomllib.loads((CLUSTER_FOLDER / f"{name}.toml").read_text())
+
+
+def test_a_plus_in_a_gpus_name_is_part_of_it():
+    assert load_cluster("1xRyzen AI Max+ 395").gpu.slug == "radeon-8060s"

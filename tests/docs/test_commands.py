@@ -41,8 +41,9 @@ OTHER_TRACE = {
     r"--ep 8 --ep 64": EXPERTS_TRACE,
     r"--steps 7 ": STEPS_TRACE,
     r"^shard traces/": RECOMMENDER_TRACE,
+    r"--gradient-compression": "sample_traces/recorded/h100-sxm_resnet50_train.json.gz",
 }
-"""Commands for what the sample isn't: experts, as many steps, embedding tables."""
+"""Commands for what the sample isn't: experts, as many steps, embedding tables, gradients of fp32."""
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512, "intermediate_size": 1024,

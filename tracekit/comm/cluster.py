@@ -390,6 +390,7 @@ _CLUSTER_PATTERN = re.compile(
     r"(?:(?P<nodes>[0-9]{1,9})x)?(?P<gpus>[0-9]{1,9})x(?P<gpu>[^@]+?)(?:@(?P<network>.+))?", re.IGNORECASE
 )
 _NODE_COUNT_PATTERN = re.compile(r"(?P<nodes>[0-9]{1,9})x(?P<stem>[^@]+)", re.IGNORECASE)
+_UNLIKE_GPUS_PATTERN = re.compile(r"\+\s*[0-9]+\s*x", re.IGNORECASE)
 _NETWORK_PATTERN = re.compile(r"(?P<kind>[a-z][a-z-]*?)-?(?P<gbit>[0-9]{1,6}(?:\.[0-9]{1,6})?)g?", re.IGNORECASE)
 
 
@@ -421,7 +422,7 @@ def load_cluster(name: str) -> Cluster:
         count = int(several["nodes"])
         return _check_size(replace(one, slug=f"{count}x{one.slug}", nodes=one.nodes * count), name)
     written = _CLUSTER_PATTERN.fullmatch(text)
-    if "+" in text:
+    if _UNLIKE_GPUS_PATTERN.search(text):
         raise ClusterError(messages.CLUSTER_OF_UNLIKE_GPUS(name=name))
     if not written:
         raise UnknownClusterError.from_name(name, load_aliases())
