@@ -8,7 +8,6 @@ import pytest
 
 import tracekit as tk
 from tests.codes import find_message, has_code
-from tests.conftest import SAMPLES
 from tests.layers import MIB
 from tests.prediction.test_copies import Step
 from tracekit.comm import load_cluster
@@ -19,6 +18,7 @@ from tracekit.parallelism.layout import Layout, LayoutError, LayoutRequest, appl
 from tracekit.parallelism.local_sgd import AverageParameters
 from tracekit.prediction import Prediction
 from tracekit.request import PredictRequest
+from tracekit.testing import TraceBuilder
 
 FAR = "4x8xa100-sxm-80gb@eth25"
 GRADIENT_BYTES = 4 * MIB + 64
@@ -129,12 +129,8 @@ def test_what_is_refused(asked: dict[str, Any], code: str) -> None:
 def test_what_a_job_lacks_is_refused() -> None:
     with pytest.raises(RequestError, check=has_code("gradient-compression-unknown")):
         PredictRequest(gpu="l4", gradient_compression="int8")
-    decoding = tk.load(SAMPLES / "recorded/h100-sxm_llama_decode.json.gz")
+    inference = TraceBuilder().kernel("gemm", 10, 100, launch=0)
     with pytest.raises(LayoutError, check=has_code("exchange-of-inference")):
-        tk.predict(decoding, cluster=FAR, dp=32, sync_every=10)
-    with pytest.raises(LayoutError, check=has_code("gradients-narrow")):
-        tk.predict(
-            tk.load(SAMPLES / "synthetic_transformer_train.json.gz"), cluster=FAR, dp=32, gradient_compression="fp16"
-        )
+        tk.predict(inference.load(), cluster=FAR, dp=32, sync_every=10)
     with pytest.raises(LayoutError, check=has_code("recorded-exchange-fixed")):
         apply_request(Layout(dp=2), LayoutRequest(sync_every=10))
