@@ -33,6 +33,11 @@ CONFIG = """{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidd
 "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 1000,
 "torch_dtype": "bfloat16"}
 """
+EXPERTS = """{"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 256,
+"intermediate_size": 512, "moe_intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+"num_key_value_heads": 4, "head_dim": 64, "num_experts": 8, "num_experts_per_tok": 2, "vocab_size": 1000,
+"torch_dtype": "bfloat16"}
+"""
 ON_EIGHT = "--cluster 8xh100-sxm"
 ASKS = {
     "a GPU": "--gpu b200",
@@ -68,7 +73,15 @@ ASKS = {
     "--stack": "--gpu b200 --stack hf",
     "--decode": "--gpu b200 --decode --batch 8 --context 1024",
     "--decode --tp": f"{ON_EIGHT} --decode --tp 2 --precision fp8",
+    "--decode --ep": f"{ON_EIGHT} --decode --batch 8 --ep 8",
+    "--decode --tp --ep": f"{ON_EIGHT} --decode --tp 2 --ep 2",
+    "--decode --pp": f"{ON_EIGHT} --decode --tp 2 --pp 2",
+    "--decode --all2all-backend": f"{ON_EIGHT} --decode --batch 8 --ep 8 --all2all-backend deepep",
+    "--decode --cache-type": "--gpu b200 --decode --batch 8 --cache-type nvfp4",
     "--prefill": "--gpu b200 --prefill --seq 128",
+    "--prefill --tp": f"{ON_EIGHT} --prefill --seq 128 --tp 2",
+    "--prefill --ep": f"{ON_EIGHT} --prefill --seq 128 --ep 8",
+    "--prefill --pp": f"{ON_EIGHT} --prefill --seq 128 --pp 2",
     "--host": "--gpu b200 --host typical",
     "--clock": "--gpu b200 --clock 1200MHz",
     "--power-cap": "--gpu b200 --power-cap 600W",
@@ -111,6 +124,12 @@ def make_config(folder: Path) -> list[str]:
     return [str(folder / "config.json")]
 
 
+def make_experts(folder: Path) -> list[str]:
+    """A config.json of a model with experts."""
+    (folder / "config.json").write_text(EXPERTS)
+    return [str(folder / "config.json")]
+
+
 def make_recommender(folder: Path) -> list[str]:
     """A recommender's tables and layers."""
     return [str(ROOT / "sample_traces" / "dlrm_dcnv2.json")]
@@ -141,6 +160,7 @@ INPUTS: dict[str, Callable[[Path], list[str]]] = {
     "ranks, --engine": make_fleet,
     "program": make_program,
     "config.json": make_config,
+    "config.json of experts": make_experts,
     "recommender": make_recommender,
     "served trace": make_served,
     "Nsight": make_nsight,
@@ -164,7 +184,10 @@ SERVED_ASKS = {
     "limits": "--gpu b200 --ttft-below 1s --tpot-below 30ms",
     "--tp": f"{ON_EIGHT} --tp 2",
     "--ep": f"{ON_EIGHT} --ep 2",
+    "--pp": f"{ON_EIGHT} --tp 2 --pp 2",
+    "--all2all-backend": f"{ON_EIGHT} --ep 8 --all2all-backend deepep",
     "--precision": "--gpu b200 --precision fp8 --cache-type fp8",
+    "--cache-type": "--gpu b200 --cache-type nvfp4",
     "--framework": "--gpu b200 --framework sglang==0.5.6",
     "the engine's settings": "--gpu b200 --max-batched-tokens 512 --max-sequences 16 --memory-share 0.8",
     "--price": "--gpu b200 --price b200=5",
@@ -234,6 +257,7 @@ COMPOSITIONS = {
             "serving",
             {
                 "config.json": make_config,
+                "config.json of experts": make_experts,
                 "with its engine's trace": make_calibrated,
                 "with another trace": make_unserved,
                 "an engine's trace": make_served,
