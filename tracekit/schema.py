@@ -374,6 +374,9 @@ KERNELS = TableSchema(
         ),
         TableColumn("experts", pl.Int64, "GEMMs of experts: how many the router chooses from."),
         TableColumn("top_k", pl.Int64, "GEMMs of experts: how many it chooses for each token."),
+        TableColumn("hidden", pl.Int64, "moe, of both matrices of gated experts: width of a token."),
+        TableColumn("inter", pl.Int64, "Likewise: width between the matrices."),
+        TableColumn("topk", pl.Int64, "Likewise: experts of each token."),
     ),
 )
 

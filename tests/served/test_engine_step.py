@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import tracekit as tk
+from predictors import predict
 from tracekit.capturing.timed_trace import CaptureSetting
 from tracekit.errors import RequestError
 from tracekit.parallelism.collective_calls import list_collectives
@@ -315,3 +316,28 @@ def test_attention_reads_the_caches_bytes(
     assert ratio == 1 if kv_dtype is None else 0.2 < ratio < 0.75
     facts = build_engine_step(read_served_model(config, None, cache), ENGINE, EngineStep(8, 1, 99)).facts
     assert facts.cache == (cache if noted else "")
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("int4", "int4_wo"), ("mxfp4", "w4a16_mxfp4")])
+def test_packed_experts_have_the_law_of_their_whole_layer(tmp_path: Path, precision: str, dtype: str) -> None:
+    """Alone all 16 experts and 4 for each of 8 tokens; of 4 ranks a quarter of 32 x 4 pairs and of the experts."""
+    model = read_served_model(write(tmp_path, LATENT), precision, None)
+    for ranks, sizes in ((1, (8, 16, 4)), (4, (32, 4, 1))):
+        trace = capture_engine_step(
+            model, ServingEngine("vllm", expert_ranks=ranks), EngineStep(8, 1, 99), None, CaptureSetting()
+        )
+        kernels = prepare_run(trace, framework="vllm").program.kernels
+        experts = kernels.filter(family="moe")
+        assert experts.select("tokens", "experts", "topk").rows() == [sizes]
+        assert experts.select("hidden", "inter", "dtype", "work_from").rows() == [(HIDDEN, 512, dtype, "shapes")]
+        assert kernels.filter(op="tracekit::expert_gemm").is_empty()
+        row = {"family": "moe", "dtype": dtype, "framework": "vllm", "hidden": HIDDEN, "inter": 512, "in_job": True}
+        row |= dict(zip(("tokens", "experts", "topk"), sizes, strict=True))
+        (time_us,) = predict(pl.DataFrame([row]), "h100-sxm")["time_us"]
+        assert experts["dur_ns"].item() / 1e3 == pytest.approx(time_us, rel=0.3)
+
+
+def test_an_engines_formats_are_others_than_a_programs() -> None:
+    assert ProgramOptions(decode=True, precision="int4").capture.precision is None
+    with pytest.raises(RequestError, match="int4"):
+        ProgramOptions(precision="int4")

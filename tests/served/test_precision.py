@@ -87,7 +87,11 @@ def test_only_experts_are_stored_in_4_bits() -> None:
     model = parse(KIMI, LATENT)
     calls, _ = count_launches(model, ServingEngine("vllm"), [StepSizes(0, 0, 8, 99)])
     assert not [call for call in calls if "quant" in call.op]
-    assert [call.concrete[-1] for call in calls if call.op == "tracekit::expert_gemm"] == ['"int4"'] * 2
+    (packed,) = (call for call in calls if "expert" in call.op)
+    assert (packed.op, packed.dims[:2]) == ("tracekit::packed_experts", [[8, 1024], [16, 512, 1024]])
+    assert packed.concrete[-2:] == ["4", '"int4"']
+    of_pairs = [call.op for call in calls if call.dims[0][:1] == [32]]
+    assert of_pairs == []
     wide, narrow = ServedModel(model.config).count_weight_bytes(1), model.count_weight_bytes(1)
     experts = 16 * 3 * 1024 * 512
     assert wide - narrow == experts * (2 - (0.5 + 2 / 128))

@@ -233,6 +233,8 @@ class ProgramOptions(Request):
         """The same without what front ends need."""
         given = {field.name: getattr(self, field.name) for field in fields(CaptureOptions)}
         own = {"table": split_values(self.table), "micro_batches": self.micro_batches or 1, "seq": self.tokens}
+        if self.is_engine_step:
+            own["precision"] = None  # an engine's formats are others
         return CaptureOptions(**(given | own)).follow_stack()
 
     def capture_trace(self, name: str, request: AskedOfRun) -> "tuple[Trace, AskedOfRun]":

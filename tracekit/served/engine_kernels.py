@@ -374,6 +374,11 @@ class _KernelList:
             n, k = _find_whole_expert(layer, role, self._config.hidden)
         if role == roles.EXPERTS_IN:
             yield from self._dispatch(layer)
+        if role in roles.OF_EXPERTS and self._are_packed():
+            if role == roles.EXPERTS_OUT:
+                yield self._run_packed_experts(layer, n, k)
+                yield from self._follow_product(layer, role, n)
+            return
         if role == roles.LOGITS:
             yield EngineKernel(
                 "aten::index_select",
@@ -398,6 +403,25 @@ class _KernelList:
             yield self._build_product(layer, expanded, size, self._find_precision(expanded))
         yield from self._follow_product(layer, role, n)
 
+    def _run_packed_experts(self, layer: TransformerLayer, hidden: int, inter: int) -> EngineKernel:
+        """Run all matrices of experts whose weights are packed, by one kernel or several; the law's have three."""
+        rows, experts, top_k = self._spread(layer)
+        inter = inter if layer.is_gated else 2 * inter // 3
+        return EngineKernel(
+            "tracekit::packed_experts", ((rows, hidden), (experts, inter, hidden)), (HALF, HALF), "fused_moe",
+            (str(top_k), json.dumps(self._model.precision)),
+        )  # fmt: skip
+
+    def _are_packed(self) -> bool:
+        return self._find_precision(roles.EXPERTS_IN) in STORED
+
+    def _spread(self, layer: TransformerLayer) -> tuple[Size, int, int]:
+        """Return the rows that a rank's experts get, its experts and those of each row."""
+        shares = self._engine.expert_ranks
+        if shares > 1:
+            return self._count_pairs(layer), layer.experts // shares, 1
+        return TOKENS, layer.experts, layer.top_k
+
     def _find_precision(self, role: str) -> str:
         """Find the format of a matrix."""
         is_plain = role in UNQUANTISED or PART_OF_ROLE.get(role, ATTENTION_PART) in self._model.plain
@@ -415,9 +439,7 @@ class _KernelList:
         types = (NARROW if precision in QUANTISED else HALF,) * 2
         told = json.dumps(precision)
         if role in roles.OF_EXPERTS:
-            rows, top_k, experts = TOKENS, layer.top_k, layer.experts
-            if self._engine.expert_ranks > 1:
-                rows, top_k, experts = self._count_pairs(layer), 1, experts // self._engine.expert_ranks
+            rows, experts, top_k = self._spread(layer)
             weights: Shape = (experts, k, n)
             return EngineKernel("tracekit::expert_gemm", ((rows, k), weights), types, "gemm", (str(top_k), told))
         if role in roles.PER_HEAD:
@@ -460,10 +482,14 @@ class _KernelList:
             yield self._send_tokens(layer, mode, DISPATCH, needs)
 
     def _combine(self, layer: TransformerLayer, n: int) -> Iterator[EngineKernel]:
-        """Yield what sums up a token's experts, on each rank and over the ranks; low-latency combines do both."""
+        """Yield what sums up a token's experts, on each rank and over the ranks.
+
+        Low-latency combines do both; the law of packed experts has the sum of a rank that gets whole tokens.
+        """
         pairs = self._count_pairs(layer), n
         for mode, needs in self._modes or ((NORMAL, "tokens"),):
-            if mode == NORMAL:
+            is_summed = self._are_packed() and self._engine.expert_ranks == 1
+            if mode == NORMAL and not is_summed:
                 rows = self._count_sent(layer, mode) if self._modes else self._gathered
                 yield EngineKernel("_moe_C::moe_sum", (pairs, (rows, n)), (HALF, HALF), "moe_sum_kernel", needs=needs)
         if not self._modes:

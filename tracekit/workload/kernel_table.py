@@ -52,7 +52,7 @@ def build_kernel_table(
 def has_work() -> pl.Expr:
     """Return whether a kernel's work is known: its dimensions, or the bytes it moves."""
     product = pl.all_horizontal(pl.col("m", "n", "k").is_not_null())
-    return product | pl.any_horizontal(pl.col("q_len", "bytes").is_not_null())
+    return product | pl.any_horizontal(pl.col("q_len", "bytes", "inter").is_not_null())
 
 
 def _classify_work_source() -> pl.Expr:

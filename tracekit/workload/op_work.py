@@ -130,6 +130,7 @@ WORK_COLUMNS = (
     "paged", "rows", "cols", "flops", "bytes", "work_low", "work_high", "copy_kind",
     "indexed",
     "across", "winograd", "part", "channels", "channels_first", "height", "width", "tokens", "experts", "top_k",
+    "hidden", "inter", "topk",
     "serial_clocks", "warp_clocks", "accessed_bytes", "reuse_bytes", "distinct_bytes", "streamed_bytes", "host_bytes",
 )  # fmt: skip
 KERNEL_NAME_COLUMNS = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "layout", "tensor_core", "algorithm")

@@ -402,11 +402,8 @@ op("aten::_sparse_semi_structured_addmm", family="gemm")(lambda signature: _comp
 
 
 UNPACKED_WEIGHTS = ("int4", "mxfp4")
-MOST_UNPACKING = 5.0
-"""How many times as long experts may take that unpack weights of 4 bits, by which of an engine's kernels do. Those of
-vLLM 0.19 took 1.0 to 1.3 times as long as experts in 16 bits with one row for each, of which packed weights are a
-quarter, and 2.8 to 5.2 times with 256 and more (aiconfigurator 0.12, H200, 297 shapes); SGLang's 0.5.10 0.37 and 2.1
-times (H100)."""
+EXPERT_FORMATS = {"int4": "int4_wo", "mxfp4": "w4a16_mxfp4"}
+"""Formats of experts' weights that products in 16 bits unpack, as the laws of whole layers of experts name them."""
 
 
 @op("tracekit::quantised_linear", family="gemm")
@@ -425,9 +422,21 @@ def _compute_expert_gemm(signature: Signature) -> Columns | None:
     if not x or weights is None or len(weights) != 3 or top_k is None or min(top_k, x[0], weights[0]) < 1:
         return None
     spread = TokenSpread(x[0], weights[0], min(top_k, weights[0]))
-    precision = signature.get_value(3)
-    bracket = {"work_low": 1.0, "work_high": MOST_UNPACKING} if precision in UNPACKED_WEIGHTS else {}
-    return spread.build_columns(weights[2], weights[1]) | _name_precision(precision) | bracket
+    return spread.build_columns(weights[2], weights[1]) | _name_precision(signature.get_value(3))
+
+
+@op("tracekit::packed_experts", family="moe")
+def _compute_packed_experts(signature: Signature) -> Columns | None:
+    """Compute a captured engine's gated experts: input [tokens, hidden], weights [experts, inter, hidden], top k.
+
+    Which kernel unpacks the weights decides its time, so it is that of whole layers of experts as engines run them.
+    """
+    x, weights, top_k = signature.get_shape(0), signature.get_shape(1), signature.get_integer(2)
+    dtype = EXPERT_FORMATS.get(str(signature.get_value(3)))
+    if not x or weights is None or len(weights) != 3 or not top_k or dtype is None:
+        return None
+    sizes = {"tokens": x[0], "experts": weights[0], "inter": weights[1], "hidden": weights[2], "topk": top_k}
+    return {**sizes, "dtype": dtype}
 
 
 def _name_precision(dtype: object) -> Columns:

@@ -16,7 +16,7 @@ from typing import Literal, TypeVar, cast, get_args, overload
 from tracekit.workload.ops.memory_traffic import Columns, Formula, TrafficFormula
 from tracekit.workload.signature import Signature
 
-ProductFamily = Literal["gemm", "conv", "attention"]
+ProductFamily = Literal["gemm", "conv", "attention", "moe"]
 TrafficFamily = Literal["elementwise", "softmax", "norm", "copy", "reduction", "embedding", "optimizer"]
 PRODUCT_FAMILIES: tuple[str, ...] = get_args(ProductFamily)
 """Families of matrix products; the formulas of all others are of memory traffic."""

@@ -73,13 +73,13 @@ def build_expert_gemm_columns(is_first: pl.Expr) -> dict[str, pl.Expr]:
 
     Args:
         is_first: Whether it is the GEMM into the experts, not the one out of them. The table has the columns
-            ``tokens``, ``top_k``, ``experts``, ``hidden``, ``wide`` (columns of the first GEMM's output) and ``inner``
-            (columns of the second one's input: half of them after a gate).
+            ``tokens``, ``top_k``, ``experts``, ``token_width``, ``wide`` (columns of the first GEMM's output) and
+            ``inner`` (columns of the second one's input: half of them after a gate).
     """
     experts, top_k = pl.col("experts"), pl.col("top_k")
     visited = count_hit_experts(pl.col("tokens"), experts, top_k).round().cast(pl.Int64).clip(1)
-    n = pl.when(is_first).then("wide").otherwise("hidden")
-    k = pl.when(is_first).then("hidden").otherwise("inner")
+    n = pl.when(is_first).then("wide").otherwise("token_width")
+    k = pl.when(is_first).then("token_width").otherwise("inner")
     least = count_hit_experts((pl.col("tokens") * LEAST_TOKENS_FRACTION).clip(1), experts, top_k)
     return {
         "family": pl.lit("gemm"),
@@ -107,7 +107,7 @@ QUANTISE_KERNEL = r"quantize_with_block_size<\(tensorrt_llm::BlockScaleQuantizat
 """Casts to 8-bit elements with one byte of scale per 32 of them (MXFP8)."""
 MXFP8_ITEM_BYTES = 33 / 32
 ROUTED = ("tokens", "experts", "top_k")
-ROUTING_SIZES = ("tokens", "hidden", "scored", "experts")
+ROUTING_SIZES = ("tokens", "token_width", "scored", "experts")
 
 
 def infer_grouped_gemm_work(kernels: pl.DataFrame, _trace: RankTrace) -> pl.DataFrame:
@@ -158,7 +158,7 @@ routing could need (``getMaxNumCtasInBatchDim``, ``RoutingData.n_blocks``): one 
 of the remaining tokens. The output of the second GEMM is as wide as the model, which gives the tiles of tokens. The
 tiles of tokens then give the width of the first GEMM:
 
-    second GEMM: blocks / ceil(hidden / tile_n) = tiles of tokens -> top-k
+    second GEMM: blocks / ceil(token_width / tile_n) = tiles of tokens -> top-k
     first GEMM:  blocks / tiles of tokens * tile_n = width of the first output
 
 Triton's persistent GEMMs (``_p_matmul_ogs``) have one block per SM, so their grid gives nothing.
@@ -174,9 +174,9 @@ def _build_pass_columns(finalize: pl.Expr) -> dict[str, pl.Expr]:
     return {
         "family": pl.when(finalize).then(pl.lit("reduction")).otherwise("family"),
         "rows": pl.col("tokens"),
-        "cols": pl.col("hidden"),
-        "flops": 2 * pl.when(finalize).then(TOKEN_EXPERT_PAIRS).otherwise("tokens") * pl.col("hidden"),
-        "bytes": (pl.when(finalize).then(summed).otherwise(cast) * pl.col("hidden")).cast(pl.Int64),
+        "cols": pl.col("token_width"),
+        "flops": 2 * pl.when(finalize).then(TOKEN_EXPERT_PAIRS).otherwise("tokens") * pl.col("token_width"),
+        "bytes": (pl.when(finalize).then(summed).otherwise(cast) * pl.col("token_width")).cast(pl.Int64),
     }
 
 
@@ -184,7 +184,7 @@ def _infer_routing(kernels: pl.DataFrame) -> pl.DataFrame:
     """Infer the routing of each call that has both GEMMs.
 
     Returns:
-        ``tokens``, ``hidden``, ``experts``, ``top_k``, ``wide`` (width of the first GEMM's output) and ``inner``.
+        ``tokens``, ``token_width``, ``experts``, ``top_k``, ``wide`` (width of the first GEMM's output) and ``inner``.
     """
     name, shape = pl.col("name"), r"^\[\[(\d+),(\d+)\],\[(\d+),(\d+)\]"
     products = kernels.filter(name.str.contains(GROUPED_GEMM_KERNEL) & pl.col("op").str.contains("moe"))
@@ -203,7 +203,7 @@ def _infer_routing(kernels: pl.DataFrame) -> pl.DataFrame:
     both = first.join(
         second.select(*OP_CALL_KEY, second_blocks="blocks", second_tile="tile_n"), on=OP_CALL_KEY, nulls_equal=True
     )
-    across = (pl.col("hidden") + pl.col("second_tile") - 1) // pl.col("second_tile")
+    across = (pl.col("token_width") + pl.col("second_tile") - 1) // pl.col("second_tile")
     tiles = pl.col("second_blocks") // across
     beyond = (tiles - pl.col("experts")).clip(0)
     least = pl.min_horizontal(tiles, "experts") + beyond * pl.col("tile_m")
@@ -212,7 +212,7 @@ def _infer_routing(kernels: pl.DataFrame) -> pl.DataFrame:
     exact = (pl.col("second_blocks") % across == 0) & (pl.col("blocks") % tiles == 0) & explained
     wide = pl.col("blocks") // tiles * pl.col("tile_n")
     return both.filter(exact).select(
-        *OP_CALL_KEY, "tokens", "hidden", "experts", top_k=top_k, wide=wide, inner=wide // 2
+        *OP_CALL_KEY, "tokens", "token_width", "experts", top_k=top_k, wide=wide, inner=wide // 2
     )
 
 

@@ -249,7 +249,7 @@ def _tabulate_layers(model: ModelConfig, ranks: int) -> pl.DataFrame:
             "wide": (2 if layer.is_gated else 1) * roles.split(layer.mlp_width, ranks),
             "experts": layer.experts,
             "top_k": layer.top_k,
-            "hidden": model.hidden,
+            "token_width": model.hidden,
             "vocabulary": roles.split(model.vocabulary, ranks),
         }
         for number, layer in enumerate(model.layers)

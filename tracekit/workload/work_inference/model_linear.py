@@ -154,10 +154,11 @@ RESIDUAL_NORM_TENSORS, PASS_TENSORS = 4, 2
 def build_pass_columns() -> dict[str, pl.Expr]:
     """Build the columns of a pass over the activations behind ``role_before``.
 
-    The table has ``mixer_in`` and ``mixer_out``, the columns before and behind attention, ``hidden``, ``vocabulary``,
-    ``tokens``, ``rows_of_logits``, ``experts``, ``top_k``, ``wide`` and ``inner`` of its experts or its MLP.
+    The table has ``mixer_in`` and ``mixer_out``, the columns before and behind attention, ``token_width``,
+    ``vocabulary``, ``tokens``, ``rows_of_logits``, ``experts``, ``top_k``, ``wide`` and ``inner`` of its experts or
+    its MLP.
     """
-    before, hidden = pl.col("role_before"), pl.col("hidden")
+    before, hidden = pl.col("role_before"), pl.col("token_width")
     is_norm = (pl.col("family") == "norm") | pl.col("name").str.contains(NORM_KERNEL)
     is_copy = pl.col("family") == "copy"
     is_activation = before.is_in(roles.IN_ROLES)
