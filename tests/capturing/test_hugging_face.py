@@ -105,6 +105,32 @@ def test_each_kind_of_model_gets_its_inputs(
     assert capture(given.model, training=True, keywords=given.keywords).facts.trains
 
 
+def test_a_draft_model_gets_a_token_and_the_keys_before_it(tmp_path: Path) -> None:
+    text = TEXT | {"model_type": "gemma4_text", "num_key_value_heads": 1, "head_dim": 32, "global_head_dim": 64}
+    text |= {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0, "num_hidden_layers": 2}
+    text |= {"layer_types": ["sliding_attention", "full_attention"], "num_kv_shared_layers": 2}
+    given = load(tmp_path, {"model_type": "gemma4_assistant", "backbone_hidden_size": 96, "text_config": text})
+    assert given.keywords
+    keys = {kind: [tuple(one.shape) for one in pair] for kind, pair in given.keywords["shared_kv_states"].items()}
+    assert keys == {"sliding_attention": [(2, 1, 64, 32)] * 2, "full_attention": [(2, 1, 64, 64)] * 2}
+    assert (given.keywords["inputs_embeds"].shape, given.tokens) == ((2, 1, 2 * 96), 1)
+    assert given.left_out == ("all tokens but one of each sequence",)
+    capture(given.model, training=True, keywords=given.keywords)
+
+
+def test_bytes_come_in_patches_of_the_configs_size(tmp_path: Path) -> None:
+    parts = {
+        f"{part}_config": TEXT | {"vocab_size": 260, "hidden_size_global": 64}
+        for part in ("patcher", "encoder", "decoder", "global")
+    }
+    config = {"model_type": "blt", "patch_size": 4, "encoder_hash_byte_group_vocab": 128} | parts
+    given = load(tmp_path, config, tokens=12)
+    assert given.keywords
+    assert given.keywords["patch_lengths"].tolist() == [[1, 4, 4, 3]] * 2
+    assert given.left_out == ("the model that cuts bytes into patches",)
+    capture(given.model, training=True, keywords=given.keywords)
+
+
 def test_mambas_scan_is_one_kernel_each_way(tmp_path: Path) -> None:
     """transformers without mamba-ssm goes through the tokens one by one."""
     config = {"model_type": "mamba", "hidden_size": 64, "state_size": 8, "num_hidden_layers": 2, "vocab_size": 512}

@@ -11,6 +11,7 @@ from inspect import signature
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -51,6 +52,10 @@ MARKS = ("token_type_ids", "mm_token_type_ids")
 """Arguments that mark an image's tokens."""
 MEDIA = {"images": ("pixel_values",), "sounds": ("input_features", "input_values")}
 """What a model may take beside words -> parts of the names of its arguments."""
+PATCHES, PATCHER = "patch_lengths", "the model that cuts bytes into patches"
+"""BLT's argument for what its patcher finds. Where it cuts, values decide; here patches have their config's size."""
+SHARED_KEYS, OTHER_TOKENS = "shared_kv_states", "all tokens but one of each sequence"
+"""Argument of a model that drafts tokens for another and reads its keys and values; what its step lacks."""
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions", "max_sequence_length")
 """Keys of a config that tell how many tokens a decoder's sequence may have."""
 
@@ -111,7 +116,8 @@ def build_inputs(model: Any, batch: int, tokens: int, *, training: bool) -> Conf
         keywords = _build_sounds(model, batch, names)
     hears = "input_features" in keywords or "input_values" in keywords
     words = None
-    if "input_ids" in names and not (hears and "decoder_input_ids" in names):
+    own, lacking = _build_own_arguments(model, batch, tokens, names)
+    if "input_ids" in names and SHARED_KEYS not in own and not (hears and "decoder_input_ids" in names):
         words = keywords["input_ids"] = _build_words(model.config, batch, tokens, places)
         keywords |= {name: (words == places.word).long() for name in MARKS if places.count and name in names}
     written = None
@@ -123,9 +129,10 @@ def build_inputs(model: Any, batch: int, tokens: int, *, training: bool) -> Conf
         keywords["decoder_input_ids"] = written
     if "use_cache" in names:
         keywords["use_cache"] = False
-    read = written if words is None else words
+    keywords |= own
+    read = keywords.get("inputs_embeds", written) if words is None else words
     left_out = (one for one, parts in MEDIA.items() if _has_any(names, parts) and not _has_any(keywords, parts))
-    return ConfigInputs(keywords, 0 if read is None else read.shape[1], tuple(left_out))
+    return ConfigInputs(keywords, 0 if read is None else read.shape[1], (*left_out, *lacking))
 
 
 def _has_any(names: Iterable[str], parts: Iterable[str]) -> bool:
@@ -175,6 +182,37 @@ def _build_labels(model: Any, batch: int, words: Tensor | None) -> Tensor:
     if words is not None and not head.endswith("Classification"):
         return words.clone()
     return torch.ones((batch, LABEL_TOKENS) if head.endswith("ForCTC") else batch, dtype=torch.int64)
+
+
+def _build_own_arguments(
+    model: Any, batch: int, tokens: int, names: Container[str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Build the arguments that only one kind of model has, and tell what a step with them lacks."""
+    if SHARED_KEYS in names:
+        return _build_draft_inputs(model, batch, tokens), (OTHER_TOKENS,)
+    if getattr(model.config, "patching_mode", None):
+        return {PATCHES: _build_patches(model.config.patch_size, batch, tokens)}, (PATCHER,)
+    return {}, ()
+
+
+def _build_patches(size: int, batch: int, tokens: int) -> Tensor:
+    """Build the lengths of the patches of BLT's bytes: the first byte alone, then ``size`` each."""
+    ends = [*range(1, tokens, size), tokens]
+    return torch.tensor([1, *np.diff(ends).tolist()]).repeat(batch, 1)
+
+
+def _build_draft_inputs(model: Any, batch: int, tokens: int) -> dict[str, Any]:
+    """Build what a draft model reads of the model that it drafts for: a token's states, the keys of all before it.
+
+    It drafts one token after the other.
+    """
+    config, dtype = model.config.get_text_config(), _find_dtype(model)
+    states = torch.empty(batch, 1, model.pre_projection.in_features, dtype=dtype, device="meta")
+    keys = {}
+    for kind, layer in zip(config.layer_types, config.per_layer_config, strict=True):
+        shape = (batch, layer.num_key_value_heads, tokens, layer.head_dim)
+        keys[kind] = tuple(torch.empty(shape, dtype=dtype, device="meta") for _ in range(2))
+    return {"inputs_embeds": states, SHARED_KEYS: keys}
 
 
 def _count_positions(config: Any) -> int | None:

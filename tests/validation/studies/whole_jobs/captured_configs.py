@@ -28,6 +28,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "dbrx": {"attn_config": {"rope_theta": 5e5, "kv_n_heads": 8, "clip_qkv": 8}},
     "deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408},
     "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},
+    "gemma4_assistant": {
+        "text_config": {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0, "num_kv_shared_layers": 0}
+    },
 }
 """Keys that kinds need whose default config isn't a model."""
 MAX_REASON_CHARS = 110
@@ -58,8 +61,9 @@ def try_kind(transformers: Any, kind: str) -> str:
     try:
         with limit_time(), TemporaryDirectory() as folder:
             config = Path(folder) / "config.json"
-            given = transformers.AutoConfig.for_model(kind).to_dict() | {"model_type": kind, "architectures": []}
-            given |= SIZES.get(kind, {})
+            sizes = SIZES.get(kind, {})
+            given = transformers.AutoConfig.for_model(kind, **sizes).to_dict() | sizes
+            given |= {"model_type": kind, "architectures": []}
             config.write_text(json.dumps(given, default=str), encoding="utf-8")
             loaded = load_config_model(config, 1, TOKENS, "bf16", training=True)
             capture(loaded.model, training=True, keywords=loaded.keywords)
