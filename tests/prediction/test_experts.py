@@ -16,7 +16,7 @@ from tests.layers import MIB, NODE, Layers
 from tracekit.comm import load_cluster
 from tracekit.comm import predict as predict_collectives
 from tracekit.models.captured import FACTS_KEY, CaptureFacts
-from tracekit.models.stacks import EXPERT_LAUNCH_US
+from tracekit.models.stacks import EXPERT_LAUNCH_US, STACKS, Stack
 from tracekit.parallelism.expert_parallel import (
     compute_expert_parameter_fraction,
     find_experts,
@@ -174,6 +174,24 @@ def test_a_stack_that_launches_experts_one_by_one_needs_the_host_for_each():
     more_us = get_end_us("megatron", 1) - get_end_us("megatron", 4)
     assert more_us == pytest.approx((8 - 2) * (2 + 4) * EXPERT_LAUNCH_US, rel=0.01)
     assert get_end_us("torchtitan", 1) == get_end_us("torchtitan", 4)
+
+
+def test_what_a_stack_leaves_open_of_experts_is_common_to_the_gpus_work(monkeypatch: pytest.MonkeyPatch):
+    """Factors of 0.4 and 2.5 at the ends, beside which the kernels' own errors are small."""
+    model = Model(2, trains=True)
+    facts = CaptureFacts(gpu="a100-sxm-80gb", parameters=1, parameter_bytes=2, held_bytes=2, peak_bytes=2, trains=True)
+    model.builder.metadata[FACTS_KEY] = replace(facts, stack="hf").to_dict()
+
+    def predict(width: float, ranks: int) -> Any:
+        monkeypatch.setitem(STACKS, "hf", Stack(expert_half_width=width))
+        return model.on(dp=ranks, ep=ranks)
+
+    narrow, wide = (predict(width, 4) for width in (0.0, 0.9))
+    assert wide.step.step_time_us == narrow.step.step_time_us
+    work_us = wide.step.kernel_time_us - wide.step.exposed_comm_us
+    assert wide.high_us - wide.step.step_time_us > (np.exp(0.9) - 1) * work_us * 0.9
+    assert wide.low_us < narrow.low_us
+    assert "0.41 to 2.46" in " ".join(map(str, wide.notes))
 
 
 @pytest.mark.parametrize(("again", "sent"), [(False, 4), (True, 6)])

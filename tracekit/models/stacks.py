@@ -32,6 +32,7 @@ class Stack:
             bits.
         time_ratio: How many times as long the GPU's work takes as predicted kernel by kernel.
         half_width: Half-width, as a logarithm, of the 90 % interval of that ratio.
+        expert_half_width: The same of what is unknown besides where ranks split experts, common to all of that work.
     """
 
     fuses: bool = False
@@ -42,6 +43,7 @@ class Stack:
     wide_state_bytes: int = 0
     time_ratio: float = 1.0
     half_width: float = 0.0
+    expert_half_width: float = 0.0
 
 
 UNKNOWN_HALF_WIDTH = 0.31
@@ -62,6 +64,13 @@ module/grouped_linear.py). Few measurements: Qwen3-30B-A3B on B200 with micro-ba
 took 8.8 and 9.2 ms for each layer (Megatron-Bridge 26.02 and 25.11), twice as long as its kernels; on H100 with two
 stages, from which nothing was chosen, 9.4 ms (26.02.01). That it grows with the experts of a GPU is from the code, and
 from Qwen3-235B with 4 experts a GPU, whose layers took 7.7 ms. 0 switches it off."""
+EXPERT_HALF_WIDTH = 0.6
+"""Half-width, as a logarithm, of the 90 % interval of what a command leaves open of a job whose ranks split experts:
+dispatcher, what overlaps its exchanges, fused permutations, which parts are CUDA graphs, what is recomputed. One job,
+Qwen3-30B-A3B on 16 H100 in bf16, took 41.3, 42.0, 45.7, 31.3, 31.2, 24.7, 21.0 and 20.1 s by eight such settings
+(Megatron-Bridge at 067f987, skills/nemo-mbridge-perf-moe-comm-overlap, -moe-dispatcher-selection and -cuda-graphs):
+1.89 (Student's t) times the standard deviation of their logarithms, 0.319. No published throughput was used. Of few
+measurements: one model on one GPU. 0 switches it off."""
 TOLD_HALF_WIDTH = 0.17
 """Half-width, as a logarithm, of the 90 % interval of a ratio: 2.35 (Student's t, five figures of two means) times
 their standard deviation of 0.071. It rests on the same five."""
@@ -86,10 +95,12 @@ STACKS = {
         wide_state_bytes=WIDE_STATE_BYTES,
         time_ratio=MEGATRON_RATIO,
         half_width=TOLD_HALF_WIDTH,
+        expert_half_width=EXPERT_HALF_WIDTH,
     ),
 }
 
 
 def find_stack(name: str) -> Stack:
     """Return a stack by the name that a captured program's facts hold; that of code that runs as it stands for none."""
-    return STACKS.get(name, Stack(half_width=UNKNOWN_HALF_WIDTH) if name == UNKNOWN_STACK else STACKS[PLAIN])
+    unknown = Stack(half_width=UNKNOWN_HALF_WIDTH, expert_half_width=EXPERT_HALF_WIDTH)
+    return STACKS.get(name, unknown if name == UNKNOWN_STACK else STACKS[PLAIN])

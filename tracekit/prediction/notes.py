@@ -21,6 +21,7 @@ from tracekit.parallelism.ddp import COLLECTIVE_SM_FRACTION, MAX_COLLECTIVE_SM_F
 from tracekit.parallelism.fsdp import GATHER_AHEAD_LAYERS
 from tracekit.parallelism.layout import Layout
 from tracekit.parallelism.pipeline_parallel import SEND_LATENCY_US, Pipeline
+from tracekit.parallelism.process_groups import EP_GROUP
 from tracekit.parallelism.stragglers import HOST_SPEED_PCT
 from tracekit.prediction import track_record
 from tracekit.prediction.changed_step import ChangedStep, is_worth_note
@@ -297,12 +298,20 @@ def note_captured_program(program: Program) -> Iterator[Message]:
         yield told.RECURRENCE_OF_CAPTURE()
     if facts and facts.left_out:
         yield told.LEFT_OUT_OF_CAPTURE(things=list(facts.left_out))
-    stack = find_stack(facts.stack if facts else "")
-    if facts and facts.stack == UNKNOWN_STACK:
+    if facts:
+        yield from _note_stack(program, facts.stack)
+
+
+def _note_stack(program: Program, name: str) -> Iterator[Message]:
+    """Note what the framework that runs a captured program makes of it, and what that leaves open."""
+    stack = find_stack(name)
+    if name == UNKNOWN_STACK:
         yield told.STACK_UNKNOWN(low=exp(-stack.half_width), high=exp(stack.half_width))
-    elif facts and stack.time_ratio != 1.0:
+    elif stack.time_ratio != 1.0:
         fusion = told.STACK_FUSED() if stack.fuses else told.STACK_UNFUSED()
-        yield told.STACK_OF_CAPTURE(stack=facts.stack, fusion=fusion, ratio=stack.time_ratio)
+        yield told.STACK_OF_CAPTURE(stack=name, fusion=fusion, ratio=stack.time_ratio)
+    if stack.expert_half_width and (program.kernels["group_description"] == EP_GROUP).any():
+        yield told.EXPERTS_OF_STACK(low=exp(-stack.expert_half_width), high=exp(stack.expert_half_width))
 
 
 def note_engine_pace(program: Program, gpu_us: ThreeTimes) -> Iterator[Message]:

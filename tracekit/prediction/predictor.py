@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import exp
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from tracekit.arrays import Bools
 from tracekit.comm import Cluster, ClusterError
 from tracekit.messages import Message, Value
 from tracekit.messages import layouts as layout_messages
+from tracekit.models.stacks import find_stack
 from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.missing_collectives import Inserter, find_missing_collectives
 from tracekit.parallelism.pipeline_parallel import Pipeline
@@ -34,6 +36,7 @@ from tracekit.prediction.experience import apply_scoreboard
 from tracekit.prediction.intervals import (
     KernelSums,
     bound_mean_step,
+    combine_ends,
     combine_step_ends,
     compute_end_factors,
     divide_sums,
@@ -225,11 +228,17 @@ class TargetPrediction:
         repeats = _merge_repeats([one.repeats for one in sums])
         bias = 1.0 if self._run.is_captured else find_known_bias(self._run.gpu, gpu)
         unknown = list_unknown_times(_compute_work_ratio(repeats), is_same_gpu=self._is_same_gpu and not self._layouts)
-        factors = _compute_factors(repeats, bias)
+        factors = _compute_factors(repeats, bias, self._get_common_half_width())
         replays = JobReplays(job, [replace(one, factors=factors, unknown_times=unknown) for one in items])
         step = replays.predict_step(self._host, self._get_stages(), self._list_prefetched_replays())
         is_moved = collectives is not None and bool(collectives["alone"].any())
         return self._describe(replays, self._compute_interval(step, sums, is_moved=is_moved), collectives, sums, clock)
+
+    def _get_common_half_width(self) -> float:
+        """Return the half-width of an error that all of the GPU's work has in common, beside those of its kernels."""
+        facts = self._run.program.trace.capture_facts
+        splits_experts = self._layouts is not None and self._layouts[1].expert_parallel_replicas > 1
+        return find_stack(facts.stack).expert_half_width if facts and splits_experts else 0.0
 
     def _list_parts(
         self, collectives: pl.DataFrame | None, of_stage: tuple[Layout, Layout] | None
@@ -477,7 +486,9 @@ def _merge_repeats(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(parts).group_by(keys, maintain_order=True).agg(pl.all().sum())
 
 
-def _compute_factors(sums: pl.DataFrame, known_bias: float) -> tuple[tuple[float, float], tuple[float, float]]:
+def _compute_factors(
+    sums: pl.DataFrame, known_bias: float, common: float = 0.0
+) -> tuple[tuple[float, float], tuple[float, float]]:
     """Compute the factors on kernel times at both ends of the interval, of the GPU's work and of collectives.
 
     Errors of one GPU's kernels are correlated, so each end scales all kernels by one factor: the one that the interval
@@ -486,11 +497,13 @@ def _compute_factors(sums: pl.DataFrame, known_bias: float) -> tuple[tuple[float
     Args:
         sums: Of all parts.
         known_bias: Ratio of measured to predicted times of other jobs on the target, which the interval holds.
+        common: Half-width, as a logarithm, of an error that all of the GPU's work has besides.
     """
     is_collective = sums["is_collective"].to_numpy()
     on_gpu = compute_end_factors(_sum_kernels(sums, ~is_collective), known_bias=known_bias)
     on_network = compute_end_factors(_sum_kernels(sums, is_collective), known_bias=1.0)
-    return (on_gpu[0], on_network[0]), (on_gpu[1], on_network[1])
+    low, high = combine_ends(1.0, [on_gpu, (exp(-common), exp(common))]) if common else on_gpu
+    return (low, on_network[0]), (high, on_network[1])
 
 
 def _sum_kernels(sums: pl.DataFrame, mine: Bools) -> KernelSums:
