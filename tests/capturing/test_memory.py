@@ -215,6 +215,25 @@ def capture_stacked(**options: bool) -> CapturedProgram:
     return capture(model, rows, training=True, optimizer="adamw", **options)
 
 
+class Looped(nn.Module):
+    """Layers that run twice in a pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in [*self.layers, *self.layers]:
+            x = layer(x)
+        return x
+
+
+def test_layers_that_run_twice_in_a_pass_tell_no_stages():
+    with torch.device("meta"):
+        model, rows = Looped(), torch.zeros(4, 8)
+    assert capture(model, rows, training=True).facts.layers is None
+
+
 def test_layers_tell_what_stages_hold():
     facts = capture_stacked().facts
     layers = facts.layers

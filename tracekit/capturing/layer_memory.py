@@ -81,7 +81,7 @@ class LayerMarks:
             self._back[number] = self._memory.position
 
     def measure(self, activations: Ints) -> LayerMemory | None:
-        """Measure what each layer keeps; None where there are no layers, or they don't run one after the other.
+        """Measure what each layer keeps; None where there are no layers, or they don't run once, one after the other.
 
         Args:
             activations: Bytes of activations after each change of memory.
@@ -90,11 +90,11 @@ class LayerMarks:
         if layers is None or len(self._ahead) != len(layers) + 1 or len(self._back) != len(layers):
             return None
         ahead, back = np.array(self._ahead), np.array([self._back[number] for number in range(len(layers))])
-        if (np.diff(ahead) < 0).any() or (np.diff(back) > 0).any() or back[-1] < ahead[-1]:
+        end = len(activations) - 1 if self._next_pass is None else self._next_pass
+        if (np.diff(ahead) < 0).any() or (np.diff(back) > 0).any() or back[-1] < ahead[-1] or end < back[0]:
             return None
         kept = np.diff(activations[ahead])
         before = activations[ahead[:-1]]
-        end = len(activations) - 1 if self._next_pass is None else self._next_pass
         ends = np.append(back[::-1][1:], end)[::-1]
         turned = np.array([activations[begin : end + 1].max() for begin, end in zip(back, ends, strict=True)])
         forward = np.array([activations[begin : end + 1].max() for begin, end in pairwise(ahead)])
