@@ -32,6 +32,10 @@ LOOKUPS = {
     "family": "embedding", "dtype": "fp32", "rows": 1e6, "cols": 128, "bytes": 3e8, "accessed_bytes": 6e8,
     "reuse_bytes": 1e7, "warp_clocks": 2e9, "serial_clocks": 20_000,
 }  # fmt: skip
+DELTA_RULE = {
+    "family": "linear_attention", "dtype": "bf16", "batch": 4, "heads": 32, "kv_heads": 16, "head_dim": 128,
+    "cols": 128,
+}  # fmt: skip
 KERNELS: dict[str, dict[str, object]] = {
     **{
         f"product {m}x{n}x{k} {dtype}": {"family": "gemm", "m": m, "n": n, "k": k, "dtype": dtype}
@@ -110,6 +114,22 @@ KERNELS: dict[str, dict[str, object]] = {
     },
     "PyTorch's layer norm": {"family": "norm", "part": "rows", **ROWS},
     "PyTorch's RMS norm": {"family": "norm", "part": "squares", **ROWS},
+    "delta rule over prompts": DELTA_RULE | {
+        "q_len": 2048, "part": "chunks", "rows": 8192, "bytes": 1.3e8, "flops": 6.4e10,
+    },
+    "delta rule, a token each": DELTA_RULE | {"q_len": 1, "part": "step", "rows": 4, "bytes": 1.7e7, "flops": 1.3e7},
+    "short convolution": DELTA_RULE | {
+        "q_len": 2048, "part": "convolution", "rows": 8192, "cols": 8192, "bytes": 2.7e8, "flops": 5.4e8,
+    },
+    "keys that an indexer selects": {
+        "family": "gemm", "part": "indexer", "dtype": "fp8", "batch": 1, "m": 65536, "n": 4096, "k": 128,
+        "bytes": 2.5e7,
+    },
+    "attention to selected keys": HEADS | {
+        "part": "sparse", "dtype": "bf16", "q_len": 1024, "kv_len": 8192, "window": 2048, "kv_heads": 1,
+        "head_dim": 544, "cache_width": 576, "causal": False,
+    },
+    "streams mixed into a layer": ROWS | {"family": "norm", "part": "hyper in", "dtype": "bf16"},
     **{
         f"copy {kind}": {"family": "memcpy", "bytes": 1e7, "copy_kind": kind}
         for kind in ("HtoD", "DtoH", "DtoD", "PtoP")
