@@ -68,7 +68,7 @@ def test_the_answer_comes_first(run, job, tmp_path, monkeypatch):
     answer = " ".join(screen[: screen.index("\n\n")].split())
     assert (code, answer[:26]) == (0, "2 × NVIDIA A100 SXM4 80 GB")
     assert "At $1.00 an hour" in answer
-    assert "it pays below $" in answer
+    assert "it is cheaper below $" in answer
     decision = json.loads((tmp_path / "out.json").read_text())["decision"]
     assert decision["targets"][0]["rank"] == 1
     assert decision["targets"][0]["dollars"] is None

@@ -18,6 +18,7 @@ from predictors.given_files import describe_failure, read_toml
 from tracekit.comm import Cluster, load_cluster
 from tracekit.comm.errors import ClusterError
 from tracekit.errors import RequestError
+from tracekit.format import shorten
 from tracekit.messages import Message
 from tracekit.messages import requests as messages
 from tracekit.messages.reports import PRICE_UNUSED, PRICES_OLD
@@ -25,6 +26,8 @@ from tracekit.numbers import NUMBER_PATTERN
 
 PRICE_TABLE = "dollars_an_hour"
 TEXT_KEYS = ("currency", "source")
+MAX_SHOWN_CHARS = 40
+"""Of what is no price."""
 MAX_AGE_DAYS = 90
 """Age above which prices are doubted: clouds changed theirs of GPUs several times a year."""
 
@@ -198,8 +201,14 @@ def parse_prices(texts: Iterable[str], file: PriceFile | None = None) -> GivenPr
 
 def _check_dollars(gpu: str, dollars: object) -> None:
     """Raise where an hour can't cost so much."""
-    if not isinstance(dollars, Real) or isinstance(dollars, bool) or not 0 <= float(dollars) < inf:
-        raise RequestError(messages.PRICE_NOT_DOLLARS(gpu=gpu, given=f"{dollars}"))
+    if isinstance(dollars, bool) or not isinstance(dollars, Real):
+        raise RequestError(messages.PRICE_NOT_DOLLARS(gpu=gpu, given=shorten(repr(dollars), MAX_SHOWN_CHARS)))
+    try:
+        amount = float(dollars)
+    except OverflowError:  # a whole number of Python's beyond all floats
+        amount = inf
+    if not 0 <= amount < inf:
+        raise RequestError(messages.PRICE_NOT_DOLLARS(gpu=gpu, given=f"{amount:g}"))
 
 
 def _merge_prices(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
