@@ -34,13 +34,14 @@ LEFT_OUT = {
     r"^calibrate --(trace|remove)": "changes with the GPUs of this machine",
 }
 """Commands that aren't run here, by a pattern, with the reason."""
-NEEDS = {r"\bconfig\.json|moe\.json": "transformers", r"timm:": "torchvision"}
+NEEDS = {r"\bconfig\.json|moe\.json|\w\.toml --cluster": "transformers", r"timm:": "torchvision"}
 """Packages without which a command is refused."""
 RECOMMENDER_TRACE = "sample_traces/recorded/h100-sxm_dlrm_train.json.gz"
 OTHER_TRACE = {
     r"--ep 8 --ep 64": EXPERTS_TRACE,
     r"--steps 7 ": STEPS_TRACE,
     r"^shard traces/": RECOMMENDER_TRACE,
+    r"traces/rank\*\.json\.gz": "traces/trace.json.gz",
     r"--gradient-compression": "sample_traces/recorded/h100-sxm_resnet50_train.json.gz",
 }
 """Commands for what the sample isn't: experts, as many steps, embedding tables, gradients of fp32."""
@@ -98,7 +99,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         shutil.copy(SAMPLE, folder / name)
     (folder / "traces").mkdir()
-    shutil.copy(SAMPLE, folder / "traces/rank0.json.gz")
     shutil.copy(SAMPLE, folder / "traces/trace.json.gz")
     (folder / "sample_traces").symlink_to(ROOT / "sample_traces")
     Model(2, trains=True).builder.save(folder / EXPERTS_TRACE)
@@ -131,7 +131,9 @@ def test_commands_run_in_the_order_of_the_page(page, files, monkeypatch, capsys)
         if any(re.search(one, command) and not importlib.util.find_spec(name) for one, name in NEEDS.items()):
             continue
         other = next((name for pattern, name in OTHER_TRACE.items() if re.search(pattern, command)), None)
-        words = shlex.split(re.sub(r"\btrace\.json\.gz|traces/", other, command) if other else command)
+        words = shlex.split(
+            re.sub(r"traces/rank\*\.json\.gz|\btrace\.json\.gz|traces/", other, command) if other else command
+        )
         writes = "-o" in words or words[0] in ("share", "redact")
         monkeypatch.setattr(sys, "argv", ["tracekit", *words, *["--force"] * writes])
         with pytest.raises(SystemExit) as ended:
