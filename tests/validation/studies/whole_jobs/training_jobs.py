@@ -239,7 +239,7 @@ def predict(command: str, folder: Path) -> tuple[tuple[float, float, float] | No
     done = CliRunner().invoke(app, ["predict", *words, "--json", "-q"])
     if done.exit_code:
         lines = done.output.strip().splitlines()
-        return None, lines[-1] if lines else repr(done.exception)
+        return None, lines[-1] if lines else str(done.exception)
     (target,) = json.loads(done.stdout)["targets"]
     return (target["step_time_us"], target["low_us"], target["high_us"]), ""
 
