@@ -140,6 +140,7 @@ def test_experts_are_shared_by_groups(run, tmp_path):
     assert "Take --ep as large as --tp, or a multiple" in err
 
 
+@pytest.mark.heavy
 def test_linear_attention_is_served(run, tmp_path):
     linear = {"full_attention_interval": 2, "linear_conv_kernel_dim": 4}
     linear |= {f"linear_num_{kind}_heads": 4 for kind in ("key", "value")}
@@ -163,6 +164,7 @@ def test_fp8_weights_of_the_config_are_read(run, tmp_path):
     assert "'gptq' is no precision" in run("serving", path, "-g", "h100-sxm")[2]
 
 
+@pytest.mark.heavy
 def test_stages_have_half_of_the_weights_and_of_the_requests_each(config, run):
     asked = ("serving", config, "-g", "h100-sxm", "--concurrency", 8, *SHORT, "--json")
     one, two = (json.loads(run(*asked, "--pp", stages)[1])["targets"][0] for stages in (1, 2))

@@ -38,6 +38,7 @@ def write_fit(folder: Path, law: str, floor: float, missed: float) -> None:
     rows.with_columns(pl.col("kinship").cast(pl.String)).write_parquet(folder / "scored.parquet")
 
 
+@pytest.mark.heavy
 def test_each_law_is_that_of_the_last_fit_of_it_and_others_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     fits = {"a": ("prefill", 8.0, 0.1), "b": ("decode", 9.0, 0.2), "c": ("prefill", 7.0, 0.3)}
     for name, (law, floor, missed) in fits.items():
