@@ -56,6 +56,12 @@ def _one_command_line() -> Iterator[None]:
         yield
 
 
+def list_real_traces() -> list[Path]:
+    """List the real traces by name, without execution traces; none where their folder isn't told."""
+    folder = os.environ.get(VARIABLE)
+    return sorted(path for path in Path(folder).glob("*.json.gz") if ".et." not in path.name) if folder else []
+
+
 @pytest.fixture(scope="session")
 def real_traces() -> Path:
     """The folder of real traces; tests that need it skip where it isn't there."""

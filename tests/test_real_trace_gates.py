@@ -1,6 +1,5 @@
 """What holds for any trace on any target: parts add up, more of a GPU is never slower, what is written reads back."""
 
-import os
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -10,17 +9,14 @@ import pytest
 import tracekit as tk
 from predictors.gpu_names import GPU_FILES
 from tests.asking import predict
-from tests.conftest import VARIABLE
+from tests.conftest import VARIABLE, list_real_traces
 from tracekit.export.kineto import render_predicted_trace
 from tracekit.reporting import Report, build_report
 from tracekit.run import MeasuredRun, prepare_run
 
-FOLDER = Path(os.environ.get(VARIABLE, ""))
 UNFIT = ("hta_cpu_only.json.gz", "hta_df_index_resolver_54mb.json.gz")
 """One has no GPU, one takes long and is like others."""
-NAMES = sorted(
-    path.name for path in FOLDER.glob("*.json.gz") if FOLDER.name and ".et." not in path.name and path.name not in UNFIT
-)
+NAMES = [path.name for path in list_real_traces() if path.name not in UNFIT]
 TARGETS = ("l4", "h100-sxm", "mi300x")
 SUMS = {"rel": 1e-6, "abs": 1e-3}
 """Times are whole nanoseconds."""
@@ -34,8 +30,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(name: str) -> MeasuredRun:
-    return prepare_run(tk.load(FOLDER / name))
+def run(name: str, real_traces: Path) -> MeasuredRun:
+    return prepare_run(tk.load(real_traces / name))
 
 
 @pytest.fixture(scope="module")

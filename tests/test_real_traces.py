@@ -10,6 +10,7 @@ import pytest
 
 import tracekit as tk
 from tests.asking import predict
+from tests.conftest import VARIABLE, list_real_traces
 from tracekit.analysis.binding_edges import run_self_check
 from tracekit.analysis.sensitivity import transplant
 from tracekit.errors import GpuError, NoGpuActivityError
@@ -19,8 +20,8 @@ from tracekit.trace import Trace
 
 pytestmark = pytest.mark.heavy
 
-FOLDER = Path(os.environ.get("TRACEKIT_REAL_TRACES", ""))
-ALL = sorted(p.name for p in FOLDER.glob("*.json.gz") if ".et." not in p.name) if FOLDER.name else []
+FOLDER = Path(os.environ.get(VARIABLE, ""))
+ALL = [path.name for path in list_real_traces()]
 WITH_GPU = [name for name in ALL if name != "hta_cpu_only.json.gz"]
 
 # Median-step error of the wait-free replay, percent; single-stream traces first.

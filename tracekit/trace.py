@@ -29,8 +29,8 @@ PEAK_MEMORY_KEY = "peak_memory"
 SYNTHETIC_KEY = "synthetic"
 """Metadata key of traces whose times nobody measured; it says who made them."""
 
-EXPORTED_KEY = "tracekit"
-"""Metadata key of predictions that tracekit wrote; it says which version did."""
+NOTES_KEY = "tracekit"
+"""Metadata key of what tracekit notes: facts of a recording, or which version wrote a prediction."""
 
 TABLE_NAMES = ("ops", "annotations", "calls", "activities", "syncs", "overheads", "frames")
 NAMED_TABLES = ("ops", "annotations", "calls", "activities")
@@ -167,7 +167,7 @@ class RankTrace:
     @property
     def is_exported(self) -> bool:
         """Whether it is a prediction that tracekit wrote, of the steps that were measured."""
-        return isinstance(self.metadata.get(EXPORTED_KEY), str)
+        return isinstance(self.metadata.get(NOTES_KEY), str)
 
     @property
     def capture_facts(self) -> CaptureFacts | None:
@@ -177,7 +177,7 @@ class RankTrace:
     @property
     def recorded_facts(self) -> Mapping[str, object]:
         """Facts that ``tracekit.record`` noted about machine, settings and steps; empty for other traces."""
-        noted = self.metadata.get("tracekit")
+        noted = self.metadata.get(NOTES_KEY)
         return noted if isinstance(noted, Mapping) else {}
 
     @property

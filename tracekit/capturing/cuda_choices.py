@@ -115,8 +115,7 @@ def attend(
     """
     if query.dim() != FUSED_DIMS:
         return attend_by_products(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    if half and attn_mask is None and query.shape[-1] == value.shape[-1] <= MAX_FLASH_WIDTH:
+    if _suits_flash(query, value, attn_mask):
         return torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[
             0
         ]
@@ -128,6 +127,17 @@ def attend(
     return torch.ops.aten._scaled_dot_product_efficient_attention(
         query, key, value, attn_mask, needs_grad, dropout_p, is_causal, scale=scale
     )[0]
+
+
+def _suits_flash(query: Tensor, value: Tensor, attn_mask: Tensor | None) -> bool:
+    """Return whether FlashAttention takes such tensors."""
+    is_half = query.dtype in (torch.float16, torch.bfloat16)
+    return (
+        query.dim() == FUSED_DIMS
+        and is_half
+        and attn_mask is None
+        and query.shape[-1] == value.shape[-1] <= MAX_FLASH_WIDTH
+    )
 
 
 def attend_by_products(
@@ -171,8 +181,7 @@ def attend_by_flash(
     Raises:
         CaptureError: It can't.
     """
-    takes = query.dim() == FUSED_DIMS and query.dtype in (torch.float16, torch.bfloat16) and attn_mask is None
-    if not takes or not query.shape[-1] == value.shape[-1] <= MAX_FLASH_WIDTH:
+    if not _suits_flash(query, value, attn_mask):
         raise CaptureError(messages.ATTENTION_NOT_FLASH(width=MAX_FLASH_WIDTH))
     return attend(query, key, value, attn_mask, *args, **kwargs)
 

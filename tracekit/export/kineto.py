@@ -21,7 +21,7 @@ from tracekit.prediction import Prediction
 from tracekit.program import Program
 from tracekit.replay.engine import Timeline
 from tracekit.schema import COLLECTIVE_COLUMNS, OP_INPUT_COLUMNS
-from tracekit.trace import EXPORTED_KEY, RankTrace
+from tracekit.trace import NOTES_KEY, RankTrace
 from tracekit.version import __version__
 
 GZIP_LEVEL = 6
@@ -56,7 +56,7 @@ def render_predicted_trace(target: Prediction, *, compress: bool = True) -> byte
         "record_shapes": int(program.trace.has_shapes),
         "deviceProperties": [{"id": 0, "name": target.target.gpu.gpu.name}],
         **_describe_rank(program.trace),
-        EXPORTED_KEY: __version__,
+        NOTES_KEY: __version__,
     }
     calls, activities = _build_calls(program, timeline, rows), _build_activities(program, timeline, rows)
     events = pl.concat(

@@ -161,7 +161,7 @@ def build_cost_columns(
         with_ends: Whether costs have their intervals, which are those of the step.
         with_throughput: Whether throughput has a column.
     """
-    yield from (one for one in _build_price_columns(report, brief=not with_ends) if with_throughput or not one.is_rate)
+    yield from (one for one in _build_price_columns(report, with_ends=with_ends) if with_throughput or not one.is_rate)
     for name in list_step_figures(report):
         column = STEP.columns[name]
         shown = show_step_figure(report.source, name)
@@ -169,7 +169,7 @@ def build_cost_columns(
         yield CostColumn(column.heading, shown, partial(show_step_figure, name=name), meaning)
 
 
-def _build_price_columns(report: TargetsReport, *, brief: bool) -> Iterator[CostColumn]:
+def _build_price_columns(report: TargetsReport, *, with_ends: bool) -> Iterator[CostColumn]:
     source, batch, decision = report.source, report.source.batch, report.decision
     if batch:
         yield CostColumn(
@@ -186,14 +186,14 @@ def _build_price_columns(report: TargetsReport, *, brief: bool) -> Iterator[Cost
         yield CostColumn(
             "$/1M" if batch else "$/1k steps",
             format_dollars(here.dollars),
-            lambda one: _format_dollars(targets[one.label].dollars, brief),
+            lambda one: _format_dollars(targets[one.label].dollars, with_ends),
             f"dollars for {priced} {decision.unit}{'' if batch else ' as traced (--samples N for a million samples)'}",
         )
     if here.price is not None:
         yield CostColumn(
             "pays below",
             "",
-            lambda one: _format_dollars(targets[one.label].break_even, brief),
+            lambda one: _format_dollars(targets[one.label].break_even, with_ends),
             "the price there at which it costs as much as here",
         )
     if decision.run_amount is not None:
@@ -201,14 +201,14 @@ def _build_price_columns(report: TargetsReport, *, brief: bool) -> Iterator[Cost
         yield CostColumn(
             "run",
             "" if here.run_hours is None else format_run_time(here.run_hours),
-            lambda one: _format_run(targets[one.label].run_hours, brief),
+            lambda one: _format_run(targets[one.label].run_hours, with_ends),
             f"time for {run}",
         )
         if has_prices(report):
             yield CostColumn(
                 "run $",
                 format_dollars(here.run_dollars),
-                lambda one: _format_dollars(targets[one.label].run_dollars, brief),
+                lambda one: _format_dollars(targets[one.label].run_dollars, with_ends),
                 f"dollars for {run}",
             )
     if has_prices(report):
@@ -220,16 +220,16 @@ def _build_price_columns(report: TargetsReport, *, brief: bool) -> Iterator[Cost
         )
 
 
-def _format_dollars(amount: Figure | None, brief: bool) -> str:
+def _format_dollars(amount: Figure | None, with_ends: bool) -> str:
     """Format dollars with their interval; a dash without a price."""
-    if amount is None or brief:
+    if amount is None or not with_ends:
         return format_dollars(amount.likely if amount else None)
     low, high = (format_dollars(end, like=amount.likely) for end in (amount.low, amount.high))
     return f"{format_dollars(amount.likely)} ({low}–{high})"
 
 
-def _format_run(hours: Figure | None, brief: bool) -> str:
-    return "" if hours is None else format_run_time(hours.likely if brief else hours.ordered)
+def _format_run(hours: Figure | None, with_ends: bool) -> str:
+    return "" if hours is None else format_run_time(hours.ordered if with_ends else hours.likely)
 
 
 def describe_batch(batch: StepBatch) -> str:
