@@ -4,22 +4,30 @@ PYTHON ?= python3
 VENV := .venv
 GPU_VENV := .venv-gpu
 BIN := $(VENV)/bin
+CORE := $(VENV)/.core
 INSTALLED := $(VENV)/.installed
 
 .PHONY: install demo test test-all check docs bench fuzz on-gpu clean
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml .ci/constraints.txt
+# What a prediction needs. An editable installation compiles its inner loops where it runs.
+$(CORE): pyproject.toml .ci/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "tracekit needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[dev]'
-	@# Without what it declares: a notebook server, of which its analyses need nothing.
-	$(BIN)/pip install --quiet --no-deps -c .ci/constraints.txt HolisticTraceAnalysis
-	touch $@
+	@echo "Installing tracekit into $(VENV): 0.5 GB, half a minute"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e .
+	@touch $@
 
-demo: install
+$(INSTALLED): $(CORE)
+	@echo "Installing what tests and checks need, PyTorch and a browser's driver among it: 2.6 GB, some minutes"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[dev]'
+	@# Without what it declares: a notebook server, of which its analyses need nothing.
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -c .ci/constraints.txt HolisticTraceAnalysis
+	@touch $@
+
+demo: $(CORE)
 	$(BIN)/tracekit demo --force
 
 test: install

@@ -8,7 +8,7 @@ import venv
 from pathlib import Path
 
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_transformer_train.json.gz"
-MAX_MB = 450
+MAX_MB = 340
 """Of all that the wheel brings, without pip."""
 COMMANDS = (
     ("predict", SAMPLE, "--gpu", "h100-sxm"),

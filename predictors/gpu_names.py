@@ -19,7 +19,7 @@ from predictors.gpu import DTYPES, LAPTOP_WORD, PCIE_LANE_GBPS, VENDORS, Gpu
 GPU_FILES = Path(__file__).with_name("gpus")
 """Those of the data base, named by their slugs."""
 
-_KEY_TYPES: Mapping[str, Mapping[str, type]] = {
+KEY_TYPES: Mapping[str, Mapping[str, type]] = {
     "": dict(name=str, vendor=str, architecture=str, compute_capability=str, year=int, aliases=list),
     "compute": {
         **dict(sms=int, boost_clock_mhz=float, vector_clock_mhz=float, warp_size=int, max_threads_per_sm=int),
@@ -33,6 +33,7 @@ _KEY_TYPES: Mapping[str, Mapping[str, type]] = {
     "tensor_tflops": dict.fromkeys(DTYPES, float),
     "interconnect": dict(pcie_gen=int, pcie_lanes=int, link=str, link_gbps=float, link_gpus=int),
 }
+"""Sections and keys of a GPU's file, with their types."""
 _CLOCKS, _TFLOPS, _SIZES = (1, 100_000), (1e-4, 1e6), (1e-3, 1e6)
 _RANGES: Mapping[str, tuple[float, float]] = {
     "year": (1990, 2100),
@@ -95,12 +96,12 @@ def read_gpu_file(path: Path) -> Gpu:
 
 def _check_keys(data: dict[str, Any], path: Path) -> None:
     """Complains of the first key that is missing, unknown or of the wrong kind."""
-    sections = {section: data.get(section, {}) for section in (*_KEY_TYPES, *_TEXT_SECTIONS) if section}
+    sections = {section: data.get(section, {}) for section in (*KEY_TYPES, *_TEXT_SECTIONS) if section}
     for section, table in sections.items():
         if not isinstance(table, dict):
             raise InvalidGpuFileError(path, f"{section} must be a table, [{section}]")
     sections[""] = {key: value for key, value in data.items() if key not in sections}
-    for section, kinds in _KEY_TYPES.items():
+    for section, kinds in KEY_TYPES.items():
         prefix = f"{section}." if section else ""
         if unknown := sorted(sections[section].keys() - kinds.keys()):
             raise InvalidGpuFileError(path, f"unknown key {prefix}{unknown[0]}; known are {', '.join(kinds)}")
@@ -175,8 +176,8 @@ def _build_gpu(slug: str, data: Mapping[str, Any]) -> Gpu:
 def _resolve_citations(data: Mapping[str, Any]) -> dict[str, str]:
     """Each number's citation: `sourced` names its source, by 'section.key' before by 'section'."""
     sourced, sources = data.get("sourced", {}), data.get("sources", {})
-    keys = [(section, key) for section in _KEY_TYPES if section for key in data.get(section, {})]
-    numbers = [(section, f"{section}.{key}") for section, key in keys if _KEY_TYPES[section][key] in (int, float)]
+    keys = [(section, key) for section in KEY_TYPES if section for key in data.get(section, {})]
+    numbers = [(section, f"{section}.{key}") for section, key in keys if KEY_TYPES[section][key] in (int, float)]
     named = {key: sourced.get(key, sourced.get(section)) for section, key in numbers}
     return {key: sources[source] for key, source in named.items() if source in sources}
 

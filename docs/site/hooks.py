@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -14,6 +15,12 @@ from docs.site.pages import PAGES, ROOT
 VALIDATION = Path("tests/validation")
 FOLDERS = ("notes", "results")
 """Of the validation: notes are written by hand, results by studies."""
+SEARCH: dict[str, dict[str, Any]] = {
+    **{folder: {"exclude": True} for folder in FOLDERS},
+    "how-to": {"boost": 2},
+    "tutorial": {"boost": 2},
+}
+"""By folder: the site's search leads to what users ask, and not to tables of studies."""
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -30,8 +37,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links that leave docs/ to the published ones, or leave their text alone."""
+    """Point links that leave docs/ to the published ones, or leave their text alone; weigh the page in the search."""
     here = page.file.src_uri
+    page.meta.setdefault("search", SEARCH.get(here.partition("/")[0], {}))
     source = f"{VALIDATION}/{here}" if here.partition("/")[0] in FOLDERS else f"docs/{here}"
 
     def replace(match: re.Match[str]) -> str:

@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import typer
 
 import tracekit
 from docs.site.gpu_accuracy import list_gpu_accuracy
-from docs.site.json_output import list_json_keys
+from docs.site.json_output import list_json_keys, read_attributes
 from docs.site.markdown import format_table
 from predictors import given_files as toml_bounds
+from predictors.gpu import Gpu
+from predictors.gpu_names import KEY_TYPES
 from tracekit import bounds, schema
 from tracekit.cli.app import app
 from tracekit.format import format_bytes
@@ -87,8 +90,29 @@ def list_gpus() -> str:
             "uncertain.",
             "",
             *format_table(headings, rows),
+            "",
+            "## Fields of a GPU's file",
+            "",
+            *format_table(("section", "field", "meaning"), [*_list_gpu_fields()]),
         )
     )
+
+
+def _list_gpu_fields() -> Iterator[tuple[str, str, str]]:
+    """Yield the fields of a GPU's file by section; units are the file's, meanings those of the class."""
+    meanings = read_attributes(Gpu)
+    for section, keys in KEY_TYPES.items():
+        if section.endswith("_tflops"):
+            yield f"`{section}`", ", ".join(f"`{dtype}`" for dtype in keys), meanings[section]
+            continue
+        for key in keys:
+            stem = re.sub(r"_(gb|mib|kib)$", "", key)
+            candidates = (key, f"{section}_{key}", f"{stem}_bytes", f"{section}_bytes")
+            yield (
+                f"`{section}`" * bool(section),
+                f"`{key}`",
+                next(meanings[name] for name in candidates if name in meanings),
+            )
 
 
 def list_clusters() -> str:

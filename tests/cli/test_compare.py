@@ -30,6 +30,15 @@ def test_two_traces(run, traces, tmp_path):
     assert data["matched"][0]["change_us"] == pytest.approx(100)
 
 
+def test_the_summary_of_a_merge_request(run, traces, tmp_path):
+    assert run("compare", *traces, "-o", tmp_path / "c.md")[0] == 0
+    lines = (tmp_path / "c.md").read_text().splitlines()
+    assert lines[0] == "# after: 1.11 ms, 9.86 % longer"
+    assert "| gemm | 1.00 ms | 1.10 ms | +100 µs | 1.10x |" in lines
+    (kernel,) = (line for line in lines if line.startswith("| aten::mm "))
+    assert kernel.endswith(" 4096×4096, 4096×4096 | 1.00 ms | 1.10 ms | +100 µs | 1.10x |")
+
+
 def test_of_what_traces_say_of_themselves_only_what_bears_on_the_run_is_compared(run, tmp_path):
     paths = []
     for run_of, cuda in enumerate((12040, 13000)):

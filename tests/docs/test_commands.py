@@ -2,14 +2,17 @@
 
 import importlib.util
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 import tracekit as tk
 from tests.docs.test_pages import COMMAND, ROOT, WRITTEN
@@ -24,6 +27,7 @@ SAMPLE = ROOT / "sample_traces/synthetic_transformer_train.json.gz"
 DECODE = ROOT / "sample_traces/recorded/h100-sxm_llama_decode.json.gz"
 EXPERTS_TRACE, STEPS_TRACE = "experts.json", "seven_steps.json"
 LEFT_OUT = {
+    r"^predict log/|profile_traces/": "reads what another tool wrote",
     r"s3://|tcp://|postgresql://|/lustre/": "reads an address that isn't there",
     r"^(serve|mcp)\b": "serves until it is stopped",
     r"^view |tracekit view": "opens a browser",
@@ -142,3 +146,22 @@ def test_commands_run_in_the_order_of_the_page(page, files, monkeypatch, capsys)
         if ended.value.code not in (0, None):
             failed.append(f"{command}: {ended.value.code}: {said.err.strip().splitlines()[-1:]}")
     assert failed == []
+
+
+def test_the_workflow_says_in_its_summary_what_became_slower(tmp_path):
+    page = (ROOT / "docs/how-to/use-in-ci.md").read_text()
+    workflow = yaml.safe_load(re.search(r"(?ms)^```yaml\n(.*?)^```", page).group(1))
+    step = next(step for step in workflow["jobs"]["compare"]["steps"] if step.get("name") == "compare")
+    for version, recorded_on in (("before", "h200-sxm"), ("after", "h100-sxm")):
+        (tmp_path / version).mkdir()
+        shutil.copy(ROOT / f"sample_traces/recorded/{recorded_on}_gpt2_train.json.gz", tmp_path / version)
+    summary = tmp_path / "summary.md"
+    environment = {
+        **os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
+        "RUNNER_TEMP": str(tmp_path), "GITHUB_STEP_SUMMARY": str(summary),
+    }  # fmt: skip
+    ended = subprocess.run(["bash", "-e", "-c", step["run"]], env=environment, capture_output=True, check=False)
+    assert ended.returncode == 3
+    assert re.match(r"# .*: 41\.7 ms, 45\.\d % longer\n", summary.read_text())
+    assert "| idle |" in summary.read_text()
+    assert (tmp_path / "changes.html").exists()

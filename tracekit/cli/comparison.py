@@ -86,7 +86,7 @@ def compare(
     from tracekit.reporting.comparison import compare as put_together
 
     limit = _parse_limit(fail_above)
-    paths = command.check_outputs((".json", ".html", ".txt"), (a, b))
+    paths = command.check_outputs((".json", ".html", ".md", ".txt"), (a, b))
     with command.show_progress() as stage:
         sides, names = [], set()
         for place in (a, b):
@@ -99,6 +99,7 @@ def compare(
         forms: dict[str, Callable[[Comparison, int], str]] = {
             ".json": render.as_json,
             ".html": render_comparison_page,
+            ".md": render.as_markdown,
             ".txt": lambda one, rows: as_text(render.render_comparison(one, rows)),
         }
         shared = remove_details(comparison, names)

@@ -1,4 +1,4 @@
-"""Render a comparison of two runs as text or JSON."""
+"""Render a comparison of two runs as text, Markdown or JSON."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -8,15 +8,24 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tracekit import format
+from tracekit.escape import to_markdown
 from tracekit.format import format_duration, format_interval, format_number, format_percent, format_quantity, shorten
 from tracekit.messages import Message
 from tracekit.messages import reports as told
 from tracekit.render.json import dump_document
-from tracekit.render.screen import Grid, make_grid
+from tracekit.render.markdown import format_table
+from tracekit.render.screen import ColumnKind, Grid, make_grid
 from tracekit.reporting.comparison import MIN_SHARED_PCT, Comparison, ComparisonSide, TimeChange
 
 MAX_NAME_CHARS = 60
 UNCHANGED_TOLERANCE_PCT = 0.05
+SHARE_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
+    ("where the time goes", "text"),
+    ("A", "figure"),
+    ("of A", "number"),
+    ("B", "figure"),
+    ("of B", "number"),
+)
 MIN_STEP_FRACTION = 0.002
 """Fraction of the longer step below which a part of the step gets no line."""
 
@@ -38,26 +47,37 @@ def render_comparison(comparison: Comparison, top: int) -> RenderableType:
 
 def _render_changes(comparison: Comparison, top: int) -> Iterator[RenderableType]:
     """Yield the tables of what changed: families, matched kernels, new and vanished kernels."""
-    yield _make_change_table("where the time goes", select_large_changes(comparison))
-    yield from _render_kernels(f"kernels in both, by change ({len(comparison.matched)})", comparison.matched[:top])
-    yield from _render_kernels(
-        f"{name_unmatched_kernels('B', 'A', comparison.a)} ({len(comparison.new)})", comparison.new[:top]
+    for number, (title, changes) in enumerate(_group_changes(comparison, top)):
+        if number:
+            yield Text()
+        yield _make_change_table(title, changes)
+
+
+def _group_changes(comparison: Comparison, top: int) -> Iterator[tuple[str, Sequence[TimeChange]]]:
+    """Yield the groups of what changed that hold something, with their titles."""
+    matched, new, vanished = comparison.matched, comparison.new, comparison.vanished
+    groups = (
+        ("where the time goes", select_large_changes(comparison)),
+        (f"kernels in both, by change ({len(matched)})", matched[:top]),
+        (f"{name_unmatched_kernels('B', 'A', comparison.a)} ({len(new)})", new[:top]),
+        (f"{name_unmatched_kernels('A', 'B', comparison.b)} ({len(vanished)})", vanished[:top]),
     )
-    yield from _render_kernels(
-        f"{name_unmatched_kernels('A', 'B', comparison.b)} ({len(comparison.vanished)})", comparison.vanished[:top]
-    )
+    yield from (group for group in groups if group[1])
 
 
 def _render_shares(comparison: Comparison) -> Grid:
     """Render where each step's time goes: the only statement possible about two different programs."""
-    table = make_grid(
-        ("where the time goes", "text"), ("A", "figure"), ("of A", "number"), ("B", "figure"), ("of B", "number")
-    )
+    table = make_grid(*SHARE_COLUMNS)
+    for row in _format_shares(comparison):
+        table.add_row(*row)
+    return table
+
+
+def _format_shares(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     for row in select_large_changes(comparison):
         sides = ((row.a_us, comparison.a), (row.b_us, comparison.b))
         times = (("–", "") if us is None else (format_duration(us), format_step_share(us, side)) for us, side in sides)
-        table.add_row(row.what, *(cell for pair in times for cell in pair))
-    return table
+        yield (row.what, *(cell for pair in times for cell in pair))
 
 
 def format_step_share(us: float, side: ComparisonSide) -> str:
@@ -184,23 +204,48 @@ def select_large_changes(comparison: Comparison) -> list[TimeChange]:
     return [change for change in comparison.parts if max(change.a_us or 0.0, change.b_us or 0.0) >= least]
 
 
-def _render_kernels(title: str, changes: Sequence[TimeChange]) -> Iterator[RenderableType]:
-    if changes:
-        yield Text()
-        yield _make_change_table(title, changes)
-
-
 def _make_change_table(title: str, changes: Sequence[TimeChange]) -> Grid:
     table = make_grid((title, "text"), ("A", "figure"), ("B", "figure"), ("change", "number"), ("B/A", "number"))
+    for row in _format_changes(changes):
+        table.add_row(*row)
+    return table
+
+
+def _format_changes(changes: Sequence[TimeChange]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each change: what, its time in A and in B, the difference, the ratio."""
     for change in changes:
-        table.add_row(
+        yield (
             shorten(change.what, MAX_NAME_CHARS),
             "–" if change.a_us is None else format_duration(change.a_us),
             "–" if change.b_us is None else format_duration(change.b_us),
             format.format_change(change.change_us),
             f"{change.b_us / change.a_us:.2f}x" if change.a_us and change.b_us else "",
         )
-    return table
+
+
+def as_markdown(comparison: Comparison, top: int) -> str:
+    """Return the comparison for a merge request or the summary of a CI job."""
+    return "\n".join(_generate_markdown(comparison, top)) + "\n"
+
+
+def _generate_markdown(comparison: Comparison, top: int) -> Iterator[str]:
+    a, b = comparison.a, comparison.b
+    change = f", {describe_step_change(comparison)}" if comparison.alike else ""
+    yield from (f"# {to_markdown(f'{b.label}: {format_duration(b.step_time_us)}{change}')}", "")
+    yield to_markdown(f"A is {a.label}, {format_duration(a.step_time_us)}; B is {b.label}.")
+    for line in _render_verdict(comparison):
+        yield from ("", to_markdown(line.plain))
+    doubts = [warning.render(escape=to_markdown) for warning in find_comparison_warnings(comparison)]
+    differences = [to_markdown(line.plain) for line in _render_differences(comparison)]
+    if doubts or differences:
+        yield from ("", *(f"- {line}" for line in (*doubts, *differences)))
+    if not comparison.alike:
+        headings = [heading for heading, _ in SHARE_COLUMNS]
+        yield from ("", *format_table(headings, [*_format_shares(comparison)]))
+        return
+    for title, changes in _group_changes(comparison, top):
+        rows = [*_format_changes(changes)]
+        yield from ("", *format_table((title, "A", "B", "change", "B/A"), rows))
 
 
 def _serialize_side(side: ComparisonSide) -> dict[str, Any]:
