@@ -89,7 +89,12 @@ _DTYPE_CLASS = {
     "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "mxfp8": "fp8",
     "3xtf32": "half", "int4_wo": "w4a16", "w4a16_mxfp4": "w4a16", "w4afp8": "w4a8", "w4a8_mxfp4_mxfp8": "w4a8",
 }  # fmt: skip
-_LAW_OF_PART = {"sums": "reduction", "column sums": "reduction", "fused": "reduction", "scaling": "elementwise"}
+LIBRARY_PART = "library"
+"""``part`` of a norm whose rows a library's kernel holds in registers: cuDNN's, TransformerEngine's, Apex'."""
+_LAW_OF_PART = {
+    "sums": "reduction", "column sums": "reduction", "fused": "reduction", "scaling": "elementwise",
+    LIBRARY_PART: "elementwise",
+}  # fmt: skip
 UNMEASURED_LAWS = GROUPED_LAW, DEPTHWISE_LAW = "grouped", "depthwise"
 """Laws of cuDNN's convolutions of groups, and of gradients of depthwise ones, that only whole jobs were measured of."""
 LINEAR_LAWS = CHUNKS_LAW, STEP_LAW, CONVOLUTION_LAW = tuple(f"linear {part}" for part in LINEAR_PARTS)
@@ -129,9 +134,10 @@ def complete_columns(kernels: pl.DataFrame) -> pl.DataFrame:
         ``distinct_bytes`` (null: of all different rows); ``streamed_bytes`` are those side by side in the memory.
         ``host_bytes`` go over the link to the host's memory and aren't in ``bytes``.
         ``part`` is the role of a norm's kernel: 'sums', 'column sums' or
-        'scaling' where several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm. It is
-        'fused' for a norm, softmax or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else
-        null. ``covered_m`` and ``covered_n`` of a GEMM without a shape are the sides of an output that its blocks cover
+        'scaling' where several kernels make up the norm, 'rows' or 'squares' for PyTorch's own layer or RMS norm,
+        'library' for the kernel over rows of cuDNN's, TransformerEngine's or Apex'. It is 'fused' for a norm, softmax
+        or reduction that a compiler generated, 'tree' for PyTorch's own reduction, else null. ``covered_m`` and
+        ``covered_n`` of a GEMM without a shape are the sides of an output that its blocks cover
         with their tiles, which is about as large as its own. ``tokens`` of a GEMM or MoE kernel without a shape are
         those of the batch that it ran for. Of linear attention ``part`` is one of ``linear_attention.LINEAR_PARTS``,
         ``heads`` and ``head_dim`` are those of values, ``kv_heads`` those of keys, ``cols`` keys' width or a

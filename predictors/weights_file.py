@@ -77,10 +77,12 @@ class LawConstants:
         return FittedKernels(self.releases[gpu.slug]) if gpu.slug in self.releases else self.find_alike_kernels(gpu)
 
     def find_alike_kernels(self, gpu: Hardware) -> FittedKernels:
-        """Return the engines' kernels that were measured on the GPUs of an architecture; of none of them, on any."""
+        """Return the engines' kernels that were measured on the GPUs of an architecture; else of the vendor, or any."""
         if gpu.architecture not in self._kernels_by_architecture:
-            alike = [of for slug, of in self.releases.items() if load_hardware(slug).architecture == gpu.architecture]
-            self._kernels_by_architecture[gpu.architecture] = join_kernels(alike or self.releases.values())
+            by_gpu = {load_hardware(slug): of for slug, of in self.releases.items()}
+            alike = [of for one, of in by_gpu.items() if one.architecture == gpu.architecture]
+            of_vendor = [of for one, of in by_gpu.items() if one.gpu.vendor == gpu.gpu.vendor]
+            self._kernels_by_architecture[gpu.architecture] = join_kernels(alike or of_vendor or by_gpu.values())
         return self._kernels_by_architecture[gpu.architecture]
 
     @functools.cached_property

@@ -53,6 +53,10 @@ CYCLES_PER_BLOCK, CYCLES_PER_THREAD, FULL_SM_THREADS = 250.0, 1.1, 2048.0
 """What an SM takes for a block whose threads sum up together, and for each thread of it, where 2,048 threads run at
 once: fitted to short rows by ``reduce_kernel`` in jobs on B200, A100 and V100, and to layer norms over few columns."""
 
+LIBRARY_GRADIENT_RATIO = 1.2
+"""Time of a library's kernel for a norm's gradient over that of a plain pass over the bytes; a second one, for the
+weights', takes 5 to 6 us. It rests on cuDNN's RMS norms: chosen on two of H200, GB200 and GB300, 1.15 to 1.25, and
+both together are 6, 6 and 8 % off on the third (tests/validation/notes/tried_kernels.md). 1 switches it off."""
 DEPTHWISE_GRADIENT_RATIO = 4.5
 """Of a gradient's time over that of going through its bytes once: what timm's tables of training on an RTX 3090 (AMP,
 channels last, cuDNN 8.3) leave for it of MobileNetV2, EfficientNet-B0 and MobileNetV3 is 3.7, 4.9 and 6.8."""
@@ -67,6 +71,7 @@ def compute_stream_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerm
     - The instructions of a depthwise convolution grow with the side of its window.
     - The sums of a norm wait for each element.
     - A thread that has much more to do than the others takes its clocks, however little the rest is.
+    - A library's gradient of a norm takes longer than its bytes.
     - Sums of columns over many rows take as long as the threads of their few blocks wait for loads.
     """
     sums, columns = x["sums"] > 0, x["column_sums"] > 0
@@ -80,7 +85,8 @@ def compute_stream_terms(x: Columns, gpu: Hardware, c: Constants) -> LatencyTerm
     x = {**x, "elements": np.where(sums | columns, x["work_bytes"] / x["size"], x["elements"])}
     alone = np.where(sums, SUMMED_ELEMENTS_PER_CYCLE * x["size"] / L2_BYTES_PER_SM_CLOCK, c["alone"])
     c = {**c, "alone": np.where(columns, 1.0, alone)}
-    return _compute_streamed_terms(x, gpu, c, per_element, _count_generated_passes(x, gpu), x["serial_clocks"])
+    passes = np.where(x["library_gradient"] > 0, LIBRARY_GRADIENT_RATIO, _count_generated_passes(x, gpu))
+    return _compute_streamed_terms(x, gpu, c, per_element, passes, x["serial_clocks"])
 
 
 def _count_window_elements(x: Columns) -> Floats:

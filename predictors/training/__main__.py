@@ -1,7 +1,8 @@
-"""`python -m predictors.training fit|evaluate|merge|check`: makes weights, tables of their errors, and checks them.
+"""`python -m predictors.training fit|evaluate|join|merge|check`: makes weights, tables of errors, and checks them.
 
 fit        makes weights and their card from the measurements of public sources
 evaluate   makes the tables of their errors alone
+join       adds a vendor's only measured GPU to a fit, of which nothing else changes
 merge      puts the laws of several fits into the shipped weights
 check      fails for each engine's release on a GPU of whose kernels too few are inside their interval
 
@@ -19,14 +20,15 @@ from pathlib import Path
 import polars as pl
 
 from predictors.errors import PredictorError
-from predictors.gpu_names import load_gpu
+from predictors.gpu_names import list_gpus, load_gpu
 from predictors.gpu_order import save_gpu_order
 from predictors.training import published, traces
 from predictors.training.cells import find_misfits, read_cells, summarise_cells
 from predictors.training.download import find_source
 from predictors.training.evaluate import summarise_by_library, summarise_errors, summarise_views, tell_as_traces
 from predictors.training.fit import load_measurements
-from predictors.training.fit_all import fit_all, join_fits, replace_laws
+from predictors.training.fit_all import fit_all, join_fits, replace_laws, replace_widths
+from predictors.training.joined import JOINED_VENDORS, join_to_weights
 from predictors.training.order import derive_gpu_order
 from predictors.training.report import format_card, format_markdown
 from predictors.training.widths import compute_coverage
@@ -73,6 +75,11 @@ def _build_parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--out", type=Path, required=True, help="folder for the weights, or for the tables")
         command.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
+    join = commands.add_parser("join")
+    join.set_defaults(run=_run_join)
+    join.add_argument("fit", type=Path, help="folder that `fit` wrote")
+    join.add_argument("--data", required=True, nargs="+", help="as of fit")
+    join.add_argument("--out", type=Path, required=True, help="folder for the weights, their card and tables")
     merge = commands.add_parser("merge")
     merge.set_defaults(run=_run_merge)
     merge.add_argument(
@@ -109,6 +116,18 @@ def _fit(args: argparse.Namespace) -> tuple[Sequence[str], Weights, pl.DataFrame
         raise ValueError(f"no measurements of {', '.join(sorted(unknown))}")
     weights, rows = fit_all({law: measured[law] for law in args.law or measured}, args.jobs)
     return held_out, weights, rows
+
+
+def _run_join(args: argparse.Namespace) -> None:
+    slugs = [slug for slug in list_gpus() if load_gpu(slug).vendor in JOINED_VENDORS]
+    measured = load_measurements([find_source(name) for name in args.data], gpus=slugs)
+    known = load_weights(args.fit)
+    fits = join_to_weights(known, pl.read_parquet(args.fit / SCORED_TABLE), measured)
+    fitted, rows = join_fits([fits], known)
+    fitted = replace_widths(fitted, known)
+    _write_weights(fitted, rows, (), args.out, keep_others=True)
+    _write_tables(fitted, rows, args.out)
+    _warn_of_misfits(args.out)
 
 
 def _run_merge(args: argparse.Namespace) -> None:

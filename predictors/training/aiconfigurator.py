@@ -24,6 +24,8 @@ SYSTEM_FOLDERS = (
 """In a checkout, until 2026 and since, and in the wheel aiconfigurator-core: system/framework/version/table_perf.txt
 (CSV) or .parquet, today within a folder for the kind of kernel; `latency` in milliseconds."""
 WHEEL_SUFFIX = ".whl"
+_SYSTEMS = {"b60": "arc-pro-b60"}
+"""System -> slug, where its name alone is that of no GPU."""
 TABLE_FILES = {
     "gemm": "gemm_perf", "attention_context": "context_attention_perf", "encoder_attention": "encoder_attention_perf",
     "attention_generation": "generation_attention_perf", "latent_context": "context_mla_perf",
@@ -217,7 +219,7 @@ def _read_file(path: Traversable, system: str, framework: str, version: str) -> 
     missing = {"window_size": pl.lit(0), "step": pl.lit(0), "power": pl.lit(None, pl.Float64)}
     frame = frame.with_columns(
         *(value.alias(column) for column, value in missing.items() if column not in frame.columns),
-        system=pl.lit(system),
+        system=pl.lit(_SYSTEMS.get(system, system)),
         framework=pl.lit(framework),
         version=pl.lit(version),
         dtype=dtype.replace(_DTYPES),

@@ -76,7 +76,7 @@ def cross_validate(law: str, parts: Sequence[LawMeasurements]) -> tuple[LawFit, 
     measured = {p.gpu: p for p in parts if not p.is_published_rate}
     tests = {gpu: sample_test_shapes(p) for gpu, p in measured.items()}
     base = pl.concat([_score_with_source(everything, everything, test, []) for test in tests.values()])
-    rows = [base.join(_count_fitted(measured.values()), on=_CELL, how="left", nulls_equal=True)]
+    rows = [base.join(count_fitted(measured.values()), on=_CELL, how="left", nulls_equal=True)]
     alone: dict[str, LawFit] = {}
     for held in _list_hold_outs(parts):
         left = [p for p in parts if p.gpu not in held]
@@ -95,13 +95,14 @@ def cross_validate(law: str, parts: Sequence[LawMeasurements]) -> tuple[LawFit, 
         if part.gpu in alone:
             others = {gpu: of_gpu for gpu, of_gpu in missed.items() if measured[gpu].board != part.board}
             without = replace(alone[part.gpu], spread=_fit_spread_of_blocks(law, others, spread))
-            rows.append(_score_calibrated(without, everything, part, tests[part.gpu]))
+            rows.append(score_calibrated(without, everything, part, tests[part.gpu]))
     sparse = sorted(p.gpu for p in measured.values() if p.table.height < MIN_KERNELS)
     fitted = replace(everything.fitted, sparse=sparse)
     return replace(everything, fitted=fitted, spread=spread), pl.concat(rows, how="diagonal_relaxed")
 
 
-def _count_fitted(parts: Iterable[LawMeasurements]) -> pl.DataFrame:
+def count_fitted(parts: Iterable[LawMeasurements]) -> pl.DataFrame:
+    """Count the measurements of each GPU's engines and releases, as ``fitted``."""
     counted = [
         part.table.group_by("engine", "release").agg(fitted=pl.len()).with_columns(gpu=pl.lit(part.gpu))
         for part in parts
@@ -178,23 +179,23 @@ def sample_test_shapes(part: LawMeasurements) -> LawMeasurements:
     return LawMeasurements(test.gpu, sample_rows(test.table, MAX_TEST_ROWS, MAX_UNNAMED_TEST_ROWS))
 
 
-def _score_calibrated(fitted: LawFit, launches: LawFit, part: LawMeasurements, held: LawMeasurements) -> pl.DataFrame:
+def score_calibrated(fitted: LawFit, launches: LawFit, part: LawMeasurements, held: LawMeasurements) -> pl.DataFrame:
     """Scores of a GPU left out on which a few training shapes of each framework were measured, one by one."""
     scored = []
     for framework, weights in calibrate_frameworks(fitted, launches, part):
         tests = held.table.filter(pl.col("framework").eq_missing(pl.lit(framework))).with_columns(release=_NO_RELEASE)
         # A kernel that the GPU runs under another law (fp32 in TF32) calibrates that law.
         if not tests.is_empty() and (fitted.law, part.gpu) in weights.calibrated:
-            scored.append(_score_kernels(fitted, launches, LawMeasurements(part.gpu, tests), weights))
+            scored.append(score_kernels(fitted, launches, LawMeasurements(part.gpu, tests), weights))
     return pl.concat(scored) if scored else pl.DataFrame()
 
 
 def _score_with_source(
     fitted: LawFit, launches: LawFit, part: LawMeasurements, others: Sequence[LawMeasurements]
 ) -> pl.DataFrame:
-    rows = _score_kernels(fitted, launches, part)
+    rows = score_kernels(fitted, launches, part)
     sources = [
-        _build_source_columns(_score_kernels(fitted, launches, other), other.hardware, part.hardware)
+        _build_source_columns(score_kernels(fitted, launches, other), other.hardware, part.hardware)
         for other in _choose_sources(part, others, launches)
     ]
     if not sources:
@@ -227,9 +228,10 @@ def _choose_sources(
     return [other for other in found if not other.table.is_empty()]
 
 
-def _score_kernels(
+def score_kernels(
     fitted: LawFit, launches: LawFit, part: LawMeasurements, weights: Weights | None = None
 ) -> pl.DataFrame:
+    """Score measured kernels of one GPU by a fit: the columns of :func:`cross_validate` but for those of a source."""
     gpu, law, weights = part.hardware, fitted.law, weights or fitted.weights
     rows = build_law_inputs(part.table)
     columns = rows.to_columns(gpu)

@@ -151,6 +151,12 @@ class LawFit:
         return merge_fits([self])
 
 
+def extract_fit(weights: Weights, law: str) -> LawFit:
+    """Return the fit that a law's weights were made of; what launches took isn't kept."""
+    trees = {name.partition("/")[0]: of for name, of in weights.corrections.items() if name.partition("/")[2] == law}
+    return LawFit(law, weights.laws[law], {}, trees.pop("all"), trees, weights.spreads.get(law))
+
+
 def merge_fits(fits: Sequence[LawFit]) -> Weights:
     """Weights from fitted laws, without interval widths."""
     return Weights(
@@ -164,14 +170,17 @@ def merge_fits(fits: Sequence[LawFit]) -> Weights:
     )
 
 
-def load_measurements(data: Sequence[Path], hold_out: Collection[str] = ()) -> dict[str, list[LawMeasurements]]:
+def load_measurements(
+    data: Sequence[Path], hold_out: Collection[str] = (), gpus: Collection[str] | None = None
+) -> dict[str, list[LawMeasurements]]:
     """Measurements by law, one element per GPU and one for its published rates, without the GPUs held out.
 
     Args:
         data: Folders, see ``datasets.load_datasets``.
         hold_out: Slugs.
+        gpus: Slugs of the GPUs to load; all by default.
     """
-    rows = load_datasets(*data)
+    rows = load_datasets(*data, gpus=gpus)
     table = prepare_kernels(rows).hstack(rows.select("gpu", "source", "latency_us"))
     amd = [gpu for gpu in table["gpu"].unique() if load_hardware(gpu).gpu.vendor == "amd"]
     table = table.with_columns(name_miopen_laws(pl.col("gpu").is_in(amd)))
@@ -251,6 +260,12 @@ def _fit_corrections(
         if sum(s.target.size for s in alike) >= settings.min_own_rows:
             own[architecture] = settings.own(*_pool_targets(alike))
     return LawFit(law, replace(fitted, taught=taught, releases=list_releases(law, parts)), launches, shared, own)
+
+
+def fit_own_trees(law: str, part: LawMeasurements, fitted: LawConstants) -> SymmetricTrees:
+    """Fit the correction of an architecture to one GPU's measurements, none of which includes a launch."""
+    targets = _compute_targets(law, part, fitted, {}, TREE_ROWS_PER_KERNEL)
+    return choose_tree_settings(law).own(*_pool_targets([targets]))
 
 
 def list_releases(law: str, parts: Sequence[LawMeasurements]) -> dict[str, dict[str, list[float]]]:

@@ -13,6 +13,7 @@ import polars as pl
 
 from predictors.training.evaluate import cross_validate
 from predictors.training.fit import LawFit, LawMeasurements, merge_fits, refit_corrections
+from predictors.training.joined import join_and_score, split_joined
 from predictors.training.widths import fit_intervals
 from predictors.weights_file import Weights
 
@@ -38,8 +39,12 @@ def fit_all(data: dict[str, list[LawMeasurements]], jobs: int = 2) -> tuple[Weig
 
 def _fit_and_score(law: str, parts: list[LawMeasurements]) -> tuple[LawFit, pl.DataFrame]:
     start = time.perf_counter()
-    fitted, rows = cross_validate(law, parts)
-    ships = refit_corrections(fitted, parts)
+    shared, joined = split_joined(parts)
+    fitted, rows = cross_validate(law, shared)
+    ships = refit_corrections(fitted, shared)
+    for part in joined:
+        ships, more = join_and_score(ships, part)
+        rows = pl.concat([rows, more], how="diagonal_relaxed")
     print(f"{law}: {sum(part.table.height for part in parts):,} rows, {time.perf_counter() - start:.0f} s", flush=True)  # noqa: T201
     return ships, rows
 
@@ -101,4 +106,15 @@ def replace_laws(shipped: Weights, fitted: Weights) -> Weights:
         shared={**shared, **fitted.shared},
         transfer={**shipped.transfer, **fitted.transfer},
         spreads={**shipped.spreads, **fitted.spreads},
+    )
+
+
+def replace_widths(fitted: Weights, known: Weights) -> Weights:
+    """Return a fit with the widths that other weights have; it keeps its own of the laws and vendors that they lack."""
+    return replace(
+        fitted,
+        intervals={**fitted.intervals, **known.intervals},
+        centres={**fitted.centres, **known.centres},
+        shared={**fitted.shared, **known.shared},
+        transfer={**fitted.transfer, **known.transfer},
     )

@@ -37,6 +37,8 @@ COOL_RATE_PRIOR = (0.05, 0.05)
 """Prior of the compute rate of a GPU that was idle before over that of one at work, as a logarithm."""
 LAUNCH_US_PRIOR = (10.0, 0.8)
 """Prior of what an eager measurement has on top of the kernel: the CPU's launch."""
+FIXED_SD = 1e-3
+"""Prior standard deviation of constants that are as they were fitted before."""
 DERIVATIVE_STEP = 1e-4
 MAX_EVALUATIONS, MAX_WARM_START_EVALUATIONS, MIN_MISFIT_CHANGE = 25, 6, 1e-4
 
@@ -99,6 +101,27 @@ def fit_law(
     rated = {slug: fitted.gpu[slug] for slug in fitted.gpu.keys() - problem.measured}
     gpu = {slug: fitted.gpu[slug] for slug in sorted(problem.measured)}
     return replace(fitted, gpu=gpu, rated=rated), problem.get_launch_us(found)
+
+
+def fit_gpu_alone(law: Law, part: LawData, near: LawConstants) -> LawConstants:
+    """Fit the offsets of one GPU, the first of its class, and leave the constants of the others as they are.
+
+    Args:
+        law: The law.
+        part: Measurements of the GPU.
+        near: The constants that all others have.
+
+    Returns:
+        These, and the offsets of the GPU, its class and its architecture.
+    """
+    problem = _AddedGpuProblem(law, part, near)
+    found = problem.to_constants(_minimise(problem, problem.priors[:, 0], MAX_EVALUATIONS))
+    return replace(
+        near,
+        tensor_class={**near.tensor_class, **found.tensor_class},
+        gpu={**near.gpu, **found.gpu},
+        architecture={**near.architecture, **_compute_architecture_offsets([part], found)},
+    )
 
 
 def _minimise(problem: _LawFitProblem, start: Floats, evaluations: int) -> Floats:
@@ -244,6 +267,25 @@ class _LawFitProblem:
             throttles = who in self.measured and load_hardware(who).gpu.tdp_w <= LOW_POWER_W
             return 0.0, LOW_POWER_SD if throttles else VECTOR_GPU_SD
         return 0.0, EFFECT_SD[scope]
+
+
+class _AddedGpuProblem(_LawFitProblem):
+    """The offsets of one GPU and its class, with all other constants held."""
+
+    def __init__(self, law: Law, part: LawData, near: LawConstants) -> None:
+        self._near = near
+        super().__init__(law, [part])
+
+    def _list_parameters(self) -> list[ParameterName]:
+        return [name for name in super()._list_parameters() if name[0] != "stack"]
+
+    def _get_prior(self, name: ParameterName) -> tuple[float, float]:
+        scope, who, constant = name
+        if scope == "base":
+            return self._near.base[constant], FIXED_SD
+        if scope == "framework":
+            return self._near.framework.get(who, {}).get(constant, 0.0), FIXED_SD
+        return 0.0, AMD_CLASS_SD if scope == "tensor_class" else EFFECT_SD[scope]
 
 
 class _PartModel:

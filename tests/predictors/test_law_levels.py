@@ -114,6 +114,7 @@ KERNELS: dict[str, dict[str, object]] = {
     },
     "PyTorch's layer norm": {"family": "norm", "part": "rows", **ROWS},
     "PyTorch's RMS norm": {"family": "norm", "part": "squares", **ROWS},
+    "a library's norm, backward": {"family": "norm", "part": "library", "direction": "backward", **ROWS},
     "delta rule over prompts": DELTA_RULE | {
         "q_len": 2048, "part": "chunks", "rows": 8192, "bytes": 1.3e8, "flops": 6.4e10,
     },

@@ -126,6 +126,20 @@ def test_a_layer_norm_over_several_axes_has_long_rows_of_a_block_each():
     )
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void layer_norm::ln_bwd_kernel<layer_norm::Kernel_traits<__nv_bfloat16, __nv_bfloat16>>",
+        "void transformer_engine::normalization::rmsnorm_bwd_tuned_kernel<transformer_engine::Traits>",
+        "void cuComputeGradInput<float, float, float>(float const*, float const*)",
+        "cudnn_generated_fort_native_rms_norm_bwd_sm90_kernel0_0",
+    ],
+)
+def test_kernels_over_rows_of_libraries_are_told(name: str):
+    row = kernel_of("aten::native_layer_norm_backward", name, [[64, 128]], [FLOAT])
+    assert (row["family"], row["part"], row["direction"]) == ("norm", "library", "backward")
+
+
 @pytest.mark.parametrize("name", ["per_fused__fused_rms_norm_add_3", "red_fused__log_softmax_4", "red_fused_sum_1"])
 def test_reductions_norms_and_softmax_that_a_compiler_generated_are_told(name: str):
     name = f"triton_{name}"

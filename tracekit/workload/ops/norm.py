@@ -4,6 +4,7 @@ import math
 import re
 from typing import NamedTuple
 
+from predictors.kernels import LIBRARY_PART
 from tracekit.workload.ops.memory_traffic import (
     Columns,
     build_traffic_columns,
@@ -23,6 +24,11 @@ ROWS_PART, SQUARES_PART = "rows", "squares"
 """Part of a kernel of PyTorch's own layer norm, or of its RMS norm, which only sums squares."""
 ROW_KERNELS = re.compile(r"vectorized_layer_norm|layer_norm_grad_input")
 """Kernels of both, with a small block per row (ATen/native/cuda/layer_norm_kernel.cu)."""
+LIBRARY_KERNELS = re.compile(
+    r"cudnn_generated\w*(?:layer|rms)_?norm|layer_norm::ln_[fb]wd_(?:\w*tuned_|general_)?kernel|"
+    r"transformer_engine::normalization::\w*(?:ln|rmsnorm)_[fb]wd_(?:tuned|general)|cuApply(?:Layer|RMS)Norm|cuComputeGradInput"
+)
+"""Kernels over rows of cuDNN, of FlashAttention's and Apex' fast layer norm, of TransformerEngine and of Apex."""
 BATCH_NORMS = ("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
 GROUP_NORMS = ("aten::native_group_norm", "aten::native_group_norm_backward")
 
@@ -127,7 +133,9 @@ def compute_partial_norm(signature: Signature, kernel: str, item_bytes: int, roo
 
 
 def classify_row_norm(op: str, kernel: str) -> str | None:
-    """Classify a kernel of PyTorch's own norms over rows; ``None`` for any other kernel."""
+    """Classify a kernel of PyTorch's own norms over rows, or of a library's; ``None`` for any other kernel."""
+    if LIBRARY_KERNELS.search(kernel):
+        return LIBRARY_PART
     if not ROW_KERNELS.search(kernel):
         return None
     return SQUARES_PART if "rms_norm" in op else ROWS_PART
