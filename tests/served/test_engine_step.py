@@ -48,6 +48,9 @@ LATENT = {
 }
 
 
+INDEXED = {**LATENT, "model_type": "deepseek_v32", "index_topk": 512, "index_n_heads": 8, "index_head_dim": 128}
+
+
 def write(folder: Path, config: dict[str, Any]) -> str:
     path = folder / "config.json"
     path.write_text(json.dumps(config), encoding="utf-8")
@@ -62,6 +65,42 @@ def tabulate(config: str, step: EngineStep, precision: str | None = None, cache:
 
 def list_gemms(kernels: pl.DataFrame) -> list[tuple[int, ...]]:
     return kernels.filter(family="gemm").select("m", "n", "k").rows()
+
+
+@pytest.mark.parametrize(
+    ("step", "rows", "scored"),
+    [
+        (EngineStep(sequences=4, tokens=1, context=999), 4, (4, 8, 1000, 128, 4 * (1000 * 4 + 1008 * 128))),
+        (EngineStep(sequences=1, tokens=64, context=0), 64, (1, 512, 32, 128, 64 * 32 * 4 + 576 * 128)),
+    ],
+)
+def test_an_indexer_selects_the_keys_of_each_token(
+    tmp_path: Path, step: EngineStep, rows: int, scored: tuple[int, ...]
+) -> None:
+    """All tokens work on the cache, 512 keys each, however many there are."""
+    kernels = tabulate(write(tmp_path, INDEXED), step)
+    scores = kernels.filter(part="indexer")
+    assert scores.select("batch", "m", "n", "k", "bytes").rows() == [scored] * LAYERS
+    assert scores["dtype"].unique().to_list() == ["fp8"]
+    attention = kernels.filter(family="attention")
+    batch, each = (rows, 1) if step.tokens == 1 else (1, rows)
+    seen = max(step.context + step.tokens, 512)
+    assert attention.select("part", "batch", "q_len", "kv_len", "window", "heads", "kv_heads").rows() == (
+        [("sparse", batch, each, seen, 512, HEADS, 1)] * LAYERS
+    )
+    assert attention.select("head_dim", "cache_width").rows() == [(144, 160)] * LAYERS
+    gemms = list_gemms(kernels)
+    for product in ((rows, 8 * 128, 384), (rows, 128, HIDDEN), (rows, 8, HIDDEN), (rows, 128, 64), (rows, 64, 128)):
+        assert gemms.count(product) == LAYERS
+    assert not kernels.filter(family="gemm", n=HEADS * 128).height
+    assert kernels["work_from"].null_count() == 0
+
+
+def test_an_indexers_matrices_are_among_the_weights(tmp_path: Path) -> None:
+    plain, indexed = (
+        read_served_model(write(tmp_path, config), None, None).count_parameters() for config in (LATENT, INDEXED)
+    )
+    assert indexed - plain == LAYERS * (8 * 128 * 384 + HIDDEN * (128 + 8))
 
 
 def test_dense_decode(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ SIZES = {
 
 def read(**changes: object) -> ModelConfig:
     """Read a small model."""
-    return parse_model_config(json.dumps(SIZES | changes).encode(), "config.json")
+    return parse_model_config(json.dumps(SIZES | changes).encode(), "config.json", indexed=True)
 
 
 def compute(model: ModelConfig, ranks: int = 1, item_bytes: float = 2.0) -> CacheMemory:
@@ -91,6 +91,14 @@ def test_latent_attention_caches_one_row_whatever_the_ranks(cache_type: str, ite
     latent = read(model_type="deepseek_v2", q_lora_rank=None, num_key_value_heads=8, **sizes)
     for ranks in (1, 8):
         assert compute(latent, ranks, CACHE_BYTES[cache_type]).token_bytes == 3 * 576 * item_bytes
+
+
+def test_an_indexers_keys_lie_in_the_cache_in_fp8_with_a_scale() -> None:
+    """Beside 576 numbers in 16 bits, 128 bytes and 4 in each of three layers."""
+    sizes = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
+    indexer = {"index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128}
+    indexed = read(model_type="deepseek_v32", q_lora_rank=None, num_key_value_heads=8, **sizes, **indexer)
+    assert compute(indexed, 1, 2).token_bytes == 3 * (576 * 2 + 132)
 
 
 def test_weights_are_counted_from_the_sizes() -> None:

@@ -45,6 +45,21 @@ class LatentAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class Indexer:
+    """What selects the keys of sparse attention, by scores of small queries and keys, as DeepSeek-V3.2 does.
+
+    Attributes:
+        heads: Heads of its queries; all ranks have all.
+        width: Width of a head and of its one key.
+        selected: Keys that each query attends to.
+    """
+
+    heads: int
+    width: int
+    selected: int
+
+
+@dataclass(frozen=True, slots=True)
 class LinearAttention:
     """Linear attention with a matrix for each head as its state: the gated delta rule, or Mamba-2.
 
@@ -79,8 +94,9 @@ GATED_SHARED_MODEL_TYPES = ("qwen2_moe", "qwen3_next", "qwen3_5")
 """Models with a gate of one column on the expert that all tokens pass through."""
 NORMED_QUERY_MODEL_TYPES = ("qwen3", "gemma3")
 """Models that normalise each head of queries and keys; others say it (``use_qk_norm``)."""
+INDEXER_KEY = "index_topk"
 UNKNOWN_MIXERS = {
-    "index_topk": "sparse attention with an indexer",
+    INDEXER_KEY: "sparse attention with an indexer",
     "linear_attn_config": "Kimi's delta attention",
     "mamba_dt_rank": "Mamba's first version",
     "attn_type_list": "lightning attention",
@@ -112,6 +128,7 @@ class TransformerLayer:
         chunk: Keys after whose multiples attention begins anew; None where it doesn't.
         latent: What the cache holds in place of keys and values, if so.
         linear: Linear attention in place of attention, if so.
+        indexer: What selects the keys of latent attention, if so.
         is_query_normed: Whether each head of queries and keys is normalised.
     """
 
@@ -129,6 +146,7 @@ class TransformerLayer:
     chunk: int | None = None
     latent: LatentAttention | None = None
     linear: LinearAttention | None = None
+    indexer: Indexer | None = None
     is_query_normed: bool = False
 
     @property
@@ -184,8 +202,14 @@ def read_config_text(path: str | Path) -> bytes:
         raise ModelConfigError(messages.CONFIG_UNREADABLE(path=str(path), reason=describe_failure(error))) from error
 
 
-def parse_model_config(text: bytes, name: str) -> ModelConfig:
+def parse_model_config(text: bytes, name: str, *, indexed: bool = False) -> ModelConfig:
     """Parse a ``config.json``.
+
+    Args:
+        text: Its text.
+        name: Its name in messages.
+        indexed: Whether latent attention to keys that an indexer selects is taken: an engine's step is built of it, but
+            a trace's kernels aren't told apart.
 
     Raises:
         ModelConfigError: It isn't a configuration, a size is missing or impossible, or the model has layers of a kind
@@ -201,12 +225,13 @@ def parse_model_config(text: bytes, name: str) -> ModelConfig:
         given = given | given["text_config"]
     if not isinstance(given, dict):
         raise ModelConfigError(messages.CONFIG_NOT_JSON(path=name))
-    return _ConfigReader(given, name).read()
+    return _ConfigReader(given, name, indexed=indexed).read()
 
 
 class _ConfigReader:
-    def __init__(self, given: Mapping[str, Any], name: str) -> None:
+    def __init__(self, given: Mapping[str, Any], name: str, *, indexed: bool) -> None:
         self._given = given
+        self._has_indexer = indexed and bool(given.get(INDEXER_KEY)) and bool(given.get("kv_lora_rank"))
         self._name = name
         classes = given.get("architectures")
         self._architecture = str(classes[0] if isinstance(classes, list) and classes else given.get("model_type", "?"))
@@ -217,6 +242,8 @@ class _ConfigReader:
             raise ModelConfigError(messages.CONFIG_SIZE(path=self._name, key="num_hidden_layers", value=str(count)))
         kinds, has_mlp = self._list_layers(count)
         unknown = [name for key, name in UNKNOWN_MIXERS.items() if self._given.get(key)]
+        if self._has_indexer:
+            unknown.remove(UNKNOWN_MIXERS[INDEXER_KEY])
         unknown += [kind for kind in kinds if any(other in kind for other in UNKNOWN_LAYER_TYPES)]
         if unknown:
             self._refuse_layers(unknown[0])
@@ -281,6 +308,7 @@ class _ConfigReader:
             chunk=self._find_chunk(index, kind),
             latent=None if linear or not self._given.get("kv_lora_rank") else self._read_latent(),
             linear=linear,
+            indexer=self._read_indexer() if self._has_indexer and not linear else None,
             is_query_normed=bool(self._given.get("use_qk_norm", self._is_of_type(NORMED_QUERY_MODEL_TYPES))),
         )
 
@@ -292,6 +320,10 @@ class _ConfigReader:
             rotated=self._get_size("qk_rope_head_dim"),
             value=self._get_size("v_head_dim"),
         )
+
+    def _read_indexer(self) -> Indexer:
+        heads, width = self._get_size("index_n_heads"), self._get_size("index_head_dim")
+        return Indexer(heads, width, self._get_size(INDEXER_KEY))
 
     def _read_linear(self, kind: str) -> LinearAttention | None:
         if LINEAR_ATTENTION in kind:

@@ -8,7 +8,8 @@ fuse them: query, key and value in one, gate and input of an MLP in one. Between
     add-norm, rows that are sampled, logits, softmax, choice                                   at the end
 
 What of it an engine fuses is in :data:`ENGINES`. With latent attention, sequences that decode work on the compressed
-cache, prompts on keys and values of each head; a step of both has both. Linear attention has a short convolution and a
+cache, prompts on keys and values of each head; a step of both has both. Where an indexer selects the keys, both work
+on the cache, each token on those selected for it. Linear attention has a short convolution and a
 delta rule or Mamba-2 between its matrices.
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 from tracekit.capturing.calls import Call
 from tracekit.messages import layouts
 from tracekit.messages import serving as messages
-from tracekit.models.llm import LinearAttention, ModelConfig, TransformerLayer
+from tracekit.models.llm import Indexer, LatentAttention, LinearAttention, ModelConfig, TransformerLayer
 from tracekit.parallelism.layout import LayoutError
 from tracekit.served.model import (
     ACTIVATION_BYTES,
@@ -41,7 +42,7 @@ from tracekit.served.model import ATTENTION as ATTENTION_PART
 from tracekit.workload.work_inference import model_roles as roles
 
 HALF, SINGLE, NARROW, INTEGER = "c10::BFloat16", "float", "c10::Float8_e4m3fn", "long int"
-UNQUANTISED = (roles.LOGITS, roles.ROUTER, roles.SHARED_GATE, roles.ABSORB, roles.EXPAND)
+UNQUANTISED = (roles.LOGITS, roles.ROUTER, roles.SHARED_GATE, roles.ABSORB, roles.EXPAND, roles.INDEX_WEIGHTS)
 """Matrices that quantised checkpoints leave in 16 bits."""
 PART_OF_ROLE: Mapping[str, str] = {
     **dict.fromkeys((roles.MLP_IN, roles.MLP_OUT), DENSE),
@@ -369,7 +370,7 @@ class _KernelList:
         self, layer: TransformerLayer, role: str, n: int, k: int, follows_norm: bool
     ) -> Iterator[EngineKernel]:
         """Yield a matrix product, and what the engine launches before and after it."""
-        rows = self._count_pairs(layer) if role == roles.EXPERTS_OUT else _count_rows(role)
+        rows = self._count_pairs(layer) if role == roles.EXPERTS_OUT else _count_rows(role, layer)
         if role in roles.OF_EXPERTS and self._engine.expert_ranks > 1:
             n, k = _find_whole_expert(layer, role, self._config.hidden)
         if role == roles.EXPERTS_IN:
@@ -396,7 +397,7 @@ class _KernelList:
             op, kernel = self._ops.quantise
             yield EngineKernel(op, ((rows, k), (rows, k), (1,)), (NARROW, HALF, SINGLE), kernel, needs=rows.of)
         yield self._build_product(layer, role, (n, k), precision)
-        if role == roles.ABSORB and layer.latent:
+        if role == roles.ABSORB and layer.latent and not layer.indexer:
             heads, of_head = roles.split(layer.heads, self._ranks), layer.latent.plain + layer.latent.value
             size = heads * of_head, layer.latent.kv_rank
             expanded = roles.KEYS_AND_VALUES
@@ -435,7 +436,7 @@ class _KernelList:
 
     def _build_product(self, layer: TransformerLayer, role: str, size: tuple[int, int], precision: str) -> EngineKernel:
         n, k = size
-        rows = _count_rows(role)
+        rows = _count_rows(role, layer)
         types = (NARROW if precision in QUANTISED else HALF,) * 2
         told = json.dumps(precision)
         if role in roles.OF_EXPERTS:
@@ -597,6 +598,10 @@ class _KernelList:
             yield EngineKernel(
                 op, (stored, row, stored, stored, (TOKENS,)), (HALF, HALF, cache, cache, INTEGER), kernel
             )
+        if layer.indexer and latent:
+            yield from self._select_keys(layer.indexer, latent.rotated)
+            yield from self._attend_to_selected(layer.indexer, latent, heads, cache)
+            return
         keys = Size("keys", chunk=layer.chunk or 0)
         decoded = (kv_heads, layer.head_dim, 0)
         read = decoded
@@ -617,6 +622,43 @@ class _KernelList:
                 needs=batch.of,
             )
 
+    def _select_keys(self, indexer: Indexer, turned: int) -> Iterator[EngineKernel]:
+        """Yield what an indexer does between its matrices and attention: its queries and keys, scores, the choice."""
+        op, kernel = self._ops.normalise
+        key: Shape = (TOKENS, indexer.width)
+        yield EngineKernel(op, (key, key, (indexer.width,)), (HALF,) * 3, kernel)
+        op, kernel = self._ops.rotate
+        queries: Shape = (TOKENS, indexer.heads * turned)
+        table: tuple[Shape, ...] = ((TOKENS,), queries, (TOKENS, turned), (), (TOKENS, turned))
+        yield EngineKernel(op, table, (INTEGER, HALF, HALF, "Scalar", HALF), kernel)
+        op, kernel = self._ops.quantise
+        for rows in (Size("tokens", indexer.heads), TOKENS):
+            cast: Shape = (rows, indexer.width)
+            yield EngineKernel(op, (cast, cast, (1,)), (NARROW, HALF, SINGLE), kernel)
+        for batch, each, seen in _list_sequences():
+            scored: tuple[Shape, ...] = ((batch, each, indexer.heads, indexer.width), (batch, seen, indexer.width))
+            yield EngineKernel("tracekit::index_scores", scored, (NARROW, NARROW), "gemm", needs=batch.of)
+            chosen: tuple[Shape, ...] = ((batch, each, seen), (batch, each, indexer.selected))
+            yield EngineKernel("tracekit::select_keys", chosen, (SINGLE, "int"), "topk_kernel", needs=batch.of)
+
+    def _attend_to_selected(
+        self, indexer: Indexer, latent: LatentAttention, heads: int, cache: str
+    ) -> Iterator[EngineKernel]:
+        for batch, each, seen in _list_sequences():
+            yield EngineKernel(
+                "tracekit::sparse_attention",
+                ((batch, each, heads, latent.cached), (batch, seen, 1, latent.cached)),
+                (HALF, cache),
+                "sparse_mla_fwd",
+                (str(indexer.selected), str(latent.kv_rank)),
+                needs=batch.of,
+            )
+
+
+def _list_sequences() -> tuple[tuple[Size, int | Size, Size], ...]:
+    """List sequences that decode and prompts, each with its number, its queries, and its keys."""
+    return (SEQUENCES, 1, Size("keys")), (Size("prompts"), Size("each"), Size("each"))
+
 
 def _list_modes(engine: ServingEngine) -> tuple[tuple[str, str], ...]:
     """List DeepEP's modes, each with the size of a step that it is for; none where collectives exchange tokens."""
@@ -633,10 +675,10 @@ def _find_whole_expert(layer: TransformerLayer, role: str, hidden: int) -> tuple
     return (2 if layer.is_gated else 1) * layer.mlp_width, hidden
 
 
-def _count_rows(role: str) -> Size:
+def _count_rows(role: str, layer: TransformerLayer) -> Size:
     """Return the rows of a matrix product's input."""
-    if role in (roles.ABSORB, roles.EXPAND):
-        return SEQUENCES
+    if role in roles.PER_HEAD:
+        return TOKENS if layer.indexer else SEQUENCES
     return {roles.KEYS_AND_VALUES: NEW, roles.LOGITS: SAMPLED}.get(role, TOKENS)
 
 

@@ -16,6 +16,9 @@ vLLM logs 0.5 to 1.5 GiB of graphs and memory that isn't PyTorch's on H100; a ju
 STATE_BYTES = 4
 """Of an element of linear attention's state, which engines keep in fp32."""
 
+INDEX_SCALE_BYTES = 4
+"""Of the scale of an indexer's key, whose elements are in fp8 whatever the cache is (vLLM, SGLang)."""
+
 
 class ServingError(TracekitError):
     """A model can't be served as it is asked."""
@@ -94,11 +97,12 @@ def compute_cache_memory(
     full = [one for one in model.layers if one.linear is None and not one.window]
     windowed = [one for one in model.layers if one.linear is None and one.window]
     states = [one for one in model.layers if one.linear is not None]
+    indexed = sum(one.indexer.width + INDEX_SCALE_BYTES for one in full if one.indexer)
     return CacheMemory(
         usable_bytes=share * gpu.memory_bytes,
         weight_bytes=weight_bytes,
         working_bytes=working,
-        token_bytes=sum(count_cached(one, ranks) for one in full) * cache_item_bytes / stages,
+        token_bytes=(sum(count_cached(one, ranks) for one in full) * cache_item_bytes + indexed) / stages,
         fixed_bytes=sum(_count_state(one) for one in states) * STATE_BYTES / ranks / stages,
         window_bytes=sum(count_cached(one, ranks) * (one.window or 0) for one in windowed) * cache_item_bytes / stages,
     )

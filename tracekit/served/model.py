@@ -135,4 +135,7 @@ def _count_mixer_weights(layer: TransformerLayer, hidden: int) -> float:
     query = heads * (latent.plain + latent.rotated)
     queries = latent.query_rank * (hidden + query) if latent.query_rank else hidden * query
     keys = hidden * latent.cached + latent.kv_rank * heads * (latent.plain + latent.value)
-    return queries + keys + heads * latent.value * hidden
+    indexer = layer.indexer
+    scored = indexer.heads * indexer.width * (latent.query_rank or hidden) if indexer else 0
+    scored += hidden * (indexer.width + indexer.heads) if indexer else 0
+    return queries + keys + heads * latent.value * hidden + scored

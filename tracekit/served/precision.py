@@ -44,7 +44,7 @@ def parse_served_model(text: bytes, name: str, precision: str | None, cache_type
         RequestError: A format is unknown.
         ModelConfigError: As :func:`tracekit.models.llm.parse_model_config`.
     """
-    config = parse_model_config(text, name)
+    config = parse_model_config(text, name, indexed=True)
     check_formats(precision, cache_type)
     quantised = _find_quantisation(text)
     if precision is None and quantised:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from predictors.kernels import SPARSE_LAW
 from tracekit.workload.ops.memory_traffic import Columns, Formula
 from tracekit.workload.ops.registry import op
 from tracekit.workload.signature import Signature, Tensor
@@ -430,6 +431,24 @@ def _compute_fused(signature: Signature) -> Columns | None:
     columns = _build_function_columns(q, k, width, causal, signature)
     masks = [tensor for tensor in signature.tensors if tensor.shape[-2:] == (q[1], k[1])][:1]
     return columns | build_mask_columns(masks, columns) | bracket
+
+
+@op("tracekit::sparse_attention", family="attention", unread=PAGED)
+def _compute_sparse(signature: Signature) -> Columns | None:
+    """Compute attention to selected keys: queries [sequences, tokens, heads, width], cache [sequences, keys, 1, width].
+
+    How many keys are selected for a query, and the values' part of a key, follow. Places beyond the keys that there
+    are are worked on as well.
+    """
+    q, k = signature.get_shape(0), signature.get_shape(1)
+    selected, values = signature.get_integer(2), signature.get_integer(3)
+    if not q or not k or len(q) != 4 or len(k) != 4 or not selected or not values:
+        return None
+    keys = (k[0], max(k[1], selected), *k[2:])
+    columns = build_attention_columns(
+        q, keys, (q[3] + values) // 2, causal=False, backward=False, window=selected, paged=True
+    )
+    return {**columns, "part": SPARSE_LAW, "cache_width": k[3]}
 
 
 @op("tracekit::paged_attention", family="attention", unread=PAGED)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from predictors.kernels import INDEXER_LAW
 from tracekit.workload.ops import gemm_sequences
 from tracekit.workload.ops.elementwise import broadcast_shapes
 from tracekit.workload.ops.gemm_sequences import TokenSpread
@@ -406,6 +407,10 @@ EXPERT_FORMATS = {"int4": "int4_wo", "mxfp4": "w4a16_mxfp4"}
 """Formats of experts' weights that products in 16 bits unpack, as the laws of whole layers of experts name them."""
 
 
+SCORE_BYTES = ITEM_BYTES["fp32"]
+"""Of an indexer's scores."""
+
+
 @op("tracekit::quantised_linear", family="gemm")
 def _compute_quantised_linear(signature: Signature) -> Columns | None:
     """Compute a captured engine's GEMM of input [m, k] and weight [k, n], in the precision of its last argument."""
@@ -413,6 +418,22 @@ def _compute_quantised_linear(signature: Signature) -> Columns | None:
     if left is None or right is None or len(left) != 2 or len(right) != 2:
         return None
     return {"batch": 1, "m": left[0], "n": right[1], "k": left[1], **_name_precision(dtype)}
+
+
+@op("tracekit::index_scores", family="gemm")
+def _compute_index_scores(signature: Signature) -> Columns | None:
+    """Compute an indexer's scores: queries [sequences, tokens, heads, width], keys [sequences, keys, width].
+
+    A query of a prompt sees the keys before it, half of them on average. Scores are summed up over heads.
+    """
+    q, k = signature.get_shape(0), signature.get_shape(1)
+    if not q or not k or len(q) != 4 or len(k) != 3:
+        return None
+    (sequences, each, heads, width), keys = q, k[1]
+    seen = keys - each // 2
+    moved = each * seen * SCORE_BYTES + (each * heads + keys) * width
+    sizes = {"batch": sequences, "m": each * heads, "n": seen, "k": width}
+    return {**sizes, "bytes": sequences * moved, "part": INDEXER_LAW, "dtype": "fp8"}
 
 
 @op("tracekit::expert_gemm", family="gemm")

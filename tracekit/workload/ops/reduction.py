@@ -12,6 +12,7 @@ from tracekit.workload.ops.memory_traffic import (
     TrafficFormula,
     build_traffic_columns,
     find_largest,
+    make_single_pass,
     sum_bytes,
 )
 from tracekit.workload.ops.registry import op, other_ops_of
@@ -236,3 +237,6 @@ op(
     "aten::avg_pool2d_backward", "aten::avg_pool3d_backward", "aten::_adaptive_avg_pool2d_backward",
     family="reduction",
 )(_make_backward(1))  # fmt: skip
+
+
+op("tracekit::select_keys", family="reduction")(make_single_pass(1))  # scores, and the places of the highest

@@ -26,7 +26,9 @@ ABSORB, EXPAND = "absorb", "expand"
 """Of latent attention in a decode batch, a GEMM per head: queries into the space of the cache, the output out of it."""
 PER_HEAD = (ABSORB, EXPAND)
 LINEAR_IN, LINEAR_GATES = "linear in", "linear gates"
-BEFORE_MIXER = (QKV, COMPRESS, QUERY, KEYS_AND_VALUES, ABSORB, LINEAR_IN, LINEAR_GATES)
+OF_INDEXER = INDEX_QUERY, INDEX_KEY, INDEX_WEIGHTS = "index query", "index key", "index weights"
+"""Of what selects the keys of sparse attention."""
+BEFORE_MIXER = (QKV, COMPRESS, QUERY, KEYS_AND_VALUES, ABSORB, LINEAR_IN, LINEAR_GATES, *OF_INDEXER)
 IN_ROLES = (MLP_IN, SHARED_IN, EXPERTS_IN)
 """GEMMs that an activation follows."""
 START, ATTENTION = "start", "attention"
@@ -125,7 +127,13 @@ def _iter_before(layer: TransformerLayer, fusion: Fusion, hidden: int, ranks: in
         for role, width in zip((LINEAR_IN, LINEAR_GATES), list_linear_widths(layer.linear, ranks), strict=False):
             yield role, width, hidden
     elif layer.latent:
-        yield from _iter_latent(layer.latent, split(layer.heads, ranks), fusion, hidden)
+        found = [*_iter_latent(layer.latent, split(layer.heads, ranks), fusion, hidden)]
+        yield from found[:-1]
+        if layer.indexer:
+            yield INDEX_QUERY, layer.indexer.heads * layer.indexer.width, layer.latent.query_rank or hidden
+            yield INDEX_KEY, layer.indexer.width, hidden
+            yield INDEX_WEIGHTS, layer.indexer.heads, hidden
+        yield found[-1]
     else:
         for width in _list_qkv_widths(layer, fusion, ranks):
             yield QKV, width, hidden
