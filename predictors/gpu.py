@@ -14,6 +14,8 @@ PCIE_LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 VENDORS = {"nvidia": r"\d+\.\d", "amd": r"gfx[0-9a-f]{3,4}", "intel": r"(?:acm|bmg|pvc)[a-z0-9-]*"}
 """Vendors, each with the pattern of its compute capabilities."""
 
+CPU_VENDOR = "cpu"
+"""What stands for the vendor of a CPU, which is no GPU vendor's."""
 _BASE_FORMATS = {"fp8_block": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "3xtf32": "tf32"}
 _BLOCK_SCALED_FORMATS = ("mxfp8", "mxfp4", "nvfp4")
 """Formats whose scales the matrix units apply themselves, as only those do that have FP4."""
@@ -38,13 +40,13 @@ class Gpu:
     Attributes:
         slug: Canonical name, such as 'h100-sxm'.
         name: Display name.
-        vendor: 'nvidia', 'amd' or 'intel'.
+        vendor: 'nvidia', 'amd' or 'intel'; of a CPU 'cpu'.
         architecture: Generation, such as 'hopper' or 'cdna3'.
         compute_capability: Such as '9.0'; on AMD and Intel the compiler's target, such as 'gfx942' or 'bmg-g21'.
         year: Year of the launch.
         aliases: Other spellings: driver names, board numbers, names in other tools.
         sms: Streaming multiprocessors; on AMD compute units, or the work-group processors that HIP counts from RDNA on;
-            on Intel Xe cores.
+            on Intel Xe cores; of a CPU its cores.
         boost_clock_mhz: Clock of the printed tensor peaks, and of the vector peaks unless ``vector_clock_mhz`` differs.
         vector_clock_mhz: Clock of the printed vector and FP64 peaks.
         warp_size: Threads per warp.
@@ -111,6 +113,11 @@ class Gpu:
             vector_tflops={dtype: fraction * peak for dtype, peak in self.vector_tflops.items()},
             tensor_tflops={dtype: fraction * peak for dtype, peak in self.tensor_tflops.items()},
         )
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is a CPU: its cores stand in place of SMs, and its kernels are PyTorch's ops."""
+        return self.vendor == CPU_VENDOR
 
     @property
     def is_laptop(self) -> bool:

@@ -12,9 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from predictors.cpu_files import CPU_FILES, KEYS, OPTIONAL_KEYS, UNITS, build_cpu, list_cpus, split_cores
 from predictors.errors import AmbiguousGpuError, InvalidGpuFileError, UnknownGpuError
 from predictors.given_files import read_toml
-from predictors.gpu import DTYPES, LAPTOP_WORD, PCIE_LANE_GBPS, VENDORS, Gpu
+from predictors.gpu import CPU_VENDOR, DTYPES, LAPTOP_WORD, PCIE_LANE_GBPS, VENDORS, Gpu
 
 GPU_FILES = Path(__file__).with_name("gpus")
 """Those of the data base, named by their slugs."""
@@ -52,6 +53,13 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     **{f"{section}.{dtype}": _TFLOPS for section in ("vector_tflops", "tensor_tflops") for dtype in DTYPES},
     "interconnect.pcie_gen": (1, 100),
     "interconnect.pcie_lanes": (1, 1024),
+    "compute.cores": (1, 10_000),
+    "compute.clock_mhz": _CLOCKS,
+    "memory.channels": (1, 1000),
+    "memory.l2_mib_per_core": _SIZES,
+    "memory.l3_mib": _SIZES,
+    "memory.l3_cores": (1, 10_000),
+    **{f"tflops.{dtype}": _TFLOPS for dtype in DTYPES},
     "interconnect.link_gbps": (0.1, 1e6),
     "interconnect.link_gpus": (1, 1e6),
 }
@@ -81,6 +89,11 @@ def read_gpu_file(path: Path) -> Gpu:
     Raises:
         InvalidGpuFileError: The file cannot be read, is no TOML, or has a missing or wrong key.
     """
+    return _read_file(path)
+
+
+def _read_file(path: Path, cores: int | None = None) -> Gpu:
+    """Read the file of a GPU, or of a CPU of which ``cores`` are used; None for all."""
     try:
         data = read_toml(path)
     except FileNotFoundError:
@@ -89,31 +102,40 @@ def read_gpu_file(path: Path) -> Gpu:
         raise InvalidGpuFileError(path, f"can't be read: {error.strerror}") from error
     except ValueError as error:
         raise InvalidGpuFileError(path, str(error)) from error
-    _check_keys(data, path)
     slug = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")
+    if data.get("vendor") == CPU_VENDOR:
+        _check_keys(data, path, KEYS, OPTIONAL_KEYS)
+        if data["units"] not in UNITS:
+            raise InvalidGpuFileError(path, f"units must be one of {', '.join(UNITS)}, not {_quote(data['units'])}")
+        return build_cpu(slug, data, path, cores)
+    if cores is not None:
+        raise InvalidGpuFileError(path, "it is no CPU, of which some cores could be used")
+    _check_keys(data, path, KEY_TYPES, _OPTIONAL_KEYS)
+    _check_choices(data, path)
     return _build_gpu(slug, data)
 
 
-def _check_keys(data: dict[str, Any], path: Path) -> None:
+def _check_keys(
+    data: dict[str, Any], path: Path, known: Mapping[str, Mapping[str, type]], optional: frozenset[str]
+) -> None:
     """Complains of the first key that is missing, unknown or of the wrong kind."""
-    sections = {section: data.get(section, {}) for section in (*KEY_TYPES, *_TEXT_SECTIONS) if section}
+    sections = {section: data.get(section, {}) for section in (*known, *_TEXT_SECTIONS) if section}
     for section, table in sections.items():
         if not isinstance(table, dict):
             raise InvalidGpuFileError(path, f"{section} must be a table, [{section}]")
     sections[""] = {key: value for key, value in data.items() if key not in sections}
-    for section, kinds in KEY_TYPES.items():
+    for section, kinds in known.items():
         prefix = f"{section}." if section else ""
         if unknown := sorted(sections[section].keys() - kinds.keys()):
             raise InvalidGpuFileError(path, f"unknown key {prefix}{unknown[0]}; known are {', '.join(kinds)}")
         for key, kind in kinds.items():
             if key in sections[section]:
                 _check_value(path, prefix + key, sections[section][key], kind)
-            elif prefix + key not in _OPTIONAL_KEYS:
+            elif prefix + key not in optional:
                 raise InvalidGpuFileError(path, f"missing key {prefix}{key}")
     for section in _TEXT_SECTIONS:
         for key, value in sections[section].items():
             _check_value(path, f"{section}.{key}", value, str)
-    _check_choices(data, path)
 
 
 def _check_choices(data: Mapping[str, Any], path: Path) -> None:
@@ -247,8 +269,12 @@ def resolve_gpu(name: str) -> Resolution:
         >>> resolve_gpu("NVIDIA A100-SXM4-80GB").gpu.slug
         'a100-sxm-80gb'
     """
-    if name.endswith(".toml"):
-        return Resolution(_load_user_gpu(Path(name)), name, "file")
+    whole, cores = split_cores(name)
+    if whole.endswith(".toml"):
+        return Resolution(_load_user_gpu(Path(whole), cores), name, "file")
+    if cores is not None and not Path(whole).suffix:
+        found = resolve_gpu(whole)
+        return Resolution(_load_cores(found.gpu.slug, cores), name, found.how)
     named = _find_slugs(name)
     if not named:
         raise UnknownGpuError.from_name(name, _load_aliases())
@@ -257,10 +283,15 @@ def resolve_gpu(name: str) -> Resolution:
     return _build_resolution(name, named[0])
 
 
-def _load_user_gpu(path: Path) -> Gpu:
+def _load_cores(slug: str, cores: int) -> Gpu:
+    """Some cores of a known CPU."""
+    return _read_file((CPU_FILES if slug in list_cpus() else GPU_FILES) / f"{slug}.toml", cores)
+
+
+def _load_user_gpu(path: Path, cores: int | None = None) -> Gpu:
     """The GPU of a user's file, which has to have a name of its own: fitted numbers and measurements go by it."""
-    gpu = read_gpu_file(path)
-    if gpu.slug in list_gpus() and gpu != _load_known_gpu(gpu.slug):
+    gpu = _read_file(path, cores)
+    if gpu.slug in (*list_gpus(), *list_cpus()) and gpu != _load_known_gpu(gpu.slug):
         raise InvalidGpuFileError(path, f"{gpu.slug} is a known GPU with other figures; give the file another name")
     return gpu
 
@@ -336,7 +367,7 @@ def _select_closest_names(slugs: list[str], named: Iterable[str]) -> list[str]:
 
 def _find_slugs(name: str) -> list[str]:
     """Slugs that a name may mean; a name such as 'MI250X / MI250' means several."""
-    if name in _list_files():  # which takes a tenth of the time of reading all aliases
+    if name in _list_files() or name in list_cpus():  # which takes a tenth of the time of reading all aliases
         return [name]
     index = _build_name_index()
     if _normalize_name(name) in index:
@@ -379,8 +410,8 @@ def _normalize_name(name: str) -> str:
 def _load_aliases() -> dict[str, str]:
     """Slug by every spelling in the data base, from the files' heads alone: parsing all is slower."""
     spellings: dict[str, str] = {}
-    for slug in list_gpus():
-        head = (GPU_FILES / f"{slug}.toml").read_text(encoding="utf-8").partition("\n[")[0]
+    for path in [*GPU_FILES.glob("*.toml"), *CPU_FILES.glob("*.toml")]:
+        slug, head = path.stem, path.read_text(encoding="utf-8").partition("\n[")[0]
         spellings |= dict.fromkeys([slug, *tomllib.loads(head)["aliases"]], slug)
     return spellings
 
@@ -392,4 +423,4 @@ def _build_name_index() -> dict[str, str]:
 
 @cache
 def _load_known_gpu(slug: str) -> Gpu:
-    return read_gpu_file(GPU_FILES / f"{slug}.toml")
+    return read_gpu_file((CPU_FILES if slug in list_cpus() else GPU_FILES) / f"{slug}.toml")

@@ -12,6 +12,7 @@ import polars as pl
 
 from predictors.arrays import Bools, Floats
 from predictors.calibrate import calibrate
+from predictors.cpu_times import predict_on_cpu
 from predictors.gpu import Gpu
 from predictors.gpu_names import resolve_gpu
 from predictors.hardware import Hardware, derive_hardware, has_tf32
@@ -168,7 +169,12 @@ class Batch:
 
     def _predict(self, gpu: str | Gpu, calibrations: Mapping[Gpu, pl.DataFrame]) -> tuple[ModelTimes, LaunchTimes]:
         """Return the model's times of the distinct kernels, and the times of each row."""
-        target, source, weights = derive_hardware(_to_gpu(gpu)), self._source, self._calibrate(calibrations)
+        target, source = derive_hardware(_to_gpu(gpu)), self._source
+        if target.gpu.is_cpu:
+            return predict_on_cpu(self._runs, self._row, self._measured, source, target)
+        if source is not None and source.gpu.is_cpu:
+            source = None
+        weights = self._calibrate(calibrations)
         alone = self._peers.evaluate_calibrated(target, weights)
         alone = _limit_by_calibrations(
             alone, self._runs.split_for_gpu(target), target, weights, map(derive_hardware, calibrations)

@@ -241,10 +241,12 @@ class Trace:
     Attributes:
         ranks: Trace of each rank, by rank; at least one.
         warnings: Warnings about the set of ranks; each rank has its own in addition.
+        recording: What a CPU recorded, where the trace is of the program that this shows; None for any other.
     """
 
     ranks: tuple[RankTrace, ...]
     warnings: tuple[Message, ...] = ()
+    recording: RankTrace | None = None
 
     @property
     def source(self) -> str:

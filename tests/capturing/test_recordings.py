@@ -8,7 +8,8 @@ import pytest
 
 import tracekit as tk
 from tests.codes import has_code
-from tracekit.errors import CaptureError, NoGpuActivityError
+from tracekit.comm import ClusterError
+from tracekit.errors import CaptureError, NoGpuActivityError, RequestError
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
 from tracekit.trace import Trace
@@ -208,3 +209,36 @@ def test_lists_of_tensors_have_the_type_of_what_came_before(tmp_path: Path) -> N
     builder.op("aten::cat", 20, 10, dims=lists, types=["TensorList", "Scalar"], concrete=["", "0"])
     kernels = prepare_run(tk.load(builder.save(tmp_path / "cpu.json"))).kernels
     assert kernels.filter(op="aten::cat")["bytes"].to_list() == [2 * 2 * 64 * 64 * 2]
+
+
+CPU = "epyc-9654:1"
+"""A CPU that is named as the source; which one doesn't matter."""
+
+
+def test_a_recording_on_a_named_cpu_keeps_what_its_ops_took(tmp_path: Path) -> None:
+    path = record(tmp_path / "cpu.json", train(3))
+    trace = tk.load(path)
+    rank = trace.recording
+    assert rank is not None
+    (there,) = tk.predict(trace, gpu=CPU, source_gpu=CPU).targets
+    assert there.step.idle_us <= 0.02 * there.step.step_time_us  # nothing runs beside the ops
+    assert (there.kernels["method"] == "measured").all()
+    twice, more, other = (
+        tk.predict(trace, gpu=target, source_gpu=CPU, **asked).targets[0].step.step_time_us
+        for target, asked in ((CPU, {}), (CPU, {"batch": 1024}), ("xeon-8480:1", {}))
+    )
+    assert twice == there.step.step_time_us
+    assert more > 1.5 * twice
+    assert 0.05 * twice < other < 20 * twice
+
+
+def test_a_cpu_is_refused_what_it_has_not(recorded: Trace) -> None:
+    for target, asked, code in (
+        ("h100-sxm", {"source_gpu": CPU}, "cpu-times-for-gpu"),
+        (CPU, {"power_cap": "100W"}, "cpu-without-option"),
+        (CPU, {"host": "typical"}, "cpu-without-option"),
+    ):
+        with pytest.raises(RequestError, check=has_code(code)):
+            tk.predict(recorded, gpu=target, **asked)
+    with pytest.raises(ClusterError, check=has_code("cluster-of-cpus")):
+        tk.predict(recorded, cluster="2xepyc-9654")

@@ -28,7 +28,7 @@ def find_below_bound(kernels: pl.DataFrame, gpu: Gpu | None, model: pl.DataFrame
 
     ``model`` has ``work_bytes``, ``bound_us`` and ``limiter``, as the model alone says; ``None`` asks it.
     """
-    if gpu is None or kernels.is_empty():
+    if gpu is None or gpu.is_cpu or kernels.is_empty():
         return None
     if model is None:
         batch = Batch(kernels)

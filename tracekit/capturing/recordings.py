@@ -1,15 +1,22 @@
-"""Load traces; a recording without GPU activity becomes a captured program."""
+"""Load traces; a recording without GPU activity becomes a captured program, with the times of its CPU where asked."""
 
+from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from predictors import Gpu
 from tracekit import ingest
-from tracekit.errors import TraceError
+from tracekit.errors import RequestError, TraceError
 from tracekit.ingest.companions import read_execution_text
 from tracekit.ingest.execution_ops import read_execution_ops
 from tracekit.ingest.source import STDIN, Inputs, expand_inputs, is_execution_trace
+from tracekit.messages import requests as messages
 from tracekit.messages.traces import TRACE_OF_OTHER_TOOL, TRACE_WITHOUT_GPU
 from tracekit.trace import RankTrace, Trace
+
+if TYPE_CHECKING:
+    from tracekit.capturing.program import CapturedProgram
+    from tracekit.capturing.sharpen import MeasuredOps
 
 CAPTURABLE = (TRACE_WITHOUT_GPU.code, TRACE_OF_OTHER_TOOL.code)
 
@@ -45,7 +52,36 @@ def _capture(inputs: Inputs, options: dict[str, Any]) -> Trace | None:
     from tracekit.capturing.timed_trace import load_captured
 
     program = read_program(rank)
-    return load_captured(program) if program else None
+    return replace(load_captured(program), recording=rank) if program else None
+
+
+def put_on_cpu(trace: Trace, cpu: Gpu) -> Trace:
+    """Return the trace of a recording with the times that its CPU took, which the recording doesn't name.
+
+    Raises:
+        RequestError: It is a GPU's trace.
+    """
+    from tracekit.capturing.timed_trace import load_captured
+
+    program, measured = measure_recording(trace, cpu)
+    return replace(load_captured(program, measured=measured), recording=trace.recording)
+
+
+def measure_recording(trace: Trace, cpu: Gpu) -> "tuple[CapturedProgram, MeasuredOps]":
+    """Return the program that a recording is of, and what its ops took on the CPU that ran it.
+
+    Raises:
+        RequestError: It is a GPU's trace.
+    """
+    if trace.recording is None:
+        raise RequestError(messages.CPU_OF_GPU_TRACE(cpu=cpu.slug, path=trace.source))
+    from tracekit.capturing.cpu_ops import measure_cpu_ops
+    from tracekit.capturing.recorded_program import build_program, find_calls
+
+    found = find_calls(trace.recording)
+    program = build_program(trace.recording, found)
+    assert program is not None
+    return program, measure_cpu_ops(trace.recording, found, program, cpu)
 
 
 def _read_host(inputs: Inputs, options: dict[str, Any]) -> RankTrace | None:

@@ -38,12 +38,14 @@ class MeasuredOps:
     Attributes:
         trace: Its name.
         alike: By op and inputs, the ratio of measured to predicted time.
+        by_layer: The same by op and all of its inputs' shapes but the first axis; empty of a GPU.
         by_op: The same by op, of all inputs.
     """
 
     trace: str
     gpu: Gpu
     alike: Mapping[tuple[str, str], float]
+    by_layer: Mapping[str, float]
     by_op: Mapping[str, float]
 
     def correct(self, program: CapturedProgram, times_us: Floats) -> tuple[CaptureFacts, Floats]:
@@ -53,7 +55,10 @@ class MeasuredOps:
             The program's facts with what was measured, and the times.
         """
         keys = [_make_key(call) for call in program.calls]
-        ratios = [self.alike.get(key, self.by_op.get(key[0], 1.0)) for key in keys]
+        ratios = [
+            self.alike.get(key, self.by_layer.get(make_layer_key(call), self.by_op.get(key[0], 1.0)))
+            for key, call in zip(keys, program.calls, strict=True)
+        ]
         counts = [len(call.kernels) for call in program.calls]
         seen = tuple(sorted({hash_inputs(*key) for key in keys if key in self.alike}))
         facts = replace(program.facts, gpu=self.gpu.slug, measured_by=self.trace, seen=seen)
@@ -77,24 +82,46 @@ def measure_ops(trace: Trace) -> MeasuredOps:
     program = build_program(run.trace, found) if found else None
     if found is None or program is None:
         raise CaptureError(messages.MEASURED_WITHOUT_SHAPES(path=run.trace.source))
-    predicted = _sum_kernels(found.calls, predict_times(program, run.gpu))
-    measured = _sum_measured(run, found)
-    table = pl.DataFrame({"measured": measured, "predicted": predicted}).with_row_index("row")
+    predicted = sum_kernels(found.calls, predict_times(program, run.gpu))
+    table = pl.DataFrame({"measured": _sum_measured(run, found), "predicted": predicted})
+    return replace(compare_ops(run.trace.source, run.gpu, found.calls, table, MAX_RATIO), by_layer={})
+
+
+def compare_ops(
+    source: str, gpu: Gpu, calls: Sequence[Sequence[Call]], times: pl.DataFrame, max_ratio: float
+) -> MeasuredOps:
+    """Compare what ops took with their predictions.
+
+    Args:
+        source: Name of the trace.
+        gpu: Where they ran.
+        calls: Their calls.
+        times: ``measured`` and ``predicted`` time of each op.
+        max_ratio: Of the two that counts at most.
+    """
+    table = times.with_row_index("row")
     keys = pl.DataFrame(
-        [(row, *_make_key(call)) for row, calls in enumerate(found.calls) for call in calls],
-        schema={"row": pl.UInt32, "op": pl.String, "inputs": pl.String},
+        [(row, *_make_key(call), make_layer_key(call)) for row, several in enumerate(calls) for call in several],
+        schema={"row": pl.UInt32, "op": pl.String, "inputs": pl.String, "layer": pl.String},
         orient="row",
     ).unique()
     rows = keys.join(table.filter((pl.col("measured") > 0) & (pl.col("predicted") > 0)), on="row")
-    ratio = (pl.col("measured").sum() / pl.col("predicted").sum()).clip(1 / MAX_RATIO, MAX_RATIO)
+    ratio = (pl.col("measured").sum() / pl.col("predicted").sum()).clip(1 / max_ratio, max_ratio)
     alike = rows.group_by("op", "inputs").agg(ratio.alias("ratio"))
+    by_layer = rows.group_by("layer").agg(ratio.alias("ratio"))
     by_op = rows.group_by("op").agg(ratio.alias("ratio"))
     return MeasuredOps(
-        run.trace.source,
-        run.gpu,
+        source,
+        gpu,
         {(op, inputs): value for op, inputs, value in alike.iter_rows()},
+        dict(by_layer.iter_rows()),
         dict(by_op.iter_rows()),
     )
+
+
+def make_layer_key(call: Call) -> str:
+    """Return an op with its inputs' shapes but for their first axis: the same layer at any batch."""
+    return json.dumps([call.op, [one[1:] if isinstance(one, list) else one for one in call.dims]])
 
 
 def _make_key(call: Call) -> tuple[str, str]:
@@ -102,7 +129,7 @@ def _make_key(call: Call) -> tuple[str, str]:
     return call.op, json.dumps(call.dims, separators=(",", ":"))
 
 
-def _sum_kernels(calls: Sequence[Sequence[Call]], times_us: Floats) -> Floats:
+def sum_kernels(calls: Sequence[Sequence[Call]], times_us: Floats) -> Floats:
     """Sum the times of each op's kernels."""
     counts = np.array([sum(len(call.kernels) for call in several) for several in calls])
     ends = np.concatenate([[0.0], np.cumsum(times_us)])

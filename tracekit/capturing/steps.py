@@ -207,14 +207,20 @@ def _name_attention(given: LoadedProgram, options: CaptureOptions, found: Captur
     return kind if any(sign in call.op for call in found.calls) else ""
 
 
-def load_measured(options: CaptureOptions) -> TimeCorrection | None:
+def load_measured(options: CaptureOptions, gpu: str | None = None) -> TimeCorrection | None:
     """Load the trace that corrects a program's times, if one is given.
+
+    ``gpu`` is where it was recorded; it has to be named where that is a CPU.
 
     Raises:
         TracekitError: It can't be read, or doesn't tell what its ops took.
     """
     if options.measured is None:
         return None
+    if gpu is not None and (cpu := resolve_gpu(gpu).gpu).is_cpu:
+        from tracekit.capturing.recordings import load_recording, measure_recording  # imports this module's program
+
+        return measure_recording(load_recording(options.measured), cpu)[1]
     from tracekit.capturing.sharpen import measure_ops  # imports torch
 
     return measure_ops(ingest.load(options.measured))
@@ -242,7 +248,7 @@ def capture_named(
         program.capture_batch(chosen),
         gpu or REFERENCE_GPU,
         cuda_graph=options.cuda_graph,
-        measured=load_measured(options),
+        measured=load_measured(options, gpu),
         setting=setting,
     )
     return trace, None if chosen else batch

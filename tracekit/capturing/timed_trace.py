@@ -1,5 +1,6 @@
 """Build the trace of a captured program: what a recording on some GPU would hold, with predicted times."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -14,6 +15,7 @@ from tracekit.capturing.timeline import build_trace, describe_capture
 from tracekit.hosts import find_usual_host
 from tracekit.models.captured import UNKNOWN_CAPTURED_US, CaptureFacts
 from tracekit.models.lookups import IndexPattern
+from tracekit.prediction.kernel_times import LAYOUT_CHANGE
 from tracekit.prediction.predict_run import predict_on_gpus
 from tracekit.run import prepare_run
 from tracekit.testing import TraceBuilder
@@ -79,7 +81,8 @@ def build_timed_trace(
         PredictorError: The GPU is unknown or its name ambiguous.
     """
     there = measured.gpu if measured else resolve_gpu(gpu).gpu
-    host_us = GRAPH_US_PER_OP if cuda_graph else HOST_US_PER_OP / find_usual_host(there).speed
+    program = drop_layout_changes(program) if there.is_cpu else program
+    host_us = GRAPH_US_PER_OP if cuda_graph or there.is_cpu else HOST_US_PER_OP / find_usual_host(there).speed
     facts, times_us = replace(program.facts, gpu=there.slug), predict_times(program, there, host_us, setting)
     if measured:
         facts, times_us = measured.correct(program, times_us)
@@ -99,6 +102,15 @@ def load_captured(
     """Return the same as ``tracekit.load`` would; arguments and errors as for :func:`build_timed_trace`."""
     built = build_timed_trace(program, gpu, cuda_graph=cuda_graph, measured=measured, setting=setting)
     return built.load(stacks=True)
+
+
+def drop_layout_changes(program: CapturedProgram) -> CapturedProgram:
+    """Return a program without cuDNN's kernels that change how an image lies: oneDNN does that in its convolutions."""
+    keep = [
+        replace(call, kernels=tuple(n for n in call.kernels if not re.match(LAYOUT_CHANGE, n)))
+        for call in program.calls
+    ]
+    return replace(program, calls=tuple(keep))
 
 
 def predict_times(

@@ -250,6 +250,8 @@ def load_cluster_file(path: Path) -> Cluster:
         raise ClusterError(messages.CLUSTER_FILE_NOT_TOML(path=str(path), reason=str(error))) from error
     _check_keys(data, path)
     gpu = load_gpu(data["gpu"])
+    if gpu.is_cpu:
+        raise ClusterError(messages.CLUSTER_OF_CPUS(cluster=str(path), cpu=gpu.slug))
     if gpu.link is None and data["fabric"] != "pcie":
         raise ClusterError(messages.CLUSTER_FABRIC_WITHOUT_LINKS(path=str(path), gpu=gpu.slug, fabric=data["fabric"]))
     cluster = Cluster(
@@ -462,13 +464,16 @@ def _assemble_cluster(name: str, written: re.Match[str]) -> Cluster:
 
 def _load_named_gpu(name: str, slug: str) -> Gpu:
     try:
-        return load_gpu(slug)
+        gpu = load_gpu(slug)
     except AmbiguousGpuError as error:
         raise ClusterError(messages.CLUSTER_GPU_AMBIGUOUS(name=name, reason=str(error))) from None
     except UnknownGpuError:
         written = name[: name.lower().index(slug.lower())]
         known = [*load_aliases(), *(f"{written}{gpu}" for gpu in list_gpus())]
         raise UnknownClusterError.from_name(name, known) from None
+    if gpu.is_cpu:
+        raise ClusterError(messages.CLUSTER_OF_CPUS(cluster=name, cpu=gpu.slug))
+    return gpu
 
 
 def _parse_network(name: str, text: str) -> tuple[str, float]:

@@ -381,6 +381,10 @@ CLUSTER_MISTYPED = error(
     "Unknown cluster {name!r}: write it as 8xh100-sxm, as 4x8xh100-sxm@ndr400, or by its name.",
     "Did you mean {similar:list}? `tracekit clusters` lists all.",
 )
+CLUSTER_OF_CPUS = error(
+    "{cluster} is of CPUs, whose networks and collectives aren't known.",
+    "Predict one: {--gpu} {cpu}; {cpu}:8 means eight of its cores.",
+)
 CLUSTER_GPU_AMBIGUOUS = error("Cluster {name!r}: {reason}")
 CLUSTER_WITHOUT_NETWORK = error(
     "Cluster {name!r} has no network.", "Write it as {name}@ndr400, with the Gbit/s of each GPU."

@@ -77,6 +77,15 @@ HOST_STACK_CHANGES = note(
     "The CPU's own work is carried from {source} to {target}, whose software is another: it may take {low_ratio:.2g} "
     "to {high_ratio:.2g} times as long as likely, which changes the step by up to {longer_us}."
 )
+CPU_BY_LAW = note(
+    "On {cpu} one op runs after the other with {cores} threads, and what PyTorch does between them counts as theirs. "
+    "Their times are a law's, fitted to few CPUs.",
+    "A torch.profiler trace of the step on a CPU, with {--source-gpu} naming that, narrows them.",
+)
+CPU_MEASURED = note(
+    "On {cpu} one op runs after the other with {cores} threads, and what PyTorch does between them, up to 0.2 ms, "
+    "counts as theirs; longer pauses, such as for a data loader, are left out."
+)
 UNKNOWN_TIME_VARIES = note(
     "For {shorter_us} of the step the trace doesn't say what the GPU did or waited for. The interval reaches from none "
     "of it, a step of {least_us}, to all of it.",

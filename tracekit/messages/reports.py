@@ -23,6 +23,10 @@ CAPTURE_SHARPENED = warning(
     "same inputs; the others take its ratio of measured to predicted time. The CPU is the usual one beside a "
     "{gpu}."
 )
+CPU_OPS_SCALED = warning(
+    "{trace} ran {seen_pct} of the time on {gpu} with the same inputs; the others take its ratio of measured to "
+    "predicted time."
+)
 CAPTURED_COLLECTIVES_MISSING = warning(
     "Its {collectives:count collective} are left out: the step is that of one rank without its job.",
     "{--dp} and the other layouts add those of a job.",

@@ -20,6 +20,25 @@ RANK_BY_UNKNOWN = error("{--rank-by}: targets aren't ranked by {given!r}.", "Giv
 RANK_BY_WITHOUT_PRICE = error(
     "{--rank-by} {ranked_by}: no target has a price.", "Give some with {--price} or {--prices}."
 )
+CPU_OF_GPU_TRACE = error(
+    "{path} wasn't recorded on {cpu}: it has GPU activity.",
+    "Name its GPU by {--source-gpu}, or leave that out; what a GPU took tells nothing of a CPU.",
+)
+CPU_OF_SEVERAL_RANKS = error(
+    "A job of several ranks can't run on {cpu}: collectives between CPUs aren't known.",
+    "Predict one rank's trace, or the program by its name.",
+)
+CPU_WITHOUT_ENGINE = error(
+    "{engine} has kernels of GPUs only, so its steps can't run on {cpu}.",
+    "Predict the model itself: its program or config.json without {--framework}, {--decode} and {--prefill}.",
+)
+CPU_WITHOUT_OPTION = error(
+    "{option} means nothing for {cpu}, whose cores run the ops themselves.", "Leave it out, or predict a GPU."
+)
+CPU_TIMES_FOR_GPU = error(
+    "What {cpu} took tells nothing of a GPU.",
+    "Leave out {--source-gpu} for GPUs, whose times follow from the ops' shapes, and predict CPUs by another command.",
+)
 RUN_LENGTH_MALFORMED = error(
     "{option} {given!r} is no amount of work.", "Give a number above 0, such as 50000, 300k, 2B or 1e9."
 )

@@ -137,7 +137,7 @@ def _note_gpu_name(gpu: Resolution) -> Iterator[Message]:
 def _note_unlike_gpus(*gpus: Gpu) -> Iterator[Message]:
     """Note which figures of the GPUs of trace and target are unlike those of all known GPUs."""
     for gpu in dict.fromkeys(gpus):
-        if figures := list_unlike_figures(gpu):
+        if not gpu.is_cpu and (figures := list_unlike_figures(gpu)):
             yield told.GPU_UNLIKE_KNOWN(gpu=gpu.slug, figures=figures, ratio=MAX_KNOWN_RATIO)
 
 
@@ -347,6 +347,12 @@ def note_captured_host(host: str | float, times: HostTimes) -> Iterator[Message]
     if times != MEASURED_HOST:
         named = "the usual one beside that GPU" if isinstance(host, str) else f"of speed {host:.3g}"
         yield told.HOST_OF_CAPTURE(host=named, low_ratio=times.low / times.likely, high_ratio=times.high / times.likely)
+
+
+def note_cpu(cpu: Gpu, program: Program) -> Message:
+    """Note how ops run on a CPU, and where their times are from."""
+    say = told.CPU_BY_LAW if program.has_predicted_times or not program.is_captured else told.CPU_MEASURED
+    return say(cpu=cpu.slug, cores=cpu.sms)
 
 
 def has_host_speed_edit(program: Program) -> bool:

@@ -56,6 +56,7 @@ from tracekit.prediction.part import GPU_WORK, LIKELY, LOW, NO_HOST, PartOnTarge
 from tracekit.prediction.rounds import TimeSums, average_energies, merge_gpus, sum_demand, sum_source_demand, sum_times
 from tracekit.prediction.source_cluster import SourceCluster
 from tracekit.prediction.target_host import (
+    CPU_HOST,
     MEASURED_HOST,
     SAME,
     TRACED_HOSTS,
@@ -402,6 +403,9 @@ class TargetPrediction:
         in_stages: bool,
     ) -> Iterator[Message]:
         job, run, gpu, asked = self._job, self._run, self._gpu, self._asked_host
+        if gpu.is_cpu:
+            yield notes.note_cpu(gpu, run.program)
+            return
         if not (self._is_same_host or in_stages or run.is_captured):
             yield from job.write_job_notes(replays, step, self._host.likely)
         yield from notes.note_unknown_time(changed, changed.compute_step_us(unknown=LOW))
@@ -422,6 +426,8 @@ class TargetPrediction:
     def _find_host_times(self) -> HostTimes:
         """Return how much longer the CPU's own work takes there than measured."""
         run, host, gpu = self._run, self._predictor.host, self._gpu
+        if gpu.is_cpu:
+            return CPU_HOST
         if notes.has_host_speed_edit(self._job.program):
             return MEASURED_HOST
         if run.is_captured and run.gpu:

@@ -22,7 +22,7 @@ from tracekit.prediction.source_cluster import (
     identify_needed_cluster,
 )
 from tracekit.prediction.target_host import UNKNOWN, parse_host
-from tracekit.prediction.targets import assume_usual_links, resolve_prices, resolve_targets
+from tracekit.prediction.targets import assume_usual_links, check_cpus, resolve_prices, resolve_targets
 from tracekit.run import MeasuredRun
 
 if TYPE_CHECKING:
@@ -74,8 +74,13 @@ def resolve_places(request: "TargetOptions", run: MeasuredRun) -> tuple[Measured
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster is unknown or its name wrong.
+        RequestError: CPUs can't run what is asked.
     """
     wanted = assume_usual_links(resolve_targets(request.gpus, request.clusters), run)
+    hosted = request.host_from is not None or request.host != UNKNOWN
+    check_cpus(
+        wanted, run, {"power-cap": request.power_cap is not None, "clock": request.clock is not None, "host": hosted}
+    )
     source = identify_needed_cluster(run, request.source_cluster, request.clusters, wanted)
     return fill_source_gpu(run, source), wanted, source
 

@@ -58,6 +58,8 @@ STACKS = {"nvidia": "CUDA", "amd": "ROCm", "intel": "oneAPI"}
 """Software stacks by the vendor of their GPUs."""
 
 MEASURED_HOST = HostTimes()
+CPU_HOST = HostTimes(0.0, 0.0, 0.0)
+"""On a CPU, whose ops hold what the framework does around them: nothing runs beside them."""
 SIMILAR_HOST = HostTimes(1.0, 1 / HOST_SPEED_FACTOR, HOST_SPEED_FACTOR)
 
 
@@ -140,7 +142,7 @@ def _widen_for_stack(times: HostTimes, source: Gpu | None, gpu: Gpu) -> HostTime
 
 def changes_stack(source: Gpu | None, gpu: Gpu) -> bool:
     """Return whether the target has another software stack than the trace."""
-    return source is not None and source.vendor != gpu.vendor
+    return source is not None and source.vendor != gpu.vendor and not gpu.is_cpu
 
 
 def compute_captured_host_times(host: str | float, source: Gpu, gpu: Gpu) -> HostTimes:

@@ -9,7 +9,9 @@ import polars as pl
 from predictors import Gpu, PredictorError, Resolution, list_gpus, load_gpu, resolve_gpu
 from tracekit.comm import Cluster, load_cluster
 from tracekit.comm.errors import ClusterError
-from tracekit.messages import layouts
+from tracekit.errors import RequestError
+from tracekit.messages import layouts, name_option
+from tracekit.messages import requests as messages
 from tracekit.prediction.cost import GivenPrices, Prices
 from tracekit.prediction.model import Target
 from tracekit.prediction.source_cluster import find_usual_nodes
@@ -73,6 +75,29 @@ def assume_usual_links(targets: Sequence[Target], run: MeasuredRun) -> tuple[Tar
         one if one.cluster or one.gpu.gpu.slug == own else replace(one, links=find_links(one.gpu.gpu))
         for one in targets
     )
+
+
+def check_cpus(targets: Sequence[Target], run: MeasuredRun, given: Mapping[str, bool]) -> None:
+    """Check that CPUs among targets can run what is asked.
+
+    Args:
+        targets: As they were named.
+        run: The measured run.
+        given: Options that only a GPU has, and whether they are given.
+
+    Raises:
+        RequestError: They can't.
+    """
+    cpu = next((one.gpu.gpu.slug for one in targets if one.gpu.gpu.is_cpu), None)
+    if cpu is None:
+        return
+    if run.trace.world_size > 1 or (run.kernels["family"] == "collective").any():
+        raise RequestError(messages.CPU_OF_SEVERAL_RANKS(cpu=cpu))
+    facts, framework = run.trace.capture_facts, run.program.framework
+    if engine := (facts and facts.engine) or (framework and framework[0]):
+        raise RequestError(messages.CPU_WITHOUT_ENGINE(engine=engine, cpu=cpu))
+    if option := next((name for name, is_given in given.items() if is_given), None):
+        raise RequestError(messages.CPU_WITHOUT_OPTION(option=name_option(option), cpu=cpu))
 
 
 def expand_group(name: str) -> list[str]:

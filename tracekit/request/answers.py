@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from predictors import resolve_gpu
 from tracekit import reporting
 from tracekit.analysis.profiler_overhead import remove_profiler_overhead
 from tracekit.comm import load_cluster
@@ -28,6 +29,7 @@ from tracekit.request.options import (
     ServingRequest,
     ShardRequest,
     SweepRequest,
+    TargetOptions,
 )
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.trace import Trace
@@ -61,7 +63,7 @@ def measure(
         TracekitError: As :func:`tracekit.run.prepare_run`.
     """
     return prepare_run(
-        trace,
+        _put_on_source(trace, request),
         source_gpu=request.source_gpu,
         steps=request.step_range,
         rank=rank,
@@ -72,6 +74,25 @@ def measure(
         accepted_tokens=request.accepted_tokens,
         progress=progress,
     )
+
+
+def _put_on_source(trace: Trace, request: RunOptions) -> Trace:
+    """Return the trace with the times of its CPU, where a CPU is named as its source.
+
+    Raises:
+        RequestError: It isn't a CPU's, or GPUs are among the targets.
+    """
+    if request.source_gpu is None or not (cpu := resolve_gpu(request.source_gpu).gpu).is_cpu:
+        return trace
+    if trace.recording is None and trace.ranks[0].capture_facts is not None:
+        return trace
+    if isinstance(request, TargetOptions) and (
+        request.clusters or not all(resolve_gpu(name).gpu.is_cpu for name in request.gpus)
+    ):
+        raise RequestError(requests.CPU_TIMES_FOR_GPU(cpu=cpu.slug))
+    from tracekit.capturing.recordings import put_on_cpu
+
+    return put_on_cpu(trace, cpu)
 
 
 def report(

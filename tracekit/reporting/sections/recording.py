@@ -273,7 +273,7 @@ def _doubt_work(rank: RankRecord) -> Iterator[Message]:
 def _doubt_clock(rank: RankRecord) -> Iterator[Message]:
     """Doubt a GPU that was slower than GPUs of its model usually are."""
     model_us = None if rank.model is None else rank.model["model_us"]
-    found = measure_clock_speed(rank.kernels, rank.gpu, model_us) if rank.gpu else None
+    found = measure_clock_speed(rank.kernels, rank.gpu, model_us) if rank.gpu and not rank.gpu.is_cpu else None
     if found and found.is_slow:
         fastest, slowest = found.families
         yield told.CLOCK_LOW(

@@ -267,6 +267,8 @@ def _infer_batch(run: MeasuredRun) -> StepBatch | None:
 def _describe_resolution(run: MeasuredRun) -> str:
     if run.is_captured and run.gpu:
         facts = run.trace.capture_facts
+        if run.gpu.is_cpu and facts and facts.measured_by:
+            return f"{run.gpu.slug}, whose ops {facts.measured_by} measured"
         attention = f", attention as {facts.attention}" if facts and facts.attention else ""
         return f"none: a captured program, with times predicted for {run.gpu.slug}{attention}"
     if run.source is None:

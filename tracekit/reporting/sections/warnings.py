@@ -304,6 +304,10 @@ def _warn_of_kept_idle(run: MeasuredRun, evidence: JobEvidence) -> Iterator[Mess
         yield told.IDLE_UNEXPLAINED(step_pct=100 * part, idle_us=idle_us, kernel=shorten_kernel_name(op))
 
 
+SEEN_ALL_PCT = 99.5
+"""Of a CPU's time in ops that were measured with the same inputs, from which nothing is said of the rest."""
+
+
 def _warn_of_capture(run: MeasuredRun) -> Iterator[Message]:
     """Warn if nothing was measured, and of kernels whose time isn't even predicted."""
     facts = run.trace.capture_facts
@@ -311,7 +315,10 @@ def _warn_of_capture(run: MeasuredRun) -> Iterator[Message]:
         return
     if facts.measured_by:
         seen_pct = compute_seen_pct(run.program)
-        yield told.CAPTURE_SHARPENED(trace=facts.measured_by, seen_pct=seen_pct, gpu=facts.gpu)
+        on_cpu = run.gpu is not None and run.gpu.is_cpu
+        say = told.CPU_OPS_SCALED if on_cpu else told.CAPTURE_SHARPENED
+        if not on_cpu or seen_pct < SEEN_ALL_PCT:
+            yield say(trace=facts.measured_by, seen_pct=seen_pct, gpu=facts.gpu)
     else:
         yield told.NOTHING_MEASURED(gpu=facts.gpu)
     if facts.collectives:
