@@ -39,6 +39,7 @@ EXPERTS = """{"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"
 "torch_dtype": "bfloat16"}
 """
 ON_EIGHT = "--cluster 8xh100-sxm"
+ON_UNLIKE = "--cluster 4xh100-sxm+4xa100-sxm-80gb@eth100"
 ASKS = {
     "a GPU": "--gpu b200",
     "a cluster": ON_EIGHT,
@@ -69,6 +70,11 @@ ASKS = {
     "--gradient-compression --train": f"{ON_EIGHT} --train --dp 8 --gradient-compression bf16",
     "--sync-every": f"{ON_EIGHT} --dp 8 --sync-every 100",
     "--sync-every --train": f"{ON_EIGHT} --train --optimizer fused-adamw --dp 8 --sync-every 100 --sync-within 4",
+    "unlike GPUs": f"{ON_UNLIKE} --dp 8",
+    "unlike GPUs --fsdp --train": f"{ON_UNLIKE} --train --dp 8 --fsdp",
+    "unlike GPUs --pp": f"{ON_UNLIKE} --dp 4 --pp 2 --micro-batches 4",
+    "--balance": f"{ON_UNLIKE} --dp 8 --balance",
+    "--balance --train": f"{ON_UNLIKE} --train --dp 8 --batch 2 --balance",
     "--precision": "--gpu b200 --precision fp8",
     "--stack": "--gpu b200 --stack hf",
     "--decode": "--gpu b200 --decode --batch 8 --context 1024",

@@ -68,7 +68,7 @@ def test_a_cluster_is_found_again_by_its_slug(name):
         ("dgx-h10", "cluster-mistyped", "dgx-h100"),
         ("8xh100-smx", "cluster-mistyped", "8xh100-sxm"),
         ("8xa100", "cluster-gpu-ambiguous", "a100-sxm-80gb"),
-        ("4xh100-sxm + 4xa100-sxm-80gb@eth100", "cluster-of-unlike-gpus", "for each kind"),
+        ("4xh100-sxm + 4xa100-sxm-80gb@eth100", "cluster-of-unlike-gpus", "each kind by itself"),
         ("", "cluster-unknown", "tracekit clusters"),
         ("8x", None, "tracekit clusters"),
         ("x", None, "tracekit clusters"),
@@ -89,6 +89,25 @@ def test_a_bad_name_gives_one_line_with_what_to_try(name, code, shown):
     assert caught.value.code in (code or ("cluster-unknown", "cluster-mistyped"))
     assert shown in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_unlike_nodes_share_the_slowest_network():
+    found = load_cluster("8xh100-sxm@ndr400 + 2x4xa100-sxm-80gb@eth100", unlike_gpus=True)
+    fast, slow = found.kinds
+    assert (found.gpus, fast.gpus, slow.gpus) == (16, 8, 8)
+    assert [(kind.cluster.nodes, kind.cluster.gpus_per_node) for kind in found.kinds] == [(2, 8), (4, 4)]
+    assert [(kind.cluster.network, kind.cluster.network_gbps) for kind in found.kinds] == [("ethernet", 12.5)] * 2
+    assert found.slug == "8xh100-sxm@ndr400+2x4xa100-sxm-80gb@eth100"
+    assert load_cluster(found.slug, unlike_gpus=True) == found
+
+
+def test_the_last_network_is_that_of_all_without_one():
+    found = load_cluster("4xv100-sxm-32gb+p5+4xa100-sxm-80gb@eth100", unlike_gpus=True)
+    assert [kind.gpus for kind in found.kinds] == [4, 8, 4]
+    assert {kind.cluster.network_gbps for kind in found.kinds} == {12.5}
+    assert found.gpu.slug == "v100-sxm-32gb"  # least memory
+    with pytest.raises(ClusterError, match="no network to the others"):
+        load_cluster("4xh100-sxm+4xa100-sxm-80gb", unlike_gpus=True)
 
 
 @pytest.mark.parametrize("name", ["8xH1000", "2x8xH1OO-SXM@ndr400", "8xh100sxmm"])

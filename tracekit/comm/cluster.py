@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import inf
@@ -147,6 +147,19 @@ _LARGEST: Mapping[str, int] = {
 
 
 @dataclass(frozen=True, slots=True)
+class GpuKind:
+    """One kind of GPU of a cluster that has several.
+
+    Attributes:
+        cluster: All of the cluster's GPUs as if they were of this kind, on its nodes and the slowest of the networks.
+        gpus: Number of GPUs of this kind.
+    """
+
+    cluster: "Cluster"
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """A cluster: nodes of the same GPU, their links and their network.
 
@@ -169,6 +182,8 @@ class Cluster:
         peer_access: Whether GPUs access each other's memory over PCI Express; if not, data goes through host memory.
         measured: Collectives measured on the cluster; predictions are calibrated to them.
         sources: Source of each fact: key to citation.
+        kinds: Of a cluster with several kinds of GPUs, each kind in the order of its ranks; everything else is that of
+            the kind with the least memory. Empty where all GPUs are alike.
     """
 
     slug: str
@@ -188,11 +203,12 @@ class Cluster:
     peer_access: bool = True
     measured: tuple[MeasuredCollective, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    kinds: tuple[GpuKind, ...] = ()
 
     @property
     def gpus(self) -> int:
         """GPUs of all nodes."""
-        return self.nodes * self.gpus_per_node
+        return sum(kind.gpus for kind in self.kinds) or self.nodes * self.gpus_per_node
 
     @property
     def link_gbps(self) -> float | None:
@@ -392,7 +408,6 @@ _CLUSTER_PATTERN = re.compile(
     r"(?:(?P<nodes>[0-9]{1,9})x)?(?P<gpus>[0-9]{1,9})x(?P<gpu>[^@]+?)(?:@(?P<network>.+))?", re.IGNORECASE
 )
 _NODE_COUNT_PATTERN = re.compile(r"(?P<nodes>[0-9]{1,9})x(?P<stem>[^@]+)", re.IGNORECASE)
-_UNLIKE_GPUS_PATTERN = re.compile(r"\+\s*[0-9]+\s*x", re.IGNORECASE)
 _NETWORK_PATTERN = re.compile(r"(?P<kind>[a-z][a-z-]*?)-?(?P<gbit>[0-9]{1,6}(?:\.[0-9]{1,6})?)g?", re.IGNORECASE)
 
 
@@ -401,16 +416,18 @@ def list_clusters() -> list[str]:
     return list_cluster_files()
 
 
-def load_cluster(name: str) -> Cluster:
+def load_cluster(name: str, *, unlike_gpus: bool = False) -> Cluster:
     """Return the cluster of that name.
 
     Args:
         name: ``8xh100-sxm`` (GPUs of one node), ``4x8xh100-sxm@ndr400`` (nodes, GPUs of each, and the network of each
             GPU in Gbit/s), a name that ``list_clusters`` returns, a path that ends in '.toml', or a number of nodes of
-            one of the last two: ``16xp5``, ``16x./lab.toml``.
+            one of the last two: ``16xp5``, ``16x./lab.toml``. Several of these joined by ``+`` are nodes of several
+            kinds of GPUs.
+        unlike_gpus: Whether it may have several kinds of GPUs.
 
     Raises:
-        ClusterError: No cluster has that name, or the description is wrong.
+        ClusterError: No cluster has that name, the description is wrong, or it has several kinds of GPUs and mustn't.
 
     Examples:
         >>> load_cluster("4x8xh100-sxm@ndr400").gpus
@@ -423,12 +440,59 @@ def load_cluster(name: str) -> Cluster:
     if several and (one := _find_cluster_file(several["stem"])):
         count = int(several["nodes"])
         return _check_size(replace(one, slug=f"{count}x{one.slug}", nodes=one.nodes * count), name)
+    if len(parts := _split_kinds(text)) > 1:
+        if not unlike_gpus:
+            raise ClusterError(messages.CLUSTER_OF_UNLIKE_GPUS(name=name))
+        return _check_size(_join_kinds(name, parts), name)
     written = _CLUSTER_PATTERN.fullmatch(text)
-    if _UNLIKE_GPUS_PATTERN.search(text):
-        raise ClusterError(messages.CLUSTER_OF_UNLIKE_GPUS(name=name))
     if not written:
         raise UnknownClusterError.from_name(name, load_aliases())
     return _check_size(_assemble_cluster(name, written), name)
+
+
+def _split_kinds(text: str) -> list[str]:
+    """Split a name at each ``+`` between nodes; one in a GPU's name, as of Ryzen AI Max+ 395, is part of it."""
+    parts = [part.strip() for part in text.split("+")]
+    known = all(_CLUSTER_PATTERN.fullmatch(part) or not _is_written(part) for part in parts)
+    return parts if known else [text]
+
+
+def _join_kinds(name: str, parts: Sequence[str]) -> Cluster:
+    """Join nodes of several kinds of GPUs; the network of the last part is that of all without one of their own."""
+    _, _, network = parts[-1].partition("@")
+    whole = [f"{part}@{network}" if network and "@" not in part and _is_written(part) else part for part in parts]
+    nodes = [load_cluster(part) for part in whole]
+    if lacking := [part for part, one in zip(parts, nodes, strict=True) if one.network == "none"]:
+        raise ClusterError(messages.UNLIKE_GPUS_WITHOUT_NETWORK(name=name, part=lacking[0]))
+    slowest = min(nodes, key=lambda one: one.network_gbps)
+    gpus = sum(one.gpus for one in nodes)
+    slug = "+".join([*(one.slug.removesuffix(f"@{network.lower()}") for one in nodes[:-1]), nodes[-1].slug])
+    shown = " + ".join(one.name for one in nodes)
+    kinds = tuple(GpuKind(_extend_nodes(one, slowest, gpus, slug, shown), one.gpus) for one in nodes)
+    least = min(kinds, key=lambda kind: kind.cluster.gpu.memory_bytes)
+    return replace(least.cluster, kinds=kinds)
+
+
+def _is_written(part: str) -> bool:
+    """Return whether a part of a name describes GPUs, in place of naming a known node."""
+    several = _NODE_COUNT_PATTERN.fullmatch(part)
+    return not (_find_cluster_file(part) or (several and _find_cluster_file(several["stem"])))
+
+
+def _extend_nodes(one: Cluster, slowest: Cluster, gpus: int, slug: str, name: str) -> Cluster:
+    """Return a cluster of at least so many GPUs with the nodes of one and the network of another."""
+    nodes = -(-gpus // one.gpus_per_node)
+    extended = replace(one, slug=slug, name=name, nodes=nodes, rented_gpus=1)
+    if one.network_gbps == slowest.network_gbps:
+        return extended
+    return replace(
+        extended,
+        network=slowest.network,
+        nics_per_node=one.gpus_per_node,
+        nic_gbit=8 * slowest.network_gbps,
+        oversubscription=1.0,
+        measured=(),
+    )
 
 
 def _find_cluster_file(text: str) -> Cluster | None:

@@ -370,8 +370,31 @@ SPREAD_UNKNOWN = note(
 
 
 CLUSTER_OF_UNLIKE_GPUS = error(
-    "{name!r} has several kinds of GPUs; a cluster has one.",
-    "Give a {--cluster} for each kind, with as many GPUs as the job has: the slowest step of them is the job's.",
+    "{name!r} has several kinds of GPUs, of which predictions and sweeps of a job know; here a cluster has one.",
+    "Give each kind by itself.",
+)
+UNLIKE_GPUS_WITHOUT_NETWORK = error(
+    "{name!r} has several kinds of GPUs, and {part!r} has no network to the others.",
+    "End it in @eth100 or @ndr400, with the Gbit/s of each GPU.",
+)
+UNLIKE_GPUS_LEFT_OVER = error(
+    "The layout has {ranks:count rank}, and {cluster} has {gpus} GPUs of several kinds: which of them it uses isn't "
+    "known.",
+    "Give {--world-size} {gpus}, or a cluster of as many GPUs as the job has.",
+)
+UNLIKE_GPUS_IN_GROUP = error(
+    "{gpus} x {kind} of {cluster} don't hold whole {what} of {ranks:count rank}.",
+    "Choose {option} so that each kind of GPU holds whole ones.",
+)
+UNLIKE_GPUS_RANK_BY_RANK = error(
+    "Several kinds of GPUs in one job are predicted of ranks in memory.", "Leave out {--engine}."
+)
+UNLIKE_GPUS_WITHOUT_SAMPLES = error(
+    "A batch of one sample a rank, or of an unknown number, can't be shared by speed.",
+    "Give the job's samples with {--samples}, or more of them with {--batch}.",
+)
+UNLIKE_GPUS_OF_STAGES = error(
+    "Several kinds of GPUs in one job take new stages or the trace's replicas, not stages that were recorded."
 )
 CLUSTER_UNKNOWN = error(
     "Unknown cluster {name!r}: write it as 8xh100-sxm, as 4x8xh100-sxm@ndr400, or by its name.",

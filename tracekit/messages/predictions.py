@@ -18,6 +18,15 @@ CONTEXT_CHANGED = note(
     "Each sequence of the decode batch sees {keys:,} keys: only attention changes. Memory for their cache isn't "
     "counted."
 )
+UNLIKE_GPUS_PACE = note("{gpus} x {name} set the pace: {waits:list}.")
+UNLIKE_GPUS_WAIT = note("{gpus} x {name} wait {idle_us} ({idle_pct}) of each step")
+UNLIKE_GPUS_BALANCED = note("Work is shared by speed: {shares:list}.")
+UNLIKE_GPUS_SAMPLES = note("{samples:g} samples on each {name}")
+UNLIKE_GPUS_SHARE = note("stages of {layers:list} layers on {name}")
+UNLIKE_GPUS_BALANCE_GAINS = note(
+    "Shared by speed, the same batch would take {shared_us} a step, or somewhat more.", "Share it with {--balance}."
+)
+UNLIKE_GPUS_ALIKE = note("With {name} alone, as many of them would take {whole_us} a step.")
 GPU_NAME_AMBIGUOUS = note("{name!r} was taken as {gpu}; there is also {others:list}.")
 GPU_IN_LAPTOP = note(
     "The laptop is assumed to give its GPU {power_w:.0f} W, the most there is: with less the GPU is slower."

@@ -42,6 +42,7 @@ class Layout:
         sync_every: Steps after which replicas average their parameters (local SGD); 1 where they reduce gradients in
             each step.
         sync_within: Neighbouring replicas that reduce gradients in each step between two averages.
+        balanced: Whether replicas, or stages, on several kinds of GPUs share the work by speed.
     """
 
     dp: int = 1
@@ -64,6 +65,7 @@ class Layout:
     gradient_compression: str | None = None
     sync_every: int = 1
     sync_within: int = 1
+    balanced: bool = False
 
     @property
     def world_size(self) -> int:
@@ -149,7 +151,8 @@ class Layout:
         """Text such as ``, bf16 gradients`` or ``, averaged every 100 steps``; empty for DDP's own exchange."""
         compressed = f", {self.gradient_compression} gradients" if self.gradient_compression else ""
         within = f" ({self.sync_within} reduce each)" if self.sync_within > 1 else ""
-        return compressed + (f", averaged every {self.sync_every} steps{within}" if self.sync_every > 1 else "")
+        averaged = f", averaged every {self.sync_every} steps{within}" if self.sync_every > 1 else ""
+        return compressed + averaged + (", work by speed" if self.balanced else "")
 
 
 def parse_schedule(name: str | None) -> tuple[int | None, bool | None]:
@@ -194,6 +197,7 @@ class LayoutRequest:
         gradient_compression: Type to which gradients are cast for their all-reduces.
         sync_every: Steps after which replicas average their parameters.
         sync_within: Neighbouring replicas that reduce gradients in each step.
+        balanced: Whether replicas, or stages, on several kinds of GPUs share the work by speed.
     """
 
     world_size: int | None = None
@@ -215,6 +219,7 @@ class LayoutRequest:
     gradient_compression: str | None = None
     sync_every: int | None = None
     sync_within: int | None = None
+    balanced: bool | None = None
 
     @property
     def has_changes(self) -> bool:
@@ -290,6 +295,7 @@ def apply_request(layout: Layout, request: LayoutRequest) -> Layout:
         gradient_compression=request.gradient_compression,
         sync_every=request.sync_every or 1,
         sync_within=request.sync_within or 1,
+        balanced=bool(request.balanced),
     )
     return _check_exchange(layout, request, asked)
 

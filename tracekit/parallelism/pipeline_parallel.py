@@ -186,9 +186,10 @@ def predict_pipeline(
     parts = [measure_step_parts(program, layers, timeline) for timeline in timelines]
     gathers = predict_stage_gathers(program, layers, layout, cluster) if layout.fsdp_ranks > 1 else (None,) * len(parts)
     tasks = build_tasks(layout.pp, layout.chunks, micro_batches, layout.zero_bubble)
+    alike = StageKinds(np.zeros(layout.pp, dtype=np.int64))
     found = [
         {
-            step: _schedule_step(part, send, share, gather, layout, micro_batches, tasks)
+            step: _schedule_step([part], send, share, [gather], layout, micro_batches, tasks, alike).figures
             for step, part in of_step.items()
         }
         for of_step, send, share, gather in zip(parts, sends, shares, gathers, strict=True)
@@ -322,50 +323,161 @@ def _measure_once_fraction(program: Program, layers: RepeatedLayers, timeline: T
     return 1 - int(ran_ns.gather(layers.kernels["row"]).sum()) / int(ran_ns.filter(computes).sum())
 
 
+@dataclass(frozen=True, slots=True)
+class StageKinds:
+    """Which kind of GPU each stage runs on.
+
+    Attributes:
+        of_stage: Number of each stage's kind.
+        by_speed: Whether faster stages get more layers; else all get as many.
+    """
+
+    of_stage: Ints
+    by_speed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledStep:
+    """A step of several stages, in microseconds.
+
+    Attributes:
+        step_us: The step.
+        passes_us: The part of it to the end of the last pass.
+        busy_us: Work of each stage in it.
+        gather_us: Wait of the mean stage for parameters.
+        tail_us: What follows the passes on each stage.
+        layers: Layers of each stage.
+    """
+
+    step_us: float
+    passes_us: float
+    busy_us: Floats
+    gather_us: float
+    tail_us: Floats
+    layers: Ints
+
+    @property
+    def figures(self) -> tuple[float, float, float, float]:
+        """The step; the mean stage's wait for others; the busiest stage over the mean; the mean wait for parameters."""
+        mean_us = float(self.busy_us.mean())
+        waits_us = self.passes_us - mean_us - self.gather_us
+        return self.step_us, waits_us, float(self.busy_us.max() / self.busy_us.mean()), self.gather_us
+
+
+def predict_unlike_stages(
+    programs: Sequence[Program],
+    timelines: Sequence[Timeline],
+    layout: Layout,
+    clusters: Sequence[Cluster],
+    kinds: StageKinds,
+) -> ScheduledStep:
+    """Schedule the median step of a pipeline whose stages run on several kinds of GPUs.
+
+    Args:
+        programs: The program of one stage on each kind.
+        timelines: Its replay there.
+        layout: Layout on the target.
+        clusters: The cluster, as if all its GPUs were of each kind.
+        kinds: The kind of each stage.
+
+    Raises:
+        LayoutError: As :func:`predict_pipeline`.
+    """
+    program = programs[0]
+    layers = find_repeated_layers(program)
+    micro_batches = layout.micro_batches or layers.passes_per_step * layout.pp
+    send_bytes = infer_send_bytes(program, layers) * layout.batch / layout.cp
+    sends = np.max([predict_send_times_us(send_bytes, layout, one)[0] for one in clusters], axis=0)
+    share = _compute_tail_fractions(program, layout.pp)[0]
+    gathers = [
+        predict_stage_gathers(program, layers, layout, one)[0] if layout.fsdp_ranks > 1 else None for one in clusters
+    ]
+    tasks = build_tasks(layout.pp, layout.chunks, micro_batches, layout.zero_bubble)
+    parts = [measure_step_parts(one, layers, line) for one, line in zip(programs, timelines, strict=True)]
+    steps = [
+        _schedule_step([of_kind[step] for of_kind in parts], sends, share, gathers, layout, micro_batches, tasks, kinds)
+        for step in parts[0]
+    ]
+    return sorted(steps, key=lambda one: one.step_us)[len(steps) // 2]
+
+
 def _schedule_step(
-    part: StepParts,
+    parts: Sequence[StepParts],
     sends: Floats,
     tail_share: float,
-    gathers: StageGathers | None,
+    gathers: Sequence[StageGathers | None],
     layout: Layout,
     micro_batches: int,
     tasks: Ints,
-) -> tuple[float, float, float, float]:
-    """Schedule a step.
+    kinds: StageKinds,
+) -> ScheduledStep:
+    """Schedule a step, of which ``parts`` and ``gathers`` are those of each kind of GPU."""
+    kind = np.tile(kinds.of_stage, layout.chunks)
+    begin = _split_layers(parts, layout, kind, by_speed=kinds.by_speed)
 
-    Returns:
-        The step time; the mean stage's wait for other stages; the busiest stage's work relative to the mean; and the
-        mean stage's wait for parameters.
-    """
-    begin = _split_layers(part, layout)
+    def sum_chunks(times_us: Iterable[Floats]) -> Floats:
+        chunks: Floats = np.stack([np.add.reduceat(one, begin) for one in times_us])[kind, np.arange(kind.size)]
+        return chunks
+
     forward, backward, weights = (
-        np.add.reduceat(times, begin) for times in (part.forward_us, part.backward_us, part.weight_gradient_us)
+        sum_chunks(getattr(part, name) for part in parts)
+        for name in ("forward_us", "backward_us", "weight_gradient_us")
     )
     late = weights if layout.zero_bubble else None
-    first = gathers.compute_delays_us(part.forward_us, begin) if gathers else np.zeros_like(forward)
-    done = float(compute_stage_ends(forward, backward, sends, layout.pp, micro_batches, late, first, tasks).max())
-    busy = micro_batches * (forward + backward).reshape(layout.chunks, layout.pp).sum(axis=0)
-    gather_us = float(first.sum()) / layout.pp
-    bubble_us = done - float(busy.mean()) - gather_us
-    return done + part.tail_us * tail_share, bubble_us, float(busy.max() / busy.mean()), gather_us
+    delays = [
+        gather.compute_delays_us(part.forward_us, begin) if gather else np.zeros_like(forward)
+        for gather, part in zip(gathers, parts, strict=True)
+    ]
+    first = np.stack(delays)[kind, np.arange(kind.size)]
+    ends = compute_stage_ends(forward, backward, sends, layout.pp, micro_batches, late, first, tasks)
+    tail = np.array([part.tail_us * tail_share for part in parts])[kinds.of_stage]
+    layers = np.diff(begin, append=parts[0].forward_us.size)
+    layers[[0, -1]] -= 1
+    return ScheduledStep(
+        step_us=float((ends + tail).max()),
+        passes_us=float(ends.max()),
+        busy_us=micro_batches * (forward + backward).reshape(layout.chunks, layout.pp).sum(axis=0),
+        gather_us=float(first.sum()) / layout.pp,
+        tail_us=tail,
+        layers=layers.reshape(layout.chunks, layout.pp).sum(axis=0),
+    )
 
 
-def _split_layers(part: StepParts, layout: Layout) -> Ints:
+def _split_layers(parts: Sequence[StepParts], layout: Layout, kind: Ints, *, by_speed: bool) -> Ints:
     """Split the parts of a pass into chunks; return the first part of each.
 
     All chunks get the same number of layers; chunks with the least other work take one of the remaining layers each.
-    What precedes the layers belongs to the first chunk, what follows them to the last one.
+    By speed each layer goes to the chunk that would be done with it first. What precedes the layers belongs to the
+    first chunk, what follows them to the last one.
+
+    Args:
+        parts: Those of each kind of GPU.
+        layout: Layout on the target.
+        kind: The kind of each chunk.
+        by_speed: Whether faster chunks get more layers.
     """
-    chunks, layers = layout.pp * layout.chunks, part.forward_us.size - 2
+    chunks, layers = layout.pp * layout.chunks, parts[0].forward_us.size - 2
     besides = np.zeros(chunks)
-    besides[0] = part.forward_us[0] + part.backward_us[0]
-    besides[-1] += part.forward_us[-1] + part.backward_us[-1]
+    opens, closes = parts[kind[0]], parts[kind[-1]]
+    besides[0] = opens.forward_us[0] + opens.backward_us[0]
+    besides[-1] += closes.forward_us[-1] + closes.backward_us[-1]
     least, left = divmod(layers, chunks)
     each = np.full(chunks, least)
     each[np.argsort(besides, kind="stable")[:left]] += 1
+    if by_speed:
+        layer_us = np.array([(part.forward_us + part.backward_us)[1:-1].mean() for part in parts])[kind]
+        each = _assign_layers(layers, besides, layer_us)
     if not (each + besides).all():
         raise LayoutError(layouts.LAYERS_INDIVISIBLE(layers=layers, stages=layout.pp, chunks=layout.chunks))
     return np.concatenate([[0], 1 + each[:-1].cumsum()])
+
+
+def _assign_layers(layers: int, besides: Floats, layer_us: Floats) -> Ints:
+    """Assign layers one by one to the chunk that would be done with one more first, which is best for the slowest."""
+    each = np.zeros(besides.size, dtype=np.int64)
+    for _ in range(layers):
+        each[np.argmin(besides + (each + 1) * layer_us)] += 1
+    return each
 
 
 def _compute_tail_fractions(program: Program, stages: int) -> tuple[float, float, float]:

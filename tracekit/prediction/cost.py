@@ -249,7 +249,7 @@ def _read_name(name: str) -> PricedName:
         return PricedName(error.candidates)
     except PredictorError as unknown:
         try:
-            cluster = load_cluster(name)
+            cluster = load_cluster(name, unlike_gpus=True)
         except ClusterError:
             raise unknown from None
         return PricedName((cluster.name,), cluster.gpus)

@@ -94,6 +94,29 @@ class Experience:
 
 
 @dataclass(frozen=True, slots=True)
+class KindOfRanks:
+    """The ranks of a job that have one of several kinds of GPUs.
+
+    Attributes:
+        gpu: Canonical name of the GPU.
+        name: Its display name.
+        gpus: Number of them.
+        own_us: When they would be done with a step without the others; of a pipeline, how long their stages work.
+        idle_us: How long they wait for others in a step.
+        samples: Samples of each rank's pass; None where unknown.
+        layers: Layers of each of their stages; empty without a pipeline.
+    """
+
+    gpu: str
+    name: str
+    gpus: int
+    own_us: float
+    idle_us: float
+    samples: float | None = None
+    layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """The GPU or cluster to predict.
 
@@ -151,6 +174,8 @@ class PredictedStep:
         batch: What the job processes in a step; None where unknown.
         forecast: What the scoreboard keeps of it; None without an interval.
         experience: The outcomes of earlier predictions that changed the interval; None where none did.
+        kinds: The ranks by their kind of GPU, where the cluster has several: all else of one GPU is that of the slowest
+            kind, ``price`` the mean. Empty where all are alike.
     """
 
     gpu: str
@@ -179,6 +204,7 @@ class PredictedStep:
     batch: StepBatch | None = None
     forecast: Forecast | None = None
     experience: Experience | None = None
+    kinds: tuple[KindOfRanks, ...] = ()
 
     def to_plain(self) -> "PredictedStep":
         """Return the numbers and notes alone."""
@@ -286,6 +312,11 @@ class RefusedTarget:
         return str(self.to_message())
 
 
+def _squeeze(label: str) -> str:
+    """Return a label in lower case, without spaces: ``4xh100-sxm + 4xa100@eth100`` may have them."""
+    return "".join(label.split()).lower()
+
+
 def compute_cost(price: float | None, gpus: int, step_time_us: float) -> float | None:
     """Compute the dollars for 1,000 steps; None without a price.
 
@@ -364,12 +395,12 @@ class Predictions(Mapping[str, Prediction]):
 
     def __getitem__(self, name: str) -> Prediction:
         """Return the prediction for one cluster or GPU."""
-        wanted = name.strip().lower()
+        wanted = _squeeze(name)
         for other in self.refused:
-            if other.label.lower() == wanted:
+            if _squeeze(other.label) == wanted:
                 raise KeyError(str(other))
         for target in self.targets:
-            if target.label.lower() == wanted:
+            if _squeeze(target.label) == wanted:
                 return target
         try:
             slug = resolve_gpu(name).gpu.slug

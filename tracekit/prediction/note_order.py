@@ -43,7 +43,7 @@ ALWAYS_SHOWN = frozenset(
     (
         *(told.CALIBRATION_USED, told.CALIBRATION_OF_OTHER_GPU),
         *(told.ATTENTION_OF_CAPTURE, told.QUANTIZATION_OF_CAPTURE, told.ENGINE_OF_CAPTURE),
-        told.CACHE_OF_CAPTURE,
+        *(told.CACHE_OF_CAPTURE, told.UNLIKE_GPUS_PACE, told.UNLIKE_GPUS_BALANCED, told.UNLIKE_GPUS_BALANCE_GAINS),
     )
 )
 """Notes that are shown however many there are: of what nobody asked for by name, and other figures would follow."""

@@ -22,6 +22,7 @@ from tracekit.prediction.predictor import Predictor
 from tracekit.prediction.question import Question
 from tracekit.prediction.settings import PredictionSettings, resolve_places, resolve_settings
 from tracekit.prediction.targets import assume_usual_links, resolve_targets
+from tracekit.prediction.unlike_gpus import predict_target
 from tracekit.program import Program
 from tracekit.run import MeasuredRun
 from tracekit.whatif import apply_edits
@@ -140,7 +141,7 @@ def predict_targets(
         try:
             laid_out = replace(target, layout=_fill_cluster(predictor, target, layout, change))
             chosen, note = resolve_largest_batch(predictor, laid_out)
-            step = predictor.predict(chosen)
+            step = predict_target(predictor, chosen)
             told = [*([note] if note else []), *_propose_if_too_large(predictor, chosen, step)]
             predicted.append(replace(step, notes=(*told, *step.notes)) if told else step)
         except (ClusterError, LayoutError) as error:

@@ -26,6 +26,7 @@ from tracekit.prediction.settings import resolve_settings
 from tracekit.prediction.source_cluster import fill_source_gpu
 from tracekit.prediction.source_cluster import identify_source_cluster as source_of
 from tracekit.prediction.targets import resolve_targets
+from tracekit.prediction.unlike_gpus import predict_target
 from tracekit.run import MeasuredRun
 
 if TYPE_CHECKING:
@@ -192,11 +193,12 @@ def sweep(run: MeasuredRun, request: "SweepRequest") -> Sweep:
         for target in resolve_targets(request.gpus)
     ]
     refused: list[Message] = []
-    staged = LayoutRequest(micro_batches=request.micro_batches, chunks=chunks, zero_bubble=zero_bubble)
+    plain = LayoutRequest(balanced=request.balance or None)
+    staged = replace(plain, micro_batches=request.micro_batches, chunks=chunks, zero_bubble=zero_bubble)
     sharing: Sequence[int | None] = request.expert_parallel or [None]
     changes = [
         replace(
-            staged if pp > 1 else LayoutRequest(),
+            staged if pp > 1 else plain,
             tp=tp,
             pp=pp,
             ep=ep,
@@ -295,7 +297,7 @@ def list_splits(
 def _list_schedules(staged: LayoutRequest, stages: int) -> list[LayoutRequest]:
     """List the schedules of so many stages, with the asked number of micro-batches, or with some."""
     if stages == 1:
-        return [LayoutRequest(batch=staged.batch)]
+        return [LayoutRequest(batch=staged.batch, balanced=staged.balanced)]
     counts = [staged.micro_batches] if staged.micro_batches else [each * stages for each in TRIED_MICRO_BATCHES]
     return [replace(staged, micro_batches=count) for count in counts]
 
@@ -312,6 +314,8 @@ def _list_targets(
         gpus = place.cluster.gpus if place.cluster else 1
         for change in changes:
             sizes = world_sizes or _list_world_sizes(old, change, gpus)
+            if place.cluster and place.cluster.kinds:
+                sizes = [size for size in sizes if size == gpus]
             if not sizes:
                 too_large = layouts.REPLICA_TOO_LARGE(gpus=gpus, ranks=_count_replica_ranks(old, change))
                 refused.append(layouts.TARGET_REFUSED(target=place.label, reason=too_large))
@@ -354,7 +358,7 @@ def _predict_targets(predictor: Predictor, wanted: Sequence[Target], refused: li
     """Predict the targets; errors are added to ``refused``."""
     for target in wanted:
         try:
-            step = predictor.predict(target)
+            step = predict_target(predictor, target)
             assert isinstance(step, Prediction)
             yield step
         except TracekitError as error:

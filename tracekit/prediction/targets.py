@@ -28,18 +28,21 @@ GPU_GROUPS: Mapping[str, Callable[[Gpu], bool]] = {
 """Groups of GPUs, by the names that targets may have."""
 
 
-def resolve_targets(gpus: Sequence[str], clusters: Sequence[str] = ()) -> tuple[Target, ...]:
+def resolve_targets(
+    gpus: Sequence[str], clusters: Sequence[str] = (), *, unlike_gpus: bool = True
+) -> tuple[Target, ...]:
     """Resolve names to targets: GPUs that no cluster has, then clusters, each once and in the given order.
 
     Args:
         gpus: Names of GPUs, in any spelling, or of groups of them.
         clusters: Names of clusters.
+        unlike_gpus: Whether a cluster may have several kinds of GPUs.
 
     Raises:
         PredictorError: A GPU is unknown or its name ambiguous.
         ClusterError: A cluster is unknown or its name wrong, or a GPU's name is a cluster's.
     """
-    joined = _deduplicate([load_cluster(name) for name in clusters], lambda cluster: cluster)
+    joined = _deduplicate([load_cluster(name, unlike_gpus=unlike_gpus) for name in clusters], lambda cluster: cluster)
     have = {cluster.gpu.slug for cluster in joined}
     names = [name for one in gpus for name in expand_group(one)]
     named = _deduplicate([resolve_gpu_name(name) for name in names], lambda resolution: resolution.gpu)
@@ -122,7 +125,9 @@ def resolve_prices(
         RequestError: A price without a name has several targets, or a GPU has two prices.
     """
     places = (cluster, *(target.cluster for target in targets))
-    return given.resolve(source, [target.gpu.gpu for target in targets], [one for one in places if one])
+    clusters = [one for one in places if one]
+    gpus = [kind.cluster.gpu for one in clusters for kind in one.kinds]
+    return given.resolve(source, [*(target.gpu.gpu for target in targets), *gpus], clusters)
 
 
 def resolve_gpu_name(name: str) -> Resolution:

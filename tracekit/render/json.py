@@ -109,6 +109,7 @@ def describe_target(prediction: PredictedStep) -> dict[str, Any]:
         "cluster": prediction.cluster,
         "layout": describe_layout(prediction.layout),
         "pipeline": prediction.pipeline,
+        **({"kinds": prediction.kinds} if prediction.kinds else {}),
         "waiting_us": prediction.step.waiting_us,
         "with_contention": prediction.contention,
         "with_same_host": prediction.same_host,
@@ -134,7 +135,15 @@ SAID_IN_PARTS = frozenset(
 """Figures of a step that JSON has under other keys: ``coverage``, ``batch``, ``energy``."""
 
 
-OPTIONAL_SPLITS = ("cp", "cp_ring", "sequence_parallel", "gradient_compression", "sync_every", "sync_within")
+OPTIONAL_SPLITS = (
+    "cp",
+    "cp_ring",
+    "sequence_parallel",
+    "gradient_compression",
+    "sync_every",
+    "sync_within",
+    "balanced",
+)
 """Fields of a layout that JSON has only where they are used."""
 
 

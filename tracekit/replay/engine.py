@@ -236,6 +236,38 @@ def compute_earliest_times(first: Ints, src: Ints, lag_ns: Ints, release_ns: Int
     return time
 
 
+def replay_meeting(timelines: Sequence[Timeline], rows: Ints) -> list[Timeline]:
+    """Replay ranks that run one program at different speeds and meet in some of its activities.
+
+    Each begins such an activity by itself; all end it once the last one has come and the slowest transfer is done::
+
+        rank 0 | backward | waits        | all-reduce |
+        rank 1 | backward                | all-reduce |
+
+    Args:
+        timelines: The program on each rank alone. Their graphs differ in nothing but times.
+        rows: The activities in which they meet.
+    """
+    many, graph = len(timelines), timelines[0].graph
+    lag = np.stack([one.lag_ns for one in timelines])
+    meeting = np.concatenate([graph.run_edge[rows], graph.transfer_edge[np.isin(graph.transfer_activity, rows)]])
+    lag[:, meeting] = lag[:, meeting].max(axis=0)
+    other, mine = np.nonzero(~np.eye(many, dtype=np.bool_))
+    edge = np.concatenate([np.tile(np.arange(graph.src.size), many), np.tile(meeting, mine.size)])
+    source_rank = np.concatenate([np.repeat(np.arange(many), graph.src.size), np.repeat(other, meeting.size)])
+    rank = np.concatenate([np.repeat(np.arange(many), graph.src.size), np.repeat(mine, meeting.size)])
+    src, dst = graph.src[edge] * many + source_rank, graph.dst[edge] * many + rank
+    order = np.argsort(dst, kind="stable")
+    first = np.concatenate([[0], np.cumsum(np.bincount(dst, minlength=graph.vertex.size * many))])
+    release = np.stack([one.graph.release_ns for one in timelines], axis=1).ravel()
+    earliest = compute_earliest_times(first, src[order], lag[rank, edge][order], release).reshape(-1, many)
+    by_rank = (earliest[graph.vertex, place] for place in range(many))
+    return [
+        replace(one, start_ns=times[0::2], end_ns=times[1::2], lag_ns=lag[place])
+        for place, (one, times) in enumerate(zip(timelines, by_rank, strict=True))
+    ]
+
+
 @compile_lazily
 def _delay_by_edges(
     vertices: int, first: Ints, src: Ints, lag_ns: Ints, time: Ints

@@ -258,7 +258,7 @@ def serving(
     from tracekit.served.calibrate import calibrate_steps, measure_engine_steps
     from tracekit.served.kv_memory import ServingError
 
-    targets = resolve_targets(split_values(request.gpu), split_values(request.cluster))
+    targets = resolve_targets(split_values(request.gpu), split_values(request.cluster), unlike_gpus=False)
     if not targets:
         raise RequestError(requests.NO_TARGET())
     question = _ask_of_served(config, request)

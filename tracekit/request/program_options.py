@@ -397,7 +397,7 @@ def _join_layout(name: str, request: AskedOfRun) -> AskedOfRun:
     from tracekit.comm import load_cluster
 
     clusters = split_values(request.cluster) if isinstance(request, TargetOptions) else ()
-    gpus = request.world_size or (load_cluster(clusters[0]).gpus if clusters else None)
+    gpus = request.world_size or (load_cluster(clusters[0], unlike_gpus=True).gpus if clusters else None)
     file = read_training_file(name)
     asked = {name: getattr(request, name) for name in DEGREES if getattr(request, name) is not None}
     return _join_options(request, file.build_layout(gpus, asked), file.path)

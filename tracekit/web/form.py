@@ -166,7 +166,7 @@ def _find_gpu(name: str) -> str:
 def _find_cluster_gpu(cluster: str) -> str:
     """Return the canonical name of a cluster's GPU; the cluster's own name if there is no such cluster."""
     try:
-        return cluster if names_file(cluster) else load_cluster(cluster).gpu.slug
+        return cluster if names_file(cluster) else load_cluster(cluster, unlike_gpus=True).gpu.slug
     except (TracekitError, PredictorError):
         return cluster
 
@@ -256,7 +256,7 @@ def list_sliders(job: WebJob) -> list[Slider]:
         return []
     gpus = request.get("world_size") or _count_ranks(job)
     clusters = [name for name in request.get("cluster") or () if not NODE.fullmatch(name)]
-    most = min((load_cluster(name).gpus for name in clusters), default=MAX_GPUS_OF_NODE)
+    most = min((load_cluster(name, unlike_gpus=True).gpus for name in clusters), default=MAX_GPUS_OF_NODE)
     sliders = [
         Slider("batch", "Batch, times the trace's", -3, 5, 1, round(log2(_get_batch_factor(request))), True),
         Slider("host_speed", "Host speed, times the trace's", 0.5, 3, 0.1, request.get("host_speed") or 1, False),

@@ -127,6 +127,14 @@ class ScheduleOptions(Request):
             maximum=MAX_COUNT,
         ),
     ] = None
+    balance: Annotated[
+        bool,
+        Option(
+            "On a cluster of several kinds of GPUs: data-parallel ranks share the batch by speed, in whole samples, "
+            "stages the layers.",
+            "Share the work by speed (several kinds of GPUs)",
+        ),
+    ] = False
     micro_batches: Annotated[int | None, MICRO_BATCHES] = None
     pp_schedule: Annotated[
         str | None,

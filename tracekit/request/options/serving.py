@@ -304,7 +304,7 @@ class ServingRequest(Request):
         from tracekit.prediction.targets import resolve_gpu_name, resolve_targets
 
         super().check()
-        resolve_targets(split_values(self.gpu), split_values(self.cluster))
+        resolve_targets(split_values(self.gpu), split_values(self.cluster), unlike_gpus=False)
         if self.source_gpu is not None:
             resolve_gpu_name(self.source_gpu)
         self.given_prices.check()

@@ -43,7 +43,8 @@ class TargetOptions(Request):
     cluster: Annotated[
         str | Sequence[str],
         Option(
-            "Target cluster, such as 4x8xh100-sxm@ndr400, or a TOML. `tracekit clusters` lists them.",
+            "Target cluster, such as 4x8xh100-sxm@ndr400, 4xh100-sxm+4xa100-sxm-80gb@eth100 or a TOML. "
+            "`tracekit clusters` lists them.",
             "Clusters",
         ),
     ] = ()
