@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 from tracekit.ingest import load_bytes
 from tracekit.trace import Trace
 
@@ -167,4 +169,4 @@ class TraceBuilder:
 
     def load(self, *, stacks: bool = False) -> Trace:
         """Return the trace as ``tracekit.load`` does."""
-        return load_bytes(self.to_json(), self.name, stacks=stacks)
+        return load_bytes(msgspec.json.encode(self.to_dict()), self.name, stacks=stacks)

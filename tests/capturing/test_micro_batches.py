@@ -64,6 +64,17 @@ def test_repeated_passes_are_those_that_would_have_run(compiled: bool, monkeypat
     assert _count_pairs(repeated) == _count_pairs(ran)
 
 
+def test_a_step_without_its_repetitions_is_a_shorter_one() -> None:
+    long, short = accumulate(5), accumulate(2)
+    kept, places = micro_batches.keep_unlike_passes(long)
+    assert [(call.op, call.dims) for call in kept.calls] == [(call.op, call.dims) for call in short.calls]
+    assert kept.profile.launched_from == short.profile.launched_from
+    assert [(call.op, call.dims) for call in long.calls] == [
+        (kept.calls[one].op, kept.calls[one].dims) for one in places
+    ]
+    assert micro_batches.keep_unlike_passes(short)[0] is short
+
+
 def _count_pairs(program: CapturedProgram) -> Counter[int]:
     """Count how many numbers of autograd's nodes are those of so many ops."""
     numbers = (event["args"].get(micro_batches.SEQUENCE, -1) for event in program.profile.events if "args" in event)

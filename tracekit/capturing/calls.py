@@ -36,8 +36,8 @@ class OpProfile:
 
     @property
     def end_us(self) -> float:
-        """When the last of them ends."""
-        return max([*self.marks_us, *(event["ts"] + event["dur"] for event in self.events)]) + 1
+        """When the last of them and of the passes ends."""
+        return max([*self.marks_us, *self.pass_ends_us, *(event["ts"] + event["dur"] for event in self.events)]) + 1
 
     def find_calls(self, name: str) -> list[int]:
         """Find the places of the calls inside events of a name, which don't overlap."""

@@ -11,7 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
+from tracekit.arrays import Ints
 from tracekit.errors import CaptureError
+from tracekit.ingest.event_decoder import disable_garbage_collection
 from tracekit.messages import models as messages
 
 if TYPE_CHECKING:
@@ -30,6 +34,7 @@ NO_SEQUENCE = 1 << 62
 Item = TypeVar("Item")
 
 
+@disable_garbage_collection()
 def repeat_last_pass(program: "CapturedProgram", passes: int) -> "CapturedProgram":
     """Repeat a program's last pass until it has as many.
 
@@ -59,6 +64,31 @@ def repeat_last_pass(program: "CapturedProgram", passes: int) -> "CapturedProgra
     )
     calls = tuple(call for _, call in _repeat(program.calls, marks, times))
     return replace(program, calls=calls, profile=repeated)
+
+
+def keep_unlike_passes(program: "CapturedProgram") -> "tuple[CapturedProgram, Ints]":
+    """Return a program without the passes that repeat its second, and the place there of each of its calls."""
+    profile = program.profile
+    places = np.arange(len(program.calls))
+    if len(profile.pass_ends_us) <= CAPTURED_PASSES:
+        return program, places
+    unlike = profile.pass_ends_us[CAPTURED_PASSES - 2 : CAPTURED_PASSES]
+    begin, end, last = (bisect_left(profile.marks_us, us) for us in (*unlike, profile.pass_ends_us[-1]))
+    starts = [event["ts"] for event in profile.events]
+    stop, behind = (bisect_left(starts, us) for us in (unlike[1], profile.pass_ends_us[-1]))
+    kept = replace(
+        profile,
+        events=[*profile.events[:stop], *profile.events[behind:]],
+        marks_us=[*profile.marks_us[:end], *profile.marks_us[last:]],
+        launched_from=[
+            *profile.launched_from[:end],
+            *(place - behind + stop if place >= 0 else place for place in profile.launched_from[last:]),
+        ],
+        pass_ends_us=profile.pass_ends_us[:CAPTURED_PASSES],
+    )
+    places[end:last] = begin + (places[end:last] - end) % (end - begin)
+    places[last:] -= last - end
+    return replace(program, calls=(*program.calls[:end], *program.calls[last:]), profile=kept), places
 
 
 def _repeat(items: Sequence[Item], part: slice, times: int) -> Iterator[tuple[int, Item]]:

@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Protocol
 
+import numpy as np
 import polars as pl
 
 from predictors import Gpu, resolve_gpu
 from tracekit.arrays import Floats
+from tracekit.capturing.micro_batches import keep_unlike_passes
 from tracekit.capturing.program import LONG_US, CapturedProgram
 from tracekit.capturing.timeline import build_trace, describe_capture
 from tracekit.hosts import find_usual_host
+from tracekit.ingest.event_decoder import disable_garbage_collection
 from tracekit.models.captured import UNKNOWN_CAPTURED_US, CaptureFacts
 from tracekit.models.lookups import IndexPattern
 from tracekit.prediction.kernel_times import LAYOUT_CHANGE
@@ -91,6 +94,7 @@ def build_timed_trace(
     return builder
 
 
+@disable_garbage_collection()
 def load_captured(
     program: CapturedProgram,
     gpu: str = REFERENCE_GPU,
@@ -121,12 +125,19 @@ def predict_times(
     The first times are so long that no kernel is taken for faster than its arithmetic allows. The second are those of a
     step that takes the first: its power, and so its clock, follow from how busy it keeps the GPU.
 
+    Micro-batches that repeat the second take its times.
+
     ``host_us`` is the time of the CPU for each op.
     """
-    kernels = sum(len(call.kernels) for call in program.calls)
+    unlike, places = keep_unlike_passes(program)
+    counts = np.array([len(call.kernels) for call in unlike.calls])
     unmeasured = CaptureSetting(framework=setting.framework)
-    first = _predict_once(program, gpu, repeat(LONG_US, kernels), 1.0, unmeasured)
-    return _predict_once(program, gpu, first.tolist(), host_us, setting)
+    first = _predict_once(unlike, gpu, repeat(LONG_US, int(counts.sum())), 1.0, unmeasured)
+    times = _predict_once(unlike, gpu, first.tolist(), host_us, setting)
+    begins, repeated = (np.cumsum(counts) - counts)[places], counts[places]
+    shifts = begins - (np.cumsum(repeated) - repeated)
+    again: Floats = times[np.repeat(shifts, repeated) + np.arange(repeated.sum())]
+    return again
 
 
 def _predict_once(

@@ -181,7 +181,7 @@ def decode_document(text: bytes) -> tuple[dict[str, bytes], list[KinetoEvent]]:
     Raises:
         msgspec.DecodeError: It is invalid JSON, or not of this form.
     """
-    with _disable_garbage_collection():
+    with disable_garbage_collection():
         if text.lstrip()[:1] == b"[":
             return {}, _EVENT_LIST_DECODER.decode(text)
         keys = _KEYS_DECODER.decode(text)
@@ -312,7 +312,7 @@ def _to_int(value: JsonScalar) -> int:
 
 
 @contextmanager
-def _disable_garbage_collection() -> Iterator[None]:
+def disable_garbage_collection() -> Iterator[None]:
     # Decoding allocates millions of objects and frees none: collecting garbage meanwhile nearly doubles the time.
     enabled = gc.isenabled()
     gc.disable()
