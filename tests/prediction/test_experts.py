@@ -25,6 +25,7 @@ from tracekit.parallelism.expert_parallel import (
 )
 from tracekit.parallelism.fsdp import BUFFER_COPY_OP, EXPERT_BUFFER_COPY_OP, insert_expert_fsdp_collectives
 from tracekit.parallelism.layout import LayoutError
+from tracekit.parallelism.tensor_parallel import find_exchanges_of_dense_blocks
 from tracekit.run import MeasuredRun, prepare_run
 from tracekit.testing import TraceBuilder
 
@@ -315,6 +316,31 @@ def test_the_ranks_of_a_layer_share_its_experts_and_copies_of_them_shards():
     assert both.memory.min_bytes == parts.memory.min_bytes
 
 
+def test_ranks_of_a_layer_and_copies_of_it_share_experts():
+    """Of 2 x 2 ranks each has 2 experts, and sends half of a copy's tokens."""
+    both = Model(1).on(dp=2, tp=2, ep=4, sequence_parallel=True)
+    assert str(both.layout) == "4 ranks = dp 2 x tp 2 (sequence parallel), ep 4"
+    added = both.program.kernels.filter(family="collective").select("collective", "bytes")
+    assert added.filter(collective="all_to_all").rows() == [("all_to_all", MESSAGE // 2)] * 2
+    run = Model(1).run
+    halved = run.kernels.with_columns(batch=pl.when(pl.col("batch") > 1).then(pl.col("batch") // 2).otherwise("batch"))
+    table = split_experts(halved, find_experts(run.program), 0.0, 2, 2)
+    assert table.filter(pl.col("batch") > 1).select("batch", "m").unique().rows() == [(2, PAIRS // 4)]
+    assert "sequence_parallel=" in refused(Model(1), dp=2, tp=2, ep=4)
+
+
+def test_blocks_of_experts_neither_gather_nor_reduce_what_their_ranks_send_apart():
+    """Two layers of attention and experts, forward and backward, where the router's gradient follows the experts'."""
+    forward = [("k", HIDDEN), ("experts", WIDE)] * 2
+    backward = [("experts", WIDE), ("k", EXPERTS), ("k", HIDDEN)] * 2
+    kinds, depths = zip(*forward, *backward, strict=True)
+    phases = ["forward"] * len(forward) + ["backward"] * len(backward)
+    found = pl.DataFrame({"kind": kinds, "k": depths, "phase": phases, "n": HIDDEN, "device": 0})
+    reduced, gathered = find_exchanges_of_dense_blocks(found, EXPERTS).reshape(-1, 2).T.tolist()
+    assert reduced == [True, False] * 2 + [False, False, True] * 2
+    assert gathered == [False, True] * 2 + [False, True, False, False, True, True]
+
+
 def test_a_weight_for_each_expert():
     builder = TraceBuilder()
     weights = [[WIDE, HIDDEN]] * 4
@@ -338,7 +364,7 @@ def test_what_cannot_be_shared_is_refused():
     model = Model(1)
     assert "8 experts can't be split evenly over 3 ranks" in refused(model, ep=3)
     assert "Leave out fsdp= or pp=" in refused(Model(trains=True), ep=4, pp=2, fsdp=True)
-    assert "not over 2 of both" in refused(model, ep=2, tp=4)
+    assert "whole replicas of 4 tensor-parallel ranks" in refused(model, ep=2, tp=4)
     assert "ep 4 doesn't divide" in refused(model, ep=4, dp=6)
     first = Model(0)
     first.grouped([PAIRS, HIDDEN], UP)

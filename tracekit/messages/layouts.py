@@ -146,8 +146,13 @@ EXPERTS_WITH_FSDP_STAGES = error(
     "Expert parallelism with both FSDP and pipeline parallelism isn't supported.", "Leave out {--fsdp} or {--pp}."
 )
 EXPERTS_OVER_MIXED_RANKS = error(
-    "Experts are split over data-parallel or the {tp} tensor-parallel ranks, not over {ep} of both.",
-    "Leave out {--tp}, or give {--ep} {tp}.",
+    "{ep} ranks that split experts can't be made of whole replicas of {tp} tensor-parallel ranks.",
+    "Give {--ep} a multiple of {tp}, or leave out {--tp}.",
+)
+EXPERTS_WITHOUT_SEQUENCE_PARALLEL = error(
+    "{ep} ranks that split experts hold {tp} tensor-parallel ranks of each replica, which would all send the same "
+    "tokens.",
+    "Give {--sequence-parallel}, as Megatron-LM asks for, or {--ep} {tp}.",
 )
 RECORDED_DDP_FIXED = error("The trace's own data parallelism can't be turned into FSDP.", "Give a one-GPU trace.")
 FSDP_OF_ONE_RANK = error("FSDP needs several data-parallel ranks.", "Give their number with {--dp} or {--world-size}.")

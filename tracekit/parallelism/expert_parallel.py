@@ -161,7 +161,9 @@ def compute_held_parameter_fraction(program: Program, layouts: tuple[Layout, Lay
     return 1 - part + part / layouts[1].expert_parallel_replicas
 
 
-def split_experts(kernels: pl.DataFrame, experts: MoeExperts, expert_fraction: float, ranks: int) -> pl.DataFrame:
+def split_experts(
+    kernels: pl.DataFrame, experts: MoeExperts, expert_fraction: float, ranks: int, tp: int = 1
+) -> pl.DataFrame:
     """Return the kernel table of one of the ``ranks`` that split the experts.
 
     Args:
@@ -169,6 +171,7 @@ def split_experts(kernels: pl.DataFrame, experts: MoeExperts, expert_fraction: f
         experts: Its experts.
         expert_fraction: Fraction of the parameters in experts.
         ranks: Ranks that split the experts.
+        tp: Tensor-parallel ranks of each, among whom the table already has them split.
 
     Returns:
         The table with other dimensions where they change, and ``changed``, whether they did.
@@ -176,13 +179,13 @@ def split_experts(kernels: pl.DataFrame, experts: MoeExperts, expert_fraction: f
     Raises:
         LayoutError: The number of experts can't be divided by ``ranks``.
     """
-    if experts.experts_per_layer % ranks:
-        raise LayoutError(layouts.EXPERTS_INDIVISIBLE(experts=experts.experts_per_layer, ranks=ranks))
+    if experts.experts_per_layer % (ranks * tp):
+        raise LayoutError(layouts.EXPERTS_INDIVISIBLE(experts=experts.experts_per_layer, ranks=ranks * tp))
     table = kernels.with_row_index("number")
     gemm = pl.col("number").is_in(experts.gemms["row"].implode())
     of_weight = _is_weight_gradient(experts.weights)
     pairs = pl.col("batch") * pl.when(of_weight).then("k").otherwise("m")
-    batch = pl.min_horizontal(pl.lit(experts.experts_per_layer // ranks), pairs)
+    batch = pl.min_horizontal(pl.lit(experts.experts_per_layer // (ranks * tp)), pairs)
     side = (pairs / batch).ceil()
     touched = {dims: _uses_expert_weights(experts, dims) for dims in table["input_dims"].drop_nulls().unique()}
     works = pl.col("input_dims").replace_strict(touched, default=False, return_dtype=pl.Boolean).fill_null(False)
@@ -213,7 +216,7 @@ def _uses_expert_weights(experts: MoeExperts, dims: str) -> bool:
     return any(experts.is_expert_weight(tensor) for tensor in Signature.parse("", dims, None, None).tensors)
 
 
-def insert_expert_alltoalls(program: Program, *, ranks: int = 1) -> Insertion:
+def insert_expert_alltoalls(program: Program, *, ranks: int = 1, senders: int = 1) -> Insertion:
     """Insert the all-to-alls before and after the experts of each MoE layer.
 
     Forward and backward alike::
@@ -227,12 +230,13 @@ def insert_expert_alltoalls(program: Program, *, ranks: int = 1) -> Insertion:
     Args:
         program: The program.
         ranks: Ranks that split the experts.
+        senders: Tensor-parallel ranks that split a replica's tokens, each of which sends its own.
 
     Raises:
         LayoutError: The experts are unknown.
     """
     experts = find_experts(program)
-    sent = _find_alltoall_sites(program, experts)
+    sent = _find_alltoall_sites(program, experts).with_columns(pairs=(pl.col("pairs") / senders).ceil().cast(pl.Int64))
     facts = program.trace.capture_facts
     launch_us = find_stack(facts.stack).expert_launch_us if facts else 0.0
     here = experts.experts_per_layer / ranks

@@ -84,11 +84,13 @@ class Layout:
 
     @property
     def expert_parallel_replicas(self) -> int:
-        """Number of replicas that exchange tokens for their experts.
+        """Number of replicas among which experts are split, besides the tensor-parallel ranks of each."""
+        return max(self.ep // self.tp, 1)
 
-        It is 1 with tensor parallelism, whose ranks already have a part of each expert.
-        """
-        return self.ep if self.tp == 1 else 1
+    @property
+    def mixes_expert_ranks(self) -> bool:
+        """Whether tensor-parallel ranks of several replicas split experts: each sends its own tokens to all of them."""
+        return 1 < self.tp < self.ep and not self.splits_tables
 
     @property
     def fsdp_ranks(self) -> int:
@@ -120,10 +122,10 @@ class Layout:
         return {
             "tp": 1,
             "cp": self.tp,
-            "ep": self.tp,
+            "ep": 1 if self.mixes_expert_ranks else self.tp,
             "dp": self.tp,
             "pp": self.tp * self.data_ranks,
-            "edp": self.expert_parallel_replicas,
+            "edp": self.tp * self.expert_parallel_replicas,
             "near": self.tp,
         }[role]
 
@@ -327,16 +329,17 @@ def _check_exchange(layout: Layout, request: LayoutRequest, asked: Layout) -> La
 
 
 def _choose_expert_replicas(layout: Layout, request: LayoutRequest, tp: int) -> int:
-    """Choose the number of replicas of a job that is to split its experts: ``ep``, unless tp ranks split them."""
+    """Choose the number of replicas of a job that is to split its experts, among whose ``tp`` ranks they are split."""
     if layout.world_size > 1:
         raise LayoutError(layouts.RECORDED_RANKS_WITHOUT_EXPERT_PARALLEL())
     if request.fsdp and (request.pp or 1) > 1:
         raise LayoutError(layouts.EXPERTS_WITH_FSDP_STAGES())
-    if tp == 1:
-        return max((request.ep or 1) // (request.cp or 1), 1)
-    if request.ep != tp:
-        raise LayoutError(layouts.EXPERTS_OVER_MIXED_RANKS(tp=tp, ep=request.ep))
-    return layout.dp
+    ep = request.ep or 1
+    if ep % tp:
+        raise LayoutError(layouts.EXPERTS_OVER_MIXED_RANKS(tp=tp, ep=ep))
+    if 1 < tp < ep and not request.sequence_parallel:
+        raise LayoutError(layouts.EXPERTS_WITHOUT_SEQUENCE_PARALLEL(tp=tp, ep=ep))
+    return layout.dp if tp == ep > 1 else max(ep // tp // (request.cp or 1), 1)
 
 
 def _check_fsdp_request(layout: Layout, request: LayoutRequest, ranks: int) -> bool:

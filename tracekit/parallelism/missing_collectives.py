@@ -40,21 +40,25 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
     _refuse_sharding(program, old, new)
     splits = new.optimizer_ranks > old.optimizer_ranks or new.tp > old.tp
     shared: tuple[Inserter, ...] = (ShareMatrices(old, new),) if splits and multiplies_matrices(program.kernels) else ()
-    exchanges = insert_sequence_exchanges if new.sequence_parallel else insert_layer_allreduces
+    exchanges: Inserter = insert_sequence_exchanges if new.sequence_parallel else insert_layer_allreduces
+    of_experts = adds_expert_parallelism(old, new)
+    if of_experts and new.mixes_expert_ranks:
+        exchanges = partial(insert_sequence_exchanges, experts_apart=True)
     parts: tuple[Inserter, ...] = (*shared, exchanges) if old.tp == 1 < new.tp else shared
     if old.cp == 1 < new.cp:
         parts = (*parts, insert_ring_exchanges if new.cp_ring else insert_key_exchanges)
     if new.tables is not None:
         parts = (*parts, InsertTableExchange(new))
-    if adds_expert_parallelism(old, new):
-        parts = (*parts, partial(insert_expert_alltoalls, ranks=new.ep))
+    if of_experts:
+        senders = new.tp if new.mixes_expert_ranks else 1
+        parts = (*parts, partial(insert_expert_alltoalls, ranks=new.ep, senders=senders))
     if old.sharded and old.pp == 1 < new.pp:
         return (*parts, replace_fsdp_collectives)
     if not (old.data_ranks == 1 < new.data_ranks and is_training(program)):
         return parts
     if new.sharded and new.pp > 1:
         return (*parts, insert_stage_reduce_scatters)
-    return (*parts, _choose_gradient_exchange(new, of_experts=adds_expert_parallelism(old, new)))
+    return (*parts, _choose_gradient_exchange(new, of_experts=of_experts))
 
 
 def _choose_gradient_exchange(new: Layout, *, of_experts: bool) -> Inserter:

@@ -171,7 +171,7 @@ def relayout_kernels(program: Program, source: Gpu | None, target: Gpu, old: Lay
         experts = find_experts(program)
         # With FSDP and ZeRO a rank updates the same fraction of the experts as of all other parameters.
         part = 0.0 if new.optimizer_ranks > 1 else compute_expert_parameter_fraction(program)
-        shared = split_experts(table, experts, part, new.expert_parallel_replicas)
+        shared = split_experts(table, experts, part, new.expert_parallel_replicas, new.tp)
         before_us, gemm = table["measured_us"], pl.int_range(pl.len()).is_in(experts.gemms["row"].implode())
         table = _rescale_times(table, shared, gpu)
         # With fewer experts engines' kernels became faster by less, some not at all (tests/validation).

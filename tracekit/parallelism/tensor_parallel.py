@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tracekit.arrays import Bools
 from tracekit.kept import keep_on_first
 from tracekit.messages import Message, layouts
 from tracekit.messages import layouts as told
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
+from tracekit.parallelism.expert_parallel import find_experts
 from tracekit.parallelism.gemm_sides import (
     EXPERTS,
     GEMM_SIDES,
@@ -227,7 +229,7 @@ def insert_layer_allreduces(program: Program) -> Insertion:
     return Insertion(grown, _tell_of_adapters(program, note))
 
 
-def insert_sequence_exchanges(program: Program) -> Insertion:
+def insert_sequence_exchanges(program: Program, *, experts_apart: bool = False) -> Insertion:
     """Insert the exchanges that tensor-parallel ranks with sequence parallelism would issue.
 
     A reduce-scatter and an all-gather replace each all-reduce; what lies between works on a part of the tokens::
@@ -237,6 +239,8 @@ def insert_sequence_exchanges(program: Program) -> Insertion:
 
     Args:
         program: The program.
+        experts_apart: Whether experts get their tokens from each rank by all-to-alls, so that their blocks begin and
+            end with the rank's own.
 
     Raises:
         LayoutError: The blocks of the layers are unknown.
@@ -251,16 +255,28 @@ def insert_sequence_exchanges(program: Program) -> Insertion:
     cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
     kinds = pl.DataFrame({"collective": ["reduce_scatter", "all_gather"]})
     rows = _build_exchange_rows(program, found).drop("collective").join(kinds, how="cross", maintain_order="left_right")
+    if experts_apart:
+        exchanged = find_exchanges_of_dense_blocks(found, find_experts(program).experts_per_layer)
+        rows, behind = rows.filter(pl.Series(exchanged)), behind[exchanged]
     grown = append_kernels(
         program, rows.with_columns(**name_exchanges()), insert_in_stream(program.graph, behind, cost_ns)
     )
     steps = max(found["step"].drop_nulls().n_unique(), 1)
     note = told.SEQUENCE_PARALLEL_INSERTED(
-        reduce_scatters=found.height / steps,
+        reduce_scatters=rows.filter(collective="reduce_scatter").height / steps,
         message_bytes=rows.select(pl.col("bytes").sum()).item() / steps,
         host_cost=describe_host_cost(program.graph, behind, cost_ns),
     )
     return Insertion(grown, _tell_of_adapters(program, note))
+
+
+def find_exchanges_of_dense_blocks(found: pl.DataFrame, experts: int) -> Bools:
+    """Return which reduce-scatters and all-gathers, by turns, end and begin blocks without experts or their router."""
+    of_router = (pl.col("n") == experts) | (pl.col("k") == experts)
+    apart = (pl.col("kind") == EXPERTS) | of_router
+    following = pl.col("apart").shift(-1).over("device") & (pl.col("phase") == pl.col("phase").shift(-1).over("device"))
+    marked = found.with_columns(apart=apart).with_columns(before=following.fill_null(value=False))
+    return np.column_stack([~marked["apart"].to_numpy(), ~marked["before"].to_numpy()]).reshape(-1)
 
 
 def _tell_of_adapters(program: Program, note: Message) -> Message:

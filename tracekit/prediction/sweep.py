@@ -338,7 +338,7 @@ def _list_world_sizes(old: Layout, change: LayoutRequest, gpus: int) -> list[int
 
 def _count_replica_ranks(old: Layout, change: LayoutRequest) -> int:
     """Count the ranks that hold the model once, including the replicas that are to split its experts."""
-    sharing = (change.ep or 1) if old.ep == 1 and (change.tp or old.tp) == 1 else 1
+    sharing = max((change.ep or 1) // (change.tp or old.tp), 1) if old.ep == 1 else 1
     return (change.tp or old.tp) * (change.pp or old.pp) * (change.cp or old.cp) * sharing
 
 
