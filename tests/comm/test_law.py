@@ -95,6 +95,17 @@ def test_an_all_to_all_waits_for_the_node_that_sends_longest(name, ranks, sent):
     assert time_us(cluster, "all_to_all", size, ranks) == pytest.approx(size * sent / rate / 1e3, rel=0.01)
 
 
+def test_messages_of_an_all_to_all_fill_no_chain_of_hops():
+    """Of two nodes of one GPU, by hand: what two chunks' start would cost a ring isn't added."""
+    constants, size = load_constants(), 2**20
+    price, network = constants.protocols["direct_Simple"], constants.network
+    cluster, one = load_cluster("2x1xa100-sxm-80gb@hdr200"), np.ones(1)
+    latency_us = build_links(cluster, one, constants).system.latency * price.base_us + network.ring_us["Simple"]
+    transfer_us = size / 2 / (network.efficiency["ib"] * 25e3)
+    filling_us = price.pipeline * np.sqrt(latency_us * transfer_us)
+    assert time_us(cluster, "all_to_all", size, 2) == pytest.approx(latency_us + transfer_us + filling_us)
+
+
 @pytest.mark.parametrize("size", [2**16, 2**23])
 def test_chunks_over_the_network_grow_until_the_transfer_takes_as_long_as_the_latency(size):
     """Two nodes of one GPU, by hand: a ring's two crossings, and as many bytes each way as the buffer has."""

@@ -8,7 +8,6 @@ import pytest
 
 from tests.levels import Row, check_levels, round_level
 from tracekit.comm import load_cluster, predict
-from tracekit.comm.calibrate import compute_length_fraction
 from tracekit.comm.collective_calls import BUS_FACTOR
 from tracekit.comm.constants import load_constants
 
@@ -96,11 +95,11 @@ def test_an_interval_is_as_wide_as_what_was_measured_of_such_links(cluster, kind
     assert found["time_us"] / found["low_us"] == pytest.approx(factor)
 
 
-@pytest.mark.parametrize("size", [2**10, 2**34])
-def test_between_nodes_short_messages_are_known_least(size):
-    """The wider of what is known inside a node and of the network, between which it moves with the length."""
+@pytest.mark.parametrize(("size", "part"), [(2**10, 0), (2**20, 0), (2**23, 0.5), (2**26, 1), (2**34, 1)])
+def test_between_nodes_short_messages_are_known_least(size, part):
+    """The wider of what is known inside a node and of the network, between which it moves from 1 to 64 MiB."""
     calls = pl.DataFrame({"collective": ["all_reduce"], "bytes": [size], "ranks": [32], "dtype": ["half"]})
     found = predict(calls, load_cluster("4x8xa100-sxm-80gb@hdr200")).row(0, named=True)
-    interval, part = load_constants().interval, float(compute_length_fraction(size))
+    interval = load_constants().interval
     factor = interval["network_short"] ** (1 - part) * interval["network"] ** part
     assert found["high_us"] / found["time_us"] == pytest.approx(max(factor, interval["known"]))

@@ -73,6 +73,15 @@ def test_tables_are_dealt_out_by_size_forth_and_back() -> None:
     assert np.concatenate(plan_order.deal_by_size(tables, 2)).tolist() == [0, 0, 1, 0, 1]
 
 
+def test_a_step_on_more_gpus_has_the_rest_of_the_one_on_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exchanges take 1 ms; of the rest, whose kernels take 8 ms divided by the GPUs, the same part is left."""
+    monkeypatch.setattr(plan_order, "_price_dealt", lambda row: (1.0, 8.0 / row["gpus"]))
+    first = next(plan_order.carry_steps())
+    assert (first.model, first.few, first.many, first.few_ms) == ("large", 32, 128, 67.57)
+    assert first.predicted_ms == pytest.approx(66.57 / 4 + 1)
+    assert {pair.is_right for pair in plan_order.compare_clusters()} == {True}
+
+
 def test_a_pair_is_right_where_the_faster_one_is_predicted_faster() -> None:
     pairs = [plan_order.Pair("kind", "source", "case", "a", "b", 1.5, ratio) for ratio in (1.2, 0.9)]
     assert next(iter(plan_order.summarise(pairs))) == ("kind", "2", "1, 50 %", "1.50", "1.05")

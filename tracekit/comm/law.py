@@ -226,7 +226,8 @@ def _compute_direct_time(
 ) -> Floats:
     """Compute the time of direct sends: all ranks to all at once (all-to-all), or one to one (send and receive).
 
-    A rank's SMs copy what it sends and what it keeps. On fast links to few ranks this copy takes longest.
+    A rank's SMs copy what it sends and what it keeps. On fast links to few ranks this copy takes longest. Every message
+    goes straight to its rank, so between nodes no chain of hops has to be filled.
     """
     n, nodes = calls.ranks, calls.nodes
     alone = calls.collective == "send_recv"
@@ -242,7 +243,9 @@ def _compute_direct_time(
     copied_us = calls.size_bytes / (links.copy_gbps * 1e3)
     between_us = _compute_inter_node_transfer(calls, links, constants, protocol, sent)
     transfer_us = np.maximum((linked_us**4 + copied_us**4) ** (1 / 4), between_us)
-    return _add_pipeline_fill(calls, latency_us, transfer_us, constants.protocols[name].pipeline)
+    pipeline = constants.protocols[name].pipeline
+    direct: Floats = latency_us + transfer_us + pipeline * np.sqrt(latency_us * transfer_us)
+    return direct
 
 
 def _add_pipeline_fill(calls: CollectiveCalls, latency_us: Floats, transfer_us: Floats, pipeline: float) -> Floats:

@@ -9,7 +9,7 @@ import polars as pl
 
 from predictors import Gpu
 from tracekit.arrays import Bools, Floats
-from tracekit.comm.calibrate import ClusterCalibration, compute_length_fraction, fit_calibration
+from tracekit.comm.calibrate import ClusterCalibration, fit_calibration
 from tracekit.comm.cluster import Cluster, load_cluster
 from tracekit.comm.collective_calls import BUS_FACTOR, CollectiveCalls, CollectiveLinks, compute_bus_factor
 from tracekit.comm.constants import CollectiveConstants, load_constants
@@ -63,6 +63,10 @@ MEASURED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_al
 MAX_MEASURED_RANKS = 8
 """Largest number of ranks on a node in the tables that the constants were fitted to. ``MEASURED_COLLECTIVES`` are the
 collectives in them."""
+
+SHORT_BYTES, LONG_BYTES = 2**20, 2**26
+"""Between nodes the interval narrows from the one to the other: of the published results up to 1 MiB 18 of 20 lie
+inside, of those of 2 to 64 MiB 9 of 10, of longer ones 55 of 60."""
 
 INTERVAL_SDS = 1.645
 """Standard deviations on either side of the mean that hold 90 % of a normal distribution."""
@@ -315,10 +319,8 @@ def _compute_interval_factor(
 
 
 def _compute_network_interval_factor(calls: CollectiveCalls, interval: Mapping[str, float]) -> Floats:
-    """Compute the half width between nodes.
-
-    The model's error is largest for short messages. The interval narrows more slowly than the times grow.
-    """
-    part = compute_length_fraction(calls.size_bytes)
+    """Compute the half width between nodes; the model's error is largest for short messages."""
+    doublings = np.log2(np.maximum(calls.size_bytes, 1) / SHORT_BYTES)
+    part = np.clip(doublings / np.log2(LONG_BYTES / SHORT_BYTES), 0, 1)
     width: Floats = interval["network_short"] ** (1 - part) * interval["network"] ** part
     return width

@@ -5,8 +5,10 @@
   these weren't published; that the chosen one is at least as fast is taken from its choice.
 - **Placements**: rows in the host's memory, with and without a cache on the GPU, the same look-ups.
 - **Widths**: what a column shard of a table looks up, narrower or wider rows of as many look-ups.
-- **GPUs**: whole tables dealt out by size over more or fewer GPUs. The published step has TensorFlow's dense layers
-  too, which more GPUs make shorter: what is predicted are the tables alone, a tenth to a half of it.
+- **GPUs**: whole tables dealt out by size over more or fewer GPUs. Of the published step the prices are a tenth to a
+  half: the rest is TensorFlow's look-ups, which aren't FBGEMM's, and its dense layers. So the step on more GPUs is
+  predicted from that on fewer, as one from a trace is: what isn't exchanges goes with the look-ups and updates of the
+  slowest rank.
 
 A pair is ordered rightly if the faster one is predicted faster. No table of several plans of one model on one cluster,
 with a time for each, was found: papers time tables that aren't public, or mean times of drawn tables.
@@ -41,6 +43,7 @@ SAMPLES = 65536
 """Samples of all ranks in distributed-embeddings' steps."""
 ALPHA = 1.05
 HEADINGS = ("source", "case", "faster", "slower", "published", "predicted", "ordered")
+CARRIED = ("model", "GPUs", "step", "to GPUs", "published", "predicted", "error")
 SUMMARY = ("pairs of", "pairs", "ordered rightly", "published ratio, median", "predicted")
 
 Way = tuple[TableOption, Ints]
@@ -70,6 +73,23 @@ class Pair(NamedTuple):
         return self.predicted > 1
 
 
+class CarriedStep(NamedTuple):
+    """A published step, predicted from the published one on fewer GPUs; times in milliseconds."""
+
+    source: str
+    model: str
+    few: int
+    many: int
+    few_ms: float
+    many_ms: float
+    predicted_ms: float
+
+    @property
+    def error_pct(self) -> float:
+        """Error of the prediction."""
+        return 100 * (self.predicted_ms / self.many_ms - 1)
+
+
 def run() -> str:
     """Return the share of pairs that are ordered rightly by kind, then every pair."""
     pairs = [*compare_chosen_plans(), *compare_lookups(), *compare_clusters()]
@@ -79,6 +99,8 @@ def run() -> str:
             "# Order of plans\n",
             format_table(SUMMARY, list(summarise(pairs))),
             format_table(HEADINGS, (format_pair(pair) for pair in pairs)),
+            "\n## Steps on more GPUs from those on fewer\n",
+            format_table(CARRIED, list(format_steps([*carry_steps()]))),
             list_sources(*names),
         )
     )
@@ -100,6 +122,14 @@ def format_pair(pair: Pair) -> tuple[str, ...]:
     published = "–" if pair.published is None else f"{pair.published:.2f}"
     ordered = "yes" if pair.is_right else "no"
     return pair.source, pair.case, pair.faster, pair.slower, published, f"{pair.predicted:.2f}", ordered
+
+
+def format_steps(steps: Sequence[CarriedStep]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each step, and of the median of their absolute errors."""
+    for one in steps:
+        times = (f"{one.few_ms:.3g} ms", str(one.many), f"{one.many_ms:.3g} ms", f"{one.predicted_ms:.3g} ms")
+        yield one.model, str(one.few), *times, f"{one.error_pct:+.0f} %"
+    yield "median", *[""] * 5, f"{median(abs(one.error_pct) for one in steps):.0f} %"
 
 
 def compare_chosen_plans() -> Iterator[Pair]:
@@ -174,24 +204,35 @@ def _pair_lookups(kind: str, name: str, *rows: dict[str, Any]) -> Pair:
     return Pair(kind, fast["source"], case, str(fast[name]), str(slow[name]), *ratios)
 
 
+def carry_steps() -> Iterator[CarriedStep]:
+    """Yield the steps of the same tables, dealt out by size, from those on fewer GPUs."""
+    rows = read_published("table_scaling").sort("model", "gpus", maintain_order=True).iter_rows(named=True)
+    for few, many in combinations([(row, *_price_dealt(row)) for row in rows], 2):
+        (row, exchanged_ms, kernels_ms), (other, other_exchanged_ms, other_kernels_ms) = few, many
+        if row["model"] == other["model"]:
+            own_ms = max(row["ms"] - exchanged_ms, 0.0)
+            predicted_ms = own_ms * other_kernels_ms / kernels_ms + other_exchanged_ms
+            gpus, times = (row["gpus"], other["gpus"]), (row["ms"], other["ms"])
+            yield CarriedStep(row["source"], row["model"], *gpus, *times, predicted_ms)
+
+
 def compare_clusters() -> Iterator[Pair]:
-    """Yield pairs of clusters for the same tables, dealt out by size."""
-    rows = read_published("table_scaling").to_dicts()
-    timed = [row | {"predicted_us": _time_dealt(row)} for row in rows]
-    for one, other in combinations(timed, 2):
-        if one["model"] == other["model"]:
-            fast, slow = sorted((one, other), key=lambda row: row["ms"])
-            ratios = (slow[time] / fast[time] for time in ("ms", "predicted_us"))
-            yield Pair("GPUs", fast["source"], fast["model"], str(fast["gpus"]), str(slow["gpus"]), *ratios)
+    """Yield pairs of clusters for the same tables."""
+    for one in carry_steps():
+        is_faster = one.many_ms < one.few_ms
+        names = (str(one.many), str(one.few)) if is_faster else (str(one.few), str(one.many))
+        ratios = (one.few_ms / one.many_ms, one.few_ms / one.predicted_ms)
+        yield Pair("GPUs", one.source, one.model, *names, *(ratio if is_faster else 1 / ratio for ratio in ratios))
 
 
-def _time_dealt(row: dict[str, Any]) -> float:
-    """Predict the embedding time of a model whose ranks read the indices of their tables themselves."""
+def _price_dealt(row: dict[str, Any]) -> tuple[float, float]:
+    """Predict exchanges and kernels of the slowest rank in ms; ranks read the indices of their tables themselves."""
     tables = read_model(row["model"])
     setting = ShardingSetting(load_cluster(row["cluster"]), SAMPLES // row["gpus"])
     option = TableOption(ShardingType.TABLE_WISE)
     plan = price_plan(tables, [(option, ranks) for ranks in deal_by_size(tables, setting.ranks)], setting)
-    return sum(part.time_us for part in plan.parts if part.name != "indices")
+    parts_ms = {part.name: part.time_us / 1e3 for part in plan.parts}
+    return parts_ms["sums"] + parts_ms["gradients"], parts_ms["lookup"] + parts_ms["update"]
 
 
 def read_model(model: str) -> list[PlannedTable]:
