@@ -1,5 +1,6 @@
 """A job worked on rank by rank gives what one piece gives, on any engine; microseconds."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -20,12 +21,14 @@ from distributed import Client, KilledWorker, LocalCluster
 import tracekit as tk
 from tests.codes import has_code, list_codes
 from tests.conftest import SAMPLES
+from tests.failing_disk import fail_in_turn
 from tests.jobs import recorded
 from tracekit.engine import InProcessEngine, open_engine
 from tracekit.engine.on_dask import DaskEngine
 from tracekit.errors import EngineError, RequestError, TraceError, TracekitError, WhatIfError
 from tracekit.fleet import FleetReport, ReadingOptions, predict_fleet
 from tracekit.fleet.join import find_repeats, join_fleet
+from tracekit.fleet.rank_files import write_table
 from tracekit.fleet.rank_part import RankPlace
 from tracekit.fleet.summary import RankSummary, RankTask
 from tracekit.messages import Message
@@ -251,6 +254,21 @@ def test_a_lost_workers_ranks_are_done_again(folder, client, tmp_path):
     assert_equal(predict_fleet(str(folder), TARGETS, open_engine(client), kill, reading), here)
     assert killed
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told_as_one(tmp_path):
+    """Whichever operation it shows at: a folder, an open file, a write or a rename."""
+    table = pl.DataFrame({"a": [1]})
+
+    def write():
+        with contextlib.suppress(OSError):
+            write_table(str(tmp_path / "rank0"), "kernels", table)
+
+    def check(operation, error):
+        shutil.rmtree(tmp_path / "rank0", ignore_errors=True)
+
+    operations = fail_in_turn(tmp_path, lambda: check("", 0), write, check)
+    assert {"mkdir", "open", "write"} <= set(operations)
 
 
 def test_an_unreadable_rank_is_named_and_the_rest_reported(tmp_path):

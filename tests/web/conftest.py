@@ -59,13 +59,13 @@ class Api:
 
 
 class Server(Api):
-    """A server in a process of its own, with its workers."""
+    """A server in a process of its own, with its workers; further options are those of ``subprocess.Popen``."""
 
-    def __init__(self, settings):
+    def __init__(self, settings, start_s=60, **options):
         super().__init__(httpx.Client(base_url=f"http://127.0.0.1:{settings.port}", timeout=60, trust_env=False))
         self.url = f"http://127.0.0.1:{settings.port}"
-        self.process = subprocess.Popen([sys.executable, "-c", RUN, settings.to_json()])
-        until(self._answers, 60)
+        self.process = subprocess.Popen([sys.executable, "-c", RUN, settings.to_json()], **options)
+        until(self._answers, start_s)
 
     def _answers(self):
         assert self.process.poll() is None

@@ -1,6 +1,7 @@
 """What ends requests, jobs and workers: each failure has its status and code, and says nothing of the user's data."""
 
 import errno
+import io
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +144,7 @@ class Renewals:
         self.waits: list[float] = []
         self.left: list[int] = []
         self._now, self._renewals = 0.0, iter(renewals)
+        self.error: errors.WebError = errors.BusyError(front_ends.DATABASE_BUSY())
         monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: self._now))
         monkeypatch.setattr(worker.os, "_exit", self._leave)
 
@@ -161,7 +163,7 @@ class Renewals:
         result = next(self._renewals)
         if isinstance(result, float):
             self._now += result
-            raise errors.BusyError(front_ends.DATABASE_BUSY())
+            raise self.error
         return bool(result)
 
     def run(self) -> None:
@@ -186,6 +188,29 @@ def test_a_worker_ends_when_its_claim_is_lost_or_has_run_out(monkeypatch: pytest
     too_long = Renewals(monkeypatch, 10.0, 10.0, True)
     too_long.run()
     assert (len(too_long.waits), too_long.left) == (2, [75])
+    full = Renewals(monkeypatch, 10.0, 10.0, True)
+    full.error = errors.DiskFullError(front_ends.DISK_FULL())
+    full.run()
+    assert (len(full.waits), full.left) == (2, [75])
+
+
+def test_a_worker_outlives_a_full_disk(settings: Settings, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claims can't be stored; the next try finds room, and no job."""
+    tries = iter([errors.DiskFullError(front_ends.DISK_FULL()), None])
+
+    def claim(name: str) -> None:
+        error = next(tries)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(worker.sys, "stdin", io.StringIO(f"{settings.to_json()}\nw\n"))
+    monkeypatch.setattr(worker, "_end_with_parent", lambda: None)
+    monkeypatch.setattr(worker.resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(worker, "POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(worker.Store, "open_prepared", lambda *_: store)
+    monkeypatch.setattr(store.jobs, "claim", claim)
+    with pytest.raises(StopIteration):
+        worker.main()
 
 
 def resolve_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:

@@ -14,7 +14,7 @@ from tests.codes import has_code
 from tracekit.messages import front_ends
 from tracekit.web import quotas
 from tracekit.web.database import JOBS, UPLOADS
-from tracekit.web.errors import BusyError, NotFoundError, TooLargeError, TooManyError
+from tracekit.web.errors import BusyError, DiskFullError, NotFoundError, TooLargeError, TooManyError, WebError
 from tracekit.web.jobs import WebJob
 from tracekit.web.quotas import Requester
 from tracekit.web.settings import Settings
@@ -265,13 +265,14 @@ def test_a_server_that_stops_takes_nothing_from_its_jobs(store: Store, settings:
     assert (store.jobs.get("me", job).state, store.jobs.get("me", job).deaths) == ("queued", 0)
 
 
+@pytest.mark.parametrize("error", [BusyError(front_ends.DATABASE_BUSY()), DiskFullError(front_ends.DISK_FULL())])
 def test_an_end_that_can_not_be_noted_is_noted_later(
-    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch, error: WebError
 ) -> None:
     """Unless the server stops: then the claim runs out."""
 
     def busy(*_: object) -> None:
-        raise BusyError(front_ends.DATABASE_BUSY())
+        raise error
 
     pool = WorkerPool(replace(settings, workers=0), store)
     monkeypatch.setattr(store.jobs, "note_worker_death", busy)

@@ -1,5 +1,6 @@
 """One rank on disk or object storage: its kernel table and its dependency graph, as Parquet files."""
 
+import io
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -76,8 +77,10 @@ def write_table(folder: str, name: str, table: pl.DataFrame) -> None:
     system.makedirs(path, exist_ok=True)
     # Whoever reads meanwhile, another worker at the same rank, sees all of it or nothing.
     unfinished = f"{path}/.{name}-{np.random.default_rng().integers(1 << 62)}"
+    encoded = io.BytesIO()  # polars tells no cause of a write that fails, such as a full disk
+    table.write_parquet(encoded, compression="lz4")
     with system.open(unfinished, "wb") as file:
-        table.write_parquet(file, compression="lz4")
+        file.write(encoded.getbuffer())
     system.mv(unfinished, f"{path}/{name}.parquet")
 
 

@@ -105,6 +105,9 @@ class DiskFullError(WebError):
         return cls(front_ends.DISK_FULL())
 
 
+NOT_NOW = (BusyError, DiskFullError)
+"""What a change of the database ends in that can be made later."""
+
 log = logging.getLogger("tracekit.web")
 
 CLIENT_FAILURES = (ClientDisconnect, ConnectionError, ProtocolError)

@@ -22,7 +22,7 @@ from typing import IO
 from predictors import PredictorError
 from tracekit.errors import TracekitError, TraceTooLargeError
 from tracekit.messages import front_ends
-from tracekit.web.errors import BusyError, DiskFullError, UnreachableError, WebError
+from tracekit.web.errors import NOT_NOW, BusyError, DiskFullError, UnreachableError, WebError
 from tracekit.web.jobs import WebJob
 from tracekit.web.prepared import KEEPER
 from tracekit.web.settings import Settings
@@ -45,7 +45,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (settings.worker_bytes, settings.worker_bytes))
     store = Store.open_prepared(settings, WRITE_WAIT_S)
     while True:
-        with suppress(BusyError):  # it is told in the log
+        with suppress(*NOT_NOW):  # a job in work is claimed again once its lease is over
             job = store.jobs.claim(name)
             if job is not None:
                 run_job_with_limits(job, settings, store)
@@ -79,7 +79,7 @@ def _renew_claim(job: WebJob, settings: Settings, store: Store, done: threading.
     while not done.wait(settings.lease_s / RENEWALS_PER_LEASE):
         try:
             is_ours, renewed = store.jobs.renew(job), time.monotonic()
-        except BusyError:
+        except NOT_NOW:
             is_ours = time.monotonic() < renewed + settings.lease_s
         if not is_ours and not done.is_set():
             os._exit(RELEASED_STATUS)
@@ -185,7 +185,7 @@ class WorkerPool:
                 jobs.release_worker_job(name)
             else:
                 jobs.note_worker_death(name)
-        except BusyError:
+        except NOT_NOW:
             return self._stopping.is_set()  # the lease expires
         return True
 
@@ -193,7 +193,7 @@ class WorkerPool:
         while not self._stopping.is_set():
             try:
                 self._store.delete_expired()
-            except UnreachableError as error:
+            except (UnreachableError, DiskFullError) as error:
                 log.error("what has expired can't be deleted now: %s", error.message)
             except Exception:
                 log.exception("what has expired can't be deleted")
