@@ -11,6 +11,7 @@ SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_transformer_tr
 MAX_MB = 340
 """Of all that the wheel brings, without pip."""
 COMMANDS = (
+    ("demo",),
     ("predict", SAMPLE, "--gpu", "h100-sxm"),
     ("predict", SAMPLE, "--gpu", "h100-sxm", "-q", "-o", "page.html"),
     ("report", SAMPLE, "-q", "-o", "report.json"),
