@@ -23,6 +23,7 @@ STUDIES = (
     "inference_rules",
     "recorded_samples",
     "reliability",
+    "oracles",
 )
 """Modules and folders of ``studies/``, whose docstring begins with the question."""
 

@@ -5,6 +5,7 @@ import hashlib
 import os
 import signal
 import socket
+import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,25 @@ def test_a_worker_that_can_not_be_started_is_tried_again(settings, store, monkey
     workers.start()
     assert again.wait(10)
     workers.stop()
+
+
+def test_a_worker_takes_its_code_from_where_the_server_does(settings, store, monkeypatch, tmp_path):
+    """Not from the folder that the server was started in, such as another version's checkout."""
+    (tmp_path / "tracekit").mkdir()
+    (tmp_path / "tracekit" / "__init__.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    commands = []
+
+    def note(command, **options):
+        commands.append(command)
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tracekit.web.worker.subprocess.Popen", note)
+        with pytest.raises(OSError, match="temporarily"):
+            WorkerPool(settings, store)._run_worker("w")
+    ended = subprocess.run(commands[0], input=f"{settings.to_json()}\n", text=True, check=False)
+    assert ended.returncode == os.EX_TEMPFAIL
 
 
 def test_a_server_killed_during_an_upload(serve, settings):

@@ -120,7 +120,7 @@ def run_tool(name: str, words: Sequence[str]) -> tuple[str, bool]:
     """Run a command apart, and return what it printed, and whether it failed."""
     surroundings = os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
     found = subprocess.run(
-        [sys.executable, "-m", "tracekit", name, *words],
+        [sys.executable, "-P", "-m", "tracekit", name, *words],
         stdin=subprocess.DEVNULL, capture_output=True, env=surroundings, check=False, encoding="utf-8",
     )  # fmt: skip
     return shorten(f"{found.stdout}{found.stderr}".strip()), found.returncode != 0

@@ -155,9 +155,9 @@ class WorkerPool:
 
     def _run_worker(self, name: str) -> None:
         """Run one worker process from start to end."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tracekit.web.worker"], stdin=subprocess.PIPE, text=True, start_new_session=True
-        )
+        # With -P, for the code in the folder that the server was started in isn't the server's.
+        command = [sys.executable, "-P", "-m", "tracekit.web.worker"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
         self._processes[name] = process
         if self._stopping.is_set():
             process.kill()
