@@ -26,6 +26,7 @@ from tracekit.request.options import (
     StepOptions,
     SweepRequest,
 )
+from tracekit.request.program_options import SearchRequest
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from tracekit.capturing.search import ProgramVariants
     from tracekit.fleet import FleetReport
     from tracekit.ingest import Inputs, Ranks
     from tracekit.messages import ProgressCallback
@@ -56,6 +58,7 @@ __all__ = [
     "load",
     "predict",
     "predict_fleet",
+    "predict_many",
     "record",
     "report",
     "serving",
@@ -285,6 +288,24 @@ def sweep(trace: Trace | list[Trace] | tuple[Trace, ...], request: SweepRequest)
 
     traces = trace if isinstance(trace, list | tuple) else [trace]
     return answers.sweep([answers.measure(one, request) for one in traces], request)
+
+
+@take_options_of(SearchRequest)
+def predict_many(config: str | PathLike[str], request: SearchRequest) -> ProgramVariants:
+    """Predict many variants of a model's config.json: the values of some keys, in all combinations.
+
+    Variants that are impossible are rows of the table with a reason in place of a time.
+
+    Args:
+        config: The config.json of a Hugging Face model.
+
+    Raises:
+        TracekitError: An option is impossible, PyTorch or transformers isn't installed, or no variant can be predicted.
+        GpuError: A GPU is unknown or its name ambiguous.
+    """
+    from tracekit.request import answers
+
+    return answers.search(config, request)
 
 
 @take_options_of(ShardRequest)

@@ -114,3 +114,5 @@ MAX_WRONG_TOKENS_PER_MINUTE = 10
 """Wrong tokens of one address; people mistype some."""
 MAX_UPLOAD_METADATA_CHARS = 4096
 """What a tus client may say about an upload, its name above all."""
+MAX_VARIANTS = 20_000
+"""Of a config that are predicted in one search."""

@@ -64,6 +64,8 @@ class Program:
         accepted_tokens: Tokens that each sequence gets in a step of speculative decoding; ``None`` if nobody tells.
         links: Where a part of a job meets the others; ``None`` where the graph holds all ranks that were read.
         trains: Whether it has a backward pass; ``None`` where its ops and kernels tell.
+        kernel_tables: Tables of its kernels on targets, which its jobs read and add to; ``None`` where each job makes
+            its own.
     """
 
     tables: StepTables
@@ -77,6 +79,7 @@ class Program:
     accepted_tokens: float | None = None
     links: JobLinks | None = None
     trains: bool | None = None
+    kernel_tables: dict[str, pl.DataFrame] | None = None
 
     @property
     def kernels(self) -> pl.DataFrame:

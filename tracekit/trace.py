@@ -169,7 +169,7 @@ class RankTrace:
         """Whether it is a prediction that tracekit wrote, of the steps that were measured."""
         return isinstance(self.metadata.get(NOTES_KEY), str)
 
-    @property
+    @cached_property
     def capture_facts(self) -> CaptureFacts | None:
         """Facts about the program that it was captured from without a GPU; None if it was recorded."""
         return CaptureFacts.from_metadata(self.metadata)

@@ -251,7 +251,11 @@ def list_measurements() -> str:
 def list_compositions() -> str:
     """Return the page of which inputs meet which questions, from the tables that a test keeps."""
     lines = ["# What composes", ""]
-    for command, name in (("predict", "what_composes"), ("serving", "what_composes_serving")):
+    for command, name in (
+        ("predict", "what_composes"),
+        ("serving", "what_composes_serving"),
+        ("search", "what_composes_search"),
+    ):
         table = pl.read_csv(ROOT / f"tests/golden/answers/{name}.csv", infer_schema=False)
         rows = [
             (f"`{asked}`" if asked[0] == "-" else asked, *map(_link_outcome, cells))

@@ -101,6 +101,20 @@ ASKS = {
 """The options of `tracekit predict` behind each question."""
 
 
+DEPTHS = "--vary num_hidden_layers=1,5"
+SEARCH_ASKS = {
+    "a GPU": f"{DEPTHS} --gpu b200",
+    "nothing varied": "--gpu b200",
+    "--train": f"{DEPTHS} --gpu b200 --train --optimizer fused-adamw --seq 64",
+    "--compile --batch": f"{DEPTHS} --gpu b200 --compile --batch 2 --seq 64",
+    "--dp": f"{DEPTHS} {ON_EIGHT} --dp 8 --train --seq 64",
+    "--decode": f"{DEPTHS} --gpu b200 --decode",
+    "--what-if": f"{DEPTHS} --gpu b200 --seq 64 --what-if scale(family=gemm,0.5)",
+    "-o html": f"{DEPTHS} --gpu b200 --gpu h100-sxm --seq 64 -o OUT.html",
+}
+"""The options of `tracekit search` behind each question."""
+
+
 def make_rank(folder: Path) -> list[str]:
     """One rank of a training job."""
     return [str(SAMPLE)]
@@ -271,6 +285,17 @@ COMPOSITIONS = {
             },
             SERVED_ASKS,
             GOLDEN / "what_composes_serving.csv",
+        ),
+        Composition(
+            "search",
+            {
+                "one rank": make_rank,
+                "a program's code": make_program,
+                "config.json": make_config,
+                "config.json of experts": make_experts,
+            },
+            SEARCH_ASKS,
+            GOLDEN / "what_composes_search.csv",
         ),
     )
 }

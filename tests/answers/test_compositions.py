@@ -14,7 +14,7 @@ from tracekit.messages.catalogue import CATALOGUE
     ("command", "kind"), [(one.command, kind) for one in COMPOSITIONS.values() for kind in one.inputs]
 )
 def test_each_cell(command: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if kind.startswith("config.json") and command == "predict":
+    if kind.startswith("config.json") and command in ("predict", "search"):
         pytest.importorskip("transformers")
     if kind == "Chakra":
         pytest.importorskip("google.protobuf")

@@ -116,3 +116,17 @@ def test_a_model_that_keeps_or_reads_what_is_inside_of_layers_runs_whole(kind: s
     found, whole = capture(model, rows, training=True), capture_whole(model, rows, training=True)
     assert list_work(found) == list_work(whole)
     assert found.facts == whole.facts
+
+
+@pytest.mark.parametrize(
+    "options", [{"training": True, "optimizer": "fused-adamw", "micro_batches": 3, "lora": 2}, {"compiled": True}]
+)
+def test_the_layers_that_ran_tell_other_depths(options: dict[str, object]):
+    model, rows = build(14)
+    found, other = capture(model, rows, **options), build(9)  # type: ignore[arg-type]
+    assert found.repeats is not None
+    told, whole = found.repeats.change_depth(found, 9), capture(*other, **options)  # type: ignore[arg-type]
+    assert told is not None
+    assert list_work(told) == list_work(whole)
+    assert told.facts == whole.facts
+    assert found.repeats.change_depth(found, 4) is None

@@ -97,7 +97,9 @@ def describe_error(error: BaseException) -> str:
     """Return the kind and the first line of an error; of one that a missing module caused, that module."""
     missing = _find_missing_module(error)
     error = error if missing is None else missing
-    text = str(error).strip().partition("\n")[0]
+    first, _, more = str(error).strip().partition("\n")
+    second = more.strip().partition("\n")[0].rstrip(".")
+    text = f"{first} {second}".strip() if first.endswith(":") else first
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

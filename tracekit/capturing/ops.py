@@ -7,6 +7,7 @@ import weakref
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,6 +49,12 @@ class LiveMemory:
         self._update_begin: int | None = None
         for tensor in held:
             self.number(tensor)
+
+    def copy(self) -> "LiveMemory":
+        """Return the changes so far, whatever becomes of the tensors."""
+        copied = copy(self)
+        copied._changes, copied._known = [*self._changes], dict(self._known)
+        return copied
 
     def note(self, result: Any) -> None:
         """Note the tensors of an op's result; views share what they are views of."""

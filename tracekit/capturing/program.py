@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from tracekit.workload.parameters import ACCUMULATE_GRAD_OP
 
 if TYPE_CHECKING:
     from tracekit.capturing.calls import Call, OpProfile
-    from tracekit.capturing.repeated_layers import Plan
+    from tracekit.capturing.repeated_layers import LayerRepeats, Plan
 
 LONG_US = 1e6
 """Time of captured kernels, so that none is taken for faster than its arithmetic allows."""
@@ -46,12 +46,14 @@ class CapturedProgram:
         calls: The ops that launch kernels, in order.
         profile: The ops around them.
         facts: Its parameters and memory.
+        repeats: What its layers tell of the same model with another number of them; None where they all ran.
     """
 
     name: str
     calls: "tuple[Call, ...]"
     profile: "OpProfile"
     facts: CaptureFacts
+    repeats: "LayerRepeats | None" = field(default=None, compare=False, repr=False)
 
     def fuse_calls(self, eager: Iterable[int] = ()) -> "CapturedProgram":
         """Return the program with its calls fused, as torch.compile does.
@@ -187,7 +189,7 @@ def _capture_step(
     from tracekit.capturing.micro_batches import CAPTURED_PASSES, repeat_last_pass
     from tracekit.capturing.ops import Capture, profile_ops, sum_bytes
     from tracekit.capturing.optimizers import build_update
-    from tracekit.capturing.repeated_layers import repeat_layers, repeat_memory, run_fewer_layers
+    from tracekit.capturing.repeated_layers import LayerRepeats, repeat_layers, repeat_memory, run_fewer_layers
 
     values = KnownValues()
     with name_failures(lambda error: messages.CAPTURE_FAILED(program=called, error=error)):
@@ -220,6 +222,7 @@ def _capture_step(
                 seen.memory.leave_out(find_unmade_buffers(seen.calls, eager))
             gradients = [one.grad for one in parameters if one.grad is not None]
             layers = marks.measure(seen.memory.trace_activations(gradients)) if asked.train else None
+            repeats = LayerRepeats.note(model, notes, seen, gradients, layers, trained) if notes else None
             if notes:
                 layers = repeat_memory(layers, notes, seen, gradients)
             peaks, activations = seen.memory.list_peaks(gradients), seen.memory.list_activations(gradients)
@@ -248,8 +251,11 @@ def _capture_step(
     found = CapturedProgram(called, tuple(_name_chosen(seen.calls, asked)), profile, facts)
     if asked.compile:
         found = found.fuse_calls(eager)
-    if notes:
-        found = repeat_layers(found, notes)
+    if notes and repeats:
+        kept = replace(
+            repeats, program=found, build=lambda all_trained: build_update(torch, asked.optimizer, model, all_trained)
+        )
+        found = replace(repeat_layers(found, notes), repeats=kept)
     return repeat_last_pass(found, asked.micro_batches).add_calls(update.calls)
 
 

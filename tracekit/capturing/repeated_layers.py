@@ -14,7 +14,7 @@ period then make the same calls, and that nothing behind the layers reads what i
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
@@ -27,8 +27,8 @@ from torch.utils._pytree import tree_leaves
 
 from tracekit.capturing.calls import Call
 from tracekit.capturing.layer_memory import find_layers
-from tracekit.capturing.micro_batches import SEQUENCE, get_sequence
-from tracekit.capturing.ops import MODULE, NO_GRAPH_TASK, Capture, mark_layer
+from tracekit.capturing.micro_batches import SEQUENCE, get_sequence, repeat_last_pass
+from tracekit.capturing.ops import MODULE, NO_GRAPH_TASK, Capture, LiveMemory, mark_layer, sum_bytes
 from tracekit.capturing.optimizers import Update
 from tracekit.models.captured import LayerMemory
 
@@ -359,16 +359,130 @@ def repeat_memory(
     Raises:
         LayersUnequalError: They keep what nothing of theirs frees, or what is behind them reads what is inside.
     """
-    plan = notes.plan
-    spans = [
+    spans = _list_changes(notes)
+    if (notes.trains and seen.memory.sum_left(spans, gradients)) or not _are_layers_closed(notes, seen.calls):
+        raise LayersUnequalError
+    return _repeat_changes(layers, notes, seen.memory)
+
+
+def _list_changes(notes: LayerNotes) -> list[Span]:
+    """List the changes of memory in the layers that are repeated."""
+    return [
         (notes.begins[begin].change, notes.begins[end].change)
         for begin, end in chain.from_iterable(notes.find_places())
     ]
-    if (notes.trains and seen.memory.sum_left(spans, gradients)) or not _are_layers_closed(notes, seen.calls):
-        raise LayersUnequalError
-    seen.memory.repeat(spans, plan.times)
+
+
+def _repeat_changes(layers: LayerMemory | None, notes: LayerNotes, memory: LiveMemory) -> LayerMemory | None:
+    """Repeat the changes of memory, and return what all layers hold."""
+    plan = notes.plan
+    memory.repeat(_list_changes(notes), plan.times)
     if layers is None:
         return None
     order = layers.order
     repeated = order[plan.first : plan.first + plan.period] * plan.times
     return replace(layers, order=(*order[: plan.first], *repeated, *order[plan.first :]))
+
+
+@dataclass(frozen=True)
+class LayerRepeats:
+    """What the layers that ran tell of the same model with another number of them.
+
+    Attributes:
+        notes: Where they begin.
+        memory: The changes of memory while they ran.
+        gradients: The gradients of those that ran.
+        layers: What they hold; None where nothing tells.
+        trained: Parameters with gradients, in order.
+        inside: Place and number of those among them that are of the repeated layers.
+        sizes: Elements of the repeated layers' parameters, their bytes, those of the frozen ones, and of all tensors.
+        count: Layers of the model.
+        program: The step without what is repeated and without its update.
+        build: Builds the update of some parameters.
+    """
+
+    notes: LayerNotes
+    memory: LiveMemory
+    gradients: Sequence[Tensor]
+    layers: LayerMemory | None
+    trained: Sequence[Tensor]
+    inside: tuple[int, int]
+    sizes: tuple[int, int, int, int]
+    count: int
+    program: "CapturedProgram | None" = None
+    build: Callable[[Sequence[Tensor]], Update] = lambda trained: Update()
+
+    @classmethod
+    def note(
+        cls,
+        model: Any,
+        notes: LayerNotes,
+        seen: Capture,
+        gradients: Sequence[Tensor],
+        layers: LayerMemory | None,
+        trained: Sequence[Tensor],
+    ) -> "LayerRepeats | None":
+        """Note the layers of a step that just ran, before they are repeated; None without a list of them."""
+        every, plan = find_layers(model), notes.plan
+        if every is None:
+            return None
+        period = list(every)[plan.first : plan.first + plan.period]
+        parameters = [one for layer in period for one in layer.parameters()]
+        buffers = [one for layer in period for one in layer.buffers()]
+        ours = {id(one) for one in parameters}
+        places = [place for place, one in enumerate(trained) if id(one) in ours]
+        if places and places[-1] - places[0] >= len(places):
+            return None
+        sizes = (
+            sum(one.numel() for one in parameters),
+            sum(one.numel() * one.element_size() for one in parameters),
+            sum_bytes(one for one in parameters if not one.requires_grad),
+            sum_bytes([*parameters, *buffers]),
+        )
+        inside = (places[0], len(places)) if places else (len(trained), 0)
+        count = plan.captured + plan.times * plan.period
+        return cls(notes, seen.memory.copy(), gradients, layers, trained, inside, sizes, count)
+
+    def change_depth(self, found: "CapturedProgram", count: int) -> "CapturedProgram | None":
+        """Return a step's calls and facts with another number of layers, without the ops around the calls.
+
+        Args:
+            found: The captured step.
+            count: The layers.
+
+        Returns:
+            None where those that ran don't tell.
+        """
+        plan, few = self.notes.plan, self.program
+        times, rest = divmod(count - plan.captured, plan.period)
+        if few is None or times < 1 or rest:
+            return None
+        notes, more = replace(self.notes, plan=replace(plan, times=times)), times - plan.times
+        memory = self.memory.copy()
+        layers = _repeat_changes(self.layers, notes, memory)
+        update, facts = self.build(self._repeat_trained(more)), few.facts
+        elements, parameter_bytes, frozen_bytes, all_bytes = (more * one for one in self.sizes)
+        held_bytes = facts.held_bytes - facts.state_bytes + all_bytes + update.state_bytes
+        changed = replace(
+            found.facts,
+            parameters=facts.parameters + elements,
+            parameter_bytes=facts.parameter_bytes + parameter_bytes,
+            frozen_bytes=facts.frozen_bytes + frozen_bytes * bool(facts.frozen_bytes),
+            held_bytes=held_bytes,
+            peak_bytes=held_bytes + memory.peak_bytes,
+            state_bytes=update.state_bytes,
+            peaks=memory.list_peaks(self.gradients),
+            activations=memory.list_activations(self.gradients) if facts.trains else (),
+            layers=layers,
+        )
+        bare = replace(few, profile=replace(few.profile, events=[], launched_from=[]), facts=changed)
+        repeated = repeat_last_pass(repeat_layers(bare, notes), facts.micro_batches)
+        described = repeated.facts.on_stack(found.facts.stack)
+        return replace(repeated, calls=(*repeated.calls, *update.calls), facts=described)
+
+    def _repeat_trained(self, more: int) -> list[Tensor]:
+        """Return the trained parameters with those of more repeated layers, or of fewer."""
+        begin, number = self.inside
+        after = begin + number
+        ours = [*self.trained[begin:after]] * max(more, 0)
+        return [*self.trained[:after], *ours, *self.trained[after + number * max(-more, 0) :]]

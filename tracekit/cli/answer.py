@@ -1,4 +1,4 @@
-"""Commands that predict and report: ``predict``, ``sweep``, ``report``, ``shard``, ``capture``."""
+"""Commands that predict and report: ``predict``, ``sweep``, ``search``, ``report``, ``shard``, ``capture``."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from tracekit.escape import write_csv
 from tracekit.messages import requests
 from tracekit.messages.fleets import STORE_WITHOUT_ENGINE
 from tracekit.request import Panel, PredictRequest, ReportRequest, ShardRequest, SweepRequest
-from tracekit.request.program_options import ProgramOptions
+from tracekit.request.program_options import ProgramOptions, SearchRequest
 
 if TYPE_CHECKING:
     from tracekit.prediction.model import PredictedStep
@@ -203,6 +203,46 @@ def sweep(
         if not with_details and any(entry.prediction.price is not None for entry in found.entries):
             say(str(requests.PRICES_LEFT_OUT(paths=[*map(str, paths)])))
     command.emit(render.render_sweep(found, top), lambda: render.as_json(found))
+
+
+VARIANT_SUFFIXES = (".html", ".json", ".md", ".xlsx", ".csv", ".parquet", ".txt")
+ConfigName = Annotated[
+    str, typer.Argument(metavar="CONFIG.json", help="The config.json of a Hugging Face model.", show_default=False)
+]
+TopVariants = Annotated[
+    int, typer.Option("--top", metavar="N", min=1, help="Variants to list.", rich_help_panel=Panel.OUTPUT)
+]
+
+
+@expand_groups
+def search(config: ConfigName, request: SearchRequest, command: Writing, top: TopVariants = 20) -> None:
+    """How long many variants of a model would take: layers, widths, heads, experts in all combinations.
+
+    Example: tracekit search config.json --vary num_hidden_layers=12,24 --vary hidden_size=1024:4096:512 --gpu h100-sxm
+
+    Equal layers are captured once and kernels of the same sizes predicted once. What is impossible is left out, with
+    the reason. `-o variants.html` draws time over parameters.
+    """
+    from tracekit.escape import write_csv
+    from tracekit.render import search as render
+    from tracekit.render.screen import as_text
+    from tracekit.render.tables import render_sheets, to_parquet
+    from tracekit.request import answers
+
+    paths = command.check_outputs(VARIANT_SUFFIXES, [config])
+    with command.show_progress() as stage:
+        found = answers.search(config, request, stage)
+    forms: dict[str, Callable[[], str | bytes]] = {
+        ".html": lambda: render.render_page(found, Path(config).name),
+        ".json": lambda: render.as_json(found),
+        ".md": lambda: render.render_markdown(found),
+        ".xlsx": lambda: render_sheets({"variants": found.table}),
+        ".csv": lambda: write_csv(found.table),
+        ".parquet": lambda: to_parquet(found.table),
+        ".txt": lambda: as_text(render.render_variants(found, top)),
+    }
+    command.write({path: forms[path.suffix]() for path in paths})
+    command.emit(render.render_variants(found, top), lambda: render.as_json(found))
 
 
 PLAN_SUFFIXES = (".json", ".csv", ".parquet", ".txt")

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from tracekit import __version__
 from tracekit.cli.agents import mcp
-from tracekit.cli.answer import capture, predict, report, shard, sweep
+from tracekit.cli.answer import capture, predict, report, search, shard, sweep
 from tracekit.cli.comparison import compare, scoreboard
 from tracekit.cli.config_file import CONFIGURED_COMMANDS, read_config
 from tracekit.cli.files import PASS_THROUGH_SETTINGS, doctor, export, info, record, redact, share, view
@@ -114,6 +114,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Predict": (
         predict,
         sweep,
+        search,
         compare,
         scoreboard,
         capture,

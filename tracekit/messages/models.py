@@ -261,6 +261,20 @@ BATCH_FITS_NOWHERE = error(
     "One sample needs {least_bytes} of memory, more than a {gpu} has.",
     "Give fewer tokens with {--seq}, or leave that GPU out.",
 )
+SEARCH_OF_CONFIG = error("Only keys of a model's config.json can be varied, and {path} is none.", "Give a config.json.")
+VARY_MALFORMED = error(
+    "{given!r} doesn't say what a key is varied over.",
+    "Give each key once with its values: {--vary} num_hidden_layers=12,24,48 {--vary} hidden_size=1024:4096:512.",
+)
+VARY_KEY_UNKNOWN = error("{key} leads into what the config doesn't hold.", "It holds {known:list}.")
+NOTHING_VARIED = error("No key is varied.", "Give one or more: {--vary} num_hidden_layers=12,24,48.")
+VARIANTS_MANY = error("There are {variants} variants.", "Give values for 1 to {most} combinations.")
+VARIANT_FAILS = error("{reason}")
+FASTEST_VARIANT = note("Of {variants:count variant} the fastest is {values:list}: {step} a step on {gpu}.")
+VARIANTS_FAIL = error("None of {variants} variants can be predicted. {reason}")
+DEPTHS_DIFFER = error("Its layers aren't those that the same model has at another depth.", "Predict it alone.")
+CAPTURING_VARIANT = note("capture variant {number} of {variants}")
+PREDICTING_VARIANT = note("predict variant {number} of {variants}")
 CAPTURE_TARGET_NEEDED = error("No GPU is given.", "Give one or more: {--gpu} h100-sxm.")
 
 

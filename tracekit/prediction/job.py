@@ -30,6 +30,7 @@ from tracekit.prediction.part import (
     LIKELY,
     LOW,
     NO_HOST,
+    MemoryStore,
     Part,
     PartOnTarget,
     PartTarget,
@@ -168,7 +169,8 @@ class WholeJob(Job):
     ) -> None:
         self.run, self.program, self.layout, self.batch = run, program, layout, batch
         self.assumptions = assumptions
-        self.places = (WholePlace(Part(program)),)
+        store = MemoryStore() if program.kernel_tables is None else MemoryStore(program.kernel_tables)
+        self.places = (WholePlace(Part(program, store)),)
         self.steps = program.step_timer.job
         self.gpus_per_rank = program.step_timer.gpus_per_rank
         self._grown: dict[tuple[Inserter, ...], WholeJob] = {}

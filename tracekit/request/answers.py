@@ -36,10 +36,12 @@ from tracekit.trace import Trace
 from tracekit.whatif import apply_edits
 
 if TYPE_CHECKING:
+    from tracekit.capturing.search import ProgramVariants
     from tracekit.comm import Cluster
     from tracekit.engine import Engine
     from tracekit.fleet import FleetReport, ReadingOptions
     from tracekit.prediction.sweep import Sweep
+    from tracekit.request.program_options import SearchRequest
     from tracekit.served.answer import ServedTarget, ServingQuestion
     from tracekit.sharding import PlannedTable, ShardingPlans
 
@@ -176,6 +178,46 @@ def sweep(runs: MeasuredRun | Sequence[MeasuredRun], request: SweepRequest) -> "
     from tracekit.prediction.sweep import sweep_variants
 
     return sweep_variants([runs] if isinstance(runs, MeasuredRun) else runs, request)
+
+
+def search(
+    config: str | PathLike[str], request: "SearchRequest", progress: ProgressCallback = lambda stage: None
+) -> "ProgramVariants":
+    """Predict many variants of a model's config.json; those that are impossible have a reason in place of a time.
+
+    Args:
+        config: The config.json.
+        request: The keys that are varied, how the model is captured, and the targets.
+        progress: Called with the name of each stage as it begins.
+
+    Raises:
+        TracekitError: An option is impossible, or no variant can be predicted.
+    """
+    from tracekit.capturing.search import ProgramVariants, VariantCaptures, VariantSearch, predict_each
+    from tracekit.capturing.timed_trace import CaptureSetting
+    from tracekit.capturing.variants import list_variants
+
+    axes = request.axes
+    variants = list_variants(str(config), axes)
+    if not request.shares_graphs:
+
+        def predict_alone(path: str) -> tuple[Trace, Predictions]:
+            trace, left = request.capture_trace(path, request)
+            return trace, predict(measure(trace, left), left)
+
+        return ProgramVariants.of(axes, list(predict_each(variants, str(config), predict_alone, progress)))
+    alone = replace(request, batch=None, micro_batches=None)
+    batch = None if request.batch_factor is None else int(request.batch_factor)
+    options = request.capture
+    search = VariantSearch(
+        captures=VariantCaptures(options, batch, str(config)),
+        setting=CaptureSetting(request.index_pattern, not request.no_calibration),
+        cuda_graph=options.cuda_graph,
+        gpu=request.source_gpu,
+        measure=lambda trace: measure(trace, alone),
+        predict=lambda run: predict(run, alone),
+    )
+    return ProgramVariants.of(axes, list(search.run(variants, progress)))
 
 
 def shard(

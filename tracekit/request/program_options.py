@@ -13,12 +13,21 @@ from tracekit.errors import CaptureError, RequestError
 from tracekit.messages import models as messages
 from tracekit.messages import name_option
 from tracekit.request.option import Option, Panel, Request, split_values
-from tracekit.request.options import EditOptions, ExportRequest, LayoutOptions, RunOptions, SweepRequest, TargetOptions
+from tracekit.request.options import (
+    EditOptions,
+    ExportRequest,
+    LayoutOptions,
+    PredictRequest,
+    RunOptions,
+    SweepRequest,
+    TargetOptions,
+)
 from tracekit.request.options.layout import MICRO_BATCHES, ScheduleOptions
 from tracekit.request.options.serving import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from tracekit.capturing.timed_trace import CaptureSetting
+    from tracekit.capturing.variants import Value
     from tracekit.trace import Trace
 
 LONGEST = "max"
@@ -375,6 +384,46 @@ class ProgramOptions(Request):
             raise RequestError(messages.TABLES_OF_PROGRAMS())
         edits = (*split_values(request.what_if), *(f"tables({table})" for table in tables))
         return replace(request, what_if=edits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRequest(ProgramOptions, PredictRequest):
+    """Predictions of many variants of a config."""
+
+    vary: Annotated[
+        str | Sequence[str] | Mapping[str, Sequence[int | float | str | bool]],
+        Option(
+            "A key of the config and the values that it is varied over, such as num_hidden_layers=12,24,48 or "
+            "hidden_size=1024:4096:512 (first, last, step); several keys in all combinations.",
+            "Varied keys",
+            "KEY=VALUES",
+            panel=Panel.PROGRAM,
+            separator=";",
+        ),
+    ] = ()
+
+    @property
+    def axes(self) -> "dict[str, list[Value]]":
+        """The keys that are varied, each with its values.
+
+        Raises:
+            RequestError: One is malformed.
+        """
+        from tracekit.capturing.variants import parse_axes
+
+        if isinstance(self.vary, Mapping):
+            return {key: [*values] for key, values in self.vary.items()}
+        return parse_axes(split_values(self.vary))
+
+    @property
+    def shares_graphs(self) -> bool:
+        """Whether variants that launch the same ops have a graph in common: on GPUs, in the layout of one of them."""
+        plain = replace(self.layout, batch=None)
+        is_whole = self.batch_factor is None or (
+            self.batch_factor < inf and self.batch_factor == int(self.batch_factor)
+        )
+        asks = self.clusters or self.edits or self.measured or self.is_engine_step or self.is_longest
+        return is_whole and not (asks or plain.has_changes)
 
 
 def _join_options(asked: Asked, given: Mapping[str, Any], path: str) -> Asked:
