@@ -14,7 +14,8 @@ from tests.cli.test_compare import save
 from tests.report.test_comparison import H100
 from tracekit import scoreboard
 from tracekit.errors import OutputError
-from tracekit.scoreboard import Outcome
+from tracekit.prediction.experience import identify_weights
+from tracekit.scoreboard import LawTime, Outcome
 from tracekit.testing import A100
 
 OUTCOME = Outcome(
@@ -24,6 +25,7 @@ OUTCOME = Outcome(
 ALLOWED = {"target", "gpus", "source", "kind", "low_us", "likely_us", "high_us", "version", "weights"} | {
     "measured_us",
     "date",
+    "laws",
 }
 
 
@@ -81,6 +83,7 @@ def test_nothing_private_is_kept_or_exported(run, prediction, tmp_path, home):
     assert run("scoreboard", "--export", export)[0] == 1  # it isn't overwritten
     (line,) = scoreboard.get_file().read_text().split()
     assert json.loads(line).keys() == ALLOWED
+    assert {key for law in json.loads(line)["laws"] for key in law} == {"family", "predicted_us", "measured_us"}
     for text in (line, export.read_text(), run("scoreboard", "--json")[1]):
         assert not {"secret", "sgemm", "aten", str(home)} & {
             word for word in ("secret", "sgemm", "aten", str(home)) if word in text
@@ -110,7 +113,7 @@ def test_misses_widen_later_predictions_and_a_switch_leaves_them_out(run, predic
     keep_all(3.0, 3.1, 3.2, weights=shipped["forecast"]["weights"])
     trace = tmp_path / "secret_model.json.gz"
     found = json.loads(run("predict", trace, "--gpu", "h100-sxm", "--json")[1])["targets"][0]
-    assert found["experience"] == {"outcomes": 3, "inside": 0, "factor": pytest.approx(3.1)}
+    assert found["experience"] == {"outcomes": 3, "inside": 0, "factor": pytest.approx(3.1), "law_offsets": {}}
     for end in ("low_us", "high_us"):
         moved = (found[end] / found["step_time_us"], shipped[end] / shipped["step_time_us"])
         assert log(moved[0]) == pytest.approx(3.1 * log(moved[1]))
@@ -211,3 +214,30 @@ def test_a_home_that_can_not_be_written_is_one_line(home, monkeypatch):
 def test_a_scoreboard_that_can_not_be_read_is_said(home):
     scoreboard.get_file().mkdir(parents=True)
     assert [warning.code for warning in scoreboard.load().warnings] == ["scoreboard-unreadable"]
+
+
+def test_predictions_take_the_offset_and_say_so(run, tmp_path):
+    """The jobs' GEMMs took 1.1 times as long: three tell 1.1 ** (3 / 5) = 1.0588."""
+    trace = save(tmp_path / "one.json.gz", 1000, device=A100)
+    before, after, export = (tmp_path / name for name in ("before.json", "after.json", "team.json"))
+    assert run("predict", trace, "--gpu", "h100-sxm", "-o", before)[0] == 0
+    law = LawTime(family="gemm", predicted_us=100.0, measured_us=110.0)
+    job = replace(OUTCOME, weights=identify_weights(), laws=(law,))
+    scales = (1, 2, 4)
+    scoreboard.add_all(
+        replace(job, low_us=800.0 * one, likely_us=1000.0 * one, high_us=1250.0 * one, measured_us=1000.0 * one)
+        for one in scales
+    )
+    assert run("scoreboard", "--export", export)[0] == 0
+    scoreboard.get_file().unlink()
+    assert run("scoreboard", "--import", export)[0] == 0
+    assert len(scoreboard.load().outcomes) == 3
+    assert run("scoreboard", "--import", export)[0] == 0
+    assert len(scoreboard.load().outcomes) == 3
+    assert run("predict", trace, "--gpu", "h100-sxm", "-o", after)[0] == 0
+    old, new = get_target(before), get_target(after)
+    assert new["time"]["gemm"] / old["time"]["gemm"] == pytest.approx(1.1 ** (3 / 5), rel=1e-3)
+    assert new["experience"]["law_offsets"] == {"gemm": pytest.approx(0.6 * log(1.1))}
+    assert any("law-offsets" in json.dumps(note) for note in new["notes"])
+    assert run("predict", trace, "--gpu", "h100-sxm", "--no-scoreboard", "-o", after, "--force")[0] == 0
+    assert get_target(after)["time"] == old["time"]

@@ -165,27 +165,41 @@ Export = Annotated[
 ]
 
 
-def scoreboard(export: Export = None, json: Json = False, force: Force = False) -> None:
+Import = Annotated[
+    list[Path] | None,
+    typer.Option("--import", metavar="FILE", help="Add outcomes that --export wrote as .json, a team's. Repeatable."),
+]
+
+
+def scoreboard(export: Export = None, add: Import = None, json: Json = False, force: Force = False) -> None:
     """How predictions came out that `tracekit compare --keep` kept: on this machine, without names and paths.
 
     Example: tracekit scoreboard --export outcomes.md
+
+    Example: tracekit scoreboard --import team.json
     """
     from tracekit import scoreboard as board
     from tracekit.cli.output import check_outputs, emit, say, write_files
+    from tracekit.messages.predictions import OUTCOMES_ADDED
     from tracekit.prediction.experience import identify_weights
     from tracekit.render import screens as render
+    from tracekit.scoreboard.law_offsets import summarize_laws
     from tracekit.scoreboard.summary import summarize_outcomes
 
     check_outputs([export] if export else (), force, (".md", ".json"))
+    given = [one for path in add or () for one in board.read_outcomes(path)]
+    if add:
+        say(str(OUTCOMES_ADDED(new=board.add_all(given), given=len(given), path=str(board.get_file()))))
     found = board.load()
     rows = summarize_outcomes(found.outcomes, identify_weights())
+    laws = summarize_laws(found.outcomes, identify_weights())
     for warning in found.warnings:
         say(f"warning: {warning}")
     if export is not None:
         form = render.render_markdown if export.suffix == ".md" else render.serialize_scoreboard
-        write_files({export: form(rows, found.outcomes)}, quiet=False)
+        write_files({export: form(rows, found.outcomes, laws)}, quiet=False)
     emit(
-        render.render_scoreboard(rows, board.get_file()),
-        lambda: render.serialize_scoreboard(rows, found.outcomes),
+        render.render_scoreboard(rows, board.get_file(), laws),
+        lambda: render.serialize_scoreboard(rows, found.outcomes, laws),
         json=json,
     )

@@ -434,6 +434,15 @@ FORECAST_MISSING = error(
 )
 OUTCOME_KEPT = note("Kept in {path}; `tracekit scoreboard` shows all outcomes.")
 OUTCOME_KNOWN = note("This outcome is kept already.")
+OUTCOMES_UNREADABLE = error(
+    "{path} holds no outcomes: {reason}.", "Give what `tracekit scoreboard --export outcomes.json` writes."
+)
+OUTCOMES_ADDED = note("{new:count outcome} of {given} added to {path}.")
+LAW_OFFSETS = note(
+    "Times of {families:list} are those of the laws by the factors that {jobs:count kept job} on a {gpu} tell; without "
+    "each job's own, the others' bring its error from {before_pct:.0f} to {after_pct:.0f} %.",
+    "{--no-scoreboard} leaves them out.",
+)
 SCOREBOARD_EMPTY = note("No outcome is kept yet.", "`tracekit compare prediction.json TRACE --keep` keeps one.")
 
 

@@ -86,11 +86,13 @@ class Experience:
         outcomes: Number of outcomes.
         inside: How many of them lay in their interval.
         factor: Factor on the interval's half-widths, as logarithms.
+        law_offsets: Logarithms of the factors on predicted times, by family of kernels.
     """
 
     outcomes: int
     inside: int
     factor: float
+    law_offsets: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

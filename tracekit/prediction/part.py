@@ -173,6 +173,7 @@ class PartTarget:
             rank.
         job_errors: What the model misses of the kernels of all parts on the traces' GPU; None where this is all of
             them, or nothing is carried from there.
+        law_offsets: Logarithms of the factors on predicted times that outcomes of earlier predictions tell, by family.
     """
 
     gpu: Gpu
@@ -184,6 +185,7 @@ class PartTarget:
     clock_mhz: float | None = None
     source_slowdown: tuple[float, ...] = (1.0,)
     job_errors: tuple[StackErrors, ...] | None = None
+    law_offsets: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -296,6 +298,8 @@ class PartKernels:
         table = self.part.store.keep(f"on-{target.name}", self._predict)
         if target.collectives is not None:
             table = fill_collective_times(table, target.collectives)
+        if target.law_offsets:
+            table = move_laws(table, target.law_offsets)
         table = fill_unpredicted(table, target.log_half_width)
         if max(target.source_slowdown) > 1:
             on_source = self.predictor.on_source.select("time_us", "limiter", "runs_as")
@@ -441,6 +445,13 @@ class OpenPart:
                 RankReplay(host_lag, alone.release_ns, np.zeros_like(run)),
             ]
         return CompressedPart(compress_rank(self.program.graph, self.links.activities, replays), self.links)
+
+
+def move_laws(times: pl.DataFrame, offsets: Mapping[str, float]) -> pl.DataFrame:
+    """Multiply predicted times by the factors of their families, given as logarithms; collectives stay."""
+    factors = {family: exp(one) for family, one in offsets.items() if family != "collective"}
+    factor = pl.col("family").replace_strict(factors, default=1.0, return_dtype=pl.Float64)
+    return times.with_columns(pl.col("time_us", "low_us", "high_us") * factor)
 
 
 def fill_unpredicted(times: pl.DataFrame, log_half_width: float) -> pl.DataFrame:

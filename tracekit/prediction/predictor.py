@@ -32,7 +32,7 @@ from tracekit.prediction.clock import (
 from tracekit.prediction.collectives import retarget_to_target
 from tracekit.prediction.cost import Prices
 from tracekit.prediction.energy import StepEnergy, compute_idle_w, estimate_step_energy
-from tracekit.prediction.experience import apply_scoreboard
+from tracekit.prediction.experience import apply_scoreboard, find_offsets
 from tracekit.prediction.intervals import (
     KernelSums,
     bound_mean_step,
@@ -68,6 +68,7 @@ from tracekit.prediction.target_host import (
 from tracekit.prediction.track_record import find_known_bias
 from tracekit.replay.step_time import StepTime
 from tracekit.scoreboard import Scoreboard
+from tracekit.scoreboard.law_offsets import choose_factors
 from tracekit.sharding.program_tables import shard_program_tables
 
 MIN_HOST_EFFECT = 1.05
@@ -246,6 +247,7 @@ class TargetPrediction:
     ) -> list[PartOnTarget]:
         """List the parts on the target."""
         job, predictor = self._job, self._predictor
+        offsets = find_offsets(predictor.scoreboard, self._gpu, self._run.gpu, job.kind)
         common = PartTarget(
             gpu=self._gpu,
             source=self._run.gpu,
@@ -254,6 +256,7 @@ class TargetPrediction:
             power_cap_w=predictor.power_cap_w,
             clock_mhz=predictor.clock_mhz,
             source_slowdown=predictor.source_clock.slowdown if self._changes_clock else (1.0,),
+            law_offsets=choose_factors(offsets),
         )
         targets = [replace(common, collectives=own) for own in job.split_collectives(collectives)]
         errors = job.find_errors(targets)

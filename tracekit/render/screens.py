@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import exp, expm1
 from pathlib import Path
 from textwrap import indent
 
@@ -21,6 +22,7 @@ from tracekit.render.json import dump_document
 from tracekit.render.markdown import format_table
 from tracekit.render.screen import Screen, make_facts_table, make_grid
 from tracekit.reporting.plain import to_builtins
+from tracekit.scoreboard.law_offsets import LawSummary
 from tracekit.scoreboard.outcome import Outcome
 from tracekit.scoreboard.summary import GroupSummary
 from tracekit.version import __version__
@@ -110,28 +112,50 @@ EXPLANATION = (
 )
 
 
-def render_scoreboard(rows: Sequence[GroupSummary], file: Path) -> Screen:
-    """Render how predictions came out, by GPU and kind of job, and where the outcomes lie."""
+LAW_HEADINGS = ("GPU", "from", "law", "jobs", "factor", "off before", "off after", "used")
+LAW_EXPLANATION = (
+    "Laws: what kept jobs tell of kernels of a family, and a job's mean error without and with what the others tell; "
+    "used where no job is worse for it."
+)
+
+
+def render_scoreboard(rows: Sequence[GroupSummary], file: Path, laws: Sequence[LawSummary] = ()) -> Screen:
+    """Render how predictions came out, by GPU and kind of job, what they tell of laws, and where the outcomes lie."""
     if not rows:
         return Screen(tables=[Text(told.SCOREBOARD_EMPTY().render())], notes=[str(file)])
     table = make_grid(*((heading, "word" if place < 2 else "number") for place, heading in enumerate(HEADINGS)))
     for row in rows:
         table.add_row(*_format_row(row))
-    return Screen(tables=[table], notes=[EXPLANATION, str(file)])
+    if not laws:
+        return Screen(tables=[table], notes=[EXPLANATION, str(file)])
+    offsets = make_grid(*((heading, "word" if place < 3 else "number") for place, heading in enumerate(LAW_HEADINGS)))
+    for law in laws:
+        offsets.add_row(*_format_law(law))
+    return Screen(tables=[table, offsets], notes=[EXPLANATION, LAW_EXPLANATION, str(file)])
 
 
-def serialize_scoreboard(rows: Sequence[GroupSummary], outcomes: Sequence[Outcome]) -> str:
-    """Return the scoreboard as JSON: the summary of each group, and all outcomes."""
-    return dump_document({"groups": rows, "outcomes": outcomes})
+def serialize_scoreboard(
+    rows: Sequence[GroupSummary], outcomes: Sequence[Outcome], laws: Sequence[LawSummary] = ()
+) -> str:
+    """Return the scoreboard as JSON: the summary of each group, what is told of laws, and all outcomes."""
+    return dump_document({"groups": rows, "laws": laws, "outcomes": outcomes})
 
 
-def render_markdown(rows: Sequence[GroupSummary], outcomes: Sequence[Outcome]) -> str:
+def _format_law(row: LawSummary) -> tuple[str, ...]:
+    law = row.law
+    errors = (f"{100 * expm1(error):.1f} %" for error in (law.error_before, law.error_after))
+    used = "yes" if law.helps else "no"
+    return (row.target, row.source or "unknown", law.family, str(law.jobs), f"{exp(law.offset):.3f}", *errors, used)
+
+
+def render_markdown(rows: Sequence[GroupSummary], outcomes: Sequence[Outcome], laws: Sequence[LawSummary] = ()) -> str:
     """Return the scoreboard as Markdown that can be pasted into an issue."""
     lines = [
         f"Outcomes of predictions, tracekit {__version__}. {EXPLANATION}",
         "",
         *format_table(HEADINGS, [_format_row(row) for row in rows]),
         "",
+        *((LAW_EXPLANATION, "", *format_table(LAW_HEADINGS, [*map(_format_law, laws)]), "") if laws else ()),
         *format_table(OUTCOME_HEADINGS, [_format_outcome(one) for one in outcomes]),
     ]
     return "\n".join(lines) + "\n"

@@ -3,10 +3,10 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from math import isclose
+from math import exp, isclose
 from pathlib import PurePath
 
 import polars as pl
@@ -21,7 +21,7 @@ from tracekit.reporting.build import build_prediction_report, build_report
 from tracekit.reporting.model import Report
 from tracekit.reporting.sections.step import order_parts
 from tracekit.run import prepare_run
-from tracekit.scoreboard import Forecast, Outcome
+from tracekit.scoreboard import Forecast, LawTime, Outcome
 from tracekit.secret_scan import WORKER_PATTERN
 from tracekit.trace import Trace
 
@@ -120,6 +120,7 @@ class ComparisonSide:
         ranks: Ranks of the job; ``None`` if unknown.
         batch: Samples or tokens that the job processes in a step; ``None`` if unknown.
         forecast: What the scoreboard keeps of a prediction; ``None`` for a measurement.
+        law_offsets: Logarithms of the factors that earlier outcomes gave a prediction's times, by family of kernels.
     """
 
     label: str
@@ -135,6 +136,7 @@ class ComparisonSide:
     ranks: int | None = None
     batch: StepBatch | None = None
     forecast: Forecast | None = None
+    law_offsets: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_prediction(self) -> bool:
@@ -297,6 +299,7 @@ def make_predicted_side(report: Report, place: int, label: str) -> ComparisonSid
         ranks=target.ranks,
         batch=target.batch,
         forecast=target.forecast,
+        law_offsets=target.experience.law_offsets if target.experience else {},
     )
 
 
@@ -422,5 +425,19 @@ def make_outcome(comparison: Comparison) -> Outcome:
     if predicted.forecast is None:
         raise TracekitError(messages.FORECAST_MISSING(prediction=predicted.label))
     return Outcome(
-        **asdict(predicted.forecast), measured_us=measured.step_time_us, date=datetime.now(UTC).date().isoformat()
+        **asdict(predicted.forecast),
+        measured_us=measured.step_time_us,
+        date=datetime.now(UTC).date().isoformat(),
+        laws=tuple(_sum_laws(predicted, measured)),
     )
+
+
+def _sum_laws(predicted: ComparisonSide, measured: ComparisonSide) -> Iterator[LawTime]:
+    """Sum the times of the kernels that both sides have, as often, by family, without the offsets of a prediction."""
+    both = predicted.kernels.join(measured.kernels, on=MATCH_COLUMNS, how="inner", nulls_equal=True, suffix="_b")
+    as_often = both.filter((pl.col("count") - pl.col("count_b")).abs() < 0.5)
+    sums = as_often.group_by("family").agg(pl.col("time_us", "time_us_b").sum()).sort("family")
+    for family, predicted_us, measured_us in sums.iter_rows():
+        if predicted_us > 0 and measured_us > 0:
+            law_us = predicted_us * exp(-predicted.law_offsets.get(family, 0.0))
+            yield LawTime(family=family, predicted_us=law_us, measured_us=measured_us)

@@ -36,6 +36,12 @@ class SavedLayout(msgspec.Struct):
     world_size: int
 
 
+class SavedExperience(msgspec.Struct):
+    """What earlier outcomes changed."""
+
+    law_offsets: dict[str, Annotated[float, msgspec.Meta(ge=-5, le=5)]] = {}
+
+
 class SavedTarget(msgspec.Struct):
     """One target in the file."""
 
@@ -48,6 +54,7 @@ class SavedTarget(msgspec.Struct):
     layout: SavedLayout | None = None
     batch: StepBatch | None = None
     forecast: Forecast | None = None
+    experience: SavedExperience | None = None
 
     @property
     def label(self) -> str:
@@ -113,6 +120,7 @@ def read_prediction(content: bytes, name: str, wanted: str | None) -> Comparison
         ranks=target.layout.world_size if target.layout else None,
         batch=target.batch,
         forecast=target.forecast,
+        law_offsets=target.experience.law_offsets if target.experience else {},
     )
 
 

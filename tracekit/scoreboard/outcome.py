@@ -68,16 +68,33 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LawTime:
+    """The kernels of a family that prediction and measurement both have.
+
+    Attributes:
+        family: The family.
+        predicted_us: Their predicted time in a step, without offsets that earlier outcomes gave.
+        measured_us: Their measured time in it.
+    """
+
+    family: Word
+    predicted_us: Annotated[float, msgspec.Meta(gt=0, le=1e15)]
+    measured_us: Annotated[float, msgspec.Meta(gt=0, le=1e15)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(Forecast):
     """A prediction, and what was measured later.
 
     Attributes:
         measured_us: The measured step.
         date: When the outcome was kept, as ``2026-11-28``.
+        laws: The same by family of kernels; empty of outcomes that earlier versions kept.
     """
 
     measured_us: float
     date: Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    laws: tuple[LawTime, ...] = ()
 
     def __post_init__(self) -> None:
         Forecast.__post_init__(self)
