@@ -104,7 +104,7 @@ def compute_tiled_gemm_terms(x: Columns, gpu: Hardware, c: Constants, splits: Se
     Rows that do not start at multiples of 16 bytes are loaded and stored in smaller pieces.
     """
     best = np.concatenate([_select_best_tile(*some)[0] for some in _slice_products(x, gpu, c, splits)], axis=1)
-    cold = (x["cold"] > 0) & (gpu.tensor_class != AMD_CLASS)
+    cold = (x["cold"] > 0) & (gpu.gpu.vendor == "nvidia")
     return LatencyTerms(c["floor"] / gpu.clock_mhz * np.where(cold, c["cold"], 1.0), *best)
 
 

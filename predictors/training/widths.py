@@ -40,6 +40,7 @@ _Errors = Mapping[str, Floats]
 MANY_KERNELS, MANY_KERNELS_MARGIN = 150, 1.25
 """So many of each GPU tell its errors well, however few GPUs there are. On an MI300X and an MI355X, each a fifth of its
 weights at a time, the width of four fifths times this holds 93 % of the last (results/kernels/amd_gemms.md)."""
+RELEASE = ("engine", "release")
 TAILS = (0.05, 0.95)
 PSEUDO_KERNELS, PSEUDO_GPUS = 30, 2
 """How many kernels, and GPUs left out, of which the predicted time is the middle, are added to those that were scored.
@@ -98,6 +99,7 @@ def fit_intervals(rows: pl.DataFrame) -> FittedIntervals:
         centres[law] = {where: centre for where, centre in centres[law].items() if where == "base"}
     less_told = {level: _collect_errors(rows, get_time_column(level), get_spread_column(level)) for level in VIEWS}
     less_told |= dict.fromkeys(NEW_SOFTWARE, _collect_errors(rows, "model_us", "model_spread"))
+    releases = _count_releases(rows)
     for level in TOLD_LEVELS:
         where = level if level in NEW_SOFTWARE else "base"
         for law in filled.keys() & {law for law, situation in less_told[level] if situation == where}:
@@ -107,7 +109,8 @@ def fit_intervals(rows: pl.DataFrame) -> FittedIntervals:
             if level not in NEW_SOFTWARE:
                 centre = centres[law][level] = compute_centre(known_errors, is_seen=True)
             missed = _measure_from(centre, known_errors)
-            filled[law][level] = _compute_extra_width(level, missed, intervals[law]["base"])
+            left_out = releases.get((law, level), 1)
+            filled[law][level] = _compute_extra_width(level, missed, intervals[law]["base"], left_out)
     for extra in filled.values():
         extra |= _fill_levels(extra)
         extra |= _order_levels(extra)
@@ -195,13 +198,24 @@ def _order_levels(extra: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def _compute_extra_width(level: str, errors: Sequence[Floats], base: float) -> float:
+def _count_releases(rows: pl.DataFrame) -> dict[tuple[str, str], int]:
+    """(law by vendor, situation) -> releases that were left out."""
+    counted = rows.filter(pl.col("situation").is_in(NEW_SOFTWARE)).select("law", "situation", "gpu", *RELEASE).unique()
+    vendors = {gpu: load_hardware(gpu).gpu.vendor for gpu in counted["gpu"].unique().to_list()}
+    named = counted.with_columns(vendor=pl.col("gpu").replace_strict(vendors, return_dtype=pl.String))
+    found = named.group_by("law", "situation", "vendor").agg(pl.struct(RELEASE).n_unique())
+    return {(get_width_key(law, vendor), where): count for law, where, vendor, count in found.iter_rows()}
+
+
+def _compute_extra_width(level: str, errors: Sequence[Floats], base: float, releases: int) -> float:
     """Half-width that is missing in squares where so much is told.
 
-    Of unknown software it is what holds 90 % of a GPU's kernels on average: releases differ more than GPUs do.
+    Of unknown software it is what holds 90 % of a GPU's kernels on average: releases differ more than GPUs do. The next
+    release may be worse than those that were left out, by as much as the next GPU.
     """
     if level in NEW_SOFTWARE:
-        needed = float(np.mean([np.quantile(of_gpu, 0.9) for of_gpu in errors]))
+        usual = float(np.mean([np.quantile(of_gpu, 0.9) for of_gpu in errors]))
+        needed = _add_margin(usual, 1 + 1 / releases)
     else:
         needed = compute_measured_width(errors)
     return float(np.sqrt(max(needed**2 - base**2, 0.0)))
