@@ -19,14 +19,20 @@ from tracekit.parallelism.layout import Layout, LayoutError
 from tracekit.parallelism.sharded_tables import ExchangeGroup, TableExchange
 from tracekit.parallelism.table_exchange import compute_message_bytes
 from tracekit.reporting.plain import decode_plain, encode_plain
-from tracekit.request import PredictRequest, answers
+from tracekit.request import PredictRequest, SweepRequest, answers
 from tracekit.request.program_options import ProgramOptions
 from tracekit.sharding import PlannedTable, ShardingSetting, plan_sharding
 from tracekit.sharding.candidates import ShardingType
 from tracekit.sharding.loads import Exchange, build_candidates
 from tracekit.sharding.plan import ShardingPlan, encode_torchrec_plan
 from tracekit.sharding.planner import evaluate_assignment
-from tracekit.sharding.program_tables import describe_step, evaluate_plan_file, find_sum_bytes, take_ranks
+from tracekit.sharding.program_tables import (
+    describe_step,
+    evaluate_plan_file,
+    find_program_tables,
+    find_sum_bytes,
+    take_ranks,
+)
 from tracekit.sharding.search import Assignment
 from tracekit.sharding.tables import ShardingError
 
@@ -220,6 +226,16 @@ def test_edited_tables_are_exchanged(recommender: Asked, tmp_path: Path) -> None
     assert found.inserted_us["embedding"] == pytest.approx(parts["lookup"], rel=1e-3)
     assert sum_exchanges(found, "sums") == pytest.approx(parts["sums"], rel=0.02)
     assert sum_exchanges(found, "sums") < sum_exchanges(recommender.predict(), "sums")
+
+
+def test_a_sweep_takes_the_samples_of_a_configuration_as_a_prediction_does(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path = tmp_path / "dlrm.json"
+    path.write_text(json.dumps(CONFIG | {"batch_size": 64}))
+    asked = SweepRequest(cluster="8xh100-sxm", batch=256)
+    trace, left = ProgramOptions(train=True, cuda_graph=True).capture_trace(str(path), asked)
+    assert left.batch is None
+    assert find_program_tables(answers.measure(trace, left).program)[1] == 256
 
 
 @pytest.mark.parametrize("layout", [{"tp": 8}, {"tp": 2, "dp": 4}, {"cp": 2, "dp": 4}])

@@ -184,11 +184,11 @@ def sweep(
 
     paths = command.check_outputs(SWEEP_SUFFIXES, traces)
     with command.show_progress(requests.PREDICTING_LAYOUTS) as stage:
-        trace, request = command.read_or_capture(traces, request, program, stage)
+        trace, left = command.read_or_capture(traces, request, program, stage)
         variants = [trace, *(program.capture_recomputed(traces[0], request) if is_program(traces) else ())]
-        runs = [answers.measure(one, request, stage) for one in variants]
+        runs = [answers.measure(one, left, stage) for one in variants]
         stage(requests.PREDICTING_LAYOUTS())
-        found = build_sweep_report(answers.sweep(runs, request))
+        found = build_sweep_report(answers.sweep(runs, left))
     if paths:
         forms: dict[str, Callable[[SweepReport], str | bytes]] = {
             ".json": render.as_json,

@@ -314,13 +314,13 @@ class ProgramOptions(Request):
         options = (replace(self, micro_batches=None) if min(stages, default=1) > 1 else self).capture
         if isinstance(request, LayoutOptions) and (request.pp or 1) == 1:
             request = replace(request, micro_batches=None)
-        batch = request.batch_factor if isinstance(request, LayoutOptions) else None
+        batch = request.batch_factor if isinstance(request, LayoutOptions | SweepRequest) else None
         if self.is_longest:
             options = replace(options, seq=self._find_longest(name, options, request))
         if batch is None or batch == inf:
             return capture_named(name, options, None, request.source_gpu, setting)[0], request
         trace, left = capture_named(name, options, batch, request.source_gpu, setting)
-        return trace, replace(request, batch=left) if isinstance(request, LayoutOptions) else request
+        return trace, replace(request, batch=left) if isinstance(request, LayoutOptions | SweepRequest) else request
 
     def _find_longest(self, name: str, options: CaptureOptions, request: RunOptions) -> int:
         """Find the most tokens of a sequence that surely fit on a request's targets."""

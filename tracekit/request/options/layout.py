@@ -267,7 +267,8 @@ class SweepRequest(RunOptions, ScheduleOptions, TargetOptions):
     batch: Annotated[
         float | str | None,
         Option(
-            "Each rank's batch, as a multiple of the trace's, or max for the most whole samples that surely fit.",
+            "Each rank's batch, as a multiple of the trace's, or max for the most whole samples that surely fit; of a "
+            "config its samples.",
             "Batch, times the trace's",
             "FACTOR",
         ),
