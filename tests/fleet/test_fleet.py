@@ -5,6 +5,9 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import fields, replace
@@ -23,6 +26,7 @@ from tests.codes import has_code, list_codes
 from tests.conftest import SAMPLES
 from tests.failing_disk import fail_in_turn
 from tests.jobs import recorded
+from tests.web.conftest import find_free_port
 from tracekit.engine import InProcessEngine, open_engine
 from tracekit.engine.on_dask import DaskEngine
 from tracekit.errors import EngineError, RequestError, TraceError, TracekitError, WhatIfError
@@ -31,7 +35,7 @@ from tracekit.fleet.join import find_repeats, join_fleet
 from tracekit.fleet.rank_files import write_table
 from tracekit.fleet.rank_part import RankPlace
 from tracekit.fleet.summary import RankSummary, RankTask
-from tracekit.messages import Message
+from tracekit.messages import Message, fleets
 from tracekit.prediction import part, rounds
 from tracekit.prediction.model import PredictedStep
 from tracekit.render.fleet import dump_fleet, render_fleet, render_fleet_page
@@ -364,6 +368,60 @@ def test_what_dask_loses_is_said(raised, code):
     for work in (lambda: engine.map(str, [1], print), lambda: engine.run_everywhere(str, 1)):
         with pytest.raises(EngineError, check=has_code(code)):
             work()
+
+
+class LostEngine(InProcessEngine):
+    """Works on the ranks for some rounds; then it is lost, as with its scheduler."""
+
+    def __init__(self, rounds):
+        super().__init__()
+        self.rounds = rounds
+
+    def map(self, *arguments):
+        self.rounds -= 1
+        if self.rounds < 0:
+            raise EngineError(fleets.SCHEDULER_LOST())
+        return super().map(*arguments)
+
+    def run_everywhere(self, *_):
+        raise EngineError(fleets.SCHEDULER_LOST())
+
+
+def test_a_lost_engine_leaves_no_files(folder, tmp_path):
+    """And takes no report that is done with it."""
+    reading = ReadingOptions(store=str(tmp_path))
+    with pytest.raises(EngineError, check=has_code("scheduler-lost")):
+        predict_fleet(str(folder), NOTHING, LostEngine(1), reading=reading)
+    assert [*tmp_path.iterdir()] == []
+    assert predict_fleet(str(folder), NOTHING, LostEngine(9), reading=reading).ranks == RANKS
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("stage", ["reading-ranks", "linking-ranks"])
+def test_a_killed_scheduler_ends_the_fleet_in_one_error(folder, tmp_path, stage):
+    """Within seconds, and with nothing left behind."""
+    address = f"tcp://127.0.0.1:{find_free_port()}"
+    scheduler = ["dask_scheduler", "--host", address, "--no-dashboard"]
+    worker = ["dask_worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny"]
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for name, *options in (scheduler, worker):
+            command = [sys.executable, "-m", f"distributed.cli.{name}", *options]
+            processes.append(stack.enter_context(subprocess.Popen(command, stderr=subprocess.DEVNULL)))
+            stack.callback(processes[-1].kill)
+        engine = stack.enter_context(contextlib.closing(DaskEngine.connect(address)))
+        killed = []
+
+        def kill(said: Message) -> None:
+            if said.code == stage and not killed:
+                killed.append(time.monotonic())
+                processes[0].kill()
+
+        with pytest.raises(EngineError, check=has_code("scheduler-lost")):
+            predict_fleet(str(folder), TARGETS, engine, kill, ReadingOptions(store=str(tmp_path)))
+        assert time.monotonic() - killed[0] < 60
+        assert [*tmp_path.iterdir()] == []
 
 
 def test_options_that_need_all_ranks_at_once_are_refused(folder):

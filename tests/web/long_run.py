@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from sqlalchemy import select
 
 from tests.fleet.test_fleet import save
 from tests.web.chaos import LEASE_S, Chaos, Clock, Use, mount_small_disk
 from tracekit.testing import TraceBuilder
+from tracekit.web.database import UPLOADS
 from tracekit.web.settings import Settings
 from tracekit.web.store import Store
 
@@ -60,12 +62,14 @@ class Ticket:
         job: Its id.
         kind: What it is of.
         state: In which state it must end.
+        root: The job that it was split from, with which it is deleted; empty for none.
         begun: When it began.
     """
 
     job: str
     kind: str
     state: str
+    root: str = ""
     begun: float = field(default_factory=time.monotonic)
 
 
@@ -218,7 +222,7 @@ class LongRun:
     def ask_again(self, ticket: Ticket) -> None:
         """Ask a job again that failed for want of room, as its owner would."""
         self.done["asked again"] += 1
-        self.insist("POST", f"/api/v1/jobs/{ticket.job}/ask", json={} if ticket.state == "split" else ASKED)
+        self.insist("POST", f"/api/v1/jobs/{ticket.job}/ask", json={} if ticket.kind in ("split", "part") else ASKED)
         is_examined = ticket.state == "found"
         self.at_work.append(Ticket(ticket.job, "whole", "done") if is_examined else ticket)
 
@@ -227,7 +231,7 @@ class LongRun:
         self.done[ticket.kind] += 1
         for part in job["parts"]:
             self.known.add(part)
-            self.at_work.append(Ticket(part, "part", "done"))
+            self.at_work.append(Ticket(part, "part", "done", ticket.job))
         if ticket.state == "found":
             self.insist("POST", f"/api/v1/jobs/{ticket.job}/ask", json=ASKED)  # 409 if the answer to it was lost
             self.at_work.append(Ticket(ticket.job, "whole", "done"))
@@ -265,9 +269,16 @@ class LongRun:
                 with suppress(NoRoomError):
                     self.begin_one()
             self.check_all()
-            while len(self.kept) > MOST_KEPT:
-                self.delete(self.kept.pop(self.chance.randrange(len(self.kept))))
+            self.delete_some()
             time.sleep(self.chance.uniform(0, 1))
+
+    def delete_some(self) -> None:
+        """Delete what is kept beyond a number, but for jobs that others at work are part of."""
+        needed = {name for one in self.at_work for name in (one.job, one.root)}
+        free = [ticket for ticket in self.kept if ticket.job not in needed]
+        for ticket in self.chance.sample(free, min(len(free), max(0, len(self.kept) - MOST_KEPT))):
+            self.kept.remove(ticket)
+            self.delete(ticket)
 
     def finish(self) -> None:
         """Wait for the jobs at work, and delete all jobs."""
@@ -338,15 +349,15 @@ def make_trace(rank: int | None = None) -> TraceBuilder:
 
 
 def list_leftovers(settings: Settings) -> list[str]:
-    """List the files that are left once all jobs are deleted and what nobody refers to is cleared away."""
+    """List the files that are left once all jobs are deleted and what nobody refers to is cleared away.
+
+    Uploads without a job, whose client didn't hear that they had arrived, are kept for a day.
+    """
     with closing(Store.open(settings)) as store:
         store.delete_expired()
-    left = [
-        path
-        for place in ("scratch", "files/jobs", "files/uploads")
-        for path in (settings.data / place).rglob("*")
-        if path.is_file() and not path.name.endswith(".partial")
-    ]
+        waiting = {row["id"] for row in store.database.read(select(UPLOADS.c.id).where(UPLOADS.c.job.is_(None)))}
+    places = (settings.data / name for name in ("scratch", "files/jobs", "files/uploads"))
+    left = [path for place in places for path in place.rglob("*") if path.is_file() and path.name not in waiting]
     return [f"left behind: {path.relative_to(settings.data)}" for path in left]
 
 

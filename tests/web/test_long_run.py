@@ -55,6 +55,16 @@ def test_what_goes_wrong_is_noticed(tmp_path):
     assert run.at_work == []
 
 
+def test_a_job_is_deleted_only_once_its_parts_have_ended(monkeypatch):
+    monkeypatch.setattr("tests.web.long_run.MOST_KEPT", 0)
+    run, deleted = make_run(), []
+    monkeypatch.setattr(run, "delete", lambda ticket: deleted.append(ticket.job))
+    run.kept = [Ticket("1", "split", "split"), Ticket("2", "examined", "found"), Ticket("3", "whole", "done")]
+    run.at_work = [Ticket("5", "part", "done", "1"), Ticket("2", "whole", "done")]
+    run.delete_some()
+    assert (deleted, [one.job for one in run.kept]) == (["3"], ["1", "2"])
+
+
 def test_memory_that_grows_is_noticed():
     """By the medians of the second and the last quarter: 137 and 187 MiB."""
     run = make_run()

@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit.comm import Cluster
 from tracekit.engine import Engine
-from tracekit.errors import TraceError
+from tracekit.errors import EngineError, TraceError
 from tracekit.fleet.decide import decide
 from tracekit.fleet.evidence import describe_job, examine_rank, join_evidence, list_questions
 from tracekit.fleet.job import RankedJob
@@ -77,7 +77,15 @@ def predict_fleet(
     try:
         return _predict(read_ranks(inputs, request, runner, replace(reading, store=store)), request, runner)
     finally:
+        _remove_store(engine, store)
+
+
+def _remove_store(engine: Engine, store: str) -> None:
+    """Remove the ranks' files where the workers are; what this process reaches, if they are lost."""
+    try:
         engine.run_everywhere(remove_files, store)
+    except EngineError:
+        remove_files(store)
 
 
 def _predict(summaries: Sequence[RankSummary], request: "ExportRequest", runner: FleetRunner) -> FleetReport:
