@@ -73,6 +73,17 @@ def test_fsdp_gathers_the_frozen_parameters_too_and_scatters_the_adapters_gradie
     assert found.memory.max_bytes < trace.rank().capture_facts.peak_bytes  # type: ignore[union-attr]
 
 
+def test_ranks_of_a_layer_sum_the_gradients_of_the_sides_that_they_have_whole() -> None:
+    """Of each layer, from its inputs to the first adapter's rank, and from the second's to the outputs."""
+    model, rows = build()
+    trace = tk.capture(model, rows, training=True, optimizer="fused-adamw", lora=RANK)
+    (found,) = tk.predict(trace, cluster="8xh100-sxm", tp=2).targets
+    reduced = found.program.kernels.filter(collective="all_reduce")["bytes"]
+    assert reduced[-1] == LAYERS * 2 * RANK * WIDTH * SINGLE
+    # After each layer, and behind each but the first one's backward pass, whose inputs need no gradient.
+    assert reduced.len() == 2 * LAYERS - 1 + 1
+
+
 @pytest.mark.parametrize(
     ("base", "gemm", "split"),
     [

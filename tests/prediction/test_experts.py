@@ -19,6 +19,7 @@ from tracekit.models.captured import FACTS_KEY, CaptureFacts
 from tracekit.models.stacks import EXPERT_LAUNCH_US, STACKS, Stack
 from tracekit.parallelism.expert_parallel import (
     compute_expert_parameter_fraction,
+    count_expert_parameters,
     find_experts,
     insert_expert_alltoalls,
     split_experts,
@@ -106,6 +107,7 @@ def test_experts_are_told_by_their_grouped_products():
     assert (experts.experts_per_layer, experts.hidden, experts.is_stacked) == (EXPERTS, HIDDEN, True)
     assert experts.gemms["pairs"].unique().to_list() == [PAIRS]
     assert experts.gemms["layer"].to_list() == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]
+    assert count_expert_parameters(Model(trains=True).run.program) == EXPERTS * 2 * HIDDEN * WIDE
 
 
 def test_each_rank_has_fewer_experts_with_more_tokens_each():

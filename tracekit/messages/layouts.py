@@ -96,11 +96,12 @@ SCHEDULE_UNKNOWN = error(
 )
 ADAPTERS_SPLIT = error(
     "How ranks split the frozen parameters beside the adapters can't be told from this model's layers.",
-    "Leave out {--fsdp}, {--tp} and {--ep}, or {--lora}. {--dp} and {--pp} work.",
+    "Leave out {--fsdp}, or {--lora}. {--dp}, {--tp} and {--pp} work.",
 )
-ADAPTERS_KEPT = note(
-    "{whole} Of an adapter, the side that its layer splits is split; the gradients of the others, which ranks would "
-    "sum, aren't exchanged here."
+ADAPTERS_REDUCED = note(
+    "Of an adapter, the side that its layer splits is split; the gradients of the other side, of which each rank has "
+    "a part, are summed by one all-reduce of {message_bytes} behind the backward pass, as Megatron-LM does for parameters "
+    "that all ranks have whole. {host_cost}"
 )
 MATRICES_SHARED = note(
     "The optimizer multiplies whole matrices, as Muon does: each of {ranks:count rank} updates as many of them as any "

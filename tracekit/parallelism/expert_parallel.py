@@ -138,6 +138,14 @@ def _is_weight_gradient(weights: frozenset[tuple[int, int]]) -> pl.Expr:
     return (pl.col("phase") == BACKWARD) & of_weight & ~of_input
 
 
+def count_expert_parameters(program: Program) -> int:
+    """Count the parameters of one layer's experts, without biases."""
+    experts = find_experts(program)
+    first = experts.gemms.filter((pl.col("phase") == FORWARD) & (pl.col("layer") == pl.col("layer").first()))
+    rows = program.kernels[first["row"]]
+    return experts.experts_per_layer * int(rows.select((pl.col("n") * pl.col("k")).sum()).item())
+
+
 def compute_expert_parameter_fraction(program: Program) -> float:
     """Return the fraction of a job's parameters in its experts; 0 where the parameters are unknown."""
     experts, found = find_experts(program), find_gradients(program) or []

@@ -25,7 +25,7 @@ from tracekit.messages import Message, layouts
 from tracekit.messages import layouts as told
 from tracekit.parallelism.ddp_buckets import require_gradients
 from tracekit.parallelism.ddp_hooks import estimate_collective_launch_ns, estimate_copy_launch_ns
-from tracekit.parallelism.expert_parallel import find_experts
+from tracekit.parallelism.expert_parallel import count_expert_parameters, find_experts
 from tracekit.parallelism.inserted import (
     NO_NODE,
     Insertion,
@@ -65,6 +65,7 @@ class FsdpUnits:
         gather_dtype: Type that is all-gathered.
         frozen_layer_bytes: Parameters of one layer without gradients, where adapters are trained beside them.
         frozen_rest_bytes: The same of everything outside the layers.
+        frozen_expert_bytes: The same of the experts of one layer where replicas split them.
     """
 
     layer_bytes: int
@@ -75,11 +76,17 @@ class FsdpUnits:
     gather_dtype: str
     frozen_layer_bytes: int = 0
     frozen_rest_bytes: int = 0
+    frozen_expert_bytes: int = 0
 
     @property
     def gathered_layer_bytes(self) -> int:
         """What is gathered of one layer, without experts that replicas split."""
         return self.layer_bytes + self.frozen_layer_bytes
+
+    @property
+    def gathered_expert_bytes(self) -> int:
+        """What is gathered of one layer's experts where replicas split them."""
+        return self.expert_bytes + self.frozen_expert_bytes
 
     @property
     def gathered_rest_bytes(self) -> int:
@@ -135,10 +142,10 @@ def find_fsdp_units(program: Program, layers: RepeatedLayers, is_expert: Paramet
     gathers = recorded.filter(pl.col("collective") == "all_gather")["dtype"].drop_nulls().mode().sort()
     rest = int(table["bytes"].sum()) - (layer + experts) * layers.count
     units = FsdpUnits(layer, experts, rest, int(largest), dtype, gathers[0] if gathers.len() else dtype)
-    return _add_frozen(program, layers, units)
+    return _add_frozen(program, layers, units, splits_experts=is_expert is not None)
 
 
-def _add_frozen(program: Program, layers: RepeatedLayers, units: FsdpUnits) -> FsdpUnits:
+def _add_frozen(program: Program, layers: RepeatedLayers, units: FsdpUnits, *, splits_experts: bool) -> FsdpUnits:
     """Add the frozen parameters beside trained adapters, which are gathered and have no gradients.
 
     Raises:
@@ -151,9 +158,11 @@ def _add_frozen(program: Program, layers: RepeatedLayers, units: FsdpUnits) -> F
         raise LayoutError(layouts.ADAPTERS_SPLIT())
     frozen = sum(facts.layers.parameter_bytes) // layers.count - units.layer_bytes
     ends = facts.frozen_bytes - frozen * layers.count
+    experts = int(count_expert_parameters(program) * facts.parameter_bytes / facts.parameters) if splits_experts else 0
     return replace(
         units,
-        frozen_layer_bytes=frozen,
+        frozen_layer_bytes=frozen - experts,
+        frozen_expert_bytes=experts,
         frozen_rest_bytes=ends,
         largest_rest_bytes=min(facts.layers.first_parameter_bytes, ends),
     )
@@ -303,8 +312,11 @@ def _list_collectives(program: Program, layers: RepeatedLayers, units: FsdpUnits
 def _split_expert_units(calls: pl.DataFrame, units: FsdpUnits) -> pl.DataFrame:
     """Split a layer's collective into one of its experts and one of all else; fill ``bytes`` and ``group``."""
     scattered, gathered = (
-        pl.lit([size, units.expert_bytes], pl.List(pl.Int64))
-        for size in (units.layer_bytes, units.gathered_layer_bytes)
+        pl.lit(sizes, pl.List(pl.Int64))
+        for sizes in (
+            [units.layer_bytes, units.expert_bytes],
+            [units.gathered_layer_bytes, units.gathered_expert_bytes],
+        )
     )
     of_both = pl.when(pl.col("collective") == "all_gather").then(gathered).otherwise(scattered)
     sizes = [of_both, pl.concat_list("bytes")]
@@ -397,5 +409,7 @@ def _write_note(layers: RepeatedLayers, units: FsdpUnits, copy_ns: int) -> Messa
         host_pct=HOST_SPEED_PCT,
     )
     if units.frozen_layer_bytes:
-        return told.FSDP_FROZEN(whole=note, layer_bytes=units.frozen_layer_bytes, rest_bytes=units.frozen_rest_bytes)
-    return told.FSDP_EXPERTS_APART(whole=note, expert_bytes=units.expert_bytes) if units.expert_bytes else note
+        frozen = units.frozen_layer_bytes, units.frozen_rest_bytes
+        note = told.FSDP_FROZEN(whole=note, layer_bytes=frozen[0], rest_bytes=frozen[1])
+    experts = units.gathered_expert_bytes
+    return told.FSDP_EXPERTS_APART(whole=note, expert_bytes=experts) if experts else note

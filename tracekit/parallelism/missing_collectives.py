@@ -19,7 +19,12 @@ from tracekit.parallelism.local_sgd import AverageParameters
 from tracekit.parallelism.process_groups import is_training
 from tracekit.parallelism.shared_matrices import ShareMatrices, multiplies_matrices
 from tracekit.parallelism.table_exchange import InsertTableExchange
-from tracekit.parallelism.tensor_parallel import insert_layer_allreduces, insert_sequence_exchanges
+from tracekit.parallelism.tensor_parallel import (
+    insert_adapter_allreduce,
+    insert_layer_allreduces,
+    insert_sequence_exchanges,
+    trains_adapters,
+)
 from tracekit.parallelism.zero import insert_expert_optimizer_exchange, insert_optimizer_exchange
 from tracekit.program import Program
 
@@ -45,6 +50,8 @@ def find_missing_collectives(program: Program, old: Layout, new: Layout) -> tupl
     if of_experts and new.mixes_expert_ranks:
         exchanges = partial(insert_sequence_exchanges, experts_apart=True)
     parts: tuple[Inserter, ...] = (*shared, exchanges) if old.tp == 1 < new.tp else shared
+    if old.tp == 1 < new.tp and trains_adapters(program):
+        parts = (*parts, insert_adapter_allreduce)
     if old.cp == 1 < new.cp:
         parts = (*parts, insert_ring_exchanges if new.cp_ring else insert_key_exchanges)
     if new.tables is not None:

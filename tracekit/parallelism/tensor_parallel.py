@@ -225,8 +225,7 @@ def insert_layer_allreduces(program: Program) -> Insertion:
     op = NCCL_ALLREDUCE_OP if is_training(program) else ENGINE_ALLREDUCE_OP
     rows = _build_exchange_rows(program, behind).with_columns(name=pl.lit("all-reduce"), op=pl.lit(op))
     grown = append_kernels(program, rows, insert_in_stream(program.graph, gemm, cost_ns))
-    note = _write_allreduce_note(behind, op, describe_host_cost(program.graph, gemm, cost_ns))
-    return Insertion(grown, _tell_of_adapters(program, note))
+    return Insertion(grown, _write_allreduce_note(behind, op, describe_host_cost(program.graph, gemm, cost_ns)))
 
 
 def insert_sequence_exchanges(program: Program, *, experts_apart: bool = False) -> Insertion:
@@ -267,7 +266,7 @@ def insert_sequence_exchanges(program: Program, *, experts_apart: bool = False) 
         message_bytes=rows.select(pl.col("bytes").sum()).item() / steps,
         host_cost=describe_host_cost(program.graph, behind, cost_ns),
     )
-    return Insertion(grown, _tell_of_adapters(program, note))
+    return Insertion(grown, note)
 
 
 def find_exchanges_of_dense_blocks(found: pl.DataFrame, experts: int) -> Bools:
@@ -279,9 +278,47 @@ def find_exchanges_of_dense_blocks(found: pl.DataFrame, experts: int) -> Bools:
     return np.column_stack([~marked["apart"].to_numpy(), ~marked["before"].to_numpy()]).reshape(-1)
 
 
-def _tell_of_adapters(program: Program, note: Message) -> Message:
-    """Add to a note what isn't counted where adapters are trained."""
-    return told.ADAPTERS_KEPT(whole=note) if program.kernels.select(is_adapter_gemm().any()).item() else note
+def trains_adapters(program: Program) -> bool:
+    """Return whether a program trains adapters (LoRA)."""
+    of_adapters = is_adapter_gemm() & (pl.col("phase") == BACKWARD)
+    return bool(program.kernels.select(of_adapters.any()).item())
+
+
+def insert_adapter_allreduce(program: Program) -> Insertion:
+    """Insert the all-reduce of the adapters' gradients of which each tensor-parallel rank has a part.
+
+    One follows a step's backward pass, as in Megatron-LM's ``finalize_model_grads`` for parameters that all ranks have
+    whole. With its input split, the second layer of an adapter is such a one; with its output split, the first is::
+
+        compute stream | backward |            | optimizer
+        new stream                | all-reduce |
+
+    Args:
+        program: The program.
+
+    Raises:
+        LayoutError: The blocks of the layers are unknown.
+    """
+    activations = infer_activations_from_gemms(program.kernels)
+    table = program.kernels.with_columns(infer_split_sides(program.kernels, activations)["side"]).with_row_index("row")
+    backward = table.filter((pl.col("phase") == BACKWARD) & (pl.col("family") != "collective"))
+    of_weight = is_adapter_gemm() & pl.col("side").is_null() & pl.col("k").is_in(list(activations.tokens))
+    gradients = backward.filter(of_weight).unique(["step", "device", "module"], maintain_order=True)
+    sizes = gradients.group_by("step", "device", maintain_order=True).agg(
+        bytes=(pl.col("m") * pl.col("n") * compute_item_bytes()).sum(), dtype=choose_message_dtype().first()
+    )
+    ends = backward.sort("ts_ns").group_by("step", "device", maintain_order=True).agg(pl.last("row", "ts_ns"))
+    rows = ends.join(sizes, on=["step", "device"], maintain_order="left")
+    behind = program.graph.nodes.n_host + rows["row"].to_numpy().astype(np.int64)
+    cost_ns = estimate_collective_launch_ns(estimate_copy_launch_ns(program))
+    added = rows.drop("row").with_columns(
+        phase=pl.lit(BACKWARD), collective=pl.lit("all_reduce"), name=pl.lit("all-reduce"),
+        op=pl.lit(NCCL_ALLREDUCE_OP), **build_collective_columns(program, TP_GROUP),
+    )  # fmt: skip
+    grown = append_kernels(program, added, insert_in_stream(program.graph, behind, cost_ns))
+    size = float(rows["bytes"].sum()) / max(rows["step"].drop_nulls().n_unique(), 1)
+    host_cost = describe_host_cost(program.graph, behind, cost_ns)
+    return Insertion(grown, told.ADAPTERS_REDUCED(message_bytes=size, host_cost=host_cost))
 
 
 @keep_on_first
