@@ -100,8 +100,8 @@ ADAPTERS_SPLIT = error(
 )
 ADAPTERS_REDUCED = note(
     "Of an adapter, the side that its layer splits is split; the gradients of the other side, of which each rank has "
-    "a part, are summed by one all-reduce of {message_bytes} behind the backward pass, as Megatron-LM does for parameters "
-    "that all ranks have whole. {host_cost}"
+    "a part, are summed by one all-reduce of {message_bytes} behind the backward pass, as Megatron-LM does for "
+    "parameters that all ranks have whole. {host_cost}"
 )
 MATRICES_SHARED = note(
     "The optimizer multiplies whole matrices, as Muon does: each of {ranks:count rank} updates as many of them as any "
